@@ -207,8 +207,8 @@ impl Output {
         let (sender, receiver) = bounded::<Message>(QUEUE);
         let (give_back, used) = bounded::<Batch>(USED);
         let (publish, published) = bounded(PUBLISHED);
-        let ending = Arc::new(Ending::new(waker));
-        let under_way = Arc::new(UnderWay::default());
+        let close_signal = Arc::new(CloseSignal::new(waker));
+        let in_flight = Arc::new(InFlight::default());
         let (waits, step) = (sink.waits(), CurrentStep::default());
         let (taken, ended, at) = (in_flight.clone(), close_signal.clone(), step.clone());
         let work = move || {
@@ -276,7 +276,7 @@ impl Output {
     /// Adds news: stacks and mappings that the output thread needs before it prints the occurrences that follow.
     pub fn tell(&mut self, news: impl Iterator<Item = SymbolUpdate>) {
         for one in news {
-            let taken = self.under_way.news_bytes() + self.batch.update_bytes();
+            let taken = self.in_flight.news_bytes() + self.batch.update_bytes();
             let has_room = taken == 0 || taken + one.bytes() <= MOST_NEWS_BYTES;
             match &one {
                 // These define no address: stacks from before a gap keep their meaning without them.
@@ -300,7 +300,7 @@ impl Output {
     /// Ends the gap in the news, if there is one and the output thread is done with all messages. The output thread
     /// then reads the mappings of each process again.
     pub fn end_gap(&mut self) -> Option<NewsGap> {
-        let gap = self.gap.take_if(|_| self.under_way.is_done())?;
+        let gap = self.gap.take_if(|_| self.in_flight.is_done())?;
         self.batch.push_update(SymbolUpdate::RereadMaps);
         Some(gap)
     }

@@ -136,9 +136,9 @@ pub struct PlacedRows {
     pub places: Vec<RowPlace>,
 }
 
-impl Placed {
-    /// The rows of a report.
-    pub fn new(mut rows: Box<dyn Rows>, stacks: &Frames, names: &mut FrameNames) -> Placed {
+impl PlacedRows {
+    /// Merges the rows of a report by place.
+    pub fn new(mut rows: Box<dyn Rows>, stacks: &Frames, names: &mut FrameNames) -> PlacedRows {
         let has_stacks =
             rows.columns().iter().any(|column| matches!(column.kind, ColumnKind::Stack | ColumnKind::Place));
         if !has_stacks {
@@ -275,25 +275,27 @@ pub fn sum_of_rows(rows: &mut dyn Rows, places: &[usize], span_ns: u64) -> Vec<V
     sum.cells(0, span_ns)
 }
 
-/// Sums of the counters over `rest`, the lines that are not shown, for the columns that text shows.
+/// What text says of `rest`, the lines of `all` that it leaves out: the additive columns of `sum`, the row that they add up
+/// to. A share that one of them lacks is left out.
 pub fn sums_of_rest<'a>(
     columns: &'a [ColumnHead],
     all: &'a [TableLine],
     rest: &'a [TableLine],
-) -> impl Iterator<Item = (Value, &'static str)> + 'a {
-    let is_shown =
-        |(at, column): &(usize, &ColumnHead)| column.kind == ColumnKind::Counter && is_in_text(column, *at, all);
-    let counters = columns.iter().enumerate().filter(is_shown);
-    counters.map(|(at, column)| {
-        let numbers = rest.iter().filter_map(|line| line.cells.get(at)).map(number);
-        (column.unit.value(numbers.fold(0, u64::saturating_add)), column.heading)
+    sum: &'a [Value],
+) -> impl Iterator<Item = (&'a Value, &'static str)> + 'a {
+    let is_known = |at: usize, column: &ColumnHead| {
+        column.kind == ColumnKind::Counter || rest.iter().all(|line| line.cells.get(at) != Some(&Value::None))
+    };
+    columns.iter().enumerate().zip(sum).filter_map(move |((at, column), cell)| {
+        let is_told = column.is_additive && is_in_text(column, at, all) && is_known(at, column);
+        is_told.then_some((cell, column.heading))
     })
 }
 
 /// Whether text shows a column.
 pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
     let says =
-        |line: &Line| !matches!(line.cells.get(at), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0)));
+        |line: &TableLine| !matches!(line.cells.get(at), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0)));
     column.in_text && column.kind != ColumnKind::Stack && (!column.if_any || lines.iter().any(says))
 }
 
@@ -306,6 +308,7 @@ mod tests {
     use crate::symbol::mappings::{Content, Module};
     use crate::symbol::perf_map_file::JIT_NO_MAP;
     use crate::symbol::spaces::NOT_MAPPED;
+    use crate::symbol::stacks::StackCut;
     use crate::task::Comm;
 
     fn number(value: &Value) -> u64 {
@@ -415,7 +418,8 @@ mod tests {
         );
         let rest = |rows: &[(Option<u64>, u64)]| {
             let rows = rows.iter().map(|&(ns, samples)| Share { ns, samples }).collect();
-            let mut placed = Placed::new(Box::new(TypedRows::new(&SHARES, rows)), &Frames::default(), &mut nameless());
+            let mut placed =
+                PlacedRows::new(Box::new(TypedRows::new(&SHARES, rows)), &Frames::default(), &mut nameless());
             let (columns, lines) = (placed.rows.columns(), lines(&mut placed, Verdict::Exact, 1_000_000));
             let order = placed.rows.order();
             let sum = sum_of_rows(&mut *placed.rows, &order[1..], 1_000_000);

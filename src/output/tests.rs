@@ -197,7 +197,7 @@ fn a_blocked_output_keeps_few_news() {
     for n in 0..STORM {
         output.tell(std::iter::once(mapping(1, n)));
         output.flush_large();
-        let bytes = output.under_way.news_bytes() + output.batch.update_bytes();
+        let bytes = output.in_flight.news_bytes() + output.batch.update_bytes();
         assert!(bytes <= MOST_NEWS_BYTES, "{bytes} bytes");
     }
     assert!(output.end_gap().is_none(), "it is blocked still");

@@ -58,7 +58,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(settings: Settings, sink: Sink, step: CurrentStep, publish: Sender<(u32, Arc<SpaceCode>)>) -> Writer {
+    pub fn new(
+        settings: OutputSettings,
+        sink: Sink,
+        step: CurrentStep,
+        publish: Sender<(u32, Arc<SpaceCode>)>,
+    ) -> Writer {
         let kallsyms = settings.host.proc.join("kallsyms");
         let mut names = FrameNames::observed(kallsyms, settings.symbols.clone(), step.clone());
         if settings.prompt && settings.stacks {
@@ -428,7 +433,8 @@ mod tests {
     fn names_that_were_given_up_are_looked_for_again() {
         let sink = Sink::file("/dev/null".as_ref()).unwrap();
         let step = CurrentStep::default();
-        let mut writer = Writer::new(crate::output::tests::settings(false), sink, step.clone());
+        let mut writer =
+            Writer::new(crate::output::tests::settings(false), sink, step.clone(), crossbeam_channel::bounded(1).0);
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let pid = std::process::id() as i32;
         let ip = names_that_were_given_up_are_looked_for_again as *const () as u64;
@@ -454,7 +460,8 @@ mod tests {
     fn a_stack_without_its_names_is_printed_again() {
         let sink = Sink::file("/dev/null".as_ref()).unwrap();
         let step = CurrentStep::default();
-        let mut writer = Writer::new(crate::output::tests::settings(false), sink, step.clone());
+        let mut writer =
+            Writer::new(crate::output::tests::settings(false), sink, step.clone(), crossbeam_channel::bounded(1).0);
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let ip = a_stack_without_its_names_is_printed_again as *const () as u64;
         let id = stacks.intern_address(ip, true, Innermost::Executed, std::process::id() as i32, &mut keys);

@@ -30,7 +30,7 @@ impl Setup<'_> {
     /// # Errors
     /// No event has the name, or several have it.
     pub fn with_full_name<'s>(&self, selector: &'s Selector) -> Result<Cow<'s, Selector>> {
-        let Head::Bare(name) = &selector.head else { return Ok(Cow::Borrowed(selector)) };
+        let SelectorHead::Bare(name) = &selector.head else { return Ok(Cow::Borrowed(selector)) };
         let refused = |why: String| usage(format!("{why}{}", caret(&selector.text, 0, 2)));
         let Ok(events) = self.tracefs.get().and_then(|tracefs| tracefs.events()) else {
             return Err(refused(format!(
@@ -43,7 +43,10 @@ impl Setup<'_> {
                 return Err(refused(format!("`{name}` is not an event but a function: did you mean kprobe:{name}?")));
             }
             BareName::Nothing(why) if why.is_empty() => {
-                return Err(refused(format!("`{name}` is not an event, {FORM}{}", did_you_mean_event(name, &events))));
+                return Err(refused(format!(
+                    "`{name}` is not an event, {EVENT_FORM}{}",
+                    did_you_mean_event(name, &events)
+                )));
             }
             BareName::Nothing(why) => return Err(refused(format!("`{name}` is not an event{why}"))),
         };

@@ -17,7 +17,7 @@ impl Setup<'_> {
     ///
     /// # Errors
     /// As [`Setup::events`]; a filter or an expression that does not fit the event.
-    pub fn bind(&self, selector: &Selector, filter: Option<&str>) -> Result<Vec<Bound>> {
+    pub fn bind(&self, selector: &Selector, filter: Option<&str>) -> Result<Vec<BoundEvent>> {
         let selector = &*self.with_full_name(selector)?;
         let pattern = selector.head.to_string();
         let is_pattern = selector.has_wildcard() && matches!(selector.head, SelectorHead::Tracepoint { .. });

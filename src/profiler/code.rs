@@ -208,7 +208,7 @@ fn in_one_of(
     let program = files.first()?;
     let own = program.matching(wanted.name(), false, search);
     if !own.functions.is_empty() || own.indirect > 0 {
-        return Some(spots_of(wanted, files.remove(0), own, search));
+        return Some(locations_of(wanted, files.remove(0), own, search));
     }
     let mut libraries = files.split_off(1);
     let found = in_libraries(wanted, &mut libraries, search);

@@ -10,7 +10,7 @@ use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
 use crate::profiler::user_stacks::UserStacks;
-use crate::profiler::{Scope, Timestamp};
+use crate::profiler::{RunScope, Timestamp};
 use crate::report::{Command, LineageProcess, OccurrenceSchema, Subject, Value};
 use crate::stats::TaskStack;
 use crate::stats::weights::{StackWeights, Weighted};

@@ -34,7 +34,7 @@ const RETURN: &str = "uretprobe:";
 impl HitCost {
     /// The cost of all hits. Probes of the entry and of the return of a function share one entry into the kernel; the return
     /// enters it once more.
-    pub fn of(&self, hits: &[Hits]) -> u64 {
+    pub fn of(&self, hits: &[ProbeHits]) -> u64 {
         let entries: FxHashSet<&str> = hits.iter().filter_map(|hits| hits.shown.strip_prefix(ENTRY)).collect();
         let cost = |hits: &ProbeHits| {
             let shares = hits.shown.strip_prefix(RETURN).is_some_and(|place| entries.contains(place));
@@ -45,7 +45,7 @@ impl HitCost {
     }
 
     /// The cost of one hit of a probe that shares nothing with another.
-    pub fn each(&self, probe: &Hits) -> u64 {
+    pub fn each(&self, probe: &ProbeHits) -> u64 {
         let entry_ns = if probe.is_stepped { self.stepped_ns } else { self.simple_ns };
         entry_ns + if probe.shown.starts_with(RETURN) { self.return_ns } else { 0 }
     }
@@ -58,7 +58,7 @@ impl TracefsFinder {
     }
 
     /// Number of hits of each of these probes so far, by any process. None: there are no probes, or the kernel does not tell.
-    pub fn hits(&self) -> Option<Vec<Hits>> {
+    pub fn hits(&self) -> Option<Vec<ProbeHits>> {
         self.probes.get().and_then(Probes::hits).filter(|hits| !hits.is_empty())
     }
 

@@ -60,9 +60,9 @@ impl Setup<'_> {
     /// No such event, function or file; arguments that do not parse; a probe that the kernel refuses.
     pub fn events(&self, selector: &Selector) -> Result<Vec<SelectedEvent>> {
         match &selector.head {
-            Head::Tracepoint { system, name } => Ok(vec![self.tracepoint(&format!("{system}:{name}"))?]),
-            Head::Bare(_) => self.events(&*self.with_full_name(selector)?),
-            Head::Kprobe(place) => {
+            SelectorHead::Tracepoint { system, name } => Ok(vec![self.tracepoint(&format!("{system}:{name}"))?]),
+            SelectorHead::Bare(_) => self.events(&*self.with_full_name(selector)?),
+            SelectorHead::Kprobe(place) => {
                 if !has_kprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
                     bail!("{}: {NO_KPROBES}", selector.head);
                 }
@@ -89,7 +89,7 @@ impl Setup<'_> {
     /// As [`Setup::events`], for a selector that is needed.
     pub fn find_functions<'s>(&self, selectors: impl IntoIterator<Item = (&'s Selector, bool)>) -> Result<()> {
         for (selector, is_needed) in selectors {
-            if let Head::Uprobe(place, path) = &selector.head {
+            if let SelectorHead::Uprobe(place, path) = &selector.head {
                 let locations = match self.find_function(selector, place, path.as_deref()) {
                     Err(err) if is_needed => return Err(err),
                     locations => locations,
@@ -148,7 +148,7 @@ impl Setup<'_> {
                 _ => {}
             }
             let site = site(place, true, location.machine);
-            let user = Spot::User { fd: location.file.file.as_raw_fd(), offset: location.offset };
+            let user = ProbeAddress::User { fd: location.file.file.as_raw_fd(), offset: location.offset };
             let head = location.function.as_ref().map(|function| head.at_function(function));
             let (evsel, format) = self.define(selector, head.as_ref().unwrap_or(&selector.head), user, &site)?;
             events.push((evsel.in_program(location.file.identity().map(|(_, inode)| inode)), format));
@@ -157,7 +157,7 @@ impl Setup<'_> {
     }
 
     /// For `-v`: the functions that a name stands for, if it is not the full name of one.
-    fn note_functions(&self, head: &Head, locations: &[code::CodeLocation]) {
+    fn note_functions(&self, head: &SelectorHead, locations: &[code::CodeLocation]) {
         let mut names: Vec<&str> = locations.iter().filter_map(|location| location.function.as_deref()).collect();
         let count = names.len();
         names.dedup();
@@ -184,8 +184,14 @@ impl Setup<'_> {
     }
 
     /// Defines a probe in `at`, one of the functions that the selector stands for.
-    fn define(&self, selector: &Selector, at: &Head, spot: Spot, site: &Site) -> Result<SelectedEvent> {
-        let (Head::Kprobe(place) | Head::Uprobe(place, _)) = at else { bail!("{at} is no probe") };
+    fn define(
+        &self,
+        selector: &Selector,
+        at: &SelectorHead,
+        address: ProbeAddress,
+        site: &ProbeSite,
+    ) -> Result<SelectedEvent> {
+        let (SelectorHead::Kprobe(place) | SelectorHead::Uprobe(place, _)) = at else { bail!("{at} is no probe") };
         let args = match &selector.attrs.args {
             None => Vec::new(),
             Some(args) => fetch::parse(&args.text, site).map_err(|fault| {
@@ -228,8 +234,8 @@ impl Setup<'_> {
                 "{head}: this process may not define probes: run as root, on a kernel that is not locked down, with tracefs writable"
             ));
         }
-        let said = complaint.as_ref().map(|(complaint, _)| lower_first(&complaint.what));
-        if let (Some((complaint, Part::Arg(number, into))), Some(args)) = (&complaint, &selector.attrs.args) {
+        let said = logged.as_ref().map(|(logged, _)| lower_first(&logged.what));
+        if let (Some((logged, DefinitionPart::Arg(number, into))), Some(args)) = (&logged, &selector.attrs.args) {
             let at = column_of(args, &definition.args, *number, *into);
             let is_argument = definition.args.get(*number).is_some_and(|arg| arg.text.contains("$arg"));
             let what = match is_argument && place.ret {
@@ -238,7 +244,7 @@ impl Setup<'_> {
             };
             return anyhow!("{head}: the kernel does not take this: {what}{}", caret(&selector.text, at, 2));
         }
-        if let Spot::Kernel { function, .. } = &definition.spot
+        if let ProbeAddress::Kernel { function, .. } = &definition.address
             && let Some(why) = why_no_kernel_probe(self.host, function, place, errno, said.as_deref())
         {
             return anyhow!("{head}: {why}");
@@ -255,7 +261,7 @@ fn site(place: &ProbePoint, user: bool, machine: Machine) -> ProbeSite {
 }
 
 /// The offset in the selector's text of the byte that the kernel complains about: byte `into` of argument `number`.
-fn column_of(args: &Args, parsed: &[FetchArg], number: usize, into: usize) -> usize {
+fn column_of(args: &ProbeArgs, parsed: &[FetchArg], number: usize, into: usize) -> usize {
     let at = parsed.get(number).map_or(0, |arg| arg.at + if arg.as_typed { into } else { 0 });
     args.at + at.min(args.text.len())
 }
@@ -406,7 +412,7 @@ impl TracefsFinder {
 }
 
 /// The group of this process: how other runs recognize it in /proc.
-fn own_group(host: &Host) -> Result<Group> {
+fn own_group(host: &Host) -> Result<ProbeGroup> {
     let link = std::fs::read_link(host.proc.join("self")).ok();
     let pid = link.and_then(|link| link.to_str()?.parse().ok()).context("/proc does not show this process")?;
     let start = procfs::start_ticks(host, pid).context("/proc does not tell when this process was started")?;
@@ -414,7 +420,7 @@ fn own_group(host: &Host) -> Result<Group> {
 }
 
 /// True if the process of a group has certainly ended.
-fn is_gone(host: &Host, group: &Group) -> bool {
+fn is_gone(host: &Host, group: &ProbeGroup) -> bool {
     let own = procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host));
     match group.namespace {
         namespace if namespace == own => {

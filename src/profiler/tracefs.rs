@@ -26,7 +26,7 @@ pub struct TracefsFinder {
     /// The formats of these probes.
     pub(super) formats: RefCell<Vec<Arc<Format>>>,
     /// The locations of functions of programs, or why there is none, until their probes are defined.
-    pub(super) locations: RefCell<Vec<(Head, Result<Vec<CodeLocation>>)>>,
+    pub(super) locations: RefCell<Vec<(SelectorHead, Result<Vec<CodeLocation>>)>>,
     found: OnceCell<(Tracefs, Option<PrivateTracefs>)>,
 }
 

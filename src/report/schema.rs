@@ -142,6 +142,8 @@ pub struct Column<R: 'static> {
     /// The heading in text.
     pub heading: &'static str,
     pub unit: Unit,
+    /// See [`Column::additive`].
+    is_additive: bool,
     visibility: Visibility,
     pub(super) cell: Cell<R>,
 }
@@ -179,7 +181,7 @@ impl<R> Copy for Cell<R> {}
 
 impl<R> Column<R> {
     const fn new(key: &'static str, heading: &'static str, cell: Cell<R>) -> Column<R> {
-        Column { key, heading, unit: Unit::Count, visibility: Visibility::Everywhere, cell }
+        Column { key, heading, unit: Unit::Count, is_additive: false, visibility: Visibility::Everywhere, cell }
     }
 
     /// A part of the name of the row.
@@ -313,7 +315,16 @@ impl ColumnHead {
     /// A column that is only shown, never added up.
     pub const fn plain(heading: &'static str) -> ColumnHead {
         let (kind, unit) = (ColumnKind::Label, Unit::Count);
-        ColumnHead { key: heading, heading, kind, unit, in_text: true, if_any: false, in_json: true }
+        ColumnHead {
+            key: heading,
+            heading,
+            kind,
+            unit,
+            is_additive: false,
+            in_text: true,
+            if_any: false,
+            in_json: true,
+        }
     }
 }
 
@@ -375,6 +386,7 @@ impl<R> Column<R> {
             heading,
             kind,
             unit,
+            is_additive: self.is_additive || kind == ColumnKind::Counter,
             in_text: matches!(self.visibility, Visibility::Everywhere | Visibility::IfAny | Visibility::Text),
             if_any: self.visibility == Visibility::IfAny,
             in_json: matches!(self.visibility, Visibility::Everywhere | Visibility::IfAny | Visibility::Json),

@@ -15,7 +15,7 @@ use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
 use crate::perf::{EventId, Sample};
 use crate::profiler::user_stacks::UserStacks;
-use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Scope, TickOutcome, Timestamp};
+use crate::profiler::{Context, Event, LostWindow, Profiler, Report, RunScope, Samples, TickOutcome, Timestamp};
 use crate::report::{Basis, Verdict};
 use crate::ringbuf::{Item, ItemKind, RecordRun, Stamp};
 use crate::run::loss::LossBook;
@@ -370,7 +370,7 @@ impl Dispatcher {
             }
             Record::Switch { out: false, other: prev, .. } => {
                 self.evlist.count_switch_in(cpu, prev == Some(0));
-                self.notify(Event::Came { tid: id.tid, prev, time: id.time, cpu });
+                self.notify(Event::SwitchIn { tid: id.tid, prev, time: id.time, cpu });
                 return Ok(());
             }
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}

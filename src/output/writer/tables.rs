@@ -3,10 +3,12 @@
 use std::io::{self, Write};
 
 use crate::output::json::{self, Object};
-use crate::output::table::{Line, Placed, RowPlace, RowStack, lines, lines_of_sums, sum_of_rows, sums_of_rest};
+use crate::output::table::{
+    PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
+};
 use crate::output::text;
 use crate::output::writer::{Writer, name_stack, name_values, needs_names};
-use crate::output::{Settings, frames};
+use crate::output::{OutputSettings, frames};
 use crate::report::{BookEntry, ColumnHead, ColumnKind, Table, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
@@ -34,6 +36,8 @@ struct RowBlock {
     below: Option<String>,
     /// Lines in text.
     text_rows: Option<usize>,
+    /// The cells of the row that the lines beyond these add up to.
+    rest: Vec<Value>,
 }
 
 impl Writer {
@@ -44,7 +48,7 @@ impl Writer {
         }
         self.print_held()?;
         let Table { rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
-        let mut placed = Placed::new(rows, &self.stacks, &mut self.names);
+        let mut placed = PlacedRows::new(rows, &self.stacks, &mut self.names);
         if !is_snapshot {
             // The stacks may be forgotten before the run ends, so the frames are copied. The rows that are shown come
             // first: they get names before the budget of time is used up.
@@ -63,7 +67,9 @@ impl Writer {
         let table = placed.rows.table();
         let heading = BlockHeading { title, table, interval: Some(interval), is_snapshot, time_ns, span_ns };
         let lines = lines(&mut placed, verdict, span_ns);
-        self.block(heading, Block { columns: placed.rows.columns(), lines, above, below, text_rows })
+        let order = placed.rows.order();
+        let rest = sum_of_rows(&mut *placed.rows, beyond(&order, text_rows), span_ns);
+        self.block(heading, RowBlock { columns: placed.rows.columns(), lines, above, below, text_rows, rest })
     }
 
     /// Writes the sums of tables of several intervals.
@@ -78,7 +84,9 @@ impl Writer {
             let (title, of, is_snapshot) = (table.title, table.sums.table(), false);
             let heading = BlockHeading { title, table: of, interval: None, is_snapshot, time_ns, span_ns };
             let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
-            self.block(heading, Block { columns, lines, above: Vec::new(), below: None, text_rows: table.text_rows })?;
+            let (order, text_rows) = (table.sums.order(), table.text_rows);
+            let rest = sum_of_rows(table.sums.rows(), beyond(&order, text_rows), span_ns);
+            self.block(heading, RowBlock { columns, lines, above: Vec::new(), below: None, text_rows, rest })?;
         }
         Ok(())
     }
@@ -160,7 +168,7 @@ impl BlockHeading {
 impl RowBlock {
     /// Appends the lines as text.
     fn push(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>, out: &mut Vec<u8>) {
-        let Block { columns, lines, above, below, text_rows } = self;
+        let RowBlock { columns, lines, above, below, text_rows, rest: sum } = self;
         above.iter().for_each(|line| drop(writeln!(out, "{line}")));
         let (shown, rest) = lines.split_at(text_rows.map_or(lines.len(), |most| most.min(lines.len())));
         match (shown, &above[..]) {

@@ -39,7 +39,7 @@ impl FieldSource {
             Some(size) => Some(size.single_load()?),
             None => None,
         };
-        Some(FieldSource { frees, stacks: source.stacks, ptr: source.ptr.as_ref()?.word()?, size, chain_form })
+        Some(FieldSource { frees, stacks: source.stacks, ptr: source.ptr.as_ref()?.single_load()?, size, chain_form })
     }
 }
 
@@ -59,9 +59,7 @@ impl Kmemleak {
             return Ok(self.freed(PointerSpace::Kernel, ptr, sample.time, sample.tid, sample.cpu, ctx));
         }
         let bytes = source.size.map_or(Ok(0), |size| size.read(sample.raw))?;
-        let stack = if source.stacks && ctx.user_stacks.is_on() {
-            ctx.stack(sample)
-        } else if source.stacks {
+        let stack = if source.stacks {
             ctx.stacks.intern(sample.callchain, source.chain_form, sample.pid, &mut ctx.spaces)
         } else {
             None

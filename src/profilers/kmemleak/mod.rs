@@ -403,8 +403,8 @@ impl Kmemleak {
             () => Verdict::Exact,
         };
         report.snapshot(schema, rows).titled(what).above(lines).text_rows(self.most).judged(verdict);
-        if self.draws {
-            for (&ledger::Origin { stack, owner }, sum) in sums.iter() {
+        if self.draws_flame_graph {
+            for (&ledger::AllocOrigin { stack, owner }, sum) in sums.iter() {
                 let weight = if sizes { sum.bytes } else { sum.allocs };
                 report.weigh(-1, self.owners.task(owner).1, stack, weight);
             }

@@ -1,6 +1,6 @@
 //! The report: rows by place, and the lines above them.
 
-use crate::profilers::kmemleak::ledger::{Counts, Origin, Sum, Sums};
+use crate::profilers::kmemleak::ledger::{AllocCounts, AllocOrigin, OutstandingSum, OutstandingSums};
 use crate::report::{Basis, Column, Schema, TaskNames, Unit, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -77,7 +77,7 @@ pub fn rows(sums: &OutstandingSums, sizes: bool, task: impl Fn(u32) -> (Option<i
         let (pid, comm) = task(owner);
         let bytes = sizes.then_some(sum.bytes);
         let owners = TaskNames::of(pid, comm, [bytes.unwrap_or(0), sum.allocs]);
-        PlaceRow { stack, sum, bytes, oldest_ns: Some(sum.oldest_ns), newest_ns: Some(sum.newest_ns), owners }
+        OutstandingRow { stack, sum, bytes, oldest_ns: Some(sum.oldest_ns), newest_ns: Some(sum.newest_ns), owners }
     };
     sums.iter().map(row).collect()
 }

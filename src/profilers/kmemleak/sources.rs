@@ -199,7 +199,7 @@ fn calls() -> Result<Vec<WantedSource>> {
         let mut pair = parsed("--alloc", &list, &["ptr=EXPR", "size=EXPR", "old=EXPR", "result=EXPR"], Role::Alloc)?;
         for wanted in &mut pair {
             wanted.optional = !NEEDED.contains(&function);
-            let returns = matches!(&wanted.selector.head, Head::Uprobe(place, _) if place.ret);
+            let returns = matches!(&wanted.selector.head, SelectorHead::Uprobe(place, _) if place.ret);
             wanted.result_in_memory = returns && argument == Some(CallArgument::Result);
         }
         wanted.extend(pair);
@@ -275,7 +275,12 @@ pub fn open(wanted: &[WantedSource], evlist: &mut Evlist, setup: &Setup<'_>) -> 
     Ok(sources)
 }
 
-fn source(wanted: &WantedSource, mut bound: Bound, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<AllocatorEvent> {
+fn source(
+    wanted: &WantedSource,
+    mut bound: BoundEvent,
+    evlist: &mut Evlist,
+    setup: &Setup<'_>,
+) -> Result<AllocatorEvent> {
     let (format, filter) = (bound.format.clone(), bound.filter.clone());
     let ptr = bound.value("ptr", &["ptr"])?;
     let size = bound.value("size", &ALLOCATED_BYTES)?;

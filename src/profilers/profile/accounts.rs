@@ -1,7 +1,7 @@
-//! What the kernel's own accounts say of how long each process ran.
+//! How long each process ran, by the kernel's own accounts.
 //!
-//! A process that is woken by timers may run in step with the samples of a clock, or between them: then it has far too many
-//! of them, or none. Its account has every ns. Samples only divide what the account says.
+//! A process that timers wake may run in step with the clock that samples, or between its ticks: then it has far too many
+//! samples, or none. Its account has every ns, and samples only divide that.
 //!
 //! The account is the CPU clock of the process (`sys::process_cpu_ns`): in ns, with the threads that have exited, by one
 //! system call that waits for nothing. `utime` and `stime` of /proc/PID/stat say the same in ticks of 10 ms, for twenty
@@ -17,7 +17,7 @@ use crate::task::Comm;
 /// Processes whose clocks are read at the end of an interval: that takes some 25 ms, and the rings hold seconds.
 const MOST: usize = 1 << 15;
 
-/// A process's clock, read between two looks at the time.
+/// The CPU clock of a process, read between two readings of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockReading {
     pub cpu_ns: u64,
@@ -26,9 +26,9 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// None when the process has gone.
+    /// None: the process has ended.
     pub fn now(pid: i32) -> Option<ClockReading> {
-        /// Who had to wait for a CPU in between looks again.
+        /// If the two times are further apart, we had to wait for a CPU: the clock is read again.
         const CLOSE_NS: u64 = 100_000;
         const TRIES: usize = 3;
         let mut best: Option<ClockReading> = None;
@@ -53,8 +53,8 @@ impl ClockReading {
 
 /// What a process used in an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Used {
-    /// Its name now.
+pub struct ProcessCpuTime {
+    /// The name of the process now.
     pub comm: Comm,
     /// In CPUs: 1 is all the time of one.
     pub cpus: f64,
@@ -62,37 +62,37 @@ pub struct Used {
 
 /// What is known of an interval beside its samples.
 #[derive(Clone, Debug)]
-pub struct Measured {
-    pub used: FxHashMap<i32, Used>,
-    /// How many CPUs were busy all together; more than there are when that is not known.
+pub struct MeasuredUsage {
+    pub used: FxHashMap<i32, ProcessCpuTime>,
+    /// How many CPUs were busy, summed; infinite when that is not known.
     pub busy: f64,
 }
 
-impl Default for Measured {
-    fn default() -> Measured {
-        Measured { used: FxHashMap::default(), busy: f64::INFINITY }
+impl Default for MeasuredUsage {
+    fn default() -> MeasuredUsage {
+        MeasuredUsage { used: FxHashMap::default(), busy: f64::INFINITY }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Process {
+struct AccountedProcess {
     comm: Comm,
     /// At the beginning of the interval, or of its life. None: not known.
     before: Option<ClockReading>,
     /// Threads that live, and those that lived at some time of the interval.
     threads: u32,
     lived: u32,
-    /// As of the last look.
+    /// As last read.
     now: Option<ClockReading>,
 }
 
 /// The accounts of all processes.
 #[derive(Debug, Default)]
 pub struct Accounts {
-    processes: FxHashMap<i32, Process>,
+    processes: FxHashMap<i32, AccountedProcess>,
     /// When the interval began.
     start_ns: Timestamp,
-    /// Births and deaths may be missing: nobody knows how many threads there are.
+    /// Records of births and exits may be missing: the number of threads is not known.
     uncounted: bool,
     looked_ns: Timestamp,
 }
@@ -125,15 +125,15 @@ impl Accounts {
         }
     }
 
-    fn process(&mut self, pid: i32) -> Option<&mut Process> {
+    fn process(&mut self, pid: i32) -> Option<&mut AccountedProcess> {
         if self.processes.len() >= MOST && !self.processes.contains_key(&pid) {
-            return None; // samples tell of it
+            return None; // samples measure it
         }
-        let new = Process { comm: Comm::default(), before: None, threads: 0, lived: 0, now: None };
+        let new = AccountedProcess { comm: Comm::default(), before: None, threads: 0, lived: 0, now: None };
         Some(self.processes.entry(pid).or_insert(new))
     }
 
-    /// Somebody was born, named or has ended at `time`. `name` is that of the process.
+    /// A task was born, renamed or ended at `time`. `name` gives the name of a process.
     pub fn apply(&mut self, record: &Record<'_>, time: Timestamp, name: impl FnOnce(i32) -> Comm) {
         match *record {
             Record::Fork(fork) if fork.tid > 0 => {
@@ -144,10 +144,10 @@ impl Accounts {
                 if fork.tid != fork.pid {
                     return;
                 }
-                // The clock of a process begins at 0. A number that somebody else had in this interval is nobody's.
+                // The clock of a process begins at 0. Of a pid that two processes had in this interval nothing is known.
                 let had = process.before.is_some_and(|before| before.told_ns < time);
                 let newborn = ClockReading { cpu_ns: 0, asked_ns: start_ns.min(time), told_ns: time };
-                *process = Process {
+                *process = AccountedProcess {
                     comm: name(fork.pid),
                     before: (!had).then_some(newborn),
                     threads: 1,
@@ -169,7 +169,7 @@ impl Accounts {
         }
     }
 
-    /// Births and deaths may not have been seen.
+    /// Records of births and exits may be missing.
     pub fn lost(&mut self) {
         self.uncounted = true;
     }
@@ -178,27 +178,27 @@ impl Accounts {
         self.uncounted
     }
 
-    /// What each process has used in the interval so far that lived when it began, or was born in it, and lives.
-    pub fn look(&mut self, cpus: usize, clock: impl Fn(i32) -> Option<ClockReading>) -> FxHashMap<i32, Used> {
+    /// What each living process has used in the interval so far: of those that lived at its beginning, or were born in it.
+    pub fn look(&mut self, cpus: usize, clock: impl Fn(i32) -> Option<ClockReading>) -> FxHashMap<i32, ProcessCpuTime> {
         self.looked_ns = sys::monotonic_ns();
         let mut used = FxHashMap::default();
         for (&pid, process) in &mut self.processes {
             process.now = clock(pid);
             let most = if self.uncounted { cpus } else { cpus.min(process.lived.max(1) as usize) };
-            // One that has run less than before is another.
+            // A clock that went back is that of another process.
             if let (Some(before), Some(now)) = (process.before, process.now)
                 && let Some(ns) = now.cpu_ns.checked_sub(before.cpu_ns)
             {
                 let span_ns = now.told_ns.saturating_sub(before.asked_ns).max(1);
-                // Who runs is counted up to the last tick: a little more may seem to have run than there was time.
+                // A running task is accounted up to the last tick: it may seem to have run a little longer than the interval.
                 let cpus = (ns as f64 / span_ns as f64).min(most as f64);
-                used.insert(pid, Used { comm: process.comm, cpus });
+                used.insert(pid, ProcessCpuTime { comm: process.comm, cpus });
             }
         }
         used
     }
 
-    /// Ends the interval with the last look.
+    /// Ends the interval with the last reading.
     pub fn next_interval(&mut self) {
         self.processes.retain(|_, process| {
             process.before = process.now.take();
@@ -238,26 +238,26 @@ mod tests {
     }
 
     impl Accounts {
-        fn take(&mut self, cpus: usize, clock: impl Fn(i32) -> Option<ClockReading>) -> FxHashMap<i32, Used> {
+        fn take(&mut self, cpus: usize, clock: impl Fn(i32) -> Option<ClockReading>) -> FxHashMap<i32, ProcessCpuTime> {
             let used = self.look(cpus, clock);
             self.next_interval();
             used
         }
     }
 
-    fn cpus(used: &FxHashMap<i32, Used>) -> Vec<(i32, f64)> {
+    fn cpus(used: &FxHashMap<i32, ProcessCpuTime>) -> Vec<(i32, f64)> {
         let mut cpus: Vec<(i32, f64)> = used.iter().map(|(pid, used)| (*pid, used.cpus)).collect();
         cpus.sort_by_key(|(pid, _)| *pid);
         cpus
     }
 
     #[test]
-    fn who_lives_at_both_ends_is_known() {
+    fn a_process_that_lives_at_both_ends_is_measured() {
         let mut accounts = accounts(|pid| at(SECOND, pid as u64 * SECOND));
         let used = accounts.take(8, |pid| at(3 * SECOND, pid as u64 * SECOND + SECOND / 2));
         assert_eq!(cpus(&used), [(5, 0.25), (6, 0.25)]);
         assert_eq!(used[&5].comm, Comm::new(b"t"));
-        // Gone, or another one of that number.
+        // Ended, or another process with that pid.
         let used = accounts.take(8, |pid| if pid == 5 { None } else { at(4 * SECOND, 1) });
         assert!(used.is_empty(), "{used:?}");
         let used = accounts.take(8, |_| at(5 * SECOND, SECOND / 2 + 1));
@@ -265,17 +265,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_born_begins_with_nothing() {
+    fn a_newborn_begins_with_no_cpu_time() {
         let mut accounts = accounts(|_| at(SECOND, 0));
         accounts.apply(&born(8, 8), 2 * SECOND, name);
         let used = accounts.take(8, |pid| at(3 * SECOND, if pid == 8 { SECOND } else { 0 }));
         assert_eq!(cpus(&used), [(5, 0.0), (6, 0.0), (8, 0.5)]);
         assert_eq!(used[&8].comm, Comm::new(b"child"));
-        // The number of one that lived in the same interval.
+        // The pid of a process that lived in the same interval.
         accounts.apply(&born(8, 8), 4 * SECOND, name);
         let used = accounts.take(8, |_| at(5 * SECOND, 2 * SECOND));
         assert!(!used.contains_key(&8), "{used:?}");
-        // Its record is older than the first look at its clock.
+        // Its birth record is older than the first reading of its clock.
         let comm = Comm::new(b"t");
         let mut accounts = Accounts::default();
         accounts.begin(SECOND, std::iter::once((9, 9, comm)), |_| at(2 * SECOND, SECOND / 2));
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_process_uses_no_more_than_its_threads_can() {
         let mut accounts = accounts(|_| at(SECOND, 0));
-        // What was used before the first look at the clock comes to light in this interval.
+        // What was used before the first reading of the clock shows up in this interval.
         let used = accounts.take(8, |_| at(2 * SECOND, 4 * SECOND));
         assert_eq!(cpus(&used), [(5, 1.0), (6, 2.0)]);
         accounts.apply(&born(55, 5), 5 * SECOND / 2, name);
@@ -294,12 +294,12 @@ mod tests {
         let used = accounts.take(8, |_| at(3 * SECOND, 9 * SECOND));
         assert_eq!(cpus(&used), [(5, 2.0), (6, 2.0)]);
         assert_eq!(cpus(&accounts.take(1, |_| at(4 * SECOND, 19 * SECOND))), [(5, 1.0), (6, 1.0)]);
-        // Nobody knows how many threads there were.
+        // The number of threads is not known.
         accounts.lost();
         assert_eq!(cpus(&accounts.take(4, |_| at(5 * SECOND, 29 * SECOND))), [(5, 4.0), (6, 4.0)]);
     }
 
-    /// The reader had no CPU between its looks at the time and at the clock: that is time that was not covered.
+    /// The reader had no CPU between reading the time and the clock: that time was not covered.
     #[test]
     fn a_slow_look_makes_no_share_larger() {
         let mut accounts = accounts(|_| Some(ClockReading { cpu_ns: 0, asked_ns: SECOND, told_ns: 3 * SECOND }));

@@ -2,41 +2,42 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::profile::accounts::Measured;
+use crate::profilers::profile::accounts::MeasuredUsage;
 use crate::profilers::profile::children::Children;
-use crate::profilers::profile::rows::{TaskRow, Who};
-use crate::profilers::profile::shares::{Left, Sums};
-use crate::profilers::profile::terms::Terms;
-use crate::profilers::profile::usage::{OTHERS, TaskOnCpu, ThreadOnCpu, Usage};
+use crate::profilers::profile::rows::{CpuTimeOwner, TaskRow};
+use crate::profilers::profile::shares::{ExcludedModes, ModeWeights};
+use crate::profilers::profile::terms::SamplingTerms;
+use crate::profilers::profile::usage::{OTHERS, SampledUsage, TaskOnCpu, ThreadOnCpu};
 use crate::task::Comm;
 use crate::task::cpu_times::CpuShares;
 
-/// What one had of an interval.
+/// The CPU time of a task in an interval.
 #[derive(Clone, Copy, Debug)]
-struct Part {
-    /// User, kernel and guest: weights, and the CPUs that these stand for. Of what was never sampled that is not known.
+struct TaskUsage {
+    /// Weights of user, kernel and guest samples.
     weights: [u64; 3],
+    /// The CPUs that these stand for: 1 is all the time of one. 0 where there is no sample.
     cpus: [f64; 3],
-    /// Of all three.
+    /// The CPUs of all three, with what was not sampled.
     all: f64,
     samples: u64,
-    /// False for weights of which nobody knows how long they are.
+    /// False: how much time the weights stand for is not known.
     known: bool,
     /// By the account of its process.
     by_account: bool,
 }
 
-impl Default for Part {
-    fn default() -> Part {
-        Part { weights: [0; 3], cpus: [0.0; 3], all: 0.0, samples: 0, known: true, by_account: false }
+impl Default for TaskUsage {
+    fn default() -> TaskUsage {
+        TaskUsage { weights: [0; 3], cpus: [0.0; 3], all: 0.0, samples: 0, known: true, by_account: false }
     }
 }
 
-/// A process, with all the names that it had.
+/// The CPU time of a process, under all names that it had.
 #[derive(Clone, Copy, Debug, Default)]
-struct Process {
-    /// As samples alone have it.
-    sampled: Part,
+struct ProcessUsage {
+    /// By samples alone.
+    sampled: TaskUsage,
     /// In CPUs.
     all: f64,
     samples: u64,
@@ -44,27 +45,27 @@ struct Process {
     by_account: bool,
 }
 
-/// Who had the CPU time of an interval.
+/// The CPU time of an interval, by process and name.
 #[derive(Debug)]
 pub struct Attribution {
-    tasks: FxHashMap<(i32, Comm), Part>,
-    processes: FxHashMap<i32, Process>,
-    left: Left,
+    tasks: FxHashMap<(i32, Comm), TaskUsage>,
+    processes: FxHashMap<i32, ProcessUsage>,
+    excluded: ExcludedModes,
     span_ns: u64,
 }
 
 impl Attribution {
-    /// `measured`: by the accounts of processes, as far as these count.
+    /// `measured`: by the accounts of processes.
     pub fn new(
-        usage: &Usage,
-        terms: &Terms,
+        usage: &SampledUsage,
+        terms: &SamplingTerms,
         span_ns: u64,
         parts: impl Fn(u32) -> Option<CpuShares>,
-        measured: &Measured,
+        measured: &MeasuredUsage,
     ) -> Attribution {
         let mut rates = Rates { usage, terms, span_ns, parts, of_cpus: FxHashMap::default() };
-        let mut tasks: FxHashMap<(i32, Comm), Part> = FxHashMap::default();
-        let mut processes: FxHashMap<i32, Process> = FxHashMap::default();
+        let mut tasks: FxHashMap<(i32, Comm), TaskUsage> = FxHashMap::default();
+        let mut processes: FxHashMap<i32, ProcessUsage> = FxHashMap::default();
         for (&TaskOnCpu { pid, comm, cpu }, sums) in usage.tasks() {
             let rate = rates.of(cpu);
             tasks.entry((pid, comm)).or_default().add(sums, rate);
@@ -75,39 +76,42 @@ impl Attribution {
             process.known = true;
         }
         for (&(pid, _), task) in &tasks {
-            let process = processes.entry(pid).or_insert(Process { known: true, ..Process::default() });
+            let process = processes.entry(pid).or_insert(ProcessUsage { known: true, ..ProcessUsage::default() });
             process.all += task.all;
             process.samples += task.samples;
             process.known &= task.known;
             process.by_account |= task.by_account;
         }
-        Attribution { tasks, processes, left: terms.left, span_ns }
+        Attribution { tasks, processes, excluded: terms.excluded, span_ns }
     }
 
-    /// Of each process the CPUs that it had, and its samples.
+    /// Each process with the CPUs that it had, and its samples.
     pub fn processes(&self) -> impl Iterator<Item = (i32, (f64, u64))> + '_ {
         let known = self.processes.iter().filter(|(_, process)| process.known);
         known.map(|(&pid, process)| (pid, (process.all, process.samples)))
     }
 
-    /// Processes, in no order; short-lived ones by who has made them.
+    /// Rows of processes, in no order; short-lived ones are summed by parent.
     pub fn task_rows(&self, children: &Children) -> Vec<TaskRow> {
-        let tasks = self.tasks.iter().map(|(&(pid, comm), part)| (pid, Who::Process { pid, comm: shown(comm) }, *part));
+        let tasks = self
+            .tasks
+            .iter()
+            .map(|(&(pid, comm), part)| (pid, CpuTimeOwner::Process { pid, comm: shown(comm) }, *part));
         self.rows(tasks, children)
     }
 
-    /// The same of threads. Those of a process have together what it has, divided as its samples are.
+    /// Rows of threads. Those of a process have together what it has, divided as its samples are.
     pub fn thread_rows(
         &self,
-        usage: &Usage,
-        terms: &Terms,
+        usage: &SampledUsage,
+        terms: &SamplingTerms,
         parts: impl Fn(u32) -> Option<CpuShares>,
         children: &Children,
     ) -> Vec<TaskRow> {
         let mut rates = Rates { usage, terms, span_ns: self.span_ns, parts, of_cpus: FxHashMap::default() };
-        let mut threads: FxHashMap<(i32, i32), (Comm, Part)> = FxHashMap::default();
+        let mut threads: FxHashMap<(i32, i32), (Comm, TaskUsage)> = FxHashMap::default();
         for (&ThreadOnCpu { pid, tid, cpu }, thread) in usage.threads() {
-            let (comm, part) = threads.entry((pid, tid)).or_insert((thread.comm, Part::default()));
+            let (comm, part) = threads.entry((pid, tid)).or_insert((thread.comm, TaskUsage::default()));
             part.add(&thread.sums, rates.of(cpu));
             if tid == 0 && usage.lacks_threads() {
                 *comm = Comm::new(OTHERS);
@@ -117,14 +121,14 @@ impl Attribution {
             if let Some(process) = self.processes.get(&pid) {
                 part.follow(process, if is_one(pid) { 1.0 } else { f64::INFINITY });
             }
-            (pid, Who::Thread { pid, tid, comm: shown(comm) }, part)
+            (pid, CpuTimeOwner::Thread { pid, tid, comm: shown(comm) }, part)
         });
         self.rows(rows, children)
     }
 
-    fn rows(&self, all: impl Iterator<Item = (i32, Who, Part)>, children: &Children) -> Vec<TaskRow> {
+    fn rows(&self, all: impl Iterator<Item = (i32, CpuTimeOwner, TaskUsage)>, children: &Children) -> Vec<TaskRow> {
         let mut rows = Vec::new();
-        let mut of_children: FxHashMap<Comm, Part> = FxHashMap::default();
+        let mut of_children: FxHashMap<Comm, TaskUsage> = FxHashMap::default();
         for (pid, who, part) in all {
             match self.parent_of(pid, children) {
                 Some(parent) => of_children.entry(parent).or_default().join(&part),
@@ -138,12 +142,12 @@ impl Attribution {
         }
         rows.extend(of_children.into_iter().map(|(parent, part)| {
             let count = counts.get(&parent).copied().unwrap_or(0);
-            self.row(Who::ChildrenOf(shown(parent)), &part, count)
+            self.row(CpuTimeOwner::ChildrenOf(shown(parent)), &part, count)
         }));
         rows
     }
 
-    /// Under whose name a process is summed up.
+    /// The name of the parent under which a short-lived process is summed.
     fn parent_of(&self, pid: i32, children: &Children) -> Option<Comm> {
         let process = self.processes.get(&pid).filter(|process| !process.by_account)?;
         let ns = process.known.then(|| self.ns(process.all));
@@ -154,7 +158,7 @@ impl Attribution {
         (cpus * self.span_ns as f64).round() as u64
     }
 
-    fn row(&self, who: Who, part: &Part, children: u64) -> TaskRow {
+    fn row(&self, who: CpuTimeOwner, part: &TaskUsage, children: u64) -> TaskRow {
         let [user_ns, kernel_ns, guest_ns] = part.cpus.map(|cpus| self.ns(cpus));
         TaskRow {
             who,
@@ -162,7 +166,7 @@ impl Attribution {
             user_ns,
             kernel_ns,
             guest_ns,
-            left: self.left,
+            excluded: self.excluded,
             samples: part.samples,
             children,
             by_account: part.by_account.into(),
@@ -176,15 +180,15 @@ fn shown(comm: Comm) -> Comm {
     if comm.is_empty() { Comm::new(b"<gone>") } else { comm }
 }
 
-/// Number 0 is whoever has none: there may be many.
+/// Whether a pid is of one process: 0 is of all tasks outside of our pid namespace.
 fn is_one(pid: i32) -> bool {
     pid > 0
 }
 
 /// The CPUs that a weight of one stands for, by the CPU that it was taken on.
 struct Rates<'a, P> {
-    usage: &'a Usage,
-    terms: &'a Terms,
+    usage: &'a SampledUsage,
+    terms: &'a SamplingTerms,
     span_ns: u64,
     parts: P,
     of_cpus: FxHashMap<u32, Option<f64>>,
@@ -200,8 +204,8 @@ impl<P: Fn(u32) -> Option<CpuShares>> Rates<'_, P> {
     }
 }
 
-impl Part {
-    fn add(&mut self, sums: &Sums, rate: Option<f64>) {
+impl TaskUsage {
+    fn add(&mut self, sums: &ModeWeights, rate: Option<f64>) {
         for (at, weight) in [sums.user, sums.kernel, sums.guest].into_iter().enumerate() {
             self.weights[at] = self.weights[at].saturating_add(weight);
             self.cpus[at] += weight as f64 * rate.unwrap_or(0.0);
@@ -211,7 +215,7 @@ impl Part {
         self.known &= rate.is_some();
     }
 
-    fn join(&mut self, other: &Part) {
+    fn join(&mut self, other: &TaskUsage) {
         for at in 0..self.cpus.len() {
             self.weights[at] = self.weights[at].saturating_add(other.weights[at]);
             self.cpus[at] += other.cpus[at];
@@ -225,7 +229,7 @@ impl Part {
         self.weights.iter().map(|&weight| weight as f64).sum()
     }
 
-    /// That many CPUs, divided as the samples are.
+    /// Sets the time to so many CPUs, divided as the samples are.
     fn by_weights(&mut self, cpus: f64) {
         let weight = self.weight().max(1.0);
         self.cpus = self.weights.map(|part| cpus * part as f64 / weight);
@@ -237,8 +241,8 @@ impl Part {
         self.all *= factor;
     }
 
-    /// A thread has its part of its process, but no more than `most` CPUs.
-    fn follow(&mut self, process: &Process, most: f64) {
+    /// Sets the time of a thread to its part of the process, `most` CPUs at most.
+    fn follow(&mut self, process: &ProcessUsage, most: f64) {
         (self.known, self.by_account) = (process.known, process.by_account);
         if process.by_account {
             self.by_weights(process.all * self.weight() / process.sampled.weight().max(1.0));
@@ -251,8 +255,8 @@ impl Part {
     }
 }
 
-/// The CPUs that each process can have had at most: one for each of its threads that were sampled.
-fn most_of_threads(usage: &Usage) -> FxHashMap<i32, f64> {
+/// The most CPUs that each process can have used: one for each of its threads that were sampled.
+fn most_of_threads(usage: &SampledUsage) -> FxHashMap<i32, f64> {
     let mut most = FxHashMap::default();
     if usage.lacks_threads() {
         return most;
@@ -267,14 +271,14 @@ fn most_of_threads(usage: &Usage) -> FxHashMap<i32, f64> {
 /// The total of a process is what its account says, where there is one, and never more than its threads and the CPUs
 /// can have run. Samples divide it among the names that it had, and among user code, the kernel and guests.
 fn follow_accounts(
-    tasks: &mut FxHashMap<(i32, Comm), Part>,
-    processes: &FxHashMap<i32, Process>,
+    tasks: &mut FxHashMap<(i32, Comm), TaskUsage>,
+    processes: &FxHashMap<i32, ProcessUsage>,
     most: &FxHashMap<i32, f64>,
-    measured: &Measured,
+    measured: &MeasuredUsage,
 ) {
     let used = &measured.used;
     for ((pid, _), task) in tasks.iter_mut() {
-        let Some(Process { sampled, .. }) = processes.get(pid) else { continue };
+        let Some(ProcessUsage { sampled, .. }) = processes.get(pid) else { continue };
         if let Some(used) = used.get(pid) {
             task.by_weights(used.cpus * task.weight() / sampled.weight().max(1.0));
             (task.known, task.by_account) = (true, true);
@@ -284,15 +288,15 @@ fn follow_accounts(
             task.scale(most / sampled.all);
         }
     }
-    // Those without an account have no more than the others left of the busy time.
+    // Processes without an account have no more than what the others leave of the busy time.
     let sampled = tasks.values().filter(|task| !task.by_account).map(|task| task.all).sum::<f64>();
     let rest = (measured.busy - used.values().map(|used| used.cpus).sum::<f64>()).max(0.0);
     if sampled > rest {
         tasks.values_mut().filter(|task| !task.by_account).for_each(|task| task.scale(rest / sampled));
     }
-    // Never sampled: nobody knows what it did.
+    // Never sampled: what it did is not known.
     for (&pid, used) in used.iter().filter(|(pid, used)| used.cpus > 0.0 && !processes.contains_key(pid)) {
-        tasks.insert((pid, used.comm), Part { all: used.cpus, by_account: true, ..Part::default() });
+        tasks.insert((pid, used.comm), TaskUsage { all: used.cpus, by_account: true, ..TaskUsage::default() });
     }
 }
 
@@ -301,10 +305,10 @@ mod tests {
     use super::*;
     use crate::perf::Record;
     use crate::perf::record::Task;
-    use crate::profilers::profile::accounts::Used;
+    use crate::profilers::profile::accounts::ProcessCpuTime;
     use crate::profilers::profile::rows::{CPUS, TASKS, THREADS};
-    use crate::profilers::profile::shares::Kind;
-    use crate::profilers::profile::usage::Owner;
+    use crate::profilers::profile::shares::CpuMode;
+    use crate::profilers::profile::usage::SampleOwner;
     use crate::profilers::profile::usage::tests::{SECOND, cells, owner, parts, terms, usage, whole_run};
     use crate::report::{Rows, TypedRows, Value, Verdict};
 
@@ -312,24 +316,24 @@ mod tests {
 
     /// The table of tasks.
     fn tasks(
-        usage: &Usage,
-        terms: &Terms,
+        usage: &SampledUsage,
+        terms: &SamplingTerms,
         span_ns: u64,
         parts: impl Fn(u32) -> Option<CpuShares>,
-        measured: &Measured,
+        measured: &MeasuredUsage,
     ) -> Cells {
         let rows = Attribution::new(usage, terms, span_ns, parts, measured).task_rows(&Children::default());
         cells(&TASKS, rows, span_ns)
     }
 
-    fn nobody() -> Measured {
-        Measured::default()
+    fn nobody() -> MeasuredUsage {
+        MeasuredUsage::default()
     }
 
     /// Process 5, which has so many CPUs by its account.
-    fn account(cpus: f64) -> Measured {
-        let used = Used { comm: Comm::new(b"main"), cpus };
-        Measured { used: [(5, used)].into_iter().collect(), busy: f64::INFINITY }
+    fn account(cpus: f64) -> MeasuredUsage {
+        let used = ProcessCpuTime { comm: Comm::new(b"main"), cpus };
+        MeasuredUsage { used: [(5, used)].into_iter().collect(), busy: f64::INFINITY }
     }
 
     /// pid, share, samples.
@@ -346,15 +350,15 @@ mod tests {
         assert_eq!(brief(&rows), [row(5, 11_000, 110), row(6, 2000, 20)]);
         // Half of the samples were throttled away: the shares stay.
         let parts = |_| Some(CpuShares { idle: 0.0, irq: 0.0, softirq: 0.0 });
-        let mut usage = Usage::default();
-        (0..50).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
+        let mut usage = SampledUsage::default();
+        (0..50).for_each(|_| usage.add(0, owner(5), CpuMode::User, 10_000_000));
         assert_eq!(brief(&tasks(&usage, &terms(), SECOND, parts, &nobody())), [row(5, 10_000, 50)]);
     }
 
     #[test]
     fn tasks_of_the_answer_are_measured_by_how_long_they_ran() {
         let mut usage = usage();
-        let terms = Terms { targeted: true, ..terms() };
+        let terms = SamplingTerms { targeted: true, ..terms() };
         usage.counted(0, SECOND, 2 * SECOND);
         usage.counted(1, SECOND / 4, 2 * SECOND);
         usage.counted(1, SECOND / 4, 2 * SECOND);
@@ -378,14 +382,14 @@ mod tests {
     #[test]
     fn no_share_is_more_than_can_be() {
         let ms = SECOND / 1000;
-        let samples = |usage: &mut Usage, cpu, tid, count| {
-            (0..count).for_each(|_| usage.add(cpu, Owner { tid, ..owner(5) }, Kind::User, 10 * ms));
+        let samples = |usage: &mut SampledUsage, cpu, tid, count| {
+            (0..count).for_each(|_| usage.add(cpu, SampleOwner { tid, ..owner(5) }, CpuMode::User, 10 * ms));
         };
-        let mut usage = Usage::default();
+        let mut usage = SampledUsage::default();
         samples(&mut usage, 0, 5, 300);
         let of = |rows: &[Vec<Value>]| brief(rows).into_iter().map(|(_, pct, _)| pct).collect::<Vec<Value>>();
         for targeted in [false, true] {
-            let terms = Terms { targeted, ..terms() };
+            let terms = SamplingTerms { targeted, ..terms() };
             assert_eq!(of(&tasks(&usage, &terms, ms, |_| None, &nobody())), [Value::Pct(10_000)], "{targeted}");
         }
         // One thread is on one CPU at a time, whatever samples there are of it on two.
@@ -394,24 +398,26 @@ mod tests {
         samples(&mut usage, 1, 6, 300);
         assert_eq!(of(&tasks(&usage, &terms(), ms, |_| None, &nobody())), [Value::Pct(20_000)]);
         // Counted in three seconds of its own, however long the interval seems to be.
-        let mut usage = Usage::default();
+        let mut usage = SampledUsage::default();
         samples(&mut usage, 0, 5, 300);
         usage.counted(0, 3 * SECOND / 2, 3 * SECOND);
-        let terms = Terms { targeted: true, ..terms() };
+        let terms = SamplingTerms { targeted: true, ..terms() };
         assert_eq!(of(&tasks(&usage, &terms, ms, |_| None, &nobody())), [Value::Pct(5000)]);
     }
 
     #[test]
     fn accounts_say_how_much_and_samples_of_what() {
-        let used = |cpus| Used { comm: Comm::new(b"now"), cpus };
+        let used = |cpus| ProcessCpuTime { comm: Comm::new(b"now"), cpus };
         // In step with the samples 5 has all of them, 7 none.
-        let mut usage = Usage::default();
-        (0..30).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
-        (0..10).for_each(|_| usage.add(0, owner(5), Kind::Kernel, 10_000_000));
-        (0..20).for_each(|_| usage.add(0, Owner { comm: Comm::new(b"then"), ..owner(5) }, Kind::User, 10_000_000));
-        (0..40).for_each(|_| usage.add(0, owner(6), Kind::User, 10_000_000));
+        let mut usage = SampledUsage::default();
+        (0..30).for_each(|_| usage.add(0, owner(5), CpuMode::User, 10_000_000));
+        (0..10).for_each(|_| usage.add(0, owner(5), CpuMode::Kernel, 10_000_000));
+        (0..20).for_each(|_| {
+            usage.add(0, SampleOwner { comm: Comm::new(b"then"), ..owner(5) }, CpuMode::User, 10_000_000)
+        });
+        (0..40).for_each(|_| usage.add(0, owner(6), CpuMode::User, 10_000_000));
         let known = [(5, used(0.3)), (7, used(0.25)), (8, used(0.0))].into_iter().collect();
-        let mut accounts = Measured { used: known, busy: 1.0 };
+        let mut accounts = MeasuredUsage { used: known, busy: 1.0 };
         let parts = |_| Some(CpuShares { idle: 0.0, irq: 0.0, softirq: 0.0 });
         let rows = tasks(&usage, &terms(), SECOND, parts, &accounts);
         let brief = |row: &Vec<Value>| (row[0].clone(), row[1].clone(), row[3..6].to_vec(), row[8].clone());
@@ -435,16 +441,16 @@ mod tests {
     /// Two threads on two CPUs, one with three times the samples of the other.
     #[test]
     fn threads_have_their_part_of_their_process() {
-        let mut usage = Usage::default();
-        let add = |usage: &mut Usage, cpu, tid: i32, name: &[u8], kind, count| {
-            let owner = Owner { pid: 5, tid, comm: Comm::new(b"main"), thread_comm: Comm::new(name) };
+        let mut usage = SampledUsage::default();
+        let add = |usage: &mut SampledUsage, cpu, tid: i32, name: &[u8], kind, count| {
+            let owner = SampleOwner { pid: 5, tid, comm: Comm::new(b"main"), thread_comm: Comm::new(name) };
             (0..count).for_each(|_| usage.add(cpu, owner, kind, 10_000_000));
         };
-        add(&mut usage, 0, 5, b"main", Kind::User, 20);
-        add(&mut usage, 1, 5, b"main", Kind::Kernel, 10);
-        add(&mut usage, 1, 6, b"worker", Kind::User, 10);
-        usage.add(0, owner(7), Kind::User, 10_000_000);
-        let threads = |measured: &Measured| {
+        add(&mut usage, 0, 5, b"main", CpuMode::User, 20);
+        add(&mut usage, 1, 5, b"main", CpuMode::Kernel, 10);
+        add(&mut usage, 1, 6, b"worker", CpuMode::User, 10);
+        usage.add(0, owner(7), CpuMode::User, 10_000_000);
+        let threads = |measured: &MeasuredUsage| {
             let attribution = Attribution::new(&usage, &terms(), SECOND, |_| parts(0.0), measured);
             let rows = attribution.thread_rows(&usage, &terms(), |_| parts(0.0), &Children::default());
             assert!(rows.iter().any(TaskRow::is_other_thread));
@@ -474,12 +480,12 @@ mod tests {
         assert_eq!((&of_run[0][3], &of_run[0][8]), (&Value::Pct((8000 + 19_524) / 2), &Value::Word("both")));
     }
 
-    /// Whoever has no number is not one thread.
+    /// Tasks without a number are not one thread.
     #[test]
     fn tasks_outside_of_the_namespace_may_have_several_cpus() {
-        let mut usage = Usage::default();
+        let mut usage = SampledUsage::default();
         for cpu in [0, 1] {
-            (0..100).for_each(|_| usage.add(cpu, owner(0), Kind::User, 10_000_000));
+            (0..100).for_each(|_| usage.add(cpu, owner(0), CpuMode::User, 10_000_000));
         }
         let attribution = Attribution::new(&usage, &terms(), SECOND, |_| parts(0.0), &nobody());
         assert_eq!(cells(&TASKS, attribution.task_rows(&Children::default()), SECOND)[0][3], Value::Pct(20_000));
@@ -487,24 +493,24 @@ mod tests {
         assert_eq!(cells(&THREADS, threads, SECOND)[0][4], Value::Pct(20_000));
     }
 
-    /// Of an interval without samples its account says how much a process used; of what, those of other intervals say.
+    /// In an interval without samples the account says how much a process used; samples of other intervals divide it.
     #[test]
     fn the_whole_run_of_a_task_is_divided_as_its_samples_are() {
-        let mut usage = Usage::default();
-        (0..3).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
-        usage.add(0, owner(5), Kind::Kernel, 10_000_000);
-        let rows = |usage: &Usage, cpus| {
+        let mut usage = SampledUsage::default();
+        (0..3).for_each(|_| usage.add(0, owner(5), CpuMode::User, 10_000_000));
+        usage.add(0, owner(5), CpuMode::Kernel, 10_000_000);
+        let rows = |usage: &SampledUsage, cpus| {
             let attribution = Attribution::new(usage, &terms(), SECOND, |_| parts(0.0), &account(cpus));
             let mut rows = attribution.task_rows(&Children::default());
-            rows.iter_mut().for_each(|row| row.who = Who::Process { pid: 5, comm: Comm::new(b"t") });
+            rows.iter_mut().for_each(|row| row.who = CpuTimeOwner::Process { pid: 5, comm: Comm::new(b"t") });
             (rows, SECOND)
         };
-        let of_run = whole_run(&TASKS, vec![rows(&usage, 0.2), rows(&Usage::default(), 0.1), rows(&usage, 0.0)]);
+        let of_run = whole_run(&TASKS, vec![rows(&usage, 0.2), rows(&SampledUsage::default(), 0.1), rows(&usage, 0.0)]);
         assert_eq!(of_run.len(), 1);
         assert_eq!(of_run[0][3..7], [1000, 750, 250, 0].map(Value::Pct));
         assert_eq!((&of_run[0][7], &of_run[0][8]), (&Value::Unsigned(8), &Value::Word("account")));
         // The time of the only interval with samples has not reached the account yet.
-        let of_run = whole_run(&TASKS, vec![rows(&usage, 0.0), rows(&Usage::default(), 0.1)]);
+        let of_run = whole_run(&TASKS, vec![rows(&usage, 0.0), rows(&SampledUsage::default(), 0.1)]);
         assert_eq!(of_run[0][3..7], [Value::Pct(500), Value::None, Value::None, Value::None]);
         let of_interval = cells(&TASKS, rows(&usage, 0.0).0, SECOND);
         assert_eq!(of_interval[0][3..7], [0, 0, 0, 0].map(Value::Pct));
@@ -513,9 +519,9 @@ mod tests {
     /// A second in which samples stand for cycles alone, and one in which /proc/stat tells how busy the CPU was.
     #[test]
     fn the_whole_run_is_a_lower_bound_where_time_is_unknown() {
-        let mut usage = Usage::default();
-        (0..4).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
-        let terms = Terms { clock: false, ..terms() };
+        let mut usage = SampledUsage::default();
+        (0..4).for_each(|_| usage.add(0, owner(5), CpuMode::User, 10_000_000));
+        let terms = SamplingTerms { clock: false, ..terms() };
         let rows = |parts| {
             let attribution = Attribution::new(&usage, &terms, SECOND, |_| parts, &nobody());
             attribution.task_rows(&Children::default())
@@ -538,11 +544,11 @@ mod tests {
         let name = |_| Comm::new(b"make");
         (10..=14).for_each(|pid| children.apply(&Record::Fork(task(pid)), 0, name));
         (10..=13).for_each(|pid| children.apply(&Record::Exit(task(pid)), SECOND / 2, name));
-        let mut usage = Usage::default();
-        let add = |usage: &mut Usage, pid, comm: &[u8], count| {
+        let mut usage = SampledUsage::default();
+        let add = |usage: &mut SampledUsage, pid, comm: &[u8], count| {
             let comm = Comm::new(comm);
-            let owner = Owner { pid, tid: pid, comm, thread_comm: comm };
-            (0..count).for_each(|_| usage.add(0, owner, Kind::User, 10_000_000));
+            let owner = SampleOwner { pid, tid: pid, comm, thread_comm: comm };
+            (0..count).for_each(|_| usage.add(0, owner, CpuMode::User, 10_000_000));
         };
         add(&mut usage, 10, b"sh", 1);
         add(&mut usage, 10, b"cc1", 2);
@@ -576,8 +582,8 @@ mod tests {
 
     #[test]
     fn cycles_are_no_time() {
-        let left = Left { kernel: true, ..Left::default() };
-        let rows = tasks(&usage(), &Terms { clock: false, left, ..terms() }, SECOND, |_| None, &nobody());
+        let excluded = ExcludedModes { kernel: true, ..ExcludedModes::default() };
+        let rows = tasks(&usage(), &SamplingTerms { clock: false, excluded, ..terms() }, SECOND, |_| None, &nobody());
         assert_eq!(rows[0][3..7], [Value::None, Value::None, Value::None, Value::None]);
     }
 }

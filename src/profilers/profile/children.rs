@@ -1,5 +1,5 @@
-//! Processes that are born and end in a moment. A build or a script has thousands of them, each with a sample or none: they
-//! are one row under the name of who has made them.
+//! Short-lived processes. A build or a script has thousands of them, each with a sample or none: they are one row under the
+//! name of their parent.
 
 use rustc_hash::FxHashMap;
 
@@ -7,29 +7,28 @@ use crate::perf::Record;
 use crate::profiler::Timestamp;
 use crate::task::Comm;
 
-/// Who lives for less is short-lived.
+/// A process that lives for less is short-lived.
 const MOMENT_NS: u64 = 1_000_000_000;
-/// And has used less CPU time than this, or has fewer samples where nobody knows of what time these are: else it has a row
-/// of its own.
+/// If it has used more CPU time than this, or has as many samples where their time is not known, it has a row of its own.
 const LITTLE_NS: u64 = 100_000_000;
 const FEW_SAMPLES: u64 = 10;
-/// Processes known at a time; others have rows of their own.
+/// Processes followed at a time; others have rows of their own.
 const MOST: usize = 1 << 16;
-/// Short-lived ones that have made each other.
+/// Short-lived ancestors of a process that are skipped at most: records may name two as each other's parents.
 const MOST_ANCESTORS: usize = 32;
 
 /// A process that was born in this run.
 #[derive(Clone, Copy, Debug)]
-struct Life {
+struct ProcessLife {
     comm: Comm,
     born_ns: Timestamp,
     ended_ns: Option<Timestamp>,
     parent: i32,
-    /// As it was called then.
+    /// The name of the parent at the birth.
     parent_comm: Comm,
 }
 
-impl Life {
+impl ProcessLife {
     fn was_short(&self) -> bool {
         self.ended_ns.is_some_and(|ended_ns| ended_ns.saturating_sub(self.born_ns) < MOMENT_NS)
     }
@@ -38,12 +37,12 @@ impl Life {
 /// The processes that were born in this run, until the end of the interval in which they end.
 #[derive(Debug, Default)]
 pub struct Children {
-    lives: FxHashMap<i32, Life>,
+    lives: FxHashMap<i32, ProcessLife>,
     uncertain: bool,
 }
 
 impl Children {
-    /// Somebody was born, named or has ended at `time`. `name` is that of a process.
+    /// A task was born, renamed or ended at `time`. `name` gives the name of a process.
     pub fn apply(&mut self, record: &Record<'_>, time: Timestamp, mut name: impl FnMut(i32) -> Comm) {
         match *record {
             Record::Fork(fork) if fork.pid > 0 && fork.pid == fork.tid && fork.pid != fork.ppid => {
@@ -51,7 +50,7 @@ impl Children {
                     return;
                 }
                 let (comm, parent_comm) = (name(fork.pid), name(fork.ppid));
-                let life = Life { comm, born_ns: time, ended_ns: None, parent: fork.ppid, parent_comm };
+                let life = ProcessLife { comm, born_ns: time, ended_ns: None, parent: fork.ppid, parent_comm };
                 self.lives.insert(fork.pid, life);
             }
             Record::Exit(exit) if exit.pid == exit.tid => {
@@ -69,29 +68,29 @@ impl Children {
         }
     }
 
-    /// Births and deaths may not have been seen.
+    /// Records of births and exits may be missing.
     pub fn lost(&mut self) {
         self.uncertain = true;
     }
 
-    /// Under whose name a process is summed up that has used so much. None: it has a row of its own.
+    /// The name under which a process that has used so much is summed. None: it has a row of its own.
     pub fn parent_of(&self, pid: i32, ns: Option<u64>, samples: u64) -> Option<Comm> {
         let life = self.lives.get(&pid).filter(|life| life.was_short())?;
         let is_little = ns.map_or(samples < FEW_SAMPLES, |ns| ns < LITTLE_NS);
-        is_little.then(|| self.behind(life))
+        is_little.then(|| self.lasting_ancestor(life))
     }
 
-    /// The short-lived processes that have ended in the interval, each with who is behind it.
+    /// The short-lived processes that ended in the interval, each with the name under which it is summed.
     pub fn ended(&self) -> impl Iterator<Item = (i32, Comm)> + '_ {
         let short = self.lives.iter().filter(|(_, life)| life.was_short());
-        short.map(|(&pid, life)| (pid, self.behind(life)))
+        short.map(|(&pid, life)| (pid, self.lasting_ancestor(life)))
     }
 
-    /// The nearest that is not short-lived itself: make, and not the shell and the gcc that it has made for a cc1.
-    fn behind(&self, life: &Life) -> Comm {
+    /// The name of the nearest ancestor that is not short-lived: make, and not the shell and the gcc between it and a cc1.
+    fn lasting_ancestor(&self, life: &ProcessLife) -> Comm {
         let mut life = life;
         for _ in 0..MOST_ANCESTORS {
-            // Who was born later has the number of one that has gone.
+            // A process that was born later has the pid of the parent, which has ended.
             let parent = self.lives.get(&life.parent).filter(|parent| parent.born_ns <= life.born_ns);
             match parent {
                 Some(parent) if parent.was_short() => life = parent,
@@ -102,7 +101,7 @@ impl Children {
         life.parent_comm
     }
 
-    /// Those that have ended are forgotten; all of them when nobody knows who has.
+    /// Forgets the processes that have ended; all of them after a loss.
     pub fn next_interval(&mut self) {
         let uncertain = std::mem::take(&mut self.uncertain);
         self.lives.retain(|_, life| !uncertain && life.ended_ns.is_none());
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_born_and_ends_in_a_moment_is_a_child_of_who_lives_on() {
+    fn short_lived_processes_belong_to_the_nearest_lasting_ancestor() {
         let mut children = Children::default();
         born(&mut children, 10, 2, 0); // lives on
         born(&mut children, 11, 10, 100);
@@ -155,7 +154,7 @@ mod tests {
         let mut ended: Vec<(i32, Comm)> = children.ended().collect();
         ended.sort_unstable();
         assert_eq!(ended, [(11, name(10)), (12, name(10)), (13, name(2))]);
-        // Who has used more has a row of its own.
+        // A process that used more has a row of its own.
         assert_eq!(children.parent_of(12, Some(LITTLE_NS), 1), None);
         assert_eq!(children.parent_of(12, Some(LITTLE_NS - 1), 99), Some(name(10)));
         assert_eq!([9, 10].map(|samples| children.parent_of(12, None, samples)), [Some(name(10)), None]);
@@ -178,7 +177,7 @@ mod tests {
         children.lost();
         children.next_interval();
         assert!(children.lives.is_empty());
-        // Nonsense, but records: two that have made each other.
+        // Records may claim that two processes made each other.
         born(&mut children, 20, 21, 0);
         born(&mut children, 21, 20, 0);
         [20, 21].into_iter().for_each(|pid| ends(&mut children, pid, 1));

@@ -4,9 +4,9 @@
 //! `-c` have passed, on the tasks of the answer, or on whole CPUs where such tasks may be born meanwhile. Cost: one record
 //! per sample.
 //!
-//! `sampler` chooses the event. `usage` holds the sums of an interval, `shares` and `terms` say how time was divided, `accounts` knows how long each
-//! process ran and `attribution` who had the time, `children` which processes are short-lived; `rows` are the tables of all
-//! that. `windows` watches for `--than`.
+//! `sampler` chooses the event. `usage` holds the sums of an interval, `shares` and `terms` divide time, `accounts` measures
+//! how long each process ran, `attribution` divides that among tasks, `children` finds short-lived processes, and `rows` are the
+//! tables. `windows` is for `--than`.
 
 mod accounts;
 mod attribution;
@@ -25,21 +25,18 @@ use crate::cli::CommonArgs;
 use crate::cli::values::{self, Percent};
 use crate::host::{Host, online_cpus, tickless_cpus};
 use crate::perf::attr::{Exclude, Sampling};
-use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId, Evsel};
-use crate::perf::opening::refused;
-use crate::perf::target::Tasks;
-use crate::perf::{Attr, Record, Sample};
-use crate::profiler::sampling::{USER_ALONE, check_limit};
+use crate::perf::evsel::Binding;
+use crate::perf::{Attr, EventId, Evlist, Evsel, Record, Sample};
+use crate::profiler::sampling::{ExcludeArgs, FrameArgs};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
-use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
+use crate::profilers::profile::accounts::{Accounts, ClockReading, MeasuredUsage};
 use crate::profilers::profile::attribution::Attribution;
 use crate::profilers::profile::children::Children;
 use crate::profilers::profile::rows::{CPUS, LISTED, TASKS, THREADS, TaskRow};
-use crate::profilers::profile::shares::Kind;
-use crate::profilers::profile::terms::Terms;
-use crate::profilers::profile::usage::{Owner, Starved, Usage};
-use crate::profilers::profile::windows::{BUSY, Seen, Windows};
+use crate::profilers::profile::shares::CpuMode;
+use crate::profilers::profile::terms::SamplingTerms;
+use crate::profilers::profile::usage::{SampleOwner, SampledUsage, StarvedCpu};
+use crate::profilers::profile::windows::{BUSY, WindowSample, Windows};
 use crate::report::{OccurrenceLayout, TableSchema, Top, Verdict};
 use crate::stats::weights::StackWeights;
 use crate::symbol::StackId;
@@ -52,7 +49,7 @@ use crate::task::{Comm, procfs};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  Who uses the CPUs, every second, and the functions at the end (Ctrl-C):
+  CpuTimeOwner uses the CPUs, every second, and the functions at the end (Ctrl-C):
     perf-prof profile -i 1000
   A flame graph of one process over ten seconds:
     perf-prof profile -p nginx --for 10 --flame-graph nginx.svg
@@ -118,24 +115,24 @@ pub struct Profile {
     top: usize,
     /// Samples carry whole callchains.
     callchains: bool,
-    terms: Terms,
-    /// The tasks of the answer are sampled with all others, which are dropped.
-    wide: bool,
-    /// What tells how long the tasks of the answer ran.
+    terms: SamplingTerms,
+    /// Whole CPUs are sampled, and samples of tasks that are not watched are dropped.
+    whole_cpus: bool,
+    /// The event that counts how long the watched tasks ran.
     running: Option<EventId>,
     scope: RunScope,
-    /// Number 0 is whoever is outside of our pid namespace.
+    /// Tasks outside of our pid namespace have the number 0, as the idle task.
     nested: bool,
     /// `-i`: the functions are listed at the end only.
     periodic: bool,
     host: Host,
-    usage: Usage,
+    usage: SampledUsage,
     children: Children,
-    /// Of whole machines: of a part of the CPUs, or of user code alone, the accounts of processes say nothing.
+    /// None where accounts do not tell what is sampled: on a part of the CPUs, of a part of the code, or of some tasks.
     accounts: Option<Accounts>,
-    /// As of the last look, in this interval.
-    measured: Measured,
-    /// What of each process has its weight, in this interval: ns and samples.
+    /// By the accounts, as last read in this interval.
+    measured: MeasuredUsage,
+    /// By process, ns and samples of this interval that have their weight.
     weighed: FxHashMap<i32, (f64, u64)>,
     windows: Option<Windows>,
     interval_start_ns: Timestamp,
@@ -152,29 +149,29 @@ impl Profile {
             lists_stacks: args.common.stacks(),
             perins: args.perins,
             top: usize::try_from(args.top).unwrap_or(usize::MAX),
-            terms: Terms { sampling, ..Terms::default() },
+            terms: SamplingTerms { sampling, ..SamplingTerms::default() },
             windows: args.than.map(|than| Windows::new(than.0)),
             ..Profile::default()
         })
     }
 
     #[inline]
-    fn is_left_out(&self, kind: Kind) -> bool {
+    fn is_excluded(&self, kind: CpuMode) -> bool {
         // The clock ticks for guests and host alike.
-        if kind == Kind::Guest { self.exclude.guest } else { self.exclude.host }
+        if kind == CpuMode::Guest { self.exclude.guest } else { self.exclude.host }
     }
 
     fn top_of_run(&self) -> Top {
         Top { stacks: self.lists_stacks, depth: self.frames.printed(), by_time: self.accounts.is_some() }
     }
 
-    /// Whether the accounts of processes are of what is sampled.
+    /// Whether the accounts of processes measure what is sampled.
     fn has_accounts(&self, online: &[u32]) -> bool {
         let whole = online.iter().all(|&cpu| self.scope.has_cpu(cpu));
-        whole && !self.terms.targeted && !self.terms.left.any() && !self.nested
+        whole && !self.terms.targeted && !self.terms.excluded.any() && !self.nested
     }
 
-    /// What a sample of each process stands for that has no weight yet, in ns; what was not sampled, as it is.
+    /// Weighs the samples that have no weight yet by the ns that they stand for, and adds CPU time that was not sampled.
     fn weigh(&mut self, now: Timestamp, reading: &Reading, weights: &mut StackWeights) {
         let span_ns = now.saturating_sub(self.interval_start_ns);
         let parts = |cpu| reading.since(&self.before, cpu);
@@ -192,13 +189,13 @@ impl Profile {
                 weights.add_unseen(pid, used.comm, ns.round() as u64);
             }
         }
-        // Of the idle task, and of those about which nothing is known.
-        let usual = if all.1 > 0 { all.0 / all.1 as f64 } else { 1e9 / self.terms.wanted_hz().unwrap_or(1) as f64 };
-        weights.weigh(|pid| each.get(&pid).copied().unwrap_or(usual));
+        // Of the idle task, and of tasks whose time is not known.
+        let average = if all.1 > 0 { all.0 / all.1 as f64 } else { 1e9 / self.terms.wanted_hz().unwrap_or(1) as f64 };
+        weights.weigh(|pid| each.get(&pid).copied().unwrap_or(average));
     }
 
-    /// What was sampled less than it should have been.
-    fn starved_line(&self, starved: &[Starved]) -> Option<String> {
+    /// The line about CPUs that were sampled less than they should have been.
+    fn starved_line(&self, starved: &[StarvedCpu]) -> Option<String> {
         let worst = starved.iter().min_by_key(|starved| (starved.achieved_hz.unwrap_or(u64::MAX), starved.cpu))?;
         let wanted = self.terms.wanted_hz().map_or(String::new(), |wanted| format!(" instead of {wanted}"));
         let hz = worst.achieved_hz.map_or(String::new(), |hz| format!(" at {hz} Hz{wanted}"));
@@ -218,7 +215,7 @@ impl Profile {
     }
 }
 
-/// The threads that live, with the names of their processes.
+/// The living threads, as (tid, pid, name of the process).
 fn living(ctx: &mut Context) -> Vec<(i32, i32, Comm)> {
     let living: Vec<(i32, i32)> = ctx.tasks.living().collect();
     living.into_iter().map(|(tid, pid)| (tid, pid, ctx.tasks.comm(pid))).collect()
@@ -237,7 +234,7 @@ impl Profiler for Profile {
             self.accounts = Some(Accounts::default());
             setup.weighs("ns of CPU time");
         }
-        if !self.wide {
+        if !self.whole_cpus {
             self.running = Some(evlist.add(evsel)?);
             return Ok(());
         }
@@ -248,34 +245,34 @@ impl Profiler for Profile {
     }
 
     fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        if self.wide && !ctx.watched.contains(sample.tid) {
+        if self.whole_cpus && !ctx.watched.contains(sample.tid) {
             return Ok(Use::Ignored);
         }
-        let seen = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
-        // The interrupt of a counter comes a little late: who was counted may have entered or left the kernel by then.
+        let seen = CpuMode::of(sample.misc(), sample.tid == 0 && !self.nested);
+        // The interrupt of a counter comes a little late: the task may have entered or left the kernel by then.
         let kind = match seen {
-            Kind::Kernel if self.exclude.kernel => Kind::User,
-            Kind::User if self.exclude.user => Kind::Kernel,
+            CpuMode::Kernel if self.exclude.kernel => CpuMode::User,
+            CpuMode::User if self.exclude.user => CpuMode::Kernel,
             _ => seen,
         };
         let place = if kind == seen { Some(sample.ip()) } else { innermost_user(sample.callchain) };
-        // Who counts as in user code and has none is a thread of the kernel.
-        if self.is_left_out(kind) || kind == Kind::User && place.is_none() {
+        // A sample that counts as user code but has no user address is of a kernel thread.
+        if self.is_excluded(kind) || kind == CpuMode::User && place.is_none() {
             return Ok(Use::Ignored);
         }
         if let Some(windows) = &mut self.windows {
             windows.roll(sample.time, &self.terms, ctx);
         }
         let stack = match kind {
-            Kind::Guest => None,                        // its addresses mean nothing here
-            Kind::Kernel if seen == Kind::User => None, // it is nowhere in the kernel any more
+            CpuMode::Guest => None,                           // its addresses mean nothing here
+            CpuMode::Kernel if seen == CpuMode::User => None, // it is nowhere in the kernel any more
             _ if self.callchains => ctx.stack(sample),
-            Kind::User => place.and_then(|addr| ctx.user_address(addr, sample.pid)),
-            Kind::Kernel | Kind::Idle => ctx.address(sample),
+            CpuMode::User => place.and_then(|addr| ctx.user_address(addr, sample.pid)),
+            CpuMode::Kernel | CpuMode::Idle => ctx.address(sample),
         };
         let comm = ctx.tasks.comm(sample.tid);
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };
-        let owner = Owner { pid: sample.pid, tid: sample.tid, comm: process, thread_comm: comm };
+        let owner = SampleOwner { pid: sample.pid, tid: sample.tid, comm: process, thread_comm: comm };
         self.usage.add(sample.cpu, owner, kind, sample.period());
         match self.accounts {
             Some(_) => ctx.weigh_later(sample.pid, comm, stack),
@@ -284,7 +281,7 @@ impl Profiler for Profile {
         if let Some(windows) = &mut self.windows {
             let Sample { cpu, pid, tid, .. } = *sample;
             let weight = sample.period();
-            windows.add(&Seen { cpu, pid, tid, comm, kind, weight, stack }, &self.terms);
+            windows.add(&WindowSample { cpu, pid, tid, comm, kind, weight, stack }, &self.terms);
         }
         Ok(Use::Relevant)
     }
@@ -350,7 +347,7 @@ impl Profiler for Profile {
         }
         self.usage.clear();
         self.children.next_interval();
-        self.measured = Measured::default();
+        self.measured = MeasuredUsage::default();
         self.weighed.clear();
         self.accounts.iter_mut().for_each(Accounts::next_interval);
         self.interval_start_ns = now;
@@ -367,7 +364,7 @@ impl Profiler for Profile {
 
 impl Profile {
     fn on_start(&mut self, ctx: &mut Context) {
-        // The first samples may be as old.
+        // The first samples may be as old as that.
         self.interval_start_ns = ctx.started_ns;
         self.before = Reading::now(&self.host);
         if let Some(windows) = &mut self.windows {
@@ -394,8 +391,8 @@ impl Profile {
         let used = accounts.look(online.len().max(1), ClockReading::now);
         let busy = |&cpu: &u32| reading.since(&self.before, cpu).map(|parts| 1.0 - parts.idle);
         let busy = online.iter().map(busy).sum::<Option<f64>>().unwrap_or(f64::INFINITY);
-        self.measured = Measured { used, busy };
-        // There the account of who runs is brought up to date once in a second.
+        self.measured = MeasuredUsage { used, busy };
+        // On CPUs without ticks the account of the running task is updated once per second.
         let tickless = tickless_cpus(&self.host);
         self.usage.pids_on(&tickless).for_each(|pid| _ = self.measured.used.remove(&pid));
         self.weigh(now, &reading, weights);

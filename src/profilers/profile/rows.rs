@@ -1,8 +1,8 @@
-//! The rows of the tables, in ns and samples, and what a reader sees of them: shares, of an interval or of the whole run.
+//! The rows of the tables, in ns and samples. The shares that are shown, of an interval or of the whole run, are derived.
 
 use std::cmp::{Ordering, Reverse};
 
-use crate::profilers::profile::shares::{Division, Left, Shares, hundredths, rounded, share_value};
+use crate::profilers::profile::shares::{Division, ExcludedModes, Shares, hundredths, rounded, share_value};
 use crate::report::{Column, Schema, Unit, Value, Verdict};
 use crate::task::Comm;
 
@@ -11,16 +11,16 @@ pub const LISTED: usize = 10;
 
 /// One CPU.
 #[derive(Clone, Debug)]
-pub struct CpuRow {
+pub struct CpuUsageRow {
     pub cpu: u32,
     pub division: Division,
-    pub left: Left,
-    /// In hard interrupts and softirqs, of the time of which /proc/stat tells.
+    pub excluded: ExcludedModes,
+    /// In hard interrupts and softirqs, of `told_ns`: the time that /proc/stat is known for.
     pub irq_ns: u64,
     pub softirq_ns: u64,
     pub told_ns: u64,
     pub samples: u64,
-    /// Busy samples, and the time that these stand for: as far as that is known.
+    /// Busy samples whose time is known, and that time.
     pub timed_samples: u64,
     pub timed_ns: u64,
     pub wanted_hz: Option<u64>,
@@ -28,7 +28,7 @@ pub struct CpuRow {
     pub throttled: u64,
 }
 
-pub static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
+pub static CPUS: Schema<CpuUsageRow> = Schema::<CpuUsageRow>::new(
     "cpus",
     &[
         Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
@@ -36,26 +36,26 @@ pub static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
         Column::derived("kernel_pct", "kernel %", |row, _| share_value(row.shares().kernel)),
         Column::derived("guest_pct", "guest %", |row, _| share_value(row.shares().guest)),
         Column::derived("idle_pct", "idle %", |row, _| share_value(row.shares().idle)),
-        Column::<CpuRow>::derived("irq_pct", "irq %", |row, _| row.interrupts(row.irq_ns)).if_any(),
-        Column::<CpuRow>::derived("softirq_pct", "softirq %", |row, _| row.interrupts(row.softirq_ns)).if_any(),
+        Column::<CpuUsageRow>::derived("irq_pct", "irq %", |row, _| row.interrupts(row.irq_ns)).if_any(),
+        Column::<CpuUsageRow>::derived("softirq_pct", "softirq %", |row, _| row.interrupts(row.softirq_ns)).if_any(),
         Column::counter("samples", "samples", |row| &mut row.samples),
         Column::derived("achieved_hz", "Hz", |row, _| {
             achieved_hz(row.timed_samples, row.timed_ns).map_or(Value::None, Value::Unsigned)
         }),
-        Column::<CpuRow>::gauge("wanted_hz", "", |row| &mut row.wanted_hz).in_unit(Unit::Hz).json_only(),
-        Column::<CpuRow>::gauge("period", "", |row| &mut row.period).json_only(),
-        Column::<CpuRow>::counter("throttled", "", |row| &mut row.throttled).json_only(),
-        Column::<CpuRow>::counter("user", "", |row| &mut row.division.user).hidden(),
-        Column::<CpuRow>::counter("kernel", "", |row| &mut row.division.kernel).hidden(),
-        Column::<CpuRow>::counter("guest", "", |row| &mut row.division.guest).hidden(),
-        Column::<CpuRow>::counter("idle", "", |row| &mut row.division.idle).hidden(),
-        Column::<CpuRow>::counter("unsampled", "", |row| &mut row.division.unsampled).hidden(),
-        Column::<CpuRow>::counter("of", "", |row| &mut row.division.of).hidden(),
-        Column::<CpuRow>::counter("irq_ns", "", |row| &mut row.irq_ns).ns().hidden(),
-        Column::<CpuRow>::counter("softirq_ns", "", |row| &mut row.softirq_ns).ns().hidden(),
-        Column::<CpuRow>::counter("told_ns", "", |row| &mut row.told_ns).ns().hidden(),
-        Column::<CpuRow>::counter("timed_samples", "", |row| &mut row.timed_samples).hidden(),
-        Column::<CpuRow>::counter("timed_ns", "", |row| &mut row.timed_ns).ns().hidden(),
+        Column::<CpuUsageRow>::gauge("wanted_hz", "", |row| &mut row.wanted_hz).in_unit(Unit::Hz).json_only(),
+        Column::<CpuUsageRow>::gauge("period", "", |row| &mut row.period).json_only(),
+        Column::<CpuUsageRow>::counter("throttled", "", |row| &mut row.throttled).json_only(),
+        Column::<CpuUsageRow>::counter("user", "", |row| &mut row.division.user).hidden(),
+        Column::<CpuUsageRow>::counter("kernel", "", |row| &mut row.division.kernel).hidden(),
+        Column::<CpuUsageRow>::counter("guest", "", |row| &mut row.division.guest).hidden(),
+        Column::<CpuUsageRow>::counter("idle", "", |row| &mut row.division.idle).hidden(),
+        Column::<CpuUsageRow>::counter("unsampled", "", |row| &mut row.division.unsampled).hidden(),
+        Column::<CpuUsageRow>::counter("of", "", |row| &mut row.division.of).hidden(),
+        Column::<CpuUsageRow>::counter("irq_ns", "", |row| &mut row.irq_ns).ns().hidden(),
+        Column::<CpuUsageRow>::counter("softirq_ns", "", |row| &mut row.softirq_ns).ns().hidden(),
+        Column::<CpuUsageRow>::counter("told_ns", "", |row| &mut row.told_ns).ns().hidden(),
+        Column::<CpuUsageRow>::counter("timed_samples", "", |row| &mut row.timed_samples).hidden(),
+        Column::<CpuUsageRow>::counter("timed_ns", "", |row| &mut row.timed_ns).ns().hidden(),
     ],
 )
 .explained(&[
@@ -72,9 +72,9 @@ pub static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
     ("throttled", "how often the kernel held back samples"),
 ]);
 
-impl CpuRow {
+impl CpuUsageRow {
     fn shares(&self) -> Shares {
-        self.division.shares(self.left)
+        self.division.shares(self.excluded)
     }
 
     fn interrupts(&self, ns: u64) -> Value {
@@ -88,54 +88,58 @@ pub fn achieved_hz(busy_samples: u64, busy_ns: u64) -> Option<u64> {
     (busy_ns >= ENOUGH_NS).then(|| (busy_samples as f64 * 1e9 / busy_ns as f64).round() as u64)
 }
 
-/// Whose CPU time a row has.
+/// The task or tasks whose CPU time a row has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Who {
+pub enum CpuTimeOwner {
     /// A process, by a name that it had.
     Process { pid: i32, comm: Comm },
     /// A thread, by the last name that it had in the interval.
     Thread { pid: i32, tid: i32, comm: Comm },
-    /// Short-lived processes, by the name of who has made them.
+    /// Short-lived processes, by the name of their parent.
     ChildrenOf(Comm),
 }
 
 /// A process, a thread, or children.
 #[derive(Clone, Debug)]
 pub struct TaskRow {
-    pub who: Who,
-    /// CPU time. None: nobody knows.
+    pub who: CpuTimeOwner,
+    /// CPU time. None: not known.
     pub ns: Option<u64>,
-    /// What of it was sampled.
+    /// The sampled part of it, by mode.
     pub user_ns: u64,
     pub kernel_ns: u64,
     pub guest_ns: u64,
-    pub left: Left,
+    pub excluded: ExcludedModes,
     pub samples: u64,
-    /// How many there are, of children.
+    /// Number of short-lived children.
     pub children: u64,
-    /// In how many intervals it was measured by its account, and by samples.
+    /// Intervals in which it was measured by its account, and by samples.
     pub by_account: u64,
     pub by_samples: u64,
-    /// In how many its samples stand for an unknown time, which `ns` lacks.
+    /// Intervals in which its samples stand for an unknown time, which `ns` lacks.
     pub unmeasured: u64,
 }
 
 const TID: Column<TaskRow> = Column::label("tid", "tid", |row| match row.who {
-    Who::Thread { tid, .. } => Value::Signed(tid.into()),
+    CpuTimeOwner::Thread { tid, .. } => Value::Signed(tid.into()),
     _ => Value::None,
 });
 const PID: Column<TaskRow> = Column::label("pid", "pid", |row| match row.who {
-    Who::Process { pid, .. } | Who::Thread { pid, .. } => Value::Signed(pid.into()),
-    Who::ChildrenOf(_) => Value::None,
+    CpuTimeOwner::Process { pid, .. } | CpuTimeOwner::Thread { pid, .. } => Value::Signed(pid.into()),
+    CpuTimeOwner::ChildrenOf(_) => Value::None,
 });
 const COMM: Column<TaskRow> = Column::<TaskRow>::label("comm", "", |row| match row.who {
-    Who::Process { comm, .. } | Who::Thread { comm, .. } | Who::ChildrenOf(comm) => Value::Comm(comm),
+    CpuTimeOwner::Process { comm, .. } | CpuTimeOwner::Thread { comm, .. } | CpuTimeOwner::ChildrenOf(comm) => {
+        Value::Comm(comm)
+    }
 })
 .json_only();
 const NAME: Column<TaskRow> = Column::<TaskRow>::label("name", "comm", |row| match row.who {
-    Who::Process { comm, .. } | Who::Thread { comm, .. } => Value::Comm(comm),
-    // Whoever prints it escapes it, as any text.
-    Who::ChildrenOf(comm) => Value::Text(format!("children of {}", String::from_utf8_lossy(comm.as_bytes())).into()),
+    CpuTimeOwner::Process { comm, .. } | CpuTimeOwner::Thread { comm, .. } => Value::Comm(comm),
+    // It is escaped when it is printed, as all text is.
+    CpuTimeOwner::ChildrenOf(comm) => {
+        Value::Text(format!("children of {}", String::from_utf8_lossy(comm.as_bytes())).into())
+    }
 })
 .text_only();
 const CPU: Column<TaskRow> =
@@ -155,7 +159,7 @@ const MEASURED_BY: Column<TaskRow> = Column::derived("pct_by", "CPU % by", |row,
     })
 });
 const CHILDREN: Column<TaskRow> = Column::<TaskRow>::derived("children", "short-lived", |row, _| match row.who {
-    Who::ChildrenOf(_) => Value::Unsigned(row.children),
+    CpuTimeOwner::ChildrenOf(_) => Value::Unsigned(row.children),
     _ => Value::None,
 })
 .if_any();
@@ -210,7 +214,7 @@ const COLUMNS: &[Column<TaskRow>] = &[
     UNMEASURED,
 ];
 
-/// Those first that took most.
+/// By process, the greatest CPU time first.
 pub static TASKS: Schema<TaskRow> = Schema::<TaskRow>::new("tasks", COLUMNS.split_at(1).1)
     .titled("tasks, % of one CPU")
     .explained(MEANINGS.split_at(1).1)
@@ -245,8 +249,8 @@ impl TaskRow {
         }
         let scale = if sampled > 0.0 { ns as f64 / sampled } else { 0.0 };
         let [user, kernel, guest] = rounded(parts.map(|part| part * scale), span_ns as f64);
-        let unless = |is_left: bool, share: u32| (!is_left).then_some(share);
-        let Left { user: no_user, kernel: no_kernel, guest: no_guest } = self.left;
+        let unless = |is_excluded: bool, share: u32| (!is_excluded).then_some(share);
+        let ExcludedModes { user: no_user, kernel: no_kernel, guest: no_guest } = self.excluded;
         Shares {
             user: unless(no_user, user),
             kernel: unless(no_kernel, kernel),
@@ -260,8 +264,8 @@ impl TaskRow {
         if self.unmeasured > 0 && self.ns.is_some() { Verdict::LowerBound } else { Verdict::Exact }
     }
 
-    /// A thread that is not the first of its process: of such ones the table of processes does not tell.
+    /// Whether it is a thread other than the first of its process: the table of processes has no such row.
     pub fn is_other_thread(&self) -> bool {
-        matches!(self.who, Who::Thread { pid, tid, .. } if pid != tid)
+        matches!(self.who, CpuTimeOwner::Thread { pid, tid, .. } if pid != tid)
     }
 }

@@ -10,7 +10,7 @@ use crate::perf::{Attr, Evlist, Evsel};
 use crate::profiler::Setup;
 use crate::profiler::sampling::{USER_ALONE, check_limit};
 use crate::profilers::profile::Profile;
-use crate::profilers::profile::shares::Left;
+use crate::profilers::profile::shares::ExcludedModes;
 
 impl Profile {
     /// Chooses the event, and what follows from that for the run.
@@ -21,12 +21,15 @@ impl Profile {
         check_limit(setup.host, "-F", self.terms.wanted_hz().unwrap_or(0), "perf_event_max_sample_rate")?;
         let depth = self.frames.depth(setup.host)?;
         let evsel = self.choose(evlist, setup)?;
-        self.settle_for_user(&evsel, evlist, setup)?;
-        self.wide = self.is_wide(&evsel, evlist, setup)?;
+        self.fall_back_to_user(&evsel, evlist, setup)?;
+        self.whole_cpus = self.samples_whole_cpus(&evsel, evlist, setup)?;
         let exclude = self.exclude;
-        self.terms.left =
-            Left { user: exclude.user || exclude.host, kernel: exclude.kernel || exclude.host, guest: exclude.guest };
-        if self.windows.is_some() && self.terms.left.any() && !self.terms.clock && !self.terms.targeted {
+        self.terms.excluded = ExcludedModes {
+            user: exclude.user || exclude.host,
+            kernel: exclude.kernel || exclude.host,
+            guest: exclude.guest,
+        };
+        if self.windows.is_some() && self.terms.excluded.any() && !self.terms.clock && !self.terms.targeted {
             bail!("--than cannot tell how busy a CPU is when its cycles are sampled in part: leave out --exclude-*");
         }
         if self.windows.is_some() && self.terms.sample_ns().is_none() && self.terms.targeted {
@@ -54,7 +57,7 @@ impl Profile {
             self.terms.clock = true;
             return Ok(Evsel::new("cpu-clock", clock));
         }
-        let cycles = Attr::cycles(self.evenly(evlist, setup.host));
+        let cycles = Attr::cycles(self.period_of_frequency(evlist, setup.host));
         let unit = if self.terms.wanted_hz().is_none() { "; -c is in ns of it" } else { "" };
         let (evsel, is_clock) = setup.cycles_or_clock(evlist, [cycles, clock], self.exclude, unit)?;
         self.terms.clock = is_clock;
@@ -66,18 +69,18 @@ impl Profile {
         Ok(evsel)
     }
 
-    /// As many cycles as make the frequency on a busy CPU. Asked for a frequency, the kernel would look for a period as it
-    /// goes, from one cycle on, and find others for tasks and CPUs that are busy for short times: samples would not stand
-    /// for the same, and come in a swarm with each new task.
-    fn evenly(&self, evlist: &mut Evlist, host: &Host) -> Sampling {
+    /// The period of cycles that gives the frequency on a busy CPU. Given a frequency, the kernel adapts the period from one
+    /// cycle on, anew for each task and each CPU that was idle: samples would not stand for equal times, and come in a burst
+    /// with each new task.
+    fn period_of_frequency(&self, evlist: &mut Evlist, host: &Host) -> Sampling {
         let Sampling::Frequency(hz) = self.terms.sampling else { return self.terms.sampling };
         let period = evlist.cycles_per_s(host).map(|per_s| (per_s / hz.max(1)).max(1));
         period.map_or(self.terms.sampling, Sampling::Period)
     }
 
-    /// Whether whole CPUs are to be sampled, though the answer is about some tasks only. The event of a task begins with a
-    /// whole period to go on each CPU, anew with each task that is born: who runs for less would never be sampled.
-    fn is_wide(&self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
+    /// Whether whole CPUs are sampled though the answer is about some tasks only. The event of a task starts with a whole period
+    /// on each CPU, anew for each task that is born: a task that runs for less would never be sampled.
+    fn samples_whole_cpus(&self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
         if matches!(setup.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
             return Ok(false);
         }
@@ -91,8 +94,8 @@ impl Profile {
         Ok(wide)
     }
 
-    /// Who may not sample the kernel samples user code.
-    fn settle_for_user(&mut self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    /// Samples user code alone where sampling the kernel is not permitted.
+    fn fall_back_to_user(&mut self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let cpu = setup.some_cpu()?;
         if self.exclude.kernel || self.exclude.user || !self.terms.targeted {
             return Ok(());
@@ -111,7 +114,7 @@ impl Profile {
 
 /// Refuses a period that the timer of the CPU clock does not keep.
 fn check_clock_period(host: &Host, period_ns: u64) -> Result<()> {
-    /// perf_swevent_start_hrtimer, kernel/events/core.c: it takes this for anything less, and does not tell.
+    /// perf_swevent_start_hrtimer, kernel/events/core.c, uses this for anything less, silently.
     const SHORTEST_NS: u64 = 10_000;
     if period_ns < SHORTEST_NS {
         bail!("-c {period_ns} is too short for the CPU clock: at least {SHORTEST_NS}, in ns");

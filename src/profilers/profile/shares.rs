@@ -1,4 +1,4 @@
-//! What samples say of how time was divided, and the shares that a reader sees.
+//! How samples divide time, and the shares that are shown.
 
 use perf_event_open_sys::bindings as b;
 
@@ -7,29 +7,29 @@ use crate::task::cpu_times::CpuShares;
 
 /// What a CPU was doing when a sample was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CpuMode {
     User,
     Kernel,
     Guest,
-    /// In the idle task: waiting, or serving an interrupt meanwhile.
+    /// In the idle task: halted, or serving an interrupt.
     Idle,
 }
 
-impl Kind {
+impl CpuMode {
     /// From the header of a sample, and whether it was taken in the idle task.
-    pub fn of(misc: u16, idle: bool) -> Kind {
+    pub fn of(misc: u16, idle: bool) -> CpuMode {
         match u32::from(misc) & b::PERF_RECORD_MISC_CPUMODE_MASK {
-            b::PERF_RECORD_MISC_USER => Kind::User,
-            b::PERF_RECORD_MISC_GUEST_KERNEL | b::PERF_RECORD_MISC_GUEST_USER => Kind::Guest,
-            _ if idle => Kind::Idle,
-            _ => Kind::Kernel,
+            b::PERF_RECORD_MISC_USER => CpuMode::User,
+            b::PERF_RECORD_MISC_GUEST_KERNEL | b::PERF_RECORD_MISC_GUEST_USER => CpuMode::Guest,
+            _ if idle => CpuMode::Idle,
+            _ => CpuMode::Kernel,
         }
     }
 }
 
-/// Weights of samples by kind: what each stands for, in ns of the CPU clock or in cycles.
+/// Weights of samples by mode: what each stands for, in ns of the CPU clock or in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct ModeWeights {
     pub user: u64,
     pub kernel: u64,
     pub guest: u64,
@@ -38,18 +38,18 @@ pub struct Sums {
     pub busy_samples: u64,
 }
 
-impl Sums {
+impl ModeWeights {
     #[inline]
-    pub fn add(&mut self, kind: Kind, weight: u64) {
+    pub fn add(&mut self, kind: CpuMode, weight: u64) {
         let sum = match kind {
-            Kind::User => &mut self.user,
-            Kind::Kernel => &mut self.kernel,
-            Kind::Guest => &mut self.guest,
-            Kind::Idle => &mut self.idle,
+            CpuMode::User => &mut self.user,
+            CpuMode::Kernel => &mut self.kernel,
+            CpuMode::Guest => &mut self.guest,
+            CpuMode::Idle => &mut self.idle,
         };
         *sum = sum.saturating_add(weight);
         self.samples += 1;
-        self.busy_samples += u64::from(kind != Kind::Idle);
+        self.busy_samples += u64::from(kind != CpuMode::Idle);
     }
 
     /// All but the idle task's.
@@ -58,21 +58,21 @@ impl Sums {
     }
 }
 
-/// Which kinds are not sampled.
+/// Which modes are not sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct ExcludedModes {
     pub user: bool,
     pub kernel: bool,
     pub guest: bool,
 }
 
-impl Left {
+impl ExcludedModes {
     pub fn any(self) -> bool {
         self.user || self.kernel || self.guest
     }
 }
 
-/// How time was divided: in ns, or in whatever the weights of samples are.
+/// How time was divided: in ns, or in the unit of the samples' weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Division {
     pub user: u64,
@@ -85,7 +85,7 @@ pub struct Division {
     pub of: u64,
 }
 
-/// Parts of a division in hundredths of a per cent. None: not known.
+/// CpuShares of a division in hundredths of a per cent. None: not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     pub user: Option<u32>,
@@ -98,13 +98,13 @@ const WHOLE: u32 = 10_000;
 
 impl Division {
     /// Of all samples: only some tasks were sampled.
-    pub fn of_samples(sums: &Sums) -> Division {
-        let Sums { user, kernel, guest, idle, .. } = *sums;
+    pub fn of_samples(sums: &ModeWeights) -> Division {
+        let ModeWeights { user, kernel, guest, idle, .. } = *sums;
         Division { user, kernel, guest, idle, unsampled: 0, of: sums.busy().saturating_add(idle) }
     }
 
     /// Of the time of a CPU about which /proc/stat says nothing: as its samples are divided.
-    pub fn of_time_by_samples(sums: &Sums, ns: u64) -> Division {
+    pub fn of_time_by_samples(sums: &ModeWeights, ns: u64) -> Division {
         let Division { user, kernel, guest, of, .. } = Division::of_samples(sums);
         if of == 0 {
             return Division::default();
@@ -112,13 +112,13 @@ impl Division {
         let part = |weight: u64| part_of(ns, weight as f64 / of as f64);
         let (user, kernel, guest) = (part(user), part(kernel), part(guest));
         let idle = if sums.idle == 0 { 0 } else { ns.saturating_sub(user + kernel + guest) };
-        // Of what is lost by rounding nobody has to know.
+        // `of` leaves out what rounding loses.
         Division { user, kernel, guest, idle, unsampled: 0, of: user + kernel + guest + idle }
     }
 
-    /// Of a CPU's time, as /proc/stat divides it into idle and busy. `seen_idle`: an idle CPU is sampled like any other. What
-    /// is neither user code nor a guest is the kernel's: so interrupts in the idle task are, and the sum is exact.
-    pub fn of_cpu(sums: &Sums, ns: u64, parts: CpuShares, seen_idle: bool) -> Division {
+    /// Of a CPU's time, as /proc/stat divides it into idle and busy. `seen_idle`: an idle CPU is sampled, too. Busy time that is
+    /// neither user nor guest is the kernel's, that of interrupts in the idle task included: so the sum is exact.
+    pub fn of_cpu(sums: &ModeWeights, ns: u64, parts: CpuShares, seen_idle: bool) -> Division {
         let in_idle = interrupts_in_idle(sums, parts, seen_idle);
         let idle = part_of(ns, parts.idle).min(ns);
         let busy = ns - idle;
@@ -133,23 +133,23 @@ impl Division {
     }
 
     /// Of a span of time in which every weight is ns; `idle` is the part of it in which nothing ran, if that is known.
-    pub fn of_span(sums: &Sums, ns: u64, idle: Option<f64>) -> Division {
-        let Sums { user, kernel, guest, .. } = *sums;
+    pub fn of_span(sums: &ModeWeights, ns: u64, idle: Option<f64>) -> Division {
+        let ModeWeights { user, kernel, guest, .. } = *sums;
         // The ticks of a window may be one too many.
         let of = ns.max(sums.busy());
         let idle = idle.map_or(of - sums.busy(), |idle| part_of(of, idle));
         Division { user, kernel, guest, idle, unsampled: 0, of }
     }
 
-    /// No more is known of a CPU than how much of its time it was idle.
+    /// Of a CPU of which only the idle time is known.
     pub fn of_idle(ns: u64, idle: f64) -> Division {
         let idle = part_of(ns, idle).min(ns);
         Division { idle, unsampled: ns - idle, of: ns, ..Division::default() }
     }
 
-    /// What is known of each kind. Busy time without samples is divided as that with samples is: then several intervals have
+    /// The share of each mode. Busy time without samples is divided as that with samples is: then several intervals have
     /// the shares that one of the same length would have.
-    pub fn shares(&self, left: Left) -> Shares {
+    pub fn shares(&self, excluded: ExcludedModes) -> Shares {
         /// A CPU may be busy for such a part of its time without a sample. Beyond that samples are missing.
         const LITTLE: f64 = 0.05;
         if self.of == 0 {
@@ -160,24 +160,24 @@ impl Division {
         let parts = if sampled > 0.0 || unsampled == 0.0 {
             let scale = if unsampled == 0.0 { 1.0 } else { (sampled + unsampled) / sampled };
             [user * scale, kernel * scale, guest * scale, idle]
-        } else if unsampled < LITTLE * of && !left.any() {
+        } else if unsampled < LITTLE * of && !excluded.any() {
             [0.0, 0.0, 0.0, idle + unsampled]
         } else {
             return Shares { idle: Some(hundredths(idle / of)), ..Shares::default() };
         };
         let [user, kernel, guest, idle] = rounded(parts, of);
-        let unless = |is_left: bool, share: u32| (!is_left).then_some(share);
+        let unless = |is_excluded: bool, share: u32| (!is_excluded).then_some(share);
         Shares {
-            user: unless(left.user, user),
-            kernel: unless(left.kernel, kernel),
-            guest: unless(left.guest, guest),
+            user: unless(excluded.user, user),
+            kernel: unless(excluded.kernel, kernel),
+            guest: unless(excluded.guest, guest),
             idle: Some(idle),
         }
     }
 }
 
 impl Shares {
-    /// What the CPU did that was sampled.
+    /// The share of all sampled modes.
     pub fn busy(&self) -> u32 {
         [self.user, self.kernel, self.guest].into_iter().flatten().sum()
     }
@@ -192,7 +192,7 @@ fn part_of(ns: u64, part: f64) -> u64 {
     (ns as f64 * part).round() as u64
 }
 
-/// Parts of `of` in hundredths of a per cent. Those of a whole add up to a whole: each sum of the first ones is rounded.
+/// CpuShares of `of` in hundredths of a per cent. Those of a whole add up to a whole: each sum of the first ones is rounded.
 pub fn rounded<const N: usize>(parts: [f64; N], of: f64) -> [u32; N] {
     let (mut sum, mut before) = (0.0, 0);
     parts.map(|part| {
@@ -204,7 +204,7 @@ pub fn rounded<const N: usize>(parts: [f64; N], of: f64) -> [u32; N] {
 
 /// The part of a CPU's time in which interrupts were served in the idle task: /proc/stat does not count it as idle, while
 /// its samples are those of the idle task.
-pub fn interrupts_in_idle(sums: &Sums, parts: CpuShares, seen_idle: bool) -> f64 {
+pub fn interrupts_in_idle(sums: &ModeWeights, parts: CpuShares, seen_idle: bool) -> f64 {
     let all = sums.busy().saturating_add(sums.idle);
     if sums.idle == 0 {
         return 0.0;
@@ -225,8 +225,8 @@ pub fn hundredths(part: f64) -> u32 {
 mod tests {
     use super::*;
 
-    fn sums(user: u64, kernel: u64, guest: u64, idle: u64) -> Sums {
-        Sums { user, kernel, guest, idle, ..Sums::default() }
+    fn sums(user: u64, kernel: u64, guest: u64, idle: u64) -> ModeWeights {
+        ModeWeights { user, kernel, guest, idle, ..ModeWeights::default() }
     }
 
     fn shares(user: u32, kernel: u32, guest: u32, idle: u32) -> Shares {
@@ -236,22 +236,22 @@ mod tests {
     #[test]
     fn kinds_come_from_the_header() {
         let cases = [
-            (b::PERF_RECORD_MISC_USER, false, Kind::User),
-            (b::PERF_RECORD_MISC_USER, true, Kind::User), // the idle task has no user code
-            (b::PERF_RECORD_MISC_KERNEL, false, Kind::Kernel),
-            (b::PERF_RECORD_MISC_HYPERVISOR, false, Kind::Kernel),
-            (b::PERF_RECORD_MISC_KERNEL, true, Kind::Idle),
-            (b::PERF_RECORD_MISC_GUEST_USER, false, Kind::Guest),
-            (b::PERF_RECORD_MISC_GUEST_KERNEL, false, Kind::Guest),
+            (b::PERF_RECORD_MISC_USER, false, CpuMode::User),
+            (b::PERF_RECORD_MISC_USER, true, CpuMode::User), // the idle task has no user code
+            (b::PERF_RECORD_MISC_KERNEL, false, CpuMode::Kernel),
+            (b::PERF_RECORD_MISC_HYPERVISOR, false, CpuMode::Kernel),
+            (b::PERF_RECORD_MISC_KERNEL, true, CpuMode::Idle),
+            (b::PERF_RECORD_MISC_GUEST_USER, false, CpuMode::Guest),
+            (b::PERF_RECORD_MISC_GUEST_KERNEL, false, CpuMode::Guest),
         ];
         for (misc, idle, want) in cases {
             let misc = misc as u16 | b::PERF_RECORD_MISC_EXACT_IP as u16;
-            assert_eq!(Kind::of(misc, idle), want, "{misc:#x} {idle}");
+            assert_eq!(CpuMode::of(misc, idle), want, "{misc:#x} {idle}");
         }
     }
 
     fn all(division: Division) -> Shares {
-        division.shares(Left::default())
+        division.shares(ExcludedModes::default())
     }
 
     #[test]
@@ -283,13 +283,13 @@ mod tests {
     #[test]
     fn shares_of_samples_and_of_a_span() {
         assert_eq!(all(Division::of_samples(&sums(1, 1, 1, 0))), shares(3333, 3334, 3333, 0));
-        assert_eq!(all(Division::of_samples(&Sums::default())), Shares::default());
-        let by_samples = |sums: &Sums| Division::of_time_by_samples(sums, 1_000_000_000);
+        assert_eq!(all(Division::of_samples(&ModeWeights::default())), Shares::default());
+        let by_samples = |sums: &ModeWeights| Division::of_time_by_samples(sums, 1_000_000_000);
         assert_eq!(all(by_samples(&sums(1, 1, 1, 0))), shares(3333, 3334, 3333, 0));
         assert_eq!(all(by_samples(&sums(1, 0, 0, 3))), shares(2500, 0, 0, 7500));
-        assert_eq!(by_samples(&Sums::default()), Division::default());
+        assert_eq!(by_samples(&ModeWeights::default()), Division::default());
         assert_eq!(all(Division::of_span(&sums(200, 100, 0, 7), 1000, None)), shares(2000, 1000, 0, 7000));
-        let kernel_alone = Left { user: true, guest: true, ..Left::default() };
+        let kernel_alone = ExcludedModes { user: true, guest: true, ..ExcludedModes::default() };
         let got = Division::of_span(&sums(0, 100, 0, 0), 1000, Some(0.25)).shares(kernel_alone);
         assert_eq!(got, Shares { kernel: Some(1000), idle: Some(2500), ..Shares::default() });
         assert_eq!(got.busy(), 1000);
@@ -315,7 +315,7 @@ mod tests {
     fn intervals_add_up_to_what_one_of_the_same_length_would_say() {
         let parts = |idle| CpuShares { idle, irq: 0.0, softirq: 0.0 };
         let one = Division::of_cpu(&sums(30, 10, 0, 0), 1_000_000, parts(0.6), true);
-        let other = Division::of_cpu(&Sums::default(), 1_000_000, parts(0.2), true);
+        let other = Division::of_cpu(&ModeWeights::default(), 1_000_000, parts(0.2), true);
         let both = Division { idle: one.idle + other.idle, unsampled: other.unsampled, of: one.of + other.of, ..one };
         let whole = Division::of_cpu(&sums(30, 10, 0, 0), 2_000_000, parts(0.4), true);
         assert_eq!((all(both), all(whole)), (shares(4500, 1500, 0, 4000), shares(4500, 1500, 0, 4000)));

@@ -2,9 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::profile::rows::{CpuRow, achieved_hz};
-use crate::profilers::profile::shares::{Kind, Sums, interrupts_in_idle};
-use crate::profilers::profile::terms::Terms;
+use crate::profilers::profile::rows::{CpuUsageRow, achieved_hz};
+use crate::profilers::profile::shares::{CpuMode, ModeWeights, interrupts_in_idle};
+use crate::profilers::profile::terms::SamplingTerms;
 use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
 use crate::task::cpu_times::CpuShares;
@@ -14,26 +14,27 @@ const MOST_TASKS: usize = 1 << 16;
 
 /// One CPU in an interval.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cpu {
-    pub sums: Sums,
+pub struct CpuUsage {
+    pub sums: ModeWeights,
     throttled: u64,
     /// The part of the time for which the event counted there.
     running: Option<f64>,
 }
 
-/// Whose sample it is.
+/// The task of a sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Owner {
+pub struct SampleOwner {
     pub pid: i32,
     pub tid: i32,
-    /// Of the process, and of the thread.
+    /// Of the process.
     pub comm: Comm,
+    /// Of the thread.
     pub thread_comm: Comm,
 }
 
 /// A CPU whose samples were too few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Starved {
+pub struct StarvedCpu {
     pub cpu: u32,
     pub achieved_hz: Option<u64>,
     pub throttled: u64,
@@ -47,7 +48,7 @@ pub struct TaskOnCpu {
     pub cpu: u32,
 }
 
-/// Those that found no room.
+/// The name of tasks beyond [`MOST_TASKS`].
 pub const OTHERS: &[u8] = b"<others>";
 
 impl SumKey for TaskOnCpu {
@@ -73,31 +74,35 @@ impl SumKey for ThreadOnCpu {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadSums {
     pub comm: Comm,
-    pub sums: Sums,
+    pub sums: ModeWeights,
 }
 
 /// The sums of an interval.
 #[derive(Debug)]
-pub struct Usage {
-    cpus: FxHashMap<u32, Cpu>,
-    tasks: KeyedSums<TaskOnCpu, Sums>,
+pub struct SampledUsage {
+    cpus: FxHashMap<u32, CpuUsage>,
+    tasks: KeyedSums<TaskOnCpu, ModeWeights>,
     threads: KeyedSums<ThreadOnCpu, ThreadSums>,
 }
 
-impl Default for Usage {
-    fn default() -> Usage {
-        Usage { cpus: FxHashMap::default(), tasks: KeyedSums::new(MOST_TASKS), threads: KeyedSums::new(MOST_TASKS) }
+impl Default for SampledUsage {
+    fn default() -> SampledUsage {
+        SampledUsage {
+            cpus: FxHashMap::default(),
+            tasks: KeyedSums::new(MOST_TASKS),
+            threads: KeyedSums::new(MOST_TASKS),
+        }
     }
 }
 
-impl Usage {
+impl SampledUsage {
     #[inline]
-    pub fn add(&mut self, cpu: u32, owner: Owner, kind: Kind, weight: u64) {
+    pub fn add(&mut self, cpu: u32, owner: SampleOwner, kind: CpuMode, weight: u64) {
         self.cpus.entry(cpu).or_default().sums.add(kind, weight);
-        if kind == Kind::Idle {
+        if kind == CpuMode::Idle {
             return;
         }
-        let Owner { pid, tid, comm, thread_comm } = owner;
+        let SampleOwner { pid, tid, comm, thread_comm } = owner;
         let thread = self.threads.sum(ThreadOnCpu { pid, tid, cpu });
         thread.comm = thread_comm;
         thread.sums.add(kind, weight);
@@ -108,7 +113,7 @@ impl Usage {
         self.cpus.entry(cpu).or_default().throttled += 1;
     }
 
-    /// An event counted for `ns` of `span_ns`: of one CPU it may be several, of a thread each.
+    /// An event counted for `ns` of `span_ns`. A CPU may have several: one for each thread.
     pub fn counted(&mut self, cpu: u32, ns: u64, span_ns: u64) {
         let running = &mut self.cpus.entry(cpu).or_default().running;
         *running = Some(running.unwrap_or(0.0) + ns as f64 / span_ns.max(1) as f64);
@@ -120,7 +125,7 @@ impl Usage {
         self.threads.clear();
     }
 
-    /// Those with samples.
+    /// The CPUs with samples.
     pub fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
         self.cpus.iter().filter(|(_, cpu)| cpu.sums.samples > 0).map(|(&cpu, _)| cpu)
     }
@@ -130,7 +135,7 @@ impl Usage {
         self.tasks.keys().filter(|task| cpus.contains(&task.cpu)).map(|task| task.pid)
     }
 
-    pub fn tasks(&self) -> impl Iterator<Item = (&TaskOnCpu, &Sums)> {
+    pub fn tasks(&self) -> impl Iterator<Item = (&TaskOnCpu, &ModeWeights)> {
         self.tasks.iter()
     }
 
@@ -138,12 +143,12 @@ impl Usage {
         self.threads.iter()
     }
 
-    /// Some threads found no room.
+    /// Whether some threads are not told apart.
     pub fn lacks_threads(&self) -> bool {
         self.threads.len() >= MOST_TASKS
     }
 
-    pub fn cpu(&self, cpu: u32) -> Option<&Cpu> {
+    pub fn cpu(&self, cpu: u32) -> Option<&CpuUsage> {
         self.cpus.get(&cpu)
     }
 
@@ -151,20 +156,20 @@ impl Usage {
     pub fn cpu_rows(
         &self,
         cpus: &[u32],
-        terms: &Terms,
+        terms: &SamplingTerms,
         span_ns: u64,
         parts: impl Fn(u32) -> Option<CpuShares>,
-    ) -> Vec<CpuRow> {
+    ) -> Vec<CpuUsageRow> {
         let row = |&number: &u32| {
             let cpu = self.cpus.get(&number).copied().unwrap_or_default();
             let parts = parts(number);
             let busy_ns = cpu.busy_ns(terms, span_ns, parts);
             let told = parts.filter(|_| !terms.targeted);
             let told_ns = |part: f64| (part * span_ns as f64).round() as u64;
-            CpuRow {
+            CpuUsageRow {
                 cpu: number,
                 division: terms.divide(&cpu.sums, span_ns, parts),
-                left: terms.left,
+                excluded: terms.excluded,
                 irq_ns: told.map_or(0, |parts| told_ns(parts.irq)),
                 softirq_ns: told.map_or(0, |parts| told_ns(parts.softirq)),
                 told_ns: told.map_or(0, |_| span_ns),
@@ -180,27 +185,32 @@ impl Usage {
     }
 
     /// CPUs with much fewer samples than were asked for, or with some held back where nobody asked for so many per second.
-    pub fn starved(&self, terms: &Terms, span_ns: u64, parts: impl Fn(u32) -> Option<CpuShares>) -> Vec<Starved> {
-        let look = |(&number, cpu): (&u32, &Cpu)| {
+    pub fn starved(
+        &self,
+        terms: &SamplingTerms,
+        span_ns: u64,
+        parts: impl Fn(u32) -> Option<CpuShares>,
+    ) -> Vec<StarvedCpu> {
+        let look = |(&number, cpu): (&u32, &CpuUsage)| {
             let achieved_hz = cpu.achieved_hz(terms, span_ns, parts(number));
             let wanted = terms.wanted_hz();
             let few = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz < wanted / 2));
-            // Held back for a moment, and right on the whole: no harm. Nor where only others were.
+            // Throttling for a moment that leaves 90 % of the samples does no harm; nor does that of other tasks' samples.
             let enough = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz >= wanted - wanted / 10));
             let held_back = cpu.throttled > 0 && !enough && (cpu.sums.samples > 0 || !terms.targeted);
-            (few || held_back).then_some(Starved { cpu: number, achieved_hz, throttled: cpu.throttled })
+            (few || held_back).then_some(StarvedCpu { cpu: number, achieved_hz, throttled: cpu.throttled })
         };
-        let mut starved: Vec<Starved> = self.cpus.iter().filter_map(look).collect();
+        let mut starved: Vec<StarvedCpu> = self.cpus.iter().filter_map(look).collect();
         starved.sort_unstable_by_key(|starved| starved.cpu);
         starved
     }
 }
 
-impl Cpu {
+impl CpuUsage {
     /// The part of its time that its samples stand for, the idle task's apart: never more than all of it.
-    pub fn busy_part(&self, terms: &Terms, span_ns: u64, parts: Option<CpuShares>) -> Option<f64> {
+    pub fn busy_part(&self, terms: &SamplingTerms, span_ns: u64, parts: Option<CpuShares>) -> Option<f64> {
         let by_clock = || terms.clock.then(|| self.sums.busy() as f64 / span_ns.max(1) as f64);
-        let part = if terms.left.any() {
+        let part = if terms.excluded.any() {
             by_clock()
         } else if terms.targeted {
             // A CPU runs one task at a time; of some cgroups the kernel tells more. A cgroup may hold the idle task.
@@ -216,12 +226,12 @@ impl Cpu {
     }
 
     /// The time that its busy samples stand for.
-    fn busy_ns(&self, terms: &Terms, span_ns: u64, parts: Option<CpuShares>) -> Option<u64> {
-        let part = self.busy_part(terms, span_ns, parts).filter(|_| !terms.left.any())?;
+    fn busy_ns(&self, terms: &SamplingTerms, span_ns: u64, parts: Option<CpuShares>) -> Option<u64> {
+        let part = self.busy_part(terms, span_ns, parts).filter(|_| !terms.excluded.any())?;
         Some((part * span_ns as f64).round() as u64)
     }
 
-    fn achieved_hz(&self, terms: &Terms, span_ns: u64, parts: Option<CpuShares>) -> Option<u64> {
+    fn achieved_hz(&self, terms: &SamplingTerms, span_ns: u64, parts: Option<CpuShares>) -> Option<u64> {
         achieved_hz(self.sums.busy_samples, self.busy_ns(terms, span_ns, parts)?)
     }
 }
@@ -231,28 +241,28 @@ pub(super) mod tests {
     use super::*;
     use crate::perf::attr::Sampling;
     use crate::profilers::profile::rows::CPUS;
-    use crate::profilers::profile::shares::Left;
+    use crate::profilers::profile::shares::ExcludedModes;
     use crate::profilers::profile::windows::WINDOW_NS;
     use crate::report::{Book, BookEntry, Rows, Schema, TypedRows, Value, Verdict};
 
     pub const SECOND: u64 = 1_000_000_000;
 
-    pub fn owner(pid: i32) -> Owner {
-        Owner { pid, tid: pid, comm: Comm::new(b"t"), thread_comm: Comm::new(b"t") }
+    pub fn owner(pid: i32) -> SampleOwner {
+        SampleOwner { pid, tid: pid, comm: Comm::new(b"t"), thread_comm: Comm::new(b"t") }
     }
 
     /// Two tasks on CPU 0, the first also on CPU 1, a sample each 10 ms.
-    pub fn usage() -> Usage {
-        let mut usage = Usage::default();
-        let add = |usage: &mut Usage, cpu, pid, kind, count| {
+    pub fn usage() -> SampledUsage {
+        let mut usage = SampledUsage::default();
+        let add = |usage: &mut SampledUsage, cpu, pid, kind, count| {
             for _ in 0..count {
                 usage.add(cpu, owner(pid), kind, 10_000_000);
             }
         };
-        add(&mut usage, 0, 5, Kind::User, 30);
-        add(&mut usage, 0, 6, Kind::Kernel, 20);
-        add(&mut usage, 0, 0, Kind::Idle, 50);
-        (0..80).for_each(|_| usage.add(1, Owner { tid: 55, ..owner(5) }, Kind::User, 10_000_000));
+        add(&mut usage, 0, 5, CpuMode::User, 30);
+        add(&mut usage, 0, 6, CpuMode::Kernel, 20);
+        add(&mut usage, 0, 0, CpuMode::Idle, 50);
+        (0..80).for_each(|_| usage.add(1, SampleOwner { tid: 55, ..owner(5) }, CpuMode::User, 10_000_000));
         usage
     }
 
@@ -283,8 +293,8 @@ pub(super) mod tests {
         order.into_iter().map(|at| table.sums.rows().cells(at, span_ns)).collect()
     }
 
-    pub fn terms() -> Terms {
-        Terms { sampling: Sampling::Frequency(100), clock: true, ..Terms::default() }
+    pub fn terms() -> SamplingTerms {
+        SamplingTerms { sampling: Sampling::Frequency(100), clock: true, ..SamplingTerms::default() }
     }
 
     pub fn parts(idle: f64) -> Option<CpuShares> {
@@ -293,41 +303,41 @@ pub(super) mod tests {
 
     #[test]
     fn a_period_wants_no_frequency() {
-        let by = |sampling| Terms { sampling, ..terms() };
+        let by = |sampling| SamplingTerms { sampling, ..terms() };
         let parts = |_| parts(0.0);
         let mut usage = usage();
         assert_eq!(usage.starved(&by(Sampling::Frequency(1000)), SECOND, parts).len(), 2);
         let terms = by(Sampling::Period(1_000_000));
         assert_eq!(usage.starved(&terms, SECOND, parts), []);
         usage.throttled(1);
-        let held_back = Starved { cpu: 1, achieved_hz: Some(80), throttled: 1 };
+        let held_back = StarvedCpu { cpu: 1, achieved_hz: Some(80), throttled: 1 };
         assert_eq!(usage.starved(&terms, SECOND, parts), [held_back]);
         let rows = cells(&CPUS, usage.cpu_rows(&[1], &terms, SECOND, parts), SECOND);
         assert_eq!(rows[0][8..11], [Value::Unsigned(80), Value::None, Value::Unsigned(1_000_000)]);
         // Only ns, no more than a window of them, say how busy a thread was.
         assert_eq!(terms.sample_ns(), Some(1_000_000));
         assert_eq!(by(Sampling::Period(WINDOW_NS + 1)).sample_ns(), None);
-        assert_eq!(Terms { clock: false, ..terms }.sample_ns(), None);
-        assert_eq!(Terms { clock: false, ..by(Sampling::Frequency(100)) }.sample_ns(), Some(10_000_000));
+        assert_eq!(SamplingTerms { clock: false, ..terms }.sample_ns(), None);
+        assert_eq!(SamplingTerms { clock: false, ..by(Sampling::Frequency(100)) }.sample_ns(), Some(10_000_000));
     }
 
     #[test]
     fn throttled_cpus_are_starved() {
-        let mut usage = Usage::default();
-        (0..50).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
+        let mut usage = SampledUsage::default();
+        (0..50).for_each(|_| usage.add(0, owner(5), CpuMode::User, 10_000_000));
         usage.throttled(0);
         let starved = usage.starved(&terms(), SECOND, |_| parts(0.0));
-        assert_eq!(starved, [Starved { cpu: 0, achieved_hz: Some(50), throttled: 1 }]);
+        assert_eq!(starved, [StarvedCpu { cpu: 0, achieved_hz: Some(50), throttled: 1 }]);
     }
 
     #[test]
     fn kinds_that_are_left_out_have_no_share() {
-        let terms = Terms { left: Left { kernel: true, ..Left::default() }, ..terms() };
-        let of = |terms: &Terms, stat: Option<CpuShares>| {
+        let terms = SamplingTerms { excluded: ExcludedModes { kernel: true, ..ExcludedModes::default() }, ..terms() };
+        let of = |terms: &SamplingTerms, stat: Option<CpuShares>| {
             cells(&CPUS, usage().cpu_rows(&[0], terms, SECOND, |_| stat), SECOND)[0][1..5].to_vec()
         };
         assert_eq!(of(&terms, parts(0.5)), [Value::Pct(3000), Value::None, Value::Pct(0), Value::Pct(5000)]);
-        let cycles = Terms { clock: false, ..terms };
+        let cycles = SamplingTerms { clock: false, ..terms };
         assert_eq!(of(&cycles, parts(0.5)), [Value::None, Value::None, Value::None, Value::Pct(5000)]);
         assert_eq!(of(&cycles, None), [Value::None, Value::None, Value::None, Value::None]);
     }
@@ -336,9 +346,10 @@ pub(super) mod tests {
     #[test]
     fn the_whole_run_of_a_cpu_rests_on_what_is_known_of_it() {
         let busy = Some(CpuShares { idle: 0.4, irq: 0.06, softirq: 0.1 });
-        let row = |usage: &Usage, span_ns, parts| (usage.cpu_rows(&[0], &terms(), span_ns, |_| parts), span_ns);
-        let (mut sampled, empty) = (Usage::default(), Usage::default());
-        (0..45).for_each(|at| sampled.add(0, owner(5), if at < 30 { Kind::User } else { Kind::Kernel }, 10_000_000));
+        let row = |usage: &SampledUsage, span_ns, parts| (usage.cpu_rows(&[0], &terms(), span_ns, |_| parts), span_ns);
+        let (mut sampled, empty) = (SampledUsage::default(), SampledUsage::default());
+        (0..45)
+            .for_each(|at| sampled.add(0, owner(5), if at < 30 { CpuMode::User } else { CpuMode::Kernel }, 10_000_000));
         let intervals = vec![row(&sampled, SECOND, busy), row(&empty, SECOND, parts(0.2))];
         let [cells] = &whole_run(&CPUS, intervals)[..] else { panic!("one CPU") };
         // 1.4 s, of which two thirds are user code.
@@ -351,12 +362,12 @@ pub(super) mod tests {
         assert_eq!(shares.sum::<u32>(), 10_000, "{cells:?}");
         assert_eq!(cells[5..7], [600, 1000].map(Value::Pct), "of the second that is told of");
         // With a target nothing is said of interrupts.
-        let targeted = Terms { targeted: true, ..terms() };
+        let targeted = SamplingTerms { targeted: true, ..terms() };
         let cells = &cells_of(sampled.cpu_rows(&[0], &targeted, SECOND, |_| busy))[0];
         assert_eq!(cells[5..7], [Value::None, Value::None]);
     }
 
-    fn cells_of(rows: Vec<CpuRow>) -> Vec<Vec<Value>> {
+    fn cells_of(rows: Vec<CpuUsageRow>) -> Vec<Vec<Value>> {
         cells(&CPUS, rows, SECOND)
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
-use crate::profilers::profile::shares::{Division, Kind, Shares, Sums, share_value};
-use crate::profilers::profile::terms::Terms;
+use crate::profilers::profile::shares::{CpuMode, Division, ModeWeights, Shares, share_value};
+use crate::profilers::profile::terms::SamplingTerms;
 use crate::report::layout::{SUBJECT, detail};
 use crate::report::{Detail, OccurrenceSchema, Subject, Value};
 use crate::stats::weights::{Weight, Weighted};
@@ -17,7 +17,7 @@ pub const WINDOW_NS: u64 = 1_000_000_000;
 /// CPUs or threads, tasks and stacks told apart in a window.
 const MOST: usize = 1 << 14;
 
-pub static BUSY: OccurrenceSchema<Over> = OccurrenceSchema::new(
+pub static BUSY: OccurrenceSchema<OverLimit> = OccurrenceSchema::new(
     &[
         Detail::new("user_pct", |over| share_value(over.shares.user)),
         Detail::new("kernel_pct", |over| share_value(over.shares.kernel)),
@@ -42,11 +42,11 @@ enum WindowKey {
     Cpu(u32),
     /// By its tid.
     Thread(i32),
-    /// Those that found no room.
+    /// All beyond [`MOST`].
     Others,
 }
 
-/// Who was seen in a scope; tid 0 are those that found no room.
+/// A thread that was sampled in a scope; tid 0 are those beyond [`MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ThreadIn {
     scope: WindowKey,
@@ -80,7 +80,7 @@ impl SumKey for StackIn {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Thread {
+struct WindowThread {
     pid: i32,
     comm: Comm,
     cpu: u32,
@@ -89,19 +89,19 @@ struct Thread {
 
 /// One sample as the windows see it.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct WindowSample {
     pub cpu: u32,
     pub pid: i32,
     pub tid: i32,
     pub comm: Comm,
-    pub kind: Kind,
+    pub kind: CpuMode,
     pub weight: u64,
     pub stack: Option<StackId>,
 }
 
 /// A CPU or thread over the limit.
 #[derive(Debug)]
-pub struct Over {
+pub struct OverLimit {
     is_thread: bool,
     subject: Subject,
     shares: Shares,
@@ -115,8 +115,8 @@ pub struct Windows {
     /// Hundredths of a per cent.
     than: u32,
     end_ns: Timestamp,
-    sums: KeyedSums<WindowKey, Sums>,
-    threads: KeyedSums<ThreadIn, Thread>,
+    sums: KeyedSums<WindowKey, ModeWeights>,
+    threads: KeyedSums<ThreadIn, WindowThread>,
     stacks: KeyedSums<StackIn, u64>,
     /// At its beginning.
     before: Reading,
@@ -143,23 +143,23 @@ impl Windows {
         self.stacks.keys().filter_map(|key| key.stack)
     }
 
-    pub fn add(&mut self, seen: &Seen, terms: &Terms) {
+    pub fn add(&mut self, seen: &WindowSample, terms: &SamplingTerms) {
         let scope = if terms.targeted { WindowKey::Thread(seen.tid) } else { WindowKey::Cpu(seen.cpu) };
-        // Together they are no scope, whose tasks and stacks might be asked for.
+        // `WindowKey::Others` is no scope that is reported: its tasks and stacks are not kept.
         let fits = self.sums.len() < MOST || self.sums.get(&scope).is_some();
-        // Of single tasks the time is measured: what a sample of cycles stands for follows from their frequency.
+        // Time of single tasks: what a sample of cycles stands for follows from the frequency.
         let weight = terms.sample_ns().filter(|_| terms.targeted && !terms.clock).unwrap_or(seen.weight);
         self.sums.sum(scope).add(seen.kind, weight);
-        if seen.kind == Kind::Idle || !fits {
+        if seen.kind == CpuMode::Idle || !fits {
             return;
         }
         let thread = self.threads.sum(ThreadIn { scope, tid: seen.tid });
-        *thread = Thread { pid: seen.pid, comm: seen.comm, cpu: seen.cpu, samples: thread.samples + 1 };
+        *thread = WindowThread { pid: seen.pid, comm: seen.comm, cpu: seen.cpu, samples: thread.samples + 1 };
         *self.stacks.sum(StackIn { scope, pid: seen.pid, comm: seen.comm, stack: seen.stack }) += 1;
     }
 
     /// Ends the window when it is over at `now`, reports those over the limit, and begins the next.
-    pub fn roll(&mut self, now: Timestamp, terms: &Terms, ctx: &mut Context) {
+    pub fn roll(&mut self, now: Timestamp, terms: &SamplingTerms, ctx: &mut Context) {
         if now < self.end_ns {
             return;
         }
@@ -167,7 +167,7 @@ impl Windows {
         for over in self.over(terms, &reading) {
             ctx.emit_weighted(&BUSY, over.subject, &over, over.weights.iter().copied());
         }
-        ctx.untracked += self.without_room();
+        ctx.untracked += self.untracked();
         self.sums.clear();
         self.threads.clear();
         self.stacks.clear();
@@ -177,20 +177,20 @@ impl Windows {
         self.end_ns = self.end_ns.saturating_add((behind + 1).saturating_mul(WINDOW_NS));
     }
 
-    /// Samples of CPUs or threads of which nothing is known.
-    fn without_room(&self) -> u64 {
+    /// Samples of CPUs or threads that are not told apart.
+    fn untracked(&self) -> u64 {
         self.sums.get(&WindowKey::Others).map_or(0, |others| others.samples)
     }
 
     /// What is over the limit in this window, `reading` being taken at its end.
-    fn over(&self, terms: &Terms, reading: &Reading) -> Vec<Over> {
+    fn over(&self, terms: &SamplingTerms, reading: &Reading) -> Vec<OverLimit> {
         let mut scopes: Vec<WindowKey> =
             self.sums.keys().copied().filter(|scope| *scope != WindowKey::Others).collect();
         scopes.sort_unstable();
         scopes.into_iter().filter_map(|scope| self.look(scope, terms, reading)).collect()
     }
 
-    fn look(&self, scope: WindowKey, terms: &Terms, reading: &Reading) -> Option<Over> {
+    fn look(&self, scope: WindowKey, terms: &SamplingTerms, reading: &Reading) -> Option<OverLimit> {
         let sums = self.sums.get(&scope)?;
         let division = if terms.targeted {
             Division::of_span(sums, WINDOW_NS, None)
@@ -198,11 +198,11 @@ impl Windows {
             let cpu = if let WindowKey::Cpu(cpu) = scope { Some(cpu) } else { None };
             terms.divide(sums, WINDOW_NS, cpu.and_then(|cpu| reading.since(&self.before, cpu)))
         };
-        let shares = division.shares(terms.left);
+        let shares = division.shares(terms.excluded);
         if shares.busy() <= self.than {
             return None;
         }
-        // The subject is who took most of it.
+        // The subject is the thread with most samples.
         let of_scope = self.threads.iter().filter(|(key, _)| key.scope == scope);
         let (&ThreadIn { tid, .. }, thread) = of_scope.max_by_key(|(key, thread)| (thread.samples, -key.tid))?;
         let subject = Subject { time: self.end_ns, cpu: thread.cpu, pid: thread.pid, tid, comm: thread.comm };
@@ -212,7 +212,7 @@ impl Windows {
             Weighted { pid, comm, stack, weight }
         };
         let weights = stacks.map(weighted).collect();
-        Some(Over { is_thread: terms.targeted, subject, shares, samples: sums.samples, weights })
+        Some(OverLimit { is_thread: terms.targeted, subject, shares, samples: sums.samples, weights })
     }
 }
 
@@ -222,24 +222,31 @@ mod tests {
 
     use super::*;
 
-    fn fill(windows: &mut Windows, terms: &Terms, cpu: u32, tid: i32, count: u64) {
+    fn fill(windows: &mut Windows, terms: &SamplingTerms, cpu: u32, tid: i32, count: u64) {
         let comm = Comm::new(b"t");
         for _ in 0..count {
-            let kind = Kind::User;
-            let seen = Seen { cpu, pid: 5, tid, comm, kind, weight: 10_000_000, stack: None };
+            let kind = CpuMode::User;
+            let seen = WindowSample { cpu, pid: 5, tid, comm, kind, weight: 10_000_000, stack: None };
             windows.add(&seen, terms);
         }
     }
 
     #[test]
-    fn a_cpu_over_the_limit_names_who_was_there_most() {
-        let terms = Terms { sampling: Sampling::Frequency(100), clock: true, ..Terms::default() };
+    fn a_cpu_over_the_limit_names_the_thread_with_most_samples() {
+        let terms = SamplingTerms { sampling: Sampling::Frequency(100), clock: true, ..SamplingTerms::default() };
         let mut windows = Windows::new(5000);
         // No /proc/stat: the samples alone speak.
         fill(&mut windows, &terms, 0, 6, 30);
         fill(&mut windows, &terms, 0, 7, 40);
-        let idle =
-            Seen { cpu: 1, pid: 0, tid: 0, comm: Comm::default(), kind: Kind::Idle, weight: 10_000_000, stack: None };
+        let idle = WindowSample {
+            cpu: 1,
+            pid: 0,
+            tid: 0,
+            comm: Comm::default(),
+            kind: CpuMode::Idle,
+            weight: 10_000_000,
+            stack: None,
+        };
         (0..60).for_each(|_| windows.add(&idle, &terms));
         fill(&mut windows, &terms, 1, 6, 40);
         let over = windows.over(&terms, &Reading::default());
@@ -254,7 +261,7 @@ mod tests {
 
     #[test]
     fn threads_of_the_answer_have_windows_of_their_own() {
-        let terms = Terms { sampling: Sampling::Frequency(100), targeted: true, ..Terms::default() };
+        let terms = SamplingTerms { sampling: Sampling::Frequency(100), targeted: true, ..SamplingTerms::default() };
         let mut windows = Windows::new(5000);
         fill(&mut windows, &terms, 0, 6, 50);
         fill(&mut windows, &terms, 0, 7, 30);
@@ -266,7 +273,7 @@ mod tests {
 
     #[test]
     fn threads_without_room_are_told_and_are_no_thread() {
-        let terms = Terms { sampling: Sampling::Frequency(100), targeted: true, ..Terms::default() };
+        let terms = SamplingTerms { sampling: Sampling::Frequency(100), targeted: true, ..SamplingTerms::default() };
         let mut windows = Windows::new(5000);
         let most = i32::try_from(MOST).unwrap();
         (1..=most + 5).for_each(|tid| fill(&mut windows, &terms, 0, tid, 1));
@@ -274,6 +281,6 @@ mod tests {
         fill(&mut windows, &terms, 0, 3, 79);
         let over: Vec<i32> = windows.over(&terms, &Reading::default()).iter().map(|over| over.subject.tid).collect();
         assert_eq!(over, [3]);
-        assert_eq!(windows.without_room(), 95);
+        assert_eq!(windows.untracked(), 95);
     }
 }

@@ -1,14 +1,14 @@
-//! What is done with a sample, and with the periods that end in it, unless all that is wanted is a table of all tasks.
+//! What is done with a sample, and with the periods that end in it. `plain` does the same for a table of all tasks.
 
 use anyhow::Result;
 
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Use};
-use crate::profilers::task_state::events::{Woken, brief_waker, name, waker};
-use crate::profilers::task_state::machine::{Began, Period, Seen, Waker, Wakeup};
-use crate::profilers::task_state::states::{State, SwitchedOut};
-use crate::profilers::task_state::table::Times;
+use crate::profilers::task_state::events::{WakeupFields, brief_waker, name, waker};
+use crate::profilers::task_state::machine::{StatePeriod, TaskEvent, WaitBegin, WaitWaker, Wakeup};
+use crate::profilers::task_state::states::{SchedState, SwitchedOut};
+use crate::profilers::task_state::table::StateTimes;
 use crate::profilers::task_state::{MOST_THREADS, TaskState};
 use crate::task::Comm;
 
@@ -16,7 +16,7 @@ impl TaskState {
     #[inline(always)]
     pub(super) fn on_event(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let Some(plan) = &self.plan else { return Ok(Use::Relevant) };
-        let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
+        let is = |woken: &Option<WakeupFields>| woken.as_ref().is_some_and(|woken| woken.event == event);
         if event == plan.switch || Some(event) == plan.other {
             self.on_switch(event, sample, ctx)
         } else if event == plan.fields.wakeup.event {
@@ -40,7 +40,7 @@ impl TaskState {
         let prev_comm = name(self.named, &fields.prev_comm, sample.raw)?;
         let next_comm = name(self.named, &fields.next_comm, sample.raw)?;
         let how = plan.states.decode(fields.prev_state.read(sample.raw)?);
-        let seen = |tid, comm| Seen { at: sample.time, cpu: sample.cpu, tid, comm };
+        let seen = |tid, comm| TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
         let blocked_only = self.blocked_only();
         let (leaves, comes) = (self.is_ours(prev, &prev_comm, ctx), self.is_ours(next, &next_comm, ctx));
         if leaves {
@@ -49,7 +49,7 @@ impl TaskState {
                 SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
             };
             if relevant && is_other && blocked_only {
-                // The switch to another of the tasks: the first event has told of this side.
+                // A switch between two of the tasks: the first event had this side.
             } else if relevant {
                 let stack = if self.takes_stacks() && !is_other { ctx.stack(sample) } else { None };
                 let report_at = self.report_at(sample.time);
@@ -60,7 +60,7 @@ impl TaskState {
             }
         }
         if !blocked_only {
-            self.machine.changed_hands(sample.time, sample.cpu, prev, next);
+            self.machine.cpu_switched(sample.time, sample.cpu, prev, next);
         }
         if comes {
             let change = self.machine.switched_in(seen(next, next_comm), prev == 0);
@@ -79,11 +79,11 @@ impl TaskState {
         if !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
-        let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
+        let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
         let change = self.machine.woken(seen, is_new, self.report_at(sample.time));
         let ended = change.ended();
         let (ended, waker) = self.with_waker(ended, sample, fields, ctx);
-        // Where somebody else may have asked for it, that is told by a waking.
+        // Where there is a `sched_waking`, that one has the waker.
         if is_new || plan.fields.waking.is_none() {
             self.machine.woken_by(tid, sample.time, waker);
         }
@@ -100,7 +100,7 @@ impl TaskState {
         if !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
-        let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
+        let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
         let change = self.machine.waking(seen, self.report_at(sample.time));
         let (ended, waker) = self.with_waker(change.ended(), sample, fields, ctx);
         self.machine.woken_by(tid, sample.time, waker);
@@ -117,11 +117,11 @@ impl TaskState {
             if let Some(prev) = prev.filter(|prev| *prev > 0) {
                 self.on_left(prev, time, cpu, ctx);
             }
-            self.machine.changed_hands(time, cpu, prev.unwrap_or(0), tid);
+            self.machine.cpu_switched(time, cpu, prev.unwrap_or(0), tid);
         }
         let comm = if self.named { ctx.tasks.comm(tid) } else { Comm::default() };
         if self.is_ours(tid, &comm, ctx) {
-            let change = self.machine.switched_in(Seen { at: time, cpu, tid, comm }, prev == Some(0));
+            let change = self.machine.switched_in(TaskEvent { at: time, cpu, tid, comm }, prev == Some(0));
             let ended = change.ended();
             self.hides |= !self.blocked_only() || ended.is_some();
             self.account(ended, ctx);
@@ -129,43 +129,43 @@ impl TaskState {
         ctx.discarded += self.machine.take_unseen();
     }
 
-    /// And who had it: a task that hides more than the idle task does.
+    /// The task that had the CPU hid its switch-out: so tasks other than the idle task are hidden, too.
     fn on_left(&mut self, tid: i32, time: u64, cpu: u32, ctx: &mut Context) {
         let comm = ctx.tasks.comm(tid);
         if self.is_ours(tid, &comm, ctx) {
-            let ended = self.machine.left(Seen { at: time, cpu, tid, comm }).ended();
+            let ended = self.machine.left(TaskEvent { at: time, cpu, tid, comm }).ended();
             self.hides |= ended.is_some();
             self.account(ended, ctx);
         }
     }
 
-    /// Who ended a wait, and who has made a task runnable, where that is shown.
+    /// Gives the period its waker where that is shown, and the waker for the run delay that follows.
     #[inline(always)]
     fn with_waker(
         &self,
-        ended: Option<Period>,
+        ended: Option<StatePeriod>,
         sample: &Sample<'_>,
-        fields: &Woken,
+        fields: &WakeupFields,
         ctx: &mut Context,
-    ) -> (Option<Period>, Option<Waker>) {
+    ) -> (Option<StatePeriod>, Option<WaitWaker>) {
         let Some(than) = self.args.than else { return (ended, None) };
-        let is_shown = |period: &Period| {
+        let is_shown = |period: &StatePeriod| {
             period.until.saturating_sub(period.since) >= than.0 && self.reports(period.state) || period.shown_until > 0
         };
         if ended.as_ref().is_some_and(is_shown) {
             let waker = Some(waker(sample, fields, ctx));
-            return (ended.map(|period| Period { waker, ..period }), waker);
+            return (ended.map(|period| StatePeriod { waker, ..period }), waker);
         }
-        // How long the task will wait for a CPU is not known: of interrupts just what costs nothing.
-        let waker = self.reports(State::RUN_DELAY).then(|| brief_waker(sample, fields, ctx));
+        // How long the task will wait for a CPU is not known: of interrupts, only what costs nothing.
+        let waker = self.reports(SchedState::RUN_DELAY).then(|| brief_waker(sample, fields, ctx));
         (ended, waker)
     }
 
     /// Counts a period that ended, and reports it when it was too long.
     ///
-    /// In line, or half of the time goes into writing the period down and reading it again.
+    /// Inlined: else half of the time is spent on copying the period.
     #[inline(always)]
-    fn account(&mut self, period: Option<Period>, ctx: &mut Context) {
+    fn account(&mut self, period: Option<StatePeriod>, ctx: &mut Context) {
         let Some(period) = period else { return };
         if self.narrowed && !self.is_wanted(&period) {
             return;
@@ -173,10 +173,10 @@ impl TaskState {
         if !self.horizon.saw_all_since(period.since) {
             return self.account_unsure(period, ctx);
         }
-        if period.began == Began::Exactly {
-            self.all.record(period.state, period.since, period.until, self.told_until);
+        if period.began == WaitBegin::Exactly {
+            self.all.record(period.state, period.since, period.until, self.reported_until);
         } else {
-            self.all.take_up(period.state, period.since, period.until, self.told_until);
+            self.all.take_up(period.state, period.since, period.until, self.reported_until);
         }
         if period.wakeup != Wakeup::Seen {
             self.all.note_unwoken(period.state, period.wakeup);
@@ -187,34 +187,34 @@ impl TaskState {
     }
 
     #[inline(never)]
-    fn is_wanted(&self, period: &Period) -> bool {
+    fn is_wanted(&self, period: &StatePeriod) -> bool {
         self.selects(period.state) && self.scope.has_cpu(period.cpu)
     }
 
-    /// It may have ended, and another one begun, unseen; but what was shown of it was so, and is over now.
+    /// The period may have ended, and another one begun, in a loss. What was shown of it was true, and is over now.
     #[cold]
-    fn account_unsure(&mut self, period: Period, ctx: &mut Context) {
-        ctx.discarded += u64::from(period.began == Began::Exactly);
-        self.all.take_unseen(period.state, period.since, period.until, self.told_until);
+    fn account_unsure(&mut self, period: StatePeriod, ctx: &mut Context) {
+        ctx.discarded += u64::from(period.began == WaitBegin::Exactly);
+        self.all.take_unseen(period.state, period.since, period.until, self.reported_until);
         if period.shown_until > period.since {
-            self.report_ended(&Period { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
+            self.report_ended(&StatePeriod { began: WaitBegin::BeforeLoss, ..period }, period.shown_until, ctx);
         }
     }
 
     /// The period on its own, or in its thread's row.
     #[inline(never)]
-    fn account_details(&mut self, period: Period, ctx: &mut Context) {
+    fn account_details(&mut self, period: StatePeriod, ctx: &mut Context) {
         let duration = period.until.saturating_sub(period.since);
         let fits = || self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid);
         if self.args.perins && fits() {
-            let fresh = || (period.comm, Box::new(Times::default()));
+            let fresh = || (period.comm, Box::new(StateTimes::default()));
             let (comm, times) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
-            if period.began == Began::Exactly {
-                times.record(period.state, period.since, period.until, self.told_until);
+            if period.began == WaitBegin::Exactly {
+                times.record(period.state, period.since, period.until, self.reported_until);
                 times.note_unwoken(period.state, period.wakeup);
             } else {
-                times.take_up(period.state, period.since, period.until, self.told_until);
+                times.take_up(period.state, period.since, period.until, self.reported_until);
             }
         } else if self.args.perins {
             ctx.untracked += 1;

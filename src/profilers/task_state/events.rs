@@ -7,7 +7,7 @@ use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::profiler::{Context, Setup};
-use crate::profilers::task_state::machine::Waker;
+use crate::profilers::task_state::machine::WaitWaker;
 use crate::profilers::task_state::states::States;
 use crate::task::Comm;
 use crate::tep::context::ContextFlags;
@@ -15,43 +15,43 @@ use crate::tep::{Field, Int32, Int64, ReadError, drift};
 
 const WAKING: &str = "sched:sched_waking";
 
-/// Which events, beside switches and wake-ups.
+/// Which events are wanted beside switches and wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedEvents {
-    /// Of switches.
+    /// Callchains of switches.
     pub stacks: bool,
     pub new_tasks: bool,
-    /// Who asks for a wake-up; kernels before 4.3 have no such event.
+    /// `sched_waking`, in the context of the waker; kernels before 4.3 lack it.
     pub wakings: bool,
-    /// Which interrupts ask for a wake-up.
+    /// `sched_waking` in interrupts, with the stack of the kernel.
     pub interrupts: bool,
     /// See [`TaskStateEvents::other`].
     pub other: bool,
 }
 
-/// What is known once the events are.
+/// The open events, and what is known with them.
 #[derive(Debug)]
 pub struct TaskStateEvents {
     pub switch: EventId,
     /// With -S or -D, the other switches that tell of a wait's end when its waking goes unseen: into the state that was not
     /// asked for, and, where tasks are told apart in the kernel, back to the CPU.
     pub other: Option<EventId>,
-    pub fields: Fields,
+    pub fields: SchedFields,
     pub states: States,
 }
 
 /// The fields of the events, resolved once.
 #[derive(Debug)]
-pub struct Fields {
+pub struct SchedFields {
     pub prev_pid: Int32,
     pub prev_comm: Field,
     pub prev_state: PrevState,
     pub next_pid: Int32,
     pub next_comm: Field,
-    pub wakeup: Woken,
-    pub wakeup_new: Option<Woken>,
-    pub waking: Option<Woken>,
-    /// The same event once more, with the kernel's stack, for those that happen in an interrupt. The other one has the rest.
+    pub wakeup: WakeupFields,
+    pub wakeup_new: Option<WakeupFields>,
+    pub waking: Option<WakeupFields>,
+    /// `sched_waking` once more, with the kernel's stack, filtered to those in interrupts. `waking` has the rest.
     pub waking_interrupt: Option<EventId>,
 }
 
@@ -78,16 +78,16 @@ impl PrevState {
     }
 }
 
-/// Out of the way of the others.
+/// Cold: no current kernel needs it.
 #[cold]
 #[inline(never)]
 fn read_other(field: &Field, raw: &[u8]) -> Result<u64, ReadError> {
     field.read_u64(raw)
 }
 
-/// Those of a wake-up.
+/// The fields of a wake-up event.
 #[derive(Debug)]
-pub struct Woken {
+pub struct WakeupFields {
     pub event: EventId,
     pub pid: Int32,
     pub comm: Field,
@@ -105,9 +105,9 @@ impl TaskStateEvents {
             let evsel = evsel.binding(Binding::Cpu);
             Ok((evlist.add(evsel.callchain_if(stacks, 0))?, format))
         };
-        let woken = |evlist: &mut Evlist, name: &str| -> Result<Woken> {
+        let woken = |evlist: &mut Evlist, name: &str| -> Result<WakeupFields> {
             let (event, format) = add(evlist, name, false)?;
-            Ok(Woken {
+            Ok(WakeupFields {
                 event,
                 pid: drift::require(&format, "pid")?.int32()?,
                 comm: drift::require(&format, "comm")?.clone(),
@@ -128,7 +128,7 @@ impl TaskStateEvents {
         let states =
             States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
         let field = |name: &str| drift::require(&format, name).cloned();
-        let fields = Fields {
+        let fields = SchedFields {
             prev_pid: field("prev_pid")?.int32()?,
             prev_comm: field("prev_comm")?,
             prev_state: PrevState::of(field("prev_state")?),
@@ -151,7 +151,7 @@ fn interrupt_depth(host: &Host) -> u16 {
     limit.map_or(MOST, |limit| MOST.min(limit))
 }
 
-impl Woken {
+impl WakeupFields {
     /// False for a wake-up in vain.
     #[inline]
     pub fn happened(&self, raw: &[u8]) -> bool {
@@ -173,18 +173,18 @@ fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
 
 /// The same, without which interrupt it is.
 #[inline(never)]
-pub fn brief_waker(sample: &Sample<'_>, fields: &Woken, ctx: &mut Context) -> Waker {
+pub fn brief_waker(sample: &Sample<'_>, fields: &WakeupFields, ctx: &mut Context) -> WaitWaker {
     match fields.context.interruption(sample.raw) {
-        Some(interruption) => Waker::Interrupt(interruption, None),
-        None => Waker::Task { tid: sample.tid, comm: ctx.tasks.comm(sample.tid) },
+        Some(interruption) => WaitWaker::Interrupt(interruption, None),
+        None => WaitWaker::Task { tid: sample.tid, comm: ctx.tasks.comm(sample.tid) },
     }
 }
 
 /// Who performs a wake-up.
 #[inline(never)]
-pub fn waker(sample: &Sample<'_>, fields: &Woken, ctx: &mut Context) -> Waker {
+pub fn waker(sample: &Sample<'_>, fields: &WakeupFields, ctx: &mut Context) -> WaitWaker {
     if let Some(interruption) = fields.context.interruption(sample.raw) {
-        return Waker::Interrupt(interruption, ctx.kernel_place(sample));
+        return WaitWaker::Interrupt(interruption, ctx.kernel_place(sample));
     }
-    Waker::Task { tid: sample.tid, comm: ctx.tasks.comm(sample.tid) }
+    WaitWaker::Task { tid: sample.tid, comm: ctx.tasks.comm(sample.tid) }
 }

@@ -1,7 +1,7 @@
 //! The line of one wait, and its keys in JSON.
 
-use crate::profilers::task_state::machine::{Began, Waker};
-use crate::profilers::task_state::states::State;
+use crate::profilers::task_state::machine::{WaitBegin, WaitWaker};
+use crate::profilers::task_state::states::SchedState;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
 use crate::task::asker::WaitSite;
@@ -11,13 +11,13 @@ use crate::task::descriptor::OpenFile;
 /// A wait that ended or goes on, as it is shown.
 #[derive(Debug)]
 pub struct ShownWait {
-    pub state: State,
+    pub state: SchedState,
     /// Its name.
     pub label: Value,
     pub duration_ns: u64,
     pub still_waiting: bool,
-    pub began: Began,
-    pub waker: Option<Waker>,
+    pub began: WaitBegin,
+    pub waker: Option<WaitWaker>,
     /// Of run delay: the task lost its CPU, or gave way.
     pub preempted: bool,
     pub site: Option<WaitSite>,
@@ -30,19 +30,19 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
         Detail::new("still_waiting", |wait| Value::Bool(wait.still_waiting)),
         Detail::new("since", |wait| since(wait.began)),
         Detail::new("waker.tid", |wait| match wait.waker {
-            Some(Waker::Task { tid: tid @ 0.., .. }) => Value::Signed(tid.into()),
+            Some(WaitWaker::Task { tid: tid @ 0.., .. }) => Value::Signed(tid.into()),
             _ => Value::None,
         }),
         Detail::new("waker.comm", |wait| match wait.waker {
-            Some(Waker::Task { tid: ..0, .. }) => Value::Word("<exited>"), // it had lost its number already
-            Some(Waker::Task { comm, .. }) => Value::Comm(comm),
+            Some(WaitWaker::Task { tid: ..0, .. }) => Value::Word("<exited>"), // it had lost its number already
+            Some(WaitWaker::Task { comm, .. }) => Value::Comm(comm),
             _ => Value::None,
         }),
         Detail::new("waker.interrupt", |wait| {
-            wait.waker.map_or(Value::None, |waker| Value::Bool(matches!(waker, Waker::Interrupt(..))))
+            wait.waker.map_or(Value::None, |waker| Value::Bool(matches!(waker, WaitWaker::Interrupt(..))))
         }),
         Detail::new("waker.source", |wait| match wait.waker {
-            Some(Waker::Interrupt(kind, stack)) => Value::Interrupt(kind, stack),
+            Some(WaitWaker::Interrupt(kind, stack)) => Value::Interrupt(kind, stack),
             _ => Value::None,
         }),
         Detail::new("wchan", |wait| {
@@ -57,7 +57,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
         Detail::new("other.path", |wait| path(wait, 1)),
         Detail::new("other.device", |wait| device(wait, 1)),
         Detail::new("preempted", |wait| match wait.state {
-            State::RUN_DELAY => Value::Bool(wait.preempted),
+            SchedState::RUN_DELAY => Value::Bool(wait.preempted),
             _ => Value::None,
         }),
     ],
@@ -123,11 +123,11 @@ fn device(wait: &ShownWait, at: usize) -> Value {
 }
 
 /// Why a duration is a lower bound.
-fn since(began: Began) -> Value {
+fn since(began: WaitBegin) -> Value {
     match began {
-        Began::Exactly => Value::None,
-        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
-        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
+        WaitBegin::Exactly => Value::None,
+        WaitBegin::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
+        WaitBegin::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
     }
 }
 
@@ -163,10 +163,10 @@ mod tests {
         text_without(&wait, &[])
     }
 
-    fn wait(waker: Option<Waker>, site: Option<&WaitSite>) -> ShownWait {
+    fn wait(waker: Option<WaitWaker>, site: Option<&WaitSite>) -> ShownWait {
         let still_waiting = waker.is_none() && site.is_some();
-        let (state, label, duration_ns, site) = (State::SLEEP, Value::Word("S"), 3_000_000, site.cloned());
-        ShownWait { state, label, duration_ns, still_waiting, began: Began::Exactly, waker, preempted: false, site }
+        let (state, label, duration_ns, site) = (SchedState::SLEEP, Value::Word("S"), 3_000_000, site.cloned());
+        ShownWait { state, label, duration_ns, still_waiting, began: WaitBegin::Exactly, waker, preempted: false, site }
     }
 
     const WAIT: &str = " S       3.000 ms  sleep 8 [001]";
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_task_that_lost_its_cpu_was_preempted() {
-        let delay = |preempted| ShownWait { state: State::RUN_DELAY, preempted, ..wait(None, None) };
+        let delay = |preempted| ShownWait { state: SchedState::RUN_DELAY, preempted, ..wait(None, None) };
         assert_eq!(text(delay(true)), format!("{WAIT}, preempted"));
         assert_eq!(text(delay(false)), WAIT);
         let [of_delay, of_sleep] = [delay(false), wait(None, None)].map(|wait| WAITS.values(&wait).last());
@@ -199,13 +199,13 @@ mod tests {
     #[test]
     fn a_waker_is_a_task_or_an_interrupt() {
         assert_eq!(text(wait(None, None)), WAIT);
-        let interrupt = Waker::Interrupt(Interruption::Hard, None);
+        let interrupt = WaitWaker::Interrupt(Interruption::Hard, None);
         assert_eq!(text(wait(Some(interrupt), None)), format!("{WAIT}, woken by an interrupt"));
-        let softirq = Waker::Interrupt(Interruption::Soft, None);
+        let softirq = WaitWaker::Interrupt(Interruption::Soft, None);
         assert_eq!(text(wait(Some(softirq), None)), format!("{WAIT}, woken by an interrupt (softirq)"));
-        let task = Waker::Task { tid: 0, comm: Comm::new(b"swapper/1") };
+        let task = WaitWaker::Task { tid: 0, comm: Comm::new(b"swapper/1") };
         assert_eq!(text(wait(Some(task), None)), format!("{WAIT}, woken by swapper/1 0"));
-        let exited = Waker::Task { tid: -1, comm: Comm::default() };
+        let exited = WaitWaker::Task { tid: -1, comm: Comm::default() };
         assert_eq!(text(wait(Some(exited), None)), format!("{WAIT}, woken by <exited>"));
     }
 
@@ -270,7 +270,7 @@ mod tests {
     fn a_wait_that_ended_tells_what_it_was_in() {
         let site = site(Some("sb_start_write"), "write", vec![file(7, "/x", None)]);
         assert_eq!(
-            text(wait(Some(Waker::Interrupt(Interruption::Hard, None)), Some(&site))),
+            text(wait(Some(WaitWaker::Interrupt(Interruption::Hard, None)), Some(&site))),
             format!("{WAIT}, in write(7, /x), woken by an interrupt")
         );
     }

@@ -1,157 +1,160 @@
 use super::*;
 
 const NEVER: u64 = u64::MAX;
-const D: SwitchedOut = SwitchedOut::Blocked(State::DISK);
-const S: SwitchedOut = SwitchedOut::Blocked(State::SLEEP);
+const D: SwitchedOut = SwitchedOut::Blocked(SchedState::DISK);
+const S: SwitchedOut = SwitchedOut::Blocked(SchedState::SLEEP);
 
-fn seen(at: u64, cpu: u32, tid: i32) -> Seen {
-    Seen { at, cpu, tid, comm: Comm::new(b"t") }
+fn seen(at: u64, cpu: u32, tid: i32) -> TaskEvent {
+    TaskEvent { at, cpu, tid, comm: Comm::new(b"t") }
 }
 
 fn brief(change: Change) -> Brief {
     change.ended().map(|period| (period.state, period.until - period.since))
 }
 
-type Brief = Option<(State, u64)>;
+type Brief = Option<(SchedState, u64)>;
 
-fn switch(machine: &mut Machine, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
+fn switch(machine: &mut StateMachine, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
     let out = if prev > 0 { brief(machine.switched_out(seen(at, cpu, prev), how, None, NEVER)) } else { None };
-    machine.changed_hands(at, cpu, prev, next);
+    machine.cpu_switched(at, cpu, prev, next);
     let into = if next > 0 { brief(machine.switched_in(seen(at, cpu, next), prev == 0)) } else { None };
     (out, into)
 }
 
 #[test]
 fn the_worked_example() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     assert_eq!(switch(&mut machine, 0, 0, 0, S, 7), (None, None));
-    assert_eq!(switch(&mut machine, 10, 0, 7, S, 0), (Some((State::RUNNING, 10)), None));
-    assert_eq!(brief(machine.woken(seen(30, 0, 7), false, NEVER)), Some((State::SLEEP, 20)));
-    assert_eq!(switch(&mut machine, 31, 0, 0, S, 7), (None, Some((State::RUN_DELAY, 1))));
-    assert_eq!(switch(&mut machine, 40, 0, 7, SwitchedOut::Runnable, 8), (Some((State::RUNNING, 9)), None));
-    assert_eq!(switch(&mut machine, 45, 0, 8, S, 7), (Some((State::RUNNING, 5)), Some((State::RUN_DELAY, 5))));
-    assert_eq!(switch(&mut machine, 50, 0, 7, SwitchedOut::Dead, 0), (Some((State::RUNNING, 5)), None));
+    assert_eq!(switch(&mut machine, 10, 0, 7, S, 0), (Some((SchedState::RUNNING, 10)), None));
+    assert_eq!(brief(machine.woken(seen(30, 0, 7), false, NEVER)), Some((SchedState::SLEEP, 20)));
+    assert_eq!(switch(&mut machine, 31, 0, 0, S, 7), (None, Some((SchedState::RUN_DELAY, 1))));
+    assert_eq!(switch(&mut machine, 40, 0, 7, SwitchedOut::Runnable, 8), (Some((SchedState::RUNNING, 9)), None));
+    assert_eq!(
+        switch(&mut machine, 45, 0, 8, S, 7),
+        (Some((SchedState::RUNNING, 5)), Some((SchedState::RUN_DELAY, 5)))
+    );
+    assert_eq!(switch(&mut machine, 50, 0, 7, SwitchedOut::Dead, 0), (Some((SchedState::RUNNING, 5)), None));
     assert_eq!(machine.iter().count(), 1, "the dead one is forgotten");
     assert_eq!(machine.take_unseen(), 0);
 }
 
 #[test]
 fn a_task_switched_out_unseen_is_no_long_run_delay() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     // 7 was switched out unseen: 8 leaves a CPU on which 7 was believed to run.
     switch(&mut machine, 1_000, 0, 8, S, 9);
     assert_eq!(brief(machine.woken(seen(2_000, 0, 7), false, NEVER)), None);
-    assert_eq!(switch(&mut machine, 2_001, 0, 9, S, 7).1, Some((State::RUN_DELAY, 1)));
+    assert_eq!(switch(&mut machine, 2_001, 0, 9, S, 7).1, Some((SchedState::RUN_DELAY, 1)));
     assert_eq!(machine.take_unseen(), 1);
 }
 
 #[test]
 fn a_wakeup_tells_that_a_running_task_does_not_run() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
-    machine.changed_hands(5, 0, 7, 9); // 7's own side was not for us to see
+    machine.cpu_switched(5, 0, 7, 9); // 7's own side was not for us to see
     assert_eq!(brief(machine.woken(seen(2_000, 1, 7), false, NEVER)), None);
-    assert_eq!(switch(&mut machine, 2_003, 1, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
+    assert_eq!(switch(&mut machine, 2_003, 1, 0, S, 7).1, Some((SchedState::RUN_DELAY, 3)));
 }
 
 #[test]
 fn a_task_woken_unseen_waited_until_it_ran() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     switch(&mut machine, 10, 0, 7, D, 0);
-    assert_eq!(switch(&mut machine, 500, 1, 0, S, 7), (None, Some((State::DISK, 490))));
-    assert_eq!(switch(&mut machine, 510, 1, 7, S, 0).0, Some((State::RUNNING, 10)));
-    let mut machine = Machine::new(true);
+    assert_eq!(switch(&mut machine, 500, 1, 0, S, 7), (None, Some((SchedState::DISK, 490))));
+    assert_eq!(switch(&mut machine, 510, 1, 7, S, 0).0, Some((SchedState::RUNNING, 10)));
+    let mut machine = StateMachine::new(true);
     machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-    assert_eq!(brief(machine.switched_in(seen(500, 1, 7), true)), Some((State::DISK, 490)));
+    assert_eq!(brief(machine.switched_in(seen(500, 1, 7), true)), Some((SchedState::DISK, 490)));
     assert_eq!(brief(machine.switched_in(seen(900, 1, 7), true)), None);
 }
 
 #[test]
 fn a_migration_unseen_counts_nothing() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     assert_eq!(switch(&mut machine, 100, 1, 7, S, 0), (None, None), "it was believed to run on CPU 0");
 }
 
 #[test]
 fn late_events_do_not_turn_time_back() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     switch(&mut machine, 100, 0, 0, S, 7);
     assert_eq!(brief(machine.switched_out(seen(50, 0, 7), S, None, NEVER)), None);
     assert_eq!(brief(machine.woken(seen(50, 0, 7), false, NEVER)), None);
-    assert_eq!(switch(&mut machine, 110, 0, 7, S, 0).0, Some((State::RUNNING, 10)));
+    assert_eq!(switch(&mut machine, 110, 0, 7, S, 0).0, Some((SchedState::RUNNING, 10)));
 }
 
 #[test]
 fn waking_a_preempted_task_keeps_its_delay() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     switch(&mut machine, 10, 0, 7, SwitchedOut::Runnable, 8);
     machine.woken(seen(20, 0, 7), false, NEVER);
-    assert_eq!(switch(&mut machine, 30, 0, 8, S, 7).1, Some((State::RUN_DELAY, 20)));
+    assert_eq!(switch(&mut machine, 30, 0, 8, S, 7).1, Some((SchedState::RUN_DELAY, 20)));
 }
 
 #[test]
 fn a_task_woken_twice_ran_unseen() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     machine.woken(seen(10, 0, 7), true, NEVER);
     machine.woken(seen(1_000, 0, 7), false, NEVER);
-    assert_eq!(switch(&mut machine, 1_002, 0, 0, S, 7).1, Some((State::RUN_DELAY, 2)));
+    assert_eq!(switch(&mut machine, 1_002, 0, 0, S, 7).1, Some((SchedState::RUN_DELAY, 2)));
     assert_eq!(machine.take_unseen(), 1);
 }
 
 #[test]
 fn a_wait_ends_when_its_waker_asks() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     machine.switched_out(seen(10, 0, 7), D, None, NEVER);
     let period = machine.waking(seen(19, 1, 7), NEVER).ended().unwrap();
     assert_eq!((period.cpu, period.until - period.since), (0, 9));
     assert_eq!(brief(machine.woken(seen(21, 0, 7), false, NEVER)), None, "the same once more");
-    assert_eq!(switch(&mut machine, 22, 0, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
+    assert_eq!(switch(&mut machine, 22, 0, 0, S, 7).1, Some((SchedState::RUN_DELAY, 3)));
     // A waking before the switch is that of a task that is not yet asleep: the wake-up ends the wait.
     assert_eq!(brief(machine.waking(seen(29, 1, 7), NEVER)), None);
     machine.switched_out(seen(30, 0, 7), D, None, NEVER);
-    assert_eq!(brief(machine.woken(seen(40, 1, 7), false, NEVER)), Some((State::DISK, 10)));
+    assert_eq!(brief(machine.woken(seen(40, 1, 7), false, NEVER)), Some((SchedState::DISK, 10)));
     assert_eq!(machine.take_unseen(), 0);
 }
 
 #[test]
 fn a_wake_up_that_nobody_saw_is_known_by_its_waking() {
-    let mut machine = Machine::new(true);
+    let mut machine = StateMachine::new(true);
     machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-    assert_eq!(brief(machine.waking(seen(60, 1, 7), NEVER)), Some((State::DISK, 50)));
+    assert_eq!(brief(machine.waking(seen(60, 1, 7), NEVER)), Some((SchedState::DISK, 50)));
     assert_eq!(brief(machine.woken(seen(9_000, 1, 7), false, NEVER)), None);
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     machine.switched_out(seen(10, 0, 7), D, None, NEVER);
     machine.waking(seen(60, 1, 7), NEVER);
     machine.waking(seen(9_000, 1, 7), NEVER); // it ran and slept in between, unseen
-    assert_eq!(switch(&mut machine, 9_001, 0, 0, S, 7).1, Some((State::RUN_DELAY, 1)));
+    assert_eq!(switch(&mut machine, 9_001, 0, 0, S, 7).1, Some((SchedState::RUN_DELAY, 1)));
     assert_eq!(machine.take_unseen(), 1);
 }
 
 #[test]
 fn what_was_stuck_before_the_start_is_at_least_so_long() {
-    let mut machine = Machine::new(false);
-    machine.found(seen(100, 0, 7), State::DISK, Began::BeforeStart, NEVER);
+    let mut machine = StateMachine::new(false);
+    machine.found(seen(100, 0, 7), SchedState::DISK, WaitBegin::BeforeStart, NEVER);
     let period = machine.woken(seen(350, 0, 7), false, NEVER).ended().unwrap();
-    assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
+    assert_eq!((period.began, period.until - period.since), (WaitBegin::BeforeStart, 250));
     // An event from before the look at /proc is newer knowledge all the same.
-    machine.found(seen(1_000, 0, 8), State::DISK, Began::BeforeStart, NEVER);
+    machine.found(seen(1_000, 0, 8), SchedState::DISK, WaitBegin::BeforeStart, NEVER);
     machine.switched_out(seen(990, 0, 8), D, None, NEVER);
-    assert_eq!(brief(machine.woken(seen(1_100, 0, 8), false, NEVER)), Some((State::DISK, 110)));
+    assert_eq!(brief(machine.woken(seen(1_100, 0, 8), false, NEVER)), Some((SchedState::DISK, 110)));
 }
 
 #[test]
 fn with_blocked_periods_only_a_woken_task_is_forgotten() {
-    let mut machine = Machine::new(true);
+    let mut machine = StateMachine::new(true);
     machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-    assert_eq!(brief(machine.woken(seen(30, 1, 7), false, NEVER)), Some((State::DISK, 20)));
+    assert_eq!(brief(machine.woken(seen(30, 1, 7), false, NEVER)), Some((SchedState::DISK, 20)));
     assert_eq!(brief(machine.woken(seen(40, 1, 7), false, NEVER)), None);
     // Woken unseen, blocked again: only the second wait is known.
     machine.switched_out(seen(50, 0, 7), D, None, NEVER);
     machine.switched_out(seen(90, 0, 7), D, None, NEVER);
-    assert_eq!(brief(machine.woken(seen(95, 0, 7), false, NEVER)), Some((State::DISK, 5)));
+    assert_eq!(brief(machine.woken(seen(95, 0, 7), false, NEVER)), Some((SchedState::DISK, 5)));
     assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
     // Woken unseen, asleep since: that was no long D.
     machine.switched_out(seen(100, 0, 7), D, None, NEVER);
@@ -164,22 +167,22 @@ fn with_blocked_periods_only_a_woken_task_is_forgotten() {
 fn a_wait_whose_wake_up_was_hidden_says_who_took_the_task_up() {
     for (from_idle, want) in [(true, Wakeup::TakenUp), (false, Wakeup::Unseen)] {
         for blocked_only in [false, true] {
-            let mut machine = Machine::new(blocked_only);
+            let mut machine = StateMachine::new(blocked_only);
             machine.switched_out(seen(10, 0, 7), D, None, NEVER);
             let period = machine.switched_in(seen(500, 1, 7), from_idle).ended().unwrap();
             assert_eq!((period.until - period.since, period.wakeup), (490, want));
         }
-        let mut machine = Machine::new(false);
+        let mut machine = StateMachine::new(false);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
         machine.woken(seen(20, 0, 7), false, NEVER);
         let period = machine.switched_in(seen(500, 1, 7), from_idle).ended().unwrap();
-        assert_eq!((period.state, period.wakeup), (State::RUN_DELAY, Wakeup::Seen));
+        assert_eq!((period.state, period.wakeup), (SchedState::RUN_DELAY, Wakeup::Seen));
     }
 }
 
 #[test]
 fn a_switch_is_told_once_whoever_tells_it() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     assert!(!machine.has_come(0, 7), "nothing was told");
     switch(&mut machine, 0, 0, 0, S, 7);
     assert!(machine.has_come(0, 7) && !machine.has_come(1, 7));
@@ -189,26 +192,26 @@ fn a_switch_is_told_once_whoever_tells_it() {
 
 #[test]
 fn a_task_that_left_unseen_ran_until_the_next_one_came() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     assert_eq!(brief(machine.left(seen(30, 1, 7))), None, "it runs elsewhere");
-    assert_eq!(brief(machine.left(seen(30, 0, 7))), Some((State::RUNNING, 30)));
+    assert_eq!(brief(machine.left(seen(30, 0, 7))), Some((SchedState::RUNNING, 30)));
     assert_eq!(brief(machine.left(seen(40, 0, 7))), None, "once");
     assert_eq!(machine.take_lapses().into_iter().collect::<Vec<_>>(), [(7, 1)], "nobody knows what it does");
     machine.woken(seen(90, 0, 7), false, NEVER);
-    assert_eq!(switch(&mut machine, 95, 0, 0, S, 7).1, Some((State::RUN_DELAY, 5)));
+    assert_eq!(switch(&mut machine, 95, 0, 0, S, 7).1, Some((SchedState::RUN_DELAY, 5)));
     assert_eq!(machine.take_lapses().get(&7), Some(&1), "whatever it was is over");
     machine.left(seen(100, 0, 7));
     // Preempted, perhaps: it comes back by itself.
     assert_eq!(switch(&mut machine, 120, 0, 0, S, 7).1, None);
-    assert_eq!(switch(&mut machine, 125, 0, 7, S, 0).0, Some((State::RUNNING, 5)));
+    assert_eq!(switch(&mut machine, 125, 0, 7, S, 0).0, Some((SchedState::RUNNING, 5)));
     assert_eq!((machine.take_lapses().get(&7), machine.take_unseen()), (Some(&1), 0));
     assert!(machine.take_lapses().is_empty());
 }
 
 #[test]
 fn a_cpu_on_which_a_switch_went_unseen_is_named() {
-    let mut machine = Machine::new(false);
+    let mut machine = StateMachine::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     assert!(machine.take_missed_on().is_empty());
     switch(&mut machine, 50, 0, 8, S, 9); // 7 left unseen

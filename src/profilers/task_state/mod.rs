@@ -5,12 +5,13 @@
 //! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
 //!
 //! `events` are what is opened, `account` has what is done with each of their samples, and `plain` the same for nothing but a
-//! table of all tasks. `machine` says what every task does, `ongoing` reports waits while they last, `whereabouts` knows in
+//! table of all tasks. `machine` says what every task does, `ongoing` reports waits while they last, `wait_sites` knows in
 //! which calls, `line` lays these out, and `table` the sums.
 
 mod account;
 mod coverage;
 mod events;
+mod fast_path;
 mod line;
 mod machine;
 mod ongoing;
@@ -18,29 +19,26 @@ mod plain;
 mod side;
 mod states;
 mod table;
-mod usual;
-mod whereabouts;
+mod wait_sites;
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, CommList, Time};
 use crate::cli::{CommonArgs, usage};
-use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
-use crate::perf::{Record, Sample};
+use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{
     Context, Event, Profiler, ProfilerArgs, Report, RunScope, Samples, Setup, TickOutcome, Timestamp, Use,
 };
-use crate::profilers::task_state::coverage::Unmet;
+use crate::profilers::task_state::coverage::EventlessTask;
 use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
 use crate::profilers::task_state::line::{ShownWait, WAITS};
-use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
+use crate::profilers::task_state::machine::{Activity, StateMachine, StatePeriod, TaskEvent, WaitBegin, WaitWaker};
 use crate::profilers::task_state::ongoing::OngoingLines;
-use crate::profilers::task_state::states::State;
-use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, TimeTable, Times};
-use crate::profilers::task_state::whereabouts::Whereabouts;
+use crate::profilers::task_state::states::SchedState;
+use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, StateTimes, TimeTable};
+use crate::profilers::task_state::wait_sites::WaitSites;
 use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
@@ -140,10 +138,10 @@ const MOST_THREADS: usize = 50_000;
 pub struct TaskState {
     args: TaskStateArgs,
     plan: Option<TaskStateEvents>,
-    machine: Machine,
-    /// The answer is about few tasks: their sleeps are worth a line while they go on. Of all tasks they would bury the rest.
+    machine: StateMachine,
+    /// The answer is about some tasks only: their sleeps have lines while they go on. Those of all tasks would bury the rest.
     few: bool,
-    /// The last one is the thread that looks into /proc.
+    /// Its last own thread is the one that reads /proc.
     scope: RunScope,
     /// Some periods are not counted: of other states, on other CPUs.
     narrowed: bool,
@@ -153,26 +151,26 @@ pub struct TaskState {
     named: bool,
     /// No task is left out but our own.
     everybody: bool,
-    /// All that is wanted is one table of it, and `aggregate` takes the samples.
+    /// One table of all tasks is wanted, and `aggregate` takes the samples.
     plain: bool,
-    all: Times,
+    all: StateTimes,
     by_thread: ByThread,
     /// The idle task or another one was found hidden, and the wake-ups that happen while it is current with it.
     hides: bool,
-    /// Periods that began before its end may hide a loss.
+    /// A period that began before its end may be several.
     horizon: LossHorizon,
-    /// Without an event since the start.
-    unmet: Vec<Unmet>,
-    /// The end of the last interval: what went on then was told up to here.
-    told_until: u64,
-    /// Up to this, tasks whose wait began unseen because of a loss were looked for.
+    /// Tasks without an event since the start.
+    eventless: Vec<EventlessTask>,
+    /// The end of the last interval: periods that went on then are reported up to it.
+    reported_until: u64,
+    /// The end of the last loss after which /proc was searched for waits that began in it.
     looked_until: u64,
     next_look: u64,
     next_sweep: u64,
-    /// Where those wait whose wait goes on.
-    whereabouts: Whereabouts,
+    /// Where tasks wait whose wait goes on.
+    wait_sites: WaitSites,
     ongoing_lines: OngoingLines,
-    /// Nothing more will be seen.
+    /// No more events will come.
     is_over: bool,
 }
 
@@ -181,26 +179,12 @@ impl TaskState {
         let detailed = args.than.is_some() || args.perins || args.common.draws_stacks();
         TaskState {
             few: args.filter.is_some(),
-            machine: Machine::new(args.blocked_only()),
+            machine: StateMachine::new(args.blocked_only()),
             narrowed: args.selects_states(),
             detailed,
             named: detailed || args.filter.is_some(),
             args,
-            plan: None,
-            scope: RunScope::default(),
-            all: Times::new(),
-            by_thread: ByThread::default(),
-            hides: false,
-            horizon: LossHorizon::default(),
-            unmet: Vec::new(),
-            told_until: 0,
-            looked_until: 0,
-            next_look: 0,
-            next_sweep: 0,
-            whereabouts: Whereabouts::unasked(),
-            lines: LINES,
-            left_out_told_ns: 0,
-            is_over: false,
+            ..TaskState::default()
         }
     }
 
@@ -209,12 +193,12 @@ impl TaskState {
         self.args.blocked_only()
     }
 
-    fn selects(&self, state: State) -> bool {
+    fn selects(&self, state: SchedState) -> bool {
         match state {
             _ if !self.args.selects_states() => true,
-            State::SLEEP => self.args.interruptible,
-            State::DISK => self.args.uninterruptible,
-            State::RUN_DELAY => self.args.run_delay,
+            SchedState::SLEEP => self.args.interruptible,
+            SchedState::DISK => self.args.uninterruptible,
+            SchedState::RUN_DELAY => self.args.run_delay,
             _ => false,
         }
     }
@@ -244,9 +228,9 @@ impl TaskState {
     }
 
     /// Waits over the limit that are worth a line of their own.
-    fn reports(&self, state: State) -> bool {
+    fn reports(&self, state: SchedState) -> bool {
         // Running is no wait, and an idle kernel thread waits for nothing.
-        self.selects(state) && state != State::RUNNING && state != State::IDLE
+        self.selects(state) && state != SchedState::RUNNING && state != SchedState::IDLE
     }
 
     #[inline]
@@ -266,7 +250,7 @@ impl TaskState {
     }
 
     /// Reports a wait that has ended, and lasted at least until `certain`.
-    fn report_ended(&self, period: &Period, certain: u64, ctx: &mut Context) {
+    fn report_ended(&self, period: &StatePeriod, certain: u64, ctx: &mut Context) {
         let duration = certain.saturating_sub(period.since);
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
@@ -279,7 +263,7 @@ impl TaskState {
             began: period.began,
             waker: period.waker,
             preempted: period.preempted,
-            site: self.whereabouts.of_ended(period.tid, period.since, certain).cloned(),
+            site: self.wait_sites.of_ended(period.tid, period.since, certain).cloned(),
         };
         let subject = Subject {
             time: period.until,
@@ -291,20 +275,20 @@ impl TaskState {
         ctx.emit(&WAITS, subject, &wait, period.stack.filter(|_| self.args.common.stacks()));
     }
 
-    fn label(&self, state: State) -> Value {
+    fn label(&self, state: SchedState) -> Value {
         self.plan.as_ref().map_or(Value::None, |plan| plan.states.label(state))
     }
 
-    /// What goes on at `now`: tasks, state and since when.
-    fn ongoing(&self, mut each: impl FnMut(i32, Comm, State, u64)) {
+    /// Calls `each` with what goes on: task, name, state, and since when.
+    fn ongoing(&self, mut each: impl FnMut(i32, Comm, SchedState, u64)) {
         for (tid, task) in self.machine.iter() {
-            let state = match task.doing {
-                Doing::Unknown | Doing::Away | Doing::Hidden => continue,
-                Doing::Running => State::RUNNING,
-                Doing::Runnable { .. } => State::RUN_DELAY,
-                Doing::Blocked(state) => state,
+            let state = match task.activity {
+                Activity::Unknown | Activity::Away | Activity::Hidden => continue,
+                Activity::Running => SchedState::RUNNING,
+                Activity::Runnable { .. } => SchedState::RUN_DELAY,
+                Activity::Blocked(state) => state,
             };
-            // After a loss nobody knows until the next event of the task.
+            // After a loss the state is not known until the next event of the task.
             if task.exited || !self.horizon.saw_all_since(task.since) || !self.scope.has_cpu(task.cpu) {
                 continue;
             }
@@ -313,7 +297,7 @@ impl TaskState {
     }
 }
 
-/// Tasks that leave their CPU for one of these states. None: there is no such state.
+/// A filter for switches out into one of these states. None: there is no such state.
 fn any_bit(bits: u64, switch: &Format) -> Option<Filter> {
     Filter::parse(&format!("prev_state & {bits}"), switch).ok().filter(|_| bits != 0)
 }
@@ -324,9 +308,9 @@ impl Profiler for TaskState {
             "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
         )?;
         if self.args.than.is_some() || self.args.common.draws_stacks() {
-            self.whereabouts = Whereabouts::asked_of(setup.host, self.takes_stacks())?;
+            self.wait_sites = WaitSites::asked_of(setup.host, self.takes_stacks())?;
         }
-        self.scope = setup.scope.clone().without(self.whereabouts.asker());
+        self.scope = setup.scope.clone().without(self.wait_sites.asker());
         self.narrowed |= self.scope.cpus().is_some();
         self.few |= !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none();
@@ -417,7 +401,7 @@ impl Profiler for TaskState {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { .. } => self.look_at_proc(Began::BeforeStart, ctx),
+            Event::Started { .. } => self.look_at_proc(WaitBegin::BeforeStart, ctx),
             Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
@@ -427,23 +411,23 @@ impl Profiler for TaskState {
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
-        let of_waker = |waker| if let Some(Waker::Interrupt(_, stack)) = waker { stack } else { None };
+        let of_waker = |waker| if let Some(WaitWaker::Interrupt(_, stack)) = waker { stack } else { None };
         used.extend(self.machine.iter().flat_map(|(_, task)| [task.stack, of_waker(task.waker)]).flatten());
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let (mut coverage, lives) = self.cover(now);
         let lapses = self.machine.take_lapses();
-        // Of some states, or some CPUs, nobody knows how much time they should have.
+        // How much time some states, or some CPUs, should have is not known.
         let whole = !self.narrowed && self.by_thread.len() < MOST_THREADS;
         let mut all = std::mem::take(&mut self.all);
         let mut by_thread = std::mem::take(&mut self.by_thread);
         let Some(plan) = &self.plan else { return Ok(()) };
         let mut table = TimeTable::new(&plan.states, |state| self.selects(state), self.hides, lapses);
-        let told_until = self.told_until;
+        let reported_until = self.reported_until;
         self.ongoing(|tid, comm, state, since| {
             let lasts = |since: u64| now.saturating_sub(since);
-            table.goes_on(tid, comm, state, lasts(since), lasts(since.max(told_until)));
+            table.goes_on(tid, comm, state, lasts(since), lasts(since.max(reported_until)));
         });
         coverage.seen_ns = all.all_states().saturating_add(table.ongoing_ns());
         table.cover(coverage.unseen.by_state, if whole && self.args.perins { lives } else { FxHashMap::default() });
@@ -459,7 +443,7 @@ impl Profiler for TaskState {
             report.total("seen_ns", Value::Unsigned(coverage.seen_ns));
             report.total("of_ns", Value::Unsigned(coverage.of.ns));
         }
-        self.told_until = now;
+        self.reported_until = now;
         self.draw_ongoing(now, report);
         Ok(())
     }
@@ -472,16 +456,16 @@ impl TaskState {
                 let comm = Comm::new(comm);
                 if !self.is_ours(*tid, &comm, ctx) {
                     self.machine.forget(*tid);
-                    self.unmet.retain(|unmet| unmet.tid != *tid);
+                    self.eventless.retain(|eventless| eventless.tid != *tid);
                 } else if *exec && !self.blocked_only() && self.machine.get_mut(*tid).is_none() {
-                    self.machine.executes(Seen { at: time, cpu, tid: *tid, comm });
+                    self.machine.executes(TaskEvent { at: time, cpu, tid: *tid, comm });
                 } else {
                     self.machine.renamed(*tid, comm);
                 }
             }
             Record::Exit(exit) => {
                 self.machine.exited(exit.tid);
-                self.unmet.retain(|unmet| unmet.tid != exit.tid);
+                self.eventless.retain(|eventless| eventless.tid != exit.tid);
             }
             _ => {}
         }
@@ -498,11 +482,11 @@ impl TaskState {
             self.report_ongoing(now, ctx);
         }
         let clock = crate::sys::monotonic_ns();
-        let is_urgent = self.whereabouts.awaits(clock);
+        let is_urgent = self.wait_sites.awaits(clock);
         if is_urgent {
             self.next_look = now;
         }
-        self.whereabouts.take_note(clock).into_iter().for_each(|note| ctx.note(note));
+        self.wait_sites.take_note(clock).into_iter().for_each(|note| ctx.note(note));
         let horizon = self.horizon;
         let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| horizon.saw_all_since(*since));
         let missed_switches = missed.map(|(cpu, _)| cpu).collect();
@@ -510,13 +494,13 @@ impl TaskState {
             self.next_sweep = now.saturating_add(SWEEP_NS);
             if self.args.than.is_some() && horizon.end_ns() > self.looked_until {
                 self.looked_until = horizon.end_ns();
-                self.look_at_proc(Began::BeforeLoss, ctx); // the beginning of a wait may be lost too
+                self.look_at_proc(WaitBegin::BeforeLoss, ctx); // the beginning of a wait may be lost too
             }
             if horizon.any_loss() && now < horizon.end_ns().saturating_add(AFTER_NS) {
                 self.machine.outlived(horizon.end_ns(), |tid| ctx.tasks.has_exited(tid));
             }
             let machine = &self.machine;
-            self.whereabouts.retain(|tid, since| machine.get(tid).is_some_and(|task| task.since == since));
+            self.wait_sites.retain(|tid, since| machine.get(tid).is_some_and(|task| task.since == since));
             let everybody = self.everybody;
             self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
         }

@@ -2,11 +2,11 @@
 
 use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::TaskState;
-use crate::profilers::task_state::coverage::Unmet;
+use crate::profilers::task_state::coverage::EventlessTask;
 use crate::profilers::task_state::line::{ShownWait, WAITS};
-use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
-use crate::profilers::task_state::states::{State, States};
-use crate::profilers::task_state::whereabouts::{Allowance, Progress};
+use crate::profilers::task_state::machine::{Activity, TaskEvent, TrackedTask, WaitBegin};
+use crate::profilers::task_state::states::{SchedState, States};
+use crate::profilers::task_state::wait_sites::{Allowance, Progress};
 use crate::report::{Subject, Verdict};
 use crate::symbol::StackId;
 use crate::task::asker::WaitSite;
@@ -34,19 +34,20 @@ impl Default for OngoingLines {
     }
 }
 
-/// How long it is to the next line of a wait that goes on. A service may sleep for days; what is stuck is not forgotten.
-fn again_ns(state: State, duration: u64) -> u64 {
+/// Time to the next line of a wait that goes on: 1 s for D and run delay, else as long as the wait has lasted. A service may
+/// sleep for days.
+fn again_ns(state: SchedState, duration: u64) -> u64 {
     const EACH_NS: u64 = 1_000_000_000;
-    if state == State::DISK || state == State::RUN_DELAY { EACH_NS } else { duration.max(EACH_NS) }
+    if state == SchedState::DISK || state == SchedState::RUN_DELAY { EACH_NS } else { duration.max(EACH_NS) }
 }
 
 impl TaskState {
-    /// Whether all tasks were in sight. What others do now is missing from what goes on.
+    /// How far what goes on can be trusted: what tasks of unknown state do is missing from it.
     pub(super) fn sight(&self) -> Verdict {
-        let of = |task: &Task| match task.doing {
+        let of = |task: &TrackedTask| match task.activity {
             _ if task.exited => Verdict::Exact,
             _ if !self.horizon.saw_all_since(task.since) => Verdict::LowerBound,
-            Doing::Unknown => Verdict::Discarded,
+            Activity::Unknown => Verdict::Discarded,
             _ => Verdict::Exact,
         };
         self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default()
@@ -62,15 +63,15 @@ impl TaskState {
         while let Some(tid) = due.next() {
             let Some(task) = self.machine.get_mut(tid) else { continue };
             let (since, is_due, has_stack) = (task.since, task.report_at <= now, task.stack.is_some());
-            let asks = matches!(task.doing, Doing::Blocked(_)) && !self.is_over;
-            match self.whereabouts.progress(tid, since, clock) {
-                Progress::Unasked if asks && self.whereabouts.ask(tid, since, has_stack, clock) => continue,
+            let asks = matches!(task.activity, Activity::Blocked(_)) && !self.is_over;
+            match self.wait_sites.progress(tid, since, clock) {
+                Progress::Unasked if asks && self.wait_sites.ask(tid, since, has_stack, clock) => continue,
                 Progress::Awaited if !self.is_over => continue,
                 _ if !is_due => continue,
                 _ => {}
             }
             if !self.ongoing_lines.allowance.take(clock) {
-                return self.tell_left_out(std::iter::once(tid).chain(due), clock, ctx);
+                return self.note_left_out(std::iter::once(tid).chain(due), clock, ctx);
             }
             self.report_ongoing_wait(tid, now, ctx);
         }
@@ -84,9 +85,9 @@ impl TaskState {
         for tid in tids {
             let Some(task) = self.machine.get_mut(tid) else { continue };
             let (task, is_over) = (task.clone(), self.is_over);
-            let state = match task.doing {
-                Doing::Blocked(state) => state,
-                Doing::Runnable { .. } if self.horizon.saw_all_since(task.since) => State::RUN_DELAY,
+            let state = match task.activity {
+                Activity::Blocked(state) => state,
+                Activity::Runnable { .. } if self.horizon.saw_all_since(task.since) => SchedState::RUN_DELAY,
                 _ => {
                     self.machine.doubt(tid);
                     continue;
@@ -96,25 +97,26 @@ impl TaskState {
             if !self.shows_ongoing(&task, state) {
                 self.machine.get_mut(tid).into_iter().for_each(|task| task.report_at = u64::MAX);
             } else if !is_over || task.shown_until == 0 {
-                due.push((task.shown_until > 0, state == State::SLEEP, order, tid));
+                due.push((task.shown_until > 0, state == SchedState::SLEEP, order, tid));
             }
         }
         due.sort_unstable();
         due.into_iter().map(|(.., tid)| tid).collect()
     }
 
-    /// Whether such a wait has lines while it goes on.
-    fn shows_ongoing(&self, task: &Task, state: State) -> bool {
-        let noise =
-            state == State::SLEEP && !self.few && (!self.args.interruptible || task.began == Began::BeforeStart);
+    /// Whether a wait in `state` has lines while it goes on.
+    fn shows_ongoing(&self, task: &TrackedTask, state: SchedState) -> bool {
+        let noise = state == SchedState::SLEEP
+            && !self.few
+            && (!self.args.interruptible || task.began == WaitBegin::BeforeStart);
         self.reports(state) && !noise && self.scope.has_cpu(task.cpu)
     }
 
-    /// There was no room for a line about these. Says how many have waited for one for long.
-    fn tell_left_out(&mut self, tids: impl Iterator<Item = i32>, clock: u64, ctx: &mut Context) {
+    /// The allowance left no line for these waits: notes how many have been due for long.
+    fn note_left_out(&mut self, tids: impl Iterator<Item = i32>, clock: u64, ctx: &mut Context) {
         const PAUSE_NS: u64 = 10_000_000_000;
         const LATE_NS: u64 = 1_000_000_000;
-        let is_late = |task: &Task| task.shown_until == 0 && task.report_at.saturating_add(LATE_NS) <= clock;
+        let is_late = |task: &TrackedTask| task.shown_until == 0 && task.report_at.saturating_add(LATE_NS) <= clock;
         let waits = tids.filter(|&tid| self.machine.get(tid).is_some_and(is_late)).count();
         if waits > 0 && clock >= self.ongoing_lines.left_out_noted_ns.saturating_add(PAUSE_NS) {
             self.ongoing_lines.left_out_noted_ns = clock;
@@ -127,30 +129,30 @@ impl TaskState {
     fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context) {
         let Some(task) = self.machine.get_mut(tid) else { return };
         let before_loss = !self.horizon.saw_all_since(task.since);
-        let (state, blocked) = match task.doing {
-            Doing::Blocked(state) => (state, true),
-            _ => (State::RUN_DELAY, false),
+        let (state, blocked) = match task.activity {
+            Activity::Blocked(state) => (state, true),
+            _ => (SchedState::RUN_DELAY, false),
         };
         let task = task.clone();
         if blocked && !self.still_waits(tid, state, now, ctx) {
             return;
         }
         let ran_ns = ctx.ran_ns_from_proc(tid);
-        // One that has not run since it was looked at last is still in the same wait, whatever was lost.
+        // A task that has not run since /proc was read is still in the same wait, whatever was lost.
         let is_same = task.ran_ns.is_some() && task.ran_ns == ran_ns;
         if let Some(known) = self.machine.get_mut(tid) {
             known.ran_ns = ran_ns;
             if before_loss && !is_same {
                 // /proc says that it waits now; since when is not known any more.
-                (known.since, known.began) = (crate::sys::monotonic_ns(), Began::BeforeLoss);
+                (known.since, known.began) = (crate::sys::monotonic_ns(), WaitBegin::BeforeLoss);
                 known.report_at = now.saturating_add(SETTLE_NS);
                 return;
             }
         }
         let duration = now.saturating_sub(task.since);
-        // What began before we could know is over the limit for all we know.
+        // A wait whose beginning is not known may be over the limit.
         let least = self.args.than.map_or(0, |than| than.0);
-        let least = if task.began == Began::Exactly { least } else { least.min(SETTLE_NS) };
+        let least = if task.began == WaitBegin::Exactly { least } else { least.min(SETTLE_NS) };
         if duration < least {
             if let Some(task) = self.machine.get_mut(tid) {
                 task.report_at = task.since.saturating_add(least);
@@ -164,24 +166,26 @@ impl TaskState {
         }
     }
 
-    /// One line.
+    /// Emits the line of a wait that goes on.
     fn emit_ongoing(
         &mut self,
         tid: i32,
-        task: &Task,
-        state: State,
+        task: &TrackedTask,
+        state: SchedState,
         (now, duration): (Timestamp, u64),
         ran_ns: Option<u64>,
         ctx: &mut Context,
     ) {
-        let site = match self.whereabouts.known(tid, task.since) {
+        let site = match self.wait_sites.known(tid, task.since) {
             Some(site) if site.ran_ns == ran_ns => Some(site.clone()),
             Some(_) => {
-                self.whereabouts.forget(tid); // it has run since, or runs soon
+                self.wait_sites.forget(tid); // it has run since, or runs soon
                 None
             }
-            // This takes no lock that somebody else holds for long.
-            None if state != State::RUN_DELAY => Some(WaitSite { wchan: ctx.wait_channel(tid), ..WaitSite::default() }),
+            // Reading wchan takes no lock that is held for long.
+            None if state != SchedState::RUN_DELAY => {
+                Some(WaitSite { wchan: ctx.wait_channel(tid), ..WaitSite::default() })
+            }
             None => None,
         };
         let wait = ShownWait {
@@ -191,21 +195,21 @@ impl TaskState {
             still_waiting: true,
             began: task.began,
             waker: None,
-            preempted: task.doing == Doing::Runnable { woken: false },
+            preempted: task.activity == Activity::Runnable { woken: false },
             site,
         };
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
         ctx.emit(&WAITS, subject, &wait, task.stack.filter(|_| self.args.common.stacks()));
     }
 
-    /// Takes what is known by now of where tasks wait.
+    /// Takes the answers to where tasks wait.
     pub(super) fn take_answers(&mut self, now: Timestamp, ctx: &mut Context) {
-        self.whereabouts.collect(crate::sys::monotonic_ns());
+        self.wait_sites.collect(crate::sys::monotonic_ns());
         let machine = &self.machine;
         let goes_on = |tid, since| {
-            machine.get(tid).is_some_and(|task| task.since == since && matches!(task.doing, Doing::Blocked(_)))
+            machine.get(tid).is_some_and(|task| task.since == since && matches!(task.activity, Activity::Blocked(_)))
         };
-        for (tid, frames) in self.whereabouts.believe(now, goes_on) {
+        for (tid, frames) in self.wait_sites.believe(now, goes_on) {
             if let Some(task) = self.machine.get_mut(tid).filter(|task| task.stack.is_none()) {
                 task.stack = ctx.stacks.intern_named(frames);
             }
@@ -214,11 +218,11 @@ impl TaskState {
 
     /// How wide a wait of `ns` is in the flame graph, in µs. None when it is not in it: the graph shows blocked tasks, with
     /// `-R` those that wait for a CPU too, and of those that waited already when we came only what has a stack: see [`TaskState::look_at_proc`].
-    pub(super) fn drawn(&self, state: State, began: Began, stack: Option<StackId>, ns: u64) -> Option<u64> {
+    pub(super) fn drawn(&self, state: SchedState, began: WaitBegin, stack: Option<StackId>, ns: u64) -> Option<u64> {
         let is_drawn = self.args.common.draws_stacks()
             && self.reports(state)
-            && (state != State::RUN_DELAY || self.args.run_delay)
-            && (began == Began::Exactly || stack.is_some())
+            && (state != SchedState::RUN_DELAY || self.args.run_delay)
+            && (began == WaitBegin::Exactly || stack.is_some())
             && self.args.than.is_none_or(|than| ns >= than.0);
         is_drawn.then_some(ns / 1000)
     }
@@ -226,9 +230,9 @@ impl TaskState {
     /// Adds what goes on to the flame graph of this report.
     pub(super) fn draw_ongoing(&self, now: Timestamp, report: &mut Report) {
         for (tid, task) in self.machine.iter() {
-            let state = match task.doing {
-                Doing::Blocked(state) => state,
-                Doing::Runnable { .. } => State::RUN_DELAY,
+            let state = match task.activity {
+                Activity::Blocked(state) => state,
+                Activity::Runnable { .. } => SchedState::RUN_DELAY,
                 _ => continue,
             };
             if task.exited || !self.horizon.saw_all_since(task.since) || !self.scope.has_cpu(task.cpu) {
@@ -240,9 +244,9 @@ impl TaskState {
         }
     }
 
-    /// Asks /proc: the end of the wait may not have been for us to see. It may also be ahead of the records, so only a
+    /// Whether /proc says that the wait goes on: its end may have been hidden. /proc may also be ahead of the records, so only a
     /// contradiction that lasts is believed.
-    fn still_waits(&mut self, tid: i32, state: State, now: Timestamp, ctx: &Context) -> bool {
+    fn still_waits(&mut self, tid: i32, state: SchedState, now: Timestamp, ctx: &Context) -> bool {
         if ctx.state_from_proc(tid).is_some_and(|stat| States::is_letter_of(stat.state, state)) {
             return true;
         }
@@ -258,7 +262,7 @@ impl TaskState {
     }
 
     /// Tasks of the answer that wait already, as /proc tells.
-    pub(super) fn look_at_proc(&mut self, began: Began, ctx: &mut Context) {
+    pub(super) fn look_at_proc(&mut self, began: WaitBegin, ctx: &mut Context) {
         let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
         for tid in living {
             if !ctx.watched.contains(tid) || self.scope.is_own(tid) {
@@ -271,20 +275,21 @@ impl TaskState {
                 continue;
             }
             let Some(state) = state else {
-                self.meet_later(Unmet { tid, comm, since: at }, letter, began);
+                self.add_eventless(EventlessTask { tid, comm, since: at }, letter, began);
                 continue;
             };
             let horizon = self.horizon;
-            let is_known = |task: &mut Task| horizon.saw_all_since(task.since) || task.doing == Doing::Blocked(state);
+            let is_known =
+                |task: &mut TrackedTask| horizon.saw_all_since(task.since) || task.activity == Activity::Blocked(state);
             if self.machine.get_mut(tid).is_some_and(is_known) {
                 continue;
             }
             let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(SETTLE_NS)));
             self.machine.discard(tid); // what it did before the loss
-            self.machine.found(Seen { at, cpu, tid, comm }, state, began, settle);
-            // Each look costs, and the sleepers of the whole machine would fill the picture.
-            if self.args.common.draws_stacks() && self.reports(state) && (self.few || state != State::SLEEP) {
-                self.whereabouts.ask_later(tid, at);
+            self.machine.found(TaskEvent { at, cpu, tid, comm }, state, began, settle);
+            // Each question costs, and the sleepers of the whole machine would fill the graph.
+            if self.args.common.draws_stacks() && self.reports(state) && (self.few || state != SchedState::SLEEP) {
+                self.wait_sites.ask_later(tid, at);
             }
         }
     }

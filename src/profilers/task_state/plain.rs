@@ -1,7 +1,7 @@
-//! The shortest way, for a table of what all tasks do: it needs neither names nor stacks, and no period is left out.
+//! The samples of a table of what all tasks do: it needs neither names nor stacks, and no period is left out.
 //!
-//! Two of three samples or more are switches and wake-ups of a busy machine, so each step counts here: an event takes some 180
-//! instructions, and took 305 when it went the way of `account`. What nearly always happens to a task is tried first (`usual`).
+//! A busy machine has a million switches and wake-ups a second, so each step counts here: an event takes some 180 instructions,
+//! and took 305 when it was handled by `account`. What nearly always happens to a task is tried first (`fast_path`).
 
 use anyhow::Result;
 
@@ -9,54 +9,54 @@ use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Handler, Samples, Use};
 use crate::profilers::task_state::TaskState;
-use crate::profilers::task_state::events::{Fields, TaskStateEvents};
-use crate::profilers::task_state::machine::{Began, Change, Machine, Seen, Wakeup};
-use crate::profilers::task_state::states::{State, States, SwitchedOut};
-use crate::profilers::task_state::table::Times;
+use crate::profilers::task_state::events::{SchedFields, TaskStateEvents};
+use crate::profilers::task_state::machine::{Change, StateMachine, TaskEvent, WaitBegin, Wakeup};
+use crate::profilers::task_state::states::{SchedState, States, SwitchedOut};
+use crate::profilers::task_state::table::StateTimes;
 use crate::stats::LossHorizon;
 use crate::task::Comm;
 
-/// What a plain table is made of.
-struct Sums<'a> {
+/// The parts of the profiler that a plain table needs.
+struct PlainSums<'a> {
     switch: EventId,
     states: &'a mut States,
-    machine: &'a mut Machine,
-    all: &'a mut Times,
+    machine: &'a mut StateMachine,
+    all: &'a mut StateTimes,
     /// See [`TaskState::horizon`].
     horizon: LossHorizon,
-    /// See [`TaskState::told_until`].
-    told_until: u64,
-    /// Periods thrown away because of it.
+    /// See [`TaskState::reported_until`].
+    reported_until: u64,
+    /// Periods that were discarded because of `horizon`.
     unsure: u64,
 }
 
 impl TaskState {
-    /// The samples at the start of `samples`.
+    /// Counts the periods that end in `samples`.
     pub(super) fn aggregate(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        let TaskState { plan: Some(plan), machine, all, horizon, told_until, .. } = self else { return };
+        let TaskState { plan: Some(plan), machine, all, horizon, reported_until, .. } = self else { return };
         let TaskStateEvents { switch, fields, states, .. } = plan;
-        let (horizon, told_until) = (*horizon, *told_until);
-        let sums = Sums { switch: *switch, states, machine, all, horizon, told_until, unsure: 0 };
-        let mut plainly = Plainly { sums, fields };
+        let (horizon, reported_until) = (*horizon, *reported_until);
+        let sums = PlainSums { switch: *switch, states, machine, all, horizon, reported_until, unsure: 0 };
+        let mut plainly = PlainHandler { sums, fields };
         samples.each(&mut plainly, ctx);
         ctx.discarded += plainly.sums.unsure + machine.take_unseen();
     }
 }
 
-fn seen(at: u64, cpu: u32, tid: i32) -> Seen {
-    Seen { at, cpu, tid, comm: Comm::default() }
+fn seen(at: u64, cpu: u32, tid: i32) -> TaskEvent {
+    TaskEvent { at, cpu, tid, comm: Comm::default() }
 }
 
-/// The sums, and where the samples have what they are made of.
-struct Plainly<'a> {
-    sums: Sums<'a>,
-    fields: &'a Fields,
+/// The sums, and the fields from which they are made.
+struct PlainHandler<'a> {
+    sums: PlainSums<'a>,
+    fields: &'a SchedFields,
 }
 
-impl Handler for Plainly<'_> {
+impl Handler for PlainHandler<'_> {
     #[inline(always)]
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, _: &mut Context) -> Result<Use> {
-        let Plainly { sums, fields } = self;
+        let PlainHandler { sums, fields } = self;
         let (at, cpu, raw) = (sample.time, sample.cpu, sample.raw);
         if event == sums.switch {
             let (prev, next) = (fields.prev_pid.read(raw)?, fields.next_pid.read(raw)?);
@@ -64,7 +64,7 @@ impl Handler for Plainly<'_> {
         }
         if event == fields.wakeup.event {
             if !fields.wakeup.happened(raw) {
-                return Ok(Use::Relevant); // no less than one that woke
+                return Ok(Use::Relevant); // as relevant as one that woke
             }
             return Ok(sums.woken(at, cpu, fields.wakeup.pid.read(raw)?));
         }
@@ -76,17 +76,17 @@ impl Handler for Plainly<'_> {
     }
 }
 
-impl Sums<'_> {
+impl PlainSums<'_> {
     #[inline(always)]
     fn switched(&mut self, at: u64, cpu: u32, prev: i32, prev_state: u64, next: i32) -> Use {
         let how = self.states.decode(prev_state);
-        let leaves = match self.machine.usual_out(prev, at, cpu, how) {
-            Some(since) => self.sum(State::RUNNING, since, at),
+        let leaves = match self.machine.fast_switched_out(prev, at, cpu, how) {
+            Some(since) => self.sum(SchedState::RUNNING, since, at),
             None => self.leaves(at, cpu, prev, how),
         };
-        self.machine.changed_hands(at, cpu, prev, next);
-        let comes = match self.machine.usual_in(next, at, cpu) {
-            Some(since) => self.sum(State::RUN_DELAY, since, at),
+        self.machine.cpu_switched(at, cpu, prev, next);
+        let comes = match self.machine.fast_switched_in(next, at, cpu) {
+            Some(since) => self.sum(SchedState::RUN_DELAY, since, at),
             None => self.comes(at, cpu, next, prev == 0),
         };
         if leaves || comes { Use::Relevant } else { Use::Ignored }
@@ -94,7 +94,7 @@ impl Sums<'_> {
 
     #[inline(always)]
     fn woken(&mut self, at: u64, cpu: u32, tid: i32) -> Use {
-        match self.machine.usual_wakeup(tid, at, cpu) {
+        match self.machine.fast_woken(tid, at, cpu) {
             Some((state, since)) => {
                 self.sum(state, since, at);
                 Use::Relevant
@@ -132,19 +132,19 @@ impl Sums<'_> {
 
     /// Counts a period that began exactly at `since`.
     #[inline(always)]
-    fn sum(&mut self, state: State, since: u64, until: u64) -> bool {
+    fn sum(&mut self, state: SchedState, since: u64, until: u64) -> bool {
         if !self.horizon.saw_all_since(since) {
             self.sum_unsure(state, since, until);
         } else {
-            self.all.record(state, since, until, self.told_until);
+            self.all.record(state, since, until, self.reported_until);
         }
         true
     }
 
     #[cold]
-    fn sum_unsure(&mut self, state: State, since: u64, until: u64) {
+    fn sum_unsure(&mut self, state: SchedState, since: u64, until: u64) {
         self.unsure += 1;
-        self.all.take_unseen(state, since, until, self.told_until);
+        self.all.take_unseen(state, since, until, self.reported_until);
     }
 
     /// Counts the period that ended, if one did. False: the task is none of ours.
@@ -156,14 +156,14 @@ impl Sums<'_> {
             self.all.note_unwoken(period.state, period.wakeup);
         }
         match change {
-            Change::Ended(period) if period.began == Began::Exactly => {
+            Change::Ended(period) if period.began == WaitBegin::Exactly => {
                 self.sum(period.state, period.since.min(period.until), period.until)
             }
             Change::Ended(period) => {
                 if self.horizon.saw_all_since(period.since) {
-                    self.all.take_up(period.state, period.since, period.until, self.told_until);
+                    self.all.take_up(period.state, period.since, period.until, self.reported_until);
                 } else {
-                    self.all.take_unseen(period.state, period.since, period.until, self.told_until);
+                    self.all.take_unseen(period.state, period.since, period.until, self.reported_until);
                 }
                 true
             }
@@ -178,12 +178,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profilers::task_state::machine::Doing;
+    use crate::profilers::task_state::machine::Activity;
     use crate::profilers::task_state::states::tests::{NEW, sched_switch};
 
     /// What happens on a machine of few tasks and CPUs; also what cannot happen, as when records are lost.
     #[derive(Clone, Copy, Debug)]
-    enum Step {
+    enum SchedStep {
         Switch { prev: i32, state: u64, next: i32 },
         Woken { tid: i32, is_new: bool },
         Found { tid: i32 },
@@ -191,51 +191,52 @@ mod tests {
         Lost,
     }
 
-    fn steps() -> impl Strategy<Value = Vec<(i64, u32, Step)>> {
+    fn steps() -> impl Strategy<Value = Vec<(i64, u32, SchedStep)>> {
         let tid = || -1..6_i32; // 0 is hidden, and 5
         let switch = (tid(), prop::sample::select(&[0, 0, 1, 1, 2, 16, 64, 0x100][..]), tid());
         let step = prop_oneof![
-            6 => switch.prop_map(|(prev, state, next)| Step::Switch { prev, state, next }),
-            4 => (tid(), prop::bool::weighted(0.1)).prop_map(|(tid, is_new)| Step::Woken { tid, is_new }),
-            1 => tid().prop_map(|tid| Step::Found { tid }),
-            1 => tid().prop_map(|tid| Step::Exited { tid }),
-            1 => Just(Step::Lost),
+            6 => switch.prop_map(|(prev, state, next)| SchedStep::Switch { prev, state, next }),
+            4 => (tid(), prop::bool::weighted(0.1)).prop_map(|(tid, is_new)| SchedStep::Woken { tid, is_new }),
+            1 => tid().prop_map(|tid| SchedStep::Found { tid }),
+            1 => tid().prop_map(|tid| SchedStep::Exited { tid }),
+            1 => Just(SchedStep::Lost),
         ];
         prop::collection::vec((-20..200_i64, 0..3_u32, step), 1..300)
     }
 
-    /// All that can be seen of it afterwards.
-    fn outcome(steps: &[(i64, u32, Step)], is_usual: bool) -> (Vec<String>, u64, u64) {
+    /// All that is visible after the steps.
+    fn outcome(steps: &[(i64, u32, SchedStep)], is_fast: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
-        let (mut machine, mut all) = (Machine::new(false), Times::default());
+        let (mut machine, mut all) = (StateMachine::new(false), StateTimes::default());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut horizon, mut unsure, mut ignored) = (1_000_000_u64, LossHorizon::default(), 0, 0);
-        let told_until = now + 1_000;
+        let reported_until = now + 1_000;
         for &(later, cpu, step) in steps {
             now = now.saturating_add_signed(later);
             let (states, machine, all) = (&mut states, &mut machine, &mut all);
-            let mut sums = Sums { switch: EventId::default(), states, machine, all, horizon, told_until, unsure: 0 };
+            let mut sums =
+                PlainSums { switch: EventId::default(), states, machine, all, horizon, reported_until, unsure: 0 };
             let used = match step {
-                Step::Switch { prev, state, next } if is_usual => sums.switched(now, cpu, prev, state, next),
-                Step::Switch { prev, state, next } => {
+                SchedStep::Switch { prev, state, next } if is_fast => sums.switched(now, cpu, prev, state, next),
+                SchedStep::Switch { prev, state, next } => {
                     let how = sums.states.decode(state);
                     let leaves = sums.leaves(now, cpu, prev, how);
-                    sums.machine.changed_hands(now, cpu, prev, next);
+                    sums.machine.cpu_switched(now, cpu, prev, next);
                     let comes = sums.comes(now, cpu, next, prev == 0);
                     if leaves || comes { Use::Relevant } else { Use::Ignored }
                 }
-                Step::Woken { tid, is_new: false } if is_usual => sums.woken(now, cpu, tid),
-                Step::Woken { tid, is_new } => sums.awakes(now, cpu, tid, is_new),
-                Step::Found { tid } => {
+                SchedStep::Woken { tid, is_new: false } if is_fast => sums.woken(now, cpu, tid),
+                SchedStep::Woken { tid, is_new } => sums.awakes(now, cpu, tid, is_new),
+                SchedStep::Found { tid } => {
                     let tid = tid.max(1);
-                    sums.machine.found(seen(now, cpu, tid), State::SLEEP, Began::BeforeStart, u64::MAX);
+                    sums.machine.found(seen(now, cpu, tid), SchedState::SLEEP, WaitBegin::BeforeStart, u64::MAX);
                     Use::Relevant
                 }
-                Step::Exited { tid } => {
+                SchedStep::Exited { tid } => {
                     sums.machine.exited(tid);
                     Use::Relevant
                 }
-                Step::Lost => {
+                SchedStep::Lost => {
                     horizon.lost_until(now);
                     Use::Relevant
                 }
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn hidden_tasks_stay_hidden() {
-        let mut machine = Machine::new(false);
+        let mut machine = StateMachine::new(false);
         machine.hide(5);
         machine.exited(5);
         machine.forget(5);
@@ -267,14 +268,14 @@ mod tests {
         assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, None, 0), Change::Hidden));
         assert!(matches!(machine.switched_in(seen(9, 0, 5), false), Change::Hidden));
         assert!(matches!(machine.woken(seen(9, 0, 5), true, 0), Change::Hidden));
-        assert_eq!(machine.iter().filter(|(_, task)| task.doing != Doing::Unknown).count(), 0);
+        assert_eq!(machine.iter().filter(|(_, task)| task.activity != Activity::Unknown).count(), 0);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1_000))]
 
         #[test]
-        fn the_usual_ways_lead_where_the_long_ones_do(steps in steps()) {
+        fn the_fast_path_leads_where_the_long_one_does(steps in steps()) {
             prop_assert_eq!(outcome(&steps, true), outcome(&steps, false));
         }
     }

@@ -7,20 +7,20 @@ use crate::tep::{FlagTable, Format, drift};
 
 /// What a task does, as an index into tables. The first seven are fixed; others are met and labelled in mid-run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct State(u8);
+pub struct SchedState(u8);
 
-impl State {
-    pub const RUNNING: State = State(0);
-    pub const SLEEP: State = State(1);
-    pub const DISK: State = State(2);
-    pub const STOPPED: State = State(3);
-    pub const TRACED: State = State(4);
-    pub const IDLE: State = State(5);
-    pub const RUN_DELAY: State = State(6);
+impl SchedState {
+    pub const RUNNING: SchedState = SchedState(0);
+    pub const SLEEP: SchedState = SchedState(1);
+    pub const DISK: SchedState = SchedState(2);
+    pub const STOPPED: SchedState = SchedState(3);
+    pub const TRACED: SchedState = SchedState(4);
+    pub const IDLE: SchedState = SchedState(5);
+    pub const RUN_DELAY: SchedState = SchedState(6);
 
     /// The state at a table's index.
-    pub const fn at(index: usize) -> State {
-        State(index as u8)
+    pub const fn at(index: usize) -> SchedState {
+        SchedState(index as u8)
     }
 
     pub const fn index(self) -> usize {
@@ -41,7 +41,7 @@ pub const STATES: usize = LABELS.len() + MOST_OTHERS;
 pub enum SwitchedOut {
     /// It wants to go on: preempted, or it yielded.
     Runnable,
-    Blocked(State),
+    Blocked(SchedState),
     Dead,
 }
 
@@ -50,7 +50,7 @@ pub enum SwitchedOut {
 pub struct States {
     table: FlagTable,
     met: Vec<(u64, SwitchedOut)>,
-    /// Of `met`, what came last of those with the same low bits.
+    /// By low bits of the value, the one of `met` that came last.
     recent: [(u64, SwitchedOut); RECENT],
     others: Vec<Arc<str>>,
 }
@@ -103,15 +103,15 @@ impl States {
         }
         // Before 4.14 an idle kernel thread is D with the bit "no load" (N).
         let state = if has("I") || has("D") && has("N") {
-            State::IDLE
+            SchedState::IDLE
         } else if has("D") {
-            State::DISK
+            SchedState::DISK
         } else if has("S") {
-            State::SLEEP
+            SchedState::SLEEP
         } else if has("T") {
-            State::STOPPED
+            SchedState::STOPPED
         } else if has("t") {
-            State::TRACED
+            SchedState::TRACED
         } else {
             self.other(prev_state)
         };
@@ -119,7 +119,7 @@ impl States {
     }
 
     /// A state without a row of its own, under the text the kernel prints for it.
-    fn other(&mut self, prev_state: u64) -> State {
+    fn other(&mut self, prev_state: u64) -> SchedState {
         let mut text = Vec::new();
         self.table.render(prev_state, &mut text);
         let label: Arc<str> = String::from_utf8_lossy(&text).into();
@@ -131,30 +131,30 @@ impl States {
             }
             None => MOST_OTHERS - 1,
         };
-        State((LABELS.len() + at) as u8)
+        SchedState((LABELS.len() + at) as u8)
     }
 
     /// The state of a letter of /proc/TID/stat that means waiting. None for running and dead ones.
-    pub fn of_letter(letter: u8) -> Option<State> {
+    pub fn of_letter(letter: u8) -> Option<SchedState> {
         match letter {
-            b'S' => Some(State::SLEEP),
-            b'D' => Some(State::DISK),
-            b'T' => Some(State::STOPPED),
-            b't' => Some(State::TRACED),
-            b'I' => Some(State::IDLE),
+            b'S' => Some(SchedState::SLEEP),
+            b'D' => Some(SchedState::DISK),
+            b'T' => Some(SchedState::STOPPED),
+            b't' => Some(SchedState::TRACED),
+            b'I' => Some(SchedState::IDLE),
             _ => None,
         }
     }
 
     /// Whether /proc's letter may stand for `state`.
-    pub fn is_letter_of(letter: u8, state: State) -> bool {
+    pub fn is_letter_of(letter: u8, state: SchedState) -> bool {
         match States::of_letter(letter) {
             Some(other) => other == state,
             None => state.index() >= LABELS.len() && !matches!(letter, b'R' | b'X' | b'Z'),
         }
     }
 
-    pub fn label(&self, state: State) -> Value {
+    pub fn label(&self, state: SchedState) -> Value {
         match LABELS.get(state.index()) {
             Some(label) => Value::Word(label),
             None => self
@@ -211,15 +211,15 @@ pub(super) mod tests {
         let cases = [
             (NEW, 0, SwitchedOut::Runnable),
             (NEW, 0x100, SwitchedOut::Runnable), // preempted
-            (NEW, 1, SwitchedOut::Blocked(State::SLEEP)),
-            (NEW, 2, SwitchedOut::Blocked(State::DISK)),
-            (NEW, 4, SwitchedOut::Blocked(State::STOPPED)),
-            (NEW, 8, SwitchedOut::Blocked(State::TRACED)),
+            (NEW, 1, SwitchedOut::Blocked(SchedState::SLEEP)),
+            (NEW, 2, SwitchedOut::Blocked(SchedState::DISK)),
+            (NEW, 4, SwitchedOut::Blocked(SchedState::STOPPED)),
+            (NEW, 8, SwitchedOut::Blocked(SchedState::TRACED)),
             (NEW, 16, SwitchedOut::Dead),
             (NEW, 32, SwitchedOut::Dead),
-            (NEW, 128, SwitchedOut::Blocked(State::IDLE)),
-            (OLD, 130, SwitchedOut::Blocked(State::DISK)), // killable
-            (OLD, 0x402, SwitchedOut::Blocked(State::IDLE)),
+            (NEW, 128, SwitchedOut::Blocked(SchedState::IDLE)),
+            (OLD, 130, SwitchedOut::Blocked(SchedState::DISK)), // killable
+            (OLD, 0x402, SwitchedOut::Blocked(SchedState::IDLE)),
             (OLD, 64, SwitchedOut::Dead),
         ];
         for ((mask, table), value, want) in cases {
@@ -234,7 +234,7 @@ pub(super) mod tests {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let SwitchedOut::Blocked(parked) = states.decode(64) else { panic!("parked is a wait") };
         assert_eq!(states.label(parked), Value::Text("P".into()));
-        assert_eq!(states.label(State::RUN_DELAY), Value::Word("RD"));
+        assert_eq!(states.label(SchedState::RUN_DELAY), Value::Word("RD"));
         assert_eq!((states.bit("D"), states.bit("Q")), (Some(2), None));
         assert_eq!(states.mask(), 255);
         assert_eq!(States::new(&sched_switch(OLD.0, OLD.1)).unwrap().mask(), 2047);

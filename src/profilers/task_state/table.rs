@@ -7,24 +7,24 @@ use rustc_hash::FxHashMap;
 
 use crate::profilers::task_state::coverage;
 use crate::profilers::task_state::machine::Wakeup;
-use crate::profilers::task_state::states::{STATES, State, States};
+use crate::profilers::task_state::states::{STATES, SchedState, States};
 use crate::report::{Column, Schema, Value, Verdict};
 use crate::stats::Distribution;
 use crate::task::Comm;
 
 /// Durations of ended periods, by state.
 pub type Distributions = [Distribution; STATES];
-pub type ByThread = FxHashMap<i32, (Comm, Box<Times>)>;
+pub type ByThread = FxHashMap<i32, (Comm, Box<StateTimes>)>;
 
-/// By state, the periods that ended in an interval, and how much of it they and others took up.
+/// By state, the periods that ended in an interval, and how much of the interval these and others took.
 #[derive(Clone, Debug, Default)]
-pub struct Times {
+pub struct StateTimes {
     pub distributions: Distributions,
-    /// What of these a table before has told already, ns. Rarely added to, which a sum of the rest would be at each period.
-    told_before: [u128; STATES],
-    /// What lies in the interval of periods whose length is not known, ns.
+    /// The part of these that lies in earlier intervals, ns: rarely added to, unlike the part in this one.
+    reported_before: [u128; STATES],
+    /// The part in this interval of periods whose length is not known, ns.
     of_no_length: [u64; STATES],
-    /// The same of periods that may have ended, and others begun, in a loss.
+    /// The same of periods that may be several, because of a loss.
     pub unseen: [u64; STATES],
     unwoken: [Unwoken; STATES],
 }
@@ -42,7 +42,7 @@ struct Unwoken {
 pub struct StateRow {
     /// None: all tasks.
     thread: Option<(i32, Comm)>,
-    state: State,
+    state: SchedState,
     label: Value,
     /// Of the periods that ended.
     durations: Distribution,
@@ -59,14 +59,14 @@ pub struct StateRow {
     /// The same as it is shown: of the thread, in each of its rows.
     seen_ns: u64,
     of_ns: u64,
-    /// That is said in text: once for each thread.
+    /// Text has `seen` in this row: once for each thread.
     says_seen: bool,
     /// Waits whose wake-up went unseen. None: none can have.
     unwoken: Option<u64>,
     unwoken_busy: Option<u64>,
     /// Periods that may have been of this state.
     unknown: Option<u64>,
-    /// What the thread has cost, so that its rows stand together: ns of waiting unasked.
+    /// ns that the thread waited in other states than S and I: its rows stand together in that order.
     cost_ns: u64,
 }
 
@@ -76,7 +76,7 @@ pub static STATES_OF_ALL: Schema<StateRow> = Schema::<StateRow>::new("states", C
     .settled(settle)
     .judged(StateRow::verdict);
 
-/// A row for each thread and state: those first that have waited most, though they did not mean to.
+/// A row for each thread and state: those first that have waited most in other states than S and I.
 pub static STATES_OF_THREADS: Schema<StateRow> = Schema::<StateRow>::new("threads", COLUMNS)
     .ordered(|one, other| {
         let rank = |row: &StateRow| (Reverse(row.cost_ns), row.thread, row.state);
@@ -133,7 +133,7 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::<StateRow>::counter("lived_ns", "", |row| &mut row.lived_ns).ns().hidden(),
 ];
 
-/// What a row says of its thread is of all rows of it: not every interval has one of each state.
+/// Fills in what a row says of its thread, from all rows of the thread: not every interval has a row of each state.
 fn settle(rows: &mut [StateRow]) {
     let mut threads: FxHashMap<i32, Whole> = FxHashMap::default();
     for row in rows.iter() {
@@ -161,12 +161,12 @@ struct Whole {
     lived_ns: u64,
     cost_ns: u64,
     /// The row that stands first.
-    first: (Comm, State),
+    first: (Comm, SchedState),
 }
 
 impl StateRow {
     fn cost_of_its_own(&self) -> u64 {
-        let is_asked_for = [State::RUNNING, State::SLEEP, State::IDLE].contains(&self.state);
+        let is_asked_for = [SchedState::RUNNING, SchedState::SLEEP, SchedState::IDLE].contains(&self.state);
         if is_asked_for { 0 } else { self.total_ns }
     }
 
@@ -183,7 +183,7 @@ impl StateRow {
         words.map_or(Value::None, |words| Value::Text(words.into()))
     }
 
-    /// How far it can be trusted though nothing was lost.
+    /// How far the row can be trusted when nothing was lost.
     fn verdict(&self) -> Verdict {
         if [self.unwoken_busy, self.unknown].iter().any(|count| count.is_some_and(|count| count > 0)) {
             Verdict::Discarded
@@ -195,27 +195,27 @@ impl StateRow {
     }
 }
 
-impl Times {
+impl StateTimes {
     /// A period ended. The interval began at `from`.
     #[inline(always)]
-    pub fn record(&mut self, state: State, since: u64, until: u64, from: u64) {
+    pub fn record(&mut self, state: SchedState, since: u64, until: u64, from: u64) {
         let length = until.saturating_sub(since);
         self.distributions[state.index()].record(length);
         if since < from {
             cold_path(); // once per task and interval
-            self.told_before[state.index()] += u128::from(length - until.saturating_sub(from));
+            self.reported_before[state.index()] += u128::from(length - until.saturating_sub(from));
         }
     }
 
     /// The same of one that began before anybody looked.
     #[inline(always)]
-    pub fn take_up(&mut self, state: State, since: u64, until: u64, from: u64) {
+    pub fn take_up(&mut self, state: SchedState, since: u64, until: u64, from: u64) {
         let sum = &mut self.of_no_length[state.index()];
         *sum = sum.saturating_add(until.saturating_sub(since.max(from)));
     }
 
     /// The same of one that is thrown away.
-    pub fn take_unseen(&mut self, state: State, since: u64, until: u64, from: u64) {
+    pub fn take_unseen(&mut self, state: SchedState, since: u64, until: u64, from: u64) {
         let sum = &mut self.unseen[state.index()];
         *sum = sum.saturating_add(until.saturating_sub(since.max(from)));
     }
@@ -228,7 +228,7 @@ impl Times {
     /// By state, what lies in the interval of each period, ns: not what a table before has told already.
     pub fn totals(&self) -> [u64; STATES] {
         std::array::from_fn(|at| {
-            let ended = self.distributions[at].sum().saturating_sub(self.told_before[at]);
+            let ended = self.distributions[at].sum().saturating_sub(self.reported_before[at]);
             u64::try_from(ended).unwrap_or(u64::MAX).saturating_add(self.of_no_length[at])
         })
     }
@@ -240,8 +240,8 @@ impl Times {
     }
 
     /// A wait in `state` had no wake-up that was seen; the run delay behind it is missing.
-    pub fn note_unwoken(&mut self, state: State, wakeup: Wakeup) {
-        for state in [state, State::RUN_DELAY] {
+    pub fn note_unwoken(&mut self, state: SchedState, wakeup: Wakeup) {
+        for state in [state, SchedState::RUN_DELAY] {
             let unwoken = &mut self.unwoken[state.index()];
             unwoken.all += u64::from(wakeup != Wakeup::Seen);
             unwoken.busy += u64::from(wakeup == Wakeup::Unseen);
@@ -287,7 +287,7 @@ pub struct TimeTable<'a, F> {
     lives: FxHashMap<i32, (Comm, u64)>,
 }
 
-impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
+impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
     pub fn new(states: &'a States, selects: F, hides: bool, lapses: FxHashMap<i32, u64>) -> TimeTable<'a, F> {
         TimeTable {
             states,
@@ -312,14 +312,14 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
     }
 
     /// A thread has been in `state` for `ns`, of which so many lie in the interval.
-    pub fn goes_on(&mut self, tid: i32, comm: Comm, state: State, ns: u64, in_interval_ns: u64) {
+    pub fn goes_on(&mut self, tid: i32, comm: Comm, state: SchedState, ns: u64, in_interval_ns: u64) {
         let at = state.index();
         self.all[at].add(ns, in_interval_ns);
         self.ongoing.entry(tid).or_insert((comm, Ongoing::default())).1[at].add(ns, in_interval_ns);
     }
 
     /// A row per state.
-    pub fn rows(&self, times: &mut Times) -> Vec<StateRow> {
+    pub fn rows(&self, times: &mut StateTimes) -> Vec<StateRow> {
         let seen_of = |at: usize, total: u64| (total, total.saturating_add(self.unseen[at]));
         self.rows_of(None, times, &self.all, self.lapses.values().sum(), seen_of)
     }
@@ -340,7 +340,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
             let seen_ns = known.as_ref().map_or(0, |(_, times)| times.all_states()).saturating_add(sum_of(&ongoing));
             let seen_of = life.map_or((0, 0), |(_, of_ns)| (seen_ns, of_ns.max(seen_ns)));
             let lapses = self.lapses.get(&tid).copied().unwrap_or(0);
-            let mut none = Times::default();
+            let mut none = StateTimes::default();
             let times = known.as_mut().map_or(&mut none, |(_, times)| times);
             let mut of_thread = self.rows_of(thread, times, &ongoing, lapses, |_, _| (0, 0));
             if of_thread.is_empty() && seen_of.0 < seen_of.1 {
@@ -358,7 +358,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
     fn rows_of(
         &self,
         thread: Option<(i32, Comm)>,
-        times: &mut Times,
+        times: &mut StateTimes,
         ongoing: &Ongoing,
         lapses: u64,
         seen_of: impl Fn(usize, u64) -> (u64, u64),
@@ -366,7 +366,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
         let mut rows = Vec::new();
         let totals = times.totals();
         for (at, &GoingOn { count, ns, longest_ns, in_interval_ns }) in ongoing.iter().enumerate() {
-            let state = State::at(at);
+            let state = SchedState::at(at);
             let durations = &times.distributions[at];
             let total_ns = totals[at].saturating_add(in_interval_ns);
             let (seen_ns, of_ns) = seen_of(at, total_ns);
@@ -376,7 +376,8 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
             }
             let Unwoken { all, busy } = times.unwoken[at];
             // Who waits may have been woken unseen already.
-            let may_be_woken = self.hides && (state == State::RUN_DELAY || state != State::RUNNING && count > 0);
+            let may_be_woken =
+                self.hides && (state == SchedState::RUN_DELAY || state != SchedState::RUNNING && count > 0);
             let longest_ended = (!durations.is_empty()).then(|| durations.max());
             rows.push(StateRow {
                 thread,
@@ -394,7 +395,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
                 says_seen: true,
                 unwoken: (all > 0 || may_be_woken).then_some(all),
                 unwoken_busy: (busy > 0).then_some(busy),
-                unknown: (lapses > 0 && state != State::RUNNING).then_some(lapses),
+                unknown: (lapses > 0 && state != SchedState::RUNNING).then_some(lapses),
                 cost_ns: 0,
             });
         }
@@ -407,7 +408,7 @@ impl StateRow {
     fn unknown() -> StateRow {
         StateRow {
             thread: None,
-            state: State::RUNNING,
+            state: SchedState::RUNNING,
             label: Value::Word("?"),
             durations: Distribution::new(),
             total_ns: 0,
@@ -442,11 +443,11 @@ mod tests {
         let states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let comm = Comm::new(b"t");
         let mut threads = ByThread::default();
-        threads.entry(7).or_insert((comm, Box::new(Times::default()))).1.record(State::DISK, 100, 105, 102);
-        let mut table = TimeTable::new(&states, |state| state != State::RUNNING, false, FxHashMap::default());
-        table.goes_on(7, comm, State::SLEEP, 30, 30);
-        table.goes_on(8, comm, State::DISK, 40, 15);
-        table.goes_on(9, comm, State::RUNNING, 50, 50); // not selected
+        threads.entry(7).or_insert((comm, Box::new(StateTimes::default()))).1.record(SchedState::DISK, 100, 105, 102);
+        let mut table = TimeTable::new(&states, |state| state != SchedState::RUNNING, false, FxHashMap::default());
+        table.goes_on(7, comm, SchedState::SLEEP, 30, 30);
+        table.goes_on(8, comm, SchedState::DISK, 40, 15);
+        table.goes_on(9, comm, SchedState::RUNNING, 50, 50); // not selected
         let brief = |row: &StateRow| {
             let seen_of = (row.seen_ns < row.of_ns).then_some((row.seen_ns, row.of_ns));
             (row.thread.unwrap().0, row.label.clone(), row.durations.count(), row.total_ns, row.longest_ns, seen_of)
@@ -471,7 +472,8 @@ mod tests {
         let row = |tid, state, seen_ns, of_ns| (tid, Value::Word(state), seen_ns, of_ns);
         let want = [row(5, "?", 0, 60), row(7, "S", 33, 33), row(7, "D", 33, 33), row(8, "D", 15, 20)];
         assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
-        let ongoing: Vec<_> = table.rows(&mut Times::default()).iter().map(|row| row.ongoing_ns.unwrap()).collect();
+        let ongoing: Vec<_> =
+            table.rows(&mut StateTimes::default()).iter().map(|row| row.ongoing_ns.unwrap()).collect();
         assert_eq!(ongoing, [30, 40]);
     }
 
@@ -482,11 +484,14 @@ mod tests {
         let states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let comm = Comm::new(b"t");
         let mut sums: RowSums<()> = RowSums::new(&TypedRows::new(&STATES_OF_THREADS, Vec::new()), 100, usize::MAX);
-        for (of_7, of_8) in [(&[State::SLEEP][..], State::DISK), (&[State::RUNNING, State::DISK], State::SLEEP)] {
+        for (of_7, of_8) in [
+            (&[SchedState::SLEEP][..], SchedState::DISK),
+            (&[SchedState::RUNNING, SchedState::DISK], SchedState::SLEEP),
+        ] {
             let mut table = TimeTable::new(&states, |_| true, false, FxHashMap::default());
             let mut threads = ByThread::default();
             let mut times = |tid, state, ns| {
-                threads.entry(tid).or_insert((comm, Box::new(Times::default()))).1.record(state, 0, ns, 0);
+                threads.entry(tid).or_insert((comm, Box::new(StateTimes::default()))).1.record(state, 0, ns, 0);
             };
             of_7.iter().for_each(|state| times(7, *state, 20));
             times(8, of_8, 15);
@@ -504,11 +509,11 @@ mod tests {
             (row.thread.unwrap().0, row.state, row.seen_ns, row.of_ns, row.says_seen)
         };
         let want = [
-            (7, State::RUNNING, 60, 100, true),
-            (7, State::SLEEP, 60, 100, false),
-            (7, State::DISK, 60, 100, false),
-            (8, State::SLEEP, 30, 30, true),
-            (8, State::DISK, 30, 30, false),
+            (7, SchedState::RUNNING, 60, 100, true),
+            (7, SchedState::SLEEP, 60, 100, false),
+            (7, SchedState::DISK, 60, 100, false),
+            (8, SchedState::SLEEP, 30, 30, true),
+            (8, SchedState::DISK, 30, 30, false),
         ];
         assert_eq!(order.into_iter().map(brief).collect::<Vec<_>>(), want);
     }

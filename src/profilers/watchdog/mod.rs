@@ -449,8 +449,8 @@ impl Watchdog {
                     looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own, usize::MAX).0));
                 let mut here = all.map_or_else(Vec::new, |all| procfs::latest_run_first(&self.host, all, number));
                 // What /proc says is of the lockup only if that is not over by now; its end is told soon.
-                if looks && self.cpus[number as usize].is_back(&SignBoard::default().of(&self.host, number)) {
-                    if finding.phase == Phase::Ongoing {
+                if looks && self.cpus[number as usize].is_back(&LifeSignReader::default().of(&self.host, number)) {
+                    if finding.phase == LockupPhase::Ongoing {
                         continue;
                     }
                     here.clear();

@@ -1,6 +1,6 @@
-//! What is known of where tasks wait, of those whose wait goes on: asked once per wait, since who waits does not move.
+//! Where tasks wait whose wait goes on. /proc is asked once per wait, since a waiting task does not move.
 //!
-//! An answer counts for the wait that was meant, and only if that still goes on when all events up to the answer were seen.
+//! An answer counts only if the wait still goes on when all events up to the answer were seen.
 
 use std::collections::VecDeque;
 
@@ -11,22 +11,22 @@ use crate::host::Host;
 use crate::task::asker::{Answer, Asker, Question, WaitSite};
 use crate::task::procfs::KernelFrame;
 
-/// A line goes without an answer that has not come by then.
+/// How long the line of a wait is held back for the answer.
 const PATIENCE_NS: u64 = 500_000_000;
-/// /proc hangs when it has not answered by then: that is said, and it is asked no more until it has.
+/// /proc counts as hanging after that: a note says so, and it is not asked again until it answers.
 const HANGS_NS: u64 = 2_000_000_000;
 /// Waits remembered at most.
 const MOST: usize = 8192;
 /// Waits asked about for a line of their own. Each takes some 100 µs of the asking thread.
 const QUESTIONS: Allowance = Allowance::new(64, 64);
 
-/// So many at once, and so many per second.
+/// A token bucket: so many at once, and so many per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     most: u64,
     per_second: u64,
     left: u64,
-    /// When the last of them was added.
+    /// When the last token was added.
     since_ns: u64,
 }
 
@@ -53,19 +53,19 @@ impl Allowance {
 
 /// Where the tasks wait.
 #[derive(Debug)]
-pub struct Whereabouts {
+pub struct WaitSites {
     asker: Option<Asker>,
     stacks: bool,
-    waits: FxHashMap<i32, Wait>,
-    /// By task and when it began, those whose stack alone is wanted, as soon as there is room.
+    waits: FxHashMap<i32, PendingQuestion>,
+    /// Waits whose stack alone is wanted, by task and beginning: asked as soon as there is room.
     backlog: VecDeque<(i32, u64)>,
     allowance: Allowance,
-    /// That /proc hangs was said.
+    /// The note that /proc hangs was given.
     hangs_told: bool,
 }
 
 #[derive(Debug)]
-struct Wait {
+struct PendingQuestion {
     since: u64,
     asked_ns: u64,
     status: Status,
@@ -77,7 +77,7 @@ enum Status {
     /// Events up to the answer are still to come.
     Answered(Answer),
     Known(WaitSite),
-    /// Nothing that is about this wait.
+    /// The answer is not about this wait.
     Nothing,
 }
 
@@ -87,14 +87,14 @@ pub enum Progress {
     Unasked,
     /// The answer may come soon.
     Awaited,
-    /// It has come, or not in time.
+    /// It has come, or is too late.
     Over,
 }
 
-impl Default for Whereabouts {
+impl Default for WaitSites {
     /// Nobody is asked.
-    fn default() -> Whereabouts {
-        Whereabouts {
+    fn default() -> WaitSites {
+        WaitSites {
             asker: None,
             stacks: false,
             waits: FxHashMap::default(),
@@ -105,11 +105,11 @@ impl Default for Whereabouts {
     }
 }
 
-impl Whereabouts {
+impl WaitSites {
     /// # Errors
     /// No thread can be started.
-    pub fn asked_of(host: &Host, stacks: bool) -> Result<Whereabouts> {
-        Ok(Whereabouts { asker: Some(Asker::start(host.clone())?), stacks, ..Whereabouts::default() })
+    pub fn asked_of(host: &Host, stacks: bool) -> Result<WaitSites> {
+        Ok(WaitSites { asker: Some(Asker::start(host.clone())?), stacks, ..WaitSites::default() })
     }
 
     /// The thread that asks; 0 without.
@@ -117,7 +117,7 @@ impl Whereabouts {
         self.asker.as_ref().map_or(0, Asker::tid)
     }
 
-    /// Asks where `tid` waits since `since`, and with which stack unless that is known. False when it is not to be had now.
+    /// Asks where `tid` waits since `since`, and with which stack unless that is known. False when it cannot be asked now.
     pub fn ask(&mut self, tid: i32, since: u64, has_stack: bool, now: u64) -> bool {
         if self.hangs(now) || self.waits.len() >= MOST || !self.allowance.take(now) {
             return false;
@@ -133,7 +133,7 @@ impl Whereabouts {
     fn send(&mut self, question: Question, now: u64) -> bool {
         let is_sent = self.asker.as_ref().is_some_and(|asker| asker.ask(question));
         if is_sent {
-            let wait = Wait { since: question.since, asked_ns: now, status: Status::Asked };
+            let wait = PendingQuestion { since: question.since, asked_ns: now, status: Status::Asked };
             self.waits.insert(question.tid, wait);
         }
         is_sent
@@ -165,7 +165,7 @@ impl Whereabouts {
 
     /// Whether answers, or the events up to them, are to come soon.
     pub fn awaits(&self, now: u64) -> bool {
-        let is_awaited = |wait: &Wait| match wait.status {
+        let is_awaited = |wait: &PendingQuestion| match wait.status {
             Status::Asked => now.saturating_sub(wait.asked_ns) < PATIENCE_NS,
             Status::Answered(_) => true,
             Status::Known(_) | Status::Nothing => false,
@@ -200,7 +200,7 @@ impl Whereabouts {
         }
     }
 
-    /// Where a task has waited since `since`, and still does as of the last call of [`Whereabouts::believe`].
+    /// Where a task has waited since `since`, and still does as of the last call of [`WaitSites::believe`].
     pub fn known(&self, tid: i32, since: u64) -> Option<&WaitSite> {
         match &self.waits.get(&tid).filter(|wait| wait.since == since)?.status {
             Status::Known(site) => Some(site),
@@ -275,12 +275,12 @@ mod tests {
         process
     }
 
-    fn whereabouts(process: &FixtureProcess, stacks: bool) -> Whereabouts {
-        Whereabouts::asked_of(&process.host(), stacks).unwrap()
+    fn wait_sites(process: &FixtureProcess, stacks: bool) -> WaitSites {
+        WaitSites::asked_of(&process.host(), stacks).unwrap()
     }
 
     /// Until the answer about `/proc/5` is there.
-    fn answered(known: &mut Whereabouts) -> u64 {
+    fn answered(known: &mut WaitSites) -> u64 {
         loop {
             known.collect(monotonic_ns());
             if let Some(Status::Answered(answer)) = known.waits.get(&5).map(|wait| &wait.status) {
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn an_answer_counts_when_the_wait_is_known_to_have_lasted() {
         let process = waiting();
-        let mut known = whereabouts(&process, false);
+        let mut known = wait_sites(&process, false);
         let now = monotonic_ns();
         assert_eq!(known.progress(5, 9, now), Progress::Unasked);
         assert!(known.ask(5, 9, false, now) && known.awaits(now));
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn an_answer_about_another_wait_is_dropped() {
         let process = waiting();
-        let mut known = whereabouts(&process, false);
+        let mut known = wait_sites(&process, false);
         assert!(known.ask(5, 9, false, monotonic_ns()));
         let until = answered(&mut known);
         known.believe(until, |_, since| since == 10);
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn stacks_come_once_and_only_where_there_is_none() {
         let process = waiting();
-        let mut known = whereabouts(&process, true);
+        let mut known = wait_sites(&process, true);
         for (has_stack, later, want) in [(true, false, 0), (false, false, 1), (false, true, 1)] {
             if later {
                 known.ask_later(5, 9);
@@ -343,11 +343,11 @@ mod tests {
     #[test]
     fn questions_are_bounded() {
         let process = waiting();
-        let mut known = whereabouts(&process, false);
+        let mut known = wait_sites(&process, false);
         let now = monotonic_ns();
         let asked = (1..1000).filter(|&tid| known.ask(tid, 1, false, now)).count();
         assert_eq!(asked as u64, QUESTIONS.most);
-        assert!(!Whereabouts::default().ask(5, 9, false, now));
+        assert!(!WaitSites::default().ask(5, 9, false, now));
     }
 
     #[test]
@@ -355,11 +355,11 @@ mod tests {
         let process = waiting();
         let fifo = process.path("syscall");
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
-        let mut known = whereabouts(&process, true);
+        let mut known = wait_sites(&process, true);
         assert!(known.ask(5, 9, false, monotonic_ns()));
         (100..300).for_each(|tid| known.ask_later(tid, 9));
         known.collect(monotonic_ns());
-        let hangs = |known: &Whereabouts, ns| known.asker.as_ref().unwrap().hangs_at(monotonic_ns() + ns, ns).is_some();
+        let hangs = |known: &WaitSites, ns| known.asker.as_ref().unwrap().hangs_at(monotonic_ns() + ns, ns).is_some();
         while !hangs(&known, HANGS_NS) {
             std::thread::yield_now();
         }
