@@ -101,7 +101,7 @@ impl Coverage {
         Coverage { count, nowhere, modules }
     }
 
-    /// What would name generated code, if any has no name. Printed without `-v`, too.
+    /// What would name generated code, if any has no name. Printed without `-v`.
     pub fn jit_cure(&self) -> Option<String> {
         let code = self.modules.iter().filter(|module| module.reason == JIT_NO_MAP);
         let (unnamed, runtimes) = code.fold((0, Vec::new()), |(unnamed, mut runtimes), module| {

@@ -60,16 +60,16 @@ pub struct LoadSegments(Vec<(FileRange, u64)>);
 /// A program header (segment) or a section header.
 #[derive(Clone, Copy, Debug, Default)]
 struct ElfHeader {
-    /// Of a section: the offset of its name.
+    /// Sections only: offset of the name in the table of names.
     name: u32,
     kind: u32,
     address: u64,
     at: FileRange,
     /// `sh_link`; of a symbol table, the section with the names.
     link: u32,
-    /// Of a segment: PF_X is set.
+    /// Segments only: PF_X is set.
     is_code: bool,
-    /// Of a section, whether its bytes are in the file as they are used.
+    /// Of a section: its bytes are in the file, and not compressed.
     is_plain: bool,
 }
 
@@ -270,7 +270,7 @@ impl ElfFile {
         Some(found?.0)
     }
 
-    /// Sections of these names with their addresses, as far as the file has them in it, and not compressed by a linker.
+    /// The sections of these names, with their addresses. None for a section that is missing, not in the file, or compressed.
     pub fn sections_named<const N: usize>(&self, file: &File, wanted: [&[u8]; N]) -> [Option<(FileRange, u64)>; N] {
         let names = self.sections.get(self.names).and_then(|section| read(file, section.at.within(MOST_NAMES_BYTES)?));
         let names = names.unwrap_or_default();

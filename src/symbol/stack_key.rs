@@ -24,7 +24,7 @@ pub enum FrameKey {
     Kernel(u64),
     Named(Box<KernelFrame>),
     File(ModuleKey, u64),
-    /// The innermost frame: an address in no known file.
+    /// An address in no known file: of the innermost frame, or of any frame in an exact key.
     Address(u64),
     /// Any address in no known file, further out. Code without frame pointers leaves such addresses by chance, and the
     /// mappings of a stuck task are not read: the frames before them tell the place.

@@ -9,7 +9,7 @@
 //! ```
 
 use super::parser::Parser;
-use super::tables::{Form, Operator, operator_of};
+use super::tables::{Operator, OperatorForm, operator_of};
 use super::tree::{Node, NodeId, NodeList};
 
 impl<'a> Parser<'a> {
@@ -102,41 +102,41 @@ impl<'a> Parser<'a> {
         self.next();
         self.next();
         match operator.form {
-            Form::Prefix | Form::OfValue => {
+            OperatorForm::Prefix | OperatorForm::OfValue => {
                 let operand = self.expression()?;
                 self.add(Node::Unary(operator, operand))
             }
-            Form::Step => {
+            OperatorForm::Step => {
                 let is_prefix = self.eat("_");
                 let operand = self.expression()?;
                 self.add(if is_prefix { Node::Unary(operator, operand) } else { Node::Postfix(operator, operand) })
             }
-            Form::Infix | Form::Subscript => {
+            OperatorForm::Infix | OperatorForm::Subscript => {
                 let (left, right) = (self.expression()?, self.expression()?);
                 self.add(Node::Binary(operator, left, right))
             }
-            Form::Member => {
+            OperatorForm::Member => {
                 let (left, right) = (self.expression()?, self.member()?);
                 self.add(Node::Binary(operator, left, right))
             }
-            Form::Choice => {
+            OperatorForm::Choice => {
                 let (condition, first, second) = (self.expression()?, self.expression()?, self.expression()?);
                 self.add(Node::Choice(condition, first, second))
             }
-            Form::Call => {
+            OperatorForm::Call => {
                 let function = self.expression()?;
                 let arguments = self.list_to_end(Self::expression)?;
                 self.add(Node::Call(function, arguments))
             }
-            Form::NamedCast => {
+            OperatorForm::NamedCast => {
                 let (to, value) = (self.ty()?, self.expression()?);
                 self.add(Node::Binary(operator, to, value))
             }
-            Form::OfType => {
+            OperatorForm::OfType => {
                 let of = self.ty()?;
                 self.add(Node::Unary(operator, of))
             }
-            Form::New => self.new_expression(operator),
+            OperatorForm::New => self.new_expression(operator),
         }
     }
 
@@ -227,7 +227,7 @@ impl<'a> Parser<'a> {
             let index = self.number_from_underscore()?;
             return self.add(Node::FunctionParameter(index));
         }
-        let operator = operator_of(self.peek_code()?).filter(|operator| operator.form == Form::Infix)?;
+        let operator = operator_of(self.peek_code()?).filter(|operator| operator.form == OperatorForm::Infix)?;
         self.next();
         self.next();
         let first = Some(self.expression()?);

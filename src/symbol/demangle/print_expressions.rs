@@ -1,7 +1,7 @@
 //! Writes expressions.
 
 use super::printer::{PrintResult, PrintStop, Printer};
-use super::tables::{Builtin, Form, Literal, Operator};
+use super::tables::{Builtin, Literal, Operator, OperatorForm};
 use super::tree::{Node, NodeId, NodeList};
 
 impl<'a> Printer<'_, 'a> {
@@ -129,7 +129,7 @@ impl<'a> Printer<'_, 'a> {
 
     fn unary(&mut self, operator: &'static Operator, operand: NodeId) -> PrintResult {
         self.push(operator.text)?;
-        if matches!(operator.form, Form::OfType | Form::OfValue) {
+        if matches!(operator.form, OperatorForm::OfType | OperatorForm::OfValue) {
             self.push(" (")?;
             self.print(operand)?;
             return self.push(")");
@@ -149,7 +149,7 @@ impl<'a> Printer<'_, 'a> {
 
     fn binary(&mut self, operator: &'static Operator, left: NodeId, right: NodeId) -> PrintResult {
         match operator.form {
-            Form::NamedCast => {
+            OperatorForm::NamedCast => {
                 self.push(operator.text)?;
                 self.push("<")?;
                 self.print(left)?;
@@ -157,7 +157,7 @@ impl<'a> Printer<'_, 'a> {
                 self.print(right)?;
                 self.push(")")
             }
-            Form::Subscript => {
+            OperatorForm::Subscript => {
                 self.operand(left)?;
                 self.push("[")?;
                 self.print(right)?;

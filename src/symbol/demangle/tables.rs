@@ -2,7 +2,7 @@
 
 /// How an operator is written in an expression, which determines the operands behind its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum OperatorForm {
     /// `-a`
     Prefix,
     /// `a++`, or `++a` where `_` follows the code.
@@ -30,16 +30,16 @@ pub enum Form {
 pub struct Operator {
     pub code: [u8; 2],
     pub text: &'static str,
-    pub form: Form,
+    pub form: OperatorForm,
 }
 
-const fn operator(code: &[u8; 2], text: &'static str, form: Form) -> Operator {
+const fn operator(code: &[u8; 2], text: &'static str, form: OperatorForm) -> Operator {
     Operator { code: *code, text, form }
 }
 
 /// The operators, sorted by code.
 static OPERATORS: &[Operator] = {
-    use Form::*;
+    use OperatorForm::*;
     &[
         operator(b"aN", "&=", Infix),
         operator(b"aS", "=", Infix),
