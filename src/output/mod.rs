@@ -283,7 +283,7 @@ impl Output {
                 SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps
                     if has_room =>
                 {
-                    self.batch.push_update(one)
+                    self.batch.push_update(one);
                 }
                 SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps => {}
                 SymbolUpdate::Stack(_) if self.gap.is_none() => self.batch.push_update(one),

@@ -345,7 +345,7 @@ impl ElfHeader {
         };
         let (name, kind) = (word(bytes, 0) as u32, word(bytes, 4) as u32);
         let flags = if is_64_bit { long(bytes, 8) } else { word(bytes, 8) };
-        let is_plain = kind as u32 != SHT_NOBITS && flags & SHF_COMPRESSED == 0;
+        let is_plain = kind != SHT_NOBITS && flags & SHF_COMPRESSED == 0;
         let at = FileRange { offset, len };
         ElfHeader { name, kind, address, at, link: link as u32, is_plain, ..ElfHeader::default() }
     }
