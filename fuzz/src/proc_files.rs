@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use perf_prof::host::Host;
 use perf_prof::perf::Record;
-use perf_prof::perf::record::{FileId, Mmap, Task};
+use perf_prof::perf::record::{FileId, Mmap, TaskRecord};
 use perf_prof::symbol::{AddressSpaces, SpaceKeys};
 use perf_prof::task::procfs;
 
@@ -74,7 +74,7 @@ fn spaces(host: Host, mut input: Input<'_>) {
         }
         let (what, pid) = (input.u8(), PID + i32::from(input.u8() % 4));
         time = time.saturating_add(u64::from(input.u8()) << 24);
-        let task = Task { pid, ppid: PID, tid: pid, ptid: PID, time };
+        let task = TaskRecord { pid, ppid: PID, tid: pid, ptid: PID, time };
         let record = match what % 8 {
             0 => Record::Fork(task),
             1 => Record::Exit(task),

@@ -1,4 +1,4 @@
-//! The descriptors of one CPU, and what they say: how much was counted, and how much of that was lost.
+//! The descriptors of one CPU, and their counts of events and lost records.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -11,26 +11,27 @@ use crate::sys;
 #[derive(Debug)]
 pub struct CpuEvents {
     pub cpu: u32,
-    /// Half of an event's ring, in bytes: the watermark.
+    /// The watermark of the events' rings in bytes: half of a ring.
     pub(super) half: u32,
-    /// Of the events' rings, by class. None: side records alone.
+    /// The owners of the events' rings, by class. Empty: there are only side records.
     pub(super) owners: Vec<OwnedFd>,
-    /// Of the ring of side records. Without one they go to the first of the events' rings.
+    /// The owner of the ring of side records.
     pub(super) side_owner: Option<SideFd>,
+    /// Side records have a ring of their own. Else they go to the first of the events' rings.
     pub(super) side_ring: bool,
     pub(super) side_half: u32,
     pub(super) side: Vec<SideFd>,
     pub(super) events: Vec<EventFd>,
-    /// What tells of switches from a hidden idle task, into the ring of this class.
+    /// Records switches from a hidden idle task into the ring of `idle_class`.
     pub(super) idle: Option<IdleWatch>,
     pub(super) idle_class: usize,
-    /// What one lost that is closed.
+    /// Records lost by an idle watch that is closed.
     pub(super) idle_lost: u64,
-    /// How often a switch went unseen, and nothing was lost.
+    /// Switches that went unseen though no record was lost.
     pub(super) missed_switches: u64,
 }
 
-/// What makes side records, or only owns their ring.
+/// A dummy event that writes side records, or only owns their ring.
 #[derive(Debug)]
 pub struct SideFd {
     pub(super) fd: OwnedFd,
@@ -38,7 +39,7 @@ pub struct SideFd {
     lost: u64,
 }
 
-/// What the kernel says was lost.
+/// Lost records, as counted by the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     pub samples: u64,
@@ -55,23 +56,24 @@ pub struct EventFd {
     class: usize,
     /// Samples lost, as of the last reading.
     lost: u64,
-    /// As of the last reading, and how much of that was taken already.
+    /// The last reading.
     read: CounterReading,
+    /// The reading at the last `take_counted`.
     taken: CounterReading,
 }
 
-/// What a counter says.
+/// What a counter counted in a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub count: u64,
-    /// How long the event was wanted, and how long it really counted. Only what its attr asks for.
+    /// Times enabled and running; 0 where the attr does not ask for them.
     pub enabled_ns: u64,
     pub running_ns: u64,
-    /// The time in which that was counted, at least: the reader may have had to wait between two looks at its clock.
+    /// Length of the span, at least: the reader may have been delayed between reading its clock and the counter.
     pub span_ns: u64,
 }
 
-/// What a counter said, and when it was asked.
+/// The values of a counter, with the clock before and after the reading.
 #[derive(Clone, Copy, Debug, Default)]
 struct CounterReading {
     count: u64,
@@ -105,15 +107,15 @@ impl EventFd {
         event
     }
 
-    /// It counts from now on.
+    /// Counting begins now.
     pub(super) fn begin(&mut self) {
         self.taken.asked_ns = sys::monotonic_ns();
     }
 
-    /// Asks the kernel what was counted, and how many samples were lost since the last time.
+    /// Reads the counter. Returns the samples lost since the last reading.
     fn read(&mut self, evsels: &[Evsel]) -> u64 {
         let Some(attr) = evsels.get(self.event.index()).map(|evsel| &evsel.attr) else { return 0 };
-        // {value, time_enabled, time_running, lost}, the latter three as read_format says
+        // {value, time_enabled, time_running, lost}; which of the latter three are there depends on read_format
         let mut values = [0_u64; 4];
         let asked_ns = sys::monotonic_ns();
         let Ok(count) = sys::perf::read(self.fd.as_fd(), &mut values) else { return 0 };
@@ -144,9 +146,9 @@ impl SideFd {
         SideFd { fd, lost: 0 }
     }
 
-    /// Asks the kernel how many records were lost since the last time.
+    /// The records lost since the last reading.
     pub(super) fn read(&mut self) -> u64 {
-        // {value, lost}; the kernels that do not count them give the value alone
+        // {value, lost}; kernels that do not count lost records give the value alone
         let mut values = [0_u64; 2];
         let lost = match sys::perf::read(self.fd.as_fd(), &mut values) {
             Ok(2) => values[1],
@@ -185,12 +187,12 @@ impl CpuEvents {
         owner.map(AsFd::as_fd)
     }
 
-    /// Where side records go.
+    /// The owner of the ring that side records go to.
     pub(super) fn side_target(&self) -> Option<BorrowedFd<'_>> {
         self.owner(Class::Side).or_else(|| self.owner(Class::Events(0)))
     }
 
-    /// What a ring has lost since the last call.
+    /// Records that a ring has lost since the last call.
     pub(super) fn take_lost(&mut self, class: Class, evsels: &[Evsel]) -> Lost {
         let has_side = class == if self.side_ring { Class::Side } else { Class::Events(0) };
         let side = self.side.iter_mut().chain(&mut self.side_owner).filter(|_| has_side);
@@ -203,7 +205,7 @@ impl CpuEvents {
         Lost { switches, side: side.map(SideFd::read).sum(), samples: of.map(|event| event.read(evsels)).sum() }
     }
 
-    /// What was counted from the last call to the last reading.
+    /// By event, counts from the last call to the last reading.
     pub(super) fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
         let cpu = self.cpu;
         let take = |event: &mut EventFd| event.read.since(&std::mem::replace(&mut event.taken, event.read));

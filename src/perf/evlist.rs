@@ -27,8 +27,8 @@ use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
 use crate::perf::ids::{Ids, Route, Routes};
 use crate::perf::layout::{Layout, SampleType};
-use crate::perf::opening::{gone, refused, watch_error};
-pub use crate::perf::plan::Opened;
+use crate::perf::opening::{is_gone, is_refused, watch_error};
+pub use crate::perf::plan::PlanOutcome;
 use crate::perf::plan::{BoundTo, OpenPlan, half, watches_of};
 use crate::perf::refusal::{Refused, Shrunk};
 use crate::perf::sample::{LayoutOf, Sample};
@@ -168,8 +168,8 @@ impl Evlist {
     ///
     /// # Errors
     /// More descriptors needed than this process may have; a process that has gone.
-    pub fn plan(&mut self, target: &Target, host: &Host, cpus: usize, others: usize) -> Result<Opened> {
-        let mut opened = Opened::default();
+    pub fn plan(&mut self, target: &Target, host: &Host, cpus: usize, others: usize) -> Result<PlanOutcome> {
+        let mut opened = PlanOutcome::default();
         let mut bound = match &target.tasks {
             Tasks::All => None,
             Tasks::Threads(tids) => Some(BoundTo::Threads(tids.clone())),
@@ -357,8 +357,8 @@ impl Evlist {
         for &watch in watches {
             let fd = match self.missing.open(&mut evsel.attr, watch) {
                 Ok(fd) => fd,
-                Err(err) if gone(&err) => continue,
-                Err(err) if evsel.optional && refused(&err) && sys::is_root() => {
+                Err(err) if is_gone(&err) => continue,
+                Err(err) if evsel.optional && is_refused(&err) && sys::is_root() => {
                     if !self.left_out.contains(&evsel.name) {
                         self.left_out.push(evsel.name.clone());
                     }
@@ -502,7 +502,7 @@ impl Evlist {
     /// The kernel's errno.
     pub fn probe(&mut self, attr: &Attr, cpu: u32) -> io::Result<()> {
         match self.probe_on_cpu(attr, cpu) {
-            Err(err) if refused(&err) => {
+            Err(err) if is_refused(&err) => {
                 let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
                 self.missing.open(&mut attr.clone(), watch).map(drop)
             }

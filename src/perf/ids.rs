@@ -1,11 +1,11 @@
-//! Which event writes an id into its samples, and whose it is.
+//! Finds the event that writes an id into its samples, and its owner.
 
 use rustc_hash::FxHashMap;
 
 use crate::perf::evsel::EventId;
 use crate::perf::layout::SampleLayoutKind;
 
-/// Where a sample goes, and how it is decoded: all that is asked of each.
+/// Where a sample goes, and how it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub event: EventId,
@@ -15,11 +15,11 @@ pub struct Route {
     pub kind: SampleLayoutKind,
 }
 
-/// Ids of samples to events. The kernel hands ids out in sequence, so a short table serves nearly all of them.
+/// Maps ids to events. The kernel assigns ids in sequence, so a short table serves nearly all of them.
 #[derive(Debug, Default)]
 pub struct Ids {
     base: u64,
-    near: Vec<Route>, // of `NOBODY` where there is none: shorter to look at than an `Option`
+    near: Vec<Route>, // owner `NOBODY` where there is no event: cheaper to check than an `Option`
     far: FxHashMap<u64, Route>,
 }
 
@@ -46,14 +46,13 @@ impl Ids {
         }
     }
 
-    /// For look-ups.
     #[inline(always)]
     pub fn routes(&self) -> Routes<'_> {
         Routes { base: self.base, near: &self.near, far: &self.far }
     }
 }
 
-/// What is looked up for each sample: a copy, so that it can stay in registers.
+/// A view for look-ups, copied so that it can stay in registers.
 #[derive(Clone, Copy)]
 pub struct Routes<'a> {
     base: u64,
@@ -62,7 +61,7 @@ pub struct Routes<'a> {
 }
 
 impl<'a> Routes<'a> {
-    /// Of the event that writes `id` into its samples.
+    /// The route of the event that writes `id` into its samples.
     #[inline(always)]
     pub fn get(self, id: u64) -> Option<&'a Route> {
         match self.near.get(id.wrapping_sub(self.base) as usize) {
@@ -71,7 +70,7 @@ impl<'a> Routes<'a> {
         }
     }
 
-    /// The same, if the event is this owner's.
+    /// The route of the event that writes `id` into its samples, if the event is this owner's.
     #[inline(always)]
     pub fn get_of(self, id: u64, owner: u32) -> Option<&'a Route> {
         match self.near.get(id.wrapping_sub(self.base) as usize) {

@@ -1,22 +1,22 @@
-//! Why the formats of tracepoints cannot be read: tracefs is not mounted, closed to this user, or locked down.
+//! Why the formats of tracepoints cannot be read: tracefs is not mounted, not readable for this user, or locked down.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use crate::host::Host;
-use crate::perf::refusal::{Facts, Foreseen, Reason, foreseen, setcap};
+use crate::perf::refusal::{ForeseenRefusal, MachineFacts, Reason, foreseen, setcap};
 use crate::sys::mounts::mounts;
 use crate::sys::privileges::{Capability, Privileges};
 use crate::tep::tracefs::mount_points;
 
-/// tracefs is mounted nowhere that we can read, and cannot be mounted by us.
+/// No mounted tracefs can be read, and this process cannot mount one.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct NoTracefs {
     pub reason: Reason,
-    /// None: it is not privileges that are missing.
-    closed: Option<Closed>,
+    /// None: the obstacle is not a obstacle of privileges.
+    closed: Option<ClosedTracefs>,
 }
 
 impl NoTracefs {
@@ -24,21 +24,21 @@ impl NoTracefs {
         let errno = err.raw_os_error().unwrap_or(0);
         let mounted = mount_points(mounts(&host.proc)).next();
         let root = Privileges::of_self(&host.proc).uid == 0;
-        let (reason, closed) = match not_found(errno, mounted.as_deref(), &Lockdown::now(), root) {
-            Lack::Closed(closed) => (closed.reason(), Some(closed)),
-            Lack::Other(reason) => (reason, None),
+        let (reason, closed) = match why_unreadable(errno, mounted.as_deref(), &Lockdown::now(), root) {
+            Obstacle::Closed(closed) => (closed.reason(), Some(closed)),
+            Obstacle::Other(reason) => (reason, None),
         };
         NoTracefs { reason, closed }
     }
 
-    /// As told to somebody who wants its events, too: what would refuse these next is named at once.
+    /// The error for a user who wants events too: names also what would refuse these next.
     pub fn for_events(self, host: &Host) -> NoTracefs {
-        let next = self.closed.as_ref().and_then(|closed| Some((closed, foreseen(&Facts::probe(host))?)));
+        let next = self.closed.as_ref().and_then(|closed| Some((closed, foreseen(&MachineFacts::probe(host))?)));
         let Some((closed, foreseen)) = next else { return self };
         NoTracefs { reason: closed.reason_beside(&foreseen), closed: None }
     }
 
-    /// As told to somebody who is refused something else that root may, too.
+    /// The error for a user who is also refused something else that root may do. `why`: the reason of that.
     pub fn and_root_only(self, why: &str) -> NoTracefs {
         let Some(closed) = self.closed else { return self };
         let reason = Reason::new(format!("{}, and {why}", closed.why), "run as root");
@@ -46,11 +46,11 @@ impl NoTracefs {
     }
 }
 
-/// What the kernel closes to everybody, kernel_lockdown(7).
+/// The kernel's lockdown mode, kernel_lockdown(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {
     Confidentiality,
-    /// Events and tracefs are open.
+    /// A mode that allows events and tracefs, or none.
     Less,
 }
 
@@ -64,35 +64,35 @@ impl Lockdown {
     }
 }
 
-enum Lack {
-    Closed(Closed),
+enum Obstacle {
+    Closed(ClosedTracefs),
     Other(Reason),
 }
 
-/// Whoever may do more can read it.
+/// tracefs that a user with more privileges can read.
 #[derive(Debug)]
-struct Closed {
+struct ClosedTracefs {
     why: String,
-    /// All that it takes.
+    /// The capabilities that reading takes.
     capabilities: Vec<Capability>,
-    /// The command that opens it to a group.
+    /// The command that makes tracefs readable for a group.
     mount: String,
 }
 
-impl Closed {
-    /// Mounted at `root`, where `path` cannot be read.
-    fn unreadable(path: &Path, root: &Path) -> Closed {
-        Closed {
+impl ClosedTracefs {
+    /// tracefs is mounted at `root`, where `path` cannot be read.
+    fn unreadable(path: &Path, root: &Path) -> ClosedTracefs {
+        ClosedTracefs {
             why: format!("tracefs is not readable ({})", path.display()),
             capabilities: vec![Capability::DacReadSearch],
             mount: format!("mount -o remount,gid=GROUP,mode=755 {}", shell_word(root)),
         }
     }
 
-    /// The owner of what is mounted is root, who reads it without further ado.
-    fn not_mounted(root: bool) -> Closed {
+    /// tracefs is not mounted. Its files belong to root, who needs no capability to read them.
+    fn not_mounted(root: bool) -> ClosedTracefs {
         let reads = (!root).then_some(Capability::DacReadSearch);
-        Closed {
+        ClosedTracefs {
             why: "tracefs is not mounted, and this process may not mount it and read it".to_owned(),
             capabilities: [Capability::SysAdmin].into_iter().chain(reads).collect(),
             mount: "mount -t tracefs -o gid=GROUP,mode=755 nodev /sys/kernel/tracing".to_owned(),
@@ -105,7 +105,7 @@ impl Closed {
         Reason::new(&self.why, cure)
     }
 
-    fn reason_beside(&self, events: &Foreseen) -> Reason {
+    fn reason_beside(&self, events: &ForeseenRefusal) -> Reason {
         let why = format!("{}; and {}", self.why, events.reason.why);
         let cure = match (&events.reason.cure, events.capability) {
             (_, Some(capability)) => {
@@ -123,23 +123,23 @@ impl Closed {
     }
 }
 
-/// As it can be pasted into a shell.
+/// A path as it can be pasted into a shell.
 fn shell_word(path: &Path) -> String {
     let text = path.to_string_lossy().replace(char::is_control, "?");
     let is_harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     if text.bytes().all(is_harmless) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Why neither a mounted tracefs, if there is one, could be read nor one of our own be mounted: the kernel said `errno`.
-fn not_found(errno: i32, mounted: Option<&Path>, lockdown: &Lockdown, root: bool) -> Lack {
+/// Why neither a mounted tracefs, if there is one, could be read nor one of our own be mounted. `errno`: the kernel's answer.
+fn why_unreadable(errno: i32, mounted: Option<&Path>, lockdown: &Lockdown, root: bool) -> Obstacle {
     match (mounted, errno) {
         (_, libc::EMFILE | libc::ENFILE) => {
-            Lack::Other(Reason::new("no file descriptor is left for a look at tracefs", "raise `ulimit -n`"))
+            Obstacle::Other(Reason::new("no file descriptor is left for a look at tracefs", "raise `ulimit -n`"))
         }
-        (None, libc::ENODEV) => Lack::Other(Reason::incurable("this kernel has no tracefs (CONFIG_TRACING)")),
-        _ if *lockdown == Lockdown::Confidentiality => Lack::Other(locked_down()),
-        (Some(at), _) => Lack::Closed(Closed::unreadable(at, at)),
-        (None, _) => Lack::Closed(Closed::not_mounted(root)),
+        (None, libc::ENODEV) => Obstacle::Other(Reason::incurable("this kernel has no tracefs (CONFIG_TRACING)")),
+        _ if *lockdown == Lockdown::Confidentiality => Obstacle::Other(locked_down()),
+        (Some(at), _) => Obstacle::Closed(ClosedTracefs::unreadable(at, at)),
+        (None, _) => Obstacle::Closed(ClosedTracefs::not_mounted(root)),
     }
 }
 
@@ -147,7 +147,7 @@ fn not_found(errno: i32, mounted: Option<&Path>, lockdown: &Lockdown, root: bool
 pub fn unreadable(path: &Path, root: &Path, lockdown: &Lockdown) -> Reason {
     match lockdown {
         Lockdown::Confidentiality => locked_down(),
-        Lockdown::Less => Closed::unreadable(path, root).reason(),
+        Lockdown::Less => ClosedTracefs::unreadable(path, root).reason(),
     }
 }
 
@@ -177,9 +177,9 @@ mod tests {
             (libc::EMFILE, MOUNTED, less, "no file descriptor", Some("raise `ulimit -n`")),
         ];
         for (errno, mounted, lockdown, why, cure) in cases {
-            let reason = match not_found(errno, mounted.map(Path::new), &lockdown, true) {
-                Lack::Closed(closed) => closed.reason(),
-                Lack::Other(reason) => reason,
+            let reason = match why_unreadable(errno, mounted.map(Path::new), &lockdown, true) {
+                Obstacle::Closed(closed) => closed.reason(),
+                Obstacle::Other(reason) => reason,
             };
             assert!(reason.why.contains(why), "{reason}");
             assert_eq!(reason.cure.is_some(), cure.is_some(), "{reason}");
@@ -187,10 +187,10 @@ mod tests {
         }
     }
 
-    fn closed(mounted: Option<&str>, root: bool) -> Closed {
+    fn closed(mounted: Option<&str>, root: bool) -> ClosedTracefs {
         let mounted = mounted.map(Path::new);
-        let lack = not_found(libc::EPERM, mounted, &Lockdown::Less, root);
-        let Lack::Closed(closed) = lack else { panic!("{mounted:?}") };
+        let obstacle = why_unreadable(libc::EPERM, mounted, &Lockdown::Less, root);
+        let Obstacle::Closed(closed) = obstacle else { panic!("{mounted:?}") };
         closed
     }
 
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn both_cures_are_named_where_both_are_needed() {
         let level = Reason::new("CAP_PERFMON is missing", "CAP_PERFMON, or run as root");
-        let events = |capability| Foreseen { reason: level.clone(), capability };
+        let events = |capability| ForeseenRefusal { reason: level.clone(), capability };
         let perfmon = events(Some(Capability::Perfmon));
         let group = "mount -o remount,gid=GROUP,mode=755 /sys/kernel/tracing, or run as root";
         let reason = closed(MOUNTED, false).reason_beside(&perfmon);
@@ -221,7 +221,7 @@ mod tests {
         // In a container, each has a cure of its own.
         let cure = closed(None, true).reason_beside(&events(None)).cure.unwrap();
         assert!(cure.starts_with("CAP_PERFMON, or run as root; and for tracefs CAP_SYS_ADMIN, or for a "), "{cure}");
-        let hopeless = Foreseen { reason: Reason::incurable("no perf events"), capability: None };
+        let hopeless = ForeseenRefusal { reason: Reason::incurable("no perf events"), capability: None };
         assert_eq!(closed(None, true).reason_beside(&hopeless).cure, None);
     }
 }

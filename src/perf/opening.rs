@@ -1,4 +1,4 @@
-//! What an event that cannot be opened means.
+//! What an errno of perf_event_open(2) means.
 
 use std::io;
 
@@ -6,11 +6,13 @@ use crate::perf::attr::Attr;
 use crate::perf::refusal::Refused;
 use crate::sys::perf::Watch;
 
-pub(super) fn gone(err: &io::Error) -> bool {
+/// The task has exited.
+pub(super) fn is_gone(err: &io::Error) -> bool {
     err.raw_os_error() == Some(libc::ESRCH)
 }
 
-pub fn refused(err: &io::Error) -> bool {
+/// The kernel refuses it for lack of privileges.
+pub fn is_refused(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::EPERM | libc::EACCES))
 }
 

@@ -1,4 +1,4 @@
-//! How the events of a CPU are opened: settled once, before the first.
+//! How the events of a CPU are opened, settled once per run.
 
 use std::os::fd::RawFd;
 
@@ -7,19 +7,22 @@ use anyhow::{Context, Result};
 use crate::sys;
 use crate::sys::perf::Watch;
 
-/// How the events of a CPU are opened, settled once per run.
+/// How the events of a CPU are opened.
 #[derive(Debug, Default)]
 pub(super) struct OpenPlan {
     /// Threads or cgroup descriptors for task-bound events; None opens the whole CPU.
     pub bound: Option<BoundTo>,
+    /// Side records are opened on the whole CPU.
     pub side_on_cpu: bool,
     pub enable_on_exec: bool,
     pub inherit: bool,
+    /// Side records include mappings.
     pub mappings: bool,
-    /// By event, which of the rings of a CPU its records go to.
+    /// By event, the number of the ring of a CPU that its records go to.
     pub classes: Vec<usize>,
+    /// Number of rings of a CPU.
     pub rings: usize,
-    /// The ring of windows that have one.
+    /// Number of the ring of windows, if there is one.
     pub windows: Option<usize>,
 }
 
@@ -29,16 +32,16 @@ pub(super) enum BoundTo {
     Cgroups(Vec<RawFd>),
 }
 
-/// What the user should hear about how the events were opened.
+/// What a plan means for the run and its user.
 #[derive(Debug, Default)]
-pub struct Opened {
+pub struct PlanOutcome {
     /// Task-bound events had to be opened on whole CPUs: the run must drop other tasks' samples.
     pub filter_in_user: bool,
     pub notes: Vec<String>,
 }
 
 impl OpenPlan {
-    /// What the owner of a ring watches: it counts nothing.
+    /// What the owner of a ring watches, which counts nothing.
     pub fn watch_of_owner(&self, cpu: u32) -> Watch {
         if self.side_on_cpu { Watch::Cpu(cpu) } else { Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu } }
     }
@@ -52,7 +55,7 @@ impl OpenPlan {
     }
 }
 
-/// How often a task-bound event is opened on each CPU.
+/// Number of descriptors of a task-bound event on each CPU.
 pub(super) fn watches_of(bound: Option<&BoundTo>) -> u64 {
     match bound {
         None => 1,
@@ -61,7 +64,7 @@ pub(super) fn watches_of(bound: Option<&BoundTo>) -> u64 {
     }
 }
 
-/// The watermark, in bytes.
+/// The watermark of a ring in bytes: half of it.
 pub(super) fn half(data_pages: usize) -> Result<u32> {
     u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::perf::layout::Layout;
 pub use crate::perf::user_window::UserPart;
 
-/// Why a record cannot be decoded. It is counted and skipped.
+/// Why a record cannot be decoded. Such a record is counted and skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
     #[error("a record ends before its last field")]
@@ -17,22 +17,22 @@ pub enum Malformed {
     UnknownEvent,
 }
 
-/// What the words of an event's callchains mean.
+/// How the callchains of an event are to be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainForm {
-    /// How many addresses there are at most; 0: the kernel's limit.
+    /// The most addresses of a callchain; 0: the kernel's limit.
     pub depth: u16,
     pub innermost: Innermost,
     pub user: UserPart,
 }
 
-/// Which instruction the innermost address of a callchain is of. All others are return addresses: behind a call.
+/// The instruction at the innermost address of a callchain. All other addresses are return addresses, behind a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Innermost {
-    /// The one that was interrupted, or is probed.
+    /// The instruction that was interrupted, or is probed.
     #[default]
     Executed,
-    /// The one behind the call of a tracepoint, if it is the kernel's (perf_fetch_caller_regs, include/linux/perf_event.h).
+    /// The one behind the call of a tracepoint, if the address is the kernel's (perf_fetch_caller_regs, include/linux/perf_event.h).
     BehindTracepoint,
     /// The one behind the call of a function that returns.
     BehindCall,
@@ -43,7 +43,7 @@ pub enum Innermost {
 pub struct Callchain<'a>(&'a [u8]);
 
 impl<'a> Callchain<'a> {
-    /// A chain of whole words as they lie in a record.
+    /// A callchain of whole words, as in a record.
     pub fn from_bytes(words: &'a [u8]) -> Callchain<'a> {
         Callchain(words)
     }
@@ -67,7 +67,7 @@ impl<'a> Callchain<'a> {
         words(self.0)
     }
 
-    /// All words as they lie in the record.
+    /// All words, as in the record.
     #[inline(always)]
     pub fn words(&self) -> &'a [[u8; 8]] {
         self.0.as_chunks().0
@@ -75,8 +75,8 @@ impl<'a> Callchain<'a> {
 
     /// A hash of all words, for the tables of one run.
     ///
-    /// Four words at a time: one after the other, each would wait for the product of the one before, and that is most of what
-    /// a callchain costs.
+    /// Four words at a time: one after the other, each would wait for the product of the word before, which is most of the cost of a
+    /// callchain.
     #[inline]
     pub fn hash(&self) -> u64 {
         const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
@@ -95,11 +95,11 @@ impl<'a> Callchain<'a> {
         let [a, b, c, d] = lanes;
         let join = |one, other: u64| mix(one, other.to_ne_bytes());
         let hash = join(join(a, b), join(c, d));
-        hash ^ hash >> 32 // the lower bits of a product know of the lower bits only
+        hash ^ hash >> 32 // the lower bits of a product depend on the lower bits of its factors only
     }
 }
 
-/// `value`s of a sampled counter or group.
+/// The values of a sampled counter or group.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadValues<'a> {
     pub enabled: u64,
@@ -123,7 +123,7 @@ impl<'a> ReadValues<'a> {
     }
 }
 
-/// The fields of a sample that few events ask for.
+/// The fields behind RAW, which few events ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra<'a> {
     pub branches: Option<Branches<'a>>,
@@ -163,7 +163,7 @@ pub struct SampleId {
 /// Any record that is no sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Records that the kernel could not write into this ring, of all its events.
+    /// The number of records, of all events of the ring, that found it full.
     Lost {
         count: u64,
     },
@@ -177,8 +177,8 @@ pub enum Record<'a> {
         comm: &'a [u8],
         exec: bool,
     },
-    Fork(Task),
-    Exit(Task),
+    Fork(TaskRecord),
+    Exit(TaskRecord),
     Mmap(Mmap<'a>),
     Throttle {
         on: bool,
@@ -186,10 +186,10 @@ pub enum Record<'a> {
     Switch {
         out: bool,
         preempted: bool,
-        /// Who came before, or comes next: its tid, where it is told.
+        /// The tid of the task before or after, if the record has it.
         other: Option<i32>,
     },
-    /// A kernel symbol that came or went: `addr`, `len` in bytes.
+    /// A kernel symbol that appeared, or is `gone`. `len` in bytes.
     Ksymbol {
         addr: u64,
         len: u32,
@@ -205,7 +205,7 @@ pub enum Record<'a> {
 
 /// The body of FORK and EXIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TaskRecord {
     pub pid: i32,
     pub ppid: i32,
     pub tid: i32,
@@ -243,7 +243,7 @@ pub fn record_type(record: &[u8]) -> u32 {
     }
 }
 
-/// The identifier of the sample at the start of `rest`, which BASE puts right behind the header. None: something else is there.
+/// The identifier of the sample at the start of `rest`, which BASE puts right behind the header. None: the record is no sample.
 #[inline(always)]
 pub fn sample_identifier(rest: &[u8]) -> Option<u64> {
     let (header, id) = rest.first_chunk::<16>()?.split_at(8);
@@ -253,7 +253,7 @@ pub fn sample_identifier(rest: &[u8]) -> Option<u64> {
 /// Decodes a record that is no sample.
 ///
 /// # Errors
-/// It ends too early.
+/// The record ends too early.
 pub fn decode<'a>(record: &'a [u8], layout: &Layout) -> Result<(Record<'a>, SampleId), Malformed> {
     let (body, id) = layout.split_id(record)?;
     let misc = u32::from(u16::from_ne_bytes([record[4], record[5]]));
@@ -322,8 +322,14 @@ impl<'a> Fields<'a> {
         Ok(&bytes[..end])
     }
 
-    fn task(&self) -> Result<Task, Malformed> {
-        Ok(Task { pid: self.i32(0)?, ppid: self.i32(4)?, tid: self.i32(8)?, ptid: self.i32(12)?, time: self.u64(16)? })
+    fn task(&self) -> Result<TaskRecord, Malformed> {
+        Ok(TaskRecord {
+            pid: self.i32(0)?,
+            ppid: self.i32(4)?,
+            tid: self.i32(8)?,
+            ptid: self.i32(12)?,
+            time: self.u64(16)?,
+        })
     }
 
     fn mmap(&self, file: FileId<'a>, path: usize) -> Result<Mmap<'a>, Malformed> {

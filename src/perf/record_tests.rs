@@ -6,7 +6,7 @@ use perf_event_open_sys::bindings as b;
 
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::layout_tests::{Bytes, every_bit, pair};
-use crate::perf::record::{FileId, Mmap, Record, SampleId, Task, decode};
+use crate::perf::record::{FileId, Mmap, Record, SampleId, TaskRecord, decode};
 
 /// The trailer of every record that is no sample.
 const TRAILER: SampleId = SampleId { pid: 21, tid: 22, time: 2_000, id: 77, cpu: 3 };
@@ -64,7 +64,7 @@ fn sides() -> Vec<Side> {
     const OUT: u32 = b::PERF_RECORD_MISC_SWITCH_OUT;
     const PREEMPT: u32 = b::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT;
     let comm = |exec| Record::Comm { pid: 5, tid: 6, comm: b"ping pong", exec };
-    let task = Task { pid: 5, ppid: 4, tid: 6, ptid: 3, time: 1_999 };
+    let task = TaskRecord { pid: 5, ppid: 4, tid: 6, ptid: 3, time: 1_999 };
     let task_body = |out: &mut Bytes| {
         out.u32(5).u32(4).u32(6).u32(3).u64(1_999);
     };

@@ -1,6 +1,6 @@
-//! Why the kernel refused an event: found by probing, so that the cure is one that works.
+//! Why the kernel refused an event: found by probing the machine, so that the cure works.
 //!
-//! [`Facts::probe`] asks the machine once something was refused; [`explain`] and [`explain_ring`] are plain logic.
+//! [`MachineFacts::probe`] probes once something was refused; [`explain`] and [`explain_ring`] only decide.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::sys::open_files;
 use crate::sys::perf::Watch;
 use crate::sys::privileges::{Capability, Privileges};
 
-/// What is missing, and the smallest thing that would cure it.
+/// The cause of a refusal, and its smallest cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     pub why: String,
@@ -24,7 +24,7 @@ impl Reason {
         Reason { why: why.into(), cure: Some(cure.into()) }
     }
 
-    /// Nothing can be done about it here.
+    /// A reason without a cure.
     pub fn incurable(why: impl Into<String>) -> Reason {
         Reason { why: why.into(), cure: None }
     }
@@ -41,7 +41,7 @@ impl std::fmt::Display for Reason {
 #[derive(Debug, thiserror::Error)]
 #[error("{what} ({errno:?}): {reason}")]
 pub struct Refused {
-    /// `cannot open cycles on CPU 0`
+    /// For example `cannot open cycles on CPU 0`.
     what: String,
     pub reason: Reason,
     errno: Errno,
@@ -51,16 +51,16 @@ impl Refused {
     /// Probes why `event` was refused.
     pub fn event(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> Refused {
         let place = watch.cpu().map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
-        let ask = Ask { source: attr.source(), watch, kernel: attr.sees_kernel() };
+        let request = OpenRequest { source: attr.source(), watch, kernel: attr.sees_kernel() };
         let errno = err.raw_os_error().unwrap_or(0);
-        let reason = explain(errno, ask, &Facts::probe(&Host::default()));
+        let reason = explain(errno, request, &MachineFacts::probe(&Host::default()));
         Refused { what: format!("cannot open {event}{place}"), reason, errno: Errno::from_raw(errno) }
     }
 
     /// Probes why a ring buffer of `bytes` was refused.
     pub fn ring(err: io::Error, bytes: usize) -> Refused {
         let errno = err.raw_os_error().unwrap_or(0);
-        let reason = explain_ring(errno, &Facts::probe(&Host::default()));
+        let reason = explain_ring(errno, &MachineFacts::probe(&Host::default()));
         let what = format!("cannot map a ring buffer of {} KiB", bytes / 1024);
         Refused { what, reason, errno: Errno::from_raw(errno) }
     }
@@ -70,41 +70,41 @@ impl Refused {
     }
 }
 
-/// What was asked for.
+/// The event that was refused.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct OpenRequest {
     pub source: Source,
     pub watch: Watch,
-    /// It sees the kernel, not only user code.
+    /// The event sees the kernel, not only user code.
     pub kernel: bool,
 }
 
-/// What the machine says of itself and does when asked.
+/// What decides on this machine whether an event is refused.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct MachineFacts {
     pub privileges: Privileges,
     /// kernel.perf_event_paranoid; None without perf events.
     pub paranoid: Option<i32>,
-    /// The errno for an event that counts nothing, of user code, on a thread of our own. None: it opens.
+    /// The errno of a harmless event: one that counts nothing, of user code, on a thread of our own. None: it opens.
     pub harmless: Option<i32>,
-    /// Older kernels than 5.8 have no CAP_PERFMON.
+    /// The kernel has CAP_PERFMON: 5.8 and newer.
     pub knows_perfmon: bool,
     /// RLIMIT_NOFILE: soft and hard.
     pub open_files: (u64, u64),
     pub online: Vec<u32>,
     /// The NMI watchdog has taken a hardware counter of each CPU.
     pub nmi_watchdog: bool,
-    /// A driver of the CPU's counters is there.
+    /// There is a driver for the CPU's counters.
     pub has_pmu: bool,
 }
 
-impl Facts {
-    /// Asks the machine.
-    pub fn probe(host: &Host) -> Facts {
+impl MachineFacts {
+    /// Probes the machine.
+    pub fn probe(host: &Host) -> MachineFacts {
         let number = |name: &str| sysctl(host, name);
         let online = online_cpus(host).unwrap_or_default();
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
-        Facts {
+        MachineFacts {
             privileges: Privileges::of_self(&host.proc),
             paranoid: number("perf_event_paranoid").and_then(|level| level.try_into().ok()),
             harmless: harmless(watch),
@@ -121,18 +121,19 @@ impl Facts {
         self.paranoid.unwrap_or(2)
     }
 
-    /// Level 3 and above are distributions' own, and say EACCES: Debian's kernels let nobody in without CAP_SYS_ADMIN.
+    /// kernel.perf_event_paranoid of 3 and above are levels of distributions, which answer EACCES: Debian's kernels refuse everybody
+    /// without CAP_SYS_ADMIN.
     fn is_shut(&self) -> bool {
         let level = self.paranoid.is_some_and(|level| level >= 3);
         level && self.harmless == Some(libc::EACCES) && !self.privileges.has(Capability::SysAdmin)
     }
 
-    /// The capability to ask for.
+    /// The capability that is named as the cure.
     fn capability(&self) -> Capability {
         if self.knows_perfmon && !self.is_shut() { Capability::Perfmon } else { Capability::SysAdmin }
     }
 
-    /// The smallest privilege, then what is wider.
+    /// The smallest privilege first, then wider ones. `paranoid`: the level that would do.
     fn cure(&self, paranoid: i32) -> String {
         let sysctl = format!("sysctl kernel.perf_event_paranoid={paranoid}");
         match (self.privileges.user_namespace, self.privileges.uid) {
@@ -151,7 +152,7 @@ impl Facts {
         setcap(&[capability])
     }
 
-    /// For a thread of another user: there kernel.perf_event_paranoid does not count, but who may ptrace it may. See
+    /// The cure for a thread of another user: kernel.perf_event_paranoid does not matter there, but permission to ptrace does. See
     /// perf_event_open, kernel/events/core.c.
     fn cure_for_others(&self) -> String {
         match (self.privileges.user_namespace, self.privileges.uid) {
@@ -162,7 +163,7 @@ impl Facts {
     }
 }
 
-/// Capabilities, and the command that gives them to the program.
+/// Text with capabilities and the command that gives them to the program.
 pub fn setcap(capabilities: &[Capability]) -> String {
     let names: Vec<&str> = capabilities.iter().map(|capability| capability.name()).collect();
     format!("{} (setcap {}+ep perf-prof)", names.join(" and "), names.join(",").to_ascii_lowercase())
@@ -187,7 +188,7 @@ fn has_pmu() -> bool {
     entries.filter_map(Result::ok).any(|entry| entry.file_name().to_str().is_some_and(is_core))
 }
 
-/// What a ring became smaller for.
+/// Why a ring was made smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shrunk {
     MlockLimit,
@@ -195,7 +196,7 @@ pub enum Shrunk {
 }
 
 impl Shrunk {
-    /// None: its size is not what it was refused for. perf_mmap, kernel/events/core.c.
+    /// None: the kernel did not refuse the ring for its size. perf_mmap, kernel/events/core.c.
     pub fn by(err: &io::Error) -> Option<Shrunk> {
         match err.raw_os_error() {
             Some(libc::EPERM) => Some(Shrunk::MlockLimit),
@@ -205,11 +206,11 @@ impl Shrunk {
     }
 }
 
-/// Why perf_event_open(2) said `errno`.
-pub fn explain(errno: i32, ask: Ask, facts: &Facts) -> Reason {
-    let offline = ask.watch.cpu().filter(|cpu| !facts.online.is_empty() && !facts.online.contains(cpu));
+/// Why perf_event_open(2) failed with `errno`.
+pub fn explain(errno: i32, request: OpenRequest, facts: &MachineFacts) -> Reason {
+    let offline = request.watch.cpu().filter(|cpu| !facts.online.is_empty() && !facts.online.contains(cpu));
     match errno {
-        libc::EACCES | libc::EPERM | libc::ENOSYS => forbidden(errno, ask, facts),
+        libc::EACCES | libc::EPERM | libc::ENOSYS => forbidden(errno, request, facts),
         libc::EMFILE => {
             let (soft, hard) = facts.open_files;
             let why = format!("all {soft} file descriptors that this process may have are in use");
@@ -223,8 +224,8 @@ pub fn explain(errno: i32, ask: Ask, facts: &Facts) -> Reason {
         libc::ENODEV | libc::EINVAL | libc::ENXIO if let Some(cpu) = offline => {
             Reason::new(format!("CPU {cpu} has just gone offline"), "start again")
         }
-        libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV => absent(ask, facts),
-        libc::EINVAL => match ask.source {
+        libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV => absent(request, facts),
+        libc::EINVAL => match request.source {
             Source::Tracepoint => Reason::new("this tracepoint has just gone, with its module perhaps", "start again"),
             _ => Reason::incurable("this kernel does not know some attribute of the event"),
         },
@@ -238,18 +239,18 @@ pub fn explain(errno: i32, ask: Ask, facts: &Facts) -> Reason {
     }
 }
 
-/// EACCES, EPERM and ENOSYS: who has said so?
-fn forbidden(errno: i32, ask: Ask, facts: &Facts) -> Reason {
-    if let Some(reason) = barred(ask, facts) {
+/// Who answered EACCES, EPERM or ENOSYS.
+fn forbidden(errno: i32, request: OpenRequest, facts: &MachineFacts) -> Reason {
+    if let Some(reason) = why_all_are_refused(request, facts) {
         return reason;
     }
     if errno == libc::ENOSYS {
-        return by_seccomp(); // the harmless one went through: a filter that looks at arguments
+        return by_seccomp(); // the harmless event opens, so the filter looks at arguments
     }
-    if is_above(ask, facts) {
-        return paranoid(ask, facts);
+    if is_paranoid(request, facts) {
+        return paranoid(request, facts);
     }
-    if let Watch::Task { tid, .. } | Watch::Thread { tid } = ask.watch
+    if let Watch::Task { tid, .. } | Watch::Thread { tid } = request.watch
         && !facts.privileges.may_monitor()
     {
         let why = format!("thread {tid} belongs to another user");
@@ -258,13 +259,13 @@ fn forbidden(errno: i32, ask: Ask, facts: &Facts) -> Reason {
     Reason::incurable("the kernel, or a security module, lets nobody sample this event")
 }
 
-/// What refuses even the harmless event.
-fn barred(ask: Ask, facts: &Facts) -> Option<Reason> {
+/// Why even the harmless event is refused, if it is.
+fn why_all_are_refused(request: OpenRequest, facts: &MachineFacts) -> Option<Reason> {
     match facts.harmless {
         Some(libc::ENOSYS) if facts.paranoid.is_none() => {
             Some(Reason::incurable("this kernel has no perf events (CONFIG_PERF_EVENTS)"))
         }
-        Some(libc::EACCES) if facts.is_shut() => Some(paranoid(ask, facts)),
+        Some(libc::EACCES) if facts.is_shut() => Some(paranoid(request, facts)),
         Some(libc::EPERM | libc::EACCES | libc::ENOSYS) if facts.privileges.seccomp => Some(by_seccomp()),
         Some(libc::EPERM | libc::EACCES) => Some(Reason::new(
             "a security module (SELinux, for one) refuses even a harmless event of our own",
@@ -284,42 +285,43 @@ fn by_seccomp() -> Reason {
     )
 }
 
-/// What will refuse the events of tracepoints, before there is one to try.
+/// Why events of tracepoints will be refused, known before one can be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Foreseen {
+pub struct ForeseenRefusal {
     pub reason: Reason,
-    /// This alone lets them in, if the program's file is given it.
+    /// The capability that suffices when the program's file has it.
     pub capability: Option<Capability>,
 }
 
-/// None: nothing that is known.
-pub fn foreseen(facts: &Facts) -> Option<Foreseen> {
+/// Predicts the refusal of tracepoint events. None: nothing is known that would refuse them.
+pub fn foreseen(facts: &MachineFacts) -> Option<ForeseenRefusal> {
     let cpu = facts.online.first().copied().unwrap_or(0);
-    let ask = Ask { source: Source::Tracepoint, watch: Watch::Cpu(cpu), kernel: true };
-    let reason = barred(ask, facts).or_else(|| is_above(ask, facts).then(|| paranoid(ask, facts)))?;
+    let request = OpenRequest { source: Source::Tracepoint, watch: Watch::Cpu(cpu), kernel: true };
+    let reason = why_all_are_refused(request, facts)
+        .or_else(|| is_paranoid(request, facts).then(|| paranoid(request, facts)))?;
     let privileges = &facts.privileges;
     let counts = privileges.uid != 0 && !privileges.user_namespace && (facts.harmless.is_none() || facts.is_shut());
-    Some(Foreseen { reason, capability: counts.then(|| facts.capability()) })
+    Some(ForeseenRefusal { reason, capability: counts.then(|| facts.capability()) })
 }
 
-/// kernel.perf_event_paranoid is in the way.
-fn is_above(ask: Ask, facts: &Facts) -> bool {
-    !facts.privileges.may_monitor() && needs(ask) < facts.level()
+/// kernel.perf_event_paranoid refuses the event.
+fn is_paranoid(request: OpenRequest, facts: &MachineFacts) -> bool {
+    !facts.privileges.may_monitor() && highest_level(request) < facts.level()
 }
 
-/// The highest kernel.perf_event_paranoid that lets it be opened without privileges: Documentation/admin-guide/perf-security.
-fn needs(ask: Ask) -> i32 {
-    match ask {
-        Ask { source: Source::Tracepoint, .. } => -1, // its raw data
-        Ask { watch: Watch::Cpu(_) | Watch::Cgroup { .. }, .. } => 0,
-        Ask { kernel: true, .. } => 1,
+/// The highest kernel.perf_event_paranoid that allows the event without privileges: Documentation/admin-guide/perf-security.
+fn highest_level(request: OpenRequest) -> i32 {
+    match request {
+        OpenRequest { source: Source::Tracepoint, .. } => -1, // its raw data
+        OpenRequest { watch: Watch::Cpu(_) | Watch::Cgroup { .. }, .. } => 0,
+        OpenRequest { kernel: true, .. } => 1,
         _ => 2,
     }
 }
 
-fn paranoid(ask: Ask, facts: &Facts) -> Reason {
-    // With CAP_PERFMON it is the distribution's level alone that is in the way.
-    let needed = if facts.privileges.may_monitor() { 2 } else { needs(ask) };
+fn paranoid(request: OpenRequest, facts: &MachineFacts) -> Reason {
+    // With CAP_PERFMON only a distribution's level can refuse it.
+    let needed = if facts.privileges.may_monitor() { 2 } else { highest_level(request) };
     let whose = if facts.privileges.user_namespace {
         "the capabilities of this user namespace do not count".to_owned()
     } else {
@@ -328,8 +330,8 @@ fn paranoid(ask: Ask, facts: &Facts) -> Reason {
     Reason::new(format!("kernel.perf_event_paranoid is {} and {whose}", facts.level()), facts.cure(needed))
 }
 
-fn absent(ask: Ask, facts: &Facts) -> Reason {
-    match ask.source {
+fn absent(request: OpenRequest, facts: &MachineFacts) -> Reason {
+    match request.source {
         Source::Hardware if facts.has_pmu => {
             Reason::incurable("the CPU's counters do not know this event, or cannot sample it")
         }
@@ -343,7 +345,7 @@ fn absent(ask: Ask, facts: &Facts) -> Reason {
 }
 
 /// Why the mmap(2) of a ring buffer said `errno`.
-pub fn explain_ring(errno: i32, facts: &Facts) -> Reason {
+pub fn explain_ring(errno: i32, facts: &MachineFacts) -> Reason {
     match errno {
         libc::EPERM if !facts.privileges.has(Capability::IpcLock) => Reason::new(
             "kernel.perf_event_mlock_kb and `ulimit -l` are used up, and CAP_IPC_LOCK is missing",
@@ -363,22 +365,24 @@ pub fn explain_ring(errno: i32, facts: &Facts) -> Reason {
 mod tests {
     use super::*;
 
-    const WIDE: Ask = Ask { source: Source::Other, watch: Watch::Cpu(0), kernel: true };
-    const TRACEPOINT: Ask = Ask { source: Source::Tracepoint, watch: Watch::Cpu(0), kernel: true };
-    const CYCLES: Ask = Ask { source: Source::Hardware, watch: Watch::Cpu(0), kernel: true };
-    const OWN_KERNEL: Ask = Ask { source: Source::Other, watch: Watch::Task { tid: 1, cpu: 0 }, kernel: true };
-    const OWN_USER: Ask = Ask { source: Source::Other, watch: Watch::Task { tid: 1, cpu: 0 }, kernel: false };
+    const WIDE: OpenRequest = OpenRequest { source: Source::Other, watch: Watch::Cpu(0), kernel: true };
+    const TRACEPOINT: OpenRequest = OpenRequest { source: Source::Tracepoint, watch: Watch::Cpu(0), kernel: true };
+    const CYCLES: OpenRequest = OpenRequest { source: Source::Hardware, watch: Watch::Cpu(0), kernel: true };
+    const OWN_KERNEL: OpenRequest =
+        OpenRequest { source: Source::Other, watch: Watch::Task { tid: 1, cpu: 0 }, kernel: true };
+    const OWN_USER: OpenRequest =
+        OpenRequest { source: Source::Other, watch: Watch::Task { tid: 1, cpu: 0 }, kernel: false };
 
-    fn facts(uid: u32, capabilities: &[Capability], level: i32, harmless: Option<i32>) -> Facts {
+    fn facts(uid: u32, capabilities: &[Capability], level: i32, harmless: Option<i32>) -> MachineFacts {
         let effective = capabilities.iter().fold(0, |bits, &capability| bits | 1 << capability as u32);
-        Facts {
+        MachineFacts {
             privileges: Privileges { uid, effective, ..Privileges::default() },
             paranoid: Some(level),
             harmless,
             knows_perfmon: true,
             open_files: (64, 128),
             online: vec![0, 1],
-            ..Facts::default()
+            ..MachineFacts::default()
         }
     }
 
@@ -403,15 +407,15 @@ mod tests {
 
     #[test]
     fn the_paranoid_level_is_blamed_when_it_is_the_culprit() {
-        for (ask, most) in [(TRACEPOINT, -1), (WIDE, 0), (OWN_KERNEL, 1), (OWN_USER, 2)] {
+        for (request, most) in [(TRACEPOINT, -1), (WIDE, 0), (OWN_KERNEL, 1), (OWN_USER, 2)] {
             for level in -1..=4 {
                 // Kernels with a level 3 refuse even what is harmless there.
                 let facts = facts(1000, &[], level, (level >= 3).then_some(libc::EACCES));
-                let reason = explain(libc::EACCES, ask, &facts);
+                let reason = explain(libc::EACCES, request, &facts);
                 let (capability, file) =
                     if level >= 3 { ("CAP_SYS_ADMIN", "cap_sys_admin") } else { ("CAP_PERFMON", "cap_perfmon") };
                 let blamed = reason.why == format!("kernel.perf_event_paranoid is {level} and {capability} is missing");
-                assert_eq!(blamed, level > most, "{ask:?} {level}: {reason}");
+                assert_eq!(blamed, level > most, "{request:?} {level}: {reason}");
                 if blamed {
                     let cure = reason.cure.unwrap();
                     assert!(cure.starts_with(&format!("{capability} (setcap {file}+ep")), "the smallest first: {cure}");
@@ -424,14 +428,14 @@ mod tests {
     #[test]
     fn distributions_have_levels_of_their_own() {
         let with_perfmon = |level| facts(1000, &[Capability::Perfmon], level, Some(libc::EACCES));
-        for ask in [TRACEPOINT, WIDE, OWN_USER] {
-            let reason = explain(libc::EACCES, ask, &with_perfmon(4));
+        for request in [TRACEPOINT, WIDE, OWN_USER] {
+            let reason = explain(libc::EACCES, request, &with_perfmon(4));
             assert_eq!(reason.why, "kernel.perf_event_paranoid is 4 and CAP_SYS_ADMIN is missing");
             assert!(reason.cure.unwrap().ends_with("sysctl kernel.perf_event_paranoid=2"));
             // Up to 2 it is enough, and at any level if that admin is refused.
             let admin = facts(1000, &[Capability::SysAdmin], 4, Some(libc::EACCES));
             for other in [with_perfmon(2), admin] {
-                assert!(explain(libc::EACCES, ask, &other).why.contains("a security module"));
+                assert!(explain(libc::EACCES, request, &other).why.contains("a security module"));
             }
         }
     }
@@ -452,7 +456,7 @@ mod tests {
 
     #[test]
     fn the_capability_is_one_that_the_kernel_has() {
-        let old = Facts { knows_perfmon: false, ..facts(1000, &[], 2, None) };
+        let old = MachineFacts { knows_perfmon: false, ..facts(1000, &[], 2, None) };
         let reason = explain(libc::EACCES, WIDE, &old);
         assert!(reason.why.contains("CAP_SYS_ADMIN") && !reason.to_string().contains("PERFMON"), "{reason}");
     }
@@ -470,7 +474,7 @@ mod tests {
 
     #[test]
     fn what_refuses_tracepoints_is_foreseen() {
-        let capability = |facts: &Facts| foreseen(facts).map(|foreseen| foreseen.capability);
+        let capability = |facts: &MachineFacts| foreseen(facts).map(|foreseen| foreseen.capability);
         assert_eq!(capability(&facts(1000, &[], 2, None)), Some(Some(Capability::Perfmon)));
         assert_eq!(capability(&facts(1000, &[], -1, None)), None);
         assert_eq!(capability(&facts(1000, &[Capability::Perfmon], 2, None)), None);
@@ -482,7 +486,7 @@ mod tests {
         assert_eq!(capability(&facts(0, &[], 2, None)), Some(None));
         assert_eq!(capability(&facts(1000, &[], 2, Some(libc::EPERM))), Some(None));
         let nested = Privileges { uid: 1000, user_namespace: true, ..Privileges::default() };
-        assert_eq!(capability(&Facts { privileges: nested, ..facts(1000, &[], 2, None) }), Some(None));
+        assert_eq!(capability(&MachineFacts { privileges: nested, ..facts(1000, &[], 2, None) }), Some(None));
     }
 
     #[test]
@@ -500,7 +504,7 @@ mod tests {
         }
         // It looks at arguments: the harmless event passes.
         assert!(explain(libc::ENOSYS, WIDE, &facts(0, &[], 2, None)).why.starts_with("a seccomp filter"));
-        let none = Facts { paranoid: None, ..facts(0, &[], 2, Some(libc::ENOSYS)) };
+        let none = MachineFacts { paranoid: None, ..facts(0, &[], 2, Some(libc::ENOSYS)) };
         assert!(explain(libc::ENOSYS, WIDE, &none).why.contains("CONFIG_PERF_EVENTS"));
         // Level 3 says EACCES, a filter that is there too is not to blame.
         let mut both = facts(1000, &[], 3, Some(libc::EACCES));
@@ -511,9 +515,9 @@ mod tests {
     #[test]
     fn limits_and_lacks() {
         let root = facts(0, &[Capability::SysAdmin], 2, None);
-        let watchdog = Facts { nmi_watchdog: true, ..root.clone() };
-        let with_pmu = Facts { has_pmu: true, ..root.clone() };
-        let gone = Ask { watch: Watch::Cpu(7), ..WIDE };
+        let watchdog = MachineFacts { nmi_watchdog: true, ..root.clone() };
+        let with_pmu = MachineFacts { has_pmu: true, ..root.clone() };
+        let gone = OpenRequest { watch: Watch::Cpu(7), ..WIDE };
         let cases = [
             (libc::EMFILE, WIDE, &root, "all 64 file descriptors", Some("its hard limit is 128")),
             (libc::ENFILE, WIDE, &root, "the machine has no", Some("fs.file-max")),
@@ -529,8 +533,8 @@ mod tests {
             (libc::EOVERFLOW, WIDE, &root, "perf_event_max_stack", Some("--max-stack")),
             (9999, WIDE, &root, "see perf_event_open(2)", None),
         ];
-        for (errno, ask, facts, why, cure) in cases {
-            let reason = explain(errno, ask, facts);
+        for (errno, request, facts, why, cure) in cases {
+            let reason = explain(errno, request, facts);
             assert!(reason.why.contains(why), "{errno}: {reason}");
             assert_eq!(reason.cure.is_some(), cure.is_some(), "{errno}: {reason}");
             assert!(reason.cure.iter().all(|text| text.contains(cure.unwrap())), "{errno}: {reason}");

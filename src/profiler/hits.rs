@@ -14,7 +14,7 @@ use crate::profiler::TracefsFinder;
 use crate::symbol::mappings::offset_in_file;
 use crate::sys;
 use crate::sys::perf::Watch;
-use crate::sys::probed::Begins;
+use crate::sys::probed::FirstInstruction;
 use crate::tep::probe::{ProbeAddress, ProbeDefinition, ProbeHits, Probes};
 
 /// CPU time that a probe adds to a call of a function.
@@ -67,32 +67,34 @@ impl TracefsFinder {
     /// # Errors
     /// The kernel refuses a probe in this very program, or its event.
     pub fn measure_hits(&self, host: &Host) -> Result<HitCost> {
-        let call_ns = |begins| sys::probed::call_ns(begins).context("no function for it");
-        let measure = |begins, ret| -> Result<u64> {
-            let before_ns = call_ns(begins)?;
-            self.probe_ourselves(host, begins, ret)?;
-            Ok(call_ns(begins)?.saturating_sub(before_ns))
+        let call_ns = |first| sys::probed::call_ns(first).context("no function for it");
+        let measure = |first, ret| -> Result<u64> {
+            let before_ns = call_ns(first)?;
+            self.probe_ourselves(host, first, ret)?;
+            Ok(call_ns(first)?.saturating_sub(before_ns))
         };
         // Only the kinds that the run has: removing a probe takes the kernel some 65 ms. The return needs its entry measured.
         let probes = self.probes_in_programs();
         let mut cost = HitCost::default();
         let mut entered = None;
-        for (begins, ns) in [(Begins::Simply, &mut cost.simple_ns), (Begins::Stepped, &mut cost.stepped_ns)] {
-            if probes.iter().any(|probe| probe.is_stepped == (begins == Begins::Stepped)) {
-                *ns = measure(begins, false)?;
-                entered = entered.or(Some(begins));
+        for (first, ns) in
+            [(FirstInstruction::Emulated, &mut cost.simple_ns), (FirstInstruction::Stepped, &mut cost.stepped_ns)]
+        {
+            if probes.iter().any(|probe| probe.is_stepped == (first == FirstInstruction::Stepped)) {
+                *ns = measure(first, false)?;
+                entered = entered.or(Some(first));
             }
         }
-        if let Some(begins) = entered.filter(|_| probes.iter().any(|probe| probe.shown.starts_with(RETURN))) {
-            cost.return_ns = measure(begins, true)?;
+        if let Some(first) = entered.filter(|_| probes.iter().any(|probe| probe.shown.starts_with(RETURN))) {
+            cost.return_ns = measure(first, true)?;
         }
         Ok(cost)
     }
 
     /// Puts a probe into a function of our own, in the memory of this process alone.
-    fn probe_ourselves(&self, host: &Host, begins: Begins, ret: bool) -> Result<()> {
+    fn probe_ourselves(&self, host: &Host, first: FirstInstruction, ret: bool) -> Result<()> {
         let probes = self.probes.get().context("no probe is defined yet")?;
-        let address = sys::probed::address(begins).context("no function for it")?;
+        let address = sys::probed::address(first).context("no function for it")?;
         let maps = fs::read(host.proc.join("self/maps"))?;
         let offset = offset_in_file(&maps, address).context("it is in no file")?;
         let file = File::open(host.proc.join("self/exe"))?;

@@ -11,7 +11,7 @@ use crate::perf::Attr;
 use crate::perf::attr::Exclude;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
-use crate::perf::opening::refused;
+use crate::perf::opening::is_refused;
 use crate::profiler::Setup;
 
 /// What unprivileged users may sample: user space alone.
@@ -108,7 +108,7 @@ impl Setup<'_> {
         let has_cycles = match evlist.probe(&cycles.clone().exclude(exclude), cpu) {
             Err(err) if is_absent(&err) => false,
             // The kernel checks permissions before it looks for the PMU.
-            Err(err) if refused(&err) => evlist.probe(&cycles.clone().exclude(USER_ALONE), cpu).is_ok(),
+            Err(err) if is_refused(&err) => evlist.probe(&cycles.clone().exclude(USER_ALONE), cpu).is_ok(),
             // There is a PMU for it, or opening the event will fail with the reason.
             _ => true,
         };

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::perf::Record;
-use crate::perf::record::{FileId, Mmap, Task};
+use crate::perf::record::{FileId, Mmap, TaskRecord};
 use crate::symbol::files::FileKey;
 
 /// How long the key of an exited process is kept, ns.
@@ -156,7 +156,7 @@ impl SpaceChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::record::Task;
+    use crate::perf::record::TaskRecord;
 
     #[test]
     fn a_repeated_mapping_changes_nothing() {

@@ -479,7 +479,7 @@ mod tests {
     #[test]
     fn fork_copies_exec_clears_and_keys_change() {
         let (mut spaces, mut keys) = (spaces(), SpaceKeys::default());
-        let task = |pid, tid| crate::perf::record::Task { pid, ppid: 5, tid, ptid: 5, time: 2 };
+        let task = |pid, tid| crate::perf::record::TaskRecord { pid, ppid: 5, tid, ptid: 5, time: 2 };
         let records = [mmap(5, 0x1000, 0x1000, 0, "/no/a"), Record::Fork(task(6, 6))];
         for record in &records {
             spaces.apply(keys.apply(record, 1).unwrap());
@@ -527,7 +527,7 @@ mod tests {
     #[test]
     fn a_mapping_after_an_exit_belongs_to_another_process() {
         let (mut spaces, mut keys) = (spaces(), SpaceKeys::default());
-        let exit = |pid| Record::Exit(crate::perf::record::Task { pid, ppid: 1, tid: pid, ptid: 1, time: 0 });
+        let exit = |pid| Record::Exit(crate::perf::record::TaskRecord { pid, ppid: 1, tid: pid, ptid: 1, time: 0 });
         let map = |addr| mmap(5, addr, 0x1000, 0, "/no/a");
         const S: u64 = 1_000_000_000;
         let records = [

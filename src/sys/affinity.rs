@@ -1,11 +1,11 @@
-//! On which CPUs a thread may run.
+//! The CPUs that a thread may run on.
 
 use std::io;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// A set of CPUs, of a fixed size: making and handing it over takes no memory.
+/// A set of CPUs of a fixed size, which allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuMask(CpuSet);
 
@@ -14,7 +14,7 @@ impl CpuMask {
         CpuMask(CpuSet::new())
     }
 
-    /// Those that the calling thread may run on.
+    /// The CPUs that the calling thread may run on.
     ///
     /// # Errors
     /// EINVAL on a machine with more CPUs than the set can hold.
@@ -22,7 +22,7 @@ impl CpuMask {
         Ok(CpuMask(sched_getaffinity(Pid::from_raw(0))?))
     }
 
-    /// CPUs beyond the largest that the set can hold are not added.
+    /// Adds a CPU, unless its number is beyond what the set can hold.
     #[must_use]
     pub fn with(mut self, cpu: u32) -> CpuMask {
         let _ = self.0.set(cpu as usize);
@@ -39,7 +39,7 @@ impl CpuMask {
         self.0.is_set(cpu as usize).unwrap_or(false)
     }
 
-    /// How many they are.
+    /// Number of CPUs in the set.
     pub fn count(&self) -> usize {
         (0..CpuSet::count()).filter(|cpu| self.0.is_set(*cpu).unwrap_or(false)).count()
     }

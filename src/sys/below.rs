@@ -1,4 +1,4 @@
-//! Files below the root of another process, which somebody else has laid out.
+//! Files below the root directory of another process, whose tree is hostile.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,8 +8,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
-/// The place of a file below `root`: as if that were the root of everything, and no part of `path` a link. It can be asked
-/// what it is, and opened by its number in /proc/self/fd.
+/// An `O_PATH` descriptor of a file below `root`, which is taken as the root directory, without following links in `path`. The
+/// descriptor can be asked for the file's type, and opened through /proc/self/fd.
 ///
 /// # Errors
 /// ELOOP where a part of `path` is a link; EINVAL for a path that leads upwards.
@@ -18,9 +18,9 @@ pub fn open_below(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     if path.as_os_str().is_empty() || !path.components().all(is_plain) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // Links are followed here: `/proc/PID/root` is one.
-    let root = open(root, PLACE | OFlag::O_DIRECTORY, Mode::empty())?;
-    let how = OpenHow::new().flags(PLACE).resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    // Links in `root` are followed: `/proc/PID/root` is one.
+    let root = open(root, PATH_ONLY | OFlag::O_DIRECTORY, Mode::empty())?;
+    let how = OpenHow::new().flags(PATH_ONLY).resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(&root, path, how) {
         // Before 5.6, or behind a seccomp filter that does not know the call.
         Err(Errno::ENOSYS | Errno::EPERM) => part_by_part(root, path),
@@ -28,12 +28,12 @@ pub fn open_below(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-const PLACE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
+const PATH_ONLY: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
 fn part_by_part(root: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let mut at = root;
     for part in path.components() {
-        at = openat(&at, part.as_os_str(), PLACE | OFlag::O_NOFOLLOW, Mode::empty())?;
+        at = openat(&at, part.as_os_str(), PATH_ONLY | OFlag::O_NOFOLLOW, Mode::empty())?;
         let kind = SFlag::from_bits_truncate(fstat(&at)?.st_mode) & SFlag::S_IFMT;
         if kind == SFlag::S_IFLNK {
             return Err(Errno::ELOOP.into());

@@ -1,4 +1,4 @@
-//! `bpf(2)`: what the kernel tells of programs that are loaded, and loading one of our own.
+//! `bpf(2)`: reads loaded programs, and loads a program of our own.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,20 +13,20 @@ const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
 
 /// `struct bpf_insn`: eight bytes each.
 pub const INSTRUCTION_BYTES: usize = 8;
-/// Instructions of longer programs are not asked for: as many as the kernel let a program have for most of its history,
-/// sixteen times.
+/// Instructions of longer programs are not read. 4,096 was the kernel's own limit for most of its history.
 const MOST_INSTRUCTION_BYTES: usize = 16 * 4096 * INSTRUCTION_BYTES;
 
 /// A program that is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedProgram {
-    /// What its loader called it: up to 15 bytes of anything, often none.
+    /// The name that its loader gave it: up to 15 bytes of anything, often none.
     pub name: Vec<u8>,
-    /// As the kernel runs it, with all functions behind the first. None: it does not tell, or there are very many.
+    /// Instructions as the kernel runs them, with all functions behind the first. None: the kernel does not tell, or there are too
+    /// many.
     pub instructions: Option<Vec<u8>>,
 }
 
-/// `struct bpf_attr` of BPF_PROG_GET_FD_BY_ID. The kernel takes what is left out for zeros, here and below.
+/// `struct bpf_attr` of BPF_PROG_GET_FD_BY_ID. The kernel takes fields that are left out at its end for zeros, here and below.
 #[repr(C)]
 struct GetFdById {
     id: u32,
@@ -34,7 +34,7 @@ struct GetFdById {
     open_flags: u32,
 }
 
-/// Of BPF_OBJ_GET_INFO_BY_FD.
+/// `struct bpf_attr` of BPF_OBJ_GET_INFO_BY_FD.
 #[repr(C)]
 struct GetInfoByFd {
     fd: u32,
@@ -60,7 +60,7 @@ struct ProgramInfo {
     name: [u8; 16],
 }
 
-/// Of BPF_PROG_LOAD, up to the name.
+/// `struct bpf_attr` of BPF_PROG_LOAD, up to the name.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramLoad {
@@ -83,7 +83,7 @@ const _: () = {
     assert!(size_of::<ProgramLoad>() == 64 && offset_of!(ProgramLoad, name) == 48);
 };
 
-/// The program of that number.
+/// The program with this id.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN; ENOENT when it has gone; ENOSYS in a kernel without bpf(2).
@@ -107,7 +107,7 @@ pub fn program(id: u32) -> io::Result<LoadedProgram> {
     // SAFETY: `xlated` points to `len` writable bytes that outlive the call, and the kernel stores at most as many. The
     // other lengths are 0.
     unsafe { get_info(fd.as_fd(), &mut info) }?;
-    // It clears the pointer where it does not tell (`bpf_prog_get_info_by_fd`, kernel/bpf/syscall.c).
+    // The kernel clears the pointer where it does not tell (`bpf_prog_get_info_by_fd`, kernel/bpf/syscall.c).
     let told = info.xlated != 0 && info.xlated_len as usize == len;
     Ok(LoadedProgram { name, instructions: told.then_some(instructions) })
 }

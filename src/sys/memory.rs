@@ -1,4 +1,4 @@
-//! The end of memory, as under `ulimit -v`: a sentence and exit code 1, where the standard library aborts.
+//! What happens when memory runs out, as under `ulimit -v`: a message and exit code 1, where the standard library aborts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub struct OrExit;
 
-// SAFETY: all is passed on to `System`; what it answers is returned as it is, but for null, after which nothing returns.
+// SAFETY: each call is passed on to `System`, whose result is returned as it is, except null: then the program ends.
 unsafe impl GlobalAlloc for OrExit {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is that of `System`.
@@ -36,21 +36,21 @@ unsafe impl GlobalAlloc for OrExit {
 
 #[cold]
 fn exit_without_memory(bytes: usize) -> ! {
-    static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    while IS_TOLD.swap(true, Ordering::Relaxed) {
-        std::thread::yield_now(); // another thread says it, and ends this one
+    static IS_ENDING: AtomicBool = AtomicBool::new(false);
+    while IS_ENDING.swap(true, Ordering::Relaxed) {
+        std::thread::yield_now(); // another thread writes the message and ends the process
     }
     let mut text = [0; 160];
-    let length = sentence(bytes, super::address_space_bytes(), &mut text);
-    // SAFETY: the text is ours and as long as said. `_exit` runs nothing of ours, which might need memory.
+    let length = out_of_memory_message(bytes, super::address_space_bytes(), &mut text);
+    // SAFETY: `text` is a local array of at least `length` bytes. `_exit` runs no handlers, which might need memory.
     unsafe {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), length);
         libc::_exit(1)
     }
 }
 
-/// Writes what is said into `text`, without memory of its own, and returns its length.
-fn sentence(bytes: usize, limit_bytes: Option<u64>, text: &mut [u8]) -> usize {
+/// Writes the message into `text`, without allocating, and returns its length.
+fn out_of_memory_message(bytes: usize, limit_bytes: Option<u64>, text: &mut [u8]) -> usize {
     let mut rest = &mut text[..];
     let _ = write!(rest, "perf-prof: out of memory: an allocation of {bytes} bytes was refused");
     let _ = match limit_bytes {
@@ -66,10 +66,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sentence_needs_no_memory() {
+    fn the_message_needs_no_memory() {
         let said = |limit| {
             let mut text = [0; 160];
-            let length = sentence(usize::MAX, limit, &mut text);
+            let length = out_of_memory_message(usize::MAX, limit, &mut text);
             String::from_utf8(text[..length].to_vec()).unwrap()
         };
         let head = format!("perf-prof: out of memory: an allocation of {} bytes was refused", usize::MAX);

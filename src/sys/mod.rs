@@ -1,10 +1,10 @@
 //! The one door for system calls: each a small safe function over libc, nix or perf-event-open-sys.
 //!
-//! `affinity` says who runs where, `below` opens what lies below the root of others, `bpf` tells of programs that are
-//! loaded, `perf` opens and steers events, `mount` reaches tracefs without touching anyone's mounts, `mounts` reads what is
-//! mounted, `process` starts the workload and leaves the slow release of events to a holder, `poll` waits, `privileges`
-//! says what we may, `probed` is a function to be probed, `split_lock` provokes split locks for a test, `memory` ends the
-//! program where there is no more, `stdio` knows a stdout that was closed. Nothing here knows what is measured.
+//! `affinity` sets the CPUs of a thread, `below` opens files below another process's root, `bpf` reads and loads BPF programs,
+//! `perf` opens and controls events, `mount` mounts tracefs without touching anyone's mounts, `mounts` reads the mount table,
+//! `process` starts the workload and leaves the slow release of events to a holder process, `poll` waits, `privileges` reads
+//! capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a test, `memory` ends the program
+//! when memory runs out, `stdio` knows whether stdout was closed. Nothing here knows what is measured.
 
 pub mod affinity;
 pub mod below;
@@ -60,15 +60,15 @@ fn try_clock_ns(id: ClockId) -> Option<u64> {
     Some(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// CPU time that a process has used, in ns: all of its threads, those that have exited too. None when it has gone. Everybody
-/// may ask, it takes no file, and about a microsecond. What runs is counted up to the last tick of its CPU
+/// CPU time that a process has used, in ns, with the threads that have exited. None when it has gone. Everybody may ask; the call
+/// takes no file and about a microsecond. The time of a running thread is up to the last tick of its CPU
 /// (`cpu_clock_sample_group`, kernel/time/posix-cpu-timers.c).
 pub fn process_cpu_ns(pid: i32) -> Option<u64> {
     const SCHED: libc::clockid_t = 2; // CPUCLOCK_SCHED, kernel/time/posix-timers.h: the scheduler's ns
     (pid > 0).then(|| ClockId::from_raw(!pid << 3 | SCHED)).and_then(try_clock_ns)
 }
 
-/// What this process has used: CPU time in ns, peak resident bytes.
+/// CPU time in ns and peak resident bytes of this process.
 pub fn self_usage() -> (u64, u64) {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return (0, 0) };
     let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1_000;
@@ -107,17 +107,17 @@ pub fn open_files() -> (u64, u64) {
     getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0))
 }
 
-/// This process, or the machine, has no descriptor left.
+/// The error is that this process, or the machine, has no descriptor left.
 pub fn lacks_descriptors(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// RLIMIT_MEMLOCK in bytes, the soft one.
+/// The soft RLIMIT_MEMLOCK in bytes.
 pub fn locked_memory() -> u64 {
     getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft)
 }
 
-/// RLIMIT_AS in bytes, the soft one. None: there is no limit.
+/// The soft RLIMIT_AS in bytes. None: there is no limit.
 pub fn address_space_bytes() -> Option<u64> {
     let (soft, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
     (soft != nix::sys::resource::RLIM_INFINITY).then_some(soft)

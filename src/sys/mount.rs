@@ -12,7 +12,7 @@ const FSCONFIG_CMD_CREATE: libc::c_uint = 6; // include/uapi/linux/mount.h
 const FSOPEN_CLOEXEC: libc::c_uint = 1;
 const FSMOUNT_CLOEXEC: libc::c_uint = 1;
 
-/// A mounted tracefs: readable below `root` as long as this lives.
+/// A mounted tracefs, readable below `root` as long as this value lives.
 #[derive(Debug)]
 pub struct PrivateTracefs {
     root: PathBuf,

@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel tells it.
+//! The mount table of this process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     pub dir: PathBuf,
-    /// The file system.
+    /// Type of the file system.
     pub kind: String,
     options: String,
 }
@@ -20,12 +20,12 @@ impl Mount {
     }
 }
 
-/// All that is mounted for us; nothing where `proc` is no procfs.
+/// All mounts in our namespace; empty where `proc` is no procfs.
 pub fn mounts(proc: &Path) -> Vec<Mount> {
     parse(&fs::read(proc.join("self/mounts")).unwrap_or_default())
 }
 
-/// The text of /proc/self/mounts. Lines that are no mounts are left out.
+/// Parses the text of /proc/self/mounts. Malformed lines are left out.
 pub fn parse(text: &[u8]) -> Vec<Mount> {
     let mount = |line: &[u8]| {
         let mut words = line.split(|byte| *byte == b' ');
@@ -36,7 +36,7 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|byte| *byte == b'\n').filter_map(mount).collect()
 }
 
-/// Blanks and backslashes of a path are written as their octal numbers, fs/seq_file.c.
+/// Undoes the octal escapes of blanks and backslashes in a path, fs/seq_file.c.
 pub fn unescaped(mut path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     while let [first, rest @ ..] = path {

@@ -21,7 +21,7 @@ pub enum Watch {
 }
 
 impl Watch {
-    /// None: all of them.
+    /// The CPU that is watched. None: all CPUs.
     pub fn cpu(self) -> Option<u32> {
         match self {
             Watch::Cpu(cpu) | Watch::Task { cpu, .. } | Watch::Cgroup { cpu, .. } => Some(cpu),
@@ -84,7 +84,7 @@ pub fn set_filter(fd: BorrowedFd<'_>, text: &str) -> io::Result<()> {
 /// `BPF_TRACE_MAX_PROGS`, kernel/trace/bpf_trace.c: programs that a tracepoint may have.
 const MOST_PROGRAMS: usize = 64;
 
-/// `struct perf_event_query_bpf` with room for them all.
+/// `struct perf_event_query_bpf` with room for all programs.
 #[repr(C)]
 struct QueryBpf {
     ids_len: u32,
@@ -92,8 +92,8 @@ struct QueryBpf {
     ids: [u32; MOST_PROGRAMS],
 }
 
-/// The numbers of the BPF programs that anybody has attached to the tracepoint of `fd`: they run on each of its events,
-/// whoever watches.
+/// The ids of the BPF programs that anybody has attached to the tracepoint of `fd`. They run on each of its events, whoever
+/// watches.
 ///
 /// # Errors
 /// EINVAL for an event that is no tracepoint, EPERM without CAP_PERFMON, EOPNOTSUPP or ENOTTY in a kernel without this.
@@ -102,14 +102,14 @@ pub fn attached_programs(fd: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     // SAFETY: the kernel reads `ids_len` and stores the count and at most as many ids, for which there is room in `query`.
     let result = unsafe { ioctls::QUERY_BPF(fd.as_raw_fd(), (&raw mut query).cast()) };
     match check(result) {
-        Err(err) if err.raw_os_error() != Some(libc::ENOSPC) => return Err(err), // those that fit are there
+        Err(err) if err.raw_os_error() != Some(libc::ENOSPC) => return Err(err), // with ENOSPC, the ids that fit are there
         _ => {}
     }
     Ok(query.ids.iter().copied().take(query.count as usize).filter(|id| *id != 0).collect())
 }
 
-/// Attaches a BPF program to the tracepoint of `fd`: until that is closed it runs on all its events, on every CPU, and those
-/// for which it returns 0 nobody's perf event sees.
+/// Attaches a BPF program to the tracepoint of `fd`. Until `fd` is closed the program runs on all events of the tracepoint, on every
+/// CPU, and hides those for which it returns 0 from everybody's perf events.
 ///
 /// # Errors
 /// EEXIST when `fd` has a program, EINVAL for an event that is no tracepoint.

@@ -1,4 +1,4 @@
-//! Waiting: epoll over rings, signals, timers, a child's end and a wake-up from another thread.
+//! Waiting with epoll for rings, signals, timers, the exit of a child and a wake-up from another thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-/// An epoll set whose members are named by a number of the caller's.
+/// An epoll set whose members are named by tokens of the caller's.
 #[derive(Debug)]
 pub struct Poller {
     epoll: Epoll,
@@ -26,7 +26,7 @@ impl Poller {
         Ok(Poller { epoll, ready: vec![EpollEvent::empty(); 64] })
     }
 
-    /// Reports `fd` as `token` once per change: an event whose task has exited says HUP for ever.
+    /// Reports `fd` as `token` once per change: an event whose task has exited reports HUP for ever.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -64,7 +64,7 @@ impl Poller {
     }
 }
 
-/// Signals as readable events. Blocked in this thread and in all that it starts later.
+/// Signals that are read from a descriptor. They are blocked in this thread and in all threads that it starts later.
 #[derive(Debug)]
 pub struct Signals(SignalFd);
 
@@ -85,12 +85,12 @@ impl Signals {
     }
 }
 
-/// Keeps signals away from this thread, so that they go to the one that reads them.
+/// Blocks all signals in this thread, so that they go to the thread that reads them.
 pub fn block_signals() {
     let _ = SigSet::all().thread_block(); // cannot fail for a valid set
 }
 
-/// What tells a run to end: Ctrl-C, SIGTERM, and the end of its terminal, unless it was started to outlive that (`nohup`).
+/// The signals that end a run: SIGINT, SIGTERM, and SIGHUP unless the run was started to outlive its terminal (`nohup`).
 pub fn ending_signals() -> impl Iterator<Item = Signal> {
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
         .into_iter()
@@ -105,14 +105,14 @@ fn is_ignored(signal: Signal) -> bool {
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Puts off an end by one of [`ending_signals`] until somebody reads [`Signals`]: something must not be left behind.
+/// Blocks [`ending_signals`] until [`Signals`] are read, while something exists that must not be left behind.
 pub fn hold_ending_signals() {
     let mut set = SigSet::empty();
     ending_signals().for_each(|signal| set.add(signal));
     let _ = set.thread_block(); // cannot fail for a valid set
 }
 
-/// True when an end by one of [`ending_signals`] was put off and waits.
+/// One of [`ending_signals`] is blocked and pending.
 pub fn is_told_to_end() -> bool {
     let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `pending` is ours, and the call writes all of it when it returns 0.

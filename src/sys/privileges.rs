@@ -1,4 +1,4 @@
-//! What this process is allowed, as the kernel says in /proc.
+//! The privileges of this process, from /proc.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ impl Capability {
     }
 }
 
-/// User, capabilities, and what limits them.
+/// User, capabilities and their limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
     /// The effective user.
@@ -50,7 +50,7 @@ pub struct Privileges {
 }
 
 impl Privileges {
-    /// Those of this process. Nothing is granted where /proc cannot be read.
+    /// The privileges of this process; none where /proc cannot be read.
     pub fn of_self(proc: &Path) -> Privileges {
         let read = |name: &str| fs::read_to_string(proc.join("self").join(name)).unwrap_or_default();
         Privileges::parse(&read("status"), &read("uid_map"))
@@ -69,12 +69,12 @@ impl Privileges {
         }
     }
 
-    /// In effect, if perhaps only in a user namespace.
+    /// The capability is effective, perhaps only in a user namespace.
     pub fn holds(&self, capability: Capability) -> bool {
         self.effective & 1 << capability as u32 != 0
     }
 
-    /// In effect for the whole machine.
+    /// The capability is effective for the whole machine.
     pub fn has(&self, capability: Capability) -> bool {
         self.holds(capability) && !self.user_namespace
     }

@@ -1,26 +1,26 @@
-//! Functions of our own that do nothing: with a probe in them, what that costs whoever runs into it can be measured.
+//! Functions of our own that do nothing, to measure what a probe in them costs their callers.
 
 use crate::sys;
 
-/// How a function begins.
+/// The first instruction of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
-    /// With what the kernel can carry out itself, where it knows how.
-    Simply,
-    /// With what a program must be let step through.
+pub enum FirstInstruction {
+    /// The kernel can emulate it.
+    Emulated,
+    /// The kernel must let the program single-step it.
     Stepped,
 }
 
-/// Where it is in memory. None on a machine for which there is none.
-pub fn address(begins: Begins) -> Option<u64> {
-    function(begins).map(|function| function as usize as u64)
+/// Address of the function. None: there is none for this machine.
+pub fn address(first: FirstInstruction) -> Option<u64> {
+    function(first).map(|function| function as usize as u64)
 }
 
-/// CPU time of one call of it, in ns, as of the fastest of a few rounds: others may interrupt the slower ones.
-pub fn call_ns(begins: Begins) -> Option<u64> {
+/// CPU time of one call of the function, in ns: of the fastest of a few rounds, as slower ones may have been interrupted.
+pub fn call_ns(first: FirstInstruction) -> Option<u64> {
     const ROUNDS: usize = 5;
     const CALLS: u64 = 40;
-    let function = function(begins)?;
+    let function = function(first)?;
     let round = || {
         let start = sys::cpu_ns().0;
         (0..CALLS).for_each(|_| function());
@@ -30,12 +30,12 @@ pub fn call_ns(begins: Begins) -> Option<u64> {
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn function(begins: Begins) -> Option<extern "C" fn()> {
-    Some(if begins == Begins::Stepped { stepped } else { simple })
+fn function(first: FirstInstruction) -> Option<extern "C" fn()> {
+    Some(if first == FirstInstruction::Stepped { stepped } else { simple })
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn function(_: Begins) -> Option<extern "C" fn()> {
+fn function(_: FirstInstruction) -> Option<extern "C" fn()> {
     None
 }
 
@@ -72,9 +72,9 @@ mod tests {
 
     #[test]
     fn without_a_probe_it_costs_next_to_nothing() {
-        for begins in [Begins::Simply, Begins::Stepped] {
-            if let Some(ns) = call_ns(begins) {
-                assert!(address(begins).is_some_and(|address| address > 0) && ns < 1_000_000, "{begins:?}: {ns}");
+        for first in [FirstInstruction::Emulated, FirstInstruction::Stepped] {
+            if let Some(ns) = call_ns(first) {
+                assert!(address(first).is_some_and(|address| address > 0) && ns < 1_000_000, "{first:?}: {ns}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Starting the workload, and the holder that takes the slow release of events off the user's prompt.
+//! Starting the workload, and the holder process that releases events slowly while the user has the prompt back.
 
 use std::ffi::{CString, OsString};
 use std::io::{self, Read, Write};
@@ -18,7 +18,8 @@ pub struct Workload {
     go: Option<OwnedFd>,
     failure: OwnedFd,
     reaped: bool,
-    told_to_end: bool,
+    /// SIGTERM was sent.
+    is_ending: bool,
 }
 
 impl Workload {
@@ -43,7 +44,7 @@ impl Workload {
                 // SAFETY: as above; every pointer is to memory prepared before the fork and still mapped, or to a local
                 // variable that may be written where the call writes, and `pointers` ends with a null.
                 unsafe {
-                    // Its writing end must be closed here, or our own death would not be seen as an end of file.
+                    // The writing end must be closed here, or the parent's death would not be seen as an end of file.
                     libc::close(go_write.as_raw_fd());
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
                     let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -65,7 +66,7 @@ impl Workload {
                 go: Some(go_write),
                 failure: failure_read,
                 reaped: false,
-                told_to_end: false,
+                is_ending: false,
             }),
         }
     }
@@ -103,13 +104,13 @@ impl Workload {
         self.reaped
     }
 
-    /// Tells the child to end, and behind it `others` that it has started: a shell that outlived its command would go on
-    /// with the next.
+    /// Sends SIGTERM to the child first, then to `others` that it has started: a shell that outlives its command would go on with
+    /// the next.
     pub fn end(&mut self, others: &[OwnedFd]) {
-        if self.told_to_end || self.ended() {
+        if self.is_ending || self.ended() {
             return;
         }
-        self.told_to_end = true;
+        self.is_ending = true;
         let _ = kill(self.pid, Signal::SIGTERM); // it is ours until it is reaped
         for other in others {
             // SAFETY: pidfd_send_signal(2) takes integers and no siginfo. The descriptor cannot come to mean another process.
@@ -135,33 +136,33 @@ fn errno_location() -> *mut libc::c_int {
 /// The kernel waits some 35 ms for every distinct tracepoint that is released. The holder does that after we have
 /// returned to the prompt; it keeps no other descriptor, so a pipe behind us sees its end at once.
 pub fn hand_over(events: &[RawFd]) {
-    let others = Others::than(events);
+    let others = OtherDescriptors::except(events);
     // SAFETY: the child calls only setsid, close_range, close and _exit, all async-signal-safe.
     if let Ok(ForkResult::Child) = unsafe { fork() } {
         // SAFETY: system calls with integer arguments; no Rust value of the child is used after its descriptor is
         // closed, since the child ends here.
         unsafe {
             libc::setsid();
-            // The terminal and pipes above all, which somebody may wait for the end of.
+            // Above all the terminal and pipes, for whose end somebody may wait.
             others.close();
             libc::_exit(0);
         }
     }
 }
 
-/// A probe whose definition goes when its event is released.
+/// A probe whose definition is to be removed when its event is released.
 #[derive(Debug)]
 pub struct HeldProbe<'a> {
-    /// The last event of it that is open.
+    /// The probe's last open event.
     pub event: BorrowedFd<'a>,
     /// The kernel's list of such probes, open for appending.
     pub list: BorrowedFd<'a>,
-    /// The line that takes it off.
+    /// The line that removes the probe from the list.
     pub line: &'a [u8],
 }
 
-/// As [`hand_over`], of probes: the holder takes them off the kernel's lists, too. It begins when what is returned is dropped,
-/// which is when their events are closed here: who closes the last of an event waits. None when there is no holder.
+/// As [`hand_over`], for probes: the holder also removes them from the kernel's lists. It begins when the returned descriptor is
+/// dropped, after their events were closed here: whoever closes an event last waits for its release. None: there is no holder.
 pub fn hand_over_probes(probes: &[HeldProbe<'_>]) -> Option<OwnedFd> {
     /// A lone process of a container would take the holder with it.
     const INIT: libc::pid_t = 1;
@@ -172,7 +173,7 @@ pub fn hand_over_probes(probes: &[HeldProbe<'_>]) -> Option<OwnedFd> {
     let mut keep: Vec<RawFd> =
         probes.iter().flat_map(|probe| [probe.event, probe.list]).map(|fd| fd.as_raw_fd()).collect();
     keep.push(begins.as_raw_fd());
-    let others = Others::than(&keep);
+    let others = OtherDescriptors::except(&keep);
     // SAFETY: the child calls only setsid, close_range, close, read, write, nanosleep and _exit, all async-signal-safe.
     match unsafe { fork() } {
         Ok(ForkResult::Child) => {
@@ -181,10 +182,10 @@ pub fn hand_over_probes(probes: &[HeldProbe<'_>]) -> Option<OwnedFd> {
             unsafe {
                 libc::setsid();
                 others.close();
-                libc::read(begins.as_raw_fd(), [0_u8].as_mut_ptr().cast(), 1); // the end, when nobody has the other side
+                libc::read(begins.as_raw_fd(), [0_u8].as_mut_ptr().cast(), 1); // returns when the other side is closed
                 for probe in probes {
                     libc::close(probe.event.as_raw_fd());
-                    take_off(probe);
+                    remove_probe(probe);
                 }
                 libc::_exit(0);
             }
@@ -194,8 +195,8 @@ pub fn hand_over_probes(probes: &[HeldProbe<'_>]) -> Option<OwnedFd> {
     }
 }
 
-/// The event may be on its way out still, or of somebody else, too. Safe between fork and exit.
-fn take_off(probe: &HeldProbe<'_>) {
+/// Removes a probe from its list; EBUSY while its event is still being released, or open elsewhere. Safe between fork and exit.
+fn remove_probe(probe: &HeldProbe<'_>) {
     const TRIES: u32 = 400;
     static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     for _ in 0..TRIES {
@@ -205,34 +206,38 @@ fn take_off(probe: &HeldProbe<'_>) {
                 && *errno_location() == libc::EBUSY
         };
         if !is_busy {
-            return; // also for somebody else has done it
+            return; // also when somebody else has removed it
         }
         // SAFETY: reads its first argument only.
         unsafe { libc::nanosleep(&raw const PAUSE, std::ptr::null_mut()) };
     }
 }
 
-/// All descriptors but some. What is needed to close them is prepared before a fork.
-enum Others {
-    /// First and last of each stretch.
+/// All descriptors but some, to be closed after a fork: the list is prepared before.
+enum OtherDescriptors {
+    /// First and last of each range.
     Ranges(Vec<(libc::c_uint, libc::c_uint)>),
     /// For kernels before 5.9, and seccomp filters that do not know close_range(2).
     Each(Vec<RawFd>),
 }
 
-impl Others {
-    fn than(keep: &[RawFd]) -> Others {
+impl OtherDescriptors {
+    fn except(keep: &[RawFd]) -> OtherDescriptors {
         let mut keep: Vec<RawFd> = keep.to_vec();
         keep.sort_unstable();
         keep.dedup();
         const LAST: libc::c_uint = libc::c_uint::MAX;
-        // SAFETY: integers. Nobody has a descriptor of this number.
-        if unsafe { close_range(LAST, LAST) } { Others::Ranges(gaps(&keep)) } else { Others::listed(&keep) }
+        // SAFETY: the call takes integers, and no descriptor has this number.
+        if unsafe { close_range(LAST, LAST) } {
+            OtherDescriptors::Ranges(gaps(&keep))
+        } else {
+            OtherDescriptors::listed(&keep)
+        }
     }
 
     /// `keep` is sorted.
-    fn listed(keep: &[RawFd]) -> Others {
-        /// Without /proc there is no knowing.
+    fn listed(keep: &[RawFd]) -> OtherDescriptors {
+        /// Highest descriptor that is closed without /proc.
         const MOST: RawFd = 1 << 20;
         let named = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
         let mut open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
@@ -240,17 +245,19 @@ impl Others {
             Err(_) => (0..RawFd::try_from(super::open_files().0).unwrap_or(MOST).min(MOST)).collect(),
         };
         open.retain(|fd| keep.binary_search(fd).is_err());
-        Others::Each(open)
+        OtherDescriptors::Each(open)
     }
 
     /// # Safety
-    /// Nobody in this process uses any of them any more.
+    /// Nobody in this process uses any of these descriptors any more.
     unsafe fn close(&self) {
         match self {
             // SAFETY: integers; the caller says that the descriptors are not used.
-            Others::Ranges(ranges) => ranges.iter().for_each(|&(first, last)| _ = unsafe { close_range(first, last) }),
+            OtherDescriptors::Ranges(ranges) => {
+                ranges.iter().for_each(|&(first, last)| _ = unsafe { close_range(first, last) })
+            }
             // SAFETY: the same.
-            Others::Each(open) => open.iter().for_each(|&fd| _ = unsafe { libc::close(fd) }),
+            OtherDescriptors::Each(open) => open.iter().for_each(|&fd| _ = unsafe { libc::close(fd) }),
         }
     }
 }
@@ -264,7 +271,7 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) -> bool {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
 }
 
-/// What is between numbers that are sorted, and behind them.
+/// The ranges between sorted numbers, and behind the last.
 fn gaps(keep: &[RawFd]) -> Vec<(libc::c_uint, libc::c_uint)> {
     let mut gaps = Vec::new();
     let mut next = 0;
@@ -287,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_are_all_but_what_is_kept() {
+    fn gaps_are_all_descriptors_except_the_kept() {
         const MAX: u32 = u32::MAX;
         type Case<'a> = (&'a [RawFd], &'a [(u32, u32)]);
         let cases: [Case<'_>; 5] = [
@@ -334,8 +341,8 @@ mod tests {
         let (between, behind) = (far(800), far(4000));
         let keep = [last, kept];
         for others in [
-            Others::than(&keep),
-            Others::listed(&{
+            OtherDescriptors::except(&keep),
+            OtherDescriptors::listed(&{
                 let mut sorted = keep;
                 sorted.sort_unstable();
                 sorted

@@ -1,18 +1,18 @@
-//! Split locks on purpose: locked operations on eight bytes that lie in two cache lines.
+//! Provokes split locks: locked operations on eight bytes that lie in two cache lines.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// A thread that provokes split locks, as long as this lives.
+/// A thread that provokes split locks as long as this value lives.
 #[derive(Debug)]
 pub struct SplitLocks {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// True where the CPU lets a locked operation cross a cache line.
+/// The CPU lets a locked operation cross a cache line.
 pub const POSSIBLE: bool = cfg!(target_arch = "x86_64");
 
 impl SplitLocks {
@@ -23,9 +23,9 @@ impl SplitLocks {
     #[cfg(target_arch = "x86_64")]
     pub fn provoke() -> io::Result<SplitLocks> {
         use std::time::Duration;
-        /// No multiple of the usual `-T`: samples would come with the last of a burst, and be told of the sleep after it.
+        /// No multiple of the default `-T`: each sample would be of the last split lock of a burst, and land in the sleep behind it.
         const BURST: u32 = 1100;
-        const PAUSE: Duration = Duration::from_millis(1); // each holds up all CPUs
+        const PAUSE: Duration = Duration::from_millis(1); // a split lock holds up all CPUs
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let work = move || {

@@ -220,7 +220,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::perf::record::Task;
+    use crate::perf::record::TaskRecord;
 
     fn put(root: &Path, pid: i32, stat: &str) {
         let task = root.join(format!("{pid}/task/{pid}"));
@@ -238,11 +238,11 @@ mod tests {
     }
 
     fn fork(pid: i32, ppid: i32) -> Record<'static> {
-        Record::Fork(Task { pid, ppid, tid: pid, ptid: ppid, time: 0 })
+        Record::Fork(TaskRecord { pid, ppid, tid: pid, ptid: ppid, time: 0 })
     }
 
     fn exit(pid: i32) -> Record<'static> {
-        Record::Exit(Task { pid, ppid: 0, tid: pid, ptid: 0, time: 0 })
+        Record::Exit(TaskRecord { pid, ppid: 0, tid: pid, ptid: 0, time: 0 })
     }
 
     fn exec(pid: i32, comm: &[u8]) -> Record<'_> {
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn ancestors_are_the_creating_processes() {
         let (_dir, mut ancestry) = start();
-        let thread = Record::Fork(Task { pid: 9, ppid: 9, tid: 10, ptid: 9, time: 0 });
+        let thread = Record::Fork(TaskRecord { pid: 9, ppid: 9, tid: 10, ptid: 9, time: 0 });
         for record in [fork(7, 5), exec(7, b"cleanup.sh"), fork(9, 7), exec(9, b"pkill"), thread, exit(7)] {
             ancestry.apply(&record);
         }

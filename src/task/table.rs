@@ -247,7 +247,7 @@ impl TaskTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::record::Task as TaskRecord;
+    use crate::perf::record::TaskRecord;
 
     fn nowhere() -> TaskTable {
         TaskTable::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })

@@ -273,14 +273,14 @@ pub(super) fn living_threads(host: &Host, pid: i32) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::record::Task;
+    use crate::perf::record::TaskRecord;
 
     fn fork(tid: i32, ptid: i32) -> Record<'static> {
-        Record::Fork(Task { pid: tid, ppid: ptid, tid, ptid, time: 0 })
+        Record::Fork(TaskRecord { pid: tid, ppid: ptid, tid, ptid, time: 0 })
     }
 
     fn exit(tid: i32) -> Record<'static> {
-        Record::Exit(Task { pid: tid, ppid: 0, tid, ptid: 0, time: 0 })
+        Record::Exit(TaskRecord { pid: tid, ppid: 0, tid, ptid: 0, time: 0 })
     }
 
     #[test]

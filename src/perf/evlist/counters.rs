@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result};
 
 use crate::perf::cpu_events::EventFd;
-use crate::perf::evlist::{BoundTo, Evlist, gone, watch_error};
+use crate::perf::evlist::{BoundTo, Evlist, is_gone, watch_error};
 use crate::perf::evsel::{Binding, EventId};
 use crate::sys;
 use crate::sys::perf::Watch;
@@ -51,7 +51,7 @@ impl Evlist {
                 for watch in watches {
                     let fd = match self.missing.open(&mut evsel.attr.clone().counting().enable_on_exec(false), watch) {
                         Ok(fd) => fd,
-                        Err(err) if gone(&err) => continue,
+                        Err(err) if is_gone(&err) => continue,
                         Err(err) => return Err(watch_error(err, &evsel.name, &evsel.attr, watch)),
                     };
                     if let Some(filter) = &evsel.filter {

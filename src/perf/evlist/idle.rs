@@ -1,9 +1,9 @@
-//! A second witness of switches, for CPUs whose idle task is hidden: on some virtual machines no event fires while that task
-//! is current, so nobody sees who takes the CPU from it. The SWITCH record of the task that comes is written when it is current.
+//! SWITCH records for CPUs whose idle task is hidden: on some virtual machines no event fires while that task is current, so
+//! `sched:sched_switch` misses the switches from it. The SWITCH record of the next task is written when that task is current.
 //!
-//! They cost the CPU some 96 bytes and a microsecond for each switch. So they are on until it is known whether the idle task
-//! is seen: a counter of the switches from it, beside, tells. Where it is seen they end, and while a CPU is never idle they
-//! rest.
+//! These records cost the CPU some 96 bytes and a microsecond for each switch. So they are on until it is known whether events
+//! see the idle task, which a counter of the switches from it tells. Where events see it the records end, and while a CPU is
+//! never idle they pause.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -18,101 +18,102 @@ use crate::sys::perf::Watch;
 /// How the switches of a CPU are watched.
 #[derive(Debug)]
 pub struct IdleWatch {
-    /// Makes the SWITCH records.
+    /// Writes the SWITCH records.
     pub(in crate::perf) switches: SideFd,
-    /// Counts the switches from idle that events see. None: that is settled.
+    /// Counts the switches from idle that events see. None: the test is over.
     pub(in crate::perf) seen: Option<OwnedFd>,
-    tally: Tally,
-    sight: Sight,
-    /// It was [`Sight::Hidden`] before it rested.
+    switch_ins: SwitchInCounts,
+    visibility: IdleVisibility,
+    /// It was [`IdleVisibility::Hidden`] before the pause.
     hides: bool,
 }
 
-/// What is known of an idle task.
+/// Whether events see an idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sight {
-    /// Nothing yet.
-    Asked,
-    /// Events see it: SWITCH records say nothing new.
+enum IdleVisibility {
+    /// The test goes on.
+    Testing,
+    /// Events see it: SWITCH records add nothing.
     Seen,
-    /// They do not.
+    /// Events do not see it.
     Hidden,
-    /// It has not run for long.
-    Resting,
+    /// The CPU is never idle: no SWITCH records for now.
+    Paused,
 }
 
-/// Tasks that came since the question was asked.
+/// Switch-ins since the test began.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct SwitchInCounts {
     all: u64,
     from_idle: u64,
-    /// Since the last one from idle.
+    /// Switch-ins since the last one from idle.
     busy: u64,
 }
 
-impl Tally {
+impl SwitchInCounts {
     fn add(&mut self, from_idle: bool) {
         self.all += 1;
         self.from_idle += u64::from(from_idle);
         self.busy = if from_idle { 0 } else { self.busy + 1 };
     }
 
-    /// Whether a CPU whose idle task is hidden has been busy for so long that the records are in vain. It may be idle for up
-    /// to a tenth of a second before they are on again: that should be rare.
-    fn is_in_vain(self) -> bool {
+    /// A CPU whose idle task is hidden has been busy for so long that the records can pause. It may be idle for up to a tenth of a
+    /// second before they are on again, which should be rare.
+    fn can_pause(self) -> bool {
         self.busy >= 20_000
     }
 
-    /// What they tell. `seen`: how many of those from idle an event has seen.
-    fn sight(self, seen: impl FnOnce() -> u64) -> Sight {
-        /// One that is not seen may be chance, as an event that fires inside of another one.
+    /// The result of the test. `seen`: how many of the switches from idle an event has seen.
+    fn visibility(self, seen: impl FnOnce() -> u64) -> IdleVisibility {
+        /// Switches from idle that suffice. One alone may go unseen by chance, as an event that fires inside of another one.
         const ENOUGH: u64 = 3;
-        /// Without one from idle: the CPU has other things to do.
+        /// Switches without one from idle after which a CPU counts as never idle.
         const BUSY: u64 = 1000;
         if self.from_idle >= ENOUGH {
-            if seen() == 0 { Sight::Hidden } else { Sight::Seen }
+            if seen() == 0 { IdleVisibility::Hidden } else { IdleVisibility::Seen }
         } else if self.from_idle == 0 && self.all >= BUSY {
-            Sight::Resting
+            IdleVisibility::Paused
         } else {
-            Sight::Asked
+            IdleVisibility::Testing
         }
     }
 }
 
 impl IdleWatch {
-    /// The counter first: it must not have missed what the records tell.
+    /// The counter comes first, as it must not miss a switch that has a record.
     pub(super) fn enable(&self) {
         for fd in self.seen.iter().chain([&self.switches.fd]) {
             let _ = sys::perf::enable(fd.as_fd());
         }
     }
 
-    fn judge(&mut self) -> Sight {
+    fn evaluate(&mut self) -> IdleVisibility {
         let seen = || {
             let mut values = [0_u64; 4];
             let read = self.seen.as_ref().map(|seen| sys::perf::read(seen.as_fd(), &mut values));
-            // Who cannot tell does without.
+            // Without the counter, the idle task counts as seen.
             if matches!(read, Some(Ok(1..))) { values[0] } else { u64::MAX }
         };
-        self.tally.sight(seen)
+        self.switch_ins.visibility(seen)
     }
 }
 
 impl Evlist {
-    /// Switches from a hidden idle task are told as SWITCH records, in the ring of the event `switch`: `sched:sched_switch`.
+    /// Switches from a hidden idle task will come as SWITCH records, in the ring of the event `switch`: `sched:sched_switch`.
     /// See [`Event::SwitchIn`](crate::profiler::Event::SwitchIn).
     pub fn watch_idle(&mut self, switch: EventId) {
         self.idle_switch = Some(switch);
     }
 
-    /// Descriptors per CPU for that.
+    /// Descriptors per CPU of an [`IdleWatch`].
     pub(super) fn idle_descriptors(&self) -> u64 {
         if self.idle_switch.is_some() && !self.with_counters { 2 } else { 0 }
     }
 
-    /// Opens what watches the idle task of `cpu`. A kernel that refuses leaves us with what the events see.
+    /// Opens the [`IdleWatch`] of `cpu`. On a kernel that refuses it, hidden switches stay unseen.
     ///
-    /// Last of all, as events are enabled in the order in which they were opened: who is told to come must be seen to go.
+    /// Opened last, as events are enabled in the order in which they were opened: a task that is reported to come must be seen to
+    /// go.
     pub(super) fn open_idle_watch(&mut self, cpu: &mut CpuEvents) {
         let Some(switch) = self.idle_switch.filter(|_| !self.with_counters) else { return }; // a forecast counts samples
         let class = self.ring_of(switch);
@@ -131,15 +132,15 @@ impl Evlist {
         cpu.idle = Some(IdleWatch {
             switches: SideFd::new(switches),
             seen: Some(seen),
-            tally: Tally::default(),
-            sight: Sight::Asked,
+            switch_ins: SwitchInCounts::default(),
+            visibility: IdleVisibility::Testing,
             hides: false,
         });
         cpu.idle_class = class;
     }
 
-    /// A switch on `cpu` went unseen, and no record was lost: some other task is hidden there. Where that happens again, or
-    /// idle tasks are hidden too, it is watched from now on.
+    /// A switch on `cpu` went unseen though no record was lost: some other task is hidden there. Where that happens again, or idle
+    /// tasks are hidden too, the CPU has SWITCH records from now on.
     pub fn missed_switch(&mut self, cpu: u32) {
         let is_hidden = |events: &CpuEvents| events.idle.as_ref().is_some_and(|idle| idle.hides);
         let hides = self.cpus.iter().any(is_hidden);
@@ -152,7 +153,7 @@ impl Evlist {
     fn watch_hidden(&mut self, events: &mut CpuEvents, hides: bool) {
         const CHANCE: u64 = 2;
         events.missed_switches += 1;
-        let is_watched = |idle: &IdleWatch| matches!(idle.sight, Sight::Asked | Sight::Hidden);
+        let is_watched = |idle: &IdleWatch| matches!(idle.visibility, IdleVisibility::Testing | IdleVisibility::Hidden);
         if events.missed_switches <= CHANCE && !hides || events.idle.as_ref().is_some_and(is_watched) {
             return;
         }
@@ -161,39 +162,40 @@ impl Evlist {
         }
         match &mut events.idle {
             Some(idle) => {
-                (idle.seen, idle.sight, idle.hides, idle.tally) = (None, Sight::Hidden, true, Tally::default());
+                (idle.seen, idle.visibility, idle.hides, idle.switch_ins) =
+                    (None, IdleVisibility::Hidden, true, SwitchInCounts::default());
                 idle.enable();
             }
-            None => self.idle_switch = None, // it will not be allowed the next time either
+            None => self.idle_switch = None, // the kernel will refuse the next one too
         }
     }
 
-    /// A SWITCH record told that somebody came.
+    /// A SWITCH record reports a switch-in.
     pub fn count_switch_in(&mut self, cpu: u32, from_idle: bool) {
         let of_cpu = self.cpus.iter_mut().find(|events| events.cpu == cpu);
         if let Some(idle) = of_cpu.and_then(|events| events.idle.as_mut()) {
-            idle.tally.add(from_idle);
+            idle.switch_ins.add(from_idle);
         }
     }
 
-    /// Settles what the records up to now tell of idle tasks. Returns the CPUs whose are hidden, as is known from now on.
+    /// Evaluates the tests of idle tasks. Returns the CPUs whose idle tasks were just found to be hidden.
     pub fn judge_idle(&mut self) -> Vec<u32> {
         let mut hidden = Vec::new();
         for events in &mut self.cpus {
             let Some(idle) = events.idle.as_mut() else { continue };
-            match idle.sight {
-                Sight::Asked => idle.sight = idle.judge(),
-                Sight::Hidden if idle.tally.is_in_vain() => idle.sight = Sight::Resting,
+            match idle.visibility {
+                IdleVisibility::Testing => idle.visibility = idle.evaluate(),
+                IdleVisibility::Hidden if idle.switch_ins.can_pause() => idle.visibility = IdleVisibility::Paused,
                 _ => continue,
             }
-            match idle.sight {
-                Sight::Asked => {}
-                Sight::Hidden => {
+            match idle.visibility {
+                IdleVisibility::Testing => {}
+                IdleVisibility::Hidden => {
                     (idle.seen, idle.hides) = (None, true);
                     hidden.push(events.cpu);
                 }
-                Sight::Resting => drop(sys::perf::disable(idle.switches.fd.as_fd())),
-                Sight::Seen => {
+                IdleVisibility::Paused => drop(sys::perf::disable(idle.switches.fd.as_fd())),
+                IdleVisibility::Seen => {
                     let lost = idle.switches.read();
                     events.idle_lost += lost;
                     events.idle = None;
@@ -203,18 +205,21 @@ impl Evlist {
         hidden
     }
 
-    /// CPUs that were never idle when that was asked last.
+    /// CPUs that were never idle during their last test.
     pub fn never_idle(&self) -> impl Iterator<Item = u32> + '_ {
-        let rests = |events: &&CpuEvents| events.idle.as_ref().is_some_and(|idle| idle.sight == Sight::Resting);
+        let rests =
+            |events: &&CpuEvents| events.idle.as_ref().is_some_and(|idle| idle.visibility == IdleVisibility::Paused);
         self.cpus.iter().filter(rests).map(|events| events.cpu)
     }
 
-    /// Such a CPU has been idle: asks again.
+    /// Tests a CPU of [`Evlist::never_idle`] again, which has been idle since.
     pub fn retest_idle(&mut self, cpu: u32) {
         let of_cpu = self.cpus.iter_mut().find(|events| events.cpu == cpu);
-        if let Some(idle) = of_cpu.and_then(|events| events.idle.as_mut()).filter(|idle| idle.sight == Sight::Resting) {
-            idle.tally = Tally::default();
-            idle.sight = if idle.hides { Sight::Hidden } else { Sight::Asked };
+        if let Some(idle) =
+            of_cpu.and_then(|events| events.idle.as_mut()).filter(|idle| idle.visibility == IdleVisibility::Paused)
+        {
+            idle.switch_ins = SwitchInCounts::default();
+            idle.visibility = if idle.hides { IdleVisibility::Hidden } else { IdleVisibility::Testing };
             idle.enable();
         }
     }
@@ -225,33 +230,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_task_is_hidden_when_nobody_saw_it_go() {
-        let sight = |all, from_idle, seen| Tally { all, from_idle, busy: 0 }.sight(|| seen);
+    fn an_idle_task_is_hidden_when_no_event_saw_its_switches() {
+        let visibility = |all, from_idle, seen| SwitchInCounts { all, from_idle, busy: 0 }.visibility(|| seen);
         for (all, from_idle, seen, want) in [
-            (0, 0, 0, Sight::Asked),
-            (2, 2, 0, Sight::Asked),
-            (3, 3, 0, Sight::Hidden),
-            (3, 3, 1, Sight::Seen),
-            (999, 0, 0, Sight::Asked),
-            (1000, 0, 0, Sight::Resting),
-            (5000, 2, 0, Sight::Asked),
-            (5000, 3, 0, Sight::Hidden),
-            (5000, 3, u64::MAX, Sight::Seen),
+            (0, 0, 0, IdleVisibility::Testing),
+            (2, 2, 0, IdleVisibility::Testing),
+            (3, 3, 0, IdleVisibility::Hidden),
+            (3, 3, 1, IdleVisibility::Seen),
+            (999, 0, 0, IdleVisibility::Testing),
+            (1000, 0, 0, IdleVisibility::Paused),
+            (5000, 2, 0, IdleVisibility::Testing),
+            (5000, 3, 0, IdleVisibility::Hidden),
+            (5000, 3, u64::MAX, IdleVisibility::Seen),
         ] {
-            assert_eq!(sight(all, from_idle, seen), want, "{all} {from_idle} {seen}");
+            assert_eq!(visibility(all, from_idle, seen), want, "{all} {from_idle} {seen}");
         }
     }
 
     #[test]
     fn a_cpu_that_was_idle_lately_is_watched() {
-        let mut tally = Tally::default();
+        let mut counts = SwitchInCounts::default();
         for _ in 0..3 {
-            (0..19_999).for_each(|_| tally.add(false));
-            assert!(!tally.is_in_vain());
-            tally.add(true);
+            (0..19_999).for_each(|_| counts.add(false));
+            assert!(!counts.can_pause());
+            counts.add(true);
         }
-        (0..20_000).for_each(|_| tally.add(false));
-        assert!(tally.is_in_vain());
-        assert_eq!((tally.all, tally.from_idle), (80_000, 3));
+        (0..20_000).for_each(|_| counts.add(false));
+        assert!(counts.can_pause());
+        assert_eq!((counts.all, counts.from_idle), (80_000, 3));
     }
 }

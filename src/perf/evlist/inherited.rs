@@ -19,7 +19,7 @@ use anyhow::Result;
 use crate::perf::attr::Attr;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel, ProbeKeeping};
-use crate::perf::opening::{gone, watch_error};
+use crate::perf::opening::{is_gone, watch_error};
 use crate::perf::plan::BoundTo;
 use crate::perf::target::{Target, Tasks};
 use crate::sys::perf::{Watch, open};
@@ -132,7 +132,7 @@ impl Evlist {
             let (attr, watch) = (Attr::stays_with_task(), Watch::Thread { tid });
             match open(&mut attr.raw(), watch) {
                 Ok(fd) => self.keepers.apart.push(fd),
-                Err(err) if gone(&err) => {}
+                Err(err) if is_gone(&err) => {}
                 Err(err) => return Err(watch_error(err, "an event that keeps probes with their task", &attr, watch)),
             }
         }

@@ -8,7 +8,7 @@ use crate::perf::attr::{Attr, Source};
 use crate::perf::classes::Class;
 use crate::perf::cpu_events::{CpuEvents, SideFd};
 use crate::perf::evlist::{Evlist, shared_bits};
-use crate::perf::opening::{gone, watch_error};
+use crate::perf::opening::{is_gone, watch_error};
 use crate::perf::plan::half;
 use crate::ringbuf::RingBuf;
 use crate::sys;
@@ -83,7 +83,7 @@ impl Evlist {
             let mut attr = self.side_attr(cpu.side_half, self.plan.inherit);
             let fd = match self.missing.open(&mut attr, watch) {
                 Ok(fd) => fd,
-                Err(err) if gone(&err) => continue,
+                Err(err) if is_gone(&err) => continue,
                 Err(err) => return Err(watch_error(err, SIDE_RECORDS, &attr, watch)),
             };
             sys::perf::set_output(fd.as_fd(), target).context("cannot share a ring buffer")?;

@@ -213,7 +213,7 @@ impl Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::record::Task;
+    use crate::perf::record::TaskRecord;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn born(tid: i32, pid: i32) -> Record<'static> {
-        Record::Fork(Task { pid, ppid: 1, tid, ptid: 1, time: 0 })
+        Record::Fork(TaskRecord { pid, ppid: 1, tid, ptid: 1, time: 0 })
     }
 
     fn name(_: i32) -> Comm {
@@ -290,7 +290,7 @@ mod tests {
         let used = accounts.take(8, |_| at(2 * SECOND, 4 * SECOND));
         assert_eq!(cpus(&used), [(5, 1.0), (6, 2.0)]);
         accounts.apply(&born(55, 5), 5 * SECOND / 2, name);
-        accounts.apply(&Record::Exit(Task { pid: 5, ppid: 1, tid: 55, ptid: 5, time: 0 }), 5 * SECOND / 2, name);
+        accounts.apply(&Record::Exit(TaskRecord { pid: 5, ppid: 1, tid: 55, ptid: 5, time: 0 }), 5 * SECOND / 2, name);
         let used = accounts.take(8, |_| at(3 * SECOND, 9 * SECOND));
         assert_eq!(cpus(&used), [(5, 2.0), (6, 2.0)]);
         assert_eq!(cpus(&accounts.take(1, |_| at(4 * SECOND, 19 * SECOND))), [(5, 1.0), (6, 1.0)]);

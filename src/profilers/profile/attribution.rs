@@ -540,7 +540,7 @@ mod tests {
     #[test]
     fn short_lived_children_are_one_row() {
         let mut children = Children::default();
-        let task = |pid| Task { pid, ppid: 2, tid: pid, ptid: 2, time: 0 };
+        let task = |pid| TaskRecord { pid, ppid: 2, tid: pid, ptid: 2, time: 0 };
         let name = |_| Comm::new(b"make");
         (10..=14).for_each(|pid| children.apply(&Record::Fork(task(pid)), 0, name));
         (10..=13).for_each(|pid| children.apply(&Record::Exit(task(pid)), SECOND / 2, name));

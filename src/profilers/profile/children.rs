@@ -111,7 +111,7 @@ impl Children {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::record::Task;
+    use crate::perf::record::TaskRecord;
 
     const MS: u64 = 1_000_000;
 
@@ -119,8 +119,8 @@ mod tests {
         Comm::new(format!("p{pid}").as_bytes())
     }
 
-    fn task(pid: i32, ppid: i32) -> Task {
-        Task { pid, ppid, tid: pid, ptid: ppid, time: 0 }
+    fn task(pid: i32, ppid: i32) -> TaskRecord {
+        TaskRecord { pid, ppid, tid: pid, ptid: ppid, time: 0 }
     }
 
     fn born(children: &mut Children, pid: i32, ppid: i32, ms: u64) {

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::host::Host;
 use crate::perf::attr::Sampling;
-use crate::perf::opening::refused;
+use crate::perf::opening::is_refused;
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Evlist, Evsel};
 use crate::profiler::Setup;
@@ -100,7 +100,7 @@ impl Profile {
         if self.exclude.kernel || self.exclude.user || !self.terms.targeted {
             return Ok(());
         }
-        let is_refused = evlist.probe(evsel.attr(), cpu).is_err_and(|err| refused(&err));
+        let is_refused = evlist.probe(evsel.attr(), cpu).is_err_and(|err| is_refused(&err));
         if is_refused && evlist.probe(&evsel.attr().clone().exclude(USER_ALONE), cpu).is_ok() {
             setup.warn(
                 "not permitted to sample the kernel, as with --exclude-kernel: run as root, or give CAP_PERFMON"
