@@ -17,7 +17,7 @@ use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
-use crate::profilers::split_lock::sums::{COUNTS, Counts, Mode, PLACES, Places, Times};
+use crate::profilers::split_lock::sums::{COUNTS, CounterTimes, CpuCounts, Mode, PLACES, SampledPlaces};
 use crate::report::layout::{SUBJECT, detail, text};
 use crate::report::{Detail, OccurrenceLayout, OccurrenceSchema, TableSchema, Value};
 use crate::symbol::StackId;
@@ -110,13 +110,13 @@ impl SplitLockArgs {
 pub struct SplitLock {
     args: SplitLockArgs,
     event: Option<EventId>,
-    counts: Counts,
-    times: Times,
-    places: Places,
+    counts: CpuCounts,
+    times: CounterTimes,
+    places: SampledPlaces,
     test: Option<SplitLocks>,
 }
 
-/// A sample as it is shown.
+/// The occurrence that reports a sample.
 #[derive(Debug)]
 struct ShownSample {
     count: u64,
@@ -138,9 +138,9 @@ impl SplitLock {
         SplitLock {
             args,
             event: None,
-            counts: Counts::default(),
-            times: Times::default(),
-            places: Places::default(),
+            counts: CpuCounts::default(),
+            times: CounterTimes::default(),
+            places: SampledPlaces::default(),
             test: None,
         }
     }
@@ -149,9 +149,9 @@ impl SplitLock {
 impl Profiler for SplitLock {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.times = match (&setup.target.tasks, &setup.target.wanted) {
-            (Tasks::All | Tasks::Cgroups(_), _) => Times::Cpus,
-            (_, None) => Times::Tasks,
-            _ => Times::Unknown,
+            (Tasks::All | Tasks::Cgroups(_), _) => CounterTimes::Cpus,
+            (_, None) => CounterTimes::Tasks,
+            _ => CounterTimes::Unknown,
         };
         let named = match &self.args.event {
             Some(named) => named.clone(),

@@ -1,7 +1,7 @@
 //! `trace`: selected events, one line each, as they happen.
 //!
-//! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event. Many system calls by name are
-//! told by the raw events: see `system_calls`.
+//! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event. Where many system calls are
+//! selected by name the two raw events stand in: see `system_calls`.
 
 mod system_calls;
 
@@ -16,7 +16,7 @@ use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
-use crate::profilers::trace::system_calls::{Calls, Raw};
+use crate::profilers::trace::system_calls::{RawEvent, ShownCalls};
 use crate::symbol::StackId;
 use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;
@@ -59,45 +59,45 @@ pub struct TraceArgs {
     common: CommonArgs,
 }
 
-/// Of these, an event bound to a task shows only those in which it is the current one.
-const HALF_SEEN: [&str; 4] =
+/// Events that are about two tasks. Bound to a task they show only those in which it is the current one.
+const TWO_TASKS: [&str; 4] =
     ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new", "sched:sched_waking"];
 
-/// How an event is wanted, beside its name.
+/// What was asked of an event besides its name.
 #[derive(Debug, PartialEq)]
 struct EventSpec {
-    /// As typed.
+    /// The filter as typed.
     filter: Option<String>,
     attrs: SelectorAttrs,
 }
 
 /// An event that was selected, not yet in the list.
-struct Chosen {
+struct SelectedTracepoint {
     bound: BoundEvent,
-    /// In [`Trace::ways`].
+    /// Index in [`Trace::specs`].
     spec: usize,
 }
 
-/// The chosen events, each once for a spec.
+/// The selected events, each once per spec.
 #[derive(Default)]
 struct Selection {
-    events: Vec<Chosen>,
-    /// By the event's number in the kernel and spec.
+    events: Vec<SelectedTracepoint>,
+    /// Indexes in `events`, by the id of the event and its spec.
     places: FxHashMap<(u32, usize), usize>,
 }
 
-/// What is kept per event.
+/// An event in the list.
 #[derive(Debug)]
 struct Traced {
     event: EventId,
     format: Arc<Format>,
-    /// As typed, not yet with ours.
+    /// The filter as typed, without the one that leaves our own threads out.
     filter: Option<Filter>,
-    /// Evaluated here because the kernel does not take so long a text.
-    here: Option<Filter>,
-    /// Of a raw event.
-    calls: Option<Calls>,
-    /// Its callchain is shown, not only drawn.
+    /// The filter that is evaluated by us, since the kernel does not take it.
+    filter_in_user: Option<Filter>,
+    /// The system calls that a raw event stands for.
+    calls: Option<ShownCalls>,
+    /// Its callchain is shown, not only drawn in the flame graph.
     shows_stack: bool,
     context: ContextFlags,
 }
@@ -107,13 +107,13 @@ struct Traced {
 pub struct Trace {
     selectors: Vec<Selector>,
     filter: Option<String>,
-    ways: Vec<EventSpec>,
+    specs: Vec<EventSpec>,
     /// `-g`
     shows_stacks: bool,
     draws_stacks: bool,
     /// `--ancestors`
     shows_lineage: bool,
-    /// No event is printed.
+    /// There is only a flame graph, and no event is printed.
     only_draws: bool,
     traced: Vec<Traced>,
 }
@@ -136,7 +136,7 @@ impl ProfilerArgs for TraceArgs {
         Ok(Box::new(Trace {
             selectors,
             filter: self.filter,
-            ways: Vec::new(),
+            specs: Vec::new(),
             shows_stacks: self.common.stacks(),
             draws_stacks: false,
             shows_lineage: self.ancestors,
@@ -147,36 +147,36 @@ impl ProfilerArgs for TraceArgs {
 }
 
 impl Trace {
-    /// The events that a selector stands for, without those that are chosen already, in the same spec.
+    /// Adds the events that a selector stands for, except those that are selected already with the same spec.
     fn choose(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
         let spec = EventSpec { filter: selector.filter.clone(), attrs: selector.attrs.clone() };
-        let spec = self.ways.iter().position(|other| *other == spec).unwrap_or_else(|| {
-            self.ways.push(spec);
-            self.ways.len() - 1
+        let spec = self.specs.iter().position(|other| *other == spec).unwrap_or_else(|| {
+            self.specs.push(spec);
+            self.specs.len() - 1
         });
         for bound in setup.bind(selector, self.filter.as_deref())? {
             let place = (bound.format.id, spec);
             match selection.places.get(&place) {
-                // One that is named in full must be there.
+                // An event that is named in full is not optional, as one of a pattern is.
                 Some(&at) if !selector.has_wildcard() => selection.events[at].bound = bound,
                 Some(_) => {}
                 None => {
                     let name = bound.evsel.name();
-                    if HALF_SEEN.contains(&name) && !setup.watched.is_all() {
+                    if TWO_TASKS.contains(&name) && !setup.watched.is_all() {
                         setup.warn(format!(
                             "{name} is shown where a watched task is the current one: for its other half use task-state, \
                              or a filter on a pid field without -p"
                         ));
                     }
                     selection.places.insert(place, selection.events.len());
-                    selection.events.push(Chosen { bound, spec });
+                    selection.events.push(SelectedTracepoint { bound, spec });
                 }
             }
         }
         Ok(())
     }
 
-    /// Puts an event that is opened into the list.
+    /// Adds an event to the list.
     fn add(&mut self, bound: BoundEvent, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let (format, filter) = (bound.format.clone(), bound.filter.clone());
         let SelectorAttrs { stack, alias, .. } = bound.attributes.clone();
@@ -184,12 +184,12 @@ impl Trace {
         let event = evlist.add(evsel.unpaired(filter.is_some()).printed(alias))?;
         let context = ContextFlags::of(&format);
         let shows_stack = self.shows_stacks || stack;
-        self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack, context });
+        self.traced.push(Traced { event, format, filter, filter_in_user: None, calls: None, shows_stack, context });
         Ok(())
     }
 
-    /// Puts raw events into the list, and behind them what they are shown as.
-    fn add_raw(&mut self, raws: Vec<(BoundEvent, Raw)>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    /// Adds raw events to the list, and after them the events that their records are shown as, which are not opened.
+    fn add_raw(&mut self, raws: Vec<(BoundEvent, RawEvent)>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let first = self.traced.len();
         let mut told = Vec::new();
         for (event, raw) in raws {
@@ -212,7 +212,7 @@ impl Profiler for Trace {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.draws_stacks = setup.flame_graph;
         if self.shows_lineage {
-            evlist.watch_all_tasks(); // those that have started a watched one may be none
+            evlist.watch_all_tasks(); // the ancestors of a watched task may not be watched
         }
         let mut selection = Selection::default();
         setup.find_functions(self.selectors.iter().map(|selector| (selector, true)))?;
@@ -220,7 +220,7 @@ impl Profiler for Trace {
             self.choose(&selector, &mut selection, setup)?;
         }
         let mut chosen = selection.events;
-        let raws = system_calls::take(&mut chosen, &self.ways, self.filter.as_deref(), setup)?;
+        let raws = system_calls::take(&mut chosen, &self.specs, self.filter.as_deref(), setup)?;
         for event in chosen {
             self.add(event.bound, evlist, setup)?;
         }
@@ -232,7 +232,7 @@ impl Profiler for Trace {
             let ours = if has_second_party(&traced.format) { None } else { setup.not_ourselves(&traced.format) };
             let numbers = traced.calls.as_ref().and_then(|calls| calls.filter.clone());
             let is_cut = traced.filter.as_ref().is_some_and(Filter::tests_limited_text);
-            // What is too long for the kernel is evaluated here; the numbers always are.
+            // A filter that is too long for the kernel is evaluated by us; the numbers of system calls always are.
             let without_numbers = Filter::all_of([traced.filter.clone(), ours.clone()]);
             let all = Filter::all_of([without_numbers.clone(), numbers]);
             if !is_cut && evlist.narrow(traced.event, [all, without_numbers]) {
@@ -246,7 +246,7 @@ impl Profiler for Trace {
                 let why = if is_cut { "of text with a length" } else { "too long for the kernel" };
                 setup.note(format!("{name}: the filter is {why}, it is evaluated here"));
             }
-            traced.here = traced.filter.take();
+            traced.filter_in_user = traced.filter.take();
             evlist.narrow(traced.event, [ours]);
         }
         Ok(())
@@ -262,7 +262,7 @@ impl Profiler for Trace {
             None => Some(event),
         };
         let Some(shown) = shown else { return Ok(Use::Ignored) };
-        if let Some(filter) = &traced.here
+        if let Some(filter) = &traced.filter_in_user
             && filter.matches(sample.raw, subject.comm.as_bytes(), sample.cpu) == Some(false)
         {
             return Ok(Use::Ignored);
@@ -275,7 +275,7 @@ impl Profiler for Trace {
             return Ok(Use::Relevant);
         }
         let stack = stack.filter(|_| traced.shows_stack);
-        // Whom an interrupt has hit has no part in it.
+        // A task that was only interrupted has nothing to do with the event.
         let lineage = (self.shows_lineage && !traced.context.in_interrupt(sample.raw)).then(|| ctx.lineage(sample.pid));
         let lineage = lineage.filter(|lineage| !lineage.is_empty());
         ctx.emit_event(subject, shown, sample.raw, lineage, stack);
@@ -293,13 +293,13 @@ impl Profiler for Trace {
     fn stacks_in_use(&self, _used: &mut FxHashSet<StackId>) {}
 
     fn interval(&mut self, _now: Timestamp, _report: &mut Report) -> Result<()> {
-        Ok(()) // every event was shown when it came
+        Ok(()) // every event was shown at once
     }
 }
 
-/// An event about another task than the current one must be seen even when we cause it.
+/// True if an event may be about a task other than the current one: it must be seen even if we cause it.
 fn has_second_party(format: &Format) -> bool {
-    // A probe has what its user calls so.
+    // The fields of a probe are named by its user.
     !format.is_probe_event()
         && format.user_fields().any(|field| {
             field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm"

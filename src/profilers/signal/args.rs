@@ -43,7 +43,7 @@ impl SignalList {
         values::list(text)?.into_iter().map(number).collect::<Result<_, _>>().map(SignalList)
     }
 
-    /// The condition on an event whose field is called `sig`.
+    /// The text of a filter on an event whose field is called `sig`.
     pub(super) fn text(&self) -> String {
         self.0.iter().map(|signo| format!("sig=={signo}")).collect::<Vec<_>>().join(" || ")
     }

@@ -105,7 +105,7 @@ enum SenderKind {
     Interrupt,
 }
 
-/// By signal, sender and target.
+/// Sums by signal, sender and target.
 #[derive(Debug)]
 pub struct SignalSums(KeyedSums<SignalPair, SignalSum>);
 

@@ -1,4 +1,4 @@
-//! What this CPU calls a split lock, and what its kernel does about one.
+//! The event that counts split locks on this CPU, and the kernel's policy against them.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ const INTEL: u64 = 0x10f4;
 /// Retired lock instructions that lock the bus: PMCx025 in AMD's processor programming references.
 const AMD: u64 = 0x0125;
 
-/// The event that counts them.
+/// The event that counts split locks.
 pub fn split_locks(host: &Host) -> Result<Counter> {
     let info = cpuinfo(host);
     match value(&info, "vendor_id") {
@@ -25,7 +25,7 @@ pub fn split_locks(host: &Host) -> Result<Counter> {
     }
 }
 
-/// Provoking a split lock must not end in a signal.
+/// Refuses a kernel on which provoking a split lock ends in a signal.
 pub fn refuse_if_fatal(host: &Host) -> Result<()> {
     if command_line(host).split_ascii_whitespace().any(|word| word == "split_lock_detect=fatal") {
         bail!("this kernel kills who makes a split lock (split_lock_detect=fatal): leave out --test");
@@ -33,7 +33,7 @@ pub fn refuse_if_fatal(host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// The kernel makes who makes a split lock wait: handle_user_split_lock, arch/x86/kernel/cpu.
+/// True if the kernel delays a task for each split lock: handle_user_split_lock, arch/x86/kernel/cpu.
 pub fn slows_down(host: &Host) -> bool {
     let info = cpuinfo(host);
     let detects = value(&info, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "split_lock_detect"));
@@ -49,7 +49,7 @@ fn command_line(host: &Host) -> String {
     fs::read_to_string(host.proc.join("cmdline")).unwrap_or_default()
 }
 
-/// Of the first CPU.
+/// The value of a key in /proc/cpuinfo, of the first CPU.
 fn value<'a>(info: &'a str, key: &str) -> Option<&'a str> {
     let values = info.lines().filter_map(|line| line.split_once(':'));
     values.filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim()).next()

@@ -1,4 +1,4 @@
-//! What was counted, by CPU, and where the samples were.
+//! The counts by CPU, and the samples by place.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// What the kernel has counted on a CPU.
+/// The count of a CPU in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountRow {
     pub cpu: u32,
     pub delta: u64,
     pub since_start: Option<u64>,
-    /// For how long it counted, and was to count. Not known where both are 0.
+    /// The times for which the event counted, and for which it was wanted. Unknown if both are 0.
     pub running_ns: u64,
     pub enabled_ns: u64,
 }
@@ -43,9 +43,9 @@ pub static COUNTS: Schema<CountRow> = Schema::<CountRow>::new(
 ])
 .rests_on(Basis::Counters);
 
-/// Where samples were.
+/// The samples at one address.
 #[derive(Clone, Debug)]
-pub struct PlaceRow {
+pub struct SampledPlaceRow {
     mode: Mode,
     comm: Comm,
     addr: u64,
@@ -54,7 +54,7 @@ pub struct PlaceRow {
     events: u64,
 }
 
-pub static PLACES: Schema<PlaceRow> = Schema::<PlaceRow>::new(
+pub static PLACES: Schema<SampledPlaceRow> = Schema::<SampledPlaceRow>::new(
     "places",
     &[
         Column::counter("samples", "samples", |row| &mut row.samples),
@@ -74,11 +74,11 @@ pub static PLACES: Schema<PlaceRow> = Schema::<PlaceRow>::new(
     ("place", "function at the address, or why it has no name"),
 ])
 .ordered(|one, other| {
-    let name = |row: &PlaceRow| (Reverse(row.samples), row.mode, row.comm, row.addr);
+    let name = |row: &SampledPlaceRow| (Reverse(row.samples), row.mode, row.comm, row.addr);
     name(one).cmp(&name(other))
 });
 
-/// What a CPU was doing when a sample was taken.
+/// The mode of a CPU when a sample was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     User,
@@ -90,7 +90,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// From the header of a sample.
+    /// From `misc` in the header of a sample.
     pub fn of(misc: u16) -> Mode {
         match u32::from(misc) & b::PERF_RECORD_MISC_CPUMODE_MASK {
             b::PERF_RECORD_MISC_USER => Mode::User,
@@ -102,7 +102,7 @@ impl Mode {
         }
     }
 
-    /// Its addresses are those of this machine.
+    /// True if addresses are those of this machine, not of a guest or hypervisor.
     pub fn is_here(self) -> bool {
         matches!(self, Mode::User | Mode::Kernel)
     }
@@ -121,27 +121,27 @@ impl Mode {
 
 /// The counters of an interval, by CPU.
 #[derive(Debug, Default)]
-pub struct Counts(BTreeMap<u32, Count>);
+pub struct CpuCounts(BTreeMap<u32, CpuCount>);
 
 #[derive(Debug, Default)]
-struct Count {
+struct CpuCount {
     before: u64,
     now: Counted,
 }
 
-/// Whose time the counters tell of.
+/// Whose times the counters have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Times {
-    /// Each CPU's.
+pub enum CounterTimes {
+    /// Each CPU's own.
     #[default]
     Cpus,
-    /// That of tasks, which is spread over the CPUs: their event is wanted on all of them at once, and counts on one.
+    /// Those of tasks, spread over the CPUs: the event of a task is wanted on all CPUs at once, and counts on one.
     Tasks,
-    /// That of tasks where only some of the CPUs are looked at.
+    /// Those of tasks on only some of the CPUs.
     Unknown,
 }
 
-impl Counts {
+impl CpuCounts {
     pub fn add(&mut self, cpu: u32, counted: &Counted) {
         let now = &mut self.0.entry(cpu).or_default().now;
         now.count = now.count.saturating_add(counted.count);
@@ -149,18 +149,18 @@ impl Counts {
         now.running_ns = now.running_ns.saturating_add(counted.running_ns);
     }
 
-    /// CPUs that counted something. The next interval begins.
-    pub fn take_rows(&mut self, times: Times) -> Vec<CountRow> {
+    /// Takes the rows out, of CPUs that counted something.
+    pub fn take_rows(&mut self, times: CounterTimes) -> Vec<CountRow> {
         let sum = |of: fn(&Counted) -> u64| self.0.values().map(|count| of(&count.now)).fold(0, u64::saturating_add);
         let wanted = sum(|now| now.enabled_ns).checked_div(self.0.len() as u64).unwrap_or(0);
         let of_tasks = (sum(|now| now.running_ns), wanted);
-        let row = |(&cpu, count): (&u32, &mut Count)| {
+        let row = |(&cpu, count): (&u32, &mut CpuCount)| {
             let Counted { count: delta, enabled_ns, running_ns, .. } = std::mem::take(&mut count.now);
             count.before = count.before.saturating_add(delta);
             let (running_ns, enabled_ns) = match times {
-                Times::Cpus => (running_ns, enabled_ns),
-                Times::Tasks => of_tasks,
-                Times::Unknown => (0, 0),
+                CounterTimes::Cpus => (running_ns, enabled_ns),
+                CounterTimes::Tasks => of_tasks,
+                CounterTimes::Unknown => (0, 0),
             };
             (delta > 0).then_some(CountRow { cpu, delta, since_start: Some(count.before), running_ns, enabled_ns })
         };
@@ -169,16 +169,16 @@ impl Counts {
 }
 
 impl CountRow {
-    /// Hundredths of a per cent of the time in which the event was wanted.
+    /// The share of the wanted time in which the event counted, in hundredths of a per cent.
     fn share(&self) -> Option<u32> {
         let share = (u128::from(self.running_ns) * 10_000).div_ceil(u128::from(self.enabled_ns).max(1));
         (self.enabled_ns > 0).then_some(share.min(10_000) as u32)
     }
 
-    /// How many there may have been, when the event had to share its counter with others.
+    /// The estimated number of events, if the event had to share its counter with others.
     fn estimate(&self) -> Option<u64> {
         if self.share().is_none_or(|share| share == 10_000) {
-            return None; // then the count is no estimate
+            return None; // the count is exact, or nothing is known
         }
         let all = (u128::from(self.delta) * u128::from(self.enabled_ns)).checked_div(self.running_ns.into())?;
         Some(u64::try_from(all).unwrap_or(u64::MAX))
@@ -187,14 +187,14 @@ impl CountRow {
 
 /// The samples of an interval, by the address of the instruction.
 #[derive(Debug, Default)]
-pub struct Places(KeyedSums<CodePlace, Sum>);
+pub struct SampledPlaces(KeyedSums<CodePlace, PlaceSum>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct CodePlace {
     mode: Mode,
     comm: Comm,
     ip: u64,
-    /// The same address may be another one's.
+    /// The function at `ip`: the same address may be in the code of another process.
     stack: Option<StackId>,
 }
 
@@ -205,12 +205,12 @@ impl SumKey for CodePlace {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct PlaceSum {
     samples: u64,
     events: u64,
 }
 
-impl Places {
+impl SampledPlaces {
     pub fn add(&mut self, mode: Mode, comm: Comm, ip: u64, stack: Option<StackId>, events: u64) {
         let sum = self.0.sum(CodePlace { mode, comm, ip, stack });
         sum.samples += 1;
@@ -221,11 +221,11 @@ impl Places {
         self.0.keys().filter_map(|place| place.stack)
     }
 
-    /// In no order. The next interval begins.
-    pub fn take_rows(&mut self) -> Vec<PlaceRow> {
-        let row = |(CodePlace { mode, comm, ip, stack }, Sum { samples, events })| {
+    /// Takes the rows out, in no order.
+    pub fn take_rows(&mut self) -> Vec<SampledPlaceRow> {
+        let row = |(CodePlace { mode, comm, ip, stack }, PlaceSum { samples, events })| {
             let addr = ip;
-            PlaceRow { mode, comm, addr, stack, samples, events }
+            SampledPlaceRow { mode, comm, addr, stack, samples, events }
         };
         self.0.drain().map(row).collect()
     }
@@ -242,20 +242,20 @@ mod tests {
 
     #[test]
     fn counters_that_share_are_scaled_as_an_estimate() {
-        let mut counts = Counts::default();
+        let mut counts = CpuCounts::default();
         counts.add(1, &counted(30, 100, 25));
         counts.add(1, &counted(10, 100, 25));
         counts.add(0, &counted(7, 100, 100));
         counts.add(2, &counted(0, 100, 0));
         counts.add(3, &counted(5, 0, 0));
         let brief = |row: &CountRow| (row.cpu, row.since_start.unwrap(), row.delta, row.share(), row.estimate());
-        let rows: Vec<_> = counts.take_rows(Times::Cpus).iter().map(brief).collect();
+        let rows: Vec<_> = counts.take_rows(CounterTimes::Cpus).iter().map(brief).collect();
         let want = [(0, 7, 7, Some(10_000), None), (1, 40, 40, Some(2500), Some(160)), (3, 5, 5, None, None)];
         assert_eq!(rows, want);
         counts.add(1, &counted(2, 10, 10));
-        let rows: Vec<_> = counts.take_rows(Times::Cpus).iter().map(brief).collect();
+        let rows: Vec<_> = counts.take_rows(CounterTimes::Cpus).iter().map(brief).collect();
         assert_eq!(rows, [(1, 42, 2, Some(10_000), None)]);
-        assert!(counts.take_rows(Times::Cpus).is_empty());
+        assert!(counts.take_rows(CounterTimes::Cpus).is_empty());
         let row = CountRow { cpu: 0, delta: u64::MAX, since_start: None, running_ns: 1, enabled_ns: u64::MAX };
         assert_eq!(row.estimate(), Some(u64::MAX));
     }
@@ -263,21 +263,21 @@ mod tests {
     #[test]
     fn a_task_is_on_one_cpu_at_a_time() {
         let fill = |running: [u64; 2]| {
-            let mut counts = Counts::default();
+            let mut counts = CpuCounts::default();
             counts.add(0, &counted(30, 1_000_000, running[0]));
             counts.add(1, &counted(10, 1_000_000, running[1]));
             counts
         };
         let brief = |rows: Vec<CountRow>| rows.iter().map(|row| (row.share(), row.estimate())).collect::<Vec<_>>();
-        assert_eq!(brief(fill([930_000, 69_990]).take_rows(Times::Tasks)), [(Some(10_000), None); 2]);
+        assert_eq!(brief(fill([930_000, 69_990]).take_rows(CounterTimes::Tasks)), [(Some(10_000), None); 2]);
         let half = |count| (Some(5000), Some(count));
-        assert_eq!(brief(fill([430_000, 70_000]).take_rows(Times::Tasks)), [half(60), half(20)]);
-        assert_eq!(brief(fill([430_000, 70_000]).take_rows(Times::Unknown)), [(None, None); 2]);
+        assert_eq!(brief(fill([430_000, 70_000]).take_rows(CounterTimes::Tasks)), [half(60), half(20)]);
+        assert_eq!(brief(fill([430_000, 70_000]).take_rows(CounterTimes::Unknown)), [(None, None); 2]);
     }
 
     #[test]
     fn samples_are_summed_by_place() {
-        let mut places = Places::default();
+        let mut places = SampledPlaces::default();
         let (a, c) = (Comm::new(b"a"), Comm::new(b"c"));
         for (mode, comm, ip) in
             [(Mode::User, a, 5), (Mode::Kernel, a, 5), (Mode::Kernel, a, 5), (Mode::User, c, 5), (Mode::User, a, 6)]
@@ -289,7 +289,7 @@ mod tests {
         let brief: Vec<_> = ordered.map(|row| (row.samples, row.events, row.mode)).collect();
         let user = (1, 100, Mode::User);
         assert_eq!(brief, [(2, 200, Mode::Kernel), user, user, user]);
-        let mut places = Places(KeyedSums::new(100));
+        let mut places = SampledPlaces(KeyedSums::new(100));
         (0..103).for_each(|ip| places.add(Mode::User, a, ip, None, 1));
         let rows = places.take_rows();
         assert_eq!((rows.len(), rows.iter().map(|row| row.samples).max()), (101, Some(3)));

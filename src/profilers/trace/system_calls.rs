@@ -1,4 +1,4 @@
-//! Many events of the system `syscalls`, told by the two raw ones.
+//! The two raw events in place of many events of the system `syscalls`.
 //!
 //! The kernel takes some 35 ms to release each distinct tracepoint, and nobody opens others meanwhile: after a run with
 //! all 700 events of `syscalls` the next one would wait for half a minute. The raw events are two, and their records
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use super::{Chosen, EventSpec};
+use super::{EventSpec, SelectedTracepoint};
 use crate::event::BoundEvent;
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
@@ -19,45 +19,45 @@ use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 use crate::tep::syscalls::{self, SyscallEnd};
 
-/// Up to so many events that are wanted in one spec are opened as they are.
+/// Number of events with the same spec up to which they are opened themselves.
 const MOST: usize = 16;
 
-/// What a raw event tells.
-pub struct Raw {
-    pub calls: Vec<(u32, Chosen)>,
+/// A raw event, and the system calls that it stands for.
+pub struct RawEvent {
+    pub calls: Vec<(u32, SelectedTracepoint)>,
     number: Field,
-    /// See [`Calls::filter`].
+    /// See [`ShownCalls::filter`].
     filter: Option<Filter>,
 }
 
-/// Which system calls are shown of a raw event.
+/// The system calls that are shown of a raw event.
 #[derive(Debug)]
-pub struct Calls {
+pub struct ShownCalls {
     number: Field,
-    /// By number: what it is shown as.
+    /// By the number of a system call: the event that it is shown as.
     shown: Vec<Option<EventId>>,
-    /// Passes the numbers that are shown. None: all pass.
+    /// A filter that passes the numbers that are shown. None: all pass.
     pub filter: Option<Filter>,
 }
 
-impl Raw {
-    /// What is needed in mid-run; `shown` says under which ids the calls are in the list.
-    pub fn into_calls(self, shown: &[(u32, EventId)]) -> Calls {
+impl RawEvent {
+    /// The part that is needed during the run. `shown`: the ids of the calls in the list of events.
+    pub fn into_calls(self, shown: &[(u32, EventId)]) -> ShownCalls {
         let mut by_number = Vec::new();
         for &(number, event) in shown {
-            let at = number as usize; // of the table: below 1000
+            let at = number as usize; // below 1000, from our table
             if at >= by_number.len() {
                 by_number.resize(at + 1, None);
             }
             by_number[at] = Some(event);
         }
-        Calls { number: self.number, shown: by_number, filter: self.filter }
+        ShownCalls { number: self.number, shown: by_number, filter: self.filter }
     }
 }
 
-impl Calls {
-    /// What a raw event's sample is shown as. None: it is a call that was not chosen, or that has no event: one of a task
-    /// in 32-bit mode, whose numbers mean other calls, or of no call at all.
+impl ShownCalls {
+    /// The event that a sample of a raw event is shown as. None: the call was not selected, or it has no event: a call in 32-bit
+    /// mode, whose numbers mean other calls, or an unknown number.
     ///
     /// # Errors
     /// The record has no number.
@@ -65,28 +65,28 @@ impl Calls {
     pub fn event_of(&self, sample: &Sample<'_>) -> Result<Option<EventId>, ReadError> {
         let number = usize::try_from(self.number.read_i64(sample.raw)?).ok();
         let shown = number.and_then(|number| *self.shown.get(number)?);
-        // arch_trace_is_compat_syscall: the kernel's own events leave them out, too.
+        // The kernel's own events leave 32-bit calls out, too: arch_trace_is_compat_syscall.
         Ok(shown.filter(|_| !sample.is_compat()))
     }
 }
 
-/// Takes out of `chosen` what raw events will tell: the calls that are wanted in one spec, if they are many. `of_all`: a filter
-/// of all events, beside those of their ways. Returns the raw events, and what they tell.
+/// Takes the events out of `chosen` that raw events stand for: system calls with the same spec, if there are many. `of_all`: a
+/// filter of all events, besides those of their specs. Returns the raw events.
 ///
 /// # Errors
 /// tracefs cannot be read.
 pub fn take(
-    chosen: &mut Vec<Chosen>,
-    ways: &[EventSpec],
+    chosen: &mut Vec<SelectedTracepoint>,
+    specs: &[EventSpec],
     of_all: Option<&str>,
     setup: &Setup<'_>,
-) -> Result<Vec<(BoundEvent, Raw)>> {
-    let count = |events: &[Chosen]| events.iter().filter(|event| call(event).is_some()).count();
+) -> Result<Vec<(BoundEvent, RawEvent)>> {
+    let count = |events: &[SelectedTracepoint]| events.iter().filter(|event| call(event).is_some()).count();
     if count(chosen) <= MOST {
         return Ok(Vec::new());
     }
     let formats = SyscallEnd::BOTH.map(|end| setup.format(end.raw()).ok());
-    let mut groups: BTreeMap<(usize, SyscallEnd), Vec<(u32, Chosen)>> = BTreeMap::new();
+    let mut groups: BTreeMap<(usize, SyscallEnd), Vec<(u32, SelectedTracepoint)>> = BTreeMap::new();
     let mut filters: BTreeMap<(usize, SyscallEnd), Option<Filter>> = BTreeMap::new();
     for event in std::mem::take(chosen) {
         let place = call(&event).and_then(|(end, number)| {
@@ -95,7 +95,7 @@ pub fn take(
             Some((
                 end,
                 number,
-                filter_of_raw(&event.bound.format, raw.as_ref()?, [ways[event.spec].filter.as_deref(), of_all])?,
+                filter_of_raw(&event.bound.format, raw.as_ref()?, [specs[event.spec].filter.as_deref(), of_all])?,
             ))
         });
         match place {
@@ -106,9 +106,9 @@ pub fn take(
             None => chosen.push(event),
         }
     }
-    let of_way =
+    let of_spec =
         |spec: usize| groups.iter().filter(|(key, _)| key.0 == spec).map(|(_, calls)| calls.len()).sum::<usize>();
-    let many: BTreeSet<usize> = groups.keys().map(|key| key.0).filter(|spec| of_way(*spec) > MOST).collect();
+    let many: BTreeSet<usize> = groups.keys().map(|key| key.0).filter(|spec| of_spec(*spec) > MOST).collect();
     let mut raws = Vec::new();
     for ((spec, end), calls) in groups {
         if !many.contains(&spec) {
@@ -122,24 +122,24 @@ pub fn take(
         let filter = filter.and_then(|text| Filter::parse(&text, &format).ok());
         let evsel = evsel.with_abi();
         let of_user = filters.remove(&(spec, end)).flatten();
-        let attributes = ways[spec].attrs.clone();
+        let attributes = specs[spec].attrs.clone();
         let event = BoundEvent { evsel, format, filter: of_user, expressions: Vec::new(), attributes };
-        raws.push((event, Raw { calls, number, filter }));
+        raws.push((event, RawEvent { calls, number, filter }));
     }
-    tell(&raws, setup);
+    note_raw_events(&raws, setup);
     Ok(raws)
 }
 
-/// The end and number of a system call that is chosen by name.
-fn call(event: &Chosen) -> Option<(SyscallEnd, u32)> {
+/// The end (entry or exit) and number of a system call that was selected by name.
+fn call(event: &SelectedTracepoint) -> Option<(SyscallEnd, u32)> {
     let format = &event.bound.format;
     if format.system == syscalls::SYSTEM { syscalls::end_and_number(&format.name) } else { None }
 }
 
-/// The event's filter as a filter of the raw event. None: its records, or the filter, are of fields that the raw event
-/// has not, or has with another meaning.
+/// The filter of an event as a filter of the raw event. None: the event or the filter has fields that the raw event lacks, or
+/// has with another meaning.
 fn filter_of_raw(format: &Format, raw: &Format, texts: [Option<&str>; 2]) -> Option<Option<Filter>> {
-    /// Fields of some events, and of every event something else.
+    /// Names that are fields of some events, and have another meaning in every filter.
     const AMBIGUOUS: [&str; 4] = ["cpu", "CPU", "comm", "COMM"];
     if !syscalls::matches_raw_layout(&syscalls::without_user_text(format), raw) {
         return None;
@@ -149,15 +149,15 @@ fn filter_of_raw(format: &Format, raw: &Format, texts: [Option<&str>; 2]) -> Opt
     if filter.is_some() && is_ambiguous { None } else { Some(filter) }
 }
 
-/// All system calls that have an event at this end.
+/// The numbers of all system calls that have an event for this end.
 fn numbers(end: SyscallEnd, setup: &Setup<'_>) -> Result<BTreeSet<u32>> {
     let names = setup.tracefs.get()?.matching(&format!("{}:sys_*", syscalls::SYSTEM))?;
     let calls = names.iter().filter_map(|name| syscalls::end_and_number(name.split_once(':')?.1));
     Ok(calls.filter(|(other, _)| *other == end).map(|(_, number)| number).collect())
 }
 
-/// For `-v`: what was done, and what it costs.
-fn tell(raws: &[(BoundEvent, Raw)], setup: &Setup<'_>) {
+/// For `-v`: which events are replaced, why, and what they lack.
+fn note_raw_events(raws: &[(BoundEvent, RawEvent)], setup: &Setup<'_>) {
     if raws.is_empty() {
         return;
     }
@@ -197,12 +197,12 @@ mod tests {
         Format::parse(system, &text).unwrap()
     }
 
-    fn chosen(name: &str, fields: &[(&str, usize, usize)]) -> Chosen {
+    fn chosen(name: &str, fields: &[(&str, usize, usize)]) -> SelectedTracepoint {
         let format = Arc::new(format("syscalls", name, &[&[("int __syscall_nr", 8, 4)], fields].concat()));
         let evsel = Evsel::new(format.full_name(), Attr::tracepoint(1));
         let bound =
             BoundEvent { evsel, format, filter: None, expressions: Vec::new(), attributes: SelectorAttrs::default() };
-        Chosen { bound, spec: 0 }
+        SelectedTracepoint { bound, spec: 0 }
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         let open = chosen("sys_enter_perf_event_open", &[("int cpu", 16, 8)]);
         let closed = chosen("sys_exit_close", &[("long ret", 16, 8)]);
         let odd = chosen("sys_enter_odd", &[("int fd", 16, 4)]);
-        let cases: [(&Chosen, &Format, Option<&str>, bool); 9] = [
+        let cases: [(&SelectedTracepoint, &Format, Option<&str>, bool); 9] = [
             (&close, &enter, None, true),
             (&close, &enter, Some("common_pid == 7"), true),
             (&close, &enter, Some("CPU == 0 && comm ~ \"a*\""), true),
