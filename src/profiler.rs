@@ -1,8 +1,8 @@
-//! The `Profiler` trait, and what its calls are given: `setup` while it asks for its events, `context` while samples come,
-//! `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and `uprobe:`
-//! select, `code` finds the files and bytes of the latter, `inherited` makes them see the children of the target. `bind`
-//! resolves a selector to events with their filters and expressions, `bare` a name without its system. `filters` makes kernel
-//! filters by task, `hits` measures what probes in programs cost these.
+//! The `Profiler` trait, and what its calls are given: `setup` while it asks for its events, `context` while samples
+//! come, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and
+//! `uprobe:` select, `code` finds the files and bytes of the latter, `inherited` makes them see the children of the
+//! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
+//! `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
 
 mod args;
 mod bare;
@@ -41,8 +41,8 @@ pub use crate::report::Report;
 /// ns, CLOCK_MONOTONIC.
 pub type Timestamp = u64;
 
-/// A window in which records of one CPU were lost: every pair that was open before `end_ns` and closes after `start_ns` may be
-/// wrong.
+/// A window in which records of one CPU were lost: every pair that was open before `end_ns` and closes after `start_ns`
+/// may be wrong.
 pub type LostWindow = LostSpan;
 
 /// One subcommand: the events it needs, what it computes from their samples, and what it reports.
@@ -68,8 +68,8 @@ pub trait Profiler {
     /// A record without its fields. It is counted, and the run goes on.
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use>;
 
-    /// Takes consecutive samples. By default `sample` gets them one by one, without a virtual call for each. A profiler that has
-    /// a shorter path for most of them hands the rest to the handler that `sample` uses.
+    /// Takes consecutive samples. By default `sample` gets them one by one, without a virtual call for each. A profiler
+    /// that has a shorter path for most of them hands the rest to the handler that `sample` uses.
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
         samples.each(self, ctx);
     }
@@ -88,8 +88,9 @@ pub trait Profiler {
         self.interval(now, report)
     }
 
-    /// Between samples, with all events older than `now` seen: ten times a second, and sooner where an outcome asks for it.
-    /// For what must be reported although no event comes, such as a wait that goes on. By default nothing is to be done.
+    /// Between samples, with all events older than `now` seen: ten times a second, and sooner where an outcome asks for
+    /// it. For what must be reported although no event comes, such as a wait that goes on. By default nothing is to be
+    /// done.
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         let _ = (now, ctx);
         TickOutcome::default()
@@ -132,16 +133,17 @@ pub enum Event<'a> {
     Started { now: Timestamp },
     /// A task was created, renamed or has exited, on `cpu`. The tables of the context are up to date.
     Task { record: &'a Record<'a>, time: Timestamp, cpu: u32 },
-    /// A SWITCH record: `tid` was switched in on `cpu`, after the task `prev` if the record has it. Only where idle tasks are
-    /// watched, see [`Evlist::watch_idle`]. The sample of the same switch comes before, if there is one.
+    /// A SWITCH record: `tid` was switched in on `cpu`, after the task `prev` if the record has it. Only where idle
+    /// tasks are watched, see [`Evlist::watch_idle`]. The sample of the same switch comes before, if there is one.
     SwitchIn { tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32 },
-    /// Events are disabled and all records were read: the last chance to hand over an occurrence. Left out if `-N` ended the
-    /// run. [`Profiler::deinit`] follows.
+    /// Events are disabled and all records were read: the last chance to hand over an occurrence. Left out if `-N`
+    /// ended the run. [`Profiler::deinit`] follows.
     Stopped { now: Timestamp },
     /// The kernel throttled an event on `cpu`: it takes no samples for a while, since there were too many.
     Throttled { cpu: u32 },
-    /// Before the report of an interval: what `event` counted on `cpu` in it, once per task for a task-bound event. The times
-    /// are then those for which these tasks ran, as far as the attr asks for them. Only the profiler of the event gets this.
+    /// Before the report of an interval: what `event` counted on `cpu` in it, once per task for a task-bound event. The
+    /// times are then those for which these tasks ran, as far as the attr asks for them. Only the profiler of the event
+    /// gets this.
     Counted { event: EventId, cpu: u32, counted: &'a Counted },
     /// Records of a CPU were lost: every pair that they may have closed must be forgotten.
     Lost(&'a LostWindow),

@@ -1,4 +1,5 @@
-//! The options of a profiler, for those that know no particular one: the command line, and `doctor`, which tries them all.
+//! The options of a profiler, for those that know no particular one: the command line, and `doctor`, which tries them
+//! all.
 
 use anyhow::Result;
 
@@ -18,8 +19,8 @@ pub trait ProfilerArgs {
     /// The options that `doctor` tries it with: as few as possible, and a common event where one must be named.
     const TRIAL: &'static [&'static str] = &[];
 
-    /// Its answer is wanted while a CPU is stuck: the run keeps its threads off such CPUs, needs no answer from any CPU, and
-    /// writes each line at once.
+    /// Its answer is wanted while a CPU is stuck: the run keeps its threads off such CPUs, needs no answer from any
+    /// CPU, and writes each line at once.
     const PACED: bool = false;
     /// Its lines, which are few, must survive a crash of the machine: each is synced to the disk.
     const DURABLE: bool = false;

@@ -12,8 +12,8 @@ use crate::tep::filter::Filter;
 const NO_TRACEPOINTS: &str = "ftrace:";
 
 impl Setup<'_> {
-    /// The events of a selector. `filter` is a condition on all events, besides the selector's own. A pattern stands for the
-    /// events that have the fields of both filters.
+    /// The events of a selector. `filter` is a condition on all events, besides the selector's own. A pattern stands
+    /// for the events that have the fields of both filters.
     ///
     /// # Errors
     /// As [`Setup::events`]; a filter or an expression that does not fit the event.

@@ -26,8 +26,8 @@ impl<'a> TaskMatch<'a> {
         self.comms.is_none() && self.tids.is_none()
     }
 
-    /// The filter of an event of `format`, whose fields are called `comm` and `pid`. None: the filter language cannot express
-    /// the condition.
+    /// The filter of an event of `format`, whose fields are called `comm` and `pid`. None: the filter language cannot
+    /// express the condition.
     pub fn filter(&self, comm: &str, pid: &str, format: &Format) -> Option<Filter> {
         let parsed = |text: Option<String>| Filter::parse(&text?, format).ok();
         let by_name = self.comms.map(|comms| parsed(comm_text(comms, comm)));

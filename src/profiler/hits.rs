@@ -73,7 +73,8 @@ impl TracefsFinder {
             self.probe_ourselves(host, first, ret)?;
             Ok(call_ns(first)?.saturating_sub(before_ns))
         };
-        // Only the kinds that the run has: removing a probe takes the kernel some 65 ms. The return needs its entry measured.
+        // Only the kinds that the run has: removing a probe takes the kernel some 65 ms. The return needs its entry
+        // measured.
         let probes = self.probes_in_programs();
         let mut cost = HitCost::default();
         let mut entered = None;

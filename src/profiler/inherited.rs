@@ -61,8 +61,8 @@ impl Setup<'_> {
             Tasks::Workload(workload) => *pid != own && pid != workload,
             _ => true,
         };
-        // Reading the mappings of a stuck process may block. If it has the file, its calls only cost it time once it goes on:
-        // the numbers are right all the same.
+        // Reading the mappings of a stuck process may block. If it has the file, its calls only cost it time once it
+        // goes on: the numbers are right all the same.
         let waits = |tid: &i32| procfs::stat(self.host, *tid).is_some_and(|stat| stat.state == b'D');
         let may_be_asked = |pid: &i32| !threads(self.host, *pid).iter().any(waits);
         let mut others = processes(self.host).into_iter().filter(is_other).filter(may_be_asked);

@@ -35,8 +35,8 @@ const ROOT_ONLY: &str = "only root may define probes";
 pub type SelectedEvent = (Evsel, Arc<Format>);
 
 impl Setup<'_> {
-    /// The event that a selector names, not yet in the list. The caller applies its filter and attributes, except for the
-    /// arguments of a probe, which is defined here and removed when the run ends.
+    /// The event that a selector names, not yet in the list. The caller applies its filter and attributes, except for
+    /// the arguments of a probe, which is defined here and removed when the run ends.
     ///
     /// # Errors
     /// As [`Setup::events`]; the selector stands for several events.
@@ -54,7 +54,8 @@ impl Setup<'_> {
         }
     }
 
-    /// As [`Setup::event`]. A function of programs whose file is not named may be in several files, each of which is an event.
+    /// As [`Setup::event`]. A function of programs whose file is not named may be in several files, each of which is an
+    /// event.
     ///
     /// # Errors
     /// No such event, function or file; arguments that do not parse; a probe that the kernel refuses.
@@ -82,8 +83,9 @@ impl Setup<'_> {
         }
     }
 
-    /// Looks for all functions of programs before a probe is defined. The files are others', and the search may take long: until
-    /// the first probe is defined a Ctrl-C ends the process at once, after that only when the probes can be removed.
+    /// Looks for all functions of programs before a probe is defined. The files are others', and the search may take
+    /// long: until the first probe is defined a Ctrl-C ends the process at once, after that only when the probes can be
+    /// removed.
     ///
     /// # Errors
     /// As [`Setup::events`], for a selector that is needed.
@@ -305,8 +307,8 @@ fn why_no_kernel_probe(
     }
 }
 
-/// The distance from a kernel function to the next one, since newer kernels accept an offset beyond its end. None: the place
-/// has no offset, or the function is unknown.
+/// The distance from a kernel function to the next one, since newer kernels accept an offset beyond its end. None: the
+/// place has no offset, or the function is unknown.
 fn function_len(host: &Host, place: &ProbePoint) -> Option<u64> {
     if place.offset == 0 {
         return None;
@@ -329,8 +331,8 @@ fn is_blacklisted(name: &str) -> bool {
 }
 
 impl TracefsFinder {
-    /// The probes of this run. Before the first one is defined, those that ended runs have left behind are removed, and signals
-    /// that end the process are held back from then on, so that the probes can be removed.
+    /// The probes of this run. Before the first one is defined, those that ended runs have left behind are removed, and
+    /// signals that end the process are held back from then on, so that the probes can be removed.
     fn probes(&self, host: &Host) -> Result<&Probes> {
         if self.probes.get().is_none() {
             let root = self.get()?.root();
@@ -360,8 +362,9 @@ impl TracefsFinder {
         self.probes.get().map(Probes::missed).unwrap_or_default()
     }
 
-    /// Closes the events of the run's probes with `close`, at once, so that they cost programs nothing any more. Then removes the
-    /// probes, in a process that outlives this one: the kernel takes some 65 ms to release the last event of each.
+    /// Closes the events of the run's probes with `close`, at once, so that they cost programs nothing any more. Then
+    /// removes the probes, in a process that outlives this one: the kernel takes some 65 ms to release the last event
+    /// of each.
     ///
     /// # Errors
     /// An event of another process holds a probe.

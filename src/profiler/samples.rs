@@ -22,8 +22,8 @@ pub struct Samples<'p, 'a> {
     taken: SampleCounts,
 }
 
-/// A function that sees each sample before the profiler does, in the few runs that need one. False: the profiler does not get
-/// the sample.
+/// A function that sees each sample before the profiler does, in the few runs that need one. False: the profiler does
+/// not get the sample.
 pub type Gate<'p> = &'p mut dyn FnMut(EventId, &Sample<'_>, &Context) -> bool;
 
 /// Number of samples, by what was done with them.
@@ -86,8 +86,8 @@ impl<'p, 'a> Samples<'p, 'a> {
         self.taken
     }
 
-    /// Gives the samples to the handler, one after the other. Ends early if the output needs attention. Stops at the first record
-    /// that is no sound sample of this profiler.
+    /// Gives the samples to the handler, one after the other. Ends early if the output needs attention. Stops at the
+    /// first record that is no sound sample of this profiler.
     #[inline(always)]
     pub fn each(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) {
         /// Number of samples between two checks of the output: more checks would cost too much.
@@ -97,7 +97,8 @@ impl<'p, 'a> Samples<'p, 'a> {
             let mut walk = self.run.walk();
             let most = if self.gate.is_none() { AT_ONCE.min(self.most - self.taken.relevant) } else { 0 };
             let (mut left, mut ignored, mut malformed) = (most, 0, 0);
-            // Nearly all samples are decoded here. Measured: with the others in here, or their decoder, it takes half as long again.
+            // Nearly all samples are decoded here. Measured: with the others in here, or their decoder, it takes half
+            // as long again.
             while left > 0
                 && walk.rest().len() >= FAST_MIN_BYTES // what follows need not ask again
                 && let Some(route) = sample_identifier(walk.rest()).and_then(|id| routes.get_of(id, owner))
@@ -124,8 +125,8 @@ impl<'p, 'a> Samples<'p, 'a> {
         }
     }
 
-    /// Gives the handler the next sample, of any layout. Not inlined, to keep this second copy of the profiler's code out of the
-    /// loop.
+    /// Gives the handler the next sample, of any layout. Not inlined, to keep this second copy of the profiler's code
+    /// out of the loop.
     #[cold]
     #[inline(never)]
     fn one(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) -> bool {

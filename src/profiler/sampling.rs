@@ -1,5 +1,5 @@
-//! Sampling at an even pace: hardware cycles where this machine counts them, else the CPU clock. And the options of those
-//! who sample: which code, and how many frames.
+//! Sampling at an even pace: hardware cycles where this machine counts them, else the CPU clock. And the options of
+//! those who sample: which code, and how many frames.
 
 use std::io;
 
@@ -92,8 +92,8 @@ impl Setup<'_> {
         Ok(online_cpus(self.host)?.first().copied().unwrap_or(0))
     }
 
-    /// The event `cycles`, or `clock` where this machine has no such counter. The flag is then true, and a warning says so,
-    /// followed by `consequence`. The caller still has to set `exclude`.
+    /// The event `cycles`, or `clock` where this machine has no such counter. The flag is then true, and a warning says
+    /// so, followed by `consequence`. The caller still has to set `exclude`.
     ///
     /// # Errors
     /// As [`Setup::some_cpu`].

@@ -112,7 +112,8 @@ impl Setup<'_> {
         of_probe.map_or_else(|| self.format(evsel.name()), Ok)
     }
 
-    /// The error for a filter of the user on events of `format`: text that does not parse, or a field that the event lacks.
+    /// The error for a filter of the user on events of `format`: text that does not parse, or a field that the event
+    /// lacks.
     pub fn filter_error(&self, err: FilterError, format: &Format) -> anyhow::Error {
         // An unknown field's error names the event itself.
         if err.is_unknown_field() {
@@ -138,8 +139,8 @@ impl Setup<'_> {
         self.warnings.borrow_mut().push(Warning { reason, degraded: true });
     }
 
-    /// Warns of a nested pid namespace, in which the kernel gives all tasks outside the number 0. The targets of `-p` and `-t`
-    /// are inside.
+    /// Warns of a nested pid namespace, in which the kernel gives all tasks outside the number 0. The targets of `-p`
+    /// and `-t` are inside.
     pub fn degrade_outsiders(&self) {
         if procfs::is_nested(self.host) && matches!(self.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
             self.degrade(Reason::new(
@@ -160,7 +161,8 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Sets the unit of the weights of stacks, if it is not that of [`ProfilerArgs::WEIGHT`](crate::profiler::ProfilerArgs::WEIGHT).
+    /// Sets the unit of the weights of stacks, if it is not that of
+    /// [`ProfilerArgs::WEIGHT`](crate::profiler::ProfilerArgs::WEIGHT).
     pub fn weighs(&self, unit: &'static str) {
         self.weight.set(Some(unit));
     }

@@ -1,8 +1,8 @@
 //! The user's part of callchains by unwind tables, on the reading side.
 //!
-//! A sample has a window of its task's stack itself, or a companion event has written one just before it. It is walked where
-//! it lies in the ring, with the tables that the output thread has published. Where these are missing the window is copied and
-//! travels to the output thread as a stack that is yet to be unwound.
+//! A sample has a window of its task's stack itself, or a companion event has written one just before it. It is walked
+//! where it lies in the ring, with the tables that the output thread has published. Where these are missing the window
+//! is copied and travels to the output thread as a stack that is yet to be unwound.
 
 use std::sync::Arc;
 
@@ -76,7 +76,8 @@ enum Found {
 const MOST_SPACES: usize = 4096;
 /// Windows on their way to the output thread.
 const POOL_BYTES: usize = 4 << 20;
-/// A window and its sample are written one after the other; more lies between them where the hypervisor takes the CPU away.
+/// A window and its sample are written one after the other; more lies between them where the hypervisor takes the CPU
+/// away.
 const TOGETHER_NS: u64 = 50_000;
 
 impl Default for UserStacks {

@@ -1,8 +1,8 @@
 //! `page-faults`: which tasks take page faults, in which code, and which of these wait for a read.
 //!
-//! Events: the kernel's software events of minor and of major faults, period 1, on the tasks of the answer; getrusage(2) has
-//! the same counts. The tracepoints of `exceptions` do not tell the two kinds apart, and include failed tries. Cost: one record
-//! per fault.
+//! Events: the kernel's software events of minor and of major faults, period 1, on the tasks of the answer;
+//! getrusage(2) has the same counts. The tracepoints of `exceptions` do not tell the two kinds apart, and include
+//! failed tries. Cost: one record per fault.
 
 use anyhow::Result;
 use perf_event_open_sys::bindings::{PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW_PAGE_FAULTS_MIN};

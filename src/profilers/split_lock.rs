@@ -1,7 +1,7 @@
 //! `split-lock`: locked operations that cross a cache line, how many on which CPU, and in whose code.
 //!
-//! Event: one, of the CPU's own numbering, counted and sampled on the tasks of the answer. Cost: one record per `-T` events
-//! and a reading of the counters per interval.
+//! Event: one, of the CPU's own numbering, counted and sampled on the tasks of the answer. Cost: one record per `-T`
+//! events and a reading of the counters per interval.
 
 mod cpu;
 mod sums;

@@ -187,8 +187,8 @@ impl Batch {
         self.weights.clear();
     }
 
-    /// Drops the frequent kinds of occurrences, so that rare ones are not lost among them. The rare ones that stay, the rarest
-    /// kind first, are up to an eighth of all.
+    /// Drops the frequent kinds of occurrences, so that rare ones are not lost among them. The rare ones that stay, the
+    /// rarest kind first, are up to an eighth of all.
     pub fn thin(&mut self) {
         let mut counts: FxHashMap<_, usize> = FxHashMap::default();
         self.occurrences.iter().for_each(|occurrence| *counts.entry(occurrence.body.kind()).or_default() += 1);

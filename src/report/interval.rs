@@ -31,12 +31,13 @@ pub struct Table {
     pub below: Option<String>,
     /// Limit of the rows in text; JSON has all of them.
     pub text_rows: Option<usize>,
-    /// False: in this interval the text would repeat the table above. JSON and the sums of the run have the table anyway.
+    /// False: in this interval the text would repeat the table above. JSON and the sums of the run have the table
+    /// anyway.
     pub in_text: bool,
     /// The best verdict that a row can have.
     pub verdict: Verdict,
-    /// The rows are about the present, or about the whole run so far, and replace those of the report before. Else they are
-    /// about their interval alone.
+    /// The rows are about the present, or about the whole run so far, and replace those of the report before. Else they
+    /// are about their interval alone.
     pub is_snapshot: bool,
     /// Approximate size of the rows.
     pub bytes: usize,
@@ -108,7 +109,8 @@ impl Report {
         self.table(schema, rows, false)
     }
 
-    /// Adds a table of the present state. A profiler for which that is costly looks at [`Report::takes_snapshots`] first.
+    /// Adds a table of the present state. A profiler for which that is costly looks at [`Report::takes_snapshots`]
+    /// first.
     pub fn snapshot<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
         self.table(schema, rows, true)
     }

@@ -1,5 +1,5 @@
-//! The layout of one kind of occurrences, for readers that do not know their type: the names of their values, the line of
-//! text, and how a flood of them is grouped.
+//! The layout of one kind of occurrences, for readers that do not know their type: the names of their values, the line
+//! of text, and how a flood of them is grouped.
 
 use crate::report::{DetailHead, Value};
 
@@ -101,14 +101,15 @@ pub enum LineStep {
     },
 }
 
-/// Which occurrences share a line of text in a flood, by the names of their details: those that agree in the details `same`
-/// and have equal stacks. The line also has those of the other details that are equal in all of them.
+/// Which occurrences share a line of text in a flood, by the names of their details: those that agree in the details
+/// `same` and have equal stacks. The line also has those of the other details that are equal in all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupBy {
     /// The noun for one occurrence.
     pub noun: &'static str,
     pub same: &'static [&'static str],
-    /// Where an occurrence without a stack happened. Occurrences that lack this too are grouped only by the name of their task.
+    /// Where an occurrence without a stack happened. Occurrences that lack this too are grouped only by the name of
+    /// their task.
     pub place: &'static str,
     /// How long an occurrence took, as [`Value::Ns`]: the line has the longest.
     pub duration: &'static str,

@@ -1,9 +1,10 @@
-//! Results as data, for any reader: tables of typed rows, single occurrences ([`Batch`]), and how far each number can be
-//! trusted ([`Verdict`]). Nothing here is text yet.
+//! Results as data, for any reader: tables of typed rows, single occurrences ([`Batch`]), and how far each number can
+//! be trusted ([`Verdict`]). Nothing here is text yet.
 //!
-//! A profiler describes its tables once ([`Schema`]) and hands over rows of its own type ([`Report`]). Readers know them as
-//! [`Rows`]: cells, names, and how two rows become one. The [`Book`] adds up the rows of all intervals. Single occurrences are
-//! described by an [`OccurrenceSchema`]; readers know their values and their line of text ([`OccurrenceLayout`]).
+//! A profiler describes its tables once ([`Schema`]) and hands over rows of its own type ([`Report`]). Readers know
+//! them as [`Rows`]: cells, names, and how two rows become one. The [`Book`] adds up the rows of all intervals. Single
+//! occurrences are described by an [`OccurrenceSchema`]; readers know their values and their line of text
+//! ([`OccurrenceLayout`]).
 
 mod batch;
 mod book;

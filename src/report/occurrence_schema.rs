@@ -47,8 +47,8 @@ impl<O> Detail<O> {
 
 impl<O> OccurrenceSchema<O> {
     /// # Panics
-    /// At compile time, for a static: two details have the same name, the details of an object are not adjacent, `line` names
-    /// a detail that does not exist, or there are too many.
+    /// At compile time, for a static: two details have the same name, the details of an object are not adjacent, `line`
+    /// names a detail that does not exist, or there are too many.
     pub const fn new(details: &'static [Detail<O>], line: &[LinePart]) -> OccurrenceSchema<O> {
         let mut layout = OccurrenceLayout::new();
         let mut at = 0;

@@ -1,5 +1,5 @@
-//! The schema of a table: its columns, each with a key, a heading, a unit and a kind. The kind says how the cells of two
-//! intervals become one, so that no profiler adds up rows itself.
+//! The schema of a table: its columns, each with a key, a heading, a unit and a kind. The kind says how the cells of
+//! two intervals become one, so that no profiler adds up rows itself.
 
 use std::cmp::Ordering;
 
@@ -235,7 +235,8 @@ impl<R> Column<R> {
         Column::new("stack", "", Cell::Stack(field))
     }
 
-    /// As [`Column::stack`], with the innermost function as the cell. Text has the whole stack where it has more than one frame.
+    /// As [`Column::stack`], with the innermost function as the cell. Text has the whole stack where it has more than
+    /// one frame.
     pub const fn place(
         key: &'static str,
         heading: &'static str,
@@ -244,7 +245,8 @@ impl<R> Column<R> {
         Column::new(key, heading, Cell::Place(field))
     }
 
-    /// A value that follows from other columns, and from the time that the table covers in ns: a share, rate or percentile.
+    /// A value that follows from other columns, and from the time that the table covers in ns: a share, rate or
+    /// percentile.
     pub const fn derived(key: &'static str, heading: &'static str, value: fn(&R, u64) -> Value) -> Column<R> {
         Column::new(key, heading, Cell::Derived(value))
     }
@@ -261,8 +263,8 @@ impl<R> Column<R> {
         self.in_unit(Unit::Ns)
     }
 
-    /// The cells of several rows may be added, as counters and shares of one whole are: text has their sum for the rows that
-    /// it leaves out.
+    /// The cells of several rows may be added, as counters and shares of one whole are: text has their sum for the rows
+    /// that it leaves out.
     #[must_use]
     pub const fn additive(mut self) -> Column<R> {
         self.is_additive = true;

@@ -38,8 +38,8 @@ const LINEAR_BITS: u32 = 5;
 const LINEAR_SHIFT: u32 = MANTISSA_BITS - LINEAR_BITS;
 const PART_SHIFT: u32 = MANTISSA_BITS - PARTS.ilog2();
 
-/// For each linear part the number that, added to the bits of a float, makes them pass into the next sixteenth of their power
-/// of two just where a bucket ends.
+/// For each linear part the number that, added to the bits of a float, makes them pass into the next sixteenth of their
+/// power of two just where a bucket ends.
 const SHIFTS: [u64; 1 << LINEAR_BITS] = {
     let mut shifts = [0; 1 << LINEAR_BITS];
     let (mut linear, mut part) = (0, 0);
@@ -65,8 +65,8 @@ pub(super) fn bucket(value: u64) -> usize {
     if value == 0 { 0 } else { bucket_of((value >> cut << cut) as f64) }
 }
 
-/// A value of [`QUICK`], for [`biased_bucket`]. Its exponent stands for the highest bit of the integer, which takes long to find
-/// on half of the processors.
+/// A value of [`QUICK`], for [`biased_bucket`]. Its exponent stands for the highest bit of the integer, which takes
+/// long to find on half of the processors.
 #[inline(always)]
 pub(super) fn quick_float(value: u64) -> f64 {
     value as i64 as f64

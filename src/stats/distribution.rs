@@ -1,10 +1,11 @@
 //! Distributions of `u64` values, mostly latencies in ns, in a few hundred bytes.
 //!
-//! Buckets are exponential: each is wider than the one before by the same factor, the 16th root of 2, and includes its upper
-//! end, as in Prometheus' native histograms of schema 4 and OpenTelemetry's of scale 4. A quantile is the middle of its bucket
-//! and so at most [`Distribution::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum are exact. The
-//! sum of squares is a float, which takes three instructions a value: a 128-bit integer takes as many and twice the room, and
-//! may overflow. From the buckets alone a standard deviation would be off by 2.2 % of the values.
+//! Buckets are exponential: each is wider than the one before by the same factor, the 16th root of 2, and includes its
+//! upper end, as in Prometheus' native histograms of schema 4 and OpenTelemetry's of scale 4. A quantile is the middle
+//! of its bucket and so at most [`Distribution::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and
+//! maximum are exact. The sum of squares is a float, which takes three instructions a value: a 128-bit integer takes as
+//! many and twice the room, and may overflow. From the buckets alone a standard deviation would be off by 2.2 % of the
+//! values.
 
 use std::ops::RangeInclusive;
 
@@ -13,8 +14,8 @@ use crate::stats::buckets::{BIAS, BUCKETS, PARTS, QUICK, biased_bucket, bounds, 
 /// The counts grow by this many buckets.
 const BLOCK: usize = PARTS;
 
-/// A distribution. Unused it owns no heap; used, 4 bytes per bucket from the lowest to the highest one in use, so 1.3 KiB for
-/// 1 us to 1 s and never over 4.1 KiB; twice that once a bucket holds more than 2^32 values.
+/// A distribution. Unused it owns no heap; used, 4 bytes per bucket from the lowest to the highest one in use, so 1.3
+/// KiB for 1 us to 1 s and never over 4.1 KiB; twice that once a bucket holds more than 2^32 values.
 #[derive(Clone, Debug)]
 pub struct Distribution {
     counts: Vec<u32>,
@@ -34,8 +35,8 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// The largest distance of a quantile from the true value, as a share of it, and before it is rounded to a whole number:
-    /// half of 2^(1/16) - 1.
+    /// The largest distance of a quantile from the true value, as a share of it, and before it is rounded to a whole
+    /// number: half of 2^(1/16) - 1.
     pub const MAX_ERROR: f64 = 0.0222;
 
     pub const fn new() -> Self {
@@ -127,14 +128,14 @@ impl Distribution {
         self.sum.checked_div(u128::from(self.count())).map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// Off by at most (count + 2) x 2^-53 of itself: each addition rounds. Its last digits may depend on the order of values and
-    /// merges.
+    /// Off by at most (count + 2) x 2^-53 of itself: each addition rounds. Its last digits may depend on the order of
+    /// values and merges.
     pub fn sum_of_squares(&self) -> f64 {
         self.squares
     }
 
-    /// The mean of the squared distances from the mean. Off by at most (count + 8) x 2^-53 of the mean square, and never more
-    /// than minimum, maximum and mean allow: so it is 0 if all values are equal.
+    /// The mean of the squared distances from the mean. Off by at most (count + 8) x 2^-53 of the mean square, and
+    /// never more than minimum, maximum and mean allow: so it is 0 if all values are equal.
     pub fn variance(&self) -> f64 {
         let count = self.count() as f64;
         if count == 0.0 {
@@ -149,10 +150,11 @@ impl Distribution {
         self.variance().sqrt()
     }
 
-    /// The value of nearest rank `ceil(q x count)`: `q` 0 is the minimum, 1 the maximum, both exact, 0.5 the (lower) median.
+    /// The value of nearest rank `ceil(q x count)`: `q` 0 is the minimum, 1 the maximum, both exact, 0.5 the (lower)
+    /// median.
     ///
-    /// Any other quantile is the middle of the bucket that holds the value of that rank, clamped to minimum and maximum: exact
-    /// below 27, else off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
+    /// Any other quantile is the middle of the bucket that holds the value of that rank, clamped to minimum and
+    /// maximum: exact below 27, else off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
     pub fn quantile(&self, q: f64) -> u64 {
         let all = self.count();
         // In binary 0.07 x 100 is a little over 7, but rank 7 is meant.
@@ -230,7 +232,8 @@ impl Distribution {
         *wraps = wraps.saturating_add(times);
     }
 
-    /// Widens `counts` by whole blocks until it holds `bucket`. It reserves no more, as most distributions stop growing at once.
+    /// Widens `counts` by whole blocks until it holds `bucket`. It reserves no more, as most distributions stop growing
+    /// at once.
     fn cover(&mut self, bucket: usize) {
         let block = bucket / BLOCK * BLOCK;
         if self.counts.is_empty() {

@@ -10,8 +10,8 @@ use crate::task::Comm;
 
 /// A key of [`KeyedSums`].
 pub trait SumKey: Eq + Hash {
-    /// The key whose sum takes this one's values when there is no room for it, `<others>`. There are few such keys: they do not
-    /// count towards the limit.
+    /// The key whose sum takes this one's values when there is no room for it, `<others>`. There are few such keys:
+    /// they do not count towards the limit.
     #[must_use]
     fn others(&self) -> Self;
 }
@@ -129,8 +129,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain map of all keys: the sums of the first keys are exact, and all other values are in the sums of the
-        /// others.
+        /// Against a plain map of all keys: the sums of the first keys are exact, and all other values are in the sums
+        /// of the others.
         #[test]
         fn nothing_is_dropped_and_the_first_are_exact(
             most in 0_usize..12,

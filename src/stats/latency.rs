@@ -73,8 +73,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the list of all latencies of each key; the keys without room share a list. Recorded in one go, and in two
-        /// parts that are merged.
+        /// Against the list of all latencies of each key; the keys without room share a list. Recorded in one go, and
+        /// in two parts that are merged.
         #[test]
         fn each_key_has_its_latencies(
             most in 0_usize..8,

@@ -19,7 +19,8 @@ impl LossHorizon {
         since_ns >= self.end_ns
     }
 
-    /// The later one of `at_ns` and the end of the last loss: up to it, what happened at `at_ns` may have happened again unseen.
+    /// The later one of `at_ns` and the end of the last loss: up to it, what happened at `at_ns` may have happened
+    /// again unseen.
     pub fn latest(self, at_ns: u64) -> u64 {
         self.end_ns.max(at_ns)
     }

@@ -1,5 +1,5 @@
-//! What profilers analyse with: distributions of many values ([`Distribution`]), sums by key ([`keyed`]), latencies by key
-//! ([`latency`]), the greatest of many values ([`top_k`]), pairs of events ([`pairs`]), how far back a loss reaches
+//! What profilers analyse with: distributions of many values ([`Distribution`]), sums by key ([`keyed`]), latencies by
+//! key ([`latency`]), the greatest of many values ([`top_k`]), pairs of events ([`pairs`]), how far back a loss reaches
 //! ([`loss_horizon`]), a map by thread ([`tid_map`]), weights of stacks ([`weights`]).
 
 mod buckets;

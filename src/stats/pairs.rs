@@ -83,10 +83,12 @@ enum DropReason {
 }
 
 impl<K: PairKey, Open> Pairs<K, Open> {
-    /// `most_bytes`: the size of the table, without what `Open` has on the heap. `longest_ns`: the age at which pairs expire.
+    /// `most_bytes`: the size of the table, without what `Open` has on the heap. `longest_ns`: the age at which pairs
+    /// expire.
     pub fn new(most_bytes: usize, longest_ns: Option<u64>) -> Pairs<K, Open> {
-        // The hash table has a power of two of slots, each with a control byte, and fills seven eighths of them. An insertion
-        // reserves one slot more than it needs; to reclaim removed slots the table doubles, unless it is at most half full.
+        // The hash table has a power of two of slots, each with a control byte, and fills seven eighths of them. An
+        // insertion reserves one slot more than it needs; to reclaim removed slots the table doubles, unless it is at
+        // most half full.
         let slots = most_bytes / (size_of::<(K, OpenPair<Open>)>() + 1);
         let slots = slots.checked_ilog2().map_or(0, |power| 1_usize << power);
         Pairs {
@@ -151,7 +153,8 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         self.open.remove(&key)
     }
 
-    /// The pairs that are open at `now`, in no order. Doubtful and expired ones are dropped: their closing events are unmatched.
+    /// The pairs that are open at `now`, in no order. Doubtful and expired ones are dropped: their closing events are
+    /// unmatched.
     pub fn still_open(&mut self, now: u64) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
         self.sweep(now);
         self.open.iter()

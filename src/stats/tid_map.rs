@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-/// A map by tid. A look-up is short enough to be inlined, also one that may add a thread: some profilers make two or three of
-/// them for every switch. The map grows with the threads that its owner does not remove.
+/// A map by tid. A look-up is short enough to be inlined, also one that may add a thread: some profilers make two or
+/// three of them for every switch. The map grows with the threads that its owner does not remove.
 #[derive(Debug)]
 pub struct TidMap<T> {
     /// Index into `entries`.

@@ -181,8 +181,8 @@ impl CpuTimesHistory {
         self.readings.push_back(reading);
     }
 
-    /// How the time of `cpu` was spent between the last reading before `from` and the first after `to`. None: the CPU is missing
-    /// in one of them, so it was offline.
+    /// How the time of `cpu` was spent between the last reading before `from` and the first after `to`. None: the CPU
+    /// is missing in one of them, so it was offline.
     pub fn account(&self, cpu: u32, from: u64, to: u64) -> Option<CpuTimeAccount> {
         let readings = &self.readings;
         let first = readings.iter().rposition(|reading| reading.at_ns() <= from).unwrap_or(0);
@@ -206,8 +206,8 @@ impl CpuTimesHistory {
         Some(CpuTimeAccount { stolen_ns: stolen_ns.saturating_sub(usual_ns), can_be_stolen, lost_ns: Some(lost_ns) })
     }
 
-    /// The share of the CPU's time that a hypervisor took before `until`, 0 to 1: in the readings up to it, or without any since
-    /// the CPU came up.
+    /// The share of the CPU's time that a hypervisor took before `until`, 0 to 1: in the readings up to it, or without
+    /// any since the CPU came up.
     fn usual_steal(&self, cpu: u32, until: &Reading) -> f64 {
         let Some(now) = until.cpu(cpu) else { return 0.0 };
         let mut earlier = self.readings.iter().take_while(|reading| reading.at_ns() < until.at_ns());
@@ -224,8 +224,8 @@ impl CpuTimesHistory {
         self.readings.back().and_then(lived) < lived(fresh)
     }
 
-    /// Whether the kernel went on accounting for the CPU's time after `since`: if so the CPU takes interrupts, or is idle. None:
-    /// it is too early to tell.
+    /// Whether the kernel went on accounting for the CPU's time after `since`: if so the CPU takes interrupts, or is
+    /// idle. None: it is too early to tell.
     pub fn is_alive(&self, cpu: u32, tickless: bool, since: u64) -> Option<bool> {
         const SETTLE_NS: u64 = 20_000_000; // two ticks of /proc/stat: what was accounted before may appear after
         const ENOUGH_NS: u64 = 90_000_000;
@@ -240,8 +240,8 @@ impl CpuTimesHistory {
     }
 }
 
-/// The time that is accounted for only while a CPU is alive. Without ticks the time of the running task is accounted for as it
-/// passes, whether interrupts are on or not, and only idle time is proof.
+/// The time that is accounted for only while a CPU is alive. Without ticks the time of the running task is accounted
+/// for as it passes, whether interrupts are on or not, and only idle time is proof.
 fn lived_ns(times: &CpuTimes, tickless: bool) -> u64 {
     if tickless { times.idle_ns } else { times.own_ns }
 }

@@ -1,11 +1,11 @@
 //! `irq-off`: which CPU took no interrupts for too long, as far as that can be proved.
 //!
 //! Events: a timer per CPU (cpu-clock, `--period`), whose samples must come in time, and as the second witness
-//! `timer:hrtimer_expire_entry` and `timer:hrtimer_expire_exit`, which any timer's interrupt raises. Cost: one record per
-//! period and two per expired timer.
+//! `timer:hrtimer_expire_entry` and `timer:hrtimer_expire_exit`, which any timer's interrupt raises. Cost: one record
+//! per period and two per expired timer.
 //!
-//! `silence` finds the gaps between the samples of one CPU, `judge` tells their causes, `ongoing` finds CPUs that are silent
-//! now.
+//! `silence` finds the gaps between the samples of one CPU, `judge` tells their causes, `ongoing` finds CPUs that are
+//! silent now.
 
 mod judge;
 mod ongoing;
@@ -261,7 +261,7 @@ static CPUS: Schema<IrqOffCpuRow> = Schema::<IrqOffCpuRow>::new(
     ],
 )
 .explained(MEANINGS)
-.judged(|row| if row.samples == 0 { Verdict::LowerBound } else { Verdict::Exact }); // without samples it rests on nothing
+.judged(|row| if row.samples == 0 { Verdict::LowerBound } else { Verdict::Exact }); // nothing was watched
 
 const MEANINGS: &[(&str, &str)] = &[
     ("count", "how often interrupts were off for longer than the limit"),

@@ -41,7 +41,8 @@ impl IrqOff {
         (now.saturating_sub(due) > self.terms.limit_ns).then_some((heard, due))
     }
 
-    /// Whether the kernel accounts for the CPU's time: if so it takes interrupts, or is idle, and only its records are missing.
+    /// Whether the kernel accounts for the CPU's time: if so it takes interrupts, or is idle, and only its records are
+    /// missing.
     fn is_alive(&self, cpu: u32, heard: u64) -> Option<bool> {
         self.times.is_alive(cpu, self.is_tickless(cpu), heard)
     }

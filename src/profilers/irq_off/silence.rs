@@ -1,5 +1,5 @@
-//! The samples of one CPU's timer, and its other signs of taken interrupts: how late the timer was, and the longest time
-//! without a sign. The beat are the times at which the timer is due.
+//! The samples of one CPU's timer, and its other signs of taken interrupts: how late the timer was, and the longest
+//! time without a sign. The beat are the times at which the timer is due.
 
 /// The least tolerance: a sample that is this far behind the beat is always on it. ns.
 const BEAT_NS: u64 = 50_000;
@@ -33,7 +33,8 @@ pub enum Evidence {
     Handler,
     /// The timer was held back; there are no other events that could have contradicted.
     Alone,
-    /// There was no sign, but the timer is on its beat: it was not held back, or interrupts came on just then by chance.
+    /// There was no sign, but the timer is on its beat: it was not held back, or interrupts came on just then by
+    /// chance.
     OnBeat,
     /// Interrupts were served meanwhile: only the samples are missing.
     Served,

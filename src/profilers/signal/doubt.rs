@@ -1,8 +1,9 @@
 //! The queues that may be out of step after a loss.
 //!
-//! Most signals are pending only once at a time: the one that is delivered is the one that was sent last. Real-time signals and
-//! those of timers queue: once one was sent or delivered unseen, every later delivery would be paired with the wrong signal. So
-//! after a loss no signal of such a queue is paired until /proc has shown that the queue was empty.
+//! Most signals are pending only once at a time: the one that is delivered is the one that was sent last. Real-time
+//! signals and those of timers queue: once one was sent or delivered unseen, every later delivery would be paired with
+//! the wrong signal. So after a loss no signal of such a queue is paired until /proc has shown that the queue was
+//! empty.
 
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,7 @@
 //! Finds the signal that ended a process. Whatever signal it was, each thread is ended by a SIGKILL of its own.
 //!
-//! These SIGKILLs have no sender, and come as well if a thread calls exit_group or execve: to all other threads. So a signal is
-//! behind them only if every thread had one.
+//! These SIGKILLs have no sender, and come as well if a thread calls exit_group or execve: to all other threads. So a
+//! signal is behind them only if every thread had one.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -86,8 +86,8 @@ impl EndingProcesses {
         self.undecided.remove(&pid).map(|ending| ending.deadly)
     }
 
-    /// A SIGKILL that was sent is delivered: nothing else ends the process. Returns the signal that was assumed to end it, as the
-    /// next two functions do.
+    /// A SIGKILL that was sent is delivered: nothing else ends the process. Returns the signal that was assumed to end
+    /// it, as the next two functions do.
     pub fn killed(&mut self, pid: i32) -> Option<SentSignal> {
         self.decide(pid).map(|deadly| deadly.sent)
     }

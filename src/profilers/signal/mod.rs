@@ -1,11 +1,11 @@
 //! `signal`: who sends which signal to whom, and whether it is delivered.
 //!
-//! Events: `signal:signal_generate` and `signal:signal_deliver`, period 1, on whole CPUs: sender and receiver are two tasks.
-//! Cost: two records per signal; the kernel applies `--filter` and `-t` to the first of them.
+//! Events: `signal:signal_generate` and `signal:signal_deliver`, period 1, on whole CPUs: sender and receiver are two
+//! tasks. Cost: two records per signal; the kernel applies `--filter` and `-t` to the first of them.
 //!
-//! `pending` keeps the signals that were sent and are not delivered yet, `doubt` the queues that may be out of step after a
-//! loss. `ending` finds the signal that ended a process, `names` has the kernel's numbers, `shown` is the line of a signal,
-//! `table` holds the sums, `args` the options.
+//! `pending` keeps the signals that were sent and are not delivered yet, `doubt` the queues that may be out of step
+//! after a loss. `ending` finds the signal that ended a process, `names` has the kernel's numbers, `shown` is the line
+//! of a signal, `table` holds the sums, `args` the options.
 
 mod args;
 mod doubt;

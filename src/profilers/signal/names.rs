@@ -93,8 +93,8 @@ pub fn number(text: &str) -> Option<u8> {
     u8::try_from(found + 1).ok()
 }
 
-/// True if only one signal of this kind is pending at a time. Signals of timers have entries of their own in the queue, besides
-/// another one of the same number.
+/// True if only one signal of this kind is pending at a time. Signals of timers have entries of their own in the queue,
+/// besides another one of the same number.
 pub fn waits_alone(signo: u8, code: i32) -> bool {
     !is_real_time(signo) && code != SI_TIMER
 }

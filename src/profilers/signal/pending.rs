@@ -169,8 +169,8 @@ impl PendingSignals {
         sent
     }
 
-    /// Puts back a signal of [`take_fatal`](PendingSignals::take_fatal). Returns it if one of its kind has come meanwhile: then
-    /// it had been taken.
+    /// Puts back a signal of [`take_fatal`](PendingSignals::take_fatal). Returns it if one of its kind has come
+    /// meanwhile: then it had been taken.
     pub fn put_back(&mut self, sent: SentSignal, look_at: u64) -> Option<SentSignal> {
         let key = QueueKey::of(&sent);
         let one_at_a_time = names::waits_alone(sent.signo, sent.code);

@@ -56,8 +56,8 @@ impl RawEvent {
 }
 
 impl ShownCalls {
-    /// The event that a sample of a raw event is shown as. None: the call was not selected, or it has no event: a call in 32-bit
-    /// mode, whose numbers mean other calls, or an unknown number.
+    /// The event that a sample of a raw event is shown as. None: the call was not selected, or it has no event: a call
+    /// in 32-bit mode, whose numbers mean other calls, or an unknown number.
     ///
     /// # Errors
     /// The record has no number.
@@ -70,8 +70,8 @@ impl ShownCalls {
     }
 }
 
-/// Takes the events out of `chosen` that raw events stand for: system calls with the same spec, if there are many. `of_all`: a
-/// filter of all events, besides those of their specs. Returns the raw events.
+/// Takes the events out of `chosen` that raw events stand for: system calls with the same spec, if there are many.
+/// `of_all`: a filter of all events, besides those of their specs. Returns the raw events.
 ///
 /// # Errors
 /// tracefs cannot be read.
@@ -136,8 +136,8 @@ fn call(event: &SelectedTracepoint) -> Option<(SyscallEnd, u32)> {
     if format.system == syscalls::SYSTEM { syscalls::end_and_number(&format.name) } else { None }
 }
 
-/// The filter of an event as a filter of the raw event. None: the event or the filter has fields that the raw event lacks, or
-/// has with another meaning.
+/// The filter of an event as a filter of the raw event. None: the event or the filter has fields that the raw event
+/// lacks, or has with another meaning.
 fn filter_of_raw(format: &Format, raw: &Format, texts: [Option<&str>; 2]) -> Option<Option<Filter>> {
     /// Names that are fields of some events, and have another meaning in every filter.
     const AMBIGUOUS: [&str; 4] = ["cpu", "CPU", "comm", "COMM"];

@@ -1,7 +1,8 @@
 //! The state of one CPU, and the findings that follow from it. Plain numbers: no clock, no file.
 //!
-//! The watchdog timer of a CPU expires once per period and wakes the stop task. If the timer is silent, interrupts are off: a
-//! hard lockup begins. If it expires and the stop task has not run since the last expiry, nothing is scheduled: a soft one.
+//! The watchdog timer of a CPU expires once per period and wakes the stop task. If the timer is silent, interrupts are
+//! off: a hard lockup begins. If it expires and the stop task has not run since the last expiry, nothing is scheduled:
+//! a soft one.
 
 use crate::profilers::watchdog::lockup::{LockupFinding, LockupKind, LockupPhase};
 use crate::profilers::watchdog::settings::LockupLimits;
@@ -151,7 +152,8 @@ impl WatchedCpu {
         self.kicked = None;
     }
 
-    /// True if its timer or stop task was last seen before the end of a loss, so that a later event may have gone unseen.
+    /// True if its timer or stop task was last seen before the end of a loss, so that a later event may have gone
+    /// unseen.
     pub fn is_behind(&self) -> bool {
         [self.timer, self.stop].into_iter().flatten().any(|at| !self.horizon.saw_all_since(at))
     }
@@ -195,8 +197,8 @@ impl WatchedCpu {
             self.doubt = None;
             return self.stuck.and_then(|stuck| self.go_on(now, stuck, sampler));
         }
-        // Two looks, since the timer's record may still be on its way if it was we who were not running. The signs are newer than
-        // `now`, by a varying time.
+        // Two looks, since the timer's record may still be on its way if it was we who were not running. The signs are
+        // newer than `now`, by a varying time.
         let Some(before) = self.doubt else {
             self.doubt = Some(signs());
             return None;
@@ -254,8 +256,8 @@ impl WatchedCpu {
         Some(LockupFinding { kind: stuck.kind, phase: LockupPhase::Recovered, stuck_ns, dark: false })
     }
 
-    /// There were signs of life at `at`. Until all records up to `at` were read, that of an earlier expiry may still come, and
-    /// ends the lockup itself.
+    /// There were signs of life at `at`. Until all records up to `at` were read, that of an earlier expiry may still
+    /// come, and ends the lockup itself.
     fn is_alive(&mut self, at: u64, now: u64) -> Option<LockupFinding> {
         if now < at {
             self.stuck.iter_mut().for_each(|stuck| stuck.alive_at = Some(at));
@@ -281,7 +283,8 @@ impl WatchedCpu {
         self.stop.map(|stop| self.horizon.latest(stop))
     }
 
-    /// The latest time at which the timer may have expired. Where the timer is not seen, samples and the stop task stand for it.
+    /// The latest time at which the timer may have expired. Where the timer is not seen, samples and the stop task
+    /// stand for it.
     fn last_sign_of_timer(&self) -> Option<u64> {
         let seen = if self.silent { self.sampled.map(|seen| seen.at).max(self.stop) } else { self.armed };
         seen.map(|seen| self.horizon.latest(seen))

@@ -1,11 +1,11 @@
 //! `watchdog`: which CPU is about to be reported, or reset, by the kernel's own lockup detectors.
 //!
-//! WatchdogEvents: `timer:hrtimer_expire_entry` and `timer:hrtimer_start` of the watchdog's timer function alone, `sched:sched_switch`
-//! to the stop task alone, all filtered in the kernel; and a sampler at `-F`: cycles, or the CPU clock where there is no PMU.
-//! Cost per CPU: three records in each 2/5 of kernel.watchdog_thresh, and the samples.
+//! WatchdogEvents: `timer:hrtimer_expire_entry` and `timer:hrtimer_start` of the watchdog's timer function alone,
+//! `sched:sched_switch` to the stop task alone, all filtered in the kernel; and a sampler at `-F`: cycles, or the CPU
+//! clock where there is no PMU. Cost per CPU: three records in each 2/5 of kernel.watchdog_thresh, and the samples.
 //!
-//! `cpu` judges one CPU by its records, `lockup` is the occurrence that is reported, `settings` reads the kernel's limits,
-//! `signs` looks for signs of life of a CPU whose records stay out.
+//! `cpu` judges one CPU by its records, `lockup` is the occurrence that is reported, `settings` reads the kernel's
+//! limits, `signs` looks for signs of life of a CPU whose records stay out.
 
 mod cpu;
 mod lockup;

@@ -33,8 +33,9 @@ impl LifeSignReader {
 }
 
 impl LifeSigns {
-    /// True if the CPU took a timer interrupt since `before`. `hides_idle`: its idle task raises no events, so the growth of its
-    /// idle time counts too. Elsewhere it does not, or a CPU that is stuck on its way to sleep would pass for idle.
+    /// True if the CPU took a timer interrupt since `before`. `hides_idle`: its idle task raises no events, so the
+    /// growth of its idle time counts too. Elsewhere it does not, or a CPU that is stuck on its way to sleep would pass
+    /// for idle.
     pub fn show_life_since(&self, before: &LifeSigns, hides_idle: bool) -> bool {
         self.timer_interrupts != before.timer_interrupts || hides_idle && self.idle != before.idle
     }
