@@ -140,7 +140,8 @@ mod tests {
             for interval in &intervals {
                 let rows: Vec<BookRow> = interval.iter().map(|(name, number)| row(*name, *number)).collect();
                 let sites = vec![(); rows.len()];
-                let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 10, text_rows: None, in_text: true };
+                let verdict = Verdict::Exact;
+                let entry = BookEntry { title: "", verdict, span_ns: 10, text_rows: None, in_text: true };
                 book.add(&mut TypedRows::new(&ROWS, rows), &sites, entry);
                 interval.iter().for_each(|(name, number)| told.entry(*name).or_default().push(*number));
             }
