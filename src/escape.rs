@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neutralises_what_a_terminal_obeys() {
+    fn escapes_control_characters() {
         let cases: [(&[u8], &str); 7] = [
             (b"nginx: worker", "nginx: worker"),
             (b"\x1b[2J", "\\x1b[2J"),

@@ -13,7 +13,7 @@ pub fn kernel_glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, b"!")
 }
 
-/// True for a name that may stand for several.
+/// True for a name that is a pattern.
 pub fn is_glob(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
@@ -39,7 +39,7 @@ pub fn fault(pattern: &str) -> Option<&'static str> {
 
 fn matches(pattern: &[u8], text: &[u8], inverting: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on after a mismatch: behind the last `*`, with one more byte given to it.
+    // Positions to continue from after a mismatch: behind the last `*`, which then matches one byte more.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {

@@ -100,7 +100,7 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
     })
 }
 
-/// The options of a run, with what the profiler asks of it.
+/// The options of a run, with the profiler's own settings of it.
 fn options<A: ProfilerArgs>(common: CommonArgs) -> Result<Options> {
     let options = Options::new(common, A::NAME, A::WEIGHT)?;
     Ok(Options { paced: A::PACED, durable: A::DURABLE, reports: A::REPORTS, ..options })

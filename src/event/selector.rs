@@ -185,7 +185,7 @@ pub fn parse(text: &str) -> Result<Vec<Selector>, SelectorError> {
     parse_with(text, &[])
 }
 
-/// As [`parse`], with a profiler's own attributes, listed as the user is told about them: `["ptr=EXPR", "untraced"]`.
+/// As [`parse`], with a profiler's own attributes, listed as messages show them: `["ptr=EXPR", "untraced"]`.
 /// One listed with `=` is an expression, one without takes no value.
 ///
 /// # Errors
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_what_is_known() {
+    fn lists_known_attributes() {
         let message = parse_with("a:b//foo=1/", &["ptr=EXPR"]).unwrap_err().message;
         let want = "unknown attribute \"foo\"; known: stack, max-stack=N, alias=NAME, cpus=LIST, args='NAME=FETCH ...', most=N, ptr=EXPR";
         assert_eq!(message, want);

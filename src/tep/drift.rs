@@ -63,7 +63,7 @@ impl DriftingField {
 /// The field of `format` that profilers know as `name`, under any name it has had.
 ///
 /// # Errors
-/// There is none; the error tells what there is.
+/// The event has no such field; the error lists its fields.
 pub fn require<'f>(format: &'f Format, name: &str) -> Result<&'f Field, FieldError> {
     let full_name = format.full_name();
     let known = DRIFTING_FIELDS.iter().find(|field| field.event == full_name && field.names.first() == Some(&name));

@@ -103,7 +103,7 @@ impl Format {
     /// The field called `name`.
     ///
     /// # Errors
-    /// There is none; the error names the event, the field, and the fields there are.
+    /// The event has no such field; the error lists its fields.
     pub fn require(&self, name: &str) -> Result<&Field, FieldError> {
         self.field(name).ok_or_else(|| FieldError {
             event: self.full_name(),

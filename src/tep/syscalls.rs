@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared() {
+    fn finds_shared_fields() {
         let exit = format("sys_exit_x", &[NR, ("long ret", 16, 8, true)], "\"\"");
         let names = |format: &Format| format.fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&shared_fields(&exit, &raw_exit())), ["common_type", "common_pid", "ret"]);

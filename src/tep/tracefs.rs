@@ -68,7 +68,7 @@ impl Tracefs {
     /// The `events` directory.
     ///
     /// # Errors
-    /// It cannot be listed.
+    /// The directory cannot be listed.
     pub fn list(&self) -> io::Result<fs::ReadDir> {
         fs::read_dir(self.root.join("events"))
     }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn explains_what_is_not_there() {
+    fn a_missing_event_is_explained() {
         let (dir, tracefs) = fixture();
         assert_eq!(tracefs.format("sched", "sched_switch").unwrap().id, 7);
         let message = |system: &str, name: &str| tracefs.format(system, name).unwrap_err().to_string();

@@ -58,7 +58,7 @@ impl CommPattern {
         &self.typed.as_bytes()[..self.used]
     }
 
-    /// True when it holds `*`, `?` or `[`.
+    /// True when the name holds `*`, `?` or `[`.
     pub fn is_glob(&self) -> bool {
         self.is_glob
     }

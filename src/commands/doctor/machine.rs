@@ -29,11 +29,11 @@ pub struct MachineFacts {
     pub nested: bool,
 }
 
-/// Whether events of a probe can be made.
+/// Whether events of a kind of probe can be defined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProbeEvents {
     Work,
-    /// Not, and why.
+    /// They cannot be defined, and why.
     Refused(String),
     /// tracefs cannot be read.
     #[default]

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_twice_is_printed_once() {
+    fn equal_reasons_are_printed_once() {
         let reasons = [Reason::new("a", "c"), Reason::new("b", "c"), Reason::incurable("a")];
         assert_eq!((why(&reasons), cure(&reasons)), ("a; b".to_owned(), Some("c".to_owned())));
         assert_eq!(cure(&reasons[2..]), None);

@@ -88,7 +88,7 @@ fn evaluates_as_the_kernel_does() {
     for (text, want) in cases {
         let filter = Filter::parse(text, &format()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(filter.matches(&record(), b"current\0", 2), want, "{text}");
-        // What goes to the kernel means the same.
+        // The text for the kernel means the same.
         let again = Filter::parse(filter.text(), &format()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(again.matches(&record(), b"current\0", 2), want, "{}", filter.text());
     }
@@ -106,7 +106,7 @@ fn text_that_fills_its_array_has_no_nul() {
 }
 
 #[test]
-fn writes_what_the_kernel_takes() {
+fn writes_text_for_the_kernel() {
     let cases = [
         ("comm == bash", "comm == \"bash\""),
         ("(comm==a\"b&&pid==1)", "(comm=='a\"b'&&pid==1)"),
@@ -183,7 +183,7 @@ fn points_at_the_fault() {
 }
 
 #[test]
-fn bounds_what_it_takes() {
+fn nesting_and_length_are_bounded() {
     let deep = format!("{}pid == 1{}", "(".repeat(65), ")".repeat(65));
     assert_eq!(Filter::parse(&deep, &format()).unwrap_err().at, 64);
     let deep = format!("{}pid == 1{}", "(".repeat(64), ")".repeat(64));
@@ -196,7 +196,7 @@ fn bounds_what_it_takes() {
 }
 
 #[test]
-fn quotes_what_can_be_quoted() {
+fn quotes_values() {
     let cases: [(&str, Option<&str>); 6] = [
         ("bash", Some("\"bash\"")),
         ("", Some("\"\"")),
@@ -225,7 +225,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn filters_are_put_together() {
+fn filters_are_combined() {
     let parse = |text: &str| Filter::parse(text, &format()).unwrap();
     let (one, either, both) = (parse("pid == 1"), parse("pid == 2 || pid == 3"), parse("flag & 1 && pid != 9"));
     let cases = [
@@ -248,7 +248,7 @@ fn filters_are_put_together() {
 }
 
 #[test]
-fn what_is_put_together_matches_as_its_text_says() {
+fn combined_filters_match_as_their_text_says() {
     let texts =
         ["pid == -2", "pid == 1", "flag & 1 && pid < 0", "pid == 1 || comm == 7zip", "!(pid == 1)", "ip.function == f"];
     let parse = |text: &str| Filter::parse(text, &format()).unwrap();

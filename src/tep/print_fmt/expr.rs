@@ -116,7 +116,7 @@ impl<'a> CValue<'a> {
     pub fn number(self) -> Result<u64, NoValue> {
         match self {
             CValue::Number(bits) => Ok(bits),
-            CValue::Bytes(_) | CValue::Literal(_) => Err(NoValue), // an address nobody knows
+            CValue::Bytes(_) | CValue::Literal(_) => Err(NoValue), // its address is unknown
         }
     }
 
@@ -193,7 +193,7 @@ impl CExpr {
         )
     }
 
-    /// Whether all operands are constants already.
+    /// Whether all operands are constants.
     fn is_foldable(&self) -> bool {
         match &self.op {
             COp::Unary(_, a) | COp::Cast(a) => a.as_const().is_some(),
@@ -240,7 +240,7 @@ impl CExpr {
     pub fn cast(operand: CExpr, ty: CType) -> Result<CExpr, Unsupported> {
         let depth = operand.depth;
         match (operand.ty, ty) {
-            // Text stays text whatever it is called: `(char *)"none"`, `(const char *)__print_..`.
+            // Text stays text whatever it is cast to: `(char *)"none"`, `(const char *)__print_..`.
             (CType::Text, _) => Ok(operand),
             (CType::Pointer(_), CType::Pointer(_)) => Ok(CExpr { ty, ..operand }),
             (CType::Int(_), CType::Pointer(_)) if operand.as_const().is_some() => Ok(CExpr { ty, ..operand }), // NULL

@@ -124,7 +124,7 @@ impl FieldLoad {
         }
     }
 
-    /// Where a pointer to an element of a field points to, and where the field ends.
+    /// The offset that a pointer to an element of a field points to, and the end of the field.
     fn element(pointer: &CExpr) -> Option<(usize, usize)> {
         match &pointer.op {
             COp::Place { offset, size } => Some((*offset, offset.checked_add(*size)?)),

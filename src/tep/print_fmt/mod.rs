@@ -170,8 +170,9 @@ impl PrintFmt {
     }
 
     /// Where the text may differ from the kernel's, each once: `function xhci_decode_trb`, `name WB_REASON_SYNC`. An
-    /// argument that asks for such a thing shows the fields it is computed from, `xhci_decode_trb(field0=1,field1=2)`;
-    /// a flag or value whose number is not known shows as hex. Empty: the text is the kernel's own.
+    /// argument with an unknown function or name shows the fields it is computed from,
+    /// `xhci_decode_trb(field0=1,field1=2)`; a flag or value whose number is not known shows as hex. Empty: the text is
+    /// the kernel's own.
     pub fn gaps(&self) -> &[String] {
         &self.gaps
     }

@@ -77,7 +77,7 @@ impl PointerKind {
         }
     }
 
-    /// Whether it prints what the pointer points to, so that the pointer must point into the record.
+    /// Whether the data behind the pointer is printed, so that the pointer must point into the record.
     pub fn dereferences(self) -> bool {
         !matches!(self, PointerKind::Address | PointerKind::Symbol { .. })
     }
@@ -87,7 +87,7 @@ impl PointerKind {
         matches!(self, PointerKind::Hex { .. } | PointerKind::Bitmap { .. })
     }
 
-    /// Prints `bytes`, what the pointer points to. `count` is the width, if there is one.
+    /// Prints `bytes`, the data behind the pointer. `count` is the width, if there is one.
     pub fn render(self, bytes: &[u8], count: Option<usize>, out: &mut Vec<u8>) -> Result<(), NoValue> {
         match self {
             PointerKind::Address | PointerKind::Symbol { .. } | PointerKind::Foreign => return Err(NoValue),
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_what_pointers_point_to() {
+    fn prints_data_behind_pointers() {
         let v4 = [2, 0, 0, 80, 127, 0, 0, 1];
         let mut v6 = [0u8; 28];
         v6[0] = 10;

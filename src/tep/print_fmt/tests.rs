@@ -185,7 +185,7 @@ fn calls_the_kernels_functions() {
 }
 
 #[test]
-fn shows_what_it_cannot_evaluate() {
+fn shows_a_question_mark_without_a_value() {
     let cases = [
         (r#""a=%d b=%s", REC->a[4], "x""#, "a=? b=x"),
         (r#""%s", __print_array(REC->a, 5, 1)"#, "?"),
@@ -207,7 +207,7 @@ fn shows_what_it_cannot_evaluate() {
 }
 
 #[test]
-fn shows_the_fields_behind_what_it_does_not_know() {
+fn shows_the_fields_of_an_unknown_argument() {
     let cases = [
         (
             r#""a=%u b=%d", msecs_of(REC->u + REC->i, REC->u), 1"#,
@@ -269,7 +269,7 @@ fn knows_functions_and_constants_of_the_kernel() {
 }
 
 #[test]
-fn refuses_what_does_not_read_as_a_call_of_printf() {
+fn refuses_text_that_is_no_call_of_printf() {
     let cases = [
         (r#""%y", 1"#, "conversion %y"),
         (r#""%"#, "syntax: no text in quotes"),

@@ -31,11 +31,11 @@ const STACK_WORD_32: &str = "what an argument on the stack of a 32-bit program p
 /// The place of a probe, as far as its arguments depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeSite {
-    /// In a program, not in the kernel.
+    /// The probe is in a program, not in the kernel.
     pub user: bool,
-    /// When the function returns.
+    /// The probe is at the return of the function.
     pub ret: bool,
-    /// Where the function starts.
+    /// The probe is at the first instruction of the function.
     pub entry: bool,
     pub machine: Machine,
 }
@@ -58,7 +58,7 @@ pub struct FetchArg {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchLimit {
     Bytes(u16),
-    /// As many bytes as the argument of this name says.
+    /// The value of the argument of this name, in bytes.
     Field(String),
 }
 
@@ -160,7 +160,7 @@ fn with_type(fetched: Fetched, ty: Option<&str>, site: &ProbeSite) -> String {
     let base = ty.map(|ty| ty.split('[').next().unwrap_or(ty));
     match (base, ty) {
         (Some("string" | "ustring"), Some(ty)) => {
-            // In a program all memory is the user's: kernels before 5.2 know one word for it.
+            // All memory of a program is the user's: kernels before 5.2 know only `string`.
             let ty = if site.user { ty.trim_start_matches('u') } else { ty };
             if matches!(kind, FetchedKind::Value) { format!("+0({text}):{ty}") } else { format!("{text}:{ty}") }
         }
