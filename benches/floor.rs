@@ -1,5 +1,5 @@
 //! The floor on its own, for a profiler to be run on it: `cargo bench --bench floor -- [EVENT,...] [SECONDS]`.
-//! Prints what a second of sched_switch and sched_wakeup costs a reader that does nothing with them.
+//! Prints the cost of a second of sched_switch and sched_wakeup for a reader that does nothing with them.
 
 mod common;
 

@@ -1,6 +1,6 @@
-//! How long a user waits: for the first line, for the prompt after Ctrl-C, and for the line of a lone event.
+//! Waiting times of a user: for the first line, for the prompt after Ctrl-C, and for the line of a lone event.
 //!
-//! Each is taken five times; the goals are those of the design.
+//! Each is measured five times; the goals are those of the design.
 
 mod common;
 
@@ -65,7 +65,7 @@ fn start_and_stop() -> Result<(f64, f64)> {
     Ok((first, end))
 }
 
-/// One signal to ourselves per second, which nobody takes notice of but the tracepoint: ms from its own time to its
+/// One signal to the bench itself per second, which has no effect except its event: ms from the time of the event to its
 /// line.
 fn lone_events() -> Result<Vec<f64>> {
     let own = format!("signal:signal_generate/sig=={} && pid=={}/", Signal::SIGWINCH as i32, std::process::id());
@@ -74,7 +74,7 @@ fn lone_events() -> Result<Vec<f64>> {
     sleep(SETTLE);
     let mut latencies = Vec::new();
     for time in 0..TIMES {
-        // Each at another place between two wake-ups of the reader, or its timer and our second would run in step.
+        // Each at another time between two wake-ups of the reader: otherwise its timer would be in step with the signals.
         sleep(Duration::from_millis(1000 + 20 * time as u64));
         raise(Signal::SIGWINCH)?;
         let line = lines.next().context("it ended without a line")??;

@@ -1,4 +1,4 @@
-//! What live allocations cost kmemleak: memory of five million of them, and time per allocation and free.
+//! The cost of live allocations in kmemleak: memory of five million, and time per allocation and free.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn allocate(ledger: &mut Ledger, number: u64) {
     black_box(ledger.allocated(PointerSpace::Kernel, record));
 }
 
-/// As an allocator gives them out: all over a range, in no order.
+/// Addresses as an allocator returns them: over a whole range, in no order.
 fn address(number: u64) -> u64 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
     0xffff_8880_0000_0000 + mixed * 64

@@ -1,5 +1,5 @@
-//! The parts of the way of a record, each alone and on one CPU, over rings in memory of our own: ns per operation, the
-//! median of several turns (least to most). No privilege.
+//! The steps of a record's path, each alone and on one CPU, over rings in plain memory: ns per operation, the median of
+//! several turns (minimum to maximum). Needs no privilege.
 
 mod common;
 #[path = "micro/merges.rs"]
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     kernel_names()
 }
 
-/// Prints what one of `count` operations takes, done by `turn`.
+/// Prints the time of one of `count` operations, done by `turn`.
 fn report(what: &str, count: u64, mut turn: impl FnMut()) {
     let times: Vec<f64> = (0..TURNS)
         .map(|_| {

@@ -1,7 +1,7 @@
-//! What being watched costs: a load alone, under the floor, under perf-prof and under the peers that are installed, in
+//! The cost of being watched: a load alone, under the floor, under perf-prof and under the peers that are installed, in
 //! turn. Prints a table for each load.
 //!
-//! The load runs on CPU 1, the reader on CPU 0. Every ratio is one within a round; the medians of all rounds are
+//! The load runs on CPU 1, the reader on CPU 0. Every ratio is within a round; the medians of all rounds are
 //! printed.
 
 mod common;
@@ -22,19 +22,19 @@ use common::{Spread, floor, installed};
 use reader::{Reader, Run, run};
 
 const ROUNDS: usize = 5;
-/// Makes this program the floor, when it starts itself.
+/// Argument with which this program, started by itself, is the floor.
 pub const AS_FLOOR: &str = "--as-floor";
 /// Behind its events.
 pub const FILTERED: &str = "filtered";
 pub const AHEAD: &str = "ahead";
-/// Makes this program another one that sees tracefs where peers look for it.
+/// Argument with which this program executes another one that sees tracefs where peers look for it.
 pub const WITH_TRACEFS: &str = "--with-tracefs";
 
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
     /// Two tasks that wake each other: 1.2 million switches and wake-ups a second.
     Pipe,
-    /// Nothing but system calls, as fast as they go.
+    /// Nothing but system calls, as fast as possible.
     Flood,
     /// A million eventfds opened and closed: nine million allocations and frees.
     Kalloc,
@@ -42,21 +42,21 @@ pub enum Load {
     Compile,
 }
 
-/// One load, and what watches it.
+/// One load, and the readers that watch it.
 #[derive(Debug)]
 pub struct Case {
     pub load: Load,
-    /// Of perf-prof.
+    /// Arguments of perf-prof.
     pub args: &'static [&'static str],
-    /// Of the floor: what perf-prof opens for `args`.
+    /// Events of the floor: those that perf-prof opens for `args`.
     pub events: &'static str,
     /// perf-prof leaves its own threads out of these events in the kernel, so the floor has a filter too.
     pub filtered: bool,
-    /// Of `perf record`, for the same records.
+    /// Arguments of `perf record` for the same records.
     pub perf: &'static [&'static str],
     /// The text of `perf script` counts as the work of perf.
     pub perf_prints: bool,
-    /// The program of bpftrace that answers the same.
+    /// The bpftrace program that answers the same question.
     pub bpftrace: &'static str,
 }
 
@@ -188,7 +188,7 @@ impl Load {
         }
     }
 
-    /// How often in a row, so that it takes a second.
+    /// Number of repetitions, so that the load takes a second.
     pub fn times(self) -> usize {
         if let Load::Compile = self { 10 } else { 1 }
     }

@@ -1,9 +1,9 @@
 //! Instructions per event, counted by callgrind over recorded rings: the same for the same records, on any machine,
-//! however busy. `cargo bench --bench replay` records the loads below where that was not done yet, which needs root,
+//! however busy. `cargo bench --bench replay` records the loads below if they are not recorded yet, which needs root,
 //! and prints a table. `-- DIR ...` counts these recordings, and `-- --record DIR PROFILER [OPTION ...] -- LOAD ...`
 //! makes one.
 //!
-//! A recording has the rings' bytes as the reader found them, round by round, and the formats of the events. Only the
+//! A recording has the bytes of the rings as the reader found them, round by round, and the formats of the events. Only the
 //! identifiers are those of [`Evlist::assign_ids`], and records of names tell who lived at the start. Records of switches
 //! that stand in for hidden ones are left out.
 
@@ -32,7 +32,7 @@ use perf_prof::sys;
 use perf_prof::sys::poll::Poller;
 use perf_prof::task::Watched;
 
-/// Name, what watches, and the example that is watched with its arguments. `+`: and another one.
+/// Name, profiler with options, and the example that it watches with its arguments. `+`: and another example.
 const LOADS: [(&str, &str, &str); 4] = [
     ("task-state", "task-state", "pingpong 100000 1 1"),
     ("task-state-turns", "task-state", "pingpong 60000 0 0 + pingpong 60000 1 1"),
@@ -40,7 +40,7 @@ const LOADS: [(&str, &str, &str); 4] = [
     ("trace", "trace -e sched:sched_switch,sched:sched_wakeup,sched:sched_stat_runtime", "pingpong 15000 1 1"),
 ];
 
-/// Of the file that has who watches, of that with the bytes.
+/// Names of the file with the profiler and its options, and of the file with the bytes.
 const COMMAND: &str = "command";
 const RINGS: &str = "rings";
 /// In place of the number of a class.
@@ -158,7 +158,7 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
     let mut loads: Vec<_> = load.split(|arg| *arg == "+").map(start).collect::<Result<_>>()?;
     let mut follow_up = false;
     loop {
-        // As a run: a round that had something is followed by another one.
+        // As in a run: a round that read records is followed by another one.
         let _ = poller.wait(Duration::from_millis(if follow_up { 2 } else { 100 }))?;
         let is_over = loads.iter_mut().map(std::process::Child::try_wait).collect::<Result<Vec<_>, _>>()?;
         let is_over = is_over.iter().all(Option::is_some);

@@ -1,7 +1,7 @@
 //! A server that a timer wakes, so that it runs in step with other timers, or between them.
 //!
 //! `alarms WALL_MS HZ WORK_NS`: until WALL_MS have passed it waits for a timer that expires HZ times a second, and
-//! works for WORK_NS of the clock on the wall each time. Prints `pid=P` at once.
+//! works for WORK_NS of wall time each time. Prints `pid=P` at once.
 
 use std::{env, hint::black_box, io, process};
 

@@ -1,4 +1,4 @@
-//! Burns CPU in code of files that somebody else has made.
+//! Burns CPU in code of given files.
 //!
 //! `burn FILE...`: maps each file's second page and calls the loop that is there, one file after the other, until it is
 //! killed. For `-` the loop is in memory without a file. Prints `ready pid=N` first. The loop is [`LOOP`].
@@ -10,7 +10,7 @@ use std::{env, process, ptr};
 
 const PAGE: usize = 4096;
 
-/// About 16 million times round.
+/// A loop of about 16 million rounds.
 #[cfg(target_arch = "x86_64")]
 const LOOP: &[u8] = &[0xb9, 0, 0, 0, 1, 0xff, 0xc9, 0x75, 0xfc, 0xc3]; // mov ecx, 1 << 24; dec ecx; jnz; ret
 #[cfg(target_arch = "aarch64")]

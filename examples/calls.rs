@@ -2,9 +2,9 @@
 //!
 //! `calls COUNT [--wait]`: COUNT times, with `i` from 0, calls `calls_add(i, 2 * i)`, which returns 3 * i,
 //! `calls_text("word-I", i)`, which returns -i, `calls_many(i, 1, 2, 3, 4, 5, 6 * i, 7, 8, 9 * i)`, which returns the
-//! sum, and getppid(3) of the C library; of functions whose names are the compiler's, `words::count("word-I/")` of the
+//! sum, and getppid(3) of the C library; of functions with mangled names, `words::count("word-I/")` of the
 //! first `5 + i % 3` bytes, `words::skip` twice, and `words::weigh` for two types. With `--wait` it says `ready`, and
-//! goes when a line comes. Prints `calls=COUNT pid=N`.
+//! starts when a line comes. Prints `calls=COUNT pid=N`.
 
 use std::ffi::{CString, c_char};
 use std::hint::black_box;
@@ -34,7 +34,7 @@ extern "C" fn calls_many(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64,
 mod words {
     use std::hint::black_box;
 
-    /// Text with a length, and no zero behind it.
+    /// Text with a length, without a zero byte at its end.
     #[inline(never)]
     pub fn count(text: &str) -> usize {
         black_box(text).len()

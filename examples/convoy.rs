@@ -31,7 +31,7 @@ fn main() {
         for index in 0..threads {
             let builder = thread::Builder::new().name("convoy".to_owned()).stack_size(STACK_BYTES);
             if let Err(err) = builder.spawn_scoped(scope, take_turns) {
-                // Those already started need not be waited for.
+                // Threads that were started end with the process.
                 eprintln!("convoy: cannot start thread {index}: {err}");
                 process::exit(1);
             }

@@ -4,7 +4,7 @@
 //! `dstate COUNT WAIT_MS [NAME] [PAUSE_MS]`: COUNT waits of WAIT_MS, PAUSE_MS (20) of sleep between them, under the
 //! comm NAME. Prints `ready tid=N` first, then, if the environment has `DSTATE_GO=stdin`, awaits a line on stdin. At
 //! the end prints `waits=N wait_ms=N min_ns=N max_ns=N total_ns=N tid=N`, measured around each wait with
-//! CLOCK_MONOTONIC. A measured time holds the making of the child too, so it is a little longer than the D state in it.
+//! CLOCK_MONOTONIC. A measured time includes the creation of the child, so it is a little longer than the D state in it.
 
 use std::{
     env,
@@ -59,7 +59,7 @@ fn main() {
     );
 }
 
-/// One wait in D state. How long it took.
+/// One wait in D state. Returns its length.
 fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
     let mut time = libc::timespec { tv_sec: (wait_ms / 1000) as _, tv_nsec: (wait_ms % 1000 * 1_000_000) as _ };
     let start = Instant::now();
@@ -83,7 +83,7 @@ fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
     took
 }
 
-/// The child. `time` is its timespec, which an interrupted sleep leaves at what remains.
+/// The child. `time` is its timespec; an interrupted sleep stores the remaining time there.
 extern "C" fn sleep_and_exit(time: *mut c_void) -> c_int {
     // SAFETY: `time` points to a timespec of the parent, which waits. errno is shared with it, and read by neither
     // before the exit.

@@ -22,7 +22,7 @@ fn main() {
         }
     };
     stay_here();
-    // All that is needed later is in memory after this: code, buffers, the mapping's tables.
+    // After this, everything needed later is in memory: code, buffers, page tables of the mapping.
     let page_bytes = page_bytes();
     touch(fresh(page_bytes), page_bytes, 1);
     let pages = fresh(minor * page_bytes);
@@ -74,7 +74,7 @@ fn await_line() {
     }
 }
 
-/// Each fault is counted on one CPU.
+/// Stays on one CPU, so that one counter counts all faults.
 fn stay_here() {
     // SAFETY: the set is initialised, and a CPU that we run on is in it.
     unsafe {
@@ -89,7 +89,7 @@ fn page_bytes() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// Memory that nobody has touched, in single pages.
+/// Memory that was never touched, in single pages.
 fn fresh(bytes: usize) -> *mut u8 {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: an anonymous mapping at an address that the kernel chooses, which is never unmapped.
@@ -101,7 +101,7 @@ fn fresh(bytes: usize) -> *mut u8 {
     }
 }
 
-/// A new file, mapped, of which no page is in memory. The kernel reads none but those that are touched.
+/// A new file, mapped, of which no page is in memory. The kernel reads only pages that are touched.
 fn on_disk(path: &str, bytes: usize) -> *const u8 {
     let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path).expect("create");
     file.write_all(&vec![1; bytes]).and_then(|()| file.sync_all()).expect("write");

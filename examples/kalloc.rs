@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-/// To what is allowed without privilege.
+/// Raises the limit as far as is allowed without privilege.
 fn raise_fd_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours for both calls.

@@ -14,7 +14,7 @@ use std::{env, process, ptr, thread};
 const CODE: &[u8] = &[0xb8, 110, 0, 0, 0, 0x0f, 0x05, 0xc3]; // mov $110, %eax; syscall; ret
 #[cfg(target_arch = "aarch64")]
 const CODE: &[u8] = &[0xa8, 0x15, 0x80, 0xd2, 0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6]; // mov x8, #173; svc #0; ret
-/// Of an ELF file for 64 bits, little endian.
+/// Identification of an ELF file for 64 bits, little endian.
 const HEADER: usize = 64;
 
 type Function = extern "C" fn();
@@ -45,7 +45,7 @@ fn main() {
     }
 }
 
-/// A header that says that there are no segments and no sections, and the code.
+/// A header without segments and sections, and the code.
 fn elf() -> Vec<u8> {
     let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
     elf.resize(16, 0);

@@ -15,7 +15,7 @@ fn main() {
     };
     let end_ns = clock_ns(libc::CLOCK_MONOTONIC) + wall_ms * 1_000_000;
     let (mut three_ns, mut one_ns) = (0, 0);
-    // Each turn makes good what the last one took too much.
+    // Each turn corrects the excess of the last one.
     while clock_ns(libc::CLOCK_MONOTONIC) < end_ns {
         three_ns += three_parts(3 * (one_ns + TURN_NS) - three_ns);
         one_ns += one_part(three_ns / 3 - one_ns.min(three_ns / 3));
@@ -29,7 +29,7 @@ fn burn(cpu_ns: u64) -> u64 {
     let start_ns = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     let mut value = 1_u64;
     loop {
-        // No calls, in a debug build neither: the time is to fall on the function itself.
+        // No calls, not even in a debug build: the time must count for the function itself.
         let mut count = 0;
         while count < 100_000 {
             value ^= value << 13;

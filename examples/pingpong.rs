@@ -1,4 +1,4 @@
-//! Two threads hand one byte to and fro through a pair of pipes: a known number of wake-ups and switches.
+//! Two threads pass one byte back and forth through a pair of pipes: a known number of wake-ups and switches.
 //!
 //! `pingpong ROUNDS [CPU_A CPU_B]`: thread `ping` on CPU_A, `pong` on CPU_B; both on the first allowed CPU by default.
 //! On one CPU both are SCHED_BATCH, so that a wake-up never preempts the waker: each side waits once and wakes the
@@ -82,7 +82,7 @@ fn side(cpu: usize, same_cpu: bool, rounds: impl FnOnce() -> u128) -> Side {
     Side { tid, nvcsw, nivcsw, max_round_ns }
 }
 
-/// Not by waking up, that is. Needs no privilege.
+/// Makes the thread SCHED_BATCH: its wake-ups preempt nobody. Needs no privilege.
 fn never_preempt() {
     let param: libc::c_int = 0; // all of a `sched_param` that the kernel knows
     // SAFETY: the kernel reads one int. The raw call, as musl's wrapper always fails.
@@ -112,7 +112,7 @@ fn first_allowed_cpu() -> usize {
     (0..libc::CPU_SETSIZE as usize).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).unwrap_or(0)
 }
 
-/// Of this thread.
+/// Voluntary and involuntary switches of this thread.
 fn usage() -> libc::rusage {
     // SAFETY: an `rusage` is plain numbers, all of which the kernel fills in.
     unsafe {

@@ -3,8 +3,8 @@
 //! `places PLACE COUNT [FILE]`: prints `ready pid=N`, then calls getppid COUNT times from a function in PLACE, or, if
 //! the environment has `PLACES_GO=stdin`, so many times for each line of stdin. PLACE is one of:
 //! - `own`: `call_from_own` of this program; `rust`: `call_from_rust`, whose name is mangled;
-//! - `nofp`: `call_without_frame_pointer`, whose callers no frame pointer leads to;
-//! - `noreturn`: `never_returns`, called by `call_into_noreturn`, whose last instruction that call is. It ends the program
+//! - `nofp`: `call_without_frame_pointer`, from which no frame pointer leads to the callers;
+//! - `noreturn`: `never_returns`, called by the last instruction of `call_into_noreturn`. It ends the program
 //!   after 20 calls;
 //! - `jit`: memory without a file; `many`: the same, each call from a place of its own;
 //! - `perf-map`: as `jit`, named `call_from_jit` in /tmp/perf-PID.map, which is removed at the end unless FILE is given;
@@ -28,14 +28,14 @@ const CODE: &[u8] = &[0xa8, 0x15, 0x80, 0xd2, 0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f
 
 type Function = extern "C" fn();
 
-/// The name is what a stack must show. It calls nothing and reads no data, so that it runs wherever it is mapped.
+/// A stack must show this name. The function calls nothing and reads no data, so that it runs wherever it is mapped.
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn call_from_own() {
     getppid();
 }
 
-/// Its name in the file is the compiler's.
+/// Its name in the file is mangled.
 #[inline(never)]
 extern "C" fn call_from_rust() {
     getppid();
@@ -205,7 +205,7 @@ fn main() {
     if place == "perf-map" {
         let line = format!("{:x} {:x} call_from_jit\n", function as usize, CODE.len());
         fs::write(&map, line).expect("write the map");
-        // One that others may write would not be believed.
+        // A perf map that others may write would not be used.
         fs::set_permissions(&map, fs::Permissions::from_mode(0o644)).expect("chmod the map");
     }
     let waits = env::var("PLACES_GO").is_ok_and(|value| value == "stdin");
@@ -224,7 +224,7 @@ fn main() {
     }
 }
 
-/// So many copies of CODE, in memory that no file stands behind.
+/// Copies of CODE in anonymous memory.
 fn made_at_run_time(copies: usize) -> Vec<Function> {
     const ROOM: usize = CODE.len().next_multiple_of(16);
     let len = copies * ROOM;

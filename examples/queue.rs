@@ -1,9 +1,9 @@
-//! Threads that wait for one CPU, each in another way.
+//! Threads that wait for the same CPU, each for another reason.
 //!
-//! `queue MS [CPU]`: on CPU, the first allowed one by default, `hog-a` and `hog-b` never stop, `yields` gives way again
+//! `queue MS [CPU]`: on CPU, the first allowed one by default, `hog-a` and `hog-b` never stop, `yields` yields again
 //! and again, and `serves` works for 1 ms whenever `asks`, which may run anywhere, wakes it: every 3 ms. After MS each
-//! prints `NAME_tid=N NAME_delay_ns=N`, on one line: for how long, says the scheduler, it was ready to run and had no
-//! CPU.
+//! prints `NAME_tid=N NAME_delay_ns=N`, on one line: the time in which it was ready to run and had no CPU, by the
+//! scheduler's accounting.
 
 use std::{
     env, fs,
@@ -78,7 +78,7 @@ fn tid() -> libc::c_long {
     unsafe { libc::syscall(libc::SYS_gettid) }
 }
 
-/// Of the calling thread.
+/// Run delay of the calling thread.
 fn delay_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
     text.split(' ').nth(1).and_then(|delay| delay.parse().ok()).expect("a number")

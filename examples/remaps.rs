@@ -2,8 +2,8 @@
 //!
 //! `remaps DIR COUNT`: writes `first` and `second` into DIR, files of nothing but machine code, maps them COUNT times
 //! in all, and calls the function there after each: `getppid(1)` where the first is mapped, `getppid(2)` where the
-//! second is, 16 of them in a millisecond at most. Prints `calls=COUNT`. The kernel tells of each mapping with the
-//! whole path, so that a long DIR makes many bytes: 3,000 in a path are some 40 MB/s.
+//! second is, 16 of them in a millisecond at most. Prints `calls=COUNT`. The record of each mapping has the whole
+//! path, so a long DIR makes many bytes: a path of 3,000 bytes makes some 40 MB/s.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -46,7 +46,7 @@ fn number_in_first_argument(number: u8) -> Vec<u8> {
     if cfg!(target_arch = "x86_64") { vec![0xbf, number, 0, 0, 0] } else { vec![number << 5, 0, 0x80, 0xd2] }
 }
 
-/// In the place of what is at `at`, or anywhere.
+/// Maps in place of the mapping at `at`, or anywhere.
 fn map(file: &File, at: *mut libc::c_void) -> *mut libc::c_void {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let protection = libc::PROT_READ | libc::PROT_EXEC;

@@ -57,7 +57,7 @@ fn main() {
     go_on();
 }
 
-/// Awaits a line, if that was asked for.
+/// Awaits a line, if the environment asks for it.
 fn go_on() -> bool {
     let asked = env::var("SIGNALS_GO").is_ok_and(|value| value == "stdin");
     if asked {
@@ -77,7 +77,7 @@ fn handle(signo: c_int) {
     }
 }
 
-/// Does it, and waits until the handler has run.
+/// Sends a signal, and waits until the handler has run.
 fn each(what: &str, send: impl Fn() -> c_int) {
     let before = HANDLED.load(Ordering::SeqCst);
     assert_eq!(send(), 0, "{what}: {}", io::Error::last_os_error());

@@ -32,7 +32,7 @@ fn main() {
                 together.wait();
             };
             if let Err(err) = builder.spawn_scoped(scope, run) {
-                // Those already started wait for the missing ones for ever.
+                // The threads already started would wait for the missing ones for ever.
                 eprintln!("threads: cannot start thread {index}: {err}");
                 process::exit(1);
             }

@@ -1,7 +1,7 @@
-//! A program that leaks on purpose, and tells how much.
+//! A program that leaks on purpose, and prints how much.
 //!
 //! `uleak LEAKED BYTES CLEAN [--all] [--far] [--wait]`: `leaky` allocates LEAKED times BYTES and keeps them, among
-//! CLEAN allocations of as much that `clean` frees. With `--all` the same by each of calloc, realloc, posix_memalign
+//! CLEAN allocations of the same size that `clean` frees. With `--all` the same by each of calloc, realloc, posix_memalign
 //! and aligned_alloc, in `leaky_calloc` and so on; with `--far` by posix_memalign alone, which stores its results in no
 //! stack. Prints `leaked=N bytes=N clean=N pid=N`; with `--wait` it waits for a line first, and for the end of stdin
 //! after.
@@ -13,7 +13,7 @@ use std::{env, io, process, ptr};
 
 type Allocate = fn(usize) -> *mut c_void;
 
-/// The result passes through: else a compiler might jump to the allocator, and be nobody's caller.
+/// Passes the result through: otherwise the compiler might make a tail call, and the caller would be missing.
 macro_rules! allocators {
     ($($name:ident = |$bytes:ident| $call:expr;)*) => {
         $(
@@ -21,7 +21,7 @@ macro_rules! allocators {
             fn $name($bytes: usize) -> *mut c_void {
                 // SAFETY: sizes are plain numbers, and what is passed is ours.
                 let result = unsafe { $call };
-                // Equal functions would be made one: this names each.
+                // Equal functions would be merged: this makes each different.
                 assert!(!result.is_null(), stringify!($name));
                 black_box(stringify!($name));
                 black_box(result)
@@ -45,7 +45,7 @@ allocators! {
     clean_aligned = |bytes| libc::aligned_alloc(64, bytes.next_multiple_of(64));
 }
 
-/// posix_memalign stores its result in a variable of the caller's.
+/// posix_memalign stores its result in a variable of the caller.
 #[inline(always)]
 unsafe fn memalign(bytes: usize) -> *mut c_void {
     let mut result = ptr::null_mut();
@@ -54,7 +54,7 @@ unsafe fn memalign(bytes: usize) -> *mut c_void {
     if errno == 0 { result } else { ptr::null_mut() }
 }
 
-/// The same with a variable that is in no stack.
+/// The same with a variable that is not on the stack.
 #[inline(always)]
 unsafe fn memalign_far(bytes: usize) -> *mut c_void {
     static RESULT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());

@@ -55,7 +55,7 @@ fn burn(ns: u64) {
     black_box(value);
 }
 
-/// Of this thread.
+/// CPU time of this thread.
 fn cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours for the call.

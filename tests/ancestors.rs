@@ -1,4 +1,4 @@
-//! `trace --ancestors`: who started the processes that events are of.
+//! `trace --ancestors`: the ancestors of the process of each event.
 
 #[macro_use]
 mod common;
@@ -9,7 +9,7 @@ use common::{Load, Prog, example, number, run, start, start_watching};
 use serde_json::Value;
 
 const EXEC: &str = "sched:sched_process_exec";
-/// Each shell has more to do, or it would become what it starts.
+/// Each shell has another command to run: otherwise it would exec the program instead of forking.
 const SCRIPT: &str = "sh -c '/bin/true; :'; :";
 
 fn lineage(event: &Value) -> Vec<(u64, String)> {
@@ -17,7 +17,7 @@ fn lineage(event: &Value) -> Vec<(u64, String)> {
     kin.iter().map(|kin| (number(kin, "pid"), kin["comm"].as_str().expect("comm").to_owned())).collect()
 }
 
-/// The processes that events are of.
+/// The processes of the events.
 fn pids(events: &[Value]) -> Vec<u64> {
     events.iter().map(|event| number(event, "pid")).collect()
 }
@@ -40,20 +40,20 @@ fn who_starts_programs() {
     let kin = events[2]["lineage"].as_array().expect("lineage");
     let is_told = |kin: &&Value| kin["gone"] == true || kin["command"].is_string();
     assert!(kin[..3].iter().all(|kin| is_told(&kin)), "{kin:?}");
-    // We live, and so do those that have started us.
+    // The test lives, and so do its own ancestors.
     assert!(kin[4]["command"].as_str().is_some_and(|line| line.contains("ancestors")), "{kin:?}");
     assert_eq!((done.total("lost"), done.total("lost_side")), (0, 0));
 }
 
 #[test]
-fn a_line_below_the_event_has_them() {
+fn a_line_below_the_event_has_the_ancestors() {
     need_events!();
     let done = run(&["trace", "-e", EXEC, "--ancestors", "--", "sh", "-c", SCRIPT]).code(0);
     let [first, .., event, below] = &done.out[..] else { panic!("{done:?}") };
     assert_eq!(done.out.len(), 6, "{done:?}");
     let pid = |line: &str| line.rsplit("old_pid=").next().expect("a field").to_owned();
     let (outer, inner, last) = (pid(first), pid(&done.out[2]), pid(event));
-    // What the processes execute depends on when they are asked.
+    // The command lines depend on when /proc is read.
     let names: Vec<&str> = below.trim_start().split(" < ").collect();
     for (told, want) in names.iter().zip([format!("true {last}"), format!("sh {inner}"), format!("sh {outer}")]) {
         let behind = told.strip_prefix(&want).unwrap_or_else(|| panic!("{told} is not {want}"));
@@ -63,7 +63,7 @@ fn a_line_below_the_event_has_them() {
 }
 
 #[test]
-fn a_fork_is_told_with_the_process_that_makes_it() {
+fn a_fork_has_the_ancestors_of_the_parent() {
     need_events!();
     let event = "sched:sched_process_fork";
     let done = run(&["trace", "--json", "-e", event, "--ancestors", "--", "sh", "-c", SCRIPT]).code(0);
@@ -75,9 +75,9 @@ fn a_fork_is_told_with_the_process_that_makes_it() {
     assert_eq!(second[1..].first(), first.first(), "{forks:?}");
 }
 
-/// Those that have started a watched process are no watched ones, and their names are followed all the same.
+/// The ancestors of a watched process are not watched, but their names are followed.
 #[test]
-fn names_are_those_of_the_moment() {
+fn names_are_those_at_the_time_of_the_event() {
     need_events!();
     let mut shell = Load::shell();
     let pid = shell.pid().to_string();
@@ -111,9 +111,9 @@ fn hostile_names_are_escaped() {
     assert_eq!((below, done.out.len()), (1, 4), "{done:?}");
 }
 
-/// Most have ended before anybody could ask.
+/// Most processes have ended before /proc can be read.
 #[test]
-fn a_flood_of_short_lived_processes_is_told_whole() {
+fn each_of_many_short_lived_processes_has_its_ancestors() {
     need_events!();
     let mut trace = start(&["trace", "--json", "-e", EXEC, "--ancestors", "--", &example("churn"), "400", "2"]);
     let first = trace.object(|event| event["type"] == "event");
@@ -129,7 +129,7 @@ fn a_flood_of_short_lived_processes_is_told_whole() {
     assert_eq!((done.total("lost"), done.total("lost_side"), done.total("lost_output")), (0, 0, 0));
 }
 
-/// The task that an interrupt hits has nothing to do with it.
+/// The task that an interrupt hits is not its cause.
 #[test]
 fn an_interrupt_has_no_ancestors() {
     need_events!();

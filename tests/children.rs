@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const CALLS: usize = 10;
 
-/// Leaves the test where programs cannot be probed.
+/// Skips the test if programs cannot be probed.
 macro_rules! need_uprobes {
     () => {
         need_events!();
@@ -33,7 +33,7 @@ macro_rules! need_uprobes {
 const AS_BEFORE_6_12: Refusal =
     Refusal { nr: libc::SYS_perf_event_open, errno: libc::EINVAL, when: &[(2, Arg::AtLeast(u32::MAX))] };
 
-/// A program that nobody else runs.
+/// A copy of a program that no other process runs.
 struct Own {
     _dir: TempDir,
     path: String,
@@ -62,7 +62,7 @@ fn run_as_before(options: &[&str], workload: &[&str]) -> Done {
     Prog::spawn(refused(command(&args), &[AS_BEFORE_6_12])).finish().code(0)
 }
 
-/// The sister who lives calls; the events of both have been swapped, if the kernel may.
+/// Of two siblings, the one that lives on makes the calls; the kernel may have swapped the events of both.
 #[track_caller]
 fn all_of_a_sister(run: fn(&[&str], &[&str]) -> Done) {
     let own = Own::copy_of("calls");
@@ -88,7 +88,7 @@ fn events_stay_with_their_task() {
     all_of_a_sister(run_from_a_shell);
 }
 
-/// perf-prof on a shell that is there, which starts the command then.
+/// perf-prof on a running shell, which then starts the command.
 fn run_from_a_shell(options: &[&str], workload: &[&str]) -> Done {
     let mut shell = Load::shell();
     let pid = shell.pid().to_string();
@@ -121,13 +121,13 @@ fn probes_of_others_too() {
 }
 
 #[test]
-fn where_they_do_not_a_file_that_nobody_else_has_is_probed_everywhere() {
+fn old_kernels_probe_a_file_of_the_target_alone_in_every_process() {
     need_uprobes!();
     all_of_a_sister(run_as_before);
 }
 
 #[test]
-fn what_cannot_be_known_is_marked() {
+fn rows_with_possibly_missing_calls_are_marked() {
     need_uprobes!();
     let own = Own::copy_of("calls");
     let mut other = Load::of(&own.path, &["1", "--wait"]);
@@ -163,7 +163,7 @@ fn allocations_of_children() {
     };
     let done = run_over(&options, &uleak);
     assert_eq!(of_leaky(&done), [(100.into(), "exact".into())], "{done:#?}");
-    // Everybody has the C library.
+    // Every process uses the C library.
     let done = run_as_before(&options, &uleak);
     assert!(verdicts(&done, "row").iter().all(|verdict| verdict == "unsure"), "{done:#?}");
     assert_eq!(verdicts(&done, "interval"), ["lower_bound"]);

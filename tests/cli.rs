@@ -1,4 +1,4 @@
-//! Help, completions and manual pages: all that there is, none of it stale, and readable.
+//! Help, completions and manual pages: complete, up to date and readable.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::shell::{calls, check};
 use common::{command, run};
 use perf_prof::commands::Cli;
 
-/// The command with all that clap adds to it.
+/// The command with everything that clap adds to it.
 fn built() -> clap::Command {
     let mut command = Cli::command();
     command.build();
@@ -30,7 +30,7 @@ fn words(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect()
 }
 
-/// stdout of a shell that reads `script`. None where it is not installed.
+/// stdout of a shell that reads `script`. None: the shell is not installed.
 fn shell(name: &str, args: &[&str], script: &str) -> Option<String> {
     let mut shell = Command::new(name);
     shell.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -71,7 +71,7 @@ fn every_help_is_readable_and_its_examples_are_right() {
 }
 
 #[test]
-fn help_is_the_same_however_it_is_asked_for() {
+fn all_ways_to_ask_for_help_print_the_same() {
     let help = run(&["-h"]).code(0).out;
     assert_eq!(run(&["--help"]).code(0).out, help);
     assert_eq!(run(&["help"]).code(0).out, help);
@@ -154,7 +154,7 @@ fn manual_pages_have_every_option() {
 }
 
 #[test]
-fn a_reader_that_goes_is_fine_and_a_full_disk_is_not() {
+fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
     for args in [["completions", "zsh"], ["man", "trace"]] {
         let mut child = command(&args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());

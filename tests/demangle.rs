@@ -1,11 +1,11 @@
 //! Names of C++ as c++filt writes them: those of a fixture, of a C++20 program without optimisation, and of libstdc++.
 //!
-//! Ours differ on purpose where c++filt
+//! perf-prof differs on purpose where c++filt
 //! - leaves a comma or `>>` behind an empty pack: `f<A<int>>(int, , char)` for `f<A<int> >(int, char)`,
 //! - calls the constructor of a lambda after the function around it: `f()::{lambda()#1}::f()`,
 //! - takes `T_` for that of a function whose lambda is an argument, or refuses to name it,
-//! - tells the qualifiers of a function type that a reference of `T const&` has none of,
-//! - tells the type of `&A::f` where `f` is const or has a tag,
+//! - prints qualifiers of a function type that a reference of `T const&` does not have,
+//! - prints the type of `&A::f` where `f` is const or has a tag,
 //! - goes on after 4,096 bytes.
 
 mod common;
@@ -45,7 +45,7 @@ fn names_that_cxxfilt_refuses_or_writes_otherwise() {
         // Constructors of what has no name.
         ("_ZZ3foovENUlvE_C1ERKS_", "foo()::{lambda()#1}::{lambda()#1}({lambda()#1} const&)"),
         ("_ZN3FooUt_D1Ev", "Foo::{unnamed type#1}::~{unnamed type#1}()"),
-        // Whose argument `T_` is.
+        // Which function `T_` is an argument of.
         ("_Z1gIZ1fIiEvT_EUlvE_EvRS1_", "void g<f<int>(int)::{lambda()#1}>(f<int>(int)::{lambda()#1}&)"),
         ("_ZZ3fooIiEvT_ENKUlS0_E_clES0_", "foo<int>(int)::{lambda(auto:1)#1}::operator()(int) const"),
         ("_ZNK1AIiEcvS_IT_EIdEEv", "A<int>::operator A<double><double>() const"),
@@ -105,7 +105,7 @@ fn the_names_of_libstdcxx_are_as_cxxfilt_writes_them() {
     compare(path, &["--dynamic"], 3000);
 }
 
-/// Under 0.2 % of what c++filt names is refused, and under 2 % has another text, as said above.
+/// Under 0.2 % of the names that c++filt demangles are refused, and under 2 % have another text, for the reasons above.
 fn compare(file: &Path, options: &[&str], least: usize) {
     let listed = match Command::new("nm").args(["--format=posix"]).args(options).arg(file).output() {
         Ok(listed) => listed,

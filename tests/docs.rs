@@ -19,7 +19,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
 }
 
-/// README, CHANGELOG and all below docs/.
+/// README, CHANGELOG and all pages below docs/.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md"), root().join("CHANGELOG.md")];
     let mut dirs = vec![root().join("docs")];
@@ -36,12 +36,12 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Outside of blocks of code.
+/// The text without blocks of code.
 fn prose(text: &str) -> String {
     text.split("\n```").step_by(2).collect()
 }
 
-/// As forges make them: lower case, dashes for blanks, no punctuation.
+/// The anchor of a heading, as forges make it: lower case, dashes for blanks, no punctuation.
 fn anchor(heading: &str) -> String {
     let heading = heading.trim_start_matches('#').trim().to_lowercase();
     heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>().replace(' ', "-")
@@ -135,7 +135,7 @@ fn command_lines_parse() {
 }
 
 #[test]
-fn pages_tell_the_keys_of_occurrences() {
+fn pages_list_the_keys_of_occurrences() {
     let mut told = 0;
     for profiler in trials() {
         let Some(layout) = profiler.occurrences else { continue };
@@ -152,7 +152,7 @@ fn pages_tell_the_keys_of_occurrences() {
     assert!(told > 55, "{told} keys");
 }
 
-/// The design page shows a profiler line by line.
+/// The design page shows a whole profiler; it must equal the source.
 #[test]
 fn the_profiler_of_the_design_page_is_the_real_one() {
     let page = read(&root().join("docs/design.md"));
@@ -169,7 +169,7 @@ fn the_profiler_of_the_design_page_is_the_real_one() {
 const BEGIN: &str = "<!-- tables: made from the schemas by tests/docs.rs -->\n";
 const END: &str = "<!-- end of the tables -->\n";
 
-/// `PERF_PROF_WRITE_DOCS=1` writes it anew.
+/// `PERF_PROF_WRITE_DOCS=1` writes the tables again.
 #[test]
 fn the_keys_of_tables_are_those_of_the_schemas() {
     let path = root().join("docs/json.md");
@@ -189,8 +189,8 @@ fn the_keys_of_tables_are_those_of_the_schemas() {
     }
 }
 
-/// What keys mean wherever they stand, unless a schema says more.
-const USUAL: [(&str, &str); 5] = [
+/// Meanings of keys in every table, unless a schema has another meaning.
+const COMMON_MEANINGS: [(&str, &str); 5] = [
     ("cpu", "the CPU"),
     ("pid", "the process"),
     ("tid", "the thread"),
@@ -208,7 +208,7 @@ fn push_table(profiler: &str, head: &TableHead, out: &mut String) {
     let over = if *is_snapshot { ["", ""] } else { [" | over intervals", " | ---"] };
     *out += &format!("| key | in text | unit{} | meaning |\n| --- | --- | ---{} | --- |\n", over[0], over[1]);
     for column in &shown {
-        let meaning = meanings.iter().chain(&USUAL).find(|(key, _)| *key == column.key);
+        let meaning = meanings.iter().chain(&COMMON_MEANINGS).find(|(key, _)| *key == column.key);
         let (_, meaning) =
             meaning.unwrap_or_else(|| panic!("{profiler}, {table}: nobody tells what {} is", column.key));
         let key = if column.in_json { format!("`{}`", column.key) } else { String::new() };
@@ -232,7 +232,7 @@ fn in_text(column: &ColumnHead) -> String {
     }
 }
 
-/// In JSON.
+/// The unit of a column in JSON.
 fn unit(column: &ColumnHead) -> &'static str {
     match column.unit {
         _ if column.key.ends_with("_ns") => "ns",

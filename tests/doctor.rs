@@ -1,4 +1,4 @@
-//! `doctor`: its verdicts against what really happens, as root, as nobody, with CAP_PERFMON alone, and behind a seccomp
+//! `doctor`: its verdicts compared with real runs, as root, as nobody, with CAP_PERFMON alone, and behind a seccomp
 //! filter.
 
 #[macro_use]
@@ -34,7 +34,7 @@ fn level() -> i64 {
     text.trim().parse().expect("a number")
 }
 
-/// What lets one in. From 3 on, levels are distributions' own.
+/// The capability that perf_event_open needs. Levels from 3 on exist in some distributions only.
 fn missing() -> &'static str {
     if level() > 2 { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" }
 }
@@ -71,9 +71,9 @@ fn the_text_fits_and_begins_with_the_verdicts() {
     }
 }
 
-/// What a default run is said to hold is what it holds.
+/// The descriptors and memory that doctor reports equal those of a default run.
 #[test]
-fn descriptors_and_memory_are_as_told() {
+fn descriptors_and_memory_are_as_reported() {
     need_events!();
     let report = report(run(&["doctor", "--json"]));
     let runs: [(&str, &[&str]); 3] = [
@@ -101,7 +101,7 @@ fn descriptors_and_memory_are_as_told() {
     }
 }
 
-/// `7f00-7f10 rw-s ...`
+/// Bytes of a line of `maps`: `7f00-7f10 rw-s ...`.
 fn mapped(line: &str) -> u64 {
     let range = line.split(' ').next().and_then(|range| range.split_once('-')).expect("a range");
     let number = |hex| u64::from_str_radix(hex, 16).expect("an address");
@@ -109,7 +109,7 @@ fn mapped(line: &str) -> u64 {
 }
 
 #[test]
-fn nobody_is_told_what_is_missing() {
+fn an_unprivileged_user_learns_what_is_missing() {
     need_events!();
     if level() < 2 {
         skip!("kernel.perf_event_paranoid is below 2");
@@ -130,7 +130,7 @@ fn nobody_is_told_what_is_missing() {
     }
     assert_eq!(report["privileges"]["capabilities"], "");
     assert!(report["machine"].get("kprobes").is_none() && report["machine"].get("no_uprobes").is_none(), "{report}");
-    // And so it is.
+    // A real run is refused, too.
     copy.run(&turn, &[], &["task-state", "--for", "1"]).code(1).says(&["tracefs is not", "cure: CAP_"]);
     let refused = copy.run(&turn, &[], &["profile", "--for", "1"]).code(1);
     let error = format!("kernel.perf_event_paranoid is {} and {missing} is missing; cure: {missing} (setcap", level());

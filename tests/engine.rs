@@ -72,7 +72,7 @@ fn the_cure_for_a_loss_cures_it() {
         let large = trace(advised, "200");
         let is_cured = !large.err().contains("would have sufficed") && large.err().contains(" 0 lost");
         assert!(!is_cured || large.err().contains("200000 events in"), "-m {advised}: {large:?}");
-        // A load that the machine has kept waiting catches up faster than the first one came.
+        // A load that had to wait for a CPU catches up, at a higher frequency than the first time.
         if is_cured { Ok(()) } else { Err(format!("-m {advised}: {large:?}")) }
     });
 }
@@ -92,7 +92,7 @@ fn there_is_one_loss_line_per_interval() {
 fn a_small_ring_is_emptied_again_and_again() {
     need_events!(alone);
     // Bursts of about 200 calls a millisecond. A page holds 30 to 40 of them; a reader that sleeps for 100 ms while
-    // records stay above the horizon sees about ten pages a second. Both are before whoever else uses the CPUs: late
+    // records stay above the horizon sees about ten pages a second. Both run at a high priority: late
     // bursts are larger, and a late reader finds one page again.
     common::attempts(|| {
         let mut shell = Load::shell();
@@ -117,7 +117,7 @@ fn a_flood_hides_no_rare_event() {
     );
     let rare =
         ["sched:sched_process_exec", "sched:sched_process_fork", "sched:sched_process_exit", "signal:signal_generate"];
-    // One with a ring of its own; four that share one.
+    // One event with a ring of its own; four events that share one.
     for rare in [&rare[..1], &rare[..]] {
         let mut shell = Load::shell();
         let pid = shell.pid().to_string();
@@ -147,7 +147,7 @@ fn strict_loss_is_an_exit_code() {
     trace("64", "100").code(0).says(&["100 events in", " 0 lost"]);
 }
 
-// When and how a run shows, reports and ends
+// Lines, reports and the end of a run
 
 #[test]
 fn a_lone_event_is_shown_at_once() {
@@ -164,7 +164,7 @@ fn a_lone_event_is_shown_at_once() {
     assert_eq!(done.out.iter().filter(|line| line.contains(&nr)).count(), 1, "{done:?}");
 }
 
-/// A trace of the calling thread's getppid calls that has shown one.
+/// A trace of the calling thread's getppid calls that has printed one line.
 fn tracing(more: &[&str]) -> Prog {
     let (event, tid) = (syscall(libc::SYS_getppid), own_tid().to_string());
     let mut args = vec!["trace", "-e", &event, "-t", &tid];
@@ -207,7 +207,7 @@ fn sigusr1_reports_an_interval_and_goes_on() {
 }
 
 #[test]
-fn sigusr2_tells_what_the_run_costs_and_goes_on() {
+fn sigusr2_reports_the_cost_of_the_run_and_goes_on() {
     need_events!();
     let mut trace = tracing(&[]);
     for _ in 0..2 {
@@ -232,11 +232,11 @@ fn sigusr2_tells_what_the_run_costs_and_goes_on() {
 fn a_second_interrupt_ends_a_run_whose_reader_sleeps() {
     need_events!();
     second_interrupt(&[]);
-    // It has ended by itself, and waits for its reader: the first one is no second one.
+    // The run has ended by itself and waits for its reader: a first interrupt does not count as a second.
     second_interrupt(&["-N", "50000"]);
 }
 
-/// Its reader gets what it waits for.
+/// A reader that reads gets everything, even after a second interrupt.
 #[test]
 fn a_second_interrupt_takes_nothing_from_a_reader_that_reads() {
     need_events!();
@@ -257,7 +257,7 @@ fn second_interrupt(options: &[&str]) {
     let pid = child.id() as i32;
     let stdout = child.stdout.take().unwrap();
     let until = Instant::now() + GUARD;
-    // Nobody reads: the pipe fills to the last byte.
+    // No reader: the pipe fills to the last byte.
     while unread(&stdout) < 60_000 {
         assert!(
             Instant::now() < until && !ends_within(pid, Duration::ZERO),
@@ -270,11 +270,11 @@ fn second_interrupt(options: &[&str]) {
     let mut err = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let told =
         |line: &String| line.contains("the output has been at a standstill for 2 s: nobody takes what it writes");
-    // One that has ended by itself waits without a word.
+    // A run that has ended by itself waits silently.
     assert!(options == ["-N", "50000"] || err.any(|line| told(&line)), "it did not say so");
     let interrupt = || nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGINT).unwrap();
     interrupt();
-    // Two signals of a kind that nobody took are one.
+    // Two equal pending signals are merged into one.
     while pending(pid, Signal::SIGINT) {
         assert!(Instant::now() < until, "the first SIGINT is not taken");
         thread::yield_now();
@@ -337,7 +337,7 @@ fn n_events_are_n_lines() {
     let done = trace.finish().code(0);
     assert_eq!(done.shown(), 3, "{done:?}");
     assert_eq!(number(&done.end(), "samples"), 3);
-    // What came after the third was not looked at.
+    // Events after the third were not read.
     let (events, intervals) = (done.of_type("event"), done.of_type("interval"));
     assert_eq!(intervals[0]["end_ns"], events[2]["time_ns"], "{done:?}");
 }
@@ -348,7 +348,7 @@ fn a_run_for_a_time_ends() {
     // Its last interval ends with it.
     common::attempts(|| {
         let done = run(&["trace", "-e", EXEC, "--for", "1", "-i", "500", "--json"]).code(0);
-        // On a machine that stands still they may be fewer, or the last one short.
+        // On a machine that stands still there may be fewer intervals, or the last one is short.
         if done.of_type("interval").len() == 2 { Ok(()) } else { Err(format!("{done:?}")) }
     });
     let before = Instant::now();
@@ -361,7 +361,7 @@ fn a_run_for_a_time_ends() {
 }
 
 #[test]
-fn silence_says_what_it_waits_for() {
+fn after_silence_a_line_names_the_awaited_events() {
     need_events!();
     let mut trace = start(&["trace", "-e", "sched:sched_process_exec/pid==-1/"]);
     trace.err_line(|line| line.contains("nothing seen yet") && line.contains("sched:sched_process_exec /"));
@@ -369,7 +369,7 @@ fn silence_says_what_it_waits_for() {
 }
 
 #[test]
-fn verbose_says_what_it_does_and_what_it_costs() {
+fn verbose_names_filters_and_the_cost_of_the_run() {
     need_events!();
     let (event, cpus) = (syscall(libc::SYS_getppid), common::online_cpus().len());
     let done = run(&["trace", "-v", "-e", &event, "-m", "4", "--for", "1ms"]).code(0);
@@ -434,7 +434,7 @@ fn limited(ulimit: &str, args: &[&str]) -> Done {
 }
 
 #[test]
-fn too_few_descriptors_are_told_in_numbers() {
+fn the_error_for_too_few_descriptors_has_numbers() {
     need_events!();
     const FEW: &str = "64";
     let args = ["trace", "-e", "sched:*", "--for", "1ms"];
@@ -450,7 +450,7 @@ fn too_few_descriptors_are_told_in_numbers() {
     limited(&format!("-S -n {FEW}"), &args).code(0);
 }
 
-/// A CPU's counter does not tell whose events it counts, records do.
+/// With whole CPUs in place of tasks, records show which task an event is of; counters do not.
 #[test]
 fn too_few_descriptors_for_each_task() {
     need_events!();

@@ -1,5 +1,5 @@
-//! What a hurried user can type wrongly: each fault is told in one sentence that names the culprit and the cure, with
-//! the exit code 2 for a text that does not parse and 1 for what cannot be done here. Nothing comes on stdout.
+//! Mistakes on the command line: each has an error of one sentence that names the cause and the cure, with exit code 2
+//! for a text that does not parse and 1 for a run that is not possible here. Nothing is printed on stdout.
 
 #[macro_use]
 mod common;
@@ -143,7 +143,7 @@ fn targets_that_are_not_there() {
     for head in [&["trace", "-e", EXEC][..], &["task-state"], &["signal"]] {
         refused(head, 1, cases);
     }
-    // What stands in for missing cycles is said before the workload is started.
+    // The line about the CPU clock in place of cycles comes before the workload is started.
     refused(&["profile"], 1, &cases[..9]);
 }
 
@@ -438,7 +438,7 @@ fn options_of_kmemleak() {
 }
 
 #[test]
-fn subcommands_that_are_none() {
+fn unknown_subcommands() {
     let cases: &[Case<'_>] = &[
         (&["tarce"], &["'tarce'", "did you mean trace?"]),
         (&["task_state"], &["'task_state'", "did you mean task-state?"]),
@@ -478,11 +478,11 @@ fn an_argument_that_is_not_utf_8_is_named() {
     }
 }
 
-// Whom this machine refuses
+// Runs that this machine refuses
 
 const NOBODY: u32 = 65534;
 
-/// The program where nobody may execute it: the build directory may be closed to nobody.
+/// A copy of the program that the user `nobody` may execute: the build directory may be closed to that user.
 fn open_copy(dir: &Path) -> std::path::PathBuf {
     let open = |path: &Path| {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -495,7 +495,7 @@ fn open_copy(dir: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn nobody_is_told_to_be_root() {
+fn the_user_nobody_is_told_to_be_root() {
     need_events!();
     let dir = tempfile::tempdir().unwrap();
     let exe = open_copy(dir.path());
@@ -512,14 +512,14 @@ fn nobody_is_told_to_be_root() {
         command.args(args).uid(NOBODY).gid(NOBODY);
         assert_one_sentence(&Prog::spawn(command).finish().code(1), 1, &["root"]);
     }
-    // What does not parse is wrong for everybody.
+    // A text that does not parse is an error for every user.
     let mut command = Command::new(&exe);
     command.args(["trace", "-e", "nosuch"]).uid(NOBODY).gid(NOBODY);
     assert_one_sentence(&Prog::spawn(command).finish().code(2), 2, &["`nosuch` is not an event"]);
 }
 
 #[test]
-fn what_needs_the_numbers_of_all_tasks_is_refused_without_them() {
+fn profilers_that_need_all_pids_refuse_a_nested_pid_namespace() {
     need_events!();
     for args in [&["kmemleak", "slab"][..], &["irq-off"], &["signal"], &["task-state"]] {
         let mut command = Command::new("unshare");

@@ -1,5 +1,5 @@
 //! Faults while a run is set up: rings refused, no descriptors left, system calls refused, no tracefs, few
-//! capabilities. Each is told in one sentence with the cure, or announced once and lived with.
+//! capabilities. Each is an error of one sentence with the cure, or a degradation that is announced once.
 
 #[macro_use]
 mod common;
@@ -53,7 +53,7 @@ fn rings_for_which_there_is_no_memory_become_smaller() {
     ] {
         let large = ring(&[SHARED, MIB], errno);
         let done = behind(&[large], &args).code(0);
-        // 1 MiB and the mmap page is too much, so 512 KiB is what there is, of 4 KiB pages.
+        // 1 MiB and the mmap page are too much, so the ring has 512 KiB, in pages of 4 KiB.
         let told = degraded(&done, why);
         assert!(told.len() == 1 && told[0].contains(cure), "{done:#?}");
         done.says(&["a ring buffer of 128 pages each"]);
@@ -82,7 +82,7 @@ fn all_cpus_get_their_share_of_the_memory_that_may_be_locked() {
     need_events!();
     let (copy, cpus) = (Copy::of(UID), common::online_cpus().len() as u64);
     let page_kib = perf_prof::sys::page_size() as u64 / 1024;
-    // Enough for one ring of 8 MiB, and for little on the other CPUs; and nothing beyond what everybody has.
+    // Enough for one ring of 8 MiB and for small ones on the other CPUs, without an allowance beyond the mlock limit.
     for kib in [8192, 0] {
         let done = locking(&copy, kib, &["task-state", "--json", "--for", "50ms"]).code(0);
         let locked_kib = number(&done.end()["self"], "locked_bytes") / 1024;
@@ -91,17 +91,17 @@ fn all_cpus_get_their_share_of_the_memory_that_may_be_locked() {
         assert!(told.len() == 1, "{done:#?}");
         let pages = told[0].split("allows ").nth(1).and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         let pages = pages.unwrap_or_else(|| panic!("{told:?}"));
-        // Each has a page more, and there are small ones beside; twice as large ones have no room.
+        // Each ring has one page more, and there are small rings, too; rings of twice the size do not fit.
         let all_kib = |pages: u64| (pages + 1) * cpus * page_kib;
         assert!(all_kib(pages) <= locked_kib && locked_kib <= allowed_kib, "{kib}: {pages}: {done:#?}");
         assert!(all_kib(2 * pages) > allowed_kib, "{kib}: {pages}: {done:#?}");
     }
-    // What the user said is no fault.
+    // A size that the user chose is no degradation.
     let done = locking(&copy, 0, &["task-state", "--json", "-m", "8", "--for", "1ms"]).code(0);
     assert!(degraded(&done, "mlock limit").is_empty(), "{done:#?}");
 }
 
-/// perf-prof, and what it starts, before all that shares their CPUs, if that may be.
+/// perf-prof and its children with a real-time priority, if the machine allows that.
 fn before_others(args: &[&str]) -> Command {
     let mut command = command(args);
     let first = || {
@@ -122,7 +122,7 @@ fn a_ring_that_became_smaller_wakes_its_reader_in_time() {
     let (flood, event) = (copy.with_file("flood", &example("flood")), syscall(libc::SYS_getppid));
     let first = common::online_cpus()[0].to_string();
     let (calls, per_s) = ("12000", "20000");
-    // Some 2 MB a second: in the tenth of a second after which the reader looks anyway, more than the ring holds.
+    // Some 2 MB a second: more than the ring holds in the 100 ms after which the reader wakes anyway.
     let allowed = Refusal { nr: libc::SYS_mmap, errno: libc::ENOMEM, when: &[SHARED, (1, Arg::AtLeast(0x21001))] };
     attempts(|| {
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -139,7 +139,7 @@ fn a_ring_that_became_smaller_wakes_its_reader_in_time() {
 
 // Descriptors
 
-/// perf-prof that may have so many descriptors, of which it inherits three.
+/// perf-prof with a limit of `count` descriptors, three of which it inherits.
 fn with_descriptors(count: u64, args: &[&str]) -> Done {
     let mut command = command(args);
     let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
@@ -159,8 +159,8 @@ fn with_descriptors(count: u64, args: &[&str]) -> Done {
 #[test]
 fn without_descriptors_each_step_says_so() {
     need_events!();
-    // Whichever file is the first that cannot be opened, at start, for tracefs, for what the machine has, for the
-    // events.
+    // The first file that cannot be opened may be one of the start, of tracefs, of the machine's description, or an
+    // event.
     for args in [&["trace", "-e", EXEC, "--for", "1ms"][..], &["task-state", "--for", "1ms"], &["list", "sched:*"]] {
         let mut told = 0;
         for count in (4..70).step_by(if args[0] == "list" { 1 } else { 3 }) {
@@ -193,7 +193,7 @@ fn files_that_cannot_be_opened_any_more_are_not_called_deleted() {
     let mut load = Load::of(&example("mappings"), &[dir.path().to_str().expect("UTF-8"), &MAPPED.to_string(), "elf"]);
     load.says();
     let pid = load.pid().to_string();
-    // Enough for the events, not for the files of the target: its own is the last to be mapped.
+    // Enough for the events, not for the files of the target, whose program is mapped last.
     let args = ["trace", "-g", "--json", "-e", &syscall(libc::SYS_getppid), "-p", &pid, "--for", "1500ms"];
     let done = with_descriptors(90, &args).code(0);
     let interval = &done.of_type("interval")[0];
@@ -214,7 +214,7 @@ fn files_that_cannot_be_opened_any_more_are_not_called_deleted() {
 // System calls that are refused
 
 #[test]
-fn a_filter_on_perf_event_open_is_found_out_by_every_profiler() {
+fn every_profiler_recognizes_a_filter_on_perf_event_open() {
     need_events!();
     for errno in [libc::EPERM, libc::EACCES, libc::ENOSYS] {
         let refusal = Refusal::of(libc::SYS_perf_event_open, errno);
@@ -252,7 +252,7 @@ fn without_tracefs(args: &[&str]) -> Command {
 }
 
 #[test]
-fn without_tracefs_only_what_needs_it_is_refused() {
+fn without_tracefs_only_profilers_that_need_it_are_refused() {
     need_events!();
     let refusals = [libc::SYS_fsopen, libc::SYS_mount, libc::SYS_unshare].map(|nr| Refusal::of(nr, libc::EPERM));
     for args in [&["trace", "-e", EXEC][..], &["task-state"], &["signal"], &["kmemleak", "slab"], &["list"]] {
@@ -260,7 +260,7 @@ fn without_tracefs_only_what_needs_it_is_refused() {
         let done = Prog::spawn(refused(without_tracefs(&args), &refusals)).finish();
         one_sentence(done, &["tracefs is not mounted", "may not mount it", "mount -t tracefs"]);
     }
-    // The CPU's counters and its clock need none.
+    // Hardware counters and the CPU clock need no tracefs.
     let profile = without_tracefs(&["profile", "--json", "--for", "50ms"]);
     Prog::spawn(refused(profile, &refusals)).finish().code(0).end();
     // ENOSYS is an old kernel's answer to fsopen: a mount namespace of our own is the next best.
@@ -269,7 +269,7 @@ fn without_tracefs_only_what_needs_it_is_refused() {
     Prog::spawn(refused(trace, &[old])).finish().code(0).says(&["1 event in "]);
 }
 
-/// What a sentence says may be given to the program's file, for setpriv(1).
+/// The capabilities that an error advises to set on the file of the program, for setpriv(1).
 fn setcap(done: &Done) -> String {
     let told = done.err.iter().find_map(|line| line.split("(setcap ").nth(1)?.split("+ep").next());
     let told = told.unwrap_or_else(|| panic!("no capabilities are told: {done:#?}"));
@@ -277,7 +277,7 @@ fn setcap(done: &Done) -> String {
 }
 
 #[test]
-fn whoever_lacks_two_privileges_is_told_of_both_at_once() {
+fn an_error_names_both_of_two_missing_privileges() {
     need_events!();
     let level: i64 = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap();
     if level < 0 {
@@ -292,9 +292,9 @@ fn whoever_lacks_two_privileges_is_told_of_both_at_once() {
             done,
             &["tracefs is not ", " is missing; cure: CAP_", " and for a group of yours: mount ", "as root"],
         );
-        // With which it works.
+        // With these it works.
         copy.run(&turn, &["--inh-caps", &cure, "--ambient-caps", &cure], &args).code(0);
-        // A part of it does not.
+        // With a part of them it does not.
         let (first, second) = cure.split_once(',').unwrap_or_else(|| panic!("one capability: {cure}"));
         for part in [first, second] {
             let done = copy.run(&turn, &["--inh-caps", part, "--ambient-caps", part], &args);
@@ -305,7 +305,7 @@ fn whoever_lacks_two_privileges_is_told_of_both_at_once() {
     let list = copy.run(&turn, &[], &["list"]);
     assert!(!list.err().contains("paranoid"), "{list:#?}");
     one_sentence(list, &["tracefs is not ", "cure: CAP_"]);
-    // What lets events in is not enough.
+    // The capability for events alone is not enough.
     let told = "tracefs is not ";
     let probe = copy.run(&turn, &[], &["kmemleak", "malloc", "--for", "1ms", "--", "true"]);
     one_sentence(probe, &[told, "only root may define probes; cure: run as root"]);
@@ -325,7 +325,7 @@ fn a_tracefs_that_is_mounted_elsewhere_is_found() {
     let some = ["--inh-caps", "+perfmon,+dac_read_search", "--ambient-caps", "+perfmon,+dac_read_search"];
     let done = copy.with_tracefs_at(at, &some, &["trace", "-v", "-e", EXEC, "--", "true"]).code(0);
     done.says(&[&format!("tracefs: {at}"), "1 event in "]);
-    // It is no use to whoever may not read it.
+    // A tracefs that the user may not read does not help.
     let turn = turn();
     let refused = copy.with_tracefs_at(at, &PERFMON, &["trace", "-e", EXEC, "--", "true"]);
     drop(turn);

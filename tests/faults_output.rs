@@ -1,5 +1,5 @@
-//! Faults at the far end: a reader that stands still, a disk that is full. The rings go on being drained, and what does
-//! not come out is counted where it was dropped and nowhere else.
+//! Faults of the output: a reader that stands still, a disk that is full. The rings are still read, and results that
+//! are dropped are counted in one counter and no other.
 
 #[macro_use]
 mod common;
@@ -16,13 +16,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Twice as many as wait for a blocked output, and all fit into a ring of 64 MiB: whatever is not printed was dropped
-/// behind it.
+/// Twice as many calls as lines that wait for a blocked output. All fit into a ring of 64 MiB, so lines that are not
+/// printed were dropped by the output.
 const CALLS: u64 = 500_000;
-/// No shell makes it.
+/// A system call that no shell makes.
 const NR: libc::c_long = libc::SYS_sched_yield;
 
-/// A shell that makes the calls, and says in a file that they are made: its stdout is the one that stands still.
+/// A shell that makes the calls, and then creates a file: its stdout is the pipe that stands still.
 fn load(done: &str) -> String {
     format!("{} {CALLS} 0 sched_yield > /dev/null; touch {done}", example("flood"))
 }
@@ -32,7 +32,7 @@ struct Seen {
     events: u64,
     /// By thread, those of the load: how long it slept in all intervals, ns.
     slept_ns: BTreeMap<u64, u64>,
-    /// The same as the rows of the whole run have it.
+    /// The same from the rows of the whole run.
     slept_in_all_ns: BTreeMap<u64, u64>,
     intervals: Vec<Value>,
     end: Option<Value>,
@@ -63,7 +63,7 @@ fn read(from: impl std::io::Read) -> Seen {
     seen
 }
 
-/// The only counter that the fault has moved is that of the output.
+/// The fault has changed the counter of the output and no other.
 fn check(seen: &Seen) {
     let end = seen.end.as_ref().expect("an end");
     let of = |key: &str| number(end, key);
@@ -89,7 +89,7 @@ fn a_pipe_that_nobody_reads_stops_no_ring() {
     trace.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut trace = trace.spawn().expect("perf-prof");
     until("the calls are made", || done.exists());
-    // It has something to say still, and waits for whoever may come.
+    // It still has results, and waits for a reader.
     assert!(!ends_within(trace.id() as i32, std::time::Duration::from_millis(50)));
     let seen = read(trace.stdout.take().expect("piped"));
     assert_eq!(trace.wait().expect("wait").code(), Some(0));
@@ -124,15 +124,15 @@ fn a_reader_that_is_stopped_and_goes_on_gets_the_rest() {
 }
 
 /// Tables with a row per thread, many times a second, into a pipe that is not read before the threads have ended:
-/// intervals grow longer, and none of what was counted is missing.
+/// intervals grow longer, and no count is missing.
 #[test]
-fn tables_that_nobody_reads_take_little_memory_and_lack_nothing() {
+fn unread_tables_take_bounded_memory_and_are_complete() {
     need_events!();
     const MOST_BYTES: u64 = 40 << 20;
     const SLEPT_NS: u64 = 4_000_000_000;
     let dir = tempfile::tempdir().expect("a directory");
     let done = dir.path().join("done");
-    // What sleeps to the end has a row in the last table, too.
+    // Threads that sleep to the end have rows in the last table, too.
     let load = format!("{} 1000 4000 > /dev/null; touch {}; exec sleep 600", example("threads"), done.display());
     let args = ["task-state", "--perins", "--json", "-i", "10", "--", "sh", "-c", &load];
     let mut waits =
@@ -158,7 +158,7 @@ fn tables_that_nobody_reads_take_little_memory_and_lack_nothing() {
 }
 
 #[test]
-fn strict_loss_takes_lines_that_were_dropped_for_a_loss() {
+fn strict_loss_counts_dropped_lines() {
     need_events!();
     let dir = tempfile::tempdir().expect("a directory");
     let done = dir.path().join("done");
@@ -172,7 +172,7 @@ fn strict_loss_takes_lines_that_were_dropped_for_a_loss() {
     assert_eq!(trace.wait().expect("wait").code(), Some(3));
 }
 
-/// What a file on a file system of 64 KiB holds when perf-prof has ended, after its own stdout.
+/// Runs perf-prof with a result file on a file system of 64 KiB. stdout has the output of perf-prof, then the file.
 fn on_a_small_disk(args: &str) -> common::Done {
     const SCRIPT: &str = r#"dir=$1; shift; mount -t tmpfs -o size=64k none "$dir" || exit 99
         exec 3>&1; eval "$@"; code=$?; cat "$dir/out" >&3; exit $code"#;
@@ -200,7 +200,7 @@ fn a_disk_that_becomes_full_keeps_what_was_written() {
         .iter()
         .map(|line| number(&serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}")), "time_ns"))
         .collect();
-    // The arguments that the lines show are what happened to be in registers.
+    // The lines show arguments that happened to be in registers.
     let longest = whole.iter().map(|line| line.len()).max().expect("a line");
     assert!(times.is_sorted() && last.len() <= longest + 8, "{last}");
 }
@@ -221,9 +221,9 @@ fn a_full_disk_ends_tables_too() {
     }
 }
 
-/// Results tell kernel addresses, and what others do.
+/// Results contain kernel addresses, and names of other users' tasks.
 #[test]
-fn new_files_are_for_their_owner_alone() {
+fn only_the_owner_may_read_new_files() {
     need_events!();
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
@@ -241,15 +241,15 @@ fn new_files_are_for_their_owner_alone() {
     assert_eq!(["old", "old.svg"].map(mode), [0o644, 0o644], "as somebody wanted them");
 }
 
-/// What hangs in a file of others is told of in mid-run, and does not keep the run from its end.
+/// An output that hangs in a file of others is reported during the run, and does not keep the run from ending.
 #[test]
-fn an_output_that_hangs_in_a_file_is_told_of_and_left() {
+fn an_output_that_hangs_in_a_file_is_reported_and_given_up() {
     need_events!();
     let dir = tempfile::tempdir().expect("a directory");
     let mut load = Load::of(&example("mappings"), &[dir.path().to_str().expect("UTF-8"), "1", "elf"]);
     load.says();
     let (event, pid) = (syscall(libc::SYS_getppid), load.pid().to_string());
-    // It makes a copy of each file's tables.
+    // The output copies the tables of each file, with this system call.
     let hung = |options: &[&str]| {
         let args = [&["trace", "-g", "-e", &event, "-p", &pid], options].concat();
         Prog::spawn(hangs(command(&args), libc::SYS_memfd_create))
@@ -263,7 +263,8 @@ fn an_output_that_hangs_in_a_file_is_told_of_and_left() {
     hung(&["-N", "10"]).finish().code(1).says(&[DROPPED, AT]);
 }
 
-/// Mappings that nobody is told of take little memory, and no stack is named by those that were there before or after.
+/// Mappings that wait for a blocked output take bounded memory, and no stack is named by mappings from before or after
+/// its time.
 #[test]
 fn a_storm_of_mappings_takes_little_memory() {
     need_events!();

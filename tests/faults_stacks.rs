@@ -1,4 +1,4 @@
-//! A great many stacks, and very deep ones: they are counted, or said to be cut, and never taken for each other.
+//! Very many stacks, and very deep ones: they are counted or marked as cut, and never mixed up.
 
 #[macro_use]
 mod common;
@@ -12,10 +12,10 @@ use serde_json::Value;
 /// The calls of examples/turns, none of the C library's.
 const CALLS: &str = "syscalls:sys_enter_close/fd>=1048576/";
 const FIRST: u64 = 1 << 20;
-/// Addresses of a stack at most, unless `kernel.perf_event_max_stack` says otherwise.
+/// Most addresses of a stack, the default of `kernel.perf_event_max_stack`.
 const DEPTH: u64 = 127;
 
-/// What the functions of a stack, outermost first, spell: see examples/turns.
+/// The number that the functions of a stack, outermost first, encode: see examples/turns.
 fn spelt<'a>(functions: impl Iterator<Item = &'a str>) -> u64 {
     functions.fold(0, |spelt, function| match function {
         "turn_left" => spelt << 1,
@@ -34,7 +34,7 @@ fn folded(text: &str) -> Vec<(Vec<&str>, u64)> {
         .collect()
 }
 
-/// The only counter that tells of a fault, if there is any.
+/// Asserts that `counter` is the only counter of faults that is not 0.
 #[track_caller]
 fn only_counter(end: &Value, counter: Option<&str>) {
     for other in ["lost", "lost_output", "lost_side", "lost_stacks", "malformed", "discarded"] {
@@ -47,7 +47,7 @@ fn turns(options: &[&str], count: u64, depth: u64) -> Done {
 }
 
 #[test]
-fn fifty_thousand_stacks_stay_what_they_are() {
+fn fifty_thousand_stacks_are_kept_apart() {
     need_events!();
     const COUNT: u64 = 50_000;
     let dir = tempfile::tempdir().expect("a directory");
@@ -71,7 +71,7 @@ fn fifty_thousand_stacks_stay_what_they_are() {
 fn stacks_that_find_no_room_are_counted() {
     need_events!();
     const COUNT: u64 = 24_000; // of 4 KiB each, more than 64 MiB
-    // What is outstanding holds on to its stack.
+    // Outstanding allocations keep their stacks in use.
     let alloc = format!("{CALLS}ptr=fd/");
     let free = format!("raw_syscalls:sys_enter/id=={}/ptr=id/", libc::SYS_getppid);
     let options = ["kmemleak", "--alloc", &alloc, "--free", &free, "-g", "--json", "-m", "64M"];
@@ -91,7 +91,7 @@ fn stacks_that_find_no_room_are_counted() {
     }
     assert_eq!(without, number(&end, "lost_stacks"), "{end}");
     assert_eq!(numbers.len() as u64 + without, COUNT, "{end}");
-    // The first ones are there.
+    // The first stacks are kept.
     assert!(numbers.len() > 5000 && numbers.iter().copied().eq(FIRST..FIRST + numbers.len() as u64));
 }
 
@@ -112,7 +112,7 @@ fn a_stack_that_was_cut_has_another_root() {
     let (done, _) = of_depth(21);
     let events = done.of_type("event");
     let whole = events[0]["stack"].as_array().expect("a stack").len() as u64;
-    // Those of the kernel, and the two ends, take their part. One that is just full may have gone on.
+    // Kernel frames and the two end frames are part of the depth. A stack of exactly that depth may have gone on.
     let fits = DEPTH - (whole - 21) - 1;
     for (depth, is_cut) in [(fits, false), (fits + 1, true), (fits + 2, true), (2 * DEPTH, true)] {
         let (done, text) = of_depth(depth);

@@ -1,6 +1,5 @@
-//! A fault in each stage of the data's way moves the counter of that stage and no other: the kernel's rings, for
-//! samples and for side records; the analysis. That of a full table of stacks is in `faults_stacks`, that of the output
-//! in `faults_output`.
+//! A fault in a stage of the data path changes the counter of that stage and no other: the kernel's rings, for samples
+//! and for side records; the analysis. A full table of stacks is in `faults_stacks`, the output in `faults_output`.
 
 #[macro_use]
 mod common;
@@ -10,7 +9,7 @@ use nix::sys::signal::Signal;
 use perf_prof::sys::monotonic_ns;
 use serde_json::Value;
 
-/// Of a reader that is stopped, 5 s of them.
+/// Events during the 5 s in which the reader is stopped.
 const CALLS: u64 = 100_000;
 const PER_S: u64 = 20_000;
 const AFTERWARDS: u64 = 50;
@@ -54,7 +53,7 @@ fn a_reader_that_stood_still_loses_in_the_ring_and_goes_on() {
         intervals.iter().flat_map(|interval| interval["lost_windows"].as_array().expect("a list")).collect();
     assert!(!windows.is_empty(), "{intervals:?}");
     for window in windows {
-        // It ends with the LOST record, which comes with the first one that finds room again.
+        // The window ends with the LOST record, which precedes the first record that fits again.
         assert!(number(window, "start_ns") >= stopped_ns && number(window, "start_ns") <= going_on_ns, "{window}");
     }
     let dark = |interval: &Value| interval["coverage"].as_f64().is_some_and(|coverage| coverage < 1.0);
@@ -90,7 +89,7 @@ fn try_waits_are_right_after_a_reader_has_stood_still() -> Result<(), String> {
         done.of_type("row").into_iter().filter(|row| row["comm"].as_str() == Some("thread-0")).collect();
     let of = |key: &str| rows.iter().filter_map(|row| row[key].as_u64()).sum::<u64>();
     assert!(of("total_ns") <= load_number(&load, "wall_ns"), "{rows:?}: {load}");
-    // The five sleeps, and what it waits for before and after.
+    // The five sleeps, and the waits before and after them.
     if of("count") < 5 {
         return Err(format!("an end of a sleep: {rows:?}: {end}"));
     }
@@ -112,15 +111,15 @@ fn side_records_that_are_lost_are_no_samples() {
     run.signal(Signal::SIGUSR1);
     run.object(|object| object["type"] == "interval");
     shell.stop();
-    // Nothing more happens that could tell of it: the kernel is asked.
+    // No later record can show the loss: the counters of the kernel are read.
     let done = run.interrupt().code(0);
     let (end, intervals) = (done.end(), done.of_type("interval"));
     none_but(&end, &["lost_side"]);
     assert_eq!(intervals.iter().map(|interval| number(interval, "lost_side")).sum::<u64>(), number(&end, "lost_side"));
     assert!(intervals.iter().all(|interval| interval["lost_windows"].as_array().is_some_and(Vec::is_empty)), "{end}");
     assert!(intervals.iter().any(|interval| interval["verdict"] != "exact"), "{intervals:?}");
-    // Their ring of 64 KiB holds no more than 1,024 of 64 bytes, the least that one takes; each process has a first and
-    // a last.
+    // The ring of 64 KiB holds at most 1,024 side records, whose minimum size is 64 bytes; each process has at least
+    // two: its fork and its exit.
     assert!(number(&end, "lost_side") >= 2 * forks - 1024 * cpus.len() as u64, "{end}");
     assert_eq!(number(&end, "samples"), 0, "{end}");
 }

@@ -1,5 +1,5 @@
-//! Where names cannot be had: files that are rubbish, a kernel that hides its addresses. It is said, it costs little,
-//! and what has a name keeps it.
+//! Names that cannot be found: invalid files, a kernel that hides its addresses. The output says so, the cost is small,
+//! and other frames keep their names.
 
 #[macro_use]
 mod common;
@@ -20,12 +20,12 @@ fn frames(done: &Done) -> Vec<Value> {
 }
 
 #[test]
-fn rubbish_that_is_mapped_executable_is_opened_once() {
+fn an_invalid_file_that_is_mapped_executable_is_opened_once() {
     need_events!();
     const FILES: usize = 20;
     let dir = tempfile::tempdir().expect("a directory");
     let at = dir.path().to_str().expect("UTF-8");
-    // Each looks for the files of its own mappings.
+    // Each process looks for the files of its own mappings.
     let loads = [(); 3].map(|()| {
         let mut load = Load::of(&example("mappings"), &[at, &FILES.to_string(), "rubbish"]);
         load.says();
@@ -54,7 +54,7 @@ fn rubbish_that_is_mapped_executable_is_opened_once() {
     assert!(opens.values().all(|&count| count == 1), "{opens:?}");
 }
 
-/// perf-prof where these files of /proc have another content.
+/// perf-prof in a mount namespace in which these files of /proc have other contents.
 fn with_proc(files: &[(&str, &str)], args: &[&str]) -> Done {
     let dir = tempfile::tempdir().expect("a directory");
     let mut script = String::new();
@@ -77,7 +77,7 @@ fn without_addresses() -> String {
 }
 
 #[test]
-fn a_kernel_that_hides_its_addresses_is_said_once() {
+fn hidden_kernel_addresses_are_reported_once() {
     need_events!();
     let kallsyms = without_addresses();
     let restricted = [("kallsyms", kallsyms.as_str()), ("sys/kernel/kptr_restrict", "2\n")];
@@ -106,7 +106,7 @@ fn a_kernel_that_hides_its_addresses_is_said_once() {
     let done = with_proc(&restricted, &["watchdog", "--for", "1ms"]).code(1);
     assert!(done.out.is_empty() && done.err.len() == 1, "{done:#?}");
     done.says(&["perf-prof: ", "kptr_restrict"]);
-    // Nobody asks for names.
+    // A run that needs no names says nothing.
     let done = with_proc(&restricted, &["trace", "-e", &event, "--", &places, "own", "10"]).code(0);
     assert!(!done.err().contains("degraded"), "{done:#?}");
 }

@@ -23,7 +23,7 @@ fn a_target_that_goes_at_any_moment() {
             _ => &["trace", "-g", "-e", &event, "-t", &pid],
         };
         let run = start(args);
-        // From before its first look to after its last.
+        // The target exits at any time from before perf-prof first reads /proc to after its last reading.
         let moment = Instant::now() + Duration::from_micros(500 * step);
         while Instant::now() < moment {
             std::thread::yield_now();
@@ -60,12 +60,12 @@ fn children_that_go_while_they_are_looked_for() {
 fn a_thousand_threads_are_attached_to() {
     need_events!();
     const THREADS: usize = 1000;
-    // They all begin to sleep five times, at the same moments.
+    // All threads start five sleeps, at the same times.
     let load = Load::of(&example("threads"), &[&THREADS.to_string(), "10000"]);
     let pid = load.pid().to_string();
     until("all threads live", || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > THREADS));
     let event = syscall(libc::SYS_clock_nanosleep);
-    // However many of the first sleeps are missed, twice as many calls are one whole round at least.
+    // Even if first sleeps are missed, twice as many calls include at least one whole round.
     let done = run(&["trace", "--json", "-e", &event, "-p", &pid, "-N", &(2 * THREADS).to_string()]).code(0);
     let threads: BTreeSet<u64> = done.of_type("event").iter().map(|event| number(event, "tid")).collect();
     assert_eq!((threads.len(), done.shown()), (THREADS, 2 * THREADS as u64), "{:?}", done.err);

@@ -1,4 +1,5 @@
-//! `--dry-run`: what it foretells is what a run then sees, of loads whose rate is known; and it leaves nothing behind.
+//! `--dry-run`: its forecast equals what a run then sees, for loads with a known number of calls per second; and it
+//! leaves nothing behind.
 
 #[macro_use]
 mod common;
@@ -55,8 +56,8 @@ fn within_a_tenth(what: &str, got: f64, want: f64) {
     assert!(is_about(got, want), "{what}: {got} is not about {want}");
 }
 
-/// The forecast of a load of [`RATE`], on one CPU. What a busy host keeps from that for a moment catches up later: then
-/// it is looked at once more.
+/// The forecast of a load of [`RATE`], on one CPU. If a busy host delays the load, which then catches up, the forecast
+/// is made again.
 #[track_caller]
 fn forecast_of_rate(args: &[&str], workload: &[&str]) -> Value {
     let mut told = Value::Null;
@@ -74,7 +75,7 @@ fn getppid() -> String {
 }
 
 #[test]
-fn the_rate_of_a_paced_load_is_foretold_however_it_is_watched() {
+fn the_forecast_of_a_paced_load_is_right_for_every_target() {
     need_events!(alone);
     let load = paced();
     let (event, pid) = (getppid(), load.pid().to_string());
@@ -86,7 +87,7 @@ fn the_rate_of_a_paced_load_is_foretold_however_it_is_watched() {
         within_a_tenth(&what, decimal(event, "events_per_s"), RATE);
         assert!(number(&told, "counted_ns") >= 1_000_000_000 && told["ended_early"] == false, "{what}");
     }
-    // What each CPU counts is told apart.
+    // Counts are kept by CPU.
     if let &[_, other, ..] = &common::online_cpus()[..] {
         let _other = paced_on(other as usize);
         common::attempts(|| {
@@ -130,7 +131,7 @@ fn a_command_is_run_for_a_moment_and_ended() {
     need_events!(alone);
     let flood = example("flood");
     let event = getppid();
-    // It may go from CPU to CPU: how much is on the busiest nobody knows.
+    // The load may move between CPUs: the share of the busiest is not known.
     common::attempts(|| {
         let told = forecast(&["trace", "-e", &event], &[&flood, "1000000000", &RATE.to_string()]);
         if is_about(decimal(&told, "events_per_s"), RATE) { Ok(()) } else { Err(told.to_string()) }
@@ -138,7 +139,7 @@ fn a_command_is_run_for_a_moment_and_ended() {
     let done = run(&["trace", "-e", &event, "--dry-run", "--", &flood, "1000000000", "20000"]).code(0);
     assert!(!done.out.iter().any(|line| line.starts_with("calls=")), "it was ended: {done:?}");
     done.says(&[&format!("--dry-run runs {flood:?} for 1.6 s at most, then ends it")]);
-    // One that ends by itself is told of as long as it ran.
+    // The forecast of a command that ends by itself covers the time that it ran.
     let told = forecast(&["trace", "-e", &event], &[&flood, "100000", "0"]);
     assert_eq!(told["ended_early"], true, "{told}");
     assert!(decimal(&told, "events_per_s") > RATE, "{told}");
@@ -157,7 +158,7 @@ fn nothing_is_written_but_the_forecast() {
     let base = ["trace", "-e", &event, "-p", &pid, "-i", "50", "--strict-loss", "-N", "1", "-v"];
     forecast_of_rate(&[&base[..], &["-o", &output, "--flame-graph", &graph]].concat(), &[]);
     assert!(!Path::new(&output).exists() && !Path::new(&graph).exists());
-    // stdout is that of the forecast, whatever the run would do with it.
+    // stdout has the forecast, whatever the run would print there.
     let told = forecast_of_rate(&[&base[..], &["--flame-graph", "-"]].concat(), &[]);
     assert!(decimal(&told["events"][0], "frames") > 0.0, "{told}");
     let done = run(&["trace", "-e", &event, "-p", &pid, "--dry-run"]).code(0);
@@ -173,7 +174,7 @@ fn limited(limit: &str, args: &[&str]) -> Done {
 }
 
 #[test]
-fn counters_for_which_there_is_no_descriptor_are_told_of() {
+fn missing_descriptors_for_counters_are_an_error_with_the_cure() {
     need_events!(alone);
     let args = ["trace", "-e", "sched:*", "--for", "100ms"];
     let needed = |done: &Done| {
@@ -183,7 +184,7 @@ fn counters_for_which_there_is_no_descriptor_are_told_of() {
     };
     let few = limited("-n 64", &[&args[..], &["--dry-run"]].concat()).code(1);
     let few = few.says(&["file descriptors are needed, 64 are allowed: raise `ulimit -n`"]);
-    // What is enough for the run is not for the counters beside it.
+    // Descriptors that suffice for the run do not suffice for the counters as well.
     let enough = format!("-n {}", needed(&few));
     limited(&enough, &args).code(0);
     let done = limited(&enough, &[&args[..], &["--dry-run"]].concat()).code(1);
@@ -225,7 +226,7 @@ fn rings_are_those_that_the_mlock_limit_allows() {
     assert_eq!(number(&default, "allowed_ring_pages").to_string(), pages, "{default}");
     let asked = told(&["task-state", "--dry-run", "--json", "-m", "8"]);
     assert_eq!(number(&asked, "run_ring_pages"), 8, "{asked}");
-    // More is needed than there may be.
+    // More pages are needed than the limit allows.
     drop(load);
     let flood = Load::of(&example("flood"), &["100000000000", "0"]);
     let event = getppid();
@@ -236,7 +237,7 @@ fn rings_are_those_that_the_mlock_limit_allows() {
 }
 
 #[test]
-fn what_must_not_disturb_is_told_from_its_samples() {
+fn profilers_that_must_not_read_counters_are_forecast_from_samples() {
     need_events!(alone);
     let _load = paced();
     let cpus = common::online_cpus().len() as f64;
@@ -248,7 +249,7 @@ fn what_must_not_disturb_is_told_from_its_samples() {
         let timer = &told["events"][0];
         assert!(timer["event"] == "cpu-clock" && timer["estimated"] == false, "{told}");
         let (each, busiest) = (decimal(timer, "events_per_s"), decimal(timer, "busiest_cpu_per_s"));
-        // A CPU whose idle task is hidden has samples only while it works.
+        // A CPU whose idle task is hidden has samples only while it is busy.
         let is_each = (0.9 * 500.0..1.1 * 500.0 * cpus).contains(&each);
         if is_each && is_about(busiest, 500.0) { Ok(()) } else { Err(told.to_string()) }
     });
@@ -256,7 +257,7 @@ fn what_must_not_disturb_is_told_from_its_samples() {
     assert_eq!(number(&told, "counters"), 0, "{told}");
 }
 
-/// The line of the text that ends so, by words.
+/// The words of the line of text with this end.
 #[track_caller]
 fn row<'a>(done: &'a Done, end: &str) -> Vec<&'a str> {
     let line = done.out.iter().find(|line| line.ends_with(end)).unwrap_or_else(|| panic!("no {end:?} in {done:?}"));
@@ -264,7 +265,7 @@ fn row<'a>(done: &'a Done, end: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_text_tells_the_same() {
+fn text_has_the_numbers_of_json() {
     need_events!(alone);
     let load = paced();
     let (event, pid) = (getppid(), load.pid().to_string());
@@ -312,13 +313,13 @@ fn every_profiler_has_a_forecast() {
         let sum: f64 = events.iter().map(|event| decimal(event, "events_per_s")).sum();
         assert!((sum - decimal(&told, "events_per_s")).abs() < 0.1, "{told}");
         match want {
-            // Cycles do not pass on an idle CPU.
+            // An idle CPU has no cycles.
             Some(most) if events[0]["event"] == "cycles" => assert!(sum < most * 1.1, "{told}"),
             Some(want) => within_a_tenth(&told.to_string(), sum, want),
             None => {}
         }
     }
-    // It waits in ticks of the clock some thousand times a second, and is not the only task.
+    // The load waits for ticks of the clock some thousand times a second, and other tasks raise events, too.
     let told = forecast(&["task-state", "-p", &pid], &[]);
     assert!(decimal(&told, "events_per_s") > 100.0, "{told}");
 }

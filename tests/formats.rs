@@ -1,4 +1,4 @@
-//! `doctor --formats`: the formats of eight kernels, and trees that mean no good. No privilege needed.
+//! `doctor --formats`: the formats of eight kernels, and hostile trees. No privilege needed.
 
 #[macro_use]
 mod common;
@@ -12,7 +12,7 @@ use std::path::Path;
 use common::run;
 use serde_json::Value;
 
-/// At most so many of a thousand may be shown as field=value.
+/// Most formats of a thousand that may be shown as field=value.
 const FALLBACK_PERMILLE: u64 = 5;
 
 fn doctor(dir: &Path, more: &[&str]) -> common::Done {
@@ -118,7 +118,7 @@ fn the_running_kernel() {
     let object = &run(&["doctor", "--json"]).code(0).json()[0];
     let count = |key: &str| object[key].as_u64().unwrap();
     let listed = run(&["list"]).code(0).out.len() as u64;
-    // `list` leaves out what has no id; a few events of ftrace itself have no format that is an event's.
+    // `list` leaves out events without an id; a few events of ftrace itself have a format of another kind.
     assert!(count("formats") >= listed && count("formats") - listed < 40, "{} and {listed}", count("formats"));
     assert_eq!(count("parsed"), count("formats"), "{:?}", object["unparsed"]);
     assert_eq!(count("compiled") + object["fallback"].as_array().unwrap().len() as u64, count("parsed"));

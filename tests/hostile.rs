@@ -1,6 +1,6 @@
-//! Hostile bytes: the corpora of the fuzz targets, through the functions that the targets are made of.
+//! Hostile bytes: the corpora of the fuzz targets, replayed through the functions of the targets.
 //!
-//! `fuzz/README.md` says how to look for more.
+//! `fuzz/README.md` says how to search for more inputs.
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
@@ -12,9 +12,9 @@ use nix::sys::resource::{Resource, setrlimit};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-/// Of address space, for all of it: a count that lies must not become an allocation.
+/// Limit of address space for the whole replay: a false count must not become an allocation.
 const MOST_MEMORY_BYTES: u64 = 2 << 30;
-/// Mixtures of what is in the corpus, of each target.
+/// Mixtures of inputs of the corpus that are replayed, for each target.
 const MIXTURES: usize = 1000;
 
 fn corpus(target: &str) -> Vec<PathBuf> {
@@ -32,7 +32,7 @@ fn replay(target: &str, run: fn(&[u8])) {
     for (file, bytes) in files.iter().zip(&corpus) {
         println!("{}", file.display()); // seen when it fails
         run(bytes);
-        // And what is left of it when it is cut, or a bit of it turned.
+        // Then the input cut short, and with a bit flipped.
         let step = (bytes.len() / 64).max(1);
         for at in (0..bytes.len()).step_by(step) {
             run(&bytes[..at]);
@@ -41,7 +41,7 @@ fn replay(target: &str, run: fn(&[u8])) {
             run(&turned);
         }
     }
-    // The same ones in every run.
+    // The same mixtures in every run.
     let mut random = TestRng::deterministic_rng(RngAlgorithm::XorShift);
     for _ in 0..MIXTURES {
         let mixed = mix(&corpus, &mut random);
@@ -50,7 +50,7 @@ fn replay(target: &str, run: fn(&[u8])) {
     }
 }
 
-/// The front of one, the end of another, and some bytes of it written over.
+/// The start of one input, the end of another, with some bytes overwritten.
 fn mix(corpus: &[Vec<u8>], random: &mut TestRng) -> Vec<u8> {
     const WORDS: [&[u8]; 8] = [&[0], &[0xff], &[0xff; 8], &[0; 4], b"18446744073709551615", b"-1", b"%", b"\n"];
     let mut below = |end: usize| random.next_u32() as usize % end.max(1);
@@ -67,7 +67,7 @@ fn mix(corpus: &[Vec<u8>], random: &mut TestRng) -> Vec<u8> {
 
 macro_rules! replays {
     ($($target:ident)*) => {
-        /// Those that have a test below.
+        /// Targets that have a test below.
         const TARGETS: &[&str] = &[$(stringify!($target)),*];
 
         $(#[test]

@@ -1,5 +1,5 @@
-//! Files that an unprivileged user makes for whoever profiles his processes: tables that lie about their size, names
-//! without an end, what decompresses to gigabytes. The report comes, in bounded memory and time.
+//! Hostile files of an unprivileged user whose processes are profiled: tables with false sizes, names without an end,
+//! sections that decompress to gigabytes. The report comes, in bounded memory and time.
 
 #[macro_use]
 mod common;
@@ -15,15 +15,15 @@ use common::{Done, Load, example, number, run, start};
 use perf_prof::sys::mount::private_tracefs;
 
 const MIB: u64 = 1 << 20;
-/// Of all that perf-prof is made of, rings among it.
+/// Memory limit of perf-prof, rings included.
 const MOST_RSS_BYTES: u64 = 150 * MIB;
-/// Without a bound it takes minutes.
+/// CPU time limit of perf-prof; without bounds it takes minutes.
 const MOST_CPU_NS: u64 = 20_000_000_000;
 
 const PROGBITS: u32 = 1;
 const SYMTAB: u32 = 2;
 const STRTAB: u32 = 3;
-/// Where names of sections and the table of one symbol are, and what is only in some files.
+/// Offsets of the names of sections, of the table with one symbol, and of parts that only some files have.
 const NAMES_AT: u64 = 8192;
 const SYMBOL_AT: u64 = 8448;
 const MORE_AT: u64 = 16384;
@@ -34,7 +34,7 @@ const CODE: &[u8] = &[0xb9, 0, 0, 0, 1, 0xff, 0xc9, 0x75, 0xfc, 0xc3]; // see ex
 #[cfg(target_arch = "aarch64")]
 const CODE: &[u8] = &[0, 0x20, 0xa0, 0xd2, 0, 4, 0, 0x71, 0xe1, 0xff, 0xff, 0x54, 0xc0, 3, 0x5f, 0xd6];
 
-/// Leaves the test where programs cannot be probed.
+/// Skips the test if programs cannot be probed.
 macro_rules! need_uprobes {
     () => {
         if !has_uprobes() {
@@ -48,7 +48,7 @@ fn has_uprobes() -> bool {
     tracefs.root().join("uprobe_events").exists()
 }
 
-/// Name, type, offset, length, link, length of an entry.
+/// A section: name, type, offset, length, link, length of an entry.
 #[derive(Clone, Copy)]
 struct Section(u32, u32, u64, u64, u32, u64);
 
@@ -92,7 +92,7 @@ fn write(path: &Path, sections: &[Section], sections_at: u64, len: u64, parts: &
     own.iter().chain(parts).for_each(|(at, bytes)| file.write_all_at(bytes, *at).expect("writes"));
 }
 
-/// A directory with files that nobody may do more than read.
+/// A directory whose files the user `nobody` may only read.
 fn directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
@@ -110,7 +110,7 @@ fn burn_as_nobody(dir: &Path, files: &[PathBuf]) -> Load {
     load
 }
 
-/// What is profiled of these processes, if it stays within its bounds.
+/// Profiles these processes, and checks that memory and time stay within their bounds.
 fn profile(pids: &str, options: &[&str]) -> Done {
     let args = [&["profile", "--json", "-F", "997", "-g", "-p", pids, "--for", "1"], options].concat();
     let done = run(&args).code(0);
@@ -134,10 +134,10 @@ fn frames_in(done: &Done, dir: &Path) -> Vec<String> {
     words
 }
 
-/// What it is, how many files of that, how one is made, and what their frames say.
+/// A kind of file: description, number of files, how one is made, and the reasons of its frames.
 type Case<'a> = (&'a str, usize, &'a dyn Fn(&Path), &'a [&'a str]);
 
-/// On a slow machine, or in a build that is not optimised, there is no time for all of them.
+/// On a slow machine, or in a debug build, the time is too short for all files.
 const GIVEN_UP: &str = "names given up";
 
 #[test]
@@ -146,19 +146,19 @@ fn tables_that_lie_are_survived() {
     let names: Vec<u8> = std::iter::repeat_n(b'A', MIB as usize - 1).chain([0]).collect();
     let symbols = Section(1, SYMTAB, SYMBOL_AT, 48, 2, 24);
     let names_of_symbols = Section(9, STRTAB, SYMBOL_AT + 48, 8, 0, 0);
-    // Symbols without end at one address, each of which may be meant.
+    // Very many symbols at one address, each of which is a candidate for the name.
     let mut same = [1_u32.to_le_bytes(), [18, 0, 1, 0]].concat();
     same.extend([16_u64, 1].map(u64::to_le_bytes).concat());
     let same = same.repeat(8 * MIB as usize / same.len());
     let cases: [Case<'_>; 5] = [
-        // Holes, called a table of symbols but for its type.
+        // Holes in a section with the name of a symbol table, but another type.
         (
             "a table by name",
             3,
             &|path| write(path, &[Section(1, PROGBITS, MORE_AT, 8 << 36, 0, 24), NAMES], 12288, 8 << 37, &[]),
             &["stripped"],
         ),
-        // By its type, too: of more than there is room for, and of as much as there is for one.
+        // Symbol tables by their type, too: larger than the budget, and as large as the budget of one file.
         (
             "a table of 64 GiB",
             3,
@@ -211,7 +211,7 @@ fn tables_that_lie_are_survived() {
 }
 
 #[test]
-fn what_decompresses_to_more_than_there_is_room_for() {
+fn sections_that_decompress_to_more_than_the_budget() {
     need_events!();
     let dir = directory();
     let mut writer = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0)).expect("xz");
@@ -242,7 +242,7 @@ impl Drop for PerfMap {
 }
 
 #[test]
-fn perf_maps_of_one_user_share_what_he_has() {
+fn perf_maps_of_one_user_share_a_budget() {
     need_events!();
     const NAME_BYTES: usize = 500;
     let dir = directory();
@@ -271,7 +271,7 @@ fn perf_maps_of_one_user_share_what_he_has() {
 }
 
 #[test]
-fn a_size_is_asked_for_in_words() {
+fn an_invalid_size_is_an_error_with_an_example() {
     let args = |size: &'static str| ["trace", "-e", "sched:sched_switch", "--symbol-memory", size];
     for size in ["1", "0M", "x", "1T", "99999999999G"] {
         let status = Command::new(env!("CARGO_BIN_EXE_perf-prof")).args(args(size)).output().expect("perf-prof").status;

@@ -10,7 +10,7 @@ use common::{getppid, own_tid, start};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// A CPU that is put back whatever happens.
+/// A CPU that is put back online when this is dropped.
 struct Switch(PathBuf);
 
 impl Switch {
@@ -67,7 +67,7 @@ fn a_cpu_goes_and_comes_back() {
         trace.provoke(getppid, |line| line.contains(&on_it));
         trace.interrupt().code(0).end();
 
-        // Started without it.
+        // A run that starts while the CPU is offline.
         switch.set(false).unwrap();
         let mut trace = start(&[&["trace", "--json", "-e", &event], target].concat());
         trace.provoke(getppid, |line| line.contains("sys_enter"));

@@ -22,8 +22,8 @@ fn row_of(done: &Done, cpu: u32) -> Value {
     found.unwrap_or_else(|| panic!("no row of CPU {cpu}: {done:?}"))
 }
 
-/// What every line and row of a run must be. `Err` if one speaks of interrupts that were off: nothing here does that,
-/// but a host that lets a CPU of ours wait, and does not tell, looks the same.
+/// Checks every line and row of a run. `Err` if one has the verdict `interrupts off`: no load here switches interrupts
+/// off, but a host that lets a CPU wait without reporting stolen time looks the same.
 fn innocent(done: &Done) -> Result<(), String> {
     for event in done.of_type("event") {
         let kind = event["kind"].as_str().expect("a kind");
@@ -104,7 +104,7 @@ fn idle_cpus_are_not_reported() {
         let cpus: Vec<u64> = rows(&done).iter().map(|row| number(row, "cpu")).collect();
         let online: Vec<u64> = online_cpus().into_iter().map(u64::from).collect();
         assert_eq!(cpus, online, "a row for each CPU");
-        // A CPU that the host lets wait is silent, too.
+        // A CPU that the host does not run is silent, too.
         let is_quiet = done.of_type("event").iter().all(|event| event["kind"] != "silent" && event["kind"] != "idle");
         if is_quiet { Ok(()) } else { Err(format!("{done:?}")) }
     });
@@ -151,7 +151,7 @@ fn the_table_has_a_line_for_each_cpu() {
     need_events!();
     let done = run(&["irq-off", "--for", "300ms"]).code(0).says(&["irq-off: ", " lost"]);
     let at = done.out.iter().position(|line| line.trim_start().starts_with("CPU off")).expect("a heading");
-    // The mark of a CPU that had no sample is explained below.
+    // Below the table, the mark of a CPU without samples is explained.
     let lines = done.out[at + 1..].iter().filter(|line| !line.starts_with(">= at least"));
     assert_eq!(lines.count(), online_cpus().len(), "{done:?}");
     assert!(done.out[at..].iter().all(|line| line.chars().count() <= 80), "{done:?}");

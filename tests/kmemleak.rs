@@ -1,4 +1,4 @@
-//! `kmemleak`: what is kept and what is freed, against loads that know both.
+//! `kmemleak`: outstanding and freed allocations, against loads with known numbers of both.
 
 #[macro_use]
 mod common;
@@ -12,10 +12,10 @@ const KMALLOC: &[&str] = &["--alloc", "kmem:kmalloc", "--free", "kmem:kfree"];
 /// Bytes of an eventfd's own object: its size class.
 const EVENTFD: u64 = 64;
 
-/// Rings that hold what the loads of a test raise, whoever else uses the machine.
+/// Ring size that holds the events of a test's load and of other tasks.
 const LARGE: &[&str] = &["-m", "32M"];
 
-/// Watches what `kmemleak` with these options sees, over a load that begins when it is on.
+/// `kmemleak` with these options, started before the load begins.
 #[track_caller]
 fn watching(options: &[&str]) -> Prog {
     let large = if options.contains(&"-m") { &[] } else { LARGE };
@@ -34,12 +34,12 @@ fn symbols(row: &Value) -> Vec<&str> {
     frames.filter_map(|frame| frame["symbol"].as_str()).filter(|symbol| !is_of_the_tracepoint(symbol)).collect()
 }
 
-/// While somebody else traces the same event, the kernel calls each of the two from a function of the tracepoint.
+/// While another tracer uses the same event, the kernel calls both from a function of the tracepoint.
 fn is_of_the_tracepoint(symbol: &str) -> bool {
     symbol.starts_with("__traceiter_")
 }
 
-/// The rows of an eventfd's own object: who calls kmalloc is the system call.
+/// The rows of the eventfd's own object: the system call is the caller of kmalloc.
 fn of_eventfd(rows: &[Value]) -> Vec<Value> {
     let is = |row: &&Value| symbols(row).get(1).is_some_and(|symbol| symbol.contains("eventfd"));
     rows.iter().filter(is).cloned().collect()
@@ -51,7 +51,7 @@ fn last_rows(done: &Done) -> Vec<Value> {
     done.of_type("row").into_iter().filter(|row| row["interval"] == last).collect()
 }
 
-/// What was allocated, less what was freed of it, is what is outstanding.
+/// Outstanding allocations are all allocations minus those that were freed.
 #[track_caller]
 fn balances(totals: &Value) {
     let [allocs, frees, unmatched, outstanding] =
@@ -77,14 +77,14 @@ fn eventfds_that_are_kept() {
     let mut run = watching(&[KMALLOC, &["-g"]].concat());
     let (load, line) = eventfds();
     assert_eq!((load_number(&line, "opened"), load_number(&line, "kept")), (20_500, 500));
-    // At once, on a signal.
+    // The report on a signal.
     run.signal(Signal::SIGUSR1);
     let interval = run.object(|object| object["type"] == "interval");
     let rows = run.rows_of(&interval["interval"]);
     let [row] = &of_eventfd(&rows)[..] else { panic!("not one place: {rows:?}") };
     is_500(row);
     assert_eq!(symbols(row).first().map(|symbol| symbol.contains("kmalloc")), Some(true), "{row}");
-    // The same at the end.
+    // The report at the end.
     let done = run.interrupt().code(0);
     let [row] = &of_eventfd(&last_rows(&done))[..] else { panic!("not one place: {done:?}") };
     is_500(row);
@@ -96,7 +96,7 @@ fn eventfds_that_are_kept() {
 }
 
 #[test]
-fn what_is_closed_is_gone() {
+fn freed_objects_are_not_outstanding() {
     need_events!(alone);
     let mut run = watching(&[KMALLOC, &["-g", "-i", "100"]].concat());
     let (load, _) = eventfds();
@@ -149,7 +149,7 @@ fn many_events_on_each_side() {
     let rows = last_rows(&done);
     let [row] = &of_eventfd(&rows)[..] else { panic!("not one place: {rows:?}") };
     assert_eq!(number(row, "bytes"), number(row, "allocs") * EVENTFD * 2, "{row}");
-    // Each has a file and an entry in a directory, from caches.
+    // Each eventfd has a file and a directory entry, from caches.
     for caller in ["alloc_empty_file", "__d_alloc"] {
         let of_kalloc = rows.iter().filter(|row| row["comm"] == "kalloc" && symbols(row).get(1) == Some(&caller));
         let allocs: u64 = of_kalloc.map(|row| number(row, "allocs")).sum();
@@ -160,7 +160,7 @@ fn many_events_on_each_side() {
 }
 
 #[test]
-fn sizes_that_no_field_tells() {
+fn allocations_without_a_size_field() {
     need_events!(alone);
     // No size, no stack, only half of the eventfds by a filter that the kernel evaluates.
     let run = watching(&["--alloc", "kmem:kmalloc/bytes_req==56/size=(1/0)/", "--free", "kmem:kfree"]);
@@ -178,7 +178,7 @@ fn sizes_that_no_field_tells() {
 }
 
 #[test]
-fn only_what_is_old() {
+fn only_old_allocations() {
     need_events!(alone);
     let run = watching(&[KMALLOC, &["-g", "--than", "60"]].concat());
     let (load, _) = eventfds();
@@ -186,7 +186,7 @@ fn only_what_is_old() {
     assert!(last_rows(&done).is_empty(), "{done:?}");
     assert!(number(&done.end(), "total_allocs") >= 20_500 && number(&done.end(), "outstanding") == 0, "{done:?}");
     load.stop();
-    // The first eventfds are older than the last ones: some limit parts them.
+    // The first eventfds are older than the last ones: an age limit separates them.
     let mut run = watching(&[KMALLOC, &["-g", "--than", "300ms", "-i", "20"]].concat());
     let (load, _) = eventfds();
     let mut sums: Vec<u64> = Vec::new();
@@ -202,9 +202,9 @@ fn only_what_is_old() {
 }
 
 #[test]
-fn tasks_of_the_answer() {
+fn allocations_of_the_target() {
     need_events!(alone);
-    // Of a command: what its own threads allocate, whoever frees it.
+    // With a command: allocations of its threads, whichever task frees them.
     let done = common::run_over(
         &["kmemleak", "slab", "-g", "--json", "-m", "32M"],
         &[&example("kalloc"), "3000", "300", "--exit"],
@@ -250,14 +250,14 @@ fn losses_are_marked() {
     for row in last_rows(&done) {
         let (allocs, unsure) = (number(&row, "allocs"), number(&row, "unsure"));
         let [oldest, newest] = ["oldest_ns", "newest_ns"].map(|key| now - number(&row, key));
-        // All that is older than the last loss, and no other.
+        // Rows that are older than the last loss, and no others.
         assert_eq!(unsure > 0, oldest < until, "{row} {until}");
         assert_eq!(unsure < allocs, newest >= until, "{row} {until}");
     }
     let rows = last_rows(&done);
     assert!(rows.iter().any(|row| number(row, "unsure") > 0), "{rows:?}");
     balances(&end);
-    // What nobody saw is told in words too.
+    // Text says in words that events were lost.
     load.stop();
     again.stop();
     let run = start_watching_in_text(&["kmemleak", "slab", "-g", "-m", "1"]);
@@ -286,7 +286,7 @@ fn text_for_people() {
     let head = last.iter().position(|line| line.trim_start().starts_with("bytes ")).unwrap();
     assert_eq!(last[head].split_whitespace().collect::<Vec<_>>(), ["bytes", "allocs", "oldest", "newest", "comm"]);
     let of_kalloc = |line: &&String| {
-        // Behind the mark of rows that are not exact.
+        // The cells follow the mark of rows that are not exact.
         let bytes = line.trim_start_matches([' ', '~']).split_whitespace().next().and_then(|word| word.parse().ok());
         bytes.is_some_and(|bytes: u64| bytes >= 500 * EVENTFD) && line.contains(" kalloc")
     };
@@ -300,7 +300,7 @@ fn text_for_people() {
 }
 
 #[test]
-fn a_flame_graph_of_what_is_kept() {
+fn a_flame_graph_of_outstanding_bytes() {
     need_events!(alone);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kept.folded");
@@ -321,14 +321,14 @@ fn a_flame_graph_of_what_is_kept() {
 
 // Programs
 
-/// What is left at the innermost function of this name: allocations and bytes.
+/// Outstanding allocations and bytes of the innermost function of this name.
 fn left_by(rows: &[Value], function: &str) -> (u64, u64) {
     let is = |row: &&Value| symbols(row).first().is_some_and(|symbol| symbol.ends_with(&format!("::{function}")));
     let rows: Vec<&Value> = rows.iter().filter(is).collect();
     (rows.iter().map(|row| number(row, "allocs")).sum(), rows.iter().map(|row| number(row, "bytes")).sum())
 }
 
-/// Leaves the test where programs cannot be probed.
+/// Skips the test if programs cannot be probed.
 macro_rules! need_uprobes {
     ($turn:ident) => {
         need_events!($turn);
@@ -372,7 +372,7 @@ fn every_allocator_of_the_c_library() {
     balances(&done.end());
 }
 
-/// Results of posix_memalign that no sample holds: how many are left is not known, so no row is exact.
+/// Results of posix_memalign that no sample holds: the number outstanding is not known, so no row is exact.
 #[test]
 fn results_out_of_reach() {
     need_uprobes!(alone);

@@ -16,7 +16,7 @@ use serde_json::Value;
 /// getppid of examples/flood, by its number on x86_64.
 const CALL: &str = "raw_syscalls:sys_enter/id==110/";
 
-/// On all CPUs, and needs neither tracefs nor names.
+/// An event on all CPUs that needs neither tracefs nor names.
 const COUNT: &str = "split-lock --event page-faults --json --for 100ms";
 
 #[test]
@@ -107,7 +107,7 @@ fn a_cpu_that_goes_and_comes_back() {
                 |cpu: u64| calls.iter().filter(|event| event["comm"] == "flood" && event["cpu"] == cpu).count();
             assert_eq!([on_cpu(0), on_cpu(1)], on, "{kernel}: {run}: {done:#?}");
             assert_eq!(done.total("lost"), 0, "{kernel}: {run}: {done:#?}");
-            // From when it came to when its events were on, nobody has looked.
+            // From when the CPU came online to when its events were enabled, it was not watched.
             let is_told = done.of_type("interval").iter().any(|interval| interval["verdict"] == "lower_bound");
             assert!(is_told, "{kernel}: {run}: {done:#?}");
         }
@@ -116,8 +116,8 @@ fn a_cpu_that_goes_and_comes_back() {
     }
 }
 
-/// Children that were made after the start and before the CPU came, by a command and by a process. Whoever looks for
-/// the CPU stands still meanwhile: what tells of the children is on its way when the CPU is found.
+/// Children that a command and a process started after the start of the run and before the CPU came online. perf-prof
+/// is stopped meanwhile: records of the children are still unread when it finds the CPU.
 #[test]
 fn a_cpu_that_comes_is_watched_for_all_that_live() {
     need_lab!();
@@ -163,7 +163,7 @@ fn a_cpu_that_comes_is_watched_for_all_that_live() {
 fn a_kernel_that_hides_and_refuses() {
     need_lab!();
     for kernel in AMD64 {
-        // 3 is Debian's own level, which refuses every event to everybody but CAP_SYS_ADMIN.
+        // 3 is Debian's own level: every event needs CAP_SYS_ADMIN.
         let lab = Lab::new(kernel).example("places").file(Path::new("/usr/bin/setpriv"));
         let output = lab.run(&format!(
             "cd /proc/sys/kernel
@@ -202,7 +202,7 @@ fn a_kernel_that_hides_and_refuses() {
         }
         let refused = output.results("nobody2").code(1);
         refused.says(&["kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; cure: CAP_PERFMON"]);
-        // And so it is cured.
+        // The cure of the message works.
         for name in ["perfmon2", "admin2", "admin3"] {
             output.results(name).code(0).end();
         }

@@ -1,4 +1,5 @@
-//! irq-off on other kernels, against interrupts that are off for a known time, and against all that only looks like it.
+//! irq-off on other kernels, against interrupts that are off for a known time, and against faults that only look like
+//! it.
 
 #[macro_use]
 mod common;
@@ -21,7 +22,7 @@ use serde_json::Value;
 
 const MS: u64 = 1_000_000;
 
-/// A fault on CPU 1, between two looks at the clock, while perf-prof is kept on CPU 0.
+/// A fault on CPU 1, between two readings of the clock, while perf-prof is kept on CPU 0.
 fn script(fault: &str, options: &str) -> String {
     format!(
         "taskset -p 1 $$ >/dev/null
@@ -36,7 +37,7 @@ fn script(fault: &str, options: &str) -> String {
     )
 }
 
-/// What was found, and how long the fault took by the guest's own clock, in steps of 10 ms.
+/// Runs irq-off over the fault. Returns its output, and the time of the fault by the guest's clock, in steps of 10 ms.
 fn provoke(lab: Lab, fault: &str, options: &str) -> (Done, u64) {
     let output = lab.ppfault().run(&script(fault, options));
     let said: Vec<f64> = output.done.out.iter().map(|line| line.parse().expect("a number")).collect();
@@ -44,7 +45,7 @@ fn provoke(lab: Lab, fault: &str, options: &str) -> (Done, u64) {
     (output.results("run").code(0), ((after_s - before_s) * 1e9) as u64)
 }
 
-/// The finished gaps in which `symbol` was interrupted, or is the function that took so long.
+/// The finished silences with `symbol` as the interrupted function, or as the timer function that took long.
 fn gaps_in(done: &Done, symbol: &str) -> Vec<Value> {
     let is_in = |event: &Value| {
         let stack = event["stack"].as_array().into_iter().flatten();
@@ -96,9 +97,9 @@ fn a_long_handler_keeps_interrupts_off() {
     AMD64.into_iter().for_each(|series| check_off(|| Lab::new(series), "hardirq", 150, "ppfault_hrtimer"));
 }
 
-/// The timer fires meanwhile, so there is nothing to report, least of all interrupts that are off.
+/// The timer fires meanwhile, so there is nothing to report.
 #[test]
-fn what_leaves_interrupts_on_is_not_found() {
+fn faults_with_interrupts_on_are_not_reported() {
     need_lab!();
     for series in AMD64 {
         for fault in ["preemptoff 200", "softirq 200"] {
@@ -108,7 +109,7 @@ fn what_leaves_interrupts_on_is_not_found() {
                 let (done, took_ns) = provoke(lab, fault, "-L 60ms --period 6ms");
                 assert!(took_ns >= 180 * MS, "{version}: the fault took {took_ns} ns");
                 let found = gaps_in(&done, "ppfault_run").into_iter().chain(gaps_in(&done, "ppfault_timer"));
-                // A host that is busy may stop the CPU for a while; hardly for all of it.
+                // A busy host may stop the CPU for a while, but hardly for the whole time.
                 let is_long = |event: &Value| number(event, "at_most_ns") > 150 * MS;
                 let is_found = { found }.any(|event| event["kind"] == "interrupts off" && is_long(&event));
                 if is_found { Err(format!("{version}: {fault}: {done:#?}")) } else { Ok(()) }
@@ -141,14 +142,14 @@ fn a_silence_is_shown_while_it_lasts() {
 /// A silence of over 250 ms, as it is in JSON.
 const LONG_SILENCE: &str = r#""at_most_ns":([0-9]{10}|[3-9][0-9]{8}|2[5-9][0-9]{7}),"#;
 
-/// Runs irq-off on CPU 0 of a guest, nothing on CPU 1; meanwhile the host does `fault`, which is told QEMU's pid, again
-/// and again, until a long silence of `kind` was found on CPU 1. All that were found, when they were over.
+/// Runs irq-off on CPU 0 of a guest, nothing on CPU 1. Meanwhile the host repeats `fault`, which gets QEMU's pid, until
+/// a long silence of `kind` was found on CPU 1. Returns all finished silences.
 fn provoke_from_outside(lab: Lab, kind: &str, fault: impl Fn(Pid) + Send + 'static) -> Vec<Value> {
     let dir = tempfile::tempdir().expect("a directory");
     let (pid, console) = (dir.path().join("pid"), dir.path().join("console"));
     let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
     let lab = lab.qemu("-pidfile").qemu(&text(&pid)).qemu("-name").qemu("guest,debug-threads=on").console(&console);
-    // The guest says when it is watched, and goes on when the silence is told.
+    // The guest says when irq-off watches, and goes on when the silence is reported.
     let script = format!(
         "taskset -p 1 $$ >/dev/null
         watching run irq-off --all -L 100ms --period 5ms
@@ -179,7 +180,7 @@ fn provoke_from_outside(lab: Lab, kind: &str, fault: impl Fn(Pid) + Send + 'stat
     done.of_type("event").into_iter().filter(is_long).collect()
 }
 
-/// For so long. It is the fault itself.
+/// Sleeps for the length of the fault.
 fn hold() {
     thread::sleep(Duration::from_millis(300));
 }
@@ -217,7 +218,7 @@ fn a_stopped_guest() {
 fn an_idle_cpu() {
     need_lab!();
     for series in AMD64 {
-        // A CPU that has to wait for this one is silent, too; then it is a stopped machine, and the next time not.
+        // If the other CPU waits for this one, it is silent, too, and the verdict is a stopped machine; try again.
         let long = provoke_from_outside(Lab::new(series), "idle", |qemu| {
             let cpu = Halted::stop(qemu, "CPU 1/TCG");
             hold();
@@ -228,7 +229,7 @@ fn an_idle_cpu() {
         let of_idle = |event: &&Value| event["cpu"] == 1 && event["comm"] == "swapper" && event["tid"] == 0;
         let kinds: Vec<&Value> = long.iter().filter(of_idle).map(|event| &event["kind"]).collect();
         assert!(kinds.contains(&&Value::from("idle")), "{series}: {long:#?}");
-        // Of other tasks nothing is said: a busy host may hold up the CPU while it does something.
+        // Silences of other tasks are not checked: a busy host may hold up the CPU while it works.
         assert!(!kinds.contains(&&Value::from("interrupts off")), "{series}: {long:#?}");
     }
 }

@@ -10,7 +10,7 @@ use common::{Done, number};
 use lab::{AMD64, Lab};
 use serde_json::Value;
 
-/// Rows of the last interval that the module has a part in, as objects and bytes; bytes are None where nothing tells.
+/// Objects and bytes in rows of the last interval with a function of the module; bytes are None if the table has none.
 fn kept(done: &Done) -> (u64, Option<u64>) {
     let last = done.total("intervals");
     let of_module = |row: &&Value| {
@@ -24,16 +24,15 @@ fn kept(done: &Done) -> (u64, Option<u64>) {
     (rows.iter().map(|row| number(row, "allocs")).sum(), bytes.filter(|_| !rows.is_empty()))
 }
 
-/// Arguments of perf-prof, a fault, and the objects and bytes of it that are to be seen.
+/// Arguments of perf-prof, a fault, and the objects and bytes expected.
 type Leak<'a> = (&'a str, &'a str, (u64, Option<u64>));
 
-/// One guest: what perf-prof is asked for, what the module is told, and what of that is seen while it is kept and
-/// after.
+/// One guest: for each case, the outstanding objects are checked while the module keeps them, and after it frees them.
 #[track_caller]
 fn check(series: &str, before: &str, cases: &[Leak<'_>]) {
     let lab = Lab::new(series);
     let version = lab.version();
-    // What the module keeps beside each object then needs no page of its own.
+    // With a warm cache, the module's bookkeeping for each object needs no new page.
     let mut script = format!("{before}\necho kmalloc 500 8 >/proc/ppfault; echo free >/proc/ppfault\n");
     for (index, (options, fault, _)) in cases.iter().enumerate() {
         script += &format!(
@@ -63,11 +62,11 @@ fn by_preset() {
     for series in AMD64 {
         let cases = [
             ("page -m 4M", "pages 100 2", (100, Some(100 * 4 * 4096))),
-            // Of two CPUs, and 128 bytes for whose they are.
+            // The size on two CPUs, and 128 bytes of pointers to memory cgroups.
             ("percpu -m 4M", "percpu 300 64", (300, Some(300 * (2 * 64 + 128)))),
-            // Each object has 32 bytes of the module's own beside it.
+            // The module keeps 32 bytes of its own for each object.
             ("slab -m 16M", "kmalloc 500 1000", (1000, Some(500 * (1024 + 32)))),
-            // Its own is from kmalloc as well.
+            // These 32 bytes are from kmalloc, too.
             ("--alloc kmem:kmalloc --free kmem:kfree -m 16M", "kmalloc 5 1000", (10, Some(5 * (1024 + 32)))),
         ];
         check(series, "", &cases);
@@ -108,7 +107,7 @@ fn probes(alloc: &str, size: &str, free: &str, ring: &str) -> String {
     )
 }
 
-/// As people type it who define their own events, with a ring that holds so many; and by probes of the run.
+/// With kprobes defined by the user, with a ring that holds all events; and with probes of the run.
 #[test]
 fn by_kprobes() {
     need_lab!();
@@ -123,7 +122,7 @@ fn by_kprobes() {
         let size = "args='size=\\$arg1'";
         let of_percpu = probes(percpu, size, "free_percpu", "4M");
         let of_vmalloc = probes(vmalloc, size, "vfree", "4M");
-        // The module's own beside each object is of a constant size, and comes from another function.
+        // The module's own 32 bytes have a constant size, and come from another function.
         let of_kmalloc = probes(kmalloc, size, "kfree", "16M");
         let of_pages = probes(pages, "args='order=\\$arg2'/size=4096<<order", "__free_pages", "4M");
         let cases = [

@@ -15,7 +15,7 @@ const SCRIPT: &str = "
     prof doctor doctor --json
     prof parts profile --json -F 499 -g -o /out/shares -- parts 2500";
 
-/// More runs than the PMU has counters, over one load: each counts a part of the time.
+/// More runs than the PMU has counters, over one load: each counts for a part of the time.
 const MULTIPLEXED: &str = "
     taskset 1 parts 600000 >/dev/null &
     load=$!
@@ -34,7 +34,7 @@ const CYCLES: &str = "
     prof period profile --json -c 1000000 -o /out/period.rows -- taskset 1 parts 500
     prof frequency profile --json -F 499 -o /out/frequency.rows -- taskset 1 parts 500";
 
-/// All formats of this kernel can be read, and all but what doctor names are shown as the kernel does.
+/// All formats of this kernel can be read, and all texts except those that doctor names are the kernel's.
 #[track_caller]
 fn check_formats(doctor: &Value, list: &Done) {
     let count = |key: &str| number(doctor, key);
@@ -43,14 +43,14 @@ fn check_formats(doctor: &Value, list: &Done) {
     assert_eq!(doctor["fallback"], serde_json::json!([]));
 }
 
-/// What a profiler's verdict is.
+/// The verdict of a profiler.
 fn verdict<'a>(doctor: &'a Value, name: &str) -> &'a Value {
     let verdicts = doctor["commands"].as_array().expect("commands");
     verdicts.iter().find(|verdict| verdict["name"] == name).unwrap_or_else(|| panic!("no {name} in {doctor}"))
 }
 
-/// Three parts to one, as the load itself measured. `Err` if not: a host that stops a guest in real time takes it from
-/// one of them, and then there is one sample for all of that.
+/// Shares of three to one, as the load itself measured. `Err` if not: a host that stops a guest in real time takes the
+/// time from one of them, with one sample for all of it.
 fn check_parts(rows: &[Value], load: &str) -> Result<(), String> {
     let of = |name: &str| {
         let is = |row: &&Value| row["symbol"].as_str().is_some_and(|symbol| symbol.ends_with(&format!("::{name}")));

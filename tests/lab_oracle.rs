@@ -1,6 +1,6 @@
-//! Our text of events against the kernel's own, as `tests/oracle.rs` has it, on other kernels.
+//! perf-prof's text of events against the kernel's own, as in `tests/oracle.rs`, on other kernels.
 //!
-//! First a round of the load tells which events fire. Those that fire a great many times are looked at in a short room
+//! First a round of the load tells which events fire. Events that fire very often are compared in a short room
 //! only: an emulated machine takes its time for each. `no_hash_pointers` makes the kernel print addresses; the trace
 //! option `hash-ptr` does so, too, but takes away texts on 6.1.
 

@@ -10,8 +10,8 @@ use common::{Done, number};
 use lab::{AMD64, Lab, Output};
 use serde_json::Value;
 
-/// What is there at a moment, as /out/NAME; and whether our probes are gone, which may be somewhat later than the
-/// prompt is back.
+/// Shell functions: one stores the defined probes as /out/NAME; one checks that those of the run are gone, which may be
+/// somewhat later than the prompt is back.
 const FUNCTIONS: &str = r#"
 tracing=/sys/kernel/tracing
 probes() { cat $tracing/kprobe_events $tracing/uprobe_events >/out/$1; }

@@ -13,7 +13,7 @@ use lab::{AMD64, Lab};
 
 const COUNT: u64 = 5;
 
-/// The load waits where it could outrun the one who watches it.
+/// The load waits at points where it could be faster than perf-prof.
 const SCRIPT: &str = "
     mkfifo /tmp/go
     SIGNALS_GO=stdin signals 5 0 </tmp/go >/tmp/said &

@@ -10,7 +10,7 @@ use common::number;
 use common::waits::{MS, still_waiting};
 use lab::{AMD64, Lab};
 
-/// The wait, between two looks at the clock.
+/// The wait, between two readings of the clock.
 const SCRIPT: &str = "
     watching waits task-state -D --than 100 -g
     sh -c 'exec 3>/proc/ppfault
@@ -22,7 +22,7 @@ const SCRIPT: &str = "
         echo $after'
     stop waits";
 
-/// One wait of 300 ms in state D, with the stack of who waits.
+/// One wait of 300 ms in state D, with the stack of the task that waits.
 #[track_caller]
 fn check(lab: Lab) {
     let version = lab.version();
@@ -34,7 +34,7 @@ fn check(lab: Lab) {
     let ended = events.iter().filter(|event| event["tid"] == tid as u64 && !still_waiting(event));
     let [event] = ended.collect::<Vec<_>>()[..] else { panic!("{version}: not one wait: {done:#?}") };
     assert_eq!((&event["state"], &event["comm"]), (&"D".into(), &"sh".into()), "{event}");
-    // A busy host makes the guest's waits longer; its clock, in steps of 10 ms, tells.
+    // A busy host makes the guest's waits longer; the guest's clock, in steps of 10 ms, shows by how much.
     let most_ns = (330 * MS).max(((after_s - before_s) * 1e9) as u64 + 20 * MS);
     let duration = number(event, "duration_ns");
     println!("{version}: {duration} ns, {} s by the clock", after_s - before_s);
@@ -44,13 +44,13 @@ fn check(lab: Lab) {
     assert!(is("schedule_timeout") && frames.iter().any(|frame| frame["module"] == "ppfault"), "{version}: {event}");
 }
 
-/// Long enough to be asked about, in emulation too.
+/// A wait long enough for a reading of /proc, in emulation, too.
 const CALL: &str = "
     watching waits task-state -D --than 100
     sh -c 'exec 3>/proc/ppfault; echo dsleep 2500 >&3'
     stop waits";
 
-/// In which system call that is, on which file: numbers, registers and /proc are the kernel's and the architecture's.
+/// The system call and its file, which depend on numbers, registers and /proc of the kernel and the architecture.
 #[track_caller]
 fn check_call(lab: Lab) {
     let version = lab.version();
@@ -91,7 +91,7 @@ fn a_wait_on_arm64() {
     check(Lab::arm64("6.12"));
 }
 
-/// Reads that a device's timer completes, and sleeps, on a CPU on which somebody runs all the time.
+/// Reads completed by a device's timer, and sleeps, on a CPU that another task keeps busy.
 const WAKERS: &str = "
     taskset 2 sh -c 'while :; do :; done' &
     spinner=$!
@@ -102,7 +102,7 @@ const WAKERS: &str = "
     kill $spinner
     echo $spinner";
 
-/// The task that an interrupt has hit is not the one that wakes.
+/// The task that an interrupt hits is not the waker.
 #[track_caller]
 fn check_wakers(lab: Lab) {
     let version = lab.version();
@@ -125,7 +125,7 @@ fn check_wakers(lab: Lab) {
 }
 
 #[test]
-fn an_interrupt_wakes_not_the_task_that_it_hit() {
+fn the_task_hit_by_an_interrupt_is_not_the_waker() {
     need_lab!();
     AMD64.into_iter().for_each(|series| check_wakers(Lab::new(series)));
     check_wakers(Lab::arm64("6.12"));

@@ -1,4 +1,4 @@
-//! watchdog against lockups in emulated machines: each is told before the kernel's own report of it.
+//! watchdog against lockups in emulated machines: each is reported before the kernel's own report.
 
 #[macro_use]
 mod common;
@@ -55,12 +55,12 @@ END
 
 struct Fault {
     name: &'static str,
-    /// kernel.watchdog_thresh meanwhile, s.
+    /// kernel.watchdog_thresh during the fault, s.
     thresh: u64,
     command: &'static str,
     ms: u64,
     kind: &'static str,
-    /// In the kernel's report. None: it has no detector for that.
+    /// Text of the kernel's report. None: the kernel has no detector for this fault.
     report: Option<&'static str>,
 }
 
@@ -94,7 +94,7 @@ fn script(faults: &[Fault]) -> String {
     STEP.to_owned() + &steps.collect::<String>() + "stop held"
 }
 
-/// `Err` if it came too late: a host that stops a guest in real time lets time pass in which nobody can tell anything.
+/// `Err` if the prediction came too late: while a host stops a guest in real time, no prediction is possible.
 #[track_caller]
 fn check(output: &Output, fault: &Fault, cpu: u32) -> Result<(), String> {
     let name = format!("{}{cpu}", fault.name);
@@ -123,7 +123,7 @@ fn check(output: &Output, fault: &Fault, cpu: u32) -> Result<(), String> {
         let is_dark = |event: &Value| event["dark"] == true && event["sampled"]["comm"].is_string();
         assert!(events[begin..end].iter().any(is_dark) && first["stack"].is_array(), "{name}: {events:?}");
     }
-    // The intervals go on meanwhile.
+    // Intervals go on during the lockup.
     let meanwhile = number(first, "time_ns") + 1..number(&events[end], "time_ns");
     let is_meanwhile = |row: &Value| row["cpu"] == cpu && meanwhile.contains(&number(row, "time_ns"));
     let rows: Vec<Value> = done.of_type("row").into_iter().filter(is_meanwhile).collect();
@@ -171,7 +171,7 @@ fn soft_lockups_before_the_kernel_on_6_12() {
     check_all(|| Lab::new(AMD64[1]).virtual_time(), &SOFT);
 }
 
-/// Without a PMU the kernel has no detector for it.
+/// Without a PMU the kernel has no detector of hard lockups.
 #[test]
 fn a_dark_cpu_that_the_kernel_does_not_see() {
     need_lab!();
@@ -181,7 +181,8 @@ fn a_dark_cpu_that_the_kernel_does_not_see() {
 }
 
 /// The kernel looks every three periods, 2.4 s, whether there was one: it reports 2.4 to 4.8 s after the last. Then the
-/// CPU that reports waits, with interrupts off, for the stuck one to show its stack: nobody can tell anything any more.
+/// CPU that reports waits, with interrupts off, for the stuck one to show its stack: no prediction is possible any
+/// more.
 #[test]
 fn a_dark_cpu_before_the_kernel_on_arm64() {
     need_lab!();

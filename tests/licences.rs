@@ -1,4 +1,4 @@
-//! All that is built into the binary may be used by anybody: its licences are permissive.
+//! The licences of all packages in the binary are permissive.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ const PERMISSIVE: [&str; 8] = [
     "Zlib",
 ];
 
-/// Packages under another licence, which asks nothing of who links with them unchanged.
+/// Packages under another licence, which allows linking with them unchanged.
 const EXCEPTIONS: [(&str, &str); 1] = [("inferno", "CDDL-1.0")];
 
 /// Whether an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0` can be met.
@@ -44,7 +44,7 @@ fn expressions_are_understood() {
 #[test]
 fn dependencies_are_permissive() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // What other systems would need is left out.
+    // Dependencies of other systems are left out.
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output = Command::new(cargo)
         .args(["metadata", "--locked", "--format-version", "1", "--filter-platform", &host])

@@ -39,7 +39,7 @@ fn several_patterns_are_one_list() {
     let fields = run(&["list", "-v", "sched:sched_switch", "sched:sched_process_exec"]).code(0);
     assert!(fields.out.iter().any(|line| line.trim_start().starts_with("prev_comm ")), "{fields:?}");
     assert!(fields.out.iter().any(|line| line.trim_start().starts_with("filename ")), "{fields:?}");
-    // One that matches nothing is told, whatever the others do.
+    // A pattern that matches nothing is an error, even if others match.
     run(&["list", "sched:sched_switch", "nosuch:*"]).code(1).says(&["no event matches", "nosuch:*"]);
 }
 
@@ -64,7 +64,7 @@ fn a_closed_pipe_is_fine() {
 }
 
 #[test]
-fn a_pattern_that_is_none() {
+fn an_invalid_pattern() {
     for pattern in ["[", "sched:[", "*[", "a[z-a]"] {
         let done = run(&["list", pattern]).code(2).says(&["is no pattern for events"]);
         assert!(done.out.is_empty(), "{done:?}");
@@ -90,7 +90,7 @@ fn shows_fields() {
 }
 
 #[test]
-fn tells_it_in_json() {
+fn json_has_the_same() {
     need_events!();
     let names = run(&["list", "sched:*"]).code(0).out;
     let rows = run(&["list", "--json", "sched:*"]).code(0).of_type("row");

@@ -1,4 +1,4 @@
-//! Programs of others on the events of a run: whether they hide some is told, and no number is called exact then.
+//! BPF programs of others on the events of a run: those that may hide events are reported, and no number is exact then.
 
 #[macro_use]
 mod common;
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Leaves the test where the kernel does not let programs be loaded.
+/// Skips the test if the kernel does not load BPF programs.
 macro_rules! attach {
     ($event:expr, $name:expr, $returns:expr) => {
         match OnTracepoint::attach($event, $name, $returns) {
@@ -20,7 +20,7 @@ macro_rules! attach {
     };
 }
 
-/// A system call of this thread that hardly anybody makes.
+/// A rare system call by this thread.
 fn call(nr: libc::c_long) {
     // SAFETY: these take numbers alone, and with a 0 they ask about the caller.
     unsafe { libc::syscall(nr, 0, 0, 0) };
@@ -34,7 +34,7 @@ fn events(run: &Prog) -> usize {
     run.out.iter().filter(|line| line.starts_with(r#"{"type":"event""#)).count()
 }
 
-/// Of what comes after this call alone.
+/// The next interval, which covers only the time after this call.
 fn next_interval(run: &mut Prog) -> Value {
     run.signal(Signal::SIGUSR1);
     run.object(is_interval);
@@ -43,7 +43,7 @@ fn next_interval(run: &mut Prog) -> Value {
 }
 
 #[test]
-fn a_program_that_hides_events_is_told_while_it_is_there() {
+fn a_program_that_hides_events_is_reported_while_attached() {
     need_events!();
     const EVENT: &str = "syscalls:sys_enter_getpgid";
     let calls = || call(libc::SYS_getpgid);
@@ -79,7 +79,7 @@ fn a_program_that_hides_events_is_told_while_it_is_there() {
 }
 
 #[test]
-fn one_that_returns_a_constant_1_hides_nothing() {
+fn a_program_that_returns_a_constant_1_hides_nothing() {
     need_events!();
     const EVENT: &str = "syscalls:sys_enter_getsid";
     let program = attach!(EVENT, "looks_on", Returns::One);
@@ -90,12 +90,12 @@ fn one_that_returns_a_constant_1_hides_nothing() {
     let told = format!("{EVENT}: BPF prog id {} looks_on looks on and hides nothing", program.id);
     assert_eq!(done.err.iter().filter(|line| line.contains("BPF")).collect::<Vec<_>>(), [&told], "{done:?}");
     assert!(done.of_type("interval").iter().all(|interval| interval.get("filtered_by").is_none()), "{done:?}");
-    // Without -v nobody needs to know.
+    // It is named with -v only.
     let done = common::run(&["trace", "-e", EVENT, "--for", "0.01"]).code(0);
     assert!(!done.err().contains("BPF"), "{done:?}");
 }
 
-/// What cannot be seen to hide nothing may hide something, in rows and at the end.
+/// A program that is not known to hide nothing makes rows and the end inexact.
 #[test]
 fn rows_are_not_exact_beside_one_that_may_hide_events() {
     need_events!();
@@ -118,9 +118,9 @@ fn rows_are_not_exact_beside_one_that_may_hide_events() {
     text.says(&["kmemleak: more events may have been hidden from us by BPF prog id", " who_knows"]);
 }
 
-/// Without a name, where the kernel does not tell us: the doubt is the same.
+/// If the kernel refuses name and instructions, the program counts as one that may hide events.
 #[test]
-fn what_is_refused_is_said_once() {
+fn a_refusal_is_reported_once() {
     need_events!();
     const EVENT: &str = "syscalls:sys_enter_sched_rr_get_interval";
     let program = attach!(EVENT, "secret", Returns::One);
@@ -133,7 +133,7 @@ fn what_is_refused_is_said_once() {
     assert!(done.end()["filtered_by"][0].get("name").is_none(), "{done:?}");
 }
 
-/// This one hides nothing: other tests watch the same event.
+/// The program of this test hides nothing, since other tests watch the same event.
 #[test]
 fn doctor_lists_the_programs_on_the_events_of_profilers() {
     need_events!();
@@ -151,7 +151,7 @@ fn doctor_lists_the_programs_on_the_events_of_profilers() {
     assert!(!words(run(&["doctor"]).code(0)).contains("looks_on"));
 }
 
-/// The free of an object that is still listed may be among what was hidden: then and afterwards.
+/// The free of an object that is still listed may have been hidden, also in later reports.
 #[test]
 fn an_object_whose_end_may_be_hidden_is_in_doubt() {
     need_events!();

@@ -1,6 +1,6 @@
-//! Our text of an event against the kernel's own, for every tracepoint that a load can fire: an instance of tracefs and
-//! `trace` watch the same rounds of examples/everything, and what we print must be what the kernel prints, line by
-//! line.
+//! perf-prof's text of an event against the kernel's own, for every tracepoint that a load can fire: an instance of
+//! tracefs and `trace` watch the same rounds of examples/everything, and what we print must be what the kernel prints,
+//! line by line.
 //!
 //! Known exceptions: those of `common/kernel_text.rs`, and `syscalls:*`, for which the kernel prints a form of its own;
 //! there it is the names and values that must be the same.
@@ -21,20 +21,20 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
 
-/// Fewer would prove little. Those of system calls, which are all alike, do not count.
+/// Least number of events that must fire, without system calls, which are all alike.
 const LEAST_EVENTS: usize = 250;
 
-/// The kernel does not let these be sampled.
+/// Events that the kernel does not let be sampled.
 const REFUSED: [&str; 1] = ["irq_vectors:irq_work_exit"];
 
-/// Looked at on whole CPUs only. While perf turns away from a task that goes, and waits for a lock of its own, the
-/// kernel's tracer has turned away already.
+/// Events compared on whole CPUs only: at the exit of a task, perf and the kernel's tracer stop following it at
+/// different moments, since perf waits for a lock.
 const OF_THE_CPUS: [&str; 2] = ["lock:contention_begin", "lock:contention_end"];
 
-/// This room, too: the kernel's tracer does not follow the workers that io_uring makes of a task.
+/// A room compared on whole CPUs only: the kernel's tracer does not follow the workers that io_uring makes for a task.
 const ROOM_OF_THE_CPUS: &str = "uring";
 
-/// How instances of this test are named, before the number of its process.
+/// Prefix of the names of this test's instances; the pid follows.
 const NAME: &str = "perf-prof-oracle-";
 
 /// An instance of tracefs: buffers of its own, gone with this.
@@ -73,7 +73,7 @@ impl Instance {
         }
     }
 
-    /// All that happened, and no more of it.
+    /// Stops the instance and returns its trace.
     fn trace(&self) -> Trace {
         self.set("tracing_on", "0");
         for cpu in fs::read_dir(self.path.join("per_cpu")).expect("per_cpu").flatten() {
@@ -95,7 +95,7 @@ fn remove(instance: &Path) {
     let _ = fs::remove_dir(instance); // removes what is in it, too
 }
 
-/// What a load that was ended in the middle of a round has left goes when this does.
+/// Removes what a load that was ended in the middle of a round has left, when it is dropped.
 struct Clean;
 
 impl Drop for Clean {
@@ -104,11 +104,11 @@ impl Drop for Clean {
     }
 }
 
-/// The load and what of it is looked at.
+/// The load and how it is watched.
 struct Oracle {
     load: Load,
     _clean: Clean, // dropped behind the load
-    /// Only what the load does itself, not the CPUs.
+    /// Watches the load's own tasks, not whole CPUs.
     own: bool,
 }
 
@@ -122,7 +122,7 @@ impl Oracle {
         instance
     }
 
-    /// Those that fire during a round.
+    /// The candidates that fire during a round.
     fn fired(&mut self, candidates: &[String]) -> Vec<String> {
         let instance = self.instance();
         instance.enable(candidates);
@@ -134,7 +134,7 @@ impl Oracle {
         candidates.iter().filter(has_fired).cloned().collect()
     }
 
-    /// A round under both.
+    /// A round under both tracers.
     fn compare(&mut self, events: &[String], compared: &mut Compared) {
         let instance = self.instance();
         instance.enable(events);
@@ -148,7 +148,7 @@ impl Oracle {
         lists.iter().filter(|list| !list.is_empty()).for_each(|list| args.extend(["-e", list]));
         args.extend(["-p", &pid].iter().filter(|_| self.own));
         let mut ours = start(&args);
-        // The signal is blocked by then, and kept until somebody looks for it.
+        // The signal is blocked by then, and stays pending until it is read.
         ours.err_line(|line| line.contains("ring buffer"));
         ours.signal(Signal::SIGUSR1);
         let closed = || fs::read_to_string(&output).map_or(0, |text| text.matches(r#"{"type":"interval""#).count());
@@ -183,7 +183,7 @@ fn our_text_is_the_kernels() {
     let fired = oracle.fired(&of_tasks);
     oracle.compare(&fired, &mut compared);
     let of_the_load = compared.events.len();
-    // What is left comes of the load in kernel threads, interrupts and idle tasks.
+    // The remaining events fire in kernel threads, interrupts and idle tasks.
     oracle.own = false;
     let left: Vec<String> = all.into_iter().filter(|name| !compared.events.contains_key(name)).collect();
     let fired = oracle.fired(&left);
@@ -201,7 +201,7 @@ fn our_text_is_the_kernels() {
 
 /// The load is killed in the middle of a round.
 #[test]
-fn nothing_stays_of_a_round_that_is_cut_off() {
+fn a_round_that_is_cut_off_leaves_nothing_behind() {
     need_events!();
     for room in ["cgroups", "mounts"] {
         let clean = Clean;

@@ -9,8 +9,8 @@ use serde_json::Value;
 const MINOR: u64 = 3000;
 const MAJOR: u64 = 200;
 
-/// A run over a program that faults between two lines of its input. It, and what getrusage says: minor and major
-/// faults.
+/// A run over a program that faults between two lines of its input. Returns the run, and minor and major faults by
+/// getrusage.
 fn watched(options: &[&str], look: impl FnOnce(&Prog, &mut Load) -> String) -> (Done, [u64; 2]) {
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file");
     let path = file.path().to_str().expect("a path in UTF-8");
@@ -28,14 +28,14 @@ fn go(_: &Prog, load: &mut Load) -> String {
     load.says()
 }
 
-/// Rows of the function whose name ends so.
+/// Rows of the function whose name ends with `name`.
 fn of_function(done: &Done, name: &str) -> Vec<Value> {
     let rows = done.of_type("row").into_iter();
     rows.filter(|row| row["place"].as_str().is_some_and(|place| place.contains(name))).collect()
 }
 
 #[test]
-fn faults_are_those_that_getrusage_knows() {
+fn counts_equal_those_of_getrusage() {
     need_events!();
     let (done, [minor, major]) = watched(&[], go);
     assert_eq!((done.sum("minor", |_| true), done.sum("major", |_| true)), (minor, major), "{done:#?}");
@@ -69,12 +69,12 @@ fn stacks_lead_to_the_fault() {
     let rows: Vec<usize> = (0..done.out.len()).filter(|&at| done.out[at].contains(" faults faults::touch")).collect();
     let counted: u64 = rows.iter().filter_map(|&at| done.out[at].split_whitespace().next()?.parse::<u64>().ok()).sum();
     assert_eq!(counted, MINOR + 1, "and one before, perhaps by another instruction: {done:#?}");
-    // A stack of one frame is the row itself; of the others at least one has it below.
+    // A stack of one frame is in the row itself; at least one row has a longer stack below it.
     let is_frame = |line: &String| line.starts_with("    0") && line.contains("faults::touch");
     assert!(done.out.iter().any(is_frame), "{done:#?}");
 }
 
-/// Whatever interval a fault falls in, the whole run has it once; and only the shown rows are limited.
+/// The whole run counts each fault once, and the limit of rows is for text only.
 #[test]
 fn intervals_add_up() {
     need_events!();

@@ -1,4 +1,4 @@
-//! What processes say of code that they made themselves: whose word is believed.
+//! Perf maps of code generated at run time: which of them are used.
 
 #[macro_use]
 mod common;
@@ -13,10 +13,10 @@ use common::{Done, Load, number, start};
 use serde_json::Value;
 
 const CALL: &str = "syscalls:sys_enter_getppid";
-/// All that a process can have mapped.
+/// A perf map with one symbol that covers every address of a process.
 const MAP: &str = "10000 7fffffff0000 call_from_jit\n";
 
-/// A load of nobody's that calls from code without a file, and the path of the map that it could write.
+/// A load of the user `nobody` that calls from code without a file, and the path of its perf map.
 struct Jit {
     load: Load,
     map: PathBuf,
@@ -43,7 +43,7 @@ impl Jit {
         write(&self.map, owner, mode);
     }
 
-    /// What is seen of its calls.
+    /// Traces its calls.
     fn watch(mut self) -> Done {
         let pid = self.load.pid().to_string();
         let mut prof = start(&["trace", "-e", CALL, "-g", "--json", "-p", &pid]);
@@ -105,7 +105,7 @@ fn only_a_map_of_the_process_itself_is_read() {
 }
 
 #[test]
-fn a_map_that_is_written_in_mid_run_names_what_was_seen_before() {
+fn a_map_written_during_the_run_names_earlier_frames() {
     need_events!();
     let mut jit = Jit::start();
     let pid = jit.load.pid().to_string();
@@ -134,7 +134,7 @@ fn sums_of_the_run_have_the_names_of_their_report() {
     prof.object(|object| is_later(object, 0) && number(object, "samples") > 10);
     common::until("it is drawn", || fs::read_to_string(&drawn).is_ok_and(|lines| lines.contains("jit-no-map")));
     write(&map, 0, 0o644);
-    // It is looked for once a second.
+    // The map is looked for once a second.
     let written = perf_prof::sys::monotonic_ns();
     prof.object(|object| is_later(object, written + 1_200_000_000));
     let done = prof.interrupt().code(0);

@@ -1,5 +1,5 @@
 //! The plan of every subcommand on the formats of eight kernels: each event and field that it needs is there, or the
-//! error names what is missing. And what differs among kernels is known in one place, and never by version.
+//! error names what is missing. Differences between kernels are in one place, and never depend on versions.
 
 #[macro_use]
 mod common;
@@ -40,7 +40,7 @@ const MORE: [(&str, &[&str]); 15] = [
     ("trace", &["-e", "kmem:kmalloc_node"]),
 ];
 
-/// What these kernels truly lack: the options (those of the trial where empty), the kernels, and what the error names.
+/// Features that kernels lack: the options (empty: those of the trial), the kernels, and the words of the error.
 const LACKING: [(&str, &[&str], &[&str], &str); 5] = [
     ("kmemleak", &["page"], &["3.4.0-android", "3.10.40-android"], "kmem:mm_page_alloc has no field `pfn`"),
     (
@@ -134,7 +134,7 @@ fn drifting_fields_are_found_or_done_without() {
             }
         }
         let what = format!("{} {:?}: missing on {missing:?}", drifting.event, drifting.names);
-        // Neither a fallback that is lacking nor one that no kernel needs.
+        // No fallback is missing, and each is needed by a kernel.
         assert_eq!(drifting.without.is_some(), !missing.is_empty(), "{what}");
     }
     assert!(renamed.iter().any(|(event, _)| event == "percpu_alloc_percpu"), "{renamed:?}");
@@ -177,7 +177,7 @@ fn renamed_events_are_offered_under_their_other_name() {
     assert!(offered > 20, "{offered}");
 }
 
-/// Everything below `dir` that ends so.
+/// Every file below `dir` with this suffix.
 fn files(dir: &Path, suffix: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a directory").flatten() {
         let path = entry.path();
@@ -206,7 +206,7 @@ fn no_code_looks_at_versions() {
             }
         }
     }
-    // `doctor` shows the version, and that is all that is done with it.
+    // Only `doctor` uses the version, to show it.
     found.retain(|line| !line.contains("doctor/machine.rs:") || !line.contains("kernel: read("));
     assert!(found.is_empty(), "{found:#?}");
 }

@@ -72,10 +72,10 @@ fn text_with_a_length() {
     for (i, event) in (0..).zip(&events) {
         assert_eq!((&event["text"], number(event, "text_len")), (&text(i).into(), text(i).len() as u64));
         assert_eq!(event["short"], "word");
-        // Nothing says where it ends.
+        // Text without a length.
         assert!(event["all"].as_str().is_some_and(|all| all.starts_with(&text(i))), "{event}");
     }
-    // A filter sees what is shown.
+    // A filter is evaluated on the text as shown.
     let cases = [
         ("text == \"word-\"", 10),
         ("text == \"word-1\"", 5), // of 1, and of 10, 13, 16 and 19 without their ends
@@ -130,7 +130,7 @@ fn text_and_stack() {
 #[test]
 fn a_byte_inside_of_a_function() {
     need_uprobes!();
-    // The first instruction of most functions, and where else one starts, only a disassembler knows: at 0 one does.
+    // Only a disassembler knows where instructions start; one starts at offset 0.
     let selector = probe("uprobe", "calls_add+0", "//");
     assert_eq!(calls(&[&selector], 10).of_type("event").len(), 10);
     let done = run(&["trace", "-e", &probe("uprobe", "calls_add+0x10000", "")]).code(1);
@@ -151,13 +151,13 @@ fn children_of_a_command_are_seen() {
     assert_eq!(values, want);
 }
 
-// By what people call a function
+// Names of functions as in the source
 
 #[test]
-fn functions_as_people_call_them() {
+fn functions_by_their_names_in_the_source() {
     need_uprobes!();
     const COUNT: u64 = 40;
-    // One that is instantiated for two types, and one that is called twice.
+    // A function that is instantiated for two types, and one that is called twice.
     for (name, want) in [("count", COUNT), ("skip", 2 * COUNT), ("weigh", 2 * COUNT)] {
         let done = calls(&[&probe("uprobe", &format!("calls::words::{name}"), "")], COUNT);
         let shown = probe("uprobe", &format!("calls::words::{name}"), "");
@@ -175,7 +175,7 @@ fn functions_of_a_pattern() {
     let of = |function: &str| fields(&done, &probe("uprobe", function, "")).len() as u64;
     assert_eq!((of("calls::words::count"), of("calls::words::skip")), (COUNT, 2 * COUNT), "{done:#?}");
     assert_eq!(done.of_type("event").len() as u64, 5 * COUNT, "both kinds of weigh, too");
-    // Of C names; and their returns.
+    // Patterns of C names, and returns.
     let (entries, returns) = (probe("uprobe", "calls_?[dx]*", ""), probe("uretprobe", "calls_*", ""));
     let done = calls(&[&entries, &returns], COUNT);
     let of = |kind: &str, function: &str| fields(&done, &probe(kind, function, "")).len() as u64;
@@ -183,7 +183,7 @@ fn functions_of_a_pattern() {
     for function in ["calls_add", "calls_text", "calls_many"] {
         assert_eq!(of("uretprobe", function), COUNT);
     }
-    // In a process, without its file.
+    // In a process, without FILE.
     let mut load = Load::of(&example("calls"), &["10", "--wait"]);
     load.says();
     let (pid, selector) = (load.pid().to_string(), "uprobe:*::words::s*//args='n=$arg1:u64'/");
@@ -200,7 +200,7 @@ fn functions_of_a_pattern() {
 }
 
 #[test]
-fn what_a_pattern_must_not_be() {
+fn invalid_patterns_are_refused() {
     need_uprobes!();
     let cases = [
         (probe("uprobe", "*", ""), 1, &["functions, more than 100: name fewer", "; some are "][..]),
@@ -209,7 +209,7 @@ fn what_a_pattern_must_not_be() {
         (probe("uprobe", "nothing::of::*", ""), 1, &["has no function `nothing::of::*`", "inlined"]),
         (probe("uprobe", "calls_*+8", ""), 2, &["an offset is one into a single function"]),
         (probe("uprobe", "calls::words::weigh+4", ""), 1, &["has 2 functions `calls::words::weigh`", "into one"]),
-        // The very name first.
+        // An exact name comes first.
         (probe("uprobe", "count", ""), 1, &["has no function `count`", "did you mean calls::words::count"]),
         (probe("uprobe", "calls::word::count", ""), 1, &["did you mean calls::words::count"]),
         ("sched:sched_switch//most=3/".into(), 2, &["most is for functions of programs"]),
@@ -295,7 +295,7 @@ fn an_address_is_a_function_too() {
     need_uprobes!();
     let place = ProbePoint { function: "calls_add".to_owned(), offset: 0, ret: false };
     let spot = in_file(&place, &example("calls"));
-    // Of the linker's: what the file's bytes are off by is the same for all code of a program.
+    // The linker's offset between address and file is the same for all code of a program.
     let program = Binary::open(Path::new(&spot.file.path)).expect("a file").expect("a program");
     let address =
         (0..16).map(|page| spot.offset + page * 0x1000).find(|address| program.offset(*address) == Some(spot.offset));
@@ -311,7 +311,7 @@ fn without_a_path_the_target_is_searched() {
         let done = calls(&[&format!("uprobe:{function}")], 25);
         assert_eq!(fields(&done, &format!("uprobe:{function}")).len(), 25, "{function}");
     }
-    // A process that is there.
+    // A running process.
     let mut load = Load::of(&example("calls"), &["30", "--wait"]);
     assert_eq!(load.says(), "ready");
     let pid = load.pid().to_string();
@@ -324,7 +324,7 @@ fn without_a_path_the_target_is_searched() {
     let done = prog.finish().code(0);
     assert_eq!(fields(&done, "uprobe:calls_add").len(), 30);
     assert_eq!(fields(&done, "uprobe:getppid").len(), 30);
-    // The library of everybody.
+    // The C library, without a target.
     let mut prog = start_watching(&["trace", "-e", "uprobe:getppid"]);
     let mut load = Load::of(&example("calls"), &["40"]);
     let line = load.says();
@@ -370,7 +370,7 @@ fn on_an_overlay(dir: &Path, change: &str) -> Load {
     Load::start(command)
 }
 
-/// As containers of one image have it.
+/// As with several containers of one image.
 #[test]
 fn a_file_below_several_overlays_has_one_probe() {
     let kernel = need_uprobes!();
@@ -382,7 +382,7 @@ fn a_file_below_several_overlays_has_one_probe() {
     let below = dir.path().join("below/calls");
     common::copy_program(example("calls"), &below);
     let (one, two) = (on_an_overlay(dir.path(), "true"), on_an_overlay(dir.path(), "true"));
-    // This one gets a copy in the upper layer, whose inode has the same number.
+    // This overlay gets a copy in its upper layer, with the same inode number.
     let changed = on_an_overlay(dir.path(), "chmod 700 calls");
     let mut loads = [Load::of(below.to_str().expect("UTF-8"), &["10", "--wait"]), one, two, changed];
     loads.iter_mut().for_each(|load| assert_eq!(load.says(), "ready"));
@@ -398,7 +398,7 @@ fn a_file_below_several_overlays_has_one_probe() {
 }
 
 #[test]
-fn a_file_that_the_process_has_not_loaded_is_said() {
+fn a_file_that_the_process_has_not_loaded_is_reported() {
     need_uprobes!();
     let load = Load::shell();
     let pid = load.pid().to_string();
@@ -484,18 +484,18 @@ fn a_program_of_another_mode() {
     }
 }
 
-// What programs pay
+// The cost for programs
 
-/// examples/calls in a file that nobody else runs.
+/// A copy of examples/calls that no other process runs.
 fn own_calls(dir: &Path) -> String {
     let path = dir.join("calls");
     common::copy_program(example("calls"), &path);
     path.into_os_string().into_string().expect("a path in UTF-8")
 }
 
-/// Calls are counted whoever makes them and whatever the filter drops: each has cost its program something.
+/// Hits count for all processes and include those that the filter drops, since each has a cost.
 #[test]
-fn hits_are_told_with_their_cost() {
+fn hits_are_reported_with_their_cost() {
     need_uprobes!();
     let dir = tempfile::tempdir().expect("a directory");
     let calls = own_calls(dir.path());
@@ -507,7 +507,7 @@ fn hits_are_told_with_their_cost() {
     assert_eq!((number(&end, "samples"), number(&end, "probe_hits")), (0, 30), "{end}");
     assert!(number(&end, "probe_cost_ns") > 0, "{end}");
     done.says(&["a hit costs its program about ", "every process of the machine pays"]);
-    // Of a command alone, for both kinds.
+    // For a command alone, with calls and returns.
     let text = run(&["trace", "-e", &add, "-e", &add.replace("uprobe", "uretprobe"), "--", &calls, "30"]).code(0);
     text.says(&[
         "about ",
@@ -517,7 +517,7 @@ fn hits_are_told_with_their_cost() {
 }
 
 #[test]
-fn a_forecast_tells_what_programs_would_pay() {
+fn a_forecast_has_the_cost_for_programs() {
     need_uprobes!();
     let dir = tempfile::tempdir().expect("a directory");
     let add = format!("uprobe:calls_add@\"{}\"", own_calls(dir.path()));

@@ -62,7 +62,7 @@ fn first_bytes(pid: i32, function: &str, path: &str) -> [u8; 2] {
 }
 
 #[test]
-fn no_program_runs_into_a_probe_behind_the_prompt() {
+fn no_program_runs_into_a_probe_after_the_prompt() {
     let kernel = need_uprobes!();
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("calls"); // nobody else's probes are in it
@@ -102,7 +102,7 @@ fn nothing_is_left_after_a_signal() {
 }
 
 #[test]
-fn nothing_is_left_when_nobody_reads() {
+fn nothing_is_left_without_a_reader() {
     let kernel = need_uprobes!();
     // A pipe that is full keeps the last report waiting, until a second Ctrl-C.
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -116,7 +116,7 @@ fn nothing_is_left_when_nobody_reads() {
         let mut load = Load::of(&example("calls"), &["20000"]);
         load.says();
     };
-    // The first may have come before the event was on.
+    // The first call may have come before the event was enabled.
     until("lines come", || {
         calls();
         let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
@@ -144,7 +144,7 @@ fn the_next_run_sweeps_after_a_kill() {
     kernel.has_of(pid, 1);
     killed.signal(Signal::SIGKILL);
     drop(killed); // reaps it
-    // Its events may still be on their way out; some run will find them gone.
+    // The kernel may still be releasing its events; a later run finds them gone.
     until("the next run sweeps", || {
         run(&["trace", "-e", &probe("uprobe", "calls_add", ""), "--for", "1ms"]).code(0);
         kernel.probes_of(pid) == 0
@@ -161,7 +161,7 @@ fn two_runs_do_not_disturb_each_other() {
     let mut first = start_watching(&["trace", "-e", &selector]);
     let second = calls(&[&selector], 100);
     assert_eq!(second.of_type("event").len(), 100);
-    // Nobody is shown those of a run.
+    // Probes of a run are not listed.
     let done = run(&["trace", "-e", "perf_prof_*:*", "--for", "1ms"]).code(1);
     done.says(&["no event matches"]);
     let mut load = Load::of(&example("calls"), &["50"]);
@@ -177,7 +177,7 @@ fn two_runs_do_not_disturb_each_other() {
     kernel.has_none_of(pid);
 }
 
-/// A probe that a user has made himself.
+/// A probe defined by the user.
 struct Own<'a> {
     kernel: &'a Kernel,
     name: String,
@@ -197,7 +197,7 @@ impl<'a> Own<'a> {
 
 impl Drop for Own<'_> {
     fn drop(&mut self) {
-        // The holder that releases the events of a run may have it still.
+        // The process that releases the events of a run may still use the probe.
         let line = format!("-:{}", self.name);
         until("the probe is free", || self.kernel.tell(&line).is_ok());
     }

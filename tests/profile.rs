@@ -1,4 +1,4 @@
-//! `profile`: shares, functions and stacks against a load that tells its own truth; flame graphs of all profilers.
+//! `profile`: shares, functions and stacks against a load that measures itself; flame graphs of all profilers.
 
 #[macro_use]
 mod common;
@@ -11,7 +11,7 @@ use std::sync::Once;
 use common::{Done, Load, Prog, Turn, example, hurry, load_number, number, run, run_over, start, stolen_ns};
 use serde_json::Value;
 
-/// Samples enough for the shares asked for.
+/// Least number of samples for the accuracy that is checked.
 const HZ: &str = "997";
 const WALL_MS: &str = "3000";
 
@@ -28,7 +28,7 @@ fn pct(functions: &HashMap<String, f64>, name: &str) -> f64 {
     functions.iter().find(|(symbol, _)| is(symbol)).unwrap_or_else(|| panic!("no {name} in {functions:?}")).1.to_owned()
 }
 
-/// 75:25 within four points, or what the load itself measured.
+/// 75:25 within four points, or within four points of what the load itself measured.
 #[track_caller]
 fn check_parts(functions: &HashMap<String, f64>, load: &str) {
     let (three, one) = (load_number(load, "three_ns") as f64, load_number(load, "one_ns") as f64);
@@ -37,18 +37,18 @@ fn check_parts(functions: &HashMap<String, f64>, load: &str) {
     let (three, one) = (pct(functions, "three_parts"), pct(functions, "one_part"));
     let share = 100.0 * three / (three + one);
     assert!((share - truth).abs() < 4.0, "{share} instead of {truth}: {functions:?}");
-    // A machine that others keep busy takes its toll at every switch.
+    // On a busy machine each switch costs the load some time.
     assert!(three + one > 50.0, "it did little else: {functions:?}");
 }
 
-/// `parts` on a CPU, as a load that goes on by itself.
+/// `parts` on a CPU, as a background load.
 fn parts_on(cpu: u32, wall_ms: &str) -> Load {
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), &example("parts"), wall_ms]);
     Load::start(command)
 }
 
-/// Tasks without a number there are neither idle nor named after each other.
+/// Tasks without a pid in the namespace are not taken for the idle task, nor for each other.
 #[test]
 fn tasks_outside_of_a_nested_namespace_are_one() {
     need_events!(alone);
@@ -66,7 +66,7 @@ fn tasks_outside_of_a_nested_namespace_are_one() {
     let rows = done.rows_and_lists();
     let nobody: Vec<&Value> = rows.iter().filter(|row| row["pid"] == 0).collect();
     assert!(nobody.len() == 1 && nobody[0]["comm"] == "<outside>", "{nobody:?}");
-    // The CPU was busy all the time, by its own account too, and nearly all of that with them.
+    // The CPU was busy all the time, by its accounting, too, and nearly all of that with these tasks.
     let of_cpu = rows.iter().find(|row| row["cpu"] == cpu).expect("a row of the CPU");
     assert!(of_cpu["idle_pct"].as_f64().unwrap() < 20.0, "{of_cpu}");
     assert!(nobody[0]["pct"].as_f64().unwrap() > 60.0, "{nobody:?}");
@@ -94,7 +94,7 @@ fn usual_limits() {
     });
 }
 
-// What it measures
+// Measurements
 
 #[test]
 fn functions_of_a_workload_that_has_exited() {
@@ -109,12 +109,12 @@ fn functions_of_a_workload_that_has_exited() {
     assert_eq!(tasks.len(), 1, "{tasks:?}");
     let pid = load_number(&done.load, "pid");
     assert_eq!(number(&tasks[0], "pid"), pid);
-    // In per cent of one CPU: what it says that it used, over the time of the run.
+    // In per cent of one CPU: the time that the load reports, over the time of the run.
     let used = (load_number(&done.load, "three_ns") + load_number(&done.load, "one_ns")) as f64;
     let interval = &done.of_type("interval")[0];
     let span = (number(interval, "end_ns") - number(interval, "start_ns")) as f64;
     let got = tasks[0]["pct"].as_f64().unwrap();
-    // What else it did is in one and not in the other, and so is what the hypervisor took.
+    // Other work of the load, and time that the hypervisor took, are in one and not in the other.
     let (more, stolen) = (got - 100.0 * used / span, 100.0 * stolen / span);
     assert!(more > -10.0 && more < 10.0 + stolen, "{got} of {used} in {span}, {stolen} stolen");
     assert_eq!(number(&end, "samples"), number(interval, "samples"));
@@ -152,8 +152,8 @@ fn try_a_sample_each_millisecond_of_busy_time() -> Result<(), String> {
     let used_ms = (load_number(&done.load, "three_ns") + load_number(&done.load, "one_ns")) / 1_000_000;
     let tasks = done.of_type("row").into_iter().filter(|row| row["comm"] == "parts");
     let samples: u64 = tasks.map(|row| number(&row, "samples")).sum();
-    // It does a little more than it measures; a machine that stands still takes one sample for all of that time, and
-    // what the host takes from it passes for the timer and not for the task.
+    // The load does a little more than it measures. A machine that stands still takes one sample for all of that time,
+    // and time that the host takes counts for the timer and not for the task.
     if samples * 10 < used_ms * 7 || samples * 10 > used_ms * 13 {
         return Err(format!("{samples} samples of {used_ms} ms"));
     }
@@ -192,7 +192,7 @@ fn try_whole_cpus_with_shares_that_sum_up() -> Result<(), String> {
         assert!((sum - 100.0).abs() < 0.02, "{row}");
         assert_eq!(row["cpu"], cpu);
         assert_eq!(number(row, "wanted_hz"), 997);
-        // A spinning load. Time in which the host lets the machine wait has no samples, and counts as idle.
+        // A spinning load. Time in which the host does not run the machine has no samples, and counts as idle.
         if part("user_pct") <= 50.0 || part("idle_pct") >= 20.0 {
             return Err(row.to_string());
         }
@@ -209,7 +209,7 @@ fn try_whole_cpus_with_shares_that_sum_up() -> Result<(), String> {
 fn an_idle_cpu_is_idle() {
     need_events!();
     usual_limits();
-    // A machine that others use is never quite idle: the truth is what /proc/stat says.
+    // A shared machine is never quite idle: the expected value is that of /proc/stat.
     let done = run(&["profile", "--json", "--for", "2"]).code(0);
     let cpus: Vec<Value> = done.of_type("row").into_iter().filter(|row| row["cpu"].is_u64()).collect();
     assert_eq!(cpus.len(), common::online_cpus().len());
@@ -267,7 +267,7 @@ fn a_busy_cpu_is_named_while_it_is_busy() {
     assert!(text.contains("three_parts"), "{event}");
     prog.interrupt().code(0);
     drop(load);
-    // The same of a thread.
+    // The same for a thread.
     let done = run_over(&["profile", "--json", "--than", "30"], &[&example("parts"), "2300"]);
     let pid = load_number(&done.load, "pid");
     let events = done.of_type("event");
@@ -301,7 +301,7 @@ fn more_than_the_kernel_allows() {
     let done = run(&["profile", "-F", &over, "--for", "1ms"]).code(1);
     done.says(&["kernel.perf_event_max_sample_rate", &limit.to_string(), "sysctl -w"]);
 
-    // Lowered in mid-run, the kernel throttles: that is told, and the shares stay right.
+    // When the limit is lowered during the run, the kernel throttles: a line says so, and the shares stay right.
     let cpu = first_cpu();
     let list = cpu.to_string();
     let mut load = parts_on(cpu, "4000");
@@ -468,8 +468,7 @@ fn a_closed_pipe_is_a_normal_end() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0");
 }
 
-/// Each lives for less than a third of what a sample stands for. The event of a task would begin anew with each of
-/// them.
+/// Each process lives for less than a third of the period. An event on the tasks would start a new period with each.
 #[test]
 fn processes_that_live_for_less_than_a_sample_have_their_share() {
     need_events!(alone);
@@ -477,7 +476,7 @@ fn processes_that_live_for_less_than_a_sample_have_their_share() {
     let done = run_over(&["profile", "--json", "-F", "99"], &[&example("churn"), "200", "4"]);
     let rows = done.rows_and_lists();
     let burnt = rows.iter().find(|row| row["symbol"] == "churn_burn").map_or(0, |row| number(row, "samples")) as f64;
-    // 800 times 3 ms, as far as chance goes. The timer of the CPU clock may be held up where tasks are born and die.
+    // 800 times 3 ms, within chance. The timer of the CPU clock may be delayed while tasks start and end.
     let truth = 800.0 * 0.003 * 99.0;
     let by_clock = done.err().contains("no hardware counter") && burnt > truth / 2.0;
     assert!(
@@ -486,7 +485,7 @@ fn processes_that_live_for_less_than_a_sample_have_their_share() {
     );
 }
 
-/// Two threads on two CPUs, of which one is asked for.
+/// Two threads on two CPUs, with -C for one of them.
 #[test]
 fn one_cpu_of_a_process() {
     need_events!();

@@ -1,5 +1,5 @@
-//! `profile`: what processes are said to use, against what the kernel's scheduler says, where samples alone would be
-//! wrong.
+//! `profile`: shares of processes against the accounting of the kernel's scheduler, for loads where samples alone would
+//! be wrong.
 
 #[macro_use]
 mod common;
@@ -29,7 +29,7 @@ fn tasks(done: &Done) -> Vec<(u64, i64, Value)> {
     rows.filter_map(|row| Some((number(&row, "interval"), row["pid"].as_i64()?, row))).collect()
 }
 
-/// What the scheduler says that a thread has run, looked up again and again while a test goes on.
+/// Reads the run time of threads from the scheduler, again and again during a test.
 struct Truth {
     ended: AtomicBool,
     pids: Vec<i32>,
@@ -53,14 +53,15 @@ impl Truth {
     }
 }
 
-/// Per cent of one CPU between two moments, as near as there are looks.
+/// Per cent of one CPU between two times, rounded to the nearest readings.
 fn truth(looks: &[Look], which: usize, start_ns: u64, end_ns: u64) -> f64 {
     let at = |ns: u64| looks.iter().min_by_key(|(time, _)| time.abs_diff(ns)).expect("it was looked at");
     let ((start_ns, before), (end_ns, after)) = (at(start_ns), at(end_ns));
     100.0 * (after[which] - before[which]) as f64 / (end_ns - start_ns) as f64
 }
 
-/// It is woken 15,000 times a second, and the timer that samples expires 1000 times: always beside it, or always in it.
+/// A server that is woken 15,000 times a second, while the sampling timer expires 1000 times: always inside of its
+/// work, or always outside.
 #[test]
 fn a_server_in_step_with_the_samples_has_its_share() {
     need_events!(alone);
@@ -101,7 +102,7 @@ fn try_a_server_in_step_with_the_samples() -> Result<(), String> {
     Ok(())
 }
 
-/// The functions of a process have together what it has itself, whoever was sampled too often beside it.
+/// The functions of a process add up to its share, even if another process is sampled too often.
 #[test]
 fn functions_and_flame_graphs_agree_with_the_tasks() {
     need_events!(alone);
@@ -146,7 +147,7 @@ fn try_functions_and_flame_graphs() -> Result<(), String> {
     Ok(())
 }
 
-/// One that is stopped while it opens its events comes to an interval that is over as it begins.
+/// A reader that is stopped while it opens its events starts with an interval that is already over.
 #[test]
 fn a_reader_that_was_stopped_shows_no_more_than_can_be() {
     need_events!(alone);

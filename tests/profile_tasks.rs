@@ -24,8 +24,8 @@ fn pct(row: &Value, key: &str) -> f64 {
     row[key].as_f64().unwrap_or_else(|| panic!("{key} in {row}"))
 }
 
-/// The threads of `uneven` in some rows: the heavy one's part of both, in per cent, is what the load says; both have
-/// together what their process has.
+/// Checks the threads of `uneven` in some rows: the heavy one's part of both, in per cent, is that of the load, and
+/// both add up to their process.
 fn check_threads(threads: &[Value], tasks: &[Value], pid: u64, truth: f64) -> Result<(), String> {
     let of = |comm: &str| {
         let all: Vec<&Value> = threads.iter().filter(|row| row["pid"] == pid && row["comm"] == comm).collect();
@@ -65,7 +65,7 @@ fn threads_of_a_process_have_their_shares() {
     });
 }
 
-/// By the account of their process, in each interval and in the whole run.
+/// Shares come from the account of the process, in each interval and in the whole run.
 #[test]
 fn threads_of_whole_machines_follow_the_account() {
     need_events!(alone);
@@ -83,7 +83,7 @@ fn threads_of_whole_machines_follow_the_account() {
     });
 }
 
-/// Text has the table where it says more than that of processes.
+/// Text has the table of threads only if it says more than that of processes.
 #[test]
 fn a_table_of_threads_says_more_than_one_of_processes() {
     need_events!(alone);
@@ -93,7 +93,7 @@ fn a_table_of_threads_says_more_than_one_of_processes() {
         done.out.iter().any(|line| line.ends_with(": threads, % of one CPU"))
     };
     assert!(shown(&perins, "uneven") && !shown(&perins[..3], "uneven") && !shown(&perins, "parts"));
-    // So many rows in text.
+    // The limit of rows in text.
     let done = run_over(&[&perins[..], &["--top", "1"]].concat(), &[&example("uneven"), "600"]);
     let lines = done.out.iter().filter(|line| line.contains(" light "));
     assert_eq!(lines.count(), 0, "{done:?}");
@@ -105,7 +105,7 @@ fn a_table_of_threads_says_more_than_one_of_processes() {
     assert!(done.out.iter().filter_map(share).any(|share| share > 10.0), "{done:?}");
 }
 
-/// A script that starts scripts that start programs: all are the first one's.
+/// A script that starts scripts that start programs: all are children of the first script.
 #[test]
 fn short_lived_children_are_one_row_of_their_parent() {
     need_events!(alone);
@@ -118,7 +118,7 @@ fn short_lived_children_are_one_row_of_their_parent() {
         let summed: Vec<&Value> = tasks.iter().filter(|row| row["children"].is_u64()).collect();
         let &[row] = summed.as_slice() else { return Err(format!("{tasks:?}")) };
         assert!(row["comm"] == "bash" && row["pid"].is_null() && number(row, "samples") > 0, "{row}");
-        // One that had to wait for a CPU for long is not short-lived.
+        // A process that waited long for a CPU is not short-lived.
         let others = tasks.len() as u64 - 2;
         if number(row, "children") != 300 || others != 0 { Err(format!("{tasks:?}")) } else { Ok(()) }
     });

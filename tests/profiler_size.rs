@@ -1,4 +1,4 @@
-//! How many lines of a profiler are not about its subject, so that the next one costs little.
+//! Limits the lines of a profiler that are not about its subject, so that adding a profiler takes little code.
 //!
 //! The rule: at most 70 lines of a profiler are `use` declarations and construction (`new` and `Default`) in the file
 //! of the profiler itself, and in any of its files the struct of its options and the impl of `ProfilerArgs`. Comments,
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 const MOST: usize = 70;
 
-/// What does not belong to a subject.
+/// Code that does not belong to the subject of a profiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Uses,
@@ -56,8 +56,8 @@ fn lines(path: &Path) -> Vec<String> {
     code.lines().filter(is_code).map(str::to_owned).collect()
 }
 
-/// What a line begins, at the depth of an item or of a function of an impl. `is_first`: in the file of the profiler
-/// itself.
+/// The part that a line begins, at the depth of an item or of a function of an impl. `is_first`: in the file of the
+/// profiler itself.
 fn begins(line: &str, is_first: bool) -> Option<Part> {
     let item = line.strip_prefix("pub(super) ").or_else(|| line.strip_prefix("pub ")).unwrap_or(line);
     let is_table = || item.contains("Schema<") || item.contains("Column<");
@@ -74,7 +74,7 @@ fn begins(line: &str, is_first: bool) -> Option<Part> {
     }
 }
 
-/// Lines up to the end of what begins at the first: rustfmt puts it at the depth of its beginning.
+/// Number of lines of the item that begins at the first: rustfmt puts its end at the same depth.
 fn length(lines: &[String]) -> usize {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let depth = indent(&lines[0]);

@@ -1,5 +1,4 @@
-//! Under the hands of a hurried user: targets together, narrow terminals, hostile names, closed and full outputs,
-//! signals.
+//! Combined targets, narrow terminals, hostile names, closed and full outputs, signals.
 
 #[macro_use]
 mod common;
@@ -110,7 +109,7 @@ fn cpus_and_names_with_a_process_in_task_state() {
     let ping = load_number(&load, "ping_tid");
     let waits = done.sum("count", |row| row["tid"] == ping && row["comm"] == "ping");
     let unknown = done.total("discarded") + done.total("lost");
-    // Taken off its CPU between its byte and the wait for the answer, it may find that already there.
+    // If a side loses its CPU between its write and its read, the answer may be there before it waits.
     let slept = load_number(&load, "ping_nvcsw");
     assert!(waits + unknown >= slept && waits <= slept + 40, "{waits} waits, {unknown} unknown: {load} {done:#?}");
     assert_eq!(done.sum("count", |_| true), waits, "others than ping: {done:#?}");
@@ -122,7 +121,7 @@ fn cpus_and_names_with_a_process_in_task_state() {
 
 // Terminals
 
-/// What comes out of a terminal of this width.
+/// The output on a terminal of this width.
 fn in_terminal(columns: usize, args: &str, env: &[(&str, &str)]) -> Option<String> {
     let mut script = Command::new("script");
     let line = format!("stty cols {columns} rows 24; exec {PERF_PROF} {args}");
@@ -184,7 +183,7 @@ fn tables_are_whole_in_a_narrow_terminal() {
 
 // Names
 
-/// Whatever a task may be called: up to 15 bytes, none of them 0.
+/// Hostile comms: up to 15 bytes, none of them 0.
 const HOSTILE: [&[u8]; 8] = [
     b"a\nb\tc",
     b"\x1b[31mred\x1b[0m",
@@ -230,12 +229,12 @@ fn hostile_names_in_events_and_tables() {
         call();
         nix::sys::signal::kill(pid, Signal::SIGUSR1).unwrap();
     };
-    // Marked where the switch from a hidden idle task went unseen.
+    // Rows are marked if the switch from a hidden idle task went unseen.
     states.provoke(report, |line| line.trim_start_matches([' ', '~']).starts_with(&last));
     assert_neutral(&states.interrupt().code(0));
 }
 
-/// Printable characters alone, in every line.
+/// Asserts that every line has printable characters only.
 #[track_caller]
 fn assert_neutral(done: &Done) {
     for line in done.out.iter().chain(&done.err) {
@@ -325,7 +324,7 @@ fn closed_descriptors_do_no_harm() {
     let trace = format!("trace -e {EXEC} -- true");
     let said = |done: &Done| done.err().contains("trace: 1 event");
     assert!(said(&shell(&format!("{trace} <&-")).code(0)));
-    // What is written to a closed one could end up in the first file that is opened.
+    // Output to a closed descriptor could end up in the first file that is opened.
     let dry = format!("trace -e {EXEC} --dry-run");
     for args in [&*trace, &dry, "list sched:*", "doctor", "--help", "profile --flame-graph - -- true"] {
         let done = shell(&format!("{args} >&-")).code(1).says(&["perf-prof: stdout is closed (`>&-`)"]);
@@ -342,7 +341,7 @@ fn closed_descriptors_do_no_harm() {
     }
 }
 
-/// A reader that leaves takes nothing from what has a place of its own.
+/// Output with a place of its own is complete when the reader of stdout has gone.
 #[test]
 fn a_flame_graph_and_a_summary_outlive_the_reader() {
     need_events!();
@@ -371,7 +370,7 @@ fn a_flame_graph_and_a_summary_outlive_the_reader() {
 }
 
 #[test]
-fn a_full_device_is_told_once() {
+fn a_full_device_is_reported_once() {
     need_events!();
     for line in [
         &*format!("trace -e {EXEC} -- true"),
@@ -391,16 +390,16 @@ fn a_full_device_is_told_once() {
         assert_eq!(told.len(), 1, "{line}: {done:?}");
         assert!(told[0].contains("cannot write") && told[0].contains("No space left on device"), "{line}: {done:?}");
     }
-    // There is nobody left to tell.
+    // With stderr full, too, there is no message.
     for (line, code) in [("trace -e x", 2), ("--nosuch", 2), ("list nosuchevent", 1)] {
         shell(&format!("{line} 2>/dev/full")).code(code);
     }
     assert_eq!(shell(&format!("trace -e {EXEC} -- true 2>/dev/full")).code(0).out.len(), 1);
 }
 
-/// Wherever memory ends, a sentence says so.
+/// A lack of memory is an error of one sentence, wherever it occurs.
 #[test]
-fn an_end_of_memory_is_told() {
+fn a_lack_of_memory_is_reported() {
     need_events!();
     let limited = |kib: u32, line: &str| {
         let mut shell = Command::new("sh");
@@ -453,7 +452,7 @@ fn two_interrupts_at_once_end_it() {
         let before = Instant::now();
         run.signal(Signal::SIGINT);
         run.signal(Signal::SIGTERM);
-        // Either everything is written, or the second one cut it short, and that is said.
+        // Either everything is written, or the second signal cut the output short and a line says so.
         let done = run.finish();
         let is_cut = done.err().contains("told to end again: results are dropped");
         done.code(i32::from(is_cut));
@@ -461,10 +460,10 @@ fn two_interrupts_at_once_end_it() {
     }
 }
 
-// What it says
+// Messages
 
 #[test]
-fn silence_is_told_once_and_on_stderr() {
+fn silence_is_reported_once_and_on_stderr() {
     need_events!();
     let never = "sched:sched_process_exec/pid==-1/";
     for (args, said) in [

@@ -69,7 +69,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
     ("app", &["cli", "commands", "escape", "output", "sys", "tep"]),
 ];
 
-/// All Rust files of the package that are no tests, each with its room and its text without comments.
+/// All Rust files of the package except tests, each with its room and its text without comments.
 fn sources() -> Vec<(String, PathBuf, String)> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut files, mut folders) = (Vec::new(), vec![top.clone()]);
@@ -98,7 +98,7 @@ fn sources() -> Vec<(String, PathBuf, String)> {
     sources
 }
 
-/// What follows a declaration of a test module that is a file of its own.
+/// The text behind the declaration of a test module that has a file of its own.
 fn after_tests(text: &str) -> String {
     let parts = text.split("#[cfg(test)]\nmod ").skip(1);
     let rest =

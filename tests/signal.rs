@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const COUNT: u64 = 7;
 
-/// The load, which waits to be told to begin, and a run that watches it.
+/// The load, which waits for a line to begin, and a run that watches it.
 fn watched(options: &[&str]) -> (Load, Prog) {
     let mut command = Command::new(example("signals"));
     command.args([&COUNT.to_string(), "0"]).env("SIGNALS_GO", "stdin");
@@ -29,7 +29,7 @@ fn is(event: &Value, signal: &str, result: &str) -> bool {
     event["type"] == "event" && event["signal"] == signal && event["result"] == result
 }
 
-/// Lets the load do its part, as far as the fate of each signal is known. Its last line.
+/// Runs the load until the fate of each signal is known. Returns its last line.
 fn play(load: &mut Load, run: &mut Prog) -> String {
     load.tell("");
     run.object(|event| is(event, "SIGUSR2", "pending"));
@@ -44,7 +44,7 @@ fn play(load: &mut Load, run: &mut Prog) -> String {
     line
 }
 
-/// How many events there were of each kind.
+/// Number of events of each kind.
 fn kinds(done: &Done) -> BTreeMap<(String, String, String), u64> {
     let mut kinds = BTreeMap::new();
     for event in done.of_type("event") {
@@ -55,11 +55,11 @@ fn kinds(done: &Done) -> BTreeMap<(String, String, String), u64> {
 }
 
 #[test]
-fn a_sender_is_told_with_those_that_have_started_it() {
+fn a_sender_has_its_ancestors() {
     need_events!();
     let (load, mut run) = watched(&["--signal", "SIGWINCH,RTMIN+9"]);
     let pid = load.pid();
-    // Each shell has more to do, or it would become what it starts.
+    // Each shell has another command to run: otherwise it would exec the program instead of forking.
     let script = format!("sh -c 'kill -WINCH {pid}; kill -USR1 {pid}; :'; read line");
     let mut outer = Load::start({
         let mut command = Command::new("sh");
@@ -119,7 +119,7 @@ fn details_are_right(done: &Done, line: &str) {
         let is_childs = matches!(signal, "SIGTERM" | "SIGKILL" | "SIGSEGV");
         assert_eq!(event["target"]["tid"] == pid, !is_childs, "{event}");
         assert_eq!(event["target"]["comm"], "signals", "{event}");
-        // The timer's interrupt hits whoever runs.
+        // The interrupt of the timer hits any task.
         let current = event["tid"] == pid;
         assert!(current != matches!(signal, "SIGCHLD" | "SIGSEGV") || signal == "SIGALRM", "{event}");
         assert_eq!(event["interrupt"], signal == "SIGALRM", "{event}");
@@ -147,7 +147,7 @@ fn details_are_right(done: &Done, line: &str) {
     assert!(delay <= number(&done.end(), "time_ns") - number(delivered, "time_ns"), "{delivered}");
 }
 
-/// The table has what the events have.
+/// The table agrees with the events.
 fn rows_add_up(done: &Done) {
     for signal in ["SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGKILL", "SIGURG", "SIGALRM", "SIGRTMIN+5"] {
         let sum = |key: &str| done.sum(key, |row| row["signal"] == signal);
@@ -172,7 +172,7 @@ fn a_workload_is_watched_with_its_children() {
     for (signal, want) in want {
         assert_eq!(count(signal), want, "{signal}: {done:#?}");
     }
-    // Those of its end may have no fate yet: each is shown all the same.
+    // Signals of its end may have no known fate yet: each is shown all the same.
     let shown = done.of_type("event").iter().filter(|event| event["signal"] == "SIGRTMIN+5").count();
     assert_eq!(shown, 3, "{done:#?}");
 }
@@ -212,7 +212,7 @@ fn names_are_filtered_and_minus_n_stops() {
 }
 
 #[test]
-fn signals_to_what_cannot_take_them_say_why() {
+fn signals_that_are_not_delivered_have_a_reason() {
     need_events!();
     let mut shell = Load::shell();
     shell.tell("echo ready");
@@ -226,7 +226,7 @@ fn signals_to_what_cannot_take_them_say_why() {
     assert_eq!(pending["why"], "stopped");
     kill(pid, Signal::SIGKILL).expect("kill");
     run.object(|event| is(event, "SIGKILL", "delivered"));
-    // What waits when its process ends never arrives.
+    // A signal that is pending when its process ends never arrives.
     let ended = run.object(|event| event["type"] == "event" && event["signal"] == "SIGTERM");
     assert_eq!(ended["result"], "target_ended", "{ended}");
     drop(shell);
@@ -246,7 +246,7 @@ fn stacks_are_those_of_the_sender() {
 }
 
 #[test]
-fn text_tells_it_in_a_line() {
+fn text_has_a_line_per_signal() {
     need_events!();
     let done = run(&["signal", "--", "sh", "-c", "trap : USR1; kill -USR1 $$"]).code(0);
     let line = done.out.iter().find(|line| line.contains(" SIGUSR1 ") && line.contains(" -> ")).expect("a line");
@@ -267,7 +267,7 @@ fn a_loss_makes_no_false_pairs() {
     shell.tell("trap : USR1; echo ready");
     assert_eq!(shell.says(), "ready");
     let mut run = start_watching(&["signal", "-p", &shell.pid().to_string(), "-m", "1"]);
-    // Its rings fill while it is stopped: perhaps with the signals of others, and none of ours is seen.
+    // The rings fill while perf-prof is stopped: perhaps with signals of other tasks, and none of the load is seen.
     let fill = |_| {
         run.signal(Signal::SIGSTOP);
         shell.tell(&flood);
@@ -281,10 +281,10 @@ fn a_loss_makes_no_false_pairs() {
     let interval = run.object(|object| object["type"] == "interval" && number(object, "lost") > 0);
     let rows = run.rows_of(&interval["interval"]);
     let sum = |key: &str| rows.iter().map(|row| number(row, key)).sum::<u64>();
-    // Other tasks' records are among the lost ones.
+    // Records of other tasks are among the lost ones.
     assert!(sum("count") < MANY && sum("delivered") <= sum("count"), "{interval}: {rows:#?}");
     assert_eq!(sum("taken"), 0, "what is missing was lost: {rows:#?}");
-    // The loss is over, but for what a busy machine does to rings of one page.
+    // The loss is over, except that a busy machine may fill rings of one page again.
     let is_delivered = |_| {
         kill(Pid::from_raw(shell.pid()), Signal::SIGUSR1).expect("kill");
         let ours = |event: &Value| event["type"] == "event" && event["pid"] == std::process::id();

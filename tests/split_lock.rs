@@ -1,5 +1,5 @@
-//! split-lock: what it counts and samples, shown with page faults in the place of split locks, of which a machine may
-//! count none; and what it says where there are none to be counted.
+//! split-lock: counts and samples, of page faults in place of split locks, which many machines cannot count; and the
+//! error without hardware counters.
 
 #[macro_use]
 mod common;
@@ -47,7 +47,7 @@ fn the_last_faults_are_counted() {
 }
 
 #[test]
-fn every_so_manyth_is_a_sample() {
+fn every_nth_event_is_a_sample() {
     need_events!();
     let done = counted(&["-T", "100"]);
     let events = done.of_type("event");
@@ -86,7 +86,7 @@ fn tables_are_read_at_a_glance() {
     assert!(heading("samples events mode") && heading("CPU since start counted % of time"), "{done:#?}");
 }
 
-/// True when the event itself can be had.
+/// True if split locks can be counted here.
 fn has_counters() -> bool {
     let watch = Watch::Cpu(common::online_cpus()[0]);
     MissingFeatures::default().open(&mut Attr::counter(Counter::Raw(0x10f4), 0), watch).is_ok()

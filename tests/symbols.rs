@@ -30,7 +30,7 @@ fn innermost(done: &Done) -> Vec<Value> {
     done.of_type("event").iter().map(frame).collect()
 }
 
-/// A workload's frames: it has exited before the last of them is printed.
+/// The frames of a workload, which has exited before the last of them is printed.
 #[track_caller]
 fn frames_of(event: &str, load: &[&str]) -> Vec<Value> {
     innermost(&run_over(&["trace", "-e", event, "-g", "--json"], load))
@@ -125,7 +125,7 @@ fn a_stripped_program_says_so_and_a_debug_file_helps() {
     assert_all(&innermost(&done), "symbol", "call_from_own");
 }
 
-/// Watches a load that is there already, until all that it did after its line was seen, and it is gone.
+/// Watches a running load, from its line on, until it has exited.
 fn watch(mut load: Load) -> Done {
     let ready = load.says();
     let pid = ready.split("pid=").nth(1).expect("a pid").to_owned();
@@ -202,7 +202,7 @@ fn a_perf_map_is_found_by_the_number_in_its_pid_namespace() {
     assert_all(&innermost(&prof.finish().code(0)), "symbol", "call_from_jit");
 }
 
-/// Without root: rights to trace, none to look at files of others.
+/// Without root, with the right to trace but not to read files of others.
 #[test]
 fn a_file_that_may_not_be_opened_says_so() {
     need_events!();
@@ -230,7 +230,7 @@ fn a_file_that_may_not_be_opened_says_so() {
     drop(load);
 }
 
-/// perf-prof as somebody who may trace, and look at nothing but his own processes; with the load as his, too.
+/// perf-prof as a user who may trace and inspect only processes of the same user; the load runs as that user, too.
 #[test]
 fn a_file_that_is_gone_says_so() {
     need_events!();
@@ -241,7 +241,7 @@ fn a_file_that_is_gone_says_so() {
     common::copy_program(example("parts"), &parts);
     let cpu = common::online_cpus()[0].to_string();
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
-    // Its own word that it runs from the file: then that may go.
+    // The load says that it runs from the file, which is then removed.
     let script = format!("echo ready; exec taskset -c {cpu} {} 3000", parts.display());
     let mut load = Command::new("setpriv");
     load.args(nobody).args(["sh", "-c", &script]);
@@ -284,7 +284,7 @@ fn a_process_that_went_before_its_file_was_opened_says_so() {
     assert_all(&innermost(&done), "reason", "exited");
 }
 
-/// A 32-bit program that makes its calls through its vdso, of which ours is no copy.
+/// A 32-bit program that makes its calls through its vdso, which differs from perf-prof's own.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_vdso_of_a_32_bit_program_says_so() {
@@ -309,7 +309,7 @@ fn the_vdso_of_a_32_bit_program_says_so() {
 }
 
 #[test]
-fn stacks_that_nobody_needs_any_more_make_room() {
+fn unused_stacks_are_forgotten() {
     need_events!();
     const CALLS: usize = 150_000; // twice as many as the table of stacks holds
     let dir = tempfile::tempdir().expect("a directory");
@@ -344,9 +344,9 @@ fn short_lived_processes_are_named() {
         burnt += if stack.contains("churn_burn") { weight } else { 0 };
     }
     assert!(all > 100 && named * 100 >= all * 95, "{named} of {all}");
-    // Each spends 3 ms there. Without optimisation it is in functions called there.
+    // Each process spends 3 ms in that function; in a debug build, in functions called by it.
     let truth = 300.0 * 4.0 * 0.003 * 499.0;
-    // The timer of the CPU clock may be held up where tasks are born and die.
+    // The timer of the CPU clock may be delayed while tasks start and end.
     let by_clock = done.err().contains("no hardware counter") && burnt as f64 > truth / 2.0;
     assert!(by_clock || (burnt as f64 / truth - 1.0).abs() < 0.2, "{burnt} of {all}, {truth} are expected");
 }
@@ -374,7 +374,7 @@ fn a_call_that_never_returns_is_named_after_its_caller() {
     for event in events {
         let stack = event["stack"].as_array().expect("a stack");
         let symbols: Vec<&str> = stack.iter().filter_map(|frame| frame["symbol"].as_str()).collect();
-        // The last one says that nothing is beyond it.
+        // The outermost frame is marked as the end.
         let want = ["never_returns", "call_into_noreturn", "start_thread", "start_thread"];
         assert!(symbols.ends_with(&want), "{symbols:?}");
         let caller = &stack[stack.len() - 3];
@@ -385,7 +385,7 @@ fn a_call_that_never_returns_is_named_after_its_caller() {
     }
 }
 
-// How good callchains are
+// Quality of callchains
 
 /// The `stacks` of the `end` object of a run over `places PLACE`, of 20 calls.
 #[track_caller]
@@ -398,7 +398,7 @@ fn quality(event: &str, place: &[&str]) -> Value {
 }
 
 #[test]
-fn whole_broken_and_cut_stacks_are_told_apart() {
+fn whole_broken_and_cut_stacks_are_counted_separately() {
     need_events!();
     let cut = format!("{CALL}//max-stack=2/");
     for (event, place, want) in [
@@ -419,12 +419,12 @@ fn whole_broken_and_cut_stacks_are_told_apart() {
     assert_eq!(number(&stacks, "good"), 20, "it leads to the beginning: {stacks}");
     let stacks = quality(CALL, &["nofp-library", "20", libc]);
     assert_eq!(number(&stacks, "broken_libc"), 20, "it does not: {stacks}");
-    // Without callchains there is nothing to judge.
+    // Without callchains there is no quality.
     assert!(run_over(&["trace", "-e", CALL, "--json"], &[&example("places"), "own", "20"]).end()["stacks"].is_null());
 }
 
 #[test]
-fn verbose_tells_what_stacks_and_names_are_worth() {
+fn verbose_shows_the_quality_of_stacks_and_names() {
     need_events!();
     let places = example("places");
     let done = run_over(&["trace", "-v", "-e", CALL, "-g"], &[&places, "nofp", "20"]);

@@ -1,5 +1,5 @@
-//! Whom a run is about, through `trace` and `task-state`: a workload, processes, threads, cgroups, CPUs, and those that
-//! are not there.
+//! Targets, through `trace` and `task-state`: a workload, processes, threads, cgroups, CPUs, and targets that do not
+//! exist.
 
 #[macro_use]
 mod common;
@@ -74,7 +74,7 @@ fn the_end_of_the_run_ends_the_workload() {
 fn the_end_of_the_run_ends_what_the_workload_started() {
     need_events!();
     let mark = format!("descendants-{}", std::process::id());
-    // The first leaves the process group. A shell that went on after its last command would execute one more.
+    // The first process leaves the process group. A shell that survived its last command would execute another.
     let shell = "setsid sleep 1001 >/dev/null 2>&1 & sleep 1002 & sh -c 'sleep 1003; sleep 1004'; sleep 1005";
     let mut command = command(&["trace", "--json", "-e", EXEC, "--", "sh", "-c", shell]);
     command.env(MARK, &mark);
@@ -101,7 +101,7 @@ fn the_end_of_the_run_ends_what_the_workload_started() {
 
 // Targets
 
-/// A thread that calls `nr` whenever it is told to.
+/// A thread that makes the system call `nr` on request.
 struct Caller {
     tid: i32,
     go: Sender<()>,
@@ -271,13 +271,13 @@ fn processes_by_a_pattern_and_the_end_of_one() {
     assert!(!done.err().contains(&last), "the end of the last is that of the run: {done:?}");
 }
 
-/// Calls of write(2) with a line of four letters.
+/// Number of calls of write(2) with a line of four letters.
 fn writes(done: &Done, is: impl Fn(&Value) -> bool) -> usize {
     let is_line = |event: &&Value| is(&event["pid"]) && event["fields"]["args"][2] == 5;
     done.of_type("event").iter().filter(is_line).count()
 }
 
-/// Of a name that was asked for, each is watched, as long as the run lasts.
+/// Each process of a name of `-p` is watched, as long as the run lasts.
 #[test]
 fn a_process_that_is_started_again_is_followed() {
     need_events!();
@@ -295,12 +295,12 @@ fn a_process_that_is_started_again_is_followed() {
         let pid = second.pid();
         trace.err_line(|line| line == ended);
         trace.err_line(|line| line == format!("trace: {name} {pid} started: watched from now on"));
-        // It, and what it starts: once each.
+        // The process and its child: once each.
         for _ in 0..20 {
             second.tell("echo abcd");
         }
         second.tell("sh -c 'echo abcd; echo abcd'; echo abcd");
-        // One beside it, which is not a child.
+        // Another process of that name, which is not a child.
         let mut third = shell_named(dir.path(), &name);
         trace.err_line(|line| line == format!("trace: {name} {} started: watched from now on", third.pid()));
         third.tell("echo abcd");
@@ -318,7 +318,7 @@ fn a_process_that_is_started_again_is_followed() {
 }
 
 #[test]
-fn a_number_is_not_followed() {
+fn a_pid_does_not_match_later_processes() {
     need_events!();
     let dir = tempfile::tempdir().unwrap();
     let name = format!("once{}", std::process::id());
@@ -411,10 +411,10 @@ fn a_cgroup_is_those_in_it_and_below() {
     }
 }
 
-/// Ends when nothing of the target happens any more, and so many of its tasks wait.
+/// Ends the run when the target has no more events, and `waiting` of its tasks wait.
 fn await_silence(mut states: Prog, waiting: u64) {
     let interval = states.object(|object| object["type"] == "interval" && object["samples"] == 0);
-    // What went on when its task left the target may be told once more.
+    // A wait that went on when its task left the target may be shown once more.
     let next = states.object(|object| {
         let is_later = object["interval"].as_u64() > interval["interval"].as_u64();
         object["type"] == "interval" && is_later && object["samples"] == 0
@@ -426,7 +426,7 @@ fn await_silence(mut states: Prog, waiting: u64) {
 }
 
 #[test]
-fn who_moves_out_of_a_cgroup_does_not_count() {
+fn a_task_that_leaves_a_cgroup_does_not_count() {
     need_events!();
     let group = match OwnCgroup::new("perf-prof-moved") {
         Ok(group) => group,
@@ -440,8 +440,8 @@ fn who_moves_out_of_a_cgroup_does_not_count() {
     await_silence(states, 0);
 }
 
-/// A thread that sleeps again and again, under the number of one that has exited. None: this kernel does not give
-/// numbers as it is told to, or others were always faster.
+/// A thread that sleeps again and again, with the tid of a thread that has exited. None: this kernel does not let the
+/// test choose a tid, or other threads were always faster.
 fn namesake(tid: i32) -> Option<(Sender<()>, thread::JoinHandle<()>)> {
     const TRIES: usize = 100;
     for _ in 0..TRIES {
@@ -464,7 +464,7 @@ fn namesake(tid: i32) -> Option<(Sender<()>, thread::JoinHandle<()>)> {
 }
 
 #[test]
-fn a_thread_with_a_number_used_before_does_not_count() {
+fn a_thread_with_a_reused_tid_does_not_count() {
     need_events!();
     let (one, other) = (Caller::start(libc::SYS_getegid), Caller::start(libc::SYS_getegid));
     let target = format!("{},{}", one.tid, other.tid);
@@ -479,7 +479,7 @@ fn a_thread_with_a_number_used_before_does_not_count() {
     thread.join().unwrap();
 }
 
-// What is not there
+// Targets that do not exist
 
 #[test]
 fn targets_that_do_not_exist() {
@@ -500,7 +500,7 @@ fn targets_that_do_not_exist() {
 }
 
 #[test]
-fn an_absent_cpu_beside_one_that_is_there() {
+fn an_absent_cpu_beside_an_online_one() {
     need_events!();
     let cpu = common::online_cpus()[0];
     let done = run(&["trace", "-e", EXEC, "-C", &format!("{cpu},99999"), "--for", "1ms"]).code(0);

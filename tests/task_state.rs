@@ -23,7 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// The longest that a share thread does one thing, with what the machine adds.
+/// Longest time in one state of a thread of `shares`, with a margin for the machine.
 const PER_DISCARDED_NS: u64 = 12 * MS;
 
 fn symbols(event: &Value) -> Vec<&str> {
@@ -48,7 +48,7 @@ fn try_long_waits_are_reported_once_each_with_stack_and_waker() -> Result<(), St
     load.tell("");
     let truth = load.says();
     let ended = prof.interrupt().code(0);
-    // A busy machine makes a wait so long that it is shown while it goes on.
+    // On a busy machine a wait may become so long that it is shown while it goes on.
     let (ongoing, events): (Vec<Value>, Vec<Value>) = ended.of_type("event").into_iter().partition(still_waiting);
     let is_long = |event| (200 * MS..=load_number(&truth, "max_ns")).contains(&number(event, "duration_ns"));
     assert!(ongoing.iter().all(is_long), "{truth} but {ended:#?}");
@@ -134,7 +134,8 @@ fn try_a_wait_is_shown_while_it_lasts() -> Result<(), String> {
             assert_eq!(number(event, "time_ns") - number(event, "duration_ns"), began, "{event}");
         }
         assert!(ended.sum("count", |row| is_state(row, "D")) >= 1, "{ended:#?}");
-        // However many intervals it spans: once. The kernel's own short waits in D, for a lock, may be added.
+        // A wait counts once, however many intervals it spans. Short waits in D in the kernel, for a lock, may be
+        // added.
         let (lasted, told) = (number(last, "duration_ns"), ended.sum("total_ns", |row| is_state(row, "D")));
         assert!((lasted..lasted + 50 * MS).contains(&told), "{told} of {lasted} ns: {ended:#?}");
         assert_within_window(&ended);
@@ -174,11 +175,11 @@ fn try_a_wait_takes_up_intervals(options: &[&str]) -> Result<(), String> {
 }
 
 #[test]
-fn who_sleeps_from_before_the_start_to_the_end_is_told_and_drawn() {
+fn a_sleep_from_before_the_start_to_the_end_is_shown_and_drawn() {
     need_events!();
     let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
     let tid = u64::from(sleeper.id());
-    // What it waits in when it loads its program is not this.
+    // The waits while its program is loaded are others.
     let sleeps = || fs::read_to_string(format!("/proc/{tid}/wchan")).is_ok_and(|place| place.contains("nanosleep"));
     until("it sleeps", sleeps);
     let dir = tempfile::tempdir().expect("a directory");
@@ -194,7 +195,7 @@ fn who_sleeps_from_before_the_start_to_the_end_is_told_and_drawn() {
         ended.sum("total_ns", |row| is_state(row, "S") && (!last || row["interval"] != first["interval"]))
     };
     assert!(slept(&ended, false) >= 200 * MS, "{ended:#?}");
-    // Also of a sleep that ends, whose length nobody knows.
+    // Also for a sleep that ends, whose length is unknown.
     assert!(slept(&woken, true) > 0, "{woken:#?}");
     assert_eq!(woken.sum("count", |row| is_state(row, "S")), 0, "{woken:#?}");
     let drawn = fs::read_to_string(&path).expect("a file");
@@ -234,7 +235,7 @@ fn try_a_wait_from_before_the_start_is_shown_at_once() -> Result<(), String> {
     assert_eq!((&last["since"], &last["waker"]["comm"]), (&"before_start".into(), &"ts_before".into()), "{last}");
     assert!(number(last, "duration_ns") < load_number(&truth, "max_ns") && awaits_vfork(last), "{last}");
     assert_eq!(events.iter().filter(|event| !still_waiting(event)).count(), 1, "{ended:#?}");
-    // How long it took is not known, so it is not counted; the time in which it was seen is told.
+    // Its length is unknown, so it is not counted; the time in which it was seen is in the totals.
     let told = ended.sum("total_ns", |_| true);
     assert!((seen..load_number(&truth, "max_ns")).contains(&told), "{told} ns, seen for {seen}: {truth}, {ended:#?}");
     assert_within_window(&ended);
@@ -254,7 +255,7 @@ fn assert_pingpong(args: &[&str]) {
         let count =
             |states: &[&str]| ended.sum("count", |row| row["tid"] == tid && states.iter().any(|s| is_state(row, s)));
         let total = |state: &str| ended.sum("total_ns", |row| row["tid"] == tid && is_state(row, state));
-        // Before and after the rounds a thread may wait a few times.
+        // A thread may wait a few times before and after the rounds.
         let near = |got: u64, want: u64| got + unknown >= want && got <= want + 40;
         let (blocked, ran) = (count(&["S", "D"]), count(&["R"]));
         assert!(near(blocked, of("nvcsw")), "{side} waited {blocked} times, {unknown} unknown: {truth}");
@@ -292,7 +293,7 @@ fn the_time_of_a_thread_splits_without_rest() {
     attempts(time_splits);
 }
 
-/// `Err`: more than the CPU time, which what the host stole is not, and the kernel may count that at another time.
+/// `Err`: the times exceed the CPU time. Stolen time is not CPU time, and the kernel may account it at another time.
 fn time_splits() -> Result<(), String> {
     let shares = example("shares");
     let stolen = stolen_ns();
@@ -317,7 +318,7 @@ fn time_splits() -> Result<(), String> {
         let sum = total("total_ns", &all);
         let life = load_number(line, "end_ns") - load_number(line, "start_ns");
         let slack = life / 100 + 5 * MS; // it lived a little before and after
-        // It may have waited for its first turn.
+        // The thread may have waited for its first CPU.
         let longest = ended.of_type("row").into_iter().filter(|row| row["tid"] == tid && is_state(row, "RD"));
         let birth = longest.map(|row| number(&row, "max_ns")).max().unwrap_or(0);
         assert!(sum + slack + unknown >= life, "{sum} of {life} ns, {unknown} unknown: {line}");
@@ -382,7 +383,7 @@ fn a_stuck_task_is_shown_in_spite_of_losses() {
     let mut load = Load::of(&example("dstate"), &["1", "5000", "ts_lossy"]);
     let tid = load_number(&load.says(), "tid");
     load.tell("");
-    // What happens as the wait begins is lost, more later perhaps.
+    // Records from the start of the wait are lost, perhaps more later.
     prof.stopped(|| {
         let mut pingpong = Load::of(&example("pingpong"), &["20000"]);
         pingpong.says();
@@ -402,7 +403,7 @@ fn a_stuck_task_is_shown_in_spite_of_losses() {
     assert_within_window(&ended);
 }
 
-/// Threads that live now.
+/// Number of live threads.
 fn living() -> u64 {
     let tasks = |pid: fs::DirEntry| fs::read_dir(pid.path().join("task")).map_or(0, Iterator::count);
     fs::read_dir("/proc").expect("/proc").filter_map(Result::ok).map(tasks).sum::<usize>() as u64
@@ -428,7 +429,7 @@ fn tasks_whose_end_was_lost_are_not_believed_to_go_on() {
         if believed < living() + 20 {
             break;
         }
-        // It looks once per second.
+        // /proc is read once per second.
         assert!(start.elapsed() < GUARD, "believed and living tasks: {seen:?}");
     }
     assert!(prof.interrupt().total("lost") > 0);
@@ -470,23 +471,23 @@ fn try_a_stopped_task_is_in_state_t() -> Result<(), String> {
 }
 
 #[test]
-fn what_others_do_is_no_event() {
+fn events_of_other_tasks_do_not_count() {
     need_events!();
     let idle = Load::of("sleep", &["1000"]);
     until("it sleeps", || state_letter(idle.pid() as u64) == Some('S'));
     let _busy = Load::of(&example("flood"), &["1000000000", "100"]);
     let pid = idle.pid().to_string();
-    // Only of the latter does the kernel let nothing else through.
+    // Only for the latter does the kernel filter out all other tasks.
     for target in ["-p", "-t"] {
         let mut states = start(&["task-state", "--json", "--than", "1000s", target, &pid, "-N", "1"]);
-        // Time in which others do a lot.
+        // Time with many events of other tasks.
         (0..2).for_each(|_| drop(states.object(|object| object["still_waiting"] == true)));
         let ended = states.interrupt().code(0);
         assert_eq!(ended.total("samples"), 0, "{ended:#?}");
     }
 }
 
-/// What a service does on a CPU of its own, in so many rounds: 2 ms of work, 3 ms of sleep.
+/// Rounds of a service on a CPU of its own: 2 ms of work, 3 ms of sleep.
 const WORK_NS: u64 = 2 * MS;
 const SLEEP: Duration = Duration::from_millis(3);
 const ROUNDS: u64 = 100;
@@ -497,7 +498,7 @@ fn own_run_time() -> u64 {
     text.split(' ').next().and_then(|ran| ran.parse().ok()).expect("a number")
 }
 
-/// It comes from the idle task each time, which some virtual machines hide from events.
+/// The service gets the CPU from the idle task each time, which some virtual machines hide from events.
 #[test]
 fn run_time_is_right_on_every_cpu() {
     need_events!(alone);

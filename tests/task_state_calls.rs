@@ -1,4 +1,4 @@
-//! task-state against waits that go on: when they are shown, how often, and in which call on what.
+//! task-state against waits that go on: when they are shown, how often, and with which call and file.
 
 #[macro_use]
 mod common;
@@ -61,7 +61,7 @@ fn a_reader_of_a_fifo_is_in_read() {
     assert!(event["device"].is_string() && event["other"].is_null(), "{event}");
     assert!(event["wchan"].as_str().is_some_and(|place| place.contains("pipe")), "{event}");
     assert!(ended.of_type("event").iter().all(still_waiting), "{ended:#?}");
-    // In text, with a path that is none of ours.
+    // In text, for another path.
     let reader = Reader::new("b\n\x1b[31m S 9 ms");
     let mut prof = start(&["task-state", "--than", "100", "-p", &reader.cat.id().to_string()]);
     let line = prof.line(|line| line.contains(" in read(0, "));
@@ -116,7 +116,7 @@ fn try_a_vfork_parent_is_in_its_call() -> Result<(), String> {
         assert!(["vfork", "clone", "clone3"].contains(&call) && event["fd"].is_null(), "{event}");
         assert_eq!(event["wchan"].is_string(), still_waiting(event), "{event}");
     }
-    // The stack comes with each.
+    // Each line has the stack.
     let with_stack: Vec<bool> =
         events.iter().map(|event| event["stack"].as_array().is_some_and(|stack| !stack.is_empty())).collect();
     assert_eq!(with_stack, [true; 4], "{ended:#?}");
@@ -139,7 +139,7 @@ fn a_short_wait_has_one_line() {
     }
 }
 
-/// Far more threads than there are lines for.
+/// Far more waiting threads than lines are allowed.
 #[test]
 fn a_flood_of_waits_is_bounded_and_says_what_is_left_out() {
     need_events!(alone);
@@ -178,7 +178,7 @@ fn does(command: &mut Command) -> Result<(), String> {
 }
 
 impl Frozen {
-    /// Mounts one that is not frozen yet, or says why not.
+    /// Mounts a file system, not yet frozen. `Err`: why that is not possible.
     fn mounted() -> Result<Frozen, String> {
         let dir = tempfile::tempdir().expect("a directory");
         let (image, mount) = (dir.path().join("image"), dir.path().join("mnt"));

@@ -1,4 +1,4 @@
-//! task-state: waits for a CPU, against what the scheduler accounts for itself.
+//! task-state: waits for a CPU, against the scheduler's own accounting.
 
 #[macro_use]
 mod common;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const NAMES: [&str; 4] = ["hog-a", "hog-b", "yields", "serves"];
 
-/// examples/queue under task-state with `options`: the run and what the load says of itself.
+/// examples/queue under task-state with `options`: the run and the line of the load.
 fn queue(options: &[&str], cpu: u32) -> (Done, String) {
     let (program, cpu) = (example("queue"), cpu.to_string());
     let ended = run(&[&["task-state", "--json"], options, &["--", &program, "700", &cpu]].concat()).code(0);
@@ -19,13 +19,13 @@ fn queue(options: &[&str], cpu: u32) -> (Done, String) {
     (ended, truth)
 }
 
-/// What the load says of a thread: its tid, and how long it had no CPU.
+/// From the line of the load: tid and run delay of a thread.
 fn told(truth: &str, name: &str) -> (u64, u64) {
     (load_number(truth, &format!("{name}_tid")), load_number(truth, &format!("{name}_delay_ns")))
 }
 
 fn check(what: &str, sum: u64, truth: u64, ended: &Done) -> Result<(), String> {
-    // A thread that has told its number still waits for the CPU to end.
+    // A thread that has read its run delay still waits for a CPU before it ends.
     if sum.abs_diff(truth) > truth / 25 + 8 * MS {
         return Err(format!("{what}: {sum} ns, but the scheduler says {truth}: {ended:#?}"));
     }

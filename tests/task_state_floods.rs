@@ -1,4 +1,4 @@
-//! Floods of waits in text: few lines, in which every wait is counted. The loads know how many there are.
+//! Floods of waits in text: few lines that count every wait. The loads know the number of waits.
 
 #[macro_use]
 mod common;
@@ -16,7 +16,7 @@ struct Waits<'a> {
     longest_ms: f64,
     total_ms: f64,
     still: bool,
-    /// The stack that it has or names.
+    /// The stack that it has or refers to.
     stack: Option<&'a str>,
     /// Frames of that stack stand below it.
     has_frames: bool,
@@ -55,7 +55,7 @@ fn wait(line: &str) -> Option<Waits<'_>> {
     Some(Waits { line, count, longest_ms, total_ms, still, stack, has_frames })
 }
 
-/// Waits that were not seen from end to end, as the summary tells.
+/// Waits that were not seen from start to end, by the summary.
 fn discarded(done: &Done) -> u64 {
     let parts = done.err.iter().flat_map(|line| line.split(", "));
     parts
@@ -72,18 +72,18 @@ fn a_convoy_is_a_few_lines() {
 }
 
 fn try_a_convoy_is_a_few_lines() -> Result<(), String> {
-    // A wait of any length: what the lines say is what the table says.
+    // Waits of any length: the lines add up to the table.
     let done = run_over(&["task-state", "-S", "--than", "1ns", "-g"], &[&example("convoy"), "30", "60", "1000"]);
     let (waits, stacks) = waits(&done);
     let ended = || waits.iter().filter(|wait| !wait.still);
     let told: u64 = ended().map(|wait| wait.count).sum();
     let row = done.out.iter().rev().find(|line| line.trim_start_matches([' ', '~']).starts_with("S ")).expect("a row");
-    // Behind them may stand how much of the time was seen.
+    // The seen time may follow the cells.
     let row = row.split(" seen ").next().expect("a row");
     let cells: Vec<f64> = row.split_ascii_whitespace().filter_map(|cell| cell.parse().ok()).collect();
     let &[count, total_ms, _min, .., longest_ms, _now] = &cells[..] else { panic!("{row}") };
     assert_eq!(told, count as u64, "{done:#?}");
-    // Each line drops what is less than a µs.
+    // Each line drops fractions of a µs.
     let sum: f64 = ended().map(|wait| wait.total_ms).sum();
     assert!(
         sum <= total_ms + 0.001 && sum + 0.002 * waits.len() as f64 >= total_ms,
@@ -108,14 +108,14 @@ fn try_a_convoy_is_a_few_lines() -> Result<(), String> {
 
 /// Many tasks that are stuck at one place.
 #[test]
-fn tasks_behind_one_thing_are_one_group() {
+fn tasks_behind_one_cause_are_one_group() {
     need_events!(alone);
-    attempts(try_tasks_behind_one_thing_are_one_group);
+    attempts(try_tasks_behind_one_cause_are_one_group);
 }
 
-fn try_tasks_behind_one_thing_are_one_group() -> Result<(), String> {
+fn try_tasks_behind_one_cause_are_one_group() -> Result<(), String> {
     let prof = start_watching_in_text(&["task-state", "-D", "--than", "500", "--filter", "flood_*", "-g"]);
-    // What they map is known then, without a look at tasks that are stuck.
+    // perf-prof starts first, so that it knows the mappings without reading /proc of stuck tasks.
     let load = |name| Load::of(&example("dstate"), &["1", "2500", name]);
     let mut loads: Vec<Load> = (0..31).map(|n| load(if n < 28 { "flood_dd" } else { "flood_cp" })).collect();
     loads.iter_mut().for_each(|load| drop(load.says()));

@@ -1,6 +1,6 @@
 //! task-state: which tasks and states have rows, and how these are laid out.
 //!
-//! As in `task_state`, bounds on counts are wider by what perf-prof says it had to discard. What sleeps here is a load.
+//! As in `task_state`, bounds on counts are wider by the number of discarded periods. Sleeps in this file are loads.
 
 #[macro_use]
 mod common;
@@ -61,7 +61,7 @@ fn many_threads_can_be_attached_to() {
     assert!(some.err.iter().any(|line| line.contains("evaluated here")), "{:#?}", some.err);
 }
 
-/// The states that a run over `dstate`, which sleeps and waits, has rows of.
+/// The states with rows in a run over `dstate`, which sleeps and waits.
 fn states_with(name: &str, options: &[&str]) -> (BTreeSet<String>, Done) {
     let dstate = example("dstate");
     let args = [&["task-state", "--json", "-v"], options, &["--", &dstate, "4", "15", name]].concat();
@@ -187,7 +187,7 @@ fn renamed(options: &[&str], name: &'static str) -> Result<(), String> {
     to_thread.send(false).expect("the thread lives");
     answers.recv().expect("an answer");
     until("it sleeps", || state_letter(tid) == Some('S'));
-    // What is believed to wait is reported after a second: as the wait of a thread is that began later.
+    // A wrong wait would be reported after a second, as is that of a thread that began to wait later.
     let (to_witness, witness_waits) = channel::<()>();
     let (to_us, witness) = channel::<u64>();
     let waiting = thread::spawn(move || {
@@ -248,7 +248,7 @@ fn try_intervals_follow_each_other() -> Result<(), String> {
     }
     let seen: u64 = intervals.iter().map(|interval| number(interval, "samples")).sum();
     assert_eq!(seen, ended.total("samples"));
-    // A machine that stands still closes one where there should be several.
+    // A machine that stands still closes one interval instead of several.
     if intervals.len() < 4 { Err(format!("intervals: {intervals:#?}")) } else { Ok(()) }
 }
 

@@ -1,4 +1,4 @@
-//! task-state: how much of the time of its tasks a table tells of.
+//! task-state: how much of the time of its tasks a table covers.
 
 #[macro_use]
 mod common;
@@ -6,19 +6,19 @@ mod common;
 use common::{Done, Load, attempts, example, number, run, start_watching};
 use serde_json::Value;
 
-/// How long the last interval lasted.
+/// Length of the last interval.
 fn lasted(done: &Done) -> u64 {
     let interval = done.of_type("interval").pop().expect("an interval");
     number(&interval, "end_ns") - number(&interval, "start_ns")
 }
 
-/// Those of the last interval.
+/// Rows of the last interval.
 fn last_rows(done: &Done) -> Vec<Value> {
     let last = done.total("intervals");
     done.of_type("row").into_iter().filter(|row| row["interval"] == last).collect()
 }
 
-/// A load that changes hands all the time, watched with these options, and a loss.
+/// A load that switches all the time, watched with these options, and a loss.
 fn lossy(options: &[&str]) -> (Done, i32) {
     let load = Load::of(&example("pingpong"), &["100000000"]);
     let pid = load.pid().to_string();
@@ -76,7 +76,7 @@ fn a_table_of_all_says_of_which_state_time_is_missing() {
 }
 
 #[test]
-fn nothing_is_said_where_nothing_is_missing() {
+fn a_complete_table_says_nothing_about_missing_time() {
     need_events!();
     attempts(try_nothing_is_missing);
 }
@@ -90,7 +90,7 @@ fn try_nothing_is_missing() -> Result<(), String> {
         }
         let says = |object: &Value| object.get("seen_ns").is_some() || object.get("of_ns").is_some();
         let objects = [ended.of_type("row"), ended.of_type("interval")].concat();
-        // A task may hide what it does once it has left its CPU.
+        // A hidden task does not show why it left its CPU.
         if objects.iter().any(says) {
             let hidden = objects.iter().any(|object| object.get("unknown").is_some());
             return if hidden { Err(format!("a hidden task: {ended:#?}")) } else { panic!("{ended:#?}") };

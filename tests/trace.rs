@@ -1,4 +1,4 @@
-//! `trace`: what is selected, and how it is shown.
+//! `trace`: selection and output of events.
 
 #[macro_use]
 mod common;
@@ -25,7 +25,7 @@ fn execs(options: &[&str]) -> Done {
     run(&[&["trace", "--json"], options, &["--", "sh", "-c", "/bin/true"]].concat()).code(0)
 }
 
-// What is selected
+// Selection
 
 #[test]
 fn patterns_lists_and_repeats() {
@@ -51,7 +51,7 @@ fn a_name_alone_is_that_of_one_event() {
     let done = execs(&["-e", "sched_process_exec"]).says(&["sched_process_exec: sched:sched_process_exec"]);
     assert_eq!(names(&done), [EXEC], "{done:?}");
     let alone = |line: &&String| line.contains("sched_process_exec: ");
-    // Chosen twice: told once, shown once.
+    // Chosen twice: one line on stderr, and each event shown once.
     let done = execs(&["-e", "sched_process_exec,sched_process_exec", "-e", EXEC]);
     assert_eq!((done.err.iter().filter(alone).count(), done.of_type("event").len()), (1, 2), "{done:?}");
     if run(&["list", "syscalls:sys_enter_execve"]).out.is_empty() {
@@ -71,7 +71,7 @@ fn a_picture_alone_prints_no_events() {
     assert!(done.out.is_empty(), "{done:?}");
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.contains("perf-prof trace: true, sched:sched_process_exec, ") && svg.contains("<title>true (1 events"));
-    // Who asks for more gets it.
+    // Options that ask for events print them.
     for more in [&["-g"][..], &["--json"]] {
         let done = run(&[&options[..], more, &["--", "true"]].concat()).code(0);
         assert!(done.out.iter().any(|line| line.contains(EXEC)), "{more:?}: {done:?}");
@@ -79,7 +79,7 @@ fn a_picture_alone_prints_no_events() {
 }
 
 #[test]
-fn a_pattern_says_what_it_is() {
+fn verbose_lists_the_events_of_a_pattern() {
     need_events!();
     let done = run(&["trace", "-v", "-e", "sched:sched_wak*", "--for", "1ms"]).code(0);
     let line = done.err.iter().find(|line| line.starts_with("sched:sched_wak* is ")).expect("the expansion");
@@ -105,7 +105,7 @@ fn a_filter_for_one_and_for_all() {
     need_events!();
     let both = format!("{EXEC},sched:sched_process_exit");
     let done = execs(&["-e", &both, "--filter", r#"common_pid > 0 && comm == "true""#]);
-    // The exec is not by that name yet: its event has a field `filename` and no `comm` of its own.
+    // The exec event has a field `filename` and no `comm` of its own; COMM is still the old name.
     assert!(done.of_type("event").iter().all(|event| event["comm"] == "true"), "{done:?}");
     assert!(names(&done).contains(&"sched:sched_process_exit".to_owned()), "{done:?}");
 
@@ -164,7 +164,7 @@ fn an_event_on_some_cpus() {
     assert_eq!((of("ping"), of("pong")), (1000, 0));
 }
 
-// What is refused
+// Refusals
 
 /// The line with the caret, and the one it points into.
 fn caret(done: &Done) -> (String, String) {
@@ -244,7 +244,7 @@ fn events_and_fields_that_are_not_there() {
     }
 }
 
-// How it is shown
+// Output
 
 #[test]
 fn json_keeps_its_contract() {

@@ -1,4 +1,4 @@
-//! `trace` of many system calls by name: they come from the two raw events and must look as if opened themselves.
+//! `trace` of many system calls by name: they come from the two raw events and must look as if each was opened itself.
 
 #[macro_use]
 mod common;
@@ -151,7 +151,7 @@ fn attributes_hold_for_all() {
     assert_eq!((writes("ping"), writes("pong")), (100, 0));
 }
 
-/// The kernel's events tell their numbers, so the table can be checked where names and system calls differ.
+/// The kernel's events have the numbers, so the table can be checked where names and system calls differ.
 #[test]
 fn numbers_are_the_kernels() {
     need_events!();

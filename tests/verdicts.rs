@@ -1,4 +1,4 @@
-//! How far numbers can be trusted: every row says so, in JSON by a word, in text by a mark.
+//! Verdicts: every row says how exact its numbers are, in JSON by a word, in text by a mark.
 
 #[macro_use]
 mod common;
@@ -34,7 +34,7 @@ fn every_row_has_its_verdict() {
         let kill = format!("trap : USR1; kill -USR1 $$; {calls} 2000000");
         let done = run(&[options, &["--json", "--", "/bin/sh", "-c", &kill]].concat()).code(0);
         let lost = done.total("lost") > 0; // others keep the machine busy
-        // A CPU of which irq-off has no sample was not watched.
+        // A CPU without samples of irq-off counts as not watched.
         let words = verdicts(&done, |row| row["samples"] != 0);
         let is_right = |word: &str| want.contains(&word) || lost && ["lower_bound", "unsure"].contains(&word);
         assert!(words.iter().all(|word| is_right(word)), "{options:?}: {words:?}");
@@ -45,7 +45,7 @@ fn every_row_has_its_verdict() {
     }
 }
 
-/// Something that is seen, then a loss that has to be: more happens than the ring holds, while nobody reads it.
+/// Some events that are seen, then a certain loss: more events than the ring holds, while perf-prof is stopped.
 fn lossy(run: &Prog, shell: &mut Load) {
     shell.tell("for _ in 1 2 3; do /bin/true; done; echo seen");
     shell.says();
@@ -78,7 +78,7 @@ fn what_was_lost_makes_counts_lower_bounds() {
     assert!(rows >= 2, "{text:#?}");
     assert_eq!(table.iter().filter(|line| *line == MEANING).count(), 1, "{text:#?}");
 
-    // What may have been freed unseen is told row by row.
+    // Objects that may have been freed unseen are marked row by row.
     let run = start_watching(&["kmemleak", "slab", "-m", "16"]);
     let kalloc = |total: &str| {
         let mut load = Load::of(&example("kalloc"), &[total, "500"]);

@@ -1,4 +1,4 @@
-//! `task-state --than`: who ends a wait, where it is an interrupt.
+//! `task-state --than`: wakers of waits that an interrupt ends.
 
 #[macro_use]
 mod common;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Done, example, own_tid, run_over, start_watching, stay_visible, until};
 use serde_json::Value;
 
-/// Those who ended the sleeps of the tasks of a name, where that was seen.
+/// Wakers of the sleeps of tasks with this name, if the wake-up was seen.
 fn wakers(done: &Done, comm: &str) -> Vec<Value> {
     let events = done.of_type("event").into_iter();
     let ended = events.filter(|event| event["comm"] == comm && event["state"] == "S");
@@ -21,7 +21,7 @@ fn wakers(done: &Done, comm: &str) -> Vec<Value> {
 #[test]
 fn a_timer_is_told_from_other_interrupts() {
     need_events!();
-    // Where the idle task is hidden from events, so is whom its interrupts wake.
+    // On a CPU with a hidden idle task, wake-ups in its interrupts are hidden, too.
     stay_visible();
     let sleeps = "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.02; done";
     let alarms = format!("{} 1000 50 0 >/dev/null & {sleeps}; wait", example("alarms"));

@@ -1,5 +1,5 @@
-//! `watchdog` on this machine, where nothing locks up: it sees the timers, names those that it does not see, follows
-//! the kernel's settings, and predicts nothing. Lockups are provoked in the lab: see `lab_watchdog`.
+//! `watchdog` on this machine, where nothing locks up: it sees the timers, names CPUs with unseen timers, follows the
+//! kernel's settings, and predicts nothing. Lockups are provoked in the lab: see `lab_watchdog`.
 
 #[macro_use]
 mod common;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use common::waits::MS;
 use common::{Done, attempts, number, online_cpus, run, start_watching};
 
-/// kernel.watchdog_thresh as a test wants it; as it was behind it.
+/// Sets kernel.watchdog_thresh for a test, and restores it when dropped.
 struct Threshold {
     before: String,
 }
@@ -45,13 +45,13 @@ impl Drop for Threshold {
     }
 }
 
-/// How many expiries of a CPU's timer a run with -v has seen.
+/// Expiries of a CPU's timer that a run with -v has seen.
 fn expiries(done: &Done, cpu: u32) -> usize {
     let head = format!("watchdog: CPU {cpu}: timer expired");
     done.err.iter().filter(|line| line.starts_with(&head)).count()
 }
 
-/// `Err` if something is: a CPU that the host lets wait for half a second is, too.
+/// `Err` if a CPU is stuck: one that the host does not run for half a second looks stuck, too.
 fn nothing_is_stuck(done: &Done) -> Result<(), String> {
     if done.of_type("event").is_empty() { Ok(()) } else { Err(format!("{done:?}")) }
 }

@@ -18,11 +18,11 @@ use perf_prof::ringbuf::RingBuf;
 use perf_prof::sys;
 use perf_prof::sys::poll::{Poller, Signals};
 
-/// Ring size per CPU, in bytes. perf-prof is told the same.
+/// Ring size per CPU, in bytes; perf-prof gets the same.
 pub const RING: &str = "8M";
 const RING_BYTES: usize = 8 << 20;
 
-/// As perf-prof: the longest that a record waits.
+/// The longest time that a record waits, as in perf-prof.
 const LATENCY: Duration = Duration::from_millis(100);
 const SIGNALS: u64 = u64::MAX;
 
@@ -55,7 +55,7 @@ fn evsel(text: &str, tracefs: &TracefsFinder, evlist: &mut Evlist, host: &Host) 
 }
 
 /// Reads `events` of all CPUs until SIGINT or SIGTERM, or for so long.
-/// `filter` is given to the kernel with each of them. `ahead`: as perf-prof it asks for memory before it is needed.
+/// `filter` is the kernel filter of each event. `ahead`: prefetch memory, as perf-prof does.
 ///
 /// # Errors
 /// An event cannot be opened.

@@ -1,4 +1,4 @@
-//! What the benches share: finding and pinning processes, and medians.
+//! Shared code of the benches: finding and pinning processes, and medians.
 
 #![allow(dead_code)] // every bench uses a part of it
 
@@ -44,7 +44,7 @@ pub fn example_with(name: &str, args: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Whether a program is there to be started.
+/// Whether a program is installed.
 pub fn installed(program: &str) -> bool {
     env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }

@@ -1,4 +1,4 @@
-//! Who watches a load, started and measured: CPU time from the moment it is armed to the end of the load.
+//! Readers of a load, started and measured: CPU time from the moment it is armed to the end of the load.
 
 use std::env;
 use std::fs;
@@ -25,7 +25,7 @@ pub const OUTPUT_FILE: &str = "FILE";
 pub enum Reader {
     Alone,
     Floor,
-    /// It asks for memory before it is needed.
+    /// It prefetches memory.
     FloorAhead,
     PerfProf,
     Perf,
@@ -38,7 +38,7 @@ pub enum Reader {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Run {
     pub load_ns: f64,
-    /// Samples that were read or lost; 0: it does not say.
+    /// Samples read or lost; 0: the reader does not report them.
     pub events: f64,
     /// Samples that were read.
     pub seen: Option<f64>,
@@ -47,7 +47,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The share of events that did not reach this reader; of one that cannot say, not a number.
+    /// The share of events that did not reach this reader; NaN if it does not report them.
     pub fn unseen_of(&self, floor: &Run) -> f64 {
         let events = if self.events > 0.0 { self.events } else { floor.events };
         self.seen.map_or(f64::NAN, |seen| (1.0 - seen / events).max(0.0))
@@ -180,10 +180,10 @@ fn watched(reader: Reader, case: &Case) -> Result<Run> {
     Ok(run)
 }
 
-/// Ends a reader. Gives what it wrote to stderr.
+/// Ends a reader. Returns its stderr.
 fn end(child: &mut Child) -> Result<String> {
     const PATIENCE: Duration = Duration::from_secs(10);
-    // Again: bpftrace sleeps on after a signal that came just before it went to sleep.
+    // Repeated: bpftrace sleeps on after a signal that came just before it fell asleep.
     while child.try_wait()?.is_none() {
         interrupt(child)?;
         let start = Instant::now();

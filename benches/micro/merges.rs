@@ -1,4 +1,4 @@
-//! What the merge costs by the number of rings, next to what walking the same records costs without one.
+//! The cost of the merge by the number of rings, next to the cost of walking the same records without a merge.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use perf_prof::ringbuf::{DrainLimit, Item, ItemKind, Merge, RingBuf, Stamp};
 use super::common::Spread;
 use super::{TURNS, sched_switch};
 
-/// All rings together have so many records, 14 MiB: more than the nearer caches hold.
+/// Records in all rings together, 14 MiB: more than the nearer caches hold.
 const RECORDS: u64 = 1 << 17;
 /// ns between two records.
 const PERIOD: u64 = 4;
@@ -27,11 +27,11 @@ struct Rings {
     now: u64,
 }
 
-/// Whose records are next in time: all rings one after the other, in another order every time, so that a CPU cannot
-/// learn it and flatter the merge.
+/// The rings in the order of their records: all rings one after the other, in another order every time, so that the
+/// CPU cannot predict it in favour of the merge.
 struct Order {
     rings: Vec<usize>,
-    /// A ring has so many records when it is its turn.
+    /// Records of a ring in each of its turns.
     bunch: u64,
 }
 
@@ -49,7 +49,7 @@ pub fn merge(rings: u64, bunch: u64, layout: &Layout) -> Result<()> {
     let mut times = Times::default();
     for turn in 0..3 * TURNS {
         rings.fill()?;
-        // None of them always finds what another one has just read.
+        // No way always finds the caches filled by another.
         for way in [turn, turn + 1, turn + 2] {
             match way % 3 {
                 0 => times.in_rings.push(rings.walk_rings(layout)),
@@ -92,7 +92,7 @@ impl Rings {
         })
     }
 
-    /// The least that is possible: one ring after the other, which is no order.
+    /// The minimum: one ring after the other, out of time order.
     fn walk_rings(&mut self, layout: &Layout) -> f64 {
         let rings = &mut self.walked[0];
         let start = Instant::now();
@@ -104,7 +104,7 @@ impl Rings {
         per_record(start)
     }
 
-    /// As the merge, but whose turn it is is known before.
+    /// As the merge, with the order of the rings known before.
     fn walk_time(&mut self, layout: &Layout) -> Result<f64> {
         let rings = &mut self.walked[1];
         let start = Instant::now();
@@ -170,7 +170,7 @@ fn take(ring: &mut RingBuf, layout: &Layout) -> bool {
     true
 }
 
-/// Whoever takes a record reads it to its end.
+/// The consumer reads each record to its end.
 #[inline]
 fn use_record(record: &[u8]) {
     black_box(record.last_chunk::<8>().copied());

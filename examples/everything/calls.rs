@@ -1,13 +1,13 @@
-//! Every system call there is, with arguments that almost all of them refuse.
+//! Every system call, with arguments that almost all of them refuse.
 
 use std::path::Path;
 
 use crate::sys::{BAD, call};
 
-/// Beyond the last one of today's kernels.
+/// Number beyond the last system call of current kernels.
 const NUMBERS: std::ops::Range<libc::c_long> = 0..480;
 
-/// Those that end, stop or suspend the caller, make a second one of it, or concern the whole machine.
+/// Calls left out: they end, stop or suspend the caller, fork it, or affect the whole machine.
 const NEVER: &[libc::c_long] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -41,7 +41,7 @@ const NEVER: &[libc::c_long] = &[
     336, // uprobe
 ];
 
-/// In an IPC namespace of its own: `msgget` and the like make something of any arguments.
+/// In an IPC namespace of its own: `msgget` and the like create objects with any arguments.
 pub fn all(_dir: &Path) {
     if call(libc::SYS_unshare, [libc::CLONE_NEWIPC as usize]) != 0 {
         return;
@@ -54,7 +54,7 @@ pub fn all(_dir: &Path) {
     harmless();
 }
 
-/// Those that succeed and change nothing, or nothing that lasts.
+/// Calls that succeed and change nothing, or nothing that lasts.
 fn harmless() {
     // SAFETY: a pointer to nothing, which means that no old limits are wanted.
     let own = unsafe { libc::getpid() } as usize;

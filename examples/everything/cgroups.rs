@@ -1,4 +1,4 @@
-//! Control groups: made, entered, frozen, limited, left, removed; and what comes of a small limit of memory.
+//! Control groups: made, entered, frozen, limited, left, removed; and a small limit of memory.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ const STATE: &str = "freezer.state";
 
 const LIMIT: usize = 3 << 20;
 
-/// Where hierarchies are, of either version.
+/// Mount points of hierarchies of both versions.
 const ROOTS: [&str; 6] = [
     "/sys/fs/cgroup",
     "/sys/fs/cgroup/unified",
@@ -57,7 +57,7 @@ fn remove(group: &Path) {
     }
 }
 
-/// Those of rounds that were cut off. What was in them ends on its own, and within a moment.
+/// Removes cgroups of rounds that were cut off. Their processes end on their own within a moment.
 pub fn clean() {
     for root in roots() {
         crate::left_in(&root, |group| {
@@ -87,8 +87,8 @@ fn frozen(group: &Path) {
     let _ = waitpid(child, None);
 }
 
-/// A child writes more than fits: the kernel must find pages that it can take back. Not where version 2 leaves memory
-/// alone: that is a setting of the machine.
+/// A child writes more than the limit: the kernel must reclaim pages. Not if version 2 does not control memory, which
+/// is a setting of the machine.
 fn limited(group: &Path, dir: &Path) {
     let limit = |name: &str| fs::write(group.join(name), LIMIT.to_string()).is_ok();
     if !limit("memory.max") && !limit("memory.limit_in_bytes") {

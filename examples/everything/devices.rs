@@ -1,4 +1,4 @@
-//! Devices and odds and ends: what has no better room.
+//! Devices, and everything without a room of its own.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub fn all(_dir: &Path) {
     calls_of_old();
 }
 
-/// Asks for deep idle states to be left alone, and takes it back.
+/// Forbids deep idle states, and allows them again.
 fn latency() {
     let fd = open(Path::new("/dev/cpu_dma_latency"), libc::O_RDWR);
     for most in [2_000_000_000i32, 1_999_999_999] {
@@ -27,7 +27,7 @@ fn latency() {
     close(fd);
 }
 
-/// A program for packets, `return XDP_PASS`, run on one of ours.
+/// A program for packets, `return XDP_PASS`, run on a test packet.
 fn programs() {
     let code: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
     let mut attributes = [0u64; 18];

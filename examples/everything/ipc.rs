@@ -1,4 +1,4 @@
-//! What tasks talk through: pipes, System V and POSIX queues, events, keys.
+//! Communication between tasks: pipes, System V and POSIX queues, events, keys.
 
 use std::path::Path;
 use std::thread;

@@ -1,12 +1,12 @@
-//! Makes as many different events as a machine lets it: hundreds of tracepoints, all of its system calls.
+//! Raises as many different events as the machine allows: hundreds of tracepoints, all system calls.
 //!
 //! `everything`: for each line of stdin, the rooms that it names, or all of them for `go`, with `done` on stdout after
-//! that. `everything --rooms` lists the rooms. With `EVERYTHING_SAY=1` it tells on stderr how each of them ended.
-//! `everything --clean` removes what one that was killed has left; so does the next one.
+//! that. `everything --rooms` lists the rooms. With `EVERYTHING_SAY=1` stderr has the result of each room.
+//! `everything --clean` removes what a killed run has left; so does the next run.
 //!
-//! Needs no other program and nothing of the machine: what is refused or missing is left out. Nothing of it stays: each
-//! room is a process of its own, in a mount, network and IPC namespace of its own where it changes one of these, and
-//! all that it starts ends with it; files are in a directory that goes away, and so do cgroups.
+//! Needs no other program and nothing special of the machine: anything that is refused or missing is left out. It leaves
+//! nothing behind: each room is a process of its own, in a mount, network and IPC namespace of its own where it changes
+//! one of these, and its children end with it; files are in a directory that is removed, and so are cgroups.
 
 mod calls;
 mod cgroups;
@@ -33,7 +33,7 @@ use nix::sys::signal::kill;
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, alarm};
 
-/// A room that takes longer hangs, and is ended.
+/// Time after which a room counts as hanging, and is killed.
 const MOST_SECONDS: libc::c_uint = 60;
 
 type Room = (&'static str, fn(&Path));
@@ -82,7 +82,7 @@ fn round(wanted: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a room as a process of its own, so that nothing it does to itself stays.
+/// Runs a room as a process of its own, so that its changes to itself end with it.
 fn apart(name: &str, room: impl FnOnce()) {
     let child = sys::child(|| {
         alarm::set(MOST_SECONDS);
@@ -94,12 +94,12 @@ fn apart(name: &str, room: impl FnOnce()) {
     }
 }
 
-/// Where a round keeps its files. Whose it is stands in its name, and in those of its cgroups.
+/// Directory of a round's files. The pid of its owner is in its name, and in those of its cgroups.
 fn place(owner: u32) -> String {
     format!("everything-{owner}")
 }
 
-/// Calls this with what has such a name in `dir`, and was left there by one that has been killed.
+/// Calls the function with each entry of `dir` that has such a name and was left by a killed run.
 fn left_in(dir: &Path, remove: impl Fn(&Path)) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();

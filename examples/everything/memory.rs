@@ -8,7 +8,7 @@ use crate::sys::{at, at_mut, call, close, map, open, pages, text, touch, unmap};
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
 const LEN: usize = 16 * PAGE;
-/// Those of linux/mman.h that libc does not name everywhere.
+/// Constants of linux/mman.h that libc lacks on some targets.
 const MADV_POPULATE_WRITE: i32 = 23;
 const MADV_COLLAPSE: i32 = 25;
 
@@ -152,7 +152,7 @@ fn many_threads() {
     });
 }
 
-/// Memory that the kernel takes for itself: big tables and areas made of many pages.
+/// Memory of the kernel itself: big tables and areas of many pages.
 fn kernel_pages() {
     let name = Path::new("/proc/self/smaps");
     let _ = std::fs::read(name);

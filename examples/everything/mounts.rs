@@ -1,4 +1,4 @@
-//! File systems, mounted where nobody else sees them.
+//! File systems, mounted in a private namespace.
 
 use std::ffi::CStr;
 use std::fs;
@@ -58,7 +58,7 @@ fn layers(dir: &Path) {
     });
 }
 
-/// By the newer calls.
+/// The same by the newer calls.
 fn by_parts(dir: &Path) {
     let context = call(libc::SYS_fsopen, [text(c"tmpfs"), 0]);
     call(libc::SYS_fsconfig, [context as usize, 6, 0, 0, 0]); // FSCONFIG_CMD_CREATE
@@ -74,7 +74,7 @@ fn by_parts(dir: &Path) {
     }
 }
 
-/// A file system of a daemon that goes before it answers.
+/// A FUSE file system whose daemon exits before it answers.
 fn user_space(dir: &Path) {
     let device = open(Path::new("/dev/fuse"), libc::O_RDWR | libc::O_NONBLOCK);
     if device == -1 {

@@ -11,7 +11,7 @@ pub const DEL_NEIGH: u16 = 29;
 pub const NEW_QDISC: u16 = 36;
 pub const DEL_QDISC: u16 = 37;
 
-/// Asked for an answer, made if missing, replaced if there.
+/// Request flags: ask for an answer, create, replace.
 const REQUEST: u16 = 1 | 4 | 0x100 | 0x400;
 
 pub struct Netlink(isize);
@@ -21,7 +21,7 @@ impl Netlink {
         Netlink(call(libc::SYS_socket, [libc::AF_NETLINK as usize, libc::SOCK_RAW as usize, 0]))
     }
 
-    /// Hands over a request and takes the answer, whatever it is.
+    /// Sends a request and reads the answer, whatever it is.
     pub fn ask(&self, kind: u16, body: &[u8]) {
         let len = 16 + body.len() as u32;
         let mut message = len.to_ne_bytes().to_vec();
@@ -59,7 +59,7 @@ pub fn link(index: u32, up: bool) -> Vec<u8> {
     all
 }
 
-/// `ndmsg`: a neighbour that is there for good.
+/// `ndmsg`: a permanent neighbour.
 pub fn neighbour(family: u8, index: u32, flags: u8) -> Vec<u8> {
     let mut all = vec![family, 0, 0, 0];
     all.extend(index.to_ne_bytes());

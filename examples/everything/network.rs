@@ -102,7 +102,7 @@ fn refused() -> io::Result<()> {
     TcpStream::connect(gone).map(drop)
 }
 
-/// Closed with bytes unread: the other side is told by a reset.
+/// Closed with bytes unread: the other side gets a reset.
 fn reset() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;
@@ -112,7 +112,7 @@ fn reset() -> io::Result<()> {
     client.read(&mut [0; 8]).map(drop)
 }
 
-/// A filter takes away what comes, until the other side sends it again.
+/// A filter drops incoming packets until the other side retransmits.
 fn dropped() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;
@@ -180,7 +180,7 @@ fn address(ip: Ipv4Addr, port: u16) -> [u8; 16] {
     all
 }
 
-/// Made and let go; of raw ones, an echo of the loopback.
+/// Sockets created and closed; with raw ones, an echo on the loopback.
 fn other_families() {
     for family in [libc::AF_PACKET, libc::AF_NETLINK, libc::AF_VSOCK, libc::AF_ALG, libc::AF_KEY, libc::AF_XDP] {
         for kind in [libc::SOCK_RAW, libc::SOCK_DGRAM, libc::SOCK_STREAM, libc::SOCK_SEQPACKET] {
@@ -200,7 +200,7 @@ fn other_families() {
         let on = 1i32;
         call(libc::SYS_setsockopt, [bad.as_raw_fd() as usize, 270, 11, at(&on), 4]); // NETLINK_EXT_ACK
     }
-    // A second machine that is this one.
+    // The machine itself as a second host.
     if let Ok(near) = socket(libc::AF_VSOCK, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0) {
         let mut there = [0u8; 16];
         there[..2].copy_from_slice(&(libc::AF_VSOCK as u16).to_ne_bytes());
@@ -210,7 +210,7 @@ fn other_families() {
     }
 }
 
-/// A loopback of our own, a pair of devices and a bridge, as far as there are such.
+/// A loopback of its own, a pair of devices and a bridge, if the kernel has them.
 pub fn namespace(_dir: &Path) {
     if call(libc::SYS_unshare, [libc::CLONE_NEWNET as usize]) != 0 {
         return;
@@ -270,7 +270,7 @@ fn devices(netlink: &Netlink) {
     INDEXES.for_each(|index| netlink.ask(netlink::DEL_LINK, &link(index, false)));
 }
 
-/// A program that the loopback asks about each packet, and that gives an answer which is none.
+/// A program on the loopback that returns an invalid verdict for each packet.
 fn refused_packets(netlink: &Netlink) {
     let code: [u64; 2] = [0x0000_0000_0000_00b7, 0x0000_0000_0000_0095]; // `return XDP_ABORTED`
     let mut attributes = [0u64; 18];

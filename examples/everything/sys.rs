@@ -1,4 +1,4 @@
-//! System calls as they are. The whole program is made of them, most of all of those that no library wraps.
+//! Raw system calls. Most of the program uses them, above all those that no library wraps.
 
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 /// A bad file descriptor, pointer, size and flag at once.
 pub const BAD: usize = usize::MAX;
 
-/// A system call; -1 when it fails. Callers hand over pointers to memory that lives through the call, or such as the
+/// A system call; -1 when it fails. Callers pass pointers to memory that lives through the call, or pointers that the
 /// kernel refuses.
 pub fn call<const N: usize>(number: libc::c_long, args: [usize; N]) -> isize {
     let mut all = [0; 6];
@@ -39,12 +39,12 @@ pub fn child(run: impl FnOnce()) -> Option<Pid> {
     }
 }
 
-/// Where something is.
+/// Address of a value.
 pub fn at<T: ?Sized>(value: &T) -> usize {
     std::ptr::from_ref(value).cast::<u8>() as usize
 }
 
-/// Where something is that the kernel writes to.
+/// Address of a value that the kernel writes to.
 pub fn at_mut<T: ?Sized>(value: &mut T) -> usize {
     std::ptr::from_mut(value).cast::<u8>() as usize
 }
@@ -53,7 +53,7 @@ pub fn path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL in a path")
 }
 
-/// A C text's address. It must be kept as long as it is used.
+/// Address of a C string, which must live as long as it is used.
 pub fn text(text: &std::ffi::CStr) -> usize {
     text.as_ptr() as usize
 }

@@ -1,4 +1,4 @@
-//! Tasks: made, named, moved among CPUs and schedulers, joined, traced, made to wait for each other.
+//! Tasks: created, named, moved among CPUs and schedulers, joined, traced, made to wait for each other.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use nix::sys::wait::waitpid;
 
 use crate::sys::{at, at_mut, call, child, close, text};
 
-/// The argument of a second one of this program, which ends at once.
+/// Argument with which this program exits at once.
 pub const CHILD: &str = "--child";
 
 pub fn all(_dir: &Path) {
@@ -117,7 +117,7 @@ fn futexes() {
     call(libc::SYS_get_robust_list, [0, at_mut(&mut list), at_mut(&mut 0usize)]);
 }
 
-/// A thread that holds what a more urgent one waits for.
+/// A thread that holds a lock for which a thread of higher priority waits.
 fn boosted() {
     let lock = AtomicU32::new(0);
     let waits = AtomicU32::new(0);
@@ -173,7 +173,7 @@ fn names() {
     let _ = fs::write("/proc/self/timerslack_ns", "60000");
 }
 
-/// A child of which seccomp refuses a call.
+/// A child with a system call that seccomp refuses.
 fn filtered() {
     let child = child(|| {
         let code: [u64; 4] = [

@@ -10,7 +10,7 @@ const ENTRIES: u32 = 8;
 const IORING_OFF_SQES: usize = 0x1000_0000;
 const GET_EVENTS: usize = 1;
 
-/// Of linux/io_uring.h: the operations used here.
+/// The operations used here, from linux/io_uring.h.
 const NOP: u8 = 0;
 const READV: u8 = 1;
 const FSYNC: u8 = 3;
@@ -101,7 +101,7 @@ impl Ring {
         word(self.tail).store(tail.wrapping_add(1), Ordering::Release);
     }
 
-    /// Hands over what is in the ring.
+    /// Submits the requests in the ring.
     fn enter(&self, wait: usize) {
         call(libc::SYS_io_uring_enter, [self.fd as usize, ENTRIES as usize, wait, GET_EVENTS, 0, 0]);
     }

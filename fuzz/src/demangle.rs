@@ -1,4 +1,4 @@
-//! A mangled name: its text is bounded, does not depend on the platform's underscore, and a clone's is that of the
+//! A mangled name: its text is bounded, does not depend on the platform's underscore, and the text of a clone is that of the
 //! function.
 
 use std::str;

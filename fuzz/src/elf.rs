@@ -1,4 +1,4 @@
-//! An ELF file: everything that is asked of one, with sizes that lie.
+//! An ELF file: all queries, with false sizes.
 
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf_file::{ElfFile, build_id, is_elf};
@@ -7,7 +7,7 @@ use perf_prof::symbol::tables;
 
 use super::input::file_of;
 
-/// Of symbols and their names.
+/// Budget for symbols and their names, in bytes.
 const BUDGET_BYTES: u64 = 1 << 20;
 
 pub fn run(data: &[u8]) {

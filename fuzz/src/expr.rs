@@ -14,7 +14,7 @@ pub fn run(data: &[u8]) {
     let value = program.eval(raw);
     assert_eq!(value, program.eval(raw));
     let _ = (program.eval(&[]), program.eval(&raw[..raw.len() / 2]));
-    // The deepest that is allowed gets too deep.
+    // An expression of the greatest allowed depth becomes too deep.
     if let Ok(same) = Expr::parse(&format!("({text})")) {
         assert_eq!(same.compile(&EVERY_KIND).expect("as before").eval(raw), value);
     }

@@ -4,7 +4,7 @@ use perf_prof::tep::{Comparison, FieldValue, Format, render_fields};
 
 use super::input::text_and_bytes;
 
-/// A record in perf ends before that.
+/// Greatest size of a record in perf.
 const MOST_RECORD_BYTES: usize = 1 << 16;
 
 pub fn run(data: &[u8]) {

@@ -28,7 +28,7 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Up to `len` bytes.
+    /// Takes up to `len` bytes.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
@@ -43,13 +43,13 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What is before the first NUL, and what is behind it: a text, then bytes for it to work on.
+/// The text before the first NUL, and the bytes behind it to apply it to.
 pub fn text_and_bytes(data: &[u8]) -> Option<(&str, &[u8])> {
     let end = data.iter().position(|&byte| byte == 0).unwrap_or(data.len());
     Some((str::from_utf8(&data[..end]).ok()?, data.get(end + 1..).unwrap_or_default()))
 }
 
-/// A file that holds `data`, and no more.
+/// A file with the contents `data`.
 pub fn file_of(data: &[u8]) -> File {
     let file = memory_file().expect("a file in memory");
     file.write_all_at(data, 0).expect("room in memory");

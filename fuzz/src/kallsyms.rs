@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
     for (name, address) in functions.iter().take(4) {
         if let Ok(Some(found)) = address_of(&path, name) {
             let same = functions.iter().any(|(other, address)| other.starts_with(name.as_str()) && *address == found);
-            // A name that is no text is not handed over.
+            // A name that is no UTF-8 is skipped.
             assert!(same || *address == 0 || !data.is_ascii(), "{name} at {found:#x}");
         }
     }

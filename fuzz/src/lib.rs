@@ -1,7 +1,7 @@
-//! What each fuzz target does with its bytes: a plain function that panics on a finding.
+//! The fuzz targets: for each a plain function of bytes that panics on a finding.
 //!
-//! `fuzz_targets/` hands them what libFuzzer makes up; `tests/hostile.rs` of the main package, which takes this file in
-//! as a module, replays `corpus/` through the same functions. Nothing here knows of either.
+//! `fuzz_targets/` passes them the bytes of libFuzzer; `tests/hostile.rs` of the main package, which takes this file in
+//! as a module, replays `corpus/` through the same functions. The functions are independent of both.
 
 mod input;
 

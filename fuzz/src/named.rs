@@ -1,5 +1,5 @@
-//! An ELF file that a process has mapped, from sampled addresses to their names: whatever it says, what is kept of it
-//! and the time that it takes are bounded.
+//! An ELF file that a process has mapped, from sampled addresses to their names: whatever it contains, memory and
+//! time are bounded.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use perf_prof::sys;
 
 use super::input::file_of;
 
-/// Of symbols and their names.
+/// Budget for symbols and their names, in bytes.
 const BUDGET_BYTES: u64 = 4 << 20;
-/// For all frames. A machine that does something else does not count.
+/// Limit of CPU time for all frames. Time of other tasks does not count.
 const MOST_CPU_NS: u64 = 5_000_000_000;
 const MOST_NAME_BYTES: usize = 4096;
 const USER: u32 = 1000;

@@ -1,4 +1,4 @@
-//! `/tmp/perf-PID.map`: names come from the file, and a file that grows ends like one that was there at once.
+//! `/tmp/perf-PID.map`: names come from the file, and reading a file as it grows gives the same result as reading it at once.
 
 use std::os::unix::fs::FileExt;
 
@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     let mut grown = PerfMap::new(growing.try_clone().expect("a descriptor"), &Budget::default());
     let _ = grown.resolve(address);
     growing.write_all_at(rest, first.len() as u64).expect("memory");
-    // The rest of a line that is longer than any is taken for a line.
+    // The rest of a line that is too long is read as another line.
     let is_long = text.split(|&byte| byte == b'\n').any(|line| line.len() >= 4096);
     let starts = text.split(|&byte| byte == b'\n').filter_map(start_of).take(64);
     for address in starts.flat_map(|start| [start, start.wrapping_add(1), start.wrapping_sub(1)]).chain([address, 0]) {

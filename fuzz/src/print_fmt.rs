@@ -1,4 +1,4 @@
-//! A `print fmt`, compiled, over hostile records: the text has an end, and is the same twice.
+//! A `print fmt`, compiled, over hostile records: the text is bounded, and is the same twice.
 
 use perf_prof::tep::{Format, KernelLookup, NoNames, PrintFmt};
 
@@ -7,7 +7,7 @@ use super::input::text_and_bytes;
 /// As `MAX_TEXT_BYTES` there.
 const MOST_TEXT_BYTES: usize = 64 << 10;
 
-/// Names everything.
+/// Has a name for every address.
 struct AllNames;
 
 impl KernelLookup for AllNames {

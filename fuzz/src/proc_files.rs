@@ -1,4 +1,4 @@
-//! What /proc says of a process, its mappings above all, and MMAP2 records that go on from there.
+//! Files of a process in /proc, above all its mappings, and MMAP2 records that follow.
 
 use std::cell::RefCell;
 use std::fs;

@@ -51,7 +51,7 @@ fn sample(record: &[u8], layout: &Layout, sample_type: SampleType) {
     extra.branches.iter().for_each(|branches| is_within(record, branches.entries));
 }
 
-/// With other records behind it, as in a ring.
+/// The record with other records behind it, as in a ring.
 fn in_a_ring(record: &[u8], layout: &Layout) {
     let mut rest = record.to_vec();
     rest.resize(record.len() + 400, 0xa5);

@@ -1,4 +1,4 @@
-//! One ring, with whatever bytes, heads and honest records: what is read is there, and never more than that.
+//! One ring with any bytes, heads and valid records: reads stay within the data that was written.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use perf_prof::ringbuf::sim::Producer;
 
 use super::input::Input;
 
-/// Of the data area, and where it is in the file; where the head is in the page before it.
+/// Size of the data area, its offset in the file, and the offset of the head in the page before it.
 pub const RING_BYTES: u64 = 512;
 pub const PAGE_BYTES: u64 = 4096;
 const HEAD_AT: u64 = 1024; // offsetof(struct perf_event_mmap_page, data_head)
@@ -30,14 +30,14 @@ impl Hostile {
         self.memory.write_all_at(&head.to_ne_bytes(), HEAD_AT).expect("memory");
     }
 
-    /// Writes over what is in the data area.
+    /// Overwrites the data area.
     pub fn scribble(&self, at: u64, bytes: &[u8]) {
         let at = at % RING_BYTES;
         let room = (RING_BYTES - at).min(bytes.len() as u64) as usize;
         self.memory.write_all_at(&bytes[..room], PAGE_BYTES + at).expect("memory");
     }
 
-    /// Writes any bytes behind the head, as far as there is room, and moves it by `claim`. What is there already stays.
+    /// Writes any bytes behind the head, as far as there is room, and moves it by `claim`. Data written before stays.
     pub fn append(&self, bytes: &[u8], claim: u64) {
         let (head, tail) = (self.kernel.head(), self.kernel.tail());
         let Some(room) = RING_BYTES.checked_sub(head.wrapping_sub(tail)) else { return };
@@ -87,7 +87,7 @@ pub fn run(data: &[u8]) {
     assert!(ring.backlog_peak() <= RING_BYTES);
 }
 
-/// A record that is one: its header tells its size.
+/// A valid record: its header has its size.
 pub fn record(input: &mut Input<'_>) -> Vec<u8> {
     let mut record = vec![0; usize::from(input.u8() % 16 + 1) * 8];
     let body = input.bytes(record.len() - 8);

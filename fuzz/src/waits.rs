@@ -1,4 +1,4 @@
-//! What /proc says of a thread that waits: its system call, and what the descriptors of that are open on.
+//! Files in /proc of a thread that waits: its system call, and the files of its descriptors.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use perf_prof::task::call::call;
 use perf_prof::task::descriptor::Mounts;
 
 const TID: i32 = 7;
-/// Descriptors that are open.
+/// Number of open descriptors.
 const OPEN: i32 = 4;
 
 thread_local! {
@@ -45,7 +45,7 @@ impl Drop for Proc {
     }
 }
 
-/// A byte whose lowest bit asks for the vector of a 64-bit program instead of what is last; then texts, each ended by a
+/// A byte whose lowest bit selects the vector of a 64-bit program in place of the last text; then texts, each ended by a
 /// NUL.
 pub fn run(data: &[u8]) {
     PROC.with_borrow_mut(|proc| {

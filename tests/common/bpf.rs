@@ -1,5 +1,5 @@
-//! BPF programs of a few instructions, made by hand, on tracepoints that nobody else uses: what they hide, they hide
-//! from the whole machine.
+//! BPF programs of a few instructions, made by hand, on tracepoints that no other test uses: events that they
+//! hide are hidden from the whole machine.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,13 +10,13 @@ use perf_prof::profiler::TracefsFinder;
 use perf_prof::sys::bpf::load_tracepoint_program;
 use perf_prof::sys::perf::{Watch, attach_program, attached_programs};
 
-/// What a program does with the events.
+/// The effect of a program on the events.
 #[derive(Clone, Copy, Debug)]
 pub enum Returns {
-    /// Hides all.
+    /// Hides all events.
     Zero,
     One,
-    /// Hides nothing, but only running it shows that.
+    /// Hides nothing, but its instructions do not show that.
     SumOfOne,
 }
 

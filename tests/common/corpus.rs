@@ -25,7 +25,7 @@ pub fn formats() -> Vec<(String, String)> {
     all
 }
 
-/// Makes the trees again, below `dir`, each event with the file `id` that a kernel gives it.
+/// Unpacks the trees below `dir`, each event with the file `id` that a kernel gives it.
 pub fn unpack(dir: &Path) {
     for (path, text) in formats() {
         let path = dir.join(path);

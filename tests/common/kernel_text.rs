@@ -1,5 +1,5 @@
-//! Our text of events against the kernel's own: what `trace --json` printed, and what a `trace` file of tracefs holds
-//! of the same load, with `mono` for its clock.
+//! perf-prof's text of events against the kernel's own: what `trace --json` printed, and what a `trace` file of tracefs
+//! holds of the same load, with `mono` for its clock.
 //!
 //! A record of ours and a line of the kernel's are the same occurrence when event, CPU, time and text are the same. The
 //! two tracers look at the clock one after the other, so the times differ by a moment: see [`NEAR_US`]. Where the texts
@@ -10,17 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perf_prof::escape::escape;
 
-/// The two looks at the clock are no farther apart. Half a microsecond is usual; an interrupt between them, or another
-/// guest on the same CPU, makes it milliseconds, and an emulated CPU of a busy machine may stand still for seconds.
+/// Longest time between the two readings of the clock. Half a microsecond is usual; an interrupt between them, or
+/// another guest on the same CPU, makes it milliseconds, and an emulated CPU of a busy machine may stand still for
+/// seconds.
 const NEAR_US: u64 = 10_000_000;
-/// As many records of one event are looked at on either side at first.
+/// Records of one event that are searched on either side at first.
 const NEIGHBOURS: usize = 256;
-/// As many differences of one event are shown.
+/// Differences shown of one event.
 const MOST_SHOWN: usize = 2;
-/// One record of so many may have to share its line: the kernel's tracer leaves one out when an interrupt comes at a
-/// bad moment, of which more than enough are the same.
+/// One record in this many may share its line with another: the kernel's tracer leaves one out when an interrupt comes
+/// at a bad moment, of which more than enough are the same.
 const SHARED_ONE_OF: usize = 1000;
-/// What differs rarely does so in one record, or in one of so many.
+/// A rare difference is in one record, or in one of this many.
 const RARE_ONE_OF: usize = 10;
 
 /// Events whose texts differ in the word behind this text, and why nothing can be done about it.
@@ -35,7 +36,7 @@ struct Different {
 enum When {
     /// In each record that has the word.
     Always,
-    /// In those where it happens to.
+    /// In some records.
     Sometimes,
     /// The kernel fills its record in anew for each tracer, and there it takes what may change between them: a count of
     /// ticks, say, while an emulated CPU stands still.
@@ -257,8 +258,8 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Each record of ours must be a line of the kernel's. Returns the calls and returns of the kernel's that were none
-    /// of ours, from the first to the last record of ours.
+    /// Each record of perf-prof must be a line of the kernel. Returns the kernel's lines of system calls without a
+    /// record, between the first and the last record.
     ///
     /// Of other events the kernel has more: a task's end takes perf away before much of it happens, and at a switch of
     /// tasks perf comes last.
@@ -320,7 +321,7 @@ impl Compared {
         }
     }
 
-    /// The events with differences that are not known.
+    /// The events with unknown differences.
     pub fn wrong(&self) -> Vec<String> {
         self.wrong.keys().cloned().collect()
     }
@@ -337,7 +338,8 @@ impl Compared {
         });
     }
 
-    /// Nothing differs but what is known to. Says how much was compared, and what was known to differ and did not.
+    /// Asserts that there are only known differences. Prints how much was compared, and known differences that did not
+    /// occur.
     /// Returns the number of events of system calls, and of others.
     pub fn check(&self) -> (usize, usize) {
         let records: usize = self.events.values().sum();
@@ -372,7 +374,7 @@ fn different(event: &str) -> impl Iterator<Item = &'static Different> {
     DIFFERENT.iter().filter(move |different| different.events.split_whitespace().any(|name| name == event))
 }
 
-/// The line that is nearest in time among those that are `wanted`.
+/// The nearest line in time for which `wanted` is true.
 fn nearest(lines: &[Line], time_us: u64, wanted: impl Fn(&Line) -> bool) -> Option<usize> {
     let middle = lines.partition_point(|line| line.time_us < time_us);
     let around = middle.saturating_sub(NEIGHBOURS)..lines.len().min(middle + NEIGHBOURS);

@@ -50,10 +50,10 @@ use crate::common::{Done, once_more};
 /// The series of kernels for amd64.
 pub const AMD64: [&str; 2] = ["6.1", "6.12"];
 
-/// So many guests run at a time, all tests of this machine together.
+/// Most guests that run at a time, of all tests on this machine.
 const BOOTS: usize = 2;
 
-/// Between two looks at whether one of them has ended.
+/// Time between two checks for a guest that has ended.
 const AGAIN: Duration = Duration::from_millis(50);
 
 const FUNCTIONS: &str = r#"
@@ -91,7 +91,7 @@ watching() {
 set -e
 "#;
 
-/// Leaves the test unless PERF_PROF_LAB=1 asks for it.
+/// Skips the test without PERF_PROF_LAB=1.
 #[macro_export]
 macro_rules! need_lab {
     () => {
@@ -103,7 +103,7 @@ macro_rules! need_lab {
     };
 }
 
-/// A guest to be.
+/// A guest to be booted.
 pub struct Lab {
     kernel: PathBuf,
     arch: Arch,
@@ -141,9 +141,9 @@ impl Arch {
     }
 }
 
-/// What a guest has left.
+/// Results of a guest.
 pub struct Output {
-    /// The script's own.
+    /// Output of the script.
     pub done: Done,
     files: tempfile::TempDir,
 }
@@ -225,7 +225,7 @@ impl Lab {
         self.option("-a", text)
     }
 
-    /// The number of CPUs, 2 unless told.
+    /// The number of CPUs, 2 by default.
     pub fn cpus(self, cpus: u32) -> Lab {
         self.option("-c", &cpus.to_string())
     }
@@ -280,8 +280,8 @@ impl Lab {
             let log = fs::read(&console).unwrap_or_default();
             let says = |words: &str| log.windows(words.len()).any(|text| text == words.as_bytes());
             let is_emulators = ended.status.code() == Some(DEAD) && (!says(BEGINS) || says(BREAKPOINT));
-            // An emulated CPU that goes or comes may stop all others for good; a kernel that changes its own code may
-            // jump to nowhere. What perf-prof is the cause of comes again.
+            // An emulated CPU that goes offline or online may stop all others for good, and a kernel that changes its
+            // own code may jump to nowhere. A fault of perf-prof would occur again.
             let is_lost = boot == 1 && matches!(ended.status.code(), Some(HANGS | DEAD));
             let last_words = String::from_utf8_lossy(&ended.stderr).into_owned();
             output = Some(ended);
@@ -309,7 +309,7 @@ impl Output {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// What perf-prof printed as NAME of the script, and how it ended.
+    /// Output and exit code of perf-prof under NAME of the script.
     #[track_caller]
     pub fn results(&self, name: &str) -> Done {
         let code: i32 = self.file(&format!("{name}.code")).trim().parse().expect("an exit code");

@@ -1,4 +1,4 @@
-//! Programs that run beside perf-prof and do what is known.
+//! Programs with known behaviour that run beside perf-prof.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -29,7 +29,7 @@ impl Load {
         Load::start(command)
     }
 
-    /// A shell that runs each line it is told to.
+    /// A shell that runs the lines that it is sent.
     pub fn shell() -> Load {
         Load::start(Command::new("sh"))
     }
@@ -38,7 +38,7 @@ impl Load {
         self.0.id() as i32
     }
 
-    /// Hands it a line.
+    /// Sends it a line.
     pub fn tell(&mut self, line: &str) {
         use std::io::Write;
         let stdin = self.0.stdin.as_mut().expect("piped");
@@ -66,8 +66,7 @@ impl Load {
     }
 }
 
-/// Puts a process before all others that want its CPU, so that what it does by the clock is done in time on a busy
-/// machine.
+/// Gives a process a real-time priority, so that its timed work is on time on a busy machine.
 pub fn hurry(pid: i32) {
     let priority: libc::c_int = 1; // all of a `sched_param` that the kernel knows
     // SAFETY: the kernel reads one int.

@@ -38,10 +38,10 @@ pub use prog::{Done, Prog, command, run, run_over, start, start_watching, start_
 pub use turn::Turn;
 pub use visible::stay_visible;
 
-/// Far beyond anything but a hang, for one that stands still for a minute too.
+/// Longer than anything but a hang, even on a machine that stands still for a minute.
 pub const GUARD: Duration = Duration::from_secs(300);
 
-/// Leaves the test when this machine does not let us trace. What follows is done beside other tests of this program, or
+/// Skips the test if this machine does not allow tracing. The test then runs beside other tests of this program, or
 /// `alone`, see [`Turn::alone`].
 #[macro_export]
 macro_rules! need_events {
@@ -56,7 +56,7 @@ macro_rules! need_events {
     };
 }
 
-/// Leaves the test for want of something that this machine may lack.
+/// Skips the test because the machine lacks something.
 #[macro_export]
 macro_rules! skip {
     ($($why:tt)*) => {{
@@ -65,7 +65,7 @@ macro_rules! skip {
     }};
 }
 
-/// Leaves a test that proved nothing this time, which a strict run takes for a failure.
+/// Ends a test that proved nothing this time; a strict run counts that as a failure.
 #[macro_export]
 macro_rules! in_vain {
     ($($why:tt)*) => {{
@@ -112,13 +112,13 @@ pub fn own_tid() -> i32 {
     nix::unistd::gettid().as_raw()
 }
 
-/// One system call that nothing else in a test makes.
+/// A system call that nothing else in a test makes.
 pub fn getppid() {
     // SAFETY: takes no arguments and touches no memory.
     unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
-/// Another one.
+/// Another such system call.
 pub fn getuid() {
     // SAFETY: takes no arguments and touches no memory.
     unsafe { libc::syscall(libc::SYS_getuid) };
@@ -129,7 +129,7 @@ pub fn syscall(nr: libc::c_long) -> String {
     format!("raw_syscalls:sys_enter/id=={nr}/")
 }
 
-/// True when a process that we may wait for ends in time.
+/// True if a child of the test ends in time.
 pub fn ends_within(pid: i32, most: Duration) -> bool {
     let Ok(fd) = sys::poll::pidfd(pid) else { return true };
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
@@ -156,8 +156,8 @@ pub fn state_letter(tid: u64) -> Option<char> {
     text.get(text.rfind(')')? + 2..)?.chars().next()
 }
 
-/// Copies a program that is to be executed: by another process, so that whatever this one starts meanwhile does not
-/// have the copy open for writing, which would make it busy.
+/// Copies a program that is to be executed. Another process copies it, so that no child of this one inherits the copy
+/// open for writing, which would make it busy (ETXTBSY).
 #[track_caller]
 pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     let status = Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status();
@@ -171,7 +171,7 @@ pub fn stolen_ns() -> u64 {
     ticks * 10_000_000
 }
 
-/// Waits for what only looking can tell.
+/// Waits for a condition that must be polled.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -180,8 +180,8 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Tries up to four times: an event raised while a task is current that events do not see is not delivered, and what it
-/// would have told is then missing. `Err` says what; what is there but wrong panics at once.
+/// Tries up to four times: events are not delivered while a hidden task is current, and their results are missing then.
+/// `Err` says what is missing; a wrong result panics at once.
 pub fn attempts(mut scenario: impl FnMut() -> Result<(), String>) {
     for attempt in 1..=4 {
         match scenario() {
@@ -192,7 +192,7 @@ pub fn attempts(mut scenario: impl FnMut() -> Result<(), String>) {
     }
 }
 
-/// Notes that something is tried again in the directory that PERF_PROF_TESTS_NOTES names: a test that passes prints
+/// Records a repeated attempt in the directory that PERF_PROF_TESTS_NOTES names: a test that passes prints
 /// nothing.
 pub fn once_more(why: &str) {
     println!("once more: {why}");

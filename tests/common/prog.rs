@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{GUARD, ends_within};
 
-/// Between two provocations of an event that was not seen yet.
+/// Time between two provocations of an event that was not seen yet.
 const AGAIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Prog {
     until: Instant,
 }
 
-/// How it ended and all that it printed.
+/// The exit status and the whole output.
 #[derive(Debug)]
 pub struct Done {
     what: String,
@@ -57,7 +57,7 @@ pub fn start(args: &[&str]) -> Prog {
 /// perf-prof with `--json -v`, started, and its events on: it has answered a SIGUSR1 with an interval.
 pub fn start_watching(args: &[&str]) -> Prog {
     let mut run = start(&[args, &["--json", "-v"]].concat());
-    // The signal is blocked by then, and kept until somebody looks for it.
+    // The signal is blocked by then, and stays pending until it is read.
     run.err_line(|line| line.contains("ring buffer"));
     run.signal(Signal::SIGUSR1);
     run.object(|object| object["type"] == "interval");
@@ -78,7 +78,7 @@ pub fn run(args: &[&str]) -> Done {
     start(args).finish()
 }
 
-/// perf-prof over a workload that has a stdout of its own: what it prints cannot end up inside a line of ours.
+/// perf-prof over a workload with a stdout of its own: its output cannot end up inside a line of results.
 #[track_caller]
 pub fn run_over(options: &[&str], workload: &[&str]) -> Done {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -96,7 +96,7 @@ impl Prog {
         let until = Instant::now() + GUARD;
         let mut child = loop {
             match command.spawn() {
-                // A copy of the program: what another test starts has it open for writing until its own exec.
+                // A child of another test has the copy open for writing until its exec.
                 Err(err) if err.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < until => {
                     thread::yield_now();
                 }
@@ -117,7 +117,7 @@ impl Prog {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), signal).expect("signal");
     }
 
-    /// Does something while the program is stopped: it reads nothing meanwhile.
+    /// Runs `load` while the program is stopped and reads nothing.
     pub fn stopped<T>(&self, load: impl FnOnce() -> T) -> T {
         self.signal(Signal::SIGSTOP);
         super::until("it is stopped", || super::state_letter(self.pid() as u64) == Some('T'));
@@ -126,12 +126,12 @@ impl Prog {
         result
     }
 
-    /// The next line of stdout that `wanted` likes.
+    /// The next line of stdout for which `wanted` is true.
     pub fn line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         self.provoke(|| {}, wanted)
     }
 
-    /// Repeats `event` until a line of stdout that `wanted` likes has come.
+    /// Repeats `event` until a line of stdout for which `wanted` is true has come.
     pub fn provoke(&mut self, event: impl FnMut(), wanted: impl Fn(&str) -> bool) -> String {
         self.next(event, |line| match line {
             Line::Out(line) => wanted(line),
@@ -139,7 +139,7 @@ impl Prog {
         })
     }
 
-    /// The next object printed that is as wanted.
+    /// The next object for which `wanted` is true.
     pub fn object(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         let is_wanted = |line: &str| serde_json::from_str(line).is_ok_and(|object| wanted(&object));
         let line = self.line(is_wanted);
@@ -166,7 +166,7 @@ impl Prog {
         objects.filter(|object| object["type"] == "row" && object["interval"] == *interval).collect()
     }
 
-    /// The next line of stderr that `wanted` likes.
+    /// The next line of stderr for which `wanted` is true.
     pub fn err_line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         self.next(
             || {},
@@ -258,7 +258,7 @@ fn follow(from: impl std::io::Read + Send + 'static, wrap: fn(String) -> Line, t
 }
 
 impl Done {
-    /// What ran elsewhere.
+    /// Output of a program that ran elsewhere.
     pub fn of(what: String, status: ExitStatus, out: &[u8], err: &[u8]) -> Done {
         let lines = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
         Done { what, status, out: lines(out), err: lines(err), load: String::new() }
@@ -275,7 +275,7 @@ impl Done {
         self
     }
 
-    /// What has killed it.
+    /// The signal that has killed it.
     pub fn signal(&self) -> Option<i32> {
         self.status.signal()
     }
@@ -319,7 +319,7 @@ impl Done {
         objects.filter(|object: &Value| object["type"] == kind).collect()
     }
 
-    /// How many events were shown.
+    /// Number of events shown.
     pub fn shown(&self) -> u64 {
         self.out.iter().filter(|line| line.starts_with(r#"{"type":"event""#)).count() as u64
     }
@@ -330,7 +330,7 @@ impl Done {
         super::number(&self.end(), key)
     }
 
-    /// A column, summed over all rows that are as wanted.
+    /// Sum of a column over all rows for which `wanted` is true.
     pub fn sum(&self, key: &str, wanted: impl Fn(&Value) -> bool) -> u64 {
         self.of_type("row").iter().filter(|row| wanted(row)).filter_map(|row| row[key].as_u64()).sum()
     }

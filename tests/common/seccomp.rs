@@ -9,7 +9,7 @@ use std::process::Command;
 pub struct Refusal {
     pub nr: libc::c_long,
     pub errno: i32,
-    /// Only if the lower half of each of these arguments is so.
+    /// Only if the lower half of each of these arguments matches.
     pub when: &'static [(u32, Arg)],
 }
 

@@ -18,7 +18,7 @@ pub fn call(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Up to a remark, a pipe or the like. Quotes are taken off.
+/// The words up to a remark, a pipe or the like, without quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;

@@ -4,7 +4,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// As long as it is kept, the test has the machine to itself, or shares it with others of which none measures.
+/// While it lives, the test runs alone, or together with tests that measure nothing.
 #[must_use]
 pub struct Turn {
     _beside: Option<RwLockReadGuard<'static, ()>>,
@@ -16,7 +16,8 @@ impl Turn {
         Turn { _beside: Some(MACHINE.read().unwrap_or_else(PoisonError::into_inner)), _alone: None }
     }
 
-    /// For what measures time, CPU or shares of it, counts on how fast a load is, or changes a setting of the machine.
+    /// For tests that measure time, CPU time or shares, depend on the speed of a load, or change a setting of the
+    /// machine.
     pub fn alone() -> Turn {
         Turn { _beside: None, _alone: Some(MACHINE.write().unwrap_or_else(PoisonError::into_inner)) }
     }

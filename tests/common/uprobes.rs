@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::common::{Done, example, run_over, until};
 
-/// What the kernel knows of dynamic events.
+/// The kernel's lists of dynamic events.
 pub struct Kernel(PrivateTracefs);
 
 impl Kernel {
@@ -30,13 +30,13 @@ impl Kernel {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Those of a run, by its process.
+    /// Events of a run, by its pid.
     pub fn probes_of(&self, pid: i32) -> usize {
         let group = format!("perf_prof_{pid}_");
         self.probes().iter().filter(|line| line.contains(&group)).count()
     }
 
-    /// The list is read in parts: while others take theirs off, one may be missing in it.
+    /// The kernel returns the list in parts: while others remove events, one may be missing.
     pub fn has_of(&self, pid: i32, count: usize) {
         until("the probes are there", || self.asked_for_by(pid) == count);
     }
@@ -46,7 +46,7 @@ impl Kernel {
         until("the probes are gone", || self.probes_of(pid) == 0);
     }
 
-    /// The same without those that measure what a hit costs.
+    /// The same without the probes that measure the cost of a hit.
     pub fn asked_for_by(&self, pid: i32) -> usize {
         let group = format!("perf_prof_{pid}_");
         let probes = self.probes();
@@ -64,7 +64,7 @@ pub fn in_file(place: &ProbePoint, path: &str) -> CodeLocation {
     code::in_file(WantedFunctions { place, most: 1 }, path, &search).expect("the function").remove(0)
 }
 
-/// Leaves the test where programs cannot be probed.
+/// Skips the test if programs cannot be probed.
 macro_rules! need_uprobes {
     () => {{
         need_events!();

@@ -9,7 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 use super::{Done, Prog};
 
 pub const NOBODY: u32 = 65534;
-/// For setpriv(1).
+/// Arguments of setpriv(1) that give CAP_PERFMON.
 pub const PERFMON: [&str; 4] = ["--inh-caps", "+perfmon", "--ambient-caps", "+perfmon"];
 
 /// A copy of perf-prof that everybody may execute, for one user.
@@ -33,7 +33,7 @@ impl Copy {
         to.into_os_string().into_string().expect("UTF-8")
     }
 
-    /// setpriv, with what it is to run.
+    /// The command line of setpriv.
     fn words(&self, capabilities: &[&str], before: &[&str], args: &[&str]) -> Vec<String> {
         let program = self.dir.path().join("perf-prof").into_os_string().into_string().expect("UTF-8");
         let id = self.uid.to_string();
@@ -42,7 +42,7 @@ impl Copy {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// With tracefs as the machine has it: root's alone, if it is mounted at all.
+    /// With the machine's own tracefs: for root alone, if it is mounted at all.
     pub fn run(&self, _turn: &Turn, capabilities: &[&str], args: &[&str]) -> Done {
         let words = self.words(capabilities, &[], args);
         let mut command = Command::new(&words[0]);
@@ -80,7 +80,7 @@ impl Copy {
     }
 }
 
-/// What a script, in a mount namespace of its own, makes of these words.
+/// Runs a script with these words in a mount namespace of its own.
 fn behind_mounts(script: &str, words: &[String]) -> Done {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script, "sh"]).args(words);

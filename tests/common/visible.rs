@@ -1,6 +1,6 @@
 //! CPUs whose idle task is traced, for tests of events that happen in its interrupts. On some virtual machines a few
-//! system tasks are hidden from perf and ftrace alike, the idle task of a CPU that was offline once among them. What a
-//! task does, and for how long, is known there all the same: tests of that run on any CPU.
+//! system tasks are hidden from perf and ftrace alike, the idle task of a CPU that was offline once among them. The
+//! states of tasks and their times are known there all the same: tests of those run on any CPU.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,9 +12,9 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Looks at a CPU, before its idle task is called hidden: what others do may hide it from one.
+/// Checks of a CPU before its idle task is called hidden: a single check may fail because of other tasks.
 const LOOKS: usize = 3;
-/// Time that a CPU must have been idle for, of a look, to tell anything, ticks of 10 ms.
+/// Least idle time of a CPU during a check for a result, in ticks of 10 ms.
 const IDLE_TICKS: u64 = 10;
 
 /// Keeps this thread, and what it starts, on such CPUs; on all of them when there is none.
@@ -44,7 +44,7 @@ fn idle(cpu: usize) -> u64 {
     words.filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
-/// Whether the CPU was idle, and nothing was seen of that.
+/// Whether the CPU was idle without an event that shows it.
 fn hides_its_idle_task(cpu: usize) -> bool {
     let before = idle(cpu);
     let done = AtomicBool::new(false);
