@@ -65,8 +65,8 @@ fn start_and_stop() -> Result<(f64, f64)> {
     Ok((first, end))
 }
 
-/// One signal to the bench itself per second, which has no effect except its event: ms from the time of the event to its
-/// line.
+/// One signal to the bench itself per second, which has no effect except its event: ms from the time of the event to
+/// its line.
 fn lone_events() -> Result<Vec<f64>> {
     let own = format!("signal:signal_generate/sig=={} && pid=={}/", Signal::SIGWINCH as i32, std::process::id());
     let mut child = perf_prof(&["trace", "--json", "-e", &own]).spawn()?;
@@ -74,7 +74,8 @@ fn lone_events() -> Result<Vec<f64>> {
     sleep(SETTLE);
     let mut latencies = Vec::new();
     for time in 0..TIMES {
-        // Each at another time between two wake-ups of the reader: otherwise its timer would be in step with the signals.
+        // Each at another time between two wake-ups of the reader: otherwise its timer would be in step with the
+        // signals.
         sleep(Duration::from_millis(1000 + 20 * time as u64));
         raise(Signal::SIGWINCH)?;
         let line = lines.next().context("it ended without a line")??;

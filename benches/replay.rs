@@ -3,9 +3,9 @@
 //! and prints a table. `-- DIR ...` counts these recordings, and `-- --record DIR PROFILER [OPTION ...] -- LOAD ...`
 //! makes one.
 //!
-//! A recording has the bytes of the rings as the reader found them, round by round, and the formats of the events. Only the
-//! identifiers are those of [`Evlist::assign_ids`], and records of names tell who lived at the start. Records of switches
-//! that stand in for hidden ones are left out.
+//! A recording has the bytes of the rings as the reader found them, round by round, and the formats of the events. Only
+//! the identifiers are those of [`Evlist::assign_ids`], and records of names tell who lived at the start. Records of
+//! switches that stand in for hidden ones are left out.
 
 mod common;
 

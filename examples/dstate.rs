@@ -4,7 +4,8 @@
 //! `dstate COUNT WAIT_MS [NAME] [PAUSE_MS]`: COUNT waits of WAIT_MS, PAUSE_MS (20) of sleep between them, under the
 //! comm NAME. Prints `ready tid=N` first, then, if the environment has `DSTATE_GO=stdin`, awaits a line on stdin. At
 //! the end prints `waits=N wait_ms=N min_ns=N max_ns=N total_ns=N tid=N`, measured around each wait with
-//! CLOCK_MONOTONIC. A measured time includes the creation of the child, so it is a little longer than the D state in it.
+//! CLOCK_MONOTONIC. A measured time includes the creation of the child, so it is a little longer than the D state in
+//! it.
 
 use std::{
     env,

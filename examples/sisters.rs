@@ -1,9 +1,9 @@
 //! Two children whose events the kernel may swap.
 //!
-//! `sisters COMMAND [ARG]...`: two children on CPU 0, of real-time priority where that is allowed, so that no other task
-//! runs between them. The elder wakes the younger with a byte, twice, and sleeps; the younger exits then, and the elder
-//! executes the command. The kernel swaps the events of two such tasks when one follows the other on a CPU. Prints
-//! the output of the command, and fails if the command does.
+//! `sisters COMMAND [ARG]...`: two children on CPU 0, of real-time priority where that is allowed, so that no other
+//! task runs between them. The elder wakes the younger with a byte, twice, and sleeps; the younger exits then, and the
+//! elder executes the command. The kernel swaps the events of two such tasks when one follows the other on a CPU.
+//! Prints the output of the command, and fails if the command does.
 
 use std::io::{Read, Write, pipe};
 use std::os::unix::process::CommandExt;

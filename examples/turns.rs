@@ -2,8 +2,8 @@
 //!
 //! `turns COUNT DEPTH`: COUNT calls of close with the numbers from 1 << 20 on, which are no files. Each is made DEPTH
 //! functions deep, from 21 to 10,000: the lowest bits of its number are the innermost of them, `turn_right` for 1 and
-//! `turn_left` for 0. They have frame pointers, and the outermost is called by `turns_begin`, whose frame is the outermost.
-//! Prints `calls=N pid=N`.
+//! `turn_left` for 0. They have frame pointers, and the outermost is called by `turns_begin`, whose frame is the
+//! outermost. Prints `calls=N pid=N`.
 
 use std::{env, process};
 

@@ -1,10 +1,10 @@
 //! A program that leaks on purpose, and prints how much.
 //!
 //! `uleak LEAKED BYTES CLEAN [--all] [--far] [--wait]`: `leaky` allocates LEAKED times BYTES and keeps them, among
-//! CLEAN allocations of the same size that `clean` frees. With `--all` the same by each of calloc, realloc, posix_memalign
-//! and aligned_alloc, in `leaky_calloc` and so on; with `--far` by posix_memalign alone, which stores its results in no
-//! stack. Prints `leaked=N bytes=N clean=N pid=N`; with `--wait` it waits for a line first, and for the end of stdin
-//! after.
+//! CLEAN allocations of the same size that `clean` frees. With `--all` the same by each of calloc, realloc,
+//! posix_memalign and aligned_alloc, in `leaky_calloc` and so on; with `--far` by posix_memalign alone, which stores
+//! its results in no stack. Prints `leaked=N bytes=N clean=N pid=N`; with `--wait` it waits for a line first, and for
+//! the end of stdin after.
 
 use std::ffi::c_void;
 use std::hint::black_box;

@@ -4,9 +4,9 @@
 //! that. `everything --rooms` lists the rooms. With `EVERYTHING_SAY=1` stderr has the result of each room.
 //! `everything --clean` removes what a killed run has left; so does the next run.
 //!
-//! Needs no other program and nothing special of the machine: anything that is refused or missing is left out. It leaves
-//! nothing behind: each room is a process of its own, in a mount, network and IPC namespace of its own where it changes
-//! one of these, and its children end with it; files are in a directory that is removed, and so are cgroups.
+//! Needs no other program and nothing special of the machine: anything that is refused or missing is left out. It
+//! leaves nothing behind: each room is a process of its own, in a mount, network and IPC namespace of its own where it
+//! changes one of these, and its children end with it; files are in a directory that is removed, and so are cgroups.
 
 mod calls;
 mod cgroups;

@@ -1,5 +1,5 @@
-//! A mangled name: its text is bounded, does not depend on the platform's underscore, and the text of a clone is that of the
-//! function.
+//! A mangled name: its text is bounded, does not depend on the platform's underscore, and the text of a clone is that
+//! of the function.
 
 use std::str;
 

@@ -1,4 +1,5 @@
-//! `/tmp/perf-PID.map`: names come from the file, and reading a file as it grows gives the same result as reading it at once.
+//! `/tmp/perf-PID.map`: names come from the file, and reading a file as it grows gives the same result as reading it at
+//! once.
 
 use std::os::unix::fs::FileExt;
 

@@ -1,5 +1,5 @@
-//! `args=` of a probe, and the kernel's `error_log`: the result is one harmless line for the kernel, or an error with its
-//! place in the text.
+//! `args=` of a probe, and the kernel's `error_log`: the result is one harmless line for the kernel, or an error with
+//! its place in the text.
 
 use perf_prof::tep::probe::error_log::last_error;
 use perf_prof::tep::probe::events::ProbeGroup;

@@ -45,8 +45,8 @@ impl Drop for Proc {
     }
 }
 
-/// A byte whose lowest bit selects the vector of a 64-bit program in place of the last text; then texts, each ended by a
-/// NUL.
+/// A byte whose lowest bit selects the vector of a 64-bit program in place of the last text; then texts, each ended by
+/// a NUL.
 pub fn run(data: &[u8]) {
     PROC.with_borrow_mut(|proc| {
         let proc = proc.get_or_insert_with(Proc::new);
