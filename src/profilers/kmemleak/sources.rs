@@ -23,7 +23,7 @@ use crate::tep::format::Format;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
     /// The kernel's kmalloc and its caches
-    AllocationSlab,
+    Slab,
     /// Pages of the kernel's page allocator
     Page,
     /// The kernel's per-CPU memory
@@ -128,7 +128,7 @@ impl Preset {
                     "kmem:mm_page_free//ptr=pfn+1/".to_owned(),
                 ];
             }
-            Preset::AllocationSlab => [
+            Preset::Slab => [
                 "kmem:kmalloc,kmem:kmem_cache_alloc,?kmem:kmalloc_node,?kmem:kmem_cache_alloc_node",
                 "kmem:kfree,kmem:kmem_cache_free",
             ],

@@ -413,7 +413,7 @@ mod tests {
         (0..30).for_each(|_| usage.add(0, owner(5), CpuMode::User, 10_000_000));
         (0..10).for_each(|_| usage.add(0, owner(5), CpuMode::Kernel, 10_000_000));
         (0..20).for_each(|_| {
-            usage.add(0, SampleOwner { comm: Comm::new(b"then"), ..owner(5) }, CpuMode::User, 10_000_000)
+            usage.add(0, SampleOwner { comm: Comm::new(b"then"), ..owner(5) }, CpuMode::User, 10_000_000);
         });
         (0..40).for_each(|_| usage.add(0, owner(6), CpuMode::User, 10_000_000));
         let known = [(5, used(0.3)), (7, used(0.25)), (8, used(0.0))].into_iter().collect();

@@ -49,7 +49,7 @@ use crate::task::{Comm, procfs};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  CpuTimeOwner uses the CPUs, every second, and the functions at the end (Ctrl-C):
+  Who uses the CPUs, every second, and the functions at the end (Ctrl-C):
     perf-prof profile -i 1000
   A flame graph of one process over ten seconds:
     perf-prof profile -p nginx --for 10 --flame-graph nginx.svg
