@@ -62,7 +62,7 @@ impl SpaceKeys {
         match record {
             // Tasks of other pid namespaces have no pid in ours, so the mapping belongs to no process that we know.
             Record::Mmap(Mmap { pid: ..=0, .. }) | Record::Comm { pid: ..=0, .. } => None,
-            Record::Fork(Task { pid: ..=0, .. }) | Record::Exit(Task { pid: ..=0, .. }) => None,
+            Record::Fork(TaskRecord { pid: ..=0, .. }) | Record::Exit(TaskRecord { pid: ..=0, .. }) => None,
             // A run-time compiler changes the permissions of the same pages over and over.
             Record::Mmap(mmap) if self.knows(mmap) => None,
             Record::Mmap(mmap) => {
@@ -178,7 +178,7 @@ mod tests {
         assert!(keys.apply(&Record::Mmap(mmap), 3).is_some(), "exec forgets all mappings");
         let outside = Mmap { pid: 0, tid: 0, ..mmap };
         assert!(keys.apply(&Record::Mmap(outside), 3).is_none(), "its process is unknown");
-        let fork = Task { pid: 5, ppid: 4, tid: 5, ptid: 4, time: 4 };
+        let fork = TaskRecord { pid: 5, ppid: 4, tid: 5, ptid: 4, time: 4 };
         assert!(keys.apply(&Record::Fork(fork), 4).is_some());
         assert!(keys.apply(&Record::Mmap(mmap), 5).is_some(), "a reused pid is another process");
     }

@@ -304,7 +304,7 @@ fn follow_accounts(
 mod tests {
     use super::*;
     use crate::perf::Record;
-    use crate::perf::record::Task;
+    use crate::perf::record::TaskRecord;
     use crate::profilers::profile::accounts::ProcessCpuTime;
     use crate::profilers::profile::rows::{CPUS, TASKS, THREADS};
     use crate::profilers::profile::shares::CpuMode;
