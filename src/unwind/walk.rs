@@ -12,6 +12,8 @@ use crate::unwind::{Arch, CodeKind, CodeRange, LoadTables, MOST_FRAMES, MappedCo
 pub struct Unwinder {
     cache: RuleCache,
     counts: UnwinderCounts,
+    /// Of the last chain, see [`Unwinder::interrupted`].
+    interrupted: Vec<usize>,
 }
 
 /// What was done so far.
@@ -137,6 +139,12 @@ impl Unwinder {
         walk.run()
     }
 
+    /// Which addresses of the last chain, but for its first, are no return addresses: that code was interrupted by a signal,
+    /// and its next instruction is the one there.
+    pub fn interrupted(&self) -> &[usize] {
+        &self.interrupted
+    }
+
     pub fn counts(&self) -> UnwinderCounts {
         self.counts
     }
@@ -147,6 +155,7 @@ type Step = Result<(), Walked>;
 
 impl<'a> Walk<'a, '_> {
     fn run(&mut self) -> Walked {
+        self.unwinder.interrupted.clear();
         self.out.push(self.at.pc);
         let ended = loop {
             if let Err(ended) = self.step() {
@@ -238,6 +247,8 @@ impl<'a> Walk<'a, '_> {
         let fp = match rule.fp {
             Saved::Kept => fp,
             Saved::Lost => None,
+            // Compilers do not say that a register was popped again just before its function returns.
+            Saved::Cfa(words) if cfa.wrapping_add_signed(i64::from(words) * 8) < sp => fp,
             Saved::Cfa(words) => Some(word(cfa, words)?),
             Saved::Fp(words) => Some(word(known_fp()?, words)?),
             Saved::Sp(words) => Some(word(sp, words)?),
@@ -264,6 +275,9 @@ impl<'a> Walk<'a, '_> {
             return Err(Walked::Truncated(Cut::Frames));
         }
         self.at.pc = pc;
+        if self.at.is_exact {
+            self.unwinder.interrupted.push(self.out.len() - self.first);
+        }
         self.out.push(pc);
         Ok(())
     }

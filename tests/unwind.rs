@@ -1,0 +1,199 @@
+//! Chains of programs that are stopped somewhere, against what is known of them.
+
+#[macro_use]
+mod common;
+#[path = "common/stopped.rs"]
+mod stopped;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use common::Load;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use perf_prof::host::{Host, threads};
+use perf_prof::symbol::budget::Budget;
+use perf_prof::symbol::elf::SymbolOptions;
+use perf_prof::symbol::{AddressSpaces, Frame, FrameNames};
+use perf_prof::unwind::{Arch, Cut, MOST_FRAMES, MappedCode, Unwinder, Walked};
+use stopped::{StoppedStack, stop_once};
+
+/// What a program is doing at one moment.
+struct Chain {
+    ended: Walked,
+    /// Innermost first.
+    functions: Vec<String>,
+}
+
+/// Walks what is stopped.
+struct Walker {
+    spaces: AddressSpaces,
+    names: FrameNames,
+    unwinder: Unwinder,
+    budget: Budget,
+}
+
+impl Walker {
+    fn new() -> Walker {
+        let budget = Budget::default();
+        let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: budget.clone() };
+        Walker {
+            spaces: AddressSpaces::new(Host::default()),
+            names: FrameNames::new("/proc/kallsyms", options),
+            unwinder: Unwinder::default(),
+            budget,
+        }
+    }
+
+    fn walk(&mut self, pid: i32, seen: &StoppedStack, window: usize) -> Chain {
+        let space = self.spaces.space_code(pid);
+        let mut load = |code: &Arc<MappedCode>| self.spaces.load_tables(code, &self.budget);
+        let mut out = Vec::new();
+        let stack = &seen.stack[..window.min(seen.stack.len())];
+        let ended = self.unwinder.walk(Arch::NATIVE, &seen.regs, stack, &[], &space, &mut load, &mut out);
+        let functions = out.iter().enumerate().map(|(at, &addr)| {
+            let behind_call = at > 0 && !self.unwinder.interrupted().contains(&at);
+            let place = self.spaces.locate(pid, addr - u64::from(behind_call));
+            let named = self.names.frame(&Frame::User { addr, behind_call, place });
+            match named.symbol {
+                Ok(name) => name.to_string(),
+                Err(reason) => format!("{addr:#x} ({reason}, {})", named.module.as_deref().unwrap_or("nowhere")),
+            }
+        });
+        Chain { ended, functions: functions.collect() }
+    }
+}
+
+fn build(dir: &Path, options: &[&str]) -> PathBuf {
+    let program = dir.join(options.join(" ").replace(['/', ' '], "_"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/unwind_chains.c");
+    let built =
+        Command::new("cc").args(options).arg("-o").arg(&program).args([source, "-pthread"]).output().expect("cc");
+    assert!(built.status.success(), "{options:?}: {}", String::from_utf8_lossy(&built.stderr));
+    program
+}
+
+fn end(load: Load) {
+    kill(Pid::from_raw(load.pid()), Signal::SIGKILL).expect("it runs");
+    load.stop();
+}
+
+/// Of the program's own functions in each mode, those below spin().
+const MODES: [(&str, &[&str]); 11] = [
+    ("plain", &["inner", "middle", "outer", "main"]),
+    ("deep", &["inner", "deep", "main"]),
+    ("alloca", &["inner", "with_alloca", "main"]),
+    ("realigned", &["inner", "realigned", "main"]),
+    ("both", &["inner", "with_alloca", "realigned_alloca", "main"]),
+    ("raise", &["on_signal", "by_raise", "by_signal", "main"]),
+    ("timer", &["on_signal", "busy", "by_signal", "main"]),
+    ("altstack", &["on_signal"]),
+    ("qsort", &["inner", "compare", "by_qsort", "main"]),
+    ("thread", &["inner", "middle", "outer", "thread_routine"]),
+    ("noreturn", &["inner", "never_returns", "calls_it", "main"]),
+];
+const OWN: [&str; 20] = [
+    "spin",
+    "inner",
+    "middle",
+    "outer",
+    "deep",
+    "with_alloca",
+    "realigned",
+    "realigned_alloca",
+    "on_signal",
+    "busy",
+    "by_signal",
+    "by_raise",
+    "by_timer",
+    "compare",
+    "by_qsort",
+    "thread_routine",
+    "by_thread",
+    "never_returns",
+    "calls_it",
+    "main",
+];
+const STOPS: usize = 30;
+
+fn check(program: &Path, mode: &str, want: &[&str], faults: &mut Vec<String>) {
+    let mut walker = Walker::new();
+    let mut load = Load::of(program.to_str().expect("UTF-8"), &[mode]);
+    load.says();
+    let pid = load.pid();
+    let tid = threads(&Host::default(), pid).into_iter().max().expect("a thread");
+    for _ in 0..STOPS {
+        let seen = stop_once(tid).expect("it runs");
+        let chain = walker.walk(pid, &seen, usize::MAX);
+        let is_own = |name: &&String| OWN.contains(&&***name);
+        let mut own: Vec<&str> = chain.functions.iter().filter(is_own).map(String::as_str).collect();
+        let depth = own.len();
+        own.dedup();
+        let is_depth = mode != "deep" || depth == 301 + 3; // spin, inner and main
+        // Of what is on another stack, only the interrupted function is known.
+        let is_cut = mode == "altstack";
+        let end = if is_cut { Walked::Truncated(Cut::Window) } else { Walked::Whole };
+        own.retain(|name| !is_cut || *name != "busy");
+        let is_interrupted = |name: &String| name == "leaf" || name == "busy";
+        let is_depth = is_depth && (!is_cut || chain.functions.last().is_some_and(is_interrupted));
+        let is_right = own.first() == Some(&"spin") && own[1..] == *want && is_depth;
+        if chain.ended != end || !is_right {
+            let name = program.file_name().expect("a name").to_string_lossy();
+            faults.push(format!("{name} {mode}: {:?} {:x?} {:?}", chain.ended, seen.regs, chain.functions));
+            break;
+        }
+    }
+    end(load);
+}
+
+#[test]
+fn chains_are_as_the_source_has_them() {
+    if !perf_prof::sys::is_root() || !Path::new("/usr/bin/cc").exists() {
+        skip!("needs root and a C compiler");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let kinds: [&[&str]; 8] = [
+        &["-O0"],
+        &["-O2"],
+        &["-O2", "-fno-omit-frame-pointer"],
+        &["-O2", "-fomit-frame-pointer", "-no-pie"],
+        &["-O2", "-static"],
+        &["-O2", "-static-pie"],
+        &["-O2", "-s", "-rdynamic"],
+        &["-O3", "-fcf-protection=none", "-mavx2", "-fPIE", "-pie"],
+    ];
+    let mut faults = Vec::new();
+    for options in kinds {
+        if options.contains(&"-mavx2") && !cfg!(target_arch = "x86_64") {
+            continue;
+        }
+        let program = build(dir.path(), options);
+        for (mode, want) in MODES {
+            check(&program, mode, want, &mut faults);
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn what_does_not_fit_is_truncated() {
+    if !perf_prof::sys::is_root() || !Path::new("/usr/bin/cc").exists() {
+        skip!("needs root and a C compiler");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = build(dir.path(), &["-O2"]);
+    let mut walker = Walker::new();
+    let mut load = Load::of(program.to_str().expect("UTF-8"), &["deep"]);
+    load.says();
+    let seen = stop_once(load.pid()).expect("it runs");
+    let whole = walker.walk(load.pid(), &seen, usize::MAX);
+    assert_eq!(whole.ended, Walked::Whole, "{:?}", whole.functions);
+    for window in (0..3000).step_by(8) {
+        let part = walker.walk(load.pid(), &seen, window);
+        assert_eq!(part.ended, Walked::Truncated(Cut::Window), "{window}: {:?}", part.functions);
+        assert_eq!(part.functions, whole.functions[..part.functions.len()], "{window}");
+    }
+    assert!(whole.functions.len() < MOST_FRAMES);
+    end(load);
+}
