@@ -400,24 +400,24 @@ mod tests {
     #[test]
     fn the_rest_has_its_share() {
         #[derive(Clone, Debug)]
-        struct Share {
+        struct ShareRow {
             ns: Option<u64>,
             samples: u64,
         }
-        fn pct(row: &Share, span_ns: u64) -> Value {
+        fn pct(row: &ShareRow, span_ns: u64) -> Value {
             row.ns.map_or(Value::None, |ns| Value::Pct((ns * 10_000 / span_ns) as u32))
         }
-        static SHARES: Schema<Share> = Schema::<Share>::new(
+        static SHARES: Schema<ShareRow> = Schema::<ShareRow>::new(
             "shares",
             &[
-                Column::<Share>::derived("pct", "CPU %", pct).additive(),
+                Column::<ShareRow>::derived("pct", "CPU %", pct).additive(),
                 Column::derived("greatest", "samples at most", |row, _| Value::Unsigned(row.samples)),
                 Column::counter("samples", "samples", |row| &mut row.samples),
-                Column::<Share>::known_counter("cpu_ns", "", |row| &mut row.ns).json_only(),
+                Column::<ShareRow>::known_counter("cpu_ns", "", |row| &mut row.ns).json_only(),
             ],
         );
         let rest = |rows: &[(Option<u64>, u64)]| {
-            let rows = rows.iter().map(|&(ns, samples)| Share { ns, samples }).collect();
+            let rows = rows.iter().map(|&(ns, samples)| ShareRow { ns, samples }).collect();
             let mut placed =
                 PlacedRows::new(Box::new(TypedRows::new(&SHARES, rows)), &Frames::default(), &mut nameless());
             let (columns, lines) = (placed.rows.columns(), lines(&mut placed, Verdict::Exact, 1_000_000));
