@@ -146,15 +146,15 @@ mod tests {
     use super::*;
 
     #[derive(clap::Parser)]
-    struct Options {
+    struct SamplingOptions {
         #[command(flatten)]
         exclude: ExcludeArgs,
         #[command(flatten)]
         frames: FrameArgs,
     }
 
-    fn options(args: &[&str]) -> Options {
-        Options::try_parse_from([&["x"], args].concat()).unwrap()
+    fn options(args: &[&str]) -> SamplingOptions {
+        SamplingOptions::try_parse_from([&["x"], args].concat()).unwrap()
     }
 
     #[test]

@@ -79,12 +79,12 @@ mod result {
 struct SignalEvents {
     generate: EventId,
     deliver: EventId,
-    generated: Generated,
-    delivered: Delivered,
+    generated: GenerateFields,
+    delivered: DeliverFields,
 }
 
 #[derive(Debug)]
-struct Generated {
+struct GenerateFields {
     sig: Field,
     code: Field,
     comm: Field,
@@ -95,7 +95,7 @@ struct Generated {
 }
 
 #[derive(Debug)]
-struct Delivered {
+struct DeliverFields {
     sig: Field,
     code: Field,
     handler: Field,
@@ -445,7 +445,7 @@ impl Profiler for Signal {
         self.takes_stacks = setup.stacks;
         let (evsel, format) = setup.tracepoint("signal:signal_generate")?;
         let field = |name: &str| format.require(name).cloned();
-        let generated = Generated {
+        let generated = GenerateFields {
             sig: field("sig")?,
             code: field("code")?,
             comm: field("comm")?,
@@ -457,7 +457,7 @@ impl Profiler for Signal {
         let generate = evlist.add(evsel.binding(Binding::Cpu).callchain_if(setup.stacks, 0))?;
         let (evsel, format) = setup.tracepoint("signal:signal_deliver")?;
         let field = |name: &str| format.require(name).cloned();
-        let delivered = Delivered { sig: field("sig")?, code: field("code")?, handler: field("sa_handler")? };
+        let delivered = DeliverFields { sig: field("sig")?, code: field("code")?, handler: field("sa_handler")? };
         let deliver = evlist.add(evsel.binding(Binding::Cpu))?;
         self.plan = Some(SignalEvents { generate, deliver, generated, delivered });
         Ok(())
