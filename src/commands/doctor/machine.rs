@@ -16,7 +16,7 @@ use crate::tep::{EventError, Format};
 
 /// Kernel and hardware of the machine.
 #[derive(Debug, Default)]
-pub struct MachineFacts {
+pub struct MachineSummary {
     pub kernel: String,
     pub online: usize,
     pub possible: usize,
@@ -49,16 +49,16 @@ impl ProbeEvents {
     }
 }
 
-impl MachineFacts {
+impl MachineSummary {
     /// Gathers the facts. `lack`: tracefs cannot be read.
-    pub fn gather(host: &Host, tracefs: &TracefsFinder, lack: bool) -> MachineFacts {
+    pub fn gather(host: &Host, tracefs: &TracefsFinder, lack: bool) -> MachineSummary {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let online = online_cpus(host).unwrap_or_default();
         let possible = parse_cpus(read(&host.cpu.join("possible")).trim()).map_or(0, |cpus| cpus.len());
         let probes = |user| if lack { ProbeEvents::Unknown } else { ProbeEvents::try_out(host, tracefs, user) };
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
         let user_code = Exclude { kernel: true, ..Default::default() };
-        MachineFacts {
+        MachineSummary {
             kernel: read(&host.proc.join("sys/kernel/osrelease")).trim().to_owned(),
             online: online.len(),
             possible,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::commands::doctor::machine::{FieldMapping, MachineFacts, NamedLimit, ProbeEvents};
+use crate::commands::doctor::machine::{FieldMapping, MachineSummary, NamedLimit, ProbeEvents};
 use crate::commands::doctor::trial::{ForeignPrograms, JudgedCommand, TrialBench};
 use crate::escape::escape;
 use crate::host::Host;
@@ -49,7 +49,7 @@ pub struct DoctorArgs {
 /// All that is reported about this machine.
 struct DoctorReport {
     commands: Vec<JudgedCommand>,
-    machine: MachineFacts,
+    machine: MachineSummary,
     /// Where tracefs is, or why it cannot be read.
     tracefs: Result<String, String>,
     missing: Vec<&'static str>,
@@ -107,7 +107,7 @@ fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
     });
     DoctorReport {
         commands,
-        machine: MachineFacts::gather(bench.host, bench.tracefs, bench.tracefs_lack.is_some()),
+        machine: MachineSummary::gather(bench.host, bench.tracefs, bench.tracefs_lack.is_some()),
         tracefs: match &bench.tracefs_lack {
             None => Ok(bench.tracefs.describe().unwrap_or_default().trim_start_matches("tracefs: ").to_owned()),
             Some(lack) => Err(lack.why.clone()),
