@@ -1,12 +1,11 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
-//! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `dispatcher`,
-//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what the samples of a dry run come
-//! to in `meter`, who else looks on in `onlookers`, what is asked for in `options`, what keeps it going beside a CPU that
-//! is stuck in `pace`, what probes cost others in `probed`, recorded rings played again in `replay`, rings and CPUs that come
-//! and go in `rings` and `ring_sizes`, what is ready before events are opened in `setup`, how often snapshots are made in
-//! `snapshots`, what it tells of itself in mid-run in `tell`, in which words in
-//! `messages`.
+//! [`Run::new`] turns options into open events; [`Run::start`] is the loop. `dispatcher` handles records, `finish` ends the
+//! run, `forecast` is a dry run and `meter` weighs its samples, `loss` keeps the losses, `messages` has the texts for the user,
+//! `onlookers` finds others who watch the same events, `options` has the options, `pace` keeps a run going beside a stuck CPU,
+//! `probed` tells what probes cost, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug,
+//! `setup` prepares the start, `snapshots` limits how often snapshots are made, `tell` answers signals in mid-run, `windows`
+//! adds copies of user stacks.
 
 mod dispatcher;
 mod finish;
@@ -75,17 +74,17 @@ pub struct Outcome {
     pub unwritten: bool,
 }
 
-/// The longest that a record waits in a ring while nothing else happens.
+/// The longest time that a record waits in a ring while nothing else happens.
 const LATENCY: Duration = Duration::from_millis(100);
-/// The same in the first moments of a run.
+/// The same at the beginning of a run.
 const EAGER: Duration = Duration::from_millis(5);
-/// After a round that had to leave records above the horizon.
+/// The wait after a round that left records above the horizon.
 const FOLLOW_UP: Duration = Duration::from_millis(2);
 /// While a profiler waits for something that is about to come, see `TickOutcome::is_urgent`.
 const URGENT: Duration = Duration::from_millis(10);
-/// How long nothing may be seen before a line says what is waited for.
+/// The time without samples after which a line says what the run waits for.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How often CPUs that came or went are looked for.
+/// The time between two checks for CPUs that came or went.
 const HOTPLUG: Duration = Duration::from_millis(500);
 /// Bytes that interned stacks may take.
 const STACKS_LIMIT_BYTES: usize = 64 << 20;
@@ -106,13 +105,13 @@ pub struct Run {
     waker: Arc<Waker>,
     pace: Option<Pace>,
     onlookers: Onlookers,
-    /// Of the run's own probes in programs.
+    /// Cost of the run's own probes in programs.
     hit_cost: Option<HitCost>,
     workload: Option<Workload>,
     start_ns: u64,
     interval_start_ns: u64,
     intervals: u64,
-    /// An interval is to be closed as soon as the output has room for what it says.
+    /// An interval is to be closed as soon as the output has room for its report.
     report_due: bool,
     snapshots: SnapshotPace,
     window_pace: WindowPace,
@@ -120,19 +119,19 @@ pub struct Run {
     /// Samples before this interval.
     samples_before: u64,
     discarded_before: u64,
-    /// Of the report of stacks that was sent last, as long as the output has not seen to it.
+    /// The last report of stacks, as long as the output is not done with it.
     report_sent: Weak<Vec<Weighted>>,
-    /// As of the last interval.
+    /// Totals of the run as of the last interval.
     run_totals: Vec<(&'static str, Value)>,
-    /// By a signal.
+    /// A signal ended the run.
     told_to_end: bool,
-    /// Whose end is told.
+    /// The tasks whose end is reported.
     targets: Targets,
     tracefs: TracefsFinder, // a private mount, and probes, live as long as the run
 }
 
 /// Why the loop ends.
-enum Stop {
+enum StopReason {
     /// Ctrl-C, `--for`, the workload's or the target's end.
     Asked,
     /// `-N`: no further sample may be shown.
@@ -141,9 +140,9 @@ enum Stop {
     Closed,
 }
 
-/// What a turn of the loop has to look after, beside the rings.
+/// What woke the loop, beside the rings.
 #[derive(Default)]
-struct Woken {
+struct WakeReasons {
     signalled: bool,
     /// It is time for a report.
     ticked: bool,
@@ -158,7 +157,7 @@ impl Run {
         let host = Host::default();
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
         let sink = match &options.output {
-            // The forecast goes to stdout: it must be there.
+            // The forecast goes to stdout, which must be open.
             _ if options.dry_run => Sink::stdout().and_then(|_| Sink::file(Path::new("/dev/null")))?,
             Some(path) => Sink::file(path)?,
             None if options.flame == Some(FlameGraph::Stdout) => Sink::file(Path::new("/dev/null"))?,
@@ -226,9 +225,9 @@ impl Run {
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {
-            rings.tell_shrunk(&evlist); // it tells of the run's own
+            rings.note_shrunk(&evlist); // a forecast tells of the rings of the run itself
         }
-        // Until here a Ctrl-C ends the process as it does any other.
+        // Until here a Ctrl-C ends the process at once.
         let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD]).collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
         poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
@@ -295,9 +294,9 @@ impl Run {
         self.finish(stop)
     }
 
-    /// Events on; the workload goes.
+    /// Enables the events and releases the workload.
     fn begin(&mut self) -> Result<()> {
-        // Before they are enabled: a share of the run's time is never more than can be.
+        // Read before they are enabled, so that no share of the run's time is above 100 %.
         self.start_ns = sys::monotonic_ns();
         self.interval_start_ns = self.start_ns;
         self.onlookers.begin(self.start_ns);
@@ -324,7 +323,7 @@ impl Run {
         Ok(())
     }
 
-    /// Not before the events are on: what is opened slowly would end the first interval as it begins.
+    /// Starts the interval timer. Not before the events are on: opening them may take longer than an interval.
     fn tick_every(&mut self, interval: Duration) -> Result<()> {
         let ticker = Ticker::every(interval).context("cannot start the interval timer")?;
         self.poller.add(&ticker, TICKER).context("cannot wait for the interval timer")?;
@@ -332,14 +331,14 @@ impl Run {
         Ok(())
     }
 
-    fn observe(&mut self) -> Result<Stop> {
+    fn observe(&mut self) -> Result<StopReason> {
         let deadline = self.options.duration.map(|duration| self.start_ns.saturating_add(duration.as_nanos() as u64));
         let mut follow_up = false;
         let mut next_hotplug = self.start_ns;
         let mut silence_said = false;
         loop {
             let now = sys::monotonic_ns();
-            // Somebody who has just started it waits for the first line: look often at first.
+            // The user waits for the first line: short rounds at first.
             let age = Duration::from_nanos(now - self.start_ns).max(EAGER);
             let mut timeout = if follow_up { FOLLOW_UP } else { LATENCY.min(age) };
             if self.core.last_tick.is_urgent {
@@ -348,14 +347,14 @@ impl Run {
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
             }
-            let Woken { signalled, ticked } = self.wait(timeout)?;
+            let WakeReasons { signalled, ticked } = self.wait(timeout)?;
             self.report_due |= ticked || self.missed_its_timer();
             self.wakeups += 1;
             let held = self.round(DrainLimit::Horizon);
-            // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
+            // One follow-up delivers the records that were held; under a flood there are more, and a small ring would fill in 100 ms.
             follow_up = held && (!follow_up || self.rings.is_backlogged());
             if self.core.has_enough() {
-                return Ok(Stop::Enough);
+                return Ok(StopReason::Enough);
             }
             self.core.judge_idle();
             self.core.tick(self.rings.complete_to());
@@ -375,7 +374,7 @@ impl Run {
                 self.report()?;
             }
             if self.core.ctx.output.is_closed() {
-                return Ok(Stop::Closed);
+                return Ok(StopReason::Closed);
             }
             let now = sys::monotonic_ns();
             let mut is_over = self.core.ctx.watched.is_over();
@@ -385,7 +384,7 @@ impl Run {
                 is_over = self.core.ctx.watched.is_over() && !(is_named && self.targets.may_be_succeeded(now));
             }
             if is_over || ends(now) {
-                return Ok(Stop::Asked);
+                return Ok(StopReason::Asked);
             }
             if now >= next_hotplug {
                 next_hotplug = now + HOTPLUG.as_nanos() as u64;
@@ -397,7 +396,7 @@ impl Run {
                 self.core.expire(now);
                 self.tell_ended();
                 if self.workload.as_mut().is_some_and(Workload::ended) {
-                    return Ok(Stop::Asked);
+                    return Ok(StopReason::Asked);
                 }
             }
             if !silence_said
@@ -413,10 +412,10 @@ impl Run {
         }
     }
 
-    /// Sleeps until a ring is half full, somebody asks for something, or the time is over.
-    fn wait(&mut self, timeout: Duration) -> Result<Woken> {
+    /// Sleeps until a ring is half full, a signal or timer comes, or the timeout is over.
+    fn wait(&mut self, timeout: Duration) -> Result<WakeReasons> {
         self.beat();
-        let mut woken = Woken::default();
+        let mut woken = WakeReasons::default();
         for token in self.poller.wait(timeout).context("cannot wait for events")? {
             match token {
                 SIGNALS => woken.signalled = true,
@@ -429,7 +428,7 @@ impl Run {
         Ok(woken)
     }
 
-    /// A part of an interval that is not worth a report of its own.
+    /// Length of an interval that is too short for a report of its own.
     fn short_ns(&self) -> u64 {
         self.options.interval.map_or(0, |interval| interval.as_nanos() as u64 / 20)
     }
@@ -438,7 +437,7 @@ impl Run {
         self.pace.iter().for_each(Pace::beat);
     }
 
-    /// The interval's timer is one of the CPU where it was read last, which may be stuck.
+    /// The interval timer is late: it runs on the CPU where it was last read, which may be stuck.
     fn missed_its_timer(&self) -> bool {
         const SLACK: Duration = Duration::from_millis(150);
         let interval = self.options.interval.filter(|_| self.pace.is_some());
@@ -450,12 +449,12 @@ impl Run {
         self.rings.round(limit, &mut self.core)
     }
 
-    fn take_signals(&mut self) -> Result<Option<Stop>> {
+    fn take_signals(&mut self) -> Result<Option<StopReason>> {
         while let Some(signal) = self.signals.take() {
             match signal {
                 Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP => {
                     self.told_to_end = true;
-                    return Ok(Some(Stop::Asked));
+                    return Ok(Some(StopReason::Asked));
                 }
                 Signal::SIGUSR1 => {
                     self.report_due = true;
@@ -464,7 +463,7 @@ impl Run {
                 Signal::SIGUSR2 => self.tell_own_cost(),
                 _ => {
                     if self.workload.as_mut().is_some_and(Workload::ended) {
-                        return Ok(Some(Stop::Asked));
+                        return Ok(Some(StopReason::Asked));
                     }
                 }
             }
@@ -472,7 +471,7 @@ impl Run {
         Ok(None)
     }
 
-    /// Closes an interval: what happened up to now is reported.
+    /// Closes an interval and reports it.
     fn report(&mut self) -> Result<()> {
         self.report_due = false;
         self.rings.catch_up(&mut self.core);
@@ -508,7 +507,7 @@ impl Run {
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let samples = self.core.samples - self.samples_before;
         if last && samples == 0 && span_ns < self.short_ns() {
-            // The run ended with an interval: nothing is left to say but what is about all of it.
+            // The run ended right after an interval: only tables of the whole run are left to report.
             report.tables.retain(Table::is_of_run);
         }
         let interval = self.intervals;
@@ -543,10 +542,10 @@ impl Run {
         Ok(messages)
     }
 
-    /// What fell on each stack since the last report, and what is made of all of it, when somebody wants it.
+    /// The weights of stacks since the last report, and the report of all stacks, if it is wanted.
     fn stack_report(&mut self, report: &mut Report, time_ns: u64, last: bool) -> Option<[Message; 2]> {
         let wanted = report.top.is_some() || self.options.flame.is_some();
-        // There may be much of it: in mid-run, one at a time is under way. None of it may be dropped.
+        // Reports may be large, and must not be dropped: in mid-run only one at a time is on its way.
         if !wanted {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The end of a run: the events stop, what is left is reported, and nothing is left behind.
+//! The end of a run: the events stop, the last interval is reported, and nothing is left behind.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::sync_channel;
@@ -15,23 +15,23 @@ use crate::profiler::TracefsFinder;
 use crate::report::Value;
 use crate::ringbuf::DrainLimit;
 use crate::run::dispatcher::Dispatcher;
-use crate::run::{Outcome, Run, Stop, messages};
+use crate::run::{Outcome, Run, StopReason, messages};
 use crate::sys;
 use crate::task::procfs;
 
 impl Run {
-    /// Stops the events, reports what is left, and leaves.
-    pub(super) fn finish(mut self, stop: Stop) -> Result<Outcome> {
-        // That takes an answer of each CPU.
+    /// Stops the events, reports the last interval, and cleans up.
+    pub(super) fn finish(mut self, stop: StopReason) -> Result<Outcome> {
+        // Disabling waits for an answer of each CPU.
         if !self.options.paced {
             sys::perf::disable_all().context("cannot stop the events")?;
         }
-        if matches!(stop, Stop::Asked) {
+        if matches!(stop, StopReason::Asked) {
             self.round(DrainLimit::All);
         }
-        // What came after the last of -N was not looked at.
+        // Records after the last sample of -N were not read.
         let end_ns = self.core.ended_ns.unwrap_or_else(sys::monotonic_ns);
-        if !matches!(stop, Stop::Enough) {
+        if !matches!(stop, StopReason::Enough) {
             self.core.stopped(end_ns);
         }
         let mut messages = self.close_interval(end_ns, true)?;
@@ -96,7 +96,7 @@ impl Run {
         Ok(Outcome { lost: missing, unwritten })
     }
 
-    /// Writes what is left and leaves nothing behind. True when it could not wait for all to be written.
+    /// Writes the rest of the output and removes the run's probes. True when it could not wait for all to be written.
     pub(super) fn leave(self, messages: Vec<Message>) -> Result<bool> {
         let Run { core, signals, workload, host, told_to_end, tracefs, options, .. } = self;
         let Dispatcher { evlist, ctx, .. } = core;
@@ -133,14 +133,14 @@ impl Run {
     }
 }
 
-/// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
+/// The removal of the run's own probes, in parallel to the end of the output: a program with a probe in it is slower.
 struct Removal {
     thread: Option<JoinHandle<Result<Evlist>>>,
     /// Those that nothing is to be done about but to hold them until the output is done.
     events: Result<Option<Evlist>>,
 }
 
-/// The last report need not wait for that, nor they for who reads it.
+/// Neither the last report nor the removal waits for the other.
 fn remove_probes(evlist: Evlist, tracefs: TracefsFinder) -> Removal {
     if !tracefs.has_probes() {
         return Removal { thread: None, events: Ok(Some(evlist)) };
@@ -157,7 +157,7 @@ fn remove_probes(evlist: Evlist, tracefs: TracefsFinder) -> Removal {
             let _ = give.send(probes); // it waits for that
             Removal { thread: Some(thread), events: Ok(None) }
         }
-        // No memory for a thread.
+        // There is no memory for a thread.
         Err(_) => Removal { thread: None, events: remove(probes).map(Some) },
     }
 }
@@ -171,7 +171,8 @@ impl Removal {
     }
 }
 
-/// What a workload has started. Each was its descendant still when its descriptor was open: numbers are used again.
+/// Descriptors of the processes that a workload has started. Each was checked to be a descendant after its descriptor was
+/// opened, as pids are reused.
 fn descendants(host: &Host, pid: i32) -> Vec<OwnedFd> {
     let open = |pid: i32| Some((pid, sys::poll::pidfd(pid).ok()?));
     let opened: Vec<(i32, OwnedFd)> = procfs::descendants(host, pid).into_iter().filter_map(open).collect();

@@ -1,10 +1,10 @@
-//! What a run would cost: its events are counted without rings, and sampled for moments in between.
+//! A dry run, which forecasts the cost of a run: its events are counted without rings, and sampled in short phases in between.
 //!
-//! Counting is exact and costs next to nothing; from it come the rates and the bursts. Only samples tell how large records
-//! are, what it takes to read them, and whether who raises them is slowed by that.
+//! Counting is exact and costs next to nothing; it gives the rates and the bursts. Only samples tell the size of records, the
+//! time to read them, and whether writing them slows the load down.
 //!
-//! Reading a counter, starting and stopping an event take an answer of its CPU. A run that does without such answers is
-//! foretold from its samples alone.
+//! Reading a counter, starting and stopping an event wait for an answer of its CPU. A paced run does without such answers, and
+//! its forecast comes from samples alone.
 
 mod book;
 
@@ -20,88 +20,89 @@ use crate::perf::attr::SamplesPerCount;
 use crate::perf::evlist::counters::EventCounters;
 use crate::perf::evsel::Evsel;
 use crate::ringbuf::DrainLimit;
-use crate::run::forecast::book::{ForecastBook, Need, Phase, rate};
+use crate::run::forecast::book::{ForecastBook, Phase, RingDemand, rate};
 use crate::run::meter::{Meter, Metered};
 use crate::run::ring_sizes::{default_ring_pages, most_pages};
 use crate::run::rings::why_shrunk;
-use crate::run::{FOLLOW_UP, LATENCY, Run, Stop, Woken};
+use crate::run::{FOLLOW_UP, LATENCY, Run, StopReason, WakeReasons};
 use crate::sys;
 use crate::sys::affinity::CpuMask;
 use crate::sys::process::Workload;
 use crate::task::run_delay::RunDelay;
 use crate::tep::field::FieldKind;
 
-/// A shorter count says little.
+/// The shortest counting time that says enough.
 pub const SHORTEST: Duration = Duration::from_millis(100);
-const USUAL: Duration = Duration::from_secs(1);
+/// Counting time without `--for`.
+const DEFAULT_COUNTING: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(100);
-/// All that is sampled between the counts.
+/// Sum of the sampled phases.
 const SAMPLED: Duration = Duration::from_millis(450);
-/// Counts, and one time less samples between them: what the load does by itself comes to both.
+/// Number of counted phases, with a sampled phase between each two, so that changes of the load itself show in both.
 const TURNS: usize = 10;
-/// Between two readings of the counters, unless there are very many. Who waits for us counts each of our wake-ups.
+/// Time between two readings of the counters, unless there are very many. Each wake-up of ours disturbs the load.
 const STEP_NS: u64 = 50_000_000;
-/// The longest that a busy machine keeps perf-prof from a CPU, at the least.
+/// Lower bound of the longest time that a busy machine keeps perf-prof from a CPU.
 const AWAY_NS: u64 = 100_000_000;
 
-const CANNOT_TURN: &str = "cannot start or stop the events";
+const CANNOT_ENABLE: &str = "cannot start or stop the events";
 
-/// CPU time while it sampled.
+/// CPU time that sampling took.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cost {
+struct SamplingCost {
+    /// Length of the sampled phases.
     ns: u64,
     reader_ns: u64,
-    /// The reader could have gone on, but others had the CPU.
+    /// Time in which the reader was runnable, but did not have a CPU.
     delay_ns: u64,
-    /// Of the other threads, which go on with it while it is counted.
+    /// CPU time of our other threads, which work on samples also in the counted phases.
     others_ns: u64,
     samples: u64,
 }
 
-impl Cost {
-    /// How much of a CPU others leave to the reader.
+impl SamplingCost {
+    /// The share of a CPU that other tasks leave to the reader.
     fn share(&self) -> f64 {
         let wanted = self.reader_ns + self.delay_ns;
         if wanted == 0 { 1.0 } else { self.reader_ns as f64 / wanted as f64 }
     }
 
-    /// CPUs that the reader and the other threads take, where so many times as many samples come. Neither the reader nor
-    /// the output can have more than one.
+    /// CPUs that the reader and our other threads take at `scale` times as many samples. Each has one at most.
     fn cpus(&self, scale: f64) -> [f64; 2] {
         [self.reader_ns, self.others_ns].map(|ns| (rate(ns as f64, self.ns) / 1e9 * scale).min(1.0))
     }
 }
 
-/// All that is found out.
-struct Look {
-    /// By event, what a record of it may hold, as its format says.
+/// The state of a dry run.
+struct DryRun {
+    /// By event, bytes of its tracepoint data, estimated from its format.
     raw_bytes: Vec<usize>,
     /// None: the samples are counted.
     counters: Option<EventCounters>,
-    /// What the events had counted when they were read last.
+    /// Counts of the events at their last reading.
     before: Vec<u64>,
     book: ForecastBook,
-    cost: Cost,
-    /// The cost is that of samples after the warm-up.
+    cost: SamplingCost,
+    /// `cost` is of phases after the warm-up.
     is_warm: bool,
-    /// When it sampled, the warm-up too.
+    /// Length of all phases with samples, the warm-up included.
     sampling_ns: u64,
     /// CPU time of the other threads before the first sample that counts.
     others_before_ns: u64,
     delay: RunDelay,
-    /// Of this phase.
+    /// Delay in this phase.
     delay_ns: u64,
-    /// The longest that perf-prof was kept from a CPU, or was busy with one round.
+    /// The longest time that perf-prof was kept from a CPU or busy with one round.
     away_ns: u64,
-    end: Option<Stop>,
+    end: Option<StopReason>,
 }
 
-impl Look {
+impl DryRun {
     fn counters(&self) -> usize {
         self.counters.as_ref().map_or(0, EventCounters::len)
     }
 
-    /// How often it counts: to start and stop an event takes an answer of its CPU.
+    /// Number of counted phases: fewer with many counters, as each start and stop waits for an answer of its CPU.
     fn turns(&self, counted: Duration) -> u32 {
         const LEAST: usize = 3;
         let most = TURNS.min((counted.as_nanos() / u128::from(STEP_NS)) as usize);
@@ -109,8 +110,8 @@ impl Look {
     }
 }
 
-/// How much of a CPU the other threads of perf-prof leave to the reader, which take `others` of the `cpus` that all may use:
-/// the scheduler gives it half where there is not enough for both.
+/// The share of a CPU left to the reader, where our other threads take `others` of the `cpus` that all may use: the scheduler
+/// gives the reader half where there is not enough for both.
 fn left_to_reader(cpus: usize, others: f64) -> f64 {
     (cpus as f64 - others).clamp(0.5, 1.0)
 }
@@ -127,7 +128,7 @@ impl Run {
     /// # Errors
     /// The workload cannot be executed; the events cannot be counted; stdout cannot be written.
     pub fn forecast(mut self) -> Result<u8> {
-        let counted = self.options.duration.unwrap_or(USUAL);
+        let counted = self.options.duration.unwrap_or(DEFAULT_COUNTING);
         if let Some(workload) = &self.workload {
             let most = (WARM_UP + SAMPLED + counted).as_secs_f64();
             let line = format!("--dry-run runs {:?} for {most:.1} s at most, then ends it", workload.name());
@@ -137,12 +138,12 @@ impl Run {
         self.core.meter = Some(Meter::new(events, self.options.paced));
         let counters = if self.options.paced { None } else { Some(self.core.evlist.open_counters()?) };
         let raw_bytes = self.core.evlist.iter().map(|(_, evsel)| self.raw_bytes(evsel)).collect();
-        let mut look = Look {
+        let mut dry_run = DryRun {
             raw_bytes,
             counters,
             before: Vec::new(),
             book: ForecastBook::new(events),
-            cost: Cost::default(),
+            cost: SamplingCost::default(),
             is_warm: false,
             sampling_ns: 0,
             others_before_ns: others_ns(),
@@ -152,10 +153,10 @@ impl Run {
             end: None,
         };
         self.begin()?;
-        if let Some(counters) = &look.counters {
-            counters.enable(false).context(CANNOT_TURN)?; // they have begun with the rest
+        if let Some(counters) = &dry_run.counters {
+            counters.enable(false).context(CANNOT_ENABLE)?; // they were started with the events
         }
-        self.go_through(counted, &mut look)?;
+        self.run_phases(counted, &mut dry_run)?;
         if !self.options.paced {
             sys::perf::disable_all().context("cannot stop the events")?;
         }
@@ -164,8 +165,8 @@ impl Run {
             let looked_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
             self.core.ctx.output.note(hits.forecast(looked_ns));
         }
-        let mut forecast = self.tell(&look);
-        drop(look); // probes cannot be removed while they are counted
+        let mut forecast = self.make_forecast(&dry_run);
+        drop(dry_run); // probes cannot be removed while counters of them are open
         forecast.ring.allowed = self.allowed(&forecast.ring)?;
         let (json, mut sink) = (self.options.json, Sink::stdout()?);
         self.leave(Vec::new())?;
@@ -173,100 +174,100 @@ impl Run {
         sink.finish()
     }
 
-    /// By event.
+    /// What the meter found, by event.
     fn metered(&self) -> &[Metered] {
         self.core.meter.as_ref().map_or(&[], Meter::by_event)
     }
 
-    /// All phases, or as many as there is something to see in.
-    fn go_through(&mut self, counted: Duration, look: &mut Look) -> Result<()> {
-        self.phase(Phase::WarmUp, WARM_UP, look)?;
-        if look.counters.is_none() {
-            if look.end.is_none() {
-                look.others_before_ns = others_ns();
+    /// Runs the phases until the end of the dry run.
+    fn run_phases(&mut self, counted: Duration, dry_run: &mut DryRun) -> Result<()> {
+        self.phase(Phase::WarmUp, WARM_UP, dry_run)?;
+        if dry_run.counters.is_none() {
+            if dry_run.end.is_none() {
+                dry_run.others_before_ns = others_ns();
             }
-            // It samples on and on, and looks more often when it counts.
-            self.phase(Phase::Sampled, SAMPLED, look)?;
-            look.cost.others_ns = others_ns().saturating_sub(look.others_before_ns);
-            return self.phase(Phase::Counted, counted, look);
+            // The events are sampled all the time; in the counted phase the meter is read in short steps.
+            self.phase(Phase::Sampled, SAMPLED, dry_run)?;
+            dry_run.cost.others_ns = others_ns().saturating_sub(dry_run.others_before_ns);
+            return self.phase(Phase::Counted, counted, dry_run);
         }
-        let turns = look.turns(counted);
-        // What a busy machine makes one longer is taken from the next ones.
-        let next = |turn: u32, look: &Look| {
-            counted.saturating_sub(Duration::from_nanos(look.book.counted_ns())) / (turns - turn).max(1)
+        let turns = dry_run.turns(counted);
+        // If a busy machine makes one phase longer, the next ones are shorter.
+        let next = |turn: u32, dry_run: &DryRun| {
+            counted.saturating_sub(Duration::from_nanos(dry_run.book.counted_ns())) / (turns - turn).max(1)
         };
-        self.phase(Phase::Counted, next(0, look), look)?;
-        if look.end.is_none() {
-            look.others_before_ns = others_ns(); // they had something left of the warm-up
+        self.phase(Phase::Counted, next(0, dry_run), dry_run)?;
+        if dry_run.end.is_none() {
+            dry_run.others_before_ns = others_ns(); // without the rest of the warm-up
         }
         for turn in 1..turns {
-            self.phase(Phase::Sampled, SAMPLED / (turns - 1), look)?;
-            self.phase(Phase::Counted, next(turn, look), look)?;
+            self.phase(Phase::Sampled, SAMPLED / (turns - 1), dry_run)?;
+            self.phase(Phase::Counted, next(turn, dry_run), dry_run)?;
         }
-        look.cost.others_ns = others_ns().saturating_sub(look.others_before_ns);
+        dry_run.cost.others_ns = others_ns().saturating_sub(dry_run.others_before_ns);
         Ok(())
     }
 
-    /// One phase, unless there is nothing left to see.
-    fn phase(&mut self, phase: Phase, time: Duration, look: &mut Look) -> Result<()> {
-        if look.end.is_some() {
+    /// Runs one phase, unless the dry run has ended.
+    fn phase(&mut self, phase: Phase, time: Duration, dry_run: &mut DryRun) -> Result<()> {
+        if dry_run.end.is_some() {
             return Ok(());
         }
-        let counts = phase == Phase::Counted && look.counters.is_some();
-        match &look.counters {
-            Some(counters) if counts => counters.enable(true).context(CANNOT_TURN)?,
-            Some(_) if phase == Phase::Sampled => self.core.evlist.enable_samples(true).context(CANNOT_TURN)?,
-            _ => {} // they have been on from the start
+        let counts = phase == Phase::Counted && dry_run.counters.is_some();
+        match &dry_run.counters {
+            Some(counters) if counts => counters.enable(true).context(CANNOT_ENABLE)?,
+            Some(_) if phase == Phase::Sampled => self.core.evlist.enable_samples(true).context(CANNOT_ENABLE)?,
+            _ => {} // on from the start
         }
-        look.book.begin(phase);
-        self.take(phase, look); // what came before is not of this phase
-        let used = self.watch(phase, time, look)?;
-        match &look.counters {
-            Some(counters) if counts => return counters.enable(false).context(CANNOT_TURN),
-            Some(_) => self.core.evlist.enable_samples(false).context(CANNOT_TURN)?,
+        dry_run.book.begin(phase);
+        self.take(phase, dry_run); // counts before this phase do not belong to it
+        let used = self.watch(phase, time, dry_run)?;
+        match &dry_run.counters {
+            Some(counters) if counts => return counters.enable(false).context(CANNOT_ENABLE),
+            Some(_) => self.core.evlist.enable_samples(false).context(CANNOT_ENABLE)?,
             None => {}
         }
-        look.sampling_ns += used.ns;
-        // What is still in the rings is of this phase too.
+        dry_run.sampling_ns += used.ns;
+        // The records still in the rings belong to this phase.
         let (before, samples) = (sys::cpu_ns().0, self.samples_read());
         self.round(DrainLimit::All);
         self.core.ctx.output.flush();
         if phase != Phase::Counted {
-            // A workload may be over before anything is warm: then there is no other.
-            if !std::mem::replace(&mut look.is_warm, phase == Phase::Sampled) {
-                look.cost = Cost::default();
+            // The cost of the warm-up counts only if the workload ends in it.
+            if !std::mem::replace(&mut dry_run.is_warm, phase == Phase::Sampled) {
+                dry_run.cost = SamplingCost::default();
             }
-            look.cost.ns += used.ns;
-            look.cost.reader_ns += used.reader_ns + sys::cpu_ns().0.saturating_sub(before);
-            look.cost.delay_ns += look.delay_ns;
-            look.cost.samples += used.samples + self.samples_read() - samples;
+            dry_run.cost.ns += used.ns;
+            dry_run.cost.reader_ns += used.reader_ns + sys::cpu_ns().0.saturating_sub(before);
+            dry_run.cost.delay_ns += dry_run.delay_ns;
+            dry_run.cost.samples += used.samples + self.samples_read() - samples;
         }
         Ok(())
     }
 
-    /// Reads, and counts, for so long. Returns what that took.
-    fn watch(&mut self, phase: Phase, time: Duration, look: &mut Look) -> Result<Cost> {
-        // Each reading interrupts the CPU that it is about.
-        let step = STEP_NS * (1 + look.counters() as u64 / 500);
+    /// Reads records or counters for `time`. Returns the cost.
+    fn watch(&mut self, phase: Phase, time: Duration, dry_run: &mut DryRun) -> Result<SamplingCost> {
+        // Reading a counter interrupts its CPU.
+        let step = STEP_NS * (1 + dry_run.counters() as u64 / 500);
         let counts = phase == Phase::Counted;
         let step = if counts { step } else { LATENCY.as_nanos() as u64 };
         let (start, before, samples) = (sys::monotonic_ns(), sys::cpu_ns().0, self.samples_read());
         let until = start.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let (mut begun, mut next) = (start, start + step);
         let mut follow_up = false;
-        look.delay_ns = 0;
-        while look.end.is_none() {
+        dry_run.delay_ns = 0;
+        while dry_run.end.is_none() {
             let now = sys::monotonic_ns();
             let mut wait = Duration::from_nanos(next.min(until).saturating_sub(now));
             if follow_up {
                 wait = wait.min(FOLLOW_UP);
             }
-            look.end = self.serve(wait, &mut follow_up, look)?;
+            dry_run.end = self.serve(wait, &mut follow_up, dry_run)?;
             let now = sys::monotonic_ns();
-            if now >= next || now >= until || look.end.is_some() {
+            if now >= next || now >= until || dry_run.end.is_some() {
                 if counts {
-                    self.count(phase, look);
-                    look.book.end_step(now - begun);
+                    self.count(phase, dry_run);
+                    dry_run.book.end_step(now - begun);
                 }
                 (begun, next) = (now, now + step);
             }
@@ -275,41 +276,41 @@ impl Run {
             }
         }
         let (ns, reader_ns) = (sys::monotonic_ns() - start, sys::cpu_ns().0.saturating_sub(before));
-        look.book.end(ns);
+        dry_run.book.end(ns);
         let samples = self.samples_read() - samples;
         if !counts {
-            self.count(phase, look); // a run does not
+            self.count(phase, dry_run); // not part of the cost: a run does not count
         }
-        Ok(Cost { ns, reader_ns, samples, ..Cost::default() })
+        Ok(SamplingCost { ns, reader_ns, samples, ..SamplingCost::default() })
     }
 
-    /// What happened since the last time, by CPU and event.
-    fn take(&mut self, phase: Phase, look: &mut Look) -> Vec<(u32, EventId, u64)> {
-        match &mut look.counters {
+    /// Counts since the last call, by CPU and event.
+    fn take(&mut self, phase: Phase, dry_run: &mut DryRun) -> Vec<(u32, EventId, u64)> {
+        match &mut dry_run.counters {
             None => self.core.meter.as_mut().map(Meter::take_fresh).unwrap_or_default(),
             Some(counters) if phase == Phase::Counted => counters.take(),
             Some(_) => {
                 let counts = self.core.evlist.read_counts();
-                let before = std::mem::replace(&mut look.before, counts.iter().map(|count| count.2).collect());
+                let before = std::mem::replace(&mut dry_run.before, counts.iter().map(|count| count.2).collect());
                 let since = |((cpu, event, count), before): (_, u64)| (cpu, event, u64::saturating_sub(count, before));
                 counts.into_iter().zip(before.into_iter().chain(std::iter::repeat(0))).map(since).collect()
             }
         }
     }
 
-    /// Whatever became of them: each has cost something.
+    /// Samples that were read, also those that were dropped: each has cost something.
     fn samples_read(&self) -> u64 {
         self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.filtered.samples
     }
 
-    /// One turn of the loop, as a run does it.
-    fn serve(&mut self, wait: Duration, follow_up: &mut bool, look: &mut Look) -> Result<Option<Stop>> {
-        let Woken { signalled, ticked } = self.wait(wait)?;
+    /// One turn of the loop, as in a run.
+    fn serve(&mut self, wait: Duration, follow_up: &mut bool, dry_run: &mut DryRun) -> Result<Option<StopReason>> {
+        let WakeReasons { signalled, ticked } = self.wait(wait)?;
         let woken = sys::monotonic_ns();
-        let kept = look.delay.take();
-        look.delay_ns += kept;
+        let kept = dry_run.delay.take();
+        dry_run.delay_ns += kept;
         let held = self.round(DrainLimit::Horizon);
-        look.away_ns = look.away_ns.max(kept + (sys::monotonic_ns() - woken));
+        dry_run.away_ns = dry_run.away_ns.max(kept + (sys::monotonic_ns() - woken));
         *follow_up = held && (!*follow_up || self.rings.is_backlogged());
         self.core.tick(self.rings.complete_to());
         self.core.ctx.output.flush();
@@ -321,12 +322,12 @@ impl Run {
             self.report()?;
         }
         let is_over = self.core.ctx.watched.is_over() || self.workload.as_mut().is_some_and(Workload::ended);
-        Ok(is_over.then_some(Stop::Asked))
+        Ok(is_over.then_some(StopReason::Asked))
     }
 
-    fn count(&mut self, phase: Phase, look: &mut Look) {
-        let counts = self.take(phase, look);
-        let Look { raw_bytes, book, .. } = look;
+    fn count(&mut self, phase: Phase, dry_run: &mut DryRun) {
+        let counts = self.take(phase, dry_run);
+        let DryRun { raw_bytes, book, .. } = dry_run;
         let metered = self.metered();
         for (cpu, event, count) in counts {
             book.add(event.index(), count);
@@ -339,7 +340,7 @@ impl Run {
         }
     }
 
-    /// How many samples one count of an event makes. None: counts do not tell.
+    /// Samples per count of an event. None: unknown.
     fn per_count(&self, event: EventId, metered: &[Metered]) -> Option<f64> {
         if self.options.paced {
             return Some(1.0); // samples were counted
@@ -357,7 +358,7 @@ impl Run {
         }
     }
 
-    /// How large the records of an event are, and whether that is an estimate.
+    /// Mean size of the records of an event, and whether that is an estimate.
     fn record_bytes(&self, event: EventId, metered: &[Metered], raw_bytes: &[usize]) -> (f64, bool) {
         match metered.get(event.index()) {
             Some(weight) if weight.samples > 0 => (weight.bytes as f64 / weight.samples as f64, false),
@@ -384,7 +385,7 @@ impl Run {
         end + dynamic
     }
 
-    /// From its layout: none has been seen.
+    /// Estimates the size of a record from its layout, as no sample was seen.
     fn estimated_bytes(&self, event: EventId, metered: &[Metered], raw: usize) -> f64 {
         const ADDRESSES: usize = 24;
         let evsel = self.core.evlist.evsel(event);
@@ -394,12 +395,13 @@ impl Run {
         evsel.layout().estimated_bytes(raw, addresses) as f64
     }
 
-    /// What all that comes to.
-    fn tell(&self, look: &Look) -> Forecast {
-        let Look { book, cost, .. } = look;
+    /// The forecast.
+    fn make_forecast(&self, dry_run: &DryRun) -> Forecast {
+        let DryRun { book, cost, .. } = dry_run;
         let metered = self.metered();
         let opened = self.core.evlist.iter().filter(|(_, evsel)| evsel.is_opened());
-        let events: Vec<EventForecast> = opened.map(|(event, _)| self.tell_event(event, look, metered)).collect();
+        let events: Vec<EventForecast> =
+            opened.map(|(event, _)| self.forecast_event(event, dry_run, metered)).collect();
         let sum = |of: fn(&EventForecast) -> f64| events.iter().map(of).sum::<f64>();
         let per_s = sum(|event| event.per_s);
         let unwatched = sum(|event| event.unwatched_per_s.unwrap_or(event.per_s));
@@ -408,13 +410,13 @@ impl Run {
         let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
         let side_bytes_per_s =
             rate(self.core.record_bytes.saturating_sub(metered_bytes + self.core.filtered.bytes) as f64, lived_ns);
-        // Few samples say nothing of what one takes: then it is the waiting that costs.
+        // Few samples do not tell what one costs: then most of the cost is waiting.
         let scale = if cost.samples >= 1000 { per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;
         let [reader, others] = cost.cpus(scale);
         let own = left_to_reader(CpuMask::of_self().map_or(usize::MAX, |cpus| cpus.count()), others);
-        let need = Need {
-            peak_bytes: self.peak_bytes(look, &events),
+        let need = RingDemand {
+            peak_bytes: self.peak_bytes(dry_run, &events),
             bytes_per_s: sum(|event| event.busiest_per_s * event.record_bytes) + side_bytes_per_s,
             busy: busy / cost.share().min(own),
         };
@@ -422,10 +424,10 @@ impl Run {
             profiler: self.options.profiler,
             time_ns: sys::monotonic_ns(),
             counted_ns: book.counted_ns(),
-            sampled_ns: look.sampling_ns,
-            ended_early: look.end.is_some(),
+            sampled_ns: dry_run.sampling_ns,
+            ended_early: dry_run.end.is_some(),
             cpus: self.rings.cpus(),
-            counters: look.counters(),
+            counters: dry_run.counters(),
             per_s,
             unwatched_per_s: (unwatched > per_s * 1.01).then_some(unwatched),
             bytes_per_s: bytes_per_s + side_bytes_per_s,
@@ -437,21 +439,21 @@ impl Run {
         }
     }
 
-    fn tell_event(&self, event: EventId, look: &Look, metered: &[Metered]) -> EventForecast {
+    fn forecast_event(&self, event: EventId, dry_run: &DryRun, metered: &[Metered]) -> EventForecast {
         let evsel = self.core.evlist.evsel(event);
         let weight = metered.get(event.index()).copied().unwrap_or_default();
-        let (record_bytes, is_estimate) = self.record_bytes(event, metered, &look.raw_bytes);
+        let (record_bytes, is_estimate) = self.record_bytes(event, metered, &dry_run.raw_bytes);
         let (per_s, unwatched_per_s, busiest_per_s) = match self.per_count(event, metered) {
             Some(each) => {
-                let (expected, unwatched) = look.book.expected(event.index());
+                let (expected, unwatched) = dry_run.book.expected(event.index());
                 let slowed = unwatched.map_or(1.0, |unwatched| expected / unwatched);
-                let busiest = look.book.busiest(event.index()).map_or(expected, |busiest| busiest * slowed);
-                let busiest = busiest.min(expected); // the two come from different looks
+                let busiest = dry_run.book.busiest(event.index()).map_or(expected, |busiest| busiest * slowed);
+                let busiest = busiest.min(expected); // the two come from different phases
                 (expected * each, unwatched.map(|unwatched| unwatched * each), busiest * each)
             }
-            // What it counts is not what it samples.
+            // Its counts do not tell its samples.
             None => {
-                let per_s = rate(weight.samples as f64, look.sampling_ns);
+                let per_s = rate(weight.samples as f64, dry_run.sampling_ns);
                 (per_s, None, per_s)
             }
         };
@@ -468,13 +470,13 @@ impl Run {
         }
     }
 
-    /// What may come to one ring while perf-prof is kept from reading it. Not less than when nobody watches: what slows
-    /// the events down may be spared.
-    fn peak_bytes(&self, look: &Look, events: &[EventForecast]) -> f64 {
-        let away_ns = AWAY_NS.max(2 * look.away_ns);
-        let uncounted = |event: &&EventForecast| look.book.counted_ns() == 0 || !event.is_counted;
+    /// The most bytes that may come to one ring while perf-prof is kept from reading it. From the rates without sampling, as the
+    /// slowdown may not happen.
+    fn peak_bytes(&self, dry_run: &DryRun, events: &[EventForecast]) -> f64 {
+        let away_ns = AWAY_NS.max(2 * dry_run.away_ns);
+        let uncounted = |event: &&EventForecast| dry_run.book.counted_ns() == 0 || !event.is_counted;
         let bytes_per_s: f64 = events.iter().filter(uncounted).map(|event| event.per_s * event.record_bytes).sum();
-        look.book.peak(away_ns) + bytes_per_s * away_ns as f64 / 1e9
+        dry_run.book.peak(away_ns) + bytes_per_s * away_ns as f64 / 1e9
     }
 
     fn ring_forecast(&self, bytes: f64) -> RingForecast {
@@ -491,10 +493,10 @@ impl Run {
         RingForecast { pages, is_most, rings, page_bytes, asked, default_pages, allowed: None }
     }
 
-    /// What there is for the run's rings, if that is less than it would have, or should have. Those of the look go first.
+    /// The room for the run's rings, if less than they would have or should have. The rings of the dry run are unmapped first.
     fn allowed(&mut self, ring: &RingForecast) -> Result<Option<RingAllowance>> {
         let wanted = usize::try_from(ring.pages.max(ring.given())).unwrap_or(usize::MAX);
-        let pages = self.rings.give_way(wanted, &mut self.core.evlist, &self.host)?;
+        let pages = self.rings.unmap_for(wanted, &mut self.core.evlist, &self.host)?;
         let (who, cure) = why_shrunk(&self.core.evlist);
         Ok((pages < wanted).then_some(RingAllowance { pages: pages as u64, who, cure }))
     }
@@ -514,9 +516,14 @@ mod tests {
 
     #[test]
     fn the_reader_and_the_output_take_a_cpu_each_at_most() {
-        let cost = Cost { ns: 1_000_000_000, reader_ns: 300_000_000, others_ns: 700_000_000, ..Cost::default() };
+        let cost = SamplingCost {
+            ns: 1_000_000_000,
+            reader_ns: 300_000_000,
+            others_ns: 700_000_000,
+            ..SamplingCost::default()
+        };
         assert_eq!(cost.cpus(1.0), [0.3, 0.7]);
         assert_eq!(cost.cpus(2.0), [0.6, 1.0]);
-        assert_eq!(Cost::default().cpus(1.0), [0.0, 0.0]);
+        assert_eq!(SamplingCost::default().cpus(1.0), [0.0, 0.0]);
     }
 }

@@ -1,12 +1,12 @@
-//! The book of losses: counted per interval, with the windows they fell in and the cheapest cure.
+//! Losses per interval: their counts, the time windows they fell in, and the cheapest cure.
 
 use crate::output::LostSpan;
 use crate::stats::TopK;
 
-/// Windows kept exactly per interval; beyond, those of one CPU are joined.
+/// Windows that are kept exactly per interval; beyond, the windows of each CPU are joined.
 const MOST_WINDOWS: usize = 256;
 
-/// What was lost in this interval and in the whole run.
+/// Losses in this interval and in the whole run.
 #[derive(Debug, Default)]
 pub struct LossBook {
     windows: Vec<LostSpan>,
@@ -14,7 +14,7 @@ pub struct LossBook {
     total: u64,
     /// Per CPU in this interval.
     by_cpu: Vec<(u32, u64)>,
-    /// Windows told so far.
+    /// Windows reported so far.
     told: u64,
     side_interval: u64,
     side_total: u64,
@@ -35,13 +35,13 @@ impl LossBook {
         }
     }
 
-    /// So many records of names, forks, exits and mappings were lost.
+    /// `count` side records were lost.
     pub fn count_side(&mut self, count: u64) {
         self.side_interval = self.side_interval.saturating_add(count);
         self.side_total = self.side_total.saturating_add(count);
     }
 
-    /// So many SWITCH records were lost.
+    /// `count` SWITCH records were lost.
     pub fn count_switches(&mut self, count: u64) {
         self.switches_total = self.switches_total.saturating_add(count);
     }
@@ -50,12 +50,12 @@ impl LossBook {
         self.switches_total
     }
 
-    /// Names, forks, exits or mappings were lost, and no samples.
+    /// Side records were lost in some window, and no samples.
     pub fn side_window(&mut self) {
         self.told += 1;
     }
 
-    /// Something was lost on a CPU between two moments. Windows of a CPU that touch become one.
+    /// Records were lost on a CPU in a window. Windows of a CPU that touch become one.
     pub fn window(&mut self, span: LostSpan) {
         self.told += 1;
         let full = self.windows.len() >= MOST_WINDOWS;
@@ -73,7 +73,7 @@ impl LossBook {
         self.total
     }
 
-    /// How often something was lost. A kernel may tell that and not how much.
+    /// Number of windows of loss. A kernel may tell these without counts.
     pub fn windows_total(&self) -> u64 {
         self.told
     }
@@ -90,14 +90,14 @@ impl LossBook {
         self.side_total
     }
 
-    /// Starts the next interval. Returns the windows of the one that ended.
+    /// Starts the next interval. Returns the windows of the interval that ended.
     pub fn next_interval(&mut self) -> Vec<LostSpan> {
         (self.interval, self.side_interval) = (0, 0);
         self.by_cpu.clear();
         std::mem::take(&mut self.windows)
     }
 
-    /// One line for people: how much, where, and what would cure it. None when nothing was lost.
+    /// One line with counts, places and the cure. None when nothing was lost.
     pub fn line(&self, samples: u64, cure: &str) -> Option<String> {
         const NAMED: usize = 4;
         if self.interval == 0 {
@@ -111,7 +111,7 @@ impl LossBook {
     }
 }
 
-/// What is known of one ring for the advice.
+/// Use of one ring, for the advice.
 #[derive(Clone, Copy, Debug)]
 pub struct RingUse {
     pub lost: u64,
@@ -119,7 +119,7 @@ pub struct RingUse {
     pub mean_record_bytes: u64,
 }
 
-/// The ring size that would have held everything, in data pages; None beyond `most_pages`.
+/// Data pages of a ring that would have lost nothing; None beyond `most_pages`.
 pub fn sufficient_pages(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> Option<u64> {
     let need = |ring: &RingUse| {
         ring.backlog_peak_bytes.saturating_add(ring.lost.saturating_mul(ring.mean_record_bytes.max(64)))

@@ -1,4 +1,4 @@
-//! What the samples of a dry run come to, measured where they are handed to the profilers.
+//! Number and size of the samples of a dry run, measured before the profilers get them.
 
 use rustc_hash::FxHashMap;
 
@@ -9,9 +9,9 @@ use crate::perf::{EventId, Sample};
 pub struct Metered {
     pub samples: u64,
     pub bytes: u64,
-    /// In their callchains.
+    /// Addresses in their callchains.
     pub addresses: u64,
-    /// What they stand for.
+    /// Sum of their periods.
     pub periods: u64,
 }
 
@@ -19,7 +19,7 @@ pub struct Metered {
 #[derive(Debug, Default)]
 pub struct Meter {
     by_event: Vec<Metered>,
-    /// Samples that nobody has taken yet, by CPU and event. None: counters tell how many there are.
+    /// Samples since the last `take_fresh`, by CPU and event. None: counters tell their number.
     fresh: Option<FxHashMap<(u32, EventId), u64>>,
 }
 
@@ -33,7 +33,7 @@ impl Meter {
         &self.by_event
     }
 
-    /// The samples since the last time, by CPU and event.
+    /// The samples since the last call, by CPU and event.
     pub fn take_fresh(&mut self) -> Vec<(u32, EventId, u64)> {
         let fresh = self.fresh.iter_mut().flat_map(FxHashMap::drain);
         fresh.map(|((cpu, event), count)| (cpu, event, count)).collect()

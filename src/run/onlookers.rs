@@ -1,16 +1,16 @@
-//! Who else has programs on the events of the run, and may hide some of them from us.
+//! BPF programs of others on the events of the run, which may hide some events from us.
 //!
-//! Asked at the start, every half second and at the end of an interval. Each tracepoint is a call of 1 to 2 us.
+//! They are looked for at the start, every half second and at the end of an interval. Each tracepoint is a call of 1 to 2 us.
 
 use crate::bpf::attached::{self, ProgramQuery, ProgramWatch};
 use crate::perf::refusal::Reason;
 use crate::run::Run;
 use crate::sys;
 
-/// An interval may be a few ms long: of more tracepoints than this, not each of its ends asks.
+/// An interval may be a few ms long: with more tracepoints than this, not each of its ends looks for programs.
 const FEW: usize = 256;
 
-/// What is known of them.
+/// The programs found so far.
 #[derive(Debug, Default)]
 pub struct Onlookers {
     watch: ProgramWatch,
@@ -23,15 +23,15 @@ impl Onlookers {
         &mut self.watch
     }
 
-    /// Events are on from now on: what was hidden before is nobody's loss.
+    /// Events are on from now on: events that were hidden before are no loss.
     pub fn begin(&mut self, now: u64) {
         self.looked_ns = now;
     }
 }
 
 impl Run {
-    /// Asks, and says what has changed. The time since the last look counts as lost where events may have been hidden in it:
-    /// pairs that span it are not believed.
+    /// Looks for programs, and reports changes. The time since the last look counts as a loss where events may have been hidden:
+    /// pairs that span it are dropped.
     pub(super) fn look_for_onlookers(&mut self) {
         if self.onlookers.is_refused {
             return;
@@ -42,11 +42,11 @@ impl Run {
         let before_ns = std::mem::replace(&mut self.onlookers.looked_ns, now);
         self.take_look(query);
         if self.onlookers.watch.may_hide() && self.start_ns > 0 {
-            self.rings.doubt(&mut self.core, before_ns, now);
+            self.rings.report_unknown_loss(&mut self.core, before_ns, now);
         }
     }
 
-    /// The same at the end of an interval, unless it was asked a moment ago and there is much to ask.
+    /// Looks for programs at the end of an interval, unless the last look is recent and there are many tracepoints.
     pub(super) fn look_again(&mut self) {
         let age_ns = sys::monotonic_ns().saturating_sub(self.onlookers.looked_ns);
         let many = self.core.evlist.iter().filter(|(_, evsel)| evsel.is_opened()).count() > FEW;

@@ -1,13 +1,13 @@
-//! Keeps a run going while a CPU does not: for profilers whose answer is wanted just then.
+//! Keeps a run going beside a stuck CPU, for profilers that report on just that.
 //!
-//! A thread that sleeps is woken by a timer of the CPU where it fell asleep, and may be sent there again. If that CPU has its
-//! interrupts off, or cannot schedule, the thread is caught. So two small threads, each bound to a CPU of its own, watch the
-//! reader's beat: one that is late is taken off its CPU, and woken. Both threads of ours are kept off the CPUs that the
-//! profiler suspects, before there is something to tell.
+//! A sleeping thread is woken by a timer of the CPU where it fell asleep, and may run there again. If that CPU has its
+//! interrupts off, or cannot schedule, the thread is stuck too. So two small threads, each bound to a CPU of its own, watch the
+//! reader's heartbeat: a late reader is moved off its CPU, and woken. The reader and the output thread are kept off the CPUs
+//! that the profiler suspects even before there is something to report.
 //!
 //! The masks are changed while the threads sleep, or wait for a CPU: then the kernel needs no answer of the CPU that they
-//! leave (`affine_move_task`, kernel/sched/core.c). The small threads take no lock and no memory, since whoever holds those
-//! may be caught himself.
+//! leave (`affine_move_task`, kernel/sched/core.c). The small threads take no lock and no memory, since the holder of a lock
+//! may be stuck too.
 
 use std::io;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::sys::affinity::{CpuMask, current_cpu};
 use crate::sys::monotonic_ns;
 use crate::sys::poll::{Waker, block_signals};
 
-/// Between two looks at the reader.
+/// Time between two checks of the reader.
 const BEAT: Duration = Duration::from_millis(100);
-/// It should have come round by then: it waits for 100 ms at most.
+/// A heartbeat older than this is late: the reader waits for 100 ms at most.
 const LATE_NS: u64 = 250_000_000;
-/// How long it stays away from the CPU on which it was late.
+/// Time for which the reader avoids the CPU on which it was late.
 const AWAY_NS: u64 = 2_000_000_000;
 const NONE: u32 = u32::MAX;
 
-/// The reader's end: it says that it lives. Dropped, it lets the threads end.
+/// The reader's handle, with which it sends heartbeats. Dropping it ends the threads.
 #[derive(Debug)]
 pub struct Pace {
     shared: Arc<Shared>,
@@ -37,17 +37,17 @@ pub struct Pace {
 
 #[derive(Debug)]
 struct Shared {
-    /// When the reader was last seen, and where.
+    /// Time and CPU of the reader's last heartbeat.
     beat_ns: AtomicU64,
     reader_cpu: AtomicU32,
-    /// Where it was late, and until when that counts.
+    /// The CPU on which it was late, and until when it is avoided.
     late_cpu: AtomicU32,
     late_until_ns: AtomicU64,
-    /// A bit for each CPU that is suspected.
+    /// A bit for each suspected CPU.
     suspects: Vec<AtomicU64>,
-    /// Where we may run at all.
+    /// The CPUs that we may run on at all.
     allowed: CpuMask,
-    /// The two threads themselves.
+    /// The two watching threads.
     keepers: [AtomicI32; 2],
     ended: AtomicBool,
 }
@@ -66,11 +66,10 @@ impl Run {
 }
 
 impl Pace {
-    /// Starts the threads that look after `threads`, the reader first. None when we may run on one CPU only: there is
-    /// nowhere to go.
+    /// Starts the threads that watch `threads`, the reader first. None when we may run on one CPU only.
     ///
     /// # Errors
-    /// More CPUs than can be told apart; no thread can be started.
+    /// There are more CPUs than bits; no thread can be started.
     pub fn start(threads: [i32; 2], cpus: &[u32], waker: &Arc<Waker>) -> io::Result<Option<Pace>> {
         let allowed = CpuMask::of_self()?;
         let mut homes = cpus.iter().copied().filter(|&cpu| allowed.has(cpu));
@@ -92,13 +91,13 @@ impl Pace {
         Ok(Some(Pace { shared, suspects: Vec::new() }))
     }
 
-    /// The reader is here.
+    /// Sends a heartbeat.
     pub fn beat(&self) {
         self.shared.reader_cpu.store(current_cpu().unwrap_or(NONE), Ordering::Relaxed);
         self.shared.beat_ns.store(monotonic_ns(), Ordering::Release);
     }
 
-    /// The CPUs to keep off from now on.
+    /// Sets the CPUs to avoid from now on.
     pub fn avoid(&mut self, suspects: &[u32]) {
         if self.suspects == suspects {
             return;
@@ -157,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// Where the threads may be from now on, and whether the reader is late.
+    /// The CPUs that the threads may run on from now on, and whether the reader is late.
     fn look(&self, now: u64, home: CpuMask) -> (CpuMask, bool) {
         let silence = now.saturating_sub(self.beat_ns.load(Ordering::Acquire));
         let late = silence > LATE_NS;
@@ -165,7 +164,7 @@ impl Shared {
             self.late_cpu.store(self.reader_cpu.load(Ordering::Relaxed), Ordering::Relaxed);
             self.late_until_ns.store(now.saturating_add(AWAY_NS), Ordering::Relaxed);
         }
-        // Not where it said that it was: then here, where at least somebody lives.
+        // No CPU is left: then the CPU of this thread, which runs at least.
         let mask = if silence > 2 * LATE_NS { home } else { self.mask(now) };
         (mask, late)
     }
@@ -205,7 +204,7 @@ mod tests {
         let now = 1001 + LATE_NS;
         assert_eq!(shared.look(now, home), (cpus(&[0, 70]), true));
         assert_eq!(shared.look(1001 + 2 * LATE_NS, home), (home, true), "it is somewhere else");
-        // It came back, and stays away for a while.
+        // The reader is back, and avoids the CPU for a while.
         let now = 1001 + 2 * LATE_NS;
         shared.beat_ns.store(now, Ordering::Relaxed);
         assert_eq!(shared.look(now + 1, home), (cpus(&[0, 70]), false));

@@ -1,19 +1,19 @@
-//! How large the rings of a run are, where nobody says so.
+//! Default sizes of the rings of a run.
 
 use crate::sys;
 
-/// Per CPU unless -m says otherwise: 1 M switches/s fill half of it in some 37 ms, the longest that a busy machine keeps
-/// us from a CPU.
+/// Bytes per CPU without -m: 1 M switches/s fill half of it in some 37 ms, the longest time that a busy machine keeps us from a
+/// CPU.
 const DEFAULT_BYTES: usize = 8 << 20;
-/// Several rings per CPU share twice that: the loudest event must not have much less than if it were alone.
+/// Bytes for several rings per CPU: twice that, as the most frequent event must not have much less than if it were alone.
 const DEFAULT_BYTES_SEVERAL: usize = 2 * DEFAULT_BYTES;
-/// For who forks, execs, is renamed and exits on a CPU: an eighth of what an event has, within these limits. The programs
-/// that 2,000 execs a second map fill half of the largest in some 60 ms.
+/// Limits of a ring for side records, which has an eighth of a ring of events. The mappings of 2,000 execs a second fill half of
+/// the largest in some 60 ms.
 const SIDE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
-/// All rings together.
+/// The most bytes of all rings together.
 pub const MOST_BYTES: usize = 512 << 20;
 
-/// Data pages of each of the `rings` that the events of a CPU have, on `cpus` CPUs, unless -m says otherwise.
+/// Data pages of each of the `rings` of events of a CPU, on `cpus` CPUs, without -m.
 pub fn default_ring_pages(cpus: usize, rings: usize) -> usize {
     wanted_pages(rings).min(most_pages(cpus, rings))
 }

@@ -1,4 +1,4 @@
-//! The rings of a run: those of each CPU, opened at start and as CPUs come online, closed as they go.
+//! The rings of a run: opened for each CPU at the start and as CPUs come online, closed as CPUs go offline.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -25,25 +25,26 @@ use crate::sys;
 use crate::sys::poll::Poller;
 
 #[derive(Debug)]
-struct Ring {
+struct RunRing {
     cpu: u32,
     class: Class,
-    /// In the merge.
+    /// Index in the merge.
     index: usize,
     pages: usize,
-    /// The only one of its CPU: the events are not wanted on this CPU. But a task of the answer may get its name, its children and its end there.
+    /// The only ring of its CPU: the events are not wanted there, but side records of the watched tasks are.
     side_alone: bool,
-    /// The CPU is offline; what the ring still holds is being delivered.
+    /// The CPU is offline; the records in the ring are still being delivered.
     leaving: bool,
-    /// In this interval, and in the worst one: what would have held that would have held all.
+    /// Samples lost in this interval.
     lost: u64,
+    /// Samples lost in the worst interval: a ring with room for them would have lost nothing.
     lost_at_worst: u64,
-    /// A loss was counted, and no gap was marked for it.
+    /// A loss was counted, but no gap marked for it.
     unmarked: bool,
 }
 
-impl Ring {
-    /// Asks the kernel what was lost since the last time.
+impl RunRing {
+    /// Reads what the kernel counted as lost since the last call.
     fn count_lost(&mut self, core: &mut Dispatcher) {
         let Lost { samples, side, switches } = core.evlist.take_lost(self.cpu, self.class);
         if core.evlist.holds_windows(self.class) {
@@ -62,17 +63,20 @@ impl Ring {
 /// All rings, merged.
 pub struct Rings {
     merge: Merge,
-    rings: Vec<Ring>,
-    /// CPU and class by index in the merge: every record asks for them.
+    rings: Vec<RunRing>,
+    /// CPU and class by index in the merge, which are needed for every record.
     places: Vec<(u32, Class)>,
-    /// Of each, and what of that there was.
+    /// Pages wanted for each ring.
     wanted_pages: usize,
+    /// Pages that each ring has.
     data_pages: usize,
-    /// Of the last and the one before: up to the latter everything was delivered.
+    /// Clock of the last round.
     loaded_ns: u64,
+    /// Clock of the round before, up to which all records were delivered.
     complete_ns: u64,
-    /// When the list of CPUs was read last, and which directory each had in sysfs: one that was offline has a new one.
+    /// Time when the list of CPUs was last read.
     looked_ns: u64,
+    /// Inode of each CPU's directory in sysfs then: a CPU that was offline in between has a new one.
     directories: FxHashMap<u32, u64>,
     pub filter_in_user: bool,
     /// CPUs that could not be opened when they came online: not tried again.
@@ -134,7 +138,7 @@ impl Rings {
         for &cpu in &cpus {
             rings.add(cpu, evlist, poller)?;
         }
-        // First those that cannot do without a ring of their own.
+        // First the CPUs whose side records need a ring of their own.
         for &cpu in &alone {
             rings.add_side(cpu, true, evlist, poller)?;
         }
@@ -153,7 +157,7 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Opens one CPU. A ring that the mlock limit made smaller makes the following ones smaller too.
+    /// Opens the events of one CPU. If the mlock limit makes a ring smaller, the following rings are smaller too.
     fn add(&mut self, cpu: u32, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
         for (class, ring) in evlist.open_cpu(cpu, &mut self.data_pages)?.into_iter().enumerate() {
             self.take(cpu, Class::Events(class), ring, false, evlist, poller)?;
@@ -186,7 +190,7 @@ impl Rings {
         }
         self.places.resize(self.places.len().max(index + 1), (cpu, class));
         self.places[index] = (cpu, class);
-        self.rings.push(Ring {
+        self.rings.push(RunRing {
             cpu,
             class,
             index,
@@ -200,8 +204,8 @@ impl Rings {
         Ok(())
     }
 
-    /// Says once, for all CPUs, that rings became smaller than they were last told to be.
-    pub fn tell_shrunk(&mut self, evlist: &Evlist) {
+    /// Adds a note, once for all CPUs, if rings became smaller since the last note.
+    pub fn note_shrunk(&mut self, evlist: &Evlist) {
         let (pages, wanted) = (self.data_pages, self.wanted_pages);
         if pages >= wanted {
             return;
@@ -211,16 +215,16 @@ impl Rings {
         self.notes.push(format!("degraded: {who} {pages} pages per CPU instead of {wanted}; cure: {cure}"));
     }
 
-    /// Attaches CPUs that came online, detaches those that went.
+    /// Opens CPUs that came online, closes those that went offline.
     pub fn follow_hotplug(&mut self, core: &mut Dispatcher, target: &Target, host: &Host, poller: &Poller) {
         let Ok(online) = online_cpus(host) else { return core.ctx.watched.refresh(target, host) };
         let looked_ns = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.looked_ns, looked_ns);
-        // Its events went with it and do not come back.
+        // The events of a CPU that was offline are gone for good.
         let was_away = online.iter().copied().filter(|&cpu| self.was_away(cpu, host)).collect::<Vec<u32>>();
         let has_ring = |cpu: u32| self.rings.iter().any(|ring| !ring.leaving && ring.cpu == cpu);
         if !was_away.is_empty() || !online.iter().all(|&cpu| has_ring(cpu) || self.refused.contains(&cpu)) {
-            // A new CPU's events are opened for all that lived when it came: records on their way tell who was made.
+            // A new CPU's events are opened for all threads that live now: records still in the rings tell of new threads.
             self.catch_up(core);
         }
         core.ctx.watched.refresh(target, host);
@@ -230,13 +234,13 @@ impl Rings {
         let is_gone = |cpu: u32| !online.contains(&cpu) || was_away.contains(&cpu);
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && is_gone(ring.cpu)) {
             ring.count_lost(core);
-            // No record comes behind it that would tell.
+            // No later record of this CPU will tell of the loss.
             if std::mem::take(&mut ring.unmarked) || was_away.contains(&ring.cpu) {
                 let start_ns = self.complete_ns.min(before_ns);
                 core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns: looked_ns, count: 0 }, ring.class);
             }
             ring.leaving = true;
-            self.merge.remove(ring.index); // what it still holds is delivered first
+            self.merge.remove(ring.index); // after its records are delivered
             if let Some(owner) = core.evlist.ring_owner(ring.cpu, ring.class) {
                 let _ = poller.remove(owner);
             }
@@ -258,14 +262,14 @@ impl Rings {
                 continue;
             }
             let side_alone = !cpus.contains(&cpu);
-            self.was_away(cpu, host); // not from now on
+            self.was_away(cpu, host); // remembers the new directory
             let evlist = &mut core.evlist;
             evlist.bind(core.ctx.watched.now());
             let added = if side_alone { Ok(()) } else { self.add(cpu, evlist, poller) }
                 .and_then(|()| self.add_side(cpu, side_alone, evlist, poller))
                 .and_then(|()| evlist.enable_cpu(cpu));
             if added.is_ok() {
-                // What it did until now nobody has seen.
+                // Nothing of this CPU was seen until now.
                 let class = if side_alone { Class::Side } else { Class::Events(0) };
                 let end_ns = sys::monotonic_ns();
                 core.lost(LostWindow { cpu, start_ns: before_ns, end_ns, count: 0 }, class);
@@ -275,7 +279,7 @@ impl Rings {
                 Ok(()) => format!("CPU {cpu} came online: watching it"),
                 Err(err) => {
                     self.refused.push(cpu);
-                    self.leave(cpu, core, poller);
+                    self.close_cpu(cpu, core, poller);
                     let why =
                         err.downcast_ref::<Refused>().map_or_else(|| format!("{err:#}"), |err| err.reason.to_string());
                     match failed.iter_mut().find(|(told, _)| *told == why) {
@@ -289,24 +293,24 @@ impl Rings {
         for (why, cpus) in failed {
             self.notes.push(format!("CPU {} came online and cannot be watched: {why}", list(&cpus)));
         }
-        self.tell_shrunk(&core.evlist);
+        self.note_shrunk(&core.evlist);
     }
 
-    /// Nobody knows which events of the time between two moments were kept from the rings.
-    pub fn doubt(&self, core: &mut Dispatcher, start_ns: u64, end_ns: u64) {
+    /// Reports an unknown loss on all CPUs between two times.
+    pub fn report_unknown_loss(&self, core: &mut Dispatcher, start_ns: u64, end_ns: u64) {
         for ring in self.rings.iter().filter(|ring| !ring.leaving && ring.class == Class::Events(0)) {
             core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns, count: 0 }, ring.class);
         }
     }
 
-    /// Unmaps all rings. Returns how large, of at most `pages`, those of the events may be in their place.
+    /// Unmaps all rings. Returns how many pages, at most `pages`, each ring of the events could have instead.
     ///
     /// # Errors
     /// As [`Evlist::fitting_pages`].
-    pub fn give_way(&mut self, pages: usize, evlist: &mut Evlist, host: &Host) -> Result<usize> {
+    pub fn unmap_for(&mut self, pages: usize, evlist: &mut Evlist, host: &Host) -> Result<usize> {
         self.merge = Merge::new();
         let rings = std::mem::take(&mut self.rings);
-        // Where nothing is counted against a limit, the memory need not be taken to know that it may be.
+        // Without a limit there is no need to try.
         if !locks_little(host) || sys::locked_memory() == u64::MAX {
             return Ok(pages);
         }
@@ -315,14 +319,14 @@ impl Rings {
         evlist.fitting_pages(&cpus, &alone.collect::<Vec<_>>(), pages)
     }
 
-    /// Whether a CPU was offline since the last time.
+    /// The CPU was offline since the last call.
     fn was_away(&mut self, cpu: u32, host: &Host) -> bool {
         let Some(now) = directory_of(host, cpu) else { return false };
         self.directories.insert(cpu, now).is_some_and(|before| before != now)
     }
 
-    /// Lets go of a CPU of which not everything could be opened.
-    fn leave(&mut self, cpu: u32, core: &mut Dispatcher, poller: &Poller) {
+    /// Closes a CPU whose events could not all be opened.
+    fn close_cpu(&mut self, cpu: u32, core: &mut Dispatcher, poller: &Poller) {
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && ring.cpu == cpu) {
             ring.leaving = true;
             self.merge.remove(ring.index);
@@ -333,9 +337,9 @@ impl Rings {
         core.evlist.close_cpu(cpu);
     }
 
-    /// Delivers all that was stamped before this call.
+    /// Delivers all records that were stamped before this call.
     pub fn catch_up(&mut self, core: &mut Dispatcher) {
-        // The second round sees everything that was stamped before the first one's clock reading.
+        // The second round delivers all records stamped before the clock reading of the first.
         self.round(DrainLimit::Horizon, core);
         self.round(DrainLimit::Horizon, core);
     }
@@ -350,32 +354,32 @@ impl Rings {
             let Some(ring) = rings.iter_mut().find(|ring| ring.index == index) else { return false };
             ring.count_lost(core);
             let lost = std::mem::take(&mut ring.unmarked);
-            // A kernel that does not count per event leaves the question open: then a full ring counts as a loss. But one of
-            // side records is so small that it may always have lost some: its LOST records tell.
+            // A kernel without counts of lost samples leaves the question open: then a full ring counts as a loss. Not a ring of
+            // side records, which is so small that it always counts as near full: its LOST records tell.
             lost || ring.class != Class::Side && !core.evlist.counts_lost()
         });
         let place = |index: usize| self.places.get(index).copied().unwrap_or((0, Class::Events(0)));
         deliver(&mut self.merge, limit, core, place).held
     }
 
-    /// What had to stay in the rings fills them so far that the next wake-up may come too late.
+    /// The records left in a ring fill it so far that the next wake-up may come too late.
     pub fn is_backlogged(&self) -> bool {
         self.merge.is_backlogged()
     }
 
-    /// Everything stamped before this was delivered, unless it is late.
+    /// The time up to which all records were delivered, except late ones.
     pub fn complete_to(&self) -> u64 {
         self.complete_ns
     }
 
-    /// Asks the kernel for all that was lost since the last time.
+    /// Reads the lost counters of all rings.
     pub fn read_lost(&mut self, core: &mut Dispatcher) {
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving) {
             ring.count_lost(core);
         }
     }
 
-    /// What would have prevented the losses so far. The next interval begins.
+    /// The ring size that would have prevented the losses so far, as text. The next interval begins.
     pub fn cure(&mut self, mean_record_bytes: u64) -> String {
         let uses: Vec<RingUse> = self
             .rings
@@ -392,13 +396,13 @@ impl Rings {
         cure(&uses, page as u64, per_cpu as u64, most_pages(self.cpus(), per_cpu) as u64)
     }
 
-    /// CPUs on which the events are watched.
+    /// Number of CPUs on which the events are open.
     pub fn cpus(&self) -> usize {
         self.rings.iter().filter(|ring| ring.class == Class::Events(0)).count()
     }
 
     fn rings_per_cpu(&self) -> usize {
-        let number = |ring: &Ring| if let Class::Events(class) = ring.class { class + 1 } else { 0 };
+        let number = |ring: &RunRing| if let Class::Events(class) = ring.class { class + 1 } else { 0 };
         self.rings.iter().map(number).max().unwrap_or(0)
     }
 
@@ -406,12 +410,12 @@ impl Rings {
         self.rings.iter().map(|ring| ((ring.pages + 1) * sys::page_size()) as u64).sum()
     }
 
-    /// The most bytes that any ring has held, and how many that one has.
+    /// Peak bytes and size of the ring that was fullest.
     pub fn fullest(&self) -> (u64, u64) {
-        let use_of = |ring: &Ring| (self.merge.backlog_peak(ring.index), (ring.pages * sys::page_size()) as u64);
-        // As parts of their rings, which differ in size.
-        let part = |(held, bytes): &(u64, u64)| u128::from(*held) * 1_000_000 / u128::from(*bytes).max(1);
-        self.rings.iter().map(use_of).max_by_key(part).unwrap_or((0, 0))
+        let use_of = |ring: &RunRing| (self.merge.backlog_peak(ring.index), (ring.pages * sys::page_size()) as u64);
+        // Compared as a share of the ring, as rings differ in size.
+        let share = |(held, bytes): &(u64, u64)| u128::from(*held) * 1_000_000 / u128::from(*bytes).max(1);
+        self.rings.iter().map(use_of).max_by_key(share).unwrap_or((0, 0))
     }
 
     /// Records that could not be decoded, beyond those that [`Dispatcher`] counts.
@@ -441,12 +445,12 @@ impl Rings {
     }
 }
 
-/// The number of a directory of sysfs that is made when the CPU comes online (`topology_add_dev`, drivers/base/topology.c).
+/// Inode of a sysfs directory that is created when the CPU comes online (`topology_add_dev`, drivers/base/topology.c).
 fn directory_of(host: &Host, cpu: u32) -> Option<u64> {
     fs::metadata(host.cpu.join(format!("cpu{cpu}/topology"))).ok().map(|directory| directory.ino())
 }
 
-/// Asks of each ring that may have dropped a record whether it has, and marks the place.
+/// Marks a gap in each near-full ring that has lost a record.
 pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl FnMut(usize) -> bool) {
     while let Some(index) = merge.next_near_full() {
         if has_lost(index) {
@@ -455,7 +459,7 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
     }
 }
 
-/// The way from the rings to the core.
+/// Passes the records of the merge to the dispatcher.
 struct Delivery<'a, P> {
     layout: Layout,
     core: &'a mut Dispatcher,
@@ -479,7 +483,7 @@ impl<P: Fn(usize) -> (u32, Class)> RecordSink for Delivery<'_, P> {
     }
 }
 
-/// Hands what the rings have, up to the limit, to the core, and gives them the room back. `place`: CPU and class of a ring.
+/// Delivers the records of the rings, up to the limit, to the core, and gives their room back. `place`: CPU and class of a ring.
 pub fn deliver(
     merge: &mut Merge,
     limit: DrainLimit,
@@ -497,7 +501,7 @@ pub fn deliver(
     drained
 }
 
-/// Why no event is open on any of `cpus`, though none was refused for good.
+/// The message that no event is open on any of `cpus`, though no refusal ended the run.
 fn nothing_opened(evlist: &Evlist, tasks: &Tasks, cpus: &[u32]) -> String {
     let events = || evlist.iter().map(|(_, evsel)| evsel).filter(|evsel| evsel.is_opened());
     let names: Vec<&str> = events().map(Evsel::name).take(3).collect();
@@ -515,7 +519,7 @@ fn nothing_opened(evlist: &Evlist, tasks: &Tasks, cpus: &[u32]) -> String {
     format!("nothing could be opened of {}: {why}", names.join(", "))
 }
 
-/// Why rings are smaller than was wanted, and what would make them larger.
+/// Why rings are smaller than was wanted, and the cure.
 pub fn why_shrunk(evlist: &Evlist) -> (&'static str, &'static str) {
     match evlist.shrunk() {
         Some(Shrunk::Memory) => ("the kernel has memory for", "a smaller -m, or free memory"),

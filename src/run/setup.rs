@@ -1,4 +1,4 @@
-//! What a run has ready before its events are opened: the workload, the events that its profilers ask for, their texts.
+//! Prepared before the events of a run are opened: the workload, the events of the profilers, and their formats.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::run::Options;
 use crate::sys::process::Workload;
 use crate::tep::syscalls;
 
-/// Starts the command, which waits until it is let go. It is the target, if none was named.
+/// Forks the command, which waits for its release. It is the target, if none was named.
 pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
     if options.workload.is_empty() {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> 
     Ok(Some(workload))
 }
 
-/// Asks the profilers for their events.
+/// Adds the events of the profilers.
 pub(super) fn add_events(profilers: &mut [Box<dyn Profiler>], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
     let added: Result<()> = profilers.iter_mut().enumerate().try_for_each(|(index, profiler)| {
         evlist.adding_for(index);
@@ -40,7 +40,7 @@ pub(super) fn add_events(profilers: &mut [Box<dyn Profiler>], evlist: &mut Evlis
     })
 }
 
-/// How the events that may be printed become text. Events without a format are left out.
+/// The formats of the events that may be printed. Events without a format are left out.
 pub(super) fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! How often what is now may be summed up: while that lasts nobody reads the rings.
+//! Limits how often snapshots are made: meanwhile nobody reads the rings.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ const MOST_SHARE: u64 = 50; // a fiftieth
 #[derive(Debug, Default)]
 pub struct SnapshotPace {
     due_ns: Timestamp,
-    /// Somebody has asked for it.
+    /// A snapshot was asked for.
     asked: bool,
     told: bool,
 }
 
 impl SnapshotPace {
-    /// The next one is made whatever it costs.
+    /// Makes the next snapshot due, whatever it costs.
     pub fn ask(&mut self) {
         self.asked = true;
     }
@@ -27,7 +27,7 @@ impl SnapshotPace {
         self.asked || now >= self.due_ns
     }
 
-    /// One was made, which took so much CPU time. What is to be said of that, once: it is too much for each interval.
+    /// A snapshot was made and took so much CPU time. Returns a note, once, if that is too much for each interval.
     pub fn made(&mut self, now: Timestamp, took_ns: u64, interval: Option<Duration>) -> Option<String> {
         self.asked = false;
         let pause_ns = took_ns.saturating_mul(MOST_SHARE);

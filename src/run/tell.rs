@@ -1,4 +1,4 @@
-//! What a run tells of itself in mid-run, and of the processes that it was asked about.
+//! Notes in mid-run: on the run itself, and on the processes that it watches.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::sys;
 use crate::task::listed;
 
 impl Run {
-    /// That some of the target's tasks have ended. With the last of them the run does, too.
+    /// Reports that tasks of the target have ended. The run ends with the last of them.
     pub(super) fn tell_ended(&mut self) {
         if self.core.ctx.watched.is_over() {
             return;
@@ -19,7 +19,7 @@ impl Run {
         }
     }
 
-    /// Watches processes that have got a name that was asked for.
+    /// Watches processes that now have a wanted name.
     pub(super) fn follow_names(&mut self, now: u64) {
         let names = &self.options.names;
         if names.is_empty() {
@@ -31,7 +31,7 @@ impl Run {
         if started.is_empty() {
             return;
         }
-        // Children of the target are among them: records on their way tell of these.
+        // Children of the target may be among them: records still in the rings tell of these.
         self.rings.catch_up(&mut self.core);
         started.retain(|&pid| !self.core.ctx.watched.has_process(pid));
         let left_out = self.targets.leave_out(&mut started);
@@ -39,7 +39,7 @@ impl Run {
             return;
         }
         let profiler = self.options.profiler;
-        // Many may start at once: those of which the same is said have one line.
+        // Many may start at once: equal notes become one line.
         let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for &pid in &started {
             let name = self.targets.add(pid, &self.host);
@@ -63,11 +63,11 @@ impl Run {
         lines.into_iter().for_each(|line| self.core.ctx.output.note(line));
     }
 
-    /// Has a process watched. What people should know of it, beside that.
+    /// Watches a process. Returns what the user should know beside that.
     fn join(&mut self, pid: i32) -> anyhow::Result<Option<&'static str>> {
         let core = &mut self.core;
         if core.loss.side_total() > 0 && core.evlist.any_inherited() {
-            // One of the target's children has its events already, and would be seen twice.
+            // A child of the target has its events already, and its samples would come twice.
             anyhow::bail!("records were lost that tell who was started by whom");
         }
         core.evlist.bind(core.ctx.watched.now());
@@ -79,7 +79,7 @@ impl Run {
         Ok(has_other_files.then_some("but it has not loaded all the files that probes are in"))
     }
 
-    /// What the run has cost up to now, and what waits to be read and to be written.
+    /// Reports the cost of the run up to now, and what waits to be read and to be written.
     pub(super) fn tell_own_cost(&mut self) {
         let now = sys::monotonic_ns();
         let cost = self.own_cost(now);

@@ -1,31 +1,31 @@
-//! What was counted and sampled, and what follows from it.
+//! The counts and samples of a dry run, and the rates and ring sizes that follow from them.
 
 use std::collections::VecDeque;
 
-/// For how long perf-prof may be kept from a CPU. The longest is a guess at the worst.
+/// Times for which perf-prof may be kept from a CPU. The longest is a guess at the worst.
 const WINDOWS_NS: [u64; 4] = [100_000_000, 200_000_000, 400_000_000, 800_000_000];
 
-/// A part of the look.
+/// A kind of time slice of a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Files are read and caches fill: it says nothing of what follows.
+    /// Files are read and caches fill: not representative.
     WarmUp,
-    /// As in a run.
+    /// Samples are taken, as in a run.
     Sampled,
-    /// As if nobody watched.
+    /// Events are only counted, which does not slow the load down.
     Counted,
 }
 
-/// What one phase showed.
+/// The counts of one time slice.
 #[derive(Debug)]
-struct Slice {
+struct TimeSlice {
     phase: Phase,
     ns: u64,
     /// By event.
     counts: Vec<u64>,
 }
 
-impl Slice {
+impl TimeSlice {
     fn count(&self, event: usize) -> u64 {
         self.counts.get(event).copied().unwrap_or(0)
     }
@@ -39,26 +39,28 @@ pub fn rate(count: f64, ns: u64) -> f64 {
     if ns == 0 { 0.0 } else { count * 1e9 / ns as f64 }
 }
 
-/// All readings.
+/// All counts of a dry run.
 #[derive(Debug, Default)]
 pub struct ForecastBook {
     events: usize,
-    /// One after the other.
-    slices: Vec<Slice>,
-    rings: Vec<Ring>,
-    /// How long the last steps of the count took, the newest last.
+    /// In order of time.
+    slices: Vec<TimeSlice>,
+    rings: Vec<CountedRing>,
+    /// Lengths of the last counting steps in ns, the newest last.
     steps: VecDeque<u64>,
 }
 
+/// What would come to one ring.
 #[derive(Debug, Default)]
-struct Ring {
+struct CountedRing {
     cpu: u32,
-    /// Among those of its CPU.
+    /// Number among the rings of its CPU.
     class: usize,
-    /// Bytes of the last steps, as many as are known of.
+    /// Bytes in each of the last steps.
     steps: VecDeque<f64>,
-    /// The most in each window.
+    /// The most bytes in each window.
     peaks: [f64; WINDOWS_NS.len()],
+    /// By event.
     counts: Vec<u64>,
     records: f64,
     bytes: f64,
@@ -69,19 +71,19 @@ impl ForecastBook {
         ForecastBook { events, ..ForecastBook::default() }
     }
 
-    /// What is added from now on is of this phase.
+    /// Begins a time slice.
     pub fn begin(&mut self, phase: Phase) {
-        self.slices.push(Slice { phase, ns: 0, counts: vec![0; self.events] });
+        self.slices.push(TimeSlice { phase, ns: 0, counts: vec![0; self.events] });
     }
 
-    /// So many of an event.
+    /// Adds `count` of an event to the current slice.
     pub fn add(&mut self, event: usize, count: u64) {
         if let Some(sum) = self.slices.last_mut().and_then(|slice| slice.counts.get_mut(event)) {
             *sum += count;
         }
     }
 
-    /// It took so long.
+    /// Ends the current slice, which took `ns`.
     pub fn end(&mut self, ns: u64) {
         if let Some(slice) = self.slices.last_mut() {
             slice.ns = ns;
@@ -92,19 +94,19 @@ impl ForecastBook {
         self.slices.iter().filter(|slice| slice.phase == Phase::Counted).map(|slice| slice.ns).sum()
     }
 
-    /// Per second in all phases that are wanted.
+    /// Events per second in all slices of the wanted phases.
     fn per_s(&self, event: usize, wanted: impl Fn(Phase) -> bool) -> f64 {
         let slices = self.slices.iter().filter(|slice| wanted(slice.phase));
         let (count, ns) = slices.fold((0, 0), |(count, ns), slice| (count + slice.count(event), ns + slice.ns));
         rate(count as f64, ns)
     }
 
-    /// A CPU counted so many of an event, which would have been so many records for one of its rings: in one step.
+    /// Adds to the current step the count of an event on a CPU, and the records and bytes that it would have been in a ring.
     pub fn count(&mut self, (cpu, class): (u32, usize), event: usize, count: u64, records: f64, bytes: f64) {
         let events = self.events;
         let index = self.rings.iter().position(|ring| (ring.cpu, ring.class) == (cpu, class)).unwrap_or_else(|| {
             let steps = self.steps.iter().map(|_| 0.0).chain([0.0]).collect();
-            self.rings.push(Ring { cpu, class, steps, counts: vec![0; events], ..Ring::default() });
+            self.rings.push(CountedRing { cpu, class, steps, counts: vec![0; events], ..CountedRing::default() });
             self.rings.len() - 1
         });
         let ring = &mut self.rings[index];
@@ -118,7 +120,7 @@ impl ForecastBook {
         }
     }
 
-    /// The step is over, and took so long.
+    /// Ends the current step, which took `ns`.
     pub fn end_step(&mut self, ns: u64) {
         const KEPT: usize = 64;
         self.steps.push_back(ns);
@@ -144,53 +146,55 @@ impl ForecastBook {
         }
     }
 
-    /// How many of an event the busiest CPU counted per second. None: nothing was counted by CPU.
+    /// Counts per second of an event on its busiest CPU. None: nothing was counted by CPU.
     pub fn busiest(&self, event: usize) -> Option<f64> {
         let most = self.rings.iter().filter_map(|ring| ring.counts.get(event)).max();
         (self.counted_ns() > 0).then(|| rate(most.copied().unwrap_or(0) as f64, self.counted_ns()))
     }
 
-    /// The most bytes for one ring in `ns`.
+    /// The most bytes for one ring in a window of at least `ns`.
     pub fn peak(&self, ns: u64) -> f64 {
         let window = WINDOWS_NS.iter().position(|window| *window >= ns).unwrap_or(WINDOWS_NS.len() - 1);
-        // A short count covers no long window.
-        let mean = |ring: &Ring| rate(ring.bytes, self.counted_ns()) * WINDOWS_NS[window] as f64 / 1e9;
+        // A short dry run covers no long window.
+        let mean = |ring: &CountedRing| rate(ring.bytes, self.counted_ns()) * WINDOWS_NS[window] as f64 / 1e9;
         self.rings.iter().map(|ring| ring.peaks[window].max(mean(ring))).fold(0.0, f64::max)
     }
 
-    /// Records that one CPU has to write, the one with most.
+    /// Records per second of the CPU with most.
     fn records_per_s(&self) -> f64 {
         let of_cpu = |cpu: u32| self.rings.iter().filter(|ring| ring.cpu == cpu).map(|ring| ring.records).sum::<f64>();
         rate(self.rings.iter().map(|ring| of_cpu(ring.cpu)).fold(0.0, f64::max), self.counted_ns())
     }
 
-    /// What a run will see of an event per second, and what there is when nobody watches, if that is more.
+    /// Events per second that a run will see, and those without sampling, if these are clearly more.
     pub fn expected(&self, event: usize) -> (f64, Option<f64>) {
-        const TOLD: f64 = 0.98;
-        // It ended early.
-        const LITTLE_NS: u64 = 10_000_000;
-        if self.counted_ns() < LITTLE_NS {
+        /// A slowdown to more than this is not reported.
+        const CLEARLY_SLOWER: f64 = 0.98;
+        /// With less counting the dry run has ended early.
+        const MIN_COUNTED_NS: u64 = 10_000_000;
+        if self.counted_ns() < MIN_COUNTED_NS {
             return (self.per_s(event, |_| true), None);
         }
         let unwatched = self.per_s(event, |phase| phase == Phase::Counted);
-        let pace = self.pace(event);
-        // All that was seen, as it would have been while it is recorded.
+        let slowdown = self.slowdown(event);
+        // All counts, scaled to what they would have been while samples are taken.
         let slices = self.slices.iter().filter(|slice| slice.phase != Phase::WarmUp);
         let (count, ns) = slices.fold((0.0, 0), |(count, ns), slice| {
-            let slowed = if slice.phase == Phase::Counted { pace } else { 1.0 };
+            let slowed = if slice.phase == Phase::Counted { slowdown } else { 1.0 };
             (count + slice.count(event) as f64 * slowed, ns + slice.ns)
         });
-        (rate(count, ns), (pace < TOLD).then_some(unwatched))
+        (rate(count, ns), (slowdown < CLEARLY_SLOWER).then_some(unwatched))
     }
 
-    /// How fast an event comes while it is recorded, where it is 1 when nobody watches: recording costs those who raise it.
+    /// The rate of an event while samples are taken, relative to its rate while it is only counted: writing samples costs time of
+    /// the tasks that raise the event.
     ///
-    /// What a load does by itself is seen by a sampled phase and by the counted ones around it alike, more or less. How far
-    /// apart the phases are says how much of the difference is chance; how many records there are, how much may be not.
-    fn pace(&self, event: usize) -> f64 {
-        // It may be as much, with a callchain.
+    /// Changes of the load itself show in a sampled slice and in the counted slices around it alike, more or less. The variation
+    /// between slices tells how much of the difference is chance; the number of records, how much cannot be.
+    fn slowdown(&self, event: usize) -> f64 {
+        /// Time to write one record with a callchain, at most.
         const RECORD_S: f64 = 1e-6;
-        let of = |slices: &[Slice]| {
+        let of = |slices: &[TimeSlice]| {
             let [before, sampled, after] = slices else { return None };
             let turns = [before.phase, sampled.phase, after.phase];
             let rates = [before, sampled, after].map(|slice| slice.per_s(event));
@@ -213,24 +217,26 @@ impl ForecastBook {
     }
 }
 
-/// What a ring must hold.
+/// What a ring must be able to hold.
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
-    /// On the busiest CPU: in the longest that perf-prof is kept from a CPU, and per second.
+pub struct RingDemand {
+    /// Bytes on the busiest CPU in the longest time that perf-prof is kept from a CPU.
     pub peak_bytes: f64,
+    /// Bytes per second on the busiest CPU.
     pub bytes_per_s: f64,
-    /// The share of the reader's CPU time, as far as others leave it any, that the records of all CPUs take.
+    /// The share of the CPU time left to the reader that the records of all CPUs take.
     pub busy: f64,
 }
 
-impl Need {
-    /// Bytes of the ring of each CPU that loses nothing.
+impl RingDemand {
+    /// Size in bytes of a ring of each CPU that loses nothing.
     pub fn ring_bytes(&self) -> f64 {
         const SAFETY: f64 = 1.5;
-        // How long it is kept that the reader falls behind.
+        /// For how long the ring makes up for a reader that is too slow.
         const SECONDS_BEHIND: f64 = 10.0;
+        /// Up to this share the reader keeps up.
         const EASY: f64 = 0.7;
-        // The reader is woken when half is full: the other half is for while it waits for a CPU.
+        // The reader is woken when half is full: the other half is for the time in which it waits for a CPU.
         let halves = 2.0 * self.peak_bytes * SAFETY;
         let behind = if self.busy > EASY { (1.0 - EASY / self.busy) * SECONDS_BEHIND * self.bytes_per_s } else { 0.0 };
         halves + behind
@@ -357,9 +363,9 @@ mod tests {
 
     #[test]
     fn a_ring_holds_twice_what_comes_while_nobody_reads() {
-        let easy = Need { peak_bytes: 1000.0, bytes_per_s: 20_000.0, busy: 0.1 };
+        let easy = RingDemand { peak_bytes: 1000.0, bytes_per_s: 20_000.0, busy: 0.1 };
         assert_eq!(easy.ring_bytes(), 3000.0);
-        let behind = Need { busy: 1.4, ..easy };
+        let behind = RingDemand { busy: 1.4, ..easy };
         assert_eq!(behind.ring_bytes(), 3000.0 + 100_000.0);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::Verdict;
-use crate::run::model_tests::{Shown, World, common, number};
+use crate::run::model_tests::{ModelTally, World, common, number};
 
 pub const FORMATS: [&str; 2] = [
     "kmem:kmalloc
@@ -18,11 +18,11 @@ pub const OPTIONS: [&str; 4] = ["--alloc", "kmem:kmalloc//ptr=ptr/size=bytes_all
 
 /// What is allocated, by place: the address and the size.
 #[derive(Default)]
-struct Slab {
+struct ModelSlab {
     places: BTreeMap<u64, BTreeMap<u64, u64>>,
 }
 
-impl Slab {
+impl ModelSlab {
     /// Something is allocated or freed.
     fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
@@ -52,10 +52,10 @@ impl Slab {
     }
 }
 
-fn run(seed: u64, formats: &[&str; 2], inverts: bool, shown: &mut Shown) {
+fn run(seed: u64, formats: &[&str; 2], inverts: bool, shown: &mut ModelTally) {
     let mut world = World::new("kmemleak", &OPTIONS, formats, seed);
     world.inverts = inverts;
-    let mut slab = Slab::default();
+    let mut slab = ModelSlab::default();
     // Some runs lose nothing.
     let look_one_in = world.random.of(&[1, 2, 20]);
     let steps = 10 + world.random.below(60);
@@ -91,7 +91,7 @@ fn run(seed: u64, formats: &[&str; 2], inverts: bool, shown: &mut Shown) {
 
 #[test]
 fn rows_of_kmemleak() {
-    let mut shown = Shown::default();
+    let mut shown = ModelTally::default();
     (0..250).for_each(|seed| run(seed, &FORMATS, false, &mut shown));
     (1000..1050).for_each(|seed| run(seed, &FORMATS, true, &mut shown));
     shown.check(300);
@@ -100,7 +100,7 @@ fn rows_of_kmemleak() {
 /// Without what tells the place a sample is asked for nothing but address and size.
 #[test]
 fn rows_of_kmemleak_without_places() {
-    let mut shown = Shown::default();
+    let mut shown = ModelTally::default();
     let bare = FORMATS.map(|format| format.replace("call_site", "where"));
     let bare = bare.each_ref().map(String::as_str);
     (0..250).for_each(|seed| run(seed, &bare, false, &mut shown));

@@ -58,16 +58,16 @@ impl Random {
     }
 }
 
-/// Who, when and where of a record.
+/// Time, CPU and thread of a record.
 #[derive(Clone, Copy, Debug)]
-pub struct At {
+pub struct RecordOrigin {
     pub time: u64,
     pub cpu: u32,
     pub tid: i32,
 }
 
 /// The records of one CPU.
-struct Cpu {
+struct WorldCpu {
     events: Producer,
     side: Producer,
     /// Of those dropped from each, as of the last reading.
@@ -83,7 +83,7 @@ pub struct World {
     pub last_trouble: u64,
     pub drops: u64,
     merge: Merge,
-    cpus: Vec<Cpu>,
+    cpus: Vec<WorldCpu>,
     loaded_ns: u64,
     complete_ns: u64,
     /// Where records can be inverted: an interrupt's comes before the one that it interrupted.
@@ -162,8 +162,8 @@ impl World {
         let bytes = random.of(&[512, 1024, 2048, 4096]);
         let number = 1 + random.below(3);
         let ring = |bytes| Producer::tiny(bytes).unwrap().with_lost_records(lost_record);
-        let cpus: Vec<Cpu> =
-            (0..number).map(|_| Cpu { events: ring(bytes), side: ring(4096), counted: [0; 2] }).collect();
+        let cpus: Vec<WorldCpu> =
+            (0..number).map(|_| WorldCpu { events: ring(bytes), side: ring(4096), counted: [0; 2] }).collect();
         for cpu in &cpus {
             merge.add(cpu.events.ring().unwrap());
             merge.add(cpu.side.ring().unwrap());
@@ -203,7 +203,7 @@ impl World {
 
     /// The event `name` happens.
     pub fn event(&mut self, name: &str, cpu: u32, tid: i32, raw: &[u8]) {
-        let at = At { time: self.clock, cpu, tid };
+        let at = RecordOrigin { time: self.clock, cpu, tid };
         let (event, evsel) = self.core.evlist.iter().find(|(_, evsel)| evsel.name() == name).unwrap();
         let record = sample(event.index() as u64 + 1, evsel.attr().sample_type(), at, raw);
         let cpu = cpu as usize;
@@ -226,7 +226,7 @@ impl World {
                 continue;
             }
             let body = [other.to_ne_bytes(), other.to_ne_bytes()].concat();
-            let mut record = side(15, &body, At { time: self.clock, cpu, tid }); // PERF_RECORD_SWITCH_CPU_WIDE
+            let mut record = side(15, &body, RecordOrigin { time: self.clock, cpu, tid }); // PERF_RECORD_SWITCH_CPU_WIDE
             record[4..6].copy_from_slice(&misc.to_ne_bytes());
             if let Some((cpu, held)) = self.held.take_if(|held| held.0 == cpu as usize) {
                 self.write_late(cpu, &held);
@@ -252,7 +252,7 @@ impl World {
     pub fn name(&mut self, cpu: u32, tid: i32, comm: &str) {
         let mut body = [tid.to_ne_bytes(), tid.to_ne_bytes()].concat();
         body.extend(text(comm));
-        let record = side(3, &body, At { time: self.clock, cpu, tid });
+        let record = side(3, &body, RecordOrigin { time: self.clock, cpu, tid });
         if !self.cpus[cpu as usize].side.write(&record, self.clock) {
             self.last_trouble = self.clock;
             self.drops += 1;
@@ -318,7 +318,7 @@ fn place(index: usize) -> (u32, Class) {
     (index as u32 / 2, if index.is_multiple_of(2) { Class::Events(0) } else { Class::Side })
 }
 
-fn count_lost(cpu: &mut Cpu, number: u32, class: Class, core: &mut Dispatcher) -> u64 {
+fn count_lost(cpu: &mut WorldCpu, number: u32, class: Class, core: &mut Dispatcher) -> u64 {
     let (ring, counted) = match class {
         Class::Events(_) => (&cpu.events, &mut cpu.counted[0]),
         Class::Side => (&cpu.side, &mut cpu.counted[1]),
@@ -332,9 +332,9 @@ fn count_lost(cpu: &mut Cpu, number: u32, class: Class, core: &mut Dispatcher) -
     lost
 }
 
-/// What many runs have shown, so that none of it is in vain.
+/// Sums over many model runs, which show that the runs covered what they are for.
 #[derive(Debug, Default)]
-pub struct Shown {
+pub struct ModelTally {
     pub runs: u64,
     pub drops: u64,
     pub exact: u64,
@@ -343,7 +343,7 @@ pub struct Shown {
     pub partly: u64,
 }
 
-impl Shown {
+impl ModelTally {
     pub fn add(&mut self, verdict: Verdict) {
         *(if verdict == Verdict::Exact { &mut self.exact } else { &mut self.others }) += 1;
     }
@@ -372,7 +372,7 @@ pub fn number(table: &SeenTable, row: &SeenRow, key: &str) -> u64 {
 // Records as in kernel/events/core.c
 
 /// `perf_output_sample` with what every event has, a period, and RAW.
-fn sample(id: u64, has: SampleType, at: At, raw: &[u8]) -> Vec<u8> {
+fn sample(id: u64, has: SampleType, at: RecordOrigin, raw: &[u8]) -> Vec<u8> {
     let known = SampleType::BASE.with(SampleType::PERIOD).with(SampleType::RAW);
     assert!(known.contains(has) && has.contains(SampleType::RAW), "{has:?}");
     let mut body = id.to_ne_bytes().to_vec();
@@ -390,7 +390,7 @@ fn sample(id: u64, has: SampleType, at: At, raw: &[u8]) -> Vec<u8> {
 }
 
 /// A record that ends with `perf_event__output_id_sample`.
-fn side(kind: u32, body: &[u8], at: At) -> Vec<u8> {
+fn side(kind: u32, body: &[u8], at: RecordOrigin) -> Vec<u8> {
     let mut body = body.to_vec();
     body.extend(who(at));
     body.extend(at.time.to_ne_bytes());
@@ -400,10 +400,10 @@ fn side(kind: u32, body: &[u8], at: At) -> Vec<u8> {
 }
 
 fn lost_record(lost: u64, time: u64) -> Vec<u8> {
-    side(2, &[0_u64.to_ne_bytes(), lost.to_ne_bytes()].concat(), At { time, cpu: 0, tid: 0 })
+    side(2, &[0_u64.to_ne_bytes(), lost.to_ne_bytes()].concat(), RecordOrigin { time, cpu: 0, tid: 0 })
 }
 
-fn who(at: At) -> Vec<u8> {
+fn who(at: RecordOrigin) -> Vec<u8> {
     [at.tid.to_ne_bytes(), at.tid.to_ne_bytes()].concat()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::report::{Value, Verdict};
-use crate::run::model_tests::{Shown, World, cell, common, number, text};
+use crate::run::model_tests::{ModelTally, World, cell, common, number, text};
 
 pub const FORMATS: [&str; 2] = [
     "signal:signal_generate
@@ -31,11 +31,11 @@ const DELIVERED: i32 = 0;
 const ALREADY_PENDING: i32 = 2;
 
 /// By signal and target.
-type Key = (i32, i32);
+type SignalTarget = (i32, i32);
 
 /// What an interval saw of a kind of signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Sums {
+struct SignalSums {
     count: u64,
     merged: u64,
     delivered: u64,
@@ -45,10 +45,10 @@ struct Sums {
 
 #[derive(Default)]
 struct Kernel {
-    waiting: BTreeMap<Key, VecDeque<u64>>,
-    sums: BTreeMap<Key, Sums>,
+    waiting: BTreeMap<SignalTarget, VecDeque<u64>>,
+    sums: BTreeMap<SignalTarget, SignalSums>,
     /// When those that arrived in this interval were sent, and when they arrived.
-    arrived: Vec<(Key, u64, u64)>,
+    arrived: Vec<(SignalTarget, u64, u64)>,
 }
 
 impl Kernel {
@@ -74,7 +74,7 @@ impl Kernel {
     }
 
     /// The truth of an interval, as far as it was sent after `from`: what came before a loss is followed no more.
-    fn truth(&self, from: u64) -> BTreeMap<Key, Sums> {
+    fn truth(&self, from: u64) -> BTreeMap<SignalTarget, SignalSums> {
         let mut truth = self.sums.clone();
         for (key, sent, at) in self.arrived.iter().filter(|(_, sent, _)| *sent > from) {
             let sums = truth.entry(*key).or_default();
@@ -84,7 +84,7 @@ impl Kernel {
         for (key, waiting) in &self.waiting {
             truth.entry(*key).or_default().waits = waiting.iter().filter(|sent| **sent > from).count() as u64;
         }
-        truth.retain(|_, sums| *sums != Sums::default());
+        truth.retain(|_, sums| *sums != SignalSums::default());
         truth
     }
 }
@@ -107,7 +107,7 @@ pub fn deliver(world: &mut World, cpu: u32, signal: i32, tid: i32) {
     world.event("signal:signal_deliver", cpu, tid, &raw);
 }
 
-fn run(seed: u64, inverts: bool, shown: &mut Shown) {
+fn run(seed: u64, inverts: bool, shown: &mut ModelTally) {
     let mut world = World::new("signal", &[], &FORMATS, seed);
     world.inverts = inverts;
     for tid in 50..52 {
@@ -138,7 +138,7 @@ fn run(seed: u64, inverts: bool, shown: &mut Shown) {
             };
             let tid = String::from_utf8_lossy(&comm.as_bytes()[1..]).parse().unwrap();
             let key = (if *name == "SIGUSR1" { 10 } else { 40 }, tid);
-            let told = Sums {
+            let told = SignalSums {
                 count: number(table, row, "count"),
                 merged: number(table, row, "merged"),
                 delivered: number(table, row, "delivered"),
@@ -167,7 +167,7 @@ fn run(seed: u64, inverts: bool, shown: &mut Shown) {
 
 #[test]
 fn rows_of_signal() {
-    let mut shown = Shown::default();
+    let mut shown = ModelTally::default();
     (0..250).for_each(|seed| run(seed, false, &mut shown));
     (1000..1050).for_each(|seed| run(seed, true, &mut shown));
     shown.check(500);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::report::{Value, Verdict};
-use crate::run::model_tests::{SeenRow, SeenTable, Shown, World, cell, common, number, text};
+use crate::run::model_tests::{ModelTally, SeenRow, SeenTable, World, cell, common, number, text};
 
 const FORMATS: [&str; 3] = [
     "sched:sched_switch
@@ -28,32 +28,32 @@ const FORMATS: [&str; 3] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Doing {
+enum TaskActivity {
     Runs(u32),
     Ready,
     Waits(&'static str),
 }
 
-impl Doing {
+impl TaskActivity {
     fn label(self) -> &'static str {
         match self {
-            Doing::Runs(_) => "R",
-            Doing::Ready => "RD",
-            Doing::Waits(state) => state,
+            TaskActivity::Runs(_) => "R",
+            TaskActivity::Ready => "RD",
+            TaskActivity::Waits(state) => state,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Task {
-    doing: Doing,
+struct ModelTask {
+    doing: TaskActivity,
     /// None: since before the start.
     since: Option<u64>,
 }
 
 /// What was done, by whom, from when to when.
 #[derive(Clone, Copy, Debug)]
-struct Period {
+struct EndedPeriod {
     tid: usize,
     label: &'static str,
     since: Option<u64>,
@@ -62,9 +62,9 @@ struct Period {
 
 /// The scheduler. Tids are places in `tasks`, from 10 on; 0 is idle.
 struct Scheduler {
-    tasks: Vec<Task>,
+    tasks: Vec<ModelTask>,
     current: Vec<Option<usize>>,
-    ended: Vec<Period>,
+    ended: Vec<EndedPeriod>,
     /// No event happens while this one is current.
     hidden: Option<usize>,
     /// It, or an idle task, was found to be hidden.
@@ -78,23 +78,29 @@ fn tid(task: Option<usize>) -> i32 {
 }
 
 impl Scheduler {
-    fn becomes(&mut self, task: usize, doing: Doing, now: u64) {
-        let before = std::mem::replace(&mut self.tasks[task], Task { doing, since: Some(now) });
-        self.ended.push(Period { tid: FIRST + task, label: before.doing.label(), since: before.since, until: now });
+    fn becomes(&mut self, task: usize, doing: TaskActivity, now: u64) {
+        let before = std::mem::replace(&mut self.tasks[task], ModelTask { doing, since: Some(now) });
+        self.ended.push(EndedPeriod {
+            tid: FIRST + task,
+            label: before.doing.label(),
+            since: before.since,
+            until: now,
+        });
     }
 
     /// Something happens on some CPU.
     fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
-        let ready: Vec<usize> = (0..self.tasks.len()).filter(|&task| self.tasks[task].doing == Doing::Ready).collect();
+        let ready: Vec<usize> =
+            (0..self.tasks.len()).filter(|&task| self.tasks[task].doing == TaskActivity::Ready).collect();
         let waits: Vec<usize> =
-            (0..self.tasks.len()).filter(|&task| matches!(self.tasks[task].doing, Doing::Waits(_))).collect();
+            (0..self.tasks.len()).filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Waits(_))).collect();
         let current = self.current[cpu as usize];
         match (world.random.below(3), current) {
             // In an interrupt of an idle task that is hidden. The CPU takes it, if no other does, as soon as it can.
             (0, None) if !waits.is_empty() && world.hides[cpu as usize] => {
                 let task = world.random.of(&waits);
-                self.becomes(task, Doing::Ready, world.clock);
+                self.becomes(task, TaskActivity::Ready, world.clock);
                 if !self.hid || !world.random.one_in(4) {
                     world.clock += 1 + world.random.below(100);
                     self.switch(world, cpu, None, Some(task));
@@ -102,7 +108,7 @@ impl Scheduler {
             }
             (0, Some(_)) if !waits.is_empty() && current == self.hidden => {
                 let woken = self.hid.then(|| world.random.of(&waits));
-                woken.into_iter().for_each(|task| self.becomes(task, Doing::Ready, world.clock));
+                woken.into_iter().for_each(|task| self.becomes(task, TaskActivity::Ready, world.clock));
             }
             (0, _) if !waits.is_empty() => {
                 let task = world.random.of(&waits);
@@ -110,16 +116,16 @@ impl Scheduler {
                 raw.extend(text("t"));
                 [tid(Some(task)), 120, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
                 world.event("sched:sched_wakeup", cpu, tid(current), &raw);
-                self.becomes(task, Doing::Ready, world.clock);
+                self.becomes(task, TaskActivity::Ready, world.clock);
             }
             (1, Some(task)) => {
                 let (state, bits) = world.random.of(&[("S", 1), ("D", 2)]);
                 let next = if ready.is_empty() { None } else { Some(world.random.of(&ready)) };
-                self.switch(world, cpu, Some((task, Doing::Waits(state), bits)), next);
+                self.switch(world, cpu, Some((task, TaskActivity::Waits(state), bits)), next);
             }
             (_, Some(task)) if !ready.is_empty() => {
                 let next = world.random.of(&ready);
-                self.switch(world, cpu, Some((task, Doing::Ready, 0)), Some(next));
+                self.switch(world, cpu, Some((task, TaskActivity::Ready, 0)), Some(next));
             }
             (_, None) if !ready.is_empty() => {
                 let next = world.random.of(&ready);
@@ -129,7 +135,7 @@ impl Scheduler {
         }
     }
 
-    fn switch(&mut self, world: &mut World, cpu: u32, prev: Option<(usize, Doing, u64)>, next: Option<usize>) {
+    fn switch(&mut self, world: &mut World, cpu: u32, prev: Option<(usize, TaskActivity, u64)>, next: Option<usize>) {
         let mut raw = common(tid(prev.map(|prev| prev.0)));
         raw.extend(text("t"));
         [tid(prev.map(|prev| prev.0)), 120].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
@@ -152,7 +158,7 @@ impl Scheduler {
             self.becomes(task, doing, world.clock);
         }
         if let Some(task) = next {
-            self.becomes(task, Doing::Runs(cpu), world.clock);
+            self.becomes(task, TaskActivity::Runs(cpu), world.clock);
         }
         self.current[cpu as usize] = next;
     }
@@ -233,7 +239,7 @@ impl Covered<'_> {
 }
 
 /// `apart`: a row for each task, else only one for each state. `hides`: some CPUs have idle tasks that are hidden.
-fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
+fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTally) {
     let options: &[&str] = if apart { &["--perins"] } else { &[] };
     let mut world = World::new("task-state", options, &FORMATS, seed);
     world.inverts = inverts;
@@ -245,7 +251,7 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
     if hides_a_task {
         world.tells_switches.fill(true);
     }
-    let waits = Task { doing: Doing::Waits("S"), since: None };
+    let waits = ModelTask { doing: TaskActivity::Waits("S"), since: None };
     let tasks = 1 + world.random.below(6) as usize;
     let mut scheduler = Scheduler {
         tasks: vec![waits; tasks],
@@ -325,7 +331,7 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
 
 #[test]
 fn rows_of_task_state() {
-    let mut shown = Shown::default();
+    let mut shown = ModelTally::default();
     (0..300).for_each(|seed| run(seed, true, false, false, &mut shown));
     shown.check(1000);
     assert!(shown.partly > 100, "{shown:?}");
@@ -333,14 +339,14 @@ fn rows_of_task_state() {
 
 #[test]
 fn rows_of_task_state_with_inverted_records() {
-    let mut shown = Shown::default();
+    let mut shown = ModelTally::default();
     (1000..1100).for_each(|seed| run(seed, true, true, false, &mut shown));
     shown.check(300);
 }
 
 #[test]
 fn the_table_of_all_tasks() {
-    let mut shown = Shown::default();
+    let mut shown = ModelTally::default();
     (0..300).for_each(|seed| run(seed, false, false, false, &mut shown));
     (1000..1100).for_each(|seed| run(seed, false, true, false, &mut shown));
     shown.check(300);
@@ -349,7 +355,7 @@ fn the_table_of_all_tasks() {
 
 #[test]
 fn rows_where_idle_tasks_are_hidden() {
-    let mut shown = Shown::default();
+    let mut shown = ModelTally::default();
     (2000..2300).for_each(|seed| run(seed, seed % 2 == 0, false, true, &mut shown));
     shown.check(1000);
 }
