@@ -62,7 +62,7 @@ pub struct CommonArgs {
     /// Only tell what a run would cost, from 1 s
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
-    /// Show callchains; of programs by frame pointers (=fp) or unwind tables (=dwarf[,BYTES]) [default: what fits]
+    /// Show callchains; of programs by frame pointers (=fp) or unwind tables (=dwarf,BYTES) [default: what fits]
     #[arg(short = 'g', long, help_heading = "Output", value_name = "HOW", num_args = 0..=1, require_equals = true,
         default_missing_value = "auto", value_parser = CallGraph::parse)]
     pub call_graph: Option<CallGraph>,

@@ -1,7 +1,6 @@
 //! `-g`: how the callchains of programs are found.
 
 use crate::cli::values;
-use crate::perf::user_window::MOST_WINDOW_BYTES;
 
 /// How the callchains of programs are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +30,15 @@ impl CallGraph {
     }
 
     fn window(text: &str) -> Result<u32, String> {
-        const LEAST: u32 = 256; // less holds hardly a frame
-        let bytes = values::bytes(text)?;
-        let range = LEAST..=MOST_WINDOW_BYTES;
-        // As people write it for the most that there is.
-        let bytes = if bytes == 64 << 10 { u64::from(MOST_WINDOW_BYTES) } else { bytes };
+        const LEAST: u32 = 256; // fewer bytes hold hardly a frame
+        const MOST: u32 = 65_528; // a record has less than 64 KiB, and its parts are whole words
+        let bytes = match text.parse() {
+            Ok(bytes) => bytes,
+            Err(_) => values::bytes(text)?,
+        };
         match u32::try_from(bytes) {
-            Ok(bytes) if range.contains(&bytes) => Ok(bytes),
+            Ok(0x1_0000) => Ok(MOST),
+            Ok(bytes) if (LEAST..=MOST).contains(&bytes) => Ok(bytes),
             _ => Err(format!("a copy of a stack has {LEAST} bytes to 64K")),
         }
     }
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_and_sizes() {
+    fn modes_and_sizes() {
         let cases = [
             ("auto", Some(CallGraph::Auto)),
             ("fp", Some(CallGraph::FramePointers)),

@@ -140,7 +140,7 @@ proptest! {
     ) {
         let base = SampleType::BASE.with(SampleType::RAW);
         let layout = Layout::new(bits.into_iter().fold(base, |all, (_, bit)| all.with(bit)), 0);
-        let mut body = Bytes::default();
+        let mut body = RecordBytes::default();
         body.words(&words).bytes(&tail);
         short_is_the_same(&layout, &body.0);
         body.0.truncate(words.len() * 8);
@@ -185,7 +185,7 @@ proptest! {
         true_size in any::<bool>(),
     ) {
         let layout = Layout::full(SampleType::from_bits(bits), read_format, branch_type, masks.0, masks.1);
-        let mut body = Bytes::default();
+        let mut body = RecordBytes::default();
         body.words(&words).bytes(&tail);
         let mut record = body.record(kind, 0);
         if !true_size {

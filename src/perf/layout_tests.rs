@@ -19,38 +19,38 @@ const REGS_INTR: u64 = 0b1_0000_0000_0001;
 
 /// Appends words and smaller things.
 #[derive(Default)]
-pub(super) struct Bytes(pub Vec<u8>);
+pub(super) struct RecordBytes(pub Vec<u8>);
 
-impl Bytes {
-    pub fn u64(&mut self, value: u64) -> &mut Bytes {
+impl RecordBytes {
+    pub fn u64(&mut self, value: u64) -> &mut RecordBytes {
         self.0.extend_from_slice(&value.to_ne_bytes());
         self
     }
 
-    pub fn u32(&mut self, value: u32) -> &mut Bytes {
+    pub fn u32(&mut self, value: u32) -> &mut RecordBytes {
         self.0.extend_from_slice(&value.to_ne_bytes());
         self
     }
 
-    pub fn u16(&mut self, value: u16) -> &mut Bytes {
+    pub fn u16(&mut self, value: u16) -> &mut RecordBytes {
         self.0.extend_from_slice(&value.to_ne_bytes());
         self
     }
 
-    pub fn words(&mut self, words: &[u64]) -> &mut Bytes {
+    pub fn words(&mut self, words: &[u64]) -> &mut RecordBytes {
         for &word in words {
             self.u64(word);
         }
         self
     }
 
-    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Bytes {
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut RecordBytes {
         self.0.extend_from_slice(bytes);
         self
     }
 
     /// A name as the kernel writes it: NUL-terminated and filled up to whole words.
-    pub fn name(&mut self, name: &[u8]) -> &mut Bytes {
+    pub fn name(&mut self, name: &[u8]) -> &mut RecordBytes {
         self.bytes(name).bytes(&[0]);
         while !self.0.len().is_multiple_of(8) {
             self.bytes(&[0]);
@@ -59,7 +59,7 @@ impl Bytes {
     }
 
     pub fn record(&self, kind: u32, misc: u32) -> Vec<u8> {
-        let mut out = Bytes::default();
+        let mut out = RecordBytes::default();
         let size = u16::try_from(self.0.len() + 8).unwrap();
         out.u32(kind).u16(misc as u16).u16(size).bytes(&self.0);
         out.0
@@ -67,7 +67,7 @@ impl Bytes {
 }
 
 fn le_words(words: &[u64]) -> Vec<u8> {
-    let mut out = Bytes::default();
+    let mut out = RecordBytes::default();
     out.words(words);
     out.0
 }
@@ -155,7 +155,7 @@ impl Case {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut out = Bytes::default();
+        let mut out = RecordBytes::default();
         let fixed: [(u32, u64); 9] = [
             (b::PERF_SAMPLE_IDENTIFIER, 77),
             (b::PERF_SAMPLE_IP, 0x40_0000),
@@ -192,7 +192,7 @@ impl Case {
                 out.words(&vec![9; self.branches]);
             }
         }
-        let regs = |out: &mut Bytes, abi: u64, words: &[u64]| {
+        let regs = |out: &mut RecordBytes, abi: u64, words: &[u64]| {
             out.u64(abi).words(if abi == 0 { &[] } else { words });
         };
         if self.has(b::PERF_SAMPLE_REGS_USER) {
@@ -231,8 +231,8 @@ impl Case {
         out.record(b::PERF_RECORD_SAMPLE, u32::from(MISC))
     }
 
-    fn encode_read(&self, out: &mut Bytes) {
-        let times = |out: &mut Bytes| {
+    fn encode_read(&self, out: &mut RecordBytes) {
+        let times = |out: &mut RecordBytes| {
             for (bit, time) in
                 [(b::PERF_FORMAT_TOTAL_TIME_ENABLED, self.times.0), (b::PERF_FORMAT_TOTAL_TIME_RUNNING, self.times.1)]
             {
@@ -241,7 +241,7 @@ impl Case {
                 }
             }
         };
-        let id_and_lost = |out: &mut Bytes| {
+        let id_and_lost = |out: &mut RecordBytes| {
             for (bit, word) in [(b::PERF_FORMAT_ID, 0x1d), (b::PERF_FORMAT_LOST, 0x105)] {
                 if self.reads(bit) {
                     out.u64(word);

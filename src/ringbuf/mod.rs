@@ -61,5 +61,5 @@ mod ring_tests;
 
 pub use item::{Item, ItemKind, Stamp};
 pub use merge::{DrainLimit, Drained, Merge, RecordSink};
-pub use record_run::{RecordRun, Walk};
+pub use record_run::{RecordRun, RecordWalk};
 pub use ring::RingBuf;

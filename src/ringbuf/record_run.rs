@@ -25,21 +25,21 @@ pub struct RecordRun<'a> {
 /// A walk over the records of a piece: a copy of the state that changes with each record, so that it can stay in registers.
 /// [`RecordRun::follow`] takes the state back when the walk ends.
 #[derive(Clone, Copy)]
-pub struct Walk<'a> {
+pub struct RecordWalk<'a> {
     rest: &'a [u8],
     limit: u64,
     newest: u64,
     beyond: Option<u64>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> RecordWalk<'a> {
     /// The next record and all bytes behind it.
     #[inline(always)]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Takes the next record, an ordinary one with this stamp. `behind`: the bytes of [`Walk::rest`] behind the record, which the
+    /// Takes the next record, an ordinary one with this stamp. `behind`: the bytes of [`RecordWalk::rest`] behind the record, which the
     /// caller has split off. False: the record must wait or is late, and was not taken.
     #[inline(always)]
     pub fn take(&mut self, behind: &'a [u8], time: u64) -> bool {
@@ -133,14 +133,14 @@ impl<'a> RecordRun<'a> {
 
     /// Starts a walk at the next record.
     #[inline(always)]
-    pub fn walk(&self) -> Walk<'a> {
+    pub fn walk(&self) -> RecordWalk<'a> {
         let &RecordRun { rest, limit, newest, .. } = self;
-        Walk { rest, limit, newest, beyond: None }
+        RecordWalk { rest, limit, newest, beyond: None }
     }
 
     /// Takes over the state of a walk that began here and has taken so many records.
     #[inline(always)]
-    pub fn follow(&mut self, walk: Walk<'a>, records: u64) {
+    pub fn follow(&mut self, walk: RecordWalk<'a>, records: u64) {
         self.beyond = walk.beyond;
         if records > 0 {
             (self.rest, self.newest, self.last) = (walk.rest, walk.newest, walk.newest);

@@ -82,21 +82,21 @@ const MOST_REMEMBERED: usize = 8;
 /// One row of the table that the instructions describe, as far as we need it.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    cfa: CfaColumn,
-    sp: Column,
-    fp: Column,
-    return_address: Column,
+    cfa: CfaRule,
+    sp: RegisterRule,
+    fp: RegisterRule,
+    return_address: RegisterRule,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum CfaColumn {
+enum CfaRule {
     Unset,
     Register(Register, i64),
     Expression(UnwindExpression<usize>),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Column {
+enum RegisterRule {
     /// Nothing was said.
     Unset,
     Same,
@@ -170,8 +170,12 @@ fn row<'a, S: UnwindSection<Bytes<'a>>>(
 }
 
 impl Row {
-    const UNSET: Row =
-        Row { cfa: CfaColumn::Unset, sp: Column::Unset, fp: Column::Unset, return_address: Column::Unset };
+    const UNSET: Row = Row {
+        cfa: CfaRule::Unset,
+        sp: RegisterRule::Unset,
+        fp: RegisterRule::Unset,
+        return_address: RegisterRule::Unset,
+    };
 
     /// None: the instruction cannot be where it is.
     fn apply(
@@ -185,34 +189,34 @@ impl Row {
         let signed = |offset: u64| i64::try_from(offset).ok();
         let factored = |offset: u64| signed(offset)?.checked_mul(factor);
         match *instruction {
-            I::DefCfa { register, offset } => self.cfa = CfaColumn::Register(register, signed(offset)?),
+            I::DefCfa { register, offset } => self.cfa = CfaRule::Register(register, signed(offset)?),
             I::DefCfaSf { register, factored_offset } => {
-                self.cfa = CfaColumn::Register(register, factored_offset.checked_mul(factor)?);
+                self.cfa = CfaRule::Register(register, factored_offset.checked_mul(factor)?);
             }
             I::DefCfaRegister { register } => match &mut self.cfa {
-                CfaColumn::Register(old, _) => *old = register,
-                CfaColumn::Unset | CfaColumn::Expression(_) => return None,
+                CfaRule::Register(old, _) => *old = register,
+                CfaRule::Unset | CfaRule::Expression(_) => return None,
             },
             I::DefCfaOffset { offset } => self.set_cfa_offset(signed(offset)?)?,
             I::DefCfaOffsetSf { factored_offset } => self.set_cfa_offset(factored_offset.checked_mul(factor)?)?,
-            I::DefCfaExpression { expression } => self.cfa = CfaColumn::Expression(expression),
-            I::Undefined { register } => self.set(register, Column::Undefined, arch),
-            I::SameValue { register } => self.set(register, Column::Same, arch),
+            I::DefCfaExpression { expression } => self.cfa = CfaRule::Expression(expression),
+            I::Undefined { register } => self.set(register, RegisterRule::Undefined, arch),
+            I::SameValue { register } => self.set(register, RegisterRule::Same, arch),
             I::Offset { register, factored_offset } => {
-                self.set(register, Column::Cfa(factored(factored_offset)?), arch);
+                self.set(register, RegisterRule::Cfa(factored(factored_offset)?), arch);
             }
             I::OffsetExtendedSf { register, factored_offset } => {
-                self.set(register, Column::Cfa(factored_offset.checked_mul(factor)?), arch);
+                self.set(register, RegisterRule::Cfa(factored_offset.checked_mul(factor)?), arch);
             }
             I::ValOffset { register, factored_offset } => {
-                self.set(register, Column::ValueOfCfa(factored(factored_offset)?), arch);
+                self.set(register, RegisterRule::ValueOfCfa(factored(factored_offset)?), arch);
             }
             I::ValOffsetSf { register, factored_offset } => {
-                self.set(register, Column::ValueOfCfa(factored_offset.checked_mul(factor)?), arch);
+                self.set(register, RegisterRule::ValueOfCfa(factored_offset.checked_mul(factor)?), arch);
             }
-            I::Expression { register, expression } => self.set(register, Column::Expression(expression), arch),
+            I::Expression { register, expression } => self.set(register, RegisterRule::Expression(expression), arch),
             I::Register { dest_register: register, .. } | I::ValExpression { register, .. } => {
-                self.set(register, Column::NotUnderstood, arch);
+                self.set(register, RegisterRule::NotUnderstood, arch);
             }
             I::Restore { register } => {
                 let mut initial = *initial;
@@ -230,20 +234,20 @@ impl Row {
 
     fn set_cfa_offset(&mut self, offset: i64) -> Option<()> {
         match &mut self.cfa {
-            CfaColumn::Register(_, old) => *old = offset,
-            CfaColumn::Unset | CfaColumn::Expression(_) => return None,
+            CfaRule::Register(_, old) => *old = offset,
+            CfaRule::Unset | CfaRule::Expression(_) => return None,
         }
         Some(())
     }
 
-    fn set(&mut self, register: Register, to: Column, arch: Arch) {
+    fn set(&mut self, register: Register, to: RegisterRule, arch: Arch) {
         if let Some(column) = self.column(register, arch) {
             *column = to;
         }
     }
 
     /// None for a register that we do not follow.
-    fn column(&mut self, register: Register, arch: Arch) -> Option<&mut Column> {
+    fn column(&mut self, register: Register, arch: Arch) -> Option<&mut RegisterRule> {
         match register.0 {
             number if number == arch.sp() => Some(&mut self.sp),
             number if number == arch.fp() => Some(&mut self.fp),
@@ -260,33 +264,33 @@ impl Row {
         address: u64,
         arch: Arch,
     ) -> Option<Rule> {
-        if matches!(self.return_address, Column::Undefined) {
+        if matches!(self.return_address, RegisterRule::Undefined) {
             return Some(Rule::End);
         }
         let form_of = |expression: UnwindExpression<usize>| form(expression.get(section).ok()?.0.slice());
         let cfa = match self.cfa {
-            CfaColumn::Unset => return None,
-            CfaColumn::Register(register, offset) => Cfa::At(Base::of(register.0, arch)?, i32::try_from(offset).ok()?),
-            CfaColumn::Expression(expression) => Cfa::of(form_of(expression)?, address, arch)?,
+            CfaRule::Unset => return None,
+            CfaRule::Register(register, offset) => Cfa::At(Base::of(register.0, arch)?, i32::try_from(offset).ok()?),
+            CfaRule::Expression(expression) => Cfa::of(form_of(expression)?, address, arch)?,
         };
         if is_of_signal
             && matches!(cfa, Cfa::Behind(Base::Sp, at, 0) if u64::try_from(at) == Ok(arch.signal_frame().sp))
         {
             return Some(Rule::Signal);
         }
-        if !matches!(self.sp, Column::Unset | Column::ValueOfCfa(0)) {
+        if !matches!(self.sp, RegisterRule::Unset | RegisterRule::ValueOfCfa(0)) {
             return None; // the caller's is something else than the canonical frame address
         }
         let saved = |column| match column {
-            Column::Unset | Column::Same => Some(Saved::Kept),
-            Column::Undefined => Some(Saved::Lost),
-            Column::Cfa(offset) => Some(Saved::Cfa(words(offset)?)),
-            Column::Expression(expression) => match form_of(expression)? {
+            RegisterRule::Unset | RegisterRule::Same => Some(Saved::Kept),
+            RegisterRule::Undefined => Some(Saved::Lost),
+            RegisterRule::Cfa(offset) => Some(Saved::Cfa(words(offset)?)),
+            RegisterRule::Expression(expression) => match form_of(expression)? {
                 Form::Register(register, offset) if register == arch.fp() => Some(Saved::Fp(words(offset)?)),
                 Form::Register(register, offset) if register == arch.sp() => Some(Saved::Sp(words(offset)?)),
                 _ => None,
             },
-            Column::ValueOfCfa(_) | Column::NotUnderstood => None,
+            RegisterRule::ValueOfCfa(_) | RegisterRule::NotUnderstood => None,
         };
         let return_address = match saved(self.return_address)? {
             Saved::Cfa(words) if is_of_signal => ReturnAddress::Interrupted(words),

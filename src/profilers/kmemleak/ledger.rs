@@ -6,7 +6,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::profilers::kmemleak::pointers::{Allocation, Pointers};
+use crate::profilers::kmemleak::pointers::{LiveAllocation, Pointers};
 use crate::stats::{KeyedSums, LossHorizon, SumKey};
 use crate::symbol::StackId;
 
@@ -91,7 +91,7 @@ pub struct AllocOrigin {
 }
 
 impl AllocOrigin {
-    fn of(record: &Allocation) -> AllocOrigin {
+    fn of(record: &LiveAllocation) -> AllocOrigin {
         AllocOrigin { stack: record.stack, owner: record.owner }
     }
 }
@@ -122,7 +122,7 @@ pub struct OpenCall {
     pub pair: u16,
     pub bytes: u64,
     /// What realloc was given, already removed from the ledger: another thread may get its address before realloc returns.
-    pub old: Option<(PointerSpace, Allocation)>,
+    pub old: Option<(PointerSpace, LiveAllocation)>,
     /// The address that realloc was given; where posix_memalign is to store its result. 0: none.
     pub argument: u64,
 }
@@ -187,7 +187,7 @@ impl Ledger {
 
     /// Records an allocation. False when its address was not free.
     #[inline(always)]
-    pub fn allocated(&mut self, space: PointerSpace, record: Allocation) -> bool {
+    pub fn allocated(&mut self, space: PointerSpace, record: LiveAllocation) -> bool {
         self.counts.allocs += u64::from(record.owner != OURSELVES);
         match self.pointers(space).insert(record) {
             Some(known) if known.owner != OURSELVES => {
@@ -200,7 +200,7 @@ impl Ledger {
 
     /// The free of `record` was not seen.
     #[cold]
-    fn replaced(&mut self, record: Allocation) {
+    fn replaced(&mut self, record: LiveAllocation) {
         self.counts.replaced += 1;
         let key = AllocOrigin::of(&record);
         if self.replaced.len() < MOST_REPLACED || self.replaced.contains_key(&key) {
@@ -215,7 +215,7 @@ impl Ledger {
 
     /// Removes the allocation at `ptr` and returns it.
     #[inline(always)]
-    pub fn freed(&mut self, space: PointerSpace, ptr: u64, time: u64) -> Option<Allocation> {
+    pub fn freed(&mut self, space: PointerSpace, ptr: u64, time: u64) -> Option<LiveAllocation> {
         let pointers = match space {
             PointerSpace::Kernel => Some(&mut self.kernel),
             PointerSpace::Process(pid) => self.processes.get_mut(&pid).map(|process| &mut process.pointers),
@@ -227,7 +227,7 @@ impl Ledger {
     }
 
     /// Puts back what [`Ledger::freed`] removed: it was not freed after all.
-    fn restore(&mut self, space: PointerSpace, record: Allocation) {
+    fn restore(&mut self, space: PointerSpace, record: LiveAllocation) {
         let pointers = self.pointers(space);
         // If another allocation has its address by now, it was freed.
         if pointers.get(record.ptr).is_none() {
@@ -379,7 +379,7 @@ impl Ledger {
 
     /// Adds a record to the sums, unless it is too young or ours.
     #[inline]
-    fn sum(&self, record: &Allocation, now: u64, exited: bool, sums: &mut OutstandingSums) {
+    fn sum(&self, record: &LiveAllocation, now: u64, exited: bool, sums: &mut OutstandingSums) {
         let age = now.saturating_sub(record.time);
         if age < self.than_ns || record.owner == OURSELVES {
             return;

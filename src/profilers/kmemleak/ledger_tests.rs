@@ -10,8 +10,8 @@ const A: PointerSpace = PointerSpace::Process(1);
 const B: PointerSpace = PointerSpace::Process(2);
 const T: Caller = Caller::User(5);
 
-fn record(ptr: u64, time: u64, bytes: u64) -> Allocation {
-    Allocation { ptr, time, bytes, stack: None, owner: 1 }
+fn record(ptr: u64, time: u64, bytes: u64) -> LiveAllocation {
+    LiveAllocation { ptr, time, bytes, stack: None, owner: 1 }
 }
 
 fn counts(ledger: &Ledger) -> (u64, u64, u64, u64) {
@@ -20,7 +20,7 @@ fn counts(ledger: &Ledger) -> (u64, u64, u64, u64) {
 }
 
 /// A free that the answer is about.
-fn freed(ledger: &mut Ledger, space: PointerSpace, ptr: u64, time: u64) -> Option<Allocation> {
+fn freed(ledger: &mut Ledger, space: PointerSpace, ptr: u64, time: u64) -> Option<LiveAllocation> {
     let record = ledger.freed(space, ptr, time);
     if record.is_none() {
         ledger.counts.unmatched();
@@ -62,8 +62,8 @@ fn an_address_that_was_not_free_is_replaced() {
 fn few_places_of_unseen_frees_are_kept() {
     let mut ledger = Ledger::new(0);
     let mut replace = |owner: u32| {
-        ledger.allocated(A, Allocation { owner, ..record(8, 1, 10) });
-        ledger.allocated(A, Allocation { owner, ..record(8, 1, 10) });
+        ledger.allocated(A, LiveAllocation { owner, ..record(8, 1, 10) });
+        ledger.allocated(A, LiveAllocation { owner, ..record(8, 1, 10) });
         freed(&mut ledger, A, 8, 2);
         (ledger.replaced.len(), ledger.replaced_anywhere())
     };
@@ -77,8 +77,8 @@ fn few_places_of_unseen_frees_are_kept() {
 #[test]
 fn what_we_allocate_ourselves_counts_nowhere() {
     let mut ledger = Ledger::new(0);
-    ledger.allocated(PointerSpace::Kernel, Allocation { owner: OURSELVES, ..record(8, 1, 10) });
-    ledger.allocated(PointerSpace::Kernel, Allocation { owner: OURSELVES, ..record(9, 1, 10) });
+    ledger.allocated(PointerSpace::Kernel, LiveAllocation { owner: OURSELVES, ..record(8, 1, 10) });
+    ledger.allocated(PointerSpace::Kernel, LiveAllocation { owner: OURSELVES, ..record(9, 1, 10) });
     assert!(freed(&mut ledger, PointerSpace::Kernel, 8, 2).is_some(), "whoever frees it");
     assert!(ledger.allocated(PointerSpace::Kernel, record(9, 3, 5)));
     assert_eq!(counts(&ledger), (1, 0, 0, 0));

@@ -155,7 +155,7 @@ impl Kmemleak {
     ) -> Use {
         let is_own = ctx.scope.is_own(who.tid);
         let owner = if is_own { OURSELVES } else { self.owners.number(who.pid, ctx.tasks.comm(who.tid)) };
-        let record = pointers::Allocation { ptr, time: who.time, bytes, stack, owner };
+        let record = pointers::LiveAllocation { ptr, time: who.time, bytes, stack, owner };
         if !self.ledger.allocated(space, record) {
             ctx.discarded += 1;
         }

@@ -9,7 +9,7 @@ use crate::symbol::StackId;
 
 /// One live allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocation {
+pub struct LiveAllocation {
     pub ptr: u64,
     /// ns, CLOCK_MONOTONIC.
     pub time: u64,
@@ -20,7 +20,7 @@ pub struct Allocation {
     pub owner: u32,
 }
 
-const _: () = assert!(size_of::<Allocation>() == 32);
+const _: () = assert!(size_of::<LiveAllocation>() == 32);
 
 /// Live allocations of one address space.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Pointers {
     /// Adds a record. Returns the one that had its address, whose free was not seen. A table with
     /// 2^32 records takes no more.
     #[inline(always)] // else the record is copied twice
-    pub fn insert(&mut self, record: Allocation) -> Option<Allocation> {
+    pub fn insert(&mut self, record: LiveAllocation) -> Option<LiveAllocation> {
         if (self.len + 1) * FULL.1 > self.slots.len() * FULL.0 {
             self.grow();
         }
@@ -70,14 +70,14 @@ impl Pointers {
 
     /// The record of an address.
     #[inline]
-    pub fn get(&self, ptr: u64) -> Option<&Allocation> {
+    pub fn get(&self, ptr: u64) -> Option<&LiveAllocation> {
         let (_, number) = self.find(ptr, hash(ptr)).ok()?;
         self.slab.get(number)
     }
 
     /// Removes the record of an address, if it is no newer than `time`.
     #[inline(always)] // most callers read a part of the record
-    pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<Allocation> {
+    pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<LiveAllocation> {
         let (at, number) = self.find(ptr, hash(ptr)).ok()?;
         let record = self.slab.take_until(number, time)?;
         self.close(at);
@@ -86,7 +86,7 @@ impl Pointers {
     }
 
     /// All records, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Allocation> {
+    pub fn iter(&self) -> impl Iterator<Item = &LiveAllocation> {
         self.slots.iter().filter(|slot| **slot != 0).filter_map(|slot| self.slab.get(number(*slot)))
     }
 
@@ -173,7 +173,7 @@ fn number(slot: u64) -> u32 {
 /// Records by number, in chunks. No record is ever moved, except in the first chunk, which grows up to its size.
 #[derive(Debug, Default)]
 struct AllocationSlab {
-    chunks: Vec<Vec<Allocation>>,
+    chunks: Vec<Vec<LiveAllocation>>,
     /// Numbers handed out so far.
     used: u32,
     /// The first free number plus 1; the next one is in its record.
@@ -191,20 +191,20 @@ impl AllocationSlab {
     }
 
     #[inline(always)]
-    fn get(&self, number: u32) -> Option<&Allocation> {
+    fn get(&self, number: u32) -> Option<&LiveAllocation> {
         let (chunk, at) = AllocationSlab::place_of(number);
         self.chunks.get(chunk)?.get(at)
     }
 
     #[inline(always)]
-    fn get_mut(&mut self, number: u32) -> Option<&mut Allocation> {
+    fn get_mut(&mut self, number: u32) -> Option<&mut LiveAllocation> {
         let (chunk, at) = AllocationSlab::place_of(number);
         self.chunks.get_mut(chunk)?.get_mut(at)
     }
 
     /// A free place, and its number. It holds no record, but the next free number.
     #[inline(always)]
-    fn room(&mut self) -> Option<(u32, &mut Allocation)> {
+    fn room(&mut self) -> Option<(u32, &mut LiveAllocation)> {
         let Some(free) = self.free else { return self.grow() };
         let number = u32::try_from(free.get() - 1).ok()?;
         let (chunk, at) = AllocationSlab::place_of(number);
@@ -214,7 +214,7 @@ impl AllocationSlab {
     }
 
     #[inline(never)]
-    fn grow(&mut self) -> Option<(u32, &mut Allocation)> {
+    fn grow(&mut self) -> Option<(u32, &mut LiveAllocation)> {
         let number = self.used;
         self.used = self.used.checked_add(1)?;
         let (chunk, _) = AllocationSlab::place_of(number);
@@ -222,13 +222,13 @@ impl AllocationSlab {
             self.chunks.push(Vec::with_capacity(if chunk == 0 { 0 } else { CHUNK }));
         }
         let chunk = self.chunks.get_mut(chunk)?;
-        chunk.push(Allocation { ptr: 0, time: 0, bytes: 0, stack: None, owner: 0 });
+        chunk.push(LiveAllocation { ptr: 0, time: 0, bytes: 0, stack: None, owner: 0 });
         chunk.last_mut().map(|place| (number, place))
     }
 
     /// Removes a record, unless it is newer than `time`.
     #[inline(always)]
-    fn take_until(&mut self, number: u32, time: u64) -> Option<Allocation> {
+    fn take_until(&mut self, number: u32, time: u64) -> Option<LiveAllocation> {
         let next = self.free.map_or(0, NonZeroUsize::get) as u64;
         let place = self.get_mut(number)?;
         if place.time > time {
@@ -249,8 +249,8 @@ mod tests {
 
     use super::*;
 
-    fn record(ptr: u64, time: u64) -> Allocation {
-        Allocation { ptr, time, bytes: time * 3, stack: None, owner: 7 }
+    fn record(ptr: u64, time: u64) -> LiveAllocation {
+        LiveAllocation { ptr, time, bytes: time * 3, stack: None, owner: 7 }
     }
 
     #[test]
@@ -313,8 +313,8 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
-            let mut all: Vec<Allocation> = table.iter().copied().collect();
-            let mut want: Vec<Allocation> = model.values().copied().collect();
+            let mut all: Vec<LiveAllocation> = table.iter().copied().collect();
+            let mut want: Vec<LiveAllocation> = model.values().copied().collect();
             all.sort_by_key(|record| record.ptr);
             want.sort_by_key(|record| record.ptr);
             prop_assert_eq!(all, want);

@@ -31,11 +31,11 @@ const DELIVERED: i32 = 0;
 const ALREADY_PENDING: i32 = 2;
 
 /// By signal and target.
-type SignalTarget = (i32, i32);
+type ModelTarget = (i32, i32);
 
 /// What an interval saw of a kind of signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct SignalSums {
+struct ModelSignalSums {
     count: u64,
     merged: u64,
     delivered: u64,
@@ -45,10 +45,10 @@ struct SignalSums {
 
 #[derive(Default)]
 struct Kernel {
-    waiting: BTreeMap<SignalTarget, VecDeque<u64>>,
-    sums: BTreeMap<SignalTarget, SignalSums>,
+    waiting: BTreeMap<ModelTarget, VecDeque<u64>>,
+    sums: BTreeMap<ModelTarget, ModelSignalSums>,
     /// When those that arrived in this interval were sent, and when they arrived.
-    arrived: Vec<(SignalTarget, u64, u64)>,
+    arrived: Vec<(ModelTarget, u64, u64)>,
 }
 
 impl Kernel {
@@ -74,7 +74,7 @@ impl Kernel {
     }
 
     /// The truth of an interval, as far as it was sent after `from`: what came before a loss is followed no more.
-    fn truth(&self, from: u64) -> BTreeMap<SignalTarget, SignalSums> {
+    fn truth(&self, from: u64) -> BTreeMap<ModelTarget, ModelSignalSums> {
         let mut truth = self.sums.clone();
         for (key, sent, at) in self.arrived.iter().filter(|(_, sent, _)| *sent > from) {
             let sums = truth.entry(*key).or_default();
@@ -84,7 +84,7 @@ impl Kernel {
         for (key, waiting) in &self.waiting {
             truth.entry(*key).or_default().waits = waiting.iter().filter(|sent| **sent > from).count() as u64;
         }
-        truth.retain(|_, sums| *sums != SignalSums::default());
+        truth.retain(|_, sums| *sums != ModelSignalSums::default());
         truth
     }
 }
@@ -138,7 +138,7 @@ fn run(seed: u64, inverts: bool, shown: &mut ModelTally) {
             };
             let tid = String::from_utf8_lossy(&comm.as_bytes()[1..]).parse().unwrap();
             let key = (if *name == "SIGUSR1" { 10 } else { 40 }, tid);
-            let told = SignalSums {
+            let told = ModelSignalSums {
                 count: number(table, row, "count"),
                 merged: number(table, row, "merged"),
                 delivered: number(table, row, "delivered"),
