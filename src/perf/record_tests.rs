@@ -5,7 +5,7 @@
 use perf_event_open_sys::bindings as b;
 
 use crate::perf::layout::{Layout, SampleType};
-use crate::perf::layout_tests::{Bytes, every_bit, pair};
+use crate::perf::layout_tests::{RecordBytes, every_bit, pair};
 use crate::perf::record::{FileId, Mmap, Record, SampleId, TaskRecord, decode};
 
 /// The trailer of every record that is no sample.
@@ -13,7 +13,7 @@ const TRAILER: SampleId = SampleId { pid: 21, tid: 22, time: 2_000, id: 77, cpu:
 
 /// `perf_event__output_id_sample`: the order differs from that of a sample, and IDENTIFIER comes last.
 fn trailer(bits: u64) -> (Vec<u8>, SampleId) {
-    let mut out = Bytes::default();
+    let mut out = RecordBytes::default();
     let words: [(u32, u64); 6] = [
         (b::PERF_SAMPLE_TID, pair(TRAILER.pid, TRAILER.tid)),
         (b::PERF_SAMPLE_TIME, TRAILER.time),
@@ -52,8 +52,8 @@ struct Side {
     want: Record<'static>,
 }
 
-fn side(kind: u32, misc: u32, want: Record<'static>, body: impl FnOnce(&mut Bytes)) -> Side {
-    let mut bytes = Bytes::default();
+fn side(kind: u32, misc: u32, want: Record<'static>, body: impl FnOnce(&mut RecordBytes)) -> Side {
+    let mut bytes = RecordBytes::default();
     body(&mut bytes);
     Side { kind, misc, body: bytes.0, want }
 }
@@ -65,30 +65,30 @@ fn sides() -> Vec<Side> {
     const PREEMPT: u32 = b::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT;
     let comm = |exec| Record::Comm { pid: 5, tid: 6, comm: b"ping pong", exec };
     let task = TaskRecord { pid: 5, ppid: 4, tid: 6, ptid: 3, time: 1_999 };
-    let task_body = |out: &mut Bytes| {
+    let task_body = |out: &mut RecordBytes| {
         out.u32(5).u32(4).u32(6).u32(3).u64(1_999);
     };
     let mmap = |file| {
         let path = b"/usr/lib/libc.so.6";
         Record::Mmap(Mmap { pid: 5, tid: 6, addr: 0x7f00_0000, len: 0x3000, offset: 0x1000, file, path })
     };
-    let mmap_head = |out: &mut Bytes| {
+    let mmap_head = |out: &mut RecordBytes| {
         out.u32(5).u32(6).u64(0x7f00_0000).u64(0x3000).u64(0x1000);
     };
     let build_id = |len: u8| {
-        move |out: &mut Bytes| {
+        move |out: &mut RecordBytes| {
             mmap_head(out);
             out.bytes(&[len, 0, 0, 0]).bytes(&[0xb1; 20]).u32(5).u32(2).name(b"/usr/lib/libc.so.6");
         }
     };
     let inode = FileId::Inode { major: 8, minor: 1, inode: 4_711 };
-    let throttle = |out: &mut Bytes| {
+    let throttle = |out: &mut RecordBytes| {
         out.u64(1_999).u64(77).u64(78);
     };
     let switch = |out, preempted, other| Record::Switch { out, preempted, other };
     let ksymbol = |gone| Record::Ksymbol { addr: 0xffff_ffff_a000, len: 120, name: b"bpf_prog_1", gone };
     let ksymbol_body = |flags: u16| {
-        move |out: &mut Bytes| {
+        move |out: &mut RecordBytes| {
             out.u64(0xffff_ffff_a000).u32(120).u16(1).u16(flags).name(b"bpf_prog_1");
         }
     };
@@ -146,7 +146,7 @@ fn trailer_types() -> impl Iterator<Item = u64> {
 impl Side {
     fn encode(&self, bits: u64) -> (Vec<u8>, SampleId) {
         let (trailer, id) = trailer(bits);
-        let mut bytes = Bytes::default();
+        let mut bytes = RecordBytes::default();
         bytes.bytes(&self.body).bytes(&trailer);
         (bytes.record(self.kind, self.misc), id)
     }
@@ -220,7 +220,7 @@ fn samples_tell_32_bit_tasks() {
         (SampleType::RAW, Some(PERF_SAMPLE_REGS_ABI_32), false),
     ];
     for (sample_type, abi, want) in cases {
-        let mut bytes = Bytes::default();
+        let mut bytes = RecordBytes::default();
         bytes.bytes(&12_u32.to_ne_bytes()).bytes(&[7; 12]); // RAW
         if let Some(abi) = abi {
             bytes.u64(u64::from(abi)).u64(0xabc);
@@ -236,7 +236,7 @@ fn words_of_a_stack_are_as_wide_as_the_program_has_them() {
     use b::{PERF_SAMPLE_REGS_ABI_32, PERF_SAMPLE_REGS_ABI_64};
     let layout = Layout::full(SampleType::REGS_USER.with(SampleType::STACK_USER), 0, 0, 1, 0);
     let word = |abi: u32, address: u64| {
-        let mut bytes = Bytes::default();
+        let mut bytes = RecordBytes::default();
         bytes.u64(u64::from(abi)).u64(0x1000); // the stack pointer
         bytes.u64(16).u64(0x1111_2222_3333_4444).u64(0x5555_6666_7777_8888).u64(16);
         let record = bytes.record(b::PERF_RECORD_SAMPLE, 0);
