@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use perf_prof::profilers::kmemleak::ledger::{Ledger, PointerSpace};
-use perf_prof::profilers::kmemleak::pointers::Allocation;
+use perf_prof::profilers::kmemleak::pointers::LiveAllocation;
 
 const LIVE: u64 = 5_000_000;
 const MOST_KIB: u64 = 256 << 10;
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
 
 fn allocate(ledger: &mut Ledger, number: u64) {
     let record =
-        Allocation { ptr: address(number), time: number, bytes: 64, stack: None, owner: 1 + (number % 100) as u32 };
+        LiveAllocation { ptr: address(number), time: number, bytes: 64, stack: None, owner: 1 + (number % 100) as u32 };
     black_box(ledger.allocated(PointerSpace::Kernel, record));
 }
 

@@ -62,7 +62,7 @@ enum CompanionUser {
     /// The addresses are the chain.
     Chain(UserPart),
     /// The bytes are the stack.
-    Window { regs: UserRegs, kib: u8 },
+    Window { regs: UserRegs, asked: usize },
 }
 
 /// How the user's part of one chain was found.
@@ -139,7 +139,7 @@ impl UserStacks {
                 }
                 Found::Later => {
                     let regs = registers(&window);
-                    self.defer(chain, form, pid, space, regs, window.stack, kib(&window), stacks, spaces)
+                    self.defer(chain, form, pid, space, regs, window.stack, window.asked, stacks, spaces)
                 }
             };
             self.addresses = addresses;
@@ -157,10 +157,10 @@ impl UserStacks {
                 self.companions[at].addresses = addresses;
                 id
             }
-            Some(CompanionUser::Window { regs, kib }) => {
+            Some(CompanionUser::Window { regs, asked }) => {
                 let stack = std::mem::take(&mut self.companions[at].stack);
                 let space = spaces.key(pid);
-                let id = self.defer(chain, form, pid, space, regs, &stack, kib, stacks, spaces);
+                let id = self.defer(chain, form, pid, space, regs, &stack, asked, stacks, spaces);
                 self.companions[at].stack = stack;
                 id
             }
@@ -202,7 +202,7 @@ impl UserStacks {
                     Found::Later => {
                         companion.stack.clear();
                         companion.stack.extend_from_slice(window.stack);
-                        CompanionUser::Window { regs: registers(&window), kib: kib(&window) }
+                        CompanionUser::Window { regs: registers(&window), asked: window.asked }
                     }
                 });
         }
@@ -241,7 +241,7 @@ impl UserStacks {
             &mut LoadNothing,
             addresses,
         );
-        user_part(walked, kib(window)).map_or(Found::Later, Found::Chain)
+        user_part(walked, window.stack.len(), window.asked).map_or(Found::Later, Found::Chain)
     }
 
     fn intern_chain(
@@ -266,11 +266,11 @@ impl UserStacks {
         space: u32,
         regs: UserRegs,
         stack: &[u8],
-        kib: u8,
+        asked: usize,
         stacks: &mut Stacks,
         spaces: &mut SpaceKeys,
     ) -> Option<StackId> {
-        match self.pool.window(space, chain.iter(), form, regs, stack, kib) {
+        match self.pool.window(space, chain.iter(), form, regs, stack, asked) {
             Some(window) => stacks.defer(window, pid),
             None => {
                 self.counts.no_room += 1;
@@ -283,8 +283,4 @@ impl UserStacks {
 fn registers(window: &UserWindow<'_>) -> UserRegs {
     let regs = UserRegs::new(window.pc, window.sp, window.fp, window.lr);
     window.general().fold(regs, |regs, (number, value)| regs.with_general(number, value))
-}
-
-fn kib(window: &UserWindow<'_>) -> u8 {
-    u8::try_from(window.asked.div_ceil(1024)).unwrap_or(u8::MAX)
 }

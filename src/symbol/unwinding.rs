@@ -49,7 +49,7 @@ impl Unwinding {
         }
         // Where the channel is full the reading side asks again.
         let _ = self.publish.try_send((window.space, code));
-        let user = user_part(walked, window.kib).unwrap_or(UserPart::Broken);
+        let user = user_part(walked, window.stack.len(), window.asked).unwrap_or(UserPart::Broken);
         let mut all = Vec::new();
         unwound_words(kernel, &addresses, window.form, &mut all);
         let words = all.into_iter().map(u64::from_ne_bytes).collect();

@@ -18,8 +18,8 @@ pub struct StackWindow {
     pub regs: UserRegs,
     /// From the stack pointer upward.
     pub stack: Box<[u8]>,
-    /// KiB that were asked for.
-    pub kib: u8,
+    /// Bytes that were asked for.
+    pub asked: usize,
     _share: PoolShare,
 }
 
@@ -50,7 +50,7 @@ impl WindowPool {
         form: ChainForm,
         regs: UserRegs,
         stack: &[u8],
-        kib: u8,
+        asked: usize,
     ) -> Option<StackWindow> {
         let bytes = stack.len() + size_of::<StackWindow>();
         // The reading side alone takes, so what is seen here can only become less.
@@ -59,16 +59,21 @@ impl WindowPool {
         }
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         let share = PoolShare { taken: self.taken.clone(), bytes };
-        Some(StackWindow { space, words: words.collect(), form, regs, stack: stack.into(), kib, _share: share })
+        Some(StackWindow { space, words: words.collect(), form, regs, stack: stack.into(), asked, _share: share })
     }
 }
 
-/// How a walk that ended so found the user's part, of a window of so many KiB. None: tables are missing yet.
-pub fn user_part(walked: Walked, kib: u8) -> Option<UserPart> {
+/// How a walk that ended so found the user's part, in so many copied bytes of those that were asked for. None: tables are
+/// missing yet.
+pub fn user_part(walked: Walked, copied: usize, asked: usize) -> Option<UserPart> {
     Some(match walked {
         Walked::Whole => UserPart::Whole,
         Walked::Guessed => UserPart::Guessed,
-        Walked::Truncated(Cut::Window) => UserPart::Truncated { kib },
+        // The kernel could not copy all of it: in an exec the stack of before is gone, and more would not help.
+        Walked::Truncated(Cut::Window) if copied < asked => UserPart::Broken,
+        Walked::Truncated(Cut::Window) => {
+            UserPart::Truncated { kib: u8::try_from(asked.div_ceil(1024)).unwrap_or(u8::MAX) }
+        }
         Walked::Truncated(Cut::Frames) => UserPart::TooDeep,
         Walked::Broken(_) => UserPart::Broken,
         Walked::NoTables(_) => return None,
@@ -107,7 +112,7 @@ mod tests {
     fn a_full_pool_has_room_again_when_windows_are_gone() {
         let pool = WindowPool::new(10_000);
         let regs = UserRegs::new(1, 2, 3, 0);
-        let window = || pool.window(1, std::iter::empty(), ChainForm::default(), regs, &[0; 4000], 4);
+        let window = || pool.window(1, std::iter::empty(), ChainForm::default(), regs, &[0; 4000], 4000);
         let (first, second) = (window().unwrap(), window().unwrap());
         assert!(window().is_none());
         drop(first);
