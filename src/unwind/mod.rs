@@ -10,13 +10,19 @@
 
 mod cache;
 mod cfi;
+#[cfg(test)]
+mod fixture;
 mod forms;
 mod index;
 mod regs;
 mod rules;
 mod space;
 mod tables;
+#[cfg(test)]
+mod tables_tests;
 mod walk;
+#[cfg(test)]
+mod walk_tests;
 
 pub use regs::{Arch, UserRegs};
 pub use space::{CodeKind, CodeRange, LoadNothing, LoadTables, MappedCode, SpaceCode};

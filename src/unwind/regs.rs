@@ -17,8 +17,8 @@ pub struct UserRegs {
     /// x30; nothing on x86_64.
     pub lr: u64,
     /// By their numbers in DWARF, as far as they are known.
-    general: [u64; GENERAL],
-    known: u16,
+    pub(super) general: [u64; GENERAL],
+    pub(super) known: u16,
 }
 
 /// rax to r15: hand-written code finds its frame by any of them. On aarch64 nothing does.

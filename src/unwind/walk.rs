@@ -64,6 +64,9 @@ pub enum Broken {
     ReturnProbe,
 }
 
+/// No frame pointer leads farther than that; stacks are limited to 8 MiB mostly.
+const MOST_STACK_BYTES: u64 = 64 << 20;
+
 /// One walk.
 struct Walk<'a, 'b> {
     unwinder: &'a mut Unwinder,
@@ -107,6 +110,8 @@ enum Scratch<'a> {
 struct Window<'a> {
     start: u64,
     bytes: &'a [u8],
+    /// The walk has come to another stack, which is below.
+    is_left: bool,
 }
 
 impl Unwinder {
@@ -133,7 +138,7 @@ impl Unwinder {
             scratch: Scratch::Sampled(regs),
             is_exact: true,
         };
-        let stack = Window { start: regs.sp, bytes: stack };
+        let stack = Window { start: regs.sp, bytes: stack, is_left: false };
         let mut walk =
             Walk { unwinder: self, arch, stack, kernel_chain, space, load, out, first, near: 0, at, is_guessed: false };
         walk.run()
@@ -287,13 +292,9 @@ impl<'a> Walk<'a, '_> {
         let frame = self.at.sp;
         let SignalFrame { pc, sp, fp, .. } = self.arch.signal_frame();
         let word = |at: u64| self.stack.word(frame.wrapping_add(at));
-        self.at = Position {
-            pc: word(pc)?,
-            sp: word(sp)?,
-            fp: Some(word(fp)?),
-            scratch: Scratch::Signal(frame),
-            is_exact: true,
-        };
+        let (pc, sp, fp) = (word(pc)?, word(sp)?, word(fp)?);
+        self.at = Position { pc, sp, fp: Some(fp), scratch: Scratch::Signal(frame), is_exact: true };
+        self.stack.is_left = sp < self.stack.start;
         self.enter(false)
     }
 
@@ -325,10 +326,13 @@ impl<'a> Walk<'a, '_> {
         if fp == 0 && !is_exact {
             return Err(Walked::Whole); // as the ABIs have the outermost frame marked
         }
-        if fp < sp || !fp.is_multiple_of(8) {
+        if fp < sp || fp - sp > MOST_STACK_BYTES || !fp.is_multiple_of(8) {
             return Err(missing);
         }
         let (caller, return_address) = (self.stack.word(fp)?, self.stack.word(fp.wrapping_add(8))?);
+        if return_address == 0 && caller != 0 {
+            return Err(missing);
+        }
         self.is_guessed = true;
         self.at = Position {
             pc: return_address,
@@ -409,10 +413,11 @@ impl<'a> Walk<'a, '_> {
 }
 
 impl Window<'_> {
-    /// A word of the stack. What is below the window is no caller's: the stack pointer was wrong, or is of another stack.
+    /// A word of the stack. What is below the window is no caller's, unless the stack is another one.
     #[inline]
     fn word(self, address: u64) -> Result<u64, Walked> {
-        let at = address.checked_sub(self.start).ok_or(Walked::Broken(Broken::NotRising))?;
+        let below = if self.is_left { Walked::Truncated(Cut::Window) } else { Walked::Broken(Broken::NotRising) };
+        let at = address.checked_sub(self.start).ok_or(below)?;
         let word = usize::try_from(at).ok().and_then(|at| self.bytes.get(at..)?.first_chunk());
         word.map(|word| u64::from_le_bytes(*word)).ok_or(Walked::Truncated(Cut::Window))
     }
