@@ -4,6 +4,8 @@
 mod common;
 #[path = "micro/merges.rs"]
 mod merges;
+#[path = "micro/walks.rs"]
+mod walks;
 
 use std::hint::black_box;
 use std::io::Write;
@@ -41,6 +43,7 @@ fn main() -> Result<()> {
     format_text(&plain, &switch)?;
     distribution();
     stacks();
+    walks::walk()?;
     kernel_names()
 }
 
