@@ -22,3 +22,4 @@ pub mod ring;
 pub mod selector;
 pub mod values;
 pub mod waits;
+pub mod walk;
