@@ -5,9 +5,12 @@ mod common;
 #[path = "common/stopped.rs"]
 mod stopped;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
 
 use common::Load;
 use nix::sys::signal::{Signal, kill};
@@ -47,6 +50,7 @@ impl Walker {
     }
 
     fn walk(&mut self, pid: i32, seen: &StoppedStack, window: usize) -> Chain {
+        self.spaces.forget_processes(); // it may have mapped more
         let space = self.spaces.space_code(pid);
         let mut load = |code: &Arc<MappedCode>| self.spaces.load_tables(code, &self.budget);
         let mut out = Vec::new();
@@ -196,4 +200,58 @@ fn what_does_not_fit_is_truncated() {
     }
     assert!(whole.functions.len() < MOST_FRAMES);
     end(load);
+}
+
+/// Programs of a distribution at work.
+const ORDINARY: [(&str, &[&str]); 7] = [
+    ("gzip", &["-9c", "/dev/urandom"]),
+    ("xz", &["-c", "/dev/urandom"]),
+    ("sha512sum", &["/dev/zero"]),
+    ("openssl", &["speed", "-seconds", "20", "sha256"]),
+    (
+        "perl",
+        &["-e", "while (1) { my %h = map { $_ => \"x$_\" } 1..500; my $s = join ',', sort keys %h; $s =~ s/1/2/g; }"],
+    ),
+    (
+        "python3",
+        &["-c", "import json\nwhile True: json.loads(json.dumps({str(i): [i] * 5 for i in range(300)}, indent=1))"],
+    ),
+    ("bash", &["-c", "while :; do x=$((x + 1)); y=${x//1/2}; [[ $y == *3* ]] && z=$y; done"]),
+];
+
+#[test]
+fn ordinary_programs_are_whole() {
+    const SAMPLES: usize = 200;
+    if !perf_prof::sys::is_root() {
+        skip!("needs root");
+    }
+    let mut faults = Vec::new();
+    for (program, args) in ORDINARY {
+        let path = Path::new("/usr/bin").join(program);
+        if !path.exists() {
+            continue;
+        }
+        let mut walker = Walker::new();
+        let mut command = Command::new(path);
+        command.args(args);
+        let load = Load::start(command);
+        let (mut whole, mut others) = (0, BTreeMap::<String, usize>::new());
+        for _ in 0..SAMPLES {
+            sleep(Duration::from_millis(1)); // another moment
+            let stopped = stop_once(load.pid()).expect("it runs");
+            let chain = walker.walk(load.pid(), &stopped, 32 << 10);
+            if chain.ended == Walked::Whole {
+                whole += 1;
+            } else {
+                let innermost = &chain.functions[..chain.functions.len().min(3)];
+                *others.entry(format!("{:?} {innermost:?}", chain.ended)).or_default() += 1;
+            }
+        }
+        println!("{program}: {whole} of {SAMPLES} {others:#?}");
+        if whole * 100 < SAMPLES * 95 {
+            faults.push(format!("{program}: {whole} of {SAMPLES}"));
+        }
+        end(load);
+    }
+    assert!(faults.is_empty(), "{faults:?}");
 }

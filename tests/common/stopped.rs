@@ -4,7 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use nix::sys::ptrace;
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use perf_prof::unwind::UserRegs;
 
@@ -21,8 +22,10 @@ pub fn stop_once(tid: i32) -> Option<StoppedStack> {
     let thread = Pid::from_raw(tid);
     ptrace::attach(thread).ok()?;
     let stopped = loop {
-        match waitpid(thread, Some(nix::sys::wait::WaitPidFlag::__WALL)) {
-            Ok(WaitStatus::Stopped(_, nix::sys::signal::Signal::SIGSTOP)) => break seen(thread),
+        match waitpid(thread, Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => break seen(thread),
+            // It runs another program.
+            Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => ptrace::cont(thread, None).ok()?,
             // A signal that was on its way.
             Ok(WaitStatus::Stopped(_, signal)) => ptrace::cont(thread, signal).ok()?,
             _ => return None,
