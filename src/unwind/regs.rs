@@ -92,7 +92,20 @@ impl SignalFrame {
 impl UserRegs {
     /// `lr` is 0 on x86_64.
     pub fn new(pc: u64, sp: u64, fp: u64, lr: u64) -> UserRegs {
-        UserRegs { pc, sp, fp, lr, general: [0; GENERAL], known: 0 }
+        UserRegs { pc, sp, fp, lr, general: [0; GENERAL], known: 0, is_partial: false }
+    }
+
+    /// Of a thread of which no more is known: whatever needs another register has to find it on the stack first.
+    pub fn partial(pc: u64, sp: u64) -> UserRegs {
+        UserRegs { is_partial: true, ..UserRegs::new(pc, sp, 0, 0) }
+    }
+
+    pub(super) fn frame_pointer(&self) -> Option<u64> {
+        (!self.is_partial).then_some(self.fp)
+    }
+
+    pub(super) fn link_register(&self) -> Option<u64> {
+        (!self.is_partial).then_some(self.lr)
     }
 
     /// With a general register of x86_64's more, by its number in DWARF: rax 0, rdx 1, rcx 2, rbx 3, rsi 4, rdi 5, rbp 6,

@@ -134,7 +134,7 @@ impl Unwinder {
         let at = Position {
             pc: arch.address(regs.pc),
             sp: regs.sp,
-            fp: Some(regs.fp),
+            fp: regs.frame_pointer(),
             scratch: Scratch::Sampled(regs),
             is_exact: true,
         };
@@ -309,7 +309,7 @@ impl<'a> Walk<'a, '_> {
 
     fn link_register(&self, scratch: Scratch<'_>) -> Result<Option<u64>, Walked> {
         match (scratch, self.arch.signal_frame().lr) {
-            (Scratch::Sampled(regs), Some(_)) => Ok(Some(regs.lr)),
+            (Scratch::Sampled(regs), Some(_)) => Ok(regs.link_register()),
             (Scratch::Signal(frame), Some(lr)) => self.stack.word(frame.wrapping_add(lr)).map(Some),
             _ => Ok(None),
         }
