@@ -72,7 +72,7 @@ fn parse_entered(line: &str) -> Option<EnteredCall> {
 }
 
 /// Whether the program of a thread has the native ABI: system calls have other numbers in 32-bit mode.
-fn is_native(host: &Host, tid: i32) -> bool {
+pub fn is_native(host: &Host, tid: i32) -> bool {
     const MOST_BYTES: u64 = 4096;
     read(host, tid, "auxv", MOST_BYTES).is_some_and(|bytes| is_native_vector(&bytes))
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tempfile::TempDir;
 
@@ -10,13 +11,27 @@ use crate::host::Host;
 
 /// A /proc with one process.
 pub struct FixtureProcess {
-    root: TempDir,
+    root: Arc<TempDir>,
     task: PathBuf,
 }
 
 impl FixtureProcess {
     pub fn new(pid: i32) -> FixtureProcess {
-        let root = tempfile::tempdir().unwrap();
+        FixtureProcess::within(Arc::new(tempfile::tempdir().unwrap()), pid)
+    }
+
+    /// A second process with the same files.
+    pub fn another(&self, pid: i32) -> FixtureProcess {
+        let other = FixtureProcess::within(self.root.clone(), pid);
+        for entry in fs::read_dir(&self.task).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_file()) {
+            fs::copy(entry.path(), other.path(&entry.file_name().to_string_lossy())).unwrap();
+        }
+        let status = fs::read_to_string(self.path("status")).unwrap();
+        other.write("status", &status.replace("Tgid:\t", &format!("Tgid:\t{pid}")));
+        other
+    }
+
+    fn within(root: Arc<TempDir>, pid: i32) -> FixtureProcess {
         let task = root.path().join(format!("{pid}/task/{pid}"));
         ["fd", "fdinfo"].iter().for_each(|dir| fs::create_dir_all(task.join(dir)).unwrap());
         FixtureProcess { root, task }

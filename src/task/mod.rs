@@ -1,7 +1,8 @@
 //! Tasks: names and processes of threads ([`TaskTable`]), which process created which ([`ancestry`]), the tasks a run
 //! is about ([`watched::Watched`]) and the end of those given by pid or name ([`Targets`]), /proc of a task
 //! ([`procfs`]) and of the CPUs ([`cpu_times`]), and how long a thread of ours waited for a CPU ([`run_delay`]).
-//! [`asker`] finds out what a thread waits in: which system [`call`], on which [`descriptor`].
+//! [`asker`] finds out what a thread waits in: which system [`call`], on which [`descriptor`], and behind which functions
+//! of its program ([`user_snapshot`], those of [`python`] too).
 
 pub mod ancestry;
 pub mod asker;
@@ -10,10 +11,14 @@ pub mod cpu_times;
 pub mod descriptor;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod memory;
 pub mod procfs;
+pub mod python;
 pub mod run_delay;
+pub mod snapshot_reader;
 pub mod table;
 mod targets;
+pub mod user_snapshot;
 pub mod watched;
 
 pub use ancestry::Ancestor;

@@ -1,0 +1,115 @@
+//! The memory of another process, read while nobody stops it.
+//!
+//! Through /proc/TID/mem: as process_vm_readv(2) it is behind the process's memory lock, which a thread of it that is stuck
+//! may hold for good. But a reader that waits for that lock here can be killed (`mem_rw`, fs/proc/base.c), so it does not keep
+//! this program from ending. Nor does it wait for pages that the process itself is to deliver (userfaultfd).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::host::Host;
+use crate::sys::monotonic_ns;
+use crate::task::procfs::file;
+
+/// Memory of one process, of which only so much is read: what a process points at is its own choice.
+#[derive(Debug)]
+pub struct ProcessMemory {
+    file: File,
+    bytes_left: usize,
+    reads_left: usize,
+    until_ns: u64,
+}
+
+/// Bytes read at most, and in so many pieces.
+const MOST_BYTES: usize = 4 << 20;
+const MOST_READS: usize = 20_000;
+/// Longest time that this may take: memory may have to come back from disk. Tests run on busy machines.
+const MOST_NS: u64 = if cfg!(test) { 60_000_000_000 } else { 200_000_000 };
+
+impl ProcessMemory {
+    /// # Errors
+    /// The thread has gone, or may not be looked at.
+    pub fn open(host: &Host, tid: i32) -> io::Result<ProcessMemory> {
+        let file = File::open(file(host, tid, "mem"))?;
+        Ok(ProcessMemory { file, bytes_left: MOST_BYTES, reads_left: MOST_READS, until_ns: monotonic_ns() + MOST_NS })
+    }
+
+    /// Reads up to `most` bytes from `addr` on: those before the first that is not mapped.
+    pub fn up_to(&mut self, addr: u64, most: usize) -> Vec<u8> {
+        let mut bytes = vec![0; most];
+        let len = self.read(addr, &mut bytes);
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// All bytes of an array, or None.
+    pub fn array<const N: usize>(&mut self, addr: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        (self.read(addr, &mut bytes) == N).then_some(bytes)
+    }
+
+    pub fn word(&mut self, addr: u64) -> Option<u64> {
+        self.array(addr).map(u64::from_ne_bytes)
+    }
+
+    pub fn half(&mut self, addr: u64) -> Option<u32> {
+        self.array(addr).map(u32::from_ne_bytes)
+    }
+
+    pub fn byte(&mut self, addr: u64) -> Option<u8> {
+        self.array(addr).map(|[byte]| byte)
+    }
+
+    fn read(&mut self, addr: u64, bytes: &mut [u8]) -> usize {
+        const LOWEST: u64 = 1 << 12;
+        const HIGHEST: u64 = 1 << 57; // of user space on any of our architectures
+        if !(LOWEST..HIGHEST).contains(&addr) || bytes.len() > self.bytes_left {
+            return 0;
+        }
+        let mut done = 0;
+        while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty() && self.reads_left > 0) {
+            if monotonic_ns() > self.until_ns {
+                break;
+            }
+            self.reads_left -= 1;
+            match self.file.read_at(rest, addr + done as u64) {
+                Ok(len @ 1..) => done += len,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                _ => break,
+            }
+        }
+        self.bytes_left -= done;
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::fixture::FixtureProcess;
+
+    #[test]
+    fn reads_what_is_there_and_no_more() {
+        let process = FixtureProcess::new(5);
+        process.write("mem", &"x".repeat(0x1010));
+        let mut memory = ProcessMemory::open(&process.host(), 5).unwrap();
+        assert_eq!(memory.up_to(0x1008, 100), b"xxxxxxxx");
+        assert_eq!((memory.array(0x100c), memory.array::<5>(0x100c)), (Some(*b"xxxx"), None));
+        assert_eq!(memory.half(0x1000), Some(u32::from_ne_bytes(*b"xxxx")));
+        for nowhere in [0, 8, 0xfff, 0x1010, 1 << 57, u64::MAX] {
+            assert_eq!(memory.byte(nowhere), None, "{nowhere:#x}");
+        }
+        assert!(memory.up_to(0x1000, MOST_BYTES).is_empty(), "there is less left");
+        let reads = (0..2 * MOST_READS).filter(|_| memory.byte(0x1000).is_some()).count();
+        assert!(reads < MOST_READS && reads > MOST_READS / 2, "{reads}");
+        assert!(ProcessMemory::open(&process.host(), 6).is_err());
+    }
+
+    #[test]
+    fn reads_its_own() {
+        let value = 0x0123_4567_89ab_cdef_u64;
+        let mut memory = ProcessMemory::open(&Host::default(), nix::unistd::gettid().as_raw()).unwrap();
+        assert_eq!(memory.word(&raw const value as usize as u64), Some(value));
+    }
+}
