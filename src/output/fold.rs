@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::escape::escape;
-use crate::output::fold::tree::{FrameNode, FrameTree, FunctionTable, NO_ADDRESS, NONE, PROGRAM, TextTable};
+use crate::output::fold::tree::{FrameNode, FrameTree, FunctionTable, IN_SOURCE, NO_ADDRESS, NONE, PROGRAM, TextTable};
 use crate::stats::TopK;
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
@@ -175,9 +175,11 @@ impl Folded {
         frames.iter().rev().fold(root, |around, frame| {
             let text = self.text(&frame_text(frame));
             let function = self.function(frame.function());
-            let addr = frame.addr.unwrap_or(NO_ADDRESS);
-            let (number, bytes) =
-                self.tree.number(FrameNode { around, text, function, addr, offset: frame.offset, heaviest });
+            let (addr, offset) = match frame.line {
+                Some(line) => (IN_SOURCE, line.into()),
+                None => (frame.addr.unwrap_or(NO_ADDRESS), frame.offset),
+            };
+            let (number, bytes) = self.tree.number(FrameNode { around, text, function, addr, offset, heaviest });
             self.bytes += bytes;
             number
         })
@@ -262,10 +264,11 @@ impl Folded {
         let named = |node: &FrameNode| {
             let (function, _) = self.functions.sums.get(node.function as usize)?;
             Some(NamedFrame {
-                addr: (node.addr != NO_ADDRESS).then_some(node.addr),
+                addr: (node.addr < IN_SOURCE).then_some(node.addr),
                 symbol: function.name.clone(),
-                offset: node.offset,
+                offset: if node.addr == IN_SOURCE { 0 } else { node.offset },
                 module: function.module.clone(),
+                line: (node.addr == IN_SOURCE).then_some(node.offset as u32),
             })
         };
         self.nodes(key).filter_map(named).collect()
@@ -321,7 +324,7 @@ fn is_idle(pid: i32, frames: &[NamedFrame]) -> bool {
 
 fn is_kernel(frame: &NamedFrame) -> bool {
     // A frame from /proc/TID/stack has no address, but a module; the marker of a truncated stack has neither.
-    frame.addr.map_or(frame.module.is_some(), |addr| addr >> 63 == 1)
+    frame.addr.map_or(frame.module.is_some() && frame.line.is_none(), |addr| addr >> 63 == 1)
 }
 
 /// True for memory that belongs to no file: code there has a name only if a perf map gave it one.
@@ -376,11 +379,17 @@ pub mod tests {
     const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
     pub fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> NamedFrame {
-        NamedFrame { addr: Some(addr), symbol: symbol.map(Into::into), offset: 0, module: module.map(Into::into) }
+        NamedFrame {
+            addr: Some(addr),
+            symbol: symbol.map(Into::into),
+            offset: 0,
+            module: module.map(Into::into),
+            line: None,
+        }
     }
 
     fn truncated() -> NamedFrame {
-        NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None }
+        NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None, line: None }
     }
 
     fn seen(samples: u64) -> Weight {
@@ -455,6 +464,17 @@ pub mod tests {
             |group: &StackGroup| group.frames.iter().map(|frame| frame.addr.unwrap() & 0xff).collect::<Vec<_>>();
         assert_eq!(heaviest.iter().map(addrs).collect::<Vec<_>>(), [[2, 2, 2, 2], [2, 2, 1, 2], [2, 2, 3, 3]]);
         assert_eq!(folded.lines()[2], "b;main;f;do_syscall_64_[k];schedule_[k] 1");
+    }
+
+    #[test]
+    fn functions_of_a_source_are_no_kernel_functions() {
+        let python = |name, line| NamedFrame { addr: None, line: Some(line), ..named(0, Ok(name), Some("a.py")) };
+        let stack =
+            |line| vec![named(1 << 63 | 2, Ok("schedule"), Some("[kernel]")), python("f", line), python("g", 0)];
+        let folded = folded(&[(1, "a", 2, stack(7)), (1, "a", 3, stack(8))]);
+        assert_eq!(folded.lines(), ["a;g;f;schedule_[k] 5"]);
+        let lines: Vec<Option<u32>> = folded.heaviest(1)[0].frames.iter().map(|frame| frame.line).collect();
+        assert_eq!(lines, [None, Some(8), Some(0)], "of the heaviest");
     }
 
     #[test]

@@ -21,6 +21,15 @@ pub fn stack(frames: &[NamedFrame], out: &mut Vec<u8>) {
         }
         let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
         match (&frame.symbol, module) {
+            (Ok(symbol), Some(source)) if frame.line.is_some() => {
+                escape_into(brief(symbol).as_bytes(), out);
+                out.extend_from_slice(b" (");
+                escape_into(source.as_bytes(), out);
+                if let Some(line @ 1..) = frame.line {
+                    let _ = write!(out, ":{line}");
+                }
+                out.push(b')');
+            }
             (Ok(symbol), module) => {
                 escape_into(brief(symbol).as_bytes(), out);
                 if let Some(module) = module {
@@ -139,7 +148,13 @@ mod tests {
     use super::*;
 
     fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> NamedFrame {
-        NamedFrame { addr: Some(addr), symbol: symbol.map(Into::into), offset: 16, module: module.map(Into::into) }
+        NamedFrame {
+            addr: Some(addr),
+            symbol: symbol.map(Into::into),
+            offset: 16,
+            module: module.map(Into::into),
+            line: None,
+        }
     }
 
     fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -154,7 +169,7 @@ mod tests {
             named(0x7f00, Ok("main"), Some("/usr/bin/prog")),
             named(0x7f00, Err("stripped"), Some("/lib/x.so")),
             named(0x7f00, Ok("schedule"), Some(KERNEL)),
-            NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
+            NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None, line: None },
         ];
         let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
                     0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";

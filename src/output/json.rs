@@ -373,7 +373,11 @@ pub fn stack(object: &mut Object<'_>, frames: &[NamedFrame]) {
             Ok(symbol) => object.text("symbol", &escape(symbol.as_bytes())),
             Err(reason) => object.text("reason", reason),
         }
-        object.unsigned("offset", frame.offset);
+        match frame.line {
+            None => object.unsigned("offset", frame.offset),
+            Some(0) => {}
+            Some(line) => object.unsigned("line", line.into()),
+        }
         if let Some(module) = &frame.module {
             object.text("module", &escape(module.as_bytes()));
         }

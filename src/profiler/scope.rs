@@ -7,29 +7,32 @@ use std::sync::Arc;
 pub struct RunScope {
     /// `-C`. None: all.
     cpus: Option<Arc<[u32]>>,
-    own: [i32; 3],
+    own: [i32; OWN],
 }
 
+/// Most threads of ours: two that every run has, and those of a profiler.
+const OWN: usize = 5;
 /// A tid that no task has. Not -1, which a task that has exited has in its last records.
 const NOBODY: i32 = i32::MIN;
 
 impl Default for RunScope {
     /// Everything.
     fn default() -> RunScope {
-        RunScope { cpus: None, own: [NOBODY; 3] }
+        RunScope { cpus: None, own: [NOBODY; OWN] }
     }
 }
 
 impl RunScope {
     /// The last argument: the two threads that every run has.
     pub fn new(cpus: Option<&[u32]>, [reader, output]: [i32; 2]) -> RunScope {
-        RunScope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY] }
+        RunScope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY, NOBODY, NOBODY] }
     }
 
-    /// Leaves out a thread of the profiler, too.
+    /// Leaves out threads of the profiler, too.
     #[must_use]
-    pub fn without(mut self, tid: i32) -> RunScope {
-        self.own[2] = tid;
+    pub fn without(mut self, tids: &[i32]) -> RunScope {
+        assert!(tids.len() <= OWN - 2, "there are more threads than places");
+        self.own.iter_mut().skip(2).zip(tids).for_each(|(own, tid)| *own = *tid);
         self
     }
 
@@ -62,9 +65,10 @@ mod tests {
 
     #[test]
     fn leaves_out_what_is_ours_or_elsewhere() {
-        let scope = RunScope::new(Some(&[1, 3]), [10, 11]).without(12);
+        let scope = RunScope::new(Some(&[1, 3]), [10, 11]).without(&[12, 14]);
         assert_eq!([0, 1, 2, 3].map(|cpu| scope.has_cpu(cpu)), [false, true, false, true]);
-        assert_eq!([10, 11, 12, 13, 0, -1].map(|tid| scope.is_own(tid)), [true, true, true, false, false, false]);
+        let is_own = [10, 11, 12, 14, 13, 0, -1].map(|tid| scope.is_own(tid));
+        assert_eq!(is_own, [true, true, true, true, false, false, false]);
         let everything = RunScope::default();
         assert!(everything.has_cpu(7) && everything.cpus().is_none() && everything.own().next().is_none());
     }

@@ -120,7 +120,8 @@ mod tests {
     use super::*;
 
     fn name_of(kind: Interruption, functions: &str) -> Option<String> {
-        let named = |symbol: &str| NamedFrame { addr: Some(1), symbol: Ok(symbol.into()), offset: 0, module: None };
+        let named =
+            |symbol: &str| NamedFrame { addr: Some(1), symbol: Ok(symbol.into()), offset: 0, module: None, line: None };
         let frames: Vec<NamedFrame> = functions.split(' ').map(named).collect();
         name(kind, &frames)
     }
@@ -175,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_stack_without_names_tells_nothing() {
-        let unnamed = NamedFrame { addr: Some(1), symbol: Err("kallsyms cannot be read"), offset: 0, module: None };
+        let unnamed =
+            NamedFrame { addr: Some(1), symbol: Err("kallsyms cannot be read"), offset: 0, module: None, line: None };
         assert_eq!(name(Interruption::Hard, std::slice::from_ref(&unnamed)), None);
         assert_eq!(name(Interruption::Soft, &[unnamed]).as_deref(), Some("softirq"));
         assert_eq!(name(Interruption::Nmi, &[]), None);

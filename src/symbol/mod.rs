@@ -44,6 +44,7 @@ pub mod stacks;
 pub mod tables;
 pub mod unwind_tables;
 pub mod unwinding;
+pub mod waiters;
 pub mod windows;
 
 pub use frames::Frames;

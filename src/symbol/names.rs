@@ -31,11 +31,14 @@ pub struct NamedFrame {
     /// Offset from the start of the symbol. Without a symbol: the offset in the file, or the address.
     pub offset: u64,
     pub module: Option<Arc<str>>,
+    /// Of a function that an interpreter executes: in the source, which is its module; 0 where that is not known. It has no
+    /// address.
+    pub line: Option<u32>,
 }
 
 impl NamedFrame {
     fn of(function: &FunctionName, offset: u64, addr: Option<u64>) -> NamedFrame {
-        NamedFrame { addr, symbol: function.name.clone(), offset, module: function.module.clone() }
+        NamedFrame { addr, symbol: function.name.clone(), offset, module: function.module.clone(), line: None }
     }
 
     /// True when the time for names was used up before this one was looked for.
@@ -161,20 +164,28 @@ impl FrameNames {
                 if *reason != NO_ADDRESS {
                     self.nowhere.add(*addr, false, false);
                 }
-                NamedFrame { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None }
+                NamedFrame { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None, line: None }
             }
             Frame::Named(named) => NamedFrame {
                 addr: None,
                 symbol: Ok(named.symbol.as_str().into()),
                 offset: named.offset,
                 module: Some(named.module.as_deref().unwrap_or(KERNEL).into()),
+                line: None,
+            },
+            Frame::Python(python) => NamedFrame {
+                addr: None,
+                symbol: Ok(Arc::from(&*python.function)),
+                offset: 0,
+                module: Some(Arc::from(&*python.file)),
+                line: Some(python.line.unwrap_or(0)),
             },
             Frame::Truncated(cut) => {
                 let symbol = match cut {
                     StackCut::DepthLimit => "[truncated]".into(),
                     StackCut::Window { kib } => format!("[truncated after {kib} KiB]").into(),
                 };
-                NamedFrame { addr: None, symbol: Ok(symbol), offset: 0, module: None }
+                NamedFrame { addr: None, symbol: Ok(symbol), offset: 0, module: None, line: None }
             }
         }
     }
@@ -231,7 +242,7 @@ impl FrameNames {
                 None => (Err(NO_KERNEL_SYMBOL), addr, None),
             },
         };
-        NamedFrame { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()) }
+        NamedFrame { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()), line: None }
     }
 
     fn look_up_data(&mut self, addr: u64) -> Option<NamedFrame> {
@@ -244,7 +255,7 @@ impl FrameNames {
         let found = data.as_ref()?.resolve(addr)?;
         let symbol = String::from_utf8_lossy(found.name).into();
         let module = Some(found.module.unwrap_or(KERNEL).into());
-        Some(NamedFrame { addr: Some(addr), symbol: Ok(symbol), offset: found.offset, module })
+        Some(NamedFrame { addr: Some(addr), symbol: Ok(symbol), offset: found.offset, module, line: None })
     }
 
     /// Names a user frame. `offset`: with `behind_call`, that of the call, one byte before `addr`.
@@ -267,7 +278,7 @@ impl FrameNames {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
             Err(reason) => (Err(reason), offset + u64::from(behind_call)),
         };
-        let named = NamedFrame { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
+        let named = NamedFrame { addr: None, symbol, offset: into, module: Some(module.path.clone()), line: None };
         // A perf map may still be written, or name this place later, or rename it for new code.
         let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
             || matches!(named.symbol, Err(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));

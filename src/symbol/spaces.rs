@@ -290,6 +290,20 @@ impl AddressSpaces {
             return Mappings::default(); // read again when an address is not found
         }
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
+        self.parse_maps(pid, owner, &text)
+    }
+
+    /// Takes what somebody who may wait has read of /proc/PID/maps, of a process that must not be asked here: its files answer.
+    pub(super) fn take_maps(&mut self, pid: i32, text: &[u8]) {
+        if !self.space(pid).maps.is_empty() {
+            return; // records tell what is new
+        }
+        let owner = self.space(pid).owner;
+        let maps = Arc::new(self.parse_maps(pid, owner, text));
+        self.spaces.get_mut(&pid).into_iter().for_each(|space| space.maps = maps.clone());
+    }
+
+    fn parse_maps(&mut self, pid: i32, owner: Option<u32>, text: &[u8]) -> Mappings {
         let mut seen = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
             let path = path_of_line(&self.host, pid, &line);
@@ -474,6 +488,20 @@ mod tests {
         for (addr, name) in [(0x20fff, "c"), (0x21000, "d"), (0x30fff, "d"), (0x31000, "b"), (0x50000, "a")] {
             assert_eq!(at(&mut spaces, 5, addr).map(|found| found.0).as_deref(), Some(name), "{addr:#x}");
         }
+    }
+
+    #[test]
+    fn mappings_of_a_stuck_process_are_taken_from_who_has_read_them() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("5/task/5")).unwrap();
+        fs::write(dir.path().join("5/task/5/stat"), "5 (x) D 1 5").unwrap();
+        fs::write(dir.path().join("5/maps"), "10000-20000 r-xp 0 0:0 1 /no/a\n").unwrap();
+        let mut spaces = AddressSpaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
+        assert_eq!(at(&mut spaces, 5, 0x10001), None, "nobody asks");
+        spaces.take_maps(5, b"10000-20000 r-xp 0 0:0 1 /no/b\n");
+        assert_eq!(at(&mut spaces, 5, 0x10001), Some(("b".to_owned(), 1)));
+        spaces.take_maps(5, b"10000-20000 r-xp 0 0:0 1 /no/c\n");
+        assert_eq!(at(&mut spaces, 5, 0x10001), Some(("b".to_owned(), 1)), "they are known");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use crate::symbol::stacks::StackCut;
 use crate::symbol::{Frame, Frames, Module, StackId};
 use crate::task::procfs::KernelFrame;
+use crate::task::python::PythonFrame;
 
 /// Key of a stack. Cheap to clone; keeps no file open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +24,7 @@ pub enum StackKey {
 pub enum FrameKey {
     Kernel(u64),
     Named(Box<KernelFrame>),
+    Python(Box<PythonFrame>),
     File(ModuleKey, u64),
     /// An address in no known file: of the innermost frame, or of any frame in an exact key.
     Address(u64),
@@ -83,6 +85,7 @@ impl StackKey {
         let StackKey::Frames(frames) = self else { return 0 };
         let named = |frame: &FrameKey| match frame {
             FrameKey::Named(frame) => size_of::<KernelFrame>() + frame.symbol.len(),
+            FrameKey::Python(frame) => frame.bytes(),
             _ => 0,
         };
         size_of_val(&frames[..]) + frames.iter().map(named).sum::<usize>()
@@ -106,6 +109,7 @@ impl FrameKey {
             }
             Frame::User { place: Err(_), .. } => FrameKey::AnyAddress,
             Frame::Named(frame) => FrameKey::Named(frame.clone()),
+            Frame::Python(frame) => FrameKey::Python(frame.clone()),
             Frame::Truncated(cut) => FrameKey::Truncated(*cut),
         }
     }

@@ -11,8 +11,11 @@ use crate::symbol::files::UnnamedReason;
 use crate::symbol::mappings::Module;
 use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
 use crate::symbol::spaces::{AddressSpaces, NO_ADDRESS};
+use crate::symbol::waiters::WaiterStack;
 use crate::symbol::windows::StackWindow;
 use crate::task::procfs::KernelFrame;
+use crate::task::python::PythonFrame;
+use crate::task::user_snapshot::UserSnapshot;
 
 /// An interned stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +38,8 @@ pub enum StackBody {
     Window(Arc<StackWindow>),
     /// Frames of /proc/TID/stack, which gives names but no addresses.
     Named(Vec<KernelFrame>),
+    /// Of a thread that waits.
+    Waiter(Box<WaiterStack>),
 }
 
 /// A message to the output thread. It is applied in order, before what follows it is printed.
@@ -65,6 +70,7 @@ impl SymbolUpdate {
             SymbolUpdate::Stack(NewStack { body: StackBody::Chain { words, .. }, .. }) => size_of_val(&words[..]),
             SymbolUpdate::Stack(NewStack { body: StackBody::Named(frames), .. }) => size_of_val(&frames[..]),
             SymbolUpdate::Stack(NewStack { body: StackBody::Window(window), .. }) => window.bytes(),
+            SymbolUpdate::Stack(NewStack { body: StackBody::Waiter(waiter), .. }) => waiter.bytes(),
             SymbolUpdate::Space(change) => change.heap_bytes(),
             SymbolUpdate::StackCounts { stacks, .. } => size_of_val(&stacks[..]),
             SymbolUpdate::Forget { kept, .. } => kept.capacity() * (size_of::<StackId>() + 1),
@@ -91,6 +97,8 @@ pub enum Frame {
         place: Result<(Arc<Module>, u64), UnnamedReason>,
     },
     Named(Box<KernelFrame>),
+    /// A function of a program that an interpreter executes.
+    Python(Box<PythonFrame>),
     /// The stack went on here, but was cut.
     Truncated(StackCut),
 }
@@ -110,6 +118,7 @@ impl NewStack {
     pub fn frames(self, spaces: &mut AddressSpaces) -> Vec<Frame> {
         let (words, cut, innermost, user) = match self.body {
             StackBody::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
+            StackBody::Waiter(waiter) => return waiter.frames(spaces),
             StackBody::Chain { words, cut, innermost, user } => (words, cut, innermost, user),
             // Nobody has unwound it: what the kernel found is what there is.
             StackBody::Window(window) => (window.words.clone(), false, window.form.innermost, UserPart::FramePointers),
@@ -452,6 +461,13 @@ impl Stacks {
     pub fn intern_named(&mut self, frames: Vec<KernelFrame>) -> Option<StackId> {
         let len = frames.len();
         if len == 0 { None } else { self.insert(0, StackBody::Named(frames), len) }
+    }
+
+    /// The same, with the user part of a thread that waits.
+    pub fn intern_waiter(&mut self, kernel: Vec<KernelFrame>, user: Box<UserSnapshot>) -> Option<StackId> {
+        let waiter = Box::new(WaiterStack::new(kernel, user));
+        let len = waiter.expected_frames();
+        self.insert(waiter.user.pid, StackBody::Waiter(waiter), len)
     }
 
     /// A callchain that the output thread unwinds. It has a number of its own: what it is equal to is not known yet.

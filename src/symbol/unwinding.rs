@@ -9,7 +9,9 @@ use crate::perf::record::UserPart;
 use crate::symbol::AddressSpaces;
 use crate::symbol::budget::Budget;
 use crate::symbol::stacks::{NewStack, StackBody, user_part_start};
+use crate::symbol::waiters::WaiterStack;
 use crate::symbol::windows::{StackWindow, unwound_words, user_part};
+use crate::task::user_snapshot::WINDOW_BYTES;
 use crate::unwind::{Arch, Broken, MappedCode, SpaceCode, Unwinder, Walked};
 
 /// Walks windows, and loads the tables for it.
@@ -30,6 +32,10 @@ impl Unwinding {
         let NewStack { id, pid, body } = stack;
         let body = match body {
             StackBody::Window(window) => self.walk(&window, pid, spaces),
+            StackBody::Waiter(mut waiter) => {
+                self.walk_waiter(&mut waiter, spaces);
+                StackBody::Waiter(waiter)
+            }
             body => body,
         };
         NewStack { id, pid, body }
@@ -54,6 +60,34 @@ impl Unwinding {
         unwound_words(kernel, &addresses, window.form, &mut all);
         let words = all.into_iter().map(u64::from_ne_bytes).collect();
         StackBody::Chain { words, cut: false, innermost: window.form.innermost, user }
+    }
+
+    fn walk_waiter(&mut self, waiter: &mut WaiterStack, spaces: &mut AddressSpaces) {
+        let pid = waiter.user.pid;
+        if let Some(lines) = waiter.user.mappings.take() {
+            spaces.take_maps(pid, &lines);
+        }
+        let regs = waiter.registers();
+        let mut addresses = Vec::new();
+        let mut walk = |spaces: &mut AddressSpaces| {
+            addresses.clear();
+            let code = spaces.space_code(pid);
+            let budget = &self.budget;
+            let mut load = |code: &Arc<MappedCode>| spaces.load_tables(code, budget);
+            self.unwinder.walk(Arch::NATIVE, &regs, &waiter.user.stack, &[], &code, &mut load, &mut addresses)
+        };
+        let mut walked = walk(spaces);
+        if walked == Walked::Broken(Broken::NotCode) && spaces.reread_maps(pid) {
+            walked = walk(spaces);
+        }
+        const KIB: u8 = (WINDOW_BYTES >> 10) as u8;
+        // A shorter copy ends with its mapping, and so does the stack.
+        let is_full = waiter.user.stack.len() == WINDOW_BYTES;
+        let part = user_part(walked, KIB).filter(|part| is_full || !matches!(part, UserPart::Truncated { .. }));
+        waiter.part = part.unwrap_or(UserPart::Broken);
+        if !addresses.is_empty() {
+            waiter.chain = addresses;
+        }
     }
 
     fn walk_in(

@@ -14,6 +14,8 @@ use crate::sys::poll::block_signals;
 use crate::task::call::{SystemCall, call};
 use crate::task::descriptor::Mounts;
 use crate::task::procfs::{self, KernelFrame};
+use crate::task::snapshot_reader::{SnapshotPool, SnapshotReaders};
+use crate::task::user_snapshot::UserSnapshot;
 
 /// A thread whose wait is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub struct Question {
     pub tid: i32,
     /// When the wait began; copied into the answer to identify the wait.
     pub since: u64,
-    /// Read the kernel stack, too.
+    /// Read the stack, too.
     pub stack: bool,
 }
 
@@ -41,7 +43,10 @@ pub struct Answer {
 pub struct WaitSite {
     pub wchan: Option<String>,
     pub call: Option<SystemCall>,
+    /// The kernel part of its stack.
     pub stack: Vec<KernelFrame>,
+    /// And the user part.
+    pub user: Option<Box<UserSnapshot>>,
     /// CPU time that the thread has used, ns.
     pub ran_ns: Option<u64>,
 }
@@ -52,7 +57,9 @@ const MOST: usize = 64;
 /// Handle of the thread, which ends when this is dropped, unless it hangs.
 #[derive(Debug)]
 pub struct Asker {
-    tid: i32,
+    /// Of all threads that it takes.
+    tids: Vec<i32>,
+    snapshots: SnapshotPool,
     questions: Sender<Question>,
     answers: Receiver<Answer>,
     current: Arc<CurrentQuestion>,
@@ -66,14 +73,17 @@ struct CurrentQuestion {
 }
 
 impl Asker {
-    /// Starts the thread.
+    /// Starts the thread, and others that read user stacks if `stacks` may be asked for.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn start(host: Host) -> Result<Asker> {
+    pub fn start(host: Host, stacks: bool) -> Result<Asker> {
+        let snapshots = SnapshotPool::default();
+        let mut readers = if stacks { Some(SnapshotReaders::start(&host, snapshots.clone())?) } else { None };
         let (questions, to_ask) = bounded::<Question>(MOST);
         let (give, answers) = bounded::<Answer>(2 * MOST);
         let (tell_tid, tid) = bounded::<i32>(1);
+        let reader_tids: Vec<i32> = readers.iter().flat_map(SnapshotReaders::tids).collect();
         let current = Arc::new(CurrentQuestion::default());
         let shared = current.clone();
         let work = move || {
@@ -83,7 +93,7 @@ impl Asker {
             for question in to_ask {
                 shared.since_ns.store(monotonic_ns(), Ordering::Relaxed);
                 shared.tid.store(question.tid, Ordering::Release);
-                let site = read_wait_site(&host, question, &mut mounts);
+                let site = read_wait_site(&host, question, &mut mounts, readers.as_mut());
                 shared.tid.store(0, Ordering::Release);
                 let Question { tid, since, .. } = question;
                 if give.send(Answer { tid, since, until_ns: monotonic_ns(), site }).is_err() {
@@ -94,12 +104,18 @@ impl Asker {
         let spawned: io::Result<_> = std::thread::Builder::new().name("asker".into()).spawn(work);
         spawned.context("cannot start the thread that asks /proc")?;
         let tid = tid.recv().context("the thread that asks /proc ended at once")?;
-        Ok(Asker { tid, questions, answers, current })
+        let tids = [tid].into_iter().chain(reader_tids).collect();
+        Ok(Asker { tids, snapshots, questions, answers, current })
     }
 
-    /// The tid of the thread.
-    pub fn tid(&self) -> i32 {
-        self.tid
+    /// The tids of the threads.
+    pub fn tids(&self) -> &[i32] {
+        &self.tids
+    }
+
+    /// False while too many user stacks that were read wait for the output.
+    pub fn has_room_for_stacks(&self) -> bool {
+        self.snapshots.has_room()
     }
 
     /// Queues a question. False when too many are pending.
@@ -121,17 +137,24 @@ impl Asker {
 }
 
 /// Reads what a thread waits in. None when it ran or changed its state meanwhile: the fields may be of several waits.
-fn read_wait_site(host: &Host, question: Question, mounts: &mut Mounts) -> Option<WaitSite> {
+fn read_wait_site(
+    host: &Host,
+    question: Question,
+    mounts: &mut Mounts,
+    readers: Option<&mut SnapshotReaders>,
+) -> Option<WaitSite> {
     let tid = question.tid;
     let wait = || {
         let state = procfs::stat(host, tid)?.state;
         (!matches!(state, b'R' | b'X' | b'Z')).then(|| (state, procfs::ran_ns(host, tid)))
     };
     let before = wait()?;
+    let user = readers.filter(|_| question.stack).and_then(|readers| readers.read(tid));
     let site = WaitSite {
         wchan: procfs::wchan(host, tid),
         call: if matches!(before.0, b'S' | b'D') { call(host, tid, mounts) } else { None },
         stack: if question.stack { procfs::stack(host, tid) } else { Vec::new() },
+        user,
         ran_ns: before.1,
     };
     (wait() == Some(before)).then_some(site)
@@ -140,6 +163,7 @@ fn read_wait_site(host: &Host, question: Question, mounts: &mut Mounts) -> Optio
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::OpenOptionsExt;
     use std::time::Duration;
 
     use nix::sys::stat::Mode;
@@ -164,7 +188,7 @@ mod tests {
     #[test]
     fn all_fields_are_of_one_wait() {
         let process = waiting();
-        let site = |stack| read_wait_site(&process.host(), question(stack), &mut Mounts::default());
+        let site = |stack| read_wait_site(&process.host(), question(stack), &mut Mounts::default(), None);
         let got = site(true).unwrap();
         assert_eq!((got.wchan.as_deref(), got.stack.len(), got.ran_ns), (Some("folio_wait"), 1, Some(77)));
         assert_eq!(site(false).unwrap().stack, []);
@@ -177,8 +201,8 @@ mod tests {
     #[test]
     fn the_caller_does_not_wait() {
         let process = waiting();
-        let asker = Asker::start(process.host()).unwrap();
-        assert!(asker.tid() > 0 && asker.tid() != nix::unistd::gettid().as_raw());
+        let asker = Asker::start(process.host(), false).unwrap();
+        assert!(matches!(asker.tids(), [tid] if *tid > 0 && *tid != nix::unistd::gettid().as_raw()));
         let fifo = process.path("syscall");
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         assert!(asker.ask(question(false)));
@@ -190,9 +214,10 @@ mod tests {
         let more = (0..2 * MOST).filter(|_| asker.ask(question(false))).count();
         assert_eq!(more, MOST);
         assert_eq!(asker.answers().count(), 0);
-        // The FIFO gets a writer.
+        // The FIFO gets a writer, once it has its reader.
+        let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
+        let writer = std::iter::repeat_with(open).find_map(Result::ok).unwrap();
         process.write("stat", "5 (x) S 1 5");
-        let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
         fs::remove_file(&fifo).unwrap();
         drop(writer);
         let first = asker.answers.recv_timeout(GUARD).unwrap();

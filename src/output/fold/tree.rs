@@ -30,6 +30,7 @@ pub struct FrameNode {
     pub function: u32,
     /// Address in the heaviest stack that has this frame. [`NO_ADDRESS`]: none.
     pub addr: u64,
+    /// From the start of the symbol; of a frame that is [`IN_SOURCE`], the line.
     pub offset: u64,
     pub heaviest: u64,
 }
@@ -41,6 +42,8 @@ pub const NONE: u32 = u32::MAX;
 pub const PROGRAM: u32 = 1 << 31;
 /// Stands for no address. In a callchain this word is a marker, never an address.
 pub const NO_ADDRESS: u64 = u64::MAX;
+/// Stands for no address but a line.
+pub const IN_SOURCE: u64 = NO_ADDRESS - 1;
 
 /// Functions by number, with the weight of each.
 #[derive(Clone, Debug, Default)]

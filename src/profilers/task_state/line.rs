@@ -21,6 +21,8 @@ pub struct ShownWait {
     /// Of run delay: the task lost its CPU, or gave way.
     pub preempted: bool,
     pub site: Option<WaitSite>,
+    /// The user part of its stack is no record's: it was read while the task waited.
+    pub has_user_stack_of_now: bool,
 }
 
 pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::new(
@@ -60,6 +62,10 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
             SchedState::RUN_DELAY => Value::Bool(wait.preempted),
             _ => Value::None,
         }),
+        Detail::new("user_stack", |wait| match wait.has_user_stack_of_now {
+            true => Value::Phrase { word: "as_of_now", text: "user stack as of now" },
+            false => Value::None,
+        }),
     ],
     &[
         detail("state").wide(2),
@@ -85,6 +91,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
         when("waker.interrupt", &[text(", woken by an interrupt")]),
         detail("waker.source").between(" (", ")"),
         when("preempted", &[text(", preempted")]),
+        detail("user_stack").after(", "),
     ],
 )
 .grouped(GroupBy {
@@ -166,7 +173,8 @@ mod tests {
     fn wait(waker: Option<WaitWaker>, site: Option<&WaitSite>) -> ShownWait {
         let still_waiting = waker.is_none() && site.is_some();
         let (state, label, duration_ns, site) = (SchedState::SLEEP, Value::Word("S"), 3_000_000, site.cloned());
-        ShownWait { state, label, duration_ns, still_waiting, began: WaitBegin::Exactly, waker, preempted: false, site }
+        let (began, preempted, has_user_stack_of_now) = (WaitBegin::Exactly, false, false);
+        ShownWait { state, label, duration_ns, still_waiting, began, waker, preempted, site, has_user_stack_of_now }
     }
 
     const WAIT: &str = " S       3.000 ms  sleep 8 [001]";
@@ -189,11 +197,19 @@ mod tests {
 
     #[test]
     fn a_task_that_lost_its_cpu_was_preempted() {
+        let details = WAITS.layout().details();
+        let at = details.iter().position(|detail| detail.name == "preempted").unwrap();
         let delay = |preempted| ShownWait { state: SchedState::RUN_DELAY, preempted, ..wait(None, None) };
         assert_eq!(text(delay(true)), format!("{WAIT}, preempted"));
         assert_eq!(text(delay(false)), WAIT);
-        let [of_delay, of_sleep] = [delay(false), wait(None, None)].map(|wait| WAITS.values(&wait).last());
+        let [of_delay, of_sleep] = [delay(false), wait(None, None)].map(|wait| WAITS.values(&wait).nth(at));
         assert_eq!((of_delay, of_sleep), (Some(Value::Bool(false)), Some(Value::None)));
+    }
+
+    #[test]
+    fn a_stack_is_of_now() {
+        let waits = ShownWait { has_user_stack_of_now: true, still_waiting: true, ..wait(None, None) };
+        assert_eq!(text(waits), format!("{WAIT} still waiting, user stack as of now"));
     }
 
     #[test]

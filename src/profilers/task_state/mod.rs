@@ -264,6 +264,7 @@ impl TaskState {
             waker: period.waker,
             preempted: period.preempted,
             site: self.wait_sites.of_ended(period.tid, period.since, certain).cloned(),
+            has_user_stack_of_now: false,
         };
         let subject = Subject {
             time: period.until,
@@ -310,7 +311,7 @@ impl Profiler for TaskState {
         if self.args.than.is_some() || self.args.common.draws_stacks() {
             self.wait_sites = WaitSites::asked_of(setup.host, self.takes_stacks())?;
         }
-        self.scope = setup.scope.clone().without(self.wait_sites.asker());
+        self.scope = setup.scope.clone().without(self.wait_sites.threads());
         self.narrowed |= self.scope.cpus().is_some();
         self.few |= !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none();
@@ -413,6 +414,7 @@ impl Profiler for TaskState {
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         let of_waker = |waker| if let Some(WaitWaker::Interrupt(_, stack)) = waker { stack } else { None };
         used.extend(self.machine.iter().flat_map(|(_, task)| [task.stack, of_waker(task.waker)]).flatten());
+        used.extend(self.wait_sites.stacks_in_use());
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::profilers::task_state::coverage::EventlessTask;
 use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Activity, TaskEvent, TrackedTask, WaitBegin};
 use crate::profilers::task_state::states::{SchedState, States};
-use crate::profilers::task_state::wait_sites::{Allowance, Progress};
+use crate::profilers::task_state::wait_sites::{Allowance, FoundStack, Progress};
 use crate::report::{Subject, Verdict};
 use crate::symbol::StackId;
 use crate::task::asker::WaitSite;
@@ -62,10 +62,10 @@ impl TaskState {
         let mut due = self.due(clock).into_iter();
         while let Some(tid) = due.next() {
             let Some(task) = self.machine.get_mut(tid) else { continue };
-            let (since, is_due, has_stack) = (task.since, task.report_at <= now, task.stack.is_some());
+            let (since, is_due) = (task.since, task.report_at <= now);
             let asks = matches!(task.activity, Activity::Blocked(_)) && !self.is_over;
             match self.wait_sites.progress(tid, since, clock) {
-                Progress::Unasked if asks && self.wait_sites.ask(tid, since, has_stack, clock) => continue,
+                Progress::Unasked if asks && self.wait_sites.ask(tid, since, clock) => continue,
                 Progress::Awaited if !self.is_over => continue,
                 _ if !is_due => continue,
                 _ => {}
@@ -188,6 +188,7 @@ impl TaskState {
             }
             None => None,
         };
+        let stack = self.wait_sites.stack(tid, task.since).filter(|_| self.args.common.stacks());
         let wait = ShownWait {
             state,
             label: self.label(state),
@@ -197,9 +198,10 @@ impl TaskState {
             waker: None,
             preempted: task.activity == Activity::Runnable { woken: false },
             site,
+            has_user_stack_of_now: stack.is_some(),
         };
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
-        ctx.emit(&WAITS, subject, &wait, task.stack.filter(|_| self.args.common.stacks()));
+        ctx.emit(&WAITS, subject, &wait, stack.or(task.stack).filter(|_| self.args.common.stacks()));
     }
 
     /// Takes the answers to where tasks wait.
@@ -209,10 +211,20 @@ impl TaskState {
         let goes_on = |tid, since| {
             machine.get(tid).is_some_and(|task| task.since == since && matches!(task.activity, Activity::Blocked(_)))
         };
-        for (tid, frames) in self.wait_sites.believe(now, goes_on) {
-            if let Some(task) = self.machine.get_mut(tid).filter(|task| task.stack.is_none()) {
-                task.stack = ctx.stacks.intern_named(frames);
-            }
+        for FoundStack { tid, kernel, user } in self.wait_sites.believe(now, goes_on) {
+            let Some(task) = self.machine.get_mut(tid) else { continue };
+            let has_none = task.stack.is_none();
+            let stack = match user {
+                // The stack of a record is whole more often, but does not show what an interpreter executes.
+                Some(user) if has_none || user.python.is_some() => {
+                    let stack = ctx.stacks.intern_waiter(kernel, user);
+                    self.wait_sites.keep_stack(tid, stack);
+                    stack
+                }
+                _ if has_none => ctx.stacks.intern_named(kernel),
+                _ => continue,
+            };
+            task.stack = task.stack.or(stack);
         }
     }
 

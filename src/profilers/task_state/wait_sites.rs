@@ -8,8 +8,10 @@ use anyhow::Result;
 use rustc_hash::FxHashMap;
 
 use crate::host::Host;
+use crate::symbol::StackId;
 use crate::task::asker::{Answer, Asker, Question, WaitSite};
 use crate::task::procfs::KernelFrame;
+use crate::task::user_snapshot::UserSnapshot;
 
 /// How long the line of a wait is held back for the answer.
 const PATIENCE_NS: u64 = 500_000_000;
@@ -69,6 +71,16 @@ struct PendingQuestion {
     since: u64,
     asked_ns: u64,
     status: Status,
+    /// As it was when it was looked at.
+    stack: Option<StackId>,
+}
+
+/// A stack that came with an answer.
+#[derive(Debug)]
+pub struct FoundStack {
+    pub tid: i32,
+    pub kernel: Vec<KernelFrame>,
+    pub user: Option<Box<UserSnapshot>>,
 }
 
 #[derive(Debug)]
@@ -109,20 +121,20 @@ impl WaitSites {
     /// # Errors
     /// No thread can be started.
     pub fn asked_of(host: &Host, stacks: bool) -> Result<WaitSites> {
-        Ok(WaitSites { asker: Some(Asker::start(host.clone())?), stacks, ..WaitSites::default() })
+        Ok(WaitSites { asker: Some(Asker::start(host.clone(), stacks)?), stacks, ..WaitSites::default() })
     }
 
-    /// The thread that asks; 0 without.
-    pub fn asker(&self) -> i32 {
-        self.asker.as_ref().map_or(0, Asker::tid)
+    /// The threads that ask.
+    pub fn threads(&self) -> &[i32] {
+        self.asker.as_ref().map_or(&[], Asker::tids)
     }
 
-    /// Asks where `tid` waits since `since`, and with which stack unless that is known. False when it cannot be asked now.
-    pub fn ask(&mut self, tid: i32, since: u64, has_stack: bool, now: u64) -> bool {
+    /// Asks where `tid` waits since `since`. False when it cannot be asked now.
+    pub fn ask(&mut self, tid: i32, since: u64, now: u64) -> bool {
         if self.hangs(now) || self.waits.len() >= MOST || !self.allowance.take(now) {
             return false;
         }
-        self.send(Question { tid, since, stack: self.stacks && !has_stack }, now)
+        self.send(Question { tid, since, stack: self.stacks }, now)
     }
 
     /// There is nobody to ask, or he is stuck.
@@ -133,7 +145,7 @@ impl WaitSites {
     fn send(&mut self, question: Question, now: u64) -> bool {
         let is_sent = self.asker.as_ref().is_some_and(|asker| asker.ask(question));
         if is_sent {
-            let wait = PendingQuestion { since: question.since, asked_ns: now, status: Status::Asked };
+            let wait = PendingQuestion { since: question.since, asked_ns: now, status: Status::Asked, stack: None };
             self.waits.insert(question.tid, wait);
         }
         is_sent
@@ -155,6 +167,9 @@ impl WaitSites {
             }
         }
         while let Some(&(tid, since)) = self.backlog.front() {
+            if !self.asker.as_ref().is_some_and(Asker::has_room_for_stacks) {
+                break; // what was read before is to be used up first
+            }
             let is_asked = self.waits.get(&tid).is_some_and(|wait| wait.since == since);
             if !is_asked && self.waits.len() < MOST && !self.send(Question { tid, since, stack: true }, now) {
                 break;
@@ -175,7 +190,7 @@ impl WaitSites {
 
     /// All events up to `seen` are known; `goes_on` says of a task and its wait's beginning whether that is so. Answers
     /// about such waits are believed from then on. Returns whose stacks came with them.
-    pub fn believe(&mut self, seen: u64, goes_on: impl Fn(i32, u64) -> bool) -> Vec<(i32, Vec<KernelFrame>)> {
+    pub fn believe(&mut self, seen: u64, goes_on: impl Fn(i32, u64) -> bool) -> Vec<FoundStack> {
         let mut stacks = Vec::new();
         for (&tid, wait) in &mut self.waits {
             let Status::Answered(answer) = &mut wait.status else { continue };
@@ -184,12 +199,27 @@ impl WaitSites {
             }
             let site = answer.site.take().filter(|_| goes_on(tid, wait.since));
             wait.status = site.map_or(Status::Nothing, |mut site| {
-                let stack = std::mem::take(&mut site.stack);
-                stacks.extend((!stack.is_empty()).then_some((tid, stack)));
+                let (kernel, user) = (std::mem::take(&mut site.stack), site.user.take());
+                let is_any = !kernel.is_empty() || user.is_some();
+                stacks.extend(is_any.then_some(FoundStack { tid, kernel, user }));
                 Status::Known(site)
             });
         }
         stacks
+    }
+
+    /// The stack of a wait as it was when it was looked at.
+    pub fn keep_stack(&mut self, tid: i32, stack: Option<StackId>) {
+        self.waits.get_mut(&tid).into_iter().for_each(|wait| wait.stack = stack);
+    }
+
+    /// See [`WaitSites::keep_stack`].
+    pub fn stack(&self, tid: i32, since: u64) -> Option<StackId> {
+        self.waits.get(&tid).filter(|wait| wait.since == since)?.stack
+    }
+
+    pub fn stacks_in_use(&self) -> impl Iterator<Item = StackId> {
+        self.waits.values().filter_map(|wait| wait.stack)
     }
 
     pub fn progress(&self, tid: i32, since: u64, now: u64) -> Progress {
@@ -247,6 +277,8 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::perf::record::Innermost;
+    use crate::symbol::{SpaceKeys, Stacks};
     use crate::sys::monotonic_ns;
     use crate::task::fixture::FixtureProcess;
 
@@ -296,7 +328,7 @@ mod tests {
         let mut known = wait_sites(&process, false);
         let now = monotonic_ns();
         assert_eq!(known.progress(5, 9, now), Progress::Unasked);
-        assert!(known.ask(5, 9, false, now) && known.awaits(now));
+        assert!(known.ask(5, 9, now) && known.awaits(now));
         assert_eq!((known.progress(5, 9, now), known.progress(5, 10, now)), (Progress::Awaited, Progress::Unasked));
         let until = answered(&mut known);
         assert!(known.believe(until - 1, |_, _| true).is_empty());
@@ -316,7 +348,7 @@ mod tests {
     fn an_answer_about_another_wait_is_dropped() {
         let process = waiting();
         let mut known = wait_sites(&process, false);
-        assert!(known.ask(5, 9, false, monotonic_ns()));
+        assert!(known.ask(5, 9, monotonic_ns()));
         let until = answered(&mut known);
         known.believe(until, |_, since| since == 10);
         assert!(known.known(5, 9).is_none() && known.of_ended(5, 9, until).is_none());
@@ -324,20 +356,30 @@ mod tests {
     }
 
     #[test]
-    fn stacks_come_once_and_only_where_there_is_none() {
+    fn stacks_come_once() {
         let process = waiting();
         let mut known = wait_sites(&process, true);
-        for (has_stack, later, want) in [(true, false, 0), (false, false, 1), (false, true, 1)] {
+        for later in [false, true] {
             if later {
                 known.ask_later(5, 9);
             } else {
-                assert!(known.ask(5, 9, has_stack, monotonic_ns()));
+                assert!(known.ask(5, 9, monotonic_ns()));
             }
             let until = answered(&mut known);
-            assert_eq!(known.believe(until, |_, _| true).len(), want);
+            assert_eq!(known.believe(until, |_, _| true).len(), 1);
+            let mut spaces = SpaceKeys::default();
+            let id = Stacks::new(1 << 20, 127).intern_address(1, false, Innermost::Executed, 5, &mut spaces);
+            known.keep_stack(5, id);
+            assert!(id.is_some() && known.stack(5, 9) == id && known.stack(5, 8).is_none());
+            assert!(known.stacks_in_use().eq(id));
             assert!(known.believe(until, |_, _| true).is_empty(), "they come once");
             known.forget(5);
+            assert_eq!(known.stack(5, 9), None);
         }
+        let mut known = wait_sites(&process, false);
+        assert!(known.ask(5, 9, monotonic_ns()));
+        let until = answered(&mut known);
+        assert!(known.believe(until, |_, _| true).is_empty(), "nobody has asked for it");
     }
 
     #[test]
@@ -345,9 +387,9 @@ mod tests {
         let process = waiting();
         let mut known = wait_sites(&process, false);
         let now = monotonic_ns();
-        let asked = (1..1000).filter(|&tid| known.ask(tid, 1, false, now)).count();
+        let asked = (1..1000).filter(|&tid| known.ask(tid, 1, now)).count();
         assert_eq!(asked as u64, QUESTIONS.most);
-        assert!(!WaitSites::default().ask(5, 9, false, now));
+        assert!(!WaitSites::default().ask(5, 9, now));
     }
 
     #[test]
@@ -356,7 +398,7 @@ mod tests {
         let fifo = process.path("syscall");
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         let mut known = wait_sites(&process, true);
-        assert!(known.ask(5, 9, false, monotonic_ns()));
+        assert!(known.ask(5, 9, monotonic_ns()));
         (100..300).for_each(|tid| known.ask_later(tid, 9));
         known.collect(monotonic_ns());
         let hangs = |known: &WaitSites, ns| known.asker.as_ref().unwrap().hangs_at(monotonic_ns() + ns, ns).is_some();
@@ -370,7 +412,7 @@ mod tests {
                 && known.progress(5, 9, later) == Progress::Over
                 && known.known(5, 9).is_none()
         );
-        assert!(!known.ask(6, 9, false, later), "nobody else is asked about either");
+        assert!(!known.ask(6, 9, later), "nobody else is asked about either");
         assert_eq!(known.take_note(later), None);
         let later = monotonic_ns() + HANGS_NS;
         assert!(known.take_note(later).is_some_and(|note| note.contains("/proc/5 ")));
