@@ -16,6 +16,7 @@ use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::symbol::name_cache::FunctionName;
 use crate::symbol::names::NamedFrame;
+use crate::symbol::unnamed::Unnamed;
 use crate::task::Comm;
 
 /// Kernel functions in which an idle CPU waits. Samples of the idle task in any other function are work: interrupts.
@@ -227,7 +228,7 @@ impl Folded {
                 others = others.and(sum);
             }
         }
-        let function = self.function(FunctionName { name: Err("others"), module: None });
+        let function = self.function(FunctionName { name: Err("others".into()), module: None });
         self.functions.add(function, others);
     }
 
@@ -305,14 +306,15 @@ impl Folded {
     }
 }
 
-fn by_name(function: &FunctionName) -> (&str, Option<&str>) {
-    (function.name.as_deref().unwrap_or_default(), function.module.as_deref())
+fn by_name(function: &FunctionName) -> (&str, Option<&str>, Option<u64>) {
+    let start = function.name.as_ref().err().and_then(|unnamed| unnamed.function);
+    (function.name.as_deref().unwrap_or_default(), function.module.as_deref(), start)
 }
 
 fn innermost(frames: &[NamedFrame]) -> FunctionName {
     match frames.first() {
         Some(frame) => frame.function(),
-        None => FunctionName { name: Err("no stack"), module: None },
+        None => FunctionName { name: Err("no stack".into()), module: None },
     }
 }
 
@@ -352,11 +354,15 @@ fn frame_text(frame: &NamedFrame) -> String {
             }
             text
         }
-        (Err(reason), Some(module)) => {
+        (Err(Unnamed { reason, function }), Some(module)) => {
             let name = module.rsplit('/').next().unwrap_or(module).trim_matches(['[', ']']);
-            neutral(&format!("[{} ({reason})]", escape(name.as_bytes())))
+            let name = escape(name.as_bytes());
+            neutral(&match function {
+                Some(start) => format!("{name}+{start:#x}"),
+                None => format!("[{name} ({reason})]"),
+            })
         }
-        (Err(reason), None) => neutral(&format!("[{reason}]")),
+        (Err(Unnamed { reason, .. }), None) => neutral(&format!("[{reason}]")),
     }
 }
 
@@ -547,7 +553,7 @@ pub mod tests {
         assert_eq!((sum, folded.total().amount), (2 * many, 2 * many), "nothing is lost");
         let functions = folded.functions(usize::MAX);
         assert_eq!((functions[0].0.name.as_deref(), functions[0].1.amount), (Ok("hot"), many));
-        assert_eq!(functions[1].0.name, Err("others"));
+        assert_eq!(functions[1].0.name, Err("others".into()));
         assert_eq!(functions.iter().map(|(_, sum)| sum.amount).sum::<u64>(), 2 * many);
     }
 

@@ -7,6 +7,7 @@ use std::io::Write;
 use crate::escape::escape_into;
 use crate::symbol::matching::without_arguments;
 use crate::symbol::names::{KERNEL, NamedFrame};
+use crate::symbol::unnamed::Unnamed;
 
 /// Equal frames in a row that are shown. Further ones are counted.
 const MOST_ALIKE: usize = 3;
@@ -41,9 +42,12 @@ pub fn stack(frames: &[NamedFrame], out: &mut Vec<u8>) {
             (Err(reason), Some(KERNEL)) => {
                 let _ = write!(out, "{KERNEL} ({reason})");
             }
-            (Err(reason), Some(module)) => {
+            (Err(unnamed), Some(module)) => {
                 escape_into(module.as_bytes(), out);
-                let _ = write!(out, "+{:#x} ({reason})", frame.offset);
+                if let Some(start) = unnamed.function {
+                    let _ = write!(out, "+{start:#x}");
+                }
+                let _ = write!(out, "+{:#x} ({unnamed})", frame.offset);
             }
             (Err(reason), None) => {
                 let _ = write!(out, "({reason})");
@@ -56,13 +60,14 @@ pub fn stack(frames: &[NamedFrame], out: &mut Vec<u8>) {
 pub fn names(frames: &[NamedFrame], depth: usize, out: &mut Vec<u8>) {
     let is_alike = |one: &NamedFrame, other: &NamedFrame| (&one.symbol, &one.module) == (&other.symbol, &other.module);
     lines(frames, depth, is_alike, out, |frame, out| {
-        function(frame.symbol.as_deref().map_err(|reason| *reason), frame.module.as_deref(), out);
+        function(frame.symbol.as_deref().map_err(|unnamed| *unnamed), frame.module.as_deref(), out);
     });
 }
 
-/// True for a frame that repeats another: of a recursion, or without a name for the same reason.
+/// True for a frame that repeats another: of a recursion, or in no known function for the same reason.
 fn is_again(one: &NamedFrame, other: &NamedFrame) -> bool {
-    (&one.symbol, &one.module) == (&other.symbol, &other.module) && (one.symbol.is_err() || one.addr == other.addr)
+    let is_unknown = || one.symbol.as_ref().is_err_and(|unnamed| unnamed.function.is_none());
+    (&one.symbol, &one.module) == (&other.symbol, &other.module) && (one.addr == other.addr || is_unknown())
 }
 
 /// Appends the frames, `depth` lines at most.
@@ -98,22 +103,33 @@ fn lines(
 /// Appends the place of an address: `function+0x1a file`.
 pub fn place(frame: &NamedFrame, out: &mut Vec<u8>) {
     let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
-    match &frame.symbol {
-        Ok(symbol) => drop(write!(out, "{symbol}+{:#x}", frame.offset)),
-        Err(reason) => drop(write!(out, "({reason})")),
-    }
+    let _ = match (&frame.symbol, module) {
+        (Ok(symbol), _) => write!(out, "{symbol}+{:#x}", frame.offset),
+        (Err(Unnamed { reason, function: Some(start) }), Some(module)) => {
+            let _ = write!(out, "{module}+{start:#x}+{:#x} ({reason})", frame.offset);
+            return;
+        }
+        (Err(unnamed), _) => write!(out, "({unnamed})"),
+    };
     let _ = module.map(|module| write!(out, " {module}"));
 }
 
-/// Appends a function without an address: its name, or the reason why it has none, and its module.
-pub fn function(name: Result<&str, &str>, module: Option<&str>, out: &mut Vec<u8>) {
-    match name {
-        Ok(symbol) => escape_into(brief(symbol).as_bytes(), out),
-        Err(reason) => drop(write!(out, "({reason})")),
+/// Appends a function without an address: its name, or the reason why it has none, and its module. One that is known by its
+/// start is `module+0x5c78`, with the reason.
+pub fn function(name: Result<&str, Unnamed>, module: Option<&str>, out: &mut Vec<u8>) {
+    let module = module.map(|path| path.rsplit('/').next().unwrap_or(path));
+    match (name, module) {
+        (Ok(symbol), _) => escape_into(brief(symbol).as_bytes(), out),
+        (Err(Unnamed { reason, function: Some(start) }), Some(module)) => {
+            escape_into(module.as_bytes(), out);
+            let _ = write!(out, "+{start:#x} ({reason})");
+            return;
+        }
+        (Err(unnamed), _) => drop(write!(out, "({unnamed})")),
     }
-    if let Some(path) = module {
+    if let Some(module) = module {
         out.push(b' ');
-        push_module(path.rsplit('/').next().unwrap_or(path), out);
+        push_module(module, out);
     }
 }
 
@@ -174,6 +190,24 @@ mod tests {
         let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
                     0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";
         assert_eq!(text(|out| stack(&frames, out)), want);
+    }
+
+    #[test]
+    fn functions_without_a_name_are_told_apart() {
+        let at = |addr, start| NamedFrame {
+            symbol: Err(Unnamed { reason: "stripped", function: Some(start) }),
+            ..named(addr, Ok(""), Some("/bin/gzip"))
+        };
+        let frames = [at(1, 0x5c78), at(2, 0x5c78), at(2, 0x6000)];
+        let want = "    0000000000000001 gzip+0x5c78+0x10 (stripped)\n    0000000000000002 gzip+0x5c78+0x10 (stripped)\n    \
+                    0000000000000002 gzip+0x6000+0x10 (stripped)\n";
+        assert_eq!(text(|out| stack(&frames, out)), want);
+        let want = "    gzip+0x5c78 (stripped)\n    gzip+0x5c78 (stripped)\n    ... 1 more\n";
+        assert_eq!(text(|out| names(&frames, 2, out)), want);
+        assert_eq!(text(|out| place(&frames[0], out)), "gzip+0x5c78+0x10 (stripped)");
+        let shown = |frames: &[NamedFrame]| text(|out| stack(frames, out)).lines().count();
+        let (recursion, calls): (Vec<_>, Vec<_>) = (0..6).map(|addr| (at(1, 0x5c78), at(addr, 0x5c78))).unzip();
+        assert_eq!((shown(&recursion), shown(&calls)), (4, 6), "calls from elsewhere are told apart");
     }
 
     #[test]

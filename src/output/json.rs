@@ -13,6 +13,7 @@ use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::NamedFrame;
 use crate::symbol::quality::QualityCounts;
+use crate::symbol::unnamed::Unnamed;
 use crate::tep::field::FieldValue;
 
 /// The largest integer that every JSON reader takes exactly.
@@ -399,13 +400,22 @@ pub fn objects<T>(
 }
 
 /// Writes the keys of a function without an address.
-pub fn function(object: &mut Object<'_>, name: Result<&str, &str>, module: Option<&str>) {
-    match name {
-        Ok(symbol) => object.text("symbol", &escape(symbol.as_bytes())),
-        Err(reason) => object.text("reason", reason),
-    }
+pub fn function(object: &mut Object<'_>, name: Result<&str, Unnamed>, module: Option<&str>) {
+    push_name(object, name);
     if let Some(module) = module {
         object.text("module", &escape(module.as_bytes()));
+    }
+}
+
+fn push_name(object: &mut Object<'_>, name: Result<&str, Unnamed>) {
+    match name {
+        Ok(symbol) => object.text("symbol", &escape(symbol.as_bytes())),
+        Err(Unnamed { reason, function }) => {
+            object.text("reason", reason);
+            if let Some(start) = function {
+                object.text("function_addr", &format!("{start:#x}"));
+            }
+        }
     }
 }
 

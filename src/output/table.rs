@@ -11,10 +11,12 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
+use crate::symbol::name_cache::FunctionName;
 use crate::symbol::names::{FrameNames, NamedFrame};
 use crate::symbol::naming::GIVEN_UP;
 use crate::symbol::quality::CallchainQuality;
 use crate::symbol::stack_key::{FrameKey, StackKey};
+use crate::symbol::unnamed::Unnamed;
 use crate::symbol::{Frame, Frames, StackId};
 
 /// The place of a row. Rows with equal keys are merged.
@@ -83,8 +85,8 @@ pub struct BrokenStacks {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum KnownFrame {
     Kernel(u64),
-    /// A function, at any offset, and its module.
-    Function(Arc<str>, Option<Arc<str>>),
+    /// A function at any offset: one that has a name, or is known by its start.
+    Function(FunctionName),
     /// The place where the program was, if its function is not known.
     Unnamed(FrameKey),
     /// The reason why the place where the program was is not known.
@@ -199,12 +201,12 @@ fn known(frames: &[Frame], names: &mut FrameNames) -> Option<Vec<KnownFrame>> {
             continue;
         }
         let named = names.frame(frame);
-        match (named.symbol, FrameKey::exact(frame)) {
+        match (&named.symbol, FrameKey::exact(frame)) {
             _ if named.addr.is_none() => break,
-            (Ok(symbol), _) => known.push(KnownFrame::Function(symbol, named.module)),
-            (Err(GIVEN_UP), _) => return None,
+            (Ok(_) | Err(Unnamed { function: Some(_), .. }), _) => known.push(KnownFrame::Function(named.function())),
+            (Err(Unnamed { reason: GIVEN_UP, .. }), _) => return None,
             (Err(_), key @ FrameKey::File(..)) if is_innermost => known.push(KnownFrame::Unnamed(key)),
-            (Err(reason), _) if is_innermost => known.push(KnownFrame::Nowhere(reason)),
+            (Err(unnamed), _) if is_innermost => known.push(KnownFrame::Nowhere(unnamed.reason)),
             (Err(_), _) => break,
         }
         is_innermost = false;
@@ -309,6 +311,7 @@ mod tests {
     use crate::symbol::perf_map_file::JIT_NO_MAP;
     use crate::symbol::spaces::NOT_MAPPED;
     use crate::symbol::stacks::StackCut;
+    use crate::symbol::unnamed;
     use crate::task::Comm;
 
     fn number(value: &Value) -> u64 {
@@ -512,6 +515,29 @@ mod tests {
         let shown: Vec<&str> = out.lines().skip(2).collect();
         let want = "    (3 broken stacks: what follows differs, and leads nowhere)";
         assert!(shown.len() == 2 && shown[0].contains(" one+0x4 (") && shown[1] == want, "{out}");
+    }
+
+    #[test]
+    fn functions_without_a_name_are_known_frames_of_broken_stacks() {
+        let (file, [one, other]) = (unnamed::tests::stripped_file(), unnamed::tests::functions());
+        let user = |offset: u64| Frame::User { addr: 7, behind_call: true, place: Ok((file.clone(), offset)) };
+        let nowhere = |addr: u64| Frame::User { addr, behind_call: true, place: Err(NOT_MAPPED) };
+        let cases = [
+            (1, vec![user(one), user(other + 1), nowhere(20)]),
+            (2, vec![user(one + 4), user(other + 2), nowhere(21), user(one)]),
+            (8, vec![user(other), nowhere(20)]),
+            (16, vec![user(one), user(one), nowhere(20)]),
+        ];
+        let mut stacks = Frames::default();
+        let mut rows = Vec::new();
+        for ((bytes, frames), id) in cases.into_iter().zip(ids(4)) {
+            stacks.insert(id, frames);
+            rows.push(row(bytes, bytes, "a", Some(id)));
+        }
+        let lines = lines(&mut placed(rows, &stacks), Verdict::Exact, 1);
+        let brief = |line: &TableLine| (number(&line.cells[0]), line.place.broken);
+        let merged = Some(BrokenStacks { frames: 2, stacks: 2 });
+        assert_eq!(lines.iter().map(brief).collect::<Vec<_>>(), [(16, None), (8, None), (3, merged)]);
     }
 
     /// A key that is a number is left out rather than replaced by a word.

@@ -38,7 +38,7 @@ pub fn functions(folded: &Folded, top: Top, out: &mut Vec<u8>) {
     for (function, weight) in folded.functions(FUNCTIONS) {
         percent(weight, folded.total(), out);
         let _ = write!(out, " {:>8} ", weight.samples);
-        frames::function(function.name.as_deref().map_err(|reason| *reason), function.module.as_deref(), out);
+        frames::function(function.name.as_deref().map_err(|unnamed| *unnamed), function.module.as_deref(), out);
         out.push(b'\n');
     }
 }
@@ -130,7 +130,7 @@ pub fn json_rows(
     };
     for (FunctionName { name, module }, weight) in folded.functions(FUNCTIONS) {
         row("functions", weight, out, &|object| {
-            json::function(object, name.as_deref().map_err(|reason| *reason), module.as_deref());
+            json::function(object, name.as_deref().map_err(|unnamed| *unnamed), module.as_deref());
         });
     }
     for group in &folded.heaviest(if top.stacks { STACKS } else { 0 }) {
@@ -156,6 +156,7 @@ fn json_group(object: &mut Object<'_>, group: &StackGroup) {
 mod tests {
     use super::*;
     use crate::output::fold::tests::{folded, named};
+    use crate::symbol::unnamed::Unnamed;
 
     fn example() -> Folded {
         let three = named(1, Ok("three"), Some("/bin/parts"));
@@ -218,6 +219,20 @@ mod tests {
         });
         let one: serde_json::Value = serde_json::from_str(&one).unwrap();
         assert_eq!(one["stacks"][1]["samples"], 1);
+    }
+
+    #[test]
+    fn a_function_without_a_name_has_its_address() {
+        let start = Unnamed { reason: "stripped", function: Some(0x5c78) };
+        let frame = NamedFrame { symbol: Err(start), ..named(1, Ok(""), Some("/bin/gzip")) };
+        let folded = folded(&[(7, "gzip", 3, vec![frame])]);
+        let lines = text(|out| json_rows(&folded, top(9), out, |_, out| Object::new(out)));
+        let rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let known = serde_json::json!({"reason": "stripped", "function_addr": "0x5c78", "module": "/bin/gzip"});
+        for (key, want) in known.as_object().unwrap() {
+            assert_eq!((&rows[0][key], &rows[1]["stack"][0][key]), (want, want), "{key}");
+        }
+        assert!(text(|out| functions(&folded, top(9), out)).ends_with(" gzip+0x5c78 (stripped)\n"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::sys;
 
 pub const NOT_ELF: UnnamedReason = "non-elf";
 pub const STRIPPED: UnnamedReason = "stripped";
-const NO_SYMBOL: UnnamedReason = "between symbols";
+pub const NO_SYMBOL: UnnamedReason = "between symbols";
 pub const TOO_LARGE: UnnamedReason = "too many symbols: a larger `--symbol-memory` helps";
 const UNREADABLE: UnnamedReason = "cannot be read";
 
@@ -105,6 +105,11 @@ impl FileSymbols {
             }
         }
         Err(if self.has_symtab { NO_SYMBOL } else { STRIPPED })
+    }
+
+    /// The linker's address of a byte of the file.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        self.loads.address(offset)
     }
 
     /// The offset in the file of the program's entry point.
@@ -238,7 +243,7 @@ pub(super) mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::symbol::names::own_vdso;
+    use crate::symbol::vdso::own_vdso;
     use proptest::prelude::*;
 
     fn options() -> SymbolOptions {

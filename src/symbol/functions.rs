@@ -419,7 +419,7 @@ mod tests {
     use crate::symbol::elf::tests::damaged;
     use crate::symbol::elf_file::in_memory;
     use crate::symbol::matching::WantedName;
-    use crate::symbol::names::own_vdso;
+    use crate::symbol::vdso::own_vdso;
 
     fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> ElfSymbol<'_> {
         let names = name.as_bytes();

@@ -13,6 +13,8 @@
 //! In the other direction, [`functions`] finds the address of a function by its name or a pattern ([`matching`]), in a
 //! bounded [`search`].
 //!
+//! A function that has no name is known by its start, of which the unwind tables tell ([`unnamed`]).
+//!
 //! What is known about stacks: [`stack_key`] says which two are equal for a reader, [`quality`] whether a callchain is
 //! whole, [`coverage`] what has no name, [`hidden`] why the kernel hides addresses, and [`interrupt`] which interrupt a
 //! stack belongs to.
@@ -42,6 +44,7 @@ pub mod spaces;
 pub mod stack_key;
 pub mod stacks;
 pub mod tables;
+pub mod unnamed;
 pub mod unwind_tables;
 pub mod unwinding;
 pub mod waiters;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::symbol::files::UnnamedReason;
+use crate::symbol::unnamed::Unnamed;
 
-/// The name of a function, or why there is none, with its module.
+/// The name of a function, or what is known of it instead, with its module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionName {
-    pub name: Result<Arc<str>, UnnamedReason>,
+    pub name: Result<Arc<str>, Unnamed>,
     pub module: Option<Arc<str>>,
 }
 
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_full_cache_keeps_no_place() {
         let mut places = NameCache::default();
-        let unnamed = FunctionName { name: Err("stripped"), module: None };
+        let unnamed = FunctionName { name: Err("stripped".into()), module: None };
         assert!(!places.keep(u64::MAX, unnamed.clone(), 1 << 32));
         for place in 0..MOST_KEPT as u64 {
             assert!(places.keep(place, unnamed.clone(), u64::from(u32::MAX)));

@@ -1,7 +1,5 @@
 //! Names of frames, on the output thread: a frame is named when it is first printed, and the name is kept.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,8 +7,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use crate::symbol::coverage::{Coverage, ModuleCoverage, PlaceTally};
-use crate::symbol::elf::{FileSymbols, SymbolOptions, TOO_LARGE};
-use crate::symbol::elf_file;
+use crate::symbol::elf::{FileSymbols, NO_SYMBOL, STRIPPED, SymbolOptions, TOO_LARGE};
 use crate::symbol::files::UnnamedReason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::mappings::{Content, Module};
@@ -20,6 +17,9 @@ use crate::symbol::perf_map::PerfMap;
 use crate::symbol::perf_map_file::{self, JIT_NO_MAP};
 use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::{Frame, StackCut};
+use crate::symbol::unnamed::Unnamed;
+use crate::symbol::unwind_tables;
+use crate::symbol::vdso::Vdso;
 
 /// A frame with its name, or the reason why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,9 @@ pub struct NamedFrame {
     /// None for frames from /proc, which have no address, and for the marker of a cut stack.
     pub addr: Option<u64>,
     /// The symbol, or why the frame has none.
-    pub symbol: Result<Arc<str>, UnnamedReason>,
-    /// Offset from the start of the symbol. Without a symbol: the offset in the file, or the address.
+    pub symbol: Result<Arc<str>, Unnamed>,
+    /// Offset from the start of the function, whether it has a symbol or not. If the function is not known: the offset in
+    /// the file, or the address.
     pub offset: u64,
     pub module: Option<Arc<str>>,
     /// Of a function that an interpreter executes: in the source, which is its module; 0 where that is not known. It has no
@@ -43,13 +44,17 @@ impl NamedFrame {
 
     /// True when the time for names was used up before this one was looked for.
     pub fn is_given_up(&self) -> bool {
-        self.symbol == Err(GIVEN_UP)
+        self.reason() == Some(GIVEN_UP)
     }
 
     /// True when a later look-up may find a name: the time was used up, or a perf map may still name the frame.
     pub fn may_get_name(&self) -> bool {
-        let by_map = |why: &UnnamedReason| *why == NOT_IN_MAP || perf_map_file::may_be_replaced(why);
-        self.is_given_up() || self.symbol.as_ref().is_err_and(by_map)
+        let by_map = |why: UnnamedReason| why == NOT_IN_MAP || perf_map_file::may_be_replaced(why);
+        self.is_given_up() || self.reason().is_some_and(by_map)
+    }
+
+    fn reason(&self) -> Option<UnnamedReason> {
+        self.symbol.as_ref().err().map(|unnamed| unnamed.reason)
     }
 
     pub fn function(&self) -> FunctionName {
@@ -89,12 +94,6 @@ struct ModuleNames {
     tally: PlaceTally,
     /// Why the last frame without a name has none.
     reason: Option<UnnamedReason>,
-}
-
-/// Symbols of the vdso of this process.
-struct Vdso {
-    len: u64,
-    symbols: FileSymbols,
 }
 
 impl FrameNames {
@@ -236,10 +235,10 @@ impl FrameNames {
             (*table, *loaded) = load();
         }
         let (symbol, offset, module) = match table {
-            Err(reason) => (Err(*reason), addr, None),
+            Err(reason) => (Err((*reason).into()), addr, None),
             Ok(table) => match table.resolve(addr) {
                 Some(found) => (Ok(String::from_utf8_lossy(found.name).into()), found.offset, found.module),
-                None => (Err(NO_KERNEL_SYMBOL), addr, None),
+                None => (Err(NO_KERNEL_SYMBOL.into()), addr, None),
             },
         };
         NamedFrame { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()), line: None }
@@ -276,17 +275,20 @@ impl FrameNames {
         };
         let (symbol, into) = match found {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
-            Err(reason) => (Err(reason), offset + u64::from(behind_call)),
+            Err(reason) => {
+                let (unnamed, into) = self.without_symbol(module, offset, reason);
+                (Err(unnamed), into + u64::from(behind_call))
+            }
         };
         let named = NamedFrame { addr: None, symbol, offset: into, module: Some(module.path.clone()), line: None };
         // A perf map may still be written, or name this place later, or rename it for new code.
         let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
-            || matches!(named.symbol, Err(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));
+            || matches!(named.reason(), Some(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));
         let is_final = !may_change && self.places.keep(key, named.function(), into);
         let known = self.of_module(module);
         known.tally.add(offset, named.symbol.is_ok(), is_final);
         if !(named.is_given_up() && known.reason.is_some()) {
-            known.reason = named.symbol.as_ref().err().copied().or(known.reason);
+            known.reason = named.reason().or(known.reason);
         }
         named
     }
@@ -315,6 +317,31 @@ impl FrameNames {
         let found = self.look_up(module, addr, offset);
         self.time.end(&module.path, start_ns);
         found
+    }
+
+    /// What is known of a place that no symbol covers, and how far it is into that: the function by the file's unwind
+    /// tables, which strip(1) leaves, or the file.
+    fn without_symbol(&mut self, module: &Arc<Module>, offset: u64, reason: UnnamedReason) -> (Unnamed, u64) {
+        if !matches!(reason, STRIPPED | NO_SYMBOL) {
+            return (reason.into(), offset);
+        }
+        // Tables may have to be read first.
+        let Some(start_ns) = self.time.begin(&module.path) else { return (GIVEN_UP.into(), offset) };
+        let function = self.function_start(module, offset);
+        self.time.end(&module.path, start_ns);
+        match function {
+            Some((start, into)) => (Unnamed { reason, function: Some(start) }, into),
+            None => (reason.into(), offset),
+        }
+    }
+
+    /// The linker's address of the function around a place without a symbol, and the distance from its start.
+    fn function_start(&self, module: &Arc<Module>, offset: u64) -> Option<(u64, u64)> {
+        unwind_tables::load(module, &self.options.budget);
+        let function = module.code.tables()??.function(offset)?;
+        let known = self.modules.get(&(Arc::as_ptr(module) as usize))?;
+        let start = known.symbols.as_ref()?.as_ref().ok()?.address(function.start)?;
+        Some((start, offset.checked_sub(function.start)?))
     }
 
     fn of_module(&mut self, module: &Arc<Module>) -> &mut ModuleNames {
@@ -398,29 +425,6 @@ impl FrameNames {
     }
 }
 
-impl Vdso {
-    /// The vdso is the same in all processes of an architecture. It has no file, so its memory is copied into one.
-    fn ours(options: &SymbolOptions) -> Option<Vdso> {
-        let bytes = own_vdso()?;
-        let symbols = FileSymbols::open(&elf_file::in_memory(&mut bytes.as_slice()).ok()?, options, &[ROOT]).ok()?;
-        Some(Vdso { len: bytes.len() as u64, symbols })
-    }
-}
-
-/// The content of the vdso of this process, a small ELF file.
-pub(super) fn own_vdso() -> Option<Vec<u8>> {
-    const MOST_BYTES: u64 = 1 << 20;
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
-    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    let (start, end) = (hex(start)?, hex(end)?);
-    let len = end.checked_sub(start).filter(|len| *len <= MOST_BYTES)?;
-    let mut bytes = vec![0; usize::try_from(len).ok()?];
-    File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
-    Some(bytes)
-}
-
 /// True for the entry points of interrupts and exceptions: the address in the frame further out was interrupted, and is
 /// no return address. For x86 (arch/x86/entry/entry_64.S, also before 5.8) and arm64 (arch/arm64/kernel/entry.S).
 pub(super) fn is_interrupt_entry(function: &str) -> bool {
@@ -450,8 +454,6 @@ fn returns_from_signals(function: &str) -> bool {
 const VDSO: UnnamedReason = "vdso";
 const NOT_IN_MAP: UnnamedReason = "not in its perf map";
 const MAP_TOO_LARGE: UnnamedReason = "perf map too large: a larger `--symbol-memory` helps";
-/// The user charged for the vdso.
-const ROOT: u32 = 0;
 
 pub const KERNEL: &str = "[kernel]";
 const NO_KERNEL_SYMBOL: UnnamedReason = "no kernel symbol there";
@@ -468,6 +470,8 @@ fn reason(err: KallsymsError) -> UnnamedReason {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+
     use super::*;
     use crate::symbol::coverage::PlaceCounts;
     use crate::symbol::perf_map_file::PerfMapFile;
@@ -490,12 +494,12 @@ mod tests {
         for (content, reason) in cases {
             let module = Arc::new(Module::new("x", content));
             let named = names().frame(&Frame::User { addr: 7, behind_call: false, place: Ok((module, 3)) });
-            assert_eq!((named.symbol, named.offset, named.addr), (Err(reason), 3, Some(7)));
+            assert_eq!((named.symbol, named.offset, named.addr), (Err(reason.into()), 3, Some(7)));
         }
         assert!(names().frame(&Frame::Kernel { addr: 1 << 63, behind_call: false }).symbol.is_err());
         assert_eq!(
             names().frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") }).symbol,
-            Err("exited")
+            Err("exited".into())
         );
     }
 
@@ -580,15 +584,6 @@ mod tests {
         assert!(names.kernel.is_none());
         names.frame(&Frame::Kernel { addr: 7, behind_call: false });
         assert!(names.kernel.is_some());
-    }
-
-    #[test]
-    fn finds_a_function_of_the_vdso() {
-        let vdso = Vdso::ours(&names().options).expect("every process has one");
-        let mut symbols = vdso.symbols;
-        let found = (0..vdso.len).filter_map(|offset| symbols.resolve(offset).ok());
-        let functions: std::collections::BTreeSet<String> = found.map(|(name, _)| name).collect();
-        assert!(functions.iter().any(|name| name.contains("clock_gettime")), "{functions:?}");
     }
 
     #[test]

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::elf_file::in_memory;
-    use crate::symbol::names::own_vdso;
+    use crate::symbol::vdso::own_vdso;
     use crate::symbol::{Content, Frame, FrameNames, Module};
 
     /// Frames in a small file, by offset.
@@ -195,23 +195,23 @@ mod tests {
         let (frame, step) = (frames_of_a_file(), CurrentStep::default());
         let mut names = names(&step);
         names.start(true);
-        assert_ne!(names.frame(&frame(64)).symbol, Err(GIVEN_UP));
+        assert_ne!(names.frame(&frame(64)).symbol, Err(GIVEN_UP.into()));
         names.spend_all();
-        assert_eq!(names.frame(&frame(128)).symbol, Err(GIVEN_UP));
-        assert_ne!(names.frame(&frame(64)).symbol, Err(GIVEN_UP), "that was looked up before");
+        assert_eq!(names.frame(&frame(128)).symbol, Err(GIVEN_UP.into()));
+        assert_ne!(names.frame(&frame(64)).symbol, Err(GIVEN_UP.into()), "that was looked up before");
         let line = names.take_given_up().expect("it is said");
         assert!(line.contains("/a") && line.contains(" ms of CPU time"), "{line}");
         names.start(true);
-        assert_eq!(names.frame(&frame(128)).symbol, Err(GIVEN_UP), "a report just began");
+        assert_eq!(names.frame(&frame(128)).symbol, Err(GIVEN_UP.into()), "a report just began");
         assert_eq!(names.take_given_up(), None, "once a report");
         step.set_last_report();
         names.start(false);
-        assert_eq!(names.frame(&frame(128)).symbol, Err(GIVEN_UP), "the time is for the report itself");
+        assert_eq!(names.frame(&frame(128)).symbol, Err(GIVEN_UP.into()), "the time is for the report itself");
         names.start(true);
-        assert_ne!(names.frame(&frame(128)).symbol, Err(GIVEN_UP), "the last one has time of its own");
+        assert_ne!(names.frame(&frame(128)).symbol, Err(GIVEN_UP.into()), "the last one has time of its own");
         names.spend_all();
         names.start(true);
-        assert_eq!(names.frame(&frame(192)).symbol, Err(GIVEN_UP), "it is one report, of many messages");
+        assert_eq!(names.frame(&frame(192)).symbol, Err(GIVEN_UP.into()), "it is one report, of many messages");
         assert_eq!(names.coverage().count.total(), 3, "each place counts once");
         assert_eq!(step.describe(), None);
     }
@@ -236,6 +236,6 @@ mod tests {
         let mut names = names(&step);
         step.set_hurry();
         names.start(true);
-        assert_eq!(names.frame(&frame(64)).symbol, Err(GIVEN_UP));
+        assert_eq!(names.frame(&frame(64)).symbol, Err(GIVEN_UP.into()));
     }
 }

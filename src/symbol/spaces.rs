@@ -23,8 +23,7 @@ use crate::symbol::files::{
 use crate::symbol::mappings::{Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_anonymous, parse_maps_line};
 use crate::symbol::perf_map_file::{JIT_NO_MAP, MapProcess, PerfMapFile};
 use crate::symbol::space_keys::SpaceChange;
-use crate::symbol::unwind_tables::tables_of;
-use crate::symbol::{elf, elf_file};
+use crate::symbol::{elf, elf_file, unwind_tables};
 use crate::task::procfs;
 use crate::unwind::{MappedCode, SpaceCode};
 
@@ -133,7 +132,10 @@ impl AddressSpaces {
         }
         let vdsos = self.unnamed_modules.get(VDSO).into_iter().flatten();
         let module = self.modules.values().chain(vdsos).find(|module| module.code.id() == code.id());
-        code.set_tables(module.and_then(|module| tables_of(module, budget)));
+        match module {
+            Some(module) => unwind_tables::load(module, budget),
+            None => code.set_tables(None),
+        }
     }
 
     fn find(&mut self, pid: i32, addr: u64) -> Option<(Arc<Module>, u64)> {

@@ -175,8 +175,8 @@ fn file_header(machine: u16, sections_at: u64, sections: u16) -> [u8; HEADER_BYT
 mod tests {
     use super::*;
     use crate::symbol::elf_file::in_memory;
-    use crate::symbol::names::own_vdso;
     use crate::symbol::search::Search;
+    use crate::symbol::vdso::own_vdso;
 
     #[test]
     fn long_names_are_cut() {

@@ -7,18 +7,24 @@ use std::os::unix::fs::FileExt;
 use crate::symbol::budget::Budget;
 use crate::symbol::elf_file::{ElfFile, FileRange, in_memory};
 use crate::symbol::mappings::{Content, Module};
-use crate::symbol::names::own_vdso;
+use crate::symbol::vdso::{ROOT, own_vdso};
 use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections, FrameTables};
 
-const ROOT: u32 = 0;
 /// Code that is looked through for the end of signal handlers.
 const MOST_SCANNED_BYTES: u64 = 32 << 20;
 const CHUNK_BYTES: u64 = 64 << 10;
 /// A C library has one or two.
 const MOST_SIGRETURNS: usize = 16;
 
+/// Gives the code of a module its tables, if nobody has and it can have any: that reads its file. Afterwards they are set.
+pub fn load(module: &Module, budget: &Budget) {
+    if module.code.tables().is_none() {
+        module.code.set_tables(tables_of(module, budget));
+    }
+}
+
 /// None: the module has no code of a file, or none with tables that are understood, or the budget of its users is spent.
-pub fn tables_of(module: &Module, budget: &Budget) -> Option<FrameTables> {
+fn tables_of(module: &Module, budget: &Budget) -> Option<FrameTables> {
     match &module.content {
         Content::File(file) => tables_of_file(file, budget, &module.users()),
         Content::Vdso { len } => {
