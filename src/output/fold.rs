@@ -387,7 +387,7 @@ pub mod tests {
     pub fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> NamedFrame {
         NamedFrame {
             addr: Some(addr),
-            symbol: symbol.map(Into::into),
+            symbol: symbol.map(Into::into).map_err(Into::into),
             offset: 0,
             module: module.map(Into::into),
             line: None,
@@ -481,6 +481,25 @@ pub mod tests {
         assert_eq!(folded.lines(), ["a;g;f;schedule_[k] 5"]);
         let lines: Vec<Option<u32>> = folded.heaviest(1)[0].frames.iter().map(|frame| frame.line).collect();
         assert_eq!(lines, [None, Some(8), Some(0)], "of the heaviest");
+    }
+
+    #[test]
+    fn functions_without_a_name_are_told_apart() {
+        let at = |start| NamedFrame {
+            symbol: Err(Unnamed { reason: "stripped", function: Some(start) }),
+            ..named(1, Ok(""), Some("/bin/my gzip"))
+        };
+        let folded = folded(&[
+            (1, "a", 3, vec![at(0x50), at(0x70)]),
+            (1, "a", 2, vec![at(0x60), at(0x70)]),
+            (1, "a", 2, vec![at(0x50)]),
+            (1, "a", 2, vec![at(0x40)]),
+        ]);
+        let want = ["gzip+0x40 2", "gzip+0x50 2", "gzip+0x70;my gzip+0x50 3", "gzip+0x70;my gzip+0x60 2"];
+        assert_eq!(folded.lines(), want.map(|line| format!("a;my {line}")));
+        let functions = folded.functions(9);
+        let starts = functions.iter().map(|(function, sum)| (function.name.clone().unwrap_err().function, sum.amount));
+        assert_eq!(starts.collect::<Vec<_>>(), [(Some(0x50), 5), (Some(0x40), 2), (Some(0x60), 2)]);
     }
 
     #[test]

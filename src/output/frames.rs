@@ -166,7 +166,7 @@ mod tests {
     fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> NamedFrame {
         NamedFrame {
             addr: Some(addr),
-            symbol: symbol.map(Into::into),
+            symbol: symbol.map(Into::into).map_err(Into::into),
             offset: 16,
             module: module.map(Into::into),
             line: None,

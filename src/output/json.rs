@@ -370,10 +370,7 @@ pub fn stack(object: &mut Object<'_>, frames: &[NamedFrame]) {
         if let Some(addr) = frame.addr {
             object.text("addr", &format!("{addr:#x}"));
         }
-        match &frame.symbol {
-            Ok(symbol) => object.text("symbol", &escape(symbol.as_bytes())),
-            Err(reason) => object.text("reason", reason),
-        }
+        push_name(object, frame.symbol.as_deref().map_err(|unnamed| *unnamed));
         match frame.line {
             None => object.unsigned("offset", frame.offset),
             Some(0) => {}

@@ -176,8 +176,13 @@ mod tests {
 
     #[test]
     fn a_stack_without_names_tells_nothing() {
-        let unnamed =
-            NamedFrame { addr: Some(1), symbol: Err("kallsyms cannot be read"), offset: 0, module: None, line: None };
+        let unnamed = NamedFrame {
+            addr: Some(1),
+            symbol: Err("kallsyms cannot be read".into()),
+            offset: 0,
+            module: None,
+            line: None,
+        };
         assert_eq!(name(Interruption::Hard, std::slice::from_ref(&unnamed)), None);
         assert_eq!(name(Interruption::Soft, &[unnamed]).as_deref(), Some("softirq"));
         assert_eq!(name(Interruption::Nmi, &[]), None);

@@ -47,6 +47,7 @@ pub mod tables;
 pub mod unnamed;
 pub mod unwind_tables;
 pub mod unwinding;
+mod vdso;
 pub mod waiters;
 pub mod windows;
 

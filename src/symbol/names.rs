@@ -163,7 +163,7 @@ impl FrameNames {
                 if *reason != NO_ADDRESS {
                     self.nowhere.add(*addr, false, false);
                 }
-                NamedFrame { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None, line: None }
+                NamedFrame { addr: Some(*addr), symbol: Err((*reason).into()), offset: *addr, module: None, line: None }
             }
             Frame::Named(named) => NamedFrame {
                 addr: None,

@@ -80,10 +80,8 @@ impl Unwinding {
         if walked == Walked::Broken(Broken::NotCode) && spaces.reread_maps(pid) {
             walked = walk(spaces);
         }
-        const KIB: u8 = (WINDOW_BYTES >> 10) as u8;
         // A shorter copy ends with its mapping, and so does the stack.
-        let is_full = waiter.user.stack.len() == WINDOW_BYTES;
-        let part = user_part(walked, KIB).filter(|part| is_full || !matches!(part, UserPart::Truncated { .. }));
+        let part = user_part(walked, waiter.user.stack.len(), WINDOW_BYTES);
         waiter.part = part.unwrap_or(UserPart::Broken);
         if !addresses.is_empty() {
             waiter.chain = addresses;

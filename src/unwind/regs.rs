@@ -19,6 +19,8 @@ pub struct UserRegs {
     /// By their numbers in DWARF, as far as they are known.
     pub(super) general: [u64; GENERAL],
     pub(super) known: u16,
+    /// Only `pc` and `sp` are known.
+    is_partial: bool,
 }
 
 /// rax to r15: hand-written code finds its frame by any of them. On aarch64 nothing does.
