@@ -202,6 +202,44 @@ fn what_does_not_fit_is_truncated() {
     end(load);
 }
 
+#[test]
+fn static_programs_have_their_tables_elsewhere() {
+    let target = musl_target();
+    if !perf_prof::sys::is_root() || !Path::new("/usr/bin/cc").exists() {
+        skip!("needs root and a linker");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("static");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/unwind_static.rs");
+    let mut compiler = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
+    let built = compiler.args(["--edition=2024", "-O", "--target", target, "-o"]).arg(&program).arg(source).output();
+    if !built.is_ok_and(|built| built.status.success()) {
+        skip!("no Rust for {target}");
+    }
+    let mut in_libc = 0;
+    for mode in ["main", "thread"] {
+        let mut walker = Walker::new();
+        let mut load = Load::of(program.to_str().expect("UTF-8"), &[mode]);
+        load.says();
+        let tid = threads(&Host::default(), load.pid()).into_iter().max().expect("a thread");
+        for _ in 0..100 {
+            let seen = stop_once(tid).expect("it runs");
+            let chain = walker.walk(load.pid(), &seen, usize::MAX);
+            let at = |name: &str| chain.functions.iter().position(|function| function == name);
+            let is_right =
+                at("waits").is_some_and(|at| chain.functions.get(at + 1).is_some_and(|name| name == "caller"));
+            assert!(chain.ended == Walked::Whole && is_right, "{mode}: {:?} {:?}", chain.ended, chain.functions);
+            in_libc += usize::from(chain.functions.iter().any(|name| name.contains("nanosleep")));
+        }
+        end(load);
+    }
+    assert!(in_libc > 10, "{in_libc}");
+}
+
+fn musl_target() -> &'static str {
+    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-musl" } else { "x86_64-unknown-linux-musl" }
+}
+
 /// Programs of a distribution at work.
 const ORDINARY: [(&str, &[&str]); 7] = [
     ("gzip", &["-9c", "/dev/urandom"]),

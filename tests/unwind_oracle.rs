@@ -1,7 +1,6 @@
 //! One step outward from places all over ordinary files, against framehop, which reads the same tables in its own way.
 
 #[macro_use]
-#[allow(dead_code)]
 mod common;
 
 use std::fs::File;
@@ -135,7 +134,7 @@ impl Both {
         match self.framehop.unwind_frame(from, &mut regs, &mut self.cache, &mut read) {
             Ok(Some(caller)) => {
                 let next = regs.bp().checked_sub(STACK).map(|into| word(into / 8 + 1));
-                let is_walked = regs.bp() >= regs.sp() && regs.bp() % 8 == 0;
+                let is_walked = regs.bp() >= regs.sp() && regs.bp().is_multiple_of(8);
                 Step::To(caller, next.filter(|_| is_walked).unwrap_or_default())
             }
             Ok(None) => Step::Start,

@@ -222,7 +222,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn step_by(&mut self, rule: &FrameRule) -> Step {
-        let Position { sp, fp, scratch, .. } = self.at;
+        let Position { sp, fp, scratch, is_exact, .. } = self.at;
         let (base, offset) = match rule.cfa {
             Cfa::At(base, offset) | Cfa::Behind(base, offset, _) => (base, offset),
         };
@@ -238,7 +238,9 @@ impl<'a> Walk<'a, '_> {
         // Where nothing is pushed for a call, the innermost function may have no frame.
         let is_without_frame = cfa == sp && self.arch == Arch::Aarch64 && !matches!(scratch, Scratch::Unknown);
         if cfa <= sp && !is_without_frame {
-            return Err(Walked::Broken(Broken::NotRising));
+            // The tables of musl's clone() are those of its caller; the thread starts behind it.
+            let is_outermost = fp == Some(0) && !is_exact;
+            return Err(if is_outermost { Walked::Whole } else { Walked::Broken(Broken::NotRising) });
         }
         let word = |from: u64, words: i16| self.stack.word(from.wrapping_add_signed(i64::from(words) * 8));
         let known_fp = || fp.ok_or(Walked::Broken(Broken::NoRegister));

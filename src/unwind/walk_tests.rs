@@ -23,6 +23,8 @@ const WITH_FP: u64 = 0x400;
 const SIGNAL: u64 = 0x500;
 /// Its frame is found by r10.
 const BY_R10: u64 = 0x600;
+/// Its frame is empty, which cannot be where a call pushes an address.
+const CLONE: u64 = 0x700;
 /// No entry is for what is from here on.
 const WITHOUT: u64 = 0x1000;
 
@@ -43,6 +45,7 @@ fn tables(arch: Arch) -> FrameTables {
     cfi.function(CODE + START, 0x100, false, end);
     cfi.function(CODE + WITH_FP, 0x100, false, with_fp);
     cfi.function(CODE + BY_R10, 0x100, false, &[0x0c, 10, 8]);
+    cfi.function(CODE + CLONE, 0x100, false, &[0x0e, 0]);
     FrameTables::new(FrameSections { sigreturns: vec![CODE + SIGNAL], ..cfi.sections(arch) })
 }
 
@@ -104,7 +107,7 @@ fn a_chain_is_followed_to_its_end() {
 fn the_link_register_is_the_innermost_functions() {
     let leaf = UserRegs { lr: 0x0028_0000_0000_0000 | (MAPPED + 0x110), ..at(0x10) };
     assert_eq!(walk(Arch::Aarch64, &leaf, &[END], &[]), (Walked::Whole, vec![0x10, 0x110, START + 9]));
-    let nobody = UserRegs { lr: MAPPED + 0x10, ..at(0x20) };
+    let nobody = UserRegs { lr: MAPPED + 0x10, fp: 8, ..at(0x20) };
     assert_eq!(walk(Arch::Aarch64, &nobody, &[END], &[]), (Walked::Broken(Broken::NotRising), vec![0x20, 0x10]));
     assert_eq!(walk(Arch::X86_64, &nobody, &[END], &[]), (Walked::Whole, vec![0x20, START + 9]));
 }
@@ -191,6 +194,15 @@ fn where_no_table_helps_it_is_a_guess() {
     // The ABIs have the outermost frame marked by a frame pointer of zero.
     let outermost = UserRegs { pc: MAPPED, fp: 0, ..regs };
     assert_eq!(walk(Arch::X86_64, &outermost, &[MAPPED + WITHOUT + 5], &[]), (Walked::Whole, vec![0, WITHOUT + 5]));
+}
+
+#[test]
+fn a_thread_may_start_in_a_frame_that_cannot_be() {
+    let clone = MAPPED + CLONE + 5;
+    assert_eq!(walk(Arch::X86_64, &at(0), &[clone, END], &[]), (Walked::Whole, vec![0, CLONE + 5]));
+    let unmarked = UserRegs { fp: 8, ..at(0) };
+    assert_eq!(walk(Arch::X86_64, &unmarked, &[clone, END], &[]).0, Walked::Broken(Broken::NotRising));
+    assert_eq!(walk(Arch::X86_64, &at(CLONE), &[END], &[]).0, Walked::Broken(Broken::NotRising));
 }
 
 #[test]
@@ -297,7 +309,7 @@ fn tables_are_loaded_when_they_are_needed() {
 /// An address that means something, or none.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
-        4 => (0..0x700_u64).prop_map(|into| MAPPED + into),
+        4 => (0..0x800_u64).prop_map(|into| MAPPED + into),
         4 => (0..128_u64).prop_map(|at| STACK + at * 8),
         1 => (0..0x100_u64).prop_map(|into| JIT + into),
         1 => Just(TRAMPOLINE),
