@@ -23,13 +23,13 @@ const ROOMS: [(&str, &[&str]); 24] = [
     ("symbol", &["escape", "glob", "host", "perf", "sys", "task", "tep", "unwind"]),
     ("stats", &["symbol", "task"]),
     ("report", &["escape", "perf", "stats", "symbol", "task", "tep"]),
-    ("output", &["bpf", "digits", "escape", "host", "report", "stats", "symbol", "sys", "task", "tep"]),
+    ("output", &["bpf", "digits", "escape", "host", "report", "stats", "symbol", "sys", "task", "tep", "unwind"]),
     ("cli", &["glob", "host", "output"]),
     (
         "profiler",
         &[
             "caret", "cli", "escape", "event", "host", "output", "perf", "report", "ringbuf", "stats", "symbol", "sys",
-            "task", "tep",
+            "task", "tep", "unwind",
         ],
     ),
     (
