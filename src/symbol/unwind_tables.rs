@@ -116,5 +116,5 @@ fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
 }
 
 fn positions<'a>(bytes: &'a [u8], code: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
-    bytes.windows(code.len()).enumerate().filter(move |(_, window)| *window == code).map(|(at, _)| at)
+    memchr::memmem::find_iter(bytes, code)
 }

@@ -252,10 +252,10 @@ impl OtherDescriptors {
     /// Nobody in this process uses any of these descriptors any more.
     unsafe fn close(&self) {
         match self {
-            // SAFETY: integers; the caller says that the descriptors are not used.
-            OtherDescriptors::Ranges(ranges) => {
-                ranges.iter().for_each(|&(first, last)| _ = unsafe { close_range(first, last) })
-            }
+            OtherDescriptors::Ranges(ranges) => ranges.iter().for_each(|&(first, last)| {
+                // SAFETY: integers; the caller says that the descriptors are not used.
+                let _ = unsafe { close_range(first, last) };
+            }),
             // SAFETY: the same.
             OtherDescriptors::Each(open) => open.iter().for_each(|&fd| _ = unsafe { libc::close(fd) }),
         }

@@ -20,7 +20,7 @@ pub struct UserRegs {
     pub(super) general: [u64; GENERAL],
     pub(super) known: u16,
     /// Only `pc` and `sp` are known.
-    is_partial: bool,
+    pub(super) is_partial: bool,
 }
 
 /// rax to r15: hand-written code finds its frame by any of them. On aarch64 nothing does.
