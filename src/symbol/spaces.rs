@@ -295,7 +295,8 @@ impl AddressSpaces {
         self.parse_maps(pid, owner, &text)
     }
 
-    /// Takes what somebody who may wait has read of /proc/PID/maps, of a process that must not be asked here: its files answer.
+    /// Uses lines of /proc/PID/maps that a thread that may block has read, for a process whose mappings must not be read here.
+    /// That thread has read from the mapped files, too.
     pub(super) fn take_maps(&mut self, pid: i32, text: &[u8]) {
         if !self.space(pid).maps.is_empty() {
             return; // records tell what is new

@@ -1,4 +1,4 @@
-//! Stacks of threads that wait: what the kernel says of its part, and the user part as of a look at the thread's memory.
+//! Stacks of threads that wait: the kernel part from /proc/TID/stack, the user part from a snapshot of the thread's memory.
 
 use crate::perf::record::UserPart;
 use crate::symbol::AddressSpaces;
@@ -13,9 +13,9 @@ use crate::unwind::UserRegs;
 pub struct WaiterStack {
     pub kernel: Vec<KernelFrame>,
     pub user: Box<UserSnapshot>,
-    /// User addresses, innermost first: the first is where user mode was left.
+    /// User addresses, innermost first. The first is the next instruction of the thread, the others are return addresses.
     pub chain: Vec<u64>,
-    /// How these were found.
+    /// How `chain` was found, and how it ends.
     pub part: UserPart,
 }
 
@@ -32,17 +32,17 @@ impl WaiterStack {
         WaiterStack { kernel, chain: vec![user.pc], user, part: UserPart::Broken }
     }
 
-    /// Callee-saved registers are where the kernel does not tell.
+    /// The registers that are known: /proc tells no others.
     pub fn registers(&self) -> UserRegs {
         UserRegs::partial(self.user.pc, self.user.sp)
     }
 
-    /// About as much memory as it takes.
+    /// Approximate memory of the stack, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<WaiterStack>() + size_of_val(&self.kernel[..]) + size_of_val(&self.chain[..]) + self.user.bytes()
     }
 
-    /// About as many frames as it will have.
+    /// Approximate number of frames.
     pub fn expected_frames(&self) -> usize {
         const NATIVE: usize = 32;
         self.kernel.len() + NATIVE + self.user.python.as_ref().map_or(0, |python| python.frames.len())
@@ -70,8 +70,9 @@ impl WaiterStack {
     }
 }
 
-/// The functions of Python in the place of the interpreter's, which executes those that call each other in one call of its
-/// own. Where these calls are not those that the interpreter knows of, all of its functions are together.
+/// Replaces each frame of the interpreter's C function by the Python functions that this call interprets. If the number of
+/// such frames is not the number of calls that the interpreter has recorded, all functions replace all frames from the first
+/// to the last of them.
 fn merge(chain: Vec<u64>, part: UserPart, python: Option<PythonStack>) -> Vec<MergedFrame> {
     let Some(PythonStack { frames, cut, interpreter }) = python else {
         let cut = (part == UserPart::TooDeep).then_some(MergedFrame::Cut);

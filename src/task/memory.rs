@@ -1,4 +1,4 @@
-//! The memory of another process, read while nobody stops it.
+//! The memory of another process, read without stopping it.
 //!
 //! Through /proc/TID/mem: as process_vm_readv(2) it is behind the process's memory lock, which a thread of it that is stuck
 //! may hold for good. But a reader that waits for that lock here can be killed (`mem_rw`, fs/proc/base.c), so it does not keep
@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::sys::monotonic_ns;
 use crate::task::procfs::file;
 
-/// Memory of one process, of which only so much is read: what a process points at is its own choice.
+/// Memory of one process. Reading is bounded, because the process chooses where its pointers lead.
 #[derive(Debug)]
 pub struct ProcessMemory {
     file: File,
@@ -21,21 +21,22 @@ pub struct ProcessMemory {
     until_ns: u64,
 }
 
-/// Bytes read at most, and in so many pieces.
+/// Most bytes that are read.
 const MOST_BYTES: usize = 4 << 20;
+/// Most system calls for that.
 const MOST_READS: usize = 20_000;
 /// Longest time that this may take: memory may have to come back from disk. Tests run on busy machines.
 const MOST_NS: u64 = if cfg!(test) { 60_000_000_000 } else { 200_000_000 };
 
 impl ProcessMemory {
     /// # Errors
-    /// The thread has gone, or may not be looked at.
+    /// The thread has exited, or its memory may not be read.
     pub fn open(host: &Host, tid: i32) -> io::Result<ProcessMemory> {
         let file = File::open(file(host, tid, "mem"))?;
         Ok(ProcessMemory { file, bytes_left: MOST_BYTES, reads_left: MOST_READS, until_ns: monotonic_ns() + MOST_NS })
     }
 
-    /// Reads up to `most` bytes from `addr` on: those before the first that is not mapped.
+    /// Reads up to `most` bytes from `addr` on; fewer if the mapping ends before.
     pub fn up_to(&mut self, addr: u64, most: usize) -> Vec<u8> {
         let mut bytes = vec![0; most];
         let len = self.read(addr, &mut bytes);
@@ -43,7 +44,7 @@ impl ProcessMemory {
         bytes
     }
 
-    /// All bytes of an array, or None.
+    /// Reads an array. None if not all of its bytes can be read.
     pub fn array<const N: usize>(&mut self, addr: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         (self.read(addr, &mut bytes) == N).then_some(bytes)

@@ -1,5 +1,5 @@
-//! Reads snapshots of stacks on threads of their own: the memory of a process is behind a lock that a thread of it may hold
-//! for good, and what it points at may be in a file that nobody answers for. Whoever hangs there is left to it.
+//! Reads snapshots of user stacks on threads of their own: a stuck thread of the process may hold the lock of its memory, or
+//! a page may be in a file on a dead server. A reader that hangs is left alone.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::task::procfs;
 use crate::task::python::PythonRuntimes;
 use crate::task::user_snapshot::{self, UserSnapshot};
 
-/// Threads that read. One that hangs does not hold up others; when all do, nothing is read until one gets on.
+/// Number of threads. One that hangs does not delay others; while both hang, nothing is read.
 pub const READERS: usize = 2;
-/// A reader that has not answered by then is left alone.
+/// Time after which a reader that has not answered is left alone.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// User parts that are read and not given up yet, at most.
 const MOST_SNAPSHOTS: usize = 128;
 
-/// Counts the snapshots that there are: each holds a ticket.
+/// Bounds the number of snapshots: each holds a ticket.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotPool(Arc<Issued>);
 
@@ -35,7 +35,7 @@ struct Issued {
 pub type SnapshotTicket = Arc<()>;
 
 impl SnapshotPool {
-    /// False while there are too many already.
+    /// False while too many snapshots exist.
     pub fn has_room(&self) -> bool {
         Arc::strong_count(&self.0.tickets) <= MOST_SNAPSHOTS
     }
@@ -45,7 +45,7 @@ impl SnapshotPool {
     }
 }
 
-/// The other ends of the threads. When it is dropped they end, if they do not hang.
+/// Handles of the threads, which end when this is dropped, unless they hang.
 #[derive(Debug)]
 pub struct SnapshotReaders {
     host: Host,
@@ -59,7 +59,7 @@ struct SnapshotReader {
     tid: i32,
     questions: Sender<i32>,
     answers: Receiver<Option<Box<UserSnapshot>>>,
-    /// The process whose memory it was at when it was left alone.
+    /// The process that the reader was reading when it was left alone.
     left_at: Option<i32>,
 }
 
@@ -71,12 +71,12 @@ impl SnapshotReaders {
         Ok(SnapshotReaders { host: host.clone(), readers, patience: PATIENCE, pool })
     }
 
-    /// The threads.
+    /// The tids of the threads.
     pub fn tids(&self) -> impl Iterator<Item = i32> {
         self.readers.iter().map(|reader| reader.tid)
     }
 
-    /// The user part of `tid`. None: there is none, or it was not to be had in time.
+    /// The snapshot of `tid`. None: there is none, or it did not come in time.
     pub fn read(&mut self, tid: i32) -> Option<Box<UserSnapshot>> {
         let pid = procfs::pid_of(&self.host, tid)?;
         for reader in &mut self.readers {
@@ -108,8 +108,8 @@ impl SnapshotReader {
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let mut runtimes = PythonRuntimes::default();
             for tid in to_read {
-                let part = user_snapshot::read(&host, tid, &pool, &mut runtimes).map(Box::new);
-                if give.send(part).is_err() {
+                let snapshot = user_snapshot::read(&host, tid, &pool, &mut runtimes).map(Box::new);
+                if give.send(snapshot).is_err() {
                     return;
                 }
             }

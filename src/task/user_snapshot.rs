@@ -1,6 +1,6 @@
 //! The user part of the stack of a thread that waits: where it left user mode, and a copy of its stack from there on.
 //!
-//! The thread is not stopped, so all of this counts only if it was in one and the same wait before and after.
+//! The thread is not stopped, so a snapshot counts only if the thread was in the same wait before and after the reading.
 
 use std::fs;
 use std::io::Read;
@@ -13,37 +13,37 @@ use crate::task::procfs::{self, file};
 use crate::task::python::{self, PythonFrame, PythonRuntimes, PythonStack};
 use crate::task::snapshot_reader::{SnapshotPool, SnapshotTicket};
 
-/// Of a stack, from the stack pointer upwards.
+/// Most bytes of a stack that are copied, from the stack pointer upwards.
 pub const WINDOW_BYTES: usize = 32 << 10;
 
-/// What is in user mode of a thread that waits.
+/// The user mode of a thread that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserSnapshot {
     /// The process.
     pub pid: i32,
-    /// The next instruction: behind the system call, or the one that caused an exception.
+    /// The instruction after the system call, or the one that caused an exception.
     pub pc: u64,
     pub sp: u64,
-    /// From `sp` upwards: the window is full, or its mapping ends.
+    /// The stack from `sp` upwards. If there are fewer than [`WINDOW_BYTES`], the mapping ends there.
     pub stack: Box<[u8]>,
-    /// Lines of /proc/PID/maps about code, of a process that others must not ask about what it has mapped. Its files answer.
+    /// Lines of /proc/PID/maps about code, for a thread in D: a reading of the file may block. The mapped files could be read.
     pub mappings: Option<Box<[u8]>>,
     pub python: Option<PythonStack>,
-    /// When it was read. The same clock as that of the records.
+    /// When the reading was done, by the clock of the records.
     pub taken_ns: u64,
-    /// By which snapshots are counted.
+    /// Counts the snapshots that exist.
     pub ticket: SnapshotTicket,
 }
 
 impl UserSnapshot {
-    /// About as much memory as it takes.
+    /// Approximate memory of the snapshot, in bytes.
     pub fn bytes(&self) -> usize {
         let python = self.python.as_ref().map_or(0, |python| python.frames.iter().map(PythonFrame::bytes).sum());
         size_of::<UserSnapshot>() + self.stack.len() + self.mappings.as_ref().map_or(0, |lines| lines.len()) + python
     }
 }
 
-/// By which a wait is known: a thread that ran in between has other numbers.
+/// Identifies a wait: a thread that ran in between has other numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wait {
     state: u8,
@@ -52,27 +52,27 @@ struct Wait {
     registers: Registers,
 }
 
-/// Of /proc/TID/status.
+/// Fields of /proc/TID/status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ThreadStatus {
     pid: i32,
-    /// As the thread knows its own number, in the innermost pid namespace.
+    /// The tid in the innermost pid namespace, which `gettid` returns to the thread.
     own_tid: i32,
-    /// How often it left its CPU, by itself and not.
+    /// Voluntary and other context switches.
     switches: [u64; 2],
 }
 
 /// Where a thread left user mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Registers {
-    /// None: by an exception, such as a page fault.
+    /// The number of the system call. None: an exception, such as a page fault.
     call: Option<u64>,
     sp: u64,
     pc: u64,
 }
 
-/// Reads the user part of `tid`. None: it is in none, has another ABI than the machine's own, has gone, may not be looked at,
-/// or did not wait all the time.
+/// Reads the snapshot of `tid`. None if it has no user mode or not the native ABI, has exited, may not be read, or did not wait
+/// all the time.
 pub fn read(host: &Host, tid: i32, pool: &SnapshotPool, runtimes: &mut PythonRuntimes) -> Option<UserSnapshot> {
     let before = wait(host, tid)?;
     if !is_native(host, tid) {
@@ -84,8 +84,9 @@ pub fn read(host: &Host, tid: i32, pool: &SnapshotPool, runtimes: &mut PythonRun
     let ThreadStatus { pid, own_tid, .. } = before.status;
     let python = python::stack(host, pid, own_tid, &mut memory, runtimes);
     let mappings = if before.state == b'D' { code_mappings(host, tid) } else { None };
-    let part = UserSnapshot { pid, pc, sp, stack, mappings, python, taken_ns: monotonic_ns(), ticket: pool.ticket() };
-    (wait(host, tid)? == before).then_some(part)
+    let snapshot =
+        UserSnapshot { pid, pc, sp, stack, mappings, python, taken_ns: monotonic_ns(), ticket: pool.ticket() };
+    (wait(host, tid)? == before).then_some(snapshot)
 }
 
 fn wait(host: &Host, tid: i32) -> Option<Wait> {
@@ -95,7 +96,7 @@ fn wait(host: &Host, tid: i32) -> Option<Wait> {
         return None;
     }
     let registers = parse_registers(&text(host, tid, "syscall", MOST_BYTES)?)?;
-    let status = parse_status(&text(host, tid, "status", 16 * MOST_BYTES)?)?;
+    let status = parse_status(&text(host, tid, "status", 128 * MOST_BYTES)?)?;
     Some(Wait { state, ran_ns: procfs::ran_ns(host, tid), status, registers })
 }
 
@@ -132,7 +133,8 @@ fn parse_status(text: &str) -> Option<ThreadStatus> {
     })
 }
 
-/// What a process has mapped as code, whose files answer: who looks for names in them later is not to hang.
+/// The code mappings of a process. Each mapped file is read from, so that the output thread does not hang in a file of a dead
+/// server; the caller may hang.
 fn code_mappings(host: &Host, tid: i32) -> Option<Box<[u8]>> {
     const MOST_BYTES: u64 = 4 << 20;
     const MOST_LINES: usize = 512;
@@ -140,10 +142,10 @@ fn code_mappings(host: &Host, tid: i32) -> Option<Box<[u8]>> {
     fs::File::open(file(host, tid, "maps")).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
     let mut kept = Vec::new();
     for line in text.split_inclusive(|&byte| byte == b'\n').filter(|line| is_code(line)).take(MOST_LINES) {
-        if let Some((start, end)) = range(line)
-            && let Ok(mut mapped) = fs::File::open(host.proc.join(format!("{tid}/map_files/{start:x}-{end:x}")))
-        {
-            let _ = mapped.read(&mut [0; 64]);
+        if let Some((start, end)) = range(line) {
+            let path = host.proc.join(format!("{tid}/map_files/{start:x}-{end:x}"));
+            let is_regular = fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()); // others may do something when opened
+            let _ = is_regular.then(|| fs::File::open(&path).map(|mut mapped| mapped.read(&mut [0; 64])));
         }
         kept.extend_from_slice(line);
     }

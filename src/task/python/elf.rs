@@ -1,4 +1,4 @@
-//! Symbols of a file as it lies in the memory of a process: by its dynamic section, so that no file need be opened.
+//! Symbols of an ELF file that a process has mapped, read from the memory of the process: no file is opened.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::task::memory::ProcessMemory;
 /// A mapped file.
 #[derive(Debug)]
 pub struct Image {
-    /// What is added to addresses of the file.
+    /// Difference between addresses in memory and in the file.
     bias: u64,
     symbols: u64,
     names: u64,
@@ -19,7 +19,7 @@ const SEGMENT_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
 
 impl Image {
-    /// The file whose header is at `base`. None: it is none of the machine's own width.
+    /// The file whose header is at `base`. None: it is no ELF file of 64 bits.
     pub fn at(base: u64, memory: &mut ProcessMemory) -> Option<Image> {
         const MOST_SEGMENTS: u16 = 64;
         const PT_LOAD: u32 = 1;
@@ -38,7 +38,7 @@ impl Image {
             let segment: [u8; SEGMENT_BYTES] = memory.array(table.checked_add(index * SEGMENT_BYTES as u64)?)?;
             let address = word(&segment, 16)?;
             match u32::from_ne_bytes(segment[..4].try_into().ok()?) {
-                // Of all segments that are loaded, the first holds the header.
+                // The first loaded segment holds the header.
                 PT_LOAD if bias.is_none() => bias = Some(base.checked_sub(address.checked_sub(word(&segment, 8)?)?)?),
                 PT_DYNAMIC => dynamic = Some(address),
                 _ => {}
@@ -46,12 +46,12 @@ impl Image {
         }
         let bias = bias?;
         let (symbols, names, hash) = tables(bias.checked_add(dynamic?)?, memory)?;
-        // The loader writes addresses of the process in place of the file's, that of musl does not.
+        // The loader of glibc replaces addresses of the file by those in memory; that of musl does not.
         let loaded = |value: u64| if value < bias { value.checked_add(bias) } else { Some(value) };
         Some(Image { bias, symbols: loaded(symbols)?, names: loaded(names)?, hash: loaded(hash)? })
     }
 
-    /// What a symbol that others may use stands for, by its GNU hash table.
+    /// The memory of an exported symbol, found by the GNU hash table.
     pub fn symbol(&self, name: &str, memory: &mut ProcessMemory) -> Option<Range<u64>> {
         const MOST_STEPS: u32 = 4096;
         let hash = name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)));
@@ -75,7 +75,7 @@ impl Image {
         None
     }
 
-    /// The symbol of this number, if it has this name.
+    /// The memory of the symbol `index`, if it is defined and has this name.
     fn defined(&self, index: u32, name: &str, memory: &mut ProcessMemory) -> Option<Range<u64>> {
         let symbol: [u8; SYMBOL_BYTES] =
             memory.array(self.symbols.checked_add(u64::from(index) * SYMBOL_BYTES as u64)?)?;
@@ -90,7 +90,7 @@ impl Image {
     }
 }
 
-/// Where the dynamic section says that symbols, their names and the hash table are.
+/// The addresses of symbols, names and hash table in a dynamic section.
 fn tables(dynamic: u64, memory: &mut ProcessMemory) -> Option<(u64, u64, u64)> {
     const MOST_ENTRIES: usize = 256;
     const DT_NULL: u64 = 0;

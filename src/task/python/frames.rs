@@ -9,7 +9,7 @@ use crate::task::python::{PythonFrame, PythonRuntime, PythonStack, lines};
 
 const MOST_FRAMES: usize = 512;
 
-/// What is known of a code object.
+/// Contents of a code object.
 #[derive(Clone, Debug)]
 struct Code {
     function: Box<str>,
@@ -18,8 +18,7 @@ struct Code {
     lines: Option<Box<[u8]>>,
 }
 
-/// The frames of the thread that knows itself as `own_tid`. None: it is no thread of the interpreter, or something is not as
-/// it should be.
+/// The frames of the thread `own_tid`. None: it is no thread of the interpreter, or the memory holds something unexpected.
 pub fn of_thread(runtime: &PythonRuntime, own_tid: i32, memory: &mut ProcessMemory) -> Option<PythonStack> {
     let layout = &runtime.layout;
     let thread = find(runtime, u64::try_from(own_tid).ok()?, memory)?;
@@ -32,7 +31,7 @@ pub fn of_thread(runtime: &PythonRuntime, own_tid: i32, memory: &mut ProcessMemo
     };
     let mut stack = PythonStack { frames: Vec::new(), cut: false, interpreter: runtime.interpreter.clone() };
     let mut codes: FxHashMap<u64, Code> = FxHashMap::default();
-    // Each call of the interpreter has one more frame, in which there is nothing.
+    // Each call of the interpreter's C function has one more frame, without a function.
     for _ in 0..2 * MOST_FRAMES {
         if frame == 0 {
             return Some(stack);
@@ -70,7 +69,7 @@ pub fn of_thread(runtime: &PythonRuntime, own_tid: i32, memory: &mut ProcessMemo
     Some(stack)
 }
 
-/// The state of a thread, in that of one of the interpreters.
+/// The address of the `PyThreadState` of a thread.
 fn find(runtime: &PythonRuntime, own_tid: u64, memory: &mut ProcessMemory) -> Option<u64> {
     const MOST_INTERPRETERS: usize = 64;
     const MOST_THREADS: usize = 4096;

@@ -1,5 +1,5 @@
-//! Where the interpreter keeps what: from 3.13 on it says so itself, at the beginning of `_PyRuntime`; of 3.11 and 3.12 as
-//! their headers have it, which minor versions do not change. Other versions are not known.
+//! Offsets in the structures of the interpreter. 3.13 has them at the beginning of `_PyRuntime`; for 3.11 and 3.12 they are
+//! from the headers, and the same in all of their final releases. Other versions are not supported.
 
 use crate::task::memory::ProcessMemory;
 
@@ -43,19 +43,19 @@ pub enum CurrentFrame {
     Behind(u64, u64),
 }
 
-/// How it is known which frames a call of the interpreter's C function has.
+/// How the outermost frame of a call of the interpreter's C function is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// The outermost of them is marked, at this offset.
+    /// It has a flag, at this offset.
     Flag(u64),
-    /// They are followed by a frame of this owner, which is none of Python.
+    /// The next frame has this owner, and no function.
     Owner(u8),
 }
 
 /// `FRAME_OWNED_BY_CSTACK`.
 const OWNED_BY_C: u8 = 3;
 
-/// Offsets are no larger than that.
+/// Greatest offset that is believed.
 const MOST_OFFSET: u64 = 1 << 20;
 
 const V3_11: InterpreterLayout = InterpreterLayout {
@@ -110,7 +110,7 @@ impl InterpreterLayout {
         }
     }
 
-    /// As the interpreter tells, `_Py_DebugOffsets` of 3.13.
+    /// Reads `_Py_DebugOffsets` of 3.13.
     fn told(version: u64, runtime: u64, memory: &mut ProcessMemory) -> Option<InterpreterLayout> {
         const COOKIE: [u8; 8] = *b"xdebugpy";
         const WORDS: usize = 81;

@@ -1,7 +1,7 @@
-//! Lines of instructions, by the table that a code object has of them: what covers so many instructions begins with a byte of
-//! 128 or more, and says by how much the line changes (Objects/locations.md, "Format of the locations table").
+//! Line numbers of instructions, from the table in a code object. Each entry covers some instructions, begins with a byte of at
+//! least 128, and tells how much the line changes (Objects/locations.md of CPython).
 
-/// The line of the instruction at `offset`, in bytes, of a function that begins at `first`.
+/// The line of the instruction at `offset` (bytes) in a function whose first line is `first`.
 pub fn line_at(table: &[u8], first: u32, offset: u64) -> Option<u32> {
     const INSTRUCTION_BYTES: u64 = 2;
     let mut bytes = table.iter().copied();
@@ -35,7 +35,7 @@ pub fn line_at(table: &[u8], first: u32, offset: u64) -> Option<u32> {
     None
 }
 
-/// Six bits a byte, the lowest first; another bit says that there are more.
+/// Reads a number: six bits per byte, the lowest first; bit 6 is set if more bytes follow.
 fn number(bytes: &mut impl Iterator<Item = u8>) -> Option<u32> {
     let mut value = 0;
     for shift in (0..32).step_by(6) {
@@ -48,7 +48,7 @@ fn number(bytes: &mut impl Iterator<Item = u8>) -> Option<u32> {
     None
 }
 
-/// The lowest bit is the sign.
+/// Reads a signed number, whose lowest bit is the sign.
 fn signed(bytes: &mut impl Iterator<Item = u8>) -> Option<i64> {
     let value = number(bytes)?;
     let size = i64::from(value >> 1);

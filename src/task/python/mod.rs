@@ -1,7 +1,7 @@
 //! The Python functions of a thread that waits, read from its interpreter's memory.
 //!
-//! They lie on the heap, so they are right only where the thread does not run meanwhile, which the caller finds out. All
-//! that is read is checked against the interpreter's own types: where something does not fit there are no functions at all.
+//! The frames lie on the heap, so they are right only if the thread does not run meanwhile, which the caller checks. Objects
+//! are checked against the interpreter's own types: if anything does not fit, no functions are shown.
 
 mod elf;
 mod frames;
@@ -23,24 +23,26 @@ use crate::task::python::elf::Image;
 use crate::task::python::layout::InterpreterLayout;
 use crate::task::user_snapshot::range;
 
-/// What a thread executes in Python, innermost first.
+/// The Python functions that a thread executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PythonStack {
+    /// Innermost first.
     pub frames: Vec<PythonFrame>,
-    /// There are more.
+    /// There are more frames than are read.
     pub cut: bool,
-    /// Where the C function is that interprets them.
+    /// Addresses of the C function that interprets the frames.
     pub interpreter: Range<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PythonFrame {
-    /// With the names of its classes.
+    /// The qualified name, with those of its classes.
     pub function: Box<str>,
-    /// Of its source.
+    /// The source file.
     pub file: Box<str>,
     pub line: Option<u32>,
-    /// The C function that interprets it, and those before it, was called for it. Others are called without one.
+    /// True for the outermost frame of a call of the interpreter's C function: one call interprets functions that call
+    /// each other.
     pub ends_call: bool,
 }
 
@@ -50,10 +52,10 @@ impl PythonFrame {
     }
 }
 
-/// An interpreter in a process.
+/// The interpreter of a process.
 #[derive(Clone, Debug)]
 struct PythonRuntime {
-    /// `_PyRuntime`.
+    /// Address of `_PyRuntime`.
     address: u64,
     code_type: u64,
     text_type: u64,
@@ -62,13 +64,13 @@ struct PythonRuntime {
     layout: InterpreterLayout,
 }
 
-/// The interpreters of processes that were looked at; most processes have none.
+/// Interpreters of the processes that were read; most have none.
 #[derive(Debug, Default)]
 pub struct PythonRuntimes {
     known: FxHashMap<ExecutedProgram, Option<PythonRuntime>>,
 }
 
-/// A program that a process executes.
+/// Identifies a process and its program.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ExecutedProgram {
     pid: i32,
@@ -76,8 +78,8 @@ struct ExecutedProgram {
     file: PathBuf,
 }
 
-/// The functions of a thread. `own_tid`: as it knows its own number. None: it executes no Python, or an interpreter that is
-/// not known well enough.
+/// The functions of a thread. `own_tid`: its tid in its own pid namespace. None: it executes no Python, or the interpreter is
+/// not one of the known versions.
 pub fn stack(
     host: &Host,
     pid: i32,
@@ -99,13 +101,13 @@ fn find(host: &Host, pid: i32, memory: &mut ProcessMemory) -> Option<PythonRunti
     const MOST_BYTES: u64 = 4 << 20;
     let mut text = Vec::new();
     fs::File::open(host.proc.join(format!("{pid}/maps"))).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
-    // The program may have its interpreter in a library.
+    // The interpreter is in the program or in a library.
     let mut bases: Vec<u64> = text.split(|&byte| byte == b'\n').filter_map(python_base).collect();
     bases.dedup();
     bases.into_iter().take(4).find_map(|base| PythonRuntime::at(base, memory))
 }
 
-/// The address of the header of a file that a line of /proc/PID/maps says is Python.
+/// The address of the ELF header, if a line of /proc/PID/maps maps the header of a Python interpreter.
 fn python_base(line: &[u8]) -> Option<u64> {
     let name = line.rsplit(|&byte| byte == b'/').next().filter(|name| name.len() < line.len())?;
     let version = name.strip_prefix(b"lib").unwrap_or(name).strip_prefix(b"python3.")?;

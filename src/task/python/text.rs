@@ -1,20 +1,20 @@
-//! Texts of the interpreter (`PyUnicodeObject`): of a long one a part.
+//! Strings of the interpreter (`PyUnicodeObject`). Long ones are cut.
 
 use crate::task::memory::ProcessMemory;
 use crate::task::python::PythonRuntime;
 
-/// Which part of a text that is too long is kept.
+/// The part of a long string that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     Head,
     Tail,
 }
 
-/// Of a text, in UTF-8.
+/// Longest string, in UTF-8.
 const MOST_BYTES: usize = 256;
 const CUT: &str = "...";
 
-/// The text at `address`. None: there is none.
+/// The string at `address`. None: no string is there.
 pub fn read(address: u64, kept: Kept, runtime: &PythonRuntime, memory: &mut ProcessMemory) -> Option<Box<str>> {
     const MOST_CHARACTERS: u64 = 1 << 20;
     let layout = &runtime.layout;
@@ -48,7 +48,7 @@ fn character(bytes: &[u8]) -> char {
     char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// As much as there is room for.
+/// The characters that fit, with a mark if some are left out.
 fn fit(characters: &[char], is_cut: bool, kept: Kept) -> Box<str> {
     let whole: usize = characters.iter().map(|character| character.len_utf8()).sum();
     if !is_cut && whole <= MOST_BYTES {
