@@ -122,6 +122,17 @@ fn the_frame_pointer_is_restored_or_kept() {
 }
 
 #[test]
+fn a_register_that_is_not_known_is_not_made_up() {
+    let partial = |pc| UserRegs::partial(MAPPED + pc, STACK);
+    let words = [MAPPED + 0x110, 7, MAPPED + 0x2ff, 7, 7, 7, 7, MAPPED + 0x100, END];
+    let want = vec![0, 0x110, 0x2ff, 0x100, START + 9];
+    assert_eq!(walk(Arch::X86_64, &partial(0), &words, &[]), (Walked::Whole, want));
+    let broken = |pc| (Walked::Broken(Broken::NoRegister), vec![pc]);
+    assert_eq!(walk(Arch::X86_64, &partial(WITH_FP), &[END; 4], &[]), broken(WITH_FP));
+    assert_eq!(walk(Arch::Aarch64, &partial(0x10), &[END], &[]), broken(0x10));
+}
+
+#[test]
 fn general_registers_are_for_the_innermost_function() {
     let regs = at(BY_R10);
     assert_eq!(walk(Arch::X86_64, &regs, &[END], &[]).0, Walked::Broken(Broken::NoRegister));
