@@ -188,6 +188,10 @@ impl<'a> Walk<'a, '_> {
             Rule::End => Err(Walked::Whole),
             Rule::Signal => self.step_over_signal(),
             Rule::Frame(frame) => self.step_by(&frame),
+            Rule::Missing if self.at.is_exact && self.rule(range, address.wrapping_sub(1))? == Rule::Signal => {
+                // As long as that system call goes on, the task is behind its instruction, the last of its function.
+                self.step_over_signal()
+            }
             Rule::Missing => self.guess(range.code.kind()),
         }
     }
