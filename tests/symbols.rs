@@ -12,6 +12,8 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Done, Load, command, example, number, run_over, start};
+use perf_prof::symbol::elf_file::ElfFile;
+use perf_prof::symbol::search::Search;
 use serde_json::Value;
 
 const CALL: &str = "syscalls:sys_enter_getppid";
@@ -90,14 +92,99 @@ fn frames_before_and_after_an_exec_keep_their_names() {
     assert_all(&frames[10..], "reason", "jit-no-map");
 }
 
-/// A copy of a program without section headers, which hold its symbols.
+/// A copy of a program without section headers, which hold its symbols and its unwind tables.
+fn strip_all(from: &Path, to: &Path) {
+    write_changed(from, to, |bytes| {
+        bytes[0x28..0x30].fill(0); // e_shoff
+        bytes[0x3c..0x40].fill(0); // e_shnum, e_shstrndx
+    });
+}
+
+/// A copy of a program without its table of symbols, as strip(1) makes it.
 fn strip(from: &Path, to: &Path) {
+    const SYMTAB: u8 = 2;
+    write_changed(from, to, |bytes| {
+        let word =
+            |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0, |sum, &byte| sum << 8 | usize::from(byte));
+        let (table, count) = (word(0x28, 8), word(0x3c, 2));
+        let kinds: Vec<usize> =
+            (0..count).map(|number| table + 64 * number + 4).filter(|at| bytes[*at] == SYMTAB).collect();
+        kinds.into_iter().for_each(|at| bytes[at] = 0);
+    });
+}
+
+fn write_changed(from: &Path, to: &Path, change: impl FnOnce(&mut [u8])) {
     let mut bytes = fs::read(from).expect("read");
     assert_eq!(bytes[4], 2, "ELFCLASS64");
-    bytes[0x28..0x30].fill(0); // e_shoff
-    bytes[0x3c..0x40].fill(0); // e_shnum, e_shstrndx
+    change(&mut bytes);
     fs::write(to, bytes).expect("write");
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).expect("chmod");
+}
+
+/// The linker's address of the function with `name` in its name.
+fn address_of(program: &Path, name: &str) -> u64 {
+    let file = fs::File::open(program).expect("open");
+    let elf = ElfFile::read(&file).expect("ELF");
+    let (mut found, mut left) = (Vec::new(), usize::MAX);
+    let is_whole = Search::within(1 << 30).each_symbol(&elf, &file, false, |symbol| {
+        let text = symbol.name_within(4096, &mut left).map(String::from_utf8_lossy);
+        if symbol.is_defined && text.is_some_and(|text| text.contains(name)) {
+            found.push(symbol.address);
+        }
+    });
+    let [address] = found[..] else { panic!("{name}: {found:x?}") };
+    assert!(is_whole);
+    address
+}
+
+#[test]
+fn a_function_of_a_stripped_program_is_known_by_its_start() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (whole, stripped) = (example("places"), dir.path().join("stripped"));
+    strip(Path::new(&whole), &stripped);
+    let program = stripped.to_str().expect("UTF-8");
+    let start = address_of(Path::new(&whole), "call_from_own");
+    let offset = frames_of(CALL, &[&whole, "own", "1"])[0]["offset"].as_u64().expect("a number");
+    for mode in ["--call-graph=fp", "--call-graph=dwarf"] {
+        let done = run_over(&["trace", "-e", CALL, mode, "--json"], &[program, "own", "5"]);
+        let frames = innermost(&done);
+        assert_eq!(frames.len(), 5, "{mode}");
+        for frame in frames {
+            assert_eq!((&frame["reason"], &frame["module"]), (&"stripped".into(), &program.into()), "{mode}: {frame}");
+            assert_eq!(frame["function_addr"], format!("{start:#x}"), "{mode}: {frame}");
+            assert_eq!(number(&frame, "offset"), offset, "{mode}: {frame}");
+        }
+    }
+    let done = run_over(&["trace", "-e", CALL, "-g"], &[program, "own", "1"]);
+    let want = format!(" stripped+{start:#x}+{offset:#x} (stripped)");
+    assert!(done.out.iter().any(|line| line.ends_with(&want)), "no {want} in {:#?}", done.out);
+}
+
+/// Functions without names have their shares of the time, and frames of their own in graphs.
+#[test]
+fn functions_of_a_stripped_program_are_told_apart() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (whole, stripped) = (example("parts"), dir.path().join("stripped"));
+    strip(Path::new(&whole), &stripped);
+    let graph = dir.path().join("out.folded");
+    let options = ["profile", "--json", "-F", "997", "--flame-graph", graph.to_str().expect("UTF-8")];
+    let done = run_over(&options, &[stripped.to_str().expect("UTF-8"), "1500"]);
+    let (rows, graph) = (done.rows_and_lists(), fs::read_to_string(&graph).expect("folded lines"));
+    let [three, one] = ["three_parts", "one_part"].map(|name| {
+        let start = format!("{:#x}", address_of(Path::new(&whole), name));
+        let of_it: Vec<&Value> =
+            rows.iter().filter(|row| row["table"] == "functions" && row["function_addr"] == start).collect();
+        assert_eq!(of_it.len(), 1, "{name} is {start}: {of_it:?}");
+        assert_eq!(of_it[0]["reason"], "stripped");
+        let weights =
+            graph.lines().filter_map(|line| line.rsplit_once(&format!(";stripped+{start} "))?.1.parse::<u64>().ok());
+        assert_eq!(weights.sum::<u64>(), number(of_it[0], "samples"), "{name} is {start}:\n{graph}");
+        number(of_it[0], "samples")
+    });
+    let share = 100 * three / (three + one);
+    assert!((65..=85).contains(&share), "{three} and {one} samples");
 }
 
 #[test]
@@ -106,9 +193,11 @@ fn a_stripped_program_says_so_and_a_debug_file_helps() {
     let dir = tempfile::tempdir().expect("a directory");
     let stripped = dir.path().join("stripped");
     let whole = example("places");
-    strip(Path::new(&whole), &stripped);
+    strip_all(Path::new(&whole), &stripped);
     let program = stripped.to_str().expect("UTF-8");
-    assert_all(&frames_of(CALL, &[program, "own", "5"]), "reason", "stripped");
+    let frames = frames_of(CALL, &[program, "own", "5"]);
+    assert_all(&frames, "reason", "stripped");
+    assert!(frames.iter().all(|frame| frame["function_addr"].is_null()), "it has no unwind tables: {frames:?}");
 
     let id = perf_prof::symbol::elf_file::build_id(&fs::File::open(&whole).expect("open"));
     let Some(id) = id else { skip!("the linker writes no build ids") };
