@@ -193,8 +193,8 @@ impl Run {
         for profiler in &mut profilers {
             profiler.filter(&mut evlist, &setup)?;
         }
-        let windows = windows::add(&mut evlist, &options)?;
         setup.keep_inherited_probes(&mut evlist);
+        let windows = windows::add(&mut evlist, &options)?;
         setup.degrade_outsiders();
         let notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;

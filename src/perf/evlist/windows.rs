@@ -141,7 +141,7 @@ impl Evsel {
         companion.filter = self.filter.clone();
         companion.optional = self.optional;
         companion.is_probe = self.is_probe;
-        companion.in_program = self.in_program;
+        // What keeps the probe of the event in its tasks keeps that of its companion, which is the same one.
         companion.owner = WINDOW_OWNER;
         companion.window_of = Some(event);
         companion
