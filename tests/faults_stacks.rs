@@ -105,7 +105,8 @@ fn a_stack_that_was_cut_has_another_root() {
     let of_depth = |depth: u64| {
         let dir = tempfile::tempdir().expect("a directory");
         let drawn = dir.path().join("turns.folded");
-        let options = ["trace", "-e", CALLS, "-g", "--json", "--flame-graph", drawn.to_str().expect("UTF-8")];
+        let options =
+            ["trace", "-e", CALLS, "--call-graph=fp", "--json", "--flame-graph", drawn.to_str().expect("UTF-8")];
         let done = turns(&options, 2, depth);
         (done, fs::read_to_string(&drawn).expect("folded lines"))
     };

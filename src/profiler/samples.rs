@@ -24,7 +24,7 @@ pub struct Samples<'p, 'a> {
 
 /// A function that sees each sample before the profiler does, in the few runs that need one. False: the profiler does
 /// not get the sample.
-pub type Gate<'p> = &'p mut dyn FnMut(EventId, &Sample<'_>, &Context) -> bool;
+pub type Gate<'p> = &'p mut dyn FnMut(EventId, &Sample<'_>, &mut Context) -> bool;
 
 /// Number of samples, by what was done with them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use rustc_hash::FxHashMap;
 
-use crate::perf::Sample;
 use crate::perf::record::{Callchain, ChainForm, UserPart};
 use crate::perf::user_window::UserWindow;
+use crate::perf::{EventId, Sample};
 use crate::symbol::stacks::user_part_start;
 use crate::symbol::windows::{WindowPool, unwound_words, user_part};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
@@ -47,6 +47,9 @@ pub struct UserStackCounts {
 /// A window that came beside a sample.
 #[derive(Debug, Default)]
 struct Companion {
+    /// The event whose next sample on this CPU it belongs to.
+    of: EventId,
+    turn: Turn,
     tid: i32,
     time: u64,
     /// None: the task had no user stack, or what was here has been used.
@@ -55,6 +58,15 @@ struct Companion {
     stack: Vec<u8>,
     /// Of records since the last look.
     bytes: u64,
+}
+
+/// Which sample a window belongs to: the next one of its event on its CPU, and none behind that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Turn {
+    #[default]
+    Over,
+    Next,
+    Now,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +159,9 @@ impl UserStacks {
         }
         let at = sample.cpu as usize;
         let is_beside = |companion: &&Companion| {
-            companion.tid == sample.tid && sample.time.wrapping_sub(companion.time) <= TOGETHER_NS
+            companion.turn == Turn::Now
+                && companion.tid == sample.tid
+                && sample.time.wrapping_sub(companion.time) <= TOGETHER_NS
         };
         let user = self.companions.get(at).filter(is_beside).and_then(|companion| companion.user);
         match user {
@@ -171,9 +185,30 @@ impl UserStacks {
         }
     }
 
-    /// Takes the window that the companion of an event has written: its sample comes next.
+    /// Windows come beside samples: each sample is to be told of by [`UserStacks::comes`].
+    pub fn has_companions(&self) -> bool {
+        !self.companions.is_empty()
+    }
+
+    /// A sample comes to its profiler. A window before it is its own, or nobody's any more: the window of a later sample may
+    /// have been lost.
+    pub fn comes(&mut self, event: EventId, cpu: u32) {
+        if let Some(companion) = self.companions.get_mut(cpu as usize)
+            && companion.of == event
+        {
+            companion.turn = if companion.turn == Turn::Next { Turn::Now } else { Turn::Over };
+        }
+    }
+
+    /// Records of a CPU were lost: the window that came last may belong to one of them.
+    pub fn forget(&mut self, cpu: u32) {
+        self.companions.get_mut(cpu as usize).into_iter().for_each(|companion| companion.turn = Turn::Over);
+    }
+
+    /// Takes the window that the companion of event `of` has written: its sample comes next.
     pub fn companion(
         &mut self,
+        of: EventId,
         sample: &Sample<'_>,
         spaces: &mut SpaceKeys,
         published: &Receiver<(u32, Arc<SpaceCode>)>,
@@ -187,6 +222,7 @@ impl UserStacks {
             self.companions.resize_with(at + 1, Companion::default);
         }
         let mut companion = std::mem::take(&mut self.companions[at]);
+        (companion.of, companion.turn) = (of, Turn::Next);
         (companion.tid, companion.time, companion.user) = (sample.tid, sample.time, None);
         companion.bytes += sample.record().len() as u64;
         if let Some(window) = sample.user_window() {

@@ -220,8 +220,12 @@ impl Dispatcher {
             }
             let Some(profiler) = profilers.get_mut(owner as usize) else { break };
             let most = self.limit.map_or(u64::MAX, |limit| limit - self.samples);
-            let is_gated = *filter_in_user || meter.is_some();
-            let mut gate = |event: EventId, sample: &Sample<'_>, ctx: &Context| {
+            let has_companions = ctx.user_stacks.has_companions();
+            let is_gated = *filter_in_user || meter.is_some() || has_companions;
+            let mut gate = |event: EventId, sample: &Sample<'_>, ctx: &mut Context| {
+                if has_companions {
+                    ctx.user_stacks.comes(event, sample.cpu);
+                }
                 if *filter_in_user && evlist.evsel(event).is_task_bound() && !ctx.watched.contains(sample.tid) {
                     filtered.samples += 1;
                     filtered.bytes += sample.record().len() as u64;
@@ -260,7 +264,8 @@ impl Dispatcher {
         }
         *window_bytes += record.len() as u64;
         if !*filter_in_user || !evlist.evsel(route.event).is_task_bound() || ctx.watched.contains(sample.tid) {
-            ctx.user_stacks.companion(&sample, &mut ctx.spaces, ctx.output.published());
+            let of = evlist.evsel(route.event).window_of().unwrap_or_default();
+            ctx.user_stacks.companion(of, &sample, &mut ctx.spaces, ctx.output.published());
         }
         true
     }
@@ -400,9 +405,10 @@ impl Dispatcher {
                 self.loss.side_window();
                 self.notify(Event::LostSide(&window));
             }
-            Class::Events(_) if self.evlist.holds_windows(class) => {} // no sample is missing
+            Class::Events(_) if self.evlist.holds_windows(class) => self.ctx.user_stacks.forget(window.cpu),
             Class::Events(_) => {
                 self.loss.window(window);
+                self.ctx.user_stacks.forget(window.cpu); // the sample that it came with may be among the lost ones
                 self.notify(Event::Lost(&window));
             }
         }

@@ -147,6 +147,11 @@ impl Evsel {
         companion
     }
 
+    /// The event whose companion it is.
+    pub fn window_of(&self) -> Option<EventId> {
+        self.window_of
+    }
+
     /// It is the companion of another event.
     pub fn is_window(&self) -> bool {
         self.window_of.is_some()
