@@ -1,0 +1,327 @@
+//! Programs whose chains of calls are known: what the profilers show of them.
+
+#[macro_use]
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Done, attempts, number, run};
+use serde_json::Value;
+
+/// What a program is made with.
+#[derive(Clone, Copy, Debug)]
+enum Language {
+    C,
+    Cpp,
+    Rust,
+}
+use Language::{C, Cpp, Rust};
+
+/// Commands that show stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    /// Samples of a clock, at any instruction.
+    Profile,
+    /// Waits of a known number.
+    Waits,
+    /// Allocations that are left.
+    Leaks,
+    /// A probe in a function, its return, switches.
+    Events,
+}
+use View::{Events, Leaks, Profile, Waits};
+
+const ALL: &[View] = &[Profile, Waits, Leaks, Events];
+const MOST: &[View] = &[Profile, Waits, Leaks];
+
+/// A program in one of its modes.
+#[derive(Clone, Copy, Debug)]
+struct ChainCase {
+    language: Language,
+    options: &'static str,
+    mode: &'static str,
+    /// Own functions, innermost first, of all that goes on. The first chain is that of leaf().
+    chains: &'static [&'static str],
+    views: &'static [View],
+}
+
+const PLAIN: &[&str] = &["leaf inner middle outer main"];
+const THREAD: &[&str] = &["leaf inner middle outer thread_routine", "by_thread main"];
+const CATCHES: &[&str] = &["leaf catches outer main", "throws passes_on catches outer main"];
+const CLEANUP: &[&str] =
+    &["leaf Guard::~Guard cleans_up swallows outer main", "throws passes_on cleans_up swallows outer main"];
+/// The outer main() is the one that the C library calls.
+const RUST: &[&str] = &["leaf inner outer main main"];
+const RUST_CLEANUP: &[&str] = &["leaf inner outer drop unwinds swallows main main"];
+
+/// On x86_64 gcc leaves out frame pointers from -O1 on.
+const CASES: [ChainCase; 18] = [
+    case(C, "-O0", "plain", PLAIN, ALL),
+    case(C, "-O2 -fomit-frame-pointer", "plain", PLAIN, ALL),
+    case(C, "-O2 -fno-omit-frame-pointer -no-pie", "plain", PLAIN, ALL),
+    case(C, "-O2 -static", "plain", PLAIN, ALL),
+    case(C, "-O2 -static-pie", "qsort", &["leaf inner compare by_qsort main"], MOST),
+    case(C, "-O2 -no-pie", "alloca", &["leaf inner with_alloca main"], MOST),
+    case(C, "-O0", "realigned", &["leaf inner with_alloca realigned main"], MOST),
+    case(C, "-O3 -mavx2 -fcf-protection=none", "realigned", &["leaf inner with_alloca realigned main"], MOST),
+    case(C, "-O2", "signal", &["leaf on_signal by_signal main"], ALL),
+    case(C, "-O2 -static", "signal", &["leaf on_signal by_signal main"], MOST),
+    case(C, "-O2", "thread", THREAD, MOST),
+    case(Cpp, "-O0", "catches", CATCHES, MOST),
+    case(Cpp, "-O2", "catches", CATCHES, ALL),
+    case(Cpp, "-O2 -static", "cleanup", CLEANUP, MOST),
+    case(Rust, "", "cleanup", RUST_CLEANUP, MOST),
+    case(Rust, "-O", "plain", RUST, ALL),
+    case(Rust, "-O --target=MUSL", "plain", RUST, MOST),
+    case(Rust, "-O --target=MUSL", "cleanup", RUST_CLEANUP, MOST),
+];
+
+const fn case(
+    language: Language,
+    options: &'static str,
+    mode: &'static str,
+    chains: &'static [&'static str],
+    views: &'static [View],
+) -> ChainCase {
+    ChainCase { language, options, mode, chains, views }
+}
+
+/// Functions that leaf() calls.
+const BELOW_LEAF: [&str; 2] = ["tick", "probed"];
+const WAITS: u64 = 20;
+/// Their windows must find room until the tables of the program are loaded.
+const ALLOCS: u64 = 60;
+
+/// A built program, and what is wrong with its chains.
+struct Subject {
+    path: String,
+    mode: &'static str,
+    /// Of the functions, innermost first.
+    chains: Vec<Vec<String>>,
+    call_graph: &'static str,
+    /// The end of a chain that does not fit.
+    end: Option<&'static str>,
+    faults: Vec<String>,
+    /// Samples of the C++ runtime as it leaves functions that an exception goes through.
+    leaving: u64,
+}
+
+impl Subject {
+    fn args<'a>(&'a self, action: &'a str, times: &'a str) -> [&'a str; 5] {
+        ["--", &self.path, self.mode, action, times]
+    }
+
+    fn run(&self, options: &[&str], action: &str, times: u64) -> Done {
+        let times = times.to_string();
+        run(&[options, &[self.call_graph, "--json"], &self.args(action, &times)].concat()).code(0)
+    }
+
+    /// Names of own functions in a chain, innermost first, without those that leaf() calls.
+    fn own<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let is_own =
+            |name: &String| BELOW_LEAF.contains(&name.as_str()) || self.chains.iter().any(|chain| chain.contains(name));
+        let mut own: Vec<String> = names.map(short_name).filter(is_own).collect();
+        if own.len() > 1 && BELOW_LEAF.contains(&own[0].as_str()) && own[1] == "leaf" {
+            own.remove(0);
+        }
+        own
+    }
+
+    /// True for a chain from some own function to the outermost one.
+    fn is_known(&self, own: &[String]) -> bool {
+        self.chains.iter().any(|chain| match self.end {
+            None => chain.ends_with(own),
+            Some(_) => (0..chain.len()).any(|from| chain[from..].starts_with(own)),
+        })
+    }
+
+    /// Counts a chain that is right and that of leaf().
+    fn check(&mut self, view: View, names: &[&str], count: u64) -> u64 {
+        let own = self.own(names.iter().copied());
+        if own.is_empty() {
+            return 0; // before main(), or behind it
+        }
+        let end = names.last().copied().unwrap_or_default();
+        let is_end = self.end.is_none_or(|wanted| end == wanted) || own.last().is_some_and(|name| name == "main");
+        if !self.is_known(&own) || !is_end {
+            // It overwrites its own frame with that of the function where it ends.
+            if view == Profile && names.iter().any(|name| name.starts_with("_Unwind_")) {
+                self.leaving += count;
+                return 0;
+            }
+            let names = if names.len() > 40 { &names[names.len() - 40..] } else { names };
+            self.faults.push(format!("{view:?}: {count} x {names:?}"));
+            return 0;
+        }
+        if own[0] == self.chains[0][0] { count } else { 0 }
+    }
+
+    /// Faults of the file of a flame graph, and how many samples were of the program's own.
+    fn profile(&mut self) -> Result<(), String> {
+        const CPU_MS: u64 = 300;
+        let folded = tempfile::Builder::new().suffix(".folded").tempfile().expect("a temporary file");
+        let path = folded.path().to_str().expect("a path in UTF-8");
+        let done = self.run(&["profile", "-F", "997", "--flame-graph", path], "busy", CPU_MS);
+        let text = std::fs::read_to_string(path).expect("the graph");
+        let mut seen = 0;
+        let mut without = 0;
+        for line in text.lines() {
+            let (stack, count) = line.rsplit_once(' ').expect("a weight");
+            let count: u64 = count.parse().expect("a number");
+            let mut names: Vec<&str> = stack.split(';').skip(1).collect();
+            names.reverse();
+            self.check(Profile, &names, count);
+            let own = self.own(names.iter().copied());
+            seen += count;
+            let is_of_thread = names.last() == Some(&"clone3"); // before its routine, and behind it
+            without += if own.is_empty() && !is_of_thread { count } else { 0 };
+        }
+        let leaving = std::mem::take(&mut self.leaving);
+        if leaving > 2 + seen / 20 {
+            self.faults.push(format!("{leaving} of {seen} samples inside of the C++ runtime\n{text}"));
+        }
+        if seen < CPU_MS / 3 || without > 20 + seen / 50 {
+            return Err(format!("{seen} samples, {without} of them without own functions: {:#?}\n{text}", done.end()));
+        }
+        Ok(())
+    }
+
+    fn waits(&mut self) -> Result<(), String> {
+        let done = self.run(&["task-state", "-S", "--than", "1ms"], "sleep", WAITS);
+        let seen = self.check_events(Waits, &done.of_type("event"));
+        if seen == WAITS { Ok(()) } else { Err(format!("{seen} of {WAITS} waits: {done:#?}")) }
+    }
+
+    fn leaks(&mut self) -> Result<(), String> {
+        let done = self.run(&["kmemleak", "malloc"], "malloc", ALLOCS);
+        let mut seen = 0;
+        for row in done.of_type("row") {
+            seen += self.check(Leaks, &names(&row["stack"]), number(&row, "allocs"));
+        }
+        if seen == ALLOCS { Ok(()) } else { Err(format!("{seen} of {ALLOCS} allocations: {done:#?}")) }
+    }
+
+    fn events(&mut self) -> Result<(), String> {
+        let path = self.path.clone();
+        let events = format!("uprobe:probed@\"{path}\",uretprobe:probed@\"{path}\",sched:sched_switch");
+        let done = self.run(&["trace", "-e", &events], "sleep", WAITS);
+        for (prefix, exact) in [("uprobe:", true), ("uretprobe:", true), ("sched:", false)] {
+            let is_it = |event: &Value| event["event"].as_str().is_some_and(|name| name.starts_with(prefix));
+            let of: Vec<Value> = done.of_type("event").into_iter().filter(is_it).collect();
+            let seen = self.check_events(Events, &of);
+            // Preempted it is switched out, too.
+            if seen < WAITS || exact && seen > WAITS {
+                return Err(format!("{seen} of {WAITS} {prefix} {done:#?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_events(&mut self, view: View, events: &[Value]) -> u64 {
+        events.iter().map(|event| self.check(view, &names(&event["stack"]), 1)).sum()
+    }
+
+    fn show(&mut self, view: View) {
+        let mut found = Vec::new();
+        attempts(|| {
+            self.faults.clear();
+            let shown = match view {
+                Profile => self.profile(),
+                Waits => self.waits(),
+                Leaks => self.leaks(),
+                Events => self.events(),
+            };
+            found.append(&mut self.faults);
+            if found.is_empty() { shown } else { Ok(()) }
+        });
+        self.faults = found;
+    }
+}
+
+/// The names of the frames, innermost first.
+fn names(stack: &Value) -> Vec<&str> {
+    let frames = stack.as_array().into_iter().flatten();
+    frames.map(|frame| frame["symbol"].as_str().or(frame["reason"].as_str()).unwrap_or("?")).collect()
+}
+
+/// Without parameters, what it is a part of, and how often it was cloned.
+fn short_name(name: &str) -> String {
+    let name = name.split(['(', ' ']).next().unwrap_or_default();
+    let name = if name.starts_with("<known_chains::Guard") { "drop" } else { name };
+    name.trim_start_matches("known_chains::").trim_end_matches(".cold").to_owned()
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+const MUSL: &str =
+    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-musl" } else { "x86_64-unknown-linux-musl" };
+
+/// The program of a case. Err: there is no compiler for it.
+fn build(dir: &Path, case: &ChainCase) -> Result<String, String> {
+    let (compiler, file) = match case.language {
+        C => ("cc", "known_chains.c"),
+        Cpp => ("c++", "known_chains.cpp"),
+        Rust => ("rustc", "known_chains.rs"),
+    };
+    let options = case.options.replace("MUSL", MUSL);
+    let program = dir.join(format!("{compiler}{}", options.replace([' ', '='], "")));
+    let path = program.to_str().expect("a path in UTF-8").to_owned();
+    if program.exists() {
+        return Ok(path);
+    }
+    let mut command = Command::new(compiler);
+    command.args(options.split_whitespace()).arg("-o").arg(&program).arg(source(file));
+    match case.language {
+        C | Cpp => command.arg("-pthread"),
+        Rust => command.args(["--edition=2024", "--crate-name=known_chains"]),
+    };
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(path),
+        Ok(output) => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(err) => Err(format!("{compiler}: {err}")),
+    }
+}
+
+fn check_cases(wanted: fn(&ChainCase) -> bool) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut faults = Vec::new();
+    for case in CASES.iter().filter(|case| wanted(case)) {
+        let path = match build(dir.path(), case) {
+            Ok(path) => path,
+            Err(why) => {
+                println!("skipped: {why}");
+                continue;
+            }
+        };
+        let words = |chain: &&str| chain.split(' ').map(str::to_owned).collect();
+        let chains = case.chains.iter().map(words).collect();
+        let mut subject =
+            Subject { path, mode: case.mode, chains, call_graph: "-g", end: None, faults: Vec::new(), leaving: 0 };
+        for &view in case.views {
+            subject.show(view);
+            faults.extend(subject.faults.drain(..).map(|fault| format!("{case:?} {fault}")));
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn programs_in_c() {
+    need_events!();
+    check_cases(|case| matches!(case.language, C));
+}
+
+#[test]
+fn programs_in_cpp() {
+    need_events!();
+    check_cases(|case| matches!(case.language, Cpp));
+}
+
+#[test]
+fn programs_in_rust() {
+    need_events!();
+    check_cases(|case| matches!(case.language, Rust));
+}
