@@ -27,7 +27,7 @@ const STRTAB: u32 = 3;
 const NAMES_AT: u64 = 8192;
 const SYMBOL_AT: u64 = 8448;
 const MORE_AT: u64 = 16384;
-const SECTION_NAMES: &[u8] = b"\0.symtab\0.strtab\0.gnu_debugdata\0";
+const SECTION_NAMES: &[u8] = b"\0.symtab\0.strtab\0.gnu_debugdata\0.eh_frame\0";
 
 #[cfg(target_arch = "x86_64")]
 const CODE: &[u8] = &[0xb9, 0, 0, 0, 1, 0xff, 0xc9, 0x75, 0xfc, 0xc3]; // see examples/burn.rs
@@ -92,6 +92,20 @@ fn write(path: &Path, sections: &[Section], sections_at: u64, len: u64, parts: &
     own.iter().chain(parts).for_each(|(at, bytes)| file.write_all_at(bytes, *at).expect("writes"));
 }
 
+/// Unwind tables of about so many bytes: very many entries for the code.
+fn unwind_entries(len: u64) -> Vec<u8> {
+    const ENTRY_BYTES: u32 = 24;
+    // Version 1, no augmentation, factors 1 and -8, the register of return addresses, padding.
+    let mut bytes = [12_u32, 0].map(u32::to_le_bytes).concat();
+    bytes.extend([1, 0, 1, 0x78, 16, 0, 0, 0]);
+    while (bytes.len() as u64) < len {
+        let back_to_first = bytes.len() as u32 + 4;
+        bytes.extend([ENTRY_BYTES - 4, back_to_first].map(u32::to_le_bytes).concat());
+        bytes.extend([4096_u64, 4096].map(u64::to_le_bytes).concat());
+    }
+    bytes
+}
+
 /// A directory whose files the user `nobody` may only read.
 fn directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
@@ -150,7 +164,8 @@ fn tables_that_lie_are_survived() {
     let mut same = [1_u32.to_le_bytes(), [18, 0, 1, 0]].concat();
     same.extend([16_u64, 1].map(u64::to_le_bytes).concat());
     let same = same.repeat(8 * MIB as usize / same.len());
-    let cases: [Case<'_>; 5] = [
+    let entries = unwind_entries(8 * MIB);
+    let cases: [Case<'_>; 7] = [
         // Holes in a section with the name of a symbol table, but another type.
         (
             "a table by name",
@@ -191,6 +206,21 @@ fn tables_that_lie_are_survived() {
                 sections.push(Section(0, STRTAB, MORE_AT, MIB, 0, 0));
                 let at = MORE_AT + MIB;
                 write(path, &sections, at, at + 64 * 65_536, &[(MORE_AT, &names)]);
+            },
+            &["stripped"],
+        ),
+        (
+            "unwind tables of 64 GiB",
+            3,
+            &|path| write(path, &[Section(32, PROGBITS, MORE_AT, 64 << 30, 0, 0), NAMES], 12288, 65 << 30, &[]),
+            &["stripped"],
+        ),
+        (
+            "more unwind tables than one user may have",
+            9,
+            &|path| {
+                let table = Section(32, PROGBITS, MORE_AT, entries.len() as u64, 0, 0);
+                write(path, &[table, NAMES], 12288, 9 * MIB, &[(MORE_AT, &entries)]);
             },
             &["stripped"],
         ),

@@ -275,10 +275,7 @@ impl FrameNames {
         };
         let (symbol, into) = match found {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
-            Err(reason) => {
-                let (unnamed, into) = self.without_symbol(module, offset, reason);
-                (Err(unnamed), into + u64::from(behind_call))
-            }
+            Err((unnamed, into)) => (Err(unnamed), into + u64::from(behind_call)),
         };
         let named = NamedFrame { addr: None, symbol, offset: into, module: Some(module.path.clone()), line: None };
         // A perf map may still be written, or name this place later, or rename it for new code.
@@ -309,27 +306,22 @@ impl FrameNames {
         module: &Arc<Module>,
         addr: u64,
         offset: u64,
-    ) -> Result<(String, u64), UnnamedReason> {
+    ) -> Result<(String, u64), (Unnamed, u64)> {
         if let Content::Unnamed { reason, map: None } = &module.content {
-            return Err(reason); // takes no time
+            return Err(((*reason).into(), offset)); // takes no time
         }
-        let start_ns = self.time.begin(&module.path).ok_or(GIVEN_UP)?;
+        let start_ns = self.time.begin(&module.path).ok_or((GIVEN_UP.into(), offset))?;
         let found = self.look_up(module, addr, offset);
+        let found = found.map_err(|reason| self.without_symbol(module, offset, reason));
         self.time.end(&module.path, start_ns);
         found
     }
 
     /// What is known of a place that no symbol covers, and how far it is into that: the function by the file's unwind
     /// tables, which strip(1) leaves, or the file.
-    fn without_symbol(&mut self, module: &Arc<Module>, offset: u64, reason: UnnamedReason) -> (Unnamed, u64) {
-        if !matches!(reason, STRIPPED | NO_SYMBOL) {
-            return (reason.into(), offset);
-        }
-        // Tables may have to be read first.
-        let Some(start_ns) = self.time.begin(&module.path) else { return (GIVEN_UP.into(), offset) };
-        let function = self.function_start(module, offset);
-        self.time.end(&module.path, start_ns);
-        match function {
+    fn without_symbol(&self, module: &Arc<Module>, offset: u64, reason: UnnamedReason) -> (Unnamed, u64) {
+        let is_without = matches!(reason, STRIPPED | NO_SYMBOL); // or its symbols could not be read
+        match is_without.then(|| self.function_start(module, offset)).flatten() {
             Some((start, into)) => (Unnamed { reason, function: Some(start) }, into),
             None => (reason.into(), offset),
         }
