@@ -39,6 +39,7 @@ use crate::host::Host;
 use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
 use crate::output::{IntervalEnd, Message, Output, OutputSettings, StackReport};
+use crate::cli::CallGraph;
 use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
@@ -251,6 +252,8 @@ impl Run {
         core.ctx.user_stacks.turn(evlist_has_windows);
         core.may_miss_children = !core.evlist.in_doubt().is_empty();
         core.limit = options.samples.filter(|_| !options.dry_run);
+        let ends_windows = windows.companions > 0 && options.call_graph == CallGraph::Auto;
+        let window_pace = WindowPace::new(ends_windows, rings.ring_bytes());
         let mut run = Run {
             options,
             host,
@@ -269,7 +272,7 @@ impl Run {
             intervals: 0,
             report_due: false,
             snapshots: SnapshotPace::default(),
-            window_pace: WindowPace::new(windows.companions > 0),
+            window_pace,
             wakeups: 0,
             samples_before: 0,
             discarded_before: 0,

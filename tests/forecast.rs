@@ -111,7 +111,7 @@ fn the_bytes_are_those_of_a_run_and_the_advised_ring_loses_nothing() {
     need_events!(alone);
     let load = paced();
     let (event, pid) = (getppid(), load.pid().to_string());
-    for stacks in [&[][..], &["-g"]] {
+    for stacks in [&[][..], &["--call-graph=fp"]] {
         let args = [&["trace", "-e", &event, "-p", &pid], stacks].concat();
         let told = forecast_of_rate(&args, &[]);
         let pages = number(&told, "ring_pages").to_string();

@@ -343,7 +343,7 @@ macro_rules! need_uprobes {
 fn a_program_that_leaks() {
     need_uprobes!(alone);
     // It has exited when the report is made.
-    let args = ["kmemleak", "malloc", "-g", "--json", "-m", "32M"];
+    let args = ["kmemleak", "malloc", "--call-graph=fp", "--json", "-m", "32M"];
     let done = common::run_over(&args, &[&example("uleak"), "300", "100", "20000"]);
     assert_eq!(load_number(&done.load, "bytes"), 30_000);
     let rows = last_rows(&done);
@@ -452,7 +452,7 @@ fn stacks_that_break_off_are_one_place() {
     let built = compiler.output().expect("cc");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let program = program.to_str().expect("UTF-8");
-    let done = run(&["kmemleak", "malloc", "-g", "--json", "-m", "32M", "--", program]).code(0);
+    let done = run(&["kmemleak", "malloc", "--call-graph=fp", "--json", "-m", "32M", "--", program]).code(0);
     let rows = last_rows(&done);
     let of = |name: &str| -> Vec<&Value> { rows.iter().filter(|row| symbols(row).first() == Some(&name)).collect() };
     let leaky = of("leaky");

@@ -304,6 +304,11 @@ impl Attr {
         }
     }
 
+    /// One of the kernel's own counters, `PERF_COUNT_SW_*`.
+    pub fn is_software(&self) -> bool {
+        self.raw.type_ == b::PERF_TYPE_SOFTWARE
+    }
+
     /// Its samples hold a window of the user's stack.
     pub fn has_user_window(&self) -> bool {
         self.raw.sample_regs_user == WINDOW_REGS && self.sample_type().contains(SampleType::STACK_USER)

@@ -406,6 +406,11 @@ impl Rings {
         self.rings.iter().map(number).max().unwrap_or(0)
     }
 
+    /// Of one ring of events.
+    pub fn ring_bytes(&self) -> u64 {
+        (self.data_pages * sys::page_size()) as u64
+    }
+
     pub fn locked_bytes(&self) -> u64 {
         self.rings.iter().map(|ring| ((ring.pages + 1) * sys::page_size()) as u64).sum()
     }

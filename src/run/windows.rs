@@ -65,18 +65,20 @@ pub(super) fn describe(added: &WindowsAdded, call_graph: CallGraph) -> Option<St
 #[derive(Debug, Default)]
 pub(super) struct WindowPace {
     is_on: bool,
+    most_bytes_per_s: u64,
     checked_ns: Timestamp,
 }
 
-/// A ring of 8 MiB must hold them for as long as a busy machine keeps us from a CPU, some 37 ms, twice.
-const MOST_BYTES_PER_S: u64 = 100_000_000;
+/// A ring must hold windows for as long as a busy machine keeps us from a CPU, some 37 ms, twice: 8 MiB are for 113 MB/s.
+const HELD_NS: u64 = 74_000_000;
 /// A burst may be shorter.
 const CHECK_NS: u64 = 100_000_000;
 
 impl WindowPace {
-    /// `on`: events have companions that may be ended.
-    pub fn new(on: bool) -> WindowPace {
-        WindowPace { is_on: on, checked_ns: sys::monotonic_ns() }
+    /// `on`: events have companions that may be ended; their rings have so many bytes.
+    pub fn new(on: bool, ring_bytes: u64) -> WindowPace {
+        let most_bytes_per_s = ring_bytes.saturating_mul(1_000_000_000) / HELD_NS;
+        WindowPace { is_on: on, most_bytes_per_s, checked_ns: sys::monotonic_ns() }
     }
 
     /// Everything up to `now` was seen.
@@ -88,14 +90,14 @@ impl WindowPace {
         self.checked_ns = now;
         let Some((cpu, bytes)) = core.ctx.user_stacks.take_fullest() else { return };
         let per_s = u128::from(bytes) * 1_000_000_000 / u128::from(span_ns);
-        if per_s <= u128::from(MOST_BYTES_PER_S) {
+        if per_s <= u128::from(self.most_bytes_per_s) {
             return;
         }
         self.is_on = false;
         core.evlist.turn_windows(false);
         core.ctx.output.note(format!(
             "degraded: copies of stacks on CPU {cpu} come to {} MB/s: from now on user stacks are by frame pointers; cure: \
-             a filter, fewer tasks, or --call-graph=dwarf,1K",
+             a filter, a larger -m, or --call-graph=dwarf, which goes on",
             per_s / 1_000_000
         ));
     }

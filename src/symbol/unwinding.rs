@@ -57,9 +57,9 @@ impl Unwinding {
         let _ = self.publish.try_send((window.space, code));
         let user = user_part(walked, window.stack.len(), window.asked).unwrap_or(UserPart::Broken);
         let mut all = Vec::new();
-        unwound_words(kernel, &addresses, window.form, &mut all);
+        let cut = unwound_words(kernel, &addresses, window.form, &mut all);
         let words = all.into_iter().map(u64::from_ne_bytes).collect();
-        StackBody::Chain { words, cut: false, innermost: window.form.innermost, user }
+        StackBody::Chain { words, cut, innermost: window.form.innermost, user }
     }
 
     fn walk_waiter(&mut self, waiter: &mut WaiterStack, spaces: &mut AddressSpaces) {

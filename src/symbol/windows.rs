@@ -80,8 +80,9 @@ pub fn user_part(walked: Walked, copied: usize, asked: usize) -> Option<UserPart
     })
 }
 
-/// A callchain of the kernel's words and the user's addresses that were found, within the depth that its event asks for.
-pub fn unwound_words(kernel: &[[u8; 8]], addresses: &[u64], form: ChainForm, words: &mut Vec<[u8; 8]>) {
+/// A callchain of the kernel's words and the user's addresses that were found, within the depth that its event asks for. True
+/// when that cuts it.
+pub fn unwound_words(kernel: &[[u8; 8]], addresses: &[u64], form: ChainForm, words: &mut Vec<[u8; 8]>) -> bool {
     words.clear();
     words.extend_from_slice(kernel);
     words.push(PERF_CONTEXT_USER.to_ne_bytes());
@@ -89,6 +90,7 @@ pub fn unwound_words(kernel: &[[u8; 8]], addresses: &[u64], form: ChainForm, wor
     let most =
         if form.depth == 0 { usize::MAX } else { usize::from(form.depth).saturating_sub(kernel.len() - markers) };
     words.extend(addresses.iter().take(most).map(|address| address.to_ne_bytes()));
+    addresses.len() >= most // the kernel calls a chain of this depth cut, too
 }
 
 impl Drop for PoolShare {

@@ -65,6 +65,10 @@ impl WindowPlan {
         }
         match evsel.attr.paced_hz() {
             Some(hz) => WindowUse::Own(self.bytes.unwrap_or(if hz > FAST_HZ { FAST_BYTES } else { PACED_BYTES })),
+            // The kernel prepares a sample once for all software events of a kind (`do_perf_sw_event`,
+            // kernel/events/core.c): a companion with other fields would spoil the event's own records.
+            None if evsel.attr.is_software() && self.loud_too => WindowUse::Own(self.bytes.unwrap_or(COMPANION_BYTES)),
+            None if evsel.attr.is_software() => WindowUse::TooLoud,
             None if any_task && !self.loud_too && is_loud(evsel) && evsel.filter.is_none() => WindowUse::TooLoud,
             None => WindowUse::Companion(self.bytes.unwrap_or(COMPANION_BYTES)),
         }
