@@ -333,7 +333,7 @@ impl Layout {
         }
         if self.sample_type.contains(SampleType::CALLCHAIN) {
             let count = cursor.u64().ok()?;
-            callchain = Callchain::from_bytes(cursor.words(count).ok()?);
+            callchain = Callchain::of_sample(cursor.words(count).ok()?);
         }
         if self.sample_type.contains(SampleType::RAW) {
             let size = cursor.u32().ok()? as usize;

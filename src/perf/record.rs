@@ -39,13 +39,25 @@ pub enum Innermost {
 }
 
 /// Addresses, innermost first, mixed with `PERF_CONTEXT_*` markers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Callchain<'a>(&'a [u8]);
 
+const PERF_CONTEXT_USER_DEFERRED: [u8; 8] = b::PERF_CONTEXT_USER_DEFERRED.to_ne_bytes();
+
 impl<'a> Callchain<'a> {
-    /// A callchain of whole words, as in a record.
+    /// A callchain of whole words.
     pub fn from_bytes(words: &'a [u8]) -> Callchain<'a> {
         Callchain(words)
+    }
+
+    /// The callchain of a sample, of whole words. Where its user part is to follow in a record of its own, a marker and the cookie
+    /// of that record are at the end (`perf_callchain`, kernel/events/core.c). The cookie is no address, and differs each time.
+    #[inline(always)]
+    pub fn of_sample(words: &'a [u8]) -> Callchain<'a> {
+        match words.as_chunks::<8>().0 {
+            [before @ .., PERF_CONTEXT_USER_DEFERRED, _] => Callchain(before.as_flattened()),
+            _ => Callchain(words),
+        }
     }
 
     pub fn empty() -> Callchain<'static> {
@@ -200,6 +212,11 @@ pub enum Record<'a> {
         id: u64,
         path: &'a [u8],
     },
+    /// The user part of callchains that ended with this cookie: those of one task since it was last in user mode.
+    DeferredCallchain {
+        cookie: u64,
+        callchain: Callchain<'a>,
+    },
     Other(u32),
 }
 
@@ -293,6 +310,9 @@ pub fn decode<'a>(record: &'a [u8], layout: &Layout) -> Result<(Record<'a>, Samp
             name: fields.text(16)?,
         },
         b::PERF_RECORD_CGROUP => Record::Cgroup { id: fields.u64(0)?, path: fields.text(8)? },
+        b::PERF_RECORD_CALLCHAIN_DEFERRED => {
+            Record::DeferredCallchain { cookie: fields.u64(0)?, callchain: fields.callchain(8)? }
+        }
         other => Record::Other(other),
     };
     Ok((decoded, id))
@@ -320,6 +340,13 @@ impl<'a> Fields<'a> {
         let bytes = self.0.get(at..).ok_or(Malformed::Short)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         Ok(&bytes[..end])
+    }
+
+    /// The number of words, and the words.
+    fn callchain(&self, at: usize) -> Result<Callchain<'a>, Malformed> {
+        let count = usize::try_from(self.u64(at)?).map_err(|_| Malformed::Length)?;
+        let words = self.0.get(at + 8..).ok_or(Malformed::Short)?.as_chunks::<8>().0;
+        Ok(Callchain(words.get(..count).ok_or(Malformed::Length)?.as_flattened()))
     }
 
     fn task(&self) -> Result<TaskRecord, Malformed> {

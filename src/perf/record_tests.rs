@@ -6,7 +6,7 @@ use perf_event_open_sys::bindings as b;
 
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::layout_tests::{RecordBytes, every_bit, pair};
-use crate::perf::record::{FileId, Mmap, Record, SampleId, TaskRecord, decode};
+use crate::perf::record::{Callchain, FileId, Malformed, Mmap, Record, SampleId, TaskRecord, decode};
 
 /// The trailer of every record that is no sample.
 const TRAILER: SampleId = SampleId { pid: 21, tid: 22, time: 2_000, id: 77, cpu: 3 };
@@ -92,6 +92,8 @@ fn sides() -> Vec<Side> {
             out.u64(0xffff_ffff_a000).u32(120).u16(1).u16(flags).name(b"bpf_prog_1");
         }
     };
+    let deferred =
+        |words| Record::DeferredCallchain { cookie: 0x2_0000_0000_0001, callchain: Callchain::from_bytes(words) };
     vec![
         side(b::PERF_RECORD_LOST, 0, Record::Lost { count: 9 }, |out| {
             out.u64(77).u64(9);
@@ -131,6 +133,12 @@ fn sides() -> Vec<Side> {
         side(b::PERF_RECORD_KSYMBOL, 0, ksymbol(true), ksymbol_body(1)),
         side(b::PERF_RECORD_CGROUP, 0, Record::Cgroup { id: 31, path: b"/system.slice/nginx" }, |out| {
             out.u64(31).name(b"/system.slice/nginx");
+        }),
+        side(b::PERF_RECORD_CALLCHAIN_DEFERRED, 0, deferred(&[7; 16]), |out| {
+            out.u64(0x2_0000_0000_0001).u64(2).bytes(&[7; 16]);
+        }),
+        side(b::PERF_RECORD_CALLCHAIN_DEFERRED, 0, deferred(&[]), |out| {
+            out.u64(0x2_0000_0000_0001).u64(0);
         }),
         side(b::PERF_RECORD_ITRACE_START, 0, Record::Other(b::PERF_RECORD_ITRACE_START), |out| {
             out.u32(1).u32(2);
@@ -194,6 +202,7 @@ fn side_records_that_claim_to_be_short() {
             Record::Mmap(Mmap { file: FileId::Unknown, .. }) => 32,
             Record::Mmap(_) => 64,
             Record::Switch { other: Some(_), .. } => 8,
+            Record::DeferredCallchain { callchain, .. } => 16 + 8 * callchain.len(),
             Record::Throttle { .. } | Record::Switch { .. } | Record::Other(_) => 0,
         };
         let (record, _) = side.encode(SampleType::BASE.bits());
@@ -204,6 +213,50 @@ fn side_records_that_claim_to_be_short() {
             }
             let got = decode(&cut, &layout);
             assert_eq!(got.is_err(), len < 8 + fixed + 32, "{:?} at {len}: {got:?}", side.want);
+        }
+    }
+}
+
+#[test]
+fn more_words_than_a_deferred_callchain_has() {
+    let layout = Layout::new(SampleType::BASE, 0);
+    let (trailer, _) = trailer(SampleType::BASE.bits());
+    for count in [3, 1 << 61, u64::MAX] {
+        let mut bytes = RecordBytes::default();
+        bytes.u64(1).u64(count).bytes(&[7; 16]).bytes(&trailer);
+        let record = bytes.record(b::PERF_RECORD_CALLCHAIN_DEFERRED, 0);
+        assert_eq!(decode(&record, &layout), Err(Malformed::Length), "{count}");
+    }
+}
+
+/// A cookie is whatever number the kernel likes.
+#[test]
+fn the_cookie_of_a_deferred_callchain_is_no_address() {
+    const KERNEL: [u64; 2] = [b::PERF_CONTEXT_KERNEL, 0xffff_ffff_8100_0001];
+    let deferred = b::PERF_CONTEXT_USER_DEFERRED;
+    let cases: [(&[u64], &[u64]); 6] = [
+        (&[KERNEL[0], KERNEL[1], deferred, 0x2_0000_0000_0001], &KERNEL),
+        (&[KERNEL[0], KERNEL[1], deferred, b::PERF_CONTEXT_USER], &KERNEL),
+        (&[deferred, 5], &[]),
+        (&[deferred], &[deferred]), // no kernel writes that
+        (&[KERNEL[0], KERNEL[1]], &KERNEL),
+        (&[], &[]),
+    ];
+    let with = SampleType::BASE.with(SampleType::CALLCHAIN);
+    for (chain, want) in cases {
+        for sample_type in [with, with.with(SampleType::RAW)] {
+            let mut bytes = RecordBytes::default();
+            bytes.u64(1).u64(pair(21, 22)).u64(2_000).u64(3); // BASE
+            bytes.u64(chain.len() as u64).words(chain).u32(4).u32(9);
+            let mut record = bytes.record(b::PERF_RECORD_SAMPLE, 0);
+            if sample_type == with {
+                record = record[..record.len() - 8].to_vec(); // no RAW
+                let size = record.len() as u16;
+                record[6..8].copy_from_slice(&size.to_ne_bytes());
+            }
+            let layout = Layout::full(sample_type, 0, 0, 0, 0);
+            let callchain = layout.sample(&record).unwrap().callchain;
+            assert_eq!(callchain.iter().collect::<Vec<u64>>(), want, "{chain:x?}");
         }
     }
 }

@@ -83,7 +83,7 @@ impl<'a> Sample<'a> {
         }
         let (count, behind) = rest.get(at..)?.split_first_chunk::<8>()?;
         let words = behind.as_chunks::<8>().0.get(..usize::try_from(u64::from_ne_bytes(*count)).ok()?)?.as_flattened();
-        Sample::with_raw(layout, rest, Callchain::from_bytes(words), at + 8 + words.len())
+        Sample::with_raw(layout, rest, Callchain::of_sample(words), at + 8 + words.len())
     }
 
     /// A sample whose RAW, with its size, begins at `at`. The kernel chooses that size so that RAW ends with the record.
