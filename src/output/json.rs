@@ -12,7 +12,7 @@ use crate::report::{ColumnHead, ColumnKind, Command, LineageProcess, OccurrenceL
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::NamedFrame;
-use crate::symbol::quality::QualityCounts;
+use crate::symbol::quality_counts::QualityCounts;
 use crate::symbol::unnamed::Unnamed;
 use crate::tep::field::FieldValue;
 
@@ -237,19 +237,34 @@ pub fn attached(programs: &[AttachedProgram], out: &mut Vec<u8>) {
     });
 }
 
-/// Writes the number of callchains by quality.
+/// Writes the number of callchains by quality, and the worst programs.
 pub fn quality(object: &mut Object<'_>, stacks: &QualityCounts) {
+    const MOST_PROGRAMS: usize = 50;
     let mut inner = Object::new(object.key("stacks"));
     for (key, count) in [
         ("taken", stacks.total()),
         ("good", stacks.good),
+        ("guessed", stacks.guessed),
         ("broken_libc", stacks.broken_libc),
         ("broken", stacks.broken),
         ("truncated", stacks.truncated),
         ("empty", stacks.empty),
+        ("unjudged", stacks.unjudged),
+        ("unwound", stacks.unwound),
     ] {
         inner.unsigned(key, count);
     }
+    push_list(stacks.programs().into_iter().take(MOST_PROGRAMS), inner.key("programs"), |program, out| {
+        let mut object = Object::new(out);
+        program.program.iter().for_each(|path| object.text("program", &escape(path.as_bytes())));
+        object.unsigned("taken", program.taken());
+        object.unsigned("whole", program.whole);
+        object.unsigned("guessed", program.guessed);
+        object.unsigned("truncated", program.truncated);
+        object.unsigned("broken", program.broken);
+        program.help().iter().for_each(|help| object.text("help", &escape(help.as_bytes())));
+        object.end();
+    });
     inner.end();
 }
 

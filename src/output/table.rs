@@ -165,7 +165,7 @@ fn join_broken(mut placed: PlacedRows, order: &[usize], stacks: &Frames, names: 
     for &at in order {
         let Some(place) = placed.places.get(at) else { continue };
         let id = if let RowStack::Of(id) = place.stack { id } else { None };
-        let known = id.and_then(|id| stacks.get(id)).and_then(|frames| known(frames, names));
+        let known = id.and_then(|id| known(id, stacks, names));
         let place = match known {
             Some(known) => RowPlace { key: PlaceKey::Broken(known.into()), ..place.clone() },
             None => place.clone(),
@@ -184,13 +184,11 @@ fn join_broken(mut placed: PlacedRows, order: &[usize], stacks: &Frames, names: 
 
 /// The known frames of a broken stack, innermost first: where the program was, and its callers up to the first frame
 /// that is in no function. None: the stack is whole, or there was no time to find out.
-fn known(frames: &[Frame], names: &mut FrameNames) -> Option<Vec<KnownFrame>> {
-    if !matches!(CallchainQuality::of(frames, names), CallchainQuality::Broken(_) | CallchainQuality::BrokenLibc(_)) {
-        return None;
-    }
-    // With a name, one of the two outermost frames might have shown that the stack is whole.
-    let ends = frames.iter().rev().take(2).map(|frame| names.frame(frame));
-    if ends.into_iter().any(|named| named.is_given_up()) {
+fn known(id: StackId, stacks: &Frames, names: &mut FrameNames) -> Option<Vec<KnownFrame>> {
+    let frames = stacks.get(id)?;
+    let part = stacks.user(id).map(|user| user.part).unwrap_or_default();
+    let quality = CallchainQuality::of(frames, part, names);
+    if !matches!(quality, CallchainQuality::Broken(_) | CallchainQuality::BrokenLibc(_)) {
         return None;
     }
     let mut known = Vec::new();

@@ -27,10 +27,11 @@ use crate::stats::weights::Weighted;
 use crate::symbol::files::UnnamedReason;
 use crate::symbol::interrupt;
 use crate::symbol::names::NamedFrame;
-use crate::symbol::quality::{CallchainQuality, QualityCounts};
+use crate::symbol::quality::CallchainQuality;
+use crate::symbol::quality_counts::{QualityCounts, UserStack};
 use crate::symbol::stacks::NewStack;
 use crate::symbol::unwinding::Unwinding;
-use crate::symbol::{AddressSpaces, CurrentStep, FrameNames, Frames, StackId, SymbolUpdate};
+use crate::symbol::{AddressSpaces, CurrentStep, Frame, FrameNames, Frames, StackId, SymbolUpdate};
 use crate::unwind::SpaceCode;
 
 pub struct Writer {
@@ -163,24 +164,30 @@ impl Writer {
 
     fn keep_stack(&mut self, stack: NewStack) {
         let (id, pid) = (stack.id, stack.pid);
-        let frames = self.step.in_process(pid, || {
+        let (frames, user) = self.step.in_process(pid, || {
             let stack = self.unwinding.finish(stack, &mut self.spaces);
-            stack.frames(&mut self.spaces)
+            let part = stack.user_part();
+            let frames = stack.frames(&mut self.spaces);
+            let has_user = frames.iter().any(|frame| matches!(frame, Frame::User { .. }));
+            (frames, has_user.then(|| UserStack { part, program: self.spaces.program(pid) }))
         });
         self.stacks.insert(id, frames);
+        user.into_iter().for_each(|user| self.stacks.set_user(id, user));
     }
 
-    /// Counts callchains by quality, if the output shows it.
+    /// Counts callchains by quality.
     fn judge(&mut self, stacks: &[(StackId, u64)], empty: u64) {
-        if !self.settings.callchains || !(self.settings.coverage || self.settings.json) {
+        if !self.settings.callchains {
             return;
         }
         for (id, taken) in stacks {
             if let Some(frames) = self.stacks.get(*id) {
-                self.quality.add(CallchainQuality::of(frames, &mut self.names), *taken);
+                let user = self.stacks.user(*id);
+                let part = user.map(|user| user.part).unwrap_or_default();
+                self.quality.add(&CallchainQuality::of(frames, part, &mut self.names), user, *taken);
             }
         }
-        self.quality.add(CallchainQuality::Empty, empty);
+        self.quality.add(&CallchainQuality::Empty, None, empty);
     }
 
     /// Adds weights of stacks. Those of a stack whose names were given up are kept for a later report.
@@ -309,6 +316,7 @@ impl Writer {
             lines = self.quality.describe();
             lines.append(&mut self.names.coverage().describe());
         } else if !self.settings.json {
+            lines.extend(self.quality.warning());
             lines.extend(self.names.coverage().jit_cure());
         }
         for line in lines.iter().chain(&end.summary) {

@@ -3,6 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::symbol::quality_counts::UserStack;
 use crate::symbol::stacks::{Frame, StackId};
 
 /// Frames by stack.
@@ -11,6 +12,8 @@ pub struct Frames {
     frames: Vec<Frame>,
     /// Range of the frames in `frames`: first, and one past the last.
     spans: FxHashMap<StackId, (usize, usize)>,
+    /// Of stacks with frames of a program.
+    users: FxHashMap<StackId, UserStack>,
 }
 
 /// Frames by which the array grows at least.
@@ -28,6 +31,16 @@ impl Frames {
         self.spans.insert(id, (start, self.frames.len()));
     }
 
+    /// Where the user part of a stack comes from.
+    pub fn set_user(&mut self, id: StackId, user: UserStack) {
+        self.users.insert(id, user);
+    }
+
+    /// None: the stack has no frame of a program, or is unknown.
+    pub fn user(&self, id: StackId) -> Option<&UserStack> {
+        self.users.get(&id)
+    }
+
     /// The frames of a stack, innermost first. None for an unknown stack.
     pub fn get(&self, id: StackId) -> Option<&[Frame]> {
         let &(start, end) = self.spans.get(&id)?;
@@ -37,6 +50,7 @@ impl Frames {
     /// Forgets all stacks but those for which `keep` is true, and frees their memory.
     pub fn retain(&mut self, mut keep: impl FnMut(StackId) -> bool) {
         self.spans.retain(|&id, _| keep(id));
+        self.users.retain(|id, _| self.spans.contains_key(id));
         let mut spans: Vec<&mut (usize, usize)> = self.spans.values_mut().collect();
         spans.sort_unstable();
         let mut behind = 0;
@@ -51,6 +65,7 @@ impl Frames {
         self.frames.truncate(behind);
         self.frames.shrink_to_fit();
         self.spans.shrink_to_fit();
+        self.users.shrink_to_fit();
     }
 }
 
@@ -68,6 +83,7 @@ mod tests {
             (1..50).filter_map(|n| stacks.intern_address(n, false, Innermost::Executed, 5, &mut keys)).collect();
         for (n, &id) in ids.iter().enumerate() {
             frames.insert(id, (1..=n as u64 + 1).map(|addr| Frame::Kernel { addr, behind_call: false }));
+            frames.set_user(id, UserStack { program: Some(format!("/{n}").into()), ..UserStack::default() });
         }
         let addresses = |frames: &Frames, id: StackId| {
             let address =
@@ -78,6 +94,8 @@ mod tests {
         frames.retain(|id| is_kept(ids.iter().position(|other| *other == id).unwrap()));
         for (n, &id) in ids.iter().enumerate() {
             assert_eq!(addresses(&frames, id), is_kept(n).then(|| (1..=n as u64 + 1).collect()));
+            let program = frames.user(id).and_then(|user| user.program.as_deref());
+            assert_eq!(program, is_kept(n).then(|| format!("/{n}")).as_deref());
         }
         assert_eq!(frames.frames.len(), (0..ids.len()).filter(|&n| is_kept(n)).map(|n| n + 1).sum::<usize>());
     }

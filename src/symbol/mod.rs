@@ -16,7 +16,7 @@
 //! A function that has no name is known by its start, of which the unwind tables tell ([`unnamed`]).
 //!
 //! What is known about stacks: [`stack_key`] says which two are equal for a reader, [`quality`] whether a callchain is
-//! whole, [`coverage`] what has no name, [`hidden`] why the kernel hides addresses, and [`interrupt`] which interrupt a
+//! whole ([`quality_counts`] how many are), [`coverage`] what has no name, [`hidden`] why the kernel hides addresses, and [`interrupt`] which interrupt a
 //! stack belongs to.
 
 pub mod budget;
@@ -38,6 +38,7 @@ pub mod naming;
 pub mod perf_map;
 pub mod perf_map_file;
 pub mod quality;
+pub mod quality_counts;
 pub mod search;
 pub mod space_keys;
 pub mod spaces;

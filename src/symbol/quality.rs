@@ -1,56 +1,116 @@
-//! Quality of callchains: whether they lead to the function that started their thread. Callchains follow frame
-//! pointers, so they break off at code that was compiled without them.
+//! Quality of callchains: whether they lead to the function that started their thread.
+//!
+//! One that was found by unwind tables says so itself. One that follows frame pointers breaks off at code that was compiled
+//! without them, which its names tell.
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
+use crate::perf::record::UserPart;
 use crate::symbol::mappings::Module;
 use crate::symbol::names::FrameNames;
-use crate::symbol::stacks::Frame;
+use crate::symbol::stacks::{Frame, StackCut};
+use crate::unwind::CodeKind;
 
-/// Whether a callchain is whole, and where it breaks off.
+/// Whether a callchain is whole, and where it ends if it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallchainQuality {
     Good,
+    /// It reaches the start of its thread by a frame pointer that nothing proves.
+    Guessed,
     /// The chain ends in the C library or the loader, and has no frame in other user code.
-    BrokenLibc(Arc<str>),
-    /// The chain ends halfway elsewhere; in this module, if any frame is in one.
-    Broken(Option<Arc<str>>),
-    /// The depth limit cut it.
-    Truncated,
+    BrokenLibc(BreakPlace),
+    /// The chain ends halfway elsewhere.
+    Broken(BreakPlace),
+    Truncated(ChainLimit),
     /// The chain has no address.
     Empty,
+    /// There was no time for the names that would tell.
+    Unjudged,
+}
+
+/// What a callchain that is cut was too long for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChainLimit {
+    /// The kernel's, or that of its event.
+    Depth,
+    /// As many frames as the unwinder follows.
+    UnwoundFrames,
+    /// A copy of the stack of so many KiB.
+    Window { kib: u8 },
+}
+
+/// Where a callchain breaks off: in this module, if any frame is in one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BreakPlace {
+    pub path: Option<Arc<str>>,
+    pub cause: BreakCause,
+}
+
+/// Why a callchain breaks off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BreakCause {
+    /// The code keeps no frame pointers, which is all that the chain followed.
+    NoFramePointers,
+    /// The code was made at run time, without frame pointers and without tables.
+    MadeAtRunTime,
+    /// No unwind table leads on.
+    NoTables,
 }
 
 impl CallchainQuality {
-    /// The quality of a stack by its frames.
-    pub fn of(frames: &[Frame], names: &mut FrameNames) -> CallchainQuality {
+    /// The quality of a stack by its frames, whose user part was found so.
+    pub fn of(frames: &[Frame], user: UserPart, names: &mut FrameNames) -> CallchainQuality {
         let Some(outermost) = frames.last() else { return CallchainQuality::Empty };
-        if matches!(outermost, Frame::Truncated(_)) {
-            return CallchainQuality::Truncated;
+        if let Frame::Truncated(cut) = outermost {
+            return CallchainQuality::Truncated(match cut {
+                StackCut::Window { kib } => ChainLimit::Window { kib: *kib },
+                StackCut::DepthLimit if user == UserPart::TooDeep => ChainLimit::UnwoundFrames,
+                StackCut::DepthLimit => ChainLimit::Depth,
+            });
+        }
+        let is_broken = match user {
+            UserPart::Whole => false,
+            UserPart::Guessed => return CallchainQuality::Guessed,
+            UserPart::Broken => true,
+            _ if !matches!(outermost, Frame::User { .. }) => false,
+            _ => match starts_thread(frames, names) {
+                Some(starts) => !starts,
+                None => return CallchainQuality::Unjudged,
+            },
+        };
+        if !is_broken {
+            return CallchainQuality::Good;
         }
         let modules: Vec<&Arc<Module>> = frames.iter().filter_map(module).collect();
-        let is_libc = !modules.is_empty() && modules.iter().all(|module| is_libc(module.name()));
-        let broken = matches!(outermost, Frame::User { .. }) && !starts_thread(frames, names);
-        match modules.last().map(|module| module.path.clone()) {
-            _ if !broken => CallchainQuality::Good,
-            Some(path) if is_libc => CallchainQuality::BrokenLibc(path),
-            path => CallchainQuality::Broken(path),
+        let last = modules.last();
+        let cause = match user {
+            _ if last.is_some_and(|module| module.code.kind() == CodeKind::Anonymous) => BreakCause::MadeAtRunTime,
+            UserPart::Broken => BreakCause::NoTables,
+            _ => BreakCause::NoFramePointers,
+        };
+        let place = BreakPlace { path: last.map(|module| module.path.clone()), cause };
+        match !modules.is_empty() && modules.iter().all(|module| is_libc(module.name())) {
+            true => CallchainQuality::BrokenLibc(place),
+            false => CallchainQuality::Broken(place),
         }
     }
 }
 
 /// True for a stack that reaches the start of a program or thread: its outermost frame lies in the entry function of
 /// its file or in a function that starts threads, or has called `main`. Names do not suffice: the C library is mostly
-/// stripped.
-fn starts_thread(frames: &[Frame], names: &mut FrameNames) -> bool {
-    let [inner @ .., outermost] = frames else { return false };
-    let Frame::User { place: Ok((module, offset)), behind_call, .. } = outermost else { return false };
+/// stripped. None: there was no time for the names.
+fn starts_thread(frames: &[Frame], names: &mut FrameNames) -> Option<bool> {
+    let [inner @ .., outermost] = frames else { return Some(false) };
+    let Frame::User { place: Ok((module, offset)), behind_call, .. } = outermost else { return Some(false) };
     let named = names.frame(outermost);
-    named.symbol.as_deref().is_ok_and(is_thread_start)
+    if named.symbol.as_deref().is_ok_and(is_thread_start)
         || names.is_entry(module, &named, offset + u64::from(*behind_call))
-        || inner.last().is_some_and(|inner| names.frame(inner).symbol.as_deref() == Ok("main"))
+    {
+        return Some(true);
+    }
+    let caller = inner.last().map(|inner| names.frame(inner));
+    let is_given_up = named.is_given_up() || caller.as_ref().is_some_and(|caller| caller.is_given_up());
+    (!is_given_up).then(|| caller.is_some_and(|caller| caller.symbol.as_deref() == Ok("main")))
 }
 
 fn module(frame: &Frame) -> Option<&Arc<Module>> {
@@ -89,83 +149,23 @@ fn is_thread_start(symbol: &str) -> bool {
     NAMES.contains(&plain) || plain.starts_with("__libc_start_main")
 }
 
-/// Numbers of callchains of a run, by quality.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QualityCounts {
-    pub good: u64,
-    pub broken_libc: u64,
-    pub broken: u64,
-    pub truncated: u64,
-    pub empty: u64,
-    /// Broken callchains by the module in which they end.
-    places: FxHashMap<Arc<str>, u64>,
-}
-
-impl QualityCounts {
-    /// Adds a stack that was sampled `taken` times.
-    pub fn add(&mut self, quality: CallchainQuality, taken: u64) {
-        let (sum, place) = match quality {
-            CallchainQuality::Good => (&mut self.good, None),
-            CallchainQuality::BrokenLibc(path) => (&mut self.broken_libc, Some(path)),
-            CallchainQuality::Broken(path) => (&mut self.broken, path),
-            CallchainQuality::Truncated => (&mut self.truncated, None),
-            CallchainQuality::Empty => (&mut self.empty, None),
-        };
-        *sum += taken;
-        if let Some(path) = place {
-            *self.places.entry(path).or_default() += taken;
-        }
-    }
-
-    pub fn total(&self) -> u64 {
-        self.good + self.broken_libc + self.broken + self.truncated + self.empty
-    }
-
-    /// For `-v`: the shares, and what breaks most stacks.
-    pub fn describe(&self) -> Vec<String> {
-        const MOST: usize = 3;
-        let total = self.total();
-        if total == 0 {
-            return Vec::new();
-        }
-        let pct = |count: u64| format!("{:.1} %", count as f64 * 100.0 / total as f64);
-        let mut lines = vec![format!(
-            "stacks: {total} taken: {} good, {} broken at libc, {} broken elsewhere, {} truncated, {} empty",
-            pct(self.good),
-            pct(self.broken_libc),
-            pct(self.broken),
-            pct(self.truncated),
-            pct(self.empty),
-        )];
-        let mut places: Vec<(&Arc<str>, &u64)> = self.places.iter().collect();
-        places.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
-        lines.extend(places.into_iter().take(MOST).map(|(path, count)| {
-            format!(
-                "stacks: {count} end in mid-way in {path}; built with -fno-omit-frame-pointer it would not cut them"
-            )
-        }));
-        if self.truncated > 0 {
-            lines.push(format!(
-                "stacks: {} are cut at the depth limit; a larger max-stack=, or kernel.perf_event_max_stack, keeps them whole",
-                self.truncated
-            ));
-        }
-        lines
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::CurrentStep;
     use crate::symbol::elf::SymbolOptions;
+    use crate::symbol::elf_file::in_memory;
     use crate::symbol::files::EXITED;
     use crate::symbol::mappings::Content;
+    use crate::symbol::names::own_vdso;
     use crate::symbol::perf_map_file::JIT_NO_MAP;
     use crate::symbol::spaces::{NO_ADDRESS, NOT_MAPPED};
-    use crate::symbol::stacks::StackCut;
+
+    const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 
     fn user(path: &str) -> Frame {
-        let content = Content::Unnamed { reason: JIT_NO_MAP, map: None };
+        let reason = if path == "//anon" { JIT_NO_MAP } else { "a test" };
+        let content = Content::Unnamed { reason, map: None };
         Frame::User { addr: 7, behind_call: true, place: Ok((Arc::new(Module::new(path, content)), 3)) }
     }
 
@@ -177,28 +177,44 @@ mod tests {
         Frame::User { addr: 7, behind_call: true, place: Err(reason) }
     }
 
+    fn names(step: &CurrentStep) -> FrameNames {
+        let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
+        FrameNames::observed("/nonexistent", options, step.clone())
+    }
+
+    fn place(path: Option<&str>, cause: BreakCause) -> BreakPlace {
+        BreakPlace { path: path.map(Into::into), cause }
+    }
+
     #[test]
     fn a_chain_is_good_when_it_reaches_the_start_of_a_thread() {
-        const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
-        let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
-        let mut names = FrameNames::new("/nonexistent", options);
-        let at_libc = || CallchainQuality::BrokenLibc(LIBC.into());
-        let cases: [(Vec<Frame>, CallchainQuality); 12] = [
+        use BreakCause::NoFramePointers;
+        let mut names = names(&CurrentStep::default());
+        let at_libc = || CallchainQuality::BrokenLibc(place(Some(LIBC), NoFramePointers));
+        let broken = |path| CallchainQuality::Broken(place(path, NoFramePointers));
+        let cases: [(Vec<Frame>, CallchainQuality); 13] = [
             (vec![], CallchainQuality::Empty),
             (vec![kernel(1), kernel(2)], CallchainQuality::Good),
-            (vec![kernel(1), user("/a"), user("/a")], CallchainQuality::Broken(Some("/a".into()))),
-            (vec![user("/a"), user("/a"), Frame::Truncated(StackCut::DepthLimit)], CallchainQuality::Truncated),
-            (vec![kernel(1), user("/a")], CallchainQuality::Broken(Some("/a".into()))),
+            (vec![kernel(1), user("/a"), user("/a")], broken(Some("/a"))),
+            (
+                vec![user("/a"), user("/a"), Frame::Truncated(StackCut::DepthLimit)],
+                CallchainQuality::Truncated(ChainLimit::Depth),
+            ),
+            (vec![kernel(1), user("/a")], broken(Some("/a"))),
             (vec![kernel(1), user(LIBC)], at_libc()),
             (vec![user(LIBC), user("/lib64/ld-linux-x86-64.so.2"), user(LIBC)], at_libc()),
             (vec![user(LIBC), nowhere(NO_ADDRESS)], at_libc()),
-            (vec![user(LIBC), user("/a"), user(LIBC)], CallchainQuality::Broken(Some(LIBC.into()))),
-            (vec![user("/a"), user("/b"), nowhere(NOT_MAPPED)], CallchainQuality::Broken(Some("/b".into()))),
-            (vec![nowhere(NO_ADDRESS)], CallchainQuality::Broken(None)),
-            (vec![user("/a"), nowhere(EXITED)], CallchainQuality::Broken(Some("/a".into()))),
+            (vec![user(LIBC), user("/a"), user(LIBC)], broken(Some(LIBC))),
+            (vec![user("/a"), user("/b"), nowhere(NOT_MAPPED)], broken(Some("/b"))),
+            (vec![nowhere(NO_ADDRESS)], broken(None)),
+            (vec![user("/a"), nowhere(EXITED)], broken(Some("/a"))),
+            (
+                vec![user("/a"), user("//anon")],
+                CallchainQuality::Broken(place(Some("//anon"), BreakCause::MadeAtRunTime)),
+            ),
         ];
         for (frames, want) in cases {
-            assert_eq!(CallchainQuality::of(&frames, &mut names), want, "{frames:?}");
+            assert_eq!(CallchainQuality::of(&frames, UserPart::FramePointers, &mut names), want, "{frames:?}");
         }
         for symbol in ["_start", "clone3", "__libc_start_main@@GLIBC_2.34", "__libc_start_main_impl"] {
             assert!(is_thread_start(symbol), "{symbol}");
@@ -206,25 +222,43 @@ mod tests {
         assert!(!is_thread_start("main") && !is_thread_start("clone_it"));
     }
 
+    /// An unwound chain needs no names.
     #[test]
-    fn describes_shares_and_modules() {
-        let mut stacks = QualityCounts::default();
-        assert!(stacks.describe().is_empty());
-        for (quality, taken) in [
-            (CallchainQuality::Good, 50),
-            (CallchainQuality::BrokenLibc("/l/libc.so.6".into()), 20),
-            (CallchainQuality::Broken(Some("/b".into())), 5),
-            (CallchainQuality::Broken(Some("/b".into())), 4),
-            (CallchainQuality::Broken(None), 1),
-            (CallchainQuality::Truncated, 12),
-            (CallchainQuality::Empty, 8),
-        ] {
-            stacks.add(quality, taken);
+    fn an_unwound_chain_is_what_its_unwinder_says() {
+        let mut names = names(&CurrentStep::default());
+        let cut = |cut| vec![user("/a"), Frame::Truncated(cut)];
+        let broken = |path, cause| CallchainQuality::Broken(place(path, cause));
+        let window = UserPart::Truncated { kib: 8 };
+        let cases = [
+            (UserPart::Whole, vec![user("/a"), user(LIBC)], CallchainQuality::Good),
+            (UserPart::Whole, vec![kernel(1)], CallchainQuality::Good),
+            (UserPart::Guessed, vec![user("/a")], CallchainQuality::Guessed),
+            (UserPart::Broken, vec![user(LIBC), user("/a")], broken(Some("/a"), BreakCause::NoTables)),
+            (UserPart::Broken, vec![user("/a"), user("//anon")], broken(Some("//anon"), BreakCause::MadeAtRunTime)),
+            (UserPart::Broken, vec![nowhere(NOT_MAPPED)], broken(None, BreakCause::NoTables)),
+            (UserPart::Broken, vec![user(LIBC)], CallchainQuality::BrokenLibc(place(Some(LIBC), BreakCause::NoTables))),
+            (window, cut(StackCut::Window { kib: 8 }), CallchainQuality::Truncated(ChainLimit::Window { kib: 8 })),
+            (UserPart::TooDeep, cut(StackCut::DepthLimit), CallchainQuality::Truncated(ChainLimit::UnwoundFrames)),
+            (UserPart::Whole, cut(StackCut::DepthLimit), CallchainQuality::Truncated(ChainLimit::Depth)),
+        ];
+        for (part, frames, want) in cases {
+            assert_eq!(CallchainQuality::of(&frames, part, &mut names), want, "{part:?} {frames:?}");
         }
-        let lines = stacks.describe();
-        let shares = "50.0 % good, 20.0 % broken at libc, 10.0 % broken elsewhere, 12.0 % truncated, 8.0 % empty";
-        assert_eq!(lines[0], format!("stacks: 100 taken: {shares}"));
-        assert!(lines[1].contains("20 end in mid-way in /l/libc.so.6") && lines[2].contains("9 end in mid-way in /b"));
-        assert!(lines[3].contains("12 are cut") && lines.len() == 4, "{lines:?}");
+    }
+
+    #[test]
+    fn what_there_is_no_time_to_name_is_not_called_broken() {
+        let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
+        let module = Arc::new(Module::new("/a", Content::File(file)));
+        module.used_by(0);
+        let frames = [64, 128].map(|addr| Frame::User { addr, behind_call: true, place: Ok((module.clone(), addr)) });
+        let step = CurrentStep::default();
+        let mut names = names(&step);
+        step.set_hurry();
+        let mut quality = |part| CallchainQuality::of(&frames, part, &mut names);
+        assert_eq!(quality(UserPart::FramePointers), CallchainQuality::Unjudged);
+        assert_eq!(quality(UserPart::Whole), CallchainQuality::Good, "needs none");
+        step.end_hurry();
+        assert!(matches!(quality(UserPart::FramePointers), CallchainQuality::Broken(_)));
     }
 }

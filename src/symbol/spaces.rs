@@ -120,6 +120,12 @@ impl AddressSpaces {
         }
     }
 
+    /// The file that `pid` executes: the kernel maps it below its libraries. None: nothing is known of its mappings.
+    pub fn program(&mut self, pid: i32) -> Option<Arc<str>> {
+        let is_file = |module: &&Module| module.path.starts_with('/') && !is_anonymous(&module.path);
+        self.space(pid).maps.modules().find(is_file).map(|module| module.path.clone())
+    }
+
     /// What `pid` has mapped executable, for who walks stacks. Where it is unchanged it is the same one.
     pub fn space_code(&mut self, pid: i32) -> Arc<SpaceCode> {
         self.space(pid).maps.code()

@@ -114,6 +114,14 @@ pub enum StackCut {
 }
 
 impl NewStack {
+    /// How the user part was found.
+    pub fn user_part(&self) -> UserPart {
+        match &self.body {
+            StackBody::Chain { user, .. } => *user,
+            _ => UserPart::FramePointers,
+        }
+    }
+
     /// The frames; user addresses become offsets in the files that are mapped now.
     pub fn frames(self, spaces: &mut AddressSpaces) -> Vec<Frame> {
         let (words, cut, innermost, user) = match self.body {
