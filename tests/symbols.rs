@@ -476,12 +476,15 @@ fn a_call_that_never_returns_is_named_after_its_caller() {
 
 // Quality of callchains
 
+/// The C code of `places` has no unwind tables.
+const FP: &str = "--call-graph=fp";
+
 /// The `stacks` of the `end` object of a run over `places PLACE`, of 20 calls.
 #[track_caller]
-fn quality(event: &str, place: &[&str]) -> Value {
+fn quality(event: &str, how: &str, place: &[&str]) -> Value {
     let places = example("places");
     let load = [&[places.as_str()], place].concat();
-    let end = run_over(&["trace", "-e", event, "-g", "--json"], &load).end();
+    let end = run_over(&["trace", "-e", event, how, "--json"], &load).end();
     assert_eq!(number(&end["stacks"], "taken"), 20, "{end}");
     end["stacks"].clone()
 }
@@ -497,33 +500,70 @@ fn whole_broken_and_cut_stacks_are_counted_separately() {
         (CALL, "nofp", "broken"),
         (&cut, "own", "truncated"),
     ] {
-        let stacks = quality(event, &[place, "20"]);
+        let stacks = quality(event, FP, &[place, "20"]);
         assert_eq!(number(&stacks, want), 20, "{place}: {stacks}");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let libc = dir.path().join("libc.so.6");
     common::copy_program(example("places"), &libc);
     let libc = libc.to_str().expect("UTF-8");
-    let stacks = quality(CALL, &["library", "20", libc]);
+    let stacks = quality(CALL, FP, &["library", "20", libc]);
     assert_eq!(number(&stacks, "good"), 20, "it leads to the beginning: {stacks}");
-    let stacks = quality(CALL, &["nofp-library", "20", libc]);
+    let stacks = quality(CALL, FP, &["nofp-library", "20", libc]);
     assert_eq!(number(&stacks, "broken_libc"), 20, "it does not: {stacks}");
     // Without callchains there is no quality.
     assert!(run_over(&["trace", "-e", CALL, "--json"], &[&example("places"), "own", "20"]).end()["stacks"].is_null());
 }
 
 #[test]
+fn unwound_stacks_are_what_their_unwinder_says_by_program() {
+    need_events!();
+    let places = example("places");
+    for (place, want) in [("own", "guessed"), ("nofp", "broken")] {
+        let stacks = quality(CALL, "--call-graph=dwarf", &[place, "20"]);
+        assert_eq!((number(&stacks, want), number(&stacks, "unwound")), (20, 20), "{place}: {stacks}");
+        let program = &stacks["programs"][0];
+        assert_eq!((&program["program"], number(program, want)), (&Value::from(places.as_str()), 20), "{stacks}");
+        let help = program["help"].as_str().unwrap_or_default();
+        assert_eq!(help.contains("-fasynchronous-unwind-tables"), want == "broken", "{stacks}");
+    }
+    let done = run_over(&["trace", "-v", "-e", CALL, "--call-graph=dwarf"], &[&places, "own", "20"]);
+    done.says(&["unwinding: 20 copies of stacks; ", "made from tables"]);
+    let end = run_over(&["trace", "--json", "-e", CALL, "--call-graph=dwarf"], &[&places, "own", "20"]).end();
+    let unwinding = &end["unwinding"];
+    assert_eq!((number(unwinding, "windows"), number(&end, "lost_unwind")), (20, 0), "{end}");
+    assert_eq!(number(unwinding, "walked") + number(unwinding, "handed_on"), 20, "{end}");
+    assert!(number(unwinding, "rules") >= 20 && number(unwinding, "rules_made") >= 1, "{end}");
+    let end = run_over(&["trace", "--json", "-e", CALL, FP], &[&places, "own", "20"]).end();
+    assert!(end["unwinding"].is_null() && number(&end, "lost_unwind") == 0, "{end}");
+}
+
+#[test]
+fn stacks_that_end_early_are_told_of_without_being_asked() {
+    need_events!();
+    let places = example("places");
+    let line = "stacks: 20 of 20 user stacks do not reach the start of their program, 20 of them in ";
+    let done = run_over(&["trace", "-e", CALL, FP], &[&places, "nofp", "20"]);
+    done.says(&[&format!("{line}{places}; mostly in {places}, by frame pointers: --call-graph=dwarf")]);
+    let done = run_over(&["trace", "-e", CALL, FP], &[&places, "own", "20"]);
+    assert!(!done.err.iter().any(|line| line.contains("user stacks do not reach")), "{done:#?}");
+}
+
+#[test]
 fn verbose_shows_the_quality_of_stacks_and_names() {
     need_events!();
     let places = example("places");
-    let done = run_over(&["trace", "-v", "-e", CALL, "-g"], &[&places, "nofp", "20"]);
-    let shares = "0.0 % good, 0.0 % broken at libc, 100.0 % broken elsewhere, 0.0 % truncated, 0.0 % empty";
+    let done = run_over(&["trace", "-v", "-e", CALL, FP], &[&places, "nofp", "20"]);
+    let shares =
+        "0.0 % good, 0.0 % guessed, 0.0 % broken at libc, 100.0 % broken elsewhere, 0.0 % truncated, 0.0 % empty";
     done.says(&[
         &format!("stacks: 20 taken: {shares}"),
-        &format!("stacks: 20 end in mid-way in {places}"),
+        &format!(
+            "stacks: 20 in {places}: 0.0 % whole, 0.0 % guessed, 0.0 % truncated, 100.0 % broken; mostly in {places}"
+        ),
         "symbols: 1 of 1 places",
     ]);
-    let done = run_over(&["trace", "-v", "-e", CALL, "-g"], &[&places, "jit", "20"]);
+    let done = run_over(&["trace", "-v", "-e", CALL, FP], &[&places, "jit", "20"]);
     done.says(&["stacks: 20 taken: 100.0 % good", "1 of 1 without a name in //anon (jit-no-map)", "/tmp/perf-PID.map"]);
     let done = run_over(&["trace", "-e", CALL, "-g"], &[&places, "jit", "20"]);
     done.says(&["jit-no-map: places without a name: 1", "Compiler.perfmap", "--perf-basic-prof", "-X perf"]);

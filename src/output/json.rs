@@ -5,9 +5,9 @@ use std::io::Write;
 use crate::bpf::attached::AttachedProgram;
 use crate::digits::{self, Digits};
 use crate::escape::{escape, is_plain};
-use crate::output::EventText;
 use crate::output::table::TableLine;
 use crate::output::wall::WallClock;
+use crate::output::{EventText, UnwindingSums};
 use crate::report::{ColumnHead, ColumnKind, Command, LineageProcess, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
@@ -265,6 +265,22 @@ pub fn quality(object: &mut Object<'_>, stacks: &QualityCounts) {
         program.help().iter().for_each(|help| object.text("help", &escape(help.as_bytes())));
         object.end();
     });
+    inner.end();
+}
+
+/// Writes what was unwound from copies of stacks.
+pub fn unwinding(object: &mut Object<'_>, sums: &UnwindingSums) {
+    let mut inner = Object::new(object.key("unwinding"));
+    for (key, count) in [
+        ("windows", sums.windows),
+        ("lost_windows", sums.lost_windows),
+        ("walked", sums.walked),
+        ("handed_on", sums.handed_on),
+        ("rules", sums.rules),
+        ("rules_made", sums.rules_made),
+    ] {
+        inner.unsigned(key, count);
+    }
     inner.end();
 }
 

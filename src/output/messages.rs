@@ -51,8 +51,40 @@ pub struct LostSpan {
     pub count: u64,
 }
 
+/// What was unwound from copies of stacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnwindingSums {
+    /// Copies that came.
+    pub windows: u64,
+    /// Copies that found their rings full.
+    pub lost_windows: u64,
+    /// Walked by the reading thread, in the ring.
+    pub walked: u64,
+    /// Walked by the output thread.
+    pub handed_on: u64,
+    /// Unwind rules that were looked up; those of the output thread are added there.
+    pub rules: u64,
+    /// Of these, made from tables.
+    pub rules_made: u64,
+}
+
+impl UnwindingSums {
+    /// For `-v`.
+    pub fn describe(&self) -> String {
+        let lost = match self.lost_windows {
+            0 => String::new(),
+            lost => format!(", {lost} more found their rings full"),
+        };
+        format!(
+            "unwinding: {} copies of stacks{lost}; {} walked in the ring, {} by the output thread; {} rules looked up, {} of \
+             them made from tables",
+            self.windows, self.walked, self.handed_on, self.rules, self.rules_made
+        )
+    }
+}
+
 /// The end of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RunEnd {
     pub time_ns: u64,
     pub duration_ns: u64,
@@ -70,6 +102,12 @@ pub struct RunEnd {
     pub lost_pairs: u64,
     /// Calls of probed functions lost.
     pub lost_calls: u64,
+    /// User stacks by frame pointers because no copy of the stack came, or there was no room for it. Nothing is missing.
+    pub lost_unwind: u64,
+    /// Copies of stacks came too often, and were ended.
+    pub windows_ended: bool,
+    /// None: no event had copies of stacks.
+    pub unwinding: Option<UnwindingSums>,
     /// Processes started by the target in which calls of probed functions may have gone unseen.
     pub children_in_doubt: u64,
     pub malformed: u64,

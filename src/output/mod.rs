@@ -43,7 +43,7 @@ use crate::host::Host;
 use crate::output::flame::FlameWriter;
 use crate::output::in_flight::{InFlight, MOST_BYTES, MOST_NEWS_BYTES};
 pub(crate) use crate::output::messages::Message;
-pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport};
+pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums};
 use crate::output::patience::Patience;
 use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};
 use crate::output::thread::{CloseSignal, write_all};

@@ -21,7 +21,7 @@ use crate::output::stack_numbers::StackNumbers;
 use crate::output::table::RowPlace;
 use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
-use crate::output::{IntervalEnd, OutputSettings, RunEnd, StackReport, json, top};
+use crate::output::{IntervalEnd, OutputSettings, RunEnd, StackReport, UnwindingSums, json, top};
 use crate::report::{Batch, Book, Top, Value, Verdict};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::UnnamedReason;
@@ -274,6 +274,10 @@ impl Writer {
     pub fn end(&mut self, end: &RunEnd) -> io::Result<()> {
         self.print_held()?;
         self.totals_of_run(end.time_ns)?;
+        let unwinding = end.unwinding.map(|sums| {
+            let here = self.unwinding.counts();
+            UnwindingSums { rules: sums.rules + here.rules, rules_made: sums.rules_made + here.made, ..sums }
+        });
         if self.settings.json {
             let out = &mut self.sink.buffer;
             let mut object = Object::head(out, "end", self.settings.profiler, end.time_ns, &mut self.wall);
@@ -285,6 +289,7 @@ impl Writer {
             object.unsigned("lost_stacks", end.lost_stacks);
             object.unsigned("lost_pairs", end.lost_pairs);
             object.unsigned("lost_calls", end.lost_calls);
+            object.unsigned("lost_unwind", end.lost_unwind);
             object.unsigned("children_in_doubt", end.children_in_doubt);
             object.unsigned("malformed", end.malformed);
             object.unsigned("discarded", end.discarded);
@@ -303,6 +308,7 @@ impl Writer {
             if self.settings.callchains {
                 json::quality(&mut object, &self.quality);
             }
+            unwinding.iter().for_each(|sums| json::unwinding(&mut object, sums));
             let coverage = self.names.coverage();
             if coverage.count.total() > 0 {
                 json::coverage(&mut object, &coverage);
@@ -314,6 +320,7 @@ impl Writer {
         let mut lines = Vec::new();
         if self.settings.coverage {
             lines = self.quality.describe();
+            lines.extend(unwinding.map(|sums| sums.describe()));
             lines.append(&mut self.names.coverage().describe());
         } else if !self.settings.json {
             lines.extend(self.quality.warning());

@@ -251,10 +251,13 @@ impl Evlist {
     /// Events share rings, so the time must be at the same offset in the records of all.
     fn share_layout(&mut self) {
         let shared = shared_bits(&self.evsels);
-        for evsel in &mut self.evsels {
+        let with_companion: Vec<EventId> = self.evsels.iter().filter_map(|evsel| evsel.window_of).collect();
+        for (index, evsel) in self.evsels.iter_mut().enumerate() {
             evsel.attr.add_sample_type(shared);
+            let has_companion = with_companion.iter().any(|event| event.index() == index);
             evsel.layout = Layout::full(evsel.attr.sample_type(), 0, 0, evsel.attr.regs_user(), 0)
-                .with_chain_form(evsel.chain_form());
+                .with_chain_form(evsel.chain_form())
+                .with_window(has_companion || evsel.attr.has_user_window());
         }
     }
 

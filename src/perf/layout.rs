@@ -99,6 +99,8 @@ pub struct Layout {
     /// Byte offset of the time in the sample_id.
     id_time: usize,
     chain_form: ChainForm,
+    /// See [`Sample::expects_window`].
+    expects_window: bool,
     /// The fields of `BASE` are at their offsets `BASE_*`: there are no others between them.
     is_base_first: bool,
     kind: SampleLayoutKind,
@@ -190,6 +192,7 @@ impl Layout {
         id_len: 0,
         id_time: 0,
         chain_form: ChainForm { depth: 0, innermost: Innermost::Executed, user: UserPart::FramePointers },
+        expects_window: false,
         is_base_first: false,
         kind: SampleLayoutKind::Other,
     };
@@ -250,6 +253,7 @@ impl Layout {
             id_len,
             id_time,
             chain_form: ChainForm::default(),
+            expects_window: false,
             is_base_first: tid == BASE_TID && time == BASE_TIME && cpu == BASE_CPU,
             kind: SampleLayoutKind::of(sample_type),
         }
@@ -259,6 +263,16 @@ impl Layout {
     pub fn with_chain_form(mut self, form: ChainForm) -> Layout {
         self.chain_form = form;
         self
+    }
+
+    #[must_use]
+    pub fn with_window(mut self, expected: bool) -> Layout {
+        self.expects_window = expected;
+        self
+    }
+
+    pub fn expects_window(&self) -> bool {
+        self.expects_window
     }
 
     pub fn chain_form(&self) -> ChainForm {

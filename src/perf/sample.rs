@@ -154,6 +154,11 @@ impl<'a> Sample<'a> {
         self.layout.get().chain_form()
     }
 
+    /// A window of the user's stack comes with each sample of the event, or just before it.
+    pub fn expects_window(&self) -> bool {
+        self.layout.get().expects_window()
+    }
+
     /// The bytes behind RAW: see [`Sample::extra`].
     #[inline]
     pub fn rest(&self) -> &'a [u8] {

@@ -15,7 +15,7 @@ use crate::perf::{EventId, Sample};
 use crate::symbol::stacks::user_part_start;
 use crate::symbol::windows::{WindowPool, unwound_words, user_part};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
-use crate::unwind::{Arch, LoadNothing, SpaceCode, Unwinder, UserRegs};
+use crate::unwind::{Arch, LoadNothing, SpaceCode, Unwinder, UnwinderCounts, UserRegs};
 
 /// Finds user stacks in windows.
 #[derive(Debug)]
@@ -33,14 +33,18 @@ pub struct UserStacks {
     addresses: Vec<u64>,
 }
 
-/// User stacks that are not what they might be.
+/// Windows of user stacks, and user stacks without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserStackCounts {
-    /// Walked on either side.
+    /// That came.
     pub windows: u64,
+    /// Walked where they lay in the ring.
+    pub walked: u64,
+    /// Copied, for the output thread to walk.
+    pub handed_on: u64,
     /// No room for a copy on its way to the output thread: the kernel's chain stands in.
     pub no_room: u64,
-    /// No window came with the sample: the kernel's chain stands in.
+    /// No window came with a sample whose event has them, or it has no 64-bit registers: the kernel's chain stands in.
     pub no_window: u64,
 }
 
@@ -122,6 +126,10 @@ impl UserStacks {
         self.counts
     }
 
+    pub fn unwinder_counts(&self) -> UnwinderCounts {
+        self.unwinder.counts()
+    }
+
     /// Interns the callchain of a sample, whose user part is unwound if there is a window for it.
     #[inline(never)]
     pub fn intern(
@@ -179,7 +187,7 @@ impl UserStacks {
                 id
             }
             None => {
-                self.counts.no_window += 1;
+                self.counts.no_window += u64::from(sample.expects_window());
                 stacks.intern(chain, form, pid, spaces)
             }
         }
@@ -277,7 +285,9 @@ impl UserStacks {
             &mut LoadNothing,
             addresses,
         );
-        user_part(walked, window.stack.len(), window.asked).map_or(Found::Later, Found::Chain)
+        let Some(user) = user_part(walked, window.stack.len(), window.asked) else { return Found::Later };
+        self.counts.walked += 1;
+        Found::Chain(user)
     }
 
     fn intern_chain(
@@ -307,7 +317,10 @@ impl UserStacks {
         spaces: &mut SpaceKeys,
     ) -> Option<StackId> {
         match self.pool.window(space, chain.iter(), form, regs, stack, asked) {
-            Some(window) => stacks.defer(window, pid),
+            Some(window) => {
+                self.counts.handed_on += 1;
+                stacks.defer(window, pid)
+            }
             None => {
                 self.counts.no_room += 1;
                 stacks.intern(chain, form, pid, spaces)

@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashSet;
 
 use crate::host::Host;
-use crate::output::Output;
+use crate::output::{Output, UnwindingSums};
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::windows::WINDOW_OWNER;
@@ -48,6 +48,8 @@ pub struct Dispatcher {
     pub window_bytes: u64,
     /// Windows of user stacks that found their rings full.
     pub lost_windows: u64,
+    /// Windows beside samples came too often, and were ended.
+    pub windows_ended: bool,
     /// `-N`
     pub limit: Option<u64>,
     /// Time of the sample that reached the limit.
@@ -158,6 +160,7 @@ impl Dispatcher {
             filtered: FilteredSamples::default(),
             window_bytes: 0,
             lost_windows: 0,
+            windows_ended: false,
             limit: None,
             ended_ns: None,
             samples: 0,
@@ -285,6 +288,27 @@ impl Dispatcher {
             Class::Events(_) => self.loss.count(cpu, least),
         }
         self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
+    }
+
+    /// Samples whose user stacks are by frame pointers although their events have windows. One that was lost leaves its
+    /// sample without.
+    pub fn lost_unwind(&self) -> u64 {
+        let counts = self.ctx.user_stacks.counts();
+        counts.no_room + counts.no_window
+    }
+
+    /// None: no event has windows.
+    pub fn unwinding(&self) -> Option<UnwindingSums> {
+        let stacks = &self.ctx.user_stacks;
+        let (counts, rules) = (stacks.counts(), stacks.unwinder_counts());
+        stacks.is_on().then_some(UnwindingSums {
+            windows: counts.windows,
+            lost_windows: self.lost_windows,
+            walked: counts.walked,
+            handed_on: counts.handed_on,
+            rules: rules.rules,
+            rules_made: rules.made,
+        })
     }
 
     /// `-N` samples were seen.

@@ -138,8 +138,18 @@ pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
         (end.malformed, "records could not be decoded"),
     ];
     let other = |(count, what): &(u64, &str)| format!("{profiler}: {count} {what}");
-    let others = others.iter().filter(|(count, _)| *count > 0).map(other);
+    let others = others.iter().filter(|(count, _)| *count > 0).map(other).chain(not_unwound(profiler, end));
     std::iter::once(first).chain(others).chain(hidden(profiler, &end.filtered_by)).collect()
+}
+
+/// User stacks that might have been unwound: nothing is missing but their callers, perhaps.
+fn not_unwound(profiler: &str, end: &RunEnd) -> Option<String> {
+    let why = match end.windows_ended {
+        true => "their copies had been ended because they came too often, or found no room",
+        false => "their copies found no room, or their programs have 32 bits",
+    };
+    let line = || format!("{profiler}: {} user stacks by frame pointers: {why}", end.lost_unwind);
+    (end.lost_unwind > 0).then(line)
 }
 
 /// What the numbers of the whole run may lack, and nobody can tell.
@@ -257,6 +267,16 @@ mod tests {
         for soon in [&["-i", "1000"][..], &["--for", "5"], &["--dry-run"]] {
             assert_eq!(watching(&Options::new(args(soon), "x", "samples").unwrap(), 2), None, "{soon:?}");
         }
+    }
+
+    #[test]
+    fn stacks_that_were_not_unwound_are_said_to_be_and_nothing_is_lost() {
+        let end = |lost_unwind, windows_ended| RunEnd { lost_unwind, windows_ended, ..RunEnd::default() };
+        assert_eq!(summary("x", &end(0, true), true).len(), 1);
+        let lines = summary("x", &end(7, false), true);
+        assert!(lines[1].starts_with("x: 7 user stacks by frame pointers: their copies found no room"), "{lines:?}");
+        assert!(summary("x", &end(7, true), true)[1].contains("ended because they came too often"));
+        assert_eq!(end(7, true).missing(), 0);
     }
 
     #[test]

@@ -95,6 +95,7 @@ impl WindowPace {
         }
         self.is_on = false;
         core.evlist.turn_windows(false);
+        core.windows_ended = true;
         core.ctx.output.note(format!(
             "degraded: copies of stacks on CPU {cpu} come to {} MB/s: from now on user stacks are by frame pointers; cure: \
              a filter, a larger -m, or --call-graph=dwarf, which goes on",

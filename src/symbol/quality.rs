@@ -157,9 +157,9 @@ mod tests {
     use crate::symbol::elf_file::in_memory;
     use crate::symbol::files::EXITED;
     use crate::symbol::mappings::Content;
-    use crate::symbol::names::own_vdso;
     use crate::symbol::perf_map_file::JIT_NO_MAP;
     use crate::symbol::spaces::{NO_ADDRESS, NOT_MAPPED};
+    use crate::symbol::vdso::own_vdso;
 
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 

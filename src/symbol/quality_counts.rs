@@ -41,6 +41,8 @@ pub struct ProgramQuality {
     pub guessed: u64,
     pub truncated: u64,
     pub broken: u64,
+    /// Found by unwind tables.
+    unwound: u64,
     /// How many end where, of those that do not reach the start.
     ends: FxHashMap<StackEnd, u64>,
 }
@@ -76,13 +78,15 @@ impl QualityCounts {
             CallchainQuality::Unjudged => &mut self.unjudged,
         } += taken;
         let Some(user) = user else { return };
-        self.unwound += if user.part == UserPart::FramePointers { 0 } else { taken };
+        let unwound = if user.part == UserPart::FramePointers { 0 } else { taken };
+        self.unwound += unwound;
         let is_known = self.programs.contains_key(&user.program) || self.programs.len() < MOST_PROGRAMS;
         let program = user.program.clone().filter(|_| is_known);
         let entry = self
             .programs
             .entry(program)
             .or_insert_with_key(|program| ProgramQuality { program: program.clone(), ..ProgramQuality::default() });
+        entry.unwound += unwound;
         entry.add(quality, taken);
     }
 
@@ -174,7 +178,7 @@ impl ProgramQuality {
         self.program.as_deref().unwrap_or("programs that had gone")
     }
 
-    /// The one thing that would make most of the others whole. None: all are, or nothing would.
+    /// Why most of the others are not whole, and the one thing that would help. None: all are whole.
     pub fn help(&self) -> Option<String> {
         let rank = |end: &StackEnd| match end {
             StackEnd::Cut(_) => None,
@@ -184,34 +188,29 @@ impl ProgramQuality {
         let (most, _) = self.ends.iter().max_by_key(|(end, count)| (**count, Reverse(rank(end))))?;
         Some(match most {
             StackEnd::Cut(ChainLimit::Window { kib }) => match kib.saturating_mul(2).min(LARGEST_KIB) {
-                _ if *kib >= LARGEST_KIB => {
-                    "most of the others are larger than the largest copy: --call-graph=fp goes on where frame pointers \
-                     are kept"
-                        .to_owned()
-                }
-                larger => {
-                    format!("most of the others are larger than copies of {kib} KiB: --call-graph=dwarf,{larger}K")
-                }
+                _ if *kib >= LARGEST_KIB => "mostly larger than the largest copy: --call-graph=fp goes on where frame \
+                                             pointers are kept"
+                    .to_owned(),
+                larger => format!("mostly larger than copies of {kib} KiB: --call-graph=dwarf,{larger}K"),
             },
-            StackEnd::Cut(ChainLimit::Depth) => {
-                "most of the others are cut at the depth limit: a larger max-stack=, or \
+            StackEnd::Cut(ChainLimit::Depth) => "mostly cut at the depth limit: a larger max-stack=, or \
                                                  kernel.perf_event_max_stack, keeps them whole"
-                    .to_owned()
-            }
+                .to_owned(),
             StackEnd::Cut(ChainLimit::UnwoundFrames) => {
-                format!("most of the others have more than {MOST_FRAMES} frames, and no more are followed")
+                format!("mostly more than {MOST_FRAMES} frames, and no more are followed")
             }
-            StackEnd::Broken(BreakPlace { cause: BreakCause::MadeAtRunTime, .. }) => format!(
-                "most of the others end in code made at run time: {} keeps frame pointers there",
-                self.runtime_option()
-            ),
-            StackEnd::Broken(BreakPlace { cause: BreakCause::NoFramePointers, path }) => format!(
-                "most of the others end in {}, by frame pointers: --call-graph=dwarf or -p unwinds them by tables",
-                path.as_deref().unwrap_or("no file")
-            ),
+            StackEnd::Broken(BreakPlace { cause: BreakCause::MadeAtRunTime, .. }) => {
+                format!("mostly in code made at run time: {} keeps frame pointers there", self.runtime_option())
+            }
+            StackEnd::Broken(BreakPlace { cause: BreakCause::NoFramePointers, path }) => {
+                let place = path.as_deref().unwrap_or("no file");
+                match self.unwound {
+                    0 => format!("mostly in {place}, by frame pointers: --call-graph=dwarf unwinds them by tables"),
+                    _ => format!("mostly in {place}, by frame pointers, since no copy of their stack came"),
+                }
+            }
             StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: Some(path) }) => format!(
-                "most of the others end in {path}: built with -fno-omit-frame-pointer or -fasynchronous-unwind-tables it \
-                 would not cut them"
+                "mostly in {path}: built with -fno-omit-frame-pointer or -fasynchronous-unwind-tables it would not cut them"
             ),
             StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: None }) => return None,
         })
@@ -276,10 +275,10 @@ mod tests {
                       8.0 % empty";
         let want = [
             format!("stacks: 100 taken: {shares}"),
-            "stacks: 30 in /bin/b: 0.0 % whole, 0.0 % guessed, 0.0 % truncated, 100.0 % broken; most of the others end in \
-             /l/libc.so.6, by frame pointers: --call-graph=dwarf or -p unwinds them by tables"
+            "stacks: 30 in /bin/b: 0.0 % whole, 0.0 % guessed, 0.0 % truncated, 100.0 % broken; mostly in \
+             /l/libc.so.6, by frame pointers: --call-graph=dwarf unwinds them by tables"
                 .to_owned(),
-            "stacks: 32 in /bin/a: 56.2 % whole, 6.2 % guessed, 37.5 % truncated, 0.0 % broken; most of the others are \
+            "stacks: 32 in /bin/a: 56.2 % whole, 6.2 % guessed, 37.5 % truncated, 0.0 % broken; mostly \
              larger than copies of 8 KiB: --call-graph=dwarf,16K"
                 .to_owned(),
         ];
@@ -287,7 +286,7 @@ mod tests {
         assert_eq!(stacks.describe(), want);
         let warning = stacks.warning().unwrap();
         assert!(warning.starts_with("stacks: 42 of 62 user stacks do not"), "{warning}");
-        assert!(warning.contains("30 of them in /bin/b; most of the others end in /l/libc.so.6"), "{warning}");
+        assert!(warning.contains("30 of them in /bin/b; mostly in /l/libc.so.6"), "{warning}");
         stacks.add(&CallchainQuality::Unjudged, user(UserPart::FramePointers, "/bin/c").as_ref(), 100);
         assert!(stacks.describe()[0].ends_with(", 50.0 % not judged: names were given up"), "{:?}", stacks.describe());
         assert_eq!(stacks.programs().len(), 2, "nothing is known of that one");
@@ -324,7 +323,7 @@ mod tests {
             (broken("//anon", BreakCause::MadeAtRunTime), "/usr/bin/java", "-XX:+PreserveFramePointer"),
             (broken("//anon", BreakCause::MadeAtRunTime), "/usr/bin/luajit", "an option of its run time"),
             (broken("/a", BreakCause::NoTables), "/a", "-fasynchronous-unwind-tables"),
-            (broken("/a", BreakCause::NoFramePointers), "/a", "--call-graph=dwarf or -p"),
+            (broken("/a", BreakCause::NoFramePointers), "/a", "no copy of their stack came"),
             (nowhere, "/a", ""),
             (CallchainQuality::Good, "/a", ""),
         ];

@@ -118,7 +118,8 @@ impl NewStack {
     pub fn user_part(&self) -> UserPart {
         match &self.body {
             StackBody::Chain { user, .. } => *user,
-            _ => UserPart::FramePointers,
+            StackBody::Waiter(waiter) => waiter.part,
+            StackBody::Window(_) | StackBody::Named(_) => UserPart::FramePointers,
         }
     }
 

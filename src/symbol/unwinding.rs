@@ -12,7 +12,7 @@ use crate::symbol::stacks::{NewStack, StackBody, user_part_start};
 use crate::symbol::waiters::WaiterStack;
 use crate::symbol::windows::{StackWindow, unwound_words, user_part};
 use crate::task::user_snapshot::WINDOW_BYTES;
-use crate::unwind::{Arch, Broken, MappedCode, SpaceCode, Unwinder, Walked};
+use crate::unwind::{Arch, Broken, MappedCode, SpaceCode, Unwinder, UnwinderCounts, Walked};
 
 /// Walks windows, and loads the tables for it.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ pub struct Unwinding {
 impl Unwinding {
     pub fn new(budget: Budget, publish: Sender<(u32, Arc<SpaceCode>)>) -> Unwinding {
         Unwinding { unwinder: Unwinder::default(), budget, publish }
+    }
+
+    pub fn counts(&self) -> UnwinderCounts {
+        self.unwinder.counts()
     }
 
     /// A stack whose user part is found: one that came as a window is walked.
