@@ -108,6 +108,10 @@ struct Subject {
 }
 
 impl Subject {
+    fn new(path: String, mode: &'static str, chains: Vec<Vec<String>>) -> Subject {
+        Subject { path, mode, chains, call_graph: "-g", end: None, faults: Vec::new(), leaving: 0 }
+    }
+
     fn args<'a>(&'a self, action: &'a str, times: &'a str) -> [&'a str; 5] {
         ["--", &self.path, self.mode, action, times]
     }
@@ -298,8 +302,7 @@ fn check_cases(wanted: fn(&ChainCase) -> bool) {
         };
         let words = |chain: &&str| chain.split(' ').map(str::to_owned).collect();
         let chains = case.chains.iter().map(words).collect();
-        let mut subject =
-            Subject { path, mode: case.mode, chains, call_graph: "-g", end: None, faults: Vec::new(), leaving: 0 };
+        let mut subject = Subject::new(path, case.mode, chains);
         for &view in case.views {
             subject.show(view);
             faults.extend(subject.faults.drain(..).map(|fault| format!("{case:?} {fault}")));
@@ -324,4 +327,62 @@ fn programs_in_cpp() {
 fn programs_in_rust() {
     need_events!();
     check_cases(|case| matches!(case.language, Rust));
+}
+
+/// A recursion of 300 calls, with frames of 64 bytes at least.
+fn recursions(dir: &Path) -> Vec<Subject> {
+    let chain = [vec!["leaf", "inner"], vec!["deep"; 300], vec!["main"]].concat();
+    let chain: Vec<String> = chain.into_iter().map(str::to_owned).collect();
+    let built = ["-O0", "-O2 -fomit-frame-pointer"].map(|options| build(dir, &case(C, options, "deep", PLAIN, ALL)));
+    built.into_iter().flatten().map(|path| Subject::new(path, "deep", vec![chain.clone()])).collect()
+}
+
+#[test]
+fn deep_stacks() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let subjects = recursions(dir.path());
+    if subjects.is_empty() {
+        skip!("no compiler");
+    }
+    for mut subject in subjects {
+        let path = subject.path.clone();
+        let mut faults = Vec::new();
+        // Windows of 8 KiB and such that hold it all. With frame pointers the kernel sees 127 functions, and the last
+        // one that a window shows is there several times.
+        let cut = Some("[truncated after 8 KiB]");
+        let cases =
+            [("-g", cut, Waits), ("-g", cut, Leaks), ("-g", cut, Events), ("--call-graph=dwarf,8K", cut, Profile)];
+        let whole = [Profile, Waits, Events].map(|view| ("--call-graph=dwarf,64K", None, view));
+        for (call_graph, end, view) in cases.into_iter().chain(whole) {
+            (subject.call_graph, subject.end) = (call_graph, end);
+            subject.show(view);
+            faults.append(&mut subject.faults);
+        }
+        assert!(faults.is_empty(), "{path}: {} faults:\n{}", faults.len(), faults.join("\n"));
+    }
+}
+
+/// A return probe further out has taken the place of a return address. The kernel's chain has it, where there are frame
+/// pointers; else the chain ends there.
+#[test]
+fn return_probes_further_out() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let whole = ["probed", "leaf", "inner", "middle", "outer", "main"];
+    for (options, want) in [("-O2 -fno-omit-frame-pointer", &whole[..]), ("-O2 -fomit-frame-pointer", &whole[..3])] {
+        let Ok(path) = build(dir.path(), &case(C, options, "plain", PLAIN, ALL)) else { skip!("no compiler") };
+        let events = format!("uprobe:probed@\"{path}\",uretprobe:inner@\"{path}\"");
+        let done = run(&["trace", "-e", &events, "-g", "--json", "--", &path, "plain", "sleep", "20"]).code(0);
+        let (mut inside, mut returns) = (0, 0);
+        for event in done.of_type("event") {
+            let is_return = event["event"].as_str().is_some_and(|name| name.starts_with("uretprobe:"));
+            let names = names(&event["stack"]);
+            let want = if is_return { &whole[3..] } else { want };
+            assert!(names.starts_with(want), "{options}: {names:?}");
+            assert_eq!(names.last() == Some(&"_start"), want.len() != 3 || is_return, "{options}: {names:?}");
+            *if is_return { &mut returns } else { &mut inside } += 1;
+        }
+        assert_eq!((inside, returns), (20, 20), "{options}: {done:#?}");
+    }
 }
