@@ -11,16 +11,16 @@ use serde_json::Value;
 
 /// What a program is made with.
 #[derive(Clone, Copy, Debug)]
-enum Language {
+enum ProgramLanguage {
     C,
     Cpp,
     Rust,
 }
-use Language::{C, Cpp, Rust};
+use ProgramLanguage::{C, Cpp, Rust};
 
 /// Commands that show stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum View {
+enum StackView {
     /// Samples of a clock, at any instruction.
     Profile,
     /// Waits of a known number.
@@ -30,20 +30,20 @@ enum View {
     /// A probe in a function, its return, switches.
     Events,
 }
-use View::{Events, Leaks, Profile, Waits};
+use StackView::{Events, Leaks, Profile, Waits};
 
-const ALL: &[View] = &[Profile, Waits, Leaks, Events];
-const MOST: &[View] = &[Profile, Waits, Leaks];
+const ALL: &[StackView] = &[Profile, Waits, Leaks, Events];
+const MOST: &[StackView] = &[Profile, Waits, Leaks];
 
 /// A program in one of its modes.
 #[derive(Clone, Copy, Debug)]
 struct ChainCase {
-    language: Language,
+    language: ProgramLanguage,
     options: &'static str,
     mode: &'static str,
     /// Own functions, innermost first, of all that goes on. The first chain is that of leaf().
     chains: &'static [&'static str],
-    views: &'static [View],
+    views: &'static [StackView],
 }
 
 const PLAIN: &[&str] = &["leaf inner middle outer main"];
@@ -78,11 +78,11 @@ const CASES: [ChainCase; 18] = [
 ];
 
 const fn case(
-    language: Language,
+    language: ProgramLanguage,
     options: &'static str,
     mode: &'static str,
     chains: &'static [&'static str],
-    views: &'static [View],
+    views: &'static [StackView],
 ) -> ChainCase {
     ChainCase { language, options, mode, chains, views }
 }
@@ -94,7 +94,7 @@ const WAITS: u64 = 20;
 const ALLOCS: u64 = 60;
 
 /// A built program, and what is wrong with its chains.
-struct Subject {
+struct KnownProgram {
     path: String,
     mode: &'static str,
     /// Of the functions, innermost first.
@@ -107,9 +107,9 @@ struct Subject {
     leaving: u64,
 }
 
-impl Subject {
-    fn new(path: String, mode: &'static str, chains: Vec<Vec<String>>) -> Subject {
-        Subject { path, mode, chains, call_graph: "-g", end: None, faults: Vec::new(), leaving: 0 }
+impl KnownProgram {
+    fn new(path: String, mode: &'static str, chains: Vec<Vec<String>>) -> KnownProgram {
+        KnownProgram { path, mode, chains, call_graph: "-g", end: None, faults: Vec::new(), leaving: 0 }
     }
 
     fn args<'a>(&'a self, action: &'a str, times: &'a str) -> [&'a str; 5] {
@@ -141,7 +141,7 @@ impl Subject {
     }
 
     /// Counts a chain that is right and that of leaf().
-    fn check(&mut self, view: View, names: &[&str], count: u64) -> u64 {
+    fn check(&mut self, view: StackView, names: &[&str], count: u64) -> u64 {
         let own = self.own(names.iter().copied());
         if own.is_empty() {
             return 0; // before main(), or behind it
@@ -212,7 +212,10 @@ impl Subject {
         let done = self.run(&["trace", "-e", &events], "sleep", WAITS);
         for (prefix, exact) in [("uprobe:", true), ("uretprobe:", true), ("sched:", false)] {
             let is_it = |event: &Value| event["event"].as_str().is_some_and(|name| name.starts_with(prefix));
-            let of: Vec<Value> = done.of_type("event").into_iter().filter(is_it).collect();
+            // Preempted before the kernel has done what the instruction under a probe does, a task is at none of its own.
+            let is_at_probe = |event: &Value| names(&event["stack"]).contains(&"irqentry_exit_to_user_mode");
+            let events = done.of_type("event").into_iter().filter(is_it);
+            let of: Vec<Value> = events.filter(|event| exact || !is_at_probe(event)).collect();
             let seen = self.check_events(Events, &of);
             // Preempted it is switched out, too.
             if seen < WAITS || exact && seen > WAITS {
@@ -222,11 +225,11 @@ impl Subject {
         Ok(())
     }
 
-    fn check_events(&mut self, view: View, events: &[Value]) -> u64 {
+    fn check_events(&mut self, view: StackView, events: &[Value]) -> u64 {
         events.iter().map(|event| self.check(view, &names(&event["stack"]), 1)).sum()
     }
 
-    fn show(&mut self, view: View) {
+    fn show(&mut self, view: StackView) {
         let mut found = Vec::new();
         attempts(|| {
             self.faults.clear();
@@ -302,7 +305,7 @@ fn check_cases(wanted: fn(&ChainCase) -> bool) {
         };
         let words = |chain: &&str| chain.split(' ').map(str::to_owned).collect();
         let chains = case.chains.iter().map(words).collect();
-        let mut subject = Subject::new(path, case.mode, chains);
+        let mut subject = KnownProgram::new(path, case.mode, chains);
         for &view in case.views {
             subject.show(view);
             faults.extend(subject.faults.drain(..).map(|fault| format!("{case:?} {fault}")));
@@ -330,11 +333,11 @@ fn programs_in_rust() {
 }
 
 /// A recursion of 300 calls, with frames of 64 bytes at least.
-fn recursions(dir: &Path) -> Vec<Subject> {
+fn recursions(dir: &Path) -> Vec<KnownProgram> {
     let chain = [vec!["leaf", "inner"], vec!["deep"; 300], vec!["main"]].concat();
     let chain: Vec<String> = chain.into_iter().map(str::to_owned).collect();
     let built = ["-O0", "-O2 -fomit-frame-pointer"].map(|options| build(dir, &case(C, options, "deep", PLAIN, ALL)));
-    built.into_iter().flatten().map(|path| Subject::new(path, "deep", vec![chain.clone()])).collect()
+    built.into_iter().flatten().map(|path| KnownProgram::new(path, "deep", vec![chain.clone()])).collect()
 }
 
 #[test]
