@@ -92,9 +92,10 @@ enum Found {
 const MOST_SPACES: usize = 4096;
 /// Windows on their way to the output thread.
 const POOL_BYTES: usize = 4 << 20;
-/// A window and its sample are written one after the other; more lies between them where the hypervisor takes the CPU
-/// away.
-const TOGETHER_NS: u64 = 50_000;
+/// A window and its sample are written one after the other, within 50 µs but for one in some 2,000: interrupts come in
+/// between, and the hypervisor takes the CPU away. Only where both a sample and the next one's window are lost is this limit
+/// what keeps apart.
+const TOGETHER_NS: u64 = 5_000_000;
 
 impl Default for UserStacks {
     fn default() -> UserStacks {
