@@ -35,11 +35,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
+use crate::cli::CallGraph;
 use crate::host::Host;
 use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
 use crate::output::{IntervalEnd, Message, Output, OutputSettings, StackReport};
-use crate::cli::CallGraph;
 use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};

@@ -465,7 +465,7 @@ fn stacks_that_break_off_are_one_place() {
     let sum = |key: &str| rows.iter().map(|row| number(row, key)).sum::<u64>();
     assert_eq!((sum("allocs"), sum("bytes")), (done.total("outstanding"), done.total("outstanding_bytes")));
     balances(&done.end());
-    let text = run(&["kmemleak", "malloc", "-g", "-m", "32M", "--", program]).code(0);
+    let text = run(&["kmemleak", "malloc", "--call-graph=fp", "-m", "32M", "--", program]).code(0);
     let says = |words: &str| text.out.iter().any(|line| line.contains(words));
     assert!(says("(400 broken stacks: ") && !says(" more: "), "{text:#?}");
 }

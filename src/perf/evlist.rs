@@ -538,7 +538,7 @@ impl Evlist {
         Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.kind, record)
     }
 
-    /// The sample at the start of `rest` and the bytes behind it: see [`Sample::decode_fast`].
+    /// The sample at the start of `rest` and the bytes behind it: see `Sample::decode_fast`.
     #[inline(always)]
     pub fn decode_fast<'a, 'r: 'a>(&'a self, route: &Route, rest: &'r [u8]) -> Option<(Sample<'a>, &'r [u8])> {
         Sample::decode_fast(LayoutOf::Event(&self.evsels, route.event), route.kind, rest)

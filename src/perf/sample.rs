@@ -31,7 +31,7 @@ pub struct Sample<'a> {
     layout: LayoutOf<'a>,
 }
 
-/// Bytes of the shortest sample that [`Sample::decode_fast`] takes: those of `BASE`, and the size of RAW.
+/// Bytes of the shortest sample that `Sample::decode_fast` takes: those of `BASE`, and the size of RAW.
 pub const FAST_MIN_BYTES: usize = BASE_BYTES + 4;
 
 /// Where the layout of a sample is found. Most samples are used without it.

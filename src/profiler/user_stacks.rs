@@ -91,7 +91,7 @@ enum Found {
 /// Address spaces whose code is kept at most.
 const MOST_SPACES: usize = 4096;
 /// Windows on their way to the output thread.
-const POOL_BYTES: usize = 4 << 20;
+const POOL_BYTES: usize = 16 << 20;
 /// A window and its sample are written one after the other, within 50 µs but for one in some 2,000: interrupts come in
 /// between, and the hypervisor takes the CPU away. Only where both a sample and the next one's window are lost is this limit
 /// what keeps apart.

@@ -35,7 +35,8 @@ fn tables_of(module: &Module, budget: &Budget) -> Option<FrameTables> {
     }
 }
 
-/// See [`tables_of`].
+/// The unwind tables of an ELF file, within the budget of the users who have it mapped. None: it has no code of a machine that is
+/// known, or the budget is spent.
 pub fn tables_of_file(file: &File, budget: &Budget, users: &[u32]) -> Option<FrameTables> {
     let elf = ElfFile::read(file)?;
     let arch = arch(&elf)?;

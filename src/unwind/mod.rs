@@ -2,7 +2,7 @@
 //!
 //! What is mapped executable in an address space is a [`SpaceCode`]: ranges of [`MappedCode`], which all processes that map
 //! a file share, with the [`FrameTables`] made from a copy of its sections once somebody needs them. An [`Unwinder`] walks
-//! from [`UserRegs`] outward: a rule for each address ([`rules`]), from its cache or made from the tables, says where the
+//! from [`UserRegs`] outward: a rule for each address (`rules`), from its cache or made from the tables, says where the
 //! caller's registers are.
 //!
 //! Tables, registers and stack bytes are somebody else's, and may lie: nothing here trusts a number, and all work is bounded.
