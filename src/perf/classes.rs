@@ -14,7 +14,7 @@ pub enum Class {
     Events(usize),
 }
 
-/// So many events have a ring each; more share one.
+/// Most events that have a ring each; a larger number of events share one.
 const MOST_ALONE: usize = 3;
 
 /// Systems and events, by the beginning of their names, that may come a hundred thousand times a second.
@@ -44,7 +44,7 @@ const LOUD: [&str; 19] = [
 pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     let is_alone = |evsel: &Evsel| evsel.is_opened() && evsel.is_unpaired && !is_loud(evsel);
     let alone = evsels.iter().filter(|evsel| is_alone(evsel)).count();
-    // The first ring is for what is not alone.
+    // The first ring is for the events that share one.
     let shares = |evsel: &Evsel| evsel.is_opened() && !evsel.is_window() && !is_alone(evsel);
     let first = usize::from(evsels.iter().any(shares));
     let mut next = first;
@@ -65,7 +65,7 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     (classes, rings + usize::from(windows.is_some()), windows)
 }
 
-/// What its user filters may well be rare.
+/// True for an event that may come a hundred thousand times a second. One with a filter of its user's may well be rare.
 pub(super) fn is_loud(evsel: &Evsel) -> bool {
     !evsel.is_filtered && LOUD.iter().any(|loud| evsel.name.starts_with(loud))
 }

@@ -1,8 +1,8 @@
-//! The user's part of callchains by unwind tables, on the reading side.
+//! Unwinding of user stacks on the reading side.
 //!
-//! A sample has a window of its task's stack itself, or a companion event has written one just before it. It is walked
-//! where it lies in the ring, with the tables that the output thread has published. Where these are missing the window
-//! is copied and travels to the output thread as a stack that is yet to be unwound.
+//! A sample has a window of its task's stack itself, or a companion event has written one just before the sample. The window
+//! is walked where it lies in the ring, with the tables that the output thread has published. Where tables are missing, the
+//! window is copied and goes to the output thread as a stack that is yet to be unwound.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::unwind::{Arch, LoadNothing, SpaceCode, Unwinder, UnwinderCounts, User
 pub struct UserStacks {
     is_on: bool,
     unwinder: Unwinder,
-    /// By number of the address space. None: the output thread has been asked.
+    /// The code of address spaces, by their numbers.
     spaces: FxHashMap<u32, Arc<SpaceCode>>,
     pool: WindowPool,
-    /// By CPU, what the companion of an event has seen last.
+    /// The last window of a companion, by CPU.
     companions: Vec<Companion>,
     counts: UserStackCounts,
     /// The chain under construction.
@@ -33,18 +33,19 @@ pub struct UserStacks {
     addresses: Vec<u64>,
 }
 
-/// Windows of user stacks, and user stacks without one.
+/// Numbers of windows, and of user stacks without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserStackCounts {
-    /// That came.
+    /// Windows that came.
     pub windows: u64,
-    /// Walked where they lay in the ring.
+    /// Windows that were walked in the ring.
     pub walked: u64,
-    /// Copied, for the output thread to walk.
+    /// Windows that were copied for the output thread.
     pub handed_on: u64,
-    /// No room for a copy on its way to the output thread: the kernel's chain stands in.
+    /// Stacks that the kernel's chain stands in for: there was no room for a copy on its way to the output thread.
     pub no_room: u64,
-    /// No window came with a sample whose event has them, or it has no 64-bit registers: the kernel's chain stands in.
+    /// Stacks that the kernel's chain stands in for: no window came with a sample whose event has them, or the task has no
+    /// 64-bit registers.
     pub no_window: u64,
 }
 
@@ -56,15 +57,15 @@ struct Companion {
     turn: Turn,
     tid: i32,
     time: u64,
-    /// None: the task had no user stack, or what was here has been used.
+    /// None: the task had no user stack.
     user: Option<CompanionUser>,
     addresses: Vec<u64>,
     stack: Vec<u8>,
-    /// Of records since the last look.
+    /// Bytes of the companion's records since [`UserStacks::take_fullest`].
     bytes: u64,
 }
 
-/// Which sample a window belongs to: the next one of its event on its CPU, and none behind that.
+/// The sample that a window belongs to: the next one of its event on its CPU, and no later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Turn {
     #[default]

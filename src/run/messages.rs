@@ -1,4 +1,4 @@
-//! What a run says of itself on stderr.
+//! The lines about the run itself, on stderr.
 
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use crate::profiler::TracefsFinder;
 use crate::run::Options;
 use crate::run::rings::Rings;
 
-/// What `-v` says before the run.
+/// The lines of `-v` before the run.
 pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: Vec<String>) -> Vec<String> {
     let mut lines = vec![rings.describe()];
     lines.extend(tracefs.describe());
@@ -25,14 +25,14 @@ pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: 
     lines
 }
 
-/// For those who sit before a terminal: what goes on, and how to see something of it. None: there will be something soon.
+/// The line for people at a terminal: what is watched, and how the run ends. None: output comes within seconds anyway.
 pub fn watching(options: &Options, cpus: usize) -> Option<String> {
     const SOON: Duration = Duration::from_secs(5);
     let is_soon = options.interval.is_some() || options.duration.is_some_and(|time| time <= SOON) || options.dry_run;
     (!is_soon && io::stderr().is_terminal()).then(|| watching_line(options, cpus))
 }
 
-/// What the picture of a run is called.
+/// The title of a flame graph.
 pub fn about(options: &Options, evlist: &Evlist) -> FlameSubject {
     let listed = |numbers: &[i32]| names_of(numbers.iter().map(i32::to_string).collect());
     let subject = match &options.target.tasks {
@@ -54,7 +54,7 @@ pub fn about(options: &Options, evlist: &Evlist) -> FlameSubject {
     FlameSubject { profiler: options.profiler, subject, events }
 }
 
-/// The first of them.
+/// The first names, and the number of the others.
 fn names_of(names: Vec<String>) -> String {
     const NAMED: usize = 3;
     match names.len().saturating_sub(NAMED) {
@@ -76,7 +76,7 @@ fn watching_line(options: &Options, cpus: usize) -> String {
         Tasks::Cgroups(groups) => number(groups.len(), "cgroup", "cgroups"),
         Tasks::Workload(_) => "the command and its children".to_owned(),
     };
-    // What looks after CPUs does so whatever runs there.
+    // A paced run watches CPUs, whatever runs there.
     let what = if options.paced { cpus } else { format!("{tasks} on {cpus}") };
     let end = match (&options.target.tasks, options.duration) {
         (_, Some(_)) => "--for or Ctrl-C",
@@ -116,7 +116,7 @@ pub fn waiting_for(profiler: &str, evlist: &Evlist) -> String {
     format!("{profiler}: nothing seen yet; waiting for {named}{more}")
 }
 
-/// How it ended. `counts_lost`: the kernel tells lost samples from lost side records.
+/// The summary of the run. `counts_lost`: the kernel tells lost samples from lost side records.
 pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
     let events = if end.samples == 1 { "event" } else { "events" };
     let seconds = end.duration_ns as f64 / 1e9;
@@ -152,7 +152,7 @@ fn not_unwound(profiler: &str, end: &RunEnd) -> Option<String> {
     (end.lost_unwind > 0).then(line)
 }
 
-/// What the numbers of the whole run may lack, and nobody can tell.
+/// The line about BPF programs of others that may have hidden events: nobody can tell how many.
 fn hidden(profiler: &str, filtered_by: &[AttachedProgram]) -> Option<String> {
     const NAMED: usize = 3;
     let programs: Vec<String> = filtered_by.iter().take(NAMED).map(AttachedProgram::program).collect();
@@ -164,7 +164,7 @@ fn hidden(profiler: &str, filtered_by: &[AttachedProgram]) -> Option<String> {
     (!programs.is_empty()).then(|| format!("{profiler}: more events may have been hidden from us by {programs}{more}"))
 }
 
-/// That children of the target may have done more than was seen.
+/// The line about calls in children of the target that may have gone unseen.
 pub fn of_children(profiler: &str, children: u64) -> Option<String> {
     let processes = if children == 1 { "process" } else { "processes" };
     let line = format!(
@@ -174,7 +174,7 @@ pub fn of_children(profiler: &str, children: u64) -> Option<String> {
     (children > 0).then_some(line)
 }
 
-/// What a run takes of its machine.
+/// The resources that a run has used.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnCost {
     pub duration_ns: u64,
@@ -187,7 +187,7 @@ pub struct OwnCost {
     pub late: u64,
 }
 
-/// What the run itself has cost.
+/// The line about the cost of the run itself.
 pub fn own_cost(cost: &OwnCost) -> String {
     let per_s = |number: u64| number as f64 / (cost.duration_ns as f64 / 1e9).max(1e-9);
     format!(
@@ -202,12 +202,12 @@ pub fn own_cost(cost: &OwnCost) -> String {
     )
 }
 
-/// What has not been read, and not been written.
+/// Unread bytes of the rings, and unwritten ones of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog {
-    /// The most that any ring has held since the start.
+    /// Most bytes that any ring has held since the start.
     pub fullest_bytes: u64,
-    /// Of that ring.
+    /// Size of that ring.
     pub ring_bytes: u64,
     pub output_bytes: u64,
     /// Lines that the output could not take.

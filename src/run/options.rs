@@ -1,4 +1,4 @@
-//! What a run does, whatever the profiler: from the options that all profilers share.
+//! The options of a run that all profilers share.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::run::forecast;
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};
 
-/// What a run does, whatever the profiler.
+/// The options of a run that do not depend on the profiler.
 #[derive(Debug)]
 pub struct Options {
     pub profiler: &'static str,
@@ -31,7 +31,7 @@ pub struct Options {
     /// How the callchains of programs are found.
     pub call_graph: CallGraph,
     pub flame: Option<FlameGraph>,
-    /// What its widths are.
+    /// Unit of the widths of the flame graph.
     pub weight: &'static str,
     /// Stop after so many samples.
     pub samples: Option<u64>,
@@ -40,26 +40,26 @@ pub struct Options {
     pub output: Option<PathBuf>,
     pub json: bool,
     pub demangle: bool,
-    /// Bytes that symbols may take.
+    /// Memory for symbols of files, in bytes.
     pub symbol_memory: Option<u64>,
     pub verbose: bool,
     pub workload: Vec<OsString>,
-    /// Only what it would cost is wanted.
+    /// `--dry-run`: only the cost is wanted.
     pub dry_run: bool,
-    /// It goes on while a CPU answers no interrupt.
+    /// The run goes on while a CPU answers no interrupt.
     pub paced: bool,
-    /// What it writes is to survive a crash of the machine.
+    /// The output is to survive a crash of the machine.
     pub durable: bool,
-    /// It has tables, at the end of each interval.
+    /// The profiler has tables, at the end of each interval.
     pub reports: bool,
-    /// Of the processes of the target: who gets one later belongs to it.
+    /// Names of the processes of the target. A process that gets such a name later belongs to the target.
     pub names: Vec<CommPattern>,
-    /// What people should hear of how the options were understood.
+    /// Notes for the user on how the options were understood.
     pub notes: Vec<String>,
 }
 
 impl Options {
-    /// `weight`: what the widths of a flame graph are.
+    /// `weight`: unit of the widths of a flame graph.
     ///
     /// # Errors
     /// A process, thread or cgroup that does not exist; an interval of zero.
@@ -138,7 +138,7 @@ impl Options {
     }
 }
 
-/// The processes of a list. A name that nobody has is a note where others are found.
+/// The processes of a list. A name that no process has becomes a note if other processes were found.
 fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -> Result<Vec<i32>> {
     let own = std::process::id() as i32;
     let (mut pids, mut absent) = (Vec::new(), Vec::new());
@@ -172,7 +172,7 @@ fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -
     Ok(pids)
 }
 
-/// The names of processes that are most like one that none has.
+/// The names of processes that are most like a name that no process has.
 fn like(host: &Host, name: &str) -> String {
     let own = std::process::id() as i32;
     let others = processes(host).into_iter().filter(|pid| *pid != own);

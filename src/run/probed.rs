@@ -7,19 +7,19 @@ use crate::run::Run;
 use crate::tep::probe::ProbeHits;
 
 impl Run {
-    /// Says what each hit will cost, and whom.
+    /// The line about the cost of each hit, and who pays for it.
     pub(super) fn tell_hit_cost(&mut self) {
         let probes = self.tracefs.probes_in_programs();
         if probes.is_empty() {
             return;
         }
-        // Where it cannot be measured it is told in words.
+        // Where the cost cannot be measured, the line has words in place of a number.
         self.hit_cost = self.tracefs.measure_hits(&self.host).ok();
         let line = format!("{}; {}", each(self.hit_cost, &probes), self.who_pays());
         self.core.ctx.output.note(line);
     }
 
-    /// Who runs into the probes. The kernel puts them into the memory of the tasks that an event is bound to; an event of a
+    /// The processes that run into the probes. The kernel puts them into the memory of the tasks that an event is bound to; an event of a
     /// whole CPU, or of a cgroup, has them in every process that maps the file.
     fn who_pays(&self) -> &'static str {
         let narrow = matches!(self.options.target.tasks, Tasks::Processes(_) | Tasks::Threads(_) | Tasks::Workload(_));
@@ -30,7 +30,7 @@ impl Run {
         }
     }
 
-    /// How often the probes were hit, and what that has cost about, in ns.
+    /// Number of hits of the probes, and their cost in ns, about.
     pub(super) fn hits_so_far(&self) -> Option<Paid> {
         let hits = self.tracefs.hits()?;
         let count = hits.iter().map(|hits| hits.count).fold(0, u64::saturating_add);
@@ -38,11 +38,11 @@ impl Run {
     }
 }
 
-/// What programs have paid.
+/// The line about what the probes have cost the programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Paid {
     pub count: u64,
-    /// None: what one costs is not known.
+    /// None: the cost of a hit is not known.
     pub cost_ns: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Paid {
         format!("{profiler}: {} {hits} of probes in programs{cost}", self.count)
     }
 
-    /// The same while a forecast looked.
+    /// The same line for the time of a forecast.
     pub fn forecast(&self, looked_ns: u64) -> String {
         let seconds = (looked_ns as f64 / 1e9).max(1e-9);
         let rate = self.count as f64 / seconds;

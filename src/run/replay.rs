@@ -38,7 +38,7 @@ pub struct Replay {
     _settle: SettingsSender,
 }
 
-/// What became of the records.
+/// Numbers of samples, and of those that were malformed, late, discarded, or lost on the way to the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Played {
     pub samples: u64,
@@ -70,7 +70,7 @@ impl Replay {
         profiler.filter(&mut evlist, &setup)?;
         evlist.assign_ids();
         let scope = setup.scope;
-        // Its thread waits for its settings: it prints nothing.
+        // The output thread waits for its settings, so it prints nothing.
         let (output, settle) = Output::start(Sink::file("/dev/null".as_ref())?, Arc::new(Waker::new()?))?;
         let core = Dispatcher::new(evlist, vec![profiler], watched, scope, Stacks::new(64 << 20, 127), host, output);
         let mut merge = Merge::new();
@@ -81,7 +81,7 @@ impl Replay {
         Ok(Replay { core, merge, rings, places, loaded_ns: 0, _settle: settle })
     }
 
-    /// Events are on.
+    /// Tells the profiler that its events are on.
     pub fn start(&mut self, now: u64) {
         self.core.ctx.started_ns = now;
         self.core.started(now);
@@ -90,7 +90,7 @@ impl Replay {
     /// Writes whole records into a ring.
     ///
     /// # Errors
-    /// They are not whole, or there is no room.
+    /// The records are not whole, or the ring has no room for them.
     pub fn write(&mut self, ring: usize, mut records: &[u8]) -> Result<()> {
         while let Some(header) = records.first_chunk::<8>() {
             let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
@@ -104,7 +104,7 @@ impl Replay {
         Ok(())
     }
 
-    /// One round, as in a run. What is written before and what follows is not counted.
+    /// One round, as in a run: the part whose instructions are counted.
     #[inline(never)]
     pub fn replay_round(&mut self, now: u64, is_last: bool) {
         self.merge.load(now);

@@ -35,6 +35,7 @@ pub mod matching;
 pub mod name_cache;
 pub mod names;
 pub mod naming;
+pub mod new_stack;
 pub mod perf_map;
 pub mod perf_map_file;
 pub mod quality;

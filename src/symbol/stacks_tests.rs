@@ -6,6 +6,10 @@ use super::*;
 use crate::host::Host;
 use crate::perf::Record;
 use crate::perf::record::UserPart;
+use crate::symbol::AddressSpaces;
+use crate::symbol::files::UnnamedReason;
+use crate::symbol::new_stack::without_end_marker;
+use crate::symbol::spaces::NO_ADDRESS;
 
 fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::perf::record::{ChainForm, UserPart};
-use crate::symbol::stacks::{PERF_CONTEXT_MAX, PERF_CONTEXT_USER};
+use crate::symbol::new_stack::{PERF_CONTEXT_MAX, PERF_CONTEXT_USER};
 use crate::unwind::{Cut, UserRegs, Walked};
 
 /// A callchain whose user part the reading side could not unwind: the tables of a file were not loaded.

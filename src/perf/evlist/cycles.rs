@@ -1,4 +1,4 @@
-//! How fast the CPUs go.
+//! The frequency of the CPUs, in cycles per second.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use crate::sys;
 use crate::sys::affinity::current_cpu;
 use crate::sys::perf::Watch;
 
-/// Of cycles, with how long they were wanted and counted, and the lost records of no ring.
+/// Number of words in a reading of the counter: count, time enabled, time running, lost records.
 const VALUES: usize = 4;
 
 impl Evlist {

@@ -24,12 +24,12 @@ use crate::perf::plan::BoundTo;
 use crate::perf::target::{Target, Tasks};
 use crate::sys::perf::{Watch, open};
 
-/// The descriptors that do this.
+/// The descriptors that keep inherited events right.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
-    /// One of each task.
+    /// One per task.
     apart: Vec<OwnedFd>,
-    /// One of each probe. While they are open, it cannot be removed.
+    /// One per probe. A probe cannot be removed while its descriptor is open.
     everywhere: Vec<OwnedFd>,
 }
 
@@ -86,7 +86,7 @@ impl Evlist {
         }
     }
 
-    /// What is said of those before the run.
+    /// The warning about these events, before the run.
     pub(super) fn doubt(&self) -> Option<String> {
         let names = self.in_doubt();
         let (first, rest) = names.split_first()?;
@@ -98,14 +98,14 @@ impl Evlist {
         ))
     }
 
-    /// Descriptors that keep inherited probes.
+    /// Number of descriptors that keep inherited probes.
     pub(super) fn keepers(&self, target: &Target, bound: Option<&BoundTo>) -> u64 {
         let (Some(BoundTo::Threads(tids)), false) = (bound, self.inherited_probes(target).is_empty()) else { return 0 };
         let apart = self.inherited(ProbeKeeping::Apart).next().map_or(0, |_| tids.len());
         (apart + self.inherited(ProbeKeeping::Everywhere).count()) as u64
     }
 
-    /// Opens what keeps probes everywhere, and tasks apart: before the events that these will inherit.
+    /// Opens the events that keep probes everywhere and tasks apart, before the events that tasks will inherit.
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].

@@ -81,8 +81,8 @@ impl Evlist {
         Ok(())
     }
 
-    /// What is opened from now on, on a CPU that came online, is opened for these threads: since the start some were created
-    /// and others have exited, whose numbers may be used again. None: for whom it was at the start.
+    /// Sets the threads for which events are opened on a CPU that comes online: since the start some were created, and others
+    /// have exited, whose tids may be used again. None: the threads of the start.
     pub fn bind(&mut self, threads: Option<Vec<i32>>) {
         if let (Some(BoundTo::Threads(bound)), Some(threads)) = (&mut self.plan.bound, threads) {
             *bound = threads;

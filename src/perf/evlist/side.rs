@@ -14,7 +14,7 @@ use crate::ringbuf::RingBuf;
 use crate::sys;
 use crate::sys::perf::Watch;
 
-/// How these events are called in errors.
+/// Name of these events in errors.
 const SIDE_RECORDS: &str = "perf events";
 
 impl Evlist {
@@ -93,8 +93,8 @@ impl Evlist {
         Ok(())
     }
 
-    /// Opens what carries names, forks and exits. It is opened first, so its refusal is explained by what needs most: a
-    /// cure for itself alone would not be one for the run.
+    /// Opens an event that carries side records. It is opened first, so its refusal is explained by the event of the run that
+    /// needs the most privilege: the cure for a dummy event alone would not be the cure for the run.
     pub(super) fn open_side(&mut self, attr: &mut Attr, watch: Watch) -> Result<OwnedFd> {
         self.missing.open(attr, watch).map_err(|err| {
             let mut needs_most = self.evsels.iter().filter(|evsel| evsel.is_opened()).map(|evsel| &evsel.attr);

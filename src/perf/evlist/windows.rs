@@ -1,4 +1,4 @@
-//! Windows of user stacks: which events carry them, and the companions of those that must not.
+//! Windows of user stacks: the events that carry them, and the companions of the events that must not.
 
 use std::os::fd::AsFd;
 
@@ -7,43 +7,45 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{ChainUse, EventId, Evsel};
 use crate::sys;
 
-/// The owner of windows: no profiler has this number.
+/// Owner of the companions: the number of no profiler.
 pub const WINDOW_OWNER: usize = u32::MAX as usize - 1;
 
-/// Which windows a run asks for.
+/// The windows that a run asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowPlan {
-    /// Bytes of each; None: by how often the event comes.
+    /// Bytes of each window. None: the size depends on how often the event comes.
     pub bytes: Option<u32>,
-    /// Also beside events that are known to come a hundred thousand times a second.
+    /// Events get companions, too, that are known to come a hundred thousand times a second.
     pub loud_too: bool,
 }
 
-/// What was decided.
+/// The windows that were added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowsAdded {
     /// Bytes of the largest window.
     pub most_bytes: u32,
-    /// Events whose samples have one themselves.
+    /// Number of events whose samples have a window themselves.
     pub own: usize,
+    /// Number of companions.
     pub companions: usize,
-    /// Events that come too often for one.
+    /// Number of events that come too often for a companion.
     pub too_loud: usize,
 }
 
-/// Of a paced event: at 1,000 Hz these are 33 MB/s per CPU, which cost the load about 1 %.
+/// Window of a paced event. At 1,000 Hz that is 33 MB/s per CPU, which costs the load about 1 %.
 const PACED_BYTES: u32 = 32 << 10;
-/// Of one that is paced faster.
+/// Window of an event that is paced faster than [`FAST_HZ`].
 const FAST_BYTES: u32 = 16 << 10;
 const FAST_HZ: u64 = 1000;
-/// Of an event that comes as often as its tasks please: copying them takes as long as a callchain, 1.7 µs.
+/// Window of an event that comes as often as its tasks please. The copy takes as long as a callchain, 1.7 µs.
 const COMPANION_BYTES: u32 = 8 << 10;
 
-/// How an event gets windows, of so many bytes.
+/// How an event gets windows; the numbers are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WindowUse {
-    /// It has no callchain of programs.
+    /// The event has no callchain of programs.
     None,
+    /// The event comes too often.
     TooLoud,
     Own(u32),
     Companion(u32),

@@ -1,4 +1,4 @@
-//! How much of the lifetime of its tasks in the interval a table covers.
+//! The share of the tasks' lifetimes in the interval that a table covers.
 //!
 //! Missing is the lifetime that is in no period, for whatever reason. Where a period was discarded whose beginning was seen,
 //! the state in which it began is known.
@@ -15,7 +15,7 @@ use crate::task::Comm;
 pub struct TaskLives {
     /// When the interval began.
     pub from: u64,
-    /// Of tasks that ended in the interval.
+    /// Lifetimes of tasks that ended in the interval.
     ended: Lifetimes,
     /// `ended_apart` is kept.
     apart: bool,
@@ -23,7 +23,7 @@ pub struct TaskLives {
     ended_apart: FxHashMap<i32, u64>,
 }
 
-/// Tasks, and the sum of their time.
+/// Number of tasks, and the sum of their time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
     pub tasks: u64,
@@ -108,10 +108,10 @@ pub struct EventlessTask {
 pub struct TimeCoverage {
     /// All tasks.
     pub of: Lifetimes,
-    /// How much of that is in some period.
+    /// The part of that in some period, ns.
     pub seen_ns: u64,
     pub unseen: UnseenTime,
-    /// Of tasks without any event.
+    /// Lifetimes of tasks without any event.
     pub eventless_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The events, and where their fields are.
+//! The events of task-state, and their fields.
 
 use anyhow::{Context as _, Result};
 
@@ -15,7 +15,7 @@ use crate::tep::{Field, Int32, Int64, ReadError, drift};
 
 const WAKING: &str = "sched:sched_waking";
 
-/// Which events are wanted beside switches and wake-ups.
+/// The events that are wanted beside switches and wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedEvents {
     /// Callchains of switches.
@@ -29,7 +29,7 @@ pub struct WantedEvents {
     pub other: bool,
 }
 
-/// The open events, and what is known with them.
+/// The open events.
 #[derive(Debug)]
 pub struct TaskStateEvents {
     pub switch: EventId,
@@ -55,7 +55,7 @@ pub struct SchedFields {
     pub waking_interrupt: Option<EventId>,
 }
 
-/// What a switch says of the state in which a task leaves: a word where the kernel has 64 bits.
+/// The field `prev_state` of a switch: the state in which the task leaves. One word on a 64-bit kernel.
 #[derive(Debug)]
 pub enum PrevState {
     Word(Int64),
@@ -159,19 +159,19 @@ impl WakeupFields {
     }
 }
 
-/// A task's name in a record, where names are needed.
+/// The name of a task in a record, where names are needed.
 #[inline(always)]
 pub fn name(needed: bool, field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
     if needed { read_name(field, raw) } else { Ok(Comm::default()) }
 }
 
-/// Not in line: what cuts a name would take it apart byte by byte wherever it goes, also where there is none.
+/// Not inlined: the code that cuts a name would be copied to every caller, also to those that need no name.
 #[inline(never)]
 fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
     field.bytes(raw).map(Comm::new)
 }
 
-/// The same, without which interrupt it is.
+/// As above, without the kind of interrupt.
 #[inline(never)]
 pub fn brief_waker(sample: &Sample<'_>, fields: &WakeupFields, ctx: &mut Context) -> WaitWaker {
     match fields.context.interruption(sample.raw) {
@@ -180,7 +180,7 @@ pub fn brief_waker(sample: &Sample<'_>, fields: &WakeupFields, ctx: &mut Context
     }
 }
 
-/// Who performs a wake-up.
+/// The task or interrupt that performs a wake-up.
 #[inline(never)]
 pub fn waker(sample: &Sample<'_>, fields: &WakeupFields, ctx: &mut Context) -> WaitWaker {
     if let Some(interruption) = fields.context.interruption(sample.raw) {

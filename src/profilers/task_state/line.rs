@@ -8,20 +8,20 @@ use crate::task::asker::WaitSite;
 use crate::task::call::{Descriptor, SystemCall};
 use crate::task::descriptor::OpenFile;
 
-/// A wait that ended or goes on, as it is shown.
+/// A wait that has ended or goes on, as its line shows it.
 #[derive(Debug)]
 pub struct ShownWait {
     pub state: SchedState,
-    /// Its name.
+    /// Name of the waiting task.
     pub label: Value,
     pub duration_ns: u64,
     pub still_waiting: bool,
     pub began: WaitBegin,
     pub waker: Option<WaitWaker>,
-    /// Of run delay: the task lost its CPU, or gave way.
+    /// For run delay: the task was preempted, or yielded its CPU.
     pub preempted: bool,
     pub site: Option<WaitSite>,
-    /// The user part of its stack is no record's: it was read while the task waited.
+    /// The user part of the stack was read from memory while the task waited, and is not from a record.
     pub has_user_stack_of_now: bool,
 }
 
@@ -75,7 +75,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
         SUBJECT,
         when("still_waiting", &[text(" still waiting")]),
         detail("since").between(" (at least: ", ")"),
-        // Of several waits only what they have in common may be there.
+        // A line for several waits has only what these have in common.
         detail("syscall").after(", in "),
         detail("fd").after("("),
         when("path", &[when("fd", &[text(", ")]), unless("fd", &[text("(")]), detail("path")]),
@@ -146,10 +146,10 @@ mod tests {
     use crate::task::Comm;
     use crate::tep::context::Interruption;
 
-    /// As it is printed, without some details.
+    /// The line as it is printed, without some details.
     fn text_without(wait: &ShownWait, names: &[&str]) -> String {
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"sleep") };
-        // As the output thread names it.
+        // The name that the output thread gives it.
         let named = |value| match value {
             Value::Interrupt(kind, _) => {
                 interrupt::name(kind, &[]).map_or(Value::None, |name| Value::Text(name.into()))

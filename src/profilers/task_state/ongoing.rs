@@ -19,7 +19,7 @@ const DOUBT_NS: u64 = 1_000_000_000;
 /// Lines about waits that go on, after as many as [`OngoingLines::default`] allows at once. Each costs two looks at /proc.
 const LINES_PER_SECOND: u64 = 128;
 
-/// The lines about waits that go on are bounded.
+/// Bounds the lines about waits that go on.
 #[derive(Debug)]
 pub struct OngoingLines {
     allowance: Allowance,

@@ -1,4 +1,4 @@
-//! The tables: how often and how long tasks were in each state, and how many are in it now.
+//! The tables: count and time of the periods in each state, and the number of tasks in it now.
 
 use std::cmp::Reverse;
 use std::hint::cold_path;
@@ -16,52 +16,52 @@ use crate::task::Comm;
 pub type Distributions = [Distribution; STATES];
 pub type ByThread = FxHashMap<i32, (Comm, Box<StateTimes>)>;
 
-/// By state, the periods that ended in an interval, and how much of the interval these and others took.
+/// By state: the periods that ended in an interval, and the time of the interval that these and others took.
 #[derive(Clone, Debug, Default)]
 pub struct StateTimes {
     pub distributions: Distributions,
-    /// The part of these that lies in earlier intervals, ns: rarely added to, unlike the part in this one.
+    /// ns of these periods in earlier intervals. Stored because it changes rarely, unlike the part in this interval.
     reported_before: [u128; STATES],
-    /// The part in this interval of periods whose length is not known, ns.
+    /// ns in this interval of periods of unknown length.
     of_no_length: [u64; STATES],
-    /// The same of periods that may be several, because of a loss.
+    /// ns in this interval of periods that may be several, because of a loss.
     pub unseen: [u64; STATES],
     unwoken: [Unwoken; STATES],
 }
 
-/// Waits whose wake-up went unseen; of run delay, how many of it are missing for that.
+/// Number of waits whose wake-up went unseen; in the row of run delay, the number of delays that are missing for it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unwoken {
     all: u64,
-    /// Of them, those that may have waited for a CPU that had something else to do.
+    /// Those of them whose task may then have waited for a busy CPU.
     busy: u64,
 }
 
-/// Tasks in a state, or one of them.
+/// A row: the periods of all tasks in a state, or those of one thread.
 #[derive(Clone, Debug)]
 pub struct StateRow {
     /// None: all tasks.
     thread: Option<(i32, Comm)>,
     state: SchedState,
     label: Value,
-    /// Of the periods that ended.
+    /// Durations of the periods that ended.
     durations: Distribution,
     total_ns: u64,
-    /// Of those that go on, too.
+    /// The longest period, of those that go on too.
     longest_ns: Option<u64>,
-    /// Tasks that are in it as the interval ends, and for how long.
+    /// Number of tasks in the state at the end of the interval, and the sum of their times in it.
     ongoing: Option<u64>,
     ongoing_ns: Option<u64>,
     /// How much of the time of the state, or of the thread, is known, and how much there is: adds up. One row of a thread
     /// has it for all of them. Both 0: nobody knows.
     known_ns: u64,
     lived_ns: u64,
-    /// The same as it is shown: of the thread, in each of its rows.
+    /// The known time of the thread, the same in each of its rows.
     seen_ns: u64,
     of_ns: u64,
-    /// Text has `seen` in this row: once for each thread.
+    /// Text shows `seen` in this row, once per thread.
     says_seen: bool,
-    /// Waits whose wake-up went unseen. None: none can have.
+    /// Waits whose wake-up went unseen. None: in this state that cannot happen.
     unwoken: Option<u64>,
     unwoken_busy: Option<u64>,
     /// Periods that may have been of this state.
@@ -120,7 +120,7 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::derived("p99_ns", "p99 ms", |row, _| row.measured(row.durations.quantile(0.99))),
     Column::<StateRow>::greatest("max_ns", "max ms", |row| &mut row.longest_ns).ns(),
     Column::gauge("ongoing", "now", |row| &mut row.ongoing),
-    // In words; no more than these stand above it.
+    // The cell has words of its own, and no heading.
     Column::<StateRow>::derived("seen", " ", |row, _| row.seen_in_words()).text_only(),
     Column::<StateRow>::derived("seen_ns", "", |row, _| row.if_partly_seen(row.seen_ns)).json_only(),
     Column::<StateRow>::derived("of_ns", "", |row, _| row.if_partly_seen(row.of_ns)).json_only(),
@@ -133,7 +133,7 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::<StateRow>::counter("lived_ns", "", |row| &mut row.lived_ns).ns().hidden(),
 ];
 
-/// Fills in what a row says of its thread, from all rows of the thread: not every interval has a row of each state.
+/// Fills in the columns about the thread from all of its rows: not every interval has a row for each state.
 fn settle(rows: &mut [StateRow]) {
     let mut threads: FxHashMap<i32, Whole> = FxHashMap::default();
     for row in rows.iter() {
@@ -155,12 +155,12 @@ fn settle(rows: &mut [StateRow]) {
     }
 }
 
-/// A thread, by all of its rows.
+/// The sums of a thread over its rows.
 struct Whole {
     known_ns: u64,
     lived_ns: u64,
     cost_ns: u64,
-    /// The row that stands first.
+    /// Index of the first row.
     first: (Comm, SchedState),
 }
 
@@ -183,7 +183,7 @@ impl StateRow {
         words.map_or(Value::None, |words| Value::Text(words.into()))
     }
 
-    /// How far the row can be trusted when nothing was lost.
+    /// The verdict of a row when nothing was lost.
     fn verdict(&self) -> Verdict {
         if [self.unwoken_busy, self.unknown].iter().any(|count| count.is_some_and(|count| count > 0)) {
             Verdict::Discarded
@@ -207,25 +207,25 @@ impl StateTimes {
         }
     }
 
-    /// The same of one that began before anybody looked.
+    /// A period ended that began before the run.
     #[inline(always)]
     pub fn take_up(&mut self, state: SchedState, since: u64, until: u64, from: u64) {
         let sum = &mut self.of_no_length[state.index()];
         *sum = sum.saturating_add(until.saturating_sub(since.max(from)));
     }
 
-    /// The same of one that is thrown away.
+    /// A period was discarded.
     pub fn take_unseen(&mut self, state: SchedState, since: u64, until: u64, from: u64) {
         let sum = &mut self.unseen[state.index()];
         *sum = sum.saturating_add(until.saturating_sub(since.max(from)));
     }
 
-    /// Time in any state.
+    /// Time in all states, ns.
     pub fn all_states(&self) -> u64 {
         self.totals().into_iter().fold(0, u64::saturating_add)
     }
 
-    /// By state, what lies in the interval of each period, ns: not what a table before has told already.
+    /// By state, ns of the periods in this interval, without what earlier tables have shown.
     pub fn totals(&self) -> [u64; STATES] {
         std::array::from_fn(|at| {
             let ended = self.distributions[at].sum().saturating_sub(self.reported_before[at]);
@@ -253,10 +253,10 @@ impl StateTimes {
 #[derive(Clone, Copy, Debug, Default)]
 struct GoingOn {
     count: u64,
-    /// How long they are in it, ns.
+    /// Sum of their times in the state, ns.
     ns: u64,
     longest_ns: u64,
-    /// How much of that lies in the interval.
+    /// The part of that in the interval, ns.
     in_interval_ns: u64,
 }
 
@@ -271,19 +271,19 @@ impl GoingOn {
     }
 }
 
-/// Gathers what goes on, and lays out the rows.
+/// Adds the periods that go on, and makes the rows.
 pub struct TimeTable<'a, F> {
     states: &'a States,
     selects: F,
     ongoing: FxHashMap<i32, (Comm, Ongoing)>,
     all: Ongoing,
-    /// Some wake-ups are hidden.
+    /// Some wake-ups are hidden from events.
     hides: bool,
     /// By thread, periods that may have been of any state but R.
     lapses: FxHashMap<i32, u64>,
-    /// What is missing of each state, where there is a row for each.
+    /// Missing time by state, where there is a row per state.
     unseen: [u64; STATES],
-    /// How long threads have lived in the interval, where there are rows for each of them.
+    /// Lifetimes of the threads in the interval, where there are rows per thread.
     lives: FxHashMap<i32, (Comm, u64)>,
 }
 
@@ -301,12 +301,12 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
         }
     }
 
-    /// So much time is missing by state, and so long threads have lived.
+    /// Sets the missing time by state, and the lifetimes of threads.
     pub fn cover(&mut self, unseen: [u64; STATES], lives: FxHashMap<i32, (Comm, u64)>) {
         (self.unseen, self.lives) = (unseen, lives);
     }
 
-    /// How much of the interval lies in what goes on.
+    /// ns of the interval in periods that go on.
     pub fn ongoing_ns(&self) -> u64 {
         sum_of(&self.all)
     }
@@ -354,7 +354,7 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
         rows
     }
 
-    /// `seen_of`: how much is known of a state with this total, of how much.
+    /// The known and the whole time of a state with this total.
     fn rows_of(
         &self,
         thread: Option<(i32, Comm)>,
@@ -375,7 +375,7 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
                 continue;
             }
             let Unwoken { all, busy } = times.unwoken[at];
-            // Who waits may have been woken unseen already.
+            // A waiting task may have been woken unseen already.
             let may_be_woken =
                 self.hides && (state == SchedState::RUN_DELAY || state != SchedState::RUNNING && count > 0);
             let longest_ended = (!durations.is_empty()).then(|| durations.max());
@@ -404,7 +404,7 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
 }
 
 impl StateRow {
-    /// Of a thread of which nothing is known.
+    /// The row of a thread without any known period.
     fn unknown() -> StateRow {
         StateRow {
             thread: None,

@@ -1,0 +1,143 @@
+//! A stack on its way to the output thread, and its frames: addresses as places in files, as these are mapped at the moment.
+
+use std::sync::Arc;
+
+use crate::perf::record::{Innermost, UserPart};
+use crate::symbol::files::UnnamedReason;
+use crate::symbol::mappings::Module;
+use crate::symbol::spaces::{AddressSpaces, NO_ADDRESS};
+use crate::symbol::stacks::StackId;
+use crate::symbol::waiters::WaiterStack;
+use crate::symbol::windows::StackWindow;
+use crate::task::procfs::KernelFrame;
+use crate::task::python::PythonFrame;
+
+pub(super) const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
+pub(super) const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
+pub(super) const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
+
+/// A stack that was just interned, on its way to the output thread.
+#[derive(Clone, Debug)]
+pub struct NewStack {
+    pub id: StackId,
+    pub pid: i32,
+    pub body: StackBody,
+}
+
+/// The frames of a stack before their addresses are located.
+#[derive(Clone, Debug)]
+pub enum StackBody {
+    /// Addresses and markers as the kernel writes them; `cut`: the depth limit was reached.
+    Chain { words: Box<[u64]>, cut: bool, innermost: Innermost, user: UserPart },
+    /// The user part is yet to be unwound.
+    Window(Arc<StackWindow>),
+    /// Frames of /proc/TID/stack, which gives names but no addresses.
+    Named(Vec<KernelFrame>),
+    /// Of a thread that waits.
+    Waiter(Box<WaiterStack>),
+}
+
+/// A frame of a stack. Stacks list their frames innermost first.
+#[derive(Clone, Debug)]
+pub enum Frame {
+    Kernel {
+        addr: u64,
+        behind_call: bool,
+    },
+    User {
+        addr: u64,
+        /// `addr` is a return address. The call before it may be the last instruction of its function; `addr` itself
+        /// then lies in another function.
+        behind_call: bool,
+        /// The module and the offset in its file, or why there is none. Of a return address: the place of the call, one
+        /// byte before `addr`.
+        place: Result<(Arc<Module>, u64), UnnamedReason>,
+    },
+    Named(Box<KernelFrame>),
+    /// A function of a program that an interpreter executes.
+    Python(Box<PythonFrame>),
+    /// The stack went on here, but was cut.
+    Truncated(StackCut),
+}
+
+/// What cut a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StackCut {
+    DepthLimit,
+    /// The copy of the user stack ended after so many KiB.
+    Window {
+        kib: u8,
+    },
+}
+
+impl NewStack {
+    /// How the user part was found.
+    pub fn user_part(&self) -> UserPart {
+        match &self.body {
+            StackBody::Chain { user, .. } => *user,
+            StackBody::Waiter(waiter) => waiter.part,
+            StackBody::Window(_) | StackBody::Named(_) => UserPart::FramePointers,
+        }
+    }
+
+    /// The frames; user addresses become offsets in the files that are mapped now.
+    pub fn frames(self, spaces: &mut AddressSpaces) -> Vec<Frame> {
+        let (words, cut, innermost, user) = match self.body {
+            StackBody::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
+            StackBody::Waiter(waiter) => return waiter.frames(spaces),
+            StackBody::Chain { words, cut, innermost, user } => (words, cut, innermost, user),
+            // Nobody has unwound it: what the kernel found is what there is.
+            StackBody::Window(window) => (window.words.clone(), false, window.form.innermost, UserPart::FramePointers),
+        };
+        let mut frames = Vec::with_capacity(words.len() + 1);
+        let (before, user_words) = words.split_at(user_part_start(words.iter().copied(), words.len()));
+        let mut kernel = true;
+        let mut is_first = true; // the innermost address since the last marker
+        for &addr in without_end_marker(before) {
+            if addr >= PERF_CONTEXT_MAX {
+                kernel = addr == PERF_CONTEXT_KERNEL;
+                is_first = true;
+                continue;
+            }
+            let behind_call = match innermost {
+                _ if !is_first => true,
+                Innermost::Executed => false,
+                Innermost::BehindTracepoint => kernel,
+                Innermost::BehindCall => frames.is_empty(),
+            };
+            is_first = false;
+            frames.push(match kernel {
+                true => Frame::Kernel { addr, behind_call },
+                false => Frame::User { addr, behind_call, place: Err(NO_ADDRESS) }, // of a guest
+            });
+        }
+        let mut is_first = true;
+        for &addr in without_end_marker(user_words).iter().skip(1) {
+            let behind_call = !is_first || innermost == Innermost::BehindCall && frames.is_empty();
+            is_first = false;
+            let place = spaces.locate(self.pid, addr.saturating_sub(u64::from(behind_call)));
+            frames.push(Frame::User { addr, behind_call, place });
+        }
+        match user {
+            _ if cut || user == UserPart::TooDeep => frames.push(Frame::Truncated(StackCut::DepthLimit)),
+            UserPart::Truncated { kib } => frames.push(Frame::Truncated(StackCut::Window { kib })),
+            _ => {}
+        }
+        frames
+    }
+}
+
+/// Index of PERF_CONTEXT_USER in a callchain, or `len` without one. The user part comes last (perf_callchain() in
+/// kernel/events/callchain.c): a word in it that looks like a marker is data from the stack of the process.
+pub fn user_part_start(mut words: impl Iterator<Item = u64>, len: usize) -> usize {
+    words.position(|word| word == PERF_CONTEXT_USER).unwrap_or(len)
+}
+
+/// Drops the zero that may end a user stack: on arm64 the kernel records the return address of the outermost frame,
+/// too, which is 0.
+pub(super) fn without_end_marker(words: &[u64]) -> &[u64] {
+    match words {
+        [rest @ .., before, 0] if *before < PERF_CONTEXT_MAX => words.get(..=rest.len()).unwrap_or(words),
+        _ => words,
+    }
+}
