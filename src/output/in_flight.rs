@@ -198,8 +198,9 @@ mod tests {
         assert_eq!(output.dropped(), 0);
         output.note("a line for people");
         assert_eq!(output.dropped(), 0);
-        (0..3).for_each(|_| output.note(" ".repeat(1 << 20)));
-        assert_eq!(output.dropped(), 1, "there is no room for it");
+        // The output thread may take the first table only now, which makes room for one more.
+        (0..4).for_each(|_| output.note(" ".repeat(1 << 20)));
+        assert!((1..=2).contains(&output.dropped()), "{} notes found no room", output.dropped());
         let lines = std::thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect::<Vec<_>>());
         let in_flight = output.in_flight.clone();
         assert!(output.finish(of_interval(taken + 1), || 0).is_none());
