@@ -187,7 +187,7 @@ const BATCH_BYTES: usize = 64 * 1024;
 /// Empty batches kept for reuse: as many as a round usually hands over at once. A new batch would have to grow again.
 const USED: usize = (8 << 20) / BATCH_BYTES;
 /// Address spaces published at most that nobody has taken yet: one that finds no room is published when it is asked for again.
-const PUBLISHED: usize = 1024;
+const PUBLISHED: usize = 64;
 /// Size in bytes to which a batch grows while no more may be in flight. Beyond it, occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
 /// Most messages that wait outside of the queue while the output is blocked.

@@ -24,6 +24,8 @@ pub struct UserStacks {
     unwinder: Unwinder,
     /// The code of address spaces, by their numbers.
     spaces: FxHashMap<u32, Arc<SpaceCode>>,
+    /// Code ranges in these.
+    ranges: usize,
     pool: WindowPool,
     /// The last window of a companion, by CPU.
     companions: Vec<Companion>,
@@ -91,6 +93,8 @@ enum Found {
 
 /// Address spaces whose code is kept at most.
 const MOST_SPACES: usize = 4096;
+/// Their code ranges, of 40 bytes each: a process may have 16,384, and a new address space with each mapping.
+const MOST_RANGES: usize = 1 << 18;
 /// Windows on their way to the output thread.
 const POOL_BYTES: usize = 16 << 20;
 /// A window and its sample are written one after the other, within 50 µs but for one in some 2,000: interrupts come in
@@ -104,6 +108,7 @@ impl Default for UserStacks {
             is_on: false,
             unwinder: Unwinder::default(),
             spaces: FxHashMap::default(),
+            ranges: 0,
             pool: WindowPool::new(POOL_BYTES),
             companions: Vec::new(),
             counts: UserStackCounts::default(),
@@ -271,9 +276,11 @@ impl UserStacks {
     ) -> Found {
         if !self.spaces.contains_key(&space) {
             for (space, code) in published.try_iter() {
-                if self.spaces.len() >= MOST_SPACES {
+                if self.spaces.len() >= MOST_SPACES || self.ranges >= MOST_RANGES {
                     self.spaces.clear(); // what is needed is published again
+                    self.ranges = 0;
                 }
+                self.ranges += code.ranges().len();
                 self.spaces.insert(space, code);
             }
         }

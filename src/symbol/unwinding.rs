@@ -2,6 +2,7 @@
 //! it had to load for them.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
@@ -18,13 +19,42 @@ use crate::unwind::{Arch, Broken, MappedCode, SpaceCode, Unwinder, UnwinderCount
 #[derive(Debug)]
 pub struct Unwinding {
     unwinder: Unwinder,
+    loading: LoadingTime,
     budget: Budget,
     publish: Sender<(u32, Arc<SpaceCode>)>,
 }
 
+/// Time for reading tables: whoever executes one new file after the other decides how many there are. Code without tables is
+/// asked for again when there is time.
+#[derive(Debug)]
+struct LoadingTime {
+    began: Instant,
+    spent: Duration,
+}
+
+impl Default for LoadingTime {
+    fn default() -> LoadingTime {
+        LoadingTime { began: Instant::now(), spent: Duration::ZERO }
+    }
+}
+
+impl LoadingTime {
+    /// Seconds that a run may spend at once, and the share of its time.
+    const AT_ONCE: Duration = Duration::from_secs(2);
+    const SHARE: u32 = 8;
+
+    fn spend(&mut self, load: impl FnOnce()) {
+        let start = Instant::now();
+        if self.spent <= LoadingTime::AT_ONCE + start.duration_since(self.began) / LoadingTime::SHARE {
+            load();
+            self.spent += start.elapsed();
+        }
+    }
+}
+
 impl Unwinding {
     pub fn new(budget: Budget, publish: Sender<(u32, Arc<SpaceCode>)>) -> Unwinding {
-        Unwinding { unwinder: Unwinder::default(), budget, publish }
+        Unwinding { unwinder: Unwinder::default(), loading: LoadingTime::default(), budget, publish }
     }
 
     pub fn counts(&self) -> UnwinderCounts {
@@ -77,7 +107,7 @@ impl Unwinding {
             addresses.clear();
             let code = spaces.space_code(pid);
             let budget = &self.budget;
-            let mut load = |code: &Arc<MappedCode>| spaces.load_tables(code, budget);
+            let mut load = |code: &Arc<MappedCode>| self.loading.spend(|| spaces.load_tables(code, budget));
             self.unwinder.walk(Arch::NATIVE, &regs, &waiter.user.stack, &[], &code, &mut load, &mut addresses)
         };
         let mut walked = walk(spaces);
@@ -102,7 +132,7 @@ impl Unwinding {
     ) -> Walked {
         addresses.clear();
         let budget = &self.budget;
-        let mut load = |code: &Arc<MappedCode>| spaces.load_tables(code, budget);
+        let mut load = |code: &Arc<MappedCode>| self.loading.spend(|| spaces.load_tables(code, budget));
         self.unwinder.walk(Arch::NATIVE, &window.regs, &window.stack, by_frame_pointers, code, &mut load, addresses)
     }
 }

@@ -6,8 +6,8 @@ use crate::unwind::rules::Rule;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CacheKey(u64);
 
-/// Each key has one place, which the last one has that came.
-#[derive(Debug)]
+/// Each key has one place, which belongs to the last key that came. Empty until the first rule is kept: most runs have none.
+#[derive(Debug, Default)]
 pub(super) struct RuleCache {
     places: Box<[(CacheKey, Rule)]>,
 }
@@ -32,19 +32,16 @@ impl CacheKey {
     }
 }
 
-impl Default for RuleCache {
-    fn default() -> RuleCache {
-        RuleCache { places: vec![(CacheKey::NONE, Rule::Missing); PLACES].into() }
-    }
-}
-
 impl RuleCache {
     pub fn get(&self, key: CacheKey) -> Option<Rule> {
-        let (known, rule) = self.places[key.place()];
-        (known == key).then_some(rule)
+        let (known, rule) = self.places.get(key.place())?;
+        (*known == key).then_some(*rule)
     }
 
     pub fn keep(&mut self, key: CacheKey, rule: Rule) {
+        if self.places.is_empty() {
+            self.places = vec![(CacheKey::NONE, Rule::Missing); PLACES].into();
+        }
         self.places[key.place()] = (key, rule);
     }
 }

@@ -116,9 +116,17 @@ pub(super) fn rule<'a, S: UnwindSection<Bytes<'a>>>(
     fde: &Fde<'a>,
     address: u64,
     arch: Arch,
-) -> Rule {
-    let row = row(section, bases, fde, address, arch);
-    row.and_then(|row| row.rule(section, fde.is_signal_trampoline(), address, arch)).unwrap_or(Rule::Missing)
+    budget: &mut usize,
+) -> Option<Rule> {
+    let most = MOST_INSTRUCTIONS.min(*budget);
+    let mut left = most;
+    let row = row(section, bases, fde, address, arch, &mut left);
+    *budget -= most - left;
+    if row.is_none() && left == 0 && *budget == 0 {
+        return None;
+    }
+    let rule = row.and_then(|row| row.rule(section, fde.is_signal_trampoline(), address, arch));
+    Some(rule.unwrap_or(Rule::Missing))
 }
 
 /// None: the entry is not what it claims to be.
@@ -128,17 +136,17 @@ fn row<'a, S: UnwindSection<Bytes<'a>>>(
     fde: &Fde<'a>,
     address: u64,
     arch: Arch,
+    left: &mut usize,
 ) -> Option<Row> {
     let cie = fde.cie();
     if cie.return_address_register().0 != arch.return_address() {
         return None;
     }
     let factors = (cie.code_alignment_factor(), cie.data_alignment_factor());
-    let mut left = MOST_INSTRUCTIONS;
     let mut row = Row::UNSET;
     let mut instructions = cie.instructions(section, bases);
     while let Some(instruction) = instructions.next().ok()? {
-        left = left.checked_sub(1)?;
+        *left = left.checked_sub(1)?;
         row.apply(&instruction, factors.1, &Row::UNSET, arch)?;
     }
     let initial = row;
@@ -147,7 +155,7 @@ fn row<'a, S: UnwindSection<Bytes<'a>>>(
     let mut at = fde.initial_address();
     let mut instructions = fde.instructions(section, bases);
     while let Some(instruction) = instructions.next().ok()? {
-        left = left.checked_sub(1)?;
+        *left = left.checked_sub(1)?;
         match instruction {
             CallFrameInstruction::AdvanceLoc { delta } => at = at.checked_add(factors.0.checked_mul(delta.into())?)?,
             CallFrameInstruction::SetLoc { address } if address >= at => at = address,

@@ -128,21 +128,27 @@ impl FrameTables {
         })
     }
 
-    /// How the caller of the code at one of the linker's addresses is found.
-    pub(super) fn rule(&self, address: u64) -> Rule {
+    /// How the caller of the code at one of the linker's addresses is found. `budget`: instructions that may be executed for it,
+    /// less those that were. None: it is spent.
+    pub(super) fn rule_within(&self, address: u64, budget: &mut usize) -> Option<Rule> {
         if self.returns_from_signal(address) {
-            return Rule::Signal;
+            return Some(Rule::Signal);
         }
         let arch = self.arch();
         let bases = self.bases();
         let (covers_entry, rule) = if let Some(fde) = self.eh_fde(address) {
-            (self.is_of_entry(&fde), rules::rule(&self.eh_frame(), &bases, &fde, address, arch))
+            (self.is_of_entry(&fde), rules::rule(&self.eh_frame(), &bases, &fde, address, arch, budget)?)
         } else if let Some(fde) = self.debug_fde(address) {
-            (self.is_of_entry(&fde), rules::rule(&self.debug_frame(), &bases, &fde, address, arch))
+            (self.is_of_entry(&fde), rules::rule(&self.debug_frame(), &bases, &fde, address, arch, budget)?)
         } else {
-            return if self.is_near_entry(address) { Rule::End } else { Rule::Missing };
+            return Some(if self.is_near_entry(address) { Rule::End } else { Rule::Missing });
         };
-        if covers_entry { Rule::End } else { rule }
+        Some(if covers_entry { Rule::End } else { rule })
+    }
+
+    #[cfg(test)]
+    pub(super) fn rule(&self, address: u64) -> Rule {
+        self.rule_within(address, &mut usize::MAX.clone()).unwrap_or(Rule::Missing)
     }
 
     /// The address may be that before the one which a function returns to.

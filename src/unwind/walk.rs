@@ -62,8 +62,13 @@ pub enum Broken {
     NotRising,
     /// A return probe has taken the place of the return address.
     ReturnProbe,
+    /// [`MOST_INSTRUCTIONS_OF_WALK`] were executed for rules that are not in the cache.
+    Budget,
 }
 
+/// Instructions of tables executed for one walk, which take some 0.1 ms: the owner of a program decides how many its tables
+/// have, and where its stack leads. Hundreds of new rules need fewer, and what a walk has made is in the cache for the next.
+const MOST_INSTRUCTIONS_OF_WALK: usize = 16_384;
 /// No frame pointer leads farther than that; stacks are limited to 8 MiB mostly.
 const MOST_STACK_BYTES: u64 = 64 << 20;
 
@@ -82,6 +87,8 @@ struct Walk<'a, 'b> {
     near: usize,
     at: Position<'a>,
     is_guessed: bool,
+    /// Instructions of tables that it may execute yet.
+    instructions: usize,
 }
 
 /// The registers of one function.
@@ -139,8 +146,20 @@ impl Unwinder {
             is_exact: true,
         };
         let stack = Window { start: regs.sp, bytes: stack, is_left: false };
-        let mut walk =
-            Walk { unwinder: self, arch, stack, kernel_chain, space, load, out, first, near: 0, at, is_guessed: false };
+        let mut walk = Walk {
+            unwinder: self,
+            arch,
+            stack,
+            kernel_chain,
+            space,
+            load,
+            out,
+            first,
+            near: 0,
+            at,
+            is_guessed: false,
+            instructions: MOST_INSTRUCTIONS_OF_WALK,
+        };
         walk.run()
     }
 
@@ -222,7 +241,10 @@ impl<'a> Walk<'a, '_> {
         let tables = code.tables().ok_or(Walked::NoTables(code.id()))?;
         self.unwinder.counts.made += 1;
         let tables = tables.filter(|tables| tables.arch() == self.arch);
-        Ok(tables.map_or(Rule::Missing, |tables| tables.address(offset).map_or(Rule::Missing, |at| tables.rule(at))))
+        match tables.and_then(|tables| Some((tables, tables.address(offset)?))) {
+            Some((tables, at)) => tables.rule_within(at, &mut self.instructions).ok_or(Walked::Broken(Broken::Budget)),
+            None => Ok(Rule::Missing),
+        }
     }
 
     fn step_by(&mut self, rule: &FrameRule) -> Step {

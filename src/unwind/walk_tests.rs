@@ -345,3 +345,22 @@ proptest! {
         prop_assert!(unwinder.counts().made <= 2 * MOST_FRAMES as u64);
     }
 }
+
+/// Tables that take long to execute, and a stack that leads through ever new addresses of them.
+#[test]
+fn tables_do_not_decide_how_long_a_walk_takes() {
+    let mut cfi = Cfi::eh_frame(Arch::X86_64, "");
+    cfi.function(CODE, 0x1000, false, &[vec![0; 4000], vec![0x0e, 8]].concat());
+    let code = MappedCode::new(CodeKind::File);
+    code.set_tables(Some(FrameTables::new(cfi.sections(Arch::X86_64))));
+    let space = space_of(code);
+    let mut unwinder = Unwinder::default();
+    let stack: Vec<u8> = (1..100).flat_map(|at: u64| (MAPPED + 8 * at).to_le_bytes()).collect();
+    for made in [4, 8, 12] {
+        let mut out = Vec::new();
+        let walked = unwinder.walk(Arch::X86_64, &at(0), &stack, &[], &space, &mut LoadNothing, &mut out);
+        assert_eq!(walked, Walked::Broken(Broken::Budget));
+        // What was made before is in the cache, and costs nothing.
+        assert_eq!((out.len(), unwinder.counts().made), (made + 1, made as u64 + made as u64 / 4));
+    }
+}
