@@ -493,7 +493,8 @@ impl Run {
         self.intervals += 1;
         let mut report = Report { takes_snapshots: last || self.snapshots.is_due(end_ns), ..Report::default() };
         let cpu_ns = sys::thread_cpu_ns();
-        for profiler in &mut self.core.profilers {
+        for (owner, profiler) in self.core.profilers.iter_mut().enumerate() {
+            report.owner = owner;
             if last {
                 profiler.deinit(end_ns, &mut report)?;
             } else {

@@ -1,29 +1,14 @@
 //! A name belongs to one type of the package, so that a reader never asks which one is meant.
 
+#[path = "common/sources.rs"]
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::sources;
 
 /// Names that two files still define. A name that is settled leaves the list.
 const SHARED: &str = "";
-
-/// All Rust files below `src`, tests too, by their path there.
-fn sources() -> Vec<(PathBuf, String)> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut sources, mut folders) = (Vec::new(), vec![top.clone()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                sources.push((path.strip_prefix(&top).unwrap().to_owned(), text));
-            }
-        }
-    }
-    sources
-}
 
 fn indentation(line: &str) -> usize {
     line.len() - line.trim_start().len()

@@ -1,8 +1,12 @@
 //! The rooms of the package: which one may use which, and where `unsafe` is.
 
+#[path = "common/sources.rs"]
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use sources::sources as all_sources;
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
 const ROOMS: [(&str, &[&str]); 24] = [
@@ -71,23 +75,9 @@ const ROOMS: [(&str, &[&str]); 24] = [
 
 /// All Rust files of the package except tests, each with its room and its text without comments.
 fn sources() -> Vec<(String, PathBuf, String)> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut files, mut folders) = (Vec::new(), vec![top.clone()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
-    }
     let mut sources = Vec::new();
-    for path in files {
-        let inside = path.strip_prefix(&top).unwrap().to_owned();
+    for (inside, text) in all_sources() {
         let room = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
-        let text = fs::read_to_string(&path).unwrap();
         if ["lib", "main"].contains(&&*room) || is_test(&inside) {
             continue;
         }

@@ -16,6 +16,7 @@ pub struct Book<S> {
 /// One table, summed up since the start of the run.
 #[derive(Debug)]
 pub struct BookTable<S> {
+    owner: usize,
     pub sums: RowSums<S>,
     pub title: &'static str,
     /// The worst verdict of its intervals.
@@ -32,6 +33,8 @@ pub struct BookTable<S> {
 /// What applies to all rows of an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct BookEntry {
+    /// The profiler of the run whose table it is: two may have tables of one name.
+    pub owner: usize,
     pub title: &'static str,
     /// The best verdict that a row can have.
     pub verdict: Verdict,
@@ -51,11 +54,11 @@ impl<S> Default for Book<S> {
 impl<S: RowSite> Book<S> {
     /// Adds the rows of an interval, each with its site.
     pub fn add(&mut self, rows: &mut dyn Rows, sites: &[S], entry: BookEntry) {
-        let BookEntry { title, verdict, span_ns, text_rows, in_text } = entry;
-        let known = self.tables.iter().position(|table| table.is_of(rows, title));
+        let BookEntry { owner, title, verdict, span_ns, text_rows, in_text } = entry;
+        let known = self.tables.iter().position(|table| table.is_of(owner, rows, title));
         let at = known.unwrap_or_else(|| {
             let sums = RowSums::new(rows, MOST_ROWS, MOST_BYTES);
-            self.tables.push(BookTable { sums, title, verdict, span_ns: 0, intervals: 0, text_rows, in_text });
+            self.tables.push(BookTable { owner, sums, title, verdict, span_ns: 0, intervals: 0, text_rows, in_text });
             self.tables.len() - 1
         });
         let Some(table) = self.tables.get_mut(at) else { return };
@@ -78,8 +81,8 @@ impl<S: RowSite> Book<S> {
 }
 
 impl<S: RowSite> BookTable<S> {
-    fn is_of(&self, rows: &dyn Rows, title: &'static str) -> bool {
-        self.title == title && self.sums.table() == rows.table()
+    fn is_of(&self, owner: usize, rows: &dyn Rows, title: &'static str) -> bool {
+        self.owner == owner && self.title == title && self.sums.table() == rows.table()
     }
 }
 
@@ -141,7 +144,7 @@ mod tests {
                 let rows: Vec<BookRow> = interval.iter().map(|(name, number)| row(*name, *number)).collect();
                 let sites = vec![(); rows.len()];
                 let verdict = Verdict::Exact;
-                let entry = BookEntry { title: "", verdict, span_ns: 10, text_rows: None, in_text: true };
+                let entry = BookEntry { owner: 0, title: "", verdict, span_ns: 10, text_rows: None, in_text: true };
                 book.add(&mut TypedRows::new(&ROWS, rows), &sites, entry);
                 interval.iter().for_each(|(name, number)| told.entry(*name).or_default().push(*number));
             }
@@ -172,6 +175,18 @@ mod tests {
                 prop_assert_eq!((values.count(), values.sum()), (seen.len() as u64, u128::from(sum)));
             }
         }
+    }
+
+    #[test]
+    fn tables_of_one_name_are_kept_apart_by_their_owner() {
+        let mut book: Book<()> = Book::default();
+        for (owner, number) in [(0, 1), (1, 20), (0, 300)] {
+            let (verdict, title) = (Verdict::Exact, "");
+            let entry = BookEntry { owner, title, verdict, span_ns: 10, text_rows: None, in_text: true };
+            book.add(&mut TypedRows::new(&ROWS, vec![row(7, Some(number))]), &[()], entry);
+        }
+        let sums: Vec<Value> = book.tables().map(|table| table.sums.rows().cells(0, 1)[1].clone()).collect();
+        assert_eq!(sums, [Value::Unsigned(301), Value::Unsigned(20)]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::task::Comm;
 #[derive(Debug)]
 pub struct Report {
     pub tables: Vec<Table>,
+    /// Whose tables come next: a profiler of the run.
+    pub owner: usize,
     /// False: a snapshot that is costly to make should be left out this time, as the last one was made too recently.
     pub takes_snapshots: bool,
     pub totals: Vec<(&'static str, Value)>,
@@ -24,6 +26,8 @@ pub struct Report {
 /// Rows, and what applies to all of them.
 #[derive(Debug)]
 pub struct Table {
+    /// The profiler of the run that made it, by its place there.
+    pub owner: usize,
     pub rows: Box<dyn Rows>,
     pub title: &'static str,
     /// Lines of text above the rows, and one below them.
@@ -92,6 +96,7 @@ impl Default for Report {
     /// An empty report that takes snapshots.
     fn default() -> Report {
         Report {
+            owner: 0,
             tables: Vec::new(),
             takes_snapshots: true,
             totals: Vec::new(),
@@ -126,7 +131,19 @@ impl Report {
         let (title, bytes) = (rows.title(), rows.bytes());
         let (above, below, text_rows, verdict) = (Vec::new(), None, None, Verdict::Exact);
         let (rows, in_text) = (Box::new(rows), true);
-        self.tables.push_mut(Table { rows, title, above, below, text_rows, in_text, verdict, is_snapshot, bytes })
+        let owner = self.owner;
+        self.tables.push_mut(Table {
+            owner,
+            rows,
+            title,
+            above,
+            below,
+            text_rows,
+            in_text,
+            verdict,
+            is_snapshot,
+            bytes,
+        })
     }
 
     /// Lists the functions, and stacks, with the greatest weights in the whole run.

@@ -47,7 +47,7 @@ impl Writer {
             return Ok(());
         }
         self.print_held()?;
-        let Table { rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
+        let Table { owner, rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
         let mut placed = PlacedRows::new(rows, &self.stacks, &mut self.names);
         if !is_snapshot {
             // The stacks may be forgotten before the run ends, so the frames are copied. The rows that are shown come
@@ -59,7 +59,11 @@ impl Writer {
                     *place = place.kept(|id| name_stack(stacks, names, id));
                 }
             }
-            self.book.add(&mut *placed.rows, &placed.places, BookEntry { title, verdict, span_ns, text_rows, in_text });
+            self.book.add(
+                &mut *placed.rows,
+                &placed.places,
+                BookEntry { owner, title, verdict, span_ns, text_rows, in_text },
+            );
         }
         if !in_text && !self.settings.json {
             return Ok(());

@@ -284,7 +284,8 @@ pub(super) mod tests {
         let mut book: Book<()> = Book::default();
         for (rows, span_ns) in intervals {
             let places = vec![(); rows.len()];
-            let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns, text_rows: None, in_text: true };
+            let entry =
+                BookEntry { owner: 0, title: "", verdict: Verdict::Exact, span_ns, text_rows: None, in_text: true };
             book.add(&mut TypedRows::new(schema, rows), &places, entry);
         }
         let mut tables = book.tables();
