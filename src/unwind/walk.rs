@@ -62,7 +62,7 @@ pub enum Broken {
     NotRising,
     /// A return probe has taken the place of the return address.
     ReturnProbe,
-    /// [`MOST_INSTRUCTIONS_OF_WALK`] were executed for rules that are not in the cache.
+    /// The instructions that one walk may execute were executed, for rules that are not in the cache.
     Budget,
 }
 
