@@ -35,6 +35,15 @@ pub fn usage(message: impl fmt::Display) -> anyhow::Error {
 /// Options that mean the same in every profiler
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CommonArgs {
+    #[command(flatten)]
+    pub run: RunArgs,
+    #[command(flatten)]
+    pub view: ViewArgs,
+}
+
+/// The options that belong to a whole run, however many profilers it has
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RunArgs {
     /// These CPUs, 0-3,7 [default: all online]
     #[arg(short = 'C', long, alias = "cpu", value_name = "LIST", help_heading = "Target", value_parser = CpuList::parse)]
     pub cpus: Option<CpuList>,
@@ -53,22 +62,12 @@ pub struct CommonArgs {
     /// Ring buffer per CPU, 1024 (pages) or 4M
     #[arg(short = 'm', long, help_heading = "Run", value_name = "PAGES|SIZE", value_parser = values::ring_size)]
     pub mmap_pages: Option<RingSize>,
-    /// Stop after so many events
-    #[arg(short = 'N', long = "exit-N", help_heading = "Run", value_name = "COUNT", value_parser = values::count)]
-    pub exit_n: Option<u64>,
     /// Stop after so long, in s, or as 500ms
     #[arg(long = "for", help_heading = "Run", value_name = "TIME", value_parser = values::time_s)]
     pub duration: Option<Time>,
     /// Only tell what a run would cost, from 1 s
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
-    /// Show callchains; of programs by frame pointers (=fp) or unwind tables (=dwarf,BYTES) [default: what fits]
-    #[arg(short = 'g', long, help_heading = "Output", value_name = "HOW", num_args = 0..=1, require_equals = true,
-        default_missing_value = "auto", value_parser = CallGraph::parse)]
-    pub call_graph: Option<CallGraph>,
-    /// Draw the stacks: FILE.svg, FILE.folded, -
-    #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = FlameGraph::parse)]
-    pub flame_graph: Option<FlameGraph>,
     /// Append the results to a file
     #[arg(short = 'o', long, help_heading = "Output", value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -92,6 +91,21 @@ pub struct CommonArgs {
     pub workload: Vec<OsString>,
 }
 
+/// The options that each view of a run may have
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ViewArgs {
+    /// Stop after so many events
+    #[arg(short = 'N', long = "exit-N", help_heading = "Run", value_name = "COUNT", value_parser = values::count)]
+    pub exit_n: Option<u64>,
+    /// Show callchains; of programs by frame pointers (=fp) or unwind tables (=dwarf,BYTES) [default: what fits]
+    #[arg(short = 'g', long, help_heading = "Output", value_name = "HOW", num_args = 0..=1, require_equals = true,
+        default_missing_value = "auto", value_parser = CallGraph::parse)]
+    pub call_graph: Option<CallGraph>,
+    /// Draw the stacks: FILE.svg, FILE.folded, -
+    #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = FlameGraph::parse)]
+    pub flame_graph: Option<FlameGraph>,
+}
+
 // clap takes a field of type Vec for an option that repeats; these lists are one value.
 macro_rules! list_value {
     ($name:ident, $item:ty, $parse:expr) => {
@@ -112,43 +126,39 @@ list_value!(TidList, i32, values::pid_list);
 list_value!(CgroupList, String, values::list);
 
 impl CommonArgs {
-    pub fn strict_loss(&self) -> bool {
-        self.strict_loss
-    }
-
-    pub fn dry_run(&self) -> bool {
-        self.dry_run
-    }
-
     /// `-g`
     pub fn stacks(&self) -> bool {
-        self.call_graph.is_some()
+        self.view.call_graph.is_some()
     }
 
     pub fn draws_stacks(&self) -> bool {
-        self.flame_graph.is_some()
+        self.view.flame_graph.is_some()
     }
 
     /// True when only a flame graph is wanted: no option asks for other output.
     pub fn only_draws(&self) -> bool {
-        let draws = self.flame_graph.as_ref().is_some_and(|flame| flame.path().is_some());
-        draws && !self.stacks() && !self.json && self.output.is_none()
+        let draws = self.view.flame_graph.as_ref().is_some_and(|flame| flame.path().is_some());
+        draws && !self.stacks() && !self.run.json && self.run.output.is_none()
     }
 
     /// `-v`
     pub fn verbose(&self) -> bool {
-        self.verbose
+        self.run.verbose
     }
 
     /// The option that was given to select tasks.
     pub fn names_tasks(&self) -> Option<&'static str> {
-        let given = [("-p", self.pids.is_some()), ("-t", self.tids.is_some()), ("--cgroups", self.cgroups.is_some())];
+        let given = [
+            ("-p", self.run.pids.is_some()),
+            ("-t", self.run.tids.is_some()),
+            ("--cgroups", self.run.cgroups.is_some()),
+        ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
 
     /// True when a command to run was given.
     pub fn runs_command(&self) -> bool {
-        !self.workload.is_empty()
+        !self.run.workload.is_empty()
     }
 
     /// Refuses options that select tasks, for a profiler that watches whole CPUs.
@@ -174,7 +184,9 @@ impl CommonArgs {
         }
         Err(usage(format!("{what}: -p PID or NAME, -t TID, --cgroups NAME, or a program to run, {reason}")))
     }
+}
 
+impl RunArgs {
     pub fn interval(&self) -> Option<Duration> {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }

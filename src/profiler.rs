@@ -30,8 +30,8 @@ use crate::perf::{Record, Sample};
 use crate::symbol::StackId;
 
 pub use args::{ProfilerArgs, Trial};
-pub use context::Context;
-pub use samples::{Handler, Samples, Use};
+pub use context::{Context, ViewSums};
+pub use samples::{Gate, Handler, Samples, Use};
 pub use scope::RunScope;
 pub use setup::{Setup, Warning};
 pub use tracefs::TracefsFinder;

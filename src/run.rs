@@ -1,15 +1,16 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. `dispatcher` handles records, `finish` ends the
-//! run, `forecast` is a dry run and `meter` weighs its samples, `loss` keeps the losses, `messages` has the texts for the user,
+//! run, `forecast` is a dry run and `meter` weighs its samples, `intervals` closes intervals, `loss` keeps the losses, `messages` has the texts for the user,
 //! `onlookers` finds others who watch the same events, `options` has the options, `pace` keeps a run going beside a stuck CPU,
-//! `probed` tells what probes cost, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug,
-//! `setup` prepares the start, `snapshots` limits how often snapshots are made, `tell` answers signals in mid-run, `windows`
-//! adds copies of user stacks.
+//! `probed` tells what probes cost, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing` takes samples to their views,
+//! `setup` prepares the start, `snapshots` limits how often snapshots are made, `tell` answers signals in mid-run, `views`
+//! are the profilers of the run, `windows` adds copies of user stacks.
 
 mod dispatcher;
 mod finish;
 pub mod forecast;
+mod intervals;
 mod loss;
 mod messages;
 mod meter;
@@ -22,9 +23,11 @@ mod probed;
 pub mod replay;
 mod ring_sizes;
 mod rings;
+mod routing;
 mod setup;
 mod snapshots;
 mod tell;
+mod views;
 mod windows;
 
 use std::ffi::OsString;
@@ -35,24 +38,21 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::cli::CallGraph;
 use crate::host::Host;
-use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
-use crate::output::{IntervalEnd, Message, Output, OutputSettings, StackReport};
+use crate::output::{Output, OutputSettings};
 use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;
-use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
-use crate::report::{Table, Value};
+use crate::profiler::{Profiler, Setup, TracefsFinder};
+use crate::report::Value;
 use crate::ringbuf::DrainLimit;
 use crate::run::dispatcher::Dispatcher;
-use crate::run::loss::coverage;
 use crate::run::onlookers::Onlookers;
-pub use crate::run::options::Options;
+pub use crate::run::options::{Options, SEVERAL, ViewOptions};
 use crate::run::pace::Pace;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
-use crate::run::setup::{add_events, event_texts, max_stack, start_workload};
+use crate::run::setup::{add_events, event_texts, max_stack, start_workload, view_settings};
 use crate::run::snapshots::SnapshotPace;
 use crate::run::windows::WindowPace;
 use crate::stats::weights::Weighted;
@@ -119,9 +119,8 @@ pub struct Run {
     wakeups: u64,
     /// Samples before this interval.
     samples_before: u64,
-    discarded_before: u64,
-    /// The last report of stacks, as long as the output is not done with it.
-    report_sent: Weak<Vec<Weighted>>,
+    /// The last reports of stacks, as long as the output is not done with them.
+    reports_sent: Vec<Weak<Vec<Weighted>>>,
     /// Totals of the run as of the last interval.
     run_totals: Vec<(&'static str, Value)>,
     /// A signal ended the run.
@@ -161,10 +160,10 @@ impl Run {
             // The forecast goes to stdout, which must be open.
             _ if options.dry_run => Sink::stdout().and_then(|_| Sink::file(Path::new("/dev/null")))?,
             Some(path) => Sink::file(path)?,
-            None if options.flame == Some(FlameGraph::Stdout) => Sink::file(Path::new("/dev/null"))?,
+            None if options.draws_to_stdout() => Sink::file(Path::new("/dev/null"))?,
             None => Sink::stdout()?,
         };
-        if let Some(flame) = options.flame.as_ref().filter(|_| !options.dry_run) {
+        for flame in options.views.iter().filter_map(|view| view.flame.as_ref()).filter(|_| !options.dry_run) {
             flame.check()?;
         }
         let workload = start_workload(&mut options)?;
@@ -175,10 +174,8 @@ impl Run {
         let targets = Targets::new(&options.target.tasks, &host);
         let tracefs = TracefsFinder::default();
         let mut evlist = Evlist::new();
-        let setup = Setup {
+        let mut setup = Setup {
             command: options.workload.first().map(OsString::as_os_str),
-            stacks: options.stacks,
-            flame_graph: options.flame.is_some(),
             interval: options.interval,
             ..Setup::new(&tracefs, &options.target, &host, &watched, [nix::unistd::gettid().as_raw(), output.tid()])
         };
@@ -187,28 +184,28 @@ impl Run {
         } else if options.dry_run {
             evlist.with_counters();
         }
-        add_events(&mut profilers, &mut evlist, &setup)?;
+        add_events(&mut profilers, &mut options.views, &mut evlist, &mut setup)?;
         if evlist.is_empty() {
-            bail!("{} has no event to open", options.profiler);
+            bail!("{} has no event to open", options.name);
         }
         for profiler in &mut profilers {
             profiler.filter(&mut evlist, &setup)?;
         }
         setup.keep_inherited_probes(&mut evlist);
+        evlist.share_events();
         let windows = windows::add(&mut evlist, &options)?;
         setup.degrade_outsiders();
         let notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
-        let weight = setup.weight.get().unwrap_or(options.weight);
         let settings = OutputSettings {
-            profiler: options.profiler,
+            name: options.name.clone(),
+            views: view_settings(&options, &evlist),
             json: options.json,
             events,
             strings: tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: host.clone(),
-            stacks: evlist.any_callchain() && (options.shows_stacks || options.flame.is_none()),
             callchains: evlist.any_callchain(),
             symbols: SymbolOptions {
                 demangle: options.demangle,
@@ -218,11 +215,6 @@ impl Run {
             coverage: options.verbose && evlist.any_address(),
             prompt: options.paced,
             durable: options.durable,
-            flame: options
-                .flame
-                .clone()
-                .filter(|_| !options.dry_run)
-                .map(|flame| FlameWriter::new(flame, messages::about(&options, &evlist), weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {
@@ -243,7 +235,7 @@ impl Run {
         }
         if options.verbose {
             let lines = messages::describe(&evlist, &rings, &tracefs, notes).into_iter();
-            lines.chain(windows::describe(&windows, options.call_graph)).for_each(|line| output.note(line));
+            lines.chain(windows::describe(&windows, &options)).for_each(|line| output.note(line));
         }
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host));
         let evlist_has_windows = evlist.any_windows();
@@ -251,8 +243,10 @@ impl Run {
         core.filter_in_user = rings.filter_in_user;
         core.ctx.user_stacks.turn(evlist_has_windows);
         core.may_miss_children = !core.evlist.in_doubt().is_empty();
-        core.limit = options.samples.filter(|_| !options.dry_run);
-        let ends_windows = windows.companions > 0 && options.call_graph == CallGraph::Auto;
+        for (view, options) in core.views.iter_mut().zip(&options.views).filter(|_| !options.dry_run) {
+            view.limit = options.samples;
+        }
+        let ends_windows = windows.companions > 0 && windows::any_auto(&options);
         let window_pace = WindowPace::new(ends_windows, rings.ring_bytes());
         let mut run = Run {
             options,
@@ -275,8 +269,7 @@ impl Run {
             window_pace,
             wakeups: 0,
             samples_before: 0,
-            discarded_before: 0,
-            report_sent: Weak::new(),
+            reports_sent: Vec::new(),
             run_totals: Vec::new(),
             told_to_end: false,
             targets,
@@ -366,7 +359,7 @@ impl Run {
                 pace.avoid(&self.core.last_tick.suspects);
             }
             self.core.ctx.output.flush();
-            self.core.ctx.output.report_standstill(self.options.profiler);
+            self.core.ctx.output.report_standstill(&self.options.name);
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
             }
@@ -409,7 +402,7 @@ impl Run {
                 && now - self.start_ns > SILENCE.as_nanos() as u64
             {
                 silence_said = true;
-                let line = messages::waiting_for(self.options.profiler, &self.core.evlist);
+                let line = messages::waiting_for(&self.options.name, &self.core.evlist);
                 self.core.ctx.output.note(line);
             }
         }
@@ -472,95 +465,5 @@ impl Run {
             }
         }
         Ok(None)
-    }
-
-    /// Closes an interval and reports it.
-    fn report(&mut self) -> Result<()> {
-        self.report_due = false;
-        self.rings.catch_up(&mut self.core);
-        let end_ns = self.rings.complete_to();
-        for message in self.close_interval(end_ns, false)? {
-            self.core.ctx.output.send(message);
-        }
-        Ok(())
-    }
-
-    fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
-        self.look_again();
-        self.rings.read_lost(&mut self.core);
-        self.core.notify_counts();
-        self.core.weigh_samples();
-        self.intervals += 1;
-        let mut report = Report { takes_snapshots: last || self.snapshots.is_due(end_ns), ..Report::default() };
-        let cpu_ns = sys::thread_cpu_ns();
-        for (owner, profiler) in self.core.profilers.iter_mut().enumerate() {
-            report.owner = owner;
-            if last {
-                profiler.deinit(end_ns, &mut report)?;
-            } else {
-                profiler.interval(end_ns, &mut report)?;
-            };
-        }
-        if report.tables.iter().any(|table| table.is_snapshot) {
-            let took_ns = sys::thread_cpu_ns().saturating_sub(cpu_ns);
-            let told = self.snapshots.made(end_ns, took_ns, self.options.interval).filter(|_| !last);
-            report.notes.extend(told.map(|line| format!("{}: {line}", self.options.profiler)));
-        }
-        self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
-        let verdict = self.core.judge(&mut report, self.rings.undecodable());
-        let span_ns = end_ns.saturating_sub(self.interval_start_ns);
-        let samples = self.core.samples - self.samples_before;
-        if last && samples == 0 && span_ns < self.short_ns() {
-            // The run ended right after an interval: only tables of the whole run are left to report.
-            report.tables.retain(Table::is_of_run);
-        }
-        let interval = self.intervals;
-        let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
-        let mut messages: Vec<Message> = std::mem::take(&mut report.tables).into_iter().map(table).collect();
-        messages.extend(self.stack_report(&mut report, end_ns, last).into_iter().flatten());
-        messages.extend(std::mem::take(&mut report.notes).into_iter().map(Message::Note));
-        let cure = self.rings.cure(self.core.mean_record_bytes());
-        let loss = &mut self.core.loss;
-        let loss_line = loss.line(samples, &cure).map(|line| format!("{}: {line}", self.options.profiler));
-        let (lost, lost_side) = (loss.interval(), loss.side_interval());
-        let lost_windows = loss.next_interval();
-        messages.push(Message::Interval(IntervalEnd {
-            interval,
-            start_ns: self.interval_start_ns,
-            end_ns,
-            samples,
-            lost,
-            lost_side,
-            coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
-            lost_windows,
-            verdict,
-            filtered_by: self.onlookers.watch().take_interval_programs(),
-            discarded: self.core.ctx.discarded - self.discarded_before,
-            loss_line,
-            totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
-        }));
-        self.run_totals = report.run_totals;
-        self.interval_start_ns = end_ns;
-        self.samples_before = self.core.samples;
-        self.discarded_before = self.core.ctx.discarded;
-        Ok(messages)
-    }
-
-    /// The weights of stacks since the last report, and the report of all stacks, if it is wanted.
-    fn stack_report(&mut self, report: &mut Report, time_ns: u64, last: bool) -> Option<[Message; 2]> {
-        let wanted = report.top.is_some() || self.options.flame.is_some();
-        // Reports may be large, and must not be dropped: in mid-run only one at a time is on its way.
-        if !wanted {
-            return None;
-        }
-        if !last && (self.report_sent.strong_count() > 0 || !self.core.ctx.output.flush_all()) {
-            self.core.ctx.output.skip(usize::from(report.top.is_some()));
-            return None;
-        }
-        let ongoing = Arc::new(std::mem::take(&mut report.weights));
-        self.report_sent = Arc::downgrade(&ongoing);
-        let span_ns = time_ns.saturating_sub(self.start_ns);
-        let report = StackReport { time_ns, span_ns, ongoing, top: report.top, last };
-        Some([Message::Weights(self.core.ctx.weights.take()), Message::Stacks(report)])
     }
 }

@@ -8,10 +8,9 @@ pub mod man;
 use anyhow::Result;
 use clap::Parser;
 
-use crate::cli::CommonArgs;
-use crate::profiler::ProfilerArgs;
+use crate::profiler::{Profiler, ProfilerArgs};
 use crate::profilers;
-use crate::run::{Options, Outcome, Run};
+use crate::run::{Options, Outcome, Run, ViewOptions};
 
 /// Columns of the help: enough for an example, and no more than any terminal has.
 const WIDTH: usize = 80;
@@ -81,14 +80,17 @@ macro_rules! commands {
 profilers::profilers!(commands);
 
 /// Runs a profiler to its end. Returns the exit code.
-fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
+fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
+    let options = options(&mut args)?;
+    execute(options, vec![args.build()?])
+}
+
+/// Runs profilers, one for each view, to the end. Returns the exit code.
+fn execute(options: Options, profilers: Vec<Box<dyn Profiler>>) -> Result<u8> {
     const UNWRITTEN: u8 = 1;
     const STRICT_LOSS: u8 = 3;
-    let common = args.common().clone();
-    let strict = common.strict_loss();
-    let dry_run = common.dry_run();
-    let profiler = args.build()?;
-    let run = Run::new(options::<A>(common)?, vec![profiler])?;
+    let (strict, dry_run) = (options.strict_loss, options.dry_run);
+    let run = Run::new(options, profilers)?;
     if dry_run {
         return run.forecast();
     }
@@ -101,9 +103,14 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
 }
 
 /// The options of a run, with the profiler's own settings of it.
-fn options<A: ProfilerArgs>(common: CommonArgs) -> Result<Options> {
-    let options = Options::new(common, A::NAME, A::WEIGHT)?;
-    Ok(Options { paced: A::PACED, durable: A::DURABLE, reports: A::REPORTS, ..options })
+fn options<A: ProfilerArgs>(args: &mut A) -> Result<Options> {
+    let view = view_options(args);
+    let options = Options::new(args.common().run.clone(), vec![view])?;
+    Ok(Options { paced: A::PACED, durable: A::DURABLE, ..options })
+}
+
+fn view_options<A: ProfilerArgs>(args: &mut A) -> ViewOptions {
+    ViewOptions { reports: A::REPORTS, ..ViewOptions::new(&args.common().view, A::NAME, A::WEIGHT) }
 }
 
 #[cfg(test)]
@@ -120,8 +127,8 @@ mod tests {
 
     fn paced_and_durable<A: ProfilerArgs + clap::Args>() -> (bool, bool) {
         let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
-        let args = A::from_arg_matches(&command.try_get_matches_from(A::TRIAL).unwrap()).unwrap();
-        let options = options::<A>(args.common().clone()).unwrap();
+        let mut args = A::from_arg_matches(&command.try_get_matches_from(A::TRIAL).unwrap()).unwrap();
+        let options = options(&mut args).unwrap();
         (options.paced, options.durable)
     }
 

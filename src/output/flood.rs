@@ -104,6 +104,8 @@ pub struct HeldGroups {
 /// An occurrence that may be grouped with others.
 #[derive(Clone, Copy, Debug)]
 pub struct Groupable<'a> {
+    /// Index of its view.
+    pub view: u16,
     pub subject: &'a Subject,
     pub layout: &'static OccurrenceLayout,
     pub grouping: &'static Grouping,
@@ -368,7 +370,7 @@ mod tests {
     fn hold(flood: &mut Flood, now: u64, subject: &Subject, wait: &HeldWait, stack_key: StackKey) -> bool {
         let (layout, values) = (WAITS.layout(), &values(wait)[..]);
         let grouping = layout.grouping.as_ref().unwrap();
-        flood.hold(now, Groupable { subject, layout, grouping, values, stack: None }, stack_key)
+        flood.hold(now, Groupable { view: 0, subject, layout, grouping, values, stack: None }, stack_key)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::output::wall::WallClock;
 /// What a run would see and cost.
 #[derive(Debug)]
 pub struct Forecast {
-    pub profiler: &'static str,
+    pub profiler: String,
     pub time_ns: u64,
     pub counted_ns: u64,
     pub sampled_ns: u64,
@@ -243,7 +243,7 @@ impl Forecast {
     }
 
     fn json(&self, out: &mut Vec<u8>, wall: &mut WallClock) {
-        let mut object = Object::head(out, "forecast", self.profiler, self.time_ns, wall);
+        let mut object = Object::head(out, "forecast", self.profiler.as_str(), self.time_ns, wall);
         object.unsigned("counted_ns", self.counted_ns);
         object.unsigned("sampled_ns", self.sampled_ns);
         object.bool("ended_early", self.ended_early);
@@ -326,7 +326,7 @@ mod tests {
             allowed: None,
         };
         Forecast {
-            profiler: "trace",
+            profiler: "trace".to_owned(),
             time_ns: 1,
             counted_ns: 1_000_000_000,
             sampled_ns: 500_000_000,

@@ -101,7 +101,7 @@ impl Message {
             Message::Table { table, .. } => size_of::<Message>() + table.bytes,
             Message::Note(text) => size_of::<Message>() + text.len(),
             Message::Interval(end) => size_of::<Message>() + size_of_val(&end.lost_windows[..]),
-            Message::Weights(rows) => size_of::<Message>() + size_of_val(&rows[..]),
+            Message::Weights { rows, .. } => size_of::<Message>() + size_of_val(&rows[..]),
             // Few in a run, and one at a time.
             Message::Stacks(_) | Message::End(_) | Message::LivePids(_) => 0,
             #[cfg(test)]

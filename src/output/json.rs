@@ -27,6 +27,20 @@ pub struct Object<'a> {
     inside: &'static str,
 }
 
+/// What made an object: the view, and its profiler.
+#[derive(Clone, Copy, Debug)]
+pub struct ViewLabel<'a> {
+    pub view: &'a str,
+    pub profiler: &'a str,
+}
+
+/// A command that is the only view.
+impl<'a> From<&'a str> for ViewLabel<'a> {
+    fn from(name: &'a str) -> ViewLabel<'a> {
+        ViewLabel { view: name, profiler: name }
+    }
+}
+
 impl<'a> Object<'a> {
     pub fn new(out: &'a mut Vec<u8>) -> Object<'a> {
         out.push(b'{');
@@ -34,10 +48,17 @@ impl<'a> Object<'a> {
     }
 
     /// Starts an object with the keys that every line begins with.
-    pub fn head(out: &'a mut Vec<u8>, kind: &str, profiler: &str, time_ns: u64, wall: &mut WallClock) -> Object<'a> {
+    pub fn head<'l>(
+        out: &'a mut Vec<u8>,
+        kind: &str,
+        label: impl Into<ViewLabel<'l>>,
+        time_ns: u64,
+        wall: &mut WallClock,
+    ) -> Object<'a> {
+        let ViewLabel { view, profiler } = label.into();
         let mut object = Object::new(out);
         push_string(kind, object.labelled(b"\"type\":"));
-        push_string(profiler, object.labelled(b"\"view\":"));
+        push_string(view, object.labelled(b"\"view\":"));
         push_string(profiler, object.labelled(b"\"profiler\":"));
         push_unsigned(time_ns, object.labelled(b"\"time_ns\":"));
         object.labelled(b"\"wall\":\"");

@@ -10,6 +10,8 @@ use crate::stats::weights::Weighted;
 /// A report of the weights of stacks, from the start of the run up to the end of an interval.
 #[derive(Debug)]
 pub struct StackReport {
+    /// Index of the view.
+    pub view: usize,
     pub time_ns: u64,
     pub span_ns: u64,
     /// Weights that are not in the sums yet, because what they count still goes on.
@@ -23,6 +25,8 @@ pub struct StackReport {
 /// The end of an interval.
 #[derive(Debug, Default)]
 pub struct IntervalEnd {
+    /// Index of the view.
+    pub view: usize,
     pub interval: u64,
     pub start_ns: u64,
     pub end_ns: u64,
@@ -83,6 +87,15 @@ impl UnwindingSums {
     }
 }
 
+/// What a run of several views tells of one of them at its end.
+#[derive(Clone, Debug, Default)]
+pub struct ViewEnd {
+    pub samples: u64,
+    pub lost: u64,
+    pub lost_pairs: u64,
+    pub discarded: u64,
+}
+
 /// The end of a run.
 #[derive(Debug, Default)]
 pub struct RunEnd {
@@ -122,6 +135,8 @@ pub struct RunEnd {
     pub totals: Vec<(&'static str, Value)>,
     /// Programs of others that may have hidden events from us.
     pub filtered_by: Vec<AttachedProgram>,
+    /// By view, if there are several.
+    pub views: Vec<ViewEnd>,
     /// Lines for people, on stderr.
     pub summary: Vec<String>,
 }
@@ -157,7 +172,10 @@ pub(crate) enum Message {
     /// Processes of which stacks may follow. Their mappings are read early, since they may have exited by then.
     LivePids(Vec<i32>),
     /// Weights of stacks since the last message of this kind. The stacks may be forgotten after it.
-    Weights(Vec<Weighted>),
+    Weights {
+        view: usize,
+        rows: Vec<Weighted>,
+    },
     #[cfg(test)]
     Panic,
 }

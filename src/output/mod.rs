@@ -43,7 +43,7 @@ use crate::host::Host;
 use crate::output::flame::FlameWriter;
 use crate::output::in_flight::{InFlight, MOST_BYTES, MOST_NEWS_BYTES};
 pub(crate) use crate::output::messages::Message;
-pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums};
+pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums, ViewEnd};
 use crate::output::patience::Patience;
 use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};
 use crate::output::thread::{CloseSignal, write_all};
@@ -96,15 +96,15 @@ impl EventText {
 /// Settings of the output thread, which it receives once.
 #[derive(Debug)]
 pub struct OutputSettings {
-    pub profiler: &'static str,
+    /// What lines about the whole run begin with.
+    pub name: String,
+    pub views: Vec<ViewSettings>,
     pub json: bool,
     /// By event index; None for events that are never printed.
     pub events: Vec<Option<EventText>>,
     /// Kernel strings that `const char *` fields of the events point to.
     pub strings: KernelStrings,
     pub host: Host,
-    /// Occurrences carry stacks.
-    pub stacks: bool,
     /// Samples hold callchains.
     pub callchains: bool,
     pub symbols: SymbolOptions,
@@ -114,6 +114,16 @@ pub struct OutputSettings {
     pub prompt: bool,
     /// The output is synced to the disk after each write, so that it survives a crash of the machine.
     pub durable: bool,
+}
+
+/// Settings of the output of one view.
+#[derive(Debug)]
+pub struct ViewSettings {
+    /// Its name for the user.
+    pub name: String,
+    pub profiler: &'static str,
+    /// Occurrences carry stacks.
+    pub stacks: bool,
     pub flame: Option<FlameWriter>,
 }
 
@@ -374,7 +384,7 @@ impl Output {
         }
         self.shown |= !self.batch.occurrences.is_empty();
         let next = self.used.try_recv().unwrap_or_default();
-        let batch = std::mem::replace(&mut self.batch, next);
+        let batch = self.batch.hand_over(next);
         self.wait(Message::Batch(batch));
         true
     }
@@ -418,7 +428,7 @@ impl Output {
             self.thin_batch();
             // The message may refer to news in the batch, which must arrive first.
             if !self.batch.is_empty() && self.waiting.len() < WAITING_MOST {
-                let news = std::mem::take(&mut self.batch);
+                let news = self.batch.hand_over(Batch::default());
                 self.wait(Message::Batch(news));
             }
         }
@@ -457,8 +467,8 @@ impl Output {
     }
 
     /// Sends weights of stacks, which are added to those since the start of the run.
-    pub fn weights(&mut self, rows: Vec<Weighted>) {
-        self.send(Message::Weights(rows));
+    pub fn weights(&mut self, view: usize, rows: Vec<Weighted>) {
+        self.send(Message::Weights { view, rows });
     }
 
     /// Sends processes of which stacks may follow.

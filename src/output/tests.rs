@@ -29,18 +29,17 @@ pub fn settings(json: bool) -> OutputSettings {
     let symbols =
         SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::budget::Budget::new(0) };
     OutputSettings {
-        profiler: "test",
+        name: "test".to_owned(),
+        views: vec![ViewSettings { name: "test".to_owned(), profiler: "test", stacks: false, flame: None }],
         json,
         events: Vec::new(),
         strings: KernelStrings::default(),
         host: Host::default(),
-        stacks: false,
         callchains: false,
         symbols,
         coverage: false,
         prompt: false,
         durable: false,
-        flame: None,
     }
 }
 

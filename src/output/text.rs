@@ -544,7 +544,7 @@ mod tests {
                 let (layout, values) =
                     (WAITS.layout(), &WAITS.values(&GroupWait { ms, goes_on, waker }).collect::<Vec<_>>()[..]);
                 let grouping = layout.grouping.as_ref().unwrap();
-                let one = Groupable { subject: &subject, layout, grouping, values, stack: None };
+                let one = Groupable { view: 0, subject: &subject, layout, grouping, values, stack: None };
                 flood.hold(0, one, StackKey::Unknown);
             }
             let held = flood.take(0);

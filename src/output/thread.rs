@@ -149,9 +149,9 @@ fn write(writer: &mut Writer, message: Message, give_back: &Sender<Batch>) -> io
             writer.expect_stacks_of(pids);
             Ok(())
         }
-        Message::Weights(rows) => {
+        Message::Weights { view, rows } => {
             let written = writer.flush(); // the tables need not wait for the names of the stacks
-            writer.weights(&rows);
+            writer.weights(view, &rows);
             written
         }
         #[cfg(test)]

@@ -2,6 +2,8 @@
 
 mod occurrences;
 mod tables;
+mod views;
+mod weights;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -12,17 +14,16 @@ use crossbeam_channel::Sender;
 
 use crate::escape::escape;
 use crate::output::commands::Commands;
-use crate::output::flood::Flood;
 use crate::output::fold::Folded;
 use crate::output::frames;
-use crate::output::json::Object;
+use crate::output::json::{Object, ViewLabel};
 use crate::output::sink::Sink;
 use crate::output::stack_numbers::StackNumbers;
 use crate::output::table::RowPlace;
-use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
-use crate::output::{IntervalEnd, OutputSettings, RunEnd, StackReport, UnwindingSums, json, top};
-use crate::report::{Batch, Book, Top, Value, Verdict};
+use crate::output::writer::views::WriterView;
+use crate::output::{IntervalEnd, OutputSettings, RunEnd, UnwindingSums, ViewEnd, json};
+use crate::report::{Batch, Book, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::UnnamedReason;
 use crate::symbol::interrupt;
@@ -44,11 +45,8 @@ pub struct Writer {
     stacks: Frames,
     /// Processes whose mappings are to be read when there is time.
     unread: Vec<i32>,
-    /// Weights of stacks since the start of the run, except those in `unsettled`.
-    folded: Folded,
-    unsettled: Unsettled,
+    views: Vec<WriterView>,
     quality: QualityCounts,
-    flood: Flood,
     stack_numbers: StackNumbers,
     /// Sums of the tables of all intervals.
     book: Book<RowPlace>,
@@ -60,14 +58,15 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(
-        settings: OutputSettings,
+        mut settings: OutputSettings,
         sink: Sink,
         step: CurrentStep,
         publish: Sender<(u32, Arc<SpaceCode>)>,
     ) -> Writer {
         let kallsyms = settings.host.proc.join("kallsyms");
         let mut names = FrameNames::observed(kallsyms, settings.symbols.clone(), step.clone());
-        if settings.prompt && settings.stacks {
+        let views: Vec<WriterView> = std::mem::take(&mut settings.views).into_iter().map(WriterView::new).collect();
+        if settings.prompt && views.iter().any(|view| view.settings.stacks) {
             names.read_kernel();
         }
         let spaces = AddressSpaces::new(settings.host.clone());
@@ -82,10 +81,8 @@ impl Writer {
             spaces,
             stacks: Frames::default(),
             unread: Vec::new(),
-            folded: Folded::default(),
-            unsettled: Unsettled::default(),
+            views,
             quality: QualityCounts::default(),
-            flood: Flood::default(),
             stack_numbers: StackNumbers::default(),
             book: Book::default(),
             step,
@@ -150,8 +147,10 @@ impl Writer {
         self.occurrences(batch)?;
         if let Some((last, kept)) = forget {
             self.print_held()?; // held occurrences may have stacks that are forgotten below
-            let forgotten = self.unsettled.take(|id| id <= last && !kept.contains(&id));
-            self.folded.extend(&forgotten, |id| name_stack(&self.stacks, &mut self.names, id));
+            for view in &mut self.views {
+                let forgotten = view.unsettled.take(|id| id <= last && !kept.contains(&id));
+                view.folded.extend(&forgotten, |id| name_stack(&self.stacks, &mut self.names, id));
+            }
             self.stacks.retain(|id| id > last || kept.contains(&id));
             self.names.forget_unused();
             self.spaces.forget_unused();
@@ -190,48 +189,6 @@ impl Writer {
         self.quality.add(&CallchainQuality::Empty, None, empty);
     }
 
-    /// Adds weights of stacks. Those of a stack whose names were given up are kept for a later report.
-    pub fn weights(&mut self, rows: &[Weighted]) {
-        for row in rows {
-            let frames = row.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
-            if !frames.iter().any(NamedFrame::may_get_name) || !self.unsettled.add(row) {
-                self.folded.extend(std::slice::from_ref(row), |_| frames.clone());
-            }
-        }
-    }
-
-    /// Prints the functions and stacks that took most of the time, and updates the flame graph.
-    pub fn stacks(&mut self, report: &StackReport) -> io::Result<()> {
-        self.print_held()?;
-        let draws = self.settings.flame.as_ref().is_some_and(|flame| flame.is_due(report.last));
-        let lists = report.top.is_some() && !self.sink.is_over();
-        if !lists && !draws {
-            return Ok(());
-        }
-        if lists && report.last {
-            self.totals_of_run(report.time_ns)?; // the lists are of the whole run, too, and stand below its tables
-        }
-        let before = self.unsettled.take(|_| true);
-        self.weights(&before);
-        let mut ongoing = self.unsettled.rows();
-        ongoing.extend_from_slice(&report.ongoing);
-        let with_ongoing = (!ongoing.is_empty()).then(|| {
-            let mut folded = self.folded.clone();
-            let (stacks, names) = (&self.stacks, &mut self.names);
-            folded.extend(&ongoing, |id| name_stack(stacks, names, id));
-            folded
-        });
-        let folded = with_ongoing.as_ref().unwrap_or(&self.folded);
-        if let Some(top) = report.top.filter(|_| lists) {
-            list(folded, top, report, &self.settings, &mut self.wall, &mut self.sink.buffer);
-            self.sink.flush_large()?;
-        }
-        match &mut self.settings.flame {
-            Some(flame) if draws => flame.write(&self.sink.waits(), || folded.lines()),
-            _ => Ok(()),
-        }
-    }
-
     pub fn interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
         if let Some(line) = &end.loss_line {
             self.note(line)?;
@@ -240,7 +197,8 @@ impl Writer {
             return Ok(());
         }
         let out = &mut self.sink.buffer;
-        let mut object = Object::head(out, "interval", self.settings.profiler, end.end_ns, &mut self.wall);
+        let label = ViewLabel::of(&self.views, end.view);
+        let mut object = Object::head(out, "interval", label, end.end_ns, &mut self.wall);
         object.unsigned("interval", end.interval);
         object.unsigned("start_ns", end.start_ns);
         object.unsigned("end_ns", end.end_ns);
@@ -273,14 +231,18 @@ impl Writer {
 
     pub fn end(&mut self, end: &RunEnd) -> io::Result<()> {
         self.print_held()?;
-        self.totals_of_run(end.time_ns)?;
+        self.totals_of_run(None, end.time_ns)?;
         let unwinding = end.unwinding.map(|sums| {
             let here = self.unwinding.counts();
             UnwindingSums { rules: sums.rules + here.rules, rules_made: sums.rules_made + here.made, ..sums }
         });
         if self.settings.json {
             let out = &mut self.sink.buffer;
-            let mut object = Object::head(out, "end", self.settings.profiler, end.time_ns, &mut self.wall);
+            let label = match &self.views[..] {
+                [view] => view.label(),
+                _ => ViewLabel::from(self.settings.name.as_str()),
+            };
+            let mut object = Object::head(out, "end", label, end.time_ns, &mut self.wall);
             object.unsigned("samples", end.samples);
             object.unsigned("lost", end.lost);
             object.unsigned("lost_output", end.lost_output);
@@ -297,6 +259,7 @@ impl Writer {
             object.unsigned("intervals", end.intervals);
             json::filtered_by(&mut object, &end.filtered_by);
             totals(&mut object, &end.totals);
+            views_at_end(&mut object, &self.views, &end.views);
             let mut own = Object::new(object.key("self"));
             own.unsigned("cpu_ns", end.cpu_ns);
             own.unsigned("rss_peak_bytes", end.rss_peak_bytes);
@@ -350,35 +313,27 @@ impl Writer {
     }
 }
 
-/// Appends the lists of functions and stacks.
-fn list(
-    folded: &Folded,
-    top: Top,
-    report: &StackReport,
-    settings: &OutputSettings,
-    wall: &mut WallClock,
-    out: &mut Vec<u8>,
-) {
-    let profiler = settings.profiler;
-    if settings.json {
-        return top::json_rows(folded, top, out, |table, out| {
-            let mut object = Object::head(out, "total", profiler, report.time_ns, wall);
-            object.text("table", table);
-            object.value("verdict", &Value::Word(Verdict::Estimate.word()));
-            object
-        });
+/// What is told of each of several views at the end.
+fn views_at_end(object: &mut Object<'_>, views: &[WriterView], ends: &[ViewEnd]) {
+    if ends.is_empty() {
+        return;
     }
-    let mut head = |out: &mut Vec<u8>| {
-        wall.text(report.time_ns, out);
-        let (seconds, millis) = (report.span_ns / 1_000_000_000, report.span_ns / 1_000_000 % 1000);
-        let _ = write!(out, " {profiler}, whole run, {seconds}.{millis:03} s");
-    };
-    head(out);
-    top::functions(folded, top, out);
-    if top.stacks && folded.total().amount > 0 {
-        head(out);
-        top::stacks(folded, top, out);
+    let list = object.key("views");
+    list.push(b'[');
+    for (at, (view, end)) in views.iter().zip(ends).enumerate() {
+        if at > 0 {
+            list.push(b',');
+        }
+        let mut object = Object::new(list);
+        object.text("view", &view.settings.name);
+        object.text("profiler", view.settings.profiler);
+        object.unsigned("samples", end.samples);
+        object.unsigned("lost", end.lost);
+        object.unsigned("lost_pairs", end.lost_pairs);
+        object.unsigned("discarded", end.discarded);
+        object.end();
     }
+    list.push(b']');
 }
 
 fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
@@ -459,15 +414,23 @@ mod tests {
         writer.batch(&mut batch).unwrap();
         let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: Weight { amount: 7, samples: 1 } };
         step.set_hurry();
-        writer.weights(&[row]);
-        assert_eq!((writer.folded.total().amount, writer.unsettled.rows()), (0, vec![row]));
-        writer.weights(&[row]);
-        assert_eq!(writer.unsettled.rows(), [Weighted { weight: Weight { amount: 14, samples: 2 }, ..row }], "still");
+        writer.weights(0, &[row]);
+        assert_eq!((writer.views[0].folded.total().amount, writer.views[0].unsettled.rows()), (0, vec![row]));
+        writer.weights(0, &[row]);
+        assert_eq!(
+            writer.views[0].unsettled.rows(),
+            [Weighted { weight: Weight { amount: 14, samples: 2 }, ..row }],
+            "still"
+        );
         step.end_hurry();
-        let again = writer.unsettled.take(|_| true);
-        writer.weights(&again);
-        assert!(writer.folded.total().amount == 14 && writer.unsettled.rows().is_empty());
-        assert!(!writer.folded.lines().concat().contains("names given up"), "{:?}", writer.folded.lines());
+        let again = writer.views[0].unsettled.take(|_| true);
+        writer.weights(0, &again);
+        assert!(writer.views[0].folded.total().amount == 14 && writer.views[0].unsettled.rows().is_empty());
+        assert!(
+            !writer.views[0].folded.lines().concat().contains("names given up"),
+            "{:?}",
+            writer.views[0].folded.lines()
+        );
     }
 
     /// A stack is not referred to by its number until its frames were printed with all names that can be found.

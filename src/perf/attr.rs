@@ -97,6 +97,18 @@ impl Attr {
         self.period_or_hz = period;
     }
 
+    /// Asks for the same. Breakpoints never do: they have addresses.
+    pub fn is_same(&self, other: &Attr) -> bool {
+        let key = |attr: &Attr| {
+            let raw = &attr.raw;
+            let user = (raw.sample_regs_user, raw.sample_stack_user, raw.sample_max_stack);
+            (raw.type_, raw.config, raw.sample_type, raw.read_format, raw._bitfield_1, user, raw.branch_sample_type)
+        };
+        let is_plain =
+            [b::PERF_TYPE_TRACEPOINT, b::PERF_TYPE_SOFTWARE, b::PERF_TYPE_HARDWARE].contains(&self.raw.type_);
+        is_plain && key(self) == key(other) && self.samples == other.samples && self.period_or_hz == other.period_or_hz
+    }
+
     /// The id of a tracepoint.
     pub fn tracepoint_id(&self) -> Option<u32> {
         if self.raw.type_ == b::PERF_TYPE_TRACEPOINT { u32::try_from(self.raw.config).ok() } else { None }

@@ -1,13 +1,14 @@
 //! The events of a run and where they are opened. `plan` settles how the events of a CPU are opened, `opening` explains a
 //! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
 //! `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
-//! events for threads that appear later.
+//! events for threads that appear later, `shared` opens events once that several views want.
 
 pub mod counters;
 mod cycles;
 pub(super) mod idle;
 mod inherited;
 mod later;
+pub mod shared;
 mod side;
 pub mod windows;
 
@@ -146,6 +147,12 @@ impl Evlist {
     /// Samples hold callchains that are shown.
     pub fn any_callchain(&self) -> bool {
         self.evsels.iter().any(|evsel| evsel.has_callchain() && evsel.chain_use == ChainUse::Shown)
+    }
+
+    /// As [`Evlist::any_callchain`], of the events of one view.
+    pub fn any_callchain_of(&self, owner: usize) -> bool {
+        let mut of_view = self.evsels.iter().filter(|evsel| evsel.owner == owner);
+        of_view.any(|evsel| evsel.has_callchain() && evsel.chain_use == ChainUse::Shown)
     }
 
     /// Samples hold addresses that need mappings to be told apart.

@@ -1,6 +1,7 @@
 //! One event of a run: its attr, where it is opened, and where its records go.
 
 use crate::perf::attr::{Attr, Exclude};
+use crate::perf::evlist::shared::SHARED_OWNER;
 use crate::perf::ids::Route;
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::record::{ChainForm, Innermost};
@@ -57,8 +58,12 @@ pub struct Evsel {
     printed: Option<Option<String>>,
     /// One of many events that a pattern stands for: left out when the kernel refuses it.
     pub(super) optional: bool,
-    /// False: its records come as those of another event.
+    /// False: its records come as those of another event, where the profiler finds them.
     opened: bool,
+    /// The equal event of another view, whose samples are for this one, too.
+    pub(super) shared_with: Option<EventId>,
+    /// The events that share the samples of this one.
+    pub(super) sharers: Vec<EventId>,
     /// The event of a probe that this run defined.
     pub(super) is_probe: bool,
     innermost: Innermost,
@@ -102,6 +107,8 @@ impl Evsel {
             printed: None,
             optional: false,
             opened: true,
+            shared_with: None,
+            sharers: Vec::new(),
             is_probe: false,
             in_program: None,
             is_unpaired: false,
@@ -270,6 +277,11 @@ impl Evsel {
     }
 
     pub fn is_opened(&self) -> bool {
+        self.opened && self.shared_with.is_none()
+    }
+
+    /// Its samples come under its own id: it is opened, or shares the samples of an event that is.
+    pub fn is_wanted(&self) -> bool {
         self.opened
     }
 
@@ -300,7 +312,8 @@ impl Evsel {
 
     /// The route of its samples. `event`: its id.
     pub(in crate::perf) fn route(&self, event: EventId) -> Route {
-        Route { event, owner: self.owner as u32, kind: self.layout.kind() }
+        let owner = if self.sharers.is_empty() { self.owner } else { SHARED_OWNER };
+        Route { event, owner: owner as u32, kind: self.layout.kind() }
     }
 
     /// It is opened on the tasks of the answer, so that no further narrowing is needed.

@@ -28,7 +28,7 @@ pub trait ProfilerArgs {
     /// It has tables, not only lines for occurrences.
     const REPORTS: bool = true;
 
-    fn common(&self) -> &CommonArgs;
+    fn common(&mut self) -> &mut CommonArgs;
 
     /// The profiler with its own options.
     ///

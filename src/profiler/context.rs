@@ -26,18 +26,25 @@ pub struct Context {
     pub stacks: Stacks,
     /// Where events carry windows of user stacks.
     pub user_stacks: UserStacks,
-    pub weights: StackWeights,
+    /// The view whose profiler is called.
+    pub view: ViewSums,
     pub host: Host,
     /// The start of the run, just before events were enabled: no record is older.
     pub started_ns: Timestamp,
     /// Takes the occurrences.
     pub(crate) output: Output,
+    /// Lines for stderr, printed after the next tick.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What is counted for each view of a run.
+#[derive(Debug, Default)]
+pub struct ViewSums {
+    pub weights: StackWeights,
     /// Number of pairs that were discarded because one of their events may have been missed.
     pub discarded: u64,
     /// Number of objects that could not be followed because a table was full.
     pub untracked: u64,
-    /// Lines for stderr, printed after the next tick.
-    pub(crate) notes: Vec<String>,
 }
 
 impl Context {
@@ -121,14 +128,14 @@ impl Context {
     /// Adds to the weight of a stack of a task, for the flame graph and the lists of functions.
     #[inline]
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
-        self.weights.add(pid, comm, stack, weight);
+        self.view.weights.add(pid, comm, stack, weight);
     }
 
     /// As [`Context::weigh`], for a sample whose weight is not known yet: see
     /// [`Event::WeighSamples`](crate::profiler::Event::WeighSamples).
     #[inline]
     pub fn weigh_later(&mut self, pid: i32, comm: Comm, stack: Option<StackId>) {
-        self.weights.add_unweighed(pid, comm, stack);
+        self.view.weights.add_unweighed(pid, comm, stack);
     }
 
     /// Hands over an occurrence with the weights of the stacks that had a share in it.

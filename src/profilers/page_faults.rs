@@ -44,8 +44,8 @@ impl ProfilerArgs for PageFaultsArgs {
     const TABLES: &'static [&'static dyn TableSchema] = &[&PLACES];
     const WEIGHT: &'static str = "faults";
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {

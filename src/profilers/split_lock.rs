@@ -67,8 +67,8 @@ impl ProfilerArgs for SplitLockArgs {
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SAMPLES.layout());
     const WEIGHT: &'static str = "events";
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {

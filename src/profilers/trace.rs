@@ -124,8 +124,8 @@ impl ProfilerArgs for TraceArgs {
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec"];
     const REPORTS: bool = false;
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {

@@ -73,6 +73,8 @@ impl Span {
 
 #[derive(Debug)]
 pub struct Occurrence {
+    /// Index of its view.
+    pub view: u16,
     pub subject: Subject,
     pub body: OccurrenceBody,
     pub stack: Option<StackId>,
@@ -81,6 +83,8 @@ pub struct Occurrence {
 /// Occurrences on their way to the output thread. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// The view of the occurrences that are added.
+    view: u16,
     pub occurrences: Vec<Occurrence>,
     pub raw: Vec<u8>,
     pub values: Vec<Value>,
@@ -93,6 +97,17 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Goes on with another batch, which is empty. Returns this one.
+    pub fn hand_over(&mut self, next: Batch) -> Batch {
+        let next = Batch { view: self.view, ..next };
+        std::mem::replace(self, next)
+    }
+
+    /// Occurrences that are added from now on are of this view.
+    pub fn set_view(&mut self, view: u16) {
+        self.view = view;
+    }
+
     pub fn event(
         &mut self,
         subject: Subject,
@@ -105,7 +120,7 @@ impl Batch {
         self.raw.extend_from_slice(raw);
         let (raw, beside) = (Span::to_end(start, &self.raw), self.keep(beside.into_iter()));
         let body = OccurrenceBody::Event { event, raw, beside };
-        self.occurrences.push(Occurrence { subject, body, stack });
+        self.occurrences.push(Occurrence { view: self.view, subject, body, stack });
     }
 
     /// Adds an occurrence of a profiler's own kind.
@@ -118,7 +133,7 @@ impl Batch {
     ) {
         let values = self.keep(schema.values(occurrence));
         let body = OccurrenceBody::Detailed { layout: schema.layout(), values };
-        self.occurrences.push(Occurrence { subject, body, stack });
+        self.occurrences.push(Occurrence { view: self.view, subject, body, stack });
     }
 
     /// Adds an occurrence with the weights of the stacks that had a share in it.
@@ -134,7 +149,7 @@ impl Batch {
         self.weights.extend(weights);
         let weights = Span::to_end(first, &self.weights);
         let body = OccurrenceBody::Weighted { layout: schema.layout(), values, weights };
-        self.occurrences.push(Occurrence { subject, body, stack: None });
+        self.occurrences.push(Occurrence { view: self.view, subject, body, stack: None });
     }
 
     fn keep(&mut self, values: impl Iterator<Item = Value>) -> Span {
@@ -202,7 +217,8 @@ impl Batch {
         let rare: FxHashSet<_> = kinds.into_iter().map_while(fits).collect();
         let old = std::mem::take(self);
         (self.updates, self.update_bytes) = (old.updates, old.update_bytes);
-        for Occurrence { subject, body, stack } in old.occurrences {
+        self.view = old.view;
+        for Occurrence { view, subject, body, stack } in old.occurrences {
             if !rare.contains(&body.kind()) {
                 continue;
             }
@@ -221,7 +237,7 @@ impl Batch {
                     weights: weights.moved(&old.weights, &mut self.weights),
                 },
             };
-            self.occurrences.push(Occurrence { subject, body, stack });
+            self.occurrences.push(Occurrence { view, subject, body, stack });
         }
         self.heap_bytes = self.values.iter().map(Value::heap_bytes).sum();
     }

@@ -75,12 +75,22 @@ impl<S: RowSite> Book<S> {
         }
     }
 
+    /// Takes the tables of one view, or of all, out of the book.
+    pub fn take_of(&mut self, owner: Option<usize>) -> Book<S> {
+        Book { tables: self.tables.extract_if(.., |table| owner.is_none_or(|owner| table.owner == owner)).collect() }
+    }
+
     pub fn tables(&mut self) -> impl Iterator<Item = &mut BookTable<S>> {
         self.tables.iter_mut()
     }
 }
 
 impl<S: RowSite> BookTable<S> {
+    /// Index of its view.
+    pub fn owner(&self) -> usize {
+        self.owner
+    }
+
     fn is_of(&self, owner: usize, rows: &dyn Rows, title: &'static str) -> bool {
         self.owner == owner && self.title == title && self.sums.table() == rows.table()
     }

@@ -8,19 +8,19 @@ use rustc_hash::FxHashSet;
 
 use crate::host::Host;
 use crate::output::{Output, UnwindingSums};
+use crate::perf::EventId;
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
-use crate::perf::evlist::windows::WINDOW_OWNER;
 use crate::perf::layout::Layout;
-use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
-use crate::perf::{EventId, Sample};
+use crate::perf::record::{Malformed, Record, decode, record_type};
 use crate::profiler::user_stacks::UserStacks;
-use crate::profiler::{Context, Event, LostWindow, Profiler, Report, RunScope, Samples, TickOutcome, Timestamp};
-use crate::report::{Basis, Verdict};
+use crate::profiler::{Context, Event, LostWindow, Profiler, RunScope, TickOutcome, Timestamp, ViewSums};
+use crate::report::{Basis, Report, Verdict};
 use crate::ringbuf::{Item, ItemKind, RecordRun, Stamp};
 use crate::run::loss::LossBook;
 use crate::run::meter::Meter;
-use crate::stats::weights::StackWeights;
+use crate::run::views::{MissingCounts, Views};
+use crate::stats::weights::Weighted;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::task::cpu_times::Reading;
@@ -33,13 +33,14 @@ pub struct Dispatcher {
     pub layout: Layout,
     /// Samples hold addresses.
     pub any_address: bool,
-    pub profilers: Vec<Box<dyn Profiler>>,
+    pub views: Views,
     /// Only in a dry run, whose profilers print nothing.
     pub meter: Option<Meter>,
     /// What a profiler may use.
     pub ctx: Context,
     /// What the profilers asked for after the last tick.
     pub last_tick: TickOutcome,
+    /// Losses in all rings.
     pub loss: LossBook,
     /// Task-bound events also see other tasks, whose samples are dropped here.
     pub filter_in_user: bool,
@@ -50,13 +51,11 @@ pub struct Dispatcher {
     pub lost_windows: u64,
     /// Windows beside samples came too often, and were ended.
     pub windows_ended: bool,
-    /// `-N`
-    pub limit: Option<u64>,
     /// Time of the sample that reached the limit.
     pub ended_ns: Option<Timestamp>,
     pub samples: u64,
     /// Samples that came out of the rings, also those that are ignored or dropped here.
-    samples_read: u64,
+    pub(super) samples_read: u64,
     pub record_bytes: u64,
     pub late: u64,
     pub malformed: u64,
@@ -67,10 +66,16 @@ pub struct Dispatcher {
     /// Number of such children.
     pub children_in_doubt: u64,
     task_check: TaskCheck,
-    /// As of the last interval.
-    missing: MissingCounts,
     /// CPU times at the last look at CPUs that are never idle.
     cpu_times: Option<Reading>,
+}
+
+/// An interval of a view.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JudgedInterval {
+    pub verdict: Verdict,
+    pub samples: u64,
+    pub discarded: u64,
 }
 
 /// Samples of other tasks, which were dropped here.
@@ -89,39 +94,6 @@ struct TaskCheck {
     next: Timestamp,
 }
 
-/// Counts of what is missing from the results, by what that means for them.
-#[derive(Clone, Copy, Debug, Default)]
-struct MissingCounts {
-    lost: u64,
-    untracked: u64,
-    stacks: u64,
-    discarded: u64,
-    late: u64,
-}
-
-impl MissingCounts {
-    fn since(self, before: MissingCounts) -> MissingCounts {
-        MissingCounts {
-            lost: self.lost.saturating_sub(before.lost),
-            untracked: self.untracked.saturating_sub(before.untracked),
-            stacks: self.stacks.saturating_sub(before.stacks),
-            discarded: self.discarded.saturating_sub(before.discarded),
-            late: self.late.saturating_sub(before.late),
-        }
-    }
-
-    /// `by_stack`: rows have stacks, so a sample without its stack is missing from its row.
-    fn verdict(self, by_stack: bool) -> Verdict {
-        if self.lost > 0 || self.untracked > 0 || by_stack && self.stacks > 0 {
-            Verdict::LowerBound
-        } else if self.discarded > 0 || self.late > 0 {
-            Verdict::Discarded
-        } else {
-            Verdict::Exact
-        }
-    }
-}
-
 impl Dispatcher {
     /// A dispatcher that knows no task and drops no sample.
     pub fn new(
@@ -137,7 +109,7 @@ impl Dispatcher {
             layout: evlist.shared_layout(),
             any_address: evlist.any_address(),
             evlist,
-            profilers,
+            views: Views::new(profilers),
             meter: None,
             ctx: Context {
                 tasks: TaskTable::new(host.clone()),
@@ -146,12 +118,10 @@ impl Dispatcher {
                 spaces: SpaceKeys::default(),
                 stacks,
                 user_stacks: UserStacks::default(),
-                weights: StackWeights::default(),
+                view: ViewSums::default(),
                 host,
                 started_ns: 0,
                 output,
-                discarded: 0,
-                untracked: 0,
                 notes: Vec::new(),
             },
             last_tick: TickOutcome::default(),
@@ -161,7 +131,6 @@ impl Dispatcher {
             window_bytes: 0,
             lost_windows: 0,
             windows_ended: false,
-            limit: None,
             ended_ns: None,
             samples: 0,
             samples_read: 0,
@@ -172,7 +141,6 @@ impl Dispatcher {
             may_miss_children: false,
             children_in_doubt: 0,
             task_check: TaskCheck::default(),
-            missing: MissingCounts::default(),
             cpu_times: None,
         }
     }
@@ -208,71 +176,6 @@ impl Dispatcher {
         }
     }
 
-    /// Takes the samples at the start of a piece: a profiler gets all of its samples that follow each other in one call.
-    #[inline]
-    pub fn take_samples(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
-        loop {
-            let Dispatcher { evlist, profilers, meter, ctx, filter_in_user, filtered, .. } = self;
-            let route = piece.next_record().and_then(sample_identifier).and_then(|id| evlist.route(id));
-            let Some(owner) = route.map(|route| route.owner) else { break };
-            if owner as usize == WINDOW_OWNER {
-                if !self.take_window(piece) {
-                    break;
-                }
-                continue;
-            }
-            let Some(profiler) = profilers.get_mut(owner as usize) else { break };
-            let most = self.limit.map_or(u64::MAX, |limit| limit - self.samples);
-            let has_companions = ctx.user_stacks.has_companions();
-            let is_gated = *filter_in_user || meter.is_some() || has_companions;
-            let mut gate = |event: EventId, sample: &Sample<'_>, ctx: &mut Context| {
-                if has_companions {
-                    ctx.user_stacks.comes(event, sample.cpu);
-                }
-                if *filter_in_user && evlist.evsel(event).is_task_bound() && !ctx.watched.contains(sample.tid) {
-                    filtered.samples += 1;
-                    filtered.bytes += sample.record().len() as u64;
-                    return false;
-                }
-                meter.iter_mut().for_each(|meter| meter.add(event, sample));
-                true
-            };
-            let mut samples = Samples::new(piece, evlist, owner, most, if is_gated { Some(&mut gate) } else { None });
-            profiler.samples(&mut samples, ctx);
-            let taken = samples.taken();
-            self.samples_read += taken.all();
-            self.samples += taken.relevant;
-            self.malformed += taken.malformed;
-            self.send_stacks();
-            self.ctx.output.flush_large();
-            if self.has_enough() {
-                self.ended_ns = Some(piece.last());
-                return ControlFlow::Break(());
-            }
-            if taken.all() == 0 {
-                break;
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Takes the window of a user stack that comes before its sample. False: there is no more to take.
-    fn take_window(&mut self, piece: &mut RecordRun<'_>) -> bool {
-        let Dispatcher { evlist, ctx, filter_in_user, window_bytes, .. } = self;
-        let Some(record) = piece.next_record() else { return false };
-        let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
-        let Some(sample) = evlist.sample(route, record) else { return false };
-        if piece.take(record.len(), sample.time).is_none() {
-            return piece.switch_ring();
-        }
-        *window_bytes += record.len() as u64;
-        if !*filter_in_user || !evlist.evsel(route.event).is_task_bound() || ctx.watched.contains(sample.tid) {
-            let of = evlist.evsel(route.event).window_of().unwrap_or_default();
-            ctx.user_stacks.companion(of, &sample, &mut ctx.spaces, ctx.output.published());
-        }
-        true
-    }
-
     /// Takes an item that is no sample, from a ring of `cpu`.
     #[inline(never)]
     fn take_non_sample(&mut self, item: &Item<'_>, cpu: u32, class: Class) {
@@ -283,9 +186,9 @@ impl Dispatcher {
         // No counter knows of skipped bytes: at least one record was among them.
         let least = u64::from(matches!(item.kind, ItemKind::Corrupt));
         match class {
-            Class::Side => self.loss.count_side(least),
+            Class::Side => self.count_side_lost(least),
             Class::Events(_) if self.evlist.holds_windows(class) => self.lost_windows += least,
-            Class::Events(_) => self.loss.count(cpu, least),
+            Class::Events(_) => self.count_lost(cpu, class, least),
         }
         self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
     }
@@ -311,15 +214,29 @@ impl Dispatcher {
         })
     }
 
-    /// `-N` samples were seen.
+    /// Each view has seen its `-N` samples.
     #[inline]
     pub fn has_enough(&self) -> bool {
-        self.limit.is_some_and(|limit| self.samples >= limit)
+        self.views.have_enough()
+    }
+
+    /// Samples were lost in a ring.
+    pub fn count_lost(&mut self, cpu: u32, class: Class, count: u64) {
+        self.loss.count(cpu, count);
+        if count > 0 {
+            self.views.in_class(class, &self.evlist).for_each(|view| view.loss.count(cpu, count));
+        }
+    }
+
+    /// Side records were lost: every view needs them.
+    pub fn count_side_lost(&mut self, count: u64) {
+        self.loss.count_side(count);
+        self.views.iter_mut().for_each(|view| view.loss.count_side(count));
     }
 
     /// New stacks go to the output before the batch that refers to them.
     #[inline(always)]
-    fn send_stacks(&mut self) {
+    pub(super) fn send_stacks(&mut self) {
         if self.ctx.stacks.is_changed() {
             self.send_stack_updates();
         }
@@ -346,7 +263,7 @@ impl Dispatcher {
         let (start_ns, _) = sys::cpu_ns();
         self.send_weights();
         let mut used = FxHashSet::default();
-        self.profilers.iter().for_each(|profiler| profiler.stacks_in_use(&mut used));
+        self.views.iter().for_each(|view| view.profiler.stacks_in_use(&mut used));
         self.ctx.output.tell(self.ctx.stacks.forget(used).into_iter());
         self.ctx.stacks.set_growth(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
     }
@@ -354,10 +271,18 @@ impl Dispatcher {
     /// Sends the weights of stacks since the last time to the output, which names the stacks and adds the weights up.
     fn send_weights(&mut self) {
         self.weigh_samples();
-        let rows = self.ctx.weights.take();
-        if !rows.is_empty() {
-            self.ctx.output.weights(rows);
+        for at in 0..self.views.len() {
+            let rows = self.take_weights(at);
+            if !rows.is_empty() {
+                self.ctx.output.weights(at, rows);
+            }
         }
+    }
+
+    /// The weights of stacks of a view since the last time.
+    pub fn take_weights(&mut self, view: usize) -> Vec<Weighted> {
+        self.views.enter(view, &mut self.ctx);
+        self.ctx.view.weights.take()
     }
 
     /// Has the profilers weigh the samples that have no weight yet.
@@ -367,8 +292,16 @@ impl Dispatcher {
 
     /// Notifies all profilers.
     fn notify(&mut self, event: Event<'_>) {
-        let Dispatcher { profilers, ctx, .. } = self;
-        profilers.iter_mut().for_each(|profiler| profiler.on(event, ctx));
+        for at in 0..self.views.len() {
+            self.notify_view(at, event);
+        }
+    }
+
+    fn notify_view(&mut self, at: usize, event: Event<'_>) {
+        let Dispatcher { views, ctx, .. } = self;
+        if let Some(view) = views.enter(at, ctx) {
+            view.profiler.on(event, ctx);
+        }
     }
 
     fn take_side_record(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {
@@ -379,8 +312,8 @@ impl Dispatcher {
                 match class {
                     _ if self.evlist.counts_lost() => {}
                     _ if self.evlist.holds_windows(class) => self.lost_windows += count,
-                    Class::Side => self.loss.count_side(count),
-                    Class::Events(_) => self.loss.count(cpu, count),
+                    Class::Side => self.count_side_lost(count),
+                    Class::Events(_) => self.count_lost(cpu, class, count),
                 }
                 return Ok(());
             }
@@ -390,7 +323,7 @@ impl Dispatcher {
             }
             Record::LostSamples { count } => {
                 self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count }, class);
-                self.loss.count(cpu, count);
+                self.count_lost(cpu, class, count);
                 return Ok(());
             }
             Record::Throttle { on: true } => {
@@ -427,13 +360,20 @@ impl Dispatcher {
         match class {
             Class::Side => {
                 self.loss.side_window();
+                self.views.iter_mut().for_each(|view| view.loss.side_window());
                 self.notify(Event::LostSide(&window));
             }
             Class::Events(_) if self.evlist.holds_windows(class) => self.ctx.user_stacks.forget(window.cpu),
             Class::Events(_) => {
                 self.loss.window(window);
+                self.views.in_class(class, &self.evlist).for_each(|view| view.loss.window(window));
                 self.ctx.user_stacks.forget(window.cpu); // the sample that it came with may be among the lost ones
-                self.notify(Event::Lost(&window));
+                let is_alone = self.views.len() == 1;
+                for at in 0..self.views.len() {
+                    if is_alone || self.evlist.is_in(class, at) {
+                        self.notify_view(at, Event::Lost(&window));
+                    }
+                }
             }
         }
     }
@@ -441,9 +381,12 @@ impl Dispatcher {
     /// Notifies the profilers of the counts of their events; not with `filter_in_user`, as the counts are of other tasks then, too.
     pub fn notify_counts(&mut self) {
         for (cpu, event, counted) in self.evlist.take_counted() {
-            let owner = self.evlist.evsel(event).owner();
-            if let Some(profiler) = self.profilers.get_mut(owner).filter(|_| !self.filter_in_user) {
-                profiler.on(Event::Counted { event, cpu, counted: &counted }, &mut self.ctx);
+            if self.filter_in_user {
+                continue;
+            }
+            let subscribers: Vec<(usize, EventId)> = self.evlist.subscribers(event).collect();
+            for (owner, event) in subscribers {
+                self.notify_view(owner, Event::Counted { event, cpu, counted: &counted });
             }
         }
     }
@@ -475,11 +418,14 @@ impl Dispatcher {
     pub fn tick(&mut self, now: Timestamp) {
         self.resend_dropped();
         self.last_tick = TickOutcome::default();
-        for profiler in &mut self.profilers {
-            self.last_tick.merge(profiler.tick(now, &mut self.ctx));
+        for at in 0..self.views.len() {
+            if let Some(view) = self.views.enter(at, &mut self.ctx) {
+                self.last_tick.merge(view.profiler.tick(now, &mut self.ctx));
+            }
         }
         self.send_stacks();
-        if self.ctx.weights.are_many() && self.ctx.output.flush_all() {
+        let are_many = |at| self.views.sums(at, &self.ctx).is_some_and(|sums| sums.weights.are_many());
+        if (0..self.views.len()).any(are_many) && self.ctx.output.flush_all() {
             self.send_weights();
         }
         let is_run = self.meter.is_none();
@@ -545,42 +491,42 @@ impl Dispatcher {
         self.ctx.spaces.expire(now);
     }
 
-    /// Sets the verdict of each table of an interval, and gives that of the interval. `undecodable`: records without a time.
-    pub fn judge(&mut self, report: &mut Report, undecodable: u64) -> Verdict {
+    /// Sets the verdict of each table of a view in an interval. `undecodable`: records without a time.
+    pub fn judge(&mut self, view: usize, report: &mut Report, undecodable: u64) -> JudgedInterval {
+        let sums = self.views.sums(view, &self.ctx);
+        let (untracked, discarded) = sums.map_or((0, 0), |sums| (sums.untracked, sums.discarded));
+        let [of_children, in_doubt] = [self.verdict_of_children(), Verdict::Unsure];
+        let Some(view) = self.views.iter_mut().nth(view) else { return JudgedInterval::default() };
         let missing = MissingCounts {
             lost: [
-                self.loss.total(),
-                self.loss.side_total(),
+                view.loss.total(),
+                view.loss.side_total(),
                 self.loss.switches_total(),
-                self.loss.windows_total(),
+                view.loss.windows_total(),
                 self.malformed,
                 self.missed_calls,
                 undecodable,
             ]
             .into_iter()
             .fold(0, u64::saturating_add),
-            untracked: self.ctx.untracked,
+            untracked,
             stacks: self.ctx.stacks.refused() + self.ctx.output.dropped_stacks(),
-            discarded: self.ctx.discarded,
+            discarded,
             late: self.late,
         };
-        let of_interval = missing.since(self.missing);
+        let (samples, before) = view.next_interval(missing);
         for table in &mut report.tables {
             let basis = table.rows.basis();
-            let verdict = match basis {
-                Basis::Counters => continue,
-                Basis::Interval => of_interval.verdict(false),
-                Basis::Run => missing.verdict(true),
-                Basis::RunByRow => MissingCounts { discarded: 0, ..missing }.verdict(true),
-            };
+            let Some(verdict) = missing.verdict_on(basis, before) else { continue };
             let of_children = match basis {
-                Basis::RunByRow if self.children_in_doubt > 0 => Verdict::Unsure, // what ended what is counted
-                _ => self.verdict_of_children(),
+                Basis::RunByRow if self.children_in_doubt > 0 => in_doubt, // what ended what is counted
+                _ => of_children,
             };
             table.verdict = table.verdict.and(verdict).and(of_children);
         }
-        self.missing = missing;
-        of_interval.verdict(false).and(self.verdict_of_children())
+        let of_interval = missing.since(before);
+        let verdict = of_interval.verdict(false).and(of_children);
+        JudgedInterval { verdict, samples, discarded: of_interval.discarded }
     }
 
     fn verdict_of_children(&self) -> Verdict {

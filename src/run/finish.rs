@@ -9,12 +9,13 @@ use nix::sys::signal::Signal;
 
 use crate::host::Host;
 use crate::output::sink::print_to_stderr_at_once;
-use crate::output::{Message, OutputClosed, RunEnd};
+use crate::output::{Message, OutputClosed, RunEnd, ViewEnd};
 use crate::perf::evlist::Evlist;
 use crate::profiler::TracefsFinder;
 use crate::report::Value;
 use crate::ringbuf::DrainLimit;
 use crate::run::dispatcher::Dispatcher;
+use crate::run::views::View;
 use crate::run::{Outcome, Run, StopReason, messages};
 use crate::sys;
 use crate::task::procfs;
@@ -39,7 +40,7 @@ impl Run {
             format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
         };
         messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
-        messages.extend(messages::of_children(self.options.profiler, self.core.children_in_doubt).map(Message::Note));
+        messages.extend(messages::of_children(&self.options.name, self.core.children_in_doubt).map(Message::Note));
         let hits = self.hits_so_far();
         let lost = self.core.loss.total();
         let dropped = self.core.ctx.output.dropped();
@@ -53,14 +54,14 @@ impl Run {
             lost_side: self.core.loss.side_total(),
             lost_switches: self.core.loss.switches_total(),
             lost_stacks: self.core.ctx.stacks.refused() + self.core.ctx.output.dropped_stacks(),
-            lost_pairs: self.core.ctx.untracked,
+            lost_pairs: self.core.views.sum(&self.core.ctx, |sums| sums.untracked),
             lost_calls: self.core.missed_calls,
             lost_unwind: self.core.lost_unwind(),
             windows_ended: self.core.windows_ended,
             unwinding: self.core.unwinding(),
             children_in_doubt: self.core.children_in_doubt,
             malformed: self.core.malformed + self.rings.undecodable(),
-            discarded: self.core.ctx.discarded,
+            discarded: self.core.views.sum(&self.core.ctx, |sums| sums.discarded),
             late: self.core.late,
             intervals: self.intervals,
             cpu_ns: cost.cpu_ns,
@@ -70,6 +71,7 @@ impl Run {
             record_bytes: cost.record_bytes,
             totals: std::mem::take(&mut self.run_totals),
             filtered_by: self.onlookers.watch().run_programs(),
+            views: self.view_ends(),
             summary: Vec::new(),
         };
         if let Some(hits) = hits {
@@ -80,8 +82,8 @@ impl Run {
         let missing = end.missing().max(u64::from(!end.filtered_by.is_empty()));
         if !self.options.json {
             let counts_lost = self.core.evlist.counts_lost();
-            end.summary = messages::summary(self.options.profiler, &end, counts_lost);
-            end.summary.extend(hits.map(|hits| hits.line(self.options.profiler)));
+            end.summary = messages::summary(&self.options, &end, counts_lost);
+            end.summary.extend(hits.map(|hits| hits.line(&self.options.name)));
             if self.options.verbose {
                 end.summary.push(messages::own_cost(&cost));
             }
@@ -90,13 +92,24 @@ impl Run {
         if self.core.ctx.watched.awaits_exec() && follows && self.core.loss.total() + self.core.loss.side_total() > 0 {
             messages.push(Message::Note(format!(
                 "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
-                self.options.profiler
+                self.options.name
             )));
         }
         self.core.ctx.output.batch.push_update(self.core.ctx.stacks.take_counts());
         messages.push(Message::End(end));
         let unwritten = self.leave(messages)?;
         Ok(Outcome { lost: missing, unwritten })
+    }
+
+    /// What is told of each of several views.
+    fn view_ends(&self) -> Vec<ViewEnd> {
+        let Dispatcher { views, ctx, .. } = &self.core;
+        let end = |(at, view): (usize, &View)| {
+            let sums = views.sums(at, ctx);
+            let (lost_pairs, discarded) = sums.map_or((0, 0), |sums| (sums.untracked, sums.discarded));
+            ViewEnd { samples: view.samples, lost: view.loss.total(), lost_pairs, discarded }
+        };
+        if views.len() == 1 { Vec::new() } else { views.iter().enumerate().map(end).collect() }
     }
 
     /// Writes the rest of the output and removes the run's probes. True when it could not wait for all to be written.
@@ -127,7 +140,7 @@ impl Run {
                     None => "results that nobody had read yet are dropped, the last ones among them".to_owned(),
                     Some(at) => format!("results are dropped, the last ones among them: the output {at}"),
                 };
-                print_to_stderr_at_once(&format!("{}: {again}{what}", options.profiler));
+                print_to_stderr_at_once(&format!("{}: {again}{what}", options.name));
                 return Ok(true);
             }
             Some(OutputClosed::Pipe) | None => {}

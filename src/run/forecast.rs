@@ -421,7 +421,7 @@ impl Run {
             busy: busy / cost.share().min(own),
         };
         Forecast {
-            profiler: self.options.profiler,
+            profiler: self.options.name.clone(),
             time_ns: sys::monotonic_ns(),
             counted_ns: book.counted_ns(),
             sampled_ns: dry_run.sampling_ns,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::bpf::attached::AttachedProgram;
 use crate::escape::escape;
-use crate::output::RunEnd;
 use crate::output::flame::FlameSubject;
+use crate::output::{RunEnd, ViewEnd};
 use crate::perf::evlist::Evlist;
 use crate::perf::target::Tasks;
 use crate::profiler::TracefsFinder;
@@ -19,7 +19,8 @@ pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: 
     let mut lines = vec![rings.describe()];
     lines.extend(tracefs.describe());
     lines.extend(evlist.missing().map(|feature| format!("this kernel lacks {feature}")));
-    let filtered = evlist.iter().filter_map(|(_, evsel)| Some((evsel.name(), evsel.filter()?)));
+    let opened = evlist.iter().filter(|(_, evsel)| evsel.is_opened());
+    let filtered = opened.filter_map(|(_, evsel)| Some((evsel.name(), evsel.filter()?)));
     lines.extend(filters(filtered));
     lines.extend(notes);
     lines
@@ -33,7 +34,7 @@ pub fn watching(options: &Options, cpus: usize) -> Option<String> {
 }
 
 /// The title of a flame graph.
-pub fn about(options: &Options, evlist: &Evlist) -> FlameSubject {
+pub fn about(options: &Options, view: usize, evlist: &Evlist) -> FlameSubject {
     let listed = |numbers: &[i32]| names_of(numbers.iter().map(i32::to_string).collect());
     let subject = match &options.target.tasks {
         Tasks::All => "all tasks".to_owned(),
@@ -49,9 +50,10 @@ pub fn about(options: &Options, evlist: &Evlist) -> FlameSubject {
             names_of(options.workload.first().map(|name| escape(name.as_bytes())).into_iter().collect())
         }
     };
-    let opened = evlist.iter().filter(|(_, evsel)| evsel.is_opened());
+    let opened = evlist.iter().filter(|(_, evsel)| evsel.is_wanted() && evsel.owner() == view);
     let events = names_of(opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect());
-    FlameSubject { profiler: options.profiler, subject, events }
+    let profiler = options.views.get(view).map_or("", |view| view.profiler);
+    FlameSubject { profiler, subject, events }
 }
 
 /// The first names, and the number of the others.
@@ -83,8 +85,9 @@ fn watching_line(options: &Options, cpus: usize) -> String {
         (Tasks::Workload(_), None) => "its end or Ctrl-C",
         _ => "Ctrl-C",
     };
-    let report = if options.reports { " with a report, -i 1000 reports every second" } else { "" };
-    format!("{}: watching {what}; {end} ends it{report}", options.profiler)
+    let report =
+        if options.views.iter().any(|view| view.reports) { " with a report, -i 1000 reports every second" } else { "" };
+    format!("{}: watching {what}; {end} ends it{report}", options.name)
 }
 
 /// A line for each filter: events that have the same one share it.
@@ -117,7 +120,8 @@ pub fn waiting_for(profiler: &str, evlist: &Evlist) -> String {
 }
 
 /// The summary of the run. `counts_lost`: the kernel tells lost samples from lost side records.
-pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
+pub fn summary(options: &Options, end: &RunEnd, counts_lost: bool) -> Vec<String> {
+    let profiler = options.name.as_str();
     let events = if end.samples == 1 { "event" } else { "events" };
     let seconds = end.duration_ns as f64 / 1e9;
     let mut first = format!("{profiler}: {} {events} in {seconds:.1} s, {} lost", end.samples, end.lost);
@@ -139,7 +143,21 @@ pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
     ];
     let other = |(count, what): &(u64, &str)| format!("{profiler}: {count} {what}");
     let others = others.iter().filter(|(count, _)| *count > 0).map(other).chain(not_unwound(profiler, end));
-    std::iter::once(first).chain(others).chain(hidden(profiler, &end.filtered_by)).collect()
+    let views = options.views.iter().zip(&end.views).map(|(view, end)| of_view(&view.name, end));
+    std::iter::once(first).chain(views).chain(others).chain(hidden(profiler, &end.filtered_by)).collect()
+}
+
+/// The line about one of several views.
+fn of_view(name: &str, end: &ViewEnd) -> String {
+    let events = if end.samples == 1 { "event" } else { "events" };
+    let mut line = format!("{name}: {} {events}, {} lost", end.samples, end.lost);
+    if end.discarded > 0 {
+        line += &format!(", {} pairs discarded", end.discarded);
+    }
+    if end.lost_pairs > 0 {
+        line += &format!(", {} not followed", end.lost_pairs);
+    }
+    line
 }
 
 /// User stacks that might have been unwound: nothing is missing but their callers, perhaps.
@@ -229,8 +247,9 @@ mod tests {
     use clap::{Args, FromArgMatches};
 
     use super::*;
-    use crate::cli::CommonArgs;
+    use crate::cli::{CommonArgs, RunArgs, ViewArgs};
     use crate::perf::target::Target;
+    use crate::run::ViewOptions;
 
     #[test]
     fn equal_filters_share_a_line() {
@@ -245,11 +264,16 @@ mod tests {
             let command = CommonArgs::augment_args(clap::Command::new("x").no_binary_name(true));
             CommonArgs::from_arg_matches(&command.try_get_matches_from(args).unwrap()).unwrap()
         };
+        let options = |given: &[&str]| {
+            let args = args(given);
+            Options::new(args.run, vec![ViewOptions::new(&args.view, "x", "samples")]).unwrap()
+        };
         let line = |given: &[&str], reports: bool, paced: bool| {
-            let options = Options::new(args(given), "x", "samples").unwrap();
+            let mut options = options(given);
+            options.views.iter_mut().for_each(|view| view.reports = reports);
             let tasks = if given.contains(&"--") { Tasks::Workload(7) } else { options.target.tasks };
             let target = Target { tasks, ..options.target };
-            watching_line(&Options { target, reports, paced, ..options }, 2)
+            watching_line(&Options { target, paced, ..options }, 2)
         };
         let own = std::process::id().to_string();
         let with_report = "ends it with a report, -i 1000 reports every second";
@@ -265,18 +289,37 @@ mod tests {
         assert_eq!(line(&[], false, false), "x: watching all tasks on 2 CPUs; Ctrl-C ends it");
         assert_eq!(line(&[], true, true), format!("x: watching 2 CPUs; Ctrl-C {with_report}"));
         for soon in [&["-i", "1000"][..], &["--for", "5"], &["--dry-run"]] {
-            assert_eq!(watching(&Options::new(args(soon), "x", "samples").unwrap(), 2), None, "{soon:?}");
+            assert_eq!(watching(&options(soon), 2), None, "{soon:?}");
         }
     }
 
     #[test]
     fn stacks_that_were_not_unwound_are_said_to_be_and_nothing_is_lost() {
         let end = |lost_unwind, windows_ended| RunEnd { lost_unwind, windows_ended, ..RunEnd::default() };
-        assert_eq!(summary("x", &end(0, true), true).len(), 1);
-        let lines = summary("x", &end(7, false), true);
+        let view = |name| ViewOptions::new(&ViewArgs::default(), name, "samples");
+        let options = |views| Options::new(RunArgs::default(), views).unwrap();
+        let one = options(vec![view("x")]);
+        let summary = |end: &RunEnd| summary(&one, end, true);
+        assert_eq!(summary(&end(0, true)).len(), 1);
+        let lines = summary(&end(7, false));
         assert!(lines[1].starts_with("x: 7 user stacks by frame pointers: their copies found no room"), "{lines:?}");
-        assert!(summary("x", &end(7, true), true)[1].contains("ended because they came too often"));
+        assert!(summary(&end(7, true))[1].contains("ended because they came too often"));
         assert_eq!(end(7, true).missing(), 0);
+    }
+
+    #[test]
+    fn each_of_several_views_has_a_line() {
+        let view = |name| ViewOptions::new(&ViewArgs::default(), name, "samples");
+        let options = Options::new(RunArgs::default(), vec![view("a"), view("b")]).unwrap();
+        let of_view = |samples, discarded| ViewEnd { samples, discarded, ..ViewEnd::default() };
+        let end = RunEnd {
+            samples: 4,
+            duration_ns: 2_000_000_000,
+            views: vec![of_view(1, 0), of_view(3, 2)],
+            ..RunEnd::default()
+        };
+        let want = ["run: 4 events in 2.0 s, 0 lost", "a: 1 event, 0 lost", "b: 3 events, 0 lost, 2 pairs discarded"];
+        assert_eq!(summary(&options, &end, true), want);
     }
 
     #[test]

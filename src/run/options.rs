@@ -1,13 +1,13 @@
-//! The options of a run that all profilers share.
+//! The options of a run, and of each of its views.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use crate::cli::values::{CommPattern, PidOrName, RingSize};
-use crate::cli::{CallGraph, CgroupList, CommonArgs, CpuList, TaskList, TidList, usage};
+use crate::cli::{CallGraph, CgroupList, CpuList, RunArgs, TaskList, TidList, ViewArgs, usage};
 use crate::digits::format_ns;
 use crate::escape::escape;
 use crate::host::{Host, processes, threads};
@@ -17,15 +17,46 @@ use crate::run::forecast;
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};
 
-/// The options of a run that do not depend on the profiler.
+/// The name of a run of several views.
+pub const SEVERAL: &str = "run";
+
+/// The options of a run, whatever its profilers are.
 #[derive(Debug)]
 pub struct Options {
-    pub profiler: &'static str,
+    /// What lines about the whole run begin with: the name of its one view, or `run`.
+    pub name: String,
+    pub views: Vec<ViewOptions>,
     pub target: Target,
     pub interval: Option<Duration>,
     pub ring: Option<RingSize>,
-    /// `-g`, or a flame graph.
-    pub stacks: bool,
+    /// Stop after so long.
+    pub duration: Option<Duration>,
+    pub output: Option<PathBuf>,
+    pub json: bool,
+    pub demangle: bool,
+    /// Memory for symbols of files, in bytes.
+    pub symbol_memory: Option<u64>,
+    pub verbose: bool,
+    pub strict_loss: bool,
+    pub workload: Vec<OsString>,
+    /// `--dry-run`: only the cost is wanted.
+    pub dry_run: bool,
+    /// The run goes on while a CPU answers no interrupt.
+    pub paced: bool,
+    /// The output is to survive a crash of the machine.
+    pub durable: bool,
+    /// Names of the processes of the target. A process that gets such a name later belongs to the target.
+    pub names: Vec<CommPattern>,
+    /// Notes for the user on how the options were understood.
+    pub notes: Vec<String>,
+}
+
+/// The options of a view: one profiler of a run.
+#[derive(Clone, Debug)]
+pub struct ViewOptions {
+    /// Its name for the user: that of its profiler, unless the user gave another.
+    pub name: String,
+    pub profiler: &'static str,
     /// `-g`
     pub shows_stacks: bool,
     /// How the callchains of programs are found.
@@ -35,72 +66,63 @@ pub struct Options {
     pub weight: &'static str,
     /// Stop after so many samples.
     pub samples: Option<u64>,
-    /// Stop after so long.
-    pub duration: Option<Duration>,
-    pub output: Option<PathBuf>,
-    pub json: bool,
-    pub demangle: bool,
-    /// Memory for symbols of files, in bytes.
-    pub symbol_memory: Option<u64>,
-    pub verbose: bool,
-    pub workload: Vec<OsString>,
-    /// `--dry-run`: only the cost is wanted.
-    pub dry_run: bool,
-    /// The run goes on while a CPU answers no interrupt.
-    pub paced: bool,
-    /// The output is to survive a crash of the machine.
-    pub durable: bool,
     /// The profiler has tables, at the end of each interval.
     pub reports: bool,
-    /// Names of the processes of the target. A process that gets such a name later belongs to the target.
-    pub names: Vec<CommPattern>,
-    /// Notes for the user on how the options were understood.
-    pub notes: Vec<String>,
+}
+
+impl ViewOptions {
+    /// `weight`: unit of the widths of a flame graph.
+    pub fn new(args: &ViewArgs, profiler: &'static str, weight: &'static str) -> ViewOptions {
+        ViewOptions {
+            name: profiler.to_owned(),
+            profiler,
+            shows_stacks: args.call_graph.is_some(),
+            call_graph: args.call_graph.unwrap_or_default(),
+            flame: args.flame_graph.clone(),
+            weight,
+            samples: args.exit_n,
+            reports: true,
+        }
+    }
+
+    /// `-g`, or a flame graph.
+    pub fn stacks(&self) -> bool {
+        self.shows_stacks || self.flame.is_some()
+    }
 }
 
 impl Options {
-    /// `weight`: unit of the widths of a flame graph.
-    ///
     /// # Errors
-    /// A process, thread or cgroup that does not exist; an interval of zero.
-    pub fn new(common: CommonArgs, profiler: &'static str, weight: &'static str) -> Result<Options> {
+    /// A process, thread or cgroup that does not exist; an interval of zero; two views that want the same file.
+    pub fn new(args: RunArgs, views: Vec<ViewOptions>) -> Result<Options> {
         const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-        let interval = common.interval();
+        let interval = args.interval();
         if let Some(interval) = interval.filter(|interval| *interval < SHORTEST_INTERVAL) {
             let asked = format_ns(interval.as_nanos() as u64);
             return Err(usage(format!("-i {asked} is too short: the shortest interval is 1ms")));
         }
-        if common.duration.is_some_and(|time| time.0 == 0) {
+        if args.duration.is_some_and(|time| time.0 == 0) {
             return Err(usage("--for 0 would show nothing: give it a time, as in 10s"));
         }
-        if common.dry_run && common.duration.is_some_and(|time| Duration::from_nanos(time.0) < forecast::SHORTEST) {
+        if args.dry_run && args.duration.is_some_and(|time| Duration::from_nanos(time.0) < forecast::SHORTEST) {
             return Err(usage("--dry-run counts for 100 ms at least: give --for more, or leave it out for a second"));
         }
-        if common.json && !common.dry_run && common.output.is_none() && common.flame_graph == Some(FlameGraph::Stdout) {
-            return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
-        }
-        if common
-            .flame_graph
-            .as_ref()
-            .is_some_and(|flame| flame.path().is_some() && flame.path() == common.output.as_deref())
-        {
-            return Err(usage("-o and --flame-graph name the same file: give each its own"));
-        }
+        check_flame_graphs(&args, &views)?;
         let host = Host::default();
         let mut notes = Vec::new();
-        let names = common.pids.iter().flat_map(|TaskList(list)| list).filter_map(|word| match word {
+        let names = args.pids.iter().flat_map(|TaskList(list)| list).filter_map(|word| match word {
             PidOrName::Name(name) => Some(name.clone()),
             PidOrName::Pid(_) => None,
         });
         let names = names.collect();
-        let tasks = if let Some(TaskList(list)) = &common.pids {
+        let tasks = if let Some(TaskList(list)) = &args.pids {
             Tasks::Processes(resolve_processes(&host, list, &mut notes)?)
-        } else if let Some(TidList(tids)) = &common.tids {
+        } else if let Some(TidList(tids)) = &args.tids {
             if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(&host, tid).is_none()) {
                 bail!("no thread {tid}: it may have exited, `ps -eL` lists those that live");
             }
             Tasks::Threads(tids.clone())
-        } else if let Some(CgroupList(names)) = &common.cgroups {
+        } else if let Some(CgroupList(names)) = &args.cgroups {
             let mut groups: Vec<Cgroup> = names.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?;
             // A group's events are those of the groups below it too: each must be seen once.
             groups.sort_by(|a, b| a.path.cmp(&b.path));
@@ -109,33 +131,55 @@ impl Options {
         } else {
             Tasks::All
         };
-        let (shows_stacks, call_graph) = (common.stacks(), common.call_graph.unwrap_or_default());
         Ok(Options {
-            profiler,
-            target: Target { wanted: common.cpus.map(|CpuList(cpus)| cpus), tasks },
+            name: if let [view] = &views[..] { view.name.clone() } else { SEVERAL.to_owned() },
+            views,
+            target: Target { wanted: args.cpus.map(|CpuList(cpus)| cpus), tasks },
             interval,
-            ring: common.mmap_pages,
-            stacks: shows_stacks || common.flame_graph.is_some(),
-            shows_stacks,
-            call_graph,
-            flame: common.flame_graph,
-            weight,
-            samples: common.exit_n,
-            duration: common.duration.map(|time| Duration::from_nanos(time.0)),
-            output: common.output,
-            json: common.json,
-            demangle: !common.no_demangle,
-            symbol_memory: common.symbol_memory,
-            verbose: common.verbose,
-            workload: common.workload,
-            dry_run: common.dry_run,
+            ring: args.mmap_pages,
+            duration: args.duration.map(|time| Duration::from_nanos(time.0)),
+            output: args.output,
+            json: args.json,
+            demangle: !args.no_demangle,
+            symbol_memory: args.symbol_memory,
+            verbose: args.verbose,
+            strict_loss: args.strict_loss,
+            workload: args.workload,
+            dry_run: args.dry_run,
             paced: false,
             durable: false,
-            reports: true,
             names,
             notes,
         })
     }
+
+    /// Some view shows or draws stacks.
+    pub fn any_stacks(&self) -> bool {
+        self.views.iter().any(ViewOptions::stacks)
+    }
+
+    /// Only drawings go to stdout.
+    pub fn draws_to_stdout(&self) -> bool {
+        self.views.iter().any(|view| view.flame == Some(FlameGraph::Stdout))
+    }
+}
+
+/// Refuses files that two outputs want.
+fn check_flame_graphs(args: &RunArgs, views: &[ViewOptions]) -> Result<()> {
+    let flames: Vec<&FlameGraph> = views.iter().filter_map(|view| view.flame.as_ref()).collect();
+    let to_stdout = flames.iter().filter(|flame| ***flame == FlameGraph::Stdout).count();
+    if args.json && !args.dry_run && args.output.is_none() && to_stdout > 0 {
+        return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
+    }
+    if flames.iter().any(|flame| flame.path().is_some() && flame.path() == args.output.as_deref()) {
+        return Err(usage("-o and --flame-graph name the same file: give each its own"));
+    }
+    let mut paths: Vec<Option<&Path>> = flames.iter().map(|flame| flame.path()).collect();
+    paths.sort_unstable();
+    if paths.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(usage("two views draw their flame graph in the same place: give each a file of its own"));
+    }
+    Ok(())
 }
 
 /// The processes of a list. A name that no process has becomes a note if other processes were found.

@@ -123,6 +123,6 @@ impl Replay {
     pub fn played(&self) -> Played {
         let Dispatcher { samples, malformed, late, .. } = self.core;
         let lost_output = self.core.ctx.output.dropped();
-        Played { samples, malformed, late, discarded: self.core.ctx.discarded, lost_output }
+        Played { samples, malformed, late, discarded: self.core.ctx.view.discarded, lost_output }
     }
 }

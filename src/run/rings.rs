@@ -53,8 +53,8 @@ impl RunRing {
         }
         self.lost += samples;
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
-        core.loss.count(self.cpu, samples);
-        core.loss.count_side(side);
+        core.count_lost(self.cpu, self.class, samples);
+        core.count_side_lost(side);
         core.loss.count_switches(switches);
         self.unmarked |= samples > 0 || side > 0 || switches > 0;
     }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use crate::host::{Host, sysctl};
-use crate::output::EventText;
+use crate::output::flame::FlameWriter;
+use crate::output::{EventText, ViewSettings};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::Tasks;
 use crate::profiler::{Profiler, Setup};
-use crate::run::Options;
+use crate::run::{Options, ViewOptions, messages};
 use crate::sys::process::Workload;
 use crate::tep::syscalls;
 
@@ -29,15 +30,38 @@ pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> 
 }
 
 /// Adds the events of the profilers.
-pub(super) fn add_events(profilers: &mut [Box<dyn Profiler>], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-    let added: Result<()> = profilers.iter_mut().enumerate().try_for_each(|(index, profiler)| {
+pub(super) fn add_events(
+    profilers: &mut [Box<dyn Profiler>],
+    views: &mut [ViewOptions],
+    evlist: &mut Evlist,
+    setup: &mut Setup<'_>,
+) -> Result<()> {
+    let added: Result<()> = profilers.iter_mut().zip(views).enumerate().try_for_each(|(index, (profiler, view))| {
         evlist.adding_for(index);
-        profiler.init(evlist, setup)
+        (setup.stacks, setup.flame_graph) = (view.stacks(), view.flame.is_some());
+        profiler.init(evlist, setup)?;
+        view.weight = setup.weight.take().unwrap_or(view.weight);
+        Ok(())
     });
     added.map_err(|err| match err.downcast::<NoTracefs>() {
         Ok(none) => none.for_events(setup.host).into(),
         Err(err) => err,
     })
+}
+
+/// The settings of the output of each view.
+pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
+    let settings = |(owner, view): (usize, &ViewOptions)| {
+        let has_chains = evlist.any_callchain_of(owner);
+        let flame = view.flame.clone().filter(|_| !options.dry_run);
+        ViewSettings {
+            name: view.name.clone(),
+            profiler: view.profiler,
+            stacks: has_chains && (view.shows_stacks || view.flame.is_none()),
+            flame: flame.map(|flame| FlameWriter::new(flame, messages::about(options, owner, evlist), view.weight)),
+        }
+    };
+    options.views.iter().enumerate().map(settings).collect()
 }
 
 /// The formats of the events that may be printed. Events without a format are left out.
@@ -46,7 +70,7 @@ pub(super) fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Opti
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
         let format = setup.format_of(evsel)?;
         // What is not opened is a system call's event, told by the raw one: there is no more in the record.
-        let format = if evsel.is_opened() { format } else { Arc::new(syscalls::without_user_text(&format)) };
+        let format = if evsel.is_wanted() { format } else { Arc::new(syscalls::without_user_text(&format)) };
         Ok(Some(EventText::new(evsel.name(), alias, format)))
     };
     evlist.iter().map(|(_, evsel)| text(evsel)).collect()

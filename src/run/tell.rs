@@ -15,7 +15,7 @@ impl Run {
             return;
         }
         if let Some(ended) = self.targets.take_ended(&self.host) {
-            self.core.ctx.output.note(format!("{}: {ended}", self.options.profiler));
+            self.core.ctx.output.note(format!("{}: {ended}", self.options.name));
         }
     }
 
@@ -38,7 +38,7 @@ impl Run {
         if started.is_empty() && left_out == 0 {
             return;
         }
-        let profiler = self.options.profiler;
+        let profiler = self.options.name.clone();
         // Many may start at once: equal notes become one line.
         let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for &pid in &started {
@@ -87,7 +87,7 @@ impl Run {
         let output = &self.core.ctx.output;
         let backlog =
             Backlog { fullest_bytes, ring_bytes, output_bytes: output.waiting_bytes(), dropped: output.dropped() };
-        let profiler = self.options.profiler;
+        let profiler = &self.options.name;
         let lines = [
             format!("{profiler}: {}", messages::own_cost(&cost)),
             format!("{profiler}: {}", messages::backlog(&backlog)),

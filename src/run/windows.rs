@@ -19,18 +19,21 @@ const LEAST_IN_RING: usize = 16;
 /// # Errors
 /// The rings that were asked for are too small for the windows that were.
 pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded> {
-    let plan = match options.call_graph {
-        CallGraph::FramePointers => return Ok(WindowsAdded::default()),
-        // What it costs to count is what is asked, without stacks.
-        _ if options.dry_run || options.paced => return Ok(WindowsAdded::default()),
-        CallGraph::Auto => WindowPlan { bytes: None, loud_too: false },
-        CallGraph::Dwarf(bytes) => WindowPlan { bytes, loud_too: true },
+    // What it costs to count is what a dry run is asked, without stacks.
+    if options.dry_run || options.paced {
+        return Ok(WindowsAdded::default());
+    }
+    let plan = |owner: usize| match options.views.get(owner)?.call_graph {
+        CallGraph::FramePointers => None,
+        CallGraph::Auto => Some(WindowPlan { bytes: None, loud_too: false }),
+        CallGraph::Dwarf(bytes) => Some(WindowPlan { bytes, loud_too: true }),
     };
-    let any_task = matches!(options.target.tasks, Tasks::All) && options.samples.is_none();
+    let any_task =
+        matches!(options.target.tasks, Tasks::All) && options.views.iter().all(|view| view.samples.is_none());
     let ring_bytes = options.ring.map(|ring| ring.pages(sys::page_size()) * sys::page_size());
     let most_bytes = evlist.most_window_bytes(plan, any_task) as usize;
     if let Some(ring_bytes) = ring_bytes.filter(|bytes| *bytes < LEAST_IN_RING * most_bytes) {
-        if options.call_graph == CallGraph::Auto {
+        if options.views.iter().all(|view| !matches!(view.call_graph, CallGraph::Dwarf(_))) {
             return Ok(WindowsAdded::default());
         }
         bail!(
@@ -44,8 +47,13 @@ pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded
     Ok(evlist.add_windows(plan, any_task))
 }
 
+/// Some view has callchains of programs in whatever way fits.
+pub(super) fn any_auto(options: &Options) -> bool {
+    options.views.iter().any(|view| view.call_graph == CallGraph::Auto)
+}
+
 /// For `-v`.
-pub(super) fn describe(added: &WindowsAdded, call_graph: CallGraph) -> Option<String> {
+pub(super) fn describe(added: &WindowsAdded, options: &Options) -> Option<String> {
     let kib = added.most_bytes / 1024;
     match added {
         WindowsAdded { own: 0, companions: 0, too_loud: 0, .. } => None,
@@ -54,9 +62,7 @@ pub(super) fn describe(added: &WindowsAdded, call_graph: CallGraph) -> Option<St
              --call-graph=dwarf has them unwound"
                 .to_owned(),
         ),
-        _ if call_graph == CallGraph::Auto => {
-            Some(format!("user stacks by unwind tables, from copies of {kib} KiB at most"))
-        }
+        _ if any_auto(options) => Some(format!("user stacks by unwind tables, from copies of {kib} KiB at most")),
         _ => Some(format!("user stacks by unwind tables, from copies of {kib} KiB")),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::escape::escape_from;
+use crate::escape::{escape_from, escape_into};
 use crate::output::flood::{FloodGroup, Groupable};
-use crate::output::json::Object;
+use crate::output::json::{Object, ViewLabel};
 use crate::output::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
 use crate::output::{EventText, frames, json, text, top};
@@ -77,28 +77,32 @@ impl Writer {
     fn groupable<'a>(&self, occurrence: &'a Occurrence, batch: &'a Batch) -> Option<Groupable<'a>> {
         let OccurrenceBody::Detailed { layout, values } = &occurrence.body else { return None };
         let grouping = layout.grouping.as_ref().filter(|_| !self.settings.prompt)?;
-        let Occurrence { subject, stack, .. } = occurrence;
-        Some(Groupable { subject, layout, grouping, values: values.of(&batch.values), stack: *stack })
+        let Occurrence { view, subject, stack, .. } = occurrence;
+        Some(Groupable { view: *view, subject, layout, grouping, values: values.of(&batch.values), stack: *stack })
     }
 
     /// Writes an occurrence of a kind that is grouped in floods. `at_once` of them arrive together, this one included.
     fn text_groupable(&mut self, one: &Groupable<'_>, at_once: usize) -> io::Result<()> {
         let now = sys::monotonic_ns();
         let key = StackKey::of(one.stack, &self.stacks);
-        if self.flood.is_on(now, at_once) {
-            let below = self.lines_below(&key);
-            let is_new = self.flood.hold(now, *one, key);
-            self.flood.record_arrival(now, 1 + if is_new { below } else { 0 });
+        let below = self.lines_below(&key);
+        let Some(view) = self.views.get_mut(usize::from(one.view)) else { return Ok(()) };
+        if view.flood.is_on(now, at_once) {
+            let is_new = view.flood.hold(now, *one, key);
+            view.flood.record_arrival(now, 1 + if is_new { below } else { 0 });
             return Ok(());
         }
         let start = self.sink.buffer.len();
-        self.wall.text(one.subject.time, &mut self.sink.buffer);
-        self.sink.buffer.push(b' ');
+        self.line_head(usize::from(one.view), one.subject.time);
         let named = name_values(&self.stacks, &mut self.names, &mut self.commands, one.values);
         text::occurrence(one.subject, one.layout, &named, &mut self.sink.buffer);
         self.text_stack(one.stack, &key);
         let lines = self.stack_numbers.passed(&self.sink.buffer[start..]);
-        self.flood.record_arrival(now, lines);
+        self.views
+            .iter_mut()
+            .skip(usize::from(one.view))
+            .take(1)
+            .for_each(|view| view.flood.record_arrival(now, lines));
         Ok(())
     }
 
@@ -126,12 +130,12 @@ impl Writer {
 
     /// When the held groups of a flood are to be printed.
     pub fn held_until(&self) -> Option<u64> {
-        self.flood.due_at()
+        self.views.iter().filter_map(|view| view.flood.due_at()).min()
     }
 
     /// Prints the held groups of a flood, if it is time to.
     pub fn print_due(&mut self) -> io::Result<()> {
-        if self.flood.due_at().is_some_and(|due| sys::monotonic_ns() >= due) {
+        if self.held_until().is_some_and(|due| sys::monotonic_ns() >= due) {
             self.start(false);
             self.print_held()?;
             self.note_given_up_names()?;
@@ -141,25 +145,40 @@ impl Writer {
 
     /// Prints the held groups of a flood, before output that is later than they are, or counts them.
     pub fn print_held(&mut self) -> io::Result<()> {
-        if self.flood.due_at().is_none() {
-            return Ok(());
+        for index in 0..self.views.len() {
+            self.print_held_of(index)?;
         }
-        let mut held = self.flood.take(sys::monotonic_ns());
+        Ok(())
+    }
+
+    fn print_held_of(&mut self, view: usize) -> io::Result<()> {
+        let flood = self.views.get_mut(view).map(|view| &mut view.flood).filter(|flood| flood.due_at().is_some());
+        let Some(mut held) = flood.map(|flood| flood.take(sys::monotonic_ns())) else { return Ok(()) };
         if self.sink.is_over() {
             return Ok(());
         }
         held.choose(MOST_GROUPS, MOST_LINES, |group| 1 + self.lines_below(&group.stack_key));
-        held.groups.iter().for_each(|group| self.text_group(group));
+        held.groups.iter().for_each(|group| self.text_group(view, group));
         let start = self.sink.buffer.len();
         held.rests.iter().for_each(|rest| text::rest(rest, &mut self.sink.buffer));
         self.stack_numbers.passed(&self.sink.buffer[start..]);
         self.sink.flush_large()
     }
 
-    fn text_group(&mut self, group: &FloodGroup) {
+    /// Begins a line: with the time of day, and the name of the view where there are several.
+    fn line_head(&mut self, view: usize, time_ns: u64) {
+        let out = &mut self.sink.buffer;
+        self.wall.text(time_ns, out);
+        out.push(b' ');
+        if let Some(view) = self.views.get(view).filter(|_| self.views.len() > 1) {
+            escape_into(view.settings.name.as_bytes(), out);
+            out.extend_from_slice(b": ");
+        }
+    }
+
+    fn text_group(&mut self, view: usize, group: &FloodGroup) {
         let start = self.sink.buffer.len();
-        self.wall.text(group.subject.time, &mut self.sink.buffer);
-        self.sink.buffer.push(b' ');
+        self.line_head(view, group.subject.time);
         let named = name_values(&self.stacks, &mut self.names, &mut self.commands, &group.values);
         text::group(group, &named, &mut self.sink.buffer);
         self.text_stack(group.stack, &group.stack_key);
@@ -167,9 +186,8 @@ impl Writer {
     }
 
     fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
+        self.line_head(usize::from(occurrence.view), occurrence.subject.time);
         let out = &mut self.sink.buffer;
-        self.wall.text(occurrence.subject.time, out);
-        out.push(b' ');
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
                 let raw = raw.of(&batch.raw);
@@ -204,8 +222,10 @@ impl Writer {
     }
 
     fn json_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
+        let view = usize::from(occurrence.view);
+        let label = ViewLabel::of(&self.views, view);
         let out = &mut self.sink.buffer;
-        let mut object = Object::head(out, "event", self.settings.profiler, occurrence.subject.time, &mut self.wall);
+        let mut object = Object::head(out, "event", label, occurrence.subject.time, &mut self.wall);
         json::subject(&mut object, &occurrence.subject);
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
@@ -227,7 +247,7 @@ impl Writer {
         if let OccurrenceBody::Weighted { weights, .. } = &occurrence.body {
             let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
             top::json_stacks_of_one(&folded, &mut object);
-        } else if self.settings.stacks || occurrence.stack.is_some() {
+        } else if self.views.get(view).is_some_and(|view| view.settings.stacks) || occurrence.stack.is_some() {
             let frames = occurrence.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
             json::stack(&mut object, &frames);
         }

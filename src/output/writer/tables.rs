@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 
-use crate::output::json::{self, Object};
+use crate::escape::escape;
+use crate::output::frames;
+use crate::output::json::{self, Object, ViewLabel};
 use crate::output::table::{
     PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
 };
 use crate::output::text;
 use crate::output::writer::{Writer, name_stack, name_values, needs_names};
-use crate::output::{OutputSettings, frames};
 use crate::report::{BookEntry, ColumnHead, ColumnKind, Table, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
@@ -16,6 +17,8 @@ use crate::symbol::names::NamedFrame;
 /// The headline of a block of rows.
 #[derive(Clone, Copy, Debug)]
 struct BlockHeading {
+    /// Index of the view.
+    view: usize,
     title: &'static str,
     /// Name of the table in JSON.
     table: &'static str,
@@ -69,24 +72,26 @@ impl Writer {
             return Ok(());
         }
         let table = placed.rows.table();
-        let heading = BlockHeading { title, table, interval: Some(interval), is_snapshot, time_ns, span_ns };
+        let interval = Some(interval);
+        let heading = BlockHeading { view: owner, title, table, interval, is_snapshot, time_ns, span_ns };
         let lines = lines(&mut placed, verdict, span_ns);
         let order = placed.rows.order();
         let rest = sum_of_rows(&mut *placed.rows, beyond(&order, text_rows), span_ns);
         self.block(heading, RowBlock { columns: placed.rows.columns(), lines, above, below, text_rows, rest })
     }
 
-    /// Writes the sums of tables of several intervals.
-    pub fn totals_of_run(&mut self, time_ns: u64) -> io::Result<()> {
+    /// Writes the sums of tables of several intervals, of one view or of all.
+    pub fn totals_of_run(&mut self, view: Option<usize>, time_ns: u64) -> io::Result<()> {
         if self.sink.is_over() {
             return Ok(());
         }
-        let mut book = std::mem::take(&mut self.book);
+        let mut book = self.book.take_of(view);
         let json = self.settings.json;
         for table in book.tables().filter(|table| table.intervals > 1 && (table.in_text || json)) {
             let (span_ns, columns) = (table.span_ns, table.sums.rows().columns());
             let (title, of, is_snapshot) = (table.title, table.sums.table(), false);
-            let heading = BlockHeading { title, table: of, interval: None, is_snapshot, time_ns, span_ns };
+            let view = table.owner();
+            let heading = BlockHeading { view, title, table: of, interval: None, is_snapshot, time_ns, span_ns };
             let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
             let (order, text_rows) = (table.sums.order(), table.text_rows);
             let rest = sum_of_rows(table.sums.rows(), beyond(&order, text_rows), span_ns);
@@ -100,12 +105,13 @@ impl Writer {
         let start = self.sink.buffer.len();
         let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
         let name = |id| name_stack(stacks, names, id);
+        let label = ViewLabel::of(&self.views, heading.view);
         if self.settings.json {
             let BlockHeading { table, interval, is_snapshot, time_ns, .. } = heading;
             let mut name = name;
             for line in &block.lines {
                 let kind = if interval.is_some() { "row" } else { "total" };
-                let mut object = Object::head(out, kind, self.settings.profiler, time_ns, &mut self.wall);
+                let mut object = Object::head(out, kind, label, time_ns, &mut self.wall);
                 object.text("table", table);
                 interval.iter().for_each(|interval| object.unsigned("interval", *interval));
                 if is_snapshot {
@@ -118,7 +124,7 @@ impl Writer {
             }
         } else {
             self.wall.text(heading.time_ns, out);
-            heading.push(&self.settings, out);
+            heading.push(label, out);
             block.push(name, out);
             self.stack_numbers.passed(&self.sink.buffer[start..]);
         }
@@ -157,8 +163,8 @@ fn function(frame: &NamedFrame) -> Value {
 }
 
 impl BlockHeading {
-    fn push(&self, settings: &OutputSettings, out: &mut Vec<u8>) {
-        let _ = write!(out, " {}, ", settings.profiler);
+    fn push(&self, label: ViewLabel<'_>, out: &mut Vec<u8>) {
+        let _ = write!(out, " {}, ", escape(label.view.as_bytes()));
         let _ = match self.interval {
             Some(interval) => write!(out, "interval {interval}"),
             None => write!(out, "whole run"),

@@ -102,7 +102,7 @@ impl Evlist {
     /// Switches from a hidden idle task will come as SWITCH records, in the ring of the event `switch`: `sched:sched_switch`.
     /// See [`Event::SwitchIn`](crate::profiler::Event::SwitchIn).
     pub fn watch_idle(&mut self, switch: EventId) {
-        self.idle_switch = Some(switch);
+        self.idle_switch.get_or_insert(switch);
     }
 
     /// Descriptors per CPU of an [`IdleWatch`].

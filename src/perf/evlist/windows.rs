@@ -81,10 +81,11 @@ impl Evlist {
     /// Gives every event with callchains of programs a window in its samples, or a companion that has one. After all
     /// filters are set, before the events are opened: a companion is enabled after its event, and the kernel calls what was
     /// enabled last first (`perf_trace_add`, kernel/trace/trace_event_perf.c), so a window comes before its sample.
-    pub fn add_windows(&mut self, plan: WindowPlan, any_task: bool) -> WindowsAdded {
+    pub fn add_windows(&mut self, plans: impl Fn(usize) -> Option<WindowPlan>, any_task: bool) -> WindowsAdded {
         let mut added = WindowsAdded::default();
         for index in 0..self.evsels.len() {
             let evsel = &mut self.evsels[index];
+            let Some(plan) = plans(evsel.owner) else { continue };
             let use_of = plan.of(evsel, any_task);
             match use_of {
                 WindowUse::None => continue,
@@ -111,8 +112,9 @@ impl Evlist {
     }
 
     /// Bytes of the largest window that [`Evlist::add_windows`] would add.
-    pub fn most_window_bytes(&self, plan: WindowPlan, any_task: bool) -> u32 {
-        self.evsels.iter().map(|evsel| plan.of(evsel, any_task).bytes()).max().unwrap_or(0)
+    pub fn most_window_bytes(&self, plans: impl Fn(usize) -> Option<WindowPlan>, any_task: bool) -> u32 {
+        let bytes = |evsel: &Evsel| Some(plans(evsel.owner)?.of(evsel, any_task).bytes());
+        self.evsels.iter().filter_map(bytes).max().unwrap_or(0)
     }
 
     /// Windows that come beside their samples are in rings of their own.

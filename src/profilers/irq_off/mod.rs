@@ -92,8 +92,8 @@ impl ProfilerArgs for IrqOffArgs {
     const WEIGHT: &'static str = "µs with interrupts off";
     const PACED: bool = true;
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {

@@ -105,8 +105,8 @@ impl ProfilerArgs for KmemleakArgs {
     const WEIGHT: &'static str = "outstanding";
     const TRIAL: &'static [&'static str] = &["slab"];
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
@@ -157,7 +157,7 @@ impl Kmemleak {
         let owner = if is_own { OURSELVES } else { self.owners.number(who.pid, ctx.tasks.comm(who.tid)) };
         let record = pointers::LiveAllocation { ptr, time: who.time, bytes, stack, owner };
         if !self.ledger.allocated(space, record) {
-            ctx.discarded += 1;
+            ctx.view.discarded += 1;
         }
         if is_own { Use::Ignored } else { Use::Relevant }
     }

@@ -94,8 +94,8 @@ impl ProfilerArgs for ProfileArgs {
     const TABLES: &'static [&'static dyn TableSchema] = &[&CPUS, &TASKS, &THREADS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(BUSY.layout());
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
@@ -310,7 +310,7 @@ impl Profiler for Profile {
             Event::Counted { event, cpu, counted } if self.running == Some(event) && counted.running_ns > 0 => {
                 self.usage.counted(cpu, counted.running_ns, counted.span_ns);
             }
-            Event::WeighSamples => self.weigh_samples(&mut ctx.weights),
+            Event::WeighSamples => self.weigh_samples(&mut ctx.view.weights),
             _ => {}
         }
     }

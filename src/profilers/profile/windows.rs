@@ -167,7 +167,7 @@ impl Windows {
         for over in self.over(terms, &reading) {
             ctx.emit_weighted(&BUSY, over.subject, &over, over.weights.iter().copied());
         }
-        ctx.untracked += self.untracked();
+        ctx.view.untracked += self.untracked();
         self.sums.clear();
         self.threads.clear();
         self.stacks.clear();

@@ -49,8 +49,8 @@ impl ProfilerArgs for SignalArgs {
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SENT.layout());
     const WEIGHT: &'static str = "signals";
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
@@ -239,8 +239,8 @@ impl Signal {
             SignalFate::Taken if names::is_absolute(sent.signo) => SignalFate::Gone,
             _ => fate,
         };
-        ctx.discarded += u64::from(fate == SignalFate::Unknown);
-        ctx.untracked += u64::from(fate == SignalFate::Untracked);
+        ctx.view.discarded += u64::from(fate == SignalFate::Unknown);
+        ctx.view.untracked += u64::from(fate == SignalFate::Untracked);
         self.sums.ended(sent, fate);
         self.emit(&ShownSignal::new(sent, shown::result(fate, sent.signo)), ctx);
     }

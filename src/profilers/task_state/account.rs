@@ -126,7 +126,7 @@ impl TaskState {
             self.hides |= !self.blocked_only() || ended.is_some();
             self.account(ended, ctx);
         }
-        ctx.discarded += self.machine.take_unseen();
+        ctx.view.discarded += self.machine.take_unseen();
     }
 
     /// The task that had the CPU hid its switch-out: so tasks other than the idle task are hidden, too.
@@ -194,7 +194,7 @@ impl TaskState {
     /// The period may have ended, and another one begun, in a loss. What was shown of it was true, and is over now.
     #[cold]
     fn account_unsure(&mut self, period: StatePeriod, ctx: &mut Context) {
-        ctx.discarded += u64::from(period.began == WaitBegin::Exactly);
+        ctx.view.discarded += u64::from(period.began == WaitBegin::Exactly);
         self.all.take_unseen(period.state, period.since, period.until, self.reported_until);
         if period.shown_until > period.since {
             self.report_ended(&StatePeriod { began: WaitBegin::BeforeLoss, ..period }, period.shown_until, ctx);
@@ -217,7 +217,7 @@ impl TaskState {
                 times.take_up(period.state, period.since, period.until, self.reported_until);
             }
         } else if self.args.perins {
-            ctx.untracked += 1;
+            ctx.view.untracked += 1;
         }
         if let Some(us) = self.drawn(period.state, period.began, period.stack, duration) {
             let pid = ctx.tasks.pid(period.tid);

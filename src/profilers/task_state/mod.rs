@@ -101,8 +101,8 @@ impl ProfilerArgs for TaskStateArgs {
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(WAITS.layout());
     const WEIGHT: &'static str = "µs of waiting";
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
@@ -388,7 +388,7 @@ impl Profiler for TaskState {
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let used = self.on_event(event, sample, ctx);
-        ctx.discarded += self.machine.take_unseen();
+        ctx.view.discarded += self.machine.take_unseen();
         used
     }
 

@@ -39,7 +39,7 @@ impl TaskState {
         let sums = PlainSums { switch: *switch, states, machine, all, horizon, reported_until, unsure: 0 };
         let mut plainly = PlainHandler { sums, fields };
         samples.each(&mut plainly, ctx);
-        ctx.discarded += plainly.sums.unsure + machine.take_unseen();
+        ctx.view.discarded += plainly.sums.unsure + machine.take_unseen();
     }
 }
 

@@ -68,8 +68,8 @@ impl ProfilerArgs for WatchdogArgs {
     const PACED: bool = true;
     const DURABLE: bool = true;
 
-    fn common(&self) -> &CommonArgs {
-        &self.common
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {

@@ -303,10 +303,11 @@ impl World {
             }
         }
         let mut report = Report::default();
-        for profiler in &mut core.profilers {
+        for view in core.views.iter_mut() {
+            let profiler = &mut view.profiler;
             if last { profiler.deinit(end, &mut report) } else { profiler.interval(end, &mut report) }.unwrap();
         }
-        core.judge(&mut report, merge.undecodable());
+        core.judge(0, &mut report, merge.undecodable());
         core.loss.next_interval();
         let tables = report.tables.into_iter().map(|table| SeenTable::of(table, 1)).collect();
         Interval { end, tables, totals: report.totals }
@@ -326,8 +327,8 @@ fn count_lost(cpu: &mut WorldCpu, number: u32, class: Class, core: &mut Dispatch
     let lost = ring.dropped() - *counted;
     *counted = ring.dropped();
     match class {
-        Class::Events(_) => core.loss.count(number, lost),
-        Class::Side => core.loss.count_side(lost),
+        Class::Events(_) => core.count_lost(number, class, lost),
+        Class::Side => core.count_side_lost(lost),
     }
     lost
 }

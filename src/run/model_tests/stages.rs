@@ -6,7 +6,7 @@ use crate::symbol::Stacks;
 /// The ring, what is followed, the stacks, the output.
 fn counters(world: &World) -> [u64; 4] {
     let core = &world.core;
-    [core.loss.total(), core.ctx.untracked, core.ctx.stacks.refused(), core.ctx.output.dropped()]
+    [core.loss.total(), core.ctx.view.untracked, core.ctx.stacks.refused(), core.ctx.output.dropped()]
 }
 
 /// That one and no other has counted.
@@ -46,7 +46,7 @@ fn too_much_to_follow() {
     let mut world = World::new("signal", &[], &signals::FORMATS, 1);
     send(&mut world, (1 << 16) + 10);
     only(&world, 1);
-    assert_eq!(world.core.ctx.untracked, 10);
+    assert_eq!(world.core.ctx.view.untracked, 10);
 }
 
 #[test]

@@ -1,0 +1,32 @@
+//! What the writer keeps for each view of the run.
+
+use crate::output::ViewSettings;
+use crate::output::flood::Flood;
+use crate::output::fold::Folded;
+use crate::output::json::ViewLabel;
+use crate::output::unsettled::Unsettled;
+
+pub(super) struct WriterView {
+    pub settings: ViewSettings,
+    /// Weights of stacks since the start of the run, except those in `unsettled`.
+    pub folded: Folded,
+    pub unsettled: Unsettled,
+    pub flood: Flood,
+}
+
+impl WriterView {
+    pub fn new(settings: ViewSettings) -> WriterView {
+        WriterView { settings, folded: Folded::default(), unsettled: Unsettled::default(), flood: Flood::default() }
+    }
+
+    pub fn label(&self) -> ViewLabel<'_> {
+        ViewLabel { view: &self.settings.name, profiler: self.settings.profiler }
+    }
+}
+
+impl<'a> ViewLabel<'a> {
+    /// The label of the view at an index.
+    pub(super) fn of(views: &'a [WriterView], index: usize) -> ViewLabel<'a> {
+        views.get(index).map_or(ViewLabel { view: "", profiler: "" }, WriterView::label)
+    }
+}

@@ -1,0 +1,102 @@
+//! Weights of stacks: lists of functions and stacks, and flame graphs.
+
+use std::io::{self, Write};
+
+use crate::escape::escape;
+use crate::output::fold::Folded;
+use crate::output::json::{Object, ViewLabel};
+use crate::output::wall::WallClock;
+use crate::output::writer::views::WriterView;
+use crate::output::writer::{Writer, name_stack};
+use crate::output::{StackReport, top};
+use crate::report::{Top, Value, Verdict};
+use crate::stats::weights::Weighted;
+use crate::symbol::names::NamedFrame;
+use crate::symbol::{FrameNames, Frames};
+
+impl WriterView {
+    /// Adds weights of stacks. Those of a stack whose names were given up are kept for a later report.
+    fn weigh(&mut self, rows: &[Weighted], stacks: &Frames, names: &mut FrameNames) {
+        for row in rows {
+            let frames = row.stack.map_or_else(Vec::new, |id| name_stack(stacks, names, id));
+            if !frames.iter().any(NamedFrame::may_get_name) || !self.unsettled.add(row) {
+                self.folded.extend(std::slice::from_ref(row), |_| frames.clone());
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Adds weights of stacks of a view.
+    pub fn weights(&mut self, view: usize, rows: &[Weighted]) {
+        if let Some(view) = self.views.get_mut(view) {
+            view.weigh(rows, &self.stacks, &mut self.names);
+        }
+    }
+
+    /// Prints the functions and stacks that took most of the time, and updates the flame graph.
+    pub fn stacks(&mut self, report: &StackReport) -> io::Result<()> {
+        self.print_held()?;
+        let Some(view) = self.views.get(report.view) else { return Ok(()) };
+        let draws = view.settings.flame.as_ref().is_some_and(|flame| flame.is_due(report.last));
+        let lists = report.top.is_some() && !self.sink.is_over();
+        if !lists && !draws {
+            return Ok(());
+        }
+        if lists && report.last {
+            // The lists are of the whole run, too, and stand below its tables.
+            self.totals_of_run(Some(report.view), report.time_ns)?;
+        }
+        let Some(view) = self.views.get_mut(report.view) else { return Ok(()) };
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        let before = view.unsettled.take(|_| true);
+        view.weigh(&before, stacks, names);
+        let mut ongoing = view.unsettled.rows();
+        ongoing.extend_from_slice(&report.ongoing);
+        let with_ongoing = (!ongoing.is_empty()).then(|| {
+            let mut folded = view.folded.clone();
+            folded.extend(&ongoing, |id| name_stack(stacks, names, id));
+            folded
+        });
+        let folded = with_ongoing.as_ref().unwrap_or(&view.folded);
+        if let Some(top) = report.top.filter(|_| lists) {
+            list(folded, top, report, self.settings.json, view.label(), &mut self.wall, &mut self.sink.buffer);
+            self.sink.flush_large()?;
+        }
+        match &mut view.settings.flame {
+            Some(flame) if draws => flame.write(&self.sink.waits(), || folded.lines()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Appends the lists of functions and stacks.
+fn list(
+    folded: &Folded,
+    top: Top,
+    report: &StackReport,
+    json: bool,
+    label: ViewLabel<'_>,
+    wall: &mut WallClock,
+    out: &mut Vec<u8>,
+) {
+    if json {
+        return top::json_rows(folded, top, out, |table, out| {
+            let mut object = Object::head(out, "total", label, report.time_ns, wall);
+            object.text("table", table);
+            object.value("verdict", &Value::Word(Verdict::Estimate.word()));
+            object
+        });
+    }
+    let mut head = |out: &mut Vec<u8>| {
+        wall.text(report.time_ns, out);
+        let (seconds, millis) = (report.span_ns / 1_000_000_000, report.span_ns / 1_000_000 % 1000);
+        let _ = write!(out, " {}, whole run, {seconds}.{millis:03} s", escape(label.view.as_bytes()));
+    };
+    head(out);
+    top::functions(folded, top, out);
+    if top.stacks && folded.total().amount > 0 {
+        head(out);
+        top::stacks(folded, top, out);
+    }
+}

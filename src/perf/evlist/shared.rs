@@ -1,0 +1,113 @@
+//! Events that several views want alike: opened once, and the samples go to all of them.
+
+use crate::perf::classes::Class;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{EventId, Evsel};
+
+/// Owner of the samples of an event that several views share: the number of no profiler.
+pub const SHARED_OWNER: usize = u32::MAX as usize - 2;
+
+impl Evlist {
+    /// Opens events of several views only once where their attrs and filters are equal. After all filters are set.
+    pub fn share_events(&mut self) {
+        for index in 1..self.evsels.len() {
+            let (earlier, rest) = self.evsels.split_at_mut(index);
+            let Some(evsel) = rest.first_mut() else { continue };
+            let Some(first) = earlier.iter().position(|first| first.is_opened() && first.is_same_event(evsel)) else {
+                continue;
+            };
+            evsel.shared_with = Some(EventId(first as u16));
+            let first = &mut earlier[first];
+            first.sharers.push(EventId(index as u16));
+            // What one view pairs with other events stays beside these.
+            first.is_unpaired &= evsel.is_unpaired;
+            first.is_filtered &= evsel.is_filtered;
+        }
+    }
+
+    /// The views that get the samples of an event, each with its own id of the event.
+    pub fn subscribers(&self, event: EventId) -> impl Iterator<Item = (usize, EventId)> {
+        let sharers = self.evsel(event).sharers.iter().copied();
+        std::iter::once(event).chain(sharers).map(|event| (self.evsel(event).owner, event))
+    }
+
+    /// One of the events of view `owner` is in a ring of `class`.
+    pub fn is_in(&self, class: Class, owner: usize) -> bool {
+        let Class::Events(ring) = class else { return true };
+        let in_ring = |(at, evsel): (usize, &Evsel)| {
+            let first = evsel.shared_with.map_or(at, EventId::index);
+            evsel.owner == owner && evsel.is_wanted() && self.plan.classes.get(first).copied().unwrap_or(0) == ring
+        };
+        self.evsels.iter().enumerate().any(in_ring)
+    }
+}
+
+impl Evsel {
+    /// Whether the same descriptor could serve both. Probes cannot be removed while somebody else holds them, and have a
+    /// number each.
+    fn is_same_event(&self, other: &Evsel) -> bool {
+        let is_probe = |evsel: &Evsel| evsel.is_probe || evsel.in_program.is_some();
+        self.owner != other.owner
+            && other.is_opened()
+            && !is_probe(self)
+            && !is_probe(other)
+            && self.name == other.name
+            && self.attr.is_same(&other.attr)
+            && self.filter == other.filter
+            && self.binding == other.binding
+            && self.cpus == other.cpus
+            && self.optional == other.optional
+            && self.chain_form() == other.chain_form()
+            && self.chain_use == other.chain_use
+            && self.is_counted == other.is_counted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::Attr;
+    use crate::perf::ids::Route;
+
+    fn evlist(events: &[(usize, u32, Option<&str>, bool)]) -> Evlist {
+        let mut evlist = Evlist::new();
+        for (owner, id, filter, has_chain) in events {
+            evlist.adding_for(*owner);
+            let evsel = Evsel::new(format!("a:{id}"), Attr::tracepoint(*id)).callchain_if(*has_chain, 0);
+            let event = evlist.add(evsel).unwrap();
+            filter.iter().for_each(|filter| evlist.set_filter(event, *filter).unwrap());
+        }
+        evlist
+    }
+
+    #[test]
+    fn equal_events_of_several_views_are_one() {
+        let mut evlist = evlist(&[
+            (0, 1, None, false),
+            (0, 1, None, false), // of the same view: it tells them apart
+            (1, 1, None, false),
+            (1, 2, None, false),
+            (2, 1, Some("x == 1"), false),
+            (2, 2, None, true),
+            (3, 1, None, false),
+        ]);
+        evlist.share_events();
+        let opened: Vec<bool> = evlist.evsels.iter().map(Evsel::is_opened).collect();
+        assert_eq!(opened, [true, true, false, true, true, true, false]);
+        let of_first: Vec<(usize, EventId)> = evlist.subscribers(EventId(0)).collect();
+        assert_eq!(of_first, [(0, EventId(0)), (1, EventId(2)), (3, EventId(6))]);
+        evlist.assign_ids();
+        let owner = |id| evlist.route(id).map(|route: &Route| route.owner as usize);
+        assert_eq!([1, 2, 4].map(owner), [Some(SHARED_OWNER), Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn a_ring_belongs_to_all_who_have_events_in_it() {
+        let mut evlist = evlist(&[(0, 1, None, false), (1, 1, None, false), (2, 2, None, false)]);
+        evlist.share_events();
+        evlist.plan.classes = vec![0, 0, 1];
+        let owners = |class| [0, 1, 2].map(|owner| evlist.is_in(Class::Events(class), owner));
+        assert_eq!([owners(0), owners(1)], [[true, true, false], [false, false, true]]);
+        assert!(evlist.is_in(Class::Side, 2));
+    }
+}

@@ -1,0 +1,156 @@
+//! The end of an interval: each view reports, and is judged by what it has missed.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use crate::output::{IntervalEnd, Message, StackReport};
+use crate::report::{Report, Table, Verdict};
+use crate::run::Run;
+use crate::run::loss::coverage;
+use crate::sys;
+
+/// How an interval ended for one view.
+struct ViewInterval {
+    report: Report,
+    verdict: Verdict,
+    samples: u64,
+    discarded: u64,
+}
+
+impl Run {
+    /// Closes an interval and reports it.
+    pub(super) fn report(&mut self) -> Result<()> {
+        self.report_due = false;
+        self.rings.catch_up(&mut self.core);
+        let end_ns = self.rings.complete_to();
+        for message in self.close_interval(end_ns, false)? {
+            self.core.ctx.output.send(message);
+        }
+        Ok(())
+    }
+
+    pub(super) fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
+        self.look_again();
+        self.rings.read_lost(&mut self.core);
+        self.core.notify_counts();
+        self.core.weigh_samples();
+        self.intervals += 1;
+        let mut views = self.view_reports(end_ns, last)?;
+        let samples = self.core.samples - self.samples_before;
+        let (interval, span_ns) = (self.intervals, end_ns.saturating_sub(self.interval_start_ns));
+        let mut messages = Vec::new();
+        for view in &mut views {
+            if last && samples == 0 && span_ns < self.short_ns() {
+                // The run ended right after an interval: only tables of the whole run are left to report.
+                view.report.tables.retain(Table::is_of_run);
+            }
+            let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
+            messages.extend(std::mem::take(&mut view.report.tables).into_iter().map(table));
+        }
+        messages.extend(self.stack_reports(&mut views, end_ns, last));
+        for view in &mut views {
+            messages.extend(std::mem::take(&mut view.report.notes).into_iter().map(Message::Note));
+        }
+        messages.extend(self.interval_ends(views, samples, end_ns));
+        self.interval_start_ns = end_ns;
+        self.samples_before = self.core.samples;
+        Ok(messages)
+    }
+
+    /// Has each view report, and judges the reports.
+    fn view_reports(&mut self, end_ns: u64, last: bool) -> Result<Vec<ViewInterval>> {
+        let takes_snapshots = last || self.snapshots.is_due(end_ns);
+        let cpu_ns = sys::thread_cpu_ns();
+        let mut reports = Vec::new();
+        for owner in 0..self.core.views.len() {
+            let mut report = Report { owner, takes_snapshots, ..Report::default() };
+            if let Some(view) = self.core.views.enter(owner, &mut self.core.ctx) {
+                match last {
+                    true => view.profiler.deinit(end_ns, &mut report)?,
+                    false => view.profiler.interval(end_ns, &mut report)?,
+                }
+            }
+            reports.push(report);
+        }
+        let tables = reports.iter().flat_map(|report| &report.tables);
+        let snapshot_of = tables.filter(|table| table.is_snapshot).map(|table| table.owner).next();
+        if let Some(report) = snapshot_of.and_then(|owner| reports.get_mut(owner)) {
+            let took_ns = sys::thread_cpu_ns().saturating_sub(cpu_ns);
+            let told = self.snapshots.made(end_ns, took_ns, self.options.interval).filter(|_| !last);
+            report.notes.extend(told.map(|line| format!("{}: {line}", self.options.name)));
+        }
+        self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
+        let undecodable = self.rings.undecodable();
+        let judged = reports.into_iter().enumerate().map(|(owner, mut report)| {
+            let ended = self.core.judge(owner, &mut report, undecodable);
+            ViewInterval { report, verdict: ended.verdict, samples: ended.samples, discarded: ended.discarded }
+        });
+        Ok(judged.collect())
+    }
+
+    /// The ends of the interval, by view.
+    fn interval_ends(&mut self, views: Vec<ViewInterval>, samples: u64, end_ns: u64) -> Vec<Message> {
+        let cure = self.rings.cure(self.core.mean_record_bytes());
+        let line = self.core.loss.line(samples, &cure);
+        let mut loss_line = line.map(|line| format!("{}: {line}", self.options.name));
+        self.core.loss.next_interval();
+        self.run_totals.clear();
+        let (interval, start_ns, cpus) = (self.intervals, self.interval_start_ns, self.rings.cpus());
+        let filtered_by = self.onlookers.watch().take_interval_programs();
+        let mut ends = Vec::new();
+        for (index, (view, ViewInterval { report, verdict, samples, discarded })) in
+            self.core.views.iter_mut().zip(views).enumerate()
+        {
+            let (lost, lost_side) = (view.loss.interval(), view.loss.side_interval());
+            let lost_windows = view.loss.next_interval();
+            ends.push(Message::Interval(IntervalEnd {
+                view: index,
+                interval,
+                start_ns,
+                end_ns,
+                samples,
+                lost,
+                lost_side,
+                coverage: coverage(&lost_windows, start_ns, end_ns, cpus),
+                lost_windows,
+                verdict,
+                filtered_by: filtered_by.clone(),
+                discarded,
+                loss_line: loss_line.take(),
+                totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
+            }));
+            self.run_totals.extend(report.run_totals);
+        }
+        ends
+    }
+
+    /// By view, the weights of stacks since the last report, and the report of all stacks, where it is wanted.
+    fn stack_reports(&mut self, views: &mut [ViewInterval], time_ns: u64, last: bool) -> Vec<Message> {
+        let options = self.options.views.iter();
+        let wanted = |(view, options): (&ViewInterval, &crate::run::ViewOptions)| {
+            view.report.top.is_some() || options.flame.is_some()
+        };
+        let wanted: Vec<bool> = views.iter().zip(options).map(wanted).collect();
+        if !wanted.contains(&true) {
+            return Vec::new();
+        }
+        // Reports may be large, and must not be dropped: in mid-run only one at a time is on its way.
+        self.reports_sent.retain(|sent| sent.strong_count() > 0);
+        if !last && (!self.reports_sent.is_empty() || !self.core.ctx.output.flush_all()) {
+            let lists = views.iter().filter(|view| view.report.top.is_some()).count();
+            self.core.ctx.output.skip(lists);
+            return Vec::new();
+        }
+        let span_ns = time_ns.saturating_sub(self.start_ns);
+        let mut messages = Vec::new();
+        for (view, ended) in views.iter_mut().enumerate().filter(|(view, _)| wanted.get(*view) == Some(&true)) {
+            let ongoing = Arc::new(std::mem::take(&mut ended.report.weights));
+            self.reports_sent.push(Arc::downgrade(&ongoing));
+            messages.push(Message::Weights { view, rows: self.core.take_weights(view) });
+            let top = ended.report.top;
+            messages.push(Message::Stacks(StackReport { view, time_ns, span_ns, ongoing, top, last }));
+        }
+        messages
+    }
+}

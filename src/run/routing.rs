@@ -1,0 +1,165 @@
+//! Samples on their way to the profilers: each goes to the view of its event, or to all that share the event, past what the run
+//! drops itself; windows of user stacks are kept for the samples that follow them.
+
+use std::ops::ControlFlow;
+
+use crate::perf::evlist::Evlist;
+use crate::perf::evlist::shared::SHARED_OWNER;
+use crate::perf::evlist::windows::WINDOW_OWNER;
+use crate::perf::record::sample_identifier;
+use crate::perf::{EventId, Sample};
+use crate::profiler::{Context, Gate, Samples, Use};
+use crate::ringbuf::RecordRun;
+use crate::run::dispatcher::{Dispatcher, FilteredSamples};
+use crate::run::meter::Meter;
+
+/// What became of a record that belongs to no single profiler.
+enum UnownedRecord {
+    Nothing,
+    Window,
+    Sample,
+}
+
+/// What each sample must pass before a profiler sees it, in runs that need that.
+struct SampleGate<'a> {
+    evlist: &'a Evlist,
+    /// Drops samples of tasks that are not watched, and counts them.
+    filtered: Option<&'a mut FilteredSamples>,
+    meter: &'a mut Option<Meter>,
+    has_companions: bool,
+    /// No sample passes.
+    is_shut: bool,
+}
+
+impl<'a> SampleGate<'a> {
+    #[inline]
+    fn new(
+        evlist: &'a Evlist,
+        filter_in_user: bool,
+        filtered: &'a mut FilteredSamples,
+        meter: &'a mut Option<Meter>,
+        ctx: &Context,
+    ) -> SampleGate<'a> {
+        let has_companions = ctx.user_stacks.has_companions();
+        SampleGate { evlist, filtered: filter_in_user.then_some(filtered), meter, has_companions, is_shut: false }
+    }
+
+    #[inline]
+    fn is_needed(&self) -> bool {
+        self.filtered.is_some() || self.meter.is_some() || self.has_companions || self.is_shut
+    }
+
+    fn admits(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> bool {
+        if self.has_companions {
+            ctx.user_stacks.comes(event, sample.cpu);
+        }
+        if let Some(filtered) = &mut self.filtered
+            && self.evlist.evsel(event).is_task_bound()
+            && !ctx.watched.contains(sample.tid)
+        {
+            filtered.samples += 1;
+            filtered.bytes += sample.record().len() as u64;
+            return false;
+        }
+        self.meter.iter_mut().for_each(|meter| meter.add(event, sample));
+        !self.is_shut
+    }
+}
+
+impl Dispatcher {
+    /// Takes the samples at the start of a piece: a profiler gets all of its samples that follow each other in one call.
+    #[inline]
+    pub fn take_samples(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
+        loop {
+            let Dispatcher { evlist, views, meter, ctx, filter_in_user, filtered, .. } = self;
+            let route = piece.next_record().and_then(sample_identifier).and_then(|id| evlist.route(id));
+            let Some(owner) = route.map(|route| route.owner as usize) else { break };
+            if owner >= SHARED_OWNER {
+                match self.take_unowned(piece, owner) {
+                    UnownedRecord::Nothing => break,
+                    UnownedRecord::Window => continue,
+                    UnownedRecord::Sample => {}
+                }
+            } else {
+                let Some(view) = views.enter(owner, ctx) else { break };
+                let room = view.room();
+                let mut gate = SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx);
+                gate.is_shut = room == 0;
+                let is_gated = gate.is_needed();
+                let most = if room == 0 { u64::MAX } else { room };
+                let mut admits =
+                    |event: EventId, sample: &Sample<'_>, ctx: &mut Context| gate.admits(event, sample, ctx);
+                let gate: Option<Gate<'_>> = if is_gated { Some(&mut admits) } else { None };
+                let mut samples = Samples::new(piece, evlist, owner as u32, most, gate);
+                view.profiler.samples(&mut samples, ctx);
+                let taken = samples.taken();
+                view.samples += taken.relevant;
+                self.samples_read += taken.all();
+                self.samples += taken.relevant;
+                self.malformed += taken.malformed;
+                if taken.all() == 0 {
+                    self.send_stacks();
+                    self.ctx.output.flush_large();
+                    break;
+                }
+            }
+            self.send_stacks();
+            self.ctx.output.flush_large();
+            if self.has_enough() {
+                self.ended_ns = Some(piece.last());
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Takes a record that belongs to no single profiler.
+    #[inline(never)]
+    fn take_unowned(&mut self, piece: &mut RecordRun<'_>, owner: usize) -> UnownedRecord {
+        match owner {
+            WINDOW_OWNER if self.take_window(piece) => UnownedRecord::Window,
+            SHARED_OWNER if self.take_shared(piece) => UnownedRecord::Sample,
+            _ => UnownedRecord::Nothing,
+        }
+    }
+
+    /// Takes a sample of an event that several views share. False: there is no more to take.
+    fn take_shared(&mut self, piece: &mut RecordRun<'_>) -> bool {
+        let Dispatcher { evlist, views, meter, ctx, filter_in_user, filtered, .. } = self;
+        let Some(record) = piece.next_record() else { return false };
+        let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
+        let Some(mut sample) = evlist.sample(route, record) else { return false };
+        let Some(late) = piece.take(record.len(), sample.time) else { return piece.switch_ring() };
+        sample.late = late;
+        self.samples_read += 1;
+        if !SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx).admits(route.event, &sample, ctx) {
+            return true;
+        }
+        for (owner, event) in evlist.subscribers(route.event) {
+            let Some(view) = views.enter(owner, ctx).filter(|view| view.room() > 0) else { continue };
+            let used = view.profiler.sample(event, &sample, ctx);
+            let is_relevant = !matches!(used, Ok(Use::Ignored));
+            view.samples += u64::from(is_relevant);
+            self.samples += u64::from(is_relevant);
+            self.malformed += u64::from(!matches!(used, Ok(Use::Ignored | Use::Relevant)));
+        }
+        true
+    }
+
+    /// Takes the window of a user stack that comes before its sample. False: there is no more to take.
+    fn take_window(&mut self, piece: &mut RecordRun<'_>) -> bool {
+        let Dispatcher { evlist, ctx, filter_in_user, window_bytes, .. } = self;
+        let Some(record) = piece.next_record() else { return false };
+        let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
+        let Some(sample) = evlist.sample(route, record) else { return false };
+        if piece.take(record.len(), sample.time).is_none() {
+            return piece.switch_ring();
+        }
+        *window_bytes += record.len() as u64;
+        if !*filter_in_user || !evlist.evsel(route.event).is_task_bound() || ctx.watched.contains(sample.tid) {
+            let of = evlist.evsel(route.event).window_of().unwrap_or_default();
+            ctx.user_stacks.companion(of, &sample, &mut ctx.spaces, ctx.output.published());
+        }
+        true
+    }
+}

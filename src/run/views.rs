@@ -1,0 +1,164 @@
+//! The views of a run: each is a profiler with its own counts, losses and limit.
+
+use crate::perf::classes::Class;
+use crate::perf::evlist::Evlist;
+use crate::profiler::{Context, Profiler, ViewSums};
+use crate::report::{Basis, Verdict};
+use crate::run::loss::LossBook;
+
+/// One profiler of a run.
+pub struct View {
+    pub profiler: Box<dyn Profiler>,
+    /// While its profiler is called, they are in the context.
+    sums: ViewSums,
+    /// `-N`
+    pub limit: Option<u64>,
+    /// Samples that the profiler did not ignore.
+    pub samples: u64,
+    /// Losses in the rings of its events.
+    pub loss: LossBook,
+    /// As of the last interval.
+    before: ViewCounts,
+}
+
+/// Counts of a view.
+#[derive(Clone, Copy, Debug, Default)]
+struct ViewCounts {
+    samples: u64,
+    missing: MissingCounts,
+}
+
+/// Counts of what is missing from the results, by what that means for them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MissingCounts {
+    pub lost: u64,
+    pub untracked: u64,
+    pub stacks: u64,
+    pub discarded: u64,
+    pub late: u64,
+}
+
+impl MissingCounts {
+    pub fn since(self, before: MissingCounts) -> MissingCounts {
+        MissingCounts {
+            lost: self.lost.saturating_sub(before.lost),
+            untracked: self.untracked.saturating_sub(before.untracked),
+            stacks: self.stacks.saturating_sub(before.stacks),
+            discarded: self.discarded.saturating_sub(before.discarded),
+            late: self.late.saturating_sub(before.late),
+        }
+    }
+
+    /// `by_stack`: rows have stacks, so a sample without its stack is missing from its row.
+    pub fn verdict(self, by_stack: bool) -> Verdict {
+        if self.lost > 0 || self.untracked > 0 || by_stack && self.stacks > 0 {
+            Verdict::LowerBound
+        } else if self.discarded > 0 || self.late > 0 {
+            Verdict::Discarded
+        } else {
+            Verdict::Exact
+        }
+    }
+
+    /// The verdict on a table. `before`: as of the start of its interval. None: its rows rest on counters.
+    pub fn verdict_on(self, basis: Basis, before: MissingCounts) -> Option<Verdict> {
+        match basis {
+            Basis::Counters => None,
+            Basis::Interval => Some(self.since(before).verdict(false)),
+            Basis::Run => Some(self.verdict(true)),
+            Basis::RunByRow => Some(MissingCounts { discarded: 0, ..self }.verdict(true)),
+        }
+    }
+}
+
+impl View {
+    fn new(profiler: Box<dyn Profiler>) -> View {
+        View {
+            profiler,
+            sums: ViewSums::default(),
+            limit: None,
+            samples: 0,
+            loss: LossBook::default(),
+            before: ViewCounts::default(),
+        }
+    }
+
+    /// Samples that it still takes.
+    #[inline]
+    pub fn room(&self) -> u64 {
+        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.samples))
+    }
+
+    /// Starts the next interval. Returns the samples in the one that ended, and what was missing before it.
+    pub fn next_interval(&mut self, missing: MissingCounts) -> (u64, MissingCounts) {
+        let before = std::mem::replace(&mut self.before, ViewCounts { samples: self.samples, missing });
+        (self.samples - before.samples, before.missing)
+    }
+}
+
+/// All views of a run.
+pub struct Views {
+    all: Vec<View>,
+    /// Index of the view whose sums are in the context.
+    current: usize,
+}
+
+impl Views {
+    /// The context must be new: it has the sums of the first view.
+    pub fn new(profilers: Vec<Box<dyn Profiler>>) -> Views {
+        Views { all: profilers.into_iter().map(View::new).collect(), current: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &View> {
+        self.all.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut View> {
+        self.all.iter_mut()
+    }
+
+    /// The view whose profiler is to be called next. The context counts for it from now on.
+    #[inline]
+    pub fn enter(&mut self, at: usize, ctx: &mut Context) -> Option<&mut View> {
+        if at != self.current {
+            self.switch_to(at, ctx);
+        }
+        self.all.get_mut(at)
+    }
+
+    #[inline(never)]
+    fn switch_to(&mut self, at: usize, ctx: &mut Context) {
+        let Some(number) = u16::try_from(at).ok().filter(|_| at < self.all.len()) else { return };
+        std::mem::swap(&mut self.all[self.current].sums, &mut ctx.view);
+        std::mem::swap(&mut self.all[at].sums, &mut ctx.view);
+        self.current = at;
+        ctx.output.batch.set_view(number);
+    }
+
+    /// What was counted for a view.
+    pub fn sums<'a>(&'a self, at: usize, ctx: &'a Context) -> Option<&'a ViewSums> {
+        if at == self.current { Some(&ctx.view) } else { self.all.get(at).map(|view| &view.sums) }
+    }
+
+    /// A count of all views together.
+    pub fn sum(&self, ctx: &Context, count: impl Fn(&ViewSums) -> u64) -> u64 {
+        (0..self.len()).filter_map(|at| self.sums(at, ctx)).map(count).sum()
+    }
+
+    /// No view takes any more samples.
+    #[inline]
+    pub fn have_enough(&self) -> bool {
+        self.all.iter().all(|view| view.room() == 0)
+    }
+
+    /// The views with events in rings of `class`: a loss there is theirs.
+    pub fn in_class<'a>(&'a mut self, class: Class, evlist: &'a Evlist) -> impl Iterator<Item = &'a mut View> {
+        let is_alone = self.len() == 1;
+        let all = self.all.iter_mut().enumerate();
+        all.filter(move |(at, _)| is_alone || evlist.is_in(class, *at)).map(|(_, view)| view)
+    }
+}
