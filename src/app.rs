@@ -1,26 +1,24 @@
 //! The program: parses the command line, runs the command, and turns an error into an exit code.
 
-mod error;
-
 use std::ffi::OsString;
 
 use clap::CommandFactory;
 
 use crate::cli::UsageError;
-use crate::commands::Cli;
+use crate::commands::{Cli, faults};
 use crate::sys;
 
 /// Parses, runs, and returns the exit code.
 pub fn main() -> u8 {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let cli: Cli = match error::parse(Cli::command(), &args) {
+    let cli: Cli = match faults::parse(Cli::command(), &args) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
     match cli.command.run() {
         Ok(code) => code,
         Err(err) => {
-            error::print(&message(&err));
+            faults::print(&message(&err));
             u8::from(err.chain().any(|cause| cause.is::<UsageError>())) + 1
         }
     }

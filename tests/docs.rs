@@ -94,7 +94,7 @@ fn every_command_and_option_has_its_place() {
         let own = root().join(format!("docs/profilers/{name}.md"));
         let own = read(&own);
         assert!(own.contains(&format!("perf-prof {name}")), "no page is about {name}");
-        let shared = command.get_arguments().any(|arg| arg.get_long() == Some("exit-N"));
+        let shared = command.get_arguments().any(|arg| arg.get_long() == Some("mmap-pages"));
         for arg in command.get_arguments().filter(|arg| arg.get_id() != "help" && !arg.is_hide_set()) {
             let Some(long) = arg.get_long() else { continue };
             let mut spellings = vec![format!("--{long}")];

@@ -2,12 +2,15 @@
 
 pub mod completions;
 pub mod doctor;
+pub mod faults;
 pub mod list;
 pub mod man;
+pub mod run;
 
 use anyhow::Result;
 use clap::Parser;
 
+use crate::cli::{RunArgs, usage};
 use crate::profiler::{Profiler, ProfilerArgs};
 use crate::profilers;
 use crate::run::{Options, Outcome, Run, ViewOptions};
@@ -26,6 +29,7 @@ Which question?
   Who keeps interrupts off?         perf-prof irq-off -g
   Is a CPU about to lock up?        perf-prof watchdog -g
   Who starts programs?              perf-prof trace -e sched:sched_process_exec
+  Several of these at once?         perf-prof run -i 1000 'task-state' 'profile'
   Which events are there?           perf-prof list sched
 
 `perf-prof COMMAND -h` has the options of a command and examples. Ctrl-C ends
@@ -53,6 +57,7 @@ macro_rules! commands {
         #[allow(clippy::large_enum_variant)] // one value, parsed once
         pub enum Subcommand {
             $($name(profilers::$module::$args),)*
+            Run(run::RunViewsArgs),
             List(list::ListArgs),
             Doctor(doctor::DoctorArgs),
             Completions(completions::CompletionsArgs),
@@ -67,10 +72,22 @@ macro_rules! commands {
             pub fn run(self) -> Result<u8> {
                 match self {
                     $(Subcommand::$name(args) => run(args),)*
+                    Subcommand::Run(args) => args.run(),
                     Subcommand::List(args) => args.run(),
                     Subcommand::Doctor(args) => args.run(),
                     Subcommand::Completions(args) => args.run(),
                     Subcommand::Man(args) => args.run(),
+                }
+            }
+
+            /// The profiler as a view of a run with these options. None: the subcommand is no profiler.
+            ///
+            /// # Errors
+            /// Options that contradict each other, or a profiler that must run alone.
+            fn into_view(self, run: &RunArgs) -> Result<Option<(ViewOptions, Box<dyn Profiler>)>> {
+                match self {
+                    $(Subcommand::$name(args) => view(args, run).map(Some),)*
+                    _ => Ok(None),
                 }
             }
         }
@@ -107,6 +124,16 @@ fn options<A: ProfilerArgs>(args: &mut A) -> Result<Options> {
     let view = view_options(args);
     let options = Options::new(args.common().run.clone(), vec![view])?;
     Ok(Options { paced: A::PACED, durable: A::DURABLE, ..options })
+}
+
+/// A profiler as one of several views. The options of the run are not among those of the view.
+fn view<A: ProfilerArgs>(mut args: A, run: &RunArgs) -> Result<(ViewOptions, Box<dyn Profiler>)> {
+    if A::PACED {
+        return Err(usage(format!("{} runs alone: its answer must not wait for what other views do", A::NAME)));
+    }
+    args.common().run = run.clone();
+    let options = view_options(&mut args);
+    Ok((options, args.build()?))
 }
 
 fn view_options<A: ProfilerArgs>(args: &mut A) -> ViewOptions {

@@ -231,7 +231,7 @@ impl Writer {
 
     pub fn end(&mut self, end: &RunEnd) -> io::Result<()> {
         self.print_held()?;
-        self.totals_of_run(None, end.time_ns)?;
+        self.totals_of_run(usize::MAX, end.time_ns)?;
         let unwinding = end.unwinding.map(|sums| {
             let here = self.unwinding.counts();
             UnwindingSums { rules: sums.rules + here.rules, rules_made: sums.rules_made + here.made, ..sums }

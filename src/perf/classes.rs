@@ -2,7 +2,8 @@
 //!
 //! Records that do not fit a ring are dropped, whose ever they are: an event that floods would take a rare one's with it.
 //! So side records have a small ring of their own, and so have events that nobody pairs with others, as long as they are
-//! few. Events without a filter that are known to be loud share one: they alternate, and none of them is rare.
+//! few. Events without a filter that are known to be loud share one: they alternate, and none of them is rare. Views have
+//! rings of their own, as long as they are few.
 
 use crate::perf::evsel::Evsel;
 
@@ -16,6 +17,9 @@ pub enum Class {
 
 /// Most events that have a ring each; a larger number of events share one.
 const MOST_ALONE: usize = 3;
+
+/// Most rings that are shared by events of a view. The views beyond share the last one.
+const MOST_SHARED: usize = 4;
 
 /// Systems and events, by the beginning of their names, that may come a hundred thousand times a second.
 const LOUD: [&str; 19] = [
@@ -44,13 +48,16 @@ const LOUD: [&str; 19] = [
 pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     let is_alone = |evsel: &Evsel| evsel.is_opened() && evsel.is_unpaired && !is_loud(evsel);
     let alone = evsels.iter().filter(|evsel| is_alone(evsel)).count();
-    // The first ring is for the events that share one.
+    // The first rings are for events that share one, view by view: the flood of one view is not to cost another its records.
     let shares = |evsel: &Evsel| evsel.is_opened() && !evsel.is_window() && !is_alone(evsel);
-    let first = usize::from(evsels.iter().any(shares));
+    let mut owners: Vec<usize> = evsels.iter().filter(|evsel| shares(evsel)).map(|evsel| evsel.owner).collect();
+    owners.dedup(); // the events of a view follow each other
+    let first = owners.len().min(MOST_SHARED);
     let mut next = first;
     let mut class = |evsel: &Evsel| {
         if !is_alone(evsel) {
-            return 0;
+            let view = owners.iter().position(|owner| *owner == evsel.owner);
+            return view.map_or(0, |view| view.min(MOST_SHARED - 1));
         }
         let class = next;
         next += usize::from(alone <= MOST_ALONE);
@@ -95,6 +102,24 @@ mod tests {
         for (names, classes, rings) in cases {
             let evsels: Vec<Evsel> = names.iter().copied().map(evsel).collect();
             assert_eq!(of(&evsels), (classes.to_vec(), rings, None), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn views_do_not_share_rings_while_they_are_few() {
+        let evsel = |owner: &usize| {
+            let mut evsel = Evsel::new("sched:sched_switch", Attr::tracepoint(1));
+            evsel.owner = *owner;
+            evsel
+        };
+        let cases: [(&[usize], &[usize], usize); 3] = [
+            (&[0, 0, 1, 1], &[0, 0, 1, 1], 2),
+            (&[2, 5, 5], &[0, 1, 1], 2),
+            (&[0, 1, 2, 3, 4, 5], &[0, 1, 2, 3, 3, 3], 4),
+        ];
+        for (owners, classes, rings) in cases {
+            let evsels: Vec<Evsel> = owners.iter().map(evsel).collect();
+            assert_eq!(of(&evsels), (classes.to_vec(), rings, None), "{owners:?}");
         }
     }
 

@@ -14,6 +14,7 @@ pub mod windows;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rustc_hash::FxHashSet;
@@ -59,6 +60,7 @@ pub struct Evlist {
     keepers: Keepers,
     /// `sched:sched_switch`, where an [`IdleWatch`] records the switches that idle tasks hide from it.
     idle_switch: Option<EventId>,
+    idle_watchers: Vec<usize>,
     /// Why some ring is smaller than was asked for.
     shrunk: Option<Shrunk>,
 }
@@ -255,12 +257,13 @@ impl Evlist {
         self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
     }
 
-    /// Events share rings, so the time must be at the same offset in the records of all.
+    /// Events share rings, so the time must be at the same offset in the records of all events of a ring.
     fn share_layout(&mut self) {
-        let shared = shared_bits(&self.evsels);
+        let shared: Vec<SampleType> =
+            (0..self.evsels.len()).map(|at| self.shared_in(self.ring_of(EventId(at as u16)))).collect();
         let with_companion: Vec<EventId> = self.evsels.iter().filter_map(|evsel| evsel.window_of).collect();
         for (index, evsel) in self.evsels.iter_mut().enumerate() {
-            evsel.attr.add_sample_type(shared);
+            evsel.attr.add_sample_type(shared[index]);
             let has_companion = with_companion.iter().any(|event| event.index() == index);
             evsel.layout = Layout::full(evsel.attr.sample_type(), 0, 0, evsel.attr.regs_user(), 0)
                 .with_chain_form(evsel.chain_form())
@@ -551,16 +554,30 @@ impl Evlist {
         Sample::decode_fast(LayoutOf::Event(&self.evsels, route.event), route.kind, rest)
     }
 
-    /// The layout of id and time, which all records share.
-    pub fn shared_layout(&self) -> Layout {
-        Layout::new(SampleType::BASE.with(shared_bits(&self.evsels)), 0)
+    /// By class of rings, the layout of id and time, which all records of a ring share. At least one.
+    pub fn shared_layouts(&self) -> Arc<[Layout]> {
+        let layout = |ring| Layout::new(SampleType::BASE.with(self.shared_in(ring)), 0);
+        (0..self.plan.rings.max(1)).map(layout).collect()
+    }
+
+    /// The fields in front of the time that events in a ring ask for, and those in the trailer of side records that any event
+    /// does: side records of all rings are alike.
+    fn shared_in(&self, ring: usize) -> SampleType {
+        let has_address = |(at, evsel): (usize, &Evsel)| {
+            self.ring_of(EventId(at as u16)) == ring
+                && evsel.is_opened()
+                && evsel.attr.sample_type().contains(SampleType::IP)
+        };
+        let shared = shared_bits(&self.evsels);
+        let any_address = self.evsels.iter().enumerate().any(has_address);
+        if any_address { shared.with(SampleType::IP) } else { shared }
     }
 }
 
-/// The fields in front of the time and in the trailer of side records that any of the events asks for.
+/// The fields in the trailer of side records, beside the usual ones, that any of the events asks for.
 fn shared_bits(evsels: &[Evsel]) -> SampleType {
-    let before_time = SampleType::IP.with(SampleType::ID).with(SampleType::STREAM_ID).bits();
-    SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & before_time))
+    let in_trailer = SampleType::ID.with(SampleType::STREAM_ID).bits();
+    SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & in_trailer))
 }
 
 impl Drop for Evlist {

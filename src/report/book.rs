@@ -75,9 +75,11 @@ impl<S: RowSite> Book<S> {
         }
     }
 
-    /// Takes the tables of one view, or of all, out of the book.
-    pub fn take_of(&mut self, owner: Option<usize>) -> Book<S> {
-        Book { tables: self.tables.extract_if(.., |table| owner.is_none_or(|owner| table.owner == owner)).collect() }
+    /// Takes the tables of all views up to `last` out of the book, view by view.
+    pub fn take_up_to(&mut self, last: usize) -> Book<S> {
+        let mut tables: Vec<BookTable<S>> = self.tables.extract_if(.., |table| table.owner <= last).collect();
+        tables.sort_by_key(|table| table.owner);
+        Book { tables }
     }
 
     pub fn tables(&mut self) -> impl Iterator<Item = &mut BookTable<S>> {

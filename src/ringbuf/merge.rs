@@ -21,8 +21,8 @@ pub enum DrainLimit {
 
 /// The consumer of a [`drain`](Merge::drain_into).
 pub trait RecordSink {
-    /// The stamp of a record.
-    fn stamp(&self, record: &[u8]) -> Stamp;
+    /// The stamp of a record of a ring.
+    fn stamp(&self, ring: usize, record: &[u8]) -> Stamp;
 
     /// Takes a delivery. `Break` ends the drain.
     fn take(&mut self, item: Item<'_>) -> ControlFlow<()>;
@@ -30,7 +30,7 @@ pub trait RecordSink {
     /// Takes records from a run, as many as it can. The first record of the run comes to `take` if it is not taken here.
     #[inline(always)]
     fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
-        while let Some(item) = piece.next_item(|record| self.stamp(record)) {
+        while let Some(item) = piece.next_item(|ring, record| self.stamp(ring, record)) {
             self.take(item)?;
         }
         ControlFlow::Continue(())
@@ -40,7 +40,7 @@ pub trait RecordSink {
 /// Two functions: [`RecordSink::stamp`] and [`RecordSink::take`].
 impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> RecordSink for (S, E) {
     #[inline]
-    fn stamp(&self, record: &[u8]) -> Stamp {
+    fn stamp(&self, _ring: usize, record: &[u8]) -> Stamp {
         (self.0)(record)
     }
 
@@ -173,7 +173,7 @@ impl Merge {
         tree.clear(horizon);
         for (index, slot) in slots.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
-            if let Some(key) = run.settle(slot) {
+            if let Some(key) = run.settle(slot, index) {
                 run.drained.held |= !tree.push(index, key);
             }
         }
@@ -273,7 +273,7 @@ impl<S: RecordSink> Drain<'_, S> {
         if records == 0 {
             self.deliver_one(slot, ring)?;
         }
-        let key = self.settle(slot);
+        let key = self.settle(slot, ring);
         self.drained.held |= key.is_some_and(|key| key > tree.horizon());
         tree.replace(leaf, key);
         ControlFlow::Continue(())
@@ -315,7 +315,7 @@ impl<S: RecordSink> Drain<'_, S> {
 
     /// Finds the next item of `slot`, and its key in the tree.
     #[inline(always)]
-    fn settle(&mut self, slot: &mut Slot) -> Option<u64> {
+    fn settle(&mut self, slot: &mut Slot, ring: usize) -> Option<u64> {
         while slot.next == NextItem::Unknown {
             if slot.ring.position() >= slot.gap {
                 slot.next = NextItem::Gap;
@@ -329,7 +329,7 @@ impl<S: RecordSink> Drain<'_, S> {
                 slot.mark_corrupt(self.now);
                 continue;
             };
-            match self.sink.stamp(bytes) {
+            match self.sink.stamp(ring, bytes) {
                 Stamp::At(time) => (slot.next, slot.time) = (NextItem::Record, time),
                 Stamp::Here(time) => (slot.next, slot.time) = (NextItem::Here, time),
                 Stamp::Bad => {

@@ -207,7 +207,7 @@ struct Picky {
 }
 
 impl RecordSink for Picky {
-    fn stamp(&self, record: &[u8]) -> Stamp {
+    fn stamp(&self, _ring: usize, record: &[u8]) -> Stamp {
         stamp_of(record)
     }
 
@@ -218,7 +218,7 @@ impl RecordSink for Picky {
 
     fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         while piece.records() < self.most
-            && let Some(item) = piece.next_item(stamp_of)
+            && let Some(item) = piece.next_item(|_, record| stamp_of(record))
         {
             self.from_pieces += 1;
             self.take(item)?;

@@ -178,7 +178,7 @@ struct Taking<E, N> {
 }
 
 impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> RecordSink for Taking<E, N> {
-    fn stamp(&self, record: &[u8]) -> Stamp {
+    fn stamp(&self, _ring: usize, record: &[u8]) -> Stamp {
         stamp_of(record)
     }
 
@@ -189,7 +189,7 @@ impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> RecordSink 
     fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         let most = self.most.next().unwrap_or(u64::MAX);
         while piece.records() < most
-            && let Some(item) = piece.next_item(stamp_of)
+            && let Some(item) = piece.next_item(|_, record| stamp_of(record))
         {
             self.take(item)?;
         }

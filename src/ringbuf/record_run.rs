@@ -168,10 +168,10 @@ impl<'a> RecordRun<'a> {
 
     /// Takes the next record as an item, if it is an ordinary one.
     #[inline(always)]
-    pub fn next_item(&mut self, stamp: impl Fn(&[u8]) -> Stamp) -> Option<Item<'a>> {
+    pub fn next_item(&mut self, stamp: impl Fn(usize, &[u8]) -> Stamp) -> Option<Item<'a>> {
         loop {
             let record = self.next_record()?;
-            let Stamp::At(time) = stamp(record) else { return None };
+            let Stamp::At(time) = stamp(self.ring, record) else { return None };
             let (ring, after) = (self.ring, self.last);
             match self.take(record.len(), time) {
                 Some(late) => return Some(Item { ring, time, after, late, kind: ItemKind::Record(record) }),

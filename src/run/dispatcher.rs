@@ -1,6 +1,7 @@
 //! Where records go: side records to the tables of tasks, samples to their profiler, losses to all profilers.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
@@ -29,8 +30,8 @@ use crate::task::{TaskTable, Watched};
 /// The state behind the merge.
 pub struct Dispatcher {
     pub evlist: Evlist,
-    /// The layout of id and time, which all records share.
-    pub layout: Layout,
+    /// By class of rings, the layout of id and time, which all records of a ring share.
+    pub layouts: Arc<[Layout]>,
     /// Samples hold addresses.
     pub any_address: bool,
     pub views: Views,
@@ -106,7 +107,7 @@ impl Dispatcher {
         output: Output,
     ) -> Dispatcher {
         Dispatcher {
-            layout: evlist.shared_layout(),
+            layouts: evlist.shared_layouts(),
             any_address: evlist.any_address(),
             evlist,
             views: Views::new(profilers),
@@ -305,7 +306,7 @@ impl Dispatcher {
     }
 
     fn take_side_record(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {
-        let (side, id) = decode(record, &self.layout)?;
+        let (side, id) = decode(record, self.layouts.first().unwrap_or(&Layout::NONE))?;
         match side {
             Record::Lost { count } => {
                 self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count }, class);
@@ -332,7 +333,10 @@ impl Dispatcher {
             }
             Record::Switch { out: false, other: prev, .. } => {
                 self.evlist.count_switch_in(cpu, prev == Some(0));
-                self.notify(Event::SwitchIn { tid: id.tid, prev, time: id.time, cpu });
+                let switch_in = Event::SwitchIn { tid: id.tid, prev, time: id.time, cpu };
+                for at in 0..self.evlist.idle_watchers().len() {
+                    self.notify_view(self.evlist.idle_watchers()[at], switch_in);
+                }
                 return Ok(());
             }
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}

@@ -3,6 +3,7 @@
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use rustc_hash::FxHashMap;
@@ -466,15 +467,16 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
 
 /// Passes the records of the merge to the dispatcher.
 struct Delivery<'a, P> {
-    layout: Layout,
+    layouts: Arc<[Layout]>,
     core: &'a mut Dispatcher,
     place: P,
 }
 
 impl<P: Fn(usize) -> (u32, Class)> RecordSink for Delivery<'_, P> {
     #[inline(always)]
-    fn stamp(&self, record: &[u8]) -> Stamp {
-        Dispatcher::stamp(&self.layout, record)
+    fn stamp(&self, ring: usize, record: &[u8]) -> Stamp {
+        let class = if let (_, Class::Events(class)) = (self.place)(ring) { class } else { 0 };
+        self.layouts.get(class).map_or(Stamp::Bad, |layout| Dispatcher::stamp(layout, record))
     }
 
     #[inline(always)]
@@ -498,7 +500,7 @@ pub fn deliver(
     let drained = if core.has_enough() {
         Drained { stopped: true, ..Drained::default() }
     } else {
-        merge.drain_into(limit, &mut Delivery { layout: core.layout.clone(), core, place })
+        merge.drain_into(limit, &mut Delivery { layouts: core.layouts.clone(), core, place })
     };
     core.record_bytes += drained.bytes;
     core.late += drained.late;

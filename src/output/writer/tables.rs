@@ -80,12 +80,12 @@ impl Writer {
         self.block(heading, RowBlock { columns: placed.rows.columns(), lines, above, below, text_rows, rest })
     }
 
-    /// Writes the sums of tables of several intervals, of one view or of all.
-    pub fn totals_of_run(&mut self, view: Option<usize>, time_ns: u64) -> io::Result<()> {
+    /// Writes the sums of tables of several intervals, of all views up to `last` that were not written yet.
+    pub fn totals_of_run(&mut self, last: usize, time_ns: u64) -> io::Result<()> {
         if self.sink.is_over() {
             return Ok(());
         }
-        let mut book = self.book.take_of(view);
+        let mut book = self.book.take_up_to(last);
         let json = self.settings.json;
         for table in book.tables().filter(|table| table.intervals > 1 && (table.in_text || json)) {
             let (span_ns, columns) = (table.span_ns, table.sums.rows().columns());

@@ -45,7 +45,7 @@ impl Writer {
         }
         if lists && report.last {
             // The lists are of the whole run, too, and stand below its tables.
-            self.totals_of_run(Some(report.view), report.time_ns)?;
+            self.totals_of_run(report.view, report.time_ns)?;
         }
         let Some(view) = self.views.get_mut(report.view) else { return Ok(()) };
         let (stacks, names) = (&self.stacks, &mut self.names);

@@ -103,6 +103,12 @@ impl Evlist {
     /// See [`Event::SwitchIn`](crate::profiler::Event::SwitchIn).
     pub fn watch_idle(&mut self, switch: EventId) {
         self.idle_switch.get_or_insert(switch);
+        self.idle_watchers.push(self.evsel(switch).owner);
+    }
+
+    /// The views that asked for SWITCH records.
+    pub fn idle_watchers(&self) -> &[usize] {
+        &self.idle_watchers
     }
 
     /// Descriptors per CPU of an [`IdleWatch`].

@@ -7,16 +7,18 @@ use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use anyhow::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
+use crate::cli::usage;
 use crate::escape::escape;
 use crate::output::sink::STDOUT_IS_CLOSED;
 use crate::sys;
 use crate::tep::format::{likeness, nearest};
 
 /// Parses the command line. Help and faults are printed here; the error is the exit code.
-pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> Result<T, u8> {
+pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> std::result::Result<T, u8> {
     let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
     let matches = command.try_get_matches_from_mut(args).and_then(|matches: ArgMatches| T::from_arg_matches(&matches));
     matches.map_err(|err| match err.kind() {
@@ -37,6 +39,19 @@ pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> Result<T
             print(&escape(sentence(&err, &command, args).as_bytes()));
             2
         }
+    })
+}
+
+/// Parses a command line that is the value of an argument. What is wrong with it is told in one sentence.
+///
+/// # Errors
+/// It does not parse, or asks for help.
+pub fn parse_inner(command: Command, args: &[OsString]) -> Result<ArgMatches> {
+    let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
+    command.try_get_matches_from_mut(args).map_err(|err| match err.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => usage("help is not given here"),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => usage("the name of a profiler is missing"),
+        _ => usage(sentence(&err, &command, args)),
     })
 }
 
