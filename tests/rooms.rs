@@ -70,7 +70,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
             "tep",
         ],
     ),
-    ("app", &["cli", "commands", "escape", "output", "sys", "tep"]),
+    ("app", &["cli", "commands", "sys"]),
 ];
 
 /// All Rust files of the package except tests, each with its room and its text without comments.
