@@ -147,6 +147,13 @@ fn text_tells_the_views_apart() {
 }
 
 #[test]
+fn an_error_names_its_view() {
+    need_events!();
+    let done = run(&["run", "task-state", "name=x trace -e no:event"]).code(1);
+    assert!(done.err().contains("view 'x': there is no event no:event"), "{}", done.err());
+}
+
+#[test]
 fn what_is_no_view_is_refused() {
     let cases: [(&[&str], &str); 6] = [
         (&["run"], "<VIEW>... is missing"),

@@ -36,10 +36,12 @@ pub(super) fn add_events(
     evlist: &mut Evlist,
     setup: &mut Setup<'_>,
 ) -> Result<()> {
+    let is_alone = views.len() == 1;
     let added: Result<()> = profilers.iter_mut().zip(views).enumerate().try_for_each(|(index, (profiler, view))| {
         evlist.adding_for(index);
         (setup.stacks, setup.flame_graph) = (view.stacks(), view.flame.is_some());
-        profiler.init(evlist, setup)?;
+        let named = |err: anyhow::Error| if is_alone { err } else { err.context(format!("view '{}'", view.name)) };
+        profiler.init(evlist, setup).map_err(named)?;
         view.weight = setup.weight.take().unwrap_or(view.weight);
         Ok(())
     });
