@@ -19,7 +19,7 @@ use perf_prof::host::{Host, threads};
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf::SymbolOptions;
 use perf_prof::symbol::{AddressSpaces, Frame, FrameNames};
-use perf_prof::unwind::{Arch, Cut, MOST_FRAMES, MappedCode, Unwinder, Walked};
+use perf_prof::unwind::{Arch, Cut, MOST_FRAMES, MappedCode, Unwinder, UnwoundChain, UserStackSample, Walked};
 use stopped::{StoppedStack, stop_once};
 
 /// What a program is doing at one moment.
@@ -53,13 +53,14 @@ impl Walker {
         self.spaces.forget_processes(); // it may have mapped more
         let space = self.spaces.space_code(pid);
         let mut load = |code: &Arc<MappedCode>| self.spaces.load_tables(code, &self.budget);
-        let mut out = Vec::new();
+        let mut chain = UnwoundChain::default();
         let stack = &seen.stack[..window.min(seen.stack.len())];
-        let ended = self.unwinder.walk(Arch::NATIVE, &seen.regs, stack, &[], &space, &mut load, &mut out);
-        let functions = out.iter().enumerate().map(|(at, &addr)| {
-            let behind_call = at > 0 && !self.unwinder.interrupted().contains(&at);
+        let sample = UserStackSample { arch: Arch::NATIVE, regs: &seen.regs, stack, kernel_chain: &[] };
+        let ended = self.unwinder.walk(&sample, &space, &mut load, &mut chain);
+        let functions = chain.addresses().iter().enumerate().map(|(at, &addr)| {
+            let behind_call = chain.is_behind_call(at);
             let place = self.spaces.locate(pid, addr - u64::from(behind_call));
-            let named = self.names.frame(&Frame::User { addr, behind_call, place });
+            let named = self.names.frame(&Frame::User { addr, behind_call, guessed: false, place });
             match named.symbol {
                 Ok(name) => name.to_string(),
                 Err(reason) => format!("{addr:#x} ({reason}, {})", named.module.as_deref().unwrap_or("nowhere")),

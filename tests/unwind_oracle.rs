@@ -14,7 +14,8 @@ use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf_file::ElfFile;
 use perf_prof::symbol::unwind_tables::tables_of_file;
 use perf_prof::unwind::{
-    Arch, Broken, CodeKind, CodeRange, LoadNothing, MappedCode, SpaceCode, Unwinder, UserRegs, Walked,
+    Arch, Broken, CodeKind, CodeRange, LoadNothing, MappedCode, SpaceCode, Unwinder, UnwoundChain, UserRegs,
+    UserStackSample, Walked,
 };
 
 /// The start of the stack. It is code as well, so that each of its words can be a return address and a frame pointer.
@@ -104,9 +105,8 @@ impl Both {
     }
 
     fn ours(&mut self, pc: u64, fp: u64) -> Step {
-        let regs = UserRegs::new(BIAS + pc, STACK, fp, 0);
-        let mut out = Vec::new();
-        let walked = self.unwinder.walk(Arch::X86_64, &regs, &self.stack, &[], &self.space, &mut LoadNothing, &mut out);
+        let (walked, chain) = self.walk(&UserRegs::new(BIAS + pc, STACK, fp, 0));
+        let out = chain.addresses();
         match (walked, out.get(1)) {
             (Walked::Whole, None) => Step::Start,
             // What is next is found by its frame pointer.
@@ -117,10 +117,15 @@ impl Both {
 
     /// False where only a frame pointer could help.
     fn has_rule(&mut self, pc: u64) -> bool {
-        let odd = UserRegs::new(BIAS + pc, STACK, 1, 0);
-        let mut out = Vec::new();
-        let walked = self.unwinder.walk(Arch::X86_64, &odd, &self.stack, &[], &self.space, &mut LoadNothing, &mut out);
-        !(matches!(walked, Walked::Broken(Broken::NoRule | Broken::NoRegister)) && out.len() == 1)
+        let (walked, chain) = self.walk(&UserRegs::new(BIAS + pc, STACK, 1, 0));
+        !(matches!(walked, Walked::Broken(Broken::NoRule | Broken::NoRegister)) && chain.addresses().len() == 1)
+    }
+
+    fn walk(&mut self, regs: &UserRegs) -> (Walked, UnwoundChain) {
+        let sample = UserStackSample { arch: Arch::X86_64, regs, stack: &self.stack, kernel_chain: &[] };
+        let mut chain = UnwoundChain::default();
+        let walked = self.unwinder.walk(&sample, &self.space, &mut LoadNothing, &mut chain);
+        (walked, chain)
     }
 
     fn theirs(&mut self, pc: u64, fp: u64) -> Step {

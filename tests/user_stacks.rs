@@ -48,6 +48,8 @@ struct ChainCase {
 
 const PLAIN: &[&str] = &["leaf inner middle outer main"];
 const THREAD: &[&str] = &["leaf inner middle outer thread_routine", "by_thread main"];
+/// Interrupted by a signal at its first instruction, faults() lies behind neighbour().
+const FAULT: &[&str] = &["leaf on_fault faults by_fault main", "neighbour"];
 const CATCHES: &[&str] = &["leaf catches outer main", "throws passes_on catches outer main"];
 const CLEANUP: &[&str] =
     &["leaf Guard::~Guard cleans_up swallows outer main", "throws passes_on cleans_up swallows outer main"];
@@ -56,7 +58,7 @@ const RUST: &[&str] = &["leaf inner outer main main"];
 const RUST_CLEANUP: &[&str] = &["leaf inner outer drop unwinds swallows main main"];
 
 /// On x86_64 gcc leaves out frame pointers from -O1 on.
-const CASES: [ChainCase; 18] = [
+const CASES: [ChainCase; 20] = [
     case(C, "-O0", "plain", PLAIN, ALL),
     case(C, "-O2 -fomit-frame-pointer", "plain", PLAIN, ALL),
     case(C, "-O2 -fno-omit-frame-pointer -no-pie", "plain", PLAIN, ALL),
@@ -67,6 +69,8 @@ const CASES: [ChainCase; 18] = [
     case(C, "-O3 -mavx2 -fcf-protection=none", "realigned", &["leaf inner with_alloca realigned main"], MOST),
     case(C, "-O2", "signal", &["leaf on_signal by_signal main"], ALL),
     case(C, "-O2 -static", "signal", &["leaf on_signal by_signal main"], MOST),
+    case(C, "-O2 -fno-omit-frame-pointer", "fault", FAULT, ALL),
+    case(C, "-O2 -static", "fault", FAULT, MOST),
     case(C, "-O2", "thread", THREAD, MOST),
     case(Cpp, "-O0", "catches", CATCHES, MOST),
     case(Cpp, "-O2", "catches", CATCHES, ALL),
@@ -388,4 +392,37 @@ fn return_probes_further_out() {
         }
         assert_eq!((inside, returns), (20, 20), "{options}: {done:#?}");
     }
+}
+
+/// Without tables, only frame pointers lead out of the program's functions, and nothing proves that they are any.
+#[test]
+fn a_guess_is_marked() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = "-O2 -fno-omit-frame-pointer -fno-asynchronous-unwind-tables -fno-unwind-tables";
+    let Ok(path) = build(dir.path(), &case(C, options, "plain", PLAIN, ALL)) else { skip!("no compiler") };
+    let chain = PLAIN[0].split(' ').map(str::to_owned).collect();
+    let subject = KnownProgram::new(path, "plain", vec![chain]);
+    let options = ["task-state", "-S", "--than", "1ms"];
+    let done = subject.run(&options, "sleep", WAITS);
+    let events = done.of_type("event");
+    for event in &events {
+        let own: Vec<String> = subject.own(names(&event["stack"]).into_iter());
+        assert!(subject.is_known(&own), "{event}");
+        let stack = event["stack"].as_array().expect("a stack");
+        let guessed: Vec<&str> = stack
+            .iter()
+            .filter(|frame| frame["guessed"] == true)
+            .filter_map(|frame| frame["symbol"].as_str())
+            .collect();
+        // The tables of the C library lead to leaf().
+        assert_eq!(guessed, ["inner"], "{event}");
+    }
+    let stacks = done.end()["stacks"].clone();
+    assert_eq!((events.len() as u64, number(&stacks, "guessed")), (WAITS, WAITS), "{stacks}");
+    let text = run(&[&options[..], &["-g"], &subject.args("sleep", "3")].concat()).code(0);
+    let is_inner = |line: &&String| line.contains(" inner+");
+    let is_marked = |line: &String| line.ends_with(" (guessed from here)");
+    assert!(text.out.iter().any(|line| is_inner(&line)), "{text:?}");
+    assert!(text.out.iter().all(|line| is_inner(&line) == is_marked(line)), "{text:?}");
 }

@@ -10,7 +10,10 @@ use anyhow::{Context, Result, ensure};
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf_file::ElfFile;
 use perf_prof::symbol::unwind_tables::tables_of_file;
-use perf_prof::unwind::{Arch, CodeKind, CodeRange, LoadNothing, MappedCode, SpaceCode, Unwinder, UserRegs, Walked};
+use perf_prof::unwind::{
+    Arch, CodeKind, CodeRange, LoadNothing, MappedCode, SpaceCode, Unwinder, UnwoundChain, UserRegs, UserStackSample,
+    Walked,
+};
 
 use super::{TURNS, report};
 
@@ -36,21 +39,20 @@ pub fn walk() -> Result<()> {
     let stack = Stack::of_own_file()?;
     let (first, bytes) = stack.chain()?;
     let mut unwinder = Unwinder::default();
-    let mut out = Vec::with_capacity(FRAMES + 1);
+    let mut chain = UnwoundChain::default();
     report("a frame, its rule in the cache", WALKS * FRAMES as u64, || {
         for _ in 0..WALKS {
-            out.clear();
-            black_box(stack.walk(&mut unwinder, black_box(first), &bytes, &mut out));
+            black_box(stack.walk(&mut unwinder, black_box(first), &bytes, &mut chain));
         }
     });
-    ensure!(out.len() > FRAMES, "{} frames", out.len());
+    let found = chain.addresses().len();
+    ensure!(found > FRAMES, "{found} frames");
     let mut unwinders: Vec<Unwinder> = (0..TURNS).map(|_| Unwinder::default()).collect();
     let places = stack.places.len() as u64;
     report("a frame, its rule made", places, || {
         let mut unwinder = unwinders.pop().unwrap_or_default();
         for &place in &stack.places {
-            out.clear();
-            black_box(stack.walk(&mut unwinder, place, &[], &mut out));
+            black_box(stack.walk(&mut unwinder, place, &[], &mut chain));
         }
         assert_eq!(unwinder.counts().made, places);
     });
@@ -83,9 +85,10 @@ impl Stack {
         Ok(Stack { space: SpaceCode::new(ranges), places })
     }
 
-    fn walk(&self, unwinder: &mut Unwinder, pc: u64, bytes: &[u8], out: &mut Vec<u64>) -> Walked {
+    fn walk(&self, unwinder: &mut Unwinder, pc: u64, stack: &[u8], chain: &mut UnwoundChain) -> Walked {
         let regs = UserRegs::new(pc, STACK, 0, 0);
-        unwinder.walk(Arch::X86_64, &regs, bytes, &[], &self.space, &mut LoadNothing, out)
+        let sample = UserStackSample { arch: Arch::X86_64, regs: &regs, stack, kernel_chain: &[] };
+        unwinder.walk(&sample, &self.space, &mut LoadNothing, chain)
     }
 
     /// The innermost instruction and the bytes: functions all over the file, each of which calls the one before.
@@ -95,10 +98,10 @@ impl Stack {
         let mut words = vec![0_u64; WORDS as usize];
         let (mut first, mut top, mut frames) = (None, 0, 0);
         for &place in self.places.iter().step_by(self.places.len() / (3 * FRAMES)) {
-            let mut out = Vec::new();
+            let mut chain = UnwoundChain::default();
             // A return address is that of the next instruction.
-            self.walk(&mut unwinder, place, &probe, &mut out);
-            let Some(word) = out.get(1).and_then(|caller| caller.checked_sub(STACK)) else { continue };
+            self.walk(&mut unwinder, place, &probe, &mut chain);
+            let Some(word) = chain.addresses().get(1).and_then(|caller| caller.checked_sub(STACK)) else { continue };
             if first.is_none() {
                 first = Some(place);
             } else if frames <= FRAMES {

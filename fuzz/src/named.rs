@@ -25,7 +25,12 @@ pub fn run(data: &[u8]) {
     module.used_by(USER);
     let offsets = (0..data.len() as u64 + 64).step_by(16).chain([u64::MAX - 1, u64::MAX]);
     let frames: Vec<Frame> = offsets
-        .map(|offset| Frame::User { addr: offset, behind_call: offset & 16 == 0, place: Ok((module.clone(), offset)) })
+        .map(|offset| Frame::User {
+            addr: offset,
+            behind_call: offset & 16 == 0,
+            guessed: false,
+            place: Ok((module.clone(), offset)),
+        })
         .collect();
     let mut names = FrameNames::new("/nonexistent", options);
     let (before_ns, _) = sys::cpu_ns();

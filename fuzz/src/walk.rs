@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perf_prof::unwind::{
     Arch, CodeKind, CodeLoad, CodeRange, FrameSection, FrameSections, FrameTables, LoadNothing, MOST_FRAMES,
-    MappedCode, SpaceCode, Unwinder, UserRegs, Walked,
+    MappedCode, SpaceCode, Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,
 };
 
 use super::input::Input;
@@ -51,16 +51,18 @@ pub fn run(data: &[u8]) {
     }
     let space = space(tables);
     let mut unwinder = Unwinder::default();
-    let mut walk = |out: &mut Vec<u64>| {
-        let walked = unwinder.walk(arch, &regs, &stack, &kernel, &space, &mut LoadNothing, out);
+    let sample = UserStackSample { arch, regs: &regs, stack: &stack, kernel_chain: &kernel };
+    let mut walk = |chain: &mut UnwoundChain| {
+        let walked = unwinder.walk(&sample, &space, &mut LoadNothing, chain);
         (walked, unwinder.counts())
     };
-    let (mut first, mut again) = (Vec::new(), vec![7]);
-    let (walked, counts) = walk(&mut first);
+    let (mut chain, mut again) = (UnwoundChain::default(), UnwoundChain::innermost(7));
+    let (walked, counts) = walk(&mut chain);
+    let first = chain.addresses();
     assert!((1..=MOST_FRAMES).contains(&first.len()) && !matches!(walked, Walked::NoTables(_)));
     assert!(counts.made <= 2 * MOST_FRAMES as u64, "{counts:?}");
     assert_eq!(walk(&mut again).0, walked);
-    assert_eq!(again[1..], first);
+    assert_eq!(again, chain);
     assert!(first.iter().skip(1).all(|address| space.find(*address).or(space.find(*address - 1)).is_some()));
 }
 

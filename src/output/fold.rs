@@ -1,6 +1,7 @@
 //! Weighted stacks with their names: stacks that read the same are merged. Frames that they share are kept once, in
 //! `tree`.
 
+mod sum;
 mod tree;
 
 use std::cmp::Reverse;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::escape::escape;
+use crate::output::fold::sum::FoldSum;
 use crate::output::fold::tree::{FrameNode, FrameTree, FunctionTable, IN_SOURCE, NO_ADDRESS, NONE, PROGRAM, TextTable};
 use crate::stats::TopK;
 use crate::stats::weights::{Weight, Weighted};
@@ -96,12 +98,6 @@ struct FoldKey {
     inner: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct FoldSum {
-    pid: Option<i32>,
-    weight: Weight,
-}
-
 impl Default for Folded {
     fn default() -> Folded {
         Folded::within(MOST_BYTES)
@@ -142,7 +138,7 @@ impl Folded {
         self.total = self.total.and(row.weight);
         let innermost = self.function(innermost(frames));
         self.functions.add(innermost, row.weight);
-        self.count(row.comm, FoldSum { pid: Some(row.pid), weight: row.weight }, frames);
+        self.count(row.comm, FoldSum::new(row, frames), frames);
         if self.bytes > self.most_bytes {
             self.thin();
         }
@@ -159,11 +155,7 @@ impl Folded {
         let outer = if outer.is_empty() { NONE } else { self.part(outer, PROGRAM | program, sum.weight.amount) };
         let key = FoldKey { program, outer, inner: self.part(inner, NONE, sum.weight.amount) };
         match self.groups.entry(key) {
-            Entry::Occupied(entry) => {
-                let known = entry.into_mut();
-                known.weight = known.weight.and(sum.weight);
-                known.pid = known.pid.filter(|_| known.pid == sum.pid);
-            }
+            Entry::Occupied(entry) => entry.into_mut().add(sum),
             Entry::Vacant(entry) => {
                 self.bytes += GROUP_BYTES;
                 entry.insert(sum);
@@ -208,12 +200,12 @@ impl Folded {
         let mut others = Weight::default();
         for (key, sum) in groups {
             if self.bytes < self.most_bytes / 2 {
-                self.count(before.comm(key), sum, &before.frames(key));
+                self.count(before.comm(key), sum, &before.frames(key, sum.guessed));
             } else {
                 others = others.and(sum.weight);
             }
         }
-        self.count(Comm::new(b"<others>"), FoldSum { pid: Some(0), weight: others }, &[]);
+        self.count(Comm::new(b"<others>"), FoldSum { pid: Some(0), weight: others, guessed: None }, &[]);
     }
 
     fn keep_functions(&mut self, mut functions: Vec<(Arc<FunctionName>, Weight)>) {
@@ -261,8 +253,8 @@ impl Folded {
         self.tree.outwards(key.inner).chain(self.tree.outwards(key.outer))
     }
 
-    fn frames(&self, key: FoldKey) -> Vec<NamedFrame> {
-        let named = |node: &FrameNode| {
+    fn frames(&self, key: FoldKey, guessed: Option<u16>) -> Vec<NamedFrame> {
+        let named = |(at, node): (usize, &FrameNode)| {
             let (function, _) = self.functions.sums.get(node.function as usize)?;
             Some(NamedFrame {
                 addr: (node.addr < IN_SOURCE).then_some(node.addr),
@@ -270,9 +262,10 @@ impl Folded {
                 offset: if node.addr == IN_SOURCE { 0 } else { node.offset },
                 module: function.module.clone(),
                 line: (node.addr == IN_SOURCE).then_some(node.offset as u32),
+                guessed: guessed.is_some_and(|first| usize::from(first) == at),
             })
         };
-        self.nodes(key).filter_map(named).collect()
+        self.nodes(key).enumerate().filter_map(named).collect()
     }
 
     fn comm(&self, key: FoldKey) -> Comm {
@@ -293,7 +286,7 @@ impl Folded {
             comm: self.comm(key),
             pid: sum.pid,
             weight: sum.weight,
-            frames: self.frames(key),
+            frames: self.frames(key, sum.guessed),
         };
         groups.into_iter().take(most).map(group).collect()
     }
@@ -391,11 +384,12 @@ pub mod tests {
             offset: 0,
             module: module.map(Into::into),
             line: None,
+            guessed: false,
         }
     }
 
     fn truncated() -> NamedFrame {
-        NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None, line: None }
+        NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None, line: None, guessed: false }
     }
 
     fn seen(samples: u64) -> Weight {
@@ -481,6 +475,23 @@ pub mod tests {
         assert_eq!(folded.lines(), ["a;g;f;schedule_[k] 5"]);
         let lines: Vec<Option<u32>> = folded.heaviest(1)[0].frames.iter().map(|frame| frame.line).collect();
         assert_eq!(lines, [None, Some(8), Some(0)], "of the heaviest");
+    }
+
+    #[test]
+    fn what_one_sample_proves_is_no_guess_in_another() {
+        let frame = |name, guessed| NamedFrame { guessed, ..named(1, Ok(name), Some("/a")) };
+        let stack = |first: Option<usize>| -> Vec<NamedFrame> {
+            ["f", "g", "main"].iter().enumerate().map(|(at, name)| frame(*name, first == Some(at))).collect()
+        };
+        let guessed = |rows: &[Option<usize>]| -> Vec<bool> {
+            let rows: Vec<_> = rows.iter().map(|first| (1, "a", 1, stack(*first))).collect();
+            let folded = folded(&rows);
+            assert_eq!(folded.lines(), [format!("a;main;g;f {}", rows.len())], "a graph shows no guesses");
+            folded.heaviest(1)[0].frames.iter().map(|frame| frame.guessed).collect()
+        };
+        assert_eq!(guessed(&[Some(1), Some(1)]), [false, true, false]);
+        assert_eq!(guessed(&[Some(1), Some(2)]), [false, false, true]);
+        assert_eq!(guessed(&[Some(1), None]), [false; 3]);
     }
 
     #[test]

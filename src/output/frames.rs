@@ -58,7 +58,9 @@ pub fn stack(frames: &[NamedFrame], out: &mut Vec<u8>) {
 
 /// Appends the names of up to `depth` frames, without addresses: those of merged stacks differ.
 pub fn names(frames: &[NamedFrame], depth: usize, out: &mut Vec<u8>) {
-    let is_alike = |one: &NamedFrame, other: &NamedFrame| (&one.symbol, &one.module) == (&other.symbol, &other.module);
+    let is_alike = |one: &NamedFrame, other: &NamedFrame| {
+        (&one.symbol, &one.module, one.guessed) == (&other.symbol, &other.module, other.guessed)
+    };
     lines(frames, depth, is_alike, out, |frame, out| {
         function(frame.symbol.as_deref().map_err(|unnamed| *unnamed), frame.module.as_deref(), out);
     });
@@ -67,7 +69,8 @@ pub fn names(frames: &[NamedFrame], depth: usize, out: &mut Vec<u8>) {
 /// True for a frame that repeats another: of a recursion, or in no known function for the same reason.
 fn is_again(one: &NamedFrame, other: &NamedFrame) -> bool {
     let is_unknown = || one.symbol.as_ref().is_err_and(|unnamed| unnamed.function.is_none());
-    (&one.symbol, &one.module) == (&other.symbol, &other.module) && (one.addr == other.addr || is_unknown())
+    (&one.symbol, &one.module, one.guessed) == (&other.symbol, &other.module, other.guessed)
+        && (one.addr == other.addr || is_unknown())
 }
 
 /// Appends the frames, `depth` lines at most.
@@ -86,6 +89,9 @@ fn lines(
         for frame in &rest[..of_them] {
             out.extend_from_slice(b"    ");
             line(frame, out);
+            if frame.guessed {
+                out.extend_from_slice(b" (guessed from here)");
+            }
             out.push(b'\n');
         }
         shown += of_them;
@@ -170,6 +176,7 @@ mod tests {
             offset: 16,
             module: module.map(Into::into),
             line: None,
+            guessed: false,
         }
     }
 
@@ -185,7 +192,14 @@ mod tests {
             named(0x7f00, Ok("main"), Some("/usr/bin/prog")),
             named(0x7f00, Err("stripped"), Some("/lib/x.so")),
             named(0x7f00, Ok("schedule"), Some(KERNEL)),
-            NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None, line: None },
+            NamedFrame {
+                addr: None,
+                symbol: Ok("[truncated]".into()),
+                offset: 0,
+                module: None,
+                line: None,
+                guessed: false,
+            },
         ];
         let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
                     0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";

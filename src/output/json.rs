@@ -431,6 +431,9 @@ pub fn stack(object: &mut Object<'_>, frames: &[NamedFrame]) {
         if let Some(module) = &frame.module {
             object.text("module", &escape(module.as_bytes()));
         }
+        if frame.guessed {
+            object.bool("guessed", true);
+        }
     });
 }
 

@@ -464,9 +464,10 @@ mod tests {
         let user = |module: &Arc<Module>, offset: u64| Frame::User {
             addr: 7,
             behind_call: true,
+            guessed: false,
             place: Ok((module.clone(), offset)),
         };
-        let nowhere = |addr: u64| Frame::User { addr, behind_call: true, place: Err(NOT_MAPPED) };
+        let nowhere = |addr: u64| Frame::User { addr, behind_call: true, guessed: false, place: Err(NOT_MAPPED) };
         let kernel = |addr: u64| Frame::Kernel { addr, behind_call: false };
         let cases = [
             (10, vec![user(&one, 3), nowhere(20)]), // the first three are merged
@@ -519,8 +520,9 @@ mod tests {
     #[test]
     fn functions_without_a_name_are_known_frames_of_broken_stacks() {
         let (file, [one, other]) = (unnamed::tests::stripped_file(), unnamed::tests::functions());
-        let user = |offset: u64| Frame::User { addr: 7, behind_call: true, place: Ok((file.clone(), offset)) };
-        let nowhere = |addr: u64| Frame::User { addr, behind_call: true, place: Err(NOT_MAPPED) };
+        let user =
+            |offset: u64| Frame::User { addr: 7, behind_call: true, guessed: false, place: Ok((file.clone(), offset)) };
+        let nowhere = |addr: u64| Frame::User { addr, behind_call: true, guessed: false, place: Err(NOT_MAPPED) };
         let cases = [
             (1, vec![user(one), user(other + 1), nowhere(20)]),
             (2, vec![user(one + 4), user(other + 2), nowhere(21), user(one)]),

@@ -13,9 +13,9 @@ use crate::perf::record::{Callchain, ChainForm, UserPart};
 use crate::perf::user_window::UserWindow;
 use crate::perf::{EventId, Sample};
 use crate::symbol::stacks::user_part_start;
-use crate::symbol::windows::{WindowPool, unwound_words, user_part};
+use crate::symbol::windows::{CopiedStack, WindowPool, unwound_words, user_part};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
-use crate::unwind::{Arch, LoadNothing, SpaceCode, Unwinder, UnwinderCounts, UserRegs};
+use crate::unwind::{Arch, LoadNothing, SpaceCode, Unwinder, UnwinderCounts, UnwoundChain, UserRegs, UserStackSample};
 
 /// Finds user stacks in windows.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct UserStacks {
     counts: UserStackCounts,
     /// The chain under construction.
     words: Vec<[u8; 8]>,
-    addresses: Vec<u64>,
+    unwound: UnwoundChain,
 }
 
 /// Numbers of windows, and of user stacks without one.
@@ -61,7 +61,7 @@ struct Companion {
     time: u64,
     /// None: the task had no user stack.
     user: Option<CompanionUser>,
-    addresses: Vec<u64>,
+    unwound: UnwoundChain,
     stack: Vec<u8>,
     /// Bytes of the companion's records since [`UserStacks::take_fullest`].
     bytes: u64,
@@ -78,10 +78,22 @@ enum Turn {
 
 #[derive(Clone, Copy, Debug)]
 enum CompanionUser {
-    /// The addresses are the chain.
+    /// The stack was unwound.
     Chain(UserPart),
     /// The bytes are the stack.
     Window { regs: UserRegs, asked: usize },
+}
+
+/// The callchain of a sample, and what it is interned in.
+struct NewChain<'a> {
+    /// As the kernel wrote it.
+    whole: Callchain<'a>,
+    /// Without the user's part.
+    kernel: &'a [[u8; 8]],
+    form: ChainForm,
+    pid: i32,
+    stacks: &'a mut Stacks,
+    spaces: &'a mut SpaceKeys,
 }
 
 /// How the user's part of one chain was found.
@@ -113,7 +125,7 @@ impl Default for UserStacks {
             companions: Vec::new(),
             counts: UserStackCounts::default(),
             words: Vec::new(),
-            addresses: Vec::new(),
+            unwound: UnwoundChain::default(),
         }
     }
 }
@@ -154,22 +166,19 @@ impl UserStacks {
         }
         let (kernel, by_frame_pointers) = words.split_at(user_at);
         let by_frame_pointers = by_frame_pointers.get(1..).unwrap_or_default();
+        let mut new = NewChain { whole: chain, kernel, form, pid, stacks, spaces };
         if let Some(window) = sample.user_window() {
             self.counts.windows += 1;
-            let space = spaces.key(pid);
-            let mut addresses = std::mem::take(&mut self.addresses);
-            addresses.clear();
-            let found = self.walk(&window, by_frame_pointers, space, published, &mut addresses);
-            let id = match found {
-                Found::Chain(user) => {
-                    self.intern_chain(kernel, &addresses, ChainForm { user, ..form }, pid, stacks, spaces)
-                }
+            let space = new.spaces.key(pid);
+            let mut unwound = std::mem::take(&mut self.unwound);
+            let id = match self.walk(&window, by_frame_pointers, space, published, &mut unwound) {
+                Found::Chain(user) => self.intern_unwound(&unwound, user, &mut new),
                 Found::Later => {
-                    let regs = registers(&window);
-                    self.defer(chain, form, pid, space, regs, window.stack, window.asked, stacks, spaces)
+                    let copy = CopiedStack { regs: registers(&window), stack: window.stack, asked: window.asked };
+                    self.defer(copy, &mut new)
                 }
             };
-            self.addresses = addresses;
+            self.unwound = unwound;
             return id;
         }
         let at = sample.cpu as usize;
@@ -181,21 +190,20 @@ impl UserStacks {
         let user = self.companions.get(at).filter(is_beside).and_then(|companion| companion.user);
         match user {
             Some(CompanionUser::Chain(user)) => {
-                let addresses = std::mem::take(&mut self.companions[at].addresses);
-                let id = self.intern_chain(kernel, &addresses, ChainForm { user, ..form }, pid, stacks, spaces);
-                self.companions[at].addresses = addresses;
+                let unwound = std::mem::take(&mut self.companions[at].unwound);
+                let id = self.intern_unwound(&unwound, user, &mut new);
+                self.companions[at].unwound = unwound;
                 id
             }
             Some(CompanionUser::Window { regs, asked }) => {
                 let stack = std::mem::take(&mut self.companions[at].stack);
-                let space = spaces.key(pid);
-                let id = self.defer(chain, form, pid, space, regs, &stack, asked, stacks, spaces);
+                let id = self.defer(CopiedStack { regs, stack: &stack, asked }, &mut new);
                 self.companions[at].stack = stack;
                 id
             }
             None => {
                 self.counts.no_window += u64::from(sample.expects_window());
-                stacks.intern(chain, form, pid, spaces)
+                new.stacks.intern(chain, form, pid, new.spaces)
             }
         }
     }
@@ -242,13 +250,12 @@ impl UserStacks {
         companion.bytes += sample.record().len() as u64;
         if let Some(window) = sample.user_window() {
             self.counts.windows += 1;
-            companion.addresses.clear();
             let words = sample.callchain.words();
             let user_at = user_part_start(sample.callchain.iter(), words.len());
             let by_frame_pointers = words.get(user_at + 1..).unwrap_or_default();
             let space = spaces.key(sample.pid);
             companion.user =
-                Some(match self.walk(&window, by_frame_pointers, space, published, &mut companion.addresses) {
+                Some(match self.walk(&window, by_frame_pointers, space, published, &mut companion.unwound) {
                     Found::Chain(user) => CompanionUser::Chain(user),
                     Found::Later => {
                         companion.stack.clear();
@@ -272,7 +279,7 @@ impl UserStacks {
         by_frame_pointers: &[[u8; 8]],
         space: u32,
         published: &Receiver<(u32, Arc<SpaceCode>)>,
-        addresses: &mut Vec<u64>,
+        unwound: &mut UnwoundChain,
     ) -> Found {
         if !self.spaces.contains_key(&space) {
             for (space, code) in published.try_iter() {
@@ -285,54 +292,34 @@ impl UserStacks {
             }
         }
         let Some(code) = self.spaces.get(&space) else { return Found::Later };
-        let walked = self.unwinder.walk(
-            Arch::NATIVE,
-            &registers(window),
-            window.stack,
-            by_frame_pointers,
-            code,
-            &mut LoadNothing,
-            addresses,
-        );
+        let sample = UserStackSample {
+            arch: Arch::NATIVE,
+            regs: &registers(window),
+            stack: window.stack,
+            kernel_chain: by_frame_pointers,
+        };
+        let walked = self.unwinder.walk(&sample, code, &mut LoadNothing, unwound);
         let Some(user) = user_part(walked, window.stack.len(), window.asked) else { return Found::Later };
         self.counts.walked += 1;
         Found::Chain(user)
     }
 
-    fn intern_chain(
-        &mut self,
-        kernel: &[[u8; 8]],
-        addresses: &[u64],
-        form: ChainForm,
-        pid: i32,
-        stacks: &mut Stacks,
-        spaces: &mut SpaceKeys,
-    ) -> Option<StackId> {
-        unwound_words(kernel, addresses, form, &mut self.words);
-        stacks.intern(Callchain::from_bytes(self.words.as_flattened()), form, pid, spaces)
+    fn intern_unwound(&mut self, unwound: &UnwoundChain, user: UserPart, new: &mut NewChain<'_>) -> Option<StackId> {
+        let form = ChainForm { user, ..new.form };
+        unwound_words(new.kernel, unwound, form, &mut self.words);
+        new.stacks.intern(Callchain::from_bytes(self.words.as_flattened()), form, new.pid, new.spaces)
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn defer(
-        &mut self,
-        chain: Callchain<'_>,
-        form: ChainForm,
-        pid: i32,
-        space: u32,
-        regs: UserRegs,
-        stack: &[u8],
-        asked: usize,
-        stacks: &mut Stacks,
-        spaces: &mut SpaceKeys,
-    ) -> Option<StackId> {
-        match self.pool.window(space, chain.iter(), form, regs, stack, asked) {
+    fn defer(&mut self, copy: CopiedStack<'_>, new: &mut NewChain<'_>) -> Option<StackId> {
+        let space = new.spaces.key(new.pid);
+        match self.pool.window(space, new.whole.iter(), new.form, copy) {
             Some(window) => {
                 self.counts.handed_on += 1;
-                stacks.defer(window, pid)
+                new.stacks.defer(window, new.pid)
             }
             None => {
                 self.counts.no_room += 1;
-                stacks.intern(chain, form, pid, spaces)
+                new.stacks.intern(new.whole, new.form, new.pid, new.spaces)
             }
         }
     }

@@ -120,8 +120,14 @@ mod tests {
     use super::*;
 
     fn name_of(kind: Interruption, functions: &str) -> Option<String> {
-        let named =
-            |symbol: &str| NamedFrame { addr: Some(1), symbol: Ok(symbol.into()), offset: 0, module: None, line: None };
+        let named = |symbol: &str| NamedFrame {
+            addr: Some(1),
+            symbol: Ok(symbol.into()),
+            offset: 0,
+            module: None,
+            line: None,
+            guessed: false,
+        };
         let frames: Vec<NamedFrame> = functions.split(' ').map(named).collect();
         name(kind, &frames)
     }
@@ -182,6 +188,7 @@ mod tests {
             offset: 0,
             module: None,
             line: None,
+            guessed: false,
         };
         assert_eq!(name(Interruption::Hard, std::slice::from_ref(&unnamed)), None);
         assert_eq!(name(Interruption::Soft, &[unnamed]).as_deref(), Some("softirq"));

@@ -33,6 +33,7 @@ pub mod kallsyms;
 pub mod mappings;
 pub mod matching;
 pub mod name_cache;
+mod named_frame;
 pub mod names;
 pub mod naming;
 pub mod new_stack;

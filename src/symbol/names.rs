@@ -11,56 +11,16 @@ use crate::symbol::elf::{FileSymbols, NO_SYMBOL, STRIPPED, SymbolOptions, TOO_LA
 use crate::symbol::files::UnnamedReason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::mappings::{Content, Module};
-use crate::symbol::name_cache::{FunctionName, NameCache};
+use crate::symbol::name_cache::NameCache;
+pub use crate::symbol::named_frame::NamedFrame;
 use crate::symbol::naming::{CurrentStep, GIVEN_UP, NamingTime};
 use crate::symbol::perf_map::PerfMap;
-use crate::symbol::perf_map_file::{self, JIT_NO_MAP};
+use crate::symbol::perf_map_file::JIT_NO_MAP;
 use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::{Frame, StackCut};
 use crate::symbol::unnamed::Unnamed;
 use crate::symbol::unwind_tables;
 use crate::symbol::vdso::Vdso;
-
-/// A frame with its name, or the reason why it has none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedFrame {
-    /// None for frames from /proc, which have no address, and for the marker of a cut stack.
-    pub addr: Option<u64>,
-    /// The symbol, or why the frame has none.
-    pub symbol: Result<Arc<str>, Unnamed>,
-    /// Offset from the start of the function, whether it has a symbol or not. If the function is not known: the offset in
-    /// the file, or the address.
-    pub offset: u64,
-    pub module: Option<Arc<str>>,
-    /// Of a function that an interpreter executes: in the source, which is its module; 0 where that is not known. It has no
-    /// address.
-    pub line: Option<u32>,
-}
-
-impl NamedFrame {
-    fn of(function: &FunctionName, offset: u64, addr: Option<u64>) -> NamedFrame {
-        NamedFrame { addr, symbol: function.name.clone(), offset, module: function.module.clone(), line: None }
-    }
-
-    /// True when the time for names was used up before this one was looked for.
-    pub fn is_given_up(&self) -> bool {
-        self.reason() == Some(GIVEN_UP)
-    }
-
-    /// True when a later look-up may find a name: the time was used up, or a perf map may still name the frame.
-    pub fn may_get_name(&self) -> bool {
-        let by_map = |why: UnnamedReason| why == NOT_IN_MAP || perf_map_file::may_be_replaced(why);
-        self.is_given_up() || self.reason().is_some_and(by_map)
-    }
-
-    fn reason(&self) -> Option<UnnamedReason> {
-        self.symbol.as_ref().err().map(|unnamed| unnamed.reason)
-    }
-
-    pub fn function(&self) -> FunctionName {
-        FunctionName { name: self.symbol.clone(), module: self.module.clone() }
-    }
-}
 
 /// Names frames, and keeps the names of places. Opens kallsyms and files only when a frame needs them.
 pub struct FrameNames {
@@ -156,14 +116,21 @@ impl FrameNames {
                 let before = self.kernel(addr.saturating_sub(1));
                 NamedFrame { addr: Some(*addr), offset: before.offset + 1, ..before }
             }
-            Frame::User { addr, behind_call, place: Ok((module, offset)) } => {
-                NamedFrame { addr: Some(*addr), ..self.user(module, *addr, *offset, *behind_call) }
+            Frame::User { addr, behind_call, guessed, place: Ok((module, offset)) } => {
+                NamedFrame { addr: Some(*addr), guessed: *guessed, ..self.user(module, *addr, *offset, *behind_call) }
             }
-            Frame::User { addr, place: Err(reason), .. } => {
+            Frame::User { addr, guessed, place: Err(reason), .. } => {
                 if *reason != NO_ADDRESS {
                     self.nowhere.add(*addr, false, false);
                 }
-                NamedFrame { addr: Some(*addr), symbol: Err((*reason).into()), offset: *addr, module: None, line: None }
+                NamedFrame {
+                    addr: Some(*addr),
+                    symbol: Err((*reason).into()),
+                    offset: *addr,
+                    module: None,
+                    line: None,
+                    guessed: *guessed,
+                }
             }
             Frame::Named(named) => NamedFrame {
                 addr: None,
@@ -171,6 +138,7 @@ impl FrameNames {
                 offset: named.offset,
                 module: Some(named.module.as_deref().unwrap_or(KERNEL).into()),
                 line: None,
+                guessed: false,
             },
             Frame::Python(python) => NamedFrame {
                 addr: None,
@@ -178,13 +146,14 @@ impl FrameNames {
                 offset: 0,
                 module: Some(Arc::from(&*python.file)),
                 line: Some(python.line.unwrap_or(0)),
+                guessed: false,
             },
             Frame::Truncated(cut) => {
                 let symbol = match cut {
                     StackCut::DepthLimit => "[truncated]".into(),
                     StackCut::Window { kib } => format!("[truncated after {kib} KiB]").into(),
                 };
-                NamedFrame { addr: None, symbol: Ok(symbol), offset: 0, module: None, line: None }
+                NamedFrame { addr: None, symbol: Ok(symbol), offset: 0, module: None, line: None, guessed: false }
             }
         }
     }
@@ -241,7 +210,14 @@ impl FrameNames {
                 None => (Err(NO_KERNEL_SYMBOL.into()), addr, None),
             },
         };
-        NamedFrame { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()), line: None }
+        NamedFrame {
+            addr: Some(addr),
+            symbol,
+            offset,
+            module: Some(module.unwrap_or(KERNEL).into()),
+            line: None,
+            guessed: false,
+        }
     }
 
     fn look_up_data(&mut self, addr: u64) -> Option<NamedFrame> {
@@ -254,7 +230,14 @@ impl FrameNames {
         let found = data.as_ref()?.resolve(addr)?;
         let symbol = String::from_utf8_lossy(found.name).into();
         let module = Some(found.module.unwrap_or(KERNEL).into());
-        Some(NamedFrame { addr: Some(addr), symbol: Ok(symbol), offset: found.offset, module, line: None })
+        Some(NamedFrame {
+            addr: Some(addr),
+            symbol: Ok(symbol),
+            offset: found.offset,
+            module,
+            line: None,
+            guessed: false,
+        })
     }
 
     /// Names a user frame. `offset`: with `behind_call`, that of the call, one byte before `addr`.
@@ -277,7 +260,14 @@ impl FrameNames {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
             Err((unnamed, into)) => (Err(unnamed), into + u64::from(behind_call)),
         };
-        let named = NamedFrame { addr: None, symbol, offset: into, module: Some(module.path.clone()), line: None };
+        let named = NamedFrame {
+            addr: None,
+            symbol,
+            offset: into,
+            module: Some(module.path.clone()),
+            line: None,
+            guessed: false,
+        };
         // A perf map may still be written, or name this place later, or rename it for new code.
         let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
             || matches!(named.reason(), Some(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));
@@ -444,7 +434,7 @@ fn returns_from_signals(function: &str) -> bool {
 }
 
 const VDSO: UnnamedReason = "vdso";
-const NOT_IN_MAP: UnnamedReason = "not in its perf map";
+pub(super) const NOT_IN_MAP: UnnamedReason = "not in its perf map";
 const MAP_TOO_LARGE: UnnamedReason = "perf map too large: a larger `--symbol-memory` helps";
 
 pub const KERNEL: &str = "[kernel]";
@@ -485,12 +475,13 @@ mod tests {
         ];
         for (content, reason) in cases {
             let module = Arc::new(Module::new("x", content));
-            let named = names().frame(&Frame::User { addr: 7, behind_call: false, place: Ok((module, 3)) });
+            let named =
+                names().frame(&Frame::User { addr: 7, behind_call: false, guessed: false, place: Ok((module, 3)) });
             assert_eq!((named.symbol, named.offset, named.addr), (Err(reason.into()), 3, Some(7)));
         }
         assert!(names().frame(&Frame::Kernel { addr: 1 << 63, behind_call: false }).symbol.is_err());
         assert_eq!(
-            names().frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") }).symbol,
+            names().frame(&Frame::User { addr: 7, behind_call: false, guessed: false, place: Err("exited") }).symbol,
             Err("exited".into())
         );
     }
@@ -504,7 +495,7 @@ mod tests {
         // While a thread of another test is in state D, the mappings of this process are not read.
         let look = || crate::symbol::AddressSpaces::new(Default::default()).locate(std::process::id() as i32, addr);
         let place = std::iter::repeat_with(look).take(10_000).find(Result::is_ok).unwrap_or_else(look);
-        names().frame(&Frame::User { addr, behind_call: false, place })
+        names().frame(&Frame::User { addr, behind_call: false, guessed: false, place })
     }
 
     #[test]
@@ -560,7 +551,7 @@ mod tests {
         let mut names = names();
         for _ in 0..3 {
             names.kernel(1 << 63);
-            names.frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") });
+            names.frame(&Frame::User { addr: 7, behind_call: false, guessed: false, place: Err("exited") });
         }
         let coverage = names.coverage();
         assert_eq!((coverage.count, coverage.nowhere), (PlaceCounts { named: 0, unnamed: 2 }, 1));
@@ -570,8 +561,8 @@ mod tests {
     fn kallsyms_is_read_for_kernel_addresses_only() {
         let mut names = names();
         let module = Arc::new(Module::new("x", Content::Vdso { len: 1 }));
-        names.frame(&Frame::User { addr: 7, behind_call: false, place: Ok((module, 3)) });
-        names.frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") });
+        names.frame(&Frame::User { addr: 7, behind_call: false, guessed: false, place: Ok((module, 3)) });
+        names.frame(&Frame::User { addr: 7, behind_call: false, guessed: false, place: Err("exited") });
         names.frame(&Frame::Truncated(StackCut::DepthLimit));
         assert!(names.kernel.is_none());
         names.frame(&Frame::Kernel { addr: 7, behind_call: false });
@@ -585,8 +576,14 @@ mod tests {
         let map = Some(Arc::new(PerfMapFile::of(file.reopen().unwrap())));
         let module = Arc::new(Module::new("//anon", Content::Unnamed { reason: JIT_NO_MAP, map }));
         let mut names = names();
-        let mut at =
-            |addr| names.frame(&Frame::User { addr, behind_call: false, place: Ok((module.clone(), addr - 0x1000)) });
+        let mut at = |addr| {
+            names.frame(&Frame::User {
+                addr,
+                behind_call: false,
+                guessed: false,
+                place: Ok((module.clone(), addr - 0x1000)),
+            })
+        };
         assert_eq!((at(0x1004).symbol, at(0x1004).offset), (Ok("hot".into()), 4));
         assert!(at(0x2000).symbol.is_err());
         std::io::Write::write_all(&mut file, b"2000 100 later\n").unwrap();

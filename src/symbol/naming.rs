@@ -181,7 +181,12 @@ mod tests {
         let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
         let module = Arc::new(Module::new("/a", Content::File(file)));
         module.used_by(0);
-        move |offset| Frame::User { addr: offset, behind_call: false, place: Ok((module.clone(), offset)) }
+        move |offset| Frame::User {
+            addr: offset,
+            behind_call: false,
+            guessed: false,
+            place: Ok((module.clone(), offset)),
+        }
     }
 
     fn names(step: &CurrentStep) -> FrameNames {

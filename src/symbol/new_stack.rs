@@ -8,7 +8,7 @@ use crate::symbol::mappings::Module;
 use crate::symbol::spaces::{AddressSpaces, NO_ADDRESS};
 use crate::symbol::stacks::StackId;
 use crate::symbol::waiters::WaiterStack;
-use crate::symbol::windows::StackWindow;
+use crate::symbol::windows::{StackWindow, UnwoundAddress, unwound_addresses};
 use crate::task::procfs::KernelFrame;
 use crate::task::python::PythonFrame;
 
@@ -49,6 +49,8 @@ pub enum Frame {
         /// `addr` is a return address. The call before it may be the last instruction of its function; `addr` itself
         /// then lies in another function.
         behind_call: bool,
+        /// The frame was found by what nothing proves, and so were those further out. Those before it were not.
+        guessed: bool,
         /// The module and the offset in its file, or why there is none. Of a return address: the place of the call, one
         /// byte before `addr`.
         place: Result<(Arc<Module>, u64), UnnamedReason>,
@@ -108,15 +110,23 @@ impl NewStack {
             is_first = false;
             frames.push(match kernel {
                 true => Frame::Kernel { addr, behind_call },
-                false => Frame::User { addr, behind_call, place: Err(NO_ADDRESS) }, // of a guest
+                false => Frame::User { addr, behind_call, guessed: false, place: Err(NO_ADDRESS) }, // of a guest
             });
         }
-        let mut is_first = true;
-        for &addr in without_end_marker(user_words).iter().skip(1) {
-            let behind_call = !is_first || innermost == Innermost::BehindCall && frames.is_empty();
-            is_first = false;
+        let by_frame_pointers = without_end_marker(user_words).get(1..).unwrap_or_default();
+        let user_part: Vec<UnwoundAddress> = match user {
+            UserPart::FramePointers => by_frame_pointers
+                .iter()
+                .enumerate()
+                .map(|(at, &addr)| UnwoundAddress { addr, is_behind_call: at > 0, is_guess: false })
+                .collect(),
+            _ => unwound_addresses(by_frame_pointers).collect(),
+        };
+        let is_return = innermost == Innermost::BehindCall && frames.is_empty();
+        for (at, &UnwoundAddress { addr, is_behind_call, is_guess }) in user_part.iter().enumerate() {
+            let behind_call = is_behind_call || at == 0 && is_return;
             let place = spaces.locate(self.pid, addr.saturating_sub(u64::from(behind_call)));
-            frames.push(Frame::User { addr, behind_call, place });
+            frames.push(Frame::User { addr, behind_call, guessed: is_guess, place });
         }
         match user {
             _ if cut || user == UserPart::TooDeep => frames.push(Frame::Truncated(StackCut::DepthLimit)),

@@ -166,7 +166,7 @@ mod tests {
     fn user(path: &str) -> Frame {
         let reason = if path == "//anon" { JIT_NO_MAP } else { "a test" };
         let content = Content::Unnamed { reason, map: None };
-        Frame::User { addr: 7, behind_call: true, place: Ok((Arc::new(Module::new(path, content)), 3)) }
+        Frame::User { addr: 7, behind_call: true, guessed: false, place: Ok((Arc::new(Module::new(path, content)), 3)) }
     }
 
     fn kernel(addr: u64) -> Frame {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn nowhere(reason: crate::symbol::files::UnnamedReason) -> Frame {
-        Frame::User { addr: 7, behind_call: true, place: Err(reason) }
+        Frame::User { addr: 7, behind_call: true, guessed: false, place: Err(reason) }
     }
 
     fn names(step: &CurrentStep) -> FrameNames {
@@ -251,7 +251,12 @@ mod tests {
         let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
         let module = Arc::new(Module::new("/a", Content::File(file)));
         module.used_by(0);
-        let frames = [64, 128].map(|addr| Frame::User { addr, behind_call: true, place: Ok((module.clone(), addr)) });
+        let frames = [64, 128].map(|addr| Frame::User {
+            addr,
+            behind_call: true,
+            guessed: false,
+            place: Ok((module.clone(), addr)),
+        });
         let step = CurrentStep::default();
         let mut names = names(&step);
         step.set_hurry();

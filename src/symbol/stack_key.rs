@@ -128,9 +128,9 @@ mod tests {
         let kernel = |addr| Frame::Kernel { addr, behind_call: true };
         let file = |addr, module: &Arc<Module>, offset| {
             let place = Ok((module.clone(), offset));
-            Frame::User { addr, behind_call: true, place }
+            Frame::User { addr, behind_call: true, guessed: false, place }
         };
-        let nowhere = |addr| Frame::User { addr, behind_call: true, place: Err("not mapped") };
+        let nowhere = |addr| Frame::User { addr, behind_call: true, guessed: false, place: Err("not mapped") };
         let named = |symbol: &str, offset| {
             Frame::Named(Box::new(KernelFrame { symbol: symbol.to_owned(), offset, module: None }))
         };

@@ -253,7 +253,11 @@ impl Stacks {
             depth => usize::from(depth),
         };
         let is_cut = || {
-            let before = user_part_start(chain.iter(), chain.len());
+            // Only a chain that was unwound has marks of ours among the user's addresses.
+            let before = match form.user {
+                UserPart::FramePointers => user_part_start(chain.iter(), chain.len()),
+                _ => chain.len(),
+            };
             let markers = chain.iter().take(before + 1).filter(|word| *word >= PERF_CONTEXT_MAX).count();
             chain.len() - markers >= most
         };

@@ -74,7 +74,7 @@ pub mod tests {
 
     fn named(names: &mut FrameNames, module: &Arc<Module>, offset: u64, behind_call: bool) -> NamedFrame {
         let offset_of_call = offset - u64::from(behind_call);
-        names.frame(&Frame::User { addr: 7, behind_call, place: Ok((module.clone(), offset_of_call)) })
+        names.frame(&Frame::User { addr: 7, behind_call, guessed: false, place: Ok((module.clone(), offset_of_call)) })
     }
 
     #[test]

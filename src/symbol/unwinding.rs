@@ -13,7 +13,9 @@ use crate::symbol::stacks::{NewStack, StackBody, user_part_start};
 use crate::symbol::waiters::WaiterStack;
 use crate::symbol::windows::{StackWindow, unwound_words, user_part};
 use crate::task::user_snapshot::WINDOW_BYTES;
-use crate::unwind::{Arch, Broken, MappedCode, SpaceCode, Unwinder, UnwinderCounts, Walked};
+use crate::unwind::{
+    Arch, Broken, MappedCode, SpaceCode, Unwinder, UnwinderCounts, UnwoundChain, UserStackSample, Walked,
+};
 
 /// Walks windows, and loads the tables for it.
 #[derive(Debug)]
@@ -78,20 +80,25 @@ impl Unwinding {
     fn walk(&mut self, window: &StackWindow, pid: i32, spaces: &mut AddressSpaces) -> StackBody {
         let words: Vec<[u8; 8]> = window.words.iter().map(|word| word.to_ne_bytes()).collect();
         let (kernel, by_frame_pointers) = words.split_at(user_part_start(window.words.iter().copied(), words.len()));
-        let by_frame_pointers = by_frame_pointers.get(1..).unwrap_or_default();
-        let mut addresses = Vec::new();
+        let sample = UserStackSample {
+            arch: Arch::NATIVE,
+            regs: &window.regs,
+            stack: &window.stack,
+            kernel_chain: by_frame_pointers.get(1..).unwrap_or_default(),
+        };
+        let mut chain = UnwoundChain::default();
         let mut code = spaces.space_code(pid);
-        let mut walked = self.walk_in(&code, window, by_frame_pointers, spaces, &mut addresses);
+        let mut walked = self.walk_in(&code, &sample, spaces, &mut chain);
         // Mappings that nobody told of, as those of a process that was there before the run.
         if walked == Walked::Broken(Broken::NotCode) && spaces.reread_maps(pid) {
             code = spaces.space_code(pid);
-            walked = self.walk_in(&code, window, by_frame_pointers, spaces, &mut addresses);
+            walked = self.walk_in(&code, &sample, spaces, &mut chain);
         }
         // Where the channel is full the reading side asks again.
         let _ = self.publish.try_send((window.space, code));
         let user = user_part(walked, window.stack.len(), window.asked).unwrap_or(UserPart::Broken);
         let mut all = Vec::new();
-        let cut = unwound_words(kernel, &addresses, window.form, &mut all);
+        let cut = unwound_words(kernel, &chain, window.form, &mut all);
         let words = all.into_iter().map(u64::from_ne_bytes).collect();
         StackBody::Chain { words, cut, innermost: window.form.innermost, user }
     }
@@ -102,13 +109,12 @@ impl Unwinding {
             spaces.take_maps(pid, &lines);
         }
         let regs = waiter.registers();
-        let mut addresses = Vec::new();
+        let stack = &waiter.user.stack;
+        let sample = UserStackSample { arch: Arch::NATIVE, regs: &regs, stack, kernel_chain: &[] };
+        let mut chain = UnwoundChain::default();
         let mut walk = |spaces: &mut AddressSpaces| {
-            addresses.clear();
             let code = spaces.space_code(pid);
-            let budget = &self.budget;
-            let mut load = |code: &Arc<MappedCode>| self.loading.spend(|| spaces.load_tables(code, budget));
-            self.unwinder.walk(Arch::NATIVE, &regs, &waiter.user.stack, &[], &code, &mut load, &mut addresses)
+            self.walk_in(&code, &sample, spaces, &mut chain)
         };
         let mut walked = walk(spaces);
         if walked == Walked::Broken(Broken::NotCode) && spaces.reread_maps(pid) {
@@ -117,22 +123,20 @@ impl Unwinding {
         // A shorter copy ends with its mapping, and so does the stack.
         let part = user_part(walked, waiter.user.stack.len(), WINDOW_BYTES);
         waiter.part = part.unwrap_or(UserPart::Broken);
-        if !addresses.is_empty() {
-            waiter.chain = addresses;
+        if !chain.addresses().is_empty() {
+            waiter.chain = chain;
         }
     }
 
     fn walk_in(
         &mut self,
         code: &SpaceCode,
-        window: &StackWindow,
-        by_frame_pointers: &[[u8; 8]],
+        sample: &UserStackSample<'_>,
         spaces: &AddressSpaces,
-        addresses: &mut Vec<u64>,
+        chain: &mut UnwoundChain,
     ) -> Walked {
-        addresses.clear();
         let budget = &self.budget;
         let mut load = |code: &Arc<MappedCode>| self.loading.spend(|| spaces.load_tables(code, budget));
-        self.unwinder.walk(Arch::NATIVE, &window.regs, &window.stack, by_frame_pointers, code, &mut load, addresses)
+        self.unwinder.walk(sample, code, &mut load, chain)
     }
 }

@@ -6,15 +6,15 @@ use crate::symbol::stacks::{Frame, StackCut};
 use crate::task::procfs::KernelFrame;
 use crate::task::python::{PythonFrame, PythonStack};
 use crate::task::user_snapshot::UserSnapshot;
-use crate::unwind::UserRegs;
+use crate::unwind::{UnwoundChain, UserRegs};
 
 /// The stack of a thread in a wait.
 #[derive(Clone, Debug)]
 pub struct WaiterStack {
     pub kernel: Vec<KernelFrame>,
     pub user: Box<UserSnapshot>,
-    /// User addresses, innermost first. The first is the next instruction of the thread, the others are return addresses.
-    pub chain: Vec<u64>,
+    /// The user part.
+    pub chain: UnwoundChain,
     /// How `chain` was found, and how it ends.
     pub part: UserPart,
 }
@@ -22,14 +22,15 @@ pub struct WaiterStack {
 /// A frame of the user part.
 #[derive(Debug, PartialEq, Eq)]
 enum MergedFrame {
-    Address(u64),
+    /// By its number in the chain.
+    Address(usize),
     Python(PythonFrame),
     Cut,
 }
 
 impl WaiterStack {
     pub fn new(kernel: Vec<KernelFrame>, user: Box<UserSnapshot>) -> WaiterStack {
-        WaiterStack { kernel, chain: vec![user.pc], user, part: UserPart::Broken }
+        WaiterStack { kernel, chain: UnwoundChain::innermost(user.pc), user, part: UserPart::Broken }
     }
 
     /// The registers that are known: /proc tells no others.
@@ -39,7 +40,7 @@ impl WaiterStack {
 
     /// Approximate memory of the stack, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<WaiterStack>() + size_of_val(&self.kernel[..]) + size_of_val(&self.chain[..]) + self.user.bytes()
+        size_of::<WaiterStack>() + size_of_val(&self.kernel[..]) + self.chain.bytes() + self.user.bytes()
     }
 
     /// Approximate number of frames.
@@ -51,13 +52,13 @@ impl WaiterStack {
     pub fn frames(self, spaces: &mut AddressSpaces) -> Vec<Frame> {
         let WaiterStack { kernel, user, chain, part } = self;
         let mut frames: Vec<Frame> = kernel.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect();
-        let mut is_left = false; // the first one is no return address
-        for merged in merge(chain, part, user.python) {
+        for merged in merge(&chain, part, user.python) {
             frames.push(match merged {
-                MergedFrame::Address(addr) => {
-                    let behind_call = std::mem::replace(&mut is_left, true);
+                MergedFrame::Address(at) => {
+                    let addr = chain.addresses().get(at).copied().unwrap_or_default();
+                    let behind_call = chain.is_behind_call(at);
                     let place = spaces.locate(user.pid, addr.saturating_sub(u64::from(behind_call)));
-                    Frame::User { addr, behind_call, place }
+                    Frame::User { addr, behind_call, guessed: chain.guessed_from() == Some(at), place }
                 }
                 MergedFrame::Python(frame) => Frame::Python(Box::new(frame)),
                 MergedFrame::Cut => Frame::Truncated(StackCut::DepthLimit),
@@ -73,14 +74,15 @@ impl WaiterStack {
 /// Replaces each frame of the interpreter's C function by the Python functions that this call interprets. If the number of
 /// such frames is not the number of calls that the interpreter has recorded, all functions replace all frames from the first
 /// to the last of them.
-fn merge(chain: Vec<u64>, part: UserPart, python: Option<PythonStack>) -> Vec<MergedFrame> {
+fn merge(chain: &UnwoundChain, part: UserPart, python: Option<PythonStack>) -> Vec<MergedFrame> {
     let Some(PythonStack { frames, cut, interpreter }) = python else {
         let cut = (part == UserPart::TooDeep).then_some(MergedFrame::Cut);
-        return chain.into_iter().map(MergedFrame::Address).chain(cut).collect();
+        return (0..chain.addresses().len()).map(MergedFrame::Address).chain(cut).collect();
     };
-    let is_call = |at: usize, addr: u64| interpreter.contains(&addr.saturating_sub(u64::from(at > 0)));
+    let place = |at: usize, addr: u64| addr.saturating_sub(u64::from(chain.is_behind_call(at)));
+    let addresses = chain.addresses().iter().enumerate();
     let calls: Vec<usize> =
-        chain.iter().enumerate().filter(|(at, addr)| is_call(*at, **addr)).map(|(at, _)| at).collect();
+        addresses.filter(|(at, addr)| interpreter.contains(&place(*at, **addr))).map(|(at, _)| at).collect();
     let mut groups: Vec<Vec<PythonFrame>> = vec![Vec::new()];
     for frame in frames {
         let ends_call = frame.ends_call;
@@ -93,18 +95,18 @@ fn merge(chain: Vec<u64>, part: UserPart, python: Option<PythonStack>) -> Vec<Me
     let fits = calls.len() == groups.len() || breaks_off && calls.len() < groups.len();
     let [first, last] = [calls.first(), calls.last()].map(|at| at.copied());
     if !fits && first.is_none() {
-        return chain.into_iter().map(MergedFrame::Address).collect();
+        return (0..chain.addresses().len()).map(MergedFrame::Address).collect();
     }
     let mut groups = groups.into_iter();
     let mut merged = Vec::new();
-    for (at, addr) in chain.into_iter().enumerate() {
+    for at in 0..chain.addresses().len() {
         let is_within = first.is_some_and(|first| at >= first) && last.is_some_and(|last| at <= last);
         if fits && calls.contains(&at) {
             merged.extend(groups.next().unwrap_or_default().into_iter().map(MergedFrame::Python));
         } else if !fits && is_within {
             merged.extend(groups.by_ref().flatten().map(MergedFrame::Python));
         } else {
-            merged.push(MergedFrame::Address(addr));
+            merged.push(MergedFrame::Address(at));
         }
     }
     merged.extend(groups.flatten().map(MergedFrame::Python)); // whose calls are behind the break
@@ -127,12 +129,13 @@ mod tests {
     }
 
     fn shown(chain: &[u64], part: UserPart, python: Option<PythonStack>) -> String {
+        let chain = UnwoundChain::of(chain, &[], None);
         let shown = |merged: MergedFrame| match merged {
-            MergedFrame::Address(addr) => addr.to_string(),
+            MergedFrame::Address(at) => chain.addresses()[at].to_string(),
             MergedFrame::Python(frame) => frame.function.into(),
             MergedFrame::Cut => "cut".to_owned(),
         };
-        merge(chain.to_vec(), part, python).into_iter().map(shown).collect::<Vec<_>>().join(" ")
+        merge(&chain, part, python).into_iter().map(shown).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::perf::record::{ChainForm, UserPart};
 use crate::symbol::new_stack::{PERF_CONTEXT_MAX, PERF_CONTEXT_USER};
-use crate::unwind::{Cut, UserRegs, Walked};
+use crate::unwind::{Cut, UnwoundChain, UserRegs, Walked};
 
 /// A callchain whose user part the reading side could not unwind: the tables of a file were not loaded.
 #[derive(Debug)]
@@ -21,6 +21,16 @@ pub struct StackWindow {
     /// Bytes that were asked for.
     pub asked: usize,
     _share: PoolShare,
+}
+
+/// Registers and stack of a thread, as they were copied.
+#[derive(Clone, Copy, Debug)]
+pub struct CopiedStack<'a> {
+    pub regs: UserRegs,
+    /// From the stack pointer upward.
+    pub stack: &'a [u8],
+    /// Bytes that were asked for.
+    pub asked: usize,
 }
 
 /// Bytes that windows on their way may take together.
@@ -48,9 +58,7 @@ impl WindowPool {
         space: u32,
         words: impl Iterator<Item = u64>,
         form: ChainForm,
-        regs: UserRegs,
-        stack: &[u8],
-        asked: usize,
+        CopiedStack { regs, stack, asked }: CopiedStack<'_>,
     ) -> Option<StackWindow> {
         let bytes = stack.len() + size_of::<StackWindow>();
         // The reading side alone takes, so what is seen here can only become less.
@@ -80,17 +88,71 @@ pub fn user_part(walked: Walked, copied: usize, asked: usize) -> Option<UserPart
     })
 }
 
-/// A callchain of the kernel's words and the user's addresses that were found, within the depth that its event asks for. True
-/// when that cuts it.
-pub fn unwound_words(kernel: &[[u8; 8]], addresses: &[u64], form: ChainForm, words: &mut Vec<[u8; 8]>) -> bool {
+/// Stands before the address of code that was interrupted by a signal, in a chain that was unwound.
+const INTERRUPTED_NEXT: u64 = PERF_CONTEXT_MAX + 1;
+/// Stands before the first address that is a guess.
+const GUESSED_NEXT: u64 = PERF_CONTEXT_MAX + 2;
+
+/// A callchain of the kernel's words and the user's part that was unwound, within the depth that its event asks for. True when
+/// that cuts it. Marks stand for what is known of the user's addresses: see [`unwound_addresses`].
+pub fn unwound_words(kernel: &[[u8; 8]], chain: &UnwoundChain, form: ChainForm, words: &mut Vec<[u8; 8]>) -> bool {
     words.clear();
     words.extend_from_slice(kernel);
     words.push(PERF_CONTEXT_USER.to_ne_bytes());
     let markers = kernel.iter().filter(|word| u64::from_ne_bytes(**word) >= PERF_CONTEXT_MAX).count();
     let most =
         if form.depth == 0 { usize::MAX } else { usize::from(form.depth).saturating_sub(kernel.len() - markers) };
-    words.extend(addresses.iter().take(most).map(|address| address.to_ne_bytes()));
+    let addresses = chain.addresses();
+    let kept = &addresses[..addresses.len().min(most)];
+    let mut from = 0;
+    let mut mark = |at: usize, mark: u64, words: &mut Vec<[u8; 8]>| {
+        words.extend(kept[from..at].iter().map(|address| address.to_ne_bytes()));
+        words.push(mark.to_ne_bytes());
+        from = at;
+    };
+    let mut guessed = chain.guessed_from().filter(|at| *at < kept.len());
+    for &at in chain.interrupted().iter().filter(|at| **at < kept.len()) {
+        if let Some(first) = guessed.take_if(|first| *first <= at) {
+            mark(first, GUESSED_NEXT, words);
+        }
+        mark(at, INTERRUPTED_NEXT, words);
+    }
+    if let Some(first) = guessed {
+        mark(first, GUESSED_NEXT, words);
+    }
+    words.extend(kept[from..].iter().map(|address| address.to_ne_bytes()));
     addresses.len() >= most // the kernel calls a chain of this depth cut, too
+}
+
+/// An address of a user part, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnwoundAddress {
+    pub addr: u64,
+    /// It is a return address.
+    pub is_behind_call: bool,
+    /// It is the first one that is a guess.
+    pub is_guess: bool,
+}
+
+/// The addresses of a user part that was unwound, of words as [`unwound_words`] makes them. No code is mapped where the marks
+/// are.
+pub fn unwound_addresses(words: &[u64]) -> impl Iterator<Item = UnwoundAddress> {
+    let (mut is_behind_call, mut is_guess) = (false, false); // the first address is that of the next instruction
+    words.iter().filter_map(move |&word| match word {
+        INTERRUPTED_NEXT => {
+            is_behind_call = false;
+            None
+        }
+        GUESSED_NEXT => {
+            is_guess = true;
+            None
+        }
+        addr => {
+            let address = UnwoundAddress { addr, is_behind_call, is_guess };
+            (is_behind_call, is_guess) = (true, false);
+            Some(address)
+        }
+    })
 }
 
 impl Drop for PoolShare {
@@ -109,12 +171,44 @@ impl StackWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::new_stack::PERF_CONTEXT_KERNEL;
+
+    /// The chain made of kernel words and an unwound part, and the user's part of it.
+    fn words(unwound: &UnwoundChain, depth: u16) -> (Vec<u64>, bool) {
+        let mut words = Vec::new();
+        let kernel = [PERF_CONTEXT_KERNEL, 1 << 63].map(u64::to_ne_bytes);
+        let cut = unwound_words(&kernel, unwound, ChainForm { depth, ..ChainForm::default() }, &mut words);
+        assert_eq!(words[..3], [PERF_CONTEXT_KERNEL, 1 << 63, PERF_CONTEXT_USER].map(u64::to_ne_bytes));
+        (words[3..].iter().map(|word| u64::from_ne_bytes(*word)).collect(), cut)
+    }
+
+    #[test]
+    fn what_is_known_of_addresses_stays_with_them() {
+        let address = |addr, is_behind_call, is_guess| UnwoundAddress { addr, is_behind_call, is_guess };
+        for interrupted in [&[][..], &[1], &[3], &[1, 2, 3]] {
+            for guessed in [None, Some(0), Some(1), Some(2), Some(3), Some(4)] {
+                let chain = UnwoundChain::of(&[10, 11, 12, 13], interrupted, guessed);
+                for depth in [0, 2, 3, 4, 5, 6] {
+                    let (words, cut) = words(&chain, depth);
+                    let most = if depth == 0 { 4 } else { usize::from(depth) - 1 };
+                    let want: Vec<UnwoundAddress> = (0..4)
+                        .map(|at| address(10 + at as u64, chain.is_behind_call(at), guessed == Some(at)))
+                        .take(most)
+                        .collect();
+                    let found: Vec<UnwoundAddress> = unwound_addresses(&words).collect();
+                    assert_eq!((found, cut), (want, (1..=5).contains(&depth)), "{chain:?} {depth}");
+                }
+            }
+        }
+        assert_eq!(words(&UnwoundChain::of(&[10, 11], &[], Some(2)), 0).0, [10, 11], "no mark without an address");
+    }
 
     #[test]
     fn a_full_pool_has_room_again_when_windows_are_gone() {
         let pool = WindowPool::new(10_000);
         let regs = UserRegs::new(1, 2, 3, 0);
-        let window = || pool.window(1, std::iter::empty(), ChainForm::default(), regs, &[0; 4000], 4000);
+        let copy = CopiedStack { regs, stack: &[0; 4000], asked: 4000 };
+        let window = || pool.window(1, std::iter::empty(), ChainForm::default(), copy);
         let (first, second) = (window().unwrap(), window().unwrap());
         assert!(window().is_none());
         drop(first);

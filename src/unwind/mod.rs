@@ -10,6 +10,7 @@
 
 mod cache;
 mod cfi;
+mod chain;
 #[cfg(test)]
 mod fixture;
 mod forms;
@@ -24,6 +25,7 @@ mod walk;
 #[cfg(test)]
 mod walk_tests;
 
+pub use chain::{UnwoundChain, UserStackSample};
 pub use regs::{Arch, UserRegs};
 pub use space::{CodeKind, CodeRange, LoadNothing, LoadTables, MappedCode, SpaceCode};
 pub use tables::{CodeLoad, FrameSection, FrameSections, FrameTables};

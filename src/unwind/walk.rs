@@ -5,15 +5,15 @@ use std::sync::Arc;
 use crate::unwind::cache::{CacheKey, RuleCache};
 use crate::unwind::regs::SignalFrame;
 use crate::unwind::rules::{Base, Cfa, FrameRule, ReturnAddress, Rule, Saved};
-use crate::unwind::{Arch, CodeKind, CodeRange, LoadTables, MOST_FRAMES, MappedCode, SpaceCode, UserRegs};
+use crate::unwind::{
+    Arch, CodeKind, CodeRange, LoadTables, MOST_FRAMES, MappedCode, SpaceCode, UnwoundChain, UserRegs, UserStackSample,
+};
 
 /// Walks stacks, and remembers rules from one to the next.
 #[derive(Debug, Default)]
 pub struct Unwinder {
     cache: RuleCache,
     counts: UnwinderCounts,
-    /// Of the last chain, see [`Unwinder::interrupted`].
-    interrupted: Vec<usize>,
 }
 
 /// What was done so far.
@@ -80,13 +80,10 @@ struct Walk<'a, 'b> {
     kernel_chain: &'a [[u8; 8]],
     space: &'a SpaceCode,
     load: &'a mut dyn LoadTables,
-    out: &'b mut Vec<u64>,
-    /// Where the chain starts in `out`.
-    first: usize,
+    chain: &'b mut UnwoundChain,
     /// Which range was found last.
     near: usize,
     at: Position<'a>,
-    is_guessed: bool,
     /// Instructions of tables that it may execute yet.
     instructions: usize,
 }
@@ -122,22 +119,15 @@ struct Window<'a> {
 }
 
 impl Unwinder {
-    /// Appends the chain to `out`, innermost first: the address in `regs`, and at most [`MOST_FRAMES`] in all.
-    ///
-    /// `stack`: the bytes from the stack pointer on. `kernel_chain`: the user's addresses in the chain that the kernel made by
-    /// frame pointers, which tells what no stack does.
-    #[allow(clippy::too_many_arguments)]
+    /// Walks a stack: at most [`MOST_FRAMES`] addresses, with that in the registers, take the place of what `chain` had.
     pub fn walk(
         &mut self,
-        arch: Arch,
-        regs: &UserRegs,
-        stack: &[u8],
-        kernel_chain: &[[u8; 8]],
+        sample: &UserStackSample<'_>,
         space: &SpaceCode,
         load: &mut dyn LoadTables,
-        out: &mut Vec<u64>,
+        chain: &mut UnwoundChain,
     ) -> Walked {
-        let first = out.len();
+        let UserStackSample { arch, regs, stack, kernel_chain } = *sample;
         let at = Position {
             pc: arch.address(regs.pc),
             sp: regs.sp,
@@ -145,28 +135,20 @@ impl Unwinder {
             scratch: Scratch::Sampled(regs),
             is_exact: true,
         };
-        let stack = Window { start: regs.sp, bytes: stack, is_left: false };
+        chain.clear();
         let mut walk = Walk {
             unwinder: self,
             arch,
-            stack,
+            stack: Window { start: regs.sp, bytes: stack, is_left: false },
             kernel_chain,
             space,
             load,
-            out,
-            first,
+            chain,
             near: 0,
             at,
-            is_guessed: false,
             instructions: MOST_INSTRUCTIONS_OF_WALK,
         };
         walk.run()
-    }
-
-    /// Which addresses of the last chain, but for its first, are no return addresses: that code was interrupted by a signal,
-    /// and its next instruction is the one there.
-    pub fn interrupted(&self) -> &[usize] {
-        &self.interrupted
     }
 
     pub fn counts(&self) -> UnwinderCounts {
@@ -179,8 +161,7 @@ type Step = Result<(), Walked>;
 
 impl<'a> Walk<'a, '_> {
     fn run(&mut self) -> Walked {
-        self.unwinder.interrupted.clear();
-        self.out.push(self.at.pc);
+        self.chain.push(self.at.pc);
         let ended = loop {
             if let Err(ended) = self.step() {
                 break ended;
@@ -188,9 +169,9 @@ impl<'a> Walk<'a, '_> {
         };
         match ended {
             Walked::Truncated(Cut::Window) => self.go_on_by_kernel_chain(),
-            Walked::Whole if self.is_guessed => Walked::Guessed,
+            Walked::Whole if self.chain.guessed_from().is_some() => Walked::Guessed,
             Walked::NoTables(_) => {
-                self.out.truncate(self.first);
+                self.chain.clear();
                 ended
             }
             _ => ended,
@@ -296,7 +277,9 @@ impl<'a> Walk<'a, '_> {
     fn enter(&mut self, is_kernels: bool) -> Step {
         if self.space.is_trampoline(self.at.pc) {
             self.at.pc = self.behind_probe().ok_or(Walked::Broken(Broken::ReturnProbe))?;
-            self.is_guessed |= !is_kernels;
+            if !is_kernels {
+                self.chain.guess_next();
+            }
         }
         let pc = self.arch.address(self.at.pc);
         if pc == 0 {
@@ -304,14 +287,15 @@ impl<'a> Walk<'a, '_> {
         }
         let address = if self.at.is_exact { pc } else { pc - 1 };
         self.space.find_near(address, &mut self.near).ok_or(Walked::Broken(Broken::NotCode))?;
-        if self.out.len() - self.first >= MOST_FRAMES {
+        if self.chain.addresses().len() >= MOST_FRAMES {
             return Err(Walked::Truncated(Cut::Frames));
         }
         self.at.pc = pc;
         if self.at.is_exact {
-            self.unwinder.interrupted.push(self.out.len() - self.first);
+            self.chain.push_interrupted(pc);
+        } else {
+            self.chain.push(pc);
         }
-        self.out.push(pc);
         Ok(())
     }
 
@@ -361,7 +345,7 @@ impl<'a> Walk<'a, '_> {
         if return_address == 0 && caller != 0 {
             return Err(missing);
         }
-        self.is_guessed = true;
+        self.chain.guess_next();
         self.at = Position {
             pc: return_address,
             sp: fp.wrapping_add(16),
@@ -388,7 +372,7 @@ impl<'a> Walk<'a, '_> {
         if self.rule(range, address)? == Rule::Missing {
             return Ok(false);
         }
-        self.is_guessed = true;
+        self.chain.guess_next();
         self.at = Position { pc: word, sp: caller_sp, scratch: Scratch::Unknown, is_exact: false, ..self.at };
         self.enter(false).map(|()| true)
     }
@@ -396,7 +380,7 @@ impl<'a> Walk<'a, '_> {
     /// The return address that a probe has taken the place of. The kernel's chain has it in the same place, since 6.11:
     /// fixup_uretprobe_trampoline_entries(), arch/x86/events/core.c and kernel/events/callchain.c.
     fn behind_probe(&self) -> Option<u64> {
-        let chain = &self.out[self.first..];
+        let chain = self.chain.addresses();
         let kernel = |at: usize| self.kernel_chain.get(at).map(|word| self.arch.address(u64::from_ne_bytes(*word)));
         let is_same = (0..chain.len()).all(|at| kernel(at) == Some(chain[at]));
         let at = if is_same { chain.len() } else { self.in_kernel_chain(*chain.last()?)? + 1 };
@@ -413,26 +397,28 @@ impl<'a> Walk<'a, '_> {
     /// Behind the end of the window.
     fn go_on_by_kernel_chain(&mut self) -> Walked {
         let cut = Walked::Truncated(Cut::Window);
-        let Some(&last) = self.out.last() else { return cut };
-        let is_once = self.out[self.first..].iter().filter(|address| **address == last).count() == 1;
+        let found = self.chain.addresses();
+        let Some(&last) = found.last() else { return cut };
+        let is_once = found.iter().filter(|address| **address == last).count() == 1;
         let Some(at) = self.in_kernel_chain(last).filter(|_| is_once) else { return cut };
         for word in &self.kernel_chain[at + 1..] {
-            if self.out.len() - self.first >= MOST_FRAMES {
+            if self.chain.addresses().len() >= MOST_FRAMES {
                 return Walked::Truncated(Cut::Frames);
             }
             let address = self.arch.address(u64::from_ne_bytes(*word));
             if self.space.find_near(address.wrapping_sub(1), &mut self.near).is_none() {
                 return cut;
             }
-            self.out.push(address);
+            self.chain.guess_next();
+            self.chain.push(address);
         }
-        let Some(&last) = self.out.last() else { return cut };
+        let Some(&last) = self.chain.addresses().last() else { return cut };
         let address = last.wrapping_sub(1);
         let space = self.space;
         match space.find_near(address, &mut self.near).map(|range| self.rule(range, address)) {
             Some(Ok(Rule::End)) => Walked::Guessed,
             Some(Err(Walked::NoTables(id))) => {
-                self.out.truncate(self.first);
+                self.chain.clear();
                 Walked::NoTables(id)
             }
             _ => cut,

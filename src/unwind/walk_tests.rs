@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::unwind::fixture::{CODE, CODE_BYTES, Cfi};
 use crate::unwind::{
     Arch, Broken, CodeKind, CodeRange, Cut, FrameSections, FrameTables, LoadNothing, MOST_FRAMES, MappedCode,
-    SpaceCode, Unwinder, UserRegs, Walked,
+    SpaceCode, Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,
 };
 
 /// Where the file's first byte is mapped, and where the stack starts.
@@ -77,12 +77,32 @@ fn walk_with(
     words: &[u64],
     kernel: &[u64],
 ) -> (Walked, Vec<u64>) {
+    let (walked, chain) = walk_to(unwinder, arch, regs, words, kernel);
+    (walked, from_mapped(&chain))
+}
+
+fn walk_to(
+    unwinder: &mut Unwinder,
+    arch: Arch,
+    regs: &UserRegs,
+    words: &[u64],
+    kernel: &[u64],
+) -> (Walked, UnwoundChain) {
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let kernel: Vec<[u8; 8]> = kernel.iter().map(|word| word.to_ne_bytes()).collect();
-    let mut out = vec![1, 2];
-    let walked = unwinder.walk(arch, regs, &stack, &kernel, &space(arch), &mut LoadNothing, &mut out);
-    assert_eq!(out[..2], [1, 2], "what was there before stays");
-    (walked, out[2..].iter().map(|addr| addr.wrapping_sub(MAPPED)).collect())
+    let mut chain = UnwoundChain::innermost(7);
+    let sample = UserStackSample { arch, regs, stack: &stack, kernel_chain: &kernel };
+    let walked = unwinder.walk(&sample, &space(arch), &mut LoadNothing, &mut chain);
+    (walked, chain)
+}
+
+fn from_mapped(chain: &UnwoundChain) -> Vec<u64> {
+    chain.addresses().iter().map(|addr| addr.wrapping_sub(MAPPED)).collect()
+}
+
+/// A stack without a chain of the kernel's.
+fn sample<'a>(arch: Arch, regs: &'a UserRegs, stack: &'a [u8]) -> UserStackSample<'a> {
+    UserStackSample { arch, regs, stack, kernel_chain: &[] }
 }
 
 fn at(pc: u64) -> UserRegs {
@@ -164,8 +184,10 @@ fn who_was_interrupted_by_a_signal_is_found() {
         }
         words.push(END);
         let want = vec![SIGNAL, pc, START + 9];
-        assert_eq!(walk_with(&mut unwinder, Arch::X86_64, &at(SIGNAL), &words, &[]), (Walked::Whole, want));
-        assert_eq!(unwinder.interrupted(), [1]);
+        let (walked, chain) = walk_to(&mut unwinder, Arch::X86_64, &at(SIGNAL), &words, &[]);
+        assert_eq!((walked, from_mapped(&chain)), (Walked::Whole, want));
+        assert_eq!((chain.interrupted(), chain.guessed_from()), (&[1][..], None));
+        assert_eq!([0, 1, 2].map(|at| chain.is_behind_call(at)), [false, false, true]);
     }
     // In the handler, which returns to it.
     let words =
@@ -191,6 +213,8 @@ fn where_no_table_helps_it_is_a_guess() {
     let words = [0, STACK + 32, JIT + 0x80, 0, 0, MAPPED + 0x100, END];
     let want = (Walked::Guessed, vec![JIT + 0x40 - MAPPED, JIT + 0x80 - MAPPED, 0x100, START + 9]);
     assert_eq!(walk(Arch::X86_64, &regs, &words, &[]), want);
+    let (_, chain) = walk_to(&mut Unwinder::default(), Arch::X86_64, &regs, &words, &[]);
+    assert_eq!(chain.guessed_from(), Some(1));
     for fp in [0, STACK - 8, STACK + 9] {
         let broken = walk(Arch::X86_64, &UserRegs { fp, ..regs }, &words, &[]);
         assert_eq!(broken, (Walked::Broken(Broken::NoRule), vec![JIT + 0x40 - MAPPED]), "{fp:#x}");
@@ -251,6 +275,9 @@ fn behind_the_window_the_kernels_chain_may_go_on() {
     assert_eq!(cut(&[MAPPED, MAPPED + 0x110, MAPPED + 0x20, END]), (Walked::Guessed, vec![0, 0x110, 0x20, START + 9]));
     assert_eq!(cut(&[MAPPED + 0x110, MAPPED + 0x20]), (truncated, vec![0, 0x110, 0x20]), "nor does it end there");
     assert_eq!(cut(&[MAPPED + 0x110, 7, END]), (truncated, vec![0, 0x110]));
+    let kernel = [MAPPED + 0x110, MAPPED + 0x20, END];
+    let (_, chain) = walk_to(&mut Unwinder::default(), Arch::X86_64, &at(0), &words, &kernel);
+    assert_eq!(chain.guessed_from(), Some(2));
     assert_eq!(cut(&[MAPPED + 0x110, MAPPED + 0x110, END]), (truncated, vec![0, 0x110]), "a recursion");
 }
 
@@ -280,9 +307,9 @@ fn rules_are_made_once() {
     let space = space(Arch::X86_64);
     let stack: Vec<u8> = [MAPPED + 0x10, END].iter().flat_map(|word| word.to_le_bytes()).collect();
     for _ in 0..3 {
-        let mut out = Vec::new();
-        let walked = unwinder.walk(Arch::X86_64, &at(0x10), &stack, &[], &space, &mut LoadNothing, &mut out);
-        assert_eq!((walked, out.len()), (Walked::Whole, 3));
+        let mut chain = UnwoundChain::default();
+        let walked = unwinder.walk(&sample(Arch::X86_64, &at(0x10), &stack), &space, &mut LoadNothing, &mut chain);
+        assert_eq!((walked, chain.addresses().len()), (Walked::Whole, 3));
     }
     let counts = unwinder.counts();
     assert_eq!((counts.rules, counts.made), (9, 3), "the pc's own, that before the return address, and the end");
@@ -295,25 +322,25 @@ fn tables_are_loaded_when_they_are_needed() {
     let space = space_of(code);
     let mut unwinder = Unwinder::default();
     let stack = END.to_le_bytes();
-    let mut out = vec![5];
-    let none = unwinder.walk(Arch::X86_64, &at(0), &stack, &[], &space, &mut LoadNothing, &mut out);
-    assert_eq!((none, out.len()), (Walked::NoTables(id), 1));
+    let mut chain = UnwoundChain::innermost(5);
+    let regs = at(0);
+    let of_moment = sample(Arch::X86_64, &regs, &stack);
+    let none = unwinder.walk(&of_moment, &space, &mut LoadNothing, &mut chain);
+    assert_eq!((none, &chain), (Walked::NoTables(id), &UnwoundChain::default()));
     let mut loads = 0;
     let mut load = |code: &Arc<MappedCode>| {
         loads += 1;
         code.set_tables(Some(tables(Arch::X86_64)));
     };
     for _ in 0..2 {
-        let walked = unwinder.walk(Arch::X86_64, &at(0), &stack, &[], &space, &mut load, &mut out);
-        assert_eq!(walked, Walked::Whole);
+        let walked = unwinder.walk(&of_moment, &space, &mut load, &mut chain);
+        assert_eq!((walked, chain.addresses().len()), (Walked::Whole, 2));
     }
-    assert_eq!((loads, out.len()), (1, 5));
+    assert_eq!(loads, 1);
     // Tables of another machine are none.
-    let (walked, _) = {
-        let mut out = Vec::new();
-        let regs = UserRegs { fp: 1, ..at(0) };
-        (Unwinder::default().walk(Arch::Aarch64, &regs, &stack, &[], &space, &mut LoadNothing, &mut out), out)
-    };
+    let regs = UserRegs { fp: 1, ..at(0) };
+    let of_moment = sample(Arch::Aarch64, &regs, &stack);
+    let walked = Unwinder::default().walk(&of_moment, &space, &mut LoadNothing, &mut chain);
     assert_eq!(walked, Walked::Broken(Broken::NoRule));
 }
 
@@ -357,10 +384,10 @@ fn tables_do_not_decide_how_long_a_walk_takes() {
     let mut unwinder = Unwinder::default();
     let stack: Vec<u8> = (1..100).flat_map(|at: u64| (MAPPED + 8 * at).to_le_bytes()).collect();
     for made in [4, 8, 12] {
-        let mut out = Vec::new();
-        let walked = unwinder.walk(Arch::X86_64, &at(0), &stack, &[], &space, &mut LoadNothing, &mut out);
+        let mut chain = UnwoundChain::default();
+        let walked = unwinder.walk(&sample(Arch::X86_64, &at(0), &stack), &space, &mut LoadNothing, &mut chain);
         assert_eq!(walked, Walked::Broken(Broken::Budget));
         // What was made before is in the cache, and costs nothing.
-        assert_eq!((out.len(), unwinder.counts().made), (made + 1, made as u64 + made as u64 / 4));
+        assert_eq!((chain.addresses().len(), unwinder.counts().made), (made + 1, made as u64 + made as u64 / 4));
     }
 }

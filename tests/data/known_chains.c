@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <ucontext.h>
 
 #define APART __attribute__((noipa))
 
@@ -81,6 +82,36 @@ APART int realigned(int x)
 APART void on_signal(int number) { leaf(); sink += number; }
 APART int by_signal(int x) { raise(SIGUSR1); return sink + x; }
 
+/* The first instruction of faults() is one that no CPU knows. It lies right behind a function of another name, and on_fault()
+ * steps over it. */
+#ifdef __aarch64__
+#define FAULT ".inst 0\n"
+#define FAULT_BYTES 4
+#define FAULT_PC(context) ((ucontext_t *)(context))->uc_mcontext.pc
+#else
+#define FAULT "ud2\n"
+#define FAULT_BYTES 2
+#define FAULT_PC(context) ((ucontext_t *)(context))->uc_mcontext.gregs[REG_RIP]
+#endif
+void faults(void);
+__asm__(".text\n"
+	".p2align 4\n"
+	".type neighbour, %function\n"
+	"neighbour:\n.cfi_startproc\nret\n.cfi_endproc\n"
+	".size neighbour, .-neighbour\n"
+	".globl faults\n"
+	".type faults, %function\n"
+	"faults:\n.cfi_startproc\n" FAULT "ret\n.cfi_endproc\n"
+	".size faults, .-faults\n");
+
+APART void on_fault(int number, siginfo_t *info, void *context)
+{
+	leaf();
+	FAULT_PC(context) += FAULT_BYTES;
+	sink += number + info->si_signo;
+}
+APART int by_fault(int x) { faults(); return sink + x; }
+
 APART int compare(const void *a, const void *b) { return inner(*(const char *)a) - *(const char *)b; }
 APART int by_qsort(int x)
 {
@@ -123,6 +154,7 @@ int main(int argc, char **argv)
 		{ "alloca", with_alloca, 500 },
 		{ "realigned", realigned, 40 },
 		{ "signal", by_signal, 1 },
+		{ "fault", by_fault, 1 },
 		{ "qsort", by_qsort, 2 },
 		{ "thread", by_thread, 1 },
 		{ "plain", outer, 1 },
@@ -136,6 +168,7 @@ int main(int argc, char **argv)
 	while (mode < count - 1 && strcmp(argv[1], modes[mode].name))
 		mode++;
 	signal(SIGUSR1, on_signal);
+	sigaction(SIGILL, &(struct sigaction){ .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO }, NULL);
 	for (long done = 0; !is_over(done, atol(argv[3])); done++)
 		sink += modes[mode].call(modes[mode].value);
 	return 0;

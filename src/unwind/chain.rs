@@ -1,0 +1,81 @@
+//! What a walk found: addresses, and what is known of them.
+
+use crate::unwind::{Arch, UserRegs};
+
+/// The user stack of a thread at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct UserStackSample<'a> {
+    pub arch: Arch,
+    pub regs: &'a UserRegs,
+    /// The bytes from the stack pointer on.
+    pub stack: &'a [u8],
+    /// The user's addresses in the chain that the kernel made by frame pointers, which tells what no stack does.
+    pub kernel_chain: &'a [[u8; 8]],
+}
+
+/// Addresses, innermost first. The first is the next instruction of the thread; most others are return addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnwoundChain {
+    addresses: Vec<u64>,
+    interrupted: Vec<usize>,
+    guessed_from: Option<usize>,
+}
+
+impl UnwoundChain {
+    /// Of one address.
+    pub fn innermost(address: u64) -> UnwoundChain {
+        UnwoundChain { addresses: vec![address], ..UnwoundChain::default() }
+    }
+
+    #[cfg(test)]
+    pub fn of(addresses: &[u64], interrupted: &[usize], guessed_from: Option<usize>) -> UnwoundChain {
+        UnwoundChain { addresses: addresses.to_vec(), interrupted: interrupted.to_vec(), guessed_from }
+    }
+
+    pub fn addresses(&self) -> &[u64] {
+        &self.addresses
+    }
+
+    /// Which addresses, but for the first, are no return addresses: that code was interrupted by a signal, and its next
+    /// instruction is the one there.
+    pub fn interrupted(&self) -> &[usize] {
+        &self.interrupted
+    }
+
+    /// The first address that was found by what nothing proves. Those behind it depend on it.
+    pub fn guessed_from(&self) -> Option<usize> {
+        self.guessed_from
+    }
+
+    /// The address is behind a call, and its place is that of the call, one byte before.
+    pub fn is_behind_call(&self, at: usize) -> bool {
+        at > 0 && !self.interrupted.contains(&at)
+    }
+
+    /// Approximate heap memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.addresses[..]) + size_of_val(&self.interrupted[..])
+    }
+
+    pub fn clear(&mut self) {
+        self.addresses.clear();
+        self.interrupted.clear();
+        self.guessed_from = None;
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, address: u64) {
+        self.addresses.push(address);
+    }
+
+    #[cold]
+    pub(super) fn push_interrupted(&mut self, address: u64) {
+        self.interrupted.push(self.addresses.len());
+        self.addresses.push(address);
+    }
+
+    /// The next address to be pushed is a guess.
+    pub(super) fn guess_next(&mut self) {
+        self.guessed_from.get_or_insert(self.addresses.len());
+    }
+}
