@@ -181,6 +181,40 @@ fn chains_are_as_the_source_has_them() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
+/// The loader's code that binds a function has its frame in a register which its callees save.
+#[test]
+fn a_call_that_is_bound_late_is_followed() {
+    if !perf_prof::sys::is_root() || !Path::new("/usr/bin/cc").exists() {
+        skip!("needs root and a C compiler");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/unwind_lazy.c");
+    let cc = |options: &[&str], name: &str| {
+        let path = dir.path().join(name);
+        let built = Command::new("cc").args(["-O2", source]).args(options).arg("-o").arg(&path).output().expect("cc");
+        assert!(built.status.success(), "{name}: {}", String::from_utf8_lossy(&built.stderr));
+        path
+    };
+    let library = cc(&["-DLIBRARY", "-shared", "-fPIC"], "liblazy.so");
+    let library = library.to_str().expect("UTF-8");
+    let rpath = format!("-Wl,-rpath,{}", dir.path().display());
+    let program = cc(&[library, &rpath, "-Wl,-z,lazy"], "lazy");
+    let mut walker = Walker::new();
+    let mut load = Load::of(program.to_str().expect("UTF-8"), &[]);
+    load.says();
+    for _ in 0..STOPS {
+        let seen = stop_once(load.pid()).expect("it runs");
+        let chain = walker.walk(load.pid(), &seen, usize::MAX);
+        let own: Vec<&str> = chain.functions.iter().map(String::as_str).collect();
+        assert_eq!(chain.ended, Walked::Whole, "{own:?}");
+        let at = |name: &str| own.iter().position(|function| *function == name).unwrap_or(usize::MAX);
+        let (spin, program) = (at("spin"), at("calls_it"));
+        let is_bound = own.get(spin + 1) == Some(&"resolver") && program > spin + 2;
+        assert!(is_bound && own[program..].starts_with(&["calls_it", "main"]), "{own:?}");
+    }
+    end(load);
+}
+
 #[test]
 fn what_does_not_fit_is_truncated() {
     if !perf_prof::sys::is_root() || !Path::new("/usr/bin/cc").exists() {

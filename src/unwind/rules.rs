@@ -46,7 +46,7 @@ pub(super) enum Base {
     General(u8),
 }
 
-/// Where the frame pointer of the caller's is.
+/// Where the caller's frame pointer is, or another register of its.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Saved {
     /// In the register.
@@ -86,6 +86,15 @@ struct Row {
     sp: RegisterRule,
     fp: RegisterRule,
     return_address: RegisterRule,
+    followed: RegisterRule,
+}
+
+/// The registers of a [`Row`].
+#[derive(Clone, Copy)]
+struct Columns {
+    arch: Arch,
+    /// One more, by its number in DWARF.
+    followed: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,15 +127,39 @@ pub(super) fn rule<'a, S: UnwindSection<Bytes<'a>>>(
     arch: Arch,
     budget: &mut usize,
 ) -> Option<Rule> {
-    let most = MOST_INSTRUCTIONS.min(*budget);
-    let mut left = most;
-    let row = row(section, bases, fde, address, arch, &mut left);
-    *budget -= most - left;
-    if row.is_none() && left == 0 && *budget == 0 {
-        return None;
-    }
+    let row = row_within(section, bases, fde, address, Columns { arch, followed: None }, budget)?;
     let rule = row.and_then(|row| row.rule(section, fde.is_signal_trampoline(), address, arch));
     Some(rule.unwrap_or(Rule::Missing))
+}
+
+/// Where one more register of the caller's is, at an address that the entry covers.
+pub(super) fn saved<'a, S: UnwindSection<Bytes<'a>>>(
+    section: &S,
+    bases: &BaseAddresses,
+    fde: &Fde<'a>,
+    address: u64,
+    (arch, register): (Arch, u8),
+    budget: &mut usize,
+) -> Option<Saved> {
+    let columns = Columns { arch, followed: Some(register.into()) };
+    let row = row_within(section, bases, fde, address, columns, budget)?;
+    Some(row.and_then(|row| row.followed.saved(section, arch)).unwrap_or(Saved::Lost))
+}
+
+/// None: the budget is spent.
+fn row_within<'a, S: UnwindSection<Bytes<'a>>>(
+    section: &S,
+    bases: &BaseAddresses,
+    fde: &Fde<'a>,
+    address: u64,
+    columns: Columns,
+    budget: &mut usize,
+) -> Option<Option<Row>> {
+    let most = MOST_INSTRUCTIONS.min(*budget);
+    let mut left = most;
+    let row = row(section, bases, fde, address, columns, &mut left);
+    *budget -= most - left;
+    if row.is_none() && left == 0 && *budget == 0 { None } else { Some(row) }
 }
 
 /// None: the entry is not what it claims to be.
@@ -135,11 +168,11 @@ fn row<'a, S: UnwindSection<Bytes<'a>>>(
     bases: &BaseAddresses,
     fde: &Fde<'a>,
     address: u64,
-    arch: Arch,
+    columns: Columns,
     left: &mut usize,
 ) -> Option<Row> {
     let cie = fde.cie();
-    if cie.return_address_register().0 != arch.return_address() {
+    if cie.return_address_register().0 != columns.arch.return_address() {
         return None;
     }
     let factors = (cie.code_alignment_factor(), cie.data_alignment_factor());
@@ -147,7 +180,7 @@ fn row<'a, S: UnwindSection<Bytes<'a>>>(
     let mut instructions = cie.instructions(section, bases);
     while let Some(instruction) = instructions.next().ok()? {
         *left = left.checked_sub(1)?;
-        row.apply(&instruction, factors.1, &Row::UNSET, arch)?;
+        row.apply(&instruction, factors.1, &Row::UNSET, columns)?;
     }
     let initial = row;
     let mut remembered = [Row::UNSET; MOST_REMEMBERED];
@@ -168,7 +201,7 @@ fn row<'a, S: UnwindSection<Bytes<'a>>>(
                 depth = depth.checked_sub(1)?;
                 row = remembered[depth];
             }
-            _ => row.apply(&instruction, factors.1, &initial, arch)?,
+            _ => row.apply(&instruction, factors.1, &initial, columns)?,
         }
         if at > address {
             break;
@@ -183,6 +216,7 @@ impl Row {
         sp: RegisterRule::Unset,
         fp: RegisterRule::Unset,
         return_address: RegisterRule::Unset,
+        followed: RegisterRule::Unset,
     };
 
     /// None: the instruction cannot be where it is.
@@ -191,7 +225,7 @@ impl Row {
         instruction: &CallFrameInstruction<usize>,
         factor: i64,
         initial: &Row,
-        arch: Arch,
+        columns: Columns,
     ) -> Option<()> {
         use CallFrameInstruction as I;
         let signed = |offset: u64| i64::try_from(offset).ok();
@@ -208,27 +242,28 @@ impl Row {
             I::DefCfaOffset { offset } => self.set_cfa_offset(signed(offset)?)?,
             I::DefCfaOffsetSf { factored_offset } => self.set_cfa_offset(factored_offset.checked_mul(factor)?)?,
             I::DefCfaExpression { expression } => self.cfa = CfaRule::Expression(expression),
-            I::Undefined { register } => self.set(register, RegisterRule::Undefined, arch),
-            I::SameValue { register } => self.set(register, RegisterRule::Same, arch),
+            I::Undefined { register } => self.set(register, RegisterRule::Undefined, columns),
+            I::SameValue { register } => self.set(register, RegisterRule::Same, columns),
             I::Offset { register, factored_offset } => {
-                self.set(register, RegisterRule::Cfa(factored(factored_offset)?), arch);
+                self.set(register, RegisterRule::Cfa(factored(factored_offset)?), columns);
             }
             I::OffsetExtendedSf { register, factored_offset } => {
-                self.set(register, RegisterRule::Cfa(factored_offset.checked_mul(factor)?), arch);
+                self.set(register, RegisterRule::Cfa(factored_offset.checked_mul(factor)?), columns);
             }
             I::ValOffset { register, factored_offset } => {
-                self.set(register, RegisterRule::ValueOfCfa(factored(factored_offset)?), arch);
+                self.set(register, RegisterRule::ValueOfCfa(factored(factored_offset)?), columns);
             }
             I::ValOffsetSf { register, factored_offset } => {
-                self.set(register, RegisterRule::ValueOfCfa(factored_offset.checked_mul(factor)?), arch);
+                self.set(register, RegisterRule::ValueOfCfa(factored_offset.checked_mul(factor)?), columns);
             }
-            I::Expression { register, expression } => self.set(register, RegisterRule::Expression(expression), arch),
+            I::Expression { register, expression } => self.set(register, RegisterRule::Expression(expression), columns),
             I::Register { dest_register: register, .. } | I::ValExpression { register, .. } => {
-                self.set(register, RegisterRule::NotUnderstood, arch);
+                self.set(register, RegisterRule::NotUnderstood, columns);
             }
             I::Restore { register } => {
                 let mut initial = *initial;
-                if let (Some(column), Some(first)) = (self.column(register, arch), initial.column(register, arch)) {
+                if let (Some(column), Some(first)) = (self.column(register, columns), initial.column(register, columns))
+                {
                     *column = *first;
                 }
             }
@@ -248,18 +283,19 @@ impl Row {
         Some(())
     }
 
-    fn set(&mut self, register: Register, to: RegisterRule, arch: Arch) {
-        if let Some(column) = self.column(register, arch) {
+    fn set(&mut self, register: Register, to: RegisterRule, columns: Columns) {
+        if let Some(column) = self.column(register, columns) {
             *column = to;
         }
     }
 
     /// None for a register that we do not follow.
-    fn column(&mut self, register: Register, arch: Arch) -> Option<&mut RegisterRule> {
+    fn column(&mut self, register: Register, Columns { arch, followed }: Columns) -> Option<&mut RegisterRule> {
         match register.0 {
             number if number == arch.sp() => Some(&mut self.sp),
             number if number == arch.fp() => Some(&mut self.fp),
             number if number == arch.return_address() => Some(&mut self.return_address),
+            number if Some(number) == followed => Some(&mut self.followed),
             _ => None,
         }
     }
@@ -275,11 +311,10 @@ impl Row {
         if matches!(self.return_address, RegisterRule::Undefined) {
             return Some(Rule::End);
         }
-        let form_of = |expression: UnwindExpression<usize>| form(expression.get(section).ok()?.0.slice());
         let cfa = match self.cfa {
             CfaRule::Unset => return None,
             CfaRule::Register(register, offset) => Cfa::At(Base::of(register.0, arch)?, i32::try_from(offset).ok()?),
-            CfaRule::Expression(expression) => Cfa::of(form_of(expression)?, address, arch)?,
+            CfaRule::Expression(expression) => Cfa::of(form_of(section, expression)?, address, arch)?,
         };
         if is_of_signal
             && matches!(cfa, Cfa::Behind(Base::Sp, at, 0) if u64::try_from(at) == Ok(arch.signal_frame().sp))
@@ -289,18 +324,7 @@ impl Row {
         if !matches!(self.sp, RegisterRule::Unset | RegisterRule::ValueOfCfa(0)) {
             return None; // the caller's is something else than the canonical frame address
         }
-        let saved = |column| match column {
-            RegisterRule::Unset | RegisterRule::Same => Some(Saved::Kept),
-            RegisterRule::Undefined => Some(Saved::Lost),
-            RegisterRule::Cfa(offset) => Some(Saved::Cfa(words(offset)?)),
-            RegisterRule::Expression(expression) => match form_of(expression)? {
-                Form::Register(register, offset) if register == arch.fp() => Some(Saved::Fp(words(offset)?)),
-                Form::Register(register, offset) if register == arch.sp() => Some(Saved::Sp(words(offset)?)),
-                _ => None,
-            },
-            RegisterRule::ValueOfCfa(_) | RegisterRule::NotUnderstood => None,
-        };
-        let return_address = match saved(self.return_address)? {
+        let return_address = match self.return_address.saved(section, arch)? {
             Saved::Cfa(words) if is_of_signal => ReturnAddress::Interrupted(words),
             _ if is_of_signal => return None,
             Saved::Kept if arch == Arch::Aarch64 => ReturnAddress::Kept,
@@ -310,8 +334,30 @@ impl Row {
             Saved::Sp(words) => ReturnAddress::Sp(words),
         };
         // A chain goes on without it as long as nobody's frame is found by it.
-        Some(Rule::Frame(FrameRule { cfa, fp: saved(self.fp).unwrap_or(Saved::Lost), return_address }))
+        let fp = self.fp.saved(section, arch).unwrap_or(Saved::Lost);
+        Some(Rule::Frame(FrameRule { cfa, fp, return_address }))
     }
+}
+
+impl RegisterRule {
+    /// None: it is not understood.
+    fn saved<'a>(self, section: &impl UnwindSection<Bytes<'a>>, arch: Arch) -> Option<Saved> {
+        match self {
+            RegisterRule::Unset | RegisterRule::Same => Some(Saved::Kept),
+            RegisterRule::Undefined => Some(Saved::Lost),
+            RegisterRule::Cfa(offset) => Some(Saved::Cfa(words(offset)?)),
+            RegisterRule::Expression(expression) => match form_of(section, expression)? {
+                Form::Register(register, offset) if register == arch.fp() => Some(Saved::Fp(words(offset)?)),
+                Form::Register(register, offset) if register == arch.sp() => Some(Saved::Sp(words(offset)?)),
+                _ => None,
+            },
+            RegisterRule::ValueOfCfa(_) | RegisterRule::NotUnderstood => None,
+        }
+    }
+}
+
+fn form_of<'a>(section: &impl UnwindSection<Bytes<'a>>, expression: UnwindExpression<usize>) -> Option<Form> {
+    form(expression.get(section).ok()?.0.slice())
 }
 
 impl Base {

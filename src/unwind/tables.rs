@@ -9,7 +9,7 @@ use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection, Ven
 use crate::unwind::Arch;
 use crate::unwind::cfi::{self, Bytes, Fde};
 use crate::unwind::index::{FdeIndex, HeaderTable};
-use crate::unwind::rules::{self, Rule};
+use crate::unwind::rules::{self, Rule, Saved};
 
 /// What the tables of a file are made from. A part that a file lacks is empty.
 #[derive(Clone, Debug)]
@@ -144,6 +144,19 @@ impl FrameTables {
             return Some(if self.is_near_entry(address) { Rule::End } else { Rule::Missing });
         };
         Some(if covers_entry { Rule::End } else { rule })
+    }
+
+    /// Where the caller has a register, by its number in DWARF, at one of the linker's addresses. `budget`: as above.
+    pub(super) fn saved_within(&self, address: u64, register: u8, budget: &mut usize) -> Option<Saved> {
+        let bases = self.bases();
+        let what = (self.arch(), register);
+        if let Some(fde) = self.eh_fde(address) {
+            rules::saved(&self.eh_frame(), &bases, &fde, address, what, budget)
+        } else if let Some(fde) = self.debug_fde(address) {
+            rules::saved(&self.debug_frame(), &bases, &fde, address, what, budget)
+        } else {
+            Some(Saved::Lost)
+        }
     }
 
     #[cfg(test)]

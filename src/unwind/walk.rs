@@ -72,6 +72,9 @@ const MOST_INSTRUCTIONS_OF_WALK: usize = 16_384;
 /// No frame pointer leads farther than that; stacks are limited to 8 MiB mostly.
 const MOST_STACK_BYTES: u64 = 64 << 20;
 
+/// Registers of x86_64 that a function leaves as they were, by their numbers in DWARF: rbx, r12 to r15.
+const CALLEE_SAVED: [u8; 5] = [3, 12, 13, 14, 15];
+
 /// One walk.
 struct Walk<'a, 'b> {
     unwinder: &'a mut Unwinder,
@@ -84,8 +87,20 @@ struct Walk<'a, 'b> {
     /// Which range was found last.
     near: usize,
     at: Position<'a>,
+    /// A register that is looked for in the frames of all callees, since a caller has its frame in it.
+    followed: Option<FollowedRegister>,
+    /// The register for want of which the walk ended.
+    missing: Option<u8>,
     /// Instructions of tables that it may execute yet.
     instructions: usize,
+}
+
+/// A general register of x86_64, by its number in DWARF, which callees save as a rule.
+#[derive(Clone, Copy)]
+struct FollowedRegister {
+    number: u8,
+    /// None: it is not known in the function at hand.
+    value: Option<u64>,
 }
 
 /// The registers of one function.
@@ -146,6 +161,8 @@ impl Unwinder {
             chain,
             near: 0,
             at,
+            followed: None,
+            missing: None,
             instructions: MOST_INSTRUCTIONS_OF_WALK,
         };
         walk.run()
@@ -161,12 +178,19 @@ type Step = Result<(), Walked>;
 
 impl<'a> Walk<'a, '_> {
     fn run(&mut self) -> Walked {
-        self.chain.push(self.at.pc);
-        let ended = loop {
-            if let Err(ended) = self.step() {
-                break ended;
-            }
-        };
+        let (start, stack) = (self.at, self.stack);
+        let mut ended = self.go();
+        // Rules of most functions do not need it, so it is followed only for those that do: glibc's _dl_runtime_resolve has
+        // its frame in rbx, and calls others.
+        if ended == Walked::Broken(Broken::NoRegister)
+            && let Some(number) = self.missing.take()
+        {
+            (self.at, self.stack) = (start, stack);
+            let value = self.general(start.scratch, number).ok();
+            self.followed = Some(FollowedRegister { number, value });
+            self.chain.clear();
+            ended = self.go();
+        }
         match ended {
             Walked::Truncated(Cut::Window) => self.go_on_by_kernel_chain(),
             Walked::Whole if self.chain.guessed_from().is_some() => Walked::Guessed,
@@ -175,6 +199,15 @@ impl<'a> Walk<'a, '_> {
                 ended
             }
             _ => ended,
+        }
+    }
+
+    fn go(&mut self) -> Walked {
+        self.chain.push(self.at.pc);
+        loop {
+            if let Err(ended) = self.step() {
+                return ended;
+            }
         }
     }
 
@@ -187,7 +220,12 @@ impl<'a> Walk<'a, '_> {
         match self.rule(range, address)? {
             Rule::End => Err(Walked::Whole),
             Rule::Signal => self.step_over_signal(),
-            Rule::Frame(frame) => self.step_by(&frame),
+            Rule::Frame(frame) if self.followed.is_none() => self.step_by(&frame),
+            Rule::Frame(frame) => {
+                let callee = self.at;
+                self.step_by(&frame)?;
+                self.follow(range, address, &callee)
+            }
             Rule::Missing if self.at.is_exact && self.rule(range, address.wrapping_sub(1))? == Rule::Signal => {
                 // As long as that system call goes on, the task is behind its instruction, the last of its function.
                 self.step_over_signal()
@@ -273,6 +311,32 @@ impl<'a> Walk<'a, '_> {
         self.enter(is_kernels)
     }
 
+    /// What the caller has in the register that is followed. The callee had these registers, at an address of the range.
+    fn follow(&mut self, range: &CodeRange, address: u64, callee: &Position<'_>) -> Step {
+        let Some(FollowedRegister { number, value }) = self.followed else { return Ok(()) };
+        let tables = range.code.tables().flatten();
+        let at = tables.and_then(|tables| Some((tables, tables.address(range.offset_of(address))?)));
+        let saved = match at {
+            Some((tables, at)) => {
+                let saved = tables.saved_within(at, number, &mut self.instructions);
+                saved.ok_or(Walked::Broken(Broken::Budget))?
+            }
+            None => Saved::Lost,
+        };
+        let place = |from: u64, words: i16| from.wrapping_add_signed(i64::from(words) * 8);
+        let cfa = self.at.sp;
+        let value = match saved {
+            Saved::Kept => value,
+            Saved::Lost => None,
+            Saved::Cfa(words) if place(cfa, words) < callee.sp => value, // it was popped again
+            Saved::Cfa(words) => self.stack.word(place(cfa, words)).ok(),
+            Saved::Fp(words) => callee.fp.and_then(|fp| self.stack.word(place(fp, words)).ok()),
+            Saved::Sp(words) => self.stack.word(place(callee.sp, words)).ok(),
+        };
+        self.followed = Some(FollowedRegister { number, value });
+        Ok(())
+    }
+
     /// Takes `at.pc` as a return address.
     fn enter(&mut self, is_kernels: bool) -> Step {
         if self.space.is_trampoline(self.at.pc) {
@@ -307,15 +371,25 @@ impl<'a> Walk<'a, '_> {
         let (pc, sp, fp) = (word(pc)?, word(sp)?, word(fp)?);
         self.at = Position { pc, sp, fp: Some(fp), scratch: Scratch::Signal(frame), is_exact: true };
         self.stack.is_left = sp < self.stack.start;
+        if let Some(FollowedRegister { number, .. }) = self.followed {
+            let value = self.general(Scratch::Signal(frame), number).ok();
+            self.followed = Some(FollowedRegister { number, value });
+        }
         self.enter(false)
     }
 
-    fn general(&self, scratch: Scratch<'_>, number: u8) -> Result<u64, Walked> {
+    fn general(&mut self, scratch: Scratch<'_>, number: u8) -> Result<u64, Walked> {
         let missing = Walked::Broken(Broken::NoRegister);
         match scratch {
             Scratch::Sampled(regs) => regs.general(number).ok_or(missing),
             Scratch::Signal(frame) => self.stack.word(frame.wrapping_add(SignalFrame::general(number).ok_or(missing)?)),
-            Scratch::Unknown => Err(missing),
+            Scratch::Unknown => match self.followed {
+                Some(followed) if followed.number == number => followed.value.ok_or(missing),
+                _ => {
+                    self.missing = Some(number).filter(|number| CALLEE_SAVED.contains(number));
+                    Err(missing)
+                }
+            },
         }
     }
 
@@ -353,6 +427,7 @@ impl<'a> Walk<'a, '_> {
             scratch: Scratch::Unknown,
             is_exact: false,
         };
+        self.followed = self.followed.map(|followed| FollowedRegister { value: None, ..followed });
         self.enter(true)
     }
 

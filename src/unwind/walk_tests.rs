@@ -23,6 +23,10 @@ const WITH_FP: u64 = 0x400;
 const SIGNAL: u64 = 0x500;
 /// Its frame is found by r10.
 const BY_R10: u64 = 0x600;
+/// Its frame is found by rbx.
+const BY_RBX: u64 = 0x800;
+/// It pushes rbx.
+const SAVES_RBX: u64 = 0x900;
 /// Its frame is empty, which cannot be where a call pushes an address.
 const CLONE: u64 = 0x700;
 /// No entry is for what is from here on.
@@ -45,6 +49,8 @@ fn tables(arch: Arch) -> FrameTables {
     cfi.function(CODE + START, 0x100, false, end);
     cfi.function(CODE + WITH_FP, 0x100, false, with_fp);
     cfi.function(CODE + BY_R10, 0x100, false, &[0x0c, 10, 8]);
+    cfi.function(CODE + BY_RBX, 0x100, false, &[0x0c, 3, 8]);
+    cfi.function(CODE + SAVES_RBX, 0x100, false, &[0x0e, 16, 0x83, 2]);
     cfi.function(CODE + CLONE, 0x100, false, &[0x0e, 0]);
     FrameTables::new(FrameSections { sigreturns: vec![CODE + SIGNAL], ..cfi.sections(arch) })
 }
@@ -160,6 +166,27 @@ fn general_registers_are_for_the_innermost_function() {
     assert_eq!(walk(Arch::X86_64, &regs, &[7, END], &[]), (Walked::Whole, vec![BY_R10, START + 9]));
     let outer = at(0).with_general(10, STACK + 16);
     assert_eq!(walk(Arch::X86_64, &outer, &[MAPPED + BY_R10 + 4, 7, END], &[]).0, Walked::Broken(Broken::NoRegister));
+}
+
+/// As glibc's _dl_runtime_resolve has its frame in rbx, and calls functions that save it.
+#[test]
+fn a_register_that_functions_save_is_followed() {
+    let outer = MAPPED + BY_RBX + 4;
+    let want = |chain: &[u64]| (Walked::Whole, [chain, &[BY_RBX + 4, START + 9]].concat());
+    let kept = [outer, 7, 7, END];
+    let regs = at(0).with_general(3, STACK + 24);
+    assert_eq!(walk(Arch::X86_64, &regs, &kept, &[]), want(&[0]));
+    let saved = [STACK + 32, outer, 7, 7, END];
+    let regs = at(SAVES_RBX).with_general(3, 1);
+    assert_eq!(walk(Arch::X86_64, &regs, &saved, &[]), want(&[SAVES_RBX]));
+    let saved = [[MAPPED + SAVES_RBX + 8, STACK + 40].as_slice(), &[outer, 7, 7, END]].concat();
+    assert_eq!(walk(Arch::X86_64, &at(0), &saved, &[]), want(&[0, SAVES_RBX + 8]), "whatever it was before");
+    assert_eq!(walk(Arch::X86_64, &at(0), &kept, &[]).0, Walked::Broken(Broken::NoRegister));
+    assert_eq!(walk(Arch::X86_64, &regs, &[], &[]).0, Walked::Truncated(Cut::Window));
+    // A signal has found it so.
+    let mut words = signal(Arch::X86_64, MAPPED, STACK + 256, 0, &[(16, STACK + 272)]);
+    words.extend([outer, 7, END]);
+    assert_eq!(walk(Arch::X86_64, &at(SIGNAL), &words, &[]), want(&[SIGNAL, 0]));
 }
 
 /// A signal's frame at the start of the stack, in words.
