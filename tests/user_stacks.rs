@@ -3,6 +3,7 @@
 #[macro_use]
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -425,4 +426,42 @@ fn a_guess_is_marked() {
     let is_marked = |line: &String| line.ends_with(" (guessed from here)");
     assert!(text.out.iter().any(|line| is_inner(&line)), "{text:?}");
     assert!(text.out.iter().all(|line| is_inner(&line) == is_marked(line)), "{text:?}");
+}
+
+/// Starts of functions and their names, by `nm`.
+fn symbols(path: &str) -> BTreeMap<u64, String> {
+    let listed = Command::new("nm").arg(path).output().expect("nm").stdout;
+    let listed = String::from_utf8(listed).expect("UTF-8");
+    let symbol = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
+        [start, "t" | "T", name] => Some((u64::from_str_radix(start, 16).ok()?, name.to_owned())),
+        _ => None,
+    };
+    listed.lines().filter_map(symbol).collect()
+}
+
+/// The tables of such a file are found by its program headers.
+#[test]
+fn a_file_without_section_headers() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = "-O2 -fomit-frame-pointer";
+    let Ok(path) = build(dir.path(), &case(C, options, "plain", PLAIN, ALL)) else { skip!("no compiler") };
+    let names = symbols(&path);
+    let mut bytes = std::fs::read(&path).expect("the program");
+    // e_shoff, e_shentsize, e_shnum and e_shstrndx, as `strip --strip-section-headers` leaves them.
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3a..0x40].fill(0);
+    std::fs::write(&path, bytes).expect("the program");
+    let subject = KnownProgram::new(path, "plain", Vec::new());
+    let done = subject.run(&["task-state", "-S", "--than", "1ms"], "sleep", WAITS);
+    let events = done.of_type("event");
+    for event in &events {
+        let frames = event["stack"].as_array().expect("a stack").iter();
+        let starts =
+            frames.filter_map(|frame| u64::from_str_radix(frame["function_addr"].as_str()?.get(2..)?, 16).ok());
+        let own: Vec<&str> = starts.filter_map(|start| names.get(&start)).map(String::as_str).collect();
+        assert!(own.join(" ").starts_with(PLAIN[0]), "{own:?} {event}");
+    }
+    let stacks = done.end()["stacks"].clone();
+    assert_eq!((events.len() as u64, number(&stacks, "good")), (WAITS, WAITS), "{stacks}");
 }

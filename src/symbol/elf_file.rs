@@ -36,6 +36,7 @@ const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const NT_GNU_BUILD_ID: u32 = 3;
 
@@ -282,6 +283,30 @@ impl ElfFile {
             let section = self.sections.iter().find(is_it)?;
             Some((section.at.in_file(file)?, section.address))
         })
+    }
+
+    /// `.eh_frame_hdr` and `.eh_frame` by the program headers, with their addresses, for a file without section headers.
+    /// Nothing tells where the latter ends: it goes up to the end of its segment. None: there is no header, or it has no
+    /// search table, which alone tells entries from what follows them.
+    pub fn unwind_segments(&self, file: &File) -> Option<[(FileRange, u64); 2]> {
+        const PLACE_AT: u64 = 4; // of the place of .eh_frame, in the header
+        let header = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
+        let start = read(file, FileRange { len: 8, ..header.at.in_file(file)? })?;
+        let [1, encoding, 0x03, 0x3b, a, b, c, d] = start[..] else { return None };
+        let place = i64::from(i32::from_le_bytes([a, b, c, d]));
+        let address = match encoding {
+            0x1b => header.address.checked_add(PLACE_AT)?.checked_add_signed(place)?, // DW_EH_PE_pcrel | DW_EH_PE_sdata4
+            0x3b => header.address.checked_add_signed(place)?,                        // DW_EH_PE_datarel
+            0x03 => place as u32 as u64,                                              // DW_EH_PE_udata4
+            _ => return None,
+        };
+        let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
+        let (load, into) = loads.take(MOST_LOADS).find_map(|load| {
+            let into = address.checked_sub(load.address).filter(|into| *into < load.at.len)?;
+            Some((load.at, into))
+        })?;
+        let frames = FileRange { offset: load.offset.checked_add(into)?, len: load.len - into };
+        Some([(header.at, header.address), (frames.in_file(file)?, address)])
     }
 
     /// The entries and the string table of `.dynsym` (`exported`) or `.symtab`.

@@ -41,7 +41,12 @@ pub fn tables_of_file(file: &File, budget: &Budget, users: &[u32]) -> Option<Fra
     let elf = ElfFile::read(file)?;
     let arch = arch(&elf)?;
     let sections = elf.sections_named(file, [b".eh_frame", b".eh_frame_hdr", b".debug_frame"]);
-    let [eh_frame, eh_frame_hdr, debug_frame] = sections;
+    let [mut eh_frame, mut eh_frame_hdr, debug_frame] = sections;
+    if eh_frame.is_none()
+        && let Some([header, frames]) = elf.unwind_segments(file)
+    {
+        (eh_frame_hdr, eh_frame) = (Some(header), Some(frames));
+    }
     let len = |section: Option<(FileRange, u64)>| section.map_or(0, |(at, _)| at.len);
     // An index of ours takes half of what it is of, and as much again while it is made.
     let bytes = [eh_frame, eh_frame_hdr, debug_frame].into_iter().map(len).fold(0, u64::saturating_add);
@@ -118,4 +123,60 @@ fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
 
 fn positions<'a>(bytes: &'a [u8], code: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     memchr::memmem::find_iter(bytes, code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The vdso with these bytes, its tables, and where its first function is in the file.
+    fn vdso(change: impl Fn(&mut Vec<u8>)) -> Option<FrameTables> {
+        let mut bytes = own_vdso().expect("every process has one");
+        change(&mut bytes);
+        let file = in_memory(&mut bytes.as_slice()).expect("memory");
+        tables_of_file(&file, &Budget::default(), &[0])
+    }
+
+    /// As `strip --strip-section-headers` does.
+    fn without_sections(bytes: &mut [u8]) {
+        bytes[0x28..0x30].fill(0); // e_shoff
+        bytes[0x3a..0x40].fill(0); // e_shentsize, e_shnum, e_shstrndx
+    }
+
+    /// Where the program header of the unwind tables is.
+    fn eh_frame_segment(bytes: &[u8]) -> usize {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        (0..20).map(|number| 64 + 56 * number).find(|&at| word(at) == 0x6474_e550).expect("PT_GNU_EH_FRAME")
+    }
+
+    #[test]
+    fn files_without_section_headers_have_tables() {
+        let functions = |tables: &FrameTables| (0..0x2000).filter_map(|at| tables.function(at)).collect::<Vec<_>>();
+        let whole = vdso(|_| ()).expect("tables");
+        let found = vdso(|bytes| without_sections(bytes)).expect("tables");
+        assert_eq!(functions(&found), functions(&whole));
+        assert!(functions(&whole).len() > 100);
+    }
+
+    #[test]
+    fn program_headers_that_lie_are_survived() {
+        for (at, values) in [
+            (8, [0, 1, u64::MAX, u64::MAX - 8, 1 << 40]),  // its offset
+            (16, [0, 1, u64::MAX, u64::MAX - 8, 1 << 40]), // its address
+            (32, [0, 1, 7, 1 << 40, u64::MAX]),            // its length
+        ] {
+            for value in values {
+                let tables = vdso(|bytes| {
+                    without_sections(bytes);
+                    let at = eh_frame_segment(bytes) + at;
+                    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+                });
+                if let Some(tables) = tables {
+                    assert!(tables.bytes() < 100_000);
+                    (0..0x2000)
+                        .for_each(|at| assert!(tables.function(at).is_none_or(|function| function.contains(&at))));
+                }
+            }
+        }
+    }
 }
