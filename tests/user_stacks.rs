@@ -465,3 +465,15 @@ fn a_file_without_section_headers() {
     let stacks = done.end()["stacks"].clone();
     assert_eq!((events.len() as u64, number(&stacks, "good")), (WAITS, WAITS), "{stacks}");
 }
+
+/// The kernel names a task when the program before is gone, and the registers are still those of that program.
+#[test]
+fn a_stack_that_is_gone_says_why() {
+    need_events!();
+    let args = ["trace", "-e", "task:task_rename", "-g", "--json", "--", "sh", "-c", "/bin/true; /bin/true; exit 0"];
+    let done = run(&args).code(0);
+    let stacks = done.end()["stacks"].clone();
+    let programs = stacks["programs"].as_array().expect("programs");
+    let help: Vec<&str> = programs.iter().filter_map(|program| program["help"].as_str()).collect();
+    assert!(!help.is_empty() && help.iter().all(|help| help.contains("within exec")), "{stacks}");
+}

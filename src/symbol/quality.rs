@@ -55,6 +55,8 @@ pub enum BreakCause {
     MadeAtRunTime,
     /// No unwind table leads on.
     NoTables,
+    /// The task was within exec: its program was gone, and the next one had not begun.
+    InExec,
 }
 
 impl CallchainQuality {
@@ -83,6 +85,9 @@ impl CallchainQuality {
         }
         let modules: Vec<&Arc<Module>> = frames.iter().filter_map(module).collect();
         let last = modules.last();
+        if is_in_exec(frames, names) {
+            return CallchainQuality::Broken(BreakPlace { path: None, cause: BreakCause::InExec });
+        }
         let cause = match user {
             _ if last.is_some_and(|module| module.code.kind() == CodeKind::Anonymous) => BreakCause::MadeAtRunTime,
             UserPart::Broken => BreakCause::NoTables,
@@ -111,6 +116,16 @@ fn starts_thread(frames: &[Frame], names: &mut FrameNames) -> Option<bool> {
     let caller = inner.last().map(|inner| names.frame(inner));
     let is_given_up = named.is_given_up() || caller.as_ref().is_some_and(|caller| caller.is_given_up());
     (!is_given_up).then(|| caller.is_some_and(|caller| caller.symbol.as_deref() == Ok("main")))
+}
+
+/// True where the kernel executes another program, in which the registers and mappings are no longer of one program.
+fn is_in_exec(frames: &[Frame], names: &mut FrameNames) -> bool {
+    const NAMES: [&str; 3] = ["bprm_execve", "exec_binprm", "__do_execve_file"]; // fs/exec.c
+    let kernel = frames.iter().take_while(|frame| matches!(frame, Frame::Kernel { .. } | Frame::Named(_)));
+    // Compilers name parts and copies of a function `NAME.part.0`.
+    kernel.into_iter().any(|frame| {
+        names.frame(frame).symbol.is_ok_and(|name| name.split('.').next().is_some_and(|name| NAMES.contains(&name)))
+    })
 }
 
 fn module(frame: &Frame) -> Option<&Arc<Module>> {
@@ -160,6 +175,7 @@ mod tests {
     use crate::symbol::perf_map_file::JIT_NO_MAP;
     use crate::symbol::spaces::{NO_ADDRESS, NOT_MAPPED};
     use crate::symbol::vdso::own_vdso;
+    use crate::task::procfs::KernelFrame;
 
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 
@@ -171,6 +187,10 @@ mod tests {
 
     fn kernel(addr: u64) -> Frame {
         Frame::Kernel { addr, behind_call: false }
+    }
+
+    fn in_kernel(symbol: &str) -> Frame {
+        Frame::Named(Box::new(KernelFrame { symbol: symbol.to_owned(), offset: 1, module: None }))
     }
 
     fn nowhere(reason: crate::symbol::files::UnnamedReason) -> Frame {
@@ -240,6 +260,9 @@ mod tests {
             (window, cut(StackCut::Window { kib: 8 }), CallchainQuality::Truncated(ChainLimit::Window { kib: 8 })),
             (UserPart::TooDeep, cut(StackCut::DepthLimit), CallchainQuality::Truncated(ChainLimit::UnwoundFrames)),
             (UserPart::Whole, cut(StackCut::DepthLimit), CallchainQuality::Truncated(ChainLimit::Depth)),
+            (UserPart::Broken, vec![in_kernel("bprm_execve.part.0"), user("/a")], broken(None, BreakCause::InExec)),
+            (UserPart::Broken, vec![in_kernel("vfs_read"), user("/a")], broken(Some("/a"), BreakCause::NoTables)),
+            (UserPart::Whole, vec![in_kernel("bprm_execve"), user("/a")], CallchainQuality::Good),
         ];
         for (part, frames, want) in cases {
             assert_eq!(CallchainQuality::of(&frames, part, &mut names), want, "{part:?} {frames:?}");

@@ -212,6 +212,9 @@ impl ProgramQuality {
             StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: Some(path) }) => format!(
                 "mostly in {path}: built with -fno-omit-frame-pointer or -fasynchronous-unwind-tables it would not cut them"
             ),
+            StackEnd::Broken(BreakPlace { cause: BreakCause::InExec, .. }) => {
+                "mostly within exec, when the program before is gone and the next one has not begun".to_owned()
+            }
             StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: None }) => return None,
         })
     }
@@ -314,6 +317,7 @@ mod tests {
         };
         let limit = CallchainQuality::Truncated;
         let nowhere = CallchainQuality::Broken(BreakPlace { path: None, cause: BreakCause::NoTables });
+        let in_exec = CallchainQuality::Broken(BreakPlace { path: None, cause: BreakCause::InExec });
         let cases = [
             (truncated(8), "/a", "dwarf,16K"),
             (truncated(48), "/a", "dwarf,64K"),
@@ -325,6 +329,7 @@ mod tests {
             (broken("/a", BreakCause::NoTables), "/a", "-fasynchronous-unwind-tables"),
             (broken("/a", BreakCause::NoFramePointers), "/a", "no copy of their stack came"),
             (nowhere, "/a", ""),
+            (in_exec, "/a", "within exec"),
             (CallchainQuality::Good, "/a", ""),
         ];
         for (quality, program, want) in cases {
