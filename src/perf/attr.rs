@@ -54,6 +54,8 @@ pub struct Attr {
     samples: bool,
     /// Counts per sample, or samples per second.
     period_or_hz: u64,
+    /// Samples per second, about, of an event that has a period.
+    expected_hz: Option<u64>,
 }
 
 /// How a counter's value becomes a number of samples.
@@ -81,7 +83,7 @@ impl Attr {
         raw.clockid = libc::CLOCK_MONOTONIC;
         raw.read_format = u64::from(b::PERF_FORMAT_LOST);
         raw.sample_type = SampleType::BASE.bits();
-        Attr { raw, samples: true, period_or_hz: 0 }
+        Attr { raw, samples: true, period_or_hz: 0, expected_hz: None }
     }
 
     /// A tracepoint by the id of its format file, one sample per event.
@@ -305,15 +307,26 @@ impl Attr {
         attr.user_window(bytes)
     }
 
-    /// How often it samples per second at most, where a clock or a hardware counter paces it. None: as often as its tasks please.
+    /// The period of the event makes about so many samples per second.
+    pub fn paced_at(mut self, hz: Option<u64>) -> Attr {
+        self.expected_hz = hz;
+        self
+    }
+
+    /// How often it samples per second, about, where a clock or a hardware counter paces it. None: as often as its tasks please.
     pub fn paced_hz(&self) -> Option<u64> {
         let is_clock = self.raw.type_ == b::PERF_TYPE_SOFTWARE
             && [b::PERF_COUNT_SW_CPU_CLOCK, b::PERF_COUNT_SW_TASK_CLOCK].map(u64::from).contains(&self.raw.config);
         match self.raw.freq() {
             0 if is_clock => 1_000_000_000_u64.checked_div(self.period_or_hz),
-            0 => None,
+            0 => self.expected_hz,
             _ => Some(self.period_or_hz),
         }
+    }
+
+    /// A counter of the CPU or of another PMU: the same event once more has its samples at other moments.
+    pub fn is_counter(&self) -> bool {
+        ![b::PERF_TYPE_SOFTWARE, b::PERF_TYPE_TRACEPOINT, b::PERF_TYPE_BREAKPOINT].contains(&self.raw.type_)
     }
 
     /// One of the kernel's own counters, `PERF_COUNT_SW_*`.
@@ -324,6 +337,11 @@ impl Attr {
     /// Its samples hold a window of the user's stack.
     pub fn has_user_window(&self) -> bool {
         self.raw.sample_regs_user == WINDOW_REGS && self.sample_type().contains(SampleType::STACK_USER)
+    }
+
+    /// Bytes of the window; 0 without one.
+    pub fn user_window_bytes(&self) -> u32 {
+        if self.has_user_window() { self.raw.sample_stack_user } else { 0 }
     }
 
     /// Its callchains hold the program's part.

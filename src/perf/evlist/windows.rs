@@ -60,6 +60,10 @@ impl WindowUse {
     }
 }
 
+fn has_no_companion(evsel: &Evsel) -> bool {
+    evsel.attr.is_software() || evsel.attr.is_counter() && !evsel.is_probe
+}
+
 impl WindowPlan {
     fn of(self, evsel: &Evsel, any_task: bool) -> WindowUse {
         if !evsel.is_opened() || evsel.chain_use != ChainUse::Shown || !evsel.attr.has_user_callchain() {
@@ -68,9 +72,10 @@ impl WindowPlan {
         match evsel.attr.paced_hz() {
             Some(hz) => WindowUse::Own(self.bytes.unwrap_or(if hz > FAST_HZ { FAST_BYTES } else { PACED_BYTES })),
             // The kernel prepares a sample once for all software events of a kind (`do_perf_sw_event`,
-            // kernel/events/core.c): a companion with other fields would spoil the event's own records.
-            None if evsel.attr.is_software() && self.loud_too => WindowUse::Own(self.bytes.unwrap_or(COMPANION_BYTES)),
-            None if evsel.attr.is_software() => WindowUse::TooLoud,
+            // kernel/events/core.c): a companion with other fields would spoil the event's own records. That of a counter
+            // would sample at moments of its own.
+            None if has_no_companion(evsel) && self.loud_too => WindowUse::Own(self.bytes.unwrap_or(COMPANION_BYTES)),
+            None if has_no_companion(evsel) => WindowUse::TooLoud,
             None if any_task && !self.loud_too && is_loud(evsel) && evsel.filter.is_none() => WindowUse::TooLoud,
             None => WindowUse::Companion(self.bytes.unwrap_or(COMPANION_BYTES)),
         }
@@ -122,6 +127,11 @@ impl Evlist {
         self.plan.windows.map(Class::Events) == Some(class)
     }
 
+    /// The number of these rings, among those of a CPU.
+    pub fn window_rings(&self) -> Option<usize> {
+        self.plan.windows
+    }
+
     /// Starts or ends the companions, and nothing else.
     pub fn turn_windows(&self, on: bool) {
         let turn = if on { sys::perf::enable } else { sys::perf::disable };
@@ -163,5 +173,34 @@ impl Evsel {
     /// It is the companion of another event.
     pub fn is_window(&self) -> bool {
         self.window_of.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::attr::{Attr, Sampling};
+
+    #[test]
+    fn what_paces_itself_has_windows_in_its_samples() {
+        let plan = |loud_too| WindowPlan { bytes: None, loud_too };
+        let use_of = |attr: Attr, loud_too| {
+            let mut evsel = Evsel::new("an event", attr).callchain(0);
+            evsel.attr = evsel.attr.clone().user_callchain();
+            plan(loud_too).of(&evsel, false)
+        };
+        let period = || Attr::cycles(Sampling::Period(1_000_000));
+        let cases = [
+            (Attr::cycles(Sampling::Frequency(99)), WindowUse::Own(PACED_BYTES), WindowUse::Own(PACED_BYTES)),
+            (Attr::cpu_clock(Sampling::Period(100_000)), WindowUse::Own(FAST_BYTES), WindowUse::Own(FAST_BYTES)),
+            // Two counters of one period are not in step.
+            (period().paced_at(Some(997)), WindowUse::Own(PACED_BYTES), WindowUse::Own(PACED_BYTES)),
+            (period(), WindowUse::TooLoud, WindowUse::Own(COMPANION_BYTES)),
+            (Attr::tracepoint(7), WindowUse::Companion(COMPANION_BYTES), WindowUse::Companion(COMPANION_BYTES)),
+        ];
+        for (attr, auto, dwarf) in cases {
+            let found = [false, true].map(|loud_too| use_of(attr.clone(), loud_too));
+            assert_eq!(found, [auto, dwarf], "{attr:?}");
+        }
     }
 }

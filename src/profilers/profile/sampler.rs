@@ -57,7 +57,12 @@ impl Profile {
             self.terms.clock = true;
             return Ok(Evsel::new("cpu-clock", clock));
         }
-        let cycles = Attr::cycles(self.period_of_frequency(evlist, setup.host));
+        let per_s = evlist.cycles_per_s(setup.host);
+        let hz = match self.terms.sampling {
+            Sampling::Frequency(hz) => Some(hz),
+            Sampling::Period(period) => per_s.map(|per_s| per_s / period.max(1)),
+        };
+        let cycles = Attr::cycles(self.period_of_frequency(per_s)).paced_at(hz);
         let unit = if self.terms.wanted_hz().is_none() { "; -c is in ns of it" } else { "" };
         let (evsel, is_clock) = setup.cycles_or_clock(evlist, [cycles, clock], self.exclude, unit)?;
         self.terms.clock = is_clock;
@@ -72,9 +77,9 @@ impl Profile {
     /// The period of cycles that gives the frequency on a busy CPU. Given a frequency, the kernel adapts the period from one
     /// cycle on, anew for each task and each CPU that was idle: samples would not stand for equal times, and come in a burst
     /// with each new task.
-    fn period_of_frequency(&self, evlist: &mut Evlist, host: &Host) -> Sampling {
+    fn period_of_frequency(&self, cycles_per_s: Option<u64>) -> Sampling {
         let Sampling::Frequency(hz) = self.terms.sampling else { return self.terms.sampling };
-        let period = evlist.cycles_per_s(host).map(|per_s| (per_s / hz.max(1)).max(1));
+        let period = cycles_per_s.map(|per_s| (per_s / hz.max(1)).max(1));
         period.map_or(self.terms.sampling, Sampling::Period)
     }
 
