@@ -2,13 +2,15 @@
 
 #[macro_use]
 mod common;
+#[path = "common/known_chains.rs"]
+mod known_chains;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Done, attempts, number, run};
-use serde_json::Value;
+use known_chains::{KnownProgram, StackView, WAITS, names};
 
 /// What a program is made with.
 #[derive(Clone, Copy, Debug)]
@@ -19,18 +21,6 @@ enum ProgramLanguage {
 }
 use ProgramLanguage::{C, Cpp, Rust};
 
-/// Commands that show stacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StackView {
-    /// Samples of a clock, at any instruction.
-    Profile,
-    /// Waits of a known number.
-    Waits,
-    /// Allocations that are left.
-    Leaks,
-    /// A probe in a function, its return, switches.
-    Events,
-}
 use StackView::{Events, Leaks, Profile, Waits};
 
 const ALL: &[StackView] = &[Profile, Waits, Leaks, Events];
@@ -92,176 +82,23 @@ const fn case(
     ChainCase { language, options, mode, chains, views }
 }
 
-/// Functions that leaf() calls.
-const BELOW_LEAF: [&str; 2] = ["tick", "probed"];
-const WAITS: u64 = 20;
-/// Their windows must find room until the tables of the program are loaded.
-const ALLOCS: u64 = 60;
-
-/// A built program, and what is wrong with its chains.
-struct KnownProgram {
-    path: String,
-    mode: &'static str,
-    /// Of the functions, innermost first.
-    chains: Vec<Vec<String>>,
-    call_graph: &'static str,
-    /// The end of a chain that does not fit.
-    end: Option<&'static str>,
-    faults: Vec<String>,
-    /// Samples of the C++ runtime as it leaves functions that an exception goes through.
-    leaving: u64,
-}
-
-impl KnownProgram {
-    fn new(path: String, mode: &'static str, chains: Vec<Vec<String>>) -> KnownProgram {
-        KnownProgram { path, mode, chains, call_graph: "-g", end: None, faults: Vec::new(), leaving: 0 }
-    }
-
-    fn args<'a>(&'a self, action: &'a str, times: &'a str) -> [&'a str; 5] {
-        ["--", &self.path, self.mode, action, times]
-    }
-
-    fn run(&self, options: &[&str], action: &str, times: u64) -> Done {
-        let times = times.to_string();
-        run(&[options, &[self.call_graph, "--json"], &self.args(action, &times)].concat()).code(0)
-    }
-
-    /// Names of own functions in a chain, innermost first, without those that leaf() calls.
-    fn own<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-        let is_own =
-            |name: &String| BELOW_LEAF.contains(&name.as_str()) || self.chains.iter().any(|chain| chain.contains(name));
-        let mut own: Vec<String> = names.map(short_name).filter(is_own).collect();
-        if own.len() > 1 && BELOW_LEAF.contains(&own[0].as_str()) && own[1] == "leaf" {
-            own.remove(0);
-        }
-        own
-    }
-
-    /// True for a chain from some own function to the outermost one.
-    fn is_known(&self, own: &[String]) -> bool {
-        self.chains.iter().any(|chain| match self.end {
-            None => chain.ends_with(own),
-            Some(_) => (0..chain.len()).any(|from| chain[from..].starts_with(own)),
-        })
-    }
-
-    /// Counts a chain that is right and that of leaf().
-    fn check(&mut self, view: StackView, names: &[&str], count: u64) -> u64 {
-        let own = self.own(names.iter().copied());
-        if own.is_empty() {
-            return 0; // before main(), or behind it
-        }
-        let end = names.last().copied().unwrap_or_default();
-        let is_end = self.end.is_none_or(|wanted| end == wanted) || own.last().is_some_and(|name| name == "main");
-        if !self.is_known(&own) || !is_end {
-            // It overwrites its own frame with that of the function where it ends.
-            if view == Profile && names.iter().any(|name| name.starts_with("_Unwind_")) {
-                self.leaving += count;
-                return 0;
-            }
-            let names = if names.len() > 40 { &names[names.len() - 40..] } else { names };
-            self.faults.push(format!("{view:?}: {count} x {names:?}"));
-            return 0;
-        }
-        if own[0] == self.chains[0][0] { count } else { 0 }
-    }
-
-    /// Faults of the file of a flame graph, and how many samples were of the program's own.
-    fn profile(&mut self) -> Result<(), String> {
-        const CPU_MS: u64 = 300;
+/// Runs a view, and again while it shows fewer than there are.
+fn show(subject: &mut KnownProgram, view: StackView) {
+    let mut found = Vec::new();
+    attempts(|| {
+        subject.faults.clear();
         let folded = tempfile::Builder::new().suffix(".folded").tempfile().expect("a temporary file");
-        let path = folded.path().to_str().expect("a path in UTF-8");
-        let done = self.run(&["profile", "-F", "997", "--flame-graph", path], "busy", CPU_MS);
-        let text = std::fs::read_to_string(path).expect("the graph");
-        let mut seen = 0;
-        let mut without = 0;
-        for line in text.lines() {
-            let (stack, count) = line.rsplit_once(' ').expect("a weight");
-            let count: u64 = count.parse().expect("a number");
-            let mut names: Vec<&str> = stack.split(';').skip(1).collect();
-            names.reverse();
-            self.check(Profile, &names, count);
-            let own = self.own(names.iter().copied());
-            seen += count;
-            let is_of_thread = names.last() == Some(&"clone3"); // before its routine, and behind it
-            without += if own.is_empty() && !is_of_thread { count } else { 0 };
-        }
-        let leaving = std::mem::take(&mut self.leaving);
-        if leaving > 2 + seen / 20 {
-            self.faults.push(format!("{leaving} of {seen} samples inside of the C++ runtime\n{text}"));
-        }
-        if seen < CPU_MS / 3 || without > 20 + seen / 50 {
-            return Err(format!("{seen} samples, {without} of them without own functions: {:#?}\n{text}", done.end()));
-        }
-        Ok(())
-    }
-
-    fn waits(&mut self) -> Result<(), String> {
-        let done = self.run(&["task-state", "-S", "--than", "1ms"], "sleep", WAITS);
-        let seen = self.check_events(Waits, &done.of_type("event"));
-        if seen == WAITS { Ok(()) } else { Err(format!("{seen} of {WAITS} waits: {done:#?}")) }
-    }
-
-    fn leaks(&mut self) -> Result<(), String> {
-        let done = self.run(&["kmemleak", "malloc"], "malloc", ALLOCS);
-        let mut seen = 0;
-        for row in done.of_type("row") {
-            seen += self.check(Leaks, &names(&row["stack"]), number(&row, "allocs"));
-        }
-        if seen == ALLOCS { Ok(()) } else { Err(format!("{seen} of {ALLOCS} allocations: {done:#?}")) }
-    }
-
-    fn events(&mut self) -> Result<(), String> {
-        let path = self.path.clone();
-        let events = format!("uprobe:probed@\"{path}\",uretprobe:probed@\"{path}\",sched:sched_switch");
-        let done = self.run(&["trace", "-e", &events], "sleep", WAITS);
-        for (prefix, exact) in [("uprobe:", true), ("uretprobe:", true), ("sched:", false)] {
-            let is_it = |event: &Value| event["event"].as_str().is_some_and(|name| name.starts_with(prefix));
-            // Preempted before the kernel has done what the instruction under a probe does, a task is at none of its own.
-            let is_at_probe = |event: &Value| names(&event["stack"]).contains(&"irqentry_exit_to_user_mode");
-            let events = done.of_type("event").into_iter().filter(is_it);
-            let of: Vec<Value> = events.filter(|event| exact || !is_at_probe(event)).collect();
-            let seen = self.check_events(Events, &of);
-            // Preempted it is switched out, too.
-            if seen < WAITS || exact && seen > WAITS {
-                return Err(format!("{seen} of {WAITS} {prefix} {done:#?}"));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_events(&mut self, view: StackView, events: &[Value]) -> u64 {
-        events.iter().map(|event| self.check(view, &names(&event["stack"]), 1)).sum()
-    }
-
-    fn show(&mut self, view: StackView) {
-        let mut found = Vec::new();
-        attempts(|| {
-            self.faults.clear();
-            let shown = match view {
-                Profile => self.profile(),
-                Waits => self.waits(),
-                Leaks => self.leaks(),
-                Events => self.events(),
-            };
-            found.append(&mut self.faults);
-            if found.is_empty() { shown } else { Ok(()) }
-        });
-        self.faults = found;
-    }
+        let done = perf_prof(&subject.args(view, folded.path().to_str().expect("a path in UTF-8")));
+        let graph = std::fs::read_to_string(folded.path()).expect("the graph");
+        let shown = subject.look(view, &done, &graph);
+        found.append(&mut subject.faults);
+        if found.is_empty() { shown } else { Ok(()) }
+    });
+    subject.faults = found;
 }
 
-/// The names of the frames, innermost first.
-fn names(stack: &Value) -> Vec<&str> {
-    let frames = stack.as_array().into_iter().flatten();
-    frames.map(|frame| frame["symbol"].as_str().or(frame["reason"].as_str()).unwrap_or("?")).collect()
-}
-
-/// Without parameters, what it is a part of, and how often it was cloned.
-fn short_name(name: &str) -> String {
-    let name = name.split(['(', ' ']).next().unwrap_or_default();
-    let name = if name.starts_with("<known_chains::Guard") { "drop" } else { name };
-    name.trim_start_matches("known_chains::").trim_end_matches(".cold").to_owned()
+fn perf_prof(args: &[String]) -> Done {
+    run(&args.iter().map(String::as_str).collect::<Vec<_>>()).code(0)
 }
 
 fn source(name: &str) -> PathBuf {
@@ -312,7 +149,7 @@ fn check_cases(wanted: fn(&ChainCase) -> bool) {
         let chains = case.chains.iter().map(words).collect();
         let mut subject = KnownProgram::new(path, case.mode, chains);
         for &view in case.views {
-            subject.show(view);
+            show(&mut subject, view);
             faults.extend(subject.faults.drain(..).map(|fault| format!("{case:?} {fault}")));
         }
     }
@@ -364,7 +201,7 @@ fn deep_stacks() {
         let whole = [Profile, Waits, Events].map(|view| ("--call-graph=dwarf,64K", None, view));
         for (call_graph, end, view) in cases.into_iter().chain(whole) {
             (subject.call_graph, subject.end) = (call_graph, end);
-            subject.show(view);
+            show(&mut subject, view);
             faults.append(&mut subject.faults);
         }
         assert!(faults.is_empty(), "{path}: {} faults:\n{}", faults.len(), faults.join("\n"));
@@ -404,8 +241,7 @@ fn a_guess_is_marked() {
     let Ok(path) = build(dir.path(), &case(C, options, "plain", PLAIN, ALL)) else { skip!("no compiler") };
     let chain = PLAIN[0].split(' ').map(str::to_owned).collect();
     let subject = KnownProgram::new(path, "plain", vec![chain]);
-    let options = ["task-state", "-S", "--than", "1ms"];
-    let done = subject.run(&options, "sleep", WAITS);
+    let done = perf_prof(&subject.args(Waits, ""));
     let events = done.of_type("event");
     for event in &events {
         let own: Vec<String> = subject.own(names(&event["stack"]).into_iter());
@@ -421,7 +257,8 @@ fn a_guess_is_marked() {
     }
     let stacks = done.end()["stacks"].clone();
     assert_eq!((events.len() as u64, number(&stacks, "guessed")), (WAITS, WAITS), "{stacks}");
-    let text = run(&[&options[..], &["-g"], &subject.args("sleep", "3")].concat()).code(0);
+    let args = subject.args(Waits, "").into_iter().filter(|word| word != "--json").collect::<Vec<_>>();
+    let text = perf_prof(&args);
     let is_inner = |line: &&String| line.contains(" inner+");
     let is_marked = |line: &String| line.ends_with(" (guessed from here)");
     assert!(text.out.iter().any(|line| is_inner(&line)), "{text:?}");
@@ -453,7 +290,7 @@ fn a_file_without_section_headers() {
     bytes[0x3a..0x40].fill(0);
     std::fs::write(&path, bytes).expect("the program");
     let subject = KnownProgram::new(path, "plain", Vec::new());
-    let done = subject.run(&["task-state", "-S", "--than", "1ms"], "sleep", WAITS);
+    let done = perf_prof(&subject.args(Waits, ""));
     let events = done.of_type("event");
     for event in &events {
         let frames = event["stack"].as_array().expect("a stack").iter();

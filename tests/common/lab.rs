@@ -330,7 +330,7 @@ const DEAD: i32 = 126;
 const HANGS: i32 = 124;
 
 /// Where lab/fetch puts things.
-fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     let named = std::env::var_os("PERF_PROF_CACHE").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME")).join(".cache/perf-prof");
     named.unwrap_or_else(home)
