@@ -106,12 +106,36 @@ fn the_forecast_of_a_paced_load_is_right_for_every_target() {
     }
 }
 
+/// 8 KiB each time would be more than a run with copies of its own accord goes on with.
+#[test]
+fn copies_of_stacks_are_counted() {
+    need_events!(alone);
+    let load = paced();
+    let (event, pid) = (getppid(), load.pid().to_string());
+    let args = |how| ["trace", "-e", &event, "-p", &pid, how];
+    common::attempts(|| {
+        let told = forecast(&args("--call-graph=dwarf,1K"), &[]);
+        let [event, copies] = &told["events"].as_array().expect("a list")[..] else { panic!("two: {told}") };
+        assert_eq!((&event["copies_of_stacks"], &copies["copies_of_stacks"]), (&Value::Null, &true.into()), "{told}");
+        assert_eq!((&copies["event"], &copies["estimated"]), (&event["event"], &false.into()), "{told}");
+        let bytes = decimal(copies, "record_bytes");
+        assert!((1024.0..1400.0).contains(&bytes), "{told}");
+        let of_copies = decimal(copies, "events_per_s") * bytes;
+        assert!(decimal(&told, "bytes_per_s") > of_copies, "{told}");
+        let is_so = [decimal(event, "events_per_s"), decimal(copies, "events_per_s"), decimal(&told, "events_per_s")];
+        if is_so.iter().all(|per_s| is_about(*per_s, RATE)) { Ok(()) } else { Err(told.to_string()) }
+    });
+    let told = forecast(&args("-g"), &[]);
+    assert_eq!(told["events"].as_array().map(Vec::len), Some(1), "ended: {told}");
+    assert!(decimal(&told, "bytes_per_s") < RATE * 1000.0, "{told}");
+}
+
 #[test]
 fn the_bytes_are_those_of_a_run_and_the_advised_ring_loses_nothing() {
     need_events!(alone);
     let load = paced();
     let (event, pid) = (getppid(), load.pid().to_string());
-    for stacks in [&[][..], &["--call-graph=fp"]] {
+    for stacks in [&[][..], &["--call-graph=fp"], &["--call-graph=dwarf,1K"]] {
         let args = [&["trace", "-e", &event, "-p", &pid], stacks].concat();
         let told = forecast_of_rate(&args, &[]);
         let pages = number(&told, "ring_pages").to_string();

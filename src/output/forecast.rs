@@ -69,6 +69,8 @@ pub struct EventForecast {
     pub samples: bool,
     /// The counter of the event tells how many samples it makes.
     pub is_counted: bool,
+    /// Its records are copies of user stacks, beside the samples of the event of this name.
+    pub is_copy_of_stack: bool,
 }
 
 /// The rings of each CPU.
@@ -174,7 +176,7 @@ impl Forecast {
                 event.per_s * event.record_bytes / 1e6,
                 format!("{about}{:.0}", event.record_bytes),
                 frames_column(&frames),
-                escape(event.name.as_bytes())
+                event.label()
             ));
         }
         if events.len() > MOST_ROWS {
@@ -192,7 +194,8 @@ impl Forecast {
 
     fn add_silent(&self, lines: &mut Vec<String>) {
         const NAMED: usize = 3;
-        let silent: Vec<&EventForecast> = self.events.iter().filter(|event| event.per_s <= 0.0).collect();
+        let silent = self.events.iter().filter(|event| event.per_s <= 0.0 && !event.is_copy_of_stack);
+        let silent: Vec<&EventForecast> = silent.collect();
         let names = |events: &[&EventForecast]| {
             let named: Vec<String> = events.iter().take(NAMED).map(|event| escape(event.name.as_bytes())).collect();
             let more = if events.len() > NAMED { format!(" and {} more", events.len() - NAMED) } else { String::new() };
@@ -273,9 +276,17 @@ impl Forecast {
 }
 
 impl EventForecast {
+    fn label(&self) -> String {
+        let name = escape(self.name.as_bytes());
+        if self.is_copy_of_stack { format!("copies of stacks at {name}") } else { name }
+    }
+
     fn json(&self, out: &mut Vec<u8>) {
         let mut object = Object::new(out);
         object.text("event", &escape(self.name.as_bytes()));
+        if self.is_copy_of_stack {
+            object.bool("copies_of_stacks", true);
+        }
         object.decimal("events_per_s", self.per_s);
         if let Some(unwatched) = self.unwatched_per_s {
             object.decimal("unwatched_per_s", unwatched);
@@ -312,6 +323,7 @@ mod tests {
             frames: None,
             samples: true,
             is_counted: true,
+            is_copy_of_stack: false,
         }
     }
 
@@ -365,6 +377,8 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
         told.events = (0..25).map(|index| event(&format!("e{index:02}"), 1.0 + f64::from(index))).collect();
         told.events[24] = EventForecast { is_estimate: true, frames: Some(12.34), ..event("\x1b[e", 1e6) };
         told.events.push(EventForecast { samples: false, ..event("count", 0.0) });
+        told.events.push(EventForecast { is_copy_of_stack: true, ..event("e24", 20.0) });
+        told.events.push(EventForecast { is_copy_of_stack: true, ..event("silent", 0.0) });
         told.unwatched_per_s = Some(2e6);
         told.cpu_pct = 97.6;
         told.ended_early = true;
@@ -374,6 +388,7 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
             "1000000        500000   100.000    ~100     12.3  \\x1b[e",
             "      24.0          12.0     0.002     100        -  e23",
             "  5 events more",
+            "  copies of stacks at e24",
             "only counted, no records: count",
             "there are 2000000/s while nobody watches",
             "about 98 % of one CPU",

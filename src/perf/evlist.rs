@@ -123,8 +123,12 @@ impl Evlist {
 
     /// All events, also those that are never opened, without companions.
     pub fn iter(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
-        let all = self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel));
-        all.filter(|(_, evsel)| !evsel.is_window())
+        self.iter_with_windows().filter(|(_, evsel)| !evsel.is_window())
+    }
+
+    /// With those that only hold windows of user stacks, beside another event.
+    pub fn iter_with_windows(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
+        self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -24,6 +24,7 @@ use crate::run::forecast::book::{ForecastBook, Phase, RingDemand, rate};
 use crate::run::meter::{Meter, Metered};
 use crate::run::ring_sizes::{default_ring_pages, most_pages};
 use crate::run::rings::why_shrunk;
+use crate::run::windows::LEAST_IN_RING;
 use crate::run::{FOLLOW_UP, LATENCY, Run, StopReason, WakeReasons};
 use crate::sys;
 use crate::sys::affinity::CpuMask;
@@ -134,10 +135,10 @@ impl Run {
             let line = format!("--dry-run runs {:?} for {most:.1} s at most, then ends it", workload.name());
             self.core.ctx.output.note(line);
         }
-        let events = self.core.evlist.iter().count();
+        let events = self.core.evlist.iter_with_windows().count();
         self.core.meter = Some(Meter::new(events, self.options.paced));
         let counters = if self.options.paced { None } else { Some(self.core.evlist.open_counters()?) };
-        let raw_bytes = self.core.evlist.iter().map(|(_, evsel)| self.raw_bytes(evsel)).collect();
+        let raw_bytes = self.core.evlist.iter_with_windows().map(|(_, evsel)| self.raw_bytes(evsel)).collect();
         let mut dry_run = DryRun {
             raw_bytes,
             counters,
@@ -165,7 +166,7 @@ impl Run {
             let looked_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
             self.core.ctx.output.note(hits.forecast(looked_ns));
         }
-        let mut forecast = self.make_forecast(&dry_run);
+        let mut forecast = self.make_forecast(&mut dry_run);
         drop(dry_run); // probes cannot be removed while counters of them are open
         forecast.ring.allowed = self.allowed(&forecast.ring)?;
         let (json, mut sink) = (self.options.json, Sink::stdout()?);
@@ -392,26 +393,33 @@ impl Run {
         let (samples, addresses) =
             metered.iter().fold((0, 0), |(samples, sum), of| (samples + of.samples, sum + of.addresses));
         let addresses = addresses.checked_div(samples).map_or(ADDRESSES, |mean| mean as usize);
-        evsel.layout().estimated_bytes(raw, addresses) as f64
+        let window = evsel.attr().user_window_bytes() as usize;
+        (evsel.layout().estimated_bytes(raw, addresses) + window) as f64
     }
 
     /// The forecast.
-    fn make_forecast(&self, dry_run: &DryRun) -> Forecast {
-        let DryRun { book, cost, .. } = dry_run;
+    fn make_forecast(&mut self, dry_run: &mut DryRun) -> Forecast {
+        let opened = self.core.evlist.iter_with_windows().filter(|(_, evsel)| evsel.is_opened());
+        let mut events: Vec<EventForecast> =
+            opened.map(|(event, _)| self.forecast_event(event, dry_run, self.metered())).collect();
+        if let Some(note) = self.leave_out_copies(&mut events, dry_run) {
+            self.core.ctx.output.note(note);
+        }
+        let DryRun { book, cost, .. } = &*dry_run;
         let metered = self.metered();
-        let opened = self.core.evlist.iter().filter(|(_, evsel)| evsel.is_opened());
-        let events: Vec<EventForecast> =
-            opened.map(|(event, _)| self.forecast_event(event, dry_run, metered)).collect();
         let sum = |of: fn(&EventForecast) -> f64| events.iter().map(of).sum::<f64>();
-        let per_s = sum(|event| event.per_s);
-        let unwatched = sum(|event| event.unwatched_per_s.unwrap_or(event.per_s));
+        let sum_of_events =
+            |of: fn(&EventForecast) -> f64| events.iter().filter(|event| !event.is_copy_of_stack).map(of).sum::<f64>();
+        let per_s = sum_of_events(|event| event.per_s);
+        let unwatched = sum_of_events(|event| event.unwatched_per_s.unwrap_or(event.per_s));
+        let records_per_s = sum(|event| event.per_s);
         let bytes_per_s = sum(|event| event.per_s * event.record_bytes);
         let metered_bytes: u64 = metered.iter().map(|metered| metered.bytes).sum();
         let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
         let side_bytes_per_s =
             rate(self.core.record_bytes.saturating_sub(metered_bytes + self.core.filtered.bytes) as f64, lived_ns);
         // Few samples do not tell what one costs: then most of the cost is waiting.
-        let scale = if cost.samples >= 1000 { per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
+        let scale = if cost.samples >= 1000 { records_per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;
         let [reader, others] = cost.cpus(scale);
         let own = left_to_reader(CpuMask::of_self().map_or(usize::MAX, |cpus| cpus.count()), others);
@@ -439,6 +447,22 @@ impl Run {
         }
     }
 
+    /// Leaves out copies of stacks that a run ends, since they come too often.
+    fn leave_out_copies(&self, events: &mut Vec<EventForecast>, dry_run: &mut DryRun) -> Option<String> {
+        let copies = events.iter().filter(|event| event.is_copy_of_stack);
+        let bytes_per_s: f64 = copies.map(|event| event.busiest_per_s * event.record_bytes).sum();
+        if !self.window_pace.ends_at(bytes_per_s) && !self.core.windows_ended {
+            return None;
+        }
+        events.retain(|event| !event.is_copy_of_stack);
+        self.core.evlist.window_rings().into_iter().for_each(|class| dry_run.book.forget_rings(class));
+        Some(format!(
+            "copies of stacks come to {:.0} MB/s on one CPU: a run ends them, and has user stacks by frame pointers; cure: a \
+             filter, a larger -m, or --call-graph=dwarf",
+            bytes_per_s / 1e6
+        ))
+    }
+
     fn forecast_event(&self, event: EventId, dry_run: &DryRun, metered: &[Metered]) -> EventForecast {
         let evsel = self.core.evlist.evsel(event);
         let weight = metered.get(event.index()).copied().unwrap_or_default();
@@ -464,7 +488,8 @@ impl Run {
             busiest_per_s,
             record_bytes,
             is_estimate,
-            frames: (weight.samples > 0).then(|| weight.addresses as f64 / weight.samples as f64),
+            frames: (weight.samples > 0 && !evsel.is_window()).then(|| weight.addresses as f64 / weight.samples as f64),
+            is_copy_of_stack: evsel.is_window(),
             samples: evsel.attr().samples(),
             is_counted: self.per_count(event, metered).is_some(),
         }
@@ -485,7 +510,9 @@ impl Run {
         let rings = self.core.evlist.rings();
         let default_pages = default_ring_pages(self.rings.cpus(), rings) as u64;
         let most = most_pages(self.rings.cpus(), rings) as u64;
-        let pages = ((bytes / page_bytes as f64).ceil() as u64).max(LEAST_PAGES);
+        let evsels = self.core.evlist.iter_with_windows().map(|(_, evsel)| u64::from(evsel.attr().user_window_bytes()));
+        let least_pages = (evsels.max().unwrap_or(0) * LEAST_IN_RING as u64).div_ceil(page_bytes).max(LEAST_PAGES);
+        let pages = ((bytes / page_bytes as f64).ceil() as u64).max(least_pages);
         let pages = pages.checked_next_power_of_two().unwrap_or(u64::MAX);
         let asked = self.options.ring.map(|size| size.pages(page_bytes as usize) as u64);
         let asked = asked.map(|pages| pages.min(most));

@@ -148,7 +148,7 @@ impl Dispatcher {
 
     /// Takes the window of a user stack that comes before its sample. False: there is no more to take.
     fn take_window(&mut self, piece: &mut RecordRun<'_>) -> bool {
-        let Dispatcher { evlist, ctx, filter_in_user, window_bytes, .. } = self;
+        let Dispatcher { evlist, ctx, filter_in_user, meter, window_bytes, .. } = self;
         let Some(record) = piece.next_record() else { return false };
         let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
         let Some(sample) = evlist.sample(route, record) else { return false };
@@ -156,6 +156,7 @@ impl Dispatcher {
             return piece.switch_ring();
         }
         *window_bytes += record.len() as u64;
+        meter.iter_mut().for_each(|meter| meter.add(route.event, &sample));
         if !*filter_in_user || !evlist.evsel(route.event).is_task_bound() || ctx.watched.contains(sample.tid) {
             let of = evlist.evsel(route.event).window_of().unwrap_or_default();
             ctx.user_stacks.companion(of, &sample, &mut ctx.spaces, ctx.output.published());

@@ -12,15 +12,14 @@ use crate::run::dispatcher::Dispatcher;
 use crate::sys;
 
 /// Windows that a ring must hold.
-const LEAST_IN_RING: usize = 16;
+pub(super) const LEAST_IN_RING: usize = 16;
 
 /// Asks for windows where the options and the events do.
 ///
 /// # Errors
 /// The rings that were asked for are too small for the windows that were.
 pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded> {
-    // What it costs to count is what a dry run is asked, without stacks.
-    if options.dry_run || options.paced {
+    if options.paced {
         return Ok(WindowsAdded::default());
     }
     let plan = |owner: usize| match options.views.get(owner)?.call_graph {
@@ -85,6 +84,11 @@ impl WindowPace {
     pub fn new(on: bool, ring_bytes: u64) -> WindowPace {
         let most_bytes_per_s = ring_bytes.saturating_mul(1_000_000_000) / HELD_NS;
         WindowPace { is_on: on, most_bytes_per_s, checked_ns: sys::monotonic_ns() }
+    }
+
+    /// So many bytes a second on one CPU end the windows.
+    pub fn ends_at(&self, bytes_per_s: f64) -> bool {
+        self.is_on && bytes_per_s > self.most_bytes_per_s as f64
     }
 
     /// Everything up to `now` was seen.

@@ -120,6 +120,11 @@ impl ForecastBook {
         }
     }
 
+    /// Nothing more is said of the rings of this number.
+    pub fn forget_rings(&mut self, class: usize) {
+        self.rings.retain(|ring| ring.class != class);
+    }
+
     /// Ends the current step, which took `ns`.
     pub fn end_step(&mut self, ns: u64) {
         const KEPT: usize = 64;
