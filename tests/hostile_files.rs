@@ -12,6 +12,8 @@ use std::process::Command;
 
 use common::user::NOBODY;
 use common::{Done, Load, example, number, run, start};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use perf_prof::sys::mount::private_tracefs;
 
 const MIB: u64 = 1 << 20;
@@ -355,4 +357,61 @@ fn a_search_for_functions_can_be_ended() {
     assert!(peak.is_some_and(|kib| kib << 10 < MOST_RSS_BYTES), "{status}");
     let done = prof.interrupt();
     assert_eq!(done.signal(), Some(libc::SIGINT), "the first one: {done:#?}");
+}
+
+/// Some files of each kind, for [`every_profiler_with_stacks`].
+fn some_of_each_kind(dir: &Path) -> Vec<PathBuf> {
+    let entries = unwind_entries(4 * MIB);
+    let names: Vec<u8> = std::iter::repeat_n(b'A', MIB as usize - 1).chain([0]).collect();
+    let (symbols, text) = (Section(1, SYMTAB, SYMBOL_AT, 48, 2, 24), Section(9, STRTAB, SYMBOL_AT + 48, 8, 0, 0));
+    let many: Vec<Section> = std::iter::repeat_n(Section(0, PROGBITS, 0, 0, 0, 0), 65_533)
+        .chain([Section(0, STRTAB, MORE_AT, MIB, 0, 0)])
+        .collect();
+    // Sections, where their table is, the length of the file, and what is at MORE_AT.
+    type Kind<'a> = (&'a [Section], u64, u64, &'a [u8]);
+    let kinds: [Kind<'_>; 7] = [
+        (&[Section(1, PROGBITS, MORE_AT, 8 << 36, 0, 24), NAMES], 12288, 8 << 37, &[]),
+        (&[Section(1, SYMTAB, MORE_AT, 64 << 30, 2, 24), NAMES], 12288, 65 << 30, &[]),
+        (&[symbols, text, Section(17, PROGBITS, MORE_AT, 32 * MIB, 0, 0), NAMES], 12288, MORE_AT + 32 * MIB, &[]),
+        (&many, MORE_AT + MIB, MORE_AT + MIB + 64 * 65_536, &names),
+        (&[Section(32, PROGBITS, MORE_AT, 64 << 30, 0, 0), NAMES], 12288, 65 << 30, &[]),
+        (&[Section(32, PROGBITS, MORE_AT, entries.len() as u64, 0, 0), NAMES], 12288, 9 * MIB, &entries),
+        (&[], 12288, MORE_AT, &[]), // neither sections nor a segment of unwind tables
+    ];
+    let file = |(index, (sections, at, len, more)): (usize, Kind<'_>)| {
+        let path = dir.join(format!("f{index}"));
+        write(&path, sections, at, len, &[(MORE_AT, more)]);
+        path
+    };
+    kinds.into_iter().cycle().take(2 * kinds.len()).enumerate().map(file).collect()
+}
+
+/// Two processes of the same CPU, whose code is in such files: each is sampled, and switched out, in all of them.
+#[test]
+fn every_profiler_with_stacks() {
+    need_events!();
+    let dir = directory();
+    let files = some_of_each_kind(dir.path());
+    let loads = [(); 2].map(|()| burn_as_nobody(dir.path(), &files));
+    let mut cpu = CpuSet::new();
+    cpu.set(common::online_cpus()[0] as usize).expect("a CPU");
+    loads.iter().for_each(|load| sched_setaffinity(Pid::from_raw(load.pid()), &cpu).expect("the CPU"));
+    let pids = loads.each_ref().map(|load| load.pid().to_string()).join(",");
+    let views: [&[&str]; 6] = [
+        &["profile", "-F", "997"],
+        &["trace", "-e", "sched:sched_switch"],
+        &["task-state", "-R", "--than", "1us"],
+        &["page-faults"],
+        &["signal"],
+        &["kmemleak", "page"],
+    ];
+    for view in views {
+        let done = run(&[view, &["--call-graph=dwarf", "--json", "--for", "1", "-p", &pids]].concat()).code(0);
+        let own = done.end()["self"].clone();
+        let is_bounded = number(&own, "rss_peak_bytes") < MOST_RSS_BYTES && number(&own, "cpu_ns") < MOST_CPU_NS;
+        assert!(is_bounded, "{view:?}: {own}");
+        let in_files = || done.out.iter().filter(|line| line.contains(&format!("{}/f", dir.path().display()))).count();
+        let is_seen = !["profile", "trace", "task-state"].contains(&view[0]) || in_files() > 0;
+        assert!(is_seen, "{view:?}: {done:#?}");
+    }
 }
