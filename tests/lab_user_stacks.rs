@@ -124,11 +124,7 @@ fn chains_are_known_on_arm64() {
             let found = subject.faults.drain(..).map(|fault| format!("{name}: {fault}"));
             // Such stacks are by frame pointers.
             let is_without = number(&done.end(), "lost_unwind") > 0;
-            if is_without {
-                missing.extend(found)
-            } else {
-                faults.extend(found)
-            }
+            (if is_without { &mut missing } else { &mut faults }).extend(found);
             missing.len() > before
         });
         assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
