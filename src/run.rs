@@ -192,7 +192,7 @@ impl Run {
             profiler.filter(&mut evlist, &setup)?;
         }
         setup.keep_inherited_probes(&mut evlist);
-        evlist.share_events(|one, other| options.views[one].call_graph == options.views[other].call_graph);
+        evlist.share_events();
         let windows = windows::add(&mut evlist, &options)?;
         setup.degrade_outsiders();
         let notes = setup.notes.take();

@@ -98,12 +98,18 @@ const SCRIPT: &str = r#"
 fn check(lab: impl Fn() -> Lab) {
     let version = lab().version();
     let mut compared = compare(lab());
-    if !compared.wrong().is_empty() {
-        compared.confirm(&compare(lab()));
+    // What the kernel does beside the load depends on how long all takes, and an event that comes more often where that is
+    // long is looked for in one room only: another boot has others.
+    let is_enough = |(calls, others): (usize, usize)| calls >= LEAST_CALLS && others >= LEAST_EVENTS;
+    if !compared.wrong().is_empty() || !is_enough(compared.kinds()) {
+        let mut again = compare(lab());
+        compared.confirm(&again);
+        again.confirm(&compared);
+        compared.join(again);
     }
     println!("{version}:");
     let (calls, others) = compared.check();
-    assert!(others >= LEAST_EVENTS && calls >= LEAST_CALLS, "{version}: {others} events, {calls} of system calls");
+    assert!(is_enough((calls, others)), "{version}: {others} events, {calls} of system calls");
 }
 
 /// One boot.

@@ -338,13 +338,30 @@ impl Compared {
         });
     }
 
+    /// Number of events of system calls, and of others.
+    pub fn kinds(&self) -> (usize, usize) {
+        let calls = self.events.keys().filter(|name| name.starts_with("syscalls:")).count();
+        (calls, self.events.len() - calls)
+    }
+
+    /// Adds what another look has seen.
+    pub fn join(&mut self, other: Compared) {
+        let add = |sums: &mut BTreeMap<String, usize>, more: BTreeMap<String, usize>| {
+            more.into_iter().for_each(|(event, count)| *sums.entry(event).or_default() += count);
+        };
+        add(&mut self.events, other.events);
+        add(&mut self.known, other.known);
+        self.shared += other.shared;
+        other.wrong.into_iter().for_each(|(event, all)| self.wrong.entry(event).or_default().extend(all));
+    }
+
     /// Asserts that there are only known differences. Prints how much was compared, and known differences that did not
     /// occur.
     /// Returns the number of events of system calls, and of others.
     pub fn check(&self) -> (usize, usize) {
         let records: usize = self.events.values().sum();
-        let calls = self.events.keys().filter(|name| name.starts_with("syscalls:")).count();
-        let events = self.events.len();
+        let (calls, others) = self.kinds();
+        let events = calls + others;
         println!("{records} records of {events} events compared, {calls} of them of system calls");
         let known: usize = self.known.values().sum();
         println!("{known} differ as known, {} share a line: {:?}", self.shared, self.known);
@@ -366,7 +383,7 @@ impl Compared {
             let all = events.split_whitespace().filter(is_same);
             all.for_each(|event| println!("{event} did not differ this time, but is listed: {reason}"));
         }
-        (calls, events - calls)
+        (calls, others)
     }
 }
 

@@ -9,18 +9,13 @@ pub const SHARED_OWNER: usize = u32::MAX as usize - 2;
 
 impl Evlist {
     /// Opens events of several views only once where their attrs and filters are equal. After all filters are set.
-    /// `unwinds_alike`: two views find user stacks in the same way.
-    pub fn share_events(&mut self, unwinds_alike: impl Fn(usize, usize) -> bool) {
+    pub fn share_events(&mut self) {
         for index in 1..self.evsels.len() {
             let (earlier, rest) = self.evsels.split_at_mut(index);
             let Some(evsel) = rest.first_mut() else { continue };
-            let serves = |first: &Evsel| {
-                let is_unwound = evsel.attr.has_user_callchain();
-                first.is_opened()
-                    && first.is_same_event(evsel)
-                    && (!is_unwound || unwinds_alike(first.owner, evsel.owner))
+            let Some(first) = earlier.iter().position(|first| first.is_opened() && first.is_same_event(evsel)) else {
+                continue;
             };
-            let Some(first) = earlier.iter().position(serves) else { continue };
             evsel.shared_with = Some(EventId(first as u16));
             let first = &mut earlier[first];
             first.sharers.push(EventId(index as u16));
@@ -96,7 +91,7 @@ mod tests {
             (2, 2, None, true),
             (3, 1, None, false),
         ]);
-        evlist.share_events(|_, _| true);
+        evlist.share_events();
         let opened: Vec<bool> = evlist.evsels.iter().map(Evsel::is_opened).collect();
         assert_eq!(opened, [true, true, false, true, true, true, false]);
         let of_first: Vec<(usize, EventId)> = evlist.subscribers(EventId(0)).collect();
@@ -107,16 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn views_that_unwind_in_different_ways_share_no_stacks() {
-        let mut evlist = evlist(&[(0, 1, None, true), (1, 1, None, true), (0, 2, None, false), (1, 2, None, false)]);
-        evlist.share_events(|_, _| false);
-        assert_eq!(evlist.evsels.iter().map(Evsel::is_opened).collect::<Vec<_>>(), [true, true, true, false]);
-    }
-
-    #[test]
     fn a_ring_belongs_to_all_who_have_events_in_it() {
         let mut evlist = evlist(&[(0, 1, None, false), (1, 1, None, false), (2, 2, None, false)]);
-        evlist.share_events(|_, _| true);
+        evlist.share_events();
         evlist.plan.classes = vec![0, 0, 1];
         let owners = |class| [0, 1, 2].map(|owner| evlist.is_in(Class::Events(class), owner));
         assert_eq!([owners(0), owners(1)], [[true, true, false], [false, false, true]]);
