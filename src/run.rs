@@ -3,7 +3,7 @@
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. `dispatcher` handles records, `finish` ends the
 //! run, `forecast` is a dry run and `meter` weighs its samples, `intervals` closes intervals, `loss` keeps the losses, `messages` has the texts for the user,
 //! `onlookers` finds others who watch the same events, `options` has the options, `pace` keeps a run going beside a stuck CPU,
-//! `probed` tells what probes cost, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing` takes samples to their views,
+//! `probed` tells what probes cost, `quiet` sends tables more often than they are printed, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing` takes samples to their views,
 //! `setup` prepares the start, `snapshots` limits how often snapshots are made, `tell` answers signals in mid-run, `views`
 //! are the profilers of the run, `windows` adds copies of user stacks.
 
@@ -20,6 +20,7 @@ mod onlookers;
 mod options;
 mod pace;
 mod probed;
+mod quiet;
 pub mod replay;
 mod ring_sizes;
 mod rings;
@@ -50,6 +51,7 @@ use crate::run::dispatcher::Dispatcher;
 use crate::run::onlookers::Onlookers;
 pub use crate::run::options::{Options, SEVERAL, ViewOptions};
 use crate::run::pace::Pace;
+use crate::run::quiet::QuietIntervals;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
 use crate::run::setup::{add_events, event_texts, max_stack, start_workload, view_settings};
@@ -93,6 +95,7 @@ const STACKS_LIMIT_BYTES: usize = 64 << 20;
 const SIGNALS: u64 = 1 << 32;
 const TICKER: u64 = SIGNALS + 1;
 const WAKER: u64 = SIGNALS + 2;
+const QUIET_TICKER: u64 = SIGNALS + 3;
 
 /// A run with its events open, not yet enabled.
 pub struct Run {
@@ -103,6 +106,7 @@ pub struct Run {
     poller: Poller,
     signals: Signals,
     ticker: Option<Ticker>,
+    quiet: QuietIntervals,
     waker: Arc<Waker>,
     pace: Option<Pace>,
     onlookers: Onlookers,
@@ -256,6 +260,7 @@ impl Run {
             poller,
             signals,
             ticker: None,
+            quiet: QuietIntervals::default(),
             waker,
             pace: None,
             onlookers: Onlookers::default(),
@@ -301,6 +306,7 @@ impl Run {
         if let Some(interval) = self.options.interval {
             self.tick_every(interval)?;
         }
+        self.begin_quiet_intervals()?;
         self.core.ctx.tasks.scan();
         // Threads created between the first look and the opening of their parent's events.
         self.core.ctx.watched.refresh(&self.options.target, &self.host);
@@ -366,7 +372,7 @@ impl Run {
             let ends = |now: u64| deadline.is_some_and(|deadline| now >= deadline);
             // An interval that ends with the run is closed by its end.
             let ends_soon = ends(sys::monotonic_ns().saturating_add(self.short_ns()));
-            if self.report_due && !ends_soon && self.core.ctx.output.has_room_for_report() {
+            if (self.report_due || self.quiet.is_due) && !ends_soon && self.core.ctx.output.has_room_for_report() {
                 self.report()?;
             }
             if self.core.ctx.output.is_closed() {
@@ -416,6 +422,7 @@ impl Run {
             match token {
                 SIGNALS => woken.signalled = true,
                 TICKER => woken.ticked = self.ticker.as_ref().is_some_and(Ticker::expired),
+                QUIET_TICKER => self.quiet.tick(),
                 WAKER => self.waker.clear(),
                 _ => {} // a ring
             }

@@ -64,7 +64,7 @@ fn every_occurrence_is_counted_once_and_before_later_messages() {
     for json in [false, true] {
         let (mut output, reader) = into_a_pipe(json);
         let read = std::thread::spawn(move || lines(reader).collect::<Vec<_>>());
-        let table = || Message::Table { table: empty_table(), interval: 1, time_ns: 0, span_ns: 0 };
+        let table = || Message::Table { table: empty_table(), interval: 1, time_ns: 0, span_ns: 0, is_quiet: false };
         let counts = [3_u64, 2000, 17, 1];
         for (index, of_interval) in counts.into_iter().enumerate() {
             for n in 0..of_interval {

@@ -103,7 +103,7 @@ impl Message {
             Message::Interval(end) => size_of::<Message>() + size_of_val(&end.lost_windows[..]),
             Message::Weights { rows, .. } => size_of::<Message>() + size_of_val(&rows[..]),
             // Few in a run, and one at a time.
-            Message::Stacks(_) | Message::End(_) | Message::LivePids(_) => 0,
+            Message::Stacks(_) | Message::End(_) | Message::LivePids(_) | Message::QuietSums { .. } => 0,
             #[cfg(test)]
             Message::Panic => 0,
         }
@@ -153,7 +153,7 @@ mod tests {
         let key = FileKey::Unknown;
         batch.push_update(SymbolUpdate::Space(SpaceChange::Map { pid: 5, start: 0, end: 1, offset: 0, path, key }));
         let messages = [
-            Message::Table { table, interval: 1, time_ns: 0, span_ns: 0 },
+            Message::Table { table, interval: 1, time_ns: 0, span_ns: 0, is_quiet: false },
             Message::Note("a line".to_owned()),
             Message::Batch(batch),
             Message::LivePids(vec![1, 2]),
@@ -183,7 +183,7 @@ mod tests {
             for _ in 0..2 {
                 report.delta(&TEXTS, (0..ROWS).map(|_| [b' '; 1000]).collect());
             }
-            let message = |table| Message::Table { table, interval, time_ns: 0, span_ns: 0 };
+            let message = |table| Message::Table { table, interval, time_ns: 0, span_ns: 0, is_quiet: false };
             let mut messages: Vec<Message> = report.tables.into_iter().map(message).collect();
             messages.push(Message::Interval(IntervalEnd { interval, ..IntervalEnd::default() }));
             messages

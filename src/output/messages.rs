@@ -164,6 +164,14 @@ pub(crate) enum Message {
         interval: u64,
         time_ns: u64,
         span_ns: u64,
+        /// The interval is printed later, by `QuietSums`: this is a part of it.
+        is_quiet: bool,
+    },
+    /// An interval of which parts were sent before has ended at `time_ns`: its tables are printed.
+    QuietSums {
+        interval: u64,
+        time_ns: u64,
+        span_ns: u64,
     },
     Stacks(StackReport),
     Interval(IntervalEnd),

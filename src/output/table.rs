@@ -444,8 +444,15 @@ mod tests {
             let mut placed = placed(vec![row(10, 5, "a", Some(id)), row(1, 1, "d", None)], &stacks);
             let name = |id| nameless().stack(stacks.get(id).unwrap());
             placed.places = placed.places.iter().map(|place| place.kept(name)).collect();
-            let entry =
-                BookEntry { owner: 0, title: "", verdict: Verdict::Exact, span_ns: 7, text_rows: None, in_text: true };
+            let entry = BookEntry {
+                owner: 0,
+                title: "",
+                verdict: Verdict::Exact,
+                span_ns: 7,
+                text_rows: None,
+                in_text: true,
+                is_quiet: false,
+            };
             book.add(&mut *placed.rows, &placed.places, entry);
         }
         let [table] = &mut book.tables().collect::<Vec<_>>()[..] else { panic!("one table") };

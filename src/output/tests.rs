@@ -122,7 +122,7 @@ fn a_blocked_output_loses_no_count() {
         sent += EACH;
         output.flush();
         if round % 10 == 0 {
-            output.send(Message::Table { table: empty_table(), interval: 1, time_ns: 0, span_ns: 0 });
+            output.send(Message::Table { table: empty_table(), interval: 1, time_ns: 0, span_ns: 0, is_quiet: false });
         }
         let in_flight = output.in_flight.occurrence_bytes();
         assert!(in_flight <= MOST_BYTES, "{in_flight} bytes under way");

@@ -140,7 +140,12 @@ fn write(writer: &mut Writer, message: Message, give_back: &Sender<Batch>) -> io
             let _ = give_back.try_send(batch);
             written
         }
-        Message::Table { table, interval, time_ns, span_ns } => writer.table(table, interval, time_ns, span_ns),
+        Message::Table { table, span_ns, is_quiet: true, .. } => {
+            writer.quiet_table(table, span_ns);
+            Ok(())
+        }
+        Message::Table { table, interval, time_ns, span_ns, .. } => writer.table(table, interval, time_ns, span_ns),
+        Message::QuietSums { interval, time_ns, span_ns } => writer.quiet_sums(interval, time_ns, span_ns),
         Message::Stacks(report) => writer.stacks(&report),
         Message::Interval(end) => writer.interval(&end),
         Message::End(end) => writer.end(&end),

@@ -1,6 +1,7 @@
 //! Lays out messages as text or JSON lines.
 
 mod occurrences;
+mod quiet;
 mod tables;
 mod views;
 mod weights;
@@ -21,6 +22,7 @@ use crate::output::sink::Sink;
 use crate::output::stack_numbers::StackNumbers;
 use crate::output::table::RowPlace;
 use crate::output::wall::WallClock;
+use crate::output::writer::quiet::QuietParts;
 use crate::output::writer::views::WriterView;
 use crate::output::{IntervalEnd, OutputSettings, RunEnd, UnwindingSums, ViewEnd, json};
 use crate::report::{Batch, Book, Value};
@@ -50,6 +52,7 @@ pub struct Writer {
     stack_numbers: StackNumbers,
     /// Sums of the tables of all intervals.
     book: Book<RowPlace>,
+    quiet: QuietParts,
     step: CurrentStep,
     commands: Commands,
     /// Nothing more is written to stderr either.
@@ -85,6 +88,7 @@ impl Writer {
             quality: QualityCounts::default(),
             stack_numbers: StackNumbers::default(),
             book: Book::default(),
+            quiet: QuietParts::default(),
             step,
             commands,
             is_quiet: false,

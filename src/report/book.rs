@@ -43,6 +43,8 @@ pub struct BookEntry {
     pub text_rows: Option<usize>,
     /// Whether the table is shown in text.
     pub in_text: bool,
+    /// The rows are a part of an interval, which [`Book::count_interval`] counts when it ends.
+    pub is_quiet: bool,
 }
 
 impl<S> Default for Book<S> {
@@ -54,17 +56,21 @@ impl<S> Default for Book<S> {
 impl<S: RowSite> Book<S> {
     /// Adds the rows of an interval, each with its site.
     pub fn add(&mut self, rows: &mut dyn Rows, sites: &[S], entry: BookEntry) {
-        let BookEntry { owner, title, verdict, span_ns, text_rows, in_text } = entry;
+        let BookEntry { owner, title, verdict, span_ns, text_rows, in_text, is_quiet } = entry;
         let known = self.tables.iter().position(|table| table.is_of(owner, rows, title));
-        let at = known.unwrap_or_else(|| {
-            let sums = RowSums::new(rows, MOST_ROWS, MOST_BYTES);
-            self.tables.push(BookTable { owner, sums, title, verdict, span_ns: 0, intervals: 0, text_rows, in_text });
-            self.tables.len() - 1
-        });
-        let Some(table) = self.tables.get_mut(at) else { return };
+        let table = match known.map(|at| self.tables.remove(at)) {
+            Some(table) => table,
+            None => {
+                let sums = RowSums::new(rows, MOST_ROWS, MOST_BYTES);
+                BookTable { owner, sums, title, verdict, span_ns: 0, intervals: 0, text_rows, in_text }
+            }
+        };
+        // The order is that of the last interval, so that a table that only some intervals have keeps its place.
+        let at = self.tables.partition_point(|table| table.owner <= owner);
+        let table = self.tables.insert_mut(at, table);
         table.span_ns = table.span_ns.saturating_add(span_ns);
         table.verdict = table.verdict.max(verdict);
-        table.intervals += 1;
+        table.intervals += u64::from(!is_quiet);
         table.in_text |= in_text;
         table.sums.rows().forget_gauges();
         for (at, site) in sites.iter().enumerate() {
@@ -80,6 +86,19 @@ impl<S: RowSite> Book<S> {
         let mut tables: Vec<BookTable<S>> = self.tables.extract_if(.., |table| table.owner <= last).collect();
         tables.sort_by_key(|table| table.owner);
         Book { tables }
+    }
+
+    /// Counts an interval of a table like `of`, whose parts were added before. It was `span_ns` long: some of its parts may
+    /// have been without the table.
+    pub fn count_interval(&mut self, of: &mut BookTable<S>, span_ns: u64) {
+        let (owner, title) = (of.owner, of.title);
+        let span_of_parts_ns = of.span_ns;
+        let rows = &*of.sums.rows();
+        let table = self.tables.iter_mut().find(|table| table.is_of(owner, rows, title));
+        if let Some(table) = table {
+            table.intervals += 1;
+            table.span_ns = table.span_ns.saturating_add(span_ns.saturating_sub(span_of_parts_ns));
+        }
     }
 
     pub fn tables(&mut self) -> impl Iterator<Item = &mut BookTable<S>> {
@@ -156,7 +175,7 @@ mod tests {
                 let rows: Vec<BookRow> = interval.iter().map(|(name, number)| row(*name, *number)).collect();
                 let sites = vec![(); rows.len()];
                 let verdict = Verdict::Exact;
-                let entry = BookEntry { owner: 0, title: "", verdict, span_ns: 10, text_rows: None, in_text: true };
+                let entry = BookEntry { owner: 0, title: "", verdict, span_ns: 10, text_rows: None, in_text: true, is_quiet: false };
                 book.add(&mut TypedRows::new(&ROWS, rows), &sites, entry);
                 interval.iter().for_each(|(name, number)| told.entry(*name).or_default().push(*number));
             }
@@ -194,7 +213,8 @@ mod tests {
         let mut book: Book<()> = Book::default();
         for (owner, number) in [(0, 1), (1, 20), (0, 300)] {
             let (verdict, title) = (Verdict::Exact, "");
-            let entry = BookEntry { owner, title, verdict, span_ns: 10, text_rows: None, in_text: true };
+            let entry =
+                BookEntry { owner, title, verdict, span_ns: 10, text_rows: None, in_text: true, is_quiet: false };
             book.add(&mut TypedRows::new(&ROWS, vec![row(7, Some(number))]), &[()], entry);
         }
         let sums: Vec<Value> = book.tables().map(|table| table.sums.rows().cells(0, 1)[1].clone()).collect();

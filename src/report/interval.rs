@@ -15,6 +15,8 @@ pub struct Report {
     pub owner: usize,
     /// False: a snapshot that is costly to make should be left out this time, as the last one was made too recently.
     pub takes_snapshots: bool,
+    /// The interval is a part of one that is printed later: words about it, and its totals, are wanted then.
+    pub is_quiet: bool,
     pub totals: Vec<(&'static str, Value)>,
     pub run_totals: Vec<(&'static str, Value)>,
     pub top: Option<Top>,
@@ -99,6 +101,7 @@ impl Default for Report {
             owner: 0,
             tables: Vec::new(),
             takes_snapshots: true,
+            is_quiet: false,
             totals: Vec::new(),
             run_totals: Vec::new(),
             top: None,

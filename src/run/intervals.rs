@@ -5,49 +5,57 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use crate::output::{IntervalEnd, Message, StackReport};
-use crate::report::{Report, Table, Verdict};
+use crate::report::{Report, Table};
 use crate::run::Run;
+use crate::run::dispatcher::JudgedInterval;
 use crate::run::loss::coverage;
+use crate::run::snapshots::SnapshotPace;
 use crate::sys;
 
 /// How an interval ended for one view.
-struct ViewInterval {
-    report: Report,
-    verdict: Verdict,
-    samples: u64,
-    discarded: u64,
+pub(super) struct ViewInterval {
+    pub report: Report,
+    judged: JudgedInterval,
+}
+
+/// What becomes of the reports of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IntervalUse {
+    /// They are added to those of the next one that is printed.
+    Quiet,
+    Printed,
+    /// They are printed, and are the last ones.
+    Last,
 }
 
 impl Run {
-    /// Closes an interval and reports it.
+    /// Closes an interval, or a quiet one, and reports it.
     pub(super) fn report(&mut self) -> Result<()> {
-        self.report_due = false;
+        self.quiet.is_due = false;
+        let is_printed = std::mem::take(&mut self.report_due);
         self.rings.catch_up(&mut self.core);
         let end_ns = self.rings.complete_to();
-        for message in self.close_interval(end_ns, false)? {
+        let messages = if is_printed { self.close_interval(end_ns, false)? } else { self.close_quietly(end_ns)? };
+        for message in messages {
             self.core.ctx.output.send(message);
         }
         Ok(())
     }
 
     pub(super) fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
-        self.look_again();
-        self.rings.read_lost(&mut self.core);
-        self.core.notify_counts();
-        self.core.weigh_samples();
         self.intervals += 1;
-        let mut views = self.view_reports(end_ns, last)?;
+        let mut views = self.view_reports(end_ns, if last { IntervalUse::Last } else { IntervalUse::Printed })?;
         let samples = self.core.samples - self.samples_before;
-        let (interval, span_ns) = (self.intervals, end_ns.saturating_sub(self.interval_start_ns));
-        let mut messages = Vec::new();
+        let span_ns = end_ns.saturating_sub(self.interval_start_ns);
+        let mut tables = Vec::new();
         for view in &mut views {
             if last && samples == 0 && span_ns < self.short_ns() {
                 // The run ended right after an interval: only tables of the whole run are left to report.
                 view.report.tables.retain(Table::is_of_run);
             }
-            let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
-            messages.extend(std::mem::take(&mut view.report.tables).into_iter().map(table));
+            tables.append(&mut view.report.tables);
         }
+        let mut messages = self.table_messages(tables, end_ns);
         messages.extend(self.stack_reports(&mut views, end_ns, last));
         for view in &mut views {
             messages.extend(std::mem::take(&mut view.report.notes).into_iter().map(Message::Note));
@@ -55,16 +63,26 @@ impl Run {
         messages.extend(self.interval_ends(views, samples, end_ns));
         self.interval_start_ns = end_ns;
         self.samples_before = self.core.samples;
+        self.quiet.begin_interval();
         Ok(messages)
     }
 
+    fn snapshot_pace(&mut self, is_quiet: bool) -> &mut SnapshotPace {
+        if is_quiet { &mut self.quiet.snapshots } else { &mut self.snapshots }
+    }
+
     /// Has each view report, and judges the reports.
-    fn view_reports(&mut self, end_ns: u64, last: bool) -> Result<Vec<ViewInterval>> {
-        let takes_snapshots = last || self.snapshots.is_due(end_ns);
+    pub(super) fn view_reports(&mut self, end_ns: u64, used: IntervalUse) -> Result<Vec<ViewInterval>> {
+        self.look_again();
+        self.rings.read_lost(&mut self.core);
+        self.core.notify_counts();
+        self.core.weigh_samples();
+        let (is_quiet, last) = (used == IntervalUse::Quiet, used == IntervalUse::Last);
+        let takes_snapshots = last || self.snapshot_pace(is_quiet).is_due(end_ns);
         let cpu_ns = sys::thread_cpu_ns();
         let mut reports = Vec::new();
         for owner in 0..self.core.views.len() {
-            let mut report = Report { owner, takes_snapshots, ..Report::default() };
+            let mut report = Report { owner, takes_snapshots, is_quiet, ..Report::default() };
             if let Some(view) = self.core.views.enter(owner, &mut self.core.ctx) {
                 match last {
                     true => view.profiler.deinit(end_ns, &mut report)?,
@@ -77,14 +95,15 @@ impl Run {
         let snapshot_of = tables.filter(|table| table.is_snapshot).map(|table| table.owner).next();
         if let Some(report) = snapshot_of.and_then(|owner| reports.get_mut(owner)) {
             let took_ns = sys::thread_cpu_ns().saturating_sub(cpu_ns);
-            let told = self.snapshots.made(end_ns, took_ns, self.options.interval).filter(|_| !last);
+            let interval = self.options.interval.filter(|_| !is_quiet);
+            let told = self.snapshot_pace(is_quiet).made(end_ns, took_ns, interval).filter(|_| !last);
             report.notes.extend(told.map(|line| format!("{}: {line}", self.options.name)));
         }
         self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
         let undecodable = self.rings.undecodable();
         let judged = reports.into_iter().enumerate().map(|(owner, mut report)| {
             let ended = self.core.judge(owner, &mut report, undecodable);
-            ViewInterval { report, verdict: ended.verdict, samples: ended.samples, discarded: ended.discarded }
+            ViewInterval { report, judged: self.quiet.add(owner, ended) }
         });
         Ok(judged.collect())
     }
@@ -99,9 +118,8 @@ impl Run {
         let (interval, start_ns, cpus) = (self.intervals, self.interval_start_ns, self.rings.cpus());
         let filtered_by = self.onlookers.watch().take_interval_programs();
         let mut ends = Vec::new();
-        for (index, (view, ViewInterval { report, verdict, samples, discarded })) in
-            self.core.views.iter_mut().zip(views).enumerate()
-        {
+        for (index, (view, ViewInterval { report, judged })) in self.core.views.iter_mut().zip(views).enumerate() {
+            let JudgedInterval { verdict, samples, discarded } = judged;
             let (lost, lost_side) = (view.loss.interval(), view.loss.side_interval());
             let lost_windows = view.loss.next_interval();
             ends.push(Message::Interval(IntervalEnd {

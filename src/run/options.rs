@@ -28,6 +28,8 @@ pub struct Options {
     pub views: Vec<ViewOptions>,
     pub target: Target,
     pub interval: Option<Duration>,
+    /// Some reader wants the tables this often, whenever they are printed.
+    pub quiet: Option<Duration>,
     pub ring: Option<RingSize>,
     /// Stop after so long.
     pub duration: Option<Duration>,
@@ -136,6 +138,7 @@ impl Options {
             views,
             target: Target { wanted: args.cpus.map(|CpuList(cpus)| cpus), tasks },
             interval,
+            quiet: None,
             ring: args.mmap_pages,
             duration: args.duration.map(|time| Duration::from_nanos(time.0)),
             output: args.output,

@@ -10,7 +10,7 @@ use crate::output::table::{
 };
 use crate::output::text;
 use crate::output::writer::{Writer, name_stack, name_values, needs_names};
-use crate::report::{BookEntry, ColumnHead, ColumnKind, Table, Value};
+use crate::report::{BookEntry, BookTable, ColumnHead, ColumnKind, Rows, Table, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
 
@@ -51,23 +51,14 @@ impl Writer {
         }
         self.print_held()?;
         let Table { owner, rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
-        let mut placed = PlacedRows::new(rows, &self.stacks, &mut self.names);
-        if !is_snapshot {
-            // The stacks may be forgotten before the run ends, so the frames are copied. The rows that are shown come
-            // first: they get names before the budget of time is used up.
-            let (stacks, names) = (&self.stacks, &mut self.names);
-            for at in placed.rows.order() {
-                if let Some(place) = placed.places.get_mut(at).filter(|place| !matches!(place.stack, RowStack::Nowhere))
-                {
-                    *place = place.kept(|id| name_stack(stacks, names, id));
-                }
-            }
-            self.book.add(
-                &mut *placed.rows,
-                &placed.places,
-                BookEntry { owner, title, verdict, span_ns, text_rows, in_text },
-            );
-        }
+        let mut placed = if is_snapshot {
+            PlacedRows::new(rows, &self.stacks, &mut self.names)
+        } else {
+            let mut placed = self.kept_rows(rows);
+            let entry = BookEntry { owner, title, verdict, span_ns, text_rows, in_text, is_quiet: false };
+            self.book.add(&mut *placed.rows, &placed.places, entry);
+            placed
+        };
         if !in_text && !self.settings.json {
             return Ok(());
         }
@@ -80,6 +71,19 @@ impl Writer {
         self.block(heading, RowBlock { columns: placed.rows.columns(), lines, above, below, text_rows, rest })
     }
 
+    /// The rows with copies of their frames, since stacks may be forgotten before the run ends. The rows that are shown
+    /// come first: they get names before the budget of time is used up.
+    pub(super) fn kept_rows(&mut self, rows: Box<dyn Rows>) -> PlacedRows {
+        let mut placed = PlacedRows::new(rows, &self.stacks, &mut self.names);
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        for at in placed.rows.order() {
+            if let Some(place) = placed.places.get_mut(at).filter(|place| !matches!(place.stack, RowStack::Nowhere)) {
+                *place = place.kept(|id| name_stack(stacks, names, id));
+            }
+        }
+        placed
+    }
+
     /// Writes the sums of tables of several intervals, of all views up to `last` that were not written yet.
     pub fn totals_of_run(&mut self, last: usize, time_ns: u64) -> io::Result<()> {
         if self.sink.is_over() {
@@ -88,16 +92,28 @@ impl Writer {
         let mut book = self.book.take_up_to(last);
         let json = self.settings.json;
         for table in book.tables().filter(|table| table.intervals > 1 && (table.in_text || json)) {
-            let (span_ns, columns) = (table.span_ns, table.sums.rows().columns());
-            let (title, of, is_snapshot) = (table.title, table.sums.table(), false);
-            let view = table.owner();
-            let heading = BlockHeading { view, title, table: of, interval: None, is_snapshot, time_ns, span_ns };
-            let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
-            let (order, text_rows) = (table.sums.order(), table.text_rows);
-            let rest = sum_of_rows(table.sums.rows(), beyond(&order, text_rows), span_ns);
-            self.block(heading, RowBlock { columns, lines, above: Vec::new(), below: None, text_rows, rest })?;
+            self.block_of_sums(table, None, time_ns, Vec::new(), None)?;
         }
         Ok(())
+    }
+
+    /// Writes the sums of a table: of an interval, or of the whole run.
+    pub(super) fn block_of_sums(
+        &mut self,
+        table: &mut BookTable<RowPlace>,
+        interval: Option<u64>,
+        time_ns: u64,
+        above: Vec<String>,
+        below: Option<String>,
+    ) -> io::Result<()> {
+        let (span_ns, columns) = (table.span_ns, table.sums.rows().columns());
+        let (title, of, is_snapshot) = (table.title, table.sums.table(), false);
+        let view = table.owner();
+        let heading = BlockHeading { view, title, table: of, interval, is_snapshot, time_ns, span_ns };
+        let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
+        let (order, text_rows) = (table.sums.order(), table.text_rows);
+        let rest = sum_of_rows(table.sums.rows(), beyond(&order, text_rows), span_ns);
+        self.block(heading, RowBlock { columns, lines, above, below, text_rows, rest })
     }
 
     fn block(&mut self, heading: BlockHeading, mut block: RowBlock) -> io::Result<()> {

@@ -138,6 +138,17 @@ pub struct Profile {
     interval_start_ns: Timestamp,
     /// At the beginning of the interval.
     before: Reading,
+    /// What there is by CPU of this interval, and of the quiet ones before it.
+    quiet: Option<QuietUsage>,
+}
+
+/// The use of CPUs in successive intervals.
+#[derive(Debug, Default)]
+struct QuietUsage {
+    start_ns: Timestamp,
+    /// At that time.
+    before: Reading,
+    usage: SampledUsage,
 }
 
 impl Profile {
@@ -192,6 +203,15 @@ impl Profile {
         // Of the idle task, and of tasks whose time is not known.
         let average = if all.1 > 0 { all.0 / all.1 as f64 } else { 1e9 / self.terms.wanted_hz().unwrap_or(1) as f64 };
         weights.weigh(|pid| each.get(&pid).copied().unwrap_or(average));
+    }
+
+    /// Adds this interval to those whose CPUs are judged together.
+    fn add_to_quiet(&mut self, now: Timestamp) {
+        let (start_ns, before) = (self.interval_start_ns, &self.before);
+        let new = || QuietUsage { start_ns, before: before.clone(), usage: SampledUsage::default() };
+        let quiet = self.quiet.get_or_insert_with(new);
+        let earlier_ns = start_ns.saturating_sub(quiet.start_ns);
+        quiet.usage.add_cpus(earlier_ns, &self.usage, now.saturating_sub(start_ns));
     }
 
     /// The line about CPUs that were sampled less than they should have been.
@@ -339,11 +359,14 @@ impl Profiler for Profile {
             let says_more = threads.iter().any(TaskRow::is_other_thread);
             report.delta(&THREADS, threads).judged(Verdict::Estimate).text_rows(self.top).in_text(says_more);
         }
-        if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
-            report.note(line);
-        }
-        if !self.periodic {
-            report.top(self.top_of_run()); // asked for by a signal
+        self.add_to_quiet(now);
+        if !report.is_quiet {
+            let QuietUsage { start_ns, before, usage } = self.quiet.take().unwrap_or_default();
+            let starved = usage.starved(&self.terms, now.saturating_sub(start_ns), |cpu| reading.since(&before, cpu));
+            report.notes.extend(self.starved_line(&starved));
+            if !self.periodic {
+                report.top(self.top_of_run()); // asked for by a signal
+            }
         }
         self.usage.clear();
         self.children.next_interval();

@@ -52,6 +52,15 @@ impl ModeWeights {
         self.busy_samples += u64::from(kind != CpuMode::Idle);
     }
 
+    pub fn merge(&mut self, other: &ModeWeights) {
+        self.user = self.user.saturating_add(other.user);
+        self.kernel = self.kernel.saturating_add(other.kernel);
+        self.guest = self.guest.saturating_add(other.guest);
+        self.idle = self.idle.saturating_add(other.idle);
+        self.samples += other.samples;
+        self.busy_samples += other.busy_samples;
+    }
+
     /// All but the idle task's.
     pub fn busy(&self) -> u64 {
         self.user.saturating_add(self.kernel).saturating_add(self.guest)

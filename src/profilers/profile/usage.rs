@@ -119,6 +119,22 @@ impl SampledUsage {
         *running = Some(running.unwrap_or(0.0) + ns as f64 / span_ns.max(1) as f64);
     }
 
+    /// Adds what there is by CPU of a later interval. Shares of the time become those of both.
+    pub fn add_cpus(&mut self, span_ns: u64, later: &SampledUsage, later_span_ns: u64) {
+        let part_of = |running: Option<f64>, ns: u64| running.map(|part| part * ns as f64);
+        let both_ns = (span_ns + later_span_ns).max(1) as f64;
+        for (&cpu, later) in &later.cpus {
+            let sum = self.cpus.entry(cpu).or_default();
+            sum.sums.merge(&later.sums);
+            sum.throttled += later.throttled;
+            let (earlier, later) = (part_of(sum.running, span_ns), part_of(later.running, later_span_ns));
+            sum.running = match (earlier, later) {
+                (None, None) => None,
+                (earlier, later) => Some((earlier.unwrap_or(0.0) + later.unwrap_or(0.0)) / both_ns),
+            };
+        }
+    }
+
     pub fn clear(&mut self) {
         self.cpus.clear();
         self.tasks.clear();
@@ -284,8 +300,15 @@ pub(super) mod tests {
         let mut book: Book<()> = Book::default();
         for (rows, span_ns) in intervals {
             let places = vec![(); rows.len()];
-            let entry =
-                BookEntry { owner: 0, title: "", verdict: Verdict::Exact, span_ns, text_rows: None, in_text: true };
+            let entry = BookEntry {
+                owner: 0,
+                title: "",
+                verdict: Verdict::Exact,
+                span_ns,
+                text_rows: None,
+                in_text: true,
+                is_quiet: false,
+            };
             book.add(&mut TypedRows::new(schema, rows), &places, entry);
         }
         let mut tables = book.tables();
@@ -320,6 +343,22 @@ pub(super) mod tests {
         assert_eq!(by(Sampling::Period(WINDOW_NS + 1)).sample_ns(), None);
         assert_eq!(SamplingTerms { clock: false, ..terms }.sample_ns(), None);
         assert_eq!(SamplingTerms { clock: false, ..by(Sampling::Frequency(100)) }.sample_ns(), Some(10_000_000));
+    }
+
+    /// What quiet intervals say of a CPU together is what one of their length would.
+    #[test]
+    fn cpus_of_successive_intervals_add_up() {
+        let (mut sum, mut one) = (SampledUsage::default(), usage());
+        one.throttled(1);
+        one.counted(0, SECOND / 2, SECOND);
+        sum.add_cpus(0, &one, SECOND);
+        sum.add_cpus(SECOND, &usage(), 3 * SECOND);
+        let cpu = |usage: &SampledUsage, cpu| usage.cpus[&cpu];
+        let (both, once) = (cpu(&sum, 0), cpu(&one, 0));
+        assert_eq!((both.sums.samples, both.sums.user), (2 * once.sums.samples, 2 * once.sums.user));
+        assert_eq!((both.running, cpu(&sum, 1).running, cpu(&sum, 1).throttled), (Some(0.125), None, 1));
+        let starved = sum.starved(&terms(), 4 * SECOND, |_| parts(0.0));
+        assert_eq!(starved.iter().map(|starved| starved.cpu).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]

@@ -516,6 +516,9 @@ impl Profiler for Signal {
         if self.pending.iter().any(|sent| self.is_uncertain(sent)) {
             table.judged(Verdict::Unsure);
         }
+        if report.is_quiet {
+            return Ok(());
+        }
         let unsent = std::mem::take(&mut self.unsent);
         report.total("sender_unknown", Value::Unsigned(unsent));
         if unsent > 0 {

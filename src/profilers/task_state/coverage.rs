@@ -113,9 +113,29 @@ pub struct TimeCoverage {
     pub unseen: UnseenTime,
     /// Lifetimes of tasks without any event.
     pub eventless_ns: u64,
+    /// Number of the tasks that ended.
+    ended: u64,
 }
 
 impl TimeCoverage {
+    /// The coverage of this interval and the next one together.
+    #[must_use]
+    pub fn then(self, next: &TimeCoverage) -> TimeCoverage {
+        let mut unseen = self.unseen;
+        unseen.hidden = unseen.hidden.saturating_add(next.unseen.hidden);
+        for (sum, ns) in unseen.by_state.iter_mut().zip(next.unseen.by_state) {
+            *sum = sum.saturating_add(ns);
+        }
+        TimeCoverage {
+            // Those that live on are counted in the last interval.
+            of: Lifetimes { tasks: self.ended + next.of.tasks, ns: self.of.ns.saturating_add(next.of.ns) },
+            seen_ns: self.seen_ns.saturating_add(next.seen_ns),
+            unseen,
+            eventless_ns: self.eventless_ns.saturating_add(next.eventless_ns),
+            ended: self.ended + next.ended,
+        }
+    }
+
     pub fn missing_ns(&self) -> u64 {
         self.of.ns.saturating_sub(self.seen_ns)
     }
@@ -192,7 +212,7 @@ impl TaskState {
         let from = self.reported_until;
         let mut apart: FxHashMap<i32, (Comm, u64)> =
             ended_apart.into_iter().map(|(tid, ns)| (tid, (Comm::default(), ns))).collect();
-        coverage.of = ended;
+        (coverage.of, coverage.ended) = (ended, ended.tasks);
         let mut add = |tid: i32, comm: Comm, since: u64, until: u64| {
             let ns = until.saturating_sub(since.max(from));
             coverage.of.add(ns);
@@ -235,6 +255,17 @@ mod tests {
         let want = "seen 60.0 of 100.0 ms of the time of 3 tasks; 12.0 ms are of tasks without an event so far, \
                     5.0 ms are of tasks that had left a CPU and hid why";
         assert_eq!(coverage.line(true).as_deref(), Some(want));
+    }
+
+    #[test]
+    fn a_task_that_lives_on_is_one_task() {
+        let part = |tasks, ended, ns, seen_ns| {
+            let of = Lifetimes { tasks, ns };
+            TimeCoverage { of, seen_ns, ended, eventless_ns: 1, ..TimeCoverage::default() }
+        };
+        let both = part(5, 2, 100, 80).then(&part(4, 1, 60, 60));
+        assert_eq!((both.of, both.seen_ns, both.eventless_ns), (Lifetimes { tasks: 6, ns: 160 }, 140, 2));
+        assert_eq!(TimeCoverage::default().then(&both).of, Lifetimes { tasks: 4 + 2, ns: 160 });
     }
 
     #[test]

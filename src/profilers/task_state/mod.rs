@@ -31,7 +31,7 @@ use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{
     Context, Event, Profiler, ProfilerArgs, Report, RunScope, Samples, Setup, TickOutcome, Timestamp, Use,
 };
-use crate::profilers::task_state::coverage::EventlessTask;
+use crate::profilers::task_state::coverage::{EventlessTask, TimeCoverage};
 use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
 use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Activity, StateMachine, StatePeriod, TaskEvent, WaitBegin, WaitWaker};
@@ -163,6 +163,8 @@ pub struct TaskState {
     eventless: Vec<EventlessTask>,
     /// The end of the last interval: periods that went on then are reported up to it.
     reported_until: u64,
+    /// The coverage of quiet intervals since the last other one.
+    quiet_coverage: TimeCoverage,
     /// The end of the last loss after which /proc was searched for waits that began in it.
     looked_until: u64,
     next_look: u64,
@@ -418,6 +420,7 @@ impl Profiler for TaskState {
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        let is_quiet = report.is_quiet;
         let (mut coverage, lives) = self.cover(now);
         let lapses = self.machine.take_lapses();
         // How much time some states, or some CPUs, should have is not known.
@@ -440,12 +443,17 @@ impl Profiler for TaskState {
             report.delta(&STATES_OF_ALL, table.rows(&mut all))
         };
         table.judged(sight).text_rows(self.args.top.map_or(usize::MAX, |top| top as usize));
+        self.reported_until = now;
+        let coverage = std::mem::take(&mut self.quiet_coverage).then(&coverage);
+        if is_quiet {
+            self.quiet_coverage = coverage;
+            return Ok(());
+        }
         if whole && coverage.missing_ns() > 0 {
             table.below(coverage.line(!self.args.perins));
             report.total("seen_ns", Value::Unsigned(coverage.seen_ns));
             report.total("of_ns", Value::Unsigned(coverage.of.ns));
         }
-        self.reported_until = now;
         self.draw_ongoing(now, report);
         Ok(())
     }

@@ -1,0 +1,98 @@
+//! Quiet intervals: the profilers hand over their tables, which go to the book and to readers that want them often, and
+//! nothing is printed. The next interval that is printed has the sums.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::output::Message;
+use crate::profiler::Timestamp;
+use crate::report::Table;
+use crate::run::dispatcher::JudgedInterval;
+use crate::run::intervals::IntervalUse;
+use crate::run::snapshots::SnapshotPace;
+use crate::run::{QUIET_TICKER, Run};
+use crate::sys::poll::Ticker;
+
+/// The quiet intervals of a run.
+#[derive(Debug, Default)]
+pub(super) struct QuietIntervals {
+    /// None: nobody wants tables more often than they are printed.
+    ticker: Option<Ticker>,
+    pub is_due: bool,
+    /// When the last one ended. None: none has ended since the last printed interval did.
+    since_ns: Option<Timestamp>,
+    /// What was found of them since then, by view.
+    judged: Vec<JudgedInterval>,
+    pub snapshots: SnapshotPace,
+}
+
+impl QuietIntervals {
+    /// The ticker is ready.
+    pub fn tick(&mut self) {
+        self.is_due |= self.ticker.as_ref().is_some_and(Ticker::expired);
+    }
+
+    /// A printed interval has ended.
+    pub fn begin_interval(&mut self) {
+        self.since_ns = None;
+        self.judged.clear();
+    }
+
+    /// Adds what was found of an interval of a view to what was found of the quiet ones before it.
+    pub fn add(&mut self, view: usize, ended: JudgedInterval) -> JudgedInterval {
+        if self.judged.len() <= view {
+            self.judged.resize_with(view + 1, JudgedInterval::default);
+        }
+        let Some(sum) = self.judged.get_mut(view) else { return ended };
+        sum.verdict = sum.verdict.max(ended.verdict);
+        sum.samples += ended.samples;
+        sum.discarded += ended.discarded;
+        *sum
+    }
+}
+
+impl Run {
+    /// Starts the timer of quiet intervals, unless intervals are printed as often.
+    pub(super) fn begin_quiet_intervals(&mut self) -> Result<()> {
+        let is_shorter = |quiet: &Duration| self.options.interval.is_none_or(|interval| *quiet < interval);
+        if let Some(period) = self.options.quiet.filter(is_shorter).filter(|_| !self.options.dry_run) {
+            let ticker = Ticker::every(period).context("cannot start the timer of the tables")?;
+            self.poller.add(&ticker, QUIET_TICKER).context("cannot wait for the timer of the tables")?;
+            self.quiet.ticker = Some(ticker);
+        }
+        Ok(())
+    }
+
+    /// Closes a quiet interval. What concerns the interval as a whole waits for its end: losses, totals, words.
+    pub(super) fn close_quietly(&mut self, end_ns: Timestamp) -> Result<Vec<Message>> {
+        let views = self.view_reports(end_ns, IntervalUse::Quiet)?;
+        let tables = views.into_iter().flat_map(|view| view.report.tables).collect();
+        let messages = self.parts(tables, end_ns);
+        self.quiet.since_ns = Some(end_ns);
+        Ok(messages)
+    }
+
+    /// The tables of an interval that is printed. If parts of it were sent, these are the last ones.
+    pub(super) fn table_messages(&self, tables: Vec<Table>, time_ns: Timestamp) -> Vec<Message> {
+        let (interval, span_ns) = (self.intervals, time_ns.saturating_sub(self.interval_start_ns));
+        if self.quiet.since_ns.is_none() {
+            let table = |table| Message::Table { table, interval, time_ns, span_ns, is_quiet: false };
+            return tables.into_iter().map(table).collect();
+        }
+        let (snapshots, deltas) = tables.into_iter().partition(|table: &Table| table.is_snapshot);
+        let table = |table| Message::Table { table, interval, time_ns, span_ns, is_quiet: false };
+        let snapshots: Vec<Table> = snapshots;
+        let mut messages: Vec<Message> = snapshots.into_iter().map(table).collect();
+        messages.extend(self.parts(deltas, time_ns));
+        messages.push(Message::QuietSums { interval, time_ns, span_ns });
+        messages
+    }
+
+    fn parts(&self, tables: Vec<Table>, time_ns: Timestamp) -> Vec<Message> {
+        let since_ns = self.quiet.since_ns.unwrap_or(self.interval_start_ns);
+        let (interval, span_ns) = (self.intervals, time_ns.saturating_sub(since_ns));
+        let part = |table| Message::Table { table, interval, time_ns, span_ns, is_quiet: true };
+        tables.into_iter().map(part).collect()
+    }
+}
