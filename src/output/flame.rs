@@ -1,21 +1,17 @@
 //! Flame graphs: weighted stacks as folded lines, or as an SVG that needs nothing else.
 
-use std::ffi::OsString;
-use std::fmt;
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use inferno::flamegraph::color::{Color, MultiPalette, PaletteMap};
 use inferno::flamegraph::{self, Palette};
 
 use crate::digits::format_ns;
+use crate::output::drawing::{DrawingFile, DrawingSubject};
 use crate::output::fold::MADE_AT_RUN_TIME;
-
-use crate::output::sink::{PRIVATE, Sink, SinkProgress};
+use crate::output::sink::{Sink, SinkProgress};
 
 /// Where a flame graph goes: `--flame-graph`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,17 +22,8 @@ pub enum FlameGraph {
     Stdout,
 }
 
-/// A flame graph that could not be written, with the file's name.
-#[derive(Debug)]
-pub struct FlameWriteError(String);
-
-impl fmt::Display for FlameWriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for FlameWriteError {}
+/// What the file is, in messages.
+const WHAT: &str = "flame graph";
 
 impl FlameGraph {
     /// Reads the value of the option: the extension of the file name selects the format.
@@ -66,64 +53,37 @@ impl FlameGraph {
     /// # Errors
     /// The file cannot be written.
     pub fn check(&self) -> Result<()> {
-        let Some(path) = self.path() else { return Sink::stdout().map(drop) };
-        if fs::metadata(path).is_ok_and(|old| !old.is_file()) {
-            bail!("cannot write the flame graph to {}: it is no regular file", path.display());
-        }
-        let beside = beside(path);
-        let tried = create(&beside);
-        tried.with_context(|| format!("cannot write the flame graph to {}", path.display()))?;
-        fs::remove_file(&beside).with_context(|| format!("cannot remove {}", beside.display()))
+        self.path().map_or_else(|| Sink::stdout().map(drop), |path| DrawingFile::check(path, WHAT))
     }
-}
-
-/// The name under which the new file is written before it replaces `path`, so that `path` is always a whole file.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}", std::process::id()));
-    path.with_file_name(name)
-}
-
-/// The subject of a flame graph, for its title.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlameSubject {
-    pub profiler: &'static str,
-    /// The tasks whose stacks are drawn: `all tasks`.
-    pub subject: String,
-    pub events: String,
 }
 
 /// Writes a flame graph at the end of the run, and every now and then before.
 #[derive(Debug)]
 pub struct FlameWriter {
     graph: FlameGraph,
-    about: FlameSubject,
+    about: DrawingSubject,
     unit: &'static str,
     began: Instant,
-    /// Earliest time of the next write before the end of the run.
-    next: Option<Instant>,
+    /// None: stdout.
+    file: Option<DrawingFile>,
 }
-
-/// Writes before the end of the run take at most 1/SPARE of the time.
-const SPARE: u32 = 20;
 
 impl FlameWriter {
     /// `unit` is the unit of the weights.
-    pub fn new(graph: FlameGraph, about: FlameSubject, unit: &'static str) -> FlameWriter {
-        FlameWriter { graph, about, unit, began: Instant::now(), next: None }
+    pub fn new(graph: FlameGraph, about: DrawingSubject, unit: &'static str) -> FlameWriter {
+        let file = graph.path().map(|path| DrawingFile::new(path, WHAT));
+        FlameWriter { graph, about, unit, began: Instant::now(), file }
     }
 
     fn title(&self) -> String {
-        let FlameSubject { profiler, subject, events } = &self.about;
+        let DrawingSubject { profiler, subject, events } = &self.about;
         let took = format_ns(self.began.elapsed().as_nanos() as u64);
         format!("perf-prof {profiler}: {subject}, {events}, {took}")
     }
 
     /// True when the graph is to be written: at the `last` report always, before it if enough time has passed.
     pub fn is_due(&self, last: bool) -> bool {
-        let in_time = self.next.is_none_or(|next| Instant::now() >= next);
-        last || in_time && self.graph != FlameGraph::Stdout
+        last || self.file.as_ref().is_some_and(DrawingFile::is_due)
     }
 
     /// Writes the lines that `fold` makes. `waits` tells the reading thread that a write is going on.
@@ -131,19 +91,12 @@ impl FlameWriter {
     /// # Errors
     /// The file cannot be written; the reader of stdout has gone.
     pub fn write(&mut self, waits: &SinkProgress, fold: impl FnOnce() -> Vec<String>) -> io::Result<()> {
-        let began = Instant::now();
-        let lines = fold();
-        let result = match &self.graph {
-            FlameGraph::Stdout => return self.print(&lines, waits),
-            FlameGraph::Folded(path) => waits.during(|| replace(path, joined(&lines).as_bytes())),
-            FlameGraph::Svg(path) => waits.during(|| self.svg(&lines).and_then(|svg| replace(path, &svg))),
-        };
-        let took = began.elapsed();
-        self.next =
-            began.checked_add(took.saturating_mul(SPARE)).or_else(|| began.checked_add(Duration::from_secs(60)));
-        let name = self.graph.path().map(|path| path.display().to_string()).unwrap_or_default();
+        let Some(mut file) = self.file.take() else { return self.print(&fold(), waits) };
+        let is_folded = matches!(self.graph, FlameGraph::Folded(_));
+        let draw = |lines: Vec<String>| if is_folded { Ok(joined(&lines).into_bytes()) } else { self.svg(&lines) };
+        let result = file.write(waits, fold, draw);
+        self.file = Some(file);
         result
-            .map_err(|err| io::Error::other(FlameWriteError(format!("cannot write the flame graph to {name}: {err}"))))
     }
 
     fn print(&self, lines: &[String], waits: &SinkProgress) -> io::Result<()> {
@@ -225,35 +178,15 @@ fn joined(lines: &[String]) -> String {
     text
 }
 
-/// Creates a file that only its owner can read.
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)
-}
-
-/// Writes the file under another name, then renames it to `path`, with the permissions of the file that it replaces.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = beside(path);
-    let before = fs::metadata(path).map(|old| old.permissions());
-    let written = create(&beside)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            before.map_or(Ok(()), |rights| file.set_permissions(rights))
-        })
-        .and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
-    fn about() -> FlameSubject {
-        FlameSubject { profiler: "test", subject: "a <b>".to_owned(), events: "x:y".to_owned() }
+    fn about() -> DrawingSubject {
+        DrawingSubject { profiler: "test", subject: "a <b>".to_owned(), events: "x:y".to_owned() }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! prolonged. The output thread looks up the names of addresses, on first print.
 
 mod commands;
+pub mod drawing;
 pub mod flame;
 mod flood;
 #[cfg(test)]
@@ -132,7 +133,7 @@ pub struct ViewSettings {
 pub enum OutputClosed {
     /// The reader closed the pipe: a normal end.
     Pipe,
-    FlameGraph(io::Error),
+    Drawing(io::Error),
     Failed(io::Error),
     /// The run stopped waiting before everything was written. Holds what the output thread was doing, unless it was
     /// waiting for its reader.

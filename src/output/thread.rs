@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
-use crate::output::flame::FlameWriteError;
+use crate::output::drawing::DrawingWriteError;
 use crate::output::in_flight::InFlight;
 use crate::output::writer::Writer;
 use crate::output::{Message, OutputClosed};
@@ -61,7 +61,7 @@ impl OutputClosed {
     fn by(err: io::Error) -> OutputClosed {
         match err.kind() {
             io::ErrorKind::BrokenPipe => OutputClosed::Pipe,
-            _ if err.get_ref().is_some_and(|inner| inner.is::<FlameWriteError>()) => OutputClosed::FlameGraph(err),
+            _ if err.get_ref().is_some_and(|inner| inner.is::<DrawingWriteError>()) => OutputClosed::Drawing(err),
             _ => OutputClosed::Failed(err),
         }
     }

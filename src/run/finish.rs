@@ -128,7 +128,7 @@ impl Run {
         });
         removal.wait()?;
         match closed {
-            Some(OutputClosed::FlameGraph(err)) => return Err(err.into()),
+            Some(OutputClosed::Drawing(err)) => return Err(err.into()),
             Some(OutputClosed::Failed(err)) => {
                 let place =
                     options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());

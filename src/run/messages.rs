@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::bpf::attached::AttachedProgram;
 use crate::escape::escape;
-use crate::output::flame::FlameSubject;
+use crate::output::drawing::DrawingSubject;
 use crate::output::{RunEnd, ViewEnd};
 use crate::perf::evlist::Evlist;
 use crate::perf::target::Tasks;
@@ -33,8 +33,8 @@ pub fn watching(options: &Options, cpus: usize) -> Option<String> {
     (!is_soon && io::stderr().is_terminal()).then(|| watching_line(options, cpus))
 }
 
-/// The title of a flame graph.
-pub fn about(options: &Options, view: usize, evlist: &Evlist) -> FlameSubject {
+/// What the drawings of a view are about.
+pub fn about(options: &Options, view: usize, evlist: &Evlist) -> DrawingSubject {
     let listed = |numbers: &[i32]| names_of(numbers.iter().map(i32::to_string).collect());
     let subject = match &options.target.tasks {
         Tasks::All => "all tasks".to_owned(),
@@ -53,7 +53,7 @@ pub fn about(options: &Options, view: usize, evlist: &Evlist) -> FlameSubject {
     let opened = evlist.iter().filter(|(_, evsel)| evsel.is_wanted() && evsel.owner() == view);
     let events = names_of(opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect());
     let profiler = options.views.get(view).map_or("", |view| view.profiler);
-    FlameSubject { profiler, subject, events }
+    DrawingSubject { profiler, subject, events }
 }
 
 /// The first names, and the number of the others.
