@@ -14,6 +14,7 @@ pub use crate::cli::call_graph::CallGraph;
 use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::host::parse_cpus;
 use crate::output::flame::FlameGraph;
+use crate::output::heatmap::Heatmap;
 
 /// Text from the user that does not parse: exit code 2.
 #[derive(Debug)]
@@ -104,6 +105,9 @@ pub struct ViewArgs {
     /// Draw the stacks: FILE.svg, FILE.folded, -
     #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = FlameGraph::parse)]
     pub flame_graph: Option<FlameGraph>,
+    /// Draw the lengths over time: FILE.svg, or - as text
+    #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = Heatmap::parse)]
+    pub heatmap: Option<Heatmap>,
 }
 
 // clap takes a field of type Vec for an option that repeats; these lists are one value.

@@ -170,6 +170,9 @@ impl Run {
         for flame in options.views.iter().filter_map(|view| view.flame.as_ref()).filter(|_| !options.dry_run) {
             flame.check()?;
         }
+        for heatmap in options.views.iter().filter_map(|view| view.heatmap.as_ref()).filter(|_| !options.dry_run) {
+            heatmap.check()?;
+        }
         let workload = start_workload(&mut options)?;
         sys::raise_open_files(); // the workload keeps the limit that it was given
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);

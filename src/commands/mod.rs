@@ -121,7 +121,7 @@ fn execute(options: Options, profilers: Vec<Box<dyn Profiler>>) -> Result<u8> {
 
 /// The options of a run, with the profiler's own settings of it.
 fn options<A: ProfilerArgs>(args: &mut A) -> Result<Options> {
-    let view = view_options(args);
+    let view = view_options(args)?;
     let options = Options::new(args.common().run.clone(), vec![view])?;
     Ok(Options { paced: A::PACED, durable: A::DURABLE, ..options })
 }
@@ -132,12 +132,19 @@ fn view<A: ProfilerArgs>(mut args: A, run: &RunArgs) -> Result<(ViewOptions, Box
         return Err(usage(format!("{} runs alone: its answer must not wait for what other views do", A::NAME)));
     }
     args.common().run = run.clone();
-    let options = view_options(&mut args);
+    let options = view_options(&mut args)?;
     Ok((options, args.build()?))
 }
 
-fn view_options<A: ProfilerArgs>(args: &mut A) -> ViewOptions {
-    ViewOptions { reports: A::REPORTS, ..ViewOptions::new(&args.common().view, A::NAME, A::WEIGHT) }
+fn view_options<A: ProfilerArgs>(args: &mut A) -> Result<ViewOptions> {
+    let view = ViewOptions { reports: A::REPORTS, ..ViewOptions::new(&args.common().view, A::NAME, A::WEIGHT) };
+    if view.heatmap.is_some() && !profilers::has_distribution(A::TABLES) {
+        let others = profilers::trials().into_iter().filter(|other| profilers::has_distribution(other.tables));
+        let others: Vec<&str> = others.map(|other| other.name).collect();
+        let others = others.join(", ");
+        return Err(usage(format!("--heatmap draws distributions, and {} has none: {others} has", A::NAME)));
+    }
+    Ok(view)
 }
 
 #[cfg(test)]

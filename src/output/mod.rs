@@ -14,6 +14,7 @@ mod flood_tests;
 mod fold;
 pub mod forecast;
 mod frames;
+pub mod heatmap;
 mod in_flight;
 pub mod json;
 mod messages;
@@ -42,6 +43,7 @@ use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounde
 use crate::escape::{escape, escape_into};
 use crate::host::Host;
 use crate::output::flame::FlameWriter;
+use crate::output::heatmap::HeatmapWriter;
 use crate::output::in_flight::{InFlight, MOST_BYTES, MOST_NEWS_BYTES};
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums, ViewEnd};
@@ -126,6 +128,7 @@ pub struct ViewSettings {
     /// Occurrences carry stacks.
     pub stacks: bool,
     pub flame: Option<FlameWriter>,
+    pub heatmap: Option<HeatmapWriter>,
 }
 
 /// Why the output ended.

@@ -30,7 +30,13 @@ pub fn settings(json: bool) -> OutputSettings {
         SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::budget::Budget::new(0) };
     OutputSettings {
         name: "test".to_owned(),
-        views: vec![ViewSettings { name: "test".to_owned(), profiler: "test", stacks: false, flame: None }],
+        views: vec![ViewSettings {
+            name: "test".to_owned(),
+            profiler: "test",
+            stacks: false,
+            flame: None,
+            heatmap: None,
+        }],
         json,
         events: Vec::new(),
         strings: KernelStrings::default(),

@@ -130,8 +130,11 @@ fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<
     }
 }
 
-fn write(writer: &mut Writer, message: Message, give_back: &Sender<Batch>) -> io::Result<()> {
+fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -> io::Result<()> {
     writer.start(!matches!(message, Message::Batch(_) | Message::Note(_) | Message::LivePids(_)));
+    if let Message::Table { table, time_ns, span_ns, .. } = &mut message {
+        writer.map_values(table, *time_ns, *span_ns);
+    }
     match message {
         Message::Batch(mut batch) => {
             let written = writer.batch(&mut batch);
@@ -147,8 +150,8 @@ fn write(writer: &mut Writer, message: Message, give_back: &Sender<Batch>) -> io
         Message::Table { table, interval, time_ns, span_ns, .. } => writer.table(table, interval, time_ns, span_ns),
         Message::QuietSums { interval, time_ns, span_ns } => writer.quiet_sums(interval, time_ns, span_ns),
         Message::Stacks(report) => writer.stacks(&report),
-        Message::Interval(end) => writer.interval(&end),
-        Message::End(end) => writer.end(&end),
+        Message::Interval(end) => writer.interval(&end).and(writer.map_interval(&end)),
+        Message::End(end) => writer.end(&end).and(writer.draw_heatmaps()),
         Message::Note(text) => writer.note(&text),
         Message::LivePids(pids) => {
             writer.expect_stacks_of(pids);

@@ -1,5 +1,6 @@
 //! Lays out messages as text or JSON lines.
 
+mod heatmaps;
 mod occurrences;
 mod quiet;
 mod tables;
@@ -236,6 +237,7 @@ impl Writer {
     pub fn end(&mut self, end: &RunEnd) -> io::Result<()> {
         self.print_held()?;
         self.totals_of_run(usize::MAX, end.time_ns)?;
+        self.print_heatmaps(end.time_ns)?;
         let unwinding = end.unwinding.map(|sums| {
             let here = self.unwinding.counts();
             UnwindingSums { rules: sums.rules + here.rules, rules_made: sums.rules_made + here.made, ..sums }

@@ -11,6 +11,7 @@ pub mod trace;
 pub mod watchdog;
 
 use crate::profiler::Trial;
+use crate::report::{ColumnKind, TableSchema};
 
 /// Hands the list of all profilers to the macro `$to`: the name of the subcommand, and where its options are.
 macro_rules! profilers {
@@ -40,3 +41,9 @@ macro_rules! trials {
 }
 
 profilers!(trials);
+
+/// Whether some table counts values into buckets.
+pub fn has_distribution(tables: &[&dyn TableSchema]) -> bool {
+    let columns = tables.iter().flat_map(|table| table.head().columns);
+    columns.into_iter().any(|column| column.kind == ColumnKind::Distribution)
+}

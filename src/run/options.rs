@@ -12,6 +12,7 @@ use crate::digits::format_ns;
 use crate::escape::escape;
 use crate::host::{Host, processes, threads};
 use crate::output::flame::FlameGraph;
+use crate::output::heatmap::{Heatmap, TICK};
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
 use crate::run::forecast;
 use crate::task::procfs;
@@ -64,6 +65,7 @@ pub struct ViewOptions {
     /// How the callchains of programs are found.
     pub call_graph: CallGraph,
     pub flame: Option<FlameGraph>,
+    pub heatmap: Option<Heatmap>,
     /// Unit of the widths of the flame graph.
     pub weight: &'static str,
     /// Stop after so many samples.
@@ -81,6 +83,7 @@ impl ViewOptions {
             shows_stacks: args.call_graph.is_some(),
             call_graph: args.call_graph.unwrap_or_default(),
             flame: args.flame_graph.clone(),
+            heatmap: args.heatmap.clone(),
             weight,
             samples: args.exit_n,
             reports: true,
@@ -109,7 +112,7 @@ impl Options {
         if args.dry_run && args.duration.is_some_and(|time| Duration::from_nanos(time.0) < forecast::SHORTEST) {
             return Err(usage("--dry-run counts for 100 ms at least: give --for more, or leave it out for a second"));
         }
-        check_flame_graphs(&args, &views)?;
+        check_drawings(&args, &views)?;
         let host = Host::default();
         let mut notes = Vec::new();
         let names = args.pids.iter().flat_map(|TaskList(list)| list).filter_map(|word| match word {
@@ -133,12 +136,13 @@ impl Options {
         } else {
             Tasks::All
         };
+        let quiet = views.iter().any(|view| view.heatmap.is_some()).then_some(TICK);
         Ok(Options {
             name: if let [view] = &views[..] { view.name.clone() } else { SEVERAL.to_owned() },
             views,
             target: Target { wanted: args.cpus.map(|CpuList(cpus)| cpus), tasks },
             interval,
-            quiet: None,
+            quiet,
             ring: args.mmap_pages,
             duration: args.duration.map(|time| Duration::from_nanos(time.0)),
             output: args.output,
@@ -168,19 +172,37 @@ impl Options {
 }
 
 /// Refuses files that two outputs want.
-fn check_flame_graphs(args: &RunArgs, views: &[ViewOptions]) -> Result<()> {
+fn check_drawings(args: &RunArgs, views: &[ViewOptions]) -> Result<()> {
     let flames: Vec<&FlameGraph> = views.iter().filter_map(|view| view.flame.as_ref()).collect();
+    let maps: Vec<&Heatmap> = views.iter().filter_map(|view| view.heatmap.as_ref()).collect();
     let to_stdout = flames.iter().filter(|flame| ***flame == FlameGraph::Stdout).count();
     if args.json && !args.dry_run && args.output.is_none() && to_stdout > 0 {
         return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
     }
-    if flames.iter().any(|flame| flame.path().is_some() && flame.path() == args.output.as_deref()) {
-        return Err(usage("-o and --flame-graph name the same file: give each its own"));
+    if maps.contains(&&Heatmap::Text) && (args.json && !args.dry_run || to_stdout > 0) {
+        let other = if args.json { "--json" } else { "--flame-graph -" };
+        return Err(usage(format!(
+            "--heatmap - is text below the tables, {other} leaves no place for it: give it FILE.svg"
+        )));
     }
-    let mut paths: Vec<Option<&Path>> = flames.iter().map(|flame| flame.path()).collect();
-    paths.sort_unstable();
-    if paths.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(usage("two views draw their flame graph in the same place: give each a file of its own"));
+    let flames = flames.into_iter().map(|flame| ("--flame-graph", "flame graph", flame.path()));
+    let maps = maps.into_iter().filter_map(|map| Some(("--heatmap", "heat map", Some(map.path()?))));
+    let drawings: Vec<(&str, &str, Option<&Path>)> = flames.chain(maps).collect();
+    for (at, (option, what, path)) in drawings.iter().enumerate() {
+        if path.is_some() && *path == args.output.as_deref() {
+            return Err(usage(format!("-o and {option} name the same file: give each its own")));
+        }
+        match drawings[..at].iter().find(|(_, _, other)| other == path) {
+            Some((other, ..)) if other == option => {
+                return Err(usage(format!(
+                    "two views draw their {what} in the same place: give each a file of its own"
+                )));
+            }
+            Some((other, ..)) => {
+                return Err(usage(format!("{other} and {option} name the same file: give each its own")));
+            }
+            None => {}
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::host::{Host, sysctl};
 use crate::output::flame::FlameWriter;
+use crate::output::heatmap::HeatmapWriter;
 use crate::output::{EventText, ViewSettings};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
@@ -56,11 +57,13 @@ pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSetti
     let settings = |(owner, view): (usize, &ViewOptions)| {
         let has_chains = evlist.any_callchain_of(owner);
         let flame = view.flame.clone().filter(|_| !options.dry_run);
+        let heatmap = view.heatmap.clone().filter(|_| !options.dry_run);
         ViewSettings {
             name: view.name.clone(),
             profiler: view.profiler,
             stacks: has_chains && (view.shows_stacks || view.flame.is_none()),
             flame: flame.map(|flame| FlameWriter::new(flame, messages::about(options, owner, evlist), view.weight)),
+            heatmap: heatmap.map(|map| HeatmapWriter::new(map, &view.name, messages::about(options, owner, evlist))),
         }
     };
     options.views.iter().enumerate().map(settings).collect()
