@@ -15,6 +15,7 @@ use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::host::parse_cpus;
 use crate::output::flame::FlameGraph;
 use crate::output::heatmap::Heatmap;
+use crate::output::metrics::MetricsAddress;
 
 /// Text from the user that does not parse: exit code 2.
 #[derive(Debug)]
@@ -75,6 +76,9 @@ pub struct RunArgs {
     /// One JSON object per line
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+    /// Serve the tables as metrics: 9100, 0.0.0.0:9100
+    #[arg(long, help_heading = "Output", value_name = "[ADDR:]PORT", value_parser = MetricsAddress::parse)]
+    pub metrics: Option<MetricsAddress>,
     /// Exit with code 3 if anything was lost
     #[arg(long, help_heading = "Run")]
     pub strict_loss: bool,

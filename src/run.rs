@@ -40,6 +40,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::host::Host;
+use crate::output::metrics::http::MetricsServer;
 use crate::output::sink::Sink;
 use crate::output::{Output, OutputSettings};
 use crate::perf::evlist::Evlist;
@@ -107,6 +108,8 @@ pub struct Run {
     signals: Signals,
     ticker: Option<Ticker>,
     quiet: QuietIntervals,
+    /// Serves the metrics as long as the run lasts.
+    server: Option<MetricsServer>,
     waker: Arc<Waker>,
     pace: Option<Pace>,
     onlookers: Onlookers,
@@ -176,6 +179,7 @@ impl Run {
         let workload = start_workload(&mut options)?;
         sys::raise_open_files(); // the workload keeps the limit that it was given
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
+        let server = options.metrics.filter(|_| !options.dry_run).map(|at| MetricsServer::start(at.0)).transpose()?;
         let (output, settle) = Output::start(sink, waker.clone())?;
         let watched = Watched::new(&options.target, &host);
         let targets = Targets::new(&options.target.tasks, &host);
@@ -186,6 +190,9 @@ impl Run {
             interval: options.interval,
             ..Setup::new(&tracefs, &options.target, &host, &watched, [nix::unistd::gettid().as_raw(), output.tid()])
         };
+        if let Some(server) = &server {
+            setup.scope = setup.scope.with_server(server.tid());
+        }
         if options.paced {
             evlist.leave_unread();
         } else if options.dry_run {
@@ -222,6 +229,7 @@ impl Run {
             coverage: options.verbose && evlist.any_address(),
             prompt: options.paced,
             durable: options.durable,
+            metrics: server.as_ref().map(MetricsServer::snapshots),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {
@@ -234,6 +242,9 @@ impl Run {
         settle.send(settings);
         let mut output = output;
         let scope = setup.scope.clone();
+        if let Some(server) = &server {
+            output.note(format!("{}: metrics at http://{}/metrics", options.name, server.address()));
+        }
         let warnings = setup.warnings.take().into_iter().map(|warning| warning.to_string());
         let words = std::mem::take(&mut options.notes).into_iter().chain(messages::watching(&options, rings.cpus()));
         words.chain(warnings).chain(rings.take_notes()).for_each(|note| output.note(note));
@@ -264,6 +275,7 @@ impl Run {
             signals,
             ticker: None,
             quiet: QuietIntervals::default(),
+            server,
             waker,
             pace: None,
             onlookers: Onlookers::default(),

@@ -218,7 +218,7 @@ fn push_table(profiler: &str, head: &TableHead, out: &mut String) {
         *out += &format!("| {} |\n", row.join(" | "));
     }
     for (key, _) in *meanings {
-        assert!(shown.iter().any(|column| column.key == *key), "{profiler}, {table}: no column is {key}");
+        assert!(columns.iter().any(|column| column.key == *key), "{profiler}, {table}: no column is {key}");
     }
 }
 

@@ -137,7 +137,9 @@ fn view<A: ProfilerArgs>(mut args: A, run: &RunArgs) -> Result<(ViewOptions, Box
 }
 
 fn view_options<A: ProfilerArgs>(args: &mut A) -> Result<ViewOptions> {
-    let view = ViewOptions { reports: A::REPORTS, ..ViewOptions::new(&args.common().view, A::NAME, A::WEIGHT) };
+    let main_table = A::TABLES.first().map_or("", |table| table.head().table);
+    let view = ViewOptions::new(&args.common().view, A::NAME, A::WEIGHT);
+    let view = ViewOptions { reports: A::REPORTS, main_table, ..view };
     if view.heatmap.is_some() && !profilers::has_distribution(A::TABLES) {
         let others = profilers::trials().into_iter().filter(|other| profilers::has_distribution(other.tables));
         let others: Vec<&str> = others.map(|other| other.name).collect();

@@ -150,7 +150,7 @@ fn push_module(module: &str, out: &mut Vec<u8>) {
 }
 
 /// The name, without template arguments if it is long, and without its middle if it still is.
-fn brief(name: &str) -> Cow<'_, str> {
+pub fn brief(name: &str) -> Cow<'_, str> {
     const MARK: &str = "...";
     if name.len() <= MOST_NAME || name.chars().count() <= MOST_NAME {
         return name.into();

@@ -103,7 +103,8 @@ impl Message {
             Message::Interval(end) => size_of::<Message>() + size_of_val(&end.lost_windows[..]),
             Message::Weights { rows, .. } => size_of::<Message>() + size_of_val(&rows[..]),
             // Few in a run, and one at a time.
-            Message::Stacks(_) | Message::End(_) | Message::LivePids(_) | Message::QuietSums { .. } => 0,
+            Message::Stacks(_) | Message::End(_) | Message::LivePids(_) => 0,
+            Message::QuietSums { .. } | Message::Metrics(_) => 0,
             #[cfg(test)]
             Message::Panic => 0,
         }

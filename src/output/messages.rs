@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::bpf::attached::AttachedProgram;
+use crate::output::metrics::RunMeters;
 use crate::report::Top;
 use crate::report::{Batch, Table, Value, Verdict};
 use crate::stats::weights::Weighted;
@@ -177,6 +178,8 @@ pub(crate) enum Message {
     Interval(IntervalEnd),
     End(RunEnd),
     Note(String),
+    /// The metrics are published, with these of the run itself.
+    Metrics(RunMeters),
     /// Processes of which stacks may follow. Their mappings are read early, since they may have exited by then.
     LivePids(Vec<i32>),
     /// Weights of stacks since the last message of this kind. The stacks may be forgotten after it.

@@ -18,6 +18,7 @@ pub mod heatmap;
 mod in_flight;
 pub mod json;
 mod messages;
+pub mod metrics;
 mod patience;
 pub mod sink;
 mod stack_numbers;
@@ -47,6 +48,7 @@ use crate::output::heatmap::HeatmapWriter;
 use crate::output::in_flight::{InFlight, MOST_BYTES, MOST_NEWS_BYTES};
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums, ViewEnd};
+use crate::output::metrics::SnapshotCell;
 use crate::output::patience::Patience;
 use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};
 use crate::output::thread::{CloseSignal, write_all};
@@ -117,6 +119,8 @@ pub struct OutputSettings {
     pub prompt: bool,
     /// The output is synced to the disk after each write, so that it survives a crash of the machine.
     pub durable: bool,
+    /// Where the metrics are published.
+    pub metrics: Option<SnapshotCell>,
 }
 
 /// Settings of the output of one view.
@@ -129,6 +133,8 @@ pub struct ViewSettings {
     pub stacks: bool,
     pub flame: Option<FlameWriter>,
     pub heatmap: Option<HeatmapWriter>,
+    /// The table that is meant where none is named.
+    pub main_table: &'static str,
 }
 
 /// Why the output ended.

@@ -116,6 +116,20 @@ impl RowPlace {
         Some(frames)
     }
 
+    /// The innermost `most` frames; none: there was no stack.
+    pub fn innermost(&self, most: usize, name: impl FnOnce(StackId) -> Vec<NamedFrame>) -> Vec<NamedFrame> {
+        match &self.stack {
+            RowStack::Nowhere | RowStack::Of(None) => Vec::new(),
+            RowStack::Of(Some(id)) => name(*id).into_iter().take(most).collect(),
+            RowStack::Kept(frames) => frames.iter().take(most).cloned().collect(),
+        }
+    }
+
+    /// True in a table of stacks.
+    pub fn is_somewhere(&self) -> bool {
+        !matches!(self.stack, RowStack::Nowhere)
+    }
+
     /// The same place with a copy of the frames, which stays when the stack is forgotten.
     pub fn kept(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>) -> RowPlace {
         let stack = self.named(name).map_or(RowStack::Nowhere, |frames| RowStack::Kept(frames.into()));

@@ -36,6 +36,7 @@ pub fn settings(json: bool) -> OutputSettings {
             stacks: false,
             flame: None,
             heatmap: None,
+            main_table: "all",
         }],
         json,
         events: Vec::new(),
@@ -46,6 +47,7 @@ pub fn settings(json: bool) -> OutputSettings {
         coverage: false,
         prompt: false,
         durable: false,
+        metrics: None,
     }
 }
 

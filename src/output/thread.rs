@@ -131,7 +131,7 @@ fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<
 }
 
 fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -> io::Result<()> {
-    writer.start(!matches!(message, Message::Batch(_) | Message::Note(_) | Message::LivePids(_)));
+    writer.start(!matches!(message, Message::Batch(_) | Message::Note(_) | Message::Metrics(_) | Message::LivePids(_)));
     if let Message::Table { table, time_ns, span_ns, .. } = &mut message {
         writer.map_values(table, *time_ns, *span_ns);
     }
@@ -153,6 +153,10 @@ fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -
         Message::Interval(end) => writer.interval(&end).and(writer.map_interval(&end)),
         Message::End(end) => writer.end(&end).and(writer.draw_heatmaps()),
         Message::Note(text) => writer.note(&text),
+        Message::Metrics(meters) => {
+            writer.publish(&meters);
+            Ok(())
+        }
         Message::LivePids(pids) => {
             writer.expect_stacks_of(pids);
             Ok(())

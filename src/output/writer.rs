@@ -1,6 +1,7 @@
 //! Lays out messages as text or JSON lines.
 
 mod heatmaps;
+mod metrics;
 mod occurrences;
 mod quiet;
 mod tables;
@@ -19,6 +20,7 @@ use crate::output::commands::Commands;
 use crate::output::fold::Folded;
 use crate::output::frames;
 use crate::output::json::{Object, ViewLabel};
+use crate::output::metrics::MetricsRegistry;
 use crate::output::sink::Sink;
 use crate::output::stack_numbers::StackNumbers;
 use crate::output::table::RowPlace;
@@ -54,6 +56,7 @@ pub struct Writer {
     /// Sums of the tables of all intervals.
     book: Book<RowPlace>,
     quiet: QuietParts,
+    metrics: Option<MetricsRegistry>,
     step: CurrentStep,
     commands: Commands,
     /// Nothing more is written to stderr either.
@@ -74,6 +77,8 @@ impl Writer {
             names.read_kernel();
         }
         let spaces = AddressSpaces::new(settings.host.clone());
+        let of_views = views.iter().map(|view| &view.settings);
+        let metrics = settings.metrics.take().map(|snapshots| MetricsRegistry::new(snapshots, of_views));
         let sink = if settings.durable { sink.durable() } else { sink };
         let commands = Commands::new(settings.host.clone(), step.clone());
         Writer {
@@ -90,6 +95,7 @@ impl Writer {
             stack_numbers: StackNumbers::default(),
             book: Book::default(),
             quiet: QuietParts::default(),
+            metrics,
             step,
             commands,
             is_quiet: false,

@@ -10,8 +10,8 @@ pub struct RunScope {
     own: [i32; OWN],
 }
 
-/// Most threads of ours: two that every run has, and those of a profiler.
-const OWN: usize = 5;
+/// Most threads of ours: two that every run has, those of a profiler, and the server of the metrics.
+const OWN: usize = 6;
 /// A tid that no task has. Not -1, which a task that has exited has in its last records.
 const NOBODY: i32 = i32::MIN;
 
@@ -25,14 +25,21 @@ impl Default for RunScope {
 impl RunScope {
     /// The last argument: the two threads that every run has.
     pub fn new(cpus: Option<&[u32]>, [reader, output]: [i32; 2]) -> RunScope {
-        RunScope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY, NOBODY, NOBODY] }
+        RunScope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY, NOBODY, NOBODY, NOBODY] }
     }
 
     /// Leaves out threads of the profiler, too.
     #[must_use]
     pub fn without(mut self, tids: &[i32]) -> RunScope {
-        assert!(tids.len() <= OWN - 2, "there are more threads than places");
+        assert!(tids.len() <= OWN - 3, "there are more threads than places");
         self.own.iter_mut().skip(2).zip(tids).for_each(|(own, tid)| *own = *tid);
+        self
+    }
+
+    /// Leaves out the thread that serves the metrics, too.
+    #[must_use]
+    pub fn with_server(mut self, tid: i32) -> RunScope {
+        self.own[OWN - 1] = tid;
         self
     }
 
@@ -69,6 +76,8 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|cpu| scope.has_cpu(cpu)), [false, true, false, true]);
         let is_own = [10, 11, 12, 14, 13, 0, -1].map(|tid| scope.is_own(tid));
         assert_eq!(is_own, [true, true, true, true, false, false, false]);
+        let served = scope.clone().with_server(77);
+        assert!(served.is_own(77) && served.is_own(12) && !scope.is_own(77));
         let everything = RunScope::default();
         assert!(everything.has_cpu(7) && everything.cpus().is_none() && everything.own().next().is_none());
     }

@@ -24,6 +24,12 @@ pub trait Rows: Any + Debug + Send {
     /// The cells of a row, one for each column, in a table that covers `span_ns`.
     fn cells(&mut self, at: usize, span_ns: u64) -> Vec<Value>;
 
+    /// One cell of a row.
+    fn cell(&mut self, at: usize, column: usize, span_ns: u64) -> Value;
+
+    /// The meanings of the columns, by their keys.
+    fn meanings(&self) -> &'static [(&'static str, &'static str)];
+
     /// The name of a row without its stack.
     fn labels(&self, at: usize) -> Vec<Value>;
 
@@ -103,6 +109,15 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
     fn cells(&mut self, at: usize, span_ns: u64) -> Vec<Value> {
         let Some(row) = self.rows.get_mut(at) else { return Vec::new() };
         self.schema.columns.iter().map(|column| column.value(row, span_ns)).collect()
+    }
+
+    fn cell(&mut self, at: usize, column: usize, span_ns: u64) -> Value {
+        let row = self.rows.get_mut(at);
+        row.zip(self.schema.columns.get(column)).map_or(Value::None, |(row, column)| column.value(row, span_ns))
+    }
+
+    fn meanings(&self) -> &'static [(&'static str, &'static str)] {
+        self.schema.meanings
     }
 
     fn labels(&self, at: usize) -> Vec<Value> {

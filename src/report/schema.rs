@@ -15,7 +15,8 @@ pub struct Schema<R: 'static> {
     /// The title in text, where a report has several tables.
     pub title: &'static str,
     pub columns: &'static [Column<R>],
-    /// The meanings of the visible columns, by their keys, for the documentation.
+    /// The meanings of the columns, by their keys, for the documentation and for metrics. A column that is not shown is among
+    /// the metrics if it has one.
     pub meanings: &'static [(&'static str, &'static str)],
     /// The order of the rows. None: that in which they were handed over.
     pub order: Option<fn(&R, &R) -> Ordering>,

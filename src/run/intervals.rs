@@ -15,7 +15,7 @@ use crate::sys;
 /// How an interval ended for one view.
 pub(super) struct ViewInterval {
     pub report: Report,
-    judged: JudgedInterval,
+    pub judged: JudgedInterval,
 }
 
 /// What becomes of the reports of an interval.
@@ -60,7 +60,9 @@ impl Run {
         for view in &mut views {
             messages.extend(std::mem::take(&mut view.report.notes).into_iter().map(Message::Note));
         }
+        let meters = self.meters(&views, end_ns);
         messages.extend(self.interval_ends(views, samples, end_ns));
+        messages.extend(meters);
         self.interval_start_ns = end_ns;
         self.samples_before = self.core.samples;
         self.quiet.begin_interval();

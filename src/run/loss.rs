@@ -90,6 +90,11 @@ impl LossBook {
         self.side_total
     }
 
+    /// The coverage of the interval so far, which began at `start_ns`.
+    pub fn coverage(&self, start_ns: u64, end_ns: u64, cpus: usize) -> f64 {
+        coverage(&self.windows, start_ns, end_ns, cpus)
+    }
+
     /// Starts the next interval. Returns the windows of the interval that ended.
     pub fn next_interval(&mut self) -> Vec<LostSpan> {
         (self.interval, self.side_interval) = (0, 0);

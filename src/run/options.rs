@@ -13,6 +13,7 @@ use crate::escape::escape;
 use crate::host::{Host, processes, threads};
 use crate::output::flame::FlameGraph;
 use crate::output::heatmap::{Heatmap, TICK};
+use crate::output::metrics::MetricsAddress;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
 use crate::run::forecast;
 use crate::task::procfs;
@@ -20,6 +21,9 @@ use crate::tep::format::{likeness, nearest};
 
 /// The name of a run of several views.
 pub const SEVERAL: &str = "run";
+
+/// How often metrics are published where no interval is asked for.
+const METRICS_PERIOD: Duration = Duration::from_secs(1);
 
 /// The options of a run, whatever its profilers are.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub struct Options {
     pub interval: Option<Duration>,
     /// Some reader wants the tables this often, whenever they are printed.
     pub quiet: Option<Duration>,
+    /// Where the metrics are served.
+    pub metrics: Option<MetricsAddress>,
     pub ring: Option<RingSize>,
     /// Stop after so long.
     pub duration: Option<Duration>,
@@ -72,6 +78,8 @@ pub struct ViewOptions {
     pub samples: Option<u64>,
     /// The profiler has tables, at the end of each interval.
     pub reports: bool,
+    /// The first of them.
+    pub main_table: &'static str,
 }
 
 impl ViewOptions {
@@ -87,6 +95,7 @@ impl ViewOptions {
             weight,
             samples: args.exit_n,
             reports: true,
+            main_table: "",
         }
     }
 
@@ -136,13 +145,15 @@ impl Options {
         } else {
             Tasks::All
         };
-        let quiet = views.iter().any(|view| view.heatmap.is_some()).then_some(TICK);
+        let for_scrapes = args.metrics.filter(|_| interval.is_none()).map(|_| METRICS_PERIOD);
+        let quiet = views.iter().any(|view| view.heatmap.is_some()).then_some(TICK).or(for_scrapes);
         Ok(Options {
             name: if let [view] = &views[..] { view.name.clone() } else { SEVERAL.to_owned() },
             views,
             target: Target { wanted: args.cpus.map(|CpuList(cpus)| cpus), tasks },
             interval,
             quiet,
+            metrics: args.metrics,
             ring: args.mmap_pages,
             duration: args.duration.map(|time| Duration::from_nanos(time.0)),
             output: args.output,

@@ -67,8 +67,10 @@ impl Run {
     /// Closes a quiet interval. What concerns the interval as a whole waits for its end: losses, totals, words.
     pub(super) fn close_quietly(&mut self, end_ns: Timestamp) -> Result<Vec<Message>> {
         let views = self.view_reports(end_ns, IntervalUse::Quiet)?;
+        let meters = self.meters(&views, end_ns);
         let tables = views.into_iter().flat_map(|view| view.report.tables).collect();
-        let messages = self.parts(tables, end_ns);
+        let mut messages = self.parts(tables, end_ns);
+        messages.extend(meters);
         self.quiet.since_ns = Some(end_ns);
         Ok(messages)
     }

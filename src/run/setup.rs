@@ -64,6 +64,7 @@ pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSetti
             stacks: has_chains && (view.shows_stacks || view.flame.is_none()),
             flame: flame.map(|flame| FlameWriter::new(flame, messages::about(options, owner, evlist), view.weight)),
             heatmap: heatmap.map(|map| HeatmapWriter::new(map, &view.name, messages::about(options, owner, evlist))),
+            main_table: view.main_table,
         }
     };
     options.views.iter().enumerate().map(settings).collect()

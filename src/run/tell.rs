@@ -1,9 +1,13 @@
-//! Notes in mid-run: on the run itself, and on the processes that it watches.
+//! Notes in mid-run: on the run itself, also for the metrics, and on the processes that it watches.
 
 use std::collections::BTreeMap;
 
+use crate::output::Message;
+use crate::output::metrics::{RunMeters, ViewMeters};
 use crate::run::Run;
+use crate::run::intervals::ViewInterval;
 use crate::run::messages::{self, Backlog, OwnCost};
+use crate::run::views::View;
 use crate::symbol::functions::{has_mapped_inode, is_stuck};
 use crate::sys;
 use crate::task::listed;
@@ -93,6 +97,39 @@ impl Run {
             format!("{profiler}: {}", messages::backlog(&backlog)),
         ];
         lines.into_iter().for_each(|line| self.core.ctx.output.note(line));
+    }
+
+    /// What the metrics tell of the run itself. None: nobody asks for them.
+    pub(super) fn meters(&self, views: &[ViewInterval], now: u64) -> Option<Message> {
+        self.server.as_ref()?;
+        let core = &self.core;
+        let cost = self.own_cost(now);
+        let view = |(index, (view, ended)): (usize, (&View, &ViewInterval))| {
+            let sums = core.views.sums(index, &core.ctx);
+            ViewMeters {
+                samples: view.samples,
+                lost: view.loss.total(),
+                lost_side: view.loss.side_total(),
+                untracked: sums.map_or(0, |sums| sums.untracked),
+                discarded: sums.map_or(0, |sums| sums.discarded),
+                coverage: view.loss.coverage(self.interval_start_ns, now, self.rings.cpus()),
+                verdict: ended.judged.verdict,
+            }
+        };
+        Some(Message::Metrics(RunMeters {
+            start_ns: self.start_ns,
+            time_ns: now,
+            cpu_ns: cost.cpu_ns,
+            rss_peak_bytes: cost.rss_peak_bytes,
+            locked_bytes: cost.locked_bytes,
+            wakeups: cost.wakeups,
+            malformed: core.malformed + self.rings.undecodable(),
+            late: cost.late,
+            dropped_lines: core.ctx.output.dropped(),
+            dropped_stacks: core.ctx.stacks.refused() + core.ctx.output.dropped_stacks(),
+            waiting_bytes: core.ctx.output.waiting_bytes(),
+            views: core.views.iter().zip(views).enumerate().map(view).collect(),
+        }))
     }
 
     pub(super) fn own_cost(&self, now: u64) -> OwnCost {

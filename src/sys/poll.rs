@@ -42,6 +42,14 @@ impl Poller {
         Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token))?)
     }
 
+    /// Reports `fd` as `token` as long as something can be written to it.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn add_writable(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLOUT, token))?)
+    }
+
     /// # Errors
     /// ENOENT when it was not a member.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {

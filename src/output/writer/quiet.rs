@@ -2,7 +2,8 @@
 
 use std::io;
 
-use crate::output::table::RowPlace;
+use crate::output::metrics::MetricEntry;
+use crate::output::table::{PlacedRows, RowPlace};
 use crate::output::writer::Writer;
 use crate::report::{Book, BookEntry, Table};
 
@@ -26,11 +27,17 @@ struct QuietWords {
 impl Writer {
     /// Adds a part of an interval, `span_ns` long, to the book and to what is printed when the interval ends.
     pub fn quiet_table(&mut self, table: Table, span_ns: u64) {
-        if self.sink.is_over() || table.is_snapshot {
+        if self.sink.is_over() {
             return;
         }
-        let Table { owner, rows, title, above, below, text_rows, in_text, verdict, .. } = table;
+        let Table { owner, rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
+        if is_snapshot {
+            // Only the metrics have it.
+            let mut placed = PlacedRows::new(rows, &self.stacks, &mut self.names);
+            return self.add_to_metrics(MetricEntry { owner, verdict, is_snapshot }, &mut placed);
+        }
         let mut placed = self.kept_rows(rows);
+        self.add_to_metrics(MetricEntry { owner, verdict, is_snapshot }, &mut placed);
         let entry = BookEntry { owner, title, verdict, span_ns, text_rows, in_text, is_quiet: true };
         self.book.add(&mut *placed.rows, &placed.places, entry);
         self.quiet.book.add(&mut *placed.rows, &placed.places, entry);

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::escape::escape;
 use crate::output::frames;
 use crate::output::json::{self, Object, ViewLabel};
+use crate::output::metrics::MetricEntry;
 use crate::output::table::{
     PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
 };
@@ -59,6 +60,7 @@ impl Writer {
             self.book.add(&mut *placed.rows, &placed.places, entry);
             placed
         };
+        self.add_to_metrics(MetricEntry { owner, verdict, is_snapshot }, &mut placed);
         if !in_text && !self.settings.json {
             return Ok(());
         }

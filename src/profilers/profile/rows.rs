@@ -70,6 +70,11 @@ pub static CPUS: Schema<CpuUsageRow> = Schema::<CpuUsageRow>::new(
     ("wanted_hz", "`-F`; absent with `-c`"),
     ("period", "`-c`; absent without"),
     ("throttled", "how often the kernel held back samples"),
+    ("user", "part of `of` in programs"),
+    ("kernel", "part of `of` in the kernel"),
+    ("guest", "part of `of` in virtual machines"),
+    ("idle", "part of `of` that was idle"),
+    ("of", "what the parts are parts of: time in ns, or what the samples of the target stand for"),
 ]);
 
 impl CpuUsageRow {
@@ -189,6 +194,9 @@ const MEANINGS: &[(&str, &str)] = &[
     ("pct_by", "where the share comes from: `account`, `samples` or `both`"),
     ("children", "how many short-lived children the row is about; absent in others"),
     ("cpu_ns", "CPU time"),
+    ("user_ns", "CPU time in programs, as sampled"),
+    ("kernel_ns", "CPU time in the kernel, as sampled"),
+    ("guest_ns", "CPU time in virtual machines, as sampled"),
 ];
 
 /// Those of threads; tasks lack the first.

@@ -106,6 +106,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("unwoken", "only where tasks are hidden: waits whose wake-up went unseen"),
     ("unwoken_busy", "those of them that may have waited for a busy CPU"),
     ("unknown", "periods that may have been of this state"),
+    ("duration_ns", "how long the periods were that ended"),
 ];
 
 const COLUMNS: &[Column<StateRow>] = &[

@@ -1,0 +1,467 @@
+//! The server of the metrics: one thread that waits for all its connections at once, and waits for none of them long.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use crossbeam_channel::bounded;
+
+use crate::output::metrics::openmetrics::{self, TextFormat};
+use crate::output::metrics::{SnapshotCell, protobuf};
+use crate::sys::poll::{Poller, Waker, block_signals};
+
+/// Connections that are served at once. One more is answered with 503.
+const MOST_CONNECTIONS: usize = 8;
+/// The time for a request to arrive, and for its answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The time for a client to close the connection after its answer.
+const REST: Duration = Duration::from_millis(500);
+/// Size of a request without its body.
+const MOST_HEAD_BYTES: usize = 8 << 10;
+const MOST_HEADERS: usize = 64;
+
+const LISTENER: u64 = 0;
+const WAKER: u64 = 1;
+/// Token of the first connection.
+const FIRST: u64 = 2;
+
+/// A server that listens. It ends when it is dropped.
+#[derive(Debug)]
+pub struct MetricsServer {
+    address: SocketAddr,
+    tid: i32,
+    snapshots: SnapshotCell,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// # Errors
+    /// The address is in use, or is not ours.
+    pub fn start(address: SocketAddr) -> Result<MetricsServer> {
+        MetricsServer::with_patience(address, PATIENCE)
+    }
+
+    fn with_patience(address: SocketAddr, patience: Duration) -> Result<MetricsServer> {
+        let failed = || format!("cannot listen on {address} for --metrics");
+        let listener = TcpListener::bind(address).with_context(failed)?;
+        listener.set_nonblocking(true).with_context(failed)?;
+        let address = listener.local_addr().with_context(failed)?;
+        let (poller, waker) = (Poller::new().with_context(failed)?, Arc::new(Waker::new().with_context(failed)?));
+        poller.add(&listener, LISTENER).with_context(failed)?;
+        poller.add(&*waker, WAKER).with_context(failed)?;
+        let snapshots = SnapshotCell::default();
+        let connections = Vec::new();
+        let mut service = MetricsService { listener, poller, snapshots: snapshots.clone(), patience, connections };
+        let (tell_tid, tid) = bounded(1);
+        let work = move || {
+            block_signals(); // the reading thread handles them
+            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
+            while service.serve() {}
+        };
+        let thread = std::thread::Builder::new().name("metrics".into()).spawn(work).with_context(failed)?;
+        let tid = tid.recv().context("the thread of the metrics ended at once")?;
+        Ok(MetricsServer { address, tid, snapshots, waker, thread: Some(thread) })
+    }
+
+    /// With the port that was chosen, if any was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Where the snapshots that it serves are published.
+    pub fn snapshots(&self) -> SnapshotCell {
+        self.snapshots.clone()
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.waker.wake();
+        // It waits for nobody, so it ends at once.
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+struct MetricsService {
+    listener: TcpListener,
+    poller: Poller,
+    snapshots: SnapshotCell,
+    patience: Duration,
+    connections: Vec<HttpConnection>,
+}
+
+struct HttpConnection {
+    stream: TcpStream,
+    token: u64,
+    until: Instant,
+    stage: HttpStage,
+}
+
+enum HttpStage {
+    /// The request arrives.
+    Request(Vec<u8>),
+    /// The answer leaves: so many bytes are sent.
+    Answer { bytes: Vec<u8>, sent: usize },
+    /// The client may still send. If it were not read, the kernel would take back what the client has not read yet.
+    Rest,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NextStep {
+    Input,
+    Room,
+    Close,
+}
+
+impl MetricsService {
+    /// Waits for something to do, and does it. False: the server is to end.
+    fn serve(&mut self) -> bool {
+        let now = Instant::now();
+        let next = self.connections.iter().map(|connection| connection.until.saturating_duration_since(now)).min();
+        let timeout = next.unwrap_or(Duration::from_secs(60));
+        let Ok(ready) = self.poller.wait(timeout).map(Iterator::collect::<Vec<u64>>) else { return false };
+        for token in ready {
+            match token {
+                WAKER => return false,
+                LISTENER => self.accept(),
+                token => self.go_on(token),
+            }
+        }
+        let now = Instant::now();
+        self.connections.retain(|connection| connection.until > now); // closing a descriptor ends its membership
+        true
+    }
+
+    fn accept(&mut self) {
+        // An error concerns the one connection that could not be made; without descriptors, the next ones wait.
+        let Ok((mut stream, _)) = self.listener.accept() else {
+            std::thread::sleep(Duration::from_millis(10));
+            return;
+        };
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if self.connections.len() >= MOST_CONNECTIONS {
+            let _ = stream.write(&answer("503 Service Unavailable", "text/plain", b"too many connections\n"));
+            return;
+        }
+        let is_used = |token: &u64| self.connections.iter().any(|connection| connection.token == *token);
+        let Some(token) = (FIRST..).find(|token| !is_used(token)) else { return };
+        if self.poller.add(&stream, token).is_ok() {
+            let until = Instant::now() + self.patience;
+            self.connections.push(HttpConnection { stream, token, until, stage: HttpStage::Request(Vec::new()) });
+        }
+    }
+
+    fn go_on(&mut self, token: u64) {
+        let Some(at) = self.connections.iter().position(|connection| connection.token == token) else { return };
+        let connection = &mut self.connections[at];
+        let waited_for = connection.waits_for();
+        let next = connection.go_on(&self.snapshots, self.patience);
+        let stream = &connection.stream;
+        let keeps = match next {
+            NextStep::Close => false,
+            same if same == waited_for => true,
+            NextStep::Room => self.poller.remove(stream).and_then(|()| self.poller.add_writable(stream, token)).is_ok(),
+            NextStep::Input => self.poller.remove(stream).and_then(|()| self.poller.add(stream, token)).is_ok(),
+        };
+        if !keeps {
+            self.connections.swap_remove(at);
+        }
+    }
+}
+
+impl HttpConnection {
+    fn waits_for(&self) -> NextStep {
+        if matches!(self.stage, HttpStage::Answer { .. }) { NextStep::Room } else { NextStep::Input }
+    }
+
+    fn go_on(&mut self, snapshots: &SnapshotCell, patience: Duration) -> NextStep {
+        let mut buffer = [0; 2048];
+        match &mut self.stage {
+            HttpStage::Request(request) => match self.stream.read(&mut buffer) {
+                Ok(0) => NextStep::Close,
+                Ok(count) => {
+                    request.extend_from_slice(&buffer[..count]);
+                    let Some(bytes) = respond(request, snapshots) else { return NextStep::Input };
+                    self.stage = HttpStage::Answer { bytes, sent: 0 };
+                    self.until = Instant::now() + patience;
+                    self.send()
+                }
+                Err(err) if is_temporary(&err) => NextStep::Input,
+                Err(_) => NextStep::Close,
+            },
+            HttpStage::Answer { .. } => self.send(),
+            HttpStage::Rest => match self.stream.read(&mut buffer) {
+                Ok(1..) => NextStep::Input,
+                Err(err) if is_temporary(&err) => NextStep::Input,
+                Ok(0) | Err(_) => NextStep::Close,
+            },
+        }
+    }
+
+    fn send(&mut self) -> NextStep {
+        let HttpStage::Answer { bytes, sent } = &mut self.stage else { return NextStep::Close };
+        while let Some(rest @ [_, ..]) = bytes.get(*sent..) {
+            match self.stream.write(rest) {
+                Ok(count) => *sent += count,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) if is_temporary(&err) => return NextStep::Room,
+                Err(_) => return NextStep::Close,
+            }
+        }
+        if self.stream.shutdown(Shutdown::Write).is_err() {
+            return NextStep::Close;
+        }
+        (self.stage, self.until) = (HttpStage::Rest, Instant::now() + REST);
+        NextStep::Input
+    }
+}
+
+fn is_temporary(err: &io::Error) -> bool {
+    matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// The answer to a request. None: more of the request is to come.
+fn respond(request: &[u8], snapshots: &SnapshotCell) -> Option<Vec<u8>> {
+    let text = |status: &str, body: &str| Some(answer(status, "text/plain; charset=utf-8", body.as_bytes()));
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    match parsed.parse(request) {
+        Ok(httparse::Status::Complete(head)) if head <= MOST_HEAD_BYTES => {}
+        Ok(httparse::Status::Partial) if request.len() <= MOST_HEAD_BYTES => return None,
+        Ok(_) => return text("431 Request Header Fields Too Large", "the request is too long\n"),
+        Err(_) => return text("400 Bad Request", "this is no HTTP request\n"),
+    }
+    let path = parsed.path.unwrap_or_default().split('?').next().unwrap_or_default();
+    match (parsed.method, path) {
+        (Some("GET"), "/metrics") => {}
+        (Some("GET"), "/healthz") => return text("200 OK", "ok\n"),
+        (_, "/metrics" | "/healthz") => return text("405 Method Not Allowed", "only GET\n"),
+        _ => return text("404 Not Found", "see /metrics\n"),
+    }
+    let accepts = parsed.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
+    let accepts: Vec<&str> = accepts.filter_map(|header| std::str::from_utf8(header.value).ok()).collect();
+    let (format, snapshot) = (ScrapeFormat::of(&accepts.join(",")), snapshots.get());
+    let body = match format {
+        ScrapeFormat::Protobuf => protobuf::encode(&snapshot),
+        ScrapeFormat::OpenMetrics => openmetrics::encode(&snapshot, TextFormat::OpenMetrics),
+        ScrapeFormat::Plain => openmetrics::encode(&snapshot, TextFormat::Plain),
+    };
+    Some(answer("200 OK", format.content_type(), &body))
+}
+
+fn answer(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let mut answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n",
+        body.len()
+    )
+    .into_bytes();
+    if status.starts_with("405") {
+        answer.extend_from_slice(b"Allow: GET\r\n");
+    }
+    answer.extend_from_slice(b"\r\n");
+    answer.extend_from_slice(body);
+    answer
+}
+
+/// What a scrape asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScrapeFormat {
+    OpenMetrics,
+    Plain,
+    Protobuf,
+}
+
+impl ScrapeFormat {
+    fn content_type(self) -> &'static str {
+        match self {
+            ScrapeFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            ScrapeFormat::Plain => "text/plain; version=0.0.4; charset=utf-8",
+            ScrapeFormat::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
+        }
+    }
+
+    /// The format that is wanted most, of equal ones the first. Whoever names none gets OpenMetrics.
+    fn of(accept: &str) -> ScrapeFormat {
+        let mut best = (0.0, ScrapeFormat::OpenMetrics);
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(|part| part.trim().to_ascii_lowercase());
+            let media = parts.next().unwrap_or_default();
+            let parameters: Vec<(String, String)> = parts
+                .filter_map(|part| part.split_once('=').map(|(key, value)| (key.trim().into(), value.trim().into())))
+                .collect();
+            let is = |key: &str, wanted: &str| {
+                let value = parameters.iter().find(|(other, _)| other == key);
+                value.is_none_or(|(_, value)| value.trim_matches('"') == wanted)
+            };
+            let format = match &*media {
+                "application/openmetrics-text" | "application/*" | "*/*" => ScrapeFormat::OpenMetrics,
+                "text/plain" | "text/*" => ScrapeFormat::Plain,
+                "application/vnd.google.protobuf"
+                    if is("proto", "io.prometheus.client.metricfamily") && is("encoding", "delimited") =>
+                {
+                    ScrapeFormat::Protobuf
+                }
+                _ => continue,
+            };
+            let weight = parameters.iter().find(|(key, _)| key == "q").map_or(Ok(1.0), |(_, q)| q.parse::<f64>());
+            if let Some(weight) = weight.ok().filter(|weight| *weight > best.0) {
+                best = (weight, format);
+            }
+        }
+        best.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::metrics::family::{FamilyKind, MetricFamily, MetricUnit, MetricValue, MetricsSnapshot};
+
+    fn server(patience: Duration) -> MetricsServer {
+        let server = MetricsServer::with_patience("127.0.0.1:0".parse().unwrap(), patience).unwrap();
+        let family = MetricFamily::new("x", FamilyKind::Gauge, MetricUnit::None, "");
+        let families = vec![family.with(Arc::from([]), MetricValue::Number(7))];
+        server.snapshots().publish(MetricsSnapshot { families });
+        server
+    }
+
+    /// Longer than a machine stands still.
+    const LONG: Duration = Duration::from_secs(300);
+
+    fn send(server: &MetricsServer, request: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(request).unwrap();
+        stream
+    }
+
+    fn answer_to(server: &MetricsServer, request: &[u8]) -> String {
+        let mut answer = String::new();
+        send(server, request).read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn requests_are_answered() {
+        let server = server(LONG);
+        let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(MOST_HEAD_BYTES));
+        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(MOST_HEADERS + 1));
+        let cases: [(&str, &str); 11] = [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
+            ("GET /metrics?name[]=x HTTP/1.0\r\n\r\n", "200 OK"),
+            ("GET /healthz HTTP/1.1\r\n\r\n", "200 OK"),
+            ("GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
+            ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405 Method Not Allowed"),
+            ("DELETE /metricsx HTTP/1.1\r\n\r\n", "404 Not Found"),
+            ("\x16\x03\x01\x02 TLS here", "400 Bad Request"),
+            ("GET\r\n\r\n", "400 Bad Request"),
+            ("GET /metrics HTTP/9.9\r\n\r\n", "400 Bad Request"),
+            (&long, "431 Request Header Fields Too Large"),
+            (&many, "400 Bad Request"),
+        ];
+        for (request, status) in cases {
+            let answer = answer_to(&server, request.as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request}: {answer}");
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{answer}");
+        }
+        let answer = answer_to(&server, cases[0].0.as_bytes());
+        assert!(answer.contains("openmetrics-text; version=1.0.0") && answer.ends_with("\nx 7\n# EOF\n"), "{answer}");
+        let healthy = answer_to(&server, cases[2].0.as_bytes());
+        assert!(healthy.ends_with("\r\n\r\nok\n"), "{healthy}");
+    }
+
+    /// A request that arrives byte by byte, and one whose client sends more than it should.
+    #[test]
+    fn slow_and_talkative_clients_get_their_answer() {
+        let server = server(LONG);
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        for byte in b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" {
+            stream.write_all(&[*byte]).unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("\r\n\r\nok\n"), "{answer}");
+        let more = [&b"GET /healthz HTTP/1.1\r\n\r\n"[..], &[b'x'; 100_000]].concat();
+        assert!(answer_to(&server, &more).ends_with("\r\n\r\nok\n"));
+    }
+
+    #[test]
+    fn connections_are_few() {
+        let server = server(LONG);
+        let silent: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| send(&server, b"GET /met")).collect();
+        let mut ninth = TcpStream::connect(server.address()).unwrap();
+        let mut answer = String::new();
+        ninth.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        drop(silent);
+        let is_served = || answer_to(&server, b"GET /healthz HTTP/1.1\r\n\r\n").ends_with("ok\n");
+        while !is_served() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A client that says nothing, and one that does not take its answer.
+    #[test]
+    fn slow_clients_are_cut() {
+        let server = server(Duration::from_millis(20));
+        let help = "x".repeat(16 << 20);
+        let family = MetricFamily::new("x", FamilyKind::Gauge, MetricUnit::None, &help);
+        server.snapshots().publish(MetricsSnapshot { families: vec![family] });
+        let mut answer = Vec::new();
+        let _ = send(&server, b"GET /met").read_to_end(&mut answer); // the end, or a reset
+        assert_eq!(answer, b"");
+        // The pause is what makes the client slow; on a machine that stands still it may have to be longer.
+        let is_cut = |pause: &Duration| {
+            let mut stream = send(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
+            std::thread::sleep(*pause);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            answer.len() < help.len()
+        };
+        let mut pauses = (6..16).map(|power| Duration::from_millis(1 << power));
+        assert!(pauses.any(|pause| is_cut(&pause)));
+    }
+
+    #[test]
+    fn the_format_is_what_the_client_wants_most() {
+        use ScrapeFormat::{OpenMetrics, Plain, Protobuf};
+        let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
+                          application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let cases = [
+            ("", OpenMetrics),
+            ("*/*", OpenMetrics),
+            ("text/html, */*;q=0.1", OpenMetrics),
+            ("text/plain", Plain),
+            ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", Plain),
+            ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", OpenMetrics),
+            (prometheus, Protobuf),
+            ("application/vnd.google.protobuf; encoding=text; proto=io.prometheus.client.MetricFamily", OpenMetrics),
+            ("APPLICATION/VND.GOOGLE.PROTOBUF;q=0.3, text/plain;q=0.2", Protobuf),
+            ("text/plain;q=x, text/*;q=0.1", Plain),
+        ];
+        for (accept, want) in cases {
+            assert_eq!(ScrapeFormat::of(accept), want, "{accept}");
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_an_error() {
+        let server = server(LONG);
+        let err = MetricsServer::start(server.address()).map(|_| ()).unwrap_err();
+        assert!(format!("{err:#}").contains("cannot listen on 127.0.0.1:"), "{err:#}");
+    }
+}
