@@ -52,6 +52,15 @@ impl RowSite for RowPlace {
         // Names of functions are shared: there are no more of them than functions in programs.
         key + if let RowStack::Kept(frames) = &self.stack { size_of_val(&frames[..]) } else { 0 }
     }
+
+    fn improves(&self, other: &RowPlace) -> bool {
+        match (&self.stack, &other.stack) {
+            (RowStack::Kept(frames), RowStack::Kept(old)) => {
+                old.iter().any(NamedFrame::is_given_up) && !frames.iter().any(NamedFrame::is_given_up)
+            }
+            _ => false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -233,6 +233,35 @@ mod tests {
         assert_eq!(counts, [20, 10, 30].map(Value::Unsigned));
     }
 
+    /// A site that says more about a row than an equal one takes its place.
+    #[test]
+    fn the_site_that_says_most_stays() {
+        #[derive(Clone, Debug)]
+        struct ToldSite(&'static str);
+        impl PartialEq for ToldSite {
+            fn eq(&self, _: &ToldSite) -> bool {
+                true
+            }
+        }
+        impl Eq for ToldSite {}
+        impl std::hash::Hash for ToldSite {
+            fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+        }
+        impl RowSite for ToldSite {
+            fn heap_bytes(&self) -> usize {
+                0
+            }
+            fn improves(&self, other: &ToldSite) -> bool {
+                self.0.len() > other.0.len()
+            }
+        }
+        let mut sums = RowSums::unbounded(&TypedRows::new(&ROWS, Vec::new()));
+        for told in ["", "name", "x"] {
+            sums.add(&mut TypedRows::new(&ROWS, vec![row(1, Some(1))]), 0, ToldSite(told));
+        }
+        assert_eq!((sums.rows().len(), sums.site(0).map(|site| site.0)), (1, Some("name")));
+    }
+
     /// A site that takes much memory.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct LargeSite(u64);

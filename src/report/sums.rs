@@ -10,6 +10,11 @@ use crate::report::{Rows, Value};
 pub trait RowSite: Clone + Eq + Hash {
     /// Approximate number of bytes on the heap.
     fn heap_bytes(&self) -> usize;
+
+    /// True if it says more than `other`, which is equal to it.
+    fn improves(&self, _other: &Self) -> bool {
+        false
+    }
 }
 
 impl RowSite for () {
@@ -60,6 +65,9 @@ impl<S: RowSite> RowSums<S> {
         let name = (from.labels(at), site);
         if let Some(&known) = self.by_name.get(&name) {
             self.rows.add(known, from, at);
+            if let Some(site) = self.sites.get_mut(known).filter(|site| name.1.improves(site)) {
+                *site = name.1;
+            }
             return known;
         }
         let next = self.rows.len();
