@@ -387,7 +387,7 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
             "2 CPUs, ended early",
             "1000000        500000   100.000    ~100     12.3  \\x1b[e",
             "      24.0          12.0     0.002     100        -  e23",
-            "  5 events more",
+            "  6 events more",
             "  copies of stacks at e24",
             "only counted, no records: count",
             "there are 2000000/s while nobody watches",
