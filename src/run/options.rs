@@ -145,8 +145,9 @@ impl Options {
         } else {
             Tasks::All
         };
-        let for_scrapes = args.metrics.filter(|_| interval.is_none()).map(|_| METRICS_PERIOD);
-        let quiet = views.iter().any(|view| view.heatmap.is_some()).then_some(TICK).or(for_scrapes);
+        let for_maps = views.iter().any(|view| view.heatmap.is_some()).then_some(TICK);
+        let for_metrics = args.metrics.filter(|_| interval.is_none()).map(|_| METRICS_PERIOD);
+        let quiet = for_maps.or(for_metrics); // the shorter one
         Ok(Options {
             name: if let [view] = &views[..] { view.name.clone() } else { SEVERAL.to_owned() },
             views,

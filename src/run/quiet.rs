@@ -25,6 +25,8 @@ pub(super) struct QuietIntervals {
     /// What was found of them since then, by view.
     judged: Vec<JudgedInterval>,
     pub snapshots: SnapshotPace,
+    /// When one of them was the last to publish metrics.
+    published_ns: Timestamp,
 }
 
 impl QuietIntervals {
@@ -37,6 +39,16 @@ impl QuietIntervals {
     pub fn begin_interval(&mut self) {
         self.since_ns = None;
         self.judged.clear();
+    }
+
+    /// Whether the metrics are to be published again: quiet intervals may be short.
+    fn is_time_to_publish(&mut self, now: Timestamp) -> bool {
+        const OFTEN_NS: u64 = 500_000_000;
+        let is_time = now.saturating_sub(self.published_ns) >= OFTEN_NS;
+        if is_time {
+            self.published_ns = now;
+        }
+        is_time
     }
 
     /// Adds what was found of an interval of a view to what was found of the quiet ones before it.
@@ -67,7 +79,7 @@ impl Run {
     /// Closes a quiet interval. What concerns the interval as a whole waits for its end: losses, totals, words.
     pub(super) fn close_quietly(&mut self, end_ns: Timestamp) -> Result<Vec<Message>> {
         let views = self.view_reports(end_ns, IntervalUse::Quiet)?;
-        let meters = self.meters(&views, end_ns);
+        let meters = self.meters(&views, end_ns).filter(|_| self.quiet.is_time_to_publish(end_ns));
         let tables = views.into_iter().flat_map(|view| view.report.tables).collect();
         let mut messages = self.parts(tables, end_ns);
         messages.extend(meters);
