@@ -79,6 +79,12 @@ pub struct RunArgs {
     /// Serve the tables as metrics: 9100, 0.0.0.0:9100
     #[arg(long, help_heading = "Output", value_name = "[ADDR:]PORT", value_parser = MetricsAddress::parse)]
     pub metrics: Option<MetricsAddress>,
+    /// Tables in place on the terminal, which needs -i; the default where it is possible
+    #[arg(long, help_heading = "Output")]
+    pub live: bool,
+    /// Tables below each other, also on a terminal
+    #[arg(long, help_heading = "Output", conflicts_with = "live")]
+    pub no_live: bool,
     /// Exit with code 3 if anything was lost
     #[arg(long, help_heading = "Run")]
     pub strict_loss: bool,

@@ -1,7 +1,7 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. `dispatcher` handles records, `finish` ends the
-//! run, `forecast` is a dry run and `meter` weighs its samples, `intervals` closes intervals, `loss` keeps the losses, `messages` has the texts for the user,
+//! run, `forecast` is a dry run and `meter` weighs its samples, `intervals` closes intervals, `live` decides on the screen, `loss` keeps the losses, `messages` has the texts for the user,
 //! `onlookers` finds others who watch the same events, `options` has the options, `pace` keeps a run going beside a stuck CPU,
 //! `probed` tells what probes cost, `quiet` sends tables more often than they are printed, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing` takes samples to their views,
 //! `setup` prepares the start, `snapshots` limits how often snapshots are made, `tell` answers signals in mid-run, `views`
@@ -11,6 +11,7 @@ mod dispatcher;
 mod finish;
 pub mod forecast;
 mod intervals;
+mod live;
 mod loss;
 mod messages;
 mod meter;
@@ -180,7 +181,9 @@ impl Run {
         sys::raise_open_files(); // the workload keeps the limit that it was given
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let server = options.metrics.filter(|_| !options.dry_run).map(|at| MetricsServer::start(at.0)).transpose()?;
-        let (output, settle) = Output::start(sink, waker.clone())?;
+        let (mut output, settle) = Output::start(sink, waker.clone())?;
+        let (handle, screen) = live::open(&options)?.unzip();
+        output.screen = handle;
         let watched = Watched::new(&options.target, &host);
         let targets = Targets::new(&options.target.tasks, &host);
         let tracefs = TracefsFinder::default();
@@ -192,6 +195,9 @@ impl Run {
         };
         if let Some(server) = &server {
             setup.scope = setup.scope.with_server(server.tid());
+        }
+        if let Some(screen) = &output.screen {
+            setup.scope = setup.scope.with_keyboard(screen.tid);
         }
         if options.paced {
             evlist.leave_unread();
@@ -230,17 +236,20 @@ impl Run {
             prompt: options.paced,
             durable: options.durable,
             metrics: server.as_ref().map(MetricsServer::snapshots),
+            screen,
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {
             rings.note_shrunk(&evlist); // a forecast tells of the rings of the run itself
         }
         // Until here a Ctrl-C ends the process at once.
-        let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD]).collect();
+        let wanted: Vec<Signal> = ending_signals()
+            .chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD])
+            .chain(live::signals(&output))
+            .collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
         poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
         settle.send(settings);
-        let mut output = output;
         let scope = setup.scope.clone();
         if let Some(server) = &server {
             output.note(format!("{}: metrics at http://{}/metrics", options.name, server.address()));
@@ -479,6 +488,7 @@ impl Run {
                     self.snapshots.ask();
                 }
                 Signal::SIGUSR2 => self.tell_own_cost(),
+                Signal::SIGTSTP | Signal::SIGCONT | Signal::SIGWINCH => live::obey(signal, &self.core.ctx.output),
                 _ => {
                     if self.workload.as_mut().is_some_and(Workload::ended) {
                         return Ok(Some(StopReason::Asked));

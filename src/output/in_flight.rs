@@ -104,7 +104,7 @@ impl Message {
             Message::Weights { rows, .. } => size_of::<Message>() + size_of_val(&rows[..]),
             // Few in a run, and one at a time.
             Message::Stacks(_) | Message::End(_) | Message::LivePids(_) => 0,
-            Message::QuietSums { .. } | Message::Metrics(_) => 0,
+            Message::QuietSums { .. } | Message::Metrics(_) | Message::EndScreen => 0,
             #[cfg(test)]
             Message::Panic => 0,
         }

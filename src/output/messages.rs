@@ -187,6 +187,8 @@ pub(crate) enum Message {
         view: usize,
         rows: Vec<Weighted>,
     },
+    /// The run ends: what follows is printed below what was on the terminal before.
+    EndScreen,
     #[cfg(test)]
     Panic,
 }

@@ -20,6 +20,7 @@ pub mod json;
 mod messages;
 pub mod metrics;
 mod patience;
+pub mod screen;
 pub mod sink;
 mod stack_numbers;
 mod table;
@@ -50,6 +51,7 @@ pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums, ViewEnd};
 use crate::output::metrics::SnapshotCell;
 use crate::output::patience::Patience;
+use crate::output::screen::{ScreenHandle, ScreenPort};
 use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};
 use crate::output::thread::{CloseSignal, write_all};
 use crate::output::writer::Writer;
@@ -121,6 +123,8 @@ pub struct OutputSettings {
     pub durable: bool,
     /// Where the metrics are published.
     pub metrics: Option<SnapshotCell>,
+    /// Results are shown on a screen while the run goes on.
+    pub screen: Option<ScreenPort>,
 }
 
 /// Settings of the output of one view.
@@ -165,6 +169,8 @@ pub struct Output {
     in_flight: Arc<InFlight>,
     waits: SinkProgress,
     step: CurrentStep,
+    /// Restores the terminal when the run ends, however it does.
+    pub screen: Option<ScreenHandle>,
     standstill: Standstill,
     /// Present while news are left out.
     gap: Option<NewsGap>,
@@ -254,6 +260,7 @@ impl Output {
             in_flight,
             waits,
             step,
+            screen: None,
             standstill: Standstill::default(),
             gap: None,
             shown: false,
@@ -499,7 +506,8 @@ impl Output {
         let (waits, in_flight, step) = (self.waits.clone(), self.in_flight.clone(), self.step.clone());
         let mut keeps_waiting = || patience.keeps_waiting(stop_requests(), &waits, &in_flight, &step);
         let batch = std::mem::take(&mut self.batch);
-        for message in std::iter::once(Message::Batch(batch)).chain(last) {
+        let end_screen = self.screen.is_some().then_some(Message::EndScreen);
+        for message in end_screen.into_iter().chain([Message::Batch(batch)]).chain(last) {
             self.wait(message);
         }
         'messages: for message in std::mem::take(&mut self.waiting) {
@@ -527,6 +535,7 @@ impl Output {
     }
 
     fn given_up(&self) -> OutputClosed {
+        self.screen.iter().for_each(ScreenHandle::end); // the thread that should have is stuck
         let at = self.step.describe().map(|at| escape(at.as_bytes()));
         OutputClosed::GivenUp(at.or_else(|| self.waits.since().is_none().then(|| "has not come to its end".to_owned())))
     }

@@ -28,6 +28,8 @@ pub struct Sink {
     pub buffer: Vec<u8>,
     durable: bool,
     waits: SinkProgress,
+    /// What is flushed is kept here, for the screen.
+    diverted: Option<Vec<u8>>,
     /// Everything appended from now on is dropped.
     is_over: bool,
 }
@@ -104,6 +106,7 @@ impl Sink {
             buffer: Vec::with_capacity(2 * LARGE),
             durable: false,
             waits: SinkProgress::default(),
+            diverted: None,
             is_over: false,
         }
     }
@@ -131,6 +134,21 @@ impl Sink {
         self.buffer = Vec::new();
     }
 
+    /// From now on, what is flushed is not written.
+    pub fn divert(&mut self) {
+        self.diverted = Some(Vec::new());
+    }
+
+    /// What was flushed since the last call.
+    pub fn take_diverted(&mut self) -> Vec<u8> {
+        self.diverted.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Ends [`Sink::divert`].
+    pub fn end_diversion(&mut self) {
+        self.diverted = None;
+    }
+
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -148,6 +166,10 @@ impl Sink {
     /// # Errors
     /// EPIPE when the reader has gone, ENOSPC on a full disk, and others. Bytes not written are dropped.
     pub fn flush(&mut self) -> io::Result<()> {
+        if let Some(diverted) = &mut self.diverted {
+            diverted.append(&mut self.buffer);
+            return Ok(());
+        }
         let mut rest = if self.is_over { &[] } else { self.buffer.as_slice() };
         let mut result = Ok(());
         let syncs = self.durable && !rest.is_empty();

@@ -48,6 +48,7 @@ pub fn settings(json: bool) -> OutputSettings {
         prompt: false,
         durable: false,
         metrics: None,
+        screen: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 
 use crate::output::drawing::DrawingWriteError;
 use crate::output::in_flight::InFlight;
@@ -112,11 +112,29 @@ pub(super) fn write_all(
 fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<Message>> {
     loop {
         writer.print_due()?;
+        writer.follow_screen()?;
         if let Ok(message) = messages.try_recv() {
             return Ok(Some(message));
         }
         writer.flush()?; // no message waits, so the printed lines should not wait either
         if writer.read_ahead() {
+            continue;
+        }
+        let held_until = writer.held_until().unwrap_or(u64::MAX);
+        if let Some(screen) = writer.screen() {
+            let until = screen.due_ns().min(held_until).saturating_sub(sys::monotonic_ns());
+            let event = select! {
+                recv(messages) -> message => match message {
+                    Ok(message) => return Ok(Some(message)),
+                    Err(_) => {
+                        writer.end_screen()?;
+                        continue;
+                    }
+                },
+                recv(screen.events()) -> event => event.ok(),
+                default(Duration::from_nanos(until)) => continue,
+            };
+            screen.obey(event)?;
             continue;
         }
         let Some(until) = writer.held_until() else { return Ok(messages.recv().ok()) };
@@ -161,6 +179,7 @@ fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -
             writer.expect_stacks_of(pids);
             Ok(())
         }
+        Message::EndScreen => writer.end_screen(),
         Message::Weights { view, rows } => {
             let written = writer.flush(); // the tables need not wait for the names of the stacks
             writer.weights(view, &rows);

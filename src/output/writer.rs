@@ -4,6 +4,7 @@ mod heatmaps;
 mod metrics;
 mod occurrences;
 mod quiet;
+mod screen;
 mod tables;
 mod views;
 mod weights;
@@ -21,6 +22,7 @@ use crate::output::fold::Folded;
 use crate::output::frames;
 use crate::output::json::{Object, ViewLabel};
 use crate::output::metrics::MetricsRegistry;
+use crate::output::screen::Screen;
 use crate::output::sink::Sink;
 use crate::output::stack_numbers::StackNumbers;
 use crate::output::table::RowPlace;
@@ -61,6 +63,8 @@ pub struct Writer {
     commands: Commands,
     /// Nothing more is written to stderr either.
     is_quiet: bool,
+    /// Shows results in place of `sink`.
+    screen: Option<Screen>,
 }
 
 impl Writer {
@@ -79,7 +83,8 @@ impl Writer {
         let spaces = AddressSpaces::new(settings.host.clone());
         let of_views = views.iter().map(|view| &view.settings);
         let metrics = settings.metrics.take().map(|snapshots| MetricsRegistry::new(snapshots, of_views));
-        let sink = if settings.durable { sink.durable() } else { sink };
+        let mut sink = if settings.durable { sink.durable() } else { sink };
+        let screen = settings.screen.take().and_then(|port| screen::start(port, &views, &mut sink));
         let commands = Commands::new(settings.host.clone(), step.clone());
         Writer {
             unwinding: Unwinding::new(settings.symbols.budget.clone(), publish),
@@ -99,6 +104,7 @@ impl Writer {
             step,
             commands,
             is_quiet: false,
+            screen,
         }
     }
 
@@ -113,6 +119,7 @@ impl Writer {
     /// error.
     pub fn end_results(&mut self, is_normal: bool) {
         self.sink.end();
+        self.screen = None;
         self.is_quiet |= !is_normal;
     }
 
@@ -204,6 +211,7 @@ impl Writer {
         if let Some(line) = &end.loss_line {
             self.note(line)?;
         }
+        self.screen.iter_mut().for_each(|screen| screen.interval(end));
         if !self.settings.json {
             return Ok(());
         }
@@ -320,6 +328,9 @@ impl Writer {
             return Ok(());
         }
         let lines: Vec<String> = text.lines().map(|line| escape(line.as_bytes())).collect();
+        if self.screen.as_mut().is_some_and(|screen| !screen.note(&lines)) {
+            return Ok(());
+        }
         let _ = self.sink.waits().during(|| writeln!(io::stderr(), "{}", lines.join("\n")));
         Ok(())
     }

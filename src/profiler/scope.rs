@@ -10,8 +10,8 @@ pub struct RunScope {
     own: [i32; OWN],
 }
 
-/// Most threads of ours: two that every run has, those of a profiler, and the server of the metrics.
-const OWN: usize = 6;
+/// Most threads of ours: two that every run has, those of a profiler, one that reads keys, and the server of the metrics.
+const OWN: usize = 7;
 /// A tid that no task has. Not -1, which a task that has exited has in its last records.
 const NOBODY: i32 = i32::MIN;
 
@@ -25,13 +25,13 @@ impl Default for RunScope {
 impl RunScope {
     /// The last argument: the two threads that every run has.
     pub fn new(cpus: Option<&[u32]>, [reader, output]: [i32; 2]) -> RunScope {
-        RunScope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY, NOBODY, NOBODY, NOBODY] }
+        RunScope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY] }
     }
 
     /// Leaves out threads of the profiler, too.
     #[must_use]
     pub fn without(mut self, tids: &[i32]) -> RunScope {
-        assert!(tids.len() <= OWN - 3, "there are more threads than places");
+        assert!(tids.len() <= OWN - 4, "there are more threads than places");
         self.own.iter_mut().skip(2).zip(tids).for_each(|(own, tid)| *own = *tid);
         self
     }
@@ -40,6 +40,13 @@ impl RunScope {
     #[must_use]
     pub fn with_server(mut self, tid: i32) -> RunScope {
         self.own[OWN - 1] = tid;
+        self
+    }
+
+    /// Leaves out the thread that reads keys, too.
+    #[must_use]
+    pub fn with_keyboard(mut self, tid: i32) -> RunScope {
+        self.own[OWN - 2] = tid;
         self
     }
 

@@ -16,6 +16,7 @@ use crate::output::heatmap::{Heatmap, TICK};
 use crate::output::metrics::MetricsAddress;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
 use crate::run::forecast;
+use crate::run::live::LiveWish;
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};
 
@@ -42,6 +43,8 @@ pub struct Options {
     pub duration: Option<Duration>,
     pub output: Option<PathBuf>,
     pub json: bool,
+    /// Whether a screen is wanted.
+    pub live: LiveWish,
     pub demangle: bool,
     /// Memory for symbols of files, in bytes.
     pub symbol_memory: Option<u64>,
@@ -122,6 +125,7 @@ impl Options {
             return Err(usage("--dry-run counts for 100 ms at least: give --for more, or leave it out for a second"));
         }
         check_drawings(&args, &views)?;
+        let live = LiveWish::of(&args)?;
         let host = Host::default();
         let mut notes = Vec::new();
         let names = args.pids.iter().flat_map(|TaskList(list)| list).filter_map(|word| match word {
@@ -159,6 +163,7 @@ impl Options {
             duration: args.duration.map(|time| Duration::from_nanos(time.0)),
             output: args.output,
             json: args.json,
+            live,
             demangle: !args.no_demangle,
             symbol_memory: args.symbol_memory,
             verbose: args.verbose,

@@ -19,6 +19,7 @@ pub mod probed;
 pub mod process;
 pub mod split_lock;
 pub mod stdio;
+pub mod terminal;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

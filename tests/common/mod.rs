@@ -11,6 +11,7 @@
 pub mod bpf;
 mod load;
 mod prog;
+pub mod pty;
 pub mod seccomp;
 pub mod shell;
 mod turn;

@@ -6,6 +6,7 @@ use crate::escape::escape;
 use crate::output::frames;
 use crate::output::json::{self, Object, ViewLabel};
 use crate::output::metrics::MetricEntry;
+use crate::output::screen::Screen;
 use crate::output::table::{
     PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
 };
@@ -17,31 +18,31 @@ use crate::symbol::names::NamedFrame;
 
 /// The headline of a block of rows.
 #[derive(Clone, Copy, Debug)]
-struct BlockHeading {
+pub(super) struct BlockHeading {
     /// Index of the view.
-    view: usize,
-    title: &'static str,
+    pub view: usize,
+    pub title: &'static str,
     /// Name of the table in JSON.
-    table: &'static str,
+    pub table: &'static str,
     /// None: the whole run.
-    interval: Option<u64>,
+    pub interval: Option<u64>,
     /// The table replaces the one of the interval before.
-    is_snapshot: bool,
+    pub is_snapshot: bool,
     /// End and length of the interval or the run.
-    time_ns: u64,
-    span_ns: u64,
+    pub time_ns: u64,
+    pub span_ns: u64,
 }
 
 /// The lines of a block, with the text above and below them.
-struct RowBlock {
-    columns: Vec<ColumnHead>,
-    lines: Vec<TableLine>,
-    above: Vec<String>,
-    below: Option<String>,
+pub(super) struct RowBlock {
+    pub columns: Vec<ColumnHead>,
+    pub lines: Vec<TableLine>,
+    pub above: Vec<String>,
+    pub below: Option<String>,
     /// Lines in text.
-    text_rows: Option<usize>,
+    pub text_rows: Option<usize>,
     /// The cells of the row that the lines beyond these add up to.
-    rest: Vec<Value>,
+    pub rest: Vec<Value>,
 }
 
 impl Writer {
@@ -51,7 +52,10 @@ impl Writer {
             return Ok(());
         }
         self.print_held()?;
-        let Table { owner, rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
+        let Table { owner, mut rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
+        let (table, interval) = (rows.table(), Some(interval));
+        let heading = BlockHeading { view: owner, title, table, interval, is_snapshot, time_ns, span_ns };
+        self.preview(&heading, &mut *rows, in_text)?;
         let mut placed = if is_snapshot {
             PlacedRows::new(rows, &self.stacks, &mut self.names)
         } else {
@@ -64,9 +68,6 @@ impl Writer {
         if !in_text && !self.settings.json {
             return Ok(());
         }
-        let table = placed.rows.table();
-        let interval = Some(interval);
-        let heading = BlockHeading { view: owner, title, table, interval, is_snapshot, time_ns, span_ns };
         let lines = lines(&mut placed, verdict, span_ns);
         let order = placed.rows.order();
         let rest = sum_of_rows(&mut *placed.rows, beyond(&order, text_rows), span_ns);
@@ -82,6 +83,7 @@ impl Writer {
             if let Some(place) = placed.places.get_mut(at).filter(|place| !matches!(place.stack, RowStack::Nowhere)) {
                 *place = place.kept(|id| name_stack(stacks, names, id));
             }
+            self.screen.iter_mut().for_each(Screen::show_if_slow);
         }
         placed
     }
@@ -120,6 +122,9 @@ impl Writer {
 
     fn block(&mut self, heading: BlockHeading, mut block: RowBlock) -> io::Result<()> {
         self.name_cells(&mut block);
+        if self.screen.is_some() {
+            return self.show_block(&heading, &block);
+        }
         let start = self.sink.buffer.len();
         let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
         let name = |id| name_stack(stacks, names, id);

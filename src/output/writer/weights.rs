@@ -6,6 +6,7 @@ use crate::escape::escape;
 use crate::output::fold::Folded;
 use crate::output::json::{Object, ViewLabel};
 use crate::output::wall::WallClock;
+use crate::output::writer::screen::show_lists;
 use crate::output::writer::views::WriterView;
 use crate::output::writer::{Writer, name_stack};
 use crate::output::{StackReport, top};
@@ -59,7 +60,9 @@ impl Writer {
             folded
         });
         let folded = with_ongoing.as_ref().unwrap_or(&view.folded);
-        if let Some(top) = report.top.filter(|_| lists) {
+        if let Some((top, screen)) = report.top.filter(|_| lists).zip(self.screen.as_mut()) {
+            show_lists(folded, top, report, screen, &mut self.wall)?;
+        } else if let Some(top) = report.top.filter(|_| lists) {
             list(folded, top, report, self.settings.json, view.label(), &mut self.wall, &mut self.sink.buffer);
             self.sink.flush_large()?;
         }

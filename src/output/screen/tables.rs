@@ -1,0 +1,109 @@
+//! Tables of a report as the screen has them.
+
+use crate::escape::escape_into;
+use crate::output::frames;
+pub use crate::output::screen::model::{PageKey, ScreenTable};
+use crate::output::screen::model::{ScreenCell, ScreenColumn, ScreenRow};
+use crate::output::table::{TableLine, is_in_text};
+use crate::output::text;
+use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
+use crate::symbol::names::NamedFrame;
+
+/// Most frames in a cell.
+const MOST_FRAMES: usize = 8;
+
+/// The columns and rows of a table. `frames`: those of a line's stack, the innermost first; None if it has none.
+pub fn table(
+    columns: &[ColumnHead],
+    lines: &[TableLine],
+    mut frames: impl FnMut(&TableLine) -> Option<Vec<NamedFrame>>,
+) -> ScreenTable {
+    let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_in_text(&columns[at], at, lines)).collect();
+    let mut heads: Vec<ScreenColumn> = shown
+        .iter()
+        .map(|&at| ScreenColumn { heading: columns[at].heading.to_owned(), is_name: is_name(&columns[at], at, lines) })
+        .collect();
+    let stacks: Vec<Option<String>> = lines.iter().map(|line| frames(line).map(|frames| stack(&frames))).collect();
+    let has_stacks = stacks.iter().any(Option::is_some);
+    if has_stacks {
+        heads.push(ScreenColumn { heading: "stack".to_owned(), is_name: true });
+    }
+    let rows = lines.iter().zip(stacks).map(|(line, stack)| {
+        let cells = shown.iter().map(|&at| line.cells.get(at).map_or_else(ScreenCell::default, cell));
+        let stack = has_stacks.then(|| ScreenCell { text: stack.unwrap_or_default().into(), number: None });
+        ScreenRow { cells: cells.chain(stack).collect(), verdict: line.verdict }
+    });
+    ScreenTable { columns: heads, rows: rows.collect(), main: main(columns, lines), ..ScreenTable::default() }
+}
+
+/// Lines of text as a table: the first line is its headline.
+pub fn of_text(text: &[u8]) -> ScreenTable {
+    let text = String::from_utf8_lossy(text);
+    let mut lines = text.lines();
+    let headline = lines.next().unwrap_or_default().trim_start_matches(": ").to_owned();
+    let row = |line: &str| ScreenRow {
+        cells: Box::new([ScreenCell { text: line.into(), number: None }]),
+        verdict: Verdict::Estimate,
+    };
+    ScreenTable {
+        title: headline,
+        columns: vec![ScreenColumn { heading: String::new(), is_name: true }],
+        rows: lines.map(row).collect(),
+        ..ScreenTable::default()
+    }
+}
+
+fn cell(value: &Value) -> ScreenCell {
+    ScreenCell { text: text::cell(value).into(), number: number(value) }
+}
+
+/// The number that a cell shows.
+fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Unsigned(number) | Value::Ns(number) | Value::Age(number) | Value::Address(number) => {
+            Some(i64::try_from(*number).unwrap_or(i64::MAX))
+        }
+        Value::Signed(number) => Some(*number),
+        Value::Pct(hundredths) => Some(i64::from(*hundredths)),
+        _ => None,
+    }
+}
+
+fn is_name(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
+    let is_text = |line: &TableLine| {
+        !matches!(line.cells.get(at), None | Some(Value::None)) && line.cells.get(at).and_then(number).is_none()
+    };
+    matches!(column.kind, ColumnKind::Label | ColumnKind::Names | ColumnKind::Place | ColumnKind::Stack)
+        || lines.iter().any(is_text)
+}
+
+/// The names of the frames in one line.
+fn stack(frames: &[NamedFrame]) -> String {
+    let mut out = Vec::new();
+    for (index, frame) in frames.iter().take(MOST_FRAMES).enumerate() {
+        out.extend_from_slice(if index > 0 { b" < " } else { b"" });
+        match &frame.symbol {
+            Ok(symbol) => escape_into(symbol.as_bytes(), &mut out),
+            Err(_) => frames::place(frame, &mut out),
+        }
+    }
+    if frames.len() > MOST_FRAMES {
+        out.extend_from_slice(" < …".as_bytes());
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The heading of the first column of times that add up, or else of numbers, and the sum of its cells.
+fn main(columns: &[ColumnHead], lines: &[TableLine]) -> Option<(String, u64)> {
+    let counters = || columns.iter().enumerate().filter(|(_, column)| column.is_additive && column.in_text);
+    let in_time = counters().find(|(_, column)| matches!(column.unit, Unit::Ns | Unit::Age));
+    let (at, column) = in_time.or_else(|| counters().next())?;
+    let numbers = lines.iter().filter_map(|line| line.cells.get(at).and_then(number));
+    let sum = numbers.fold(0_u64, |sum, number| sum.saturating_add(u64::try_from(number).unwrap_or(0)));
+    // As text has it.
+    let sum = match column.unit {
+        Unit::Ns => sum / 1_000_000,
+        _ => sum,
+    };
+    Some((column.heading.to_owned(), sum))
+}

@@ -1,0 +1,157 @@
+//! The user's terminal while the screen is on it, and as it was before.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::sys::terminal::{TerminalModes, is_in_foreground, window_size};
+
+/// The alternate screen, empty, without a cursor.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[0m\x1b[2J";
+const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
+/// How long a thread that restores the terminal waits for another one that is writing to it.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The terminal, shared by the threads of the run: whichever ends it restores it.
+#[derive(Debug)]
+pub struct ScreenTerminal {
+    keys: File,
+    out: File,
+    /// As it was before the run.
+    modes: TerminalModes,
+    is_on: AtomicBool,
+    /// The screen is never entered again.
+    is_over: AtomicBool,
+    /// Held while something is written.
+    writing: Mutex<()>,
+}
+
+impl ScreenTerminal {
+    /// # Errors
+    /// stdin or stdout is no terminal.
+    pub fn open() -> Result<Arc<ScreenTerminal>> {
+        let keys = io::stdin().as_fd().try_clone_to_owned().context("stdin is closed")?;
+        let out = io::stdout().as_fd().try_clone_to_owned().context("stdout is closed")?;
+        let modes = TerminalModes::of(&keys).context("stdin is no terminal")?;
+        let terminal = Arc::new(ScreenTerminal {
+            keys: keys.into(),
+            out: out.into(),
+            modes,
+            is_on: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            writing: Mutex::new(()),
+        });
+        terminal.restore_on_panic();
+        Ok(terminal)
+    }
+
+    /// A message of a panic would vanish with the screen.
+    fn restore_on_panic(self: &Arc<ScreenTerminal>) {
+        let (this, before) = (Arc::downgrade(self), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            if let Some(terminal) = Weak::upgrade(&this) {
+                terminal.end();
+            }
+            before(panic);
+        }));
+    }
+
+    pub fn keys(&self) -> &File {
+        &self.keys
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Columns and lines.
+    pub fn size(&self) -> (u16, u16) {
+        window_size(&self.out).unwrap_or((80, 24))
+    }
+
+    /// Turns the screen on, if the terminal is ours. True when everything is to be drawn.
+    ///
+    /// # Errors
+    /// The terminal cannot be written to.
+    pub fn enter(&self) -> io::Result<bool> {
+        if self.is_on() || self.is_over() || !is_in_foreground(&self.keys) {
+            return Ok(false);
+        }
+        let guard = self.lock();
+        self.modes.by_key().set(&self.keys);
+        self.is_on.store(true, Ordering::Release);
+        let written = (&self.out).write_all(ENTER);
+        drop(guard);
+        written.map(|()| true)
+    }
+
+    /// Writes a frame, if the screen is on and the terminal ours.
+    ///
+    /// # Errors
+    /// The terminal has hung up.
+    pub fn write(&self, frame: &[u8]) -> io::Result<()> {
+        let _guard = self.lock();
+        if !self.is_on() {
+            return Ok(());
+        }
+        if !is_in_foreground(&self.keys) {
+            self.is_on.store(false, Ordering::Release); // it was stopped by another, and what is there now is not ours
+            return Ok(());
+        }
+        (&self.out).write_all(frame)
+    }
+
+    /// Forgets what is on the screen: it is entered again.
+    pub fn forget(&self) {
+        self.is_on.store(false, Ordering::Release);
+    }
+
+    /// Restores the terminal. It may be entered again.
+    pub fn leave(&self) {
+        let _guard = self.lock();
+        if !self.is_on.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut fds = [PollFd::new(self.out.as_fd(), PollFlags::POLLOUT)];
+        let patience = PollTimeout::from(PATIENCE.as_millis() as u16);
+        if poll(&mut fds, patience).is_ok_and(|ready| ready > 0) {
+            let _ = (&self.out).write_all(LEAVE);
+        }
+        self.modes.set(&self.keys);
+    }
+
+    /// Restores the terminal for good.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.leave();
+    }
+
+    /// Waits for another thread that writes, unless its terminal is blocked.
+    fn lock(&self) -> Option<MutexGuard<'_, ()>> {
+        const STEP: Duration = Duration::from_millis(1);
+        for _ in 0..PATIENCE.as_millis() {
+            match self.writing.try_lock() {
+                Ok(guard) => return Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::park_timeout(STEP),
+            }
+        }
+        None
+    }
+}
+
+impl Drop for ScreenTerminal {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,124 @@
+//! Results on the screen in place of text.
+
+use std::io;
+
+use crate::output::fold::Folded;
+use crate::output::screen::tables::{self, PageKey, ScreenTable};
+use crate::output::screen::{Screen, ScreenPort};
+use crate::output::sink::Sink;
+use crate::output::stack_numbers::StackNumbers;
+use crate::output::table::TableLine;
+use crate::output::wall::WallClock;
+use crate::output::writer::tables::{BlockHeading, RowBlock};
+use crate::output::writer::views::WriterView;
+use crate::output::writer::{Writer, name_stack};
+use crate::output::{StackReport, top};
+use crate::report::{ColumnKind, Rows, Top};
+
+/// Most rows of a table without names.
+const PREVIEW_ROWS: usize = 200;
+
+/// Turns the screen on, which shows what is written into `sink`.
+pub(super) fn start(port: ScreenPort, views: &[WriterView], sink: &mut Sink) -> Option<Screen> {
+    let names = views.iter().map(|view| view.settings.name.clone()).collect();
+    let screen = Screen::new(port, names, sink.waits())?;
+    sink.divert();
+    Some(screen)
+}
+
+impl Writer {
+    /// The screen, with all lines so far.
+    pub fn screen(&mut self) -> Option<&mut Screen> {
+        let screen = self.screen.as_mut()?;
+        let lines = self.sink.take_diverted();
+        if !lines.is_empty() {
+            screen.lines(&lines);
+        }
+        Some(screen)
+    }
+
+    /// Obeys keys, and draws if it is time to.
+    ///
+    /// # Errors
+    /// The terminal has hung up.
+    pub fn follow_screen(&mut self) -> io::Result<()> {
+        self.screen().map_or(Ok(()), Screen::follow)
+    }
+
+    /// Restores the terminal. From now on results are text.
+    pub fn end_screen(&mut self) -> io::Result<()> {
+        let Some(screen) = self.screen.take() else { return Ok(()) };
+        let lines = screen.end();
+        self.sink.end_diversion();
+        self.stack_numbers = StackNumbers::default(); // nothing is above
+        lines.iter().try_for_each(|line| self.tell(line))
+    }
+
+    /// Shows the first table of a page at once, without names of places. A later one only if the lookup takes long.
+    pub(super) fn preview(&mut self, heading: &BlockHeading, rows: &mut dyn Rows, in_text: bool) -> io::Result<()> {
+        let columns = rows.columns();
+        let has_places = columns.iter().any(|column| matches!(column.kind, ColumnKind::Stack | ColumnKind::Place));
+        let Some(screen) = self.screen.as_mut().filter(|_| in_text && has_places) else { return Ok(()) };
+        let mut order = rows.order();
+        order.truncate(PREVIEW_ROWS);
+        let line = |at: usize| TableLine::plain(rows.cells(at, heading.span_ns));
+        let lines: Vec<TableLine> = order.into_iter().map(line).collect();
+        let table = tables::table(&columns, &lines, |_| None);
+        let (key, table) = heading.on_screen(table, &mut self.wall);
+        screen.preview(key, table)
+    }
+
+    /// Shows a table with all its names.
+    pub(super) fn show_block(&mut self, heading: &BlockHeading, block: &RowBlock) -> io::Result<()> {
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        let frames = |line: &TableLine| line.place.named(|id| name_stack(stacks, names, id));
+        let table = tables::table(&block.columns, &block.lines, frames);
+        let table = ScreenTable { above: block.above.clone(), below: block.below.clone(), ..table };
+        let (key, table) = heading.on_screen(table, &mut self.wall);
+        self.screen.as_mut().map_or(Ok(()), |screen| screen.table(key, table))
+    }
+}
+
+impl BlockHeading {
+    /// The table with its time, and its page.
+    fn on_screen(&self, table: ScreenTable, wall: &mut WallClock) -> (PageKey, ScreenTable) {
+        let BlockHeading { view, title, table: name, interval, time_ns, span_ns, .. } = *self;
+        let (wall, interval) = (time_of_day(time_ns, wall), interval.unwrap_or(0));
+        let table = ScreenTable { interval, time_ns, span_ns, wall, title: title.to_owned(), ..table };
+        (PageKey { view, table: name }, table)
+    }
+}
+
+/// Hours, minutes and seconds.
+fn time_of_day(time_ns: u64, wall: &mut WallClock) -> String {
+    let mut text = Vec::new();
+    wall.text(time_ns, &mut text);
+    let text = String::from_utf8_lossy(&text);
+    let (_, time) = text.split_once(' ').unwrap_or_default();
+    time.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// Shows the functions and stacks that took most of the time.
+pub(super) fn show_lists(
+    folded: &Folded,
+    top: Top,
+    report: &StackReport,
+    screen: &mut Screen,
+    wall: &mut WallClock,
+) -> io::Result<()> {
+    let mut show = |table: &'static str, text: &[u8]| {
+        let key = PageKey { view: report.view, table };
+        let (time_ns, span_ns) = (report.time_ns, report.span_ns);
+        let (interval, wall) = (screen.interval_of(report.view), time_of_day(time_ns, wall));
+        screen.table(key, ScreenTable { interval, time_ns, span_ns, wall, ..tables::of_text(text) })
+    };
+    let mut text = Vec::new();
+    top::functions(folded, top, &mut text);
+    show("functions", &text)?;
+    if top.stacks && folded.total().amount > 0 {
+        text.clear();
+        top::stacks(folded, top, &mut text);
+        show("stacks", &text)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Whether a run has a screen.
+
+use std::io::{IsTerminal, stderr, stdin, stdout};
+
+use anyhow::{Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::cli::{RunArgs, usage};
+use crate::output::Output;
+use crate::output::screen::{self, ScreenHandle, ScreenPort};
+use crate::run::Options;
+use crate::sys::terminal::is_in_foreground;
+
+/// What the user has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LiveWish {
+    /// A screen where it is of use.
+    #[default]
+    Fitting,
+    /// `--live`
+    Always,
+    /// `--no-live`
+    Never,
+}
+
+impl LiveWish {
+    /// # Errors
+    /// `--live` with an option that leaves nothing to be shown.
+    pub fn of(args: &RunArgs) -> Result<LiveWish> {
+        if !args.live {
+            return Ok(if args.no_live { LiveWish::Never } else { LiveWish::Fitting });
+        }
+        let others = [("--json", args.json), ("-o", args.output.is_some()), ("--dry-run", args.dry_run)];
+        if let Some((option, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(usage(format!("--live shows tables on the terminal, and {option} asks for something else")));
+        }
+        if args.interval.is_none() {
+            return Err(usage("--live shows the tables of intervals: give their length, as in -i 1000"));
+        }
+        Ok(LiveWish::Always)
+    }
+}
+
+/// What a screen depends on, beside the wish.
+#[derive(Clone, Copy, Debug)]
+struct LiveFacts {
+    /// Why there can be no screen here.
+    obstacle: Option<&'static str>,
+    /// A table comes with each interval, and goes to the terminal.
+    has_tables: bool,
+    /// A command needs the terminal for itself.
+    runs_command: bool,
+}
+
+fn is_wanted(wish: LiveWish, facts: LiveFacts) -> Result<bool> {
+    let LiveFacts { obstacle, has_tables, runs_command } = facts;
+    match (wish, obstacle) {
+        (LiveWish::Never, _) => Ok(false),
+        (LiveWish::Always, Some(obstacle)) => bail!("--live: {obstacle}"),
+        (LiveWish::Always, None) => Ok(true),
+        (LiveWish::Fitting, obstacle) => Ok(obstacle.is_none() && has_tables && !runs_command),
+    }
+}
+
+/// Prepares the screen of a run, if it is to have one.
+///
+/// # Errors
+/// `--live` where there can be none.
+pub fn open(options: &Options) -> Result<Option<(ScreenHandle, ScreenPort)>> {
+    let goes_to_stdout = options.output.is_none() && !options.json && !options.dry_run && !options.draws_to_stdout();
+    let facts = LiveFacts {
+        obstacle: if options.paced { Some("this profiler must go on while the terminal does not") } else { obstacle() },
+        has_tables: options.interval.is_some() && goes_to_stdout && options.views.iter().any(|view| view.reports),
+        runs_command: !options.workload.is_empty(),
+    };
+    if !is_wanted(options.live, facts)? {
+        return Ok(None);
+    }
+    let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    screen::open(colours, !stderr().is_terminal()).map(Some)
+}
+
+/// The signals that concern a screen.
+pub fn signals(output: &Output) -> impl Iterator<Item = Signal> + use<> {
+    let list: &[Signal] =
+        if output.screen.is_some() { &[Signal::SIGTSTP, Signal::SIGCONT, Signal::SIGWINCH] } else { &[] };
+    list.iter().copied()
+}
+
+/// Obeys one of them: Ctrl-Z stops the run with the terminal as it was before.
+pub fn obey(signal: Signal, output: &Output) {
+    let Some(screen) = &output.screen else { return };
+    match signal {
+        Signal::SIGTSTP => screen.stop(),
+        Signal::SIGCONT => screen.continued(),
+        _ => screen.look(),
+    }
+}
+
+fn obstacle() -> Option<&'static str> {
+    let term = std::env::var_os("TERM").unwrap_or_default();
+    if !stdout().is_terminal() {
+        Some("stdout is no terminal")
+    } else if !stdin().is_terminal() {
+        Some("stdin is no terminal, so there are no keys")
+    } else if term.is_empty() || term == "dumb" {
+        Some("the terminal can only print lines, says TERM")
+    } else if !is_in_foreground(stdin()) {
+        Some("it runs in the background of its terminal")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_is_where_it_is_of_use() {
+        let fitting = LiveFacts { obstacle: None, has_tables: true, runs_command: false };
+        let dumb = LiveFacts { obstacle: Some("no terminal"), ..fitting };
+        let command = LiveFacts { runs_command: true, ..fitting };
+        let once = LiveFacts { has_tables: false, ..fitting };
+        let cases = [
+            (LiveWish::Fitting, fitting, Some(true)),
+            (LiveWish::Fitting, dumb, Some(false)),
+            (LiveWish::Fitting, command, Some(false)),
+            (LiveWish::Fitting, once, Some(false)),
+            (LiveWish::Always, fitting, Some(true)),
+            (LiveWish::Always, command, Some(true)),
+            (LiveWish::Always, dumb, None),
+            (LiveWish::Never, fitting, Some(false)),
+            (LiveWish::Never, dumb, Some(false)),
+        ];
+        for (wish, facts, want) in cases {
+            assert_eq!(is_wanted(wish, facts).ok(), want, "{wish:?} {facts:?}");
+        }
+        let told = is_wanted(LiveWish::Always, dumb).unwrap_err().to_string();
+        assert_eq!(told, "--live: no terminal");
+    }
+
+    #[test]
+    fn options_that_contradict_a_screen_are_refused() {
+        let live = RunArgs { live: true, interval: Some(crate::cli::values::Time(1)), ..RunArgs::default() };
+        assert_eq!(LiveWish::of(&live).unwrap(), LiveWish::Always);
+        let json = RunArgs { json: true, ..live.clone() };
+        let at_end = RunArgs { interval: None, ..live.clone() };
+        let to_file = RunArgs { output: Some("x".into()), ..live };
+        for (args, word) in [(json, "--json"), (at_end, "-i 1000"), (to_file, "-o")] {
+            let told = LiveWish::of(&args).unwrap_err().to_string();
+            assert!(told.contains(word), "{told}");
+        }
+        let never = RunArgs { no_live: true, json: true, ..RunArgs::default() };
+        assert_eq!(LiveWish::of(&never).unwrap(), LiveWish::Never);
+        assert_eq!(LiveWish::of(&RunArgs::default()).unwrap(), LiveWish::Fitting);
+    }
+}
