@@ -2,7 +2,7 @@
 //! come, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and
 //! `uprobe:` select, `code` finds the files and bytes of the latter, `inherited` makes them see the children of the
 //! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
-//! `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
+//! `shown` is for events that are shown one by one, `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
 
 mod args;
 mod bare;
@@ -17,6 +17,7 @@ mod samples;
 pub mod sampling;
 mod scope;
 mod setup;
+mod shown;
 mod tracefs;
 pub mod user_stacks;
 
@@ -34,6 +35,7 @@ pub use context::{Context, ViewSums};
 pub use samples::{Gate, Handler, Samples, Use};
 pub use scope::RunScope;
 pub use setup::{Setup, Warning};
+pub use shown::ShownEvent;
 pub use tracefs::TracefsFinder;
 
 pub use crate::report::Report;

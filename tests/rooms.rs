@@ -21,7 +21,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
     ("bpf", &["sys"]),
     ("tep", &["caret", "digits", "glob", "sys"]),
     ("perf", &["host", "ringbuf", "sys", "tep"]),
-    ("expr", &["caret", "tep"]),
+    ("expr", &["caret", "glob", "tep"]),
     ("event", &["caret", "expr", "glob", "host", "perf", "tep"]),
     ("task", &["escape", "host", "perf", "sys", "tep"]),
     ("symbol", &["escape", "glob", "host", "perf", "sys", "task", "tep", "unwind"]),

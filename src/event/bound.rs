@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
-
 use crate::event::selector::SelectorAttrs;
-use crate::expr::{Expr, Program};
+use crate::expr::{Builtin, Expr, ExprError, ExprInput, Program};
+use crate::perf::Sample;
 use crate::perf::evsel::Evsel;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
@@ -31,12 +30,30 @@ impl BoundEvent {
     /// The value called `name`: the expression that was given for it, else the first of `fields` that the event has.
     ///
     /// # Errors
-    /// That field is no number.
-    pub fn value(&self, name: &str, fields: &[&str]) -> Result<Option<Program>> {
-        if let Some((_, program)) = self.expressions.iter().find(|(key, _)| key == name) {
-            return Ok(Some(program.clone()));
+    /// The value is no number.
+    pub fn value(&self, name: &str, fields: &[&str]) -> Result<Option<Program>, ExprError> {
+        if let Some((_, expr)) = self.attributes.expressions.iter().find(|(key, _)| key == name) {
+            return expr.compile_number(&self.format).map(Some);
         }
         let field = fields.iter().find_map(|field| self.format.field(field));
-        Ok(field.map(|field| Expr::parse(&field.name)?.compile(&self.format)).transpose()?)
+        field.map(|field| Expr::parse(&field.name)?.compile_number(&self.format)).transpose()
+    }
+}
+
+impl<'r> ExprInput<'r> for Sample<'r> {
+    #[inline(always)]
+    fn raw(&self) -> &'r [u8] {
+        self.raw
+    }
+
+    fn builtin(&self, builtin: Builtin) -> Option<u64> {
+        let signed = |number: i32| i64::from(number) as u64;
+        Some(match builtin {
+            Builtin::Cpu => u64::from(self.cpu),
+            Builtin::Pid => signed(self.pid),
+            Builtin::Tid => signed(self.tid),
+            Builtin::Time => self.time,
+            Builtin::Period => self.period(),
+        })
     }
 }

@@ -1,18 +1,25 @@
-//! Expressions over the fields of an event, `4096<<order`: parsed once, compiled once to a small program, evaluated per
-//! sample without allocation.
+//! Expressions over the fields of an event, `4096<<order` or `comm ~ "java*" && pid < prio`: parsed once, compiled once
+//! to a small program, evaluated per sample without allocation. `literals` and `constants` have the numbers that are
+//! written down, `value` what goes in and comes out.
 //!
-//! Values are whole numbers of 64 bits that wrap around, as in C. Fields and literals that need all 64 bits unsigned
-//! make `/ % >> < <= > >=` unsigned. A division by zero, a shift by less than 0 or more than 63 bits and a record that
-//! ends before the field have no value; nothing panics.
+//! A value is a number or a text. Numbers have 64 bits that wrap around, as in C. Fields and literals that need all 64
+//! bits unsigned make `/ % >> < <= > >=` unsigned. Text ends at its first NUL, in a record and between quotes. A division
+//! by zero, a shift by less than 0 or more than 63 bits, an index out of bounds and a record that ends before the field
+//! have no value; nothing panics, and nothing but the record is read.
 //!
 //! ```text
 //! EXPR    = OR [ "?" EXPR ":" EXPR ]
-//! levels  = "||"  "&&"  "|"  "^"  "&"  "== !="  "< <= > >="  "<< >>"  "+ -"  "* / %"  unary "- + ~ !"
-//! PRIMARY = FIELD | 10 | 0x1f | 017 | "(" EXPR ")"
+//! levels  = "||"  "&&"  "|"  "^"  "&"  "== !="  "< <= > >= ~"  "<< >>"  "+ -"  "* / %"  prefix "- + ~ ! (TYPE)"
+//! POSTFIX = PRIMARY { "[" EXPR "]" }
+//! PRIMARY = NAME | 10 | 0x1f | 017 | 'c' | "text" | "sizeof(" TYPE ")" | NAME "(" [ EXPR { "," EXPR } ] ")" | "(" EXPR ")"
 //! ```
 
+mod compile;
+mod constants;
+mod literals;
 mod parse;
 mod program;
+mod value;
 
 use std::fmt;
 
@@ -20,6 +27,7 @@ use crate::caret::caret;
 use crate::tep::Format;
 
 pub use program::Program;
+pub use value::{Builtin, ExprInput, ExprType, ExprValue, Naming, NoValue, NoValueCounts};
 
 /// A parsed expression. [`Expr::compile`] checks whether an event has its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,17 +79,34 @@ impl Expr {
         }
     }
 
+    /// As typed.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The expression over the records of an event.
     ///
     /// # Errors
-    /// The event lacks a field, or a field is no number; the error says where.
+    /// The event lacks a field, or a number stands where text is needed, or the other way round; the error says where.
     pub fn compile(&self, format: &Format) -> Result<Program, ExprError> {
-        program::compile(&self.root, format).map_err(|fault| ExprError {
-            message: fault.message,
-            text: self.text.clone(),
-            at: fault.at,
-            unknown_field: fault.unknown_field,
-        })
+        compile::compile(&self.root, format)
+            .map_err(|fault| ExprError { unknown_field: fault.unknown_field, ..self.error(fault.message, fault.at) })
+    }
+
+    /// As [`Expr::compile`], for an expression whose value must be a number.
+    ///
+    /// # Errors
+    /// As there; the value is no number.
+    pub fn compile_number(&self, format: &Format) -> Result<Program, ExprError> {
+        let program = self.compile(format)?;
+        match program.ty() {
+            ty if ty.is_number() => Ok(program),
+            ty => Err(self.error(format!("this is {ty}, and a number is needed"), self.root.at)),
+        }
+    }
+
+    fn error(&self, message: String, at: usize) -> ExprError {
+        ExprError { message, text: self.text.clone(), at, unknown_field: false }
     }
 }
 

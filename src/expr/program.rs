@@ -1,28 +1,60 @@
-//! Compiles the tree of an expression to a program, and evaluates that.
+//! A compiled expression, and its evaluation.
 
-use crate::expr::parse::{BinaryOperator, ExprNode, UnaryOperator};
-use crate::tep::Format;
-use crate::tep::field::{Field, FieldKind, Int64};
+use crate::expr::parse::{BinaryOperator, UnaryOperator};
+use crate::expr::value::{Builtin, ExprInput, ExprType, ExprValue, NoValue};
+use crate::glob::glob;
+use crate::tep::field::{Field, Int64};
+use crate::tep::types::IntType;
 
 /// Values on the stack of an evaluation. The parser's own limits keep most expressions far below.
-const MAX_STACK: usize = 64;
+pub const MAX_STACK: usize = 64;
+/// The same for most expressions: the stack is cleared for each evaluation.
+const SMALL_STACK: usize = 8;
 
 /// An expression over the records of one event.
 #[derive(Clone, Debug)]
 pub struct Program {
-    steps: Box<[ExprStep]>,
+    pub(super) steps: Box<[ExprStep]>,
+    /// The text of all literals.
+    pub(super) texts: Box<[u8]>,
+    pub(super) ty: ExprType,
+    /// Most values on the stack.
+    pub(super) depth: usize,
+    /// The fields and variables that it reads, with their types, each once.
+    pub(super) reads: Vec<String>,
     /// Set when the program is one load of an 8-byte field, as most are.
-    single_load: Option<Int64>,
+    pub(super) single_load: Option<Int64>,
 }
 
 /// One step, on a stack of values. Jumps lead forwards only, so every program ends.
 #[derive(Clone, Debug)]
-enum ExprStep {
+pub enum ExprStep {
     Push(u64),
     Load(Field),
+    Builtin(Builtin),
+    /// Offset of the data that a field locates.
+    Offset(Field),
+    /// Length of the data that a field locates.
+    Length(Field),
+    /// Replaces an index by the element of an array.
+    Element(Field),
+    /// Pushes a [`TextSpan`].
+    Text(Field),
+    /// Pops an index and a text, pushes the byte.
+    Byte,
     Unary(UnaryOperator),
     /// `bool`: unsigned.
     Binary(BinaryOperator, bool),
+    Cast(IntType),
+    /// Pops two texts, pushes whether they are equal, or the opposite.
+    SameText(bool),
+    /// Pops a pattern and a text.
+    Glob,
+    /// Pops a number of bytes and two texts, pushes -1, 0 or 1.
+    ComparePrefixes,
+    /// From the byte order of the network.
+    FromNetwork16,
+    FromNetwork32,
     /// Replaces a value by 1, or 0 when it is 0.
     Truth,
     /// Pops a value, and jumps when it is 0.
@@ -32,20 +64,37 @@ enum ExprStep {
     Jump(usize),
 }
 
-pub struct CompileFault {
-    pub message: String,
-    pub at: usize,
-    pub unknown_field: bool,
+/// A text on the stack: a range of the record, or of the program's own texts.
+#[derive(Clone, Copy)]
+pub struct TextSpan {
+    is_literal: bool,
+    start: u32,
+    len: u32,
 }
 
-pub fn compile(root: &ExprNode, format: &Format) -> Result<Program, CompileFault> {
-    let mut compiler = Compiler { format, steps: Vec::new(), depth: 0 };
-    compiler.node(root)?;
-    let single_load = match &*compiler.steps {
-        [ExprStep::Load(field)] => field.int64().ok(),
-        _ => None,
-    };
-    Ok(Program { steps: compiler.steps.into(), single_load })
+impl TextSpan {
+    const LITERAL: u64 = 1 << 63;
+
+    /// None for one beyond 2 GiB.
+    pub fn new(is_literal: bool, start: usize, len: usize) -> Option<TextSpan> {
+        let fits = |number: usize| u32::try_from(number).ok().filter(|number| *number < 1 << 31);
+        Some(TextSpan { is_literal, start: fits(start)?, len: fits(len)? })
+    }
+
+    pub fn bits(self) -> u64 {
+        let literal = if self.is_literal { Self::LITERAL } else { 0 };
+        literal | u64::from(self.start) << 31 | u64::from(self.len)
+    }
+
+    fn of(bits: u64) -> TextSpan {
+        let low = |bits: u64| (bits & ((1 << 31) - 1)) as u32;
+        TextSpan { is_literal: bits & Self::LITERAL != 0, start: low(bits >> 31), len: low(bits) }
+    }
+
+    fn get<'a>(self, raw: &'a [u8], texts: &'a [u8]) -> Result<&'a [u8], NoValue> {
+        let (all, start) = (if self.is_literal { texts } else { raw }, self.start as usize);
+        all.get(start..start + self.len as usize).ok_or(NoValue::Missing)
+    }
 }
 
 impl Program {
@@ -54,95 +103,211 @@ impl Program {
         self.single_load
     }
 
-    /// The value for a record. None: a field is not in the record, or the arithmetic has no result.
+    pub fn ty(&self) -> ExprType {
+        self.ty
+    }
+
+    /// The fields and variables that it reads, as messages show them: `prio (int)`.
+    pub fn reads(&self) -> &[String] {
+        &self.reads
+    }
+
+    /// The number for a record. None: it has no value, or is no number.
     #[inline(always)]
-    pub fn eval(&self, raw: &[u8]) -> Option<u64> {
+    pub fn eval<'r>(&self, input: &impl ExprInput<'r>) -> Option<u64> {
         match self.single_load {
-            Some(field) => field.read(raw).ok(),
-            None => self.eval_any(raw),
+            Some(field) => field.read(input.raw()).ok(),
+            None => self.number(input).ok(),
         }
     }
 
-    fn eval_any(&self, raw: &[u8]) -> Option<u64> {
+    /// Whether the number for a record is not 0.
+    ///
+    /// # Errors
+    /// It has no value.
+    #[inline]
+    pub fn holds<'r>(&self, input: &impl ExprInput<'r>) -> Result<bool, NoValue> {
+        self.number(input).map(|bits| bits != 0)
+    }
+
+    /// The value for a record.
+    ///
+    /// # Errors
+    /// A field is not in the record, or an operation has no result.
+    pub fn value<'a, 'r: 'a>(&'a self, input: &impl ExprInput<'r>) -> Result<ExprValue<'a>, NoValue> {
+        let bits = self.run(input)?;
+        Ok(match self.ty {
+            ExprType::Signed => ExprValue::Signed(bits as i64),
+            ExprType::Unsigned => ExprValue::Unsigned(bits),
+            ExprType::Text => ExprValue::Text(TextSpan::of(bits).get(input.raw(), &self.texts)?),
+            ExprType::Named(naming) => ExprValue::Named(naming, bits),
+        })
+    }
+
+    fn number<'r>(&self, input: &impl ExprInput<'r>) -> Result<u64, NoValue> {
+        match self.ty {
+            ExprType::Signed | ExprType::Unsigned => self.run(input),
+            ExprType::Text | ExprType::Named(_) => Err(NoValue::Missing),
+        }
+    }
+
+    /// The bits that the program leaves.
+    fn run<'r>(&self, input: &impl ExprInput<'r>) -> Result<u64, NoValue> {
         match &*self.steps {
-            [ExprStep::Load(field)] => load(field, raw),
-            steps => run(steps, raw),
+            [ExprStep::Load(field)] => load(field, input.raw()),
+            _ if self.depth <= SMALL_STACK => Evaluation::<SMALL_STACK>::new(self, input.raw()).run(input),
+            _ => Evaluation::<MAX_STACK>::new(self, input.raw()).run(input),
         }
     }
 }
 
-fn load(field: &Field, raw: &[u8]) -> Option<u64> {
-    field.read_i64(raw).ok().map(|value| value as u64)
+#[inline]
+fn load(field: &Field, raw: &[u8]) -> Result<u64, NoValue> {
+    field.read_i64(raw).map(|value| value as u64).map_err(|_| NoValue::Missing)
 }
 
-fn run(steps: &[ExprStep], raw: &[u8]) -> Option<u64> {
-    let mut slots = [0_u64; MAX_STACK];
-    let (mut used, mut at) = (0_usize, 0);
-    while let Some(step) = steps.get(at) {
-        at += 1;
-        match step {
-            ExprStep::Push(bits) => push(&mut slots, &mut used, *bits)?,
-            ExprStep::Load(field) => push(&mut slots, &mut used, load(field, raw)?)?,
+/// A program at work on a record.
+struct Evaluation<'a, const DEPTH: usize> {
+    program: &'a Program,
+    raw: &'a [u8],
+    slots: [u64; DEPTH],
+    used: usize,
+}
+
+impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
+    fn new(program: &'a Program, raw: &'a [u8]) -> Self {
+        Evaluation { program, raw, slots: [0; DEPTH], used: 0 }
+    }
+
+    fn run<'r>(mut self, input: &impl ExprInput<'r>) -> Result<u64, NoValue> {
+        let mut at = 0;
+        while let Some(step) = self.program.steps.get(at) {
+            at += 1;
+            match step {
+                ExprStep::JumpIfZero(to) => {
+                    if self.pop()? == 0 {
+                        at = *to;
+                    }
+                }
+                ExprStep::JumpKeeping(when, to) => {
+                    if (self.pop()? != 0) == *when {
+                        self.push(u64::from(*when))?;
+                        at = *to;
+                    }
+                }
+                ExprStep::Jump(to) => at = *to,
+                step => {
+                    let value = self.step(step, input)?;
+                    self.push(value)?;
+                }
+            }
+        }
+        self.pop()
+    }
+
+    /// The value that a step pushes.
+    #[inline(always)]
+    fn step<'r>(&mut self, step: &ExprStep, input: &impl ExprInput<'r>) -> Result<u64, NoValue> {
+        Ok(match step {
+            ExprStep::Push(bits) => *bits,
+            ExprStep::Load(field) => load(field, self.raw)?,
+            ExprStep::Builtin(builtin) => input.builtin(*builtin).ok_or(NoValue::Missing)?,
+            ExprStep::Offset(field) => self.located(field)?.0,
+            ExprStep::Length(field) => self.located(field)?.1,
+            ExprStep::Element(field) => {
+                let index = self.pop()?;
+                field.element(self.raw, index).map_err(|_| NoValue::Index)?
+            }
+            ExprStep::Text(field) => self.text_of(field)?,
+            ExprStep::Byte => {
+                let index = usize::try_from(self.pop()?).map_err(|_| NoValue::Index)?;
+                let text = self.pop_text()?;
+                // As in C, a text ends with a NUL.
+                let byte = text.get(index).copied().or((index == text.len()).then_some(0));
+                u64::from(byte.ok_or(NoValue::Index)?)
+            }
             ExprStep::Unary(unary) => {
-                let value = pop(&slots, &mut used)?;
-                let result = match unary {
+                let value = self.pop()?;
+                match unary {
                     UnaryOperator::Minus => value.wrapping_neg(),
                     UnaryOperator::Complement => !value,
                     UnaryOperator::Not => u64::from(value == 0),
-                };
-                push(&mut slots, &mut used, result)?;
+                }
             }
             ExprStep::Binary(binary, unsigned) => {
-                let right = pop(&slots, &mut used)?;
-                let left = pop(&slots, &mut used)?;
-                push(&mut slots, &mut used, apply(*binary, *unsigned, left, right)?)?;
+                let right = self.pop()?;
+                let left = self.pop()?;
+                apply(*binary, *unsigned, left, right)?
             }
-            ExprStep::Truth => {
-                let value = pop(&slots, &mut used)?;
-                push(&mut slots, &mut used, u64::from(value != 0))?;
+            ExprStep::Cast(ty) => ty.convert(self.pop()?),
+            ExprStep::SameText(wanted) => {
+                let (left, right) = self.pop_texts()?;
+                u64::from((left == right) == *wanted)
             }
-            ExprStep::JumpIfZero(to) => {
-                if pop(&slots, &mut used)? == 0 {
-                    at = *to;
-                }
+            ExprStep::Glob => {
+                let (text, pattern) = self.pop_texts()?;
+                u64::from(glob(pattern, text))
             }
-            ExprStep::JumpKeeping(when, to) => {
-                if (pop(&slots, &mut used)? != 0) == *when {
-                    push(&mut slots, &mut used, u64::from(*when))?;
-                    at = *to;
-                }
+            ExprStep::ComparePrefixes => {
+                let most = usize::try_from(self.pop()?).unwrap_or(usize::MAX);
+                let (left, right) = self.pop_texts()?;
+                let cut = |text: &'a [u8]| text.get(..most).unwrap_or(text);
+                i64::from(cut(left).cmp(cut(right)) as i8) as u64
             }
-            ExprStep::Jump(to) => at = *to,
-        }
+            ExprStep::FromNetwork16 => u64::from(u16::from_be(self.pop()? as u16)),
+            ExprStep::FromNetwork32 => u64::from(u32::from_be(self.pop()? as u32)),
+            ExprStep::Truth => u64::from(self.pop()? != 0),
+            ExprStep::JumpIfZero(_) | ExprStep::JumpKeeping(..) | ExprStep::Jump(_) => 0, // not here
+        })
     }
-    pop(&slots, &mut used)
+
+    fn located(&self, field: &Field) -> Result<(u64, u64), NoValue> {
+        let (start, len) = field.location(self.raw).ok_or(NoValue::Missing)?.map_err(|_| NoValue::Missing)?;
+        Ok((start as u64, len as u64))
+    }
+
+    fn text_of(&self, field: &Field) -> Result<u64, NoValue> {
+        let text = field.text(self.raw).map_err(|_| NoValue::Missing)?;
+        let start = text.as_ptr().addr().wrapping_sub(self.raw.as_ptr().addr()); // it is a part of the record
+        TextSpan::new(false, start, text.len()).map(TextSpan::bits).ok_or(NoValue::Missing)
+    }
+
+    #[inline(always)]
+    fn push(&mut self, value: u64) -> Result<(), NoValue> {
+        *self.slots.get_mut(self.used).ok_or(NoValue::Missing)? = value;
+        self.used += 1;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Result<u64, NoValue> {
+        self.used = self.used.checked_sub(1).ok_or(NoValue::Missing)?;
+        self.slots.get(self.used).copied().ok_or(NoValue::Missing)
+    }
+
+    fn pop_text(&mut self) -> Result<&'a [u8], NoValue> {
+        let span = TextSpan::of(self.pop()?);
+        span.get(self.raw, &self.program.texts)
+    }
+
+    fn pop_texts(&mut self) -> Result<(&'a [u8], &'a [u8]), NoValue> {
+        let right = self.pop_text()?;
+        Ok((self.pop_text()?, right))
+    }
 }
 
-#[inline]
-fn push(slots: &mut [u64; MAX_STACK], used: &mut usize, value: u64) -> Option<()> {
-    *slots.get_mut(*used)? = value;
-    *used += 1;
-    Some(())
-}
-
-#[inline]
-fn pop(slots: &[u64; MAX_STACK], used: &mut usize) -> Option<u64> {
-    *used = used.checked_sub(1)?;
-    slots.get(*used).copied()
-}
-
-/// None: the operation has no result.
-pub(super) fn apply(binary: BinaryOperator, unsigned: bool, left: u64, right: u64) -> Option<u64> {
+/// # Errors
+/// The operation has no result.
+pub(super) fn apply(binary: BinaryOperator, unsigned: bool, left: u64, right: u64) -> Result<u64, NoValue> {
     let (a, b) = (left as i64, right as i64);
-    let shift = || u32::try_from(right).ok().filter(|bits| *bits < u64::BITS);
+    let shift = || u32::try_from(right).ok().filter(|bits| *bits < u64::BITS).ok_or(NoValue::Shift);
     let compare = |signed: bool, unsigned_too: bool| u64::from(if unsigned { unsigned_too } else { signed });
-    Some(match binary {
+    Ok(match binary {
         BinaryOperator::Multiply => left.wrapping_mul(right),
-        BinaryOperator::Divide if unsigned => left.checked_div(right)?,
-        BinaryOperator::Divide if b == 0 => return None,
+        BinaryOperator::Divide | BinaryOperator::Remainder if right == 0 => return Err(NoValue::DivisionByZero),
+        BinaryOperator::Divide if unsigned => left / right,
         BinaryOperator::Divide => a.wrapping_div(b) as u64,
-        BinaryOperator::Remainder if unsigned => left.checked_rem(right)?,
-        BinaryOperator::Remainder if b == 0 => return None,
+        BinaryOperator::Remainder if unsigned => left % right,
         BinaryOperator::Remainder => a.wrapping_rem(b) as u64,
         BinaryOperator::Add => left.wrapping_add(right),
         BinaryOperator::Subtract => left.wrapping_sub(right),
@@ -159,97 +324,4 @@ pub(super) fn apply(binary: BinaryOperator, unsigned: bool, left: u64, right: u6
         BinaryOperator::BitXor => left ^ right,
         BinaryOperator::BitOr => left | right,
     })
-}
-
-struct Compiler<'a> {
-    format: &'a Format,
-    steps: Vec<ExprStep>,
-    /// Values on the stack when the next step begins.
-    depth: usize,
-}
-
-impl Compiler<'_> {
-    /// Appends the steps that leave the value of `node`. Returns whether it is unsigned.
-    fn node(&mut self, node: &ExprNode) -> Result<bool, CompileFault> {
-        match node {
-            ExprNode::Number { bits, unsigned } => {
-                self.steps.push(ExprStep::Push(*bits));
-                Ok(*unsigned)
-            }
-            ExprNode::Field { name, at } => self.field(name, *at),
-            ExprNode::Unary(unary, inner) => {
-                let unsigned = self.node(inner)?;
-                self.steps.push(ExprStep::Unary(*unary));
-                Ok(unsigned && *unary != UnaryOperator::Not)
-            }
-            ExprNode::Binary(binary, left, right) => self.binary(*binary, left, right),
-            ExprNode::And(left, right) => self.logical(false, left, right),
-            ExprNode::Or(left, right) => self.logical(true, left, right),
-            ExprNode::Choice(parts) => {
-                let [condition, then, other] = &**parts;
-                self.node(condition)?;
-                let skip = self.placeholder();
-                let unsigned = self.node(then)?;
-                let end = self.placeholder();
-                self.steps[skip] = ExprStep::JumpIfZero(self.steps.len());
-                let unsigned = self.node(other)? | unsigned;
-                self.steps[end] = ExprStep::Jump(self.steps.len());
-                Ok(unsigned)
-            }
-        }
-    }
-
-    fn binary(&mut self, binary: BinaryOperator, left: &ExprNode, right: &ExprNode) -> Result<bool, CompileFault> {
-        let left = self.node(left)?;
-        self.depth += 1;
-        if self.depth >= MAX_STACK {
-            return Err(CompileFault { message: "nested too deeply".to_owned(), at: 0, unknown_field: false });
-        }
-        let right = self.node(right)?;
-        self.depth -= 1;
-        let is_shift = matches!(binary, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
-        let unsigned = left || right && !is_shift; // a shift has the type of its left operand
-        self.steps.push(ExprStep::Binary(binary, unsigned));
-        let is_truth = matches!(
-            binary,
-            BinaryOperator::Less
-                | BinaryOperator::LessEqual
-                | BinaryOperator::Greater
-                | BinaryOperator::GreaterEqual
-                | BinaryOperator::Equal
-                | BinaryOperator::NotEqual
-        );
-        Ok(unsigned && !is_truth)
-    }
-
-    /// The right side is evaluated only where it matters.
-    fn logical(&mut self, when: bool, left: &ExprNode, right: &ExprNode) -> Result<bool, CompileFault> {
-        self.node(left)?;
-        let skip = self.placeholder();
-        self.node(right)?;
-        self.steps.push(ExprStep::Truth);
-        self.steps[skip] = ExprStep::JumpKeeping(when, self.steps.len());
-        Ok(false)
-    }
-
-    /// Appends a jump that is replaced when its destination is known.
-    fn placeholder(&mut self) -> usize {
-        self.steps.push(ExprStep::Jump(0));
-        self.steps.len() - 1
-    }
-
-    fn field(&mut self, name: &str, at: usize) -> Result<bool, CompileFault> {
-        let field = match self.format.require(name) {
-            Ok(field) => field,
-            Err(err) => return Err(CompileFault { message: err.to_string(), at, unknown_field: true }),
-        };
-        if !matches!(field.kind, FieldKind::Int | FieldKind::Pointer) {
-            let message = format!("`{name}` of {} is {}, not a number", self.format.full_name(), field.declared);
-            return Err(CompileFault { message, at, unknown_field: false });
-        }
-        let field = Field { signed: field.signed && field.kind == FieldKind::Int, ..field.clone() };
-        let unsigned = field.size == 8 && !field.signed;
-        self.steps.push(ExprStep::Load(field));
-        Ok(unsigned)
-    }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use crate::bpf::attached::AttachedProgram;
 use crate::digits::{self, Digits};
 use crate::escape::{escape, is_plain};
+use crate::output::outcome;
 use crate::output::table::TableLine;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, UnwindingSums};
@@ -187,8 +188,9 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
     }
 }
 
-fn push_value(value: &Value, out: &mut Vec<u8>) {
+pub fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
+        Value::Outcome(outcome) => outcome::push_json(outcome, out),
         // The frames of a stack have names and are written by `row`. A place was replaced by its text before.
         Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => out.extend_from_slice(b"null"),
         Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => push_unsigned(*value, out),
@@ -403,7 +405,7 @@ pub fn event(
         }
     }
     fields.end();
-    beside.iter().for_each(|lineage| object.value("lineage", lineage));
+    beside.iter().for_each(|value| outcome::beside(object, value));
 }
 
 fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {

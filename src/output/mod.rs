@@ -19,6 +19,7 @@ mod in_flight;
 pub mod json;
 mod messages;
 pub mod metrics;
+mod outcome;
 mod patience;
 pub mod screen;
 pub mod sink;

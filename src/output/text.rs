@@ -11,6 +11,7 @@ use crate::escape::{escape_into, is_plain};
 use crate::output::EventText;
 use crate::output::flood::{FloodGroup, OmittedGroups};
 use crate::output::frames;
+use crate::output::outcome;
 use crate::output::stack_numbers::StackMention;
 use crate::output::table::{BrokenStacks, TableLine, is_in_text};
 use crate::report::layout::LineStep;
@@ -248,6 +249,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => {} // a place was replaced by its text before
+        Value::Outcome(outcome) => outcome::push_text(outcome, out),
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),

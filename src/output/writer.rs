@@ -30,7 +30,7 @@ use crate::output::wall::WallClock;
 use crate::output::writer::quiet::QuietParts;
 use crate::output::writer::views::WriterView;
 use crate::output::{IntervalEnd, OutputSettings, RunEnd, UnwindingSums, ViewEnd, json};
-use crate::report::{Batch, Book, Value};
+use crate::report::{Batch, Book, ExprOutcome, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::UnnamedReason;
 use crate::symbol::interrupt;
@@ -366,7 +366,9 @@ fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
 }
 
 fn needs_names(values: &[Value]) -> bool {
-    values.iter().any(|value| matches!(value, Value::Place(_) | Value::Interrupt(..) | Value::Lineage(_)))
+    values
+        .iter()
+        .any(|value| matches!(value, Value::Place(_) | Value::Interrupt(..) | Value::Lineage(_) | Value::Outcome(_)))
 }
 
 /// The values, with each place replaced by its name, and with the command lines of ancestors.
@@ -391,6 +393,11 @@ fn name_values<'v>(
             interrupt::name(*kind, &frames).map_or(Value::None, |name| Value::Text(name.into()))
         }
         Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| commands.with_command(kin, now)).collect()),
+        Value::Outcome(ExprOutcome::Place(address, Some(id))) => {
+            let mut text = Vec::new();
+            name_stack(stacks, names, *id).iter().take(1).for_each(|frame| frames::place(frame, &mut text));
+            Value::Outcome(ExprOutcome::Named(*address, String::from_utf8_lossy(&text).into()))
+        }
         other => other.clone(),
     };
     values.iter().map(&mut named).collect()

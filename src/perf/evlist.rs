@@ -53,6 +53,8 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// See [`Evlist::watch_all_tasks`].
     all_tasks: bool,
+    /// Some event has samples that must pass a test of ours.
+    any_test: bool,
     /// Counters are never read.
     unread: bool,
     /// A counter will be opened beside each event.
@@ -91,6 +93,7 @@ impl Evlist {
     pub fn add(&mut self, mut evsel: Evsel) -> Result<EventId> {
         let id = EventId(u16::try_from(self.evsels.len()).context("more than 65,536 events")?);
         evsel.owner = self.adding_for;
+        self.any_test |= evsel.test.is_some();
         self.evsels.push(evsel);
         Ok(id)
     }
@@ -129,6 +132,18 @@ impl Evlist {
     /// With those that only hold windows of user stacks, beside another event.
     pub fn iter_with_windows(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
         self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel))
+    }
+
+    /// Some event's samples must pass a test: see [`Evsel::tested`].
+    #[inline]
+    pub fn any_test(&self) -> bool {
+        self.any_test
+    }
+
+    /// The events with samples that their test could not judge: name, number of samples, and why.
+    pub fn not_judged(&self) -> Vec<(&str, u64, String)> {
+        let of = |evsel: &'_ Evsel| evsel.test()?.not_judged();
+        self.evsels.iter().filter_map(|evsel| of(evsel).map(|(count, why)| (evsel.name(), count, why))).collect()
     }
 
     pub fn is_empty(&self) -> bool {

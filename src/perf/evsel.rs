@@ -1,5 +1,9 @@
 //! One event of a run: its attr, where it is opened, and where its records go.
 
+use std::fmt;
+use std::sync::Arc;
+
+use crate::perf::Sample;
 use crate::perf::attr::{Attr, Exclude};
 use crate::perf::evlist::shared::SHARED_OWNER;
 use crate::perf::ids::Route;
@@ -78,8 +82,19 @@ pub struct Evsel {
     pub(super) is_counted: bool,
     /// The event whose companion it is: it holds windows of the user stack for that event.
     pub(super) window_of: Option<EventId>,
+    /// Its samples are tested before the profiler gets them.
+    pub(super) test: Option<Arc<dyn SampleTest>>,
     /// Index of the profiler that it belongs to.
     pub(in crate::perf) owner: usize,
+}
+
+/// A test of samples in place of a kernel filter.
+pub trait SampleTest: fmt::Debug + Send + Sync {
+    /// False: the profiler does not get the sample.
+    fn passes(&self, sample: &Sample<'_>) -> bool;
+
+    /// Number of samples that it could not judge, which were dropped, and why.
+    fn not_judged(&self) -> Option<(u64, String)>;
 }
 
 /// What the callchains of an event are for.
@@ -116,6 +131,7 @@ impl Evsel {
             chain_use: ChainUse::Shown,
             is_counted: false,
             window_of: None,
+            test: None,
             owner: 0,
         }
     }
@@ -221,6 +237,13 @@ impl Evsel {
         self
     }
 
+    /// Its samples must pass a test that is no kernel filter.
+    #[must_use]
+    pub fn tested(mut self, test: Option<Arc<dyn SampleTest>>) -> Evsel {
+        self.test = test;
+        self
+    }
+
     /// Its records will be shown as text, so the output side needs its format; `alias` goes in front of the text.
     #[must_use]
     pub fn printed(mut self, alias: Option<String>) -> Evsel {
@@ -296,6 +319,11 @@ impl Evsel {
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// See [`Evsel::tested`].
+    pub fn test(&self) -> Option<&dyn SampleTest> {
+        self.test.as_deref()
     }
 
     pub fn filter(&self) -> Option<&str> {

@@ -1,12 +1,14 @@
 //! Resolves a selector: the events of its name or pattern, each with its filter, expressions and attributes.
 
+use std::sync::Arc;
+
 use anyhow::{Result, bail};
 
 use crate::cli::usage;
-use crate::event::{BoundEvent, Selector, SelectorHead};
+use crate::event::{BoundEvent, EventFilters, ExprFilter, Selector, SelectorHead};
+use crate::perf::evsel::SampleTest;
 use crate::profiler::Setup;
 use crate::profiler::probes::SelectedEvent;
-use crate::tep::filter::Filter;
 
 /// The system of ftrace's own records, which have formats but no tracepoint.
 const NO_TRACEPOINTS: &str = "ftrace:";
@@ -24,13 +26,18 @@ impl Setup<'_> {
         let events = if is_pattern { self.matching(&pattern)? } else { self.events(selector)? };
         let (mut bound, mut unfit) = (Vec::new(), Vec::new());
         for (evsel, format) in events {
-            let filter = match Filter::parse_all([selector.filter.as_deref(), filter], &format) {
-                Err(err) if is_pattern && err.is_unknown_field() => {
-                    unfit.push(format.full_name());
-                    continue;
-                }
-                filter => filter.map_err(|err| self.filter_error(err, &format))?,
-            };
+            let EventFilters { kernel: filter, here } =
+                match EventFilters::parse([selector.filter.as_deref(), filter], &format) {
+                    Err(err) if is_pattern && err.is_unknown_field() => {
+                        unfit.push(format.full_name());
+                        continue;
+                    }
+                    filters => filters.map_err(|err| self.filter_error(err, &format))?,
+                };
+            for text in here.iter().flat_map(ExprFilter::texts) {
+                self.note(format!("{}: filter '{text}' is evaluated here, not in the kernel", format.full_name()));
+            }
+            let evsel = evsel.tested(here.map(|here| Arc::new(here) as Arc<dyn SampleTest>));
             let mut expressions = Vec::new();
             for (name, expr) in &selector.attrs.expressions {
                 let program = expr.compile(&format).map_err(|err| match err.is_unknown_field() {

@@ -61,16 +61,16 @@ impl Context {
         Subject { time, cpu, pid, tid, comm: self.tasks.comm(tid) }
     }
 
-    /// Hands over a tracepoint's record to be printed as it is, with a lineage to be shown beside it.
+    /// Hands over a tracepoint's record to be printed as it is, with a value to be shown beside it.
     pub fn emit_event(
         &mut self,
         subject: Subject,
         event: EventId,
         raw: &[u8],
-        lineage: Option<Arc<[LineageProcess]>>,
+        beside: Option<Value>,
         stack: Option<StackId>,
     ) {
-        self.output.batch.event(subject, event, raw, lineage.map(Value::Lineage), stack);
+        self.output.batch.event(subject, event, raw, beside, stack);
     }
 
     /// A process and its ancestors, as of now: see [`TaskTable::follow_ancestry`].
@@ -118,6 +118,11 @@ impl Context {
             _ => return None,
         };
         self.stacks.intern_address(sample.ip(), is_user, Innermost::Executed, sample.pid, &mut self.spaces)
+    }
+
+    /// An address of the kernel as a stack of its own.
+    pub fn kernel_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
+        self.stacks.intern_address(addr, false, Innermost::Executed, pid, &mut self.spaces)
     }
 
     /// An address in the code of a process as a stack of its own, in a run whose events hold addresses.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cli::usage;
+use crate::event::EventFilterError;
 use crate::host::Host;
 use crate::perf::Attr;
 use crate::perf::evsel::Evsel;
@@ -15,7 +16,7 @@ use crate::perf::refusal::Reason;
 use crate::perf::target::{Target, Tasks};
 use crate::profiler::{RunScope, TracefsFinder};
 use crate::task::{Watched, procfs};
-use crate::tep::filter::{Filter, FilterError};
+use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 
 /// The cure for a nested pid namespace.
@@ -114,7 +115,7 @@ impl Setup<'_> {
 
     /// The error for a filter of the user on events of `format`: text that does not parse, or a field that the event
     /// lacks.
-    pub fn filter_error(&self, err: FilterError, format: &Format) -> anyhow::Error {
+    pub fn filter_error(&self, err: EventFilterError, format: &Format) -> anyhow::Error {
         // An unknown field's error names the event itself.
         if err.is_unknown_field() {
             anyhow::Error::msg(err)

@@ -1,5 +1,6 @@
 //! The profilers. Adding one means its file, its line in `profilers!`, its docs page and its tests.
 
+pub mod expr;
 pub mod irq_off;
 pub mod kmemleak;
 pub mod page_faults;
@@ -17,6 +18,7 @@ use crate::report::{ColumnKind, TableSchema};
 macro_rules! profilers {
     ($to:ident) => {
         $to! {
+            Expr(expr::ExprArgs),
             IrqOff(irq_off::IrqOffArgs),
             Kmemleak(kmemleak::KmemleakArgs),
             PageFaults(page_faults::PageFaultsArgs),

@@ -5,9 +5,7 @@
 
 mod system_calls;
 
-use std::sync::Arc;
-
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, usage};
@@ -15,12 +13,11 @@ use crate::event::{BoundEvent, Selector, SelectorAttrs, selector};
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
 use crate::profilers::trace::system_calls::{RawEvent, ShownCalls};
+use crate::report::Value;
 use crate::symbol::StackId;
 use crate::tep::context::ContextFlags;
-use crate::tep::filter::Filter;
-use crate::tep::format::Format;
 
 /// Show events as they happen, with their fields
 #[derive(Debug, clap::Args)]
@@ -59,10 +56,6 @@ pub struct TraceArgs {
     common: CommonArgs,
 }
 
-/// Events that are about two tasks. Bound to a task they show only those in which it is the current one.
-const TWO_TASKS: [&str; 4] =
-    ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new", "sched:sched_waking"];
-
 /// What was asked of an event besides its name.
 #[derive(Debug, PartialEq)]
 struct EventSpec {
@@ -89,16 +82,9 @@ struct Selection {
 /// An event in the list.
 #[derive(Debug)]
 struct Traced {
-    event: EventId,
-    format: Arc<Format>,
-    /// The filter as typed, without the one that leaves our own threads out.
-    filter: Option<Filter>,
-    /// The filter that is evaluated by us, since the kernel does not take it.
-    filter_in_user: Option<Filter>,
+    shown: ShownEvent,
     /// The system calls that a raw event stands for.
     calls: Option<ShownCalls>,
-    /// Its callchain is shown, not only drawn in the flame graph.
-    shows_stack: bool,
     context: ContextFlags,
 }
 
@@ -161,13 +147,6 @@ impl Trace {
                 Some(&at) if !selector.has_wildcard() => selection.events[at].bound = bound,
                 Some(_) => {}
                 None => {
-                    let name = bound.evsel.name();
-                    if TWO_TASKS.contains(&name) && !setup.watched.is_all() {
-                        setup.warn(format!(
-                            "{name} is shown where a watched task is the current one: for its other half use task-state, \
-                             or a filter on a pid field without -p"
-                        ));
-                    }
                     selection.places.insert(place, selection.events.len());
                     selection.events.push(SelectedTracepoint { bound, spec });
                 }
@@ -178,13 +157,9 @@ impl Trace {
 
     /// Adds an event to the list.
     fn add(&mut self, bound: BoundEvent, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let (format, filter) = (bound.format.clone(), bound.filter.clone());
-        let SelectorAttrs { stack, alias, .. } = bound.attributes.clone();
-        let evsel = bound.into_evsel(setup.stacks || stack);
-        let event = evlist.add(evsel.unpaired(filter.is_some()).printed(alias))?;
-        let context = ContextFlags::of(&format);
-        let shows_stack = self.shows_stacks || stack;
-        self.traced.push(Traced { event, format, filter, filter_in_user: None, calls: None, shows_stack, context });
+        let context = ContextFlags::of(&bound.format);
+        let shown = ShownEvent::add(bound, self.shows_stacks, evlist, setup)?;
+        self.traced.push(Traced { shown, calls: None, context });
         Ok(())
     }
 
@@ -229,32 +204,15 @@ impl Profiler for Trace {
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         for traced in &mut self.traced {
-            let ours = if has_second_party(&traced.format) { None } else { setup.not_ourselves(&traced.format) };
             let numbers = traced.calls.as_ref().and_then(|calls| calls.filter.clone());
-            let is_cut = traced.filter.as_ref().is_some_and(Filter::tests_limited_text);
-            // A filter that is too long for the kernel is evaluated by us; the numbers of system calls always are.
-            let without_numbers = Filter::all_of([traced.filter.clone(), ours.clone()]);
-            let all = Filter::all_of([without_numbers.clone(), numbers]);
-            if !is_cut && evlist.narrow(traced.event, [all, without_numbers]) {
-                continue;
-            }
-            if traced.filter.is_some() {
-                let name = traced.format.full_name();
-                if is_cut && traced.filter.as_ref().is_some_and(Filter::needs_kernel) {
-                    bail!("{name}: a filter is either for text with a length or for what only the kernel knows");
-                }
-                let why = if is_cut { "of text with a length" } else { "too long for the kernel" };
-                setup.note(format!("{name}: the filter is {why}, it is evaluated here"));
-            }
-            traced.filter_in_user = traced.filter.take();
-            evlist.narrow(traced.event, [ours]);
+            traced.shown.narrow(numbers, evlist, setup)?;
         }
         Ok(())
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let subject = ctx.subject(sample);
-        let first = self.traced.first().map_or(0, |traced| traced.event.index());
+        let first = self.traced.first().map_or(0, |traced| traced.shown.event.index());
         let at = event.index().checked_sub(first).context("an event of another profiler")?;
         let traced = self.traced.get(at).context("an event of another profiler")?;
         let shown = match &traced.calls {
@@ -262,23 +220,21 @@ impl Profiler for Trace {
             None => Some(event),
         };
         let Some(shown) = shown else { return Ok(Use::Ignored) };
-        if let Some(filter) = &traced.filter_in_user
-            && filter.matches(sample.raw, subject.comm.as_bytes(), sample.cpu) == Some(false)
-        {
+        if !traced.shown.passes(sample, subject.comm) {
             return Ok(Use::Ignored);
         }
         let stack = ctx.stack(sample);
         if self.draws_stacks {
             ctx.weigh(sample.pid, subject.comm, stack, 1);
         }
-        if self.only_draws && !traced.shows_stack {
+        if self.only_draws && !traced.shown.shows_stack {
             return Ok(Use::Relevant);
         }
-        let stack = stack.filter(|_| traced.shows_stack);
+        let stack = stack.filter(|_| traced.shown.shows_stack);
         // A task that was only interrupted has nothing to do with the event.
         let lineage = (self.shows_lineage && !traced.context.in_interrupt(sample.raw)).then(|| ctx.lineage(sample.pid));
         let lineage = lineage.filter(|lineage| !lineage.is_empty());
-        ctx.emit_event(subject, shown, sample.raw, lineage, stack);
+        ctx.emit_event(subject, shown, sample.raw, lineage.map(Value::Lineage), stack);
         Ok(Use::Relevant)
     }
 
@@ -294,35 +250,5 @@ impl Profiler for Trace {
 
     fn interval(&mut self, _now: Timestamp, _report: &mut Report) -> Result<()> {
         Ok(()) // every event was shown at once
-    }
-}
-
-/// True if an event may be about a task other than the current one: it must be seen even if we cause it.
-fn has_second_party(format: &Format) -> bool {
-    // The fields of a probe are named by its user.
-    !format.is_probe_event()
-        && format.user_fields().any(|field| {
-            field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm"
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn knows_events_about_others() {
-        let parse = |field: &str| {
-            Format::parse(
-                "x",
-                &format!(
-                    "name: y\nID: 1\nformat:\n\tfield:int {field};\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n"
-                ),
-            )
-            .unwrap()
-        };
-        for (field, want) in [("pid", true), ("next_pid", true), ("nr", false)] {
-            assert_eq!(has_second_party(&parse(field)), want, "{field}");
-        }
     }
 }

@@ -27,5 +27,5 @@ pub use occurrence_schema::{Detail, DetailHead, OccurrenceSchema};
 pub use rows::{Rows, TypedRows};
 pub use schema::{Basis, Column, ColumnHead, ColumnKind, Schema, TableHead, TableSchema, Unit};
 pub use sums::{OthersRow, RowSite, RowSums};
-pub use value::{Command, LineageProcess, OVERHEAD_BYTES, Value};
+pub use value::{Command, ExprOutcome, LineageProcess, OVERHEAD_BYTES, Value};
 pub use verdict::Verdict;

@@ -40,6 +40,8 @@ pub enum Value {
     Words(Arc<[String]>),
     /// A process and its ancestors, the nearest first.
     Lineage(Arc<[LineageProcess]>),
+    /// What an expression gave for an event.
+    Outcome(ExprOutcome),
     /// Frames: `stack` in JSON, lines below the row in text. None: there was no stack, or it was not kept.
     Stack(Option<StackId>),
 }
@@ -53,6 +55,9 @@ impl Value {
                 OVERHEAD_BYTES + words.iter().map(|word| size_of_val(word) + word.len()).sum::<usize>()
             }
             Value::Path(path) => OVERHEAD_BYTES + path.len(),
+            Value::Outcome(ExprOutcome::Text(text)) => OVERHEAD_BYTES + text.len(),
+            Value::Outcome(ExprOutcome::Named(_, name)) => OVERHEAD_BYTES + name.len(),
+            Value::Outcome(_) => 0,
             Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
             Value::None | Value::Unsigned(_) | Value::Signed(_) | Value::Ns(_) | Value::Age(_) | Value::Pct(_) => 0,
             Value::Bool(_) | Value::Address(_) | Value::Word(_) | Value::Phrase { .. } | Value::Comm(_) => 0,
@@ -63,6 +68,20 @@ impl Value {
 
 /// Approximate overhead of the allocator for each allocation.
 pub const OVERHEAD_BYTES: usize = 16;
+
+/// What an expression gave for an event.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ExprOutcome {
+    Signed(i64),
+    Unsigned(u64),
+    Text(Arc<[u8]>),
+    /// An address of the kernel, and its stack, which the output thread names.
+    Place(u64, Option<StackId>),
+    /// A number with its name.
+    Named(u64, Arc<str>),
+    /// There is no value, and why.
+    NoValue(&'static str),
+}
 
 /// One process of a [`Value::Lineage`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

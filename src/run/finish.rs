@@ -41,6 +41,8 @@ impl Run {
         };
         messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
         messages.extend(messages::of_children(&self.options.name, self.core.children_in_doubt).map(Message::Note));
+        let not_judged = self.core.evlist.not_judged();
+        messages.extend(messages::of_filters(&not_judged).map(Message::Note));
         let hits = self.hits_so_far();
         let lost = self.core.loss.total();
         let dropped = self.core.ctx.output.dropped();
@@ -74,6 +76,10 @@ impl Run {
             views: self.view_ends(),
             summary: Vec::new(),
         };
+        if !not_judged.is_empty() {
+            let total = not_judged.iter().map(|(_, count, _)| count).sum();
+            end.totals.push(("filter_no_value", Value::Unsigned(total)));
+        }
         if let Some(hits) = hits {
             end.totals.push(("probe_hits", Value::Unsigned(hits.count)));
             end.totals.extend(hits.cost_ns.map(|ns| ("probe_cost_ns", Value::Ns(ns))));

@@ -242,6 +242,14 @@ pub fn backlog(backlog: &Backlog) -> String {
     )
 }
 
+/// Samples for which a filter that is evaluated here had no value: event, number, reasons.
+pub fn of_filters(not_judged: &[(&str, u64, String)]) -> impl Iterator<Item = String> {
+    let line = |(event, count, why): &(&str, u64, String)| {
+        format!("{event}: the filter had no value for {count} events, which were dropped: {why}")
+    };
+    not_judged.iter().map(line)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{Args, FromArgMatches};

@@ -46,7 +46,7 @@ impl<'a> SampleGate<'a> {
 
     #[inline]
     fn is_needed(&self) -> bool {
-        self.filtered.is_some() || self.meter.is_some() || self.has_companions || self.is_shut
+        self.filtered.is_some() || self.meter.is_some() || self.has_companions || self.is_shut || self.evlist.any_test()
     }
 
     fn admits(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> bool {
@@ -62,7 +62,7 @@ impl<'a> SampleGate<'a> {
             return false;
         }
         self.meter.iter_mut().for_each(|meter| meter.add(event, sample));
-        !self.is_shut
+        !self.is_shut && self.evlist.evsel(event).test().is_none_or(|test| test.passes(sample))
     }
 }
 

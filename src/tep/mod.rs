@@ -20,7 +20,7 @@ mod samples;
 pub mod strings;
 pub mod syscalls;
 pub mod tracefs;
-mod types;
+pub mod types;
 
 pub use field::{Field, FieldKind, FieldValue, Int32, Int64, ReadError};
 pub use fields_text::render_fields;

@@ -66,8 +66,8 @@ pub fn name(number: u64) -> Option<&'static str> {
     of_libc.or_else(late).map(|(name, _)| name.trim_start_matches("SYS_"))
 }
 
-/// The number behind the kernel's name for a system call's function.
-fn number(function: &str) -> Option<u32> {
+/// The number of a system call on the running architecture, by its name in the kernel or on its manual page.
+pub fn number(function: &str) -> Option<u32> {
     let call = RENAMED.iter().find(|(name, _)| *name == function).map_or(function, |(_, call)| *call);
     let by_libc = FROM_LIBC.iter().copied().flatten().map(|(name, number)| (name.trim_start_matches("SYS_"), *number));
     let mut all = by_libc.chain(ARCH_RECENT.iter().chain(RECENT).copied());

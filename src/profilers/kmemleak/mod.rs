@@ -241,7 +241,7 @@ impl Kmemleak {
 /// The value of an expression of an event; 0 without one.
 #[inline(always)]
 fn value(program: Option<&Program>, sample: &Sample<'_>) -> Result<u64> {
-    match program.map_or(Some(0), |program| program.eval(sample.raw)) {
+    match program.map_or(Some(0), |program| program.eval(sample)) {
         Some(value) => Ok(value),
         None => Err(without_fields()),
     }

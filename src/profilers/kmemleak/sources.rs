@@ -282,8 +282,10 @@ fn source(
     setup: &Setup<'_>,
 ) -> Result<AllocatorEvent> {
     let (format, filter) = (bound.format.clone(), bound.filter.clone());
-    let ptr = bound.value("ptr", &["ptr"])?;
-    let size = bound.value("size", &ALLOCATED_BYTES)?;
+    let value = |name: &str, fields: &[&str]| {
+        bound.value(name, fields).map_err(|err| usage(format!("{name} of {}: {err}", format.full_name())))
+    };
+    let (ptr, size) = (value("ptr", &["ptr"])?, value("size", &ALLOCATED_BYTES)?);
     let is_free = wanted.role == Role::Free;
     if ptr.is_none() && (is_free || size.is_none()) {
         let has: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
@@ -299,7 +301,7 @@ fn source(
     }
     let mut argument = None;
     for what in CallArgument::ALL {
-        argument = argument.or(bound.value(what.name(), &[])?.map(|program| (what, program)));
+        argument = argument.or(value(what.name(), &[])?.map(|program| (what, program)));
     }
     let user = is_user(&wanted.selector.head, setup)?;
     let stacks = !is_free && ptr.is_some() && (setup.stacks || bound.attributes.stack);

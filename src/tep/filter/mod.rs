@@ -70,7 +70,16 @@ pub struct FilterError {
     /// Where the fault is, in bytes.
     pub at: usize,
     pub message: String,
-    unknown_field: bool,
+    kind: FilterFaultKind,
+}
+
+/// Kinds of faults of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FilterFaultKind {
+    Form,
+    UnknownField,
+    /// A number that the field never has.
+    OutOfRange,
 }
 
 impl std::error::Error for FilterError {}
@@ -78,7 +87,12 @@ impl std::error::Error for FilterError {}
 impl FilterError {
     /// The text is a filter, but of another event: it names a field that this one lacks.
     pub fn is_unknown_field(&self) -> bool {
-        self.unknown_field
+        self.kind == FilterFaultKind::UnknownField
+    }
+
+    /// The text is a filter, with a number that the field never has.
+    pub fn is_out_of_range(&self) -> bool {
+        self.kind == FilterFaultKind::OutOfRange
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::format::{Format, nearest};
 use super::super::types::IntType;
 use super::cpus::CpuSet;
 use super::eval::{FilterNode, FilterOp, FilterTest};
-use super::{Comparison, Filter, FilterError, quote};
+use super::{Comparison, Filter, FilterError, FilterFaultKind, quote};
 
 /// The kernel takes strings shorter than this (`MAX_FILTER_STR_VAL`).
 pub const MAX_STRING: usize = 256;
@@ -31,8 +31,8 @@ pub fn parse(text: &str, format: &Format) -> Result<Filter, FilterError> {
     let rest = text.get(parser.copied..).unwrap_or_default();
     match parsed {
         Ok(root) => Ok(Filter { kernel_text: parser.kernel_text + rest, root }),
-        Err(FilterFault { at, message, unknown_field }) => {
-            Err(FilterError { text: text.to_owned(), at: at.min(text.len()), message, unknown_field })
+        Err(FilterFault { at, message, kind }) => {
+            Err(FilterError { text: text.to_owned(), at: at.min(text.len()), message, kind })
         }
     }
 }
@@ -42,11 +42,11 @@ type FilterResult<T> = Result<T, FilterFault>;
 struct FilterFault {
     at: usize,
     message: String,
-    unknown_field: bool,
+    kind: FilterFaultKind,
 }
 
 fn fail<T>(at: usize, message: impl Into<String>) -> FilterResult<T> {
-    Err(FilterFault { at, message: message.into(), unknown_field: false })
+    Err(FilterFault { at, message: message.into(), kind: FilterFaultKind::Form })
 }
 
 /// What a name in a filter stands for.
@@ -132,11 +132,15 @@ impl<'a> FilterParser<'a> {
         self.skip_blanks();
         let start = self.at;
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
-        if name.is_empty() {
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             return fail(start, "a field name expected here");
         }
         let Some(subject) = self.subject(name) else {
-            return Err(FilterFault { at: start, message: self.no_such_field(name), unknown_field: true });
+            return Err(FilterFault {
+                at: start,
+                message: self.no_such_field(name),
+                kind: FilterFaultKind::UnknownField,
+            });
         };
         let behind_name = self.at;
         let suffix = if self.rest_as_is().starts_with('.') {
@@ -214,7 +218,10 @@ impl<'a> FilterParser<'a> {
         let bits = 8 * ty.size as u32;
         let (low, high) =
             if ty.signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
-        let out_of_range = || fail(start, format!("`{name}` holds {low} to {high}"));
+        let out_of_range = || {
+            let message = format!("`{name}` holds {low} to {high}");
+            Err(FilterFault { at: start, message, kind: FilterFaultKind::OutOfRange })
+        };
         let magnitude = match u64::from_str_radix(digits, radix) {
             Ok(magnitude) => magnitude,
             Err(err) if *err.kind() == IntErrorKind::PosOverflow => return out_of_range(),

@@ -1,0 +1,81 @@
+//! Names that stand for numbers: errors, signals, system calls, task states.
+
+use crate::tep::{Format, drift, syscalls};
+
+macro_rules! of_libc {
+    ($($name:ident)*) => { &[$((stringify!($name), libc::$name as u32)),*] };
+}
+
+/// Source: include/uapi/asm-generic/errno.h.
+#[rustfmt::skip]
+const ERRNOS: &[(&str, u32)] = of_libc![
+    EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN EWOULDBLOCK ENOMEM EACCES EFAULT ENOTBLK EBUSY
+    EEXIST EXDEV ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK EPIPE EDOM
+    ERANGE EDEADLK ENAMETOOLONG ENOLCK ENOSYS ENOTEMPTY ELOOP ENOMSG EIDRM ECHRNG EL2NSYNC EL3HLT EL3RST ELNRNG EUNATCH
+    ENOCSI EL2HLT EBADE EBADR EXFULL ENOANO EBADRQC EBADSLT EBFONT ENOSTR ENODATA ETIME ENOSR ENONET ENOPKG EREMOTE
+    ENOLINK EADV ESRMNT ECOMM EPROTO EMULTIHOP EDOTDOT EBADMSG EOVERFLOW ENOTUNIQ EBADFD EREMCHG ELIBACC ELIBBAD
+    ELIBSCN ELIBMAX ELIBEXEC EILSEQ ERESTART ESTRPIPE EUSERS ENOTSOCK EDESTADDRREQ EMSGSIZE EPROTOTYPE ENOPROTOOPT
+    EPROTONOSUPPORT ESOCKTNOSUPPORT EOPNOTSUPP EPFNOSUPPORT EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL ENETDOWN ENETUNREACH
+    ENETRESET ECONNABORTED ECONNRESET ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN
+    EHOSTUNREACH EALREADY EINPROGRESS ESTALE EUCLEAN ENOTNAM ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE
+    ECANCELED ENOKEY EKEYEXPIRED EKEYREVOKED EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON
+];
+/// Errors inside of the kernel, which traces show. Source: include/linux/errno.h.
+#[rustfmt::skip]
+const KERNEL_ERRNOS: &[(&str, u32)] = &[
+    ("ERESTARTSYS", 512), ("ERESTARTNOINTR", 513), ("ERESTARTNOHAND", 514), ("ENOIOCTLCMD", 515),
+    ("ERESTART_RESTARTBLOCK", 516), ("EPROBE_DEFER", 517), ("ENOTSUPP", 524),
+];
+#[rustfmt::skip]
+const SIGNALS: &[(&str, u32)] = of_libc![
+    SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM SIGTERM
+    SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGWINCH SIGIO
+    SIGPWR SIGSYS
+];
+/// Task states, and the letter of each in the kernel's own table.
+const STATES: [(&str, &str); 9] = [
+    ("TASK_RUNNING", "R"),
+    ("TASK_INTERRUPTIBLE", "S"),
+    ("TASK_UNINTERRUPTIBLE", "D"),
+    ("TASK_STOPPED", "T"),
+    ("TASK_TRACED", "t"),
+    ("EXIT_DEAD", "X"),
+    ("EXIT_ZOMBIE", "Z"),
+    ("TASK_PARKED", "P"),
+    ("TASK_IDLE", "I"),
+];
+/// Those that are the same in all kernels: include/linux/sched.h.
+const FIXED_STATES: [(&str, u32); 5] = [("R", 0), ("S", 1), ("D", 2), ("T", 4), ("t", 8)];
+
+/// The number that `name` stands for in an expression over an event of `format`.
+pub fn value(name: &str, format: &Format) -> Option<u64> {
+    let lists = [ERRNOS, KERNEL_ERRNOS, SIGNALS];
+    let listed = lists.iter().copied().flatten().find(|(known, _)| *known == name).map(|(_, value)| u64::from(*value));
+    listed.or_else(|| state(name, format)).or_else(|| syscall(name, format))
+}
+
+/// All names but those of system calls.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let listed = [ERRNOS, KERNEL_ERRNOS, SIGNALS].into_iter().flatten().map(|(name, _)| *name);
+    listed.chain(STATES.iter().map(|(name, _)| *name))
+}
+
+/// A task state, by the event's own table where it has one.
+fn state(name: &str, format: &Format) -> Option<u64> {
+    let (_, letter) = STATES.iter().find(|(known, _)| *known == name)?;
+    let fixed = || FIXED_STATES.iter().find(|(known, _)| known == letter).map(|(_, value)| u64::from(*value));
+    match drift::task_states(format) {
+        Some(table) if *letter != "R" => {
+            table.entries.iter().find(|(_, known)| known == letter).map(|(mask, _)| *mask).or_else(fixed)
+        }
+        _ => fixed(),
+    }
+}
+
+/// A system call. Only events that are about these may leave out `__NR_`: `time` and `link` are likely to be a field that
+/// is misspelt elsewhere.
+fn syscall(name: &str, format: &Format) -> Option<u64> {
+    let is_about_calls = matches!(format.system.as_str(), "syscalls" | "raw_syscalls");
+    let call = name.strip_prefix("__NR_").or_else(|| name.strip_prefix("SYS_"));
+    syscalls::number(call.or_else(|| is_about_calls.then_some(name))?).map(u64::from)
+}

@@ -1,0 +1,115 @@
+//! Events whose records are shown as they happen: which of them pass, and how they are narrowed.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+
+use crate::event::{BoundEvent, SelectorAttrs};
+use crate::perf::Sample;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::EventId;
+use crate::profiler::Setup;
+use crate::task::Comm;
+use crate::tep::filter::Filter;
+use crate::tep::format::Format;
+
+/// Events that are about two tasks. Bound to a task they show only those in which it is the current one.
+const TWO_TASKS: [&str; 4] =
+    ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new", "sched:sched_waking"];
+
+/// An event in the list whose records are shown.
+#[derive(Debug)]
+pub struct ShownEvent {
+    pub event: EventId,
+    pub format: Arc<Format>,
+    /// Its callchain is shown.
+    pub shows_stack: bool,
+    /// The filter as typed, without the one that leaves our own threads out.
+    filter: Option<Filter>,
+    /// The filter that is evaluated by us, since the kernel does not take it.
+    filter_in_user: Option<Filter>,
+}
+
+impl ShownEvent {
+    /// Adds an event to the list. `shows_stacks`: the stacks of all events are shown.
+    ///
+    /// # Errors
+    /// More events than ids.
+    pub fn add(bound: BoundEvent, shows_stacks: bool, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<ShownEvent> {
+        let (format, filter) = (bound.format.clone(), bound.filter.clone());
+        let SelectorAttrs { stack, alias, .. } = bound.attributes.clone();
+        let name = bound.evsel.name();
+        if TWO_TASKS.contains(&name) && !setup.watched.is_all() {
+            setup.warn(format!(
+                "{name} is shown where a watched task is the current one: for its other half use task-state, \
+                 or a filter on a pid field without -p"
+            ));
+        }
+        let evsel = bound.into_evsel(setup.stacks || stack);
+        let event = evlist.add(evsel.unpaired(filter.is_some()).printed(alias))?;
+        Ok(ShownEvent { event, format, shows_stack: shows_stacks || stack, filter, filter_in_user: None })
+    }
+
+    /// Has the kernel drop what is not shown. `more`: a filter that is evaluated by the caller, too.
+    ///
+    /// # Errors
+    /// A filter that neither the kernel nor we can evaluate.
+    pub fn narrow(&mut self, more: Option<Filter>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let ours = if has_second_party(&self.format) { None } else { setup.not_ourselves(&self.format) };
+        let is_cut = self.filter.as_ref().is_some_and(Filter::tests_limited_text);
+        // A filter that is too long for the kernel is evaluated by us.
+        let without_more = Filter::all_of([self.filter.clone(), ours.clone()]);
+        let all = Filter::all_of([without_more.clone(), more]);
+        if !is_cut && evlist.narrow(self.event, [all, without_more]) {
+            return Ok(());
+        }
+        if self.filter.is_some() {
+            let name = self.format.full_name();
+            if is_cut && self.filter.as_ref().is_some_and(Filter::needs_kernel) {
+                bail!("{name}: a filter is either for text with a length or for what only the kernel knows");
+            }
+            let why = if is_cut { "of text with a length" } else { "too long for the kernel" };
+            setup.note(format!("{name}: the filter is {why}, it is evaluated here"));
+        }
+        self.filter_in_user = self.filter.take();
+        evlist.narrow(self.event, [ours]);
+        Ok(())
+    }
+
+    /// Whether a sample passes the filter that the kernel does not take. `comm`: name of the current task.
+    #[inline]
+    pub fn passes(&self, sample: &Sample<'_>, comm: Comm) -> bool {
+        let Some(filter) = &self.filter_in_user else { return true };
+        filter.matches(sample.raw, comm.as_bytes(), sample.cpu) != Some(false)
+    }
+}
+
+/// True if an event may be about a task other than the current one: it must be seen even if we cause it.
+fn has_second_party(format: &Format) -> bool {
+    // The fields of a probe are named by its user.
+    !format.is_probe_event()
+        && format.user_fields().any(|field| {
+            field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm"
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_events_about_others() {
+        let parse = |field: &str| {
+            Format::parse(
+                "x",
+                &format!(
+                    "name: y\nID: 1\nformat:\n\tfield:int {field};\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n"
+                ),
+            )
+            .unwrap()
+        };
+        for (field, want) in [("pid", true), ("next_pid", true), ("nr", false)] {
+            assert_eq!(has_second_party(&parse(field)), want, "{field}");
+        }
+    }
+}
