@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use common::Spread;
+use perf_prof::expr::Expr;
 use perf_prof::perf::layout::{Layout, SampleType};
 use perf_prof::perf::record::{Callchain, ChainForm};
 use perf_prof::stats::Distribution;
@@ -41,6 +42,7 @@ fn main() -> Result<()> {
         }
     }
     format_text(&plain, &switch)?;
+    expressions(&plain, &switch)?;
     distribution();
     stacks();
     walks::walk()?;
@@ -84,6 +86,22 @@ fn format_text(layout: &Layout, record: &[u8]) -> Result<()> {
         "{:?}",
         String::from_utf8_lossy(&line)
     );
+    Ok(())
+}
+
+/// The value of an expression for a record: a key, a comparison of fields, one of texts.
+fn expressions(layout: &Layout, record: &[u8]) -> Result<()> {
+    let format = Format::parse("sched", SCHED_SWITCH)?;
+    let sample = layout.sample(record).ok().context("a record of ours")?;
+    for text in ["prev_pid", "prev_pid < next_pid", "prev_comm == \"nginx\"", "prev_comm ~ \"ng*\" && _cpu < 8"] {
+        let program = Expr::parse(text)?.compile(&format)?;
+        report(&format!("evaluate {text}"), OPERATIONS, || {
+            for _ in 0..OPERATIONS {
+                black_box(program.eval(black_box(&sample)));
+            }
+        });
+        assert!(program.eval(&sample).is_some());
+    }
     Ok(())
 }
 

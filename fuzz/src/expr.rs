@@ -1,6 +1,8 @@
-//! An expression, and a record for it: parentheses around the whole change nothing.
+//! An expression, and a record for it: parentheses around the whole change nothing, and a filter of the kernel that is made of it
+//! matches the same records.
 
-use perf_prof::expr::Expr;
+use perf_prof::expr::{Expr, ExprValue};
+use perf_prof::tep::Filter;
 
 use super::input::{EVERY_KIND, text_and_bytes};
 
@@ -11,15 +13,26 @@ pub fn run(data: &[u8]) {
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
     let Ok(program) = expr.compile(&EVERY_KIND).map_err(|error| error.to_string()) else { return };
-    let value = program.eval(raw);
-    assert_eq!(value, program.eval(raw));
-    let _ = (program.eval(&[]), program.eval(&raw[..raw.len() / 2]));
+    let value = program.value(&raw);
+    assert_eq!(value, program.value(&raw));
+    if let Ok(ExprValue::Text(text)) = value {
+        assert!(text.is_empty() || text.len() <= text.len().max(raw.len()) && !text.contains(&0));
+    }
+    let _ = (program.value(&&[][..]), program.value(&&raw[..raw.len() / 2]), program.reads());
+    // What the kernel can evaluate means the same to it.
+    let filter = expr.kernel_filter(&EVERY_KIND).and_then(|filter| Filter::parse(&filter, &EVERY_KIND).ok());
+    if let Some(matched) = filter.and_then(|filter| filter.matches(raw, b"bash", 0)) {
+        assert_eq!(program.holds(&raw), Ok(matched), "{text:?}");
+    }
     // An expression of the greatest allowed depth becomes too deep.
     if let Ok(same) = Expr::parse(&format!("({text})")) {
-        assert_eq!(same.compile(&EVERY_KIND).expect("as before").eval(raw), value);
+        assert_eq!(same.compile(&EVERY_KIND).expect("as before").value(&raw), value);
     }
+    let value = program.holds(&raw);
     if let Ok(negated) = Expr::parse(&format!("!({text})")) {
-        let want = value.map(|value| u64::from(value == 0));
-        assert_eq!(negated.compile(&EVERY_KIND).expect("as before").eval(raw), want);
+        match negated.compile(&EVERY_KIND) {
+            Ok(negated) => assert_eq!(negated.holds(&raw), value.map(|value| !value)),
+            Err(error) => assert!(!program.ty().is_number(), "{text:?}: {error}"),
+        }
     }
 }

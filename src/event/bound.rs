@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::event::selector::SelectorAttrs;
-use crate::expr::{Builtin, Expr, ExprError, ExprInput, Program};
+use crate::expr::{Expr, ExprError, ExprInput, Program, SampleVariable};
 use crate::perf::Sample;
 use crate::perf::evsel::Evsel;
 use crate::tep::filter::Filter;
@@ -46,14 +46,14 @@ impl<'r> ExprInput<'r> for Sample<'r> {
         self.raw
     }
 
-    fn builtin(&self, builtin: Builtin) -> Option<u64> {
+    fn variable(&self, variable: SampleVariable) -> Option<u64> {
         let signed = |number: i32| i64::from(number) as u64;
-        Some(match builtin {
-            Builtin::Cpu => u64::from(self.cpu),
-            Builtin::Pid => signed(self.pid),
-            Builtin::Tid => signed(self.tid),
-            Builtin::Time => self.time,
-            Builtin::Period => self.period(),
+        Some(match variable {
+            SampleVariable::Cpu => u64::from(self.cpu),
+            SampleVariable::Pid => signed(self.pid),
+            SampleVariable::Tid => signed(self.tid),
+            SampleVariable::Time => self.time,
+            SampleVariable::Period => self.period(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::expr::{Expr, ExprError, NoValue, NoValueCounts, Program};
+use crate::expr::{Expr, ExprError, NoResult, NoResultCounts, Program};
 use crate::perf::Sample;
 use crate::perf::evsel::SampleTest;
 use crate::tep::filter::{Filter, FilterError};
@@ -21,8 +21,8 @@ pub struct EventFilters {
 #[derive(Debug, Default)]
 pub struct ExprFilter {
     conditions: Vec<(String, Program)>,
-    /// Samples for which a condition had no value, by [`NoValue`].
-    no_value: [AtomicU64; NoValue::ALL.len()],
+    /// Samples for which a condition had no value, by [`NoResult`].
+    no_value: [AtomicU64; NoResult::ALL.len()],
 }
 
 /// A text that is neither a filter nor an expression over the event.
@@ -46,20 +46,36 @@ impl EventFilters {
             match Filter::parse(text, format) {
                 Ok(filter) => filters.kernel = Filter::all_of([filters.kernel.take(), Some(filter)]),
                 Err(err) if err.is_out_of_range() => return Err(EventFilterError::Filter(err)),
-                Err(err) => {
-                    let program = condition(text, format, err)?;
-                    filters.here.get_or_insert_default().conditions.push((text.to_owned(), program));
-                }
+                Err(err) => match condition(text, format, err)? {
+                    Condition::Kernel(filter) => {
+                        filters.kernel = Filter::all_of([filters.kernel.take(), Some(filter)]);
+                    }
+                    Condition::Here(program) => {
+                        filters.here.get_or_insert_default().conditions.push((text.to_owned(), program));
+                    }
+                },
             }
         }
         Ok(filters)
     }
 }
 
+/// An expression as a condition on an event.
+enum Condition {
+    /// The kernel can evaluate it.
+    Kernel(Filter),
+    Here(Program),
+}
+
 /// The condition as an expression. `refused`: why the kernel does not take it. Of the two errors the one is told that
 /// came later in the text: that language was meant.
-fn condition(text: &str, format: &Format, refused: FilterError) -> Result<Program, EventFilterError> {
-    Expr::parse(text).and_then(|expr| expr.compile_number(format)).map_err(|err| {
+fn condition(text: &str, format: &Format, refused: FilterError) -> Result<Condition, EventFilterError> {
+    let condition = |expr: Expr| {
+        let program = expr.compile_number(format)?;
+        let filter = expr.kernel_filter(format).and_then(|text| Filter::parse(&text, format).ok());
+        Ok(filter.map_or(Condition::Here(program), Condition::Kernel))
+    };
+    Expr::parse(text).and_then(condition).map_err(|err: ExprError| {
         let is_unknown = err.is_unknown_field() && !refused.is_unknown_field();
         let is_meant = err.at() > refused.at || err.at() == refused.at && is_unknown;
         if is_meant { EventFilterError::Expr(err) } else { EventFilterError::Filter(refused) }
@@ -84,9 +100,13 @@ impl SampleTest for ExprFilter {
         })
     }
 
+    fn text(&self) -> String {
+        self.texts().collect::<Vec<_>>().join(" && ")
+    }
+
     fn not_judged(&self) -> Option<(u64, String)> {
-        let mut counts = NoValueCounts::default();
-        for (reason, count) in NoValue::ALL.into_iter().zip(&self.no_value) {
+        let mut counts = NoResultCounts::default();
+        for (reason, count) in NoResult::ALL.into_iter().zip(&self.no_value) {
             counts.add(reason, count.load(Ordering::Relaxed));
         }
         (counts.total() > 0).then(|| (counts.total(), counts.to_string()))
@@ -113,3 +133,72 @@ impl fmt::Display for EventFilterError {
 }
 
 impl std::error::Error for EventFilterError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format() -> Format {
+        let field = |text: &str, offset, size, signed| {
+            format!("\tfield:{text};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
+        };
+        let fields = [
+            field("char comm[16]", 8, 16, 0),
+            field("pid_t pid", 24, 4, 1),
+            field("int prio", 28, 4, 1),
+            field("unsigned long ip", 32, 8, 0),
+            field("long ret", 40, 8, 1),
+        ];
+        Format::parse("s", &format!("name: e\nID: 1\nformat:\n{}\nprint fmt: \"\"\n", fields.concat())).unwrap()
+    }
+
+    #[test]
+    fn the_kernel_gets_what_it_can_evaluate() {
+        // The kernel's filter, and whether something is left for us.
+        let cases: [(&str, Option<&str>, bool); 16] = [
+            ("pid == 1", Some("pid == 1"), false),
+            ("comm == bash", Some("comm == \"bash\""), false),
+            ("ret == -ENOENT", Some("ret == -2"), false),
+            ("-ENOENT >= ret", Some("ret <= -2"), false),
+            ("ret == -ENOENT || !(pid & (1 << 2))", Some("(ret == -2 ) || (!(pid & 4 ) )"), false),
+            ("prio == SIGKILL && comm ~ \"a*\"", Some("(prio == 9 ) && (comm ~ \"a*\" )"), false),
+            ("prio == SIGKILL && comm == \"a\"", Some("(prio == 9 ) && (comm == \"a\" )"), false),
+            ("prio == SIGKILL && comm ~ \"[^a]*\"", None, true),
+            ("prio == SIGKILL && comm == \"\"", None, true),
+            ("prio == SIGKILL && comm == \"0123456789abcdef\"", None, true),
+            ("pid < prio", None, true),
+            ("pid", None, true),
+            ("ip == -ENOENT", None, true), // no number of the field, but of the expression
+            ("(int)ip == 7", None, true),
+            ("_cpu == 1", None, true),
+            ("pid == 1/0", None, true),
+        ];
+        for (text, kernel, is_here) in cases {
+            let filters = EventFilters::parse([Some(text), None], &format()).unwrap_or_else(|err| panic!("{err}"));
+            assert_eq!(filters.kernel.as_ref().map(Filter::text), kernel, "{text}");
+            assert_eq!(filters.here.is_some(), is_here, "{text}");
+        }
+        let both =
+            EventFilters::parse([Some("pid < prio"), Some("pid == 1"), Some("prio == SIGHUP")], &format()).unwrap();
+        assert_eq!(both.kernel.as_ref().map(Filter::text), Some("pid == 1 && prio == 1"));
+        assert!(both.here.unwrap().texts().eq(["pid < prio"]));
+    }
+
+    #[test]
+    fn the_error_is_that_of_the_language_that_was_meant() {
+        let cases = [
+            ("pidd == 1", true, "no field `pidd`; it has pid"),
+            ("pid < prioo", true, "no field `prioo`; it has prio"),
+            ("pid < prio + _cpuu", true, "did you mean _cpu?"),
+            ("pid == 2147483648", false, "`pid` holds"),
+            ("comm < 3", false, "is text"),
+            ("pid < prio + comm", false, "this is text"),
+            ("pid = 1", false, "one of == != "),
+            ("", false, "empty"),
+        ];
+        for (text, is_unknown, message) in cases {
+            let err = EventFilters::parse([Some(text)], &format()).unwrap_err();
+            assert!(err.is_unknown_field() == is_unknown && err.to_string().contains(message), "{text:?}: {err}");
+        }
+    }
+}

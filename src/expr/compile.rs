@@ -3,7 +3,7 @@
 use crate::expr::constants;
 use crate::expr::parse::{BinaryOperator, ExprKind, ExprNode, UnaryOperator};
 use crate::expr::program::{ExprStep, MAX_STACK, Program, TextSpan};
-use crate::expr::value::{Builtin, ExprType, Naming};
+use crate::expr::value::{ExprType, Naming, SampleVariable};
 use crate::tep::Format;
 use crate::tep::field::{Field, FieldKind};
 use crate::tep::format::{likeness, nearest};
@@ -278,10 +278,10 @@ impl Compiler<'_> {
         if let Some(field) = self.format.field(name) {
             return self.field(&field.clone(), at);
         }
-        if let Some(builtin) = Builtin::named(name) {
+        if let Some(variable) = SampleVariable::named(name) {
             self.note(name, "");
-            self.push(ExprStep::Builtin(builtin), 0, at)?;
-            return Ok(number_type(matches!(builtin, Builtin::Time | Builtin::Period)));
+            self.push(ExprStep::SampleVariable(variable), 0, at)?;
+            return Ok(number_type(matches!(variable, SampleVariable::Time | SampleVariable::Period)));
         }
         if let Some(step) = self.part_of_location(name) {
             self.note(name, "");
@@ -328,8 +328,8 @@ impl Compiler<'_> {
             Ok(_) => String::new(), // it was no field
             Err(err) => err.to_string(),
         };
-        let builtins = Builtin::ALL.iter().map(|(name, _)| *name);
-        let other = nearest(name, constants::names().chain(builtins), 1);
+        let variables = SampleVariable::ALL.iter().map(|(name, _)| *name);
+        let other = nearest(name, constants::names().chain(variables), 1);
         let field = self.format.fields.iter().map(|field| likeness(name, &field.name)).max().unwrap_or(0);
         if let [other] = other[..]
             && likeness(name, other) > field

@@ -1,6 +1,6 @@
 //! Expressions over the fields of an event, `4096<<order` or `comm ~ "java*" && pid < prio`: parsed once, compiled once
 //! to a small program, evaluated per sample without allocation. `literals` and `constants` have the numbers that are
-//! written down, `value` what goes in and comes out.
+//! written down, `value` what goes in and comes out, `kernel` makes filters of the kernel from expressions.
 //!
 //! A value is a number or a text. Numbers have 64 bits that wrap around, as in C. Fields and literals that need all 64
 //! bits unsigned make `/ % >> < <= > >=` unsigned. Text ends at its first NUL, in a record and between quotes. A division
@@ -16,6 +16,7 @@
 
 mod compile;
 mod constants;
+mod kernel;
 mod literals;
 mod parse;
 mod program;
@@ -27,7 +28,7 @@ use crate::caret::caret;
 use crate::tep::Format;
 
 pub use program::Program;
-pub use value::{Builtin, ExprInput, ExprType, ExprValue, Naming, NoValue, NoValueCounts};
+pub use value::{ExprInput, ExprType, ExprValue, Naming, NoResult, NoResultCounts, SampleVariable};
 
 /// A parsed expression. [`Expr::compile`] checks whether an event has its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +104,11 @@ impl Expr {
             ty if ty.is_number() => Ok(program),
             ty => Err(self.error(format!("this is {ty}, and a number is needed"), self.root.at)),
         }
+    }
+
+    /// The text of a filter of the kernel that means the same as the condition, if there is one.
+    pub fn kernel_filter(&self, format: &Format) -> Option<String> {
+        kernel::filter_text(&self.root, format)
     }
 
     fn error(&self, message: String, at: usize) -> ExprError {

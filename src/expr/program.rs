@@ -1,7 +1,7 @@
 //! A compiled expression, and its evaluation.
 
 use crate::expr::parse::{BinaryOperator, UnaryOperator};
-use crate::expr::value::{Builtin, ExprInput, ExprType, ExprValue, NoValue};
+use crate::expr::value::{ExprInput, ExprType, ExprValue, NoResult, SampleVariable};
 use crate::glob::glob;
 use crate::tep::field::{Field, Int64};
 use crate::tep::types::IntType;
@@ -31,7 +31,7 @@ pub struct Program {
 pub enum ExprStep {
     Push(u64),
     Load(Field),
-    Builtin(Builtin),
+    SampleVariable(SampleVariable),
     /// Offset of the data that a field locates.
     Offset(Field),
     /// Length of the data that a field locates.
@@ -91,9 +91,9 @@ impl TextSpan {
         TextSpan { is_literal: bits & Self::LITERAL != 0, start: low(bits >> 31), len: low(bits) }
     }
 
-    fn get<'a>(self, raw: &'a [u8], texts: &'a [u8]) -> Result<&'a [u8], NoValue> {
+    fn get<'a>(self, raw: &'a [u8], texts: &'a [u8]) -> Result<&'a [u8], NoResult> {
         let (all, start) = (if self.is_literal { texts } else { raw }, self.start as usize);
-        all.get(start..start + self.len as usize).ok_or(NoValue::Missing)
+        all.get(start..start + self.len as usize).ok_or(NoResult::Missing)
     }
 }
 
@@ -126,7 +126,7 @@ impl Program {
     /// # Errors
     /// It has no value.
     #[inline]
-    pub fn holds<'r>(&self, input: &impl ExprInput<'r>) -> Result<bool, NoValue> {
+    pub fn holds<'r>(&self, input: &impl ExprInput<'r>) -> Result<bool, NoResult> {
         self.number(input).map(|bits| bits != 0)
     }
 
@@ -134,7 +134,7 @@ impl Program {
     ///
     /// # Errors
     /// A field is not in the record, or an operation has no result.
-    pub fn value<'a, 'r: 'a>(&'a self, input: &impl ExprInput<'r>) -> Result<ExprValue<'a>, NoValue> {
+    pub fn value<'a, 'r: 'a>(&'a self, input: &impl ExprInput<'r>) -> Result<ExprValue<'a>, NoResult> {
         let bits = self.run(input)?;
         Ok(match self.ty {
             ExprType::Signed => ExprValue::Signed(bits as i64),
@@ -144,15 +144,15 @@ impl Program {
         })
     }
 
-    fn number<'r>(&self, input: &impl ExprInput<'r>) -> Result<u64, NoValue> {
+    fn number<'r>(&self, input: &impl ExprInput<'r>) -> Result<u64, NoResult> {
         match self.ty {
             ExprType::Signed | ExprType::Unsigned => self.run(input),
-            ExprType::Text | ExprType::Named(_) => Err(NoValue::Missing),
+            ExprType::Text | ExprType::Named(_) => Err(NoResult::Missing),
         }
     }
 
     /// The bits that the program leaves.
-    fn run<'r>(&self, input: &impl ExprInput<'r>) -> Result<u64, NoValue> {
+    fn run<'r>(&self, input: &impl ExprInput<'r>) -> Result<u64, NoResult> {
         match &*self.steps {
             [ExprStep::Load(field)] => load(field, input.raw()),
             _ if self.depth <= SMALL_STACK => Evaluation::<SMALL_STACK>::new(self, input.raw()).run(input),
@@ -162,8 +162,8 @@ impl Program {
 }
 
 #[inline]
-fn load(field: &Field, raw: &[u8]) -> Result<u64, NoValue> {
-    field.read_i64(raw).map(|value| value as u64).map_err(|_| NoValue::Missing)
+fn load(field: &Field, raw: &[u8]) -> Result<u64, NoResult> {
+    field.read_i64(raw).map(|value| value as u64).map_err(|_| NoResult::Missing)
 }
 
 /// A program at work on a record.
@@ -179,7 +179,7 @@ impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
         Evaluation { program, raw, slots: [0; DEPTH], used: 0 }
     }
 
-    fn run<'r>(mut self, input: &impl ExprInput<'r>) -> Result<u64, NoValue> {
+    fn run<'r>(mut self, input: &impl ExprInput<'r>) -> Result<u64, NoResult> {
         let mut at = 0;
         while let Some(step) = self.program.steps.get(at) {
             at += 1;
@@ -207,24 +207,24 @@ impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
 
     /// The value that a step pushes.
     #[inline(always)]
-    fn step<'r>(&mut self, step: &ExprStep, input: &impl ExprInput<'r>) -> Result<u64, NoValue> {
+    fn step<'r>(&mut self, step: &ExprStep, input: &impl ExprInput<'r>) -> Result<u64, NoResult> {
         Ok(match step {
             ExprStep::Push(bits) => *bits,
             ExprStep::Load(field) => load(field, self.raw)?,
-            ExprStep::Builtin(builtin) => input.builtin(*builtin).ok_or(NoValue::Missing)?,
+            ExprStep::SampleVariable(variable) => input.variable(*variable).ok_or(NoResult::Missing)?,
             ExprStep::Offset(field) => self.located(field)?.0,
             ExprStep::Length(field) => self.located(field)?.1,
             ExprStep::Element(field) => {
                 let index = self.pop()?;
-                field.element(self.raw, index).map_err(|_| NoValue::Index)?
+                field.element(self.raw, index).map_err(|_| NoResult::Index)?
             }
             ExprStep::Text(field) => self.text_of(field)?,
             ExprStep::Byte => {
-                let index = usize::try_from(self.pop()?).map_err(|_| NoValue::Index)?;
+                let index = usize::try_from(self.pop()?).map_err(|_| NoResult::Index)?;
                 let text = self.pop_text()?;
                 // As in C, a text ends with a NUL.
                 let byte = text.get(index).copied().or((index == text.len()).then_some(0));
-                u64::from(byte.ok_or(NoValue::Index)?)
+                u64::from(byte.ok_or(NoResult::Index)?)
             }
             ExprStep::Unary(unary) => {
                 let value = self.pop()?;
@@ -261,36 +261,36 @@ impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
         })
     }
 
-    fn located(&self, field: &Field) -> Result<(u64, u64), NoValue> {
-        let (start, len) = field.location(self.raw).ok_or(NoValue::Missing)?.map_err(|_| NoValue::Missing)?;
+    fn located(&self, field: &Field) -> Result<(u64, u64), NoResult> {
+        let (start, len) = field.location(self.raw).ok_or(NoResult::Missing)?.map_err(|_| NoResult::Missing)?;
         Ok((start as u64, len as u64))
     }
 
-    fn text_of(&self, field: &Field) -> Result<u64, NoValue> {
-        let text = field.text(self.raw).map_err(|_| NoValue::Missing)?;
+    fn text_of(&self, field: &Field) -> Result<u64, NoResult> {
+        let text = field.text(self.raw).map_err(|_| NoResult::Missing)?;
         let start = text.as_ptr().addr().wrapping_sub(self.raw.as_ptr().addr()); // it is a part of the record
-        TextSpan::new(false, start, text.len()).map(TextSpan::bits).ok_or(NoValue::Missing)
+        TextSpan::new(false, start, text.len()).map(TextSpan::bits).ok_or(NoResult::Missing)
     }
 
     #[inline(always)]
-    fn push(&mut self, value: u64) -> Result<(), NoValue> {
-        *self.slots.get_mut(self.used).ok_or(NoValue::Missing)? = value;
+    fn push(&mut self, value: u64) -> Result<(), NoResult> {
+        *self.slots.get_mut(self.used).ok_or(NoResult::Missing)? = value;
         self.used += 1;
         Ok(())
     }
 
     #[inline(always)]
-    fn pop(&mut self) -> Result<u64, NoValue> {
-        self.used = self.used.checked_sub(1).ok_or(NoValue::Missing)?;
-        self.slots.get(self.used).copied().ok_or(NoValue::Missing)
+    fn pop(&mut self) -> Result<u64, NoResult> {
+        self.used = self.used.checked_sub(1).ok_or(NoResult::Missing)?;
+        self.slots.get(self.used).copied().ok_or(NoResult::Missing)
     }
 
-    fn pop_text(&mut self) -> Result<&'a [u8], NoValue> {
+    fn pop_text(&mut self) -> Result<&'a [u8], NoResult> {
         let span = TextSpan::of(self.pop()?);
         span.get(self.raw, &self.program.texts)
     }
 
-    fn pop_texts(&mut self) -> Result<(&'a [u8], &'a [u8]), NoValue> {
+    fn pop_texts(&mut self) -> Result<(&'a [u8], &'a [u8]), NoResult> {
         let right = self.pop_text()?;
         Ok((self.pop_text()?, right))
     }
@@ -298,13 +298,13 @@ impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
 
 /// # Errors
 /// The operation has no result.
-pub(super) fn apply(binary: BinaryOperator, unsigned: bool, left: u64, right: u64) -> Result<u64, NoValue> {
+pub(super) fn apply(binary: BinaryOperator, unsigned: bool, left: u64, right: u64) -> Result<u64, NoResult> {
     let (a, b) = (left as i64, right as i64);
-    let shift = || u32::try_from(right).ok().filter(|bits| *bits < u64::BITS).ok_or(NoValue::Shift);
+    let shift = || u32::try_from(right).ok().filter(|bits| *bits < u64::BITS).ok_or(NoResult::Shift);
     let compare = |signed: bool, unsigned_too: bool| u64::from(if unsigned { unsigned_too } else { signed });
     Ok(match binary {
         BinaryOperator::Multiply => left.wrapping_mul(right),
-        BinaryOperator::Divide | BinaryOperator::Remainder if right == 0 => return Err(NoValue::DivisionByZero),
+        BinaryOperator::Divide | BinaryOperator::Remainder if right == 0 => return Err(NoResult::DivisionByZero),
         BinaryOperator::Divide if unsigned => left / right,
         BinaryOperator::Divide => a.wrapping_div(b) as u64,
         BinaryOperator::Remainder if unsigned => left % right,

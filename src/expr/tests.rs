@@ -227,7 +227,7 @@ fn texts_are_compared_by_their_contents() {
     let record = record();
     let program = compiled("a ? t : s");
     assert_eq!(program.value(&&record[..]), Ok(ExprValue::Text(b"/etc")));
-    assert_eq!(program.value(&&record[..40]), Err(NoValue::Missing));
+    assert_eq!(program.value(&&record[..40]), Err(NoResult::Missing));
 }
 
 #[test]
@@ -281,13 +281,13 @@ fn elements_casts_and_functions() {
 #[test]
 fn what_has_no_value_says_why() {
     let cases = [
-        ("1/(a+2)", NoValue::DivisionByZero),
-        ("1%0", NoValue::DivisionByZero),
-        ("1<<64", NoValue::Shift),
-        ("h[9]", NoValue::Index),
-        ("_time", NoValue::Missing),
+        ("1/(a+2)", NoResult::DivisionByZero),
+        ("1%0", NoResult::DivisionByZero),
+        ("1<<64", NoResult::Shift),
+        ("h[9]", NoResult::Index),
+        ("_time", NoResult::Missing),
     ];
-    let mut counts = NoValueCounts::default();
+    let mut counts = NoResultCounts::default();
     for (text, want) in cases {
         assert_eq!(compiled(text).value(&&record()[..]), Err(want), "{text}");
         assert_eq!(compiled(text).holds(&&record()[..]), Err(want), "{text}");

@@ -8,7 +8,7 @@ pub trait ExprInput<'r> {
     fn raw(&self) -> &'r [u8];
 
     /// None: it is not known.
-    fn builtin(&self, builtin: Builtin) -> Option<u64>;
+    fn variable(&self, variable: SampleVariable) -> Option<u64>;
 }
 
 /// A record alone: the built-in variables have no value.
@@ -17,14 +17,14 @@ impl<'r> ExprInput<'r> for &'r [u8] {
         self
     }
 
-    fn builtin(&self, _builtin: Builtin) -> Option<u64> {
+    fn variable(&self, _variable: SampleVariable) -> Option<u64> {
         None
     }
 }
 
 /// A variable that every event has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Builtin {
+pub enum SampleVariable {
     Cpu,
     Pid,
     Tid,
@@ -32,17 +32,17 @@ pub enum Builtin {
     Period,
 }
 
-impl Builtin {
-    pub const ALL: [(&'static str, Builtin); 5] = [
-        ("_cpu", Builtin::Cpu),
-        ("_pid", Builtin::Pid),
-        ("_tid", Builtin::Tid),
-        ("_time", Builtin::Time),
-        ("_period", Builtin::Period),
+impl SampleVariable {
+    pub const ALL: [(&'static str, SampleVariable); 5] = [
+        ("_cpu", SampleVariable::Cpu),
+        ("_pid", SampleVariable::Pid),
+        ("_tid", SampleVariable::Tid),
+        ("_time", SampleVariable::Time),
+        ("_period", SampleVariable::Period),
     ];
 
-    pub fn named(name: &str) -> Option<Builtin> {
-        Builtin::ALL.iter().find(|(known, _)| *known == name).map(|(_, builtin)| *builtin)
+    pub fn named(name: &str) -> Option<SampleVariable> {
+        SampleVariable::ALL.iter().find(|(known, _)| *known == name).map(|(_, variable)| *variable)
     }
 }
 
@@ -98,32 +98,32 @@ pub enum ExprValue<'a> {
 
 /// Why an expression has no value for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NoValue {
+pub enum NoResult {
     DivisionByZero,
     Shift,
     Index,
     Missing,
 }
 
-impl NoValue {
-    pub const ALL: [NoValue; 4] = [NoValue::DivisionByZero, NoValue::Shift, NoValue::Index, NoValue::Missing];
+impl NoResult {
+    pub const ALL: [NoResult; 4] = [NoResult::DivisionByZero, NoResult::Shift, NoResult::Index, NoResult::Missing];
 
     pub fn reason(self) -> &'static str {
         match self {
-            NoValue::DivisionByZero => "division by zero",
-            NoValue::Shift => "shift by less than 0 or more than 63 bits",
-            NoValue::Index => "index out of bounds",
-            NoValue::Missing => "a field is not in the record",
+            NoResult::DivisionByZero => "division by zero",
+            NoResult::Shift => "shift by less than 0 or more than 63 bits",
+            NoResult::Index => "index out of bounds",
+            NoResult::Missing => "a field is not in the record",
         }
     }
 }
 
 /// Number of records without a value, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NoValueCounts([u64; NoValue::ALL.len()]);
+pub struct NoResultCounts([u64; NoResult::ALL.len()]);
 
-impl NoValueCounts {
-    pub fn add(&mut self, reason: NoValue, count: u64) {
+impl NoResultCounts {
+    pub fn add(&mut self, reason: NoResult, count: u64) {
         self.0[reason as usize] += count;
     }
 
@@ -133,9 +133,9 @@ impl NoValueCounts {
 }
 
 /// Prints the reasons that were met: `division by zero 3, index out of bounds 1`.
-impl fmt::Display for NoValueCounts {
+impl fmt::Display for NoResultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let met = NoValue::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
+        let met = NoResult::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
         let texts: Vec<String> = met.map(|(reason, count)| format!("{} {count}", reason.reason())).collect();
         f.write_str(&texts.join(", "))
     }

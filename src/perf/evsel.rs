@@ -93,6 +93,9 @@ pub trait SampleTest: fmt::Debug + Send + Sync {
     /// False: the profiler does not get the sample.
     fn passes(&self, sample: &Sample<'_>) -> bool;
 
+    /// The condition as the user has typed it.
+    fn text(&self) -> String;
+
     /// Number of samples that it could not judge, which were dropped, and why.
     fn not_judged(&self) -> Option<(u64, String)>;
 }

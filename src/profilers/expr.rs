@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::{CommonArgs, usage};
 use crate::event::{Selector, selector};
-use crate::expr::{Expr, ExprValue, Naming, NoValueCounts, Program};
+use crate::expr::{Expr, ExprValue, Naming, NoResultCounts, Program};
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
 use crate::report::{ExprOutcome, Value};
@@ -61,8 +61,9 @@ impl ProfilerArgs for ExprArgs {
             usage(format!("-e: one event, and not {}: an expression is about one", several.len()))
         })?;
         let expr = Expr::parse(&self.expression).map_err(usage)?;
-        let (shows_stacks, no_value) = (self.common.stacks(), NoValueCounts::default());
-        Ok(Box::new(ExprTrial { selector, expr, shows_stacks, tried: None, no_value }))
+        let (shows_stacks, draws_stacks) = (self.common.stacks(), self.common.draws_stacks());
+        let no_value = NoResultCounts::default();
+        Ok(Box::new(ExprTrial { selector, expr, shows_stacks, draws_stacks, tried: None, no_value }))
     }
 }
 
@@ -73,9 +74,10 @@ struct ExprTrial {
     expr: Expr,
     /// `-g`
     shows_stacks: bool,
+    draws_stacks: bool,
     /// The event, and the expression over its records.
     tried: Option<(ShownEvent, Program)>,
-    no_value: NoValueCounts,
+    no_value: NoResultCounts,
 }
 
 impl Profiler for ExprTrial {
@@ -117,7 +119,9 @@ impl Profiler for ExprTrial {
             }
         };
         let stack = ctx.stack(sample);
-        ctx.weigh(sample.pid, subject.comm, stack, 1);
+        if self.draws_stacks {
+            ctx.weigh(sample.pid, subject.comm, stack, 1);
+        }
         let stack = stack.filter(|_| shown.shows_stack);
         ctx.emit_event(subject, shown.event, sample.raw, Some(Value::Outcome(outcome)), stack);
         Ok(Use::Relevant)

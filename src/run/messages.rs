@@ -9,6 +9,7 @@ use crate::escape::escape;
 use crate::output::drawing::DrawingSubject;
 use crate::output::{RunEnd, ViewEnd};
 use crate::perf::evlist::Evlist;
+use crate::perf::evsel::SampleTest;
 use crate::perf::target::Tasks;
 use crate::profiler::TracefsFinder;
 use crate::run::Options;
@@ -109,9 +110,9 @@ pub fn waiting_for(profiler: &str, evlist: &Evlist) -> String {
     let events: Vec<String> = evlist
         .iter()
         .filter(|(_, evsel)| evsel.is_opened())
-        .map(|(_, evsel)| match evsel.filter() {
-            Some(filter) => format!("{} /{filter}/", evsel.name()),
-            None => evsel.name().to_owned(),
+        .map(|(_, evsel)| {
+            let filters = evsel.filter().map(str::to_owned).into_iter().chain(evsel.test().map(SampleTest::text));
+            filters.fold(evsel.name().to_owned(), |name, filter| format!("{name} /{filter}/"))
         })
         .collect();
     let named = events[..events.len().min(NAMED)].join(", ");
