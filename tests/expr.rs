@@ -3,6 +3,7 @@
 #[macro_use]
 mod common;
 
+use common::shell::call;
 use common::{Done, run, run_over};
 
 const EXEC: &str = "sched:sched_process_exec";
@@ -76,6 +77,26 @@ fn filters_that_the_kernel_does_not_know_are_evaluated_here() {
     let done = traced("pid != SIGKILL", &[]).code(0);
     assert!(programs(&done).len() == 3 && !done.err().contains("evaluated here"), "{done:?}");
     assert!(done.err().contains("pid != 9"), "{done:?}");
+}
+
+/// The expressions of the documentation fit the events of this kernel.
+#[test]
+fn the_examples_can_be_run() {
+    need_events!();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/expressions.md")).unwrap();
+    let examples: Vec<Vec<String>> =
+        page.lines().filter(|line| line.starts_with("perf-prof expr ")).filter_map(call).collect();
+    assert!(examples.len() > 20, "{examples:?}");
+    for words in examples {
+        let event = words.iter().position(|word| word == "-e").and_then(|at| words.get(at + 1)).unwrap();
+        if run(&["list", event]).out.is_empty() {
+            println!("skipped: no event {event}");
+            continue;
+        }
+        let mut options: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+        options.extend(["--for", "1ms"]);
+        run(&options).code(0);
+    }
 }
 
 #[test]

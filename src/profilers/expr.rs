@@ -82,7 +82,7 @@ struct ExprTrial {
 
 impl Profiler for ExprTrial {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        setup.find_functions([(&self.selector, true)].into_iter())?;
+        setup.find_functions([(&self.selector, true)])?;
         let mut bound = setup.bind(&self.selector, None)?;
         let Some(only) = bound.pop().filter(|_| bound.is_empty()) else {
             bail!(
