@@ -185,7 +185,7 @@ fn events_that_do_not_parse() {
         (&["-e", "sched:sched_switch//cpus=5-1/"], &["5-1"]),
         (&["-e", "sched:\x1b[31m"], &["unexpected character"]),
         (&["-e", &long], &["unexpected character"]),
-        (&["-e", "sched:sched_switch/prev_pid/"], &["sched:sched_switch", "expected"]),
+        (&["-e", "sched:sched_switch/prev_pid ==/"], &["sched:sched_switch", "expected"]),
         (&["-e", "sched:sched_switch/prev_pid==\"a\"/"], &["`prev_pid` is a number", "no quotes"]),
         (&["-e", "sched:sched_switch/prev_comm>5/"], &["`prev_comm`"]),
         (

@@ -187,7 +187,7 @@ fn texts_that_do_not_parse_get_a_caret() {
         ("-e", "sched:sched_switch/prev_pid==1 &&/", ""),
         ("-e", "sched:sched_switch/(prev_pid==1/", "(prev_pid==1/"),
         ("--filter", "prev_pid==", ""),
-        ("--filter", "prev_pid == x", "x"),
+        ("--filter", "prev_pid == 0x", "0x"),
         ("--filter", "prev_pid === 1", "= 1"),
     ];
     for (option, text, rest) in cases {
