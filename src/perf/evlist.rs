@@ -1,7 +1,8 @@
 //! The events of a run and where they are opened. `plan` settles how the events of a CPU are opened, `opening` explains a
 //! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
 //! `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
-//! events for threads that appear later, `shared` opens events once that several views want.
+//! events for threads that appear later, `shared` opens events once that several views want, `tested` is for those
+//! whose samples must pass a test.
 
 pub mod counters;
 mod cycles;
@@ -10,6 +11,7 @@ mod inherited;
 mod later;
 pub mod shared;
 mod side;
+mod tested;
 pub mod windows;
 
 use std::io;
@@ -132,18 +134,6 @@ impl Evlist {
     /// With those that only hold windows of user stacks, beside another event.
     pub fn iter_with_windows(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
         self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel))
-    }
-
-    /// Some event's samples must pass a test: see [`Evsel::tested`].
-    #[inline]
-    pub fn any_test(&self) -> bool {
-        self.any_test
-    }
-
-    /// The events with samples that their test could not judge: name, number of samples, and why.
-    pub fn not_judged(&self) -> Vec<(&str, u64, String)> {
-        let of = |evsel: &'_ Evsel| evsel.test()?.not_judged();
-        self.evsels.iter().filter_map(|evsel| of(evsel).map(|(count, why)| (evsel.name(), count, why))).collect()
     }
 
     pub fn is_empty(&self) -> bool {

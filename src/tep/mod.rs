@@ -9,6 +9,7 @@
 pub mod check;
 pub mod context;
 pub mod drift;
+mod elements;
 pub mod field;
 pub mod fields_text;
 pub mod filter;
