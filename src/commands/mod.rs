@@ -98,8 +98,9 @@ profilers::profilers!(commands);
 
 /// Runs a profiler to its end. Returns the exit code.
 fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
-    let options = options(&mut args)?;
-    execute(options, vec![args.build()?])
+    let (run, view) = (args.common().run.clone(), view_options(&mut args)?);
+    let profiler = args.build()?; // text that does not parse is told before what is not there
+    execute(options::<A>(run, view)?, vec![profiler])
 }
 
 /// Runs profilers, one for each view, to the end. Returns the exit code.
@@ -120,9 +121,8 @@ fn execute(options: Options, profilers: Vec<Box<dyn Profiler>>) -> Result<u8> {
 }
 
 /// The options of a run, with the profiler's own settings of it.
-fn options<A: ProfilerArgs>(args: &mut A) -> Result<Options> {
-    let view = view_options(args)?;
-    let options = Options::new(args.common().run.clone(), vec![view])?;
+fn options<A: ProfilerArgs>(run: RunArgs, view: ViewOptions) -> Result<Options> {
+    let options = Options::new(run, vec![view])?;
     Ok(Options { paced: A::PACED, durable: A::DURABLE, ..options })
 }
 
@@ -164,7 +164,8 @@ mod tests {
     fn paced_and_durable<A: ProfilerArgs + clap::Args>() -> (bool, bool) {
         let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
         let mut args = A::from_arg_matches(&command.try_get_matches_from(A::TRIAL).unwrap()).unwrap();
-        let options = options(&mut args).unwrap();
+        let view = view_options(&mut args).unwrap();
+        let options = options::<A>(args.common().run.clone(), view).unwrap();
         (options.paced, options.durable)
     }
 

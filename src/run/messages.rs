@@ -153,7 +153,8 @@ fn of_view(name: &str, end: &ViewEnd) -> String {
     let events = if end.samples == 1 { "event" } else { "events" };
     let mut line = format!("{name}: {} {events}, {} lost", end.samples, end.lost);
     if end.discarded > 0 {
-        line += &format!(", {} pairs discarded", end.discarded);
+        let pairs = if end.discarded == 1 { "pair" } else { "pairs" };
+        line += &format!(", {} {pairs} discarded", end.discarded);
     }
     if end.lost_pairs > 0 {
         line += &format!(", {} not followed", end.lost_pairs);

@@ -101,7 +101,9 @@ fn main(columns: &[ColumnHead], lines: &[TableLine]) -> Option<(String, u64)> {
     let numbers = lines.iter().filter_map(|line| line.cells.get(at).and_then(number));
     let sum = numbers.fold(0_u64, |sum, number| sum.saturating_add(u64::try_from(number).unwrap_or(0)));
     // As text has it.
+    let is_share = lines.iter().any(|line| matches!(line.cells.get(at), Some(Value::Pct(_))));
     let sum = match column.unit {
+        _ if is_share => sum / 100,
         Unit::Ns => sum / 1_000_000,
         _ => sum,
     };
