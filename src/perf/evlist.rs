@@ -1,14 +1,15 @@
 //! The events of a run and where they are opened. `plan` settles how the events of a CPU are opened, `opening` explains a
 //! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
 //! `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
-//! events for threads that appear later, `shared` opens events once that several views want, `tested` is for those
-//! whose samples must pass a test.
+//! events for threads that appear later, `layouts` are those of records, `shared` opens events once that several views
+//! want, `tested` is for those whose samples must pass a test.
 
 pub mod counters;
 mod cycles;
 pub(super) mod idle;
 mod inherited;
 mod later;
+mod layouts;
 pub mod shared;
 mod side;
 mod tested;
@@ -16,7 +17,6 @@ pub mod windows;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rustc_hash::FxHashSet;
@@ -28,9 +28,9 @@ pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evlist::inherited::Keepers;
+use crate::perf::evlist::layouts::shared_bits;
 use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
 use crate::perf::ids::{Ids, Route, Routes};
-use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{is_gone, is_refused, watch_error};
 pub use crate::perf::plan::PlanOutcome;
 use crate::perf::plan::{BoundTo, OpenPlan, half, watches_of};
@@ -264,20 +264,6 @@ impl Evlist {
     fn event_descriptors(&self, bound: Option<&BoundTo>) -> u64 {
         let of = |evsel: &Evsel| if evsel.binding == Binding::Task { watches_of(bound) } else { 1 };
         self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
-    }
-
-    /// Events share rings, so the time must be at the same offset in the records of all events of a ring.
-    fn share_layout(&mut self) {
-        let shared: Vec<SampleType> =
-            (0..self.evsels.len()).map(|at| self.shared_in(self.ring_of(EventId(at as u16)))).collect();
-        let with_companion: Vec<EventId> = self.evsels.iter().filter_map(|evsel| evsel.window_of).collect();
-        for (index, evsel) in self.evsels.iter_mut().enumerate() {
-            evsel.attr.add_sample_type(shared[index]);
-            let has_companion = with_companion.iter().any(|event| event.index() == index);
-            evsel.layout = Layout::full(evsel.attr.sample_type(), 0, 0, evsel.attr.regs_user(), 0)
-                .with_chain_form(evsel.chain_form())
-                .with_window(has_companion || evsel.attr.has_user_window());
-        }
     }
 
     /// Opens every event on `cpu` and maps their rings, by class. `data_pages` is halved until the mlock limit allows them.
@@ -562,31 +548,6 @@ impl Evlist {
     pub fn decode_fast<'a, 'r: 'a>(&'a self, route: &Route, rest: &'r [u8]) -> Option<(Sample<'a>, &'r [u8])> {
         Sample::decode_fast(LayoutOf::Event(&self.evsels, route.event), route.kind, rest)
     }
-
-    /// By class of rings, the layout of id and time, which all records of a ring share. At least one.
-    pub fn shared_layouts(&self) -> Arc<[Layout]> {
-        let layout = |ring| Layout::new(SampleType::BASE.with(self.shared_in(ring)), 0);
-        (0..self.plan.rings.max(1)).map(layout).collect()
-    }
-
-    /// The fields in front of the time that events in a ring ask for, and those in the trailer of side records that any event
-    /// does: side records of all rings are alike.
-    fn shared_in(&self, ring: usize) -> SampleType {
-        let has_address = |(at, evsel): (usize, &Evsel)| {
-            self.ring_of(EventId(at as u16)) == ring
-                && evsel.is_opened()
-                && evsel.attr.sample_type().contains(SampleType::IP)
-        };
-        let shared = shared_bits(&self.evsels);
-        let any_address = self.evsels.iter().enumerate().any(has_address);
-        if any_address { shared.with(SampleType::IP) } else { shared }
-    }
-}
-
-/// The fields in the trailer of side records, beside the usual ones, that any of the events asks for.
-fn shared_bits(evsels: &[Evsel]) -> SampleType {
-    let in_trailer = SampleType::ID.with(SampleType::STREAM_ID).bits();
-    SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & in_trailer))
 }
 
 impl Drop for Evlist {

@@ -1,0 +1,48 @@
+//! The layouts of records: events that share a ring have the time of their samples at the same offset.
+
+use std::sync::Arc;
+
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::layout::{Layout, SampleType};
+
+impl Evlist {
+    /// Events share rings, so the time must be at the same offset in the records of all events of a ring.
+    pub(super) fn share_layout(&mut self) {
+        let shared: Vec<SampleType> =
+            (0..self.evsels.len()).map(|at| self.shared_in(self.ring_of(EventId(at as u16)))).collect();
+        let with_companion: Vec<EventId> = self.evsels.iter().filter_map(|evsel| evsel.window_of).collect();
+        for (index, evsel) in self.evsels.iter_mut().enumerate() {
+            evsel.attr.add_sample_type(shared[index]);
+            let has_companion = with_companion.iter().any(|event| event.index() == index);
+            evsel.layout = Layout::full(evsel.attr.sample_type(), 0, 0, evsel.attr.regs_user(), 0)
+                .with_chain_form(evsel.chain_form())
+                .with_window(has_companion || evsel.attr.has_user_window());
+        }
+    }
+
+    /// By class of rings, the layout of id and time, which all records of a ring share. At least one.
+    pub fn shared_layouts(&self) -> Arc<[Layout]> {
+        let layout = |ring| Layout::new(SampleType::BASE.with(self.shared_in(ring)), 0);
+        (0..self.plan.rings.max(1)).map(layout).collect()
+    }
+
+    /// The fields in front of the time that events in a ring ask for, and those in the trailer of side records that any event
+    /// does: side records of all rings are alike.
+    fn shared_in(&self, ring: usize) -> SampleType {
+        let has_address = |(at, evsel): (usize, &Evsel)| {
+            self.ring_of(EventId(at as u16)) == ring
+                && evsel.is_opened()
+                && evsel.attr.sample_type().contains(SampleType::IP)
+        };
+        let shared = shared_bits(&self.evsels);
+        let any_address = self.evsels.iter().enumerate().any(has_address);
+        if any_address { shared.with(SampleType::IP) } else { shared }
+    }
+}
+
+/// The fields in the trailer of side records, beside the usual ones, that any of the events asks for.
+pub(super) fn shared_bits(evsels: &[Evsel]) -> SampleType {
+    let in_trailer = SampleType::ID.with(SampleType::STREAM_ID).bits();
+    SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & in_trailer))
+}
