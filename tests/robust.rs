@@ -99,7 +99,8 @@ fn cpus_and_names_with_a_process_in_task_state() {
     let mut shell = Load::shell();
     let pid = shell.pid().to_string();
     let watch = |cpu: u32, filter: &str| {
-        start_watching(&["task-state", "-S", "--perins", "-p", &pid, "-C", &cpu.to_string(), "--filter", filter])
+        // A page that is read from the disk is a voluntary switch, too.
+        start_watching(&["task-state", "-S", "-D", "--perins", "-p", &pid, "-C", &cpu.to_string(), "--filter", filter])
     };
     let (ours, nobodys, elsewhere) = (watch(visible, "ping"), watch(visible, "nobody"), watch(other, "ping"));
     shell.tell(&format!("{} 500", example("pingpong")));
