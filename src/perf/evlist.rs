@@ -538,7 +538,7 @@ impl Evlist {
         self.ids.routes()
     }
 
-    /// The sample that is this record. None: an error of [`Layout::sample`].
+    /// The sample that is this record. None: an error of [`crate::perf::layout::Layout::sample`].
     pub fn sample<'a>(&'a self, route: &Route, record: &'a [u8]) -> Option<Sample<'a>> {
         Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.kind, record)
     }
