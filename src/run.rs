@@ -426,7 +426,7 @@ impl Run {
                 }
             }
             if !silence_said
-                && self.core.samples == 0
+                && self.core.samples() == 0
                 && !self.core.ctx.output.has_shown()
                 && self.core.evlist.any_samples()
                 && now - self.start_ns > SILENCE.as_nanos() as u64

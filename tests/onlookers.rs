@@ -78,6 +78,27 @@ fn a_program_that_hides_events_is_reported_while_attached() {
     assert_eq!(done.err.iter().filter(told).count(), 2, "{done:?}"); // it came and went
 }
 
+/// Nobody knows of which view the hidden events were.
+#[test]
+fn every_view_of_a_run_is_told() {
+    need_events!();
+    const EVENT: &str = "syscalls:sys_enter_getpgrp";
+    let calls = || call(libc::SYS_getpgrp);
+    let hidden = format!("name=hidden trace -e {EVENT}");
+    let mut run = start_watching(&["run", "name=calm task-state -S --than 3600s", &hidden]);
+    run.provoke(calls, |line| line.contains(r#""event":"syscalls:sys_enter_getpgrp""#));
+    let program = attach!(EVENT, "hides_it", Returns::Zero);
+    let told = format!("{EVENT}: filtered by BPF prog id {} hides_it: events may be hidden from us", program.id);
+    run.err_line(|line| line == told);
+    run.signal(Signal::SIGUSR1);
+    for view in ["calm", "hidden"] {
+        let interval = run.object(|object| is_interval(object) && object["view"] == view);
+        assert_eq!(interval["verdict"], "lower_bound", "{interval}");
+        assert!(interval["coverage"].as_f64().is_some_and(|covered| covered < 1.0), "{interval}");
+    }
+    run.interrupt().code(0);
+}
+
 #[test]
 fn a_program_that_returns_a_constant_1_hides_nothing() {
     need_events!();

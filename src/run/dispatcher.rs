@@ -54,7 +54,6 @@ pub struct Dispatcher {
     pub windows_ended: bool,
     /// Time of the sample that reached the limit.
     pub ended_ns: Option<Timestamp>,
-    pub samples: u64,
     /// Samples that came out of the rings, also those that are ignored or dropped here.
     pub(super) samples_read: u64,
     pub record_bytes: u64,
@@ -133,7 +132,6 @@ impl Dispatcher {
             lost_windows: 0,
             windows_ended: false,
             ended_ns: None,
-            samples: 0,
             samples_read: 0,
             record_bytes: 0,
             late: 0,
@@ -225,8 +223,22 @@ impl Dispatcher {
     pub fn count_lost(&mut self, cpu: u32, class: Class, count: u64) {
         self.loss.count(cpu, count);
         if count > 0 {
-            self.views.in_class(class, &self.evlist).for_each(|view| view.loss.count(cpu, count));
+            let owners = self.views.in_class(class, &self.evlist);
+            owners.into_iter().for_each(|at| self.views.count_loss(at, |loss| loss.count(cpu, count)));
         }
+    }
+
+    /// SWITCH records were lost: only some views need them.
+    pub fn count_lost_switches(&mut self, count: u64) {
+        self.loss.count_switches(count);
+        for &at in self.evlist.idle_watchers() {
+            self.views.count_loss(at, |loss| loss.count_switches(count));
+        }
+    }
+
+    /// Number of samples that were of use to some view.
+    pub fn samples(&self) -> u64 {
+        self.views.iter().map(|view| view.samples).sum()
     }
 
     /// Side records were lost: every view needs them.
@@ -368,17 +380,21 @@ impl Dispatcher {
                 self.notify(Event::LostSide(&window));
             }
             Class::Events(_) if self.evlist.holds_windows(class) => self.ctx.user_stacks.forget(window.cpu),
-            Class::Events(_) => {
-                self.loss.window(window);
-                self.views.in_class(class, &self.evlist).for_each(|view| view.loss.window(window));
-                self.ctx.user_stacks.forget(window.cpu); // the sample that it came with may be among the lost ones
-                let is_alone = self.views.len() == 1;
-                for at in 0..self.views.len() {
-                    if is_alone || self.evlist.is_in(class, at) {
-                        self.notify_view(at, Event::Lost(&window));
-                    }
-                }
-            }
+            Class::Events(_) => self.lost_to(self.views.in_class(class, &self.evlist), window),
+        }
+    }
+
+    /// Records of a CPU were lost, of whatever ring.
+    pub fn lost_to_all(&mut self, window: LostWindow) {
+        self.lost_to((0..self.views.len()).collect(), window);
+    }
+
+    fn lost_to(&mut self, views: Vec<usize>, window: LostWindow) {
+        self.loss.window(window);
+        self.ctx.user_stacks.forget(window.cpu); // the sample that it came with may be among the lost ones
+        for at in views {
+            self.views.count_loss(at, |loss| loss.window(window));
+            self.notify_view(at, Event::Lost(&window));
         }
     }
 
@@ -505,7 +521,7 @@ impl Dispatcher {
             lost: [
                 view.loss.total(),
                 view.loss.side_total(),
-                self.loss.switches_total(),
+                view.loss.switches_total(),
                 view.loss.windows_total(),
                 self.malformed,
                 self.missed_calls,

@@ -50,7 +50,7 @@ impl Run {
         let mut end = RunEnd {
             time_ns: end_ns,
             duration_ns: end_ns.saturating_sub(self.start_ns),
-            samples: self.core.samples,
+            samples: self.core.samples(),
             lost,
             lost_output: dropped,
             lost_side: self.core.loss.side_total(),

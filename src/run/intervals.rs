@@ -45,7 +45,7 @@ impl Run {
     pub(super) fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
         self.intervals += 1;
         let mut views = self.view_reports(end_ns, if last { IntervalUse::Last } else { IntervalUse::Printed })?;
-        let samples = self.core.samples - self.samples_before;
+        let samples = self.core.samples() - self.samples_before;
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let mut tables = Vec::new();
         for view in &mut views {
@@ -64,7 +64,7 @@ impl Run {
         messages.extend(self.interval_ends(views, samples, end_ns));
         messages.extend(meters);
         self.interval_start_ns = end_ns;
-        self.samples_before = self.core.samples;
+        self.samples_before = self.core.samples();
         self.quiet.begin_interval();
         Ok(messages)
     }

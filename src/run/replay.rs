@@ -121,7 +121,8 @@ impl Replay {
     }
 
     pub fn played(&self) -> Played {
-        let Dispatcher { samples, malformed, late, .. } = self.core;
+        let Dispatcher { malformed, late, .. } = self.core;
+        let samples = self.core.samples();
         let lost_output = self.core.ctx.output.dropped();
         Played { samples, malformed, late, discarded: self.core.ctx.view.discarded, lost_output }
     }

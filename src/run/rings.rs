@@ -56,7 +56,7 @@ impl RunRing {
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
         core.count_lost(self.cpu, self.class, samples);
         core.count_side_lost(side);
-        core.loss.count_switches(switches);
+        core.count_lost_switches(switches);
         self.unmarked |= samples > 0 || side > 0 || switches > 0;
     }
 }
@@ -271,9 +271,8 @@ impl Rings {
                 .and_then(|()| evlist.enable_cpu(cpu));
             if added.is_ok() {
                 // Nothing of this CPU was seen until now.
-                let class = if side_alone { Class::Side } else { Class::Events(0) };
-                let end_ns = sys::monotonic_ns();
-                core.lost(LostWindow { cpu, start_ns: before_ns, end_ns, count: 0 }, class);
+                let window = LostWindow { cpu, start_ns: before_ns, end_ns: sys::monotonic_ns(), count: 0 };
+                if side_alone { core.lost(window, Class::Side) } else { core.lost_to_all(window) }
             }
             self.notes.push(match added {
                 Ok(()) if side_alone => continue,
@@ -300,7 +299,7 @@ impl Rings {
     /// Reports an unknown loss on all CPUs between two times.
     pub fn report_unknown_loss(&self, core: &mut Dispatcher, start_ns: u64, end_ns: u64) {
         for ring in self.rings.iter().filter(|ring| !ring.leaving && ring.class == Class::Events(0)) {
-            core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns, count: 0 }, ring.class);
+            core.lost_to_all(LostWindow { cpu: ring.cpu, start_ns, end_ns, count: 0 });
         }
     }
 

@@ -95,7 +95,6 @@ impl Dispatcher {
                 let taken = samples.taken();
                 view.samples += taken.relevant;
                 self.samples_read += taken.all();
-                self.samples += taken.relevant;
                 self.malformed += taken.malformed;
                 if taken.all() == 0 {
                     self.send_stacks();
@@ -140,7 +139,6 @@ impl Dispatcher {
             let used = view.profiler.sample(event, &sample, ctx);
             let is_relevant = !matches!(used, Ok(Use::Ignored));
             view.samples += u64::from(is_relevant);
-            self.samples += u64::from(is_relevant);
             self.malformed += u64::from(!matches!(used, Ok(Use::Ignored | Use::Relevant)));
         }
         true

@@ -140,7 +140,7 @@ impl Run {
             rss_peak_bytes,
             locked_bytes: self.rings.locked_bytes(),
             wakeups: self.wakeups,
-            samples: self.core.samples,
+            samples: self.core.samples(),
             record_bytes: self.core.record_bytes,
             late: self.core.late,
         }

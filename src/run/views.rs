@@ -156,9 +156,14 @@ impl Views {
     }
 
     /// The views with events in rings of `class`: a loss there is theirs.
-    pub fn in_class<'a>(&'a mut self, class: Class, evlist: &'a Evlist) -> impl Iterator<Item = &'a mut View> {
-        let is_alone = self.len() == 1;
-        let all = self.all.iter_mut().enumerate();
-        all.filter(move |(at, _)| is_alone || evlist.is_in(class, *at)).map(|(_, view)| view)
+    pub fn in_class(&self, class: Class, evlist: &Evlist) -> Vec<usize> {
+        (0..self.len()).filter(|&at| self.len() == 1 || evlist.is_in(class, at)).collect()
+    }
+
+    /// Enters a loss in the book of a view.
+    pub fn count_loss(&mut self, at: usize, count: impl FnOnce(&mut LossBook)) {
+        if let Some(view) = self.all.get_mut(at) {
+            count(&mut view.loss);
+        }
     }
 }
