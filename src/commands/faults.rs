@@ -103,6 +103,12 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
                 .map_or_else(|| suggestion(&wanted, &names), |line| format!("`perf-prof {line}` is nearest"));
             format!("there is no subcommand '{wanted}'; {cure}")
         }
+        ErrorKind::UnknownArgument
+            if chosen.is_some_and(|chosen| chosen.get_name() == "run")
+                && command.get_subcommands().any(|command| has_option(command, &argument)) =>
+        {
+            format!("{argument} belongs to a view: `perf-prof run 'PROFILER {argument} ...'`")
+        }
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             let of_command = chosen.map(|chosen| format!(" of {}", chosen.get_name())).unwrap_or_default();
             let options = chosen.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long);
@@ -176,6 +182,15 @@ fn nearest_to_tool(tool: &str) -> Option<&'static str> {
     TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, line)| *line)
 }
 
+/// Whether a command has the option that is spelled so: `-g`, `--than`.
+fn has_option(command: &Command, spelling: &str) -> bool {
+    command.get_arguments().any(|arg| {
+        let short = arg.get_short().map(|short| format!("-{short}"));
+        let long = arg.get_long().map(|long| format!("--{long}"));
+        [short, long].iter().flatten().any(|own| own == spelling)
+    })
+}
+
 fn takes_workload(command: &Command) -> bool {
     command.get_arguments().any(Arg::is_last_set)
 }
@@ -205,7 +220,10 @@ mod tests {
 
     #[test]
     fn one_sentence_each() {
-        let cases: [(&[&str], &str); 11] = [
+        let cases: [(&[&str], &str); 14] = [
+            (&["run", "profile", "-N", "5"], "-N belongs to a view: `perf-prof run 'PROFILER -N ...'`"),
+            (&["run", "profile", "--than", "5"], "--than belongs to a view: `perf-prof run 'PROFILER --than ...'`"),
+            (&["run", "profile", "--jsn"], "there is no option --jsn of run; did you mean --json?"),
             (&["tarce"], "there is no subcommand 'tarce'; did you mean trace?"),
             (&["TASKSTATE"], "there is no subcommand 'TASKSTATE'; did you mean task-state?"),
             (&["trace", "--fro"], "there is no option --fro of trace; did you mean --for?"),
