@@ -55,8 +55,8 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// See [`Evlist::watch_all_tasks`].
     all_tasks: bool,
-    /// Some event has samples that must pass a test of ours.
-    any_test: bool,
+    /// The views some of whose samples must pass a test: see [`Evsel::tested`]. Few, each once.
+    tested_owners: Vec<usize>,
     /// Counters are never read.
     unread: bool,
     /// A counter will be opened beside each event.
@@ -95,7 +95,9 @@ impl Evlist {
     pub fn add(&mut self, mut evsel: Evsel) -> Result<EventId> {
         let id = EventId(u16::try_from(self.evsels.len()).context("more than 65,536 events")?);
         evsel.owner = self.adding_for;
-        self.any_test |= evsel.test.is_some();
+        if evsel.test.is_some() && !self.tests_samples_of(evsel.owner) {
+            self.tested_owners.push(evsel.owner);
+        }
         self.evsels.push(evsel);
         Ok(id)
     }

@@ -44,9 +44,11 @@ impl<'a> SampleGate<'a> {
         SampleGate { evlist, filtered: filter_in_user.then_some(filtered), meter, has_companions, is_shut: false }
     }
 
+    /// True if not all samples of the view simply pass.
     #[inline]
-    fn is_needed(&self) -> bool {
-        self.filtered.is_some() || self.meter.is_some() || self.has_companions || self.is_shut || self.evlist.any_test()
+    fn is_needed(&self, owner: usize) -> bool {
+        let is_of_run = self.filtered.is_some() || self.meter.is_some() || self.has_companions;
+        is_of_run || self.is_shut || self.evlist.tests_samples_of(owner)
     }
 
     fn admits(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> bool {
@@ -85,7 +87,7 @@ impl Dispatcher {
                 let room = view.room();
                 let mut gate = SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx);
                 gate.is_shut = room == 0;
-                let is_gated = gate.is_needed();
+                let is_gated = gate.is_needed(owner);
                 let most = if room == 0 { u64::MAX } else { room };
                 let mut admits =
                     |event: EventId, sample: &Sample<'_>, ctx: &mut Context| gate.admits(event, sample, ctx);
