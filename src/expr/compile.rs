@@ -25,6 +25,9 @@ const FUNCTIONS: [(&str, usize, &str); 6] = [
     ("syscall_name", 1, "syscall_name(number)"),
 ];
 
+/// The fault of a name that is a part of something larger.
+const NAME_WITHIN: &str = "only what is printed has this name: it is the whole expression or none of it";
+
 fn fault<T>(at: usize, message: impl Into<String>) -> Result<T, CompileFault> {
     Err(CompileFault { message: message.into(), at, unknown_field: false })
 }
@@ -111,18 +114,14 @@ impl Compiler<'_> {
             ExprType::Signed => Ok(false),
             ExprType::Unsigned => Ok(true),
             ExprType::Text => fault(node.at, "this is text, and a number is needed here: an element is text[0]"),
-            ExprType::Named(_) => {
-                fault(node.at, "only what is printed has this name: it is the whole expression or none of it")
-            }
+            ExprType::Named(_) => fault(node.at, NAME_WITHIN),
         }
     }
 
     fn text(&mut self, node: &ExprNode) -> Result<(), CompileFault> {
         match self.node(node)? {
             ExprType::Text => Ok(()),
-            ExprType::Named(_) => {
-                fault(node.at, "only what is printed has this name: it is the whole expression or none of it")
-            }
+            ExprType::Named(_) => fault(node.at, NAME_WITHIN),
             ExprType::Signed | ExprType::Unsigned => {
                 fault(node.at, "this is a number, and text is needed here, as in comm ~ \"java*\"")
             }
@@ -137,14 +136,12 @@ impl Compiler<'_> {
     ) -> Result<ExprType, CompileFault> {
         let [left, right] = operands;
         let is_equality = matches!(binary, BinaryOperator::Equal | BinaryOperator::NotEqual);
-        let before = self.steps.len();
         let left_type = self.node(left)?;
         if is_equality && left_type == ExprType::Text {
             self.text(right)?;
             self.push(ExprStep::SameText(binary == BinaryOperator::Equal), 2, at)?;
             return Ok(ExprType::Signed);
         }
-        debug_assert!(before < self.steps.len());
         let left_unsigned = self.expect_number(left, left_type)?;
         let right_unsigned = self.number(right)?;
         let is_shift = matches!(binary, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
@@ -259,9 +256,7 @@ impl Compiler<'_> {
             ExprType::Text => {
                 fault(node.at, "this is text: `==`, `!=` and `~` compare texts, and an element is text[0]")
             }
-            ExprType::Named(_) => {
-                fault(node.at, "only what is printed has this name: it is the whole expression or none of it")
-            }
+            ExprType::Named(_) => fault(node.at, NAME_WITHIN),
             number => Ok(number == ExprType::Unsigned),
         }
     }
