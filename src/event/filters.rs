@@ -72,7 +72,7 @@ enum Condition {
 fn condition(text: &str, format: &Format, refused: FilterError) -> Result<Condition, EventFilterError> {
     let condition = |expr: Expr| {
         let program = expr.compile_number(format)?;
-        let filter = expr.kernel_filter(format).and_then(|text| Filter::parse(&text, format).ok());
+        let filter = expr.kernel_filter(format).filter(Filter::is_short);
         Ok(filter.map_or(Condition::Here(program), Condition::Kernel))
     };
     Expr::parse(text).and_then(condition).map_err(|err: ExprError| {
@@ -160,9 +160,9 @@ mod tests {
             ("comm == bash", Some("comm == \"bash\""), false),
             ("ret == -ENOENT", Some("ret == -2"), false),
             ("-ENOENT >= ret", Some("ret <= -2"), false),
-            ("ret == -ENOENT || !(pid & (1 << 2))", Some("(ret == -2 ) || (!(pid & 4 ) )"), false),
-            ("prio == SIGKILL && comm ~ \"a*\"", Some("(prio == 9 ) && (comm ~ \"a*\" )"), false),
-            ("prio == SIGKILL && comm == \"a\"", Some("(prio == 9 ) && (comm == \"a\" )"), false),
+            ("ret == -ENOENT || !(pid & (1 << 2))", Some("ret == -2 || !(pid & 4 )"), false),
+            ("prio == SIGKILL && comm ~ \"a*\"", Some("prio == 9 && comm ~ \"a*\""), false),
+            ("prio == SIGKILL && comm == \"a\"", Some("prio == 9 && comm == \"a\""), false),
             ("prio == SIGKILL && comm ~ \"[^a]*\"", None, true),
             ("prio == SIGKILL && comm == \"\"", None, true),
             ("prio == SIGKILL && comm == \"0123456789abcdef\"", None, true),
@@ -178,6 +178,16 @@ mod tests {
             assert_eq!(filters.kernel.as_ref().map(Filter::text), kernel, "{text}");
             assert_eq!(filters.here.is_some(), is_here, "{text}");
         }
+        // Many, which are not nested however they are written, and more than the kernel's text may have.
+        for (conditions, is_here) in [(65, false), (130, false), (140, true)] {
+            let text = vec!["ret != 1<<62"; conditions].join(" || ");
+            let filters = EventFilters::parse([Some(&*text), None], &format()).unwrap();
+            let want = vec!["ret != 4611686018427387904"; conditions].join(" || ");
+            let kernel = filters.kernel.as_ref().map(Filter::text);
+            assert_eq!((kernel, filters.here.is_some()), (Some(&*want).filter(|_| !is_here), is_here), "{conditions}");
+        }
+        let either = EventFilters::parse([Some("pid == EIO || pid == 1"), Some("prio == 1")], &format()).unwrap();
+        assert_eq!(either.kernel.as_ref().map(Filter::text), Some("(pid == 5 || pid == 1 ) && prio == 1"));
         let both =
             EventFilters::parse([Some("pid < prio"), Some("pid == 1"), Some("prio == SIGHUP")], &format()).unwrap();
         assert_eq!(both.kernel.as_ref().map(Filter::text), Some("pid == 1 && prio == 1"));

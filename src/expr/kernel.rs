@@ -5,15 +5,15 @@ use crate::expr::parse::{BinaryOperator, ExprKind, ExprNode, UnaryOperator};
 use crate::expr::value::ExprType;
 use crate::tep::field::FieldKind;
 use crate::tep::filter::quote;
-use crate::tep::{Comparison, Format};
+use crate::tep::{Comparison, Filter, Format};
 
-/// A filter text that means the same. None: there is none, as far as is known. Whether a number fits in its field is left
-/// to [`Filter::parse`](crate::tep::Filter::parse).
-pub fn filter_text(node: &ExprNode, format: &Format) -> Option<String> {
+/// A filter that means the same. None: there is none, as far as is known.
+pub fn filter(node: &ExprNode, format: &Format) -> Option<Filter> {
+    let both = |[left, right]: &[ExprNode; 2]| Some((filter(left, format)?, filter(right, format)?));
     match &node.kind {
-        ExprKind::And(operands) => joined(operands, "&&", format),
-        ExprKind::Or(operands) => joined(operands, "||", format),
-        ExprKind::Unary(UnaryOperator::Not, inner) => Some(format!("!({} )", filter_text(inner, format)?)),
+        ExprKind::And(operands) => both(operands).map(|(left, right)| left.and(right)),
+        ExprKind::Or(operands) => both(operands).map(|(left, right)| left.or(right)),
+        ExprKind::Unary(UnaryOperator::Not, inner) => filter(inner, format).map(Filter::negated),
         ExprKind::Binary(binary, operands) => {
             let [left, right] = &**operands;
             let (operator, turned) = operators(*binary)?;
@@ -28,11 +28,6 @@ pub fn filter_text(node: &ExprNode, format: &Format) -> Option<String> {
         }
         _ => None,
     }
-}
-
-fn joined(operands: &[ExprNode; 2], by: &str, format: &Format) -> Option<String> {
-    let [left, right] = operands;
-    Some(format!("({} ) {by} ({} )", filter_text(left, format)?, filter_text(right, format)?))
 }
 
 /// The operator of the kernel, and the one with the operands exchanged.
@@ -50,7 +45,7 @@ fn operators(binary: BinaryOperator) -> Option<(&'static str, &'static str)> {
 }
 
 /// A field with a constant.
-fn comparison(field: &ExprNode, operator: &str, with: &ExprNode, format: &Format) -> Option<String> {
+fn comparison(field: &ExprNode, operator: &str, with: &ExprNode, format: &Format) -> Option<Filter> {
     let ExprKind::Name(name) = &field.kind else { return None };
     let field = format.field(name)?;
     if let ExprKind::Text(bytes) = &with.kind {
@@ -59,13 +54,20 @@ fn comparison(field: &ExprNode, operator: &str, with: &ExprNode, format: &Format
         let is_whole =
             operator == "~" || !bytes.contains(&0) && (field.kind != FieldKind::Text || bytes.len() < field.size);
         let text = quote(std::str::from_utf8(bytes).ok()?)?;
-        return (is_text && is_whole && !bytes.is_empty()).then(|| format!("{name} {operator} {text}"));
+        let is_same = is_text && is_whole && !bytes.is_empty();
+        return if is_same { parsed(name, operator, &text, format) } else { None };
     }
     let program = compile(with, format).ok().filter(|program| program.reads().is_empty())?;
     let bits = program.eval(&&[][..])?;
     let is_number = field.kind == FieldKind::Int && Comparison::of(field) == Comparison::Number;
-    is_number.then(|| match program.ty() {
-        ExprType::Unsigned => format!("{name} {operator} {bits}"),
-        _ => format!("{name} {operator} {}", bits as i64),
-    })
+    match program.ty() {
+        _ if !is_number => None,
+        ExprType::Unsigned => parsed(name, operator, &bits.to_string(), format),
+        _ => parsed(name, operator, &(bits as i64).to_string(), format),
+    }
+}
+
+/// None: the number does not fit in the field.
+fn parsed(name: &str, operator: &str, value: &str, format: &Format) -> Option<Filter> {
+    Filter::parse(&format!("{name} {operator} {value}"), format).ok()
 }

@@ -25,7 +25,7 @@ mod value;
 use std::fmt;
 
 use crate::caret::caret;
-use crate::tep::Format;
+use crate::tep::{Filter, Format};
 
 pub use program::Program;
 pub use value::{ExprInput, ExprType, ExprValue, Naming, NoResult, NoResultCounts, SampleVariable};
@@ -106,9 +106,9 @@ impl Expr {
         }
     }
 
-    /// The text of a filter of the kernel that means the same as the condition, if there is one.
-    pub fn kernel_filter(&self, format: &Format) -> Option<String> {
-        kernel::filter_text(&self.root, format)
+    /// A filter of the kernel that means the same as the condition, if there is one, whatever its length.
+    pub fn kernel_filter(&self, format: &Format) -> Option<Filter> {
+        kernel::filter(&self.root, format)
     }
 
     fn error(&self, message: String, at: usize) -> ExprError {
