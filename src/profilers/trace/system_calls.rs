@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use super::{EventSpec, SelectedTracepoint};
-use crate::event::BoundEvent;
+use crate::event::{BoundEvent, EventFilters};
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::Setup;
@@ -137,14 +137,15 @@ fn call(event: &SelectedTracepoint) -> Option<(SyscallEnd, u32)> {
 }
 
 /// The filter of an event as a filter of the raw event. None: the event or the filter has fields that the raw event
-/// lacks, or has with another meaning.
+/// lacks, or has with another meaning, or the kernel cannot evaluate the filter.
 fn filter_of_raw(format: &Format, raw: &Format, texts: [Option<&str>; 2]) -> Option<Option<Filter>> {
     /// Names that are fields of some events, and have another meaning in every filter.
     const AMBIGUOUS: [&str; 4] = ["cpu", "CPU", "comm", "COMM"];
     if !syscalls::matches_raw_layout(&syscalls::without_user_text(format), raw) {
         return None;
     }
-    let filter = Filter::parse_all(texts, &syscalls::shared_fields(format, raw)).ok()?;
+    let filters = EventFilters::parse(texts, &syscalls::shared_fields(format, raw)).ok()?;
+    let filter = if filters.here.is_none() { filters.kernel } else { return None };
     let is_ambiguous = AMBIGUOUS.iter().any(|name| format.field(name).is_some());
     if filter.is_some() && is_ambiguous { None } else { Some(filter) }
 }
@@ -231,6 +232,9 @@ mod tests {
             assert_eq!(got.is_some(), want, "{} {filter:?}", event.name);
             assert_eq!(got.flatten().map(|filter| filter.text().to_owned()).as_deref(), filter.filter(|_| want));
         }
+        let of_closed = |text| Some(filter_of_raw(&closed.bound.format, &exit, [Some(text), None])??.text().to_owned());
+        assert_eq!(of_closed("ret == -ENOENT").as_deref(), Some("ret == -2"));
+        assert_eq!(of_closed("ret == common_pid"), None, "the kernel cannot compare fields");
     }
 
     #[test]
