@@ -125,6 +125,8 @@ pub struct Run {
     snapshots: SnapshotPace,
     window_pace: WindowPace,
     wakeups: u64,
+    /// It was told that a filter had no value for some samples.
+    told_no_value: bool,
     /// Samples before this interval.
     samples_before: u64,
     /// The last reports of stacks, as long as the output is not done with them.
@@ -297,6 +299,7 @@ impl Run {
             snapshots: SnapshotPace::default(),
             window_pace,
             wakeups: 0,
+            told_no_value: false,
             samples_before: 0,
             reports_sent: Vec::new(),
             run_totals: Vec::new(),

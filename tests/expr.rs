@@ -4,7 +4,8 @@
 mod common;
 
 use common::shell::call;
-use common::{Done, run, run_over};
+use common::{Done, run, run_over, start};
+use nix::sys::signal::Signal;
 
 const EXEC: &str = "sched:sched_process_exec";
 
@@ -77,6 +78,22 @@ fn filters_that_the_kernel_does_not_know_are_evaluated_here() {
     let done = traced("pid != SIGKILL", &[]).code(0);
     assert!(programs(&done).len() == 3 && !done.err().contains("evaluated here"), "{done:?}");
     assert!(done.err().contains("pid != 9"), "{done:?}");
+}
+
+#[test]
+fn what_a_filter_cannot_judge_is_told_while_the_run_lasts() {
+    need_events!();
+    let mut run = start(&["kmemleak", "--alloc", "kmem:kmalloc/bytes_req % 0 == 1/", "--free", "kmem:kfree", "-v"]);
+    run.err_line(|line| line.contains("ring buffer"));
+    let is_told = |line: &str| line.starts_with("kmem:kmalloc: the filter had no value for ");
+    // An interval without an allocation tells nothing.
+    while !run.err.iter().any(|line| is_told(line)) {
+        run.signal(Signal::SIGUSR1);
+        run.line(|line| line.contains(", interval "));
+    }
+    run.signal(Signal::SIGINT);
+    let done = run.finish().code(0);
+    assert_eq!(done.err.iter().filter(|line| is_told(line)).count(), 2, "{done:?}");
 }
 
 /// The expressions of the documentation fit the events of this kernel.

@@ -9,6 +9,7 @@ use crate::report::{Report, Table};
 use crate::run::Run;
 use crate::run::dispatcher::JudgedInterval;
 use crate::run::loss::coverage;
+use crate::run::messages;
 use crate::run::snapshots::SnapshotPace;
 use crate::sys;
 
@@ -59,6 +60,12 @@ impl Run {
         messages.extend(self.stack_reports(&mut views, end_ns, last));
         for view in &mut views {
             messages.extend(std::mem::take(&mut view.report.notes).into_iter().map(Message::Note));
+        }
+        if !last && !self.told_no_value {
+            // Once: the end of the run tells how many there were.
+            let not_judged = self.core.evlist.not_judged();
+            self.told_no_value = !not_judged.is_empty();
+            messages.extend(messages::of_filters(&not_judged).map(Message::Note));
         }
         let meters = self.meters(&views, end_ns);
         messages.extend(self.interval_ends(views, samples, end_ns));
