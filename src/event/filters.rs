@@ -137,19 +137,17 @@ impl std::error::Error for EventFilterError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tep::fixture;
 
     fn format() -> Format {
-        let field = |text: &str, offset, size, signed| {
-            format!("\tfield:{text};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
-        };
         let fields = [
-            field("char comm[16]", 8, 16, 0),
-            field("pid_t pid", 24, 4, 1),
-            field("int prio", 28, 4, 1),
-            field("unsigned long ip", 32, 8, 0),
-            field("long ret", 40, 8, 1),
+            ("char comm[16]", 8, 16, false),
+            ("pid_t pid", 24, 4, true),
+            ("int prio", 28, 4, true),
+            ("unsigned long ip", 32, 8, false),
+            ("long ret", 40, 8, true),
         ];
-        Format::parse("s", &format!("name: e\nID: 1\nformat:\n{}\nprint fmt: \"\"\n", fields.concat())).unwrap()
+        fixture::format("s:e", &fields)
     }
 
     #[test]

@@ -2,25 +2,23 @@ use proptest::prelude::*;
 
 use super::parse::{BinaryOperator, ExprKind, ExprNode, UnaryOperator};
 use super::*;
+use crate::tep::fixture;
 
 /// `a` int, `b` unsigned long, `c` u8, `d` s64, `s` and `t` text, and some others.
 fn format() -> Format {
-    let field = |text: &str, offset, size, signed| {
-        format!("\tfield:{text};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
-    };
     let fields = [
-        field("int a", 0, 4, 1),
-        field("unsigned long b", 8, 8, 0),
-        field("u8 c", 16, 1, 0),
-        field("s64 d", 24, 8, 1),
-        field("char s[8]", 32, 8, 1),
-        field("short h[3]", 40, 6, 1),
-        field("__data_loc char[] t", 48, 4, 0),
-        field("unsigned char uc[4]", 52, 4, 0),
-        field("u8 mac[4]", 56, 4, 0),
-        field("__be32 addr", 64, 4, 0),
+        ("int a", 0, 4, true),
+        ("unsigned long b", 8, 8, false),
+        ("u8 c", 16, 1, false),
+        ("s64 d", 24, 8, true),
+        ("char s[8]", 32, 8, true),
+        ("short h[3]", 40, 6, true),
+        ("__data_loc char[] t", 48, 4, false),
+        ("unsigned char uc[4]", 52, 4, false),
+        ("u8 mac[4]", 56, 4, false),
+        ("__be32 addr", 64, 4, false),
     ];
-    Format::parse("x", &format!("name: y\nID: 1\nformat:\n{}\nprint fmt: \"\"\n", fields.concat())).unwrap()
+    fixture::format("x:y", &fields)
 }
 
 fn raw(a: i32, b: u64, c: u8, d: i64) -> [u8; 40] {

@@ -13,6 +13,8 @@ mod elements;
 pub mod field;
 pub mod fields_text;
 pub mod filter;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod format;
 pub mod print_fmt;
 pub mod probe;
