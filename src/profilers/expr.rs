@@ -157,7 +157,7 @@ fn outcome(value: ExprValue<'_>, sample: &Sample<'_>, ctx: &mut Context) -> Expr
             ExprOutcome::Named(number, syscalls::name(number).unwrap_or(UNKNOWN).into())
         }
         ExprValue::Named(Naming::Task, tid) => {
-            let comm = i32::try_from(tid).map(|tid| ctx.tasks.comm(tid)).unwrap_or_default();
+            let comm = i32::try_from(tid).map(|tid| ctx.tasks.comm_if_any(tid)).unwrap_or_default();
             let name = if comm.is_empty() { UNKNOWN.into() } else { String::from_utf8_lossy(comm.as_bytes()) };
             ExprOutcome::Named(tid, name.into())
         }

@@ -147,6 +147,13 @@ impl TaskTable {
         self.task(tid).comm
     }
 
+    /// As [`TaskTable::comm`], of a number that may be no tid: an event has as many of these as its task likes, so
+    /// numbers of no task are not remembered.
+    pub fn comm_if_any(&mut self, tid: i32) -> Comm {
+        let is_task = tid == 0 || self.tasks.contains_key(&tid) || procfs::comm(&self.host, tid).is_some();
+        if is_task { self.comm(tid) } else { Comm::default() }
+    }
+
     /// The process of `tid`; `tid` itself if it is unknown.
     #[inline(always)]
     pub fn pid(&mut self, tid: i32) -> i32 {
@@ -248,6 +255,7 @@ impl TaskTable {
 mod tests {
     use super::*;
     use crate::perf::record::TaskRecord;
+    use crate::task::fixture::FixtureProcess;
 
     fn nowhere() -> TaskTable {
         TaskTable::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })
@@ -285,6 +293,18 @@ mod tests {
             table.apply(&Record::Exit(TaskRecord { pid: 0, ppid: 0, tid: 0, ptid: 0, time: 4 }), 4);
             assert_eq!((table.comm(0).as_bytes(), table.exited.len()), (name, 0));
         }
+    }
+
+    #[test]
+    fn numbers_of_no_task_are_not_remembered() {
+        let process = FixtureProcess::new(7);
+        process.write("comm", "sh\n");
+        let mut table = TaskTable::new(process.host());
+        let names = [7, 8, -1, i32::MAX, 0, 7].map(|tid| table.comm_if_any(tid));
+        assert_eq!(names.each_ref().map(Comm::as_bytes), [b"sh", b"", b"", b"", b"swapper", b"sh"] as [&[u8]; 6]);
+        let mut known: Vec<i32> = table.tasks.keys().copied().collect();
+        known.sort_unstable();
+        assert_eq!(known, [0, 7]);
     }
 
     #[test]
