@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use crossbeam_channel::bounded;
 
-use crate::output::metrics::openmetrics::{self, TextFormat};
-use crate::output::metrics::{SnapshotCell, protobuf};
+use crate::output::metrics::SnapshotCell;
+use crate::output::metrics::allowance::CpuAllowance;
+use crate::output::metrics::answers::{ScrapeAnswers, answer};
+use crate::sys;
 use crate::sys::poll::{Poller, Waker, block_signals};
 
 /// Connections that are served at once. One more is answered with 503.
@@ -19,9 +21,8 @@ const MOST_CONNECTIONS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The time for a client to close the connection after its answer.
 const REST: Duration = Duration::from_millis(500);
-/// Size of a request without its body.
-const MOST_HEAD_BYTES: usize = 8 << 10;
-const MOST_HEADERS: usize = 64;
+/// Bytes that a client may send beyond its request.
+const MOST_REST_BYTES: usize = 1 << 20;
 
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
@@ -54,8 +55,15 @@ impl MetricsServer {
         poller.add(&listener, LISTENER).with_context(failed)?;
         poller.add(&*waker, WAKER).with_context(failed)?;
         let snapshots = SnapshotCell::default();
-        let connections = Vec::new();
-        let mut service = MetricsService { listener, poller, snapshots: snapshots.clone(), patience, connections };
+        let mut service = MetricsService {
+            listener,
+            is_listening: true,
+            allowance: CpuAllowance::default(),
+            poller,
+            answers: ScrapeAnswers::new(snapshots.clone()),
+            patience,
+            connections: Vec::new(),
+        };
         let (tell_tid, tid) = bounded(1);
         let work = move || {
             block_signals(); // the reading thread handles them
@@ -92,8 +100,12 @@ impl Drop for MetricsServer {
 
 struct MetricsService {
     listener: TcpListener,
+    /// The poller has the listener. Else clients wait in its queue.
+    is_listening: bool,
+    /// Clients that ask all the time must not take a CPU from others.
+    allowance: CpuAllowance,
     poller: Poller,
-    snapshots: SnapshotCell,
+    answers: ScrapeAnswers,
     patience: Duration,
     connections: Vec<HttpConnection>,
 }
@@ -109,9 +121,10 @@ enum HttpStage {
     /// The request arrives.
     Request(Vec<u8>),
     /// The answer leaves: so many bytes are sent.
-    Answer { bytes: Vec<u8>, sent: usize },
-    /// The client may still send. If it were not read, the kernel would take back what the client has not read yet.
-    Rest,
+    Answer { bytes: Arc<[u8]>, sent: usize },
+    /// The client may still send, and has sent so many bytes. If they were not read, the kernel would take back what the
+    /// client has not read yet.
+    Rest(usize),
 }
 
 /// What a connection waits for.
@@ -127,7 +140,8 @@ impl MetricsService {
     fn serve(&mut self) -> bool {
         let now = Instant::now();
         let next = self.connections.iter().map(|connection| connection.until.saturating_duration_since(now)).min();
-        let timeout = next.unwrap_or(Duration::from_secs(60));
+        let pause = self.pause_listening();
+        let timeout = next.into_iter().chain(pause).min().unwrap_or(Duration::from_secs(60));
         let Ok(ready) = self.poller.wait(timeout).map(Iterator::collect::<Vec<u64>>) else { return false };
         for token in ready {
             match token {
@@ -139,6 +153,19 @@ impl MetricsService {
         let now = Instant::now();
         self.connections.retain(|connection| connection.until > now); // closing a descriptor ends its membership
         true
+    }
+
+    /// Listens, unless the thread has used too much CPU time. Returns how long the pause is then.
+    fn pause_listening(&mut self) -> Option<Duration> {
+        let [passed, used] = [sys::monotonic_ns(), sys::thread_cpu_ns()].map(Duration::from_nanos);
+        let pause = Some(self.allowance.pause(passed, used)).filter(|pause| !pause.is_zero());
+        if self.is_listening != pause.is_none() {
+            self.is_listening = match pause {
+                Some(_) => self.poller.remove(&self.listener).is_err(),
+                None => self.poller.add(&self.listener, LISTENER).is_ok(),
+            };
+        }
+        pause
     }
 
     fn accept(&mut self) {
@@ -166,7 +193,7 @@ impl MetricsService {
         let Some(at) = self.connections.iter().position(|connection| connection.token == token) else { return };
         let connection = &mut self.connections[at];
         let waited_for = connection.waits_for();
-        let next = connection.go_on(&self.snapshots, self.patience);
+        let next = connection.go_on(&mut self.answers, self.patience);
         let stream = &connection.stream;
         let keeps = match next {
             NextStep::Close => false,
@@ -185,14 +212,14 @@ impl HttpConnection {
         if matches!(self.stage, HttpStage::Answer { .. }) { NextStep::Room } else { NextStep::Input }
     }
 
-    fn go_on(&mut self, snapshots: &SnapshotCell, patience: Duration) -> NextStep {
+    fn go_on(&mut self, answers: &mut ScrapeAnswers, patience: Duration) -> NextStep {
         let mut buffer = [0; 2048];
         match &mut self.stage {
             HttpStage::Request(request) => match self.stream.read(&mut buffer) {
                 Ok(0) => NextStep::Close,
                 Ok(count) => {
                     request.extend_from_slice(&buffer[..count]);
-                    let Some(bytes) = respond(request, snapshots) else { return NextStep::Input };
+                    let Some(bytes) = answers.respond(request) else { return NextStep::Input };
                     self.stage = HttpStage::Answer { bytes, sent: 0 };
                     self.until = Instant::now() + patience;
                     self.send()
@@ -201,10 +228,13 @@ impl HttpConnection {
                 Err(_) => NextStep::Close,
             },
             HttpStage::Answer { .. } => self.send(),
-            HttpStage::Rest => match self.stream.read(&mut buffer) {
-                Ok(1..) => NextStep::Input,
+            HttpStage::Rest(bytes) => match self.stream.read(&mut buffer) {
+                Ok(count @ 1..) if *bytes < MOST_REST_BYTES => {
+                    *bytes += count;
+                    NextStep::Input
+                }
                 Err(err) if is_temporary(&err) => NextStep::Input,
-                Ok(0) | Err(_) => NextStep::Close,
+                Ok(_) | Err(_) => NextStep::Close,
             },
         }
     }
@@ -222,7 +252,7 @@ impl HttpConnection {
         if self.stream.shutdown(Shutdown::Write).is_err() {
             return NextStep::Close;
         }
-        (self.stage, self.until) = (HttpStage::Rest, Instant::now() + REST);
+        (self.stage, self.until) = (HttpStage::Rest(0), Instant::now() + REST);
         NextStep::Input
     }
 }
@@ -231,103 +261,10 @@ fn is_temporary(err: &io::Error) -> bool {
     matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// The answer to a request. None: more of the request is to come.
-fn respond(request: &[u8], snapshots: &SnapshotCell) -> Option<Vec<u8>> {
-    let text = |status: &str, body: &str| Some(answer(status, "text/plain; charset=utf-8", body.as_bytes()));
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-    let mut parsed = httparse::Request::new(&mut headers);
-    match parsed.parse(request) {
-        Ok(httparse::Status::Complete(head)) if head <= MOST_HEAD_BYTES => {}
-        Ok(httparse::Status::Partial) if request.len() <= MOST_HEAD_BYTES => return None,
-        Ok(_) => return text("431 Request Header Fields Too Large", "the request is too long\n"),
-        Err(_) => return text("400 Bad Request", "this is no HTTP request\n"),
-    }
-    let path = parsed.path.unwrap_or_default().split('?').next().unwrap_or_default();
-    match (parsed.method, path) {
-        (Some("GET"), "/metrics") => {}
-        (Some("GET"), "/healthz") => return text("200 OK", "ok\n"),
-        (_, "/metrics" | "/healthz") => return text("405 Method Not Allowed", "only GET\n"),
-        _ => return text("404 Not Found", "see /metrics\n"),
-    }
-    let accepts = parsed.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
-    let accepts: Vec<&str> = accepts.filter_map(|header| std::str::from_utf8(header.value).ok()).collect();
-    let (format, snapshot) = (ScrapeFormat::of(&accepts.join(",")), snapshots.get());
-    let body = match format {
-        ScrapeFormat::Protobuf => protobuf::encode(&snapshot),
-        ScrapeFormat::OpenMetrics => openmetrics::encode(&snapshot, TextFormat::OpenMetrics),
-        ScrapeFormat::Plain => openmetrics::encode(&snapshot, TextFormat::Plain),
-    };
-    Some(answer("200 OK", format.content_type(), &body))
-}
-
-fn answer(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
-    let mut answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n",
-        body.len()
-    )
-    .into_bytes();
-    if status.starts_with("405") {
-        answer.extend_from_slice(b"Allow: GET\r\n");
-    }
-    answer.extend_from_slice(b"\r\n");
-    answer.extend_from_slice(body);
-    answer
-}
-
-/// What a scrape asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ScrapeFormat {
-    OpenMetrics,
-    Plain,
-    Protobuf,
-}
-
-impl ScrapeFormat {
-    fn content_type(self) -> &'static str {
-        match self {
-            ScrapeFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            ScrapeFormat::Plain => "text/plain; version=0.0.4; charset=utf-8",
-            ScrapeFormat::Protobuf => {
-                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
-            }
-        }
-    }
-
-    /// The format that is wanted most, of equal ones the first. Whoever names none gets OpenMetrics.
-    fn of(accept: &str) -> ScrapeFormat {
-        let mut best = (0.0, ScrapeFormat::OpenMetrics);
-        for range in accept.split(',') {
-            let mut parts = range.split(';').map(|part| part.trim().to_ascii_lowercase());
-            let media = parts.next().unwrap_or_default();
-            let parameters: Vec<(String, String)> = parts
-                .filter_map(|part| part.split_once('=').map(|(key, value)| (key.trim().into(), value.trim().into())))
-                .collect();
-            let is = |key: &str, wanted: &str| {
-                let value = parameters.iter().find(|(other, _)| other == key);
-                value.is_none_or(|(_, value)| value.trim_matches('"') == wanted)
-            };
-            let format = match &*media {
-                "application/openmetrics-text" | "application/*" | "*/*" => ScrapeFormat::OpenMetrics,
-                "text/plain" | "text/*" => ScrapeFormat::Plain,
-                "application/vnd.google.protobuf"
-                    if is("proto", "io.prometheus.client.metricfamily") && is("encoding", "delimited") =>
-                {
-                    ScrapeFormat::Protobuf
-                }
-                _ => continue,
-            };
-            let weight = parameters.iter().find(|(key, _)| key == "q").map_or(Ok(1.0), |(_, q)| q.parse::<f64>());
-            if let Some(weight) = weight.ok().filter(|weight| *weight > best.0) {
-                best = (weight, format);
-            }
-        }
-        best.1
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::metrics::answers::{MOST_HEAD_BYTES, MOST_HEADERS};
     use crate::output::metrics::family::{FamilyKind, MetricFamily, MetricUnit, MetricValue, MetricsSnapshot};
 
     fn server(patience: Duration) -> MetricsServer {
@@ -434,28 +371,6 @@ mod tests {
         };
         let mut pauses = (6..16).map(|power| Duration::from_millis(1 << power));
         assert!(pauses.any(|pause| is_cut(&pause)));
-    }
-
-    #[test]
-    fn the_format_is_what_the_client_wants_most() {
-        use ScrapeFormat::{OpenMetrics, Plain, Protobuf};
-        let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
-                          application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-        let cases = [
-            ("", OpenMetrics),
-            ("*/*", OpenMetrics),
-            ("text/html, */*;q=0.1", OpenMetrics),
-            ("text/plain", Plain),
-            ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", Plain),
-            ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", OpenMetrics),
-            (prometheus, Protobuf),
-            ("application/vnd.google.protobuf; encoding=text; proto=io.prometheus.client.MetricFamily", OpenMetrics),
-            ("APPLICATION/VND.GOOGLE.PROTOBUF;q=0.3, text/plain;q=0.2", Protobuf),
-            ("text/plain;q=x, text/*;q=0.1", Plain),
-        ];
-        for (accept, want) in cases {
-            assert_eq!(ScrapeFormat::of(accept), want, "{accept}");
-        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Metrics: the tables of a run, added up since its start, for whoever scrapes them.
 //!
 //! The output thread adds deltas up by their labels (`registry`), and publishes a snapshot of plain data after each
-//! interval (`family`), with numbers of the run itself (`run`) and names by the convention (`names`). The thread of the server (`http`) encodes the newest one on demand, as text (`openmetrics`) or
-//! protobuf (`protobuf`); it never waits for the output.
+//! interval (`family`), with numbers of the run itself (`run`) and names by the convention (`names`). The thread of the
+//! server (`http`) encodes the newest one when a client asks (`answers`), as text (`openmetrics`) or protobuf
+//! (`protobuf`); it never waits for the output, and has a limit on its CPU time (`allowance`).
 
+mod allowance;
+mod answers;
 mod family;
 pub mod http;
 mod names;

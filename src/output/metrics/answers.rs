@@ -1,0 +1,178 @@
+//! What requests are answered: a snapshot is encoded once in each format, however many clients ask for it.
+
+use std::sync::{Arc, Weak};
+
+use crate::output::metrics::family::MetricsSnapshot;
+use crate::output::metrics::openmetrics::{self, TextFormat};
+use crate::output::metrics::{SnapshotCell, protobuf};
+
+/// Size of a request without its body.
+pub const MOST_HEAD_BYTES: usize = 8 << 10;
+pub const MOST_HEADERS: usize = 64;
+
+/// The answers to requests.
+#[derive(Debug)]
+pub struct ScrapeAnswers {
+    snapshots: SnapshotCell,
+    /// The snapshot that `encoded` is of. It may be gone, but no other one can have its address meanwhile.
+    encoded_of: Weak<MetricsSnapshot>,
+    /// By format, whole answers. Connections share them.
+    encoded: Vec<(ScrapeFormat, Arc<[u8]>)>,
+}
+
+impl ScrapeAnswers {
+    pub fn new(snapshots: SnapshotCell) -> ScrapeAnswers {
+        ScrapeAnswers { snapshots, encoded_of: Weak::new(), encoded: Vec::new() }
+    }
+
+    /// The answer to a request. None: more of the request is to come.
+    pub fn respond(&mut self, request: &[u8]) -> Option<Arc<[u8]>> {
+        let text = |status: &str, body: &str| Some(answer(status, "text/plain; charset=utf-8", body.as_bytes()).into());
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut parsed = httparse::Request::new(&mut headers);
+        match parsed.parse(request) {
+            Ok(httparse::Status::Complete(head)) if head <= MOST_HEAD_BYTES => {}
+            Ok(httparse::Status::Partial) if request.len() <= MOST_HEAD_BYTES => return None,
+            Ok(_) => return text("431 Request Header Fields Too Large", "the request is too long\n"),
+            Err(_) => return text("400 Bad Request", "this is no HTTP request\n"),
+        }
+        let path = parsed.path.unwrap_or_default().split('?').next().unwrap_or_default();
+        match (parsed.method, path) {
+            (Some("GET"), "/metrics") => {}
+            (Some("GET"), "/healthz") => return text("200 OK", "ok\n"),
+            (_, "/metrics" | "/healthz") => return text("405 Method Not Allowed", "only GET\n"),
+            _ => return text("404 Not Found", "see /metrics\n"),
+        }
+        let accepts = parsed.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
+        let accepts: Vec<&str> = accepts.filter_map(|header| std::str::from_utf8(header.value).ok()).collect();
+        Some(self.scrape(ScrapeFormat::of(&accepts.join(","))))
+    }
+
+    /// The answer to a scrape: the newest snapshot, encoded when it is asked for first.
+    fn scrape(&mut self, format: ScrapeFormat) -> Arc<[u8]> {
+        let snapshot = self.snapshots.get();
+        if !std::ptr::eq(self.encoded_of.as_ptr(), &raw const *snapshot) {
+            (self.encoded_of, self.encoded) = (Arc::downgrade(&snapshot), Vec::new());
+        }
+        if let Some((_, known)) = self.encoded.iter().find(|(other, _)| *other == format) {
+            return known.clone();
+        }
+        let body = match format {
+            ScrapeFormat::Protobuf => protobuf::encode(&snapshot),
+            ScrapeFormat::OpenMetrics => openmetrics::encode(&snapshot, TextFormat::OpenMetrics),
+            ScrapeFormat::Plain => openmetrics::encode(&snapshot, TextFormat::Plain),
+        };
+        let encoded: Arc<[u8]> = answer("200 OK", format.content_type(), &body).into();
+        self.encoded.push((format, encoded.clone()));
+        encoded
+    }
+}
+
+pub fn answer(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let mut answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n",
+        body.len()
+    )
+    .into_bytes();
+    if status.starts_with("405") {
+        answer.extend_from_slice(b"Allow: GET\r\n");
+    }
+    answer.extend_from_slice(b"\r\n");
+    answer.extend_from_slice(body);
+    answer
+}
+
+/// What a scrape asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScrapeFormat {
+    OpenMetrics,
+    Plain,
+    Protobuf,
+}
+
+impl ScrapeFormat {
+    fn content_type(self) -> &'static str {
+        match self {
+            ScrapeFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            ScrapeFormat::Plain => "text/plain; version=0.0.4; charset=utf-8",
+            ScrapeFormat::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
+        }
+    }
+
+    /// The format that is wanted most, of equal ones the first. Whoever names none gets OpenMetrics.
+    fn of(accept: &str) -> ScrapeFormat {
+        let mut best = (0.0, ScrapeFormat::OpenMetrics);
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(|part| part.trim().to_ascii_lowercase());
+            let media = parts.next().unwrap_or_default();
+            let parameters: Vec<(String, String)> = parts
+                .filter_map(|part| part.split_once('=').map(|(key, value)| (key.trim().into(), value.trim().into())))
+                .collect();
+            let is = |key: &str, wanted: &str| {
+                let value = parameters.iter().find(|(other, _)| other == key);
+                value.is_none_or(|(_, value)| value.trim_matches('"') == wanted)
+            };
+            let format = match &*media {
+                "application/openmetrics-text" | "application/*" | "*/*" => ScrapeFormat::OpenMetrics,
+                "text/plain" | "text/*" => ScrapeFormat::Plain,
+                "application/vnd.google.protobuf"
+                    if is("proto", "io.prometheus.client.metricfamily") && is("encoding", "delimited") =>
+                {
+                    ScrapeFormat::Protobuf
+                }
+                _ => continue,
+            };
+            let weight = parameters.iter().find(|(key, _)| key == "q").map_or(Ok(1.0), |(_, q)| q.parse::<f64>());
+            if let Some(weight) = weight.ok().filter(|weight| *weight > best.0) {
+                best = (weight, format);
+            }
+        }
+        best.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_encoded_once() {
+        let snapshots = SnapshotCell::default();
+        let mut answers = ScrapeAnswers::new(snapshots.clone());
+        let mut scrape = |accept: &str| {
+            let request = format!("GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n");
+            answers.respond(request.as_bytes()).unwrap()
+        };
+        for _ in 0..2 {
+            snapshots.publish(MetricsSnapshot::default());
+            let (text, plain, again) = (scrape("*/*"), scrape("text/plain"), scrape("*/*"));
+            assert!(Arc::ptr_eq(&text, &again) && text != plain);
+            snapshots.publish(MetricsSnapshot::default());
+            assert!(!Arc::ptr_eq(&text, &scrape("*/*")));
+        }
+    }
+
+    #[test]
+    fn the_format_is_what_the_client_wants_most() {
+        use ScrapeFormat::{OpenMetrics, Plain, Protobuf};
+        let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
+                          application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let cases = [
+            ("", OpenMetrics),
+            ("*/*", OpenMetrics),
+            ("text/html, */*;q=0.1", OpenMetrics),
+            ("text/plain", Plain),
+            ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", Plain),
+            ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", OpenMetrics),
+            (prometheus, Protobuf),
+            ("application/vnd.google.protobuf; encoding=text; proto=io.prometheus.client.MetricFamily", OpenMetrics),
+            ("APPLICATION/VND.GOOGLE.PROTOBUF;q=0.3, text/plain;q=0.2", Protobuf),
+            ("text/plain;q=x, text/*;q=0.1", Plain),
+        ];
+        for (accept, want) in cases {
+            assert_eq!(ScrapeFormat::of(accept), want, "{accept}");
+        }
+    }
+}
