@@ -4,7 +4,7 @@
 //! run, `forecast` is a dry run and `meter` weighs its samples, `intervals` closes intervals, `live` decides on the screen, `loss` keeps the losses, `messages` has the texts for the user,
 //! `onlookers` finds others who watch the same events, `options` has the options, `pace` keeps a run going beside a stuck CPU,
 //! `probed` tells what probes cost, `quiet` sends tables more often than they are printed, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing` takes samples to their views,
-//! `setup` prepares the start, `snapshots` limits how often snapshots are made, `tell` answers signals in mid-run, `views`
+//! `report_pace` limits how often dear reports are made, `setup` prepares the start, `tell` answers signals in mid-run, `views`
 //! are the profilers of the run, `windows` adds copies of user stacks.
 
 mod dispatcher;
@@ -23,11 +23,11 @@ mod pace;
 mod probed;
 mod quiet;
 pub mod replay;
+mod report_pace;
 mod ring_sizes;
 mod rings;
 mod routing;
 mod setup;
-mod snapshots;
 mod tell;
 mod views;
 mod windows;
@@ -54,10 +54,10 @@ use crate::run::onlookers::Onlookers;
 pub use crate::run::options::{Options, SEVERAL, ViewOptions};
 use crate::run::pace::Pace;
 use crate::run::quiet::QuietIntervals;
+use crate::run::report_pace::ReportPace;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
 use crate::run::setup::{add_events, event_texts, max_stack, start_workload, view_settings};
-use crate::run::snapshots::SnapshotPace;
 use crate::run::windows::WindowPace;
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
@@ -122,7 +122,7 @@ pub struct Run {
     intervals: u64,
     /// An interval is to be closed as soon as the output has room for its report.
     report_due: bool,
-    snapshots: SnapshotPace,
+    snapshots: ReportPace,
     window_pace: WindowPace,
     wakeups: u64,
     /// It was told that a filter had no value for some samples.
@@ -296,7 +296,7 @@ impl Run {
             interval_start_ns: 0,
             intervals: 0,
             report_due: false,
-            snapshots: SnapshotPace::default(),
+            snapshots: ReportPace::default(),
             window_pace,
             wakeups: 0,
             told_no_value: false,

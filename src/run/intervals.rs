@@ -10,7 +10,7 @@ use crate::run::Run;
 use crate::run::dispatcher::JudgedInterval;
 use crate::run::loss::coverage;
 use crate::run::messages;
-use crate::run::snapshots::SnapshotPace;
+use crate::run::report_pace::{PacedReport, ReportPace};
 use crate::sys;
 
 /// How an interval ended for one view.
@@ -76,7 +76,7 @@ impl Run {
         Ok(messages)
     }
 
-    fn snapshot_pace(&mut self, is_quiet: bool) -> &mut SnapshotPace {
+    fn snapshot_pace(&mut self, is_quiet: bool) -> &mut ReportPace {
         if is_quiet { &mut self.quiet.snapshots } else { &mut self.snapshots }
     }
 
@@ -105,7 +105,8 @@ impl Run {
         if let Some(report) = snapshot_of.and_then(|owner| reports.get_mut(owner)) {
             let took_ns = sys::thread_cpu_ns().saturating_sub(cpu_ns);
             let interval = self.options.interval.filter(|_| !is_quiet);
-            let told = self.snapshot_pace(is_quiet).made(end_ns, took_ns, interval).filter(|_| !last);
+            let pace = self.snapshot_pace(is_quiet);
+            let told = pace.made(PacedReport::Snapshots, end_ns, took_ns, interval).filter(|_| !last);
             report.notes.extend(told.map(|line| format!("{}: {line}", self.options.name)));
         }
         self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();

@@ -9,10 +9,10 @@ use crate::output::Message;
 use crate::profiler::Timestamp;
 use crate::report::Table;
 use crate::run::dispatcher::JudgedInterval;
-use crate::run::intervals::IntervalUse;
-use crate::run::snapshots::SnapshotPace;
+use crate::run::intervals::{IntervalUse, ViewInterval};
+use crate::run::report_pace::{PacedReport, ReportPace};
 use crate::run::{QUIET_TICKER, Run};
-use crate::sys::poll::Ticker;
+use crate::sys::{self, poll::Ticker};
 
 /// The quiet intervals of a run.
 #[derive(Debug, Default)]
@@ -24,15 +24,18 @@ pub(super) struct QuietIntervals {
     since_ns: Option<Timestamp>,
     /// What was found of them since then, by view.
     judged: Vec<JudgedInterval>,
-    pub snapshots: SnapshotPace,
+    pub snapshots: ReportPace,
+    /// Of the tables without snapshots.
+    tables: ReportPace,
     /// When one of them was the last to publish metrics.
     published_ns: Timestamp,
 }
 
 impl QuietIntervals {
-    /// The ticker is ready.
+    /// The ticker is ready. Where intervals are dear, some ticks are passed over.
     pub fn tick(&mut self) {
-        self.is_due |= self.ticker.as_ref().is_some_and(Ticker::expired);
+        let has_expired = self.ticker.as_ref().is_some_and(Ticker::expired);
+        self.is_due |= has_expired && self.tables.is_due(sys::monotonic_ns());
     }
 
     /// A printed interval has ended.
@@ -78,13 +81,26 @@ impl Run {
 
     /// Closes a quiet interval. What concerns the interval as a whole waits for its end: losses, totals, words.
     pub(super) fn close_quietly(&mut self, end_ns: Timestamp) -> Result<Vec<Message>> {
+        let cpu_ns = sys::thread_cpu_ns();
         let views = self.view_reports(end_ns, IntervalUse::Quiet)?;
+        let told = self.pace_tables(&views, end_ns, sys::thread_cpu_ns().saturating_sub(cpu_ns));
         let meters = self.meters(&views, end_ns).filter(|_| self.quiet.is_time_to_publish(end_ns));
         let tables = views.into_iter().flat_map(|view| view.report.tables).collect();
         let mut messages = self.parts(tables, end_ns);
         messages.extend(meters);
+        messages.extend(told.map(Message::Note));
         self.quiet.since_ns = Some(end_ns);
         Ok(messages)
+    }
+
+    /// Puts off the next quiet interval as far as this one was dear. Returns a note, once, if that is longer than was wanted.
+    fn pace_tables(&mut self, views: &[ViewInterval], end_ns: Timestamp, took_ns: u64) -> Option<String> {
+        // Snapshots have a pace of their own.
+        if views.iter().flat_map(|view| &view.report.tables).any(|table| table.is_snapshot) {
+            return None;
+        }
+        let told = self.quiet.tables.made(PacedReport::QuietTables, end_ns, took_ns, self.options.quiet);
+        told.map(|line| format!("{}: {line}", self.options.name))
     }
 
     /// The tables of an interval that is printed. If parts of it were sent, these are the last ones.
