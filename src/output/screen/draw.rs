@@ -7,7 +7,7 @@ use ratatui_core::style::{Color, Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
 use crate::output::screen::fit::{cut, fit};
-use crate::output::screen::model::{Page, SPARK_NS, ScreenModel, ScreenTable, ScreenTrust};
+use crate::output::screen::model::{Page, SPARK_NS, ScreenModel, ScreenRow, ScreenTable, ScreenTrust};
 use crate::output::text;
 use crate::report::Value;
 
@@ -80,6 +80,7 @@ pub fn draw(model: &ScreenModel, colours: bool, buffer: &mut Buffer) {
     let area = buffer.area;
     let mut canvas = Canvas { buffer, area, colours };
     let table = model.page().zip(model.table());
+    let all = table.map_or_else(Vec::new, |(page, table)| model.rows(page, table));
     head(model, table.map(|(_, table)| table), &mut canvas);
     // From the bottom: the line of trust, and the newest note.
     let bottom = u16::from(canvas.height() > 1) + u16::from(canvas.height() > 7);
@@ -98,15 +99,15 @@ pub fn draw(model: &ScreenModel, colours: bool, buffer: &mut Buffer) {
             _ if model.pane.is_empty() => 0,
             None => canvas.area.height,
             Some(_) if area.height < ROOM_FOR_PANE => 0,
-            Some((page, table)) => {
-                let unused = canvas.height().saturating_sub(model.rows(page, table).len() + table.above.len() + 4);
-                canvas.area.height / 3 + u16::try_from(unused).unwrap_or(0).saturating_sub(canvas.area.height / 3)
+            Some((_, table)) => {
+                let unused = canvas.height().saturating_sub(all.len() + table.above.len() + 4);
+                (canvas.area.height / 3).max(u16::try_from(unused).unwrap_or(0))
             }
         };
         let pane = canvas.below(pane_height);
         canvas.area.height -= pane_height;
         match table {
-            Some((page, table)) => rows(model, page, table, &mut canvas),
+            Some((page, table)) => rows(&all, page, table, &mut canvas),
             None if pane_height == 0 => canvas.line("waiting for the first interval", Style::new()),
             None => {}
         }
@@ -217,11 +218,10 @@ fn short(number: u64) -> String {
 }
 
 /// The heading and the rows of the table, as many as there is room for.
-fn rows(model: &ScreenModel, page: &Page, table: &ScreenTable, canvas: &mut Canvas<'_>) {
+fn rows(all: &[&ScreenRow], page: &Page, table: &ScreenTable, canvas: &mut Canvas<'_>) {
     if canvas.height() > 6 {
         table.above.iter().take(2).for_each(|line| canvas.line(line, Style::new()));
     }
-    let all = model.rows(page, table);
     if all.is_empty() {
         let why = if table.rows.is_empty() { "nothing seen" } else { "no row has the text" };
         return canvas.line(why, Style::new());

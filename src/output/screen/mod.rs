@@ -36,6 +36,8 @@ use crate::sys::poll::Waker;
 
 /// Least time between two frames.
 const FRAME_NS: u64 = 50_000_000;
+/// Frames take at most 1/SPARE of a CPU: a filter goes through all rows of a table for each.
+const SPARE: u64 = 5;
 /// Time for the names of a table after which it is shown without them.
 const SLOW_NS: u64 = 200_000_000;
 /// How often it looks whether the terminal has become ours, while it is not.
@@ -131,6 +133,8 @@ pub struct Screen {
     unnamed: Option<(PageKey, ScreenTable, u64)>,
     is_changed: bool,
     drawn_ns: u64,
+    /// Time to pass until the next frame.
+    frame_ns: u64,
     started_ns: u64,
     /// Lines for people, to be printed at the end.
     kept: Vec<String>,
@@ -153,6 +157,7 @@ impl Screen {
             unnamed: None,
             is_changed: true,
             drawn_ns: 0,
+            frame_ns: FRAME_NS,
             started_ns: sys::monotonic_ns(),
             kept: Vec::new(),
             kept_more: 0,
@@ -188,7 +193,9 @@ impl Screen {
     /// # Errors
     /// The terminal has hung up.
     pub fn follow(&mut self) -> io::Result<()> {
-        while let Ok(event) = self.events.try_recv() {
+        // No more than there is room for: keys that come without end must not keep the thread from results.
+        for _ in 0..MOST_EVENTS {
+            let Ok(event) = self.events.try_recv() else { break };
             self.obey(Some(event))?;
         }
         if self.due_ns() <= sys::monotonic_ns() { self.draw() } else { Ok(()) }
@@ -198,7 +205,7 @@ impl Screen {
     pub fn due_ns(&self) -> u64 {
         match (self.shared.is_on(), self.is_changed) {
             (false, _) => self.drawn_ns + AGAIN_NS,
-            (true, true) => self.drawn_ns + FRAME_NS,
+            (true, true) => self.drawn_ns + self.frame_ns,
             (true, false) => u64::MAX,
         }
     }
@@ -211,11 +218,13 @@ impl Screen {
         } else if !self.shared.is_on() {
             return Ok(());
         }
+        let cpu_ns = sys::thread_cpu_ns();
         let (columns, lines) = self.shared.size();
         self.terminal.backend_mut().size = Size::new(columns, lines);
         let (model, colours) = (&self.model, self.colours);
         self.terminal.draw(|frame| draw(model, colours, frame.buffer_mut()))?;
         self.is_changed = false;
+        self.frame_ns = sys::thread_cpu_ns().saturating_sub(cpu_ns).saturating_mul(SPARE).max(FRAME_NS);
         let frame = std::mem::take(&mut self.terminal.backend_mut().out);
         waits.during(|| self.shared.write(frame.as_bytes()))
     }
