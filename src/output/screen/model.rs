@@ -92,7 +92,18 @@ impl ScreenTable {
         let kept = kept.count();
         self.rows_left_out += self.rows.len() - kept;
         self.rows.truncate(kept);
-        self.bytes = size_of::<ScreenTable>() + self.rows.iter().map(ScreenRow::bytes).sum::<usize>();
+        self.bytes = self.bytes_without_rows() + self.rows.iter().map(ScreenRow::bytes).sum::<usize>();
+    }
+
+    /// Where intervals are short, there are more tables than rows.
+    fn bytes_without_rows(&self) -> usize {
+        const OVERHEAD: usize = 16;
+        let heads = self.columns.iter().map(|column| size_of::<ScreenColumn>() + column.heading.len() + OVERHEAD);
+        let above = self.above.iter().map(|line| size_of::<String>() + line.len() + OVERHEAD);
+        let main = self.main.iter().map(|(heading, _)| heading);
+        let texts = [&self.wall, &self.title].into_iter().chain(&self.below).chain(main);
+        let texts = texts.map(|text| text.len() + OVERHEAD);
+        size_of::<ScreenTable>() + heads.chain(above).chain(texts).sum::<usize>()
     }
 }
 
@@ -109,6 +120,8 @@ pub struct Page {
     pub key: PageKey,
     /// The oldest first; one at least.
     history: VecDeque<ScreenTable>,
+    /// Of all tables of the history.
+    bytes: usize,
     /// Sums of the main column, with their times.
     sparks: VecDeque<(u64, u64)>,
     pub sort: Option<SortBy>,
@@ -146,7 +159,7 @@ impl Page {
 
     fn add(&mut self, table: ScreenTable) {
         if self.history.back().is_some_and(|newest| newest.interval == table.interval) {
-            self.history.pop_back(); // the same one, with more names
+            self.bytes -= self.history.pop_back().map_or(0, |table| table.bytes); // the same one, with more names
             self.sparks.pop_back_if(|(time_ns, _)| *time_ns == table.time_ns);
         }
         if let Some((_, sum)) = table.main {
@@ -157,7 +170,12 @@ impl Page {
         {
             self.sparks.pop_front();
         }
+        self.bytes += table.bytes;
         self.history.push_back(table);
+    }
+
+    fn forget_oldest(&mut self) {
+        self.bytes -= self.history.pop_front().map_or(0, |table| table.bytes);
     }
 }
 
@@ -246,6 +264,7 @@ impl ScreenModel {
             let page = Page {
                 key,
                 history: VecDeque::new(),
+                bytes: 0,
                 sparks: VecDeque::new(),
                 sort: None,
                 first_row: Cell::default(),
@@ -267,8 +286,8 @@ impl ScreenModel {
     /// Forgets tables of more than ten minutes ago, and the oldest ones beyond the limit of memory. The newest of each page
     /// stays.
     fn forget_old(&mut self, now_ns: u64) {
-        let mut bytes: usize = self.pages.iter().flat_map(|page| &page.history).map(|table| table.bytes).sum();
         loop {
+            let bytes: usize = self.pages.iter().map(|page| page.bytes).sum();
             let with_past = self.pages.iter_mut().filter(|page| page.history.len() > 1);
             let oldest = with_past.min_by_key(|page| page.history.front().map(|table| table.time_ns));
             let Some(page) = oldest else { return };
@@ -276,7 +295,7 @@ impl ScreenModel {
             if !is_old && bytes <= MOST_BYTES {
                 return;
             }
-            bytes -= page.history.pop_front().map_or(0, |table| table.bytes);
+            page.forget_oldest();
         }
     }
 

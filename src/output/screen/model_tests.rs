@@ -177,17 +177,31 @@ fn the_past_is_bounded() {
     }
     let bytes: usize = model.pages.iter().flat_map(|page| &page.history).map(|table| table.bytes).sum();
     assert!((MOST_BYTES / 2..=MOST_BYTES).contains(&bytes), "{bytes}");
+    assert_eq!(model.pages.iter().map(|page| page.bytes).sum::<usize>(), bytes);
     let oldest: Vec<u64> = model.pages.iter().map(|page| page.history[0].interval).collect();
     assert!(oldest[0].abs_diff(oldest[1]) <= 1 && oldest[0] > 80, "{oldest:?}: both go back equally far");
     // A table that is too large by itself loses its last rows.
     let many: Vec<(&str, i64)> = (0..10_000).map(|n| (&*long, n)).collect();
     model.add(PAGE, table(101, &many));
     let newest = model.table().unwrap();
-    assert!(newest.bytes <= MOST_TABLE_BYTES + size_of::<ScreenTable>());
+    assert!(newest.bytes <= MOST_TABLE_BYTES + newest.bytes_without_rows());
     assert_eq!(newest.rows.len() + newest.rows_left_out, 10_000);
     // After a pause, all but the newest are too old.
     model.add(PAGE, table(1000, &[("a", 1)]));
     assert_eq!(model.pages.iter().map(|page| page.history.len()).collect::<Vec<_>>(), [1, 1]);
+}
+
+/// Of very short intervals, most tables have no rows; their headings are bounded, too.
+#[test]
+fn tables_without_rows_are_bounded() {
+    let mut model = model(&[]);
+    let heading = "h".repeat(10_000);
+    for interval in 1..=10_000 {
+        let columns = vec![ScreenColumn { heading: heading.clone(), is_name: true }];
+        model.add(PAGE, ScreenTable { time_ns: interval * 1_000_000, columns, ..table(interval, &[]) });
+    }
+    let kept = model.pages[0].history.len();
+    assert!((MOST_BYTES / 12_000..=MOST_BYTES / 10_000).contains(&kept), "{kept}");
 }
 
 #[test]
