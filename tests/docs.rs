@@ -243,7 +243,7 @@ fn unit(column: &ColumnHead) -> &'static str {
         _ if column.key.ends_with("_ns") => "ns",
         _ if column.key.ends_with("pct") => "%",
         _ if column.key.ends_with("_hz") => "Hz",
-        Unit::Ns | Unit::Age => "ns",
+        Unit::Ns | Unit::Us | Unit::Age => "ns",
         Unit::Bytes => "bytes",
         Unit::Hz => "Hz",
         Unit::Count => "",

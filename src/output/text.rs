@@ -248,7 +248,8 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => {} // a place was replaced by its text before
+        // A place and a time of day were replaced by their texts before.
+        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) | Value::Moment(_) => {}
         Value::Outcome(outcome) => outcome::push_text(outcome, out),
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
@@ -258,6 +259,11 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
             push_unsigned(ns / 1_000_000, out);
             out.push(b'.');
             out.extend_from_slice(&three_digits((ns / 1000 % 1000) as u32));
+        }
+        Value::Us(ns) => {
+            push_unsigned(ns / 1000, out);
+            out.push(b'.');
+            out.extend_from_slice(&three_digits((ns % 1000) as u32));
         }
         Value::Pct(hundredths) => {
             let tenths = (hundredths + 5) / 10;

@@ -9,6 +9,7 @@
 mod batch;
 mod book;
 mod interval;
+mod latency;
 pub mod layout;
 mod names;
 mod occurrence_schema;
@@ -21,6 +22,7 @@ mod verdict;
 pub use batch::{Batch, Occurrence, OccurrenceBody, Span, Subject};
 pub use book::{Book, BookEntry, BookTable};
 pub use interval::{Report, Table, Top};
+pub use latency::{LATENCY_MEANINGS, LatencyRow};
 pub use layout::{GroupBy, Grouping, OccurrenceLayout};
 pub use names::{NamedTask, TaskNames};
 pub use occurrence_schema::{Detail, DetailHead, OccurrenceSchema};

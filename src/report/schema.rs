@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use crate::report::{TaskNames, Value, Verdict};
-use crate::stats::Distribution;
+use crate::stats::{Distribution, WorstCase};
 use crate::symbol::StackId;
 
 /// What the rows of one table have in common. `R` is the profiler's type of a row.
@@ -108,6 +108,8 @@ pub enum Unit {
     Hz,
     /// A duration in ns, in text in ms.
     Ns,
+    /// A duration in ns, in text in us.
+    Us,
     /// A duration in ns, in text in its shortest form.
     Age,
 }
@@ -118,6 +120,7 @@ impl Unit {
         match self {
             Unit::Count | Unit::Bytes | Unit::Hz => Value::Unsigned(number),
             Unit::Ns => Value::Ns(number),
+            Unit::Us => Value::Us(number),
             Unit::Age => Value::Age(number),
         }
     }
@@ -136,7 +139,7 @@ enum Visibility {
 }
 
 /// One column of a table whose rows are `R`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Column<R: 'static> {
     /// The key in JSON, unique in its schema.
     pub key: &'static str,
@@ -162,6 +165,8 @@ pub(super) enum Cell<R: 'static> {
     Greatest(fn(&mut R) -> &mut Option<u64>),
     Least(fn(&mut R) -> &mut Option<u64>),
     Distribution(fn(&mut R) -> &mut Distribution),
+    /// The greatest of the durations that a distribution counts.
+    Worst(fn(&mut R) -> &mut Option<WorstCase>),
     Names(fn(&mut R) -> &mut TaskNames),
     /// A stack, whose frames are part of the name of the row.
     Stack(fn(&mut R) -> &mut Option<StackId>),
@@ -179,6 +184,14 @@ impl<R> Clone for Cell<R> {
 }
 
 impl<R> Copy for Cell<R> {}
+
+impl<R> Clone for Column<R> {
+    fn clone(&self) -> Column<R> {
+        *self
+    }
+}
+
+impl<R> Copy for Column<R> {}
 
 impl<R> Column<R> {
     const fn new(key: &'static str, heading: &'static str, cell: Cell<R>) -> Column<R> {
@@ -226,6 +239,11 @@ impl<R> Column<R> {
         Column { visibility: Visibility::Nowhere, ..Column::new(key, "", Cell::Distribution(field)) }
     }
 
+    /// The greatest duration of the row, with its time and task. It is not shown itself: derived columns follow from it.
+    pub const fn worst(key: &'static str, field: fn(&mut R) -> &mut Option<WorstCase>) -> Column<R> {
+        Column { visibility: Visibility::Nowhere, ..Column::new(key, "", Cell::Worst(field)) }
+    }
+
     /// The tasks behind the row, those with the greatest amounts first.
     pub const fn names(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut TaskNames) -> Column<R> {
         Column::new(key, heading, Cell::Names(field))
@@ -262,6 +280,12 @@ impl<R> Column<R> {
     #[must_use]
     pub const fn ns(self) -> Column<R> {
         self.in_unit(Unit::Ns)
+    }
+
+    /// A duration, in text in us.
+    #[must_use]
+    pub const fn us(self) -> Column<R> {
+        self.in_unit(Unit::Us)
     }
 
     /// The cells of several rows may be added, as counters and shares of one whole are: text has their sum for the rows
@@ -382,7 +406,7 @@ impl<R> Column<R> {
             Cell::Names(_) => ColumnKind::Names,
             Cell::Stack(_) => ColumnKind::Stack,
             Cell::Place(_) => ColumnKind::Place,
-            Cell::Derived(_) => ColumnKind::Derived,
+            Cell::Worst(_) | Cell::Derived(_) => ColumnKind::Derived,
         };
         ColumnHead {
             key,
@@ -405,7 +429,7 @@ impl<R> Column<R> {
             Cell::KnownCounter(field) | Cell::Gauge(field) | Cell::Greatest(field) | Cell::Least(field) => {
                 known(*field(row))
             }
-            Cell::Distribution(_) => Value::None,
+            Cell::Distribution(_) | Cell::Worst(_) => Value::None,
             Cell::Names(field) => field(row).words(),
             Cell::Stack(field) | Cell::Place(field) => Value::Stack(*field(row)),
             Cell::Derived(value) => value(row, span_ns),
@@ -426,6 +450,7 @@ impl<R> Column<R> {
             Cell::Greatest(field) => *field(row) = both(*field(row), *field(later), u64::max),
             Cell::Least(field) => *field(row) = both(*field(row), *field(later), u64::min),
             Cell::Distribution(field) => field(row).merge(field(later)),
+            Cell::Worst(field) => *field(row) = WorstCase::worse(*field(row), *field(later)),
             Cell::Names(field) => field(row).merge(field(later)),
         }
     }

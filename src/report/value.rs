@@ -13,8 +13,12 @@ pub enum Value {
     None,
     Unsigned(u64),
     Signed(i64),
-    /// A duration.
+    /// A duration, in text in ms.
     Ns(u64),
+    /// A duration in ns, in text in us.
+    Us(u64),
+    /// A time, ns, CLOCK_MONOTONIC: in a table of text the time of day.
+    Moment(u64),
     /// An age in ns, in text in its shortest form.
     Age(u64),
     /// Hundredths of a per cent.
@@ -60,7 +64,13 @@ impl Value {
             Value::Outcome(_) => 0,
             Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
             Value::None | Value::Unsigned(_) | Value::Signed(_) | Value::Ns(_) | Value::Age(_) | Value::Pct(_) => 0,
-            Value::Bool(_) | Value::Address(_) | Value::Word(_) | Value::Phrase { .. } | Value::Comm(_) => 0,
+            Value::Us(_)
+            | Value::Moment(_)
+            | Value::Bool(_)
+            | Value::Address(_)
+            | Value::Word(_)
+            | Value::Phrase { .. }
+            | Value::Comm(_) => 0,
             Value::Place(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
         }
     }

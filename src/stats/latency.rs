@@ -1,6 +1,8 @@
 //! Latencies by key: their distribution, and when the worst one was.
 
 use crate::stats::{Distribution, KeyedSums};
+use crate::symbol::StackId;
+use crate::task::Comm;
 
 /// Latencies by key, in bounded memory like all keyed sums.
 pub type LatencyTable<K> = KeyedSums<K, Latency>;
@@ -8,48 +10,52 @@ pub type LatencyTable<K> = KeyedSums<K, Latency>;
 /// Latencies of one key, ns.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
-    distribution: Distribution,
-    worst: Option<WorstCase>,
+    pub distribution: Distribution,
+    /// The greatest; of equal ones the earliest. None: nothing was recorded.
+    pub worst: Option<WorstCase>,
 }
 
-/// The greatest latency; of equal ones the earliest.
+/// One latency: how long, when, and whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorstCase {
     pub ns: u64,
     /// When it ended, ns, CLOCK_MONOTONIC.
     pub at: u64,
+    pub cpu: u32,
+    pub tid: i32,
+    pub comm: Comm,
+    pub stack: Option<StackId>,
+}
+
+impl WorstCase {
+    /// The worse of two.
+    #[must_use]
+    pub fn worse(one: Option<WorstCase>, other: Option<WorstCase>) -> Option<WorstCase> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(if other.exceeds(one.ns, one.at) { other } else { one }),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn exceeds(&self, ns: u64, at: u64) -> bool {
+        self.ns > ns || self.ns == ns && self.at < at
+    }
 }
 
 impl Latency {
-    /// Records a latency of `ns` that ended at `at`.
+    /// Records a latency of `ns` that ended at `at`. `case` is called if it is the worst so far.
     #[inline]
-    pub fn record(&mut self, ns: u64, at: u64) {
+    pub fn record(&mut self, ns: u64, at: u64, case: impl FnOnce() -> WorstCase) {
         self.distribution.record(ns);
-        self.consider(WorstCase { ns, at });
+        if self.worst.is_none_or(|worst| ns > worst.ns || ns == worst.ns && at < worst.at) {
+            self.worst = Some(case());
+        }
     }
 
     /// Everything recorded in `other` counts here as well.
     pub fn merge(&mut self, other: &Latency) {
         self.distribution.merge(&other.distribution);
-        if let Some(case) = other.worst {
-            self.consider(case);
-        }
-    }
-
-    #[inline]
-    fn consider(&mut self, case: WorstCase) {
-        if self.worst.is_none_or(|worst| case.ns > worst.ns || case.ns == worst.ns && case.at < worst.at) {
-            self.worst = Some(case);
-        }
-    }
-
-    pub fn distribution(&self) -> &Distribution {
-        &self.distribution
-    }
-
-    /// None: nothing was recorded.
-    pub fn worst(&self) -> Option<WorstCase> {
-        self.worst
+        self.worst = WorstCase::worse(self.worst, other.worst);
     }
 }
 
@@ -72,6 +78,10 @@ mod tests {
         }
     }
 
+    fn case(ns: u64, at: u64) -> WorstCase {
+        WorstCase { ns, at, cpu: 0, tid: 1, comm: Comm::default(), stack: None }
+    }
+
     proptest! {
         /// Against the list of all latencies of each key; the keys without room share a list. Recorded in one go, and
         /// in two parts that are merged.
@@ -84,7 +94,7 @@ mod tests {
             let mut table: LatencyTable<OptionalKey> = LatencyTable::new(most);
             let mut plain: HashMap<OptionalKey, Vec<(u64, u64)>> = HashMap::new();
             for &(key, ns, at) in &recorded {
-                table.sum(OptionalKey(Some(key))).record(ns, at);
+                table.sum(OptionalKey(Some(key))).record(ns, at, || case(ns, at));
                 let fits = plain.len() < most || plain.contains_key(&OptionalKey(Some(key)));
                 plain.entry(OptionalKey(Some(key).filter(|_| fits))).or_default().push((ns, at));
             }
@@ -94,16 +104,16 @@ mod tests {
                 let at = cut.index(all.len() + 1);
                 let mut parts = [&all[..at], &all[at..]].map(|part| {
                     let mut latency = Latency::default();
-                    part.iter().for_each(|(ns, at)| latency.record(*ns, *at));
+                    part.iter().for_each(|&(ns, at)| latency.record(ns, at, || case(ns, at)));
                     latency
                 });
                 let [one, other] = &mut parts;
                 other.merge(one);
-                let worst = all.iter().max_by_key(|(ns, at)| (*ns, Reverse(*at))).map(|(ns, at)| WorstCase { ns: *ns, at: *at });
+                let worst = all.iter().max_by_key(|(ns, at)| (*ns, Reverse(*at))).map(|&(ns, at)| case(ns, at));
                 for latency in [latency, other] {
-                    prop_assert_eq!(latency.worst(), worst);
-                    prop_assert_eq!(latency.distribution().count(), all.len() as u64);
-                    prop_assert_eq!(latency.distribution().sum(), all.iter().map(|(ns, _)| u128::from(*ns)).sum::<u128>());
+                    prop_assert_eq!(latency.worst, worst);
+                    prop_assert_eq!(latency.distribution.count(), all.len() as u64);
+                    prop_assert_eq!(latency.distribution.sum(), all.iter().map(|(ns, _)| u128::from(*ns)).sum::<u128>());
                 }
             }
         }

@@ -113,7 +113,7 @@ impl ValueScale {
 fn value_text(value: f64, unit: Unit) -> String {
     let whole = value.round() as u64;
     match unit {
-        Unit::Ns | Unit::Age => {
+        Unit::Ns | Unit::Us | Unit::Age => {
             let text = format_ns(whole);
             match text.split_once('.') {
                 Some((whole, rest)) => {

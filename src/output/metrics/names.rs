@@ -37,7 +37,7 @@ pub fn unit(column: &ColumnHead) -> MetricUnit {
         Unit::Count => MetricUnit::None,
         Unit::Bytes => MetricUnit::Bytes,
         Unit::Hz => MetricUnit::Hertz,
-        Unit::Ns | Unit::Age => MetricUnit::Seconds,
+        Unit::Ns | Unit::Us | Unit::Age => MetricUnit::Seconds,
     }
 }
 

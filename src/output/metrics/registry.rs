@@ -289,7 +289,7 @@ impl MetricColumn {
             return Some(MetricPoint { labels, value: MetricValue::Distribution(Arc::new(values)) });
         }
         let number = match rows.cell(at, self.at, 0) {
-            Value::Unsigned(number) | Value::Ns(number) | Value::Age(number) => number,
+            Value::Unsigned(number) | Value::Ns(number) | Value::Us(number) | Value::Age(number) => number,
             Value::Word(word) => {
                 let mut labels = labels.to_vec();
                 labels.push((names::label(self.head.key).into(), word.into()));

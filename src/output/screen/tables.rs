@@ -60,9 +60,11 @@ fn cell(value: &Value) -> ScreenCell {
 /// The number that a cell shows.
 fn number(value: &Value) -> Option<i64> {
     match value {
-        Value::Unsigned(number) | Value::Ns(number) | Value::Age(number) | Value::Address(number) => {
-            Some(i64::try_from(*number).unwrap_or(i64::MAX))
-        }
+        Value::Unsigned(number)
+        | Value::Ns(number)
+        | Value::Us(number)
+        | Value::Age(number)
+        | Value::Address(number) => Some(i64::try_from(*number).unwrap_or(i64::MAX)),
         Value::Signed(number) => Some(*number),
         Value::Pct(hundredths) => Some(i64::from(*hundredths)),
         _ => None,
@@ -96,7 +98,7 @@ fn stack(frames: &[NamedFrame]) -> String {
 /// The heading of the first column of times that add up, or else of numbers, and the sum of its cells.
 fn main(columns: &[ColumnHead], lines: &[TableLine]) -> Option<(String, u64)> {
     let counters = || columns.iter().enumerate().filter(|(_, column)| column.is_additive && column.in_text);
-    let in_time = counters().find(|(_, column)| matches!(column.unit, Unit::Ns | Unit::Age));
+    let in_time = counters().find(|(_, column)| matches!(column.unit, Unit::Ns | Unit::Us | Unit::Age));
     let (at, column) = in_time.or_else(|| counters().next())?;
     let numbers = lines.iter().filter_map(|line| line.cells.get(at).and_then(number));
     let sum = numbers.fold(0_u64, |sum, number| sum.saturating_add(u64::try_from(number).unwrap_or(0)));
@@ -105,6 +107,7 @@ fn main(columns: &[ColumnHead], lines: &[TableLine]) -> Option<(String, u64)> {
     let sum = match column.unit {
         _ if is_share => sum / 100,
         Unit::Ns => sum / 1_000_000,
+        Unit::Us => sum / 1000,
         _ => sum,
     };
     Some((column.heading.to_owned(), sum))

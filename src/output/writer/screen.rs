@@ -92,9 +92,8 @@ impl BlockHeading {
 /// Hours, minutes and seconds.
 fn time_of_day(time_ns: u64, wall: &mut WallClock) -> String {
     let mut text = Vec::new();
-    wall.text(time_ns, &mut text);
-    let text = String::from_utf8_lossy(&text);
-    let (_, time) = text.split_once(' ').unwrap_or_default();
+    wall.time_of_day(time_ns, &mut text);
+    let time = String::from_utf8_lossy(&text);
     time.split('.').next().unwrap_or_default().to_owned()
 }
 

@@ -154,9 +154,17 @@ impl Writer {
         self.sink.flush_large()
     }
 
-    /// Replaces cells of places, interrupts and ancestors by their text.
+    /// Replaces cells of places, interrupts, ancestors and times by their text.
     fn name_cells(&mut self, block: &mut RowBlock) {
         let (stacks, names, commands) = (&self.stacks, &mut self.names, &mut self.commands);
+        let moments = block.lines.iter_mut().flat_map(|line| &mut line.cells).filter(|_| !self.settings.json);
+        for cell in moments {
+            if let Value::Moment(time_ns) = *cell {
+                let mut text = Vec::new();
+                self.wall.time_of_day(time_ns, &mut text);
+                *cell = Value::Text(String::from_utf8_lossy(&text).into());
+            }
+        }
         let place = block.columns.iter().position(|column| column.kind == ColumnKind::Place);
         for line in &mut block.lines {
             if needs_names(&line.cells) {
