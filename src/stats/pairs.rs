@@ -57,7 +57,7 @@ pub struct PairCounts {
     pub reopened: u64,
     /// Pairs that were open for longer than allowed.
     pub expired: u64,
-    /// Pairs for which there was no room.
+    /// Pairs for which there was no room: the oldest go, so that new ones are found.
     pub no_room: u64,
 }
 
@@ -186,13 +186,23 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         (self.open, self.counts) = (open, counts);
     }
 
-    /// Searches the full table for pairs to drop, at most once in 100 ms.
+    /// Searches the full table for pairs to drop, at most once in 100 ms; without any the older half goes.
     #[cold]
     fn make_room(&mut self, now: u64) -> bool {
         const PAUSE_NS: u64 = 100_000_000;
         if now >= self.last_sweep.saturating_add(PAUSE_NS) {
             self.last_sweep = now;
             self.sweep(now);
+        }
+        if self.open.len() >= self.most {
+            let mut times: Vec<u64> = self.open.values().map(|pair| pair.since).collect();
+            let middle = times.len() / 2;
+            if middle < times.len() {
+                let (_, cut, _) = times.select_nth_unstable(middle);
+                let before = self.open.len();
+                self.open.retain(|_, pair| pair.since > *cut);
+                self.counts.no_room += (before - self.open.len()) as u64;
+            }
         }
         self.open.len() < self.most
     }
@@ -382,18 +392,31 @@ mod tests {
         let key = |number| CpuKey { cpu: Some(0), number };
         let mut pairs: Pairs<CpuKey, ()> =
             Pairs::new(64 * (size_of::<(CpuKey, OpenPair<()>)>() + 1), Some(10 * SECOND));
-        let open_all = |pairs: &mut Pairs<CpuKey, ()>, time: u64, first: u8| {
-            (first..first + 40).for_each(|number| pairs.open(key(number), time, ()));
-            pairs.take_counts()
+        let mut open_all = |time: u64, first: u8, lost: Option<u32>| {
+            lost.iter().for_each(|cpu| pairs.lost(*cpu, time));
+            (first..first + 20).for_each(|number| pairs.open(key(number), time + u64::from(number), ()));
+            (pairs.take_counts(), pairs.open.len())
         };
-        assert_eq!(open_all(&mut pairs, SECOND, 0), PairCounts { no_room: 13, ..PairCounts::default() });
-        assert_eq!(open_all(&mut pairs, 2 * SECOND, 40), PairCounts { no_room: 40, ..PairCounts::default() });
-        pairs.lost(1, 2 * SECOND); // another CPU's
-        assert_eq!(open_all(&mut pairs, 3 * SECOND, 80), PairCounts { no_room: 40, ..PairCounts::default() });
-        pairs.lost(0, 3 * SECOND);
-        let freed = PairCounts { doubtful: 27, no_room: 13, ..PairCounts::default() };
-        assert_eq!(open_all(&mut pairs, 4 * SECOND, 120), freed);
-        let freed = PairCounts { expired: 27, no_room: 13, ..PairCounts::default() };
-        assert_eq!(open_all(&mut pairs, 15 * SECOND, 160), freed);
+        let counts = |no_room, doubtful, expired| PairCounts { no_room, doubtful, expired, ..PairCounts::default() };
+        assert_eq!(open_all(SECOND, 0, None), (counts(0, 0, 0), 20));
+        assert_eq!(open_all(2 * SECOND, 20, None), (counts(14, 0, 0), 26), "the older half of 27 went");
+        assert_eq!(open_all(3 * SECOND, 40, Some(1)), (counts(28, 0, 0), 18), "a loss on another CPU");
+        assert_eq!(open_all(4 * SECOND, 60, Some(0)), (counts(0, 18, 0), 20));
+        assert_eq!(open_all(15 * SECOND, 80, None), (counts(0, 0, 20), 20));
+    }
+
+    /// A million openings without an end: the table stays full of the newest, and the pair behind them is found.
+    #[test]
+    fn a_table_that_fills_finds_new_pairs() {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        struct Number(u64);
+        impl PairKey for Number {}
+        let mut pairs: Pairs<Number, ()> = Pairs::new(1 << 16, None);
+        (0..1_000_000).for_each(|number| pairs.open(Number(number), number, ()));
+        assert!(matches!(pairs.close(Number(999_999), 1_000_000), CloseOutcome::Pair(OpenPair { since: 999_999, .. })));
+        let open = pairs.still_open(1_000_001).count() as u64;
+        let PairCounts { no_room, .. } = pairs.take_counts();
+        assert_eq!(open + no_room, 999_999);
+        assert!(open * 2 >= pairs.most as u64);
     }
 }
