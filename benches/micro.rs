@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use common::Spread;
+use perf_prof::event::{KeyExpr, KeyTexts};
 use perf_prof::expr::Expr;
 use perf_prof::perf::layout::{Layout, SampleType};
 use perf_prof::perf::record::{Callchain, ChainForm};
@@ -101,6 +102,17 @@ fn expressions(layout: &Layout, record: &[u8]) -> Result<()> {
             }
         });
         assert!(program.eval(&sample).is_some());
+    }
+    let mut texts = KeyTexts::default();
+    for text in ["prev_pid", "prev_comm"] {
+        let expr = Expr::parse(text)?;
+        let key = KeyExpr::new(&expr, expr.compile(&format)?);
+        report(&format!("key={text}"), OPERATIONS, || {
+            for _ in 0..OPERATIONS {
+                let _ = black_box(key.key(black_box(&sample), &mut texts));
+            }
+        });
+        assert!(key.key(&sample, &mut texts).is_ok());
     }
     Ok(())
 }

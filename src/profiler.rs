@@ -2,6 +2,7 @@
 //! come, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and
 //! `uprobe:` select, `code` finds the files and bytes of the latter, `inherited` makes them see the children of the
 //! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
+//! `keys` has the keys of all events of a run, and shows them with their names.
 //! `shown` is for events that are shown one by one, `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
 
 mod args;
@@ -12,6 +13,7 @@ mod context;
 pub mod filters;
 pub mod hits;
 mod inherited;
+mod keys;
 pub mod probes;
 mod samples;
 pub mod sampling;
@@ -32,6 +34,7 @@ use crate::symbol::StackId;
 
 pub use args::{ProfilerArgs, Trial};
 pub use context::{Context, ViewSums};
+pub use keys::{ShownKeys, key_of};
 pub use samples::{Gate, Handler, Samples, Use};
 pub use scope::RunScope;
 pub use setup::{Setup, Warning};

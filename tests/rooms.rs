@@ -32,8 +32,8 @@ const ROOMS: [(&str, &[&str]); 24] = [
     (
         "profiler",
         &[
-            "caret", "cli", "escape", "event", "host", "output", "perf", "report", "ringbuf", "stats", "symbol", "sys",
-            "task", "tep", "unwind",
+            "caret", "cli", "escape", "event", "expr", "host", "output", "perf", "report", "ringbuf", "stats",
+            "symbol", "sys", "task", "tep", "unwind",
         ],
     ),
     (

@@ -13,13 +13,12 @@
 use std::{error, fmt};
 
 use crate::caret::caret;
+use crate::event::attributes::attribute;
 use crate::event::part::{SelectorFault, SelectorPart};
+use crate::event::print_key::PrintKey;
 use crate::expr::Expr;
 use crate::glob::is_glob;
-use crate::host::parse_cpus;
 
-/// Attributes that every profiler knows. The part after `=` is for messages.
-const ATTRIBUTES: [&str; 6] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'", "most=N"];
 /// How many functions a pattern may match: without the attribute `most`, and with its largest value.
 pub const DEFAULT_MOST: u16 = 100;
 pub const MAX_MOST: u16 = 1000;
@@ -129,7 +128,8 @@ pub struct SelectorAttrs {
     pub cpus: Option<Vec<u32>>,
     pub args: Option<ProbeArgs>,
     pub most: Option<u16>, // functions that the name may match
-    /// The profiler's own attributes with a value, see [`parse_with`].
+    pub print_key: Option<PrintKey>,
+    /// The profiler's own attributes with a value, see [`parse_with`], in the order of the text.
     pub expressions: Vec<(String, Expr)>,
     /// The profiler's own attributes without a value.
     pub flags: Vec<String>,
@@ -186,7 +186,7 @@ pub fn parse(text: &str) -> Result<Vec<Selector>, SelectorError> {
 }
 
 /// As [`parse`], with a profiler's own attributes, listed as messages show them: `["ptr=EXPR", "untraced"]`.
-/// One listed with `=` is an expression, one without takes no value.
+/// One listed with `=` is an expression, one without takes no value. `printkey=EXPR` is over the key alone.
 ///
 /// # Errors
 /// As [`parse`].
@@ -333,68 +333,6 @@ fn file_name(part: SelectorPart<'_>) -> Result<String, SelectorFault> {
         Some(at) => part.from(at).fault(format!("unexpected character in an event name, {EVENT_FORM}")),
         None => Ok(part.text.to_owned()),
     }
-}
-
-fn attribute(
-    part: SelectorPart<'_>,
-    before: &[SelectorPart<'_>],
-    extra: &[&str],
-    head: &SelectorHead,
-    attrs: &mut SelectorAttrs,
-) -> Result<(), SelectorFault> {
-    let part = part.trim();
-    let (name, value) = name_value(part);
-    let known = || ATTRIBUTES.iter().chain(extra).copied();
-    let Some(form) = known().find(|form| form.split('=').next() == Some(name.text)) else {
-        let list: Vec<&str> = known().collect();
-        return part.fault(format!("unknown attribute \"{}\"; known: {}", name.text, list.join(", ")));
-    };
-    if before.iter().any(|other| name_value(other.trim()).0.text == name.text) {
-        return part.fault(format!("attribute {} given twice", name.text));
-    }
-    let value = match value.map(|value| value.trim().unquote()) {
-        Some(value) if !form.contains('=') => {
-            return value.fault(format!("attribute {form} takes no value"));
-        }
-        Some(value) if !value.text.is_empty() => value,
-        None if !form.contains('=') => part.end(),
-        _ => {
-            return part.end().fault(format!("attribute {} needs a value, {form}", name.text));
-        }
-    };
-    match name.text {
-        "stack" => attrs.stack = true,
-        "max-stack" => {
-            let number = value.text.parse().ok().filter(|&n| n > 0 && !value.text.starts_with('+'));
-            if number.is_none() {
-                return value
-                    .fault(format!("max-stack is a number of frames from 1 to {}, as in max-stack=16", u16::MAX));
-            }
-            (attrs.stack, attrs.max_stack) = (true, number);
-        }
-        "most" => {
-            attrs.most = value.text.parse().ok().filter(|n| (1..=MAX_MOST).contains(n) && !value.text.starts_with('+'));
-            if attrs.most.is_none() {
-                return value.fault(format!("most is a number of functions from 1 to {MAX_MOST}, as in most=200"));
-            }
-        }
-        "alias" => attrs.alias = Some(value.text.to_owned()),
-        "args" => attrs.args = Some(ProbeArgs { text: value.text.to_owned(), at: value.at }),
-        "cpus" => attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
-        flag if !form.contains('=') => attrs.flags.push(flag.to_owned()),
-        name => {
-            let expr = Expr::parse(value.text).map_err(|err| SelectorFault {
-                message: format!("{name} of {head}: {}", err.message()),
-                at: value.at + err.at(),
-            })?;
-            attrs.expressions.push((name.to_owned(), expr));
-        }
-    }
-    Ok(())
-}
-
-fn name_value<'a>(part: SelectorPart<'a>) -> (SelectorPart<'a>, Option<SelectorPart<'a>>) {
-    part.cut('=').map_or((part, None), |(name, value)| (name.trim(), Some(value)))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use std::fmt;
 use crate::caret::caret;
 use crate::tep::{Filter, Format};
 
+pub use literals::quoted;
 pub use program::Program;
 pub use value::{ExprInput, ExprType, ExprValue, Naming, NoResult, NoResultCounts, SampleVariable};
 

@@ -286,7 +286,7 @@ pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u6
 
 /// True for a cell of text. A cell that programs read as a number must not become a word.
 fn is_text(cell: &Value) -> bool {
-    matches!(cell, Value::Word(_) | Value::Comm(_) | Value::Text(_))
+    matches!(cell, Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Path(_))
 }
 
 /// The cells of the one row that those at `places` add up to; none of none.

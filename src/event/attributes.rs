@@ -1,0 +1,154 @@
+//! The attributes of a selector: those that every profiler knows, and the lists of those that only some know.
+
+use crate::event::SelectorAttrs;
+use crate::event::part::{SelectorFault, SelectorPart};
+use crate::event::print_key::PrintKey;
+use crate::event::selector::{MAX_MOST, ProbeArgs, SelectorHead};
+use crate::expr::Expr;
+use crate::host::parse_cpus;
+
+/// Attributes that every profiler knows. The part after `=` is for messages.
+const ATTRIBUTES: [&str; 6] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'", "most=N"];
+
+/// Attributes of events that are put in relation to each other.
+pub const RELATION_ATTRS: [&str; 5] = ["key=EXPR", "printkey=EXPR", "role=EXPR", "untraced", "trigger"];
+/// Attributes of events whose amounts are added up by a key.
+pub const AMOUNT_ATTRS: [&str; 5] = ["key=EXPR", "printkey=EXPR", "top-by=EXPR", "top-add=EXPR", "comm=EXPR"];
+/// Attributes of events that have a number each.
+pub const NUMBER_ATTRS: [&str; 3] = ["num=EXPR", "key=EXPR", "printkey=EXPR"];
+/// Attributes of events that allocate memory.
+pub const ALLOCATION_ATTRS: [&str; 2] = ["ptr=EXPR", "size=EXPR"];
+
+/// Attributes that may be given several times.
+const REPEATABLE: [&str; 2] = ["top-by", "top-add"];
+
+/// The attributes that some profiler knows, without their values, and which do.
+const OWNERS: [(&str, &str); 11] = [
+    ("key", "multi-trace, top and num-dist"),
+    ("printkey", "multi-trace, top and num-dist"),
+    ("role", "multi-trace"),
+    ("untraced", "multi-trace"),
+    ("trigger", "multi-trace"),
+    ("top-by", "top"),
+    ("top-add", "top"),
+    ("comm", "top"),
+    ("num", "num-dist"),
+    ("ptr", "kmemleak"),
+    ("size", "kmemleak"),
+];
+
+/// Takes the attribute `part`, which stands behind those of `before`. `extra`: the profiler's own, as in
+/// [`parse_with`](crate::event::parse_with).
+pub fn attribute(
+    part: SelectorPart<'_>,
+    before: &[SelectorPart<'_>],
+    extra: &[&str],
+    head: &SelectorHead,
+    attrs: &mut SelectorAttrs,
+) -> Result<(), SelectorFault> {
+    let part = part.trim();
+    let (typed, value) = name_value(part);
+    let name = dashed(typed);
+    let known = || ATTRIBUTES.iter().chain(extra).copied();
+    let Some(form) = known().find(|form| form.split('=').next() == Some(&*name)) else {
+        let list = known().collect::<Vec<_>>().join(", ");
+        return match OWNERS.iter().find(|(other, _)| *other == name) {
+            Some((_, owners)) => part.fault(format!("attribute {name} is for {owners}; known here: {list}")),
+            None => part.fault(format!("unknown attribute \"{}\"; known: {list}", typed.text)),
+        };
+    };
+    let is_given = || before.iter().any(|other| dashed(name_value(other.trim()).0) == name);
+    if !REPEATABLE.contains(&&*name) && is_given() {
+        return part.fault(format!("attribute {name} given twice"));
+    }
+    let value = match value.map(|value| value.trim().unquote()) {
+        Some(value) if !form.contains('=') => {
+            return value.fault(format!("attribute {form} takes no value"));
+        }
+        Some(value) if !value.text.is_empty() => value,
+        None if !form.contains('=') => part.end(),
+        _ => {
+            return part.end().fault(format!("attribute {name} needs a value, {form}"));
+        }
+    };
+    match &*name {
+        "stack" => attrs.stack = true,
+        "max-stack" => {
+            let number = value.text.parse().ok().filter(|&n| n > 0 && !value.text.starts_with('+'));
+            if number.is_none() {
+                return value
+                    .fault(format!("max-stack is a number of frames from 1 to {}, as in max-stack=16", u16::MAX));
+            }
+            (attrs.stack, attrs.max_stack) = (true, number);
+        }
+        "most" => {
+            attrs.most = value.text.parse().ok().filter(|n| (1..=MAX_MOST).contains(n) && !value.text.starts_with('+'));
+            if attrs.most.is_none() {
+                return value.fault(format!("most is a number of functions from 1 to {MAX_MOST}, as in most=200"));
+            }
+        }
+        "alias" => attrs.alias = Some(value.text.to_owned()),
+        "args" => attrs.args = Some(ProbeArgs { text: value.text.to_owned(), at: value.at }),
+        "cpus" => attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
+        "printkey" => {
+            attrs.print_key = Some(PrintKey::parse(value).map_err(|SelectorFault { message, at }| SelectorFault {
+                message: format!("printkey of {head}: {message}"),
+                at,
+            })?);
+        }
+        flag if !form.contains('=') => attrs.flags.push(flag.to_owned()),
+        name => {
+            let expr = Expr::parse(value.text).map_err(|err| SelectorFault {
+                message: format!("{name} of {head}: {}", err.message()),
+                at: value.at + err.at(),
+            })?;
+            attrs.expressions.push((name.to_owned(), expr));
+        }
+    }
+    Ok(())
+}
+
+fn name_value<'a>(part: SelectorPart<'a>) -> (SelectorPart<'a>, Option<SelectorPart<'a>>) {
+    part.cut('=').map_or((part, None), |(name, value)| (name.trim(), Some(value)))
+}
+
+/// The name of an attribute, of which `top_by` is an older spelling.
+fn dashed(name: SelectorPart<'_>) -> String {
+    name.text.replace('_', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::parse_with;
+
+    #[test]
+    fn attributes_of_others_are_refused_with_their_owner() {
+        let cases = [
+            ("a:b//num=x/", 5, "attribute num is for num-dist; known here: stack, max-stack=N"),
+            ("a:b//key=x/role=1/", 11, "attribute role is for multi-trace; known here"),
+            ("a:b//untraced/", 5, "attribute untraced is for multi-trace;"),
+            ("a:b//nums=x/", 5, "unknown attribute \"nums\"; known:"),
+            ("a:b//key=x/key=y/", 11, "attribute key given twice"),
+            ("a:b//printkey=printf(\"%q\", key)/", 22, "printkey of a:b: "),
+        ];
+        for (text, at, message) in cases {
+            let err = parse_with(text, &AMOUNT_ATTRS).expect_err(text);
+            assert!(err.message().starts_with(message), "{text:?}: {err}");
+            assert_eq!(err.at(), at, "{text:?}: {err}");
+        }
+        for form in RELATION_ATTRS.iter().chain(&AMOUNT_ATTRS).chain(&NUMBER_ATTRS).chain(&ALLOCATION_ATTRS) {
+            let name = form.split('=').next().unwrap();
+            assert!(OWNERS.iter().any(|(owned, _)| *owned == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_given_several_times_and_in_both_spellings() {
+        let selectors = parse_with("a:b//top_by=x/top-add=y/top-by=z/key=k/max_stack=3/", &AMOUNT_ATTRS).unwrap();
+        let attrs = &selectors[0].attrs;
+        let given: Vec<(&str, &str)> = attrs.expressions.iter().map(|(name, expr)| (&**name, expr.text())).collect();
+        assert_eq!(given, [("top-by", "x"), ("top-add", "y"), ("top-by", "z"), ("key", "k")]);
+        assert_eq!(attrs.max_stack, Some(3));
+    }
+}

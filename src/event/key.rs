@@ -1,0 +1,203 @@
+//! What the records of events have in common by an expression, `key=pid` or `key=filename`: a number or a text.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::expr::{Expr, ExprType, ExprValue, NoResult, Program};
+use crate::perf::Sample;
+
+/// Texts that are kept apart, and their bytes together.
+const MAX_TEXTS: usize = 10_000;
+const MAX_BYTES: usize = 4 << 20;
+
+/// What a record has in common with others by an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EventKey {
+    /// All bits of the number, whether it has a sign or not.
+    Number(u64),
+    Text(KeyText),
+}
+
+impl EventKey {
+    /// The key of everything that there is no room for.
+    pub const OTHERS: EventKey = EventKey::Text(KeyText::OTHERS);
+}
+
+/// The place of a text in its [`KeyTexts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyText(u32);
+
+impl KeyText {
+    /// All texts that there was no room for.
+    pub const OTHERS: KeyText = KeyText(u32::MAX);
+}
+
+/// The texts of keys, each once. A text that was met before costs one look-up.
+#[derive(Debug)]
+pub struct KeyTexts {
+    // Others choose the texts, so the hash is one that they cannot foresee.
+    places: HashMap<Arc<[u8]>, KeyText>,
+    /// None: the place is free.
+    texts: Vec<Option<Arc<[u8]>>>,
+    free: Vec<KeyText>,
+    bytes: usize,
+    most: usize,
+    most_bytes: usize,
+    folded: u64,
+}
+
+impl Default for KeyTexts {
+    fn default() -> KeyTexts {
+        KeyTexts::new(MAX_TEXTS, MAX_BYTES)
+    }
+}
+
+impl KeyTexts {
+    /// Room for `most` texts of `most_bytes` together.
+    pub fn new(most: usize, most_bytes: usize) -> KeyTexts {
+        let (places, texts, free) = Default::default();
+        KeyTexts { places, texts, free, bytes: 0, most: most.min(MAX_TEXTS), most_bytes, folded: 0 }
+    }
+
+    /// The place of a text. Without room for a new one that of all others, which is counted.
+    pub fn place(&mut self, text: &[u8]) -> KeyText {
+        match self.places.get(text) {
+            Some(place) => *place,
+            None => self.add(text),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, text: &[u8]) -> KeyText {
+        if self.places.len() >= self.most || self.bytes + text.len() > self.most_bytes {
+            self.folded += 1;
+            return KeyText::OTHERS;
+        }
+        let place = self.free.pop().unwrap_or(KeyText(self.texts.len() as u32)); // at most `MAX_TEXTS`
+        let text: Arc<[u8]> = text.into();
+        self.bytes += text.len();
+        match self.texts.get_mut(place.0 as usize) {
+            Some(slot) => *slot = Some(text.clone()),
+            None => self.texts.push(Some(text.clone())),
+        }
+        self.places.insert(text, place);
+        place
+    }
+
+    /// The text at a place. None: it is that of the others.
+    pub fn get(&self, place: KeyText) -> Option<&Arc<[u8]>> {
+        self.texts.get(place.0 as usize)?.as_ref()
+    }
+
+    /// Records whose text had no room, and which have the key of the others.
+    pub fn folded(&self) -> u64 {
+        self.folded
+    }
+
+    /// Half of the room is used: texts that are no longer needed should be forgotten.
+    pub fn are_many(&self) -> bool {
+        self.places.len() > self.most / 2 || self.bytes > self.most_bytes / 2
+    }
+
+    /// Forgets all texts but those that are in use.
+    pub fn retain(&mut self, mut is_used: impl FnMut(KeyText) -> bool) {
+        let (texts, free, bytes) = (&mut self.texts, &mut self.free, &mut self.bytes);
+        self.places.retain(|text, place| {
+            let stays = is_used(*place);
+            if !stays {
+                *bytes -= text.len();
+                free.push(*place);
+                texts.get_mut(place.0 as usize).into_iter().for_each(|slot| *slot = None);
+            }
+            stays
+        });
+    }
+}
+
+/// The key of one event, compiled for its records.
+#[derive(Clone, Debug)]
+pub struct KeyExpr {
+    text: String,
+    program: Program,
+}
+
+impl KeyExpr {
+    /// `program` is `expr` over the records of the event.
+    pub fn new(expr: &Expr, program: Program) -> KeyExpr {
+        KeyExpr { text: expr.text().to_owned(), program }
+    }
+
+    /// As typed.
+    pub fn heading(&self) -> &str {
+        &self.text
+    }
+
+    pub fn ty(&self) -> ExprType {
+        self.program.ty()
+    }
+
+    /// The key of a record.
+    ///
+    /// # Errors
+    /// The expression has no value for it.
+    #[inline]
+    pub fn key(&self, sample: &Sample<'_>, texts: &mut KeyTexts) -> Result<EventKey, NoResult> {
+        Ok(match self.program.value(sample)? {
+            ExprValue::Signed(number) => EventKey::Number(number as u64),
+            ExprValue::Unsigned(number) | ExprValue::Named(_, number) => EventKey::Number(number),
+            ExprValue::Text(text) => EventKey::Text(texts.place(text)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn texts_are_kept_apart_as_long_as_there_is_room() {
+        let mut texts = KeyTexts::new(3, 10);
+        let [a, b] = [b"aaaa".as_slice(), b"bb"].map(|text| texts.place(text));
+        assert!(a != b && texts.place(b"aaaa") == a && texts.folded() == 0);
+        assert_eq!(texts.get(b).map(|text| &**text), Some(&b"bb"[..]));
+        assert_eq!(texts.place(b"ccccc"), KeyText::OTHERS, "more bytes than there is room for");
+        let d = texts.place(b"d");
+        assert_eq!([texts.place(b"e"), texts.place(b"")], [KeyText::OTHERS; 2], "more texts");
+        assert_eq!((texts.folded(), texts.get(KeyText::OTHERS)), (3, None));
+        assert!(texts.are_many());
+        texts.retain(|place| place == d);
+        assert_eq!((texts.get(a), texts.get(d).map(|text| &**text)), (None, Some(&b"d"[..])));
+        assert!(!texts.are_many());
+        assert_eq!(texts.place(b"fffffffff"), texts.place(b"fffffffff"));
+        assert_eq!((texts.bytes, texts.texts.len()), (10, 3));
+    }
+
+    proptest! {
+        /// Against a list of the texts that are in use: a place stands for one text as long as it is.
+        #[test]
+        fn a_place_stands_for_one_text(
+            most in 0_usize..8,
+            steps in prop::collection::vec((prop::collection::vec(0_u8..3, 0..4), prop::bool::weighted(0.1)), 0..100),
+        ) {
+            let mut texts = KeyTexts::new(most, 12);
+            let mut known: HashMap<KeyText, Vec<u8>> = HashMap::new();
+            for (text, forgets) in steps {
+                let place = texts.place(&text);
+                if place != KeyText::OTHERS {
+                    prop_assert_eq!(&**known.entry(place).or_insert_with(|| text.clone()), &*text);
+                    prop_assert_eq!(texts.get(place).map(|kept| kept.to_vec()), Some(text));
+                }
+                if forgets {
+                    texts.retain(|place| place.0 % 2 == 0);
+                    known.retain(|place, _| place.0 % 2 == 0);
+                }
+                prop_assert!(texts.places.len() == known.len() && known.len() <= most);
+                prop_assert!(texts.bytes == known.values().map(Vec::len).sum::<usize>() && texts.bytes <= 12);
+            }
+        }
+    }
+}
