@@ -117,6 +117,8 @@ pub struct TickOutcome {
     pub is_urgent: bool,
     /// CPUs that may not run or wake a thread, until the next tick: a paced run keeps its own threads away from them.
     pub suspects: Vec<u32>,
+    /// A report is wanted now, besides those of intervals.
+    pub wants_report: bool,
     /// CPUs on which a switch went unseen though no record was lost, once for each.
     pub missed_switches: Vec<u32>,
 }
@@ -125,6 +127,7 @@ impl TickOutcome {
     /// Adds what another profiler of the run asks for.
     pub fn merge(&mut self, other: TickOutcome) {
         self.is_urgent |= other.is_urgent;
+        self.wants_report |= other.wants_report;
         self.suspects.extend(other.suspects);
         self.missed_switches.extend(other.missed_switches);
     }

@@ -387,6 +387,7 @@ impl Run {
             }
             self.core.judge_idle();
             self.core.tick(self.rings.complete_to());
+            self.report_due |= self.core.last_tick.wants_report;
             self.window_pace.check(&mut self.core, sys::monotonic_ns());
             if let Some(pace) = &mut self.pace {
                 pace.avoid(&self.core.last_tick.suspects);

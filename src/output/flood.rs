@@ -260,7 +260,11 @@ impl FloodGroup {
         }
         for (at, (cell, value)) in self.values.iter_mut().zip(one.values).enumerate() {
             match (cell, value) {
-                (Value::Ns(longest), Value::Ns(ns)) if at == self.grouping.duration => *longest = (*longest).max(*ns),
+                (Value::Ns(longest), Value::Ns(ns)) | (Value::Us(longest), Value::Us(ns))
+                    if at == self.grouping.duration =>
+                {
+                    *longest = (*longest).max(*ns)
+                }
                 (cell, value) if cell != value => *cell = Value::None,
                 _ => {}
             }
@@ -315,7 +319,7 @@ impl FloodGroup {
 }
 
 fn duration(grouping: &Grouping, values: &[Value]) -> u64 {
-    if let Some(Value::Ns(ns)) = values.get(grouping.duration) { *ns } else { 0 }
+    if let Some(Value::Ns(ns) | Value::Us(ns)) = values.get(grouping.duration) { *ns } else { 0 }
 }
 
 #[cfg(test)]

@@ -51,7 +51,14 @@ pub fn push_json(outcome: &ExprOutcome, out: &mut Vec<u8>) {
 
 /// Writes the keys of a value beside a traced event.
 pub fn beside(object: &mut Object<'_>, value: &Value) {
-    let Value::Outcome(outcome) = value else { return object.value("lineage", value) };
+    let outcome = match value {
+        Value::Outcome(outcome) => outcome,
+        Value::Offset { ns, hidden } => {
+            object.value("offset_ns", &Value::Signed(*ns));
+            return object.value("left_out", &Value::Unsigned(*hidden));
+        }
+        lineage => return object.value("lineage", lineage),
+    };
     object.value("result", value);
     match outcome {
         ExprOutcome::Named(number, _) => object.value("result_of", &Value::Unsigned(*number)),

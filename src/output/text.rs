@@ -93,6 +93,19 @@ pub fn latency_flags(event: &EventText, raw: &[u8]) -> [u8; 5] {
     [irq, resched, context, digit(count & 15), digit(count >> 4 & 15)]
 }
 
+/// Appends where an event is in a pair, if its values begin with that; returns the others.
+pub fn offset<'v>(values: &'v [Value], out: &mut Vec<u8>) -> &'v [Value] {
+    let [Value::Offset { ns, hidden }, others @ ..] = values else { return values };
+    if *hidden > 0 {
+        let _ = write!(out, "| {hidden} left out |");
+    }
+    let us = ns.unsigned_abs();
+    let sign = if *ns < 0 { '-' } else { '+' };
+    let offset = format!("{sign}{}.{:03}", us / 1000, us % 1000);
+    let _ = write!(out, "|{offset:>13} us ");
+    others
+}
+
 /// Appends the values beside a traced event, each on a line of its own.
 pub fn beside(values: &[Value], out: &mut Vec<u8>) {
     for value in values {
@@ -249,7 +262,12 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         // A place and a time of day were replaced by their texts before.
-        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) | Value::Moment(_) => {}
+        Value::None
+        | Value::Stack(_)
+        | Value::Place(_)
+        | Value::Interrupt(..)
+        | Value::Moment(_)
+        | Value::Offset { .. } => {}
         Value::Outcome(outcome) => outcome::push_text(outcome, out),
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),

@@ -36,8 +36,6 @@ impl ShownEvent {
     /// # Errors
     /// More events than ids.
     pub fn add(bound: BoundEvent, shows_stacks: bool, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<ShownEvent> {
-        let (format, filter) = (bound.format.clone(), bound.filter.clone());
-        let SelectorAttrs { stack, alias, .. } = bound.attributes.clone();
         let name = bound.evsel.name();
         if TWO_TASKS.contains(&name) && !setup.watched.is_all() {
             setup.warn(format!(
@@ -45,8 +43,31 @@ impl ShownEvent {
                  or a filter on a pid field without -p"
             ));
         }
-        let evsel = bound.into_evsel(setup.stacks || stack);
-        let event = evlist.add(evsel.unpaired(filter.is_some()).printed(alias))?;
+        ShownEvent::add_as(bound, shows_stacks, setup.stacks, false, evlist)
+    }
+
+    /// As [`ShownEvent::add`], for an event whose records are paired with those of others.
+    ///
+    /// # Errors
+    /// More events than ids.
+    pub fn add_related(bound: BoundEvent, shows_stacks: bool, evlist: &mut Evlist) -> Result<ShownEvent> {
+        ShownEvent::add_as(bound, shows_stacks, shows_stacks, true, evlist)
+    }
+
+    /// `takes_stacks`: stacks are taken, even if they are not shown. `is_paired`: its records must come in order with
+    /// those of others.
+    fn add_as(
+        bound: BoundEvent,
+        shows_stacks: bool,
+        takes_stacks: bool,
+        is_paired: bool,
+        evlist: &mut Evlist,
+    ) -> Result<ShownEvent> {
+        let (format, filter) = (bound.format.clone(), bound.filter.clone());
+        let SelectorAttrs { stack, alias, .. } = bound.attributes.clone();
+        let evsel = bound.into_evsel(takes_stacks || stack).printed(alias);
+        let evsel = if is_paired { evsel } else { evsel.unpaired(filter.is_some()) };
+        let event = evlist.add(evsel)?;
         Ok(ShownEvent { event, format, shows_stack: shows_stacks || stack, filter, filter_in_user: None })
     }
 

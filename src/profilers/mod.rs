@@ -3,6 +3,7 @@
 pub mod expr;
 pub mod irq_off;
 pub mod kmemleak;
+pub mod multi_trace;
 pub mod page_faults;
 pub mod profile;
 pub mod signal;
@@ -21,6 +22,7 @@ macro_rules! profilers {
             Expr(expr::ExprArgs),
             IrqOff(irq_off::IrqOffArgs),
             Kmemleak(kmemleak::KmemleakArgs),
+            MultiTrace(multi_trace::MultiTraceArgs),
             PageFaults(page_faults::PageFaultsArgs),
             Profile(profile::ProfileArgs),
             Signal(signal::SignalArgs),

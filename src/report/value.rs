@@ -44,6 +44,11 @@ pub enum Value {
     Words(Arc<[String]>),
     /// A process and its ancestors, the nearest first.
     Lineage(Arc<[LineageProcess]>),
+    /// Where a record is in a pair: ns from the start, and the records before it that were left out.
+    Offset {
+        ns: i64,
+        hidden: u64,
+    },
     /// What an expression gave for an event.
     Outcome(ExprOutcome),
     /// Frames: `stack` in JSON, lines below the row in text. None: there was no stack, or it was not kept.
@@ -71,7 +76,7 @@ impl Value {
             | Value::Word(_)
             | Value::Phrase { .. }
             | Value::Comm(_) => 0,
-            Value::Place(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
+            Value::Offset { .. } | Value::Place(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
         }
     }
 }

@@ -160,6 +160,11 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         self.open.iter()
     }
 
+    /// The open pairs, in no order, also those that are to be dropped.
+    pub fn opened(&self) -> impl Iterator<Item = &OpenPair<Open>> {
+        self.open.values()
+    }
+
     /// The counts since the last call.
     pub fn take_counts(&mut self) -> PairCounts {
         std::mem::take(&mut self.counts)

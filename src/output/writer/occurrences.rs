@@ -191,13 +191,14 @@ impl Writer {
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
                 let raw = raw.of(&batch.raw);
+                let values = beside.of(&batch.values);
+                let values = text::offset(values, out);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
                     text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
                     out.extend_from_slice(&event.label);
                     let start = render(event, raw, &mut self.names, &self.settings.strings, out);
                     escape_from(start, out);
                 }
-                let values = beside.of(&batch.values);
                 text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
             }
             OccurrenceBody::Detailed { layout, values } | OccurrenceBody::Weighted { layout, values, .. } => {

@@ -1,0 +1,171 @@
+//! The options of `multi-trace`.
+
+use anyhow::Result;
+
+use crate::cli::values::{self, Time};
+use crate::cli::{CommonArgs, usage};
+use crate::event::{RELATION_ATTRS, Selector, selector};
+use crate::expr::Expr;
+use crate::profiler::{Profiler, ProfilerArgs};
+use crate::profilers::multi_trace::MultiTrace;
+use crate::profilers::multi_trace::detail::{self, DetailArgs};
+use crate::profilers::multi_trace::relation::Positions;
+use crate::profilers::multi_trace::report;
+use crate::report::{OccurrenceLayout, TableSchema};
+
+/// How long it takes from one event to another
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  How long block requests take, in the queue and in the device:
+    perf-prof multi-trace -e block:block_getrq -e block:block_rq_issue \\
+      -e block:block_rq_complete -k sector -i 1000
+  Which softirqs take over 100 us, and what happened meanwhile on that CPU:
+    perf-prof multi-trace -e irq:softirq_entry -e irq:softirq_exit \\
+      --than 100us --detail=samecpu
+  From the start of a process to its end, each with its stack:
+    perf-prof multi-trace -e sched:sched_process_fork//key=child_pid/ \\
+      -e sched:sched_process_exit//key=pid/ --than 1s -g
+  The time between two timer interrupts on each CPU:
+    perf-prof multi-trace -e irq_vectors:local_timer_entry --cycle --perins
+  How long a function of a program takes:
+    perf-prof multi-trace -e 'uprobe:malloc' -e 'uretprobe:malloc' -p nginx
+
+Each -e is a position: an event of one that is followed by one of the next, under
+the same key, is a pair. Events have the same key if -k, or their attribute key=,
+has the same value; without one it is the CPU, with -p and -t the thread.
+Attributes: key=EXPR, printkey=EXPR, role=EXPR (1 may start, 2 may end a pair),
+untraced (only shown with --detail), trigger (reports now), alias=NAME, stack,
+max-stack=N, cpus=LIST.")]
+pub struct MultiTraceArgs {
+    /// The events of a position, sys:name[/FILTER/ATTR/...]
+    #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
+    events: Vec<String>,
+    /// What events of a pair have in common, as an expression over their fields
+    #[arg(short = 'k', long, value_name = "EXPR")]
+    key: Option<String>,
+    /// What is asked: delay (how long), pair (how many)
+    #[arg(long = "impl", value_name = "WHAT", value_parser = analysis, default_value = "delay")]
+    analysis: Analysis,
+    /// Show pairs that take at least so long, in ns, or as 1.5ms
+    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
+    than: Option<Time>,
+    /// As --than, and show tables only if there was such a pair
+    #[arg(long, value_name = "TIME", value_parser = values::time_ns, conflicts_with = "than")]
+    only_than: Option<Time>,
+    /// Show pairs that take less than this
+    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
+    lower: Option<Time>,
+    /// And the records between the two: -10us, +10us, samecpu, samepid, sametid, samekey, 1, 2, hide<10us
+    #[arg(long, value_name = "WHICH,...", value_parser = detail::parse, num_args = 0..=1, require_equals = true,
+        default_missing_value = "", allow_hyphen_values = true)]
+    detail: Option<DetailArgs>,
+    /// A row for each key
+    #[arg(long)]
+    perins: bool,
+    /// The first position follows the last
+    #[arg(long)]
+    cycle: bool,
+    /// Also the longest of each row in the whole run, with its stack
+    #[arg(long)]
+    worst: bool,
+    /// Pairs that take longer are not waited for, in s, or as 500ms
+    #[arg(long, value_name = "TIME", value_parser = values::time_s)]
+    expire: Option<Time>,
+    /// List all rows, not only the 20 with the most time
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// What is computed from the pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Analysis {
+    Delay,
+    Pair,
+}
+
+fn analysis(text: &str) -> Result<Analysis, String> {
+    match text {
+        "delay" => Ok(Analysis::Delay),
+        "pair" => Ok(Analysis::Pair),
+        "syscalls" => Err("use `perf-prof syscalls`".to_owned()),
+        "kmemprof" => Err("use `perf-prof kmemleak`, or `perf-prof top` with top-by=".to_owned()),
+        _ => Err("one of delay, pair".to_owned()),
+    }
+}
+
+/// What is asked of the pairs.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub key: Option<Expr>,
+    pub analysis: Analysis,
+    pub than_ns: Option<u64>,
+    /// Tables are shown only if a pair took `than_ns`.
+    pub only_than: bool,
+    pub lower_ns: Option<u64>,
+    pub detail: Option<DetailArgs>,
+    pub by_key: bool,
+    pub is_cycle: bool,
+    pub shows_worst: bool,
+    pub expire_ns: Option<u64>,
+    /// Rows in text.
+    pub most_rows: usize,
+    pub draws_stacks: bool,
+}
+
+/// Rows in text without `--all`.
+const ROWS: usize = 20;
+
+impl ProfilerArgs for MultiTraceArgs {
+    const NAME: &'static str = "multi-trace";
+    const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(report::DELAY.layout());
+    const TABLES: &'static [&'static dyn TableSchema] =
+        &[&report::DELAYS, &report::PAIRS, &report::WAITING, &report::WORST];
+    const WEIGHT: &'static str = "ns";
+    const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec", "-e", "sched:sched_process_exit"];
+
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        let mut positions: Vec<Vec<Selector>> = Vec::new();
+        for text in &self.events {
+            let selectors = selector::parse_with(text, &RELATION_ATTRS).map_err(|err| usage(format!("-e: {err}")))?;
+            if selectors.iter().all(|selector| selector.attrs.has("untraced")) {
+                return Err(usage(format!("-e {text}: all of its events are untraced, and nothing is left to pair")));
+            }
+            positions.push(selectors);
+        }
+        if positions.len() > usize::from(Positions::MOST) {
+            return Err(usage(format!("-e: {} positions, the limit is {}", positions.len(), Positions::MOST)));
+        }
+        if positions.len() == 1 && !(self.cycle && self.analysis == Analysis::Delay) {
+            return Err(usage(
+                "-e: one position has no pairs: give the event that ends them with another -e, or --cycle for the time \
+                 from each event to the next",
+            ));
+        }
+        if self.detail.is_some() && self.than.or(self.only_than).or(self.lower).is_none() {
+            return Err(usage("--detail: of which pairs? add --than TIME, --only-than TIME or --lower TIME"));
+        }
+        let key = self.key.as_deref().map(Expr::parse).transpose().map_err(|err| usage(format!("-k: {err}")))?;
+        let question = Question {
+            key,
+            analysis: self.analysis,
+            than_ns: self.than.or(self.only_than).map(|time| time.0),
+            only_than: self.only_than.is_some(),
+            lower_ns: self.lower.map(|time| time.0),
+            detail: self.detail,
+            by_key: self.perins,
+            is_cycle: self.cycle,
+            shows_worst: self.worst,
+            expire_ns: self.expire.map(|time| time.0),
+            most_rows: if self.all { usize::MAX } else { ROWS },
+            draws_stacks: self.common.draws_stacks(),
+        };
+        Ok(Box::new(MultiTrace::new(positions, question)))
+    }
+}

@@ -1,0 +1,465 @@
+//! `multi-trace`: the time from one event to another, by what the two have in common.
+//!
+//! Events: those of the `-e` options, period 1, each a position; on the tasks of the answer. Cost: one record per event.
+//! A start waits for the next event under its key in a table of bounded size.
+//!
+//! `event` is an event of a position, `relation` finds the pairs, `timeline` keeps records for `detail`, `report` has the
+//! tables and lines, `slow` shows pairs that were asked for.
+
+mod args;
+mod detail;
+mod event;
+mod relation;
+mod report;
+mod slow;
+mod timeline;
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub use crate::profilers::multi_trace::args::MultiTraceArgs;
+
+use crate::cli::usage;
+use crate::event::{BoundEvent, EventKey, KeyExpr, KeyText, KeyTexts, Selector};
+use crate::expr::NoResultCounts;
+use crate::perf::{EventId, Evlist, Record, Sample};
+use crate::profiler::{Context, Event, Profiler, Report, Setup, ShownKeys, TickOutcome, Timestamp, Use, key_of};
+use crate::profilers::multi_trace::args::{Analysis, Question};
+use crate::profilers::multi_trace::event::{RelatedEvent, Running};
+use crate::profilers::multi_trace::relation::{PairStart, Positions, Relation, RelationKey, Unpaired};
+use crate::profilers::multi_trace::report::{
+    DELAYS, DelayRow, PAIRS, PairRow, WAITING, WORST, WORST_WITH_STACKS, WaitingRow, WorstRow,
+};
+use crate::profilers::multi_trace::slow::{SlowPair, SlowPairs};
+use crate::report::{Subject, Value, Verdict};
+use crate::stats::{KeyedSums, Latency, SumKey, WorstCase};
+use crate::symbol::StackId;
+use crate::task::Comm;
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct RowKey {
+    /// None: all keys.
+    key: Option<EventKey>,
+    /// The two events, by their places among the events of the run.
+    start: u16,
+    end: u16,
+}
+
+impl SumKey for RowKey {
+    fn others(&self) -> RowKey {
+        RowKey { key: self.key.map(|_| EventKey::OTHERS), ..*self }
+    }
+}
+
+/// What is summed up for a row.
+#[derive(Clone, Debug, Default)]
+struct PairSums {
+    latency: Latency,
+    than: u64,
+    /// Pairs that began before the interval.
+    before: u64,
+    /// Name of the task of the last start.
+    comm: Comm,
+}
+
+/// The key of events without an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DefaultKey {
+    Cpu,
+    Thread,
+}
+
+/// The profiler behind [`MultiTraceArgs`].
+#[derive(Debug)]
+pub struct MultiTrace {
+    /// The selectors of each position, until they are events.
+    positions: Vec<Vec<Selector>>,
+    question: Question,
+    /// By the index of the event, minus `first`.
+    events: Vec<RelatedEvent>,
+    first: usize,
+    default_key: DefaultKey,
+    /// Some of the events have callchains.
+    has_stacks: bool,
+    shown: Option<ShownKeys>,
+    relation: Relation,
+    running: Running,
+    texts: KeyTexts,
+    slow: SlowPairs,
+    rows: KeyedSums<RowKey, PairSums>,
+    /// The worst case of each row in the whole run.
+    worst: FxHashMap<RowKey, WorstCase>,
+    /// Of the interval.
+    counts: Unpaired,
+    no_value: NoResultCounts,
+    starts: u64,
+    interval_start: Timestamp,
+    wants_report: bool,
+    /// Intervals without a pair, and how many of them pass until the next word about it.
+    silent: u32,
+}
+
+/// Rows of worst cases.
+const MOST_WORST: usize = 1000;
+
+impl MultiTrace {
+    fn new(positions: Vec<Vec<Selector>>, question: Question) -> MultiTrace {
+        let relation = Relation::new(positions.len() as u16, question.is_cycle, question.expire_ns);
+        MultiTrace {
+            relation,
+            slow: SlowPairs::new(question.detail.clone()),
+            positions,
+            question,
+            events: Vec::new(),
+            first: 0,
+            default_key: DefaultKey::Cpu,
+            has_stacks: false,
+            shown: None,
+            running: Running::default(),
+            texts: KeyTexts::default(),
+            rows: KeyedSums::default(),
+            worst: FxHashMap::default(),
+            counts: Unpaired::default(),
+            no_value: NoResultCounts::default(),
+            starts: 0,
+            interval_start: 0,
+            wants_report: false,
+            silent: 0,
+        }
+    }
+
+    /// The events of all positions; one that stands in several is one event.
+    fn select(&mut self, setup: &Setup<'_>) -> Result<Vec<(BoundEvent, Positions)>> {
+        let mut selected: Vec<(BoundEvent, Positions, Option<String>)> = Vec::new();
+        for (position, selectors) in (0_u16..).zip(std::mem::take(&mut self.positions)) {
+            let at = Positions::one(position);
+            for selector in selectors {
+                for bound in setup.bind(&selector, None)? {
+                    let same = selected.iter_mut().find(|(other, _, filter)| {
+                        other.format.id == bound.format.id
+                            && *filter == selector.filter
+                            && other.attributes == bound.attributes
+                    });
+                    match same {
+                        Some((_, positions, _)) => *positions = positions.and(at),
+                        None => selected.push((bound, at, selector.filter.clone())),
+                    }
+                }
+            }
+        }
+        Ok(selected.into_iter().map(|(bound, positions, _)| (bound, positions)).collect())
+    }
+
+    /// The key of an event. One that is only shown beside pairs needs none.
+    fn key_of(&self, bound: &BoundEvent) -> Result<Option<KeyExpr>> {
+        match key_of(bound, self.question.key.as_ref()) {
+            Err(_) if bound.attributes.has("untraced") => Ok(None),
+            key => key,
+        }
+    }
+
+    /// Pairs have one kind of key.
+    fn check_keys(&self) -> Result<()> {
+        let traced = || self.events.iter().filter(|event| !event.is_untraced);
+        if let (Some(with), Some(without)) =
+            (traced().find(|event| event.key.is_some()), traced().find(|event| event.key.is_none()))
+        {
+            return Err(usage(format!(
+                "-e: {} has a key, and {} has none: give both one, or all of them with -k",
+                with.name, without.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// The key as it is shown.
+    fn shown_key(&self, key: EventKey) -> Value {
+        self.shown.as_ref().map_or(Value::None, |shown| shown.value(key, &self.texts))
+    }
+
+    fn name(&self, event: u16) -> Arc<str> {
+        self.events.get(usize::from(event)).map_or_else(|| "".into(), |event| event.name.clone())
+    }
+
+    /// A pair has ended with `sample`.
+    fn pair(
+        &mut self,
+        start: PairStart,
+        end: u16,
+        key: RelationKey,
+        sample: &Sample<'_>,
+        number: u64,
+        ctx: &mut Context,
+    ) {
+        let ns = sample.time.saturating_sub(start.time);
+        let row = RowKey { key: self.question.by_key.then_some(key.key), start: start.event, end };
+        let sums = self.rows.sum(row);
+        let is_slow = self.question.than_ns.is_some_and(|than| ns >= than);
+        sums.latency.record(ns, sample.time, || start.case(ns, sample.time, sample.cpu));
+        sums.than += u64::from(is_slow);
+        sums.before += u64::from(start.time < self.interval_start);
+        sums.comm = start.comm;
+        if self.question.draws_stacks {
+            ctx.weigh(start.pid, start.comm, start.stack, ns);
+        }
+        if is_slow || self.question.lower_ns.is_some_and(|lower| ns < lower) {
+            let shown_key = if self.has_keys() { self.shown_key(key.key) } else { Value::None };
+            let names = [self.name(start.event), self.name(end)];
+            let subject = ctx.subject(sample);
+            let pair = SlowPair { start, end: subject, number, key, shown_key, names };
+            self.slow.add(pair, &self.events, ctx);
+        }
+    }
+
+    /// The key says more than the CPU or thread of the line.
+    fn has_keys(&self) -> bool {
+        self.events.iter().any(|event| event.key.is_some())
+    }
+
+    fn take_counts(&mut self, ctx: &mut Context) {
+        let new = self.relation.take_counts();
+        ctx.view.discarded += new.pairs.doubtful;
+        ctx.view.untracked += new.pairs.no_room;
+        self.counts = self.counts.and(new);
+    }
+
+    fn rows(&mut self) -> Vec<DelayRow> {
+        let mut drained: Vec<(RowKey, PairSums)> = self.rows.drain().collect();
+        drained.sort_unstable_by_key(|(key, _)| *key);
+        let is_thread = self.question.by_key && self.default_key == DefaultKey::Thread && !self.has_keys();
+        let row = |(of, sums): (RowKey, PairSums)| DelayRow {
+            key: of.key.map_or(Value::None, |key| self.shown_key(key)),
+            comm: if is_thread { Value::Comm(sums.comm) } else { Value::None },
+            start: self.name(of.start),
+            end: self.name(of.end),
+            latency: sums.latency,
+            than: sums.than,
+            before: sums.before,
+        };
+        drained.into_iter().map(row).collect()
+    }
+
+    /// Takes the worst cases of the interval over into those of the run.
+    fn remember_worst(&mut self) {
+        for (key, sums) in self.rows.iter() {
+            let Some(case) = sums.latency.worst else { continue };
+            if self.worst.len() < MOST_WORST || self.worst.contains_key(key) {
+                let known = self.worst.entry(*key).or_insert(case);
+                *known = WorstCase::worse(Some(*known), Some(case)).unwrap_or(case);
+            }
+        }
+    }
+
+    fn waiting(&mut self, now: Timestamp) -> Vec<WaitingRow> {
+        let mut oldest: FxHashMap<u16, (u64, RelationKey, PairStart)> = FxHashMap::default();
+        for (key, start) in self.relation.waiting(now) {
+            let (count, at, old) = oldest.entry(start.event).or_insert((0, *key, *start));
+            *count += 1;
+            if start.time < old.time {
+                (*at, *old) = (*key, *start);
+            }
+        }
+        let row = |(event, (open, key, start)): (u16, (u64, RelationKey, PairStart))| WaitingRow {
+            start: self.name(event),
+            open,
+            oldest_ns: now.saturating_sub(start.time),
+            key: self.shown_key(key.key),
+            tid: start.tid,
+            comm: start.comm,
+        };
+        oldest.into_iter().map(row).collect()
+    }
+
+    /// Forgets the texts of keys that nothing has any more.
+    fn forget_texts(&mut self, now: Timestamp) {
+        let text = |key: EventKey| if let EventKey::Text(place) = key { Some(place) } else { None };
+        let mut used: FxHashSet<KeyText> = self.slow.keys().filter_map(text).collect();
+        used.extend(self.relation.waiting(now).filter_map(|(key, _)| text(key.key)));
+        used.extend(self.worst.keys().filter_map(|row| row.key.and_then(text)));
+        self.texts.retain(|place| used.contains(&place));
+    }
+
+    fn report_tables(&mut self, now: Timestamp, report: &mut Report) {
+        let waiting = self.waiting(now);
+        let rows = self.rows();
+        let is_shown = !self.question.only_than || rows.iter().any(|row| row.than > 0);
+        let below = self.counts.in_words();
+        let verdict = if self.counts.pairs.doubtful > 0 { Verdict::Discarded } else { Verdict::Exact };
+        let table = if self.question.analysis == Analysis::Pair {
+            let pair = |row: DelayRow| {
+                let paired = row.latency.distribution.count();
+                PairRow { start: row.start, end: row.end, paired }
+            };
+            report.delta(&PAIRS, rows.into_iter().map(pair).collect())
+        } else {
+            report.delta(&DELAYS, rows).text_rows(self.question.most_rows)
+        };
+        table.judged(verdict).below(below).in_text(is_shown);
+        if !report.is_quiet && report.takes_snapshots {
+            let is_any = !waiting.is_empty();
+            report.snapshot(&WAITING, waiting).in_text(is_shown && is_any);
+            if self.question.shows_worst {
+                let row = |(of, case): (&RowKey, &WorstCase)| WorstRow {
+                    key: of.key.map_or(Value::None, |key| self.shown_key(key)),
+                    start: self.name(of.start),
+                    end: self.name(of.end),
+                    case: *case,
+                };
+                let worst = self.worst.iter().map(row).collect();
+                let schema = if self.has_stacks { &WORST_WITH_STACKS } else { &WORST };
+                report.snapshot(schema, worst).text_rows(self.question.most_rows).in_text(is_shown);
+            }
+        }
+    }
+
+    /// Says why there are no pairs: after 1, 2, 4, ... intervals without any.
+    fn tell_silence(&mut self, had_pairs: bool, report: &mut Report) {
+        if had_pairs || report.is_quiet {
+            self.silent = 0;
+            return;
+        }
+        self.silent += 1;
+        if self.silent.is_power_of_two() {
+            let ends = self.counts.pairs.unmatched;
+            report.note(format!(
+                "no pair: {} events that start one, {ends} that would end one, under other keys or out of order",
+                self.starts
+            ));
+        }
+    }
+}
+
+impl Profiler for MultiTrace {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        setup.find_functions(self.positions.iter().flatten().map(|selector| (selector, true)))?;
+        if !setup.watched.is_all() || setup.command.is_some() {
+            self.default_key = DefaultKey::Thread;
+        }
+        let mut print = None;
+        for (bound, positions) in self.select(setup)? {
+            print = print.or_else(|| bound.attributes.print_key.clone());
+            let key = self.key_of(&bound)?;
+            let event = RelatedEvent::add(bound, positions, key, evlist, setup)?;
+            if self.events.is_empty() {
+                self.first = event.shown.event.index();
+            }
+            self.has_stacks |= event.shown.shows_stack;
+            self.events.push(event);
+        }
+        self.check_keys()?;
+        let keys = self.events.iter().filter(|event| !event.is_untraced).filter_map(|event| event.key.as_ref());
+        let default = if self.default_key == DefaultKey::Cpu { "cpu" } else { "tid" };
+        self.shown = Some(ShownKeys::of(keys, print.as_ref(), default)?);
+        Ok(())
+    }
+
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.events.iter_mut().try_for_each(|event| event.shown.narrow(None, evlist, setup))
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let at = event.index().checked_sub(self.first).context("an event of another profiler")?;
+        let related = self.events.get(at).context("an event of another profiler")?;
+        let subject = ctx.subject(sample);
+        if !related.shown.passes(sample, subject.comm) {
+            return Ok(Use::Ignored);
+        }
+        let has_no_end = self.running.follow(related.scheduling, sample);
+        let cpu = sample.cpu;
+        let key = match (&related.key, self.default_key) {
+            (Some(expr), _) => expr.key(sample, &mut self.texts).map(|key| RelationKey { key, cpu: None }),
+            (None, DefaultKey::Cpu) => Ok(RelationKey { key: EventKey::Number(cpu.into()), cpu: Some(cpu) }),
+            (None, DefaultKey::Thread) => {
+                Ok(RelationKey { key: EventKey::Number(i64::from(sample.tid) as u64), cpu: None })
+            }
+        };
+        let stack = ctx.stack(sample);
+        let at = at as u16;
+        let number = self.slow.keep(at, &subject, key.ok(), stack, sample.raw);
+        self.wants_report |= related.is_trigger;
+        if related.is_untraced {
+            return Ok(Use::Relevant);
+        }
+        let (key, role) = match key.and_then(|key| Ok((key, related.role(sample)?))) {
+            Ok(both) => both,
+            Err(reason) => {
+                self.no_value.add(reason, 1);
+                return Ok(Use::Relevant);
+            }
+        };
+        let positions = related.positions;
+        let mut ended = None;
+        let ends = self.relation.ends(positions);
+        if role.ends && ends.is_any() {
+            let pair = self.relation.end(key, ends, sample.time);
+            ended = pair.map(|(_, position)| position);
+            if let Some((start, _)) = pair {
+                self.pair(start, at, key, sample, number, ctx);
+            }
+        }
+        if role.starts
+            && !has_no_end
+            && let Some(position) = self.relation.position(positions, ended)
+        {
+            self.starts += 1;
+            self.shown.iter_mut().for_each(|shown| shown.meet(key.key, sample.pid, ctx));
+            let Subject { time, cpu, pid, tid, comm } = subject;
+            self.relation.start(key, PairStart { event: at, position, time, cpu, pid, tid, comm, stack, number });
+        }
+        self.slow.flush(sample.time, &self.events, ctx);
+        Ok(Use::Relevant)
+    }
+
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { .. } => self.interval_start = ctx.started_ns,
+            Event::Lost(window) => {
+                self.relation.lost(window.cpu, window.end_ns);
+                self.running.lost(window.cpu);
+                self.slow.lost(window.end_ns);
+            }
+            Event::Task { record: Record::Exit(task), .. } if self.default_key == DefaultKey::Thread => {
+                self.relation.forget(RelationKey { key: EventKey::Number(i64::from(task.tid) as u64), cpu: None });
+            }
+            Event::Stopped { .. } => {
+                self.slow.flush(u64::MAX, &self.events, ctx);
+                self.take_counts(ctx);
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.slow.flush(now, &self.events, ctx);
+        self.take_counts(ctx);
+        TickOutcome { wants_report: std::mem::take(&mut self.wants_report), ..TickOutcome::default() }
+    }
+
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        let had_pairs = !self.rows.is_empty();
+        self.remember_worst();
+        self.tell_silence(had_pairs, report);
+        self.report_tables(now, report);
+        self.counts.report(report);
+        if self.no_value.total() > 0 {
+            report.note(format!("no key for {} events: {}", self.no_value.total(), self.no_value));
+            self.no_value = NoResultCounts::default();
+        }
+        self.counts = Unpaired::default();
+        self.starts = 0;
+        self.interval_start = now;
+        if self.texts.are_many() {
+            self.forget_texts(now);
+        }
+        Ok(())
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.relation.stacks().chain(self.slow.stacks()));
+        used.extend(self.rows.values().filter_map(|sums| sums.latency.worst.and_then(|case| case.stack)));
+        used.extend(self.worst.values().filter_map(|case| case.stack));
+    }
+}

@@ -1,0 +1,190 @@
+//! Pairs that `--than` or `--lower` asks for: their lines, and the records around them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::event::EventKey;
+use crate::profiler::Context;
+use crate::profilers::multi_trace::detail::{DetailArgs, RecordMarks};
+use crate::profilers::multi_trace::event::RelatedEvent;
+use crate::profilers::multi_trace::relation::{PairStart, RelationKey};
+use crate::profilers::multi_trace::report::{DELAY, DELAY_WITH_RECORDS, ShownDelay};
+use crate::profilers::multi_trace::timeline::{KeptRecord, Timeline};
+use crate::report::{Subject, Value};
+use crate::symbol::StackId;
+
+/// Most memory for records around slow pairs.
+const RECORD_BYTES: usize = 16 << 20;
+/// Records shown of one pair.
+const MOST_RECORDS: usize = 200;
+/// Slow pairs that wait for the records behind them.
+const MOST_PENDING: usize = 10_000;
+
+/// A pair to be shown.
+#[derive(Clone, Debug)]
+pub struct SlowPair {
+    pub start: PairStart,
+    /// The task, time and CPU of the end.
+    pub end: Subject,
+    /// Number of the end in the timeline.
+    pub number: u64,
+    pub key: RelationKey,
+    pub shown_key: Value,
+    /// Names of the two events.
+    pub names: [Arc<str>; 2],
+}
+
+/// Shows slow pairs, with `--detail` together with the records around them.
+#[derive(Debug)]
+pub struct SlowPairs {
+    detail: Option<DetailArgs>,
+    timeline: Timeline,
+    /// Pairs that wait for the records behind them, the oldest first.
+    pending: VecDeque<SlowPair>,
+    /// The end of the last loss.
+    lost_until_ns: u64,
+}
+
+impl SlowPairs {
+    pub fn new(detail: Option<DetailArgs>) -> SlowPairs {
+        SlowPairs { detail, timeline: Timeline::new(RECORD_BYTES), pending: VecDeque::new(), lost_until_ns: 0 }
+    }
+
+    /// Keeps a record, if records are shown, and returns its number.
+    #[inline]
+    pub fn keep(
+        &mut self,
+        event: u16,
+        subject: &Subject,
+        key: Option<RelationKey>,
+        stack: Option<StackId>,
+        raw: &[u8],
+    ) -> u64 {
+        if self.detail.is_none() {
+            return 0;
+        }
+        let Subject { time, cpu, pid, tid, comm } = *subject;
+        self.timeline.keep(KeptRecord { event, time, cpu, pid, tid, comm, key, stack }, raw)
+    }
+
+    /// Records were lost up to `end_ns`.
+    pub fn lost(&mut self, end_ns: u64) {
+        self.lost_until_ns = self.lost_until_ns.max(end_ns);
+    }
+
+    /// Shows a pair, at once or when the records behind it have come.
+    pub fn add(&mut self, pair: SlowPair, events: &[RelatedEvent], ctx: &mut Context) {
+        let waits = self.detail.as_ref().is_some_and(|detail| detail.after_ns.is_some());
+        if waits && self.pending.len() < MOST_PENDING {
+            self.pending.push_back(pair);
+        } else {
+            self.show(&pair, events, ctx);
+        }
+    }
+
+    /// Shows the pairs whose following records have come by `now`.
+    #[inline]
+    pub fn flush(&mut self, now: u64, events: &[RelatedEvent], ctx: &mut Context) {
+        while let Some(pair) = self.pending.front() {
+            let after_ns = self.detail.as_ref().and_then(|detail| detail.after_ns).unwrap_or(0);
+            if pair.end.time.saturating_add(after_ns) >= now {
+                break;
+            }
+            if let Some(pair) = self.pending.pop_front() {
+                self.show(&pair, events, ctx);
+            }
+        }
+    }
+
+    /// The keys of all records that are kept.
+    pub fn keys(&self) -> impl Iterator<Item = EventKey> {
+        self.timeline.keys().chain(self.pending.iter().map(|pair| pair.key)).map(|key| key.key)
+    }
+
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        self.timeline.stacks().chain(self.pending.iter().filter_map(|pair| pair.start.stack))
+    }
+
+    fn show(&self, pair: &SlowPair, events: &[RelatedEvent], ctx: &mut Context) {
+        let SlowPair { start, end, names: [start_name, end_name], .. } = pair;
+        let records = self.detail.as_ref().map(|detail| self.records(pair, detail, events));
+        let delay = ShownDelay {
+            delay_ns: end.time.saturating_sub(start.time),
+            start: start_name.clone(),
+            end: end_name.clone(),
+            key: pair.shown_key.clone(),
+            is_open: false,
+            ended_by: Some((end.tid, end.comm, end.cpu)),
+            is_truncated: records.as_ref().is_some_and(|records| records.is_truncated),
+        };
+        // The line is about the task that was current at the start, and comes at the time of the end.
+        let subject = Subject { time: end.time, cpu: start.cpu, pid: start.pid, tid: start.tid, comm: start.comm };
+        let Some(records) = records else {
+            return ctx.emit(&DELAY, subject, &delay, start.stack);
+        };
+        ctx.emit(&DELAY_WITH_RECORDS, subject, &delay, None);
+        for shown in records.shown {
+            let KeptRecord { event, time, cpu, pid, tid, comm, stack, .. } = shown.record;
+            let Some(related) = events.get(usize::from(event)) else { continue };
+            let offset =
+                Value::Offset { ns: time.cast_signed().wrapping_sub(start.time.cast_signed()), hidden: shown.hidden };
+            let stack = stack.filter(|_| related.shown.shows_stack);
+            ctx.emit_event(Subject { time, cpu, pid, tid, comm }, related.shown.event, &shown.raw, Some(offset), stack);
+        }
+    }
+
+    /// The records that are shown of a pair.
+    fn records(&self, pair: &SlowPair, detail: &DetailArgs, events: &[RelatedEvent]) -> PairRecords {
+        let marks = |record: &KeptRecord, raw: &[u8]| {
+            let related = events.get(usize::from(record.event));
+            related.map_or_else(RecordMarks::default, |event| event.marks(raw, record.cpu, record.pid, record.tid))
+        };
+        let (from, until) = (pair.start.time.saturating_sub(detail.before_ns.unwrap_or(0)), pair.end.time);
+        let until = until.saturating_add(detail.after_ns.unwrap_or(0));
+        let is_kept = self.timeline.has(pair.start.number);
+        let mut ends = [RecordMarks::default(), RecordMarks::default()];
+        for (number, marks_of) in [pair.start.number, pair.number].into_iter().zip(&mut ends) {
+            self.timeline.each_from(number, |at, record, raw| {
+                if at == number {
+                    *marks_of = marks(record, raw);
+                }
+                false
+            });
+        }
+        let mut records = PairRecords { shown: Vec::new(), is_truncated: !is_kept || from < self.lost_until_ns };
+        let first = if detail.before_ns.is_some() { self.timeline.number_at(from) } else { pair.start.number };
+        let [start, end] = ends;
+        let (mut hidden, mut last_ns) = (0, 0);
+        self.timeline.each_from(first, |number, record, raw| {
+            let is_end = [pair.start.number, pair.number].contains(&number);
+            if record.time > until {
+                return false;
+            }
+            let has_key = record.key == Some(pair.key);
+            if !is_end && !detail.shows(&marks(record, raw), &start, &end, has_key) {
+                return true;
+            }
+            let is_close = detail.hide_ns.is_some_and(|hide| record.time.saturating_sub(last_ns) < hide);
+            last_ns = record.time;
+            if !is_end && (is_close || records.shown.len() >= MOST_RECORDS && number < pair.number) {
+                hidden += 1;
+                return true;
+            }
+            records.shown.push(ShownRecord { record: *record, raw: raw.to_vec(), hidden: std::mem::take(&mut hidden) });
+            records.shown.len() < 2 * MOST_RECORDS
+        });
+        records
+    }
+}
+
+struct PairRecords {
+    shown: Vec<ShownRecord>,
+    is_truncated: bool,
+}
+
+struct ShownRecord {
+    record: KeptRecord,
+    raw: Vec<u8>,
+    /// Records before it that were left out.
+    hidden: u64,
+}
