@@ -98,6 +98,8 @@ pub struct MultiTrace {
     starts: u64,
     interval_start: Timestamp,
     wants_report: bool,
+    /// Records were lost since starts that are in doubt were dropped.
+    has_lost: bool,
     /// Intervals without a pair, and how many of them pass until the next word about it.
     silent: u32,
 }
@@ -127,6 +129,7 @@ impl MultiTrace {
             starts: 0,
             interval_start: 0,
             wants_report: false,
+            has_lost: false,
             silent: 0,
         }
     }
@@ -219,7 +222,11 @@ impl MultiTrace {
         self.events.iter().any(|event| event.key.is_some())
     }
 
-    fn take_counts(&mut self, ctx: &mut Context) {
+    /// Counts what was in no pair since the last call, up to `now`.
+    fn take_counts(&mut self, now: Timestamp, ctx: &mut Context) {
+        if std::mem::take(&mut self.has_lost) {
+            self.relation.drop_doubtful(now);
+        }
         let new = self.relation.take_counts();
         ctx.view.discarded += new.pairs.doubtful;
         ctx.view.untracked += new.pairs.no_room;
@@ -284,6 +291,7 @@ impl MultiTrace {
 
     fn report_tables(&mut self, now: Timestamp, report: &mut Report) {
         let waiting = self.waiting(now);
+        self.counts = self.counts.and(self.relation.take_counts()); // those that have expired
         let rows = self.rows();
         let is_shown = !self.question.only_than || rows.iter().any(|row| row.than > 0);
         let below = self.counts.in_words();
@@ -419,14 +427,15 @@ impl Profiler for MultiTrace {
             Event::Lost(window) => {
                 self.relation.lost(window.cpu, window.end_ns);
                 self.running.lost(window.cpu);
+                self.has_lost = true;
                 self.slow.lost(window.end_ns);
             }
             Event::Task { record: Record::Exit(task), .. } if self.default_key == DefaultKey::Thread => {
                 self.relation.forget(RelationKey { key: EventKey::Number(i64::from(task.tid) as u64), cpu: None });
             }
-            Event::Stopped { .. } => {
+            Event::Stopped { now } => {
                 self.slow.flush(u64::MAX, &self.events, ctx);
-                self.take_counts(ctx);
+                self.take_counts(now, ctx);
             }
             _ => {}
         }
@@ -434,7 +443,7 @@ impl Profiler for MultiTrace {
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         self.slow.flush(now, &self.events, ctx);
-        self.take_counts(ctx);
+        self.take_counts(now, ctx);
         TickOutcome { wants_report: std::mem::take(&mut self.wants_report), ..TickOutcome::default() }
     }
 

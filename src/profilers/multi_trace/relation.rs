@@ -203,6 +203,11 @@ impl Relation {
         self.pairs.still_open(now).map(|(key, pair)| (key, &pair.open))
     }
 
+    /// Drops the starts that losses have made doubtful, and those that have expired, and counts them.
+    pub fn drop_doubtful(&mut self, now: u64) {
+        self.pairs.still_open(now);
+    }
+
     /// The stacks of all starts.
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
         self.pairs.opened().filter_map(|pair| pair.open.stack)
