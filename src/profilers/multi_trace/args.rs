@@ -123,7 +123,7 @@ impl ProfilerArgs for MultiTraceArgs {
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(report::DELAY.layout());
     const TABLES: &'static [&'static dyn TableSchema] =
         &[&report::DELAYS, &report::PAIRS, &report::WAITING, &report::WORST];
-    const WEIGHT: &'static str = "ns";
+    const WEIGHT: &'static str = "us";
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec", "-e", "sched:sched_process_exit"];
 
     fn common(&mut self) -> &mut CommonArgs {

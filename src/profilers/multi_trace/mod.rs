@@ -206,7 +206,7 @@ impl MultiTrace {
         sums.before += u64::from(start.time < self.interval_start);
         sums.comm = start.comm;
         if self.question.draws_stacks {
-            ctx.weigh(start.pid, start.comm, start.stack, ns);
+            ctx.weigh(start.pid, start.comm, start.stack, ns / 1000);
         }
         if is_slow || self.question.lower_ns.is_some_and(|lower| ns < lower) {
             let shown_key = if self.has_keys() { self.shown_key(key.key) } else { Value::None };
@@ -247,6 +247,20 @@ impl MultiTrace {
             before: sums.before,
         };
         drained.into_iter().map(row).collect()
+    }
+
+    /// Shows the pairs that have taken `--than` already as the run ends, the oldest first.
+    fn show_open(&mut self, now: Timestamp, ctx: &mut Context) {
+        const MOST: usize = 100;
+        let Some(than) = self.question.than_ns else { return };
+        let waiting = self.relation.waiting(now).map(|(key, start)| (*key, *start));
+        let mut open: Vec<(RelationKey, PairStart)> =
+            waiting.filter(|(_, start)| now.saturating_sub(start.time) >= than).collect();
+        open.sort_unstable_by_key(|(_, start)| (start.time, start.tid));
+        for (key, start) in open.into_iter().take(MOST) {
+            let key = if self.has_keys() { self.shown_key(key.key) } else { Value::None };
+            slow::show_open(&start, now, self.name(start.event), key, ctx);
+        }
     }
 
     /// Takes the worst cases of the interval over into those of the run.
@@ -436,6 +450,7 @@ impl Profiler for MultiTrace {
             Event::Stopped { now } => {
                 self.slow.flush(u64::MAX, &self.events, ctx);
                 self.take_counts(now, ctx);
+                self.show_open(now, ctx);
             }
             _ => {}
         }

@@ -205,7 +205,7 @@ impl Relation {
 
     /// Drops the starts that losses have made doubtful, and those that have expired, and counts them.
     pub fn drop_doubtful(&mut self, now: u64) {
-        self.pairs.still_open(now);
+        drop(self.pairs.still_open(now));
     }
 
     /// The stacks of all starts.

@@ -177,6 +177,21 @@ impl SlowPairs {
     }
 }
 
+/// Shows a start whose end has not come by `now`.
+pub fn show_open(start: &PairStart, now: u64, name: Arc<str>, key: Value, ctx: &mut Context) {
+    let delay = ShownDelay {
+        delay_ns: now.saturating_sub(start.time),
+        start: name,
+        end: "".into(),
+        key,
+        is_open: true,
+        ended_by: None,
+        is_truncated: false,
+    };
+    let subject = Subject { time: now, cpu: start.cpu, pid: start.pid, tid: start.tid, comm: start.comm };
+    ctx.emit(&DELAY, subject, &delay, start.stack);
+}
+
 struct PairRecords {
     shown: Vec<ShownRecord>,
     is_truncated: bool,
