@@ -263,7 +263,7 @@ impl FloodGroup {
                 (Value::Ns(longest), Value::Ns(ns)) | (Value::Us(longest), Value::Us(ns))
                     if at == self.grouping.duration =>
                 {
-                    *longest = (*longest).max(*ns)
+                    *longest = (*longest).max(*ns);
                 }
                 (cell, value) if cell != value => *cell = Value::None,
                 _ => {}

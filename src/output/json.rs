@@ -193,10 +193,10 @@ pub fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Outcome(outcome) => outcome::push_json(outcome, out),
         // The frames of a stack have names and are written by `row`. A place was replaced by its text before.
         Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) | Value::Offset { .. } => {
-            out.extend_from_slice(b"null")
+            out.extend_from_slice(b"null");
         }
         Value::Unsigned(value) | Value::Ns(value) | Value::Us(value) | Value::Age(value) | Value::Moment(value) => {
-            push_unsigned(*value, out)
+            push_unsigned(*value, out);
         }
         Value::Signed(value) => push_signed(*value, out),
         Value::Pct(hundredths) => {

@@ -17,19 +17,16 @@ use crate::report::{OccurrenceLayout, TableSchema};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  How long block requests take, in the queue and in the device:
-    perf-prof multi-trace -e block:block_getrq -e block:block_rq_issue \\
-      -e block:block_rq_complete -k sector -i 1000
-  Which softirqs take over 100 us, and what happened meanwhile on that CPU:
-    perf-prof multi-trace -e irq:softirq_entry -e irq:softirq_exit \\
-      --than 100us --detail=samecpu
-  From the start of a process to its end, each with its stack:
-    perf-prof multi-trace -e sched:sched_process_fork//key=child_pid/ \\
-      -e sched:sched_process_exit//key=pid/ --than 1s -g
-  The time between two timer interrupts on each CPU:
-    perf-prof multi-trace -e irq_vectors:local_timer_entry --cycle --perins
+  How long block requests take, from the queue to their end:
+    perf-prof multi-trace -e block_rq_insert -e block_rq_complete -k sector
+  Softirqs that take over 100 us, and what happened meanwhile on that CPU:
+    perf-prof multi-trace -e softirq_entry -e softirq_exit --than 100us --detail
+  The longest life of a process so far, and from where it was started:
+    perf-prof multi-trace -e task_newtask -e sched_process_exit -k pid --worst -g
+  The time from one timer interrupt to the next on each CPU:
+    perf-prof multi-trace -e local_timer_entry --cycle --perins -i 1000
   How long a function of a program takes:
-    perf-prof multi-trace -e 'uprobe:malloc' -e 'uretprobe:malloc' -p nginx
+    perf-prof multi-trace -e uprobe:malloc -e uretprobe:malloc -p nginx --for 10
 
 Each -e is a position: an event of one that is followed by one of the next, under
 the same key, is a pair. Events have the same key if -k, or their attribute key=,
