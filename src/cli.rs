@@ -1,6 +1,7 @@
 //! The options that all profilers share, and what the texts of options mean.
 
 mod call_graph;
+mod latency;
 pub mod values;
 
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 pub use crate::cli::call_graph::CallGraph;
+pub use crate::cli::latency::LatencyArgs;
 use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::host::parse_cpus;
 use crate::output::flame::FlameGraph;

@@ -418,7 +418,7 @@ fn options_of_kmemleak() {
         (&["--alloc", "kmem:kmalloc//size=1+/"], &["--alloc: size of kmem:kmalloc", "missing"]),
         (&["--alloc", "kmem:kmalloc//ptr=(1/"], &["`(` is never closed"]),
         (&["--alloc", "kmem:*"], &["kmem:* has a wildcard", "in full"]),
-        (&["--alloc", "kmem:kmalloc//key=1/"], &["unknown attribute \"key\"", "ptr=EXPR, size=EXPR"]),
+        (&["--alloc", "kmem:kmalloc//by=1/"], &["unknown attribute \"by\"", "ptr=EXPR, size=EXPR"]),
     ];
     for (list, words) in lists {
         refused(&[&["kmemleak"], *list, free].concat(), 2, &[(&[], words)]);

@@ -197,6 +197,9 @@ fn takes_workload(command: &Command) -> bool {
 
 /// Suggests the names that are most like `wanted`, else lists all.
 fn suggestion(wanted: &str, names: &[&str]) -> String {
+    if let Some(same) = names.iter().find(|name| name.eq_ignore_ascii_case(wanted)) {
+        return format!("did you mean {same}?");
+    }
     let alike: Vec<&str> = names.iter().copied().filter(|name| likeness(wanted, name) > 0).collect();
     match nearest(wanted, alike.into_iter(), 2).as_slice() {
         [] => format!("there are {}", names.join(", ")),

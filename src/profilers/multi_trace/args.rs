@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::cli::values::{self, Time};
-use crate::cli::{CommonArgs, usage};
+use crate::cli::{CommonArgs, LatencyArgs, usage};
 use crate::event::{RELATION_ATTRS, Selector, selector};
 use crate::expr::Expr;
 use crate::profiler::{Profiler, ProfilerArgs};
@@ -44,15 +44,8 @@ pub struct MultiTraceArgs {
     /// What is asked: delay (how long), pair (how many)
     #[arg(long = "impl", value_name = "WHAT", value_parser = analysis, default_value = "delay")]
     analysis: Analysis,
-    /// Show pairs that take at least so long, in ns, or as 1.5ms
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
-    than: Option<Time>,
-    /// As --than, and show tables only if there was such a pair
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns, conflicts_with = "than")]
-    only_than: Option<Time>,
-    /// Show pairs that take less than this
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
-    lower: Option<Time>,
+    #[command(flatten)]
+    lengths: LatencyArgs,
     /// And the records between the two: -10us, +10us, samecpu, samepid, sametid, samekey, 1, 2, hide<10us
     #[arg(long, value_name = "WHICH,...", value_parser = detail::parse, num_args = 0..=1, require_equals = true,
         default_missing_value = "", allow_hyphen_values = true)]
@@ -77,8 +70,9 @@ pub struct MultiTraceArgs {
 }
 
 /// What is computed from the pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Analysis {
+    #[default]
     Delay,
     Pair,
 }
@@ -94,14 +88,11 @@ fn analysis(text: &str) -> Result<Analysis, String> {
 }
 
 /// What is asked of the pairs.
-#[derive(Clone, Debug)]
-pub struct Question {
+#[derive(Clone, Debug, Default)]
+pub struct PairQuestion {
     pub key: Option<Expr>,
     pub analysis: Analysis,
-    pub than_ns: Option<u64>,
-    /// Tables are shown only if a pair took `than_ns`.
-    pub only_than: bool,
-    pub lower_ns: Option<u64>,
+    pub lengths: LatencyArgs,
     pub detail: Option<DetailArgs>,
     pub by_key: bool,
     pub is_cycle: bool,
@@ -128,6 +119,13 @@ impl ProfilerArgs for MultiTraceArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
+        Ok(Box::new(MultiTrace::of(self.positions()?, self.question()?)))
+    }
+}
+
+impl MultiTraceArgs {
+    /// The events of each position.
+    fn positions(&self) -> Result<Vec<Vec<Selector>>> {
         let mut positions: Vec<Vec<Selector>> = Vec::new();
         for text in &self.events {
             let selectors = selector::parse_with(text, &RELATION_ATTRS).map_err(|err| usage(format!("-e: {err}")))?;
@@ -145,16 +143,18 @@ impl ProfilerArgs for MultiTraceArgs {
                  from each event to the next",
             ));
         }
-        if self.detail.is_some() && self.than.or(self.only_than).or(self.lower).is_none() {
+        Ok(positions)
+    }
+
+    fn question(self) -> Result<PairQuestion> {
+        if self.detail.is_some() && !self.lengths.shows_any() {
             return Err(usage("--detail: of which pairs? add --than TIME, --only-than TIME or --lower TIME"));
         }
         let key = self.key.as_deref().map(Expr::parse).transpose().map_err(|err| usage(format!("-k: {err}")))?;
-        let question = Question {
+        Ok(PairQuestion {
             key,
             analysis: self.analysis,
-            than_ns: self.than.or(self.only_than).map(|time| time.0),
-            only_than: self.only_than.is_some(),
-            lower_ns: self.lower.map(|time| time.0),
+            lengths: self.lengths,
             detail: self.detail,
             by_key: self.perins,
             is_cycle: self.cycle,
@@ -162,7 +162,6 @@ impl ProfilerArgs for MultiTraceArgs {
             expire_ns: self.expire.map(|time| time.0),
             most_rows: if self.all { usize::MAX } else { ROWS },
             draws_stacks: self.common.draws_stacks(),
-        };
-        Ok(Box::new(MultiTrace::new(positions, question)))
+        })
     }
 }

@@ -48,7 +48,7 @@ pub enum Scheduling {
 
 /// Which part in a pair an event may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Role {
+pub struct PairRole {
     pub starts: bool,
     pub ends: bool,
 }
@@ -88,14 +88,14 @@ impl RelatedEvent {
     /// # Errors
     /// The expression of the role has no value for this record.
     #[inline]
-    pub fn role(&self, sample: &Sample<'_>) -> Result<Role, NoResult> {
-        let Some(program) = &self.role else { return Ok(Role { starts: true, ends: true }) };
+    pub fn role(&self, sample: &Sample<'_>) -> Result<PairRole, NoResult> {
+        let Some(program) = &self.role else { return Ok(PairRole { starts: true, ends: true }) };
         let bits = match program.value(sample)? {
             ExprValue::Signed(bits) => bits as u64,
             ExprValue::Unsigned(bits) | ExprValue::Named(_, bits) => bits,
             ExprValue::Text(_) => 3,
         };
-        Ok(Role { starts: bits & 1 != 0, ends: bits & 2 != 0 })
+        Ok(PairRole { starts: bits & 1 != 0, ends: bits & 2 != 0 })
     }
 
     /// What the record is compared by in `--detail`.

@@ -26,7 +26,7 @@ use crate::event::{BoundEvent, EventKey, KeyExpr, KeyText, KeyTexts, Selector};
 use crate::expr::NoResultCounts;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, Report, Setup, ShownKeys, TickOutcome, Timestamp, Use, key_of};
-use crate::profilers::multi_trace::args::{Analysis, Question};
+use crate::profilers::multi_trace::args::{Analysis, PairQuestion};
 use crate::profilers::multi_trace::event::{RelatedEvent, Running};
 use crate::profilers::multi_trace::relation::{PairStart, Positions, Relation, RelationKey, Unpaired};
 use crate::profilers::multi_trace::report::{
@@ -66,18 +66,19 @@ struct PairSums {
 }
 
 /// The key of events without an expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum DefaultKey {
+    #[default]
     Cpu,
     Thread,
 }
 
 /// The profiler behind [`MultiTraceArgs`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MultiTrace {
     /// The selectors of each position, until they are events.
     positions: Vec<Vec<Selector>>,
-    question: Question,
+    question: PairQuestion,
     /// By the index of the event, minus `first`.
     events: Vec<RelatedEvent>,
     first: usize,
@@ -108,30 +109,10 @@ pub struct MultiTrace {
 const MOST_WORST: usize = 1000;
 
 impl MultiTrace {
-    fn new(positions: Vec<Vec<Selector>>, question: Question) -> MultiTrace {
+    pub fn of(positions: Vec<Vec<Selector>>, question: PairQuestion) -> MultiTrace {
         let relation = Relation::new(positions.len() as u16, question.is_cycle, question.expire_ns);
-        MultiTrace {
-            relation,
-            slow: SlowPairs::new(question.detail.clone()),
-            positions,
-            question,
-            events: Vec::new(),
-            first: 0,
-            default_key: DefaultKey::Cpu,
-            has_stacks: false,
-            shown: None,
-            running: Running::default(),
-            texts: KeyTexts::default(),
-            rows: KeyedSums::default(),
-            worst: FxHashMap::default(),
-            counts: Unpaired::default(),
-            no_value: NoResultCounts::default(),
-            starts: 0,
-            interval_start: 0,
-            wants_report: false,
-            has_lost: false,
-            silent: 0,
-        }
+        let slow = SlowPairs::new(question.detail.clone());
+        MultiTrace { positions, question, relation, slow, ..MultiTrace::default() }
     }
 
     /// The events of all positions; one that stands in several is one event.
@@ -200,15 +181,15 @@ impl MultiTrace {
         let ns = sample.time.saturating_sub(start.time);
         let row = RowKey { key: self.question.by_key.then_some(key.key), start: start.event, end };
         let sums = self.rows.sum(row);
-        let is_slow = self.question.than_ns.is_some_and(|than| ns >= than);
+        let lengths = self.question.lengths;
         sums.latency.record(ns, sample.time, || start.case(ns, sample.time, sample.cpu));
-        sums.than += u64::from(is_slow);
+        sums.than += u64::from(lengths.is_over(ns));
         sums.before += u64::from(start.time < self.interval_start);
         sums.comm = start.comm;
         if self.question.draws_stacks {
             ctx.weigh(start.pid, start.comm, start.stack, ns / 1000);
         }
-        if is_slow || self.question.lower_ns.is_some_and(|lower| ns < lower) {
+        if lengths.shows(ns) {
             let shown_key = if self.has_keys() { self.shown_key(key.key) } else { Value::None };
             let names = [self.name(start.event), self.name(end)];
             let subject = ctx.subject(sample);
@@ -252,7 +233,7 @@ impl MultiTrace {
     /// Shows the pairs that have taken `--than` already as the run ends, the oldest first.
     fn show_open(&mut self, now: Timestamp, ctx: &mut Context) {
         const MOST: usize = 100;
-        let Some(than) = self.question.than_ns else { return };
+        let Some(than) = self.question.lengths.than_ns() else { return };
         let waiting = self.relation.waiting(now).map(|(key, start)| (*key, *start));
         let mut open: Vec<(RelationKey, PairStart)> =
             waiting.filter(|(_, start)| now.saturating_sub(start.time) >= than).collect();
@@ -307,7 +288,7 @@ impl MultiTrace {
         let waiting = self.waiting(now);
         self.counts = self.counts.and(self.relation.take_counts()); // those that have expired
         let rows = self.rows();
-        let is_shown = !self.question.only_than || rows.iter().any(|row| row.than > 0);
+        let is_shown = !self.question.lengths.only_than() || rows.iter().any(|row| row.than > 0);
         let below = self.counts.in_words();
         let verdict = if self.counts.pairs.doubtful > 0 { Verdict::Discarded } else { Verdict::Exact };
         let table = if self.question.analysis == Analysis::Pair {

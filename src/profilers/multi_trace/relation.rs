@@ -139,6 +139,12 @@ pub struct Relation {
     only_started: u64,
 }
 
+impl Default for Relation {
+    fn default() -> Relation {
+        Relation::new(1, false, None)
+    }
+}
+
 impl Relation {
     /// `longest_ns`: the age at which starts expire.
     pub fn new(positions: u16, is_cycle: bool, longest_ns: Option<u64>) -> Relation {
@@ -238,16 +244,16 @@ mod tests {
 
     /// One step of a run: an event of a position under a key, seen or lost with its CPU.
     #[derive(Clone, Copy, Debug)]
-    struct Step {
+    struct SeenStep {
         key: u64,
         position: u16,
         is_lost: bool,
         cpu: u32,
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = SeenStep> {
         let is_lost = prop::bool::weighted(0.1);
-        (0_u64..3, 0_u16..3, is_lost, 0_u32..2).prop_map(|(key, position, is_lost, cpu)| Step {
+        (0_u64..3, 0_u16..3, is_lost, 0_u32..2).prop_map(|(key, position, is_lost, cpu)| SeenStep {
             key,
             position,
             is_lost,
@@ -267,7 +273,7 @@ mod tests {
             let mut last: [Option<(u16, u64)>; 3] = [None; 3];
             let (mut true_pairs, mut told) = (Vec::new(), Vec::new());
             let mut losing = [false; 2];
-            for (time, Step { key: number, position, is_lost, cpu }) in (1_u64..).zip(steps) {
+            for (time, SeenStep { key: number, position, is_lost, cpu }) in (1_u64..).zip(steps) {
                 let slot = &mut last[number as usize];
                 let at = Positions::one(position);
                 let (ends, starts) = (relation.ends(at), relation.starts(at));
@@ -302,7 +308,7 @@ mod tests {
         fn each_start_is_accounted_for(steps in prop::collection::vec(step(), 0..300), is_cycle in any::<bool>()) {
             let mut relation = Relation::new(3, is_cycle, None);
             let (mut starts, mut pairs) = (0, 0);
-            for (time, Step { key: number, position, .. }) in (1_u64..).zip(steps) {
+            for (time, SeenStep { key: number, position, .. }) in (1_u64..).zip(steps) {
                 let at = Positions::one(position);
                 if relation.ends(at).has(position) {
                     pairs += u64::from(relation.end(key(number), at, time).is_some());

@@ -45,6 +45,12 @@ pub struct SlowPairs {
     lost_until_ns: u64,
 }
 
+impl Default for SlowPairs {
+    fn default() -> SlowPairs {
+        SlowPairs::new(None)
+    }
+}
+
 impl SlowPairs {
     pub fn new(detail: Option<DetailArgs>) -> SlowPairs {
         SlowPairs { detail, timeline: Timeline::new(RECORD_BYTES), pending: VecDeque::new(), lost_until_ns: 0 }
