@@ -34,7 +34,7 @@ const OWNERS: [(&str, &str); 11] = [
     ("comm", "top"),
     ("num", "num-dist"),
     ("ptr", "kmemleak"),
-    ("size", "kmemleak"),
+    ("size", "--alloc of kmemleak"),
 ];
 
 /// Takes the attribute `part`, which stands behind those of `before`. `extra`: the profiler's own, as in

@@ -395,7 +395,7 @@ mod tests {
             (allocs("kmem:kmalloc//ptr=1+/"), "ptr of kmem:kmalloc: a field or a number is missing"),
             (allocs("kmem:*"), "wildcard"),
             (allocs("kmem:kmalloc//pointer=x/"), "unknown attribute \"pointer\"; known:"),
-            (frees("kmem:kfree//size=1/"), "unknown attribute \"size\""),
+            (frees("kmem:kfree//size=1/"), "attribute size is for --alloc of kmemleak"),
             (frees("k*e"), "--free: `k*e` is not an event"),
         ];
         for (result, want) in cases {

@@ -395,9 +395,8 @@ impl Profiler for MultiTrace {
         };
         let positions = related.positions;
         let mut ended = None;
-        let ends = self.relation.ends(positions);
-        if role.ends && ends.is_any() {
-            let pair = self.relation.end(key, ends, sample.time);
+        if role.ends && self.relation.ends(positions).is_any() {
+            let pair = self.relation.end(key, positions, sample.time);
             ended = pair.map(|(_, position)| position);
             if let Some((start, _)) = pair {
                 self.pair(start, at, key, sample, number, ctx);

@@ -175,7 +175,7 @@ impl Relation {
             CloseOutcome::Doubtful => return None,
         };
         let next = if pair.position + 1 == self.positions { 0 } else { pair.position + 1 };
-        if !at.has(next) {
+        if !self.ends(at).has(next) {
             self.skipped += 1;
             return None;
         }
@@ -350,7 +350,7 @@ mod tests {
         {
             let mut since = Vec::new();
             for time in [10, 20, 40] {
-                let ended = relation.end(key(1), relation.ends(at), time);
+                let ended = relation.end(key(1), at, time);
                 since.extend(ended.map(|(start, _)| start.time));
                 let position = relation.position(at, ended.map(|(_, position)| position)).unwrap();
                 relation.start(key(1), start(position, time));
