@@ -4,54 +4,17 @@
 //! (`trace_call_bpf`, kernel/trace/bpf_trace.c; the results of all programs are put together by a bitwise AND). One
 //! that ends with a constant 1 on every path hides nothing. Of any other program the contrary is assumed.
 
+use crate::bpf::instruction::{
+    ALU, ALU64, ATOMIC, CALL, CLASS, COMPARISONS, EXIT, Instruction, JA, JA32, JMP, JMP32, LD, LD_IMM64, LDX, MODE,
+    MOV32_IMM, MOV64_IMM, ST, STX,
+};
 use crate::sys::bpf::INSTRUCTION_BYTES;
 
-// include/uapi/linux/bpf_common.h, include/uapi/linux/bpf.h
-const CLASS: u8 = 0x07;
-const LD: u8 = 0x00;
-const LDX: u8 = 0x01;
-const ST: u8 = 0x02;
-const STX: u8 = 0x03;
-const ALU: u8 = 0x04;
-const JMP: u8 = 0x05;
-const JMP32: u8 = 0x06;
-const ALU64: u8 = 0x07;
-const ATOMIC: u8 = 0xc0;
-const MODE: u8 = 0xe0;
-/// `LD | IMM | DW`, which takes two instructions.
-const LD_IMM64: u8 = 0x18;
-/// `ALU | MOV | K` and `ALU64 | MOV | K`
-const MOV32_IMM: u8 = 0xb4;
-const MOV64_IMM: u8 = 0xb7;
-const JA: u8 = 0x05;
-const JA32: u8 = 0x06;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-/// The operations of `JMP` and `JMP32` that are a comparison and a jump: JEQ 0x10 to JSLE 0xd0, without CALL and EXIT.
-const COMPARISONS: [u8; 11] = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0];
 const BPF_FUNC_TAIL_CALL: i32 = 12;
 /// `src_reg` in the call of a kernel function that is no helper. One of these functions, `bpf_throw`, ends the program.
 const PSEUDO_KFUNC_CALL: u8 = 2;
 
-#[derive(Clone, Copy, Debug)]
-struct Instruction {
-    code: u8,
-    dst: u8,
-    src: u8,
-    off: i16,
-    imm: i32,
-}
-
 impl Instruction {
-    fn parse(bytes: &[u8; INSTRUCTION_BYTES]) -> Instruction {
-        let [code, registers, off0, off1, imm0, imm1, imm2, imm3] = *bytes;
-        // struct bpf_insn has bit fields: the target register is in the low half of a little-endian machine.
-        let [low, high] = [registers & 0xf, registers >> 4];
-        let [dst, src] = if cfg!(target_endian = "little") { [low, high] } else { [high, low] };
-        let (off, imm) = (i16::from_ne_bytes([off0, off1]), i32::from_ne_bytes([imm0, imm1, imm2, imm3]));
-        Instruction { code, dst, src, off, imm }
-    }
-
     /// What register 0 holds behind the instruction, given what it held before. None: the instruction is unknown.
     fn result(&self, before: Register0) -> Option<Register0> {
         let written = self.dst == 0;

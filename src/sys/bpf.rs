@@ -1,4 +1,4 @@
-//! `bpf(2)`: reads loaded programs, and loads a program of our own.
+//! `bpf(2)`: reads loaded programs, and loads a program of our own with its maps.
 
 use std::ffi::CStr;
 use std::io;
@@ -6,6 +6,8 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 // enum bpf_cmd and enum bpf_prog_type, include/uapi/linux/bpf.h
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
@@ -76,7 +78,27 @@ struct ProgramLoad {
     name: [u8; 16],
 }
 
+/// `struct bpf_attr` of BPF_MAP_CREATE, up to the flags.
+#[repr(C)]
+struct MapCreate {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+}
+
+/// `struct bpf_attr` of BPF_MAP_UPDATE_ELEM.
+#[repr(C)]
+struct MapUpdate {
+    fd: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
 const _: () = {
+    assert!(size_of::<MapCreate>() == 20 && size_of::<MapUpdate>() == 32 && offset_of!(MapUpdate, key) == 8);
     assert!(size_of::<GetFdById>() == 12 && size_of::<GetInfoByFd>() == 16);
     assert!(size_of::<ProgramInfo>() == 80 && offset_of!(ProgramInfo, xlated) == 32);
     assert!(offset_of!(ProgramInfo, name) == 64);
@@ -110,6 +132,79 @@ pub fn program(id: u32) -> io::Result<LoadedProgram> {
     // The kernel clears the pointer where it does not tell (`bpf_prog_get_info_by_fd`, kernel/bpf/syscall.c).
     let told = info.xlated != 0 && info.xlated_len as usize == len;
     Ok(LoadedProgram { name, instructions: told.then_some(instructions) })
+}
+
+/// The id of a program that we have loaded.
+///
+/// # Errors
+/// ENOSYS or EINVAL in a kernel before 4.13, where programs have no ids.
+pub fn id_of(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = ProgramInfo::default();
+    // SAFETY: no length is set, so that the kernel stores nothing behind the pointers of `info`: they are null.
+    unsafe { get_info(program, &mut info) }?;
+    Ok(info.id)
+}
+
+/// What a map is for; its keys are numbers below the number of its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// Values that are read by number.
+    Array,
+    /// Descriptors of perf events, which a program writes records through.
+    PerfEvents,
+    /// A buffer of each CPU.
+    CpuBuffers,
+}
+
+/// A map of BPF programs.
+#[derive(Debug)]
+pub struct BpfMap {
+    fd: OwnedFd,
+    kind: MapKind,
+    value_bytes: u32,
+}
+
+impl BpfMap {
+    /// A map with `entries` values of `value_bytes`, all 0.
+    ///
+    /// # Errors
+    /// EPERM without CAP_BPF, or where the limit of locked memory is reached (before 5.11); E2BIG or ENOMEM for its size.
+    pub fn new(kind: MapKind, value_bytes: u32, entries: u32) -> io::Result<BpfMap> {
+        // enum bpf_map_type
+        let number = match kind {
+            MapKind::Array => 2,
+            MapKind::PerfEvents => 4,
+            MapKind::CpuBuffers => 6,
+        };
+        let mut attr = MapCreate { kind: number, key_size: 4, value_size: value_bytes, max_entries: entries, flags: 0 };
+        // SAFETY: the kernel reads the five numbers of `attr`, which holds no pointer.
+        let fd = unsafe { bpf(BPF_MAP_CREATE, &mut attr) }?;
+        // SAFETY: the call just returned this descriptor, nobody else has it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(BpfMap { fd, kind, value_bytes })
+    }
+
+    /// Sets the value of `key`: in a map of perf events, their descriptor.
+    ///
+    /// # Errors
+    /// E2BIG for a key behind the last entry; EBADF or EINVAL for a descriptor that is no event; EINVAL for a value that has not the
+    /// size of the map's, or for a map whose values are not set from here.
+    pub fn set(&self, key: u32, value: &[u8]) -> io::Result<()> {
+        // The kernel reads a value of each CPU for a map of buffers.
+        if self.kind == MapKind::CpuBuffers || value.len() != self.value_bytes as usize {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let fd = u32::try_from(self.fd.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+        let mut attr = MapUpdate { fd, key: std::ptr::from_ref(&key) as u64, value: value.as_ptr() as u64, flags: 0 };
+        // SAFETY: the map has keys of four bytes, which is what `key` points to, and values of `value_bytes`, as many as `value` has.
+        unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
+    }
+}
+
+impl AsFd for BpfMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 /// # Safety

@@ -1,0 +1,314 @@
+//! A program that copies the strings that system calls are given into our own rings, just before the record of the call.
+//!
+//! A record of a system call has addresses only. The program is attached to its tracepoint, reads each string at its
+//! address (what is not in memory then cannot be read), and writes it through an event of ours that shares a ring with
+//! those of the call: the kernel runs the program before it writes the record of the call, on the same CPU and with
+//! preemption disabled, so that no other call comes in between. The program always returns 1, which hides nothing.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::bpf::assembler::{Assembler, AssemblyError};
+use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
+use crate::sys;
+use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
+
+/// Arguments of a system call.
+pub const MOST_ARGUMENTS: usize = 6;
+/// The longest string that the kernel takes for a path, with its NUL byte: `PATH_MAX`.
+pub const PATH_BYTES: usize = 4096;
+/// Bytes that are read at most, with the NUL byte: some more, so that a path that is too long can be told.
+const READ_BYTES: i32 = PATH_BYTES as i32 + 8;
+/// A mask for lengths, which tells the kernel that they are bounded.
+const LENGTH_MASK: i32 = 8191;
+/// Bytes in front of the string.
+const HEADER_BYTES: usize = 16;
+const BUFFER_BYTES: u32 = HEADER_BYTES as u32 + LENGTH_MASK as u32 + 1;
+/// `BPF_F_CURRENT_CPU`
+const CURRENT_CPU: u32 = u32::MAX;
+const NAME: &str = "perf_prof_paths";
+
+/// Which arguments are strings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StringArguments {
+    /// The event is of one system call. The number of each argument, and its offset in the event's record.
+    OfCall(Vec<(u8, u16)>),
+    /// The event is of all system calls.
+    ByNumber {
+        /// Offset of the number of the call.
+        number: u16,
+        /// Offset of the first argument.
+        first: u16,
+        /// By the number of the call, a bit for each argument that is a string.
+        masks: Vec<u8>,
+    },
+}
+
+/// The program, loaded, with its maps.
+#[derive(Debug)]
+pub struct StringCopier {
+    output: BpfMap,
+    program: OwnedFd,
+    id: Option<u32>,
+}
+
+/// What the kernel refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {err}")]
+pub struct CopierRefusal {
+    pub what: &'static str,
+    pub err: io::Error,
+}
+
+impl StringCopier {
+    /// Loads the program. `cpus`: more than any CPU's number.
+    ///
+    /// # Errors
+    /// The kernel refuses a map or the program.
+    pub fn load(arguments: &StringArguments, cpus: u32) -> Result<StringCopier, CopierRefusal> {
+        let refused = |what| move |err| CopierRefusal { what, err };
+        let map = |kind, bytes, entries| BpfMap::new(kind, bytes, entries).map_err(refused("a BPF map"));
+        let output = map(MapKind::PerfEvents, 4, cpus)?;
+        let buffer = map(MapKind::CpuBuffers, BUFFER_BYTES, 1)?;
+        let masks = match arguments {
+            StringArguments::OfCall(_) => None,
+            StringArguments::ByNumber { masks, .. } => {
+                let by_number = map(MapKind::Array, 4, masks.len() as u32)?;
+                for (number, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+                    let set = by_number.set(number as u32, &u32::from(mask).to_ne_bytes());
+                    set.map_err(refused("a BPF map"))?;
+                }
+                Some(by_number)
+            }
+        };
+        let fd = |map: &BpfMap| map.as_fd().as_raw_fd();
+        let load = |read| {
+            let fds = MapFds { output: fd(&output), buffer: fd(&buffer), masks: masks.as_ref().map(fd) };
+            let program = assemble(arguments, &fds, read).map_err(io::Error::other)?;
+            load_tracepoint_program(NAME, &program)
+        };
+        let program = match load(Helper::ProbeReadUserStr) {
+            Err(err) if err.raw_os_error() == Some(libc::EINVAL) => load(Helper::ProbeReadStr).map_err(|_| err),
+            loaded => loaded,
+        };
+        let program = program.map_err(refused("a BPF program"))?;
+        let id = id_of(program.as_fd()).ok();
+        Ok(StringCopier { output, program, id })
+    }
+
+    /// Strings of calls on `cpu` are written through `event`, a BPF output event of that CPU.
+    ///
+    /// # Errors
+    /// `cpu` is not below the number of CPUs, or `event` is none.
+    pub fn write_through(&self, cpu: u32, event: BorrowedFd<'_>) -> io::Result<()> {
+        self.output.set(cpu, &event.as_raw_fd().to_ne_bytes())
+    }
+
+    /// Attaches the program to the tracepoint of `event`, on all CPUs, for as long as `event` is open.
+    ///
+    /// # Errors
+    /// The tracepoint has its 64 programs.
+    pub fn attach(&self, event: BorrowedFd<'_>) -> io::Result<()> {
+        sys::perf::attach_program(event, self.program.as_fd())
+    }
+
+    /// The id of the program, where the kernel has such ids.
+    pub fn id(&self) -> Option<u32> {
+        self.id
+    }
+}
+
+/// A string as the program has written it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopiedString<'a> {
+    /// The number of the argument.
+    pub argument: u8,
+    pub address: u64,
+    /// Without the NUL byte. None: the address is not in memory.
+    pub text: Option<&'a [u8]>,
+    /// The string goes on behind `text`.
+    pub is_cut: bool,
+}
+
+impl<'a> CopiedString<'a> {
+    /// Decodes what a record holds. None: the bytes are not of the program.
+    pub fn parse(raw: &'a [u8]) -> Option<CopiedString<'a>> {
+        let (header, rest) = raw.split_first_chunk::<HEADER_BYTES>()?;
+        let [address, words] = [header.first_chunk::<8>()?, header.last_chunk::<8>()?].map(|word| *word);
+        let (argument, result) = (words.first_chunk::<4>()?, words.last_chunk::<4>()?);
+        let argument = u8::try_from(u32::from_ne_bytes(*argument)).ok()?;
+        let result = i32::from_ne_bytes(*result);
+        let mut copied = CopiedString { argument, address: u64::from_ne_bytes(address), text: None, is_cut: false };
+        if usize::from(argument) >= MOST_ARGUMENTS || result > READ_BYTES {
+            return None;
+        }
+        // A length of 0 is none: the NUL byte counts.
+        if let Some(len) = usize::try_from(result).ok().and_then(|bytes| bytes.checked_sub(1)) {
+            let text = rest.get(..len)?;
+            copied.is_cut = len >= PATH_BYTES;
+            copied.text = Some(&text[..len.min(PATH_BYTES - 1)]);
+        }
+        Some(copied)
+    }
+}
+
+/// The descriptors of the maps.
+struct MapFds {
+    output: i32,
+    buffer: i32,
+    masks: Option<i32>,
+}
+
+/// Stack slots for the keys of look-ups.
+const ZERO_KEY: i16 = -4;
+const NUMBER_KEY: i16 = -8;
+
+/// The program. Register 6 keeps the record of the event, 7 the buffer, 8 the arguments that are strings.
+fn assemble(arguments: &StringArguments, maps: &MapFds, read: Helper) -> Result<Vec<u8>, AssemblyError> {
+    use Instruction as I;
+    use MoveSize::{Eight, Four};
+    let mut program = Assembler::default();
+    let end = program.label();
+    program.add(I::copy(R6, R1));
+    if let (StringArguments::ByNumber { number, .. }, Some(masks)) = (arguments, maps.masks) {
+        program.add(I::load(Eight, R8, R6, signed(*number)?));
+        program.add(I::store(Four, R10, NUMBER_KEY, R8));
+        look_up(&mut program, masks, NUMBER_KEY);
+        program.jump_if(R0, JumpCondition::Equal, 0, end);
+        program.add(I::load(Four, R8, R0, 0));
+        program.jump_if(R8, JumpCondition::Equal, 0, end);
+    }
+    program.add(I::store_number(Four, R10, ZERO_KEY, 0));
+    look_up(&mut program, maps.buffer, ZERO_KEY);
+    program.jump_if(R0, JumpCondition::Equal, 0, end);
+    program.add(I::copy(R7, R0));
+    match arguments {
+        StringArguments::OfCall(arguments) => {
+            for &(argument, offset) in arguments {
+                copy_argument(&mut program, argument, offset, maps, read)?;
+            }
+        }
+        StringArguments::ByNumber { first, .. } => {
+            for argument in 0..MOST_ARGUMENTS as u8 {
+                let (wanted, next) = (program.label(), program.label());
+                program.jump_if(R8, JumpCondition::HasBits, 1 << argument, wanted);
+                program.jump(next);
+                program.put(wanted);
+                let offset = first.checked_add(8 * u16::from(argument)).ok_or(AssemblyError::TooFar)?;
+                copy_argument(&mut program, argument, offset, maps, read)?;
+                program.put(next);
+            }
+        }
+    }
+    program.put(end);
+    program.add(I::set(R0, 1));
+    program.add(I::exit());
+    program.finish()
+}
+
+/// `r0 =` the value of the key that the stack holds, or 0.
+fn look_up(program: &mut Assembler, map: i32, key: i16) {
+    program.add_all(Instruction::map(R1, map));
+    program.add(Instruction::copy(R2, R10));
+    program.add(Instruction::add(R2, key.into()));
+    program.add(Instruction::call(Helper::MapLookup));
+}
+
+/// Copies a string into the buffer, behind its header, and writes both.
+fn copy_argument(
+    program: &mut Assembler,
+    argument: u8,
+    offset: u16,
+    maps: &MapFds,
+    read: Helper,
+) -> Result<(), AssemblyError> {
+    use Instruction as I;
+    use MoveSize::{Eight, Four};
+    let is_read = program.label();
+    program.add(I::load(Eight, R3, R6, signed(offset)?));
+    program.add(I::store(Eight, R7, 0, R3));
+    program.add(I::store_number(Four, R7, 8, argument.into()));
+    program.add(I::copy(R1, R7));
+    program.add(I::add(R1, HEADER_BYTES as i32));
+    program.add(I::set(R2, READ_BYTES));
+    program.add(I::call(read));
+    program.add(I::store(Four, R7, 12, R0));
+    program.add(I::copy(R5, R0));
+    program.jump_if(R5, JumpCondition::Greater, 0, is_read);
+    program.add(I::set(R5, 0));
+    program.put(is_read);
+    program.add(I::and(R5, LENGTH_MASK));
+    program.add(I::add(R5, HEADER_BYTES as i32));
+    program.add(I::copy(R1, R6));
+    program.add_all(I::map(R2, maps.output));
+    program.add(I::set_half(R3, CURRENT_CPU));
+    program.add(I::copy(R4, R7));
+    program.add(I::call(Helper::PerfEventOutput));
+    Ok(())
+}
+
+fn signed(offset: u16) -> Result<i16, AssemblyError> {
+    i16::try_from(offset).map_err(|_| AssemblyError::TooFar)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::bpf::exits::returns_one;
+
+    fn record(argument: u32, address: u64, result: i32, text: &[u8]) -> Vec<u8> {
+        [&address.to_ne_bytes()[..], &argument.to_ne_bytes(), &result.to_ne_bytes(), text].concat()
+    }
+
+    #[test]
+    fn our_program_hides_nothing() {
+        let maps = MapFds { output: 3, buffer: 4, masks: Some(5) };
+        let of_call = StringArguments::OfCall(vec![(0, 16), (1, 24), (3, 40)]);
+        let by_number = StringArguments::ByNumber { number: 8, first: 16, masks: vec![0, 1, 3] };
+        for arguments in [of_call, by_number] {
+            for read in [Helper::ProbeReadUserStr, Helper::ProbeReadStr] {
+                let program = assemble(&arguments, &maps, read).unwrap();
+                assert!(returns_one(&program), "{arguments:?}");
+                assert!(program.len() / 8 < 256, "{arguments:?}: {} instructions", program.len() / 8);
+            }
+        }
+        let far = StringArguments::OfCall(vec![(0, 40_000)]);
+        assert_eq!(assemble(&far, &maps, Helper::ProbeReadStr), Err(AssemblyError::TooFar));
+    }
+
+    #[test]
+    fn records_are_decoded() {
+        let of = |text: Option<&'static [u8]>| CopiedString { argument: 1, address: 7, text, is_cut: false };
+        let cases: [(Vec<u8>, Option<CopiedString<'_>>); 10] = [
+            (record(1, 7, 5, b"/etc\0pad"), Some(of(Some(b"/etc")))),
+            (record(1, 7, 1, b"\0"), Some(of(Some(b"")))),
+            (record(1, 7, -libc::EFAULT, b""), Some(of(None))),
+            (record(1, 7, 0, b""), Some(of(None))),
+            (record(1, 7, 3, b"a\xff\0"), Some(of(Some(b"a\xff")))),
+            (record(1, 7, 9, b"/etc\0"), None),
+            (record(6, 7, 5, b"/etc\0"), None),
+            (record(u32::MAX, 7, 5, b"/etc\0"), None),
+            (record(1, 7, i32::MAX, b"/etc\0"), None),
+            (vec![0; HEADER_BYTES - 1], None),
+        ];
+        for (raw, want) in cases {
+            assert_eq!(CopiedString::parse(&raw), want, "{}", raw.escape_ascii());
+        }
+        for (bytes, is_cut) in [(PATH_BYTES - 1, false), (PATH_BYTES, true), (READ_BYTES as usize - 1, true)] {
+            let raw = record(0, 7, bytes as i32 + 1, &[&vec![b'a'; bytes][..], b"\0"].concat());
+            let copied = CopiedString::parse(&raw).unwrap();
+            assert_eq!((copied.text.map(<[u8]>::len), copied.is_cut), (Some(PATH_BYTES - 1), is_cut));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_have_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(text) = CopiedString::parse(&bytes).and_then(|copied| copied.text) {
+                prop_assert!(text.len() + HEADER_BYTES <= bytes.len());
+            }
+        }
+    }
+}
