@@ -20,7 +20,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
     ("escape", &["digits"]),
     ("bpf", &["sys"]),
     ("tep", &["caret", "digits", "glob", "sys"]),
-    ("perf", &["host", "ringbuf", "sys", "tep"]),
+    ("perf", &["bpf", "host", "ringbuf", "sys", "tep"]),
     ("expr", &["caret", "glob", "tep"]),
     ("event", &["caret", "expr", "glob", "host", "perf", "tep"]),
     ("task", &["escape", "host", "perf", "sys", "tep"]),

@@ -123,6 +123,16 @@ pub fn query<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)
 }
 
 impl ProgramQuery {
+    /// Leaves programs out: those that we have attached ourselves.
+    #[must_use]
+    pub fn without(mut self, ids: impl Iterator<Item = u32>) -> ProgramQuery {
+        let ids: Vec<u32> = ids.collect();
+        if !ids.is_empty() {
+            self.found.iter_mut().for_each(|(_, found)| found.retain(|id| !ids.contains(id)));
+        }
+        self
+    }
+
     /// The attached programs, by id.
     pub fn attached(self) -> Vec<AttachedProgram> {
         self.events().into_iter().map(|(id, events)| AttachedProgram::new(id).with_events(events)).collect()

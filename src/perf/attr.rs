@@ -126,6 +126,14 @@ impl Attr {
         Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), sampling)
     }
 
+    /// What a BPF program writes: each record of its own is a sample, in RAW.
+    pub fn bpf_output() -> Attr {
+        let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_BPF_OUTPUT));
+        attr.set_period(1);
+        attr.raw.sample_type |= SampleType::RAW.bits();
+        attr
+    }
+
     /// Counts the time for which its tasks run, in ns.
     pub fn task_clock() -> Attr {
         Attr::counter(Counter::Software(b::PERF_COUNT_SW_TASK_CLOCK.into()), 0)

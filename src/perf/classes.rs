@@ -5,7 +5,7 @@
 //! few. Events without a filter that are known to be loud share one: they alternate, and none of them is rare. Views have
 //! rings of their own, as long as they are few.
 
-use crate::perf::evsel::Evsel;
+use crate::perf::evsel::{EventId, Evsel};
 
 /// What a ring of a CPU is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     let is_alone = |evsel: &Evsel| evsel.is_opened() && evsel.is_unpaired && !is_loud(evsel);
     let alone = evsels.iter().filter(|evsel| is_alone(evsel)).count();
     // The first rings are for events that share one, view by view: the flood of one view is not to cost another its records.
-    let shares = |evsel: &Evsel| evsel.is_opened() && !evsel.is_window() && !is_alone(evsel);
+    let shares = |evsel: &Evsel| evsel.is_opened_itself() && !evsel.is_window() && !is_alone(evsel);
     let mut owners: Vec<usize> = evsels.iter().filter(|evsel| shares(evsel)).map(|evsel| evsel.owner).collect();
     owners.dedup(); // the events of a view follow each other
     let first = owners.len().min(MOST_SHARED);
@@ -68,6 +68,14 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     let windows = evsels.iter().any(Evsel::is_window).then_some(rings);
     for (class, _) in classes.iter_mut().zip(evsels).filter(|(_, evsel)| evsel.is_window()) {
         *class = rings;
+    }
+    // Strings come just before the record of their call.
+    for (at, evsel) in evsels.iter().enumerate() {
+        let of = evsel.strings_of.map(EventId::index);
+        let opened = of.map(|of| evsels.get(of).and_then(|of| of.shared_with).map_or(of, EventId::index));
+        if let Some(class) = opened.and_then(|opened| classes.get(opened).copied()) {
+            classes[at] = class;
+        }
     }
     (classes, rings + usize::from(windows.is_some()), windows)
 }

@@ -1,6 +1,6 @@
 //! The events of a run and where they are opened. `plan` settles how the events of a CPU are opened, `opening` explains a
 //! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
-//! `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
+//! `strings` copies the strings of system calls, `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
 //! events for threads that appear later, `layouts` are those of records, `shared` opens events once that several views
 //! want, `tested` is for those whose samples must pass a test.
 
@@ -12,6 +12,7 @@ mod later;
 mod layouts;
 pub mod shared;
 mod side;
+mod strings;
 mod tested;
 pub mod windows;
 
@@ -29,6 +30,7 @@ use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evlist::layouts::shared_bits;
+use crate::perf::evlist::strings::CopiedStrings;
 use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
 use crate::perf::ids::{Ids, Route, Routes};
 use crate::perf::opening::{is_gone, is_refused, watch_error};
@@ -67,6 +69,7 @@ pub struct Evlist {
     idle_watchers: Vec<usize>,
     /// Why some ring is smaller than was asked for.
     shrunk: Option<Shrunk>,
+    strings: Vec<CopiedStrings>,
 }
 
 impl Evlist {
@@ -264,7 +267,8 @@ impl Evlist {
 
     /// Descriptors of the events of one CPU.
     fn event_descriptors(&self, bound: Option<&BoundTo>) -> u64 {
-        let of = |evsel: &Evsel| if evsel.binding == Binding::Task { watches_of(bound) } else { 1 };
+        let is_of_task = |evsel: &Evsel| evsel.binding == Binding::Task && !evsel.is_of_strings();
+        let of = |evsel: &Evsel| if is_of_task(evsel) { watches_of(bound) } else { 1 };
         self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
     }
 
@@ -342,8 +346,12 @@ impl Evlist {
     /// Opens the events of `watches` and sends their records into the CPU's rings, which must be mapped to be shared. `all`: also
     /// the events that are bound to the CPU.
     fn join(&mut self, cpu: &mut CpuEvents, watches: &[Watch], all: bool) -> Result<()> {
-        for index in 0..if cpu.owners.is_empty() { 0 } else { self.evsels.len() } {
-            if all || self.evsels[index].binding == Binding::Task {
+        let events = if cpu.owners.is_empty() { 0 } else { self.evsels.len() };
+        // Events are enabled in the order in which they were opened: strings first, or the first calls would be without.
+        for (strings, index) in [true, false].into_iter().flat_map(|strings| (0..events).map(move |at| (strings, at))) {
+            let evsel = &self.evsels[index];
+            let is_joining = all || evsel.binding == Binding::Task && !strings;
+            if evsel.is_of_strings() == strings && is_joining {
                 self.open_evsel(index, cpu, watches)?;
             }
         }
@@ -356,7 +364,7 @@ impl Evlist {
             return Ok(());
         }
         let whole = [Watch::Cpu(cpu.cpu)];
-        let task_bound = evsel.binding == Binding::Task && self.plan.bound.is_some();
+        let task_bound = evsel.binding == Binding::Task && self.plan.bound.is_some() && !evsel.is_of_strings();
         let watches = if task_bound { watches } else { &whole };
         evsel.attr = evsel
             .attr
@@ -386,6 +394,9 @@ impl Evlist {
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
             let event = EventId(index as u16);
             let id = sys::perf::id(fd.as_fd())?;
+            self.strings.iter_mut().filter(|strings| strings.output == event).for_each(|strings| {
+                strings.write_through(cpu.cpu, fd.as_fd());
+            });
             self.ids.insert(id, evsel.route(event));
             cpu.events.push(EventFd::new(fd, event, class));
         }
@@ -413,7 +424,8 @@ impl Evlist {
             if let Some(owner) = cpu.side_owner.as_ref().filter(|_| self.plan.side_on_cpu) {
                 sys::perf::enable(owner.fd.as_fd()).context("cannot enable side records")?;
             }
-            for event in cpu.events.iter().filter(|event| self.evsels[event.event.index()].binding == Binding::Cpu) {
+            let is_of_cpu = |evsel: &Evsel| evsel.binding == Binding::Cpu || evsel.is_of_strings();
+            for event in cpu.events.iter().filter(|event| is_of_cpu(&self.evsels[event.event.index()])) {
                 sys::perf::enable(event.fd.as_fd()).context("cannot enable the events")?;
             }
             cpu.idle.iter().for_each(IdleWatch::enable);
@@ -556,6 +568,7 @@ impl Drop for Evlist {
     /// Releasing tracepoints is slow, however the run ends: another process does it, and the prompt need not wait.
     fn drop(&mut self) {
         self.close_probes(); // the other process must not keep them open
+        self.strings.clear();
         let open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
         if !open.is_empty() {
             hand_over(&open);

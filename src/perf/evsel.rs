@@ -82,6 +82,10 @@ pub struct Evsel {
     pub(super) is_counted: bool,
     /// The event whose companion it is: it holds windows of the user stack for that event.
     pub(super) window_of: Option<EventId>,
+    /// The event whose strings a BPF program writes through this one.
+    pub(super) strings_of: Option<EventId>,
+    /// Strings are shown in place of the addresses in its records.
+    pub(super) shows_strings: bool,
     /// Its samples are tested before the profiler gets them.
     pub(super) test: Option<Arc<dyn SampleTest>>,
     /// Index of the profiler that it belongs to.
@@ -134,6 +138,8 @@ impl Evsel {
             chain_use: ChainUse::Shown,
             is_counted: false,
             window_of: None,
+            strings_of: None,
+            shows_strings: false,
             test: None,
             owner: 0,
         }
@@ -254,6 +260,11 @@ impl Evsel {
         self
     }
 
+    /// See [`Evlist::show_strings`](crate::perf::Evlist::show_strings).
+    pub fn has_strings(&self) -> bool {
+        self.shows_strings
+    }
+
     /// The run goes on without it when the kernel refuses it to root: `irq_vectors:irq_work_exit` would sample itself.
     #[must_use]
     pub fn optional(mut self, optional: bool) -> Evsel {
@@ -304,6 +315,16 @@ impl Evsel {
 
     pub fn is_opened(&self) -> bool {
         self.opened && self.shared_with.is_none()
+    }
+
+    /// It is opened for its own sake, and not for the strings of another event.
+    pub fn is_opened_itself(&self) -> bool {
+        self.is_opened() && !self.is_of_strings()
+    }
+
+    /// A BPF program writes the strings of another event through it.
+    pub fn is_of_strings(&self) -> bool {
+        self.strings_of.is_some()
     }
 
     /// Its samples come under its own id: it is opened, or shares the samples of an event that is.

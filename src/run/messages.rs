@@ -20,7 +20,7 @@ pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: 
     let mut lines = vec![rings.describe()];
     lines.extend(tracefs.describe());
     lines.extend(evlist.missing().map(|feature| format!("this kernel lacks {feature}")));
-    let opened = evlist.iter().filter(|(_, evsel)| evsel.is_opened());
+    let opened = evlist.iter().filter(|(_, evsel)| evsel.is_opened_itself());
     let filtered = opened.filter_map(|(_, evsel)| Some((evsel.name(), evsel.filter()?)));
     lines.extend(filters(filtered));
     lines.extend(notes);
@@ -51,7 +51,8 @@ pub fn about(options: &Options, view: usize, evlist: &Evlist) -> DrawingSubject 
             names_of(options.workload.first().map(|name| escape(name.as_bytes())).into_iter().collect())
         }
     };
-    let opened = evlist.iter().filter(|(_, evsel)| evsel.is_wanted() && evsel.owner() == view);
+    let opened =
+        evlist.iter().filter(|(_, evsel)| evsel.is_wanted() && !evsel.is_of_strings() && evsel.owner() == view);
     let events = names_of(opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect());
     let profiler = options.views.get(view).map_or("", |view| view.profiler);
     DrawingSubject { profiler, subject, events }
@@ -109,7 +110,7 @@ pub fn waiting_for(profiler: &str, evlist: &Evlist) -> String {
     const NAMED: usize = 3;
     let events: Vec<String> = evlist
         .iter()
-        .filter(|(_, evsel)| evsel.is_opened())
+        .filter(|(_, evsel)| evsel.is_opened_itself())
         .map(|(_, evsel)| {
             let filters = evsel.filter().map(str::to_owned).into_iter().chain(evsel.test().map(SampleTest::text));
             filters.fold(evsel.name().to_owned(), |name, filter| format!("{name} /{filter}/"))

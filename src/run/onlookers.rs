@@ -37,7 +37,8 @@ impl Run {
             return;
         }
         // Who opens an event of a CPU that does not answer holds what the question needs.
-        let query = attached::query(self.core.evlist.tracepoints(&self.core.last_tick.suspects));
+        let evlist = &self.core.evlist;
+        let query = attached::query(evlist.tracepoints(&self.core.last_tick.suspects)).without(evlist.own_programs());
         let now = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.onlookers.looked_ns, now);
         self.take_look(query);

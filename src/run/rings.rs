@@ -147,6 +147,7 @@ impl Rings {
             rings.add_side(cpu, false, evlist, poller)?;
         }
         evlist.open_new_threads(target, host)?;
+        rings.notes.extend(evlist.attach_string_copiers());
         if !evlist.left_out().is_empty() {
             rings
                 .notes
@@ -509,7 +510,7 @@ pub fn deliver(
 
 /// The message that no event is open on any of `cpus`, though no refusal ended the run.
 fn nothing_opened(evlist: &Evlist, tasks: &Tasks, cpus: &[u32]) -> String {
-    let events = || evlist.iter().map(|(_, evsel)| evsel).filter(|evsel| evsel.is_opened());
+    let events = || evlist.iter().map(|(_, evsel)| evsel).filter(|evsel| evsel.is_opened_itself());
     let names: Vec<&str> = events().map(Evsel::name).take(3).collect();
     let is_left_out = |evsel: &Evsel| evlist.left_out().iter().any(|name| name == evsel.name());
     let is_elsewhere = |evsel: &Evsel| !cpus.iter().any(|&cpu| evsel.is_on(cpu));

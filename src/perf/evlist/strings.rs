@@ -1,0 +1,121 @@
+//! Strings that system calls are given: a BPF program writes them just before the record of the call, through an event
+//! that shares a ring with it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::bpf::strings::{CopierRefusal, StringArguments, StringCopier};
+use crate::host::{Host, sysctl};
+use crate::perf::attr::Attr;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::refusal::Reason;
+use crate::sys::perf::Watch;
+use crate::sys::privileges::{Capability, Privileges};
+
+/// The program on an event, and what it writes through.
+#[derive(Debug)]
+pub struct CopiedStrings {
+    copier: StringCopier,
+    /// The system call's event.
+    of: EventId,
+    pub(super) output: EventId,
+    /// An event that counts, and keeps the program attached. None: it is not attached yet.
+    attached: Option<OwnedFd>,
+    /// The first refusal after the program was loaded.
+    refused: Option<io::Error>,
+}
+
+impl CopiedStrings {
+    pub(super) fn write_through(&mut self, cpu: u32, event: BorrowedFd<'_>) {
+        if let Err(err) = self.copier.write_through(cpu, event) {
+            self.refused.get_or_insert(err);
+        }
+    }
+}
+
+impl Evlist {
+    /// The strings of each call that the event `of` records will come as samples of the returned event, which belongs to
+    /// the same profiler.
+    ///
+    /// # Errors
+    /// Why strings cannot be copied here.
+    pub fn copy_strings(&mut self, of: EventId, arguments: &StringArguments, host: &Host) -> Result<EventId, Reason> {
+        if self.with_counters {
+            return Err(Reason::incurable("a forecast leaves them out"));
+        }
+        let cpus = sysctl_cpus(host);
+        let copier = StringCopier::load(arguments, cpus).map_err(|refusal| explain(&refusal, host))?;
+        let evsel = self.evsel(of);
+        let mut output = Evsel::new(format!("strings of {}", evsel.name), Attr::bpf_output()).cpus(evsel.cpus.clone());
+        output.strings_of = Some(of);
+        let too_many = |err: anyhow::Error| Reason::incurable(err.to_string());
+        let owner = std::mem::replace(&mut self.adding_for, self.evsels[of.index()].owner);
+        let output = self.add(output).map_err(too_many);
+        self.adding_for = owner;
+        let output = output?;
+        self.strings.push(CopiedStrings { copier, of, output, attached: None, refused: None });
+        Ok(output)
+    }
+
+    /// What is shown of the records of `event` has strings behind it.
+    pub fn show_strings(&mut self, event: EventId, shown: bool) {
+        self.evsels[event.index()].shows_strings = shown;
+    }
+
+    /// Attaches the programs, once the events are open. Returns a line for each event whose strings stay unread.
+    pub fn attach_string_copiers(&mut self) -> Vec<String> {
+        let Evlist { strings, evsels, missing, cpus, .. } = self;
+        let Some(cpu) = cpus.iter().find(|cpu| !cpu.owners.is_empty()).map(|cpu| cpu.cpu) else { return Vec::new() };
+        let mut unread = Vec::new();
+        for strings in strings {
+            let Some(evsel) = evsels.get(strings.of.index()) else { continue };
+            // An event of its own: those that record are closed as their CPUs go offline.
+            let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
+            let attached = missing.open(&mut counter, Watch::Cpu(cpu)).and_then(|event| {
+                strings.copier.attach(event.as_fd())?;
+                Ok(event)
+            });
+            match (attached, strings.refused.take()) {
+                (Ok(event), None) => strings.attached = Some(event),
+                (Err(err), _) | (Ok(_), Some(err)) => {
+                    unread.push(format!("degraded: the strings of {} stay unread: {err}", evsel.name));
+                }
+            }
+        }
+        unread
+    }
+
+    /// The ids of our own programs.
+    pub fn own_programs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.strings.iter().filter_map(|strings| strings.copier.id())
+    }
+}
+
+/// More than any CPU's number.
+fn sysctl_cpus(host: &Host) -> u32 {
+    const MOST: u32 = 8192; // NR_CPUS at most
+    let text = std::fs::read_to_string(host.cpu.join("possible")).unwrap_or_default();
+    let last = crate::host::parse_cpus(text.trim()).ok().and_then(|cpus| cpus.last().copied());
+    last.map_or(MOST, |last| last + 1)
+}
+
+fn explain(refusal: &CopierRefusal, host: &Host) -> Reason {
+    let why = format!("the kernel refuses {refusal}");
+    let privileges = Privileges::of_self(&host.proc);
+    let knows_bpf = sysctl(host, "cap_last_cap").is_some_and(|last| last > Capability::Perfmon as i64);
+    let may = privileges.has(Capability::SysAdmin);
+    match refusal.err.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) if !may && knows_bpf => Reason::new(why, "CAP_BPF and CAP_PERFMON"),
+        Some(libc::EPERM | libc::EACCES) if !may => Reason::new(why, "CAP_SYS_ADMIN"),
+        Some(libc::EPERM) if privileges.seccomp => Reason::new(why, "a seccomp filter that lets bpf(2) pass"),
+        Some(libc::EPERM) if privileges.user_namespace => Reason::new(why, "run on the host"),
+        Some(libc::EPERM) => Reason::new(why, "a larger `ulimit -l`, or a kernel that is not locked down"),
+        Some(libc::ENOSYS) => Reason::incurable("this kernel has no bpf(2)"),
+        Some(libc::EINVAL) => Reason::new(
+            format!("{why}: it has no helper for them, or is locked down"),
+            "see /sys/kernel/security/lockdown",
+        ),
+        _ => Reason::incurable(why),
+    }
+}
