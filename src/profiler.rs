@@ -3,11 +3,13 @@
 //! `uprobe:` select, `code` finds the files and bytes of the latter, `inherited` makes them see the children of the
 //! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
 //! `keys` has the keys of all events of a run, and shows them with their names.
+//! `call_strings` joins the strings of system calls to their records.
 //! `shown` is for events that are shown one by one, `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
 
 mod args;
 mod bare;
 mod bind;
+pub mod call_strings;
 pub mod code;
 mod context;
 pub mod filters;

@@ -32,7 +32,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
     (
         "profiler",
         &[
-            "caret", "cli", "escape", "event", "expr", "host", "output", "perf", "report", "ringbuf", "stats",
+            "bpf", "caret", "cli", "escape", "event", "expr", "host", "output", "perf", "report", "ringbuf", "stats",
             "symbol", "sys", "task", "tep", "unwind",
         ],
     ),

@@ -9,7 +9,9 @@ use crate::output::outcome;
 use crate::output::table::TableLine;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, UnwindingSums};
-use crate::report::{ColumnHead, ColumnKind, Command, LineageProcess, OccurrenceLayout, Subject, Value};
+use crate::report::{
+    ArgumentText, ArgumentTexts, ColumnHead, ColumnKind, Command, LineageProcess, OccurrenceLayout, Subject, Value,
+};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::NamedFrame;
@@ -388,7 +390,7 @@ pub fn event_label(name: &str, alias: Option<&str>) -> Vec<u8> {
 pub fn event(
     object: &mut Object<'_>,
     event: &EventText,
-    raw: &[u8],
+    texts: ArgumentTexts<'_>,
     beside: &[Value],
     render: impl FnOnce(&mut Vec<u8>) -> usize,
 ) {
@@ -404,12 +406,30 @@ pub fn event(
     }
     let mut fields = Object::new(object.labelled(b"\"fields\":"));
     for (label, field) in &event.json_fields {
-        if let Ok(value) = field.value(raw) {
+        if let Some(text) = texts.at(field.offset) {
+            argument(&mut fields, label, &field.name, text);
+        } else if let Ok(value) = field.value(texts.raw) {
             push_field(value, fields.labelled(label));
         }
     }
     fields.end();
     beside.iter().for_each(|value| outcome::beside(object, value));
+}
+
+/// Writes the string that an argument points to, or `null` and the reason: `"name":null,"name_unread":"not in memory"`.
+fn argument(fields: &mut Object<'_>, label: &[u8], name: &str, text: ArgumentText<'_>) {
+    let out = fields.labelled(label);
+    match text {
+        ArgumentText::Read(text) => push_escaped(text, out),
+        ArgumentText::Cut(text) => {
+            push_escaped(text, out);
+            fields.bool(&format!("{name}_cut"), true);
+        }
+        ArgumentText::Unread(unread) => {
+            out.extend_from_slice(b"null");
+            fields.text(&format!("{name}_unread"), unread.reason());
+        }
+    }
 }
 
 fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {

@@ -5,6 +5,7 @@
 //! occurrences that find the channel full are dropped and counted, and an interval whose tables find it full is
 //! prolonged. The output thread looks up the names of addresses, on first print.
 
+mod call_text;
 mod commands;
 pub mod drawing;
 pub mod flame;
@@ -56,7 +57,7 @@ use crate::output::screen::{ScreenHandle, ScreenPort};
 use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};
 use crate::output::thread::{CloseSignal, write_all};
 use crate::output::writer::Writer;
-use crate::report::Batch;
+use crate::report::{ArgumentTexts, Batch};
 use crate::stats::weights::Weighted;
 use crate::symbol::elf::SymbolOptions;
 use crate::symbol::{CurrentStep, StackId, SymbolUpdate};
@@ -82,6 +83,8 @@ pub struct EventText {
     json_label: Vec<u8>,
     /// The fields of the event itself, each with its key `"name":`.
     json_fields: Vec<(Vec<u8>, Field)>,
+    /// Strings follow its records.
+    has_strings: bool,
 }
 
 impl EventText {
@@ -97,7 +100,19 @@ impl EventText {
             flags: format.field("common_flags").cloned(),
             preempt_count: format.field("common_preempt_count").cloned(),
             format,
+            has_strings: false,
         }
+    }
+
+    /// Strings follow the record of a system call: see [`ArgumentTexts`].
+    #[must_use]
+    pub fn with_strings(mut self, has_strings: bool) -> EventText {
+        self.has_strings = has_strings;
+        self
+    }
+
+    fn texts<'a>(&self, bytes: &'a [u8]) -> ArgumentTexts<'a> {
+        if self.has_strings { ArgumentTexts::split(bytes) } else { ArgumentTexts::none(bytes) }
     }
 }
 

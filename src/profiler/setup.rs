@@ -140,6 +140,15 @@ impl Setup<'_> {
         self.warnings.borrow_mut().push(Warning { reason, degraded: true });
     }
 
+    /// Warns, once, that the strings of system calls stay unread.
+    pub fn degrade_strings(&self, reason: Reason) {
+        let why = format!("paths and other strings of system calls stay unread: {}", reason.why);
+        let warning = Warning { reason: Reason { why, ..reason }, degraded: true };
+        if self.warnings.borrow().iter().all(|other| other.to_string() != warning.to_string()) {
+            self.warnings.borrow_mut().push(warning);
+        }
+    }
+
     /// Warns of a nested pid namespace, in which the kernel gives all tasks outside the number 0. The targets of `-p`
     /// and `-t` are inside.
     pub fn degrade_outsiders(&self) {

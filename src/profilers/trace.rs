@@ -13,11 +13,13 @@ use crate::event::{BoundEvent, Selector, SelectorAttrs, selector};
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
+use crate::profiler::call_strings::CallStrings;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
 use crate::profilers::trace::system_calls::{RawEvent, ShownCalls};
-use crate::report::Value;
+use crate::report::{ArgumentTextWriter, Value};
 use crate::symbol::StackId;
 use crate::tep::context::ContextFlags;
+use crate::tep::syscalls;
 
 /// Show events as they happen, with their fields
 #[derive(Debug, clap::Args)]
@@ -85,6 +87,8 @@ struct Traced {
     shown: ShownEvent,
     /// The system calls that a raw event stands for.
     calls: Option<ShownCalls>,
+    /// The strings of a system call.
+    strings: Option<CallStrings>,
     context: ContextFlags,
 }
 
@@ -102,6 +106,10 @@ pub struct Trace {
     /// There is only a flame graph, and no event is printed.
     only_draws: bool,
     traced: Vec<Traced>,
+    /// Events whose samples are strings, with the indexes of their calls in `traced`.
+    copies: Vec<(EventId, usize)>,
+    /// A record with its strings.
+    record: Vec<u8>,
 }
 
 impl ProfilerArgs for TraceArgs {
@@ -128,6 +136,8 @@ impl ProfilerArgs for TraceArgs {
             shows_lineage: self.ancestors,
             only_draws: self.common.only_draws() && !self.ancestors,
             traced: Vec::new(),
+            copies: Vec::new(),
+            record: Vec::new(),
         }))
     }
 }
@@ -159,7 +169,7 @@ impl Trace {
     fn add(&mut self, bound: BoundEvent, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let context = ContextFlags::of(&bound.format);
         let shown = ShownEvent::add(bound, self.shows_stacks, evlist, setup)?;
-        self.traced.push(Traced { shown, calls: None, context });
+        self.traced.push(Traced { shown, calls: None, strings: None, context });
         Ok(())
     }
 
@@ -181,6 +191,27 @@ impl Trace {
         }
         Ok(())
     }
+
+    /// Asks for the strings of system calls, after all events that are shown are in the list.
+    fn ask_for_strings(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) {
+        for (at, traced) in self.traced.iter_mut().enumerate() {
+            let ShownEvent { event, format, shows_stack, .. } = &traced.shown;
+            if format.system != syscalls::SYSTEM || self.only_draws && !shows_stack {
+                continue;
+            }
+            traced.strings = CallStrings::ask(*event, format, evlist, setup);
+            evlist.show_strings(*event, traced.strings.is_some());
+            self.copies.extend(traced.strings.as_ref().and_then(CallStrings::copies).map(|copies| (copies, at)));
+        }
+    }
+
+    /// Takes the string of a system call that comes next.
+    fn take_string(&mut self, event: EventId, sample: &Sample<'_>) -> Result<Use> {
+        let at = self.copies.iter().find(|(copies, _)| *copies == event).map(|(_, at)| *at);
+        let traced = at.and_then(|at| self.traced.get_mut(at)).context("an event of another profiler")?;
+        let is_string = traced.strings.as_mut().is_some_and(|strings| strings.take(sample));
+        Ok(if is_string { Use::Ignored } else { Use::Malformed })
+    }
 }
 
 impl Profiler for Trace {
@@ -199,7 +230,9 @@ impl Profiler for Trace {
         for event in chosen {
             self.add(event.bound, evlist, setup)?;
         }
-        self.add_raw(raws, evlist, setup)
+        self.add_raw(raws, evlist, setup)?;
+        self.ask_for_strings(evlist, setup);
+        Ok(())
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
@@ -211,10 +244,10 @@ impl Profiler for Trace {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let subject = ctx.subject(sample);
         let first = self.traced.first().map_or(0, |traced| traced.shown.event.index());
         let at = event.index().checked_sub(first).context("an event of another profiler")?;
-        let traced = self.traced.get(at).context("an event of another profiler")?;
+        let Some(traced) = self.traced.get_mut(at) else { return self.take_string(event, sample) };
+        let subject = ctx.subject(sample);
         let shown = match &traced.calls {
             Some(calls) => calls.event_of(sample)?,
             None => Some(event),
@@ -234,7 +267,15 @@ impl Profiler for Trace {
         // A task that was only interrupted has nothing to do with the event.
         let lineage = (self.shows_lineage && !traced.context.in_interrupt(sample.raw)).then(|| ctx.lineage(sample.pid));
         let lineage = lineage.filter(|lineage| !lineage.is_empty());
-        ctx.emit_event(subject, shown, sample.raw, lineage.map(Value::Lineage), stack);
+        let raw = match &mut traced.strings {
+            None => sample.raw,
+            Some(strings) => {
+                let mut record = ArgumentTextWriter::new(&mut self.record, sample.raw);
+                strings.of(sample).for_each(|(offset, text)| record.push(offset, text));
+                record.finish()
+            }
+        };
+        ctx.emit_event(subject, shown, raw, lineage.map(Value::Lineage), stack);
         Ok(Use::Relevant)
     }
 
@@ -243,6 +284,10 @@ impl Profiler for Trace {
             && self.shows_lineage
         {
             ctx.tasks.follow_ancestry();
+        }
+        if let Event::Lost(window) = event {
+            let strings = self.traced.iter_mut().filter_map(|traced| traced.strings.as_mut());
+            strings.for_each(|strings| strings.forget(window.cpu));
         }
     }
 

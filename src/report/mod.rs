@@ -6,6 +6,7 @@
 //! occurrences are described by an [`OccurrenceSchema`]; readers know their values and their line of text
 //! ([`OccurrenceLayout`]).
 
+mod argument_text;
 mod batch;
 mod book;
 mod interval;
@@ -19,6 +20,7 @@ mod sums;
 mod value;
 mod verdict;
 
+pub use argument_text::{ArgumentText, ArgumentTextWriter, ArgumentTexts, UnreadText};
 pub use batch::{Batch, Occurrence, OccurrenceBody, Span, Subject};
 pub use book::{Book, BookEntry, BookTable};
 pub use interval::{Report, Table, Top};

@@ -77,7 +77,7 @@ pub(super) fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Opti
         let format = setup.format_of(evsel)?;
         // What is not opened is a system call's event, told by the raw one: there is no more in the record.
         let format = if evsel.is_wanted() { format } else { Arc::new(syscalls::without_user_text(&format)) };
-        Ok(Some(EventText::new(evsel.name(), alias, format)))
+        Ok(Some(EventText::new(evsel.name(), alias, format).with_strings(evsel.has_strings())))
     };
     evlist.iter().map(|(_, evsel)| text(evsel)).collect()
 }

@@ -21,6 +21,7 @@ pub mod probe;
 #[cfg(test)]
 mod samples;
 pub mod strings;
+pub mod syscall_strings;
 pub mod syscalls;
 pub mod tracefs;
 pub mod types;

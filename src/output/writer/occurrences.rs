@@ -7,8 +7,8 @@ use crate::output::flood::{FloodGroup, Groupable};
 use crate::output::json::{Object, ViewLabel};
 use crate::output::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
-use crate::output::{EventText, frames, json, text, top};
-use crate::report::{Batch, Occurrence, OccurrenceBody};
+use crate::output::{EventText, call_text, frames, json, text, top};
+use crate::report::{ArgumentTexts, Batch, Occurrence, OccurrenceBody};
 use crate::symbol::names::{KERNEL, NamedFrame};
 use crate::symbol::stack_key::StackKey;
 use crate::symbol::{FrameNames, StackId};
@@ -190,13 +190,13 @@ impl Writer {
         let out = &mut self.sink.buffer;
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
-                let raw = raw.of(&batch.raw);
                 let values = beside.of(&batch.values);
                 let values = text::offset(values, out);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
+                    let texts = event.texts(raw.of(&batch.raw));
+                    text::event_head(&occurrence.subject, text::latency_flags(event, texts.raw), out);
                     out.extend_from_slice(&event.label);
-                    let start = render(event, raw, &mut self.names, &self.settings.strings, out);
+                    let start = render(event, texts, &mut self.names, &self.settings.strings, out);
                     escape_from(start, out);
                 }
                 text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
@@ -230,12 +230,12 @@ impl Writer {
         json::subject(&mut object, &occurrence.subject);
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
-                let raw = raw.of(&batch.raw);
                 let values = beside.of(&batch.values);
                 let beside = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    json::event(&mut object, event, raw, &beside, |out| {
-                        render(event, raw, &mut self.names, &self.settings.strings, out)
+                    let texts = event.texts(raw.of(&batch.raw));
+                    json::event(&mut object, event, texts, &beside, |out| {
+                        render(event, texts, &mut self.names, &self.settings.strings, out)
                     });
                 }
             }
@@ -262,9 +262,16 @@ fn is_groupable(occurrence: &Occurrence) -> bool {
 }
 
 /// Appends the text of a record, not escaped, and returns where it starts.
-fn render(event: &EventText, raw: &[u8], names: &mut FrameNames, strings: &KernelStrings, out: &mut Vec<u8>) -> usize {
-    let start = out.len();
+fn render(
+    event: &EventText,
+    texts: ArgumentTexts<'_>,
+    names: &mut FrameNames,
+    strings: &KernelStrings,
+    out: &mut Vec<u8>,
+) -> usize {
+    let (start, raw) = (out.len(), texts.raw);
     match &event.print {
+        _ if event.has_strings => call_text::render(&event.format, texts, out),
         Some(print) => print.render(raw, &KernelNames { names: names.into(), strings }, out),
         None => render_fields(&event.format, raw, out),
     }

@@ -1,0 +1,82 @@
+//! The text of a system call: its arguments as the kernel prints them, with strings in place of their addresses.
+
+use std::io::Write;
+
+use crate::report::{ArgumentText, ArgumentTexts};
+use crate::tep::format::Format;
+
+/// Appends the arguments, not escaped but for quotes: `dfd: 0xffffff9c, filename: "/etc/passwd", flags: 0x00080000`.
+pub fn render(format: &Format, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
+    for (index, field) in format.user_fields().skip(1).enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(field.name.as_bytes());
+        out.extend_from_slice(b": ");
+        let text = texts.at(field.offset);
+        match text {
+            Some(ArgumentText::Read(text)) => push_quoted(text, out),
+            Some(ArgumentText::Cut(text)) => {
+                push_quoted(text, out);
+                out.extend_from_slice(b"...");
+            }
+            Some(ArgumentText::Unread(_)) | None => {
+                // Writing to a Vec cannot fail.
+                let _ = match field.read_u64(texts.raw) {
+                    Ok(value) => write!(out, "0x{value:08x}"),
+                    Err(_) => write!(out, "?"),
+                };
+            }
+        }
+        if let Some(ArgumentText::Unread(unread)) = text {
+            let _ = write!(out, " (unread: {})", unread.reason());
+        }
+    }
+}
+
+fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for &byte in text {
+        if byte == b'"' {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{ArgumentTextWriter, UnreadText};
+
+    const FORMAT: &str = "name: sys_enter_openat\nID: 1\nformat:\n\
+        \tfield:int __syscall_nr;\toffset:8;\tsize:4;\tsigned:1;\n\
+        \tfield:int dfd;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:const char * filename;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n\nprint fmt: \"\"\n";
+
+    #[test]
+    fn strings_stand_for_their_addresses() {
+        let format = Format::parse("syscalls", FORMAT).unwrap();
+        let words = [0_u64, 257, u64::MAX - 99, 0x7ffd_0010, 0x80000];
+        let raw: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let text = |text: Option<ArgumentText<'_>>| {
+            let mut bytes = Vec::new();
+            let mut writer = ArgumentTextWriter::new(&mut bytes, &raw);
+            text.into_iter().for_each(|text| writer.push(24, text));
+            let mut out = Vec::new();
+            render(&format, ArgumentTexts::split(writer.finish()), &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let cases = [
+            (Some(ArgumentText::Read(b"/etc/a\"b")), r#""/etc/a\"b""#),
+            (Some(ArgumentText::Cut(b"/aa")), r#""/aa"..."#),
+            (Some(ArgumentText::Unread(UnreadText::NotInMemory)), "0x7ffd0010 (unread: not in memory)"),
+            (None, "0x7ffd0010"),
+        ];
+        for (string, want) in cases {
+            assert_eq!(text(string), format!("dfd: 0xffffffffffffff9c, filename: {want}, flags: 0x00080000"));
+        }
+    }
+}

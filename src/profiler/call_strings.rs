@@ -1,0 +1,152 @@
+//! The strings that system calls are given, joined to the records of the calls.
+//!
+//! A BPF program writes each string just before the record of its call, on the same CPU ([`Evlist::copy_strings`]). What
+//! waits for its call is one call's strings of each CPU. A string belongs to the next record of the same thread there
+//! that has its address in the argument; where records of the CPU were lost in between, it belongs to none.
+
+use crate::bpf::strings::{CopiedString, MOST_ARGUMENTS, StringArguments};
+use crate::perf::Sample;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::EventId;
+use crate::profiler::Setup;
+use crate::report::{ArgumentText, UnreadText};
+use crate::tep::format::Format;
+use crate::tep::syscall_strings::string_arguments;
+
+/// A string and the record of its call are written one after the other, but for interrupts and for what a hypervisor takes.
+const TOGETHER_NS: u64 = 5_000_000;
+const MOST_CPUS: usize = 1 << 16;
+
+/// The strings of the calls of one event.
+#[derive(Debug)]
+pub struct CallStrings {
+    /// The arguments that are strings: their numbers and offsets in the record.
+    arguments: Vec<(u8, u16)>,
+    /// The event whose samples are the strings. None: the kernel copies none for us.
+    copies: Option<EventId>,
+    /// By CPU.
+    waiting: Vec<WaitingStrings>,
+}
+
+/// Strings whose call comes next on a CPU.
+#[derive(Debug, Default)]
+struct WaitingStrings {
+    tid: i32,
+    time: u64,
+    /// Their call has come: they are of no other.
+    is_over: bool,
+    strings: Vec<WaitingString>,
+    /// Of all strings.
+    text: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WaitingString {
+    argument: u8,
+    address: u64,
+    /// Start and end in the text. None: it could not be read.
+    text: Option<(usize, usize)>,
+    is_cut: bool,
+}
+
+impl CallStrings {
+    /// Asks for the strings of the calls that `event` records. None: the calls have none, or the kernel puts them into the
+    /// record.
+    pub fn ask(event: EventId, format: &Format, evlist: &mut Evlist, setup: &Setup<'_>) -> Option<CallStrings> {
+        let arguments = string_arguments(format);
+        if arguments.is_empty() {
+            return None;
+        }
+        let copies = evlist.copy_strings(event, &StringArguments::OfCall(arguments.clone()), setup.host);
+        let copies = copies.map_err(|reason| setup.degrade_strings(reason)).ok();
+        Some(CallStrings { arguments, copies, waiting: Vec::new() })
+    }
+
+    /// The event whose samples [`CallStrings::take`] wants.
+    pub fn copies(&self) -> Option<EventId> {
+        self.copies
+    }
+
+    /// Takes a string. False: the sample is none.
+    pub fn take(&mut self, sample: &Sample<'_>) -> bool {
+        let Some(copied) = CopiedString::parse(sample.raw) else { return false };
+        let at = sample.cpu as usize;
+        if at >= self.waiting.len() {
+            if at >= MOST_CPUS {
+                return false;
+            }
+            self.waiting.resize_with(at + 1, WaitingStrings::default);
+        }
+        self.waiting[at].add(&copied, sample);
+        true
+    }
+
+    /// The strings of a call, by the offsets of their arguments.
+    pub fn of<'s>(&'s mut self, sample: &'s Sample<'_>) -> impl Iterator<Item = (u16, ArgumentText<'s>)> + 's {
+        let CallStrings { arguments, copies, waiting } = self;
+        let waiting = waiting.get_mut(sample.cpu as usize).and_then(|waiting| waiting.next_of(sample));
+        let is_copied = copies.is_some();
+        arguments.iter().map(move |&(argument, offset)| {
+            let text = match waiting {
+                _ if !is_copied => ArgumentText::Unread(UnreadText::Refused),
+                Some(waiting) => waiting.of(argument, address_at(sample.raw, offset)),
+                None => ArgumentText::Unread(UnreadText::NoCopy),
+            };
+            (offset, text)
+        })
+    }
+
+    /// Records of a CPU were lost.
+    pub fn forget(&mut self, cpu: u32) {
+        self.waiting.get_mut(cpu as usize).into_iter().for_each(WaitingStrings::clear);
+    }
+}
+
+impl WaitingStrings {
+    fn add(&mut self, copied: &CopiedString<'_>, sample: &Sample<'_>) {
+        // The strings of a call come in the order of its arguments.
+        let follows = self.strings.last().is_some_and(|last| last.argument < copied.argument);
+        let is_same =
+            follows && !self.is_over && self.tid == sample.tid && sample.time.wrapping_sub(self.time) <= TOGETHER_NS;
+        if !is_same || self.strings.len() >= MOST_ARGUMENTS {
+            self.clear();
+        }
+        (self.tid, self.time) = (sample.tid, sample.time);
+        let start = self.text.len();
+        self.text.extend_from_slice(copied.text.unwrap_or_default());
+        let text = copied.text.map(|_| (start, self.text.len()));
+        let CopiedString { argument, address, is_cut, .. } = *copied;
+        self.strings.push(WaitingString { argument, address, text, is_cut });
+    }
+
+    fn clear(&mut self) {
+        self.is_over = false;
+        self.strings.clear();
+        self.text.clear();
+    }
+
+    /// The strings, if they are of this call.
+    fn next_of(&mut self, sample: &Sample<'_>) -> Option<&WaitingStrings> {
+        let is_next = !self.strings.is_empty()
+            && !std::mem::replace(&mut self.is_over, true)
+            && self.tid == sample.tid
+            && sample.time.wrapping_sub(self.time) <= TOGETHER_NS;
+        is_next.then_some(self)
+    }
+
+    fn of(&self, argument: u8, address: Option<u64>) -> ArgumentText<'_> {
+        let is_it = |string: &&WaitingString| string.argument == argument && Some(string.address) == address;
+        let Some(string) = self.strings.iter().find(is_it) else { return ArgumentText::Unread(UnreadText::NoCopy) };
+        let text = string.text.and_then(|(start, end)| self.text.get(start..end));
+        match text {
+            Some(text) if string.is_cut => ArgumentText::Cut(text),
+            Some(text) => ArgumentText::Read(text),
+            None => ArgumentText::Unread(UnreadText::NotInMemory),
+        }
+    }
+}
+
+fn address_at(raw: &[u8], offset: u16) -> Option<u64> {
+    let word = raw.get(usize::from(offset)..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*word))
+}

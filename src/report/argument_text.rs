@@ -1,0 +1,153 @@
+//! Strings that the arguments of a system call point to, behind the bytes of the call's record.
+//!
+//! Each is the offset of its argument in the record, a kind, a length and its bytes; the length of the record itself
+//! comes last.
+
+/// What is known of a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentText<'a> {
+    /// Without the NUL byte.
+    Read(&'a [u8]),
+    /// It is longer than a path may be: its first bytes.
+    Cut(&'a [u8]),
+    Unread(UnreadText),
+}
+
+/// Why a string is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadText {
+    /// Nothing readable was at its address when the call was made.
+    NotInMemory,
+    /// Its copy was lost, or copying had not begun.
+    NoCopy,
+    /// The kernel lets us copy no strings.
+    Refused,
+}
+
+impl UnreadText {
+    /// As text has it.
+    pub fn reason(self) -> &'static str {
+        match self {
+            UnreadText::NotInMemory => "not in memory",
+            UnreadText::NoCopy => "its copy was lost",
+            UnreadText::Refused => "copying is refused",
+        }
+    }
+}
+
+/// Appends strings to the bytes of a record.
+#[derive(Debug)]
+pub struct ArgumentTextWriter<'b> {
+    bytes: &'b mut Vec<u8>,
+    raw_bytes: u32,
+}
+
+const HEADER_BYTES: usize = 8;
+const LAST_BYTES: usize = 4;
+
+impl<'b> ArgumentTextWriter<'b> {
+    /// `bytes` is emptied first.
+    pub fn new(bytes: &'b mut Vec<u8>, raw: &[u8]) -> ArgumentTextWriter<'b> {
+        bytes.clear();
+        bytes.extend_from_slice(raw);
+        // The size of a record is a u16.
+        ArgumentTextWriter { raw_bytes: raw.len() as u32, bytes }
+    }
+
+    /// `offset`: of the argument in the record.
+    pub fn push(&mut self, offset: u16, text: ArgumentText<'_>) {
+        let (kind, text): (u16, &[u8]) = match text {
+            ArgumentText::Read(text) => (0, text),
+            ArgumentText::Cut(text) => (1, text),
+            ArgumentText::Unread(UnreadText::NotInMemory) => (2, b""),
+            ArgumentText::Unread(UnreadText::NoCopy) => (3, b""),
+            ArgumentText::Unread(UnreadText::Refused) => (4, b""),
+        };
+        self.bytes.extend_from_slice(&offset.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(&(text.len() as u32).to_ne_bytes()); // of a path
+        self.bytes.extend_from_slice(text);
+    }
+
+    /// The record with its strings.
+    pub fn finish(self) -> &'b [u8] {
+        self.bytes.extend_from_slice(&self.raw_bytes.to_ne_bytes());
+        self.bytes
+    }
+}
+
+/// A record and its strings.
+#[derive(Clone, Copy, Debug)]
+pub struct ArgumentTexts<'a> {
+    pub raw: &'a [u8],
+    texts: &'a [u8],
+}
+
+impl<'a> ArgumentTexts<'a> {
+    /// A record without strings.
+    pub fn none(raw: &'a [u8]) -> ArgumentTexts<'a> {
+        ArgumentTexts { raw, texts: &[] }
+    }
+
+    /// Splits what [`ArgumentTextWriter`] has written. Other bytes are a record without strings.
+    pub fn split(bytes: &'a [u8]) -> ArgumentTexts<'a> {
+        let split = || {
+            let (rest, raw_bytes) = bytes.split_last_chunk::<LAST_BYTES>()?;
+            rest.split_at_checked(u32::from_ne_bytes(*raw_bytes) as usize)
+        };
+        split().map_or(ArgumentTexts::none(bytes), |(raw, texts)| ArgumentTexts { raw, texts })
+    }
+
+    /// Offset of each argument, and its string.
+    pub fn iter(self) -> impl Iterator<Item = (usize, ArgumentText<'a>)> {
+        let mut rest = self.texts;
+        std::iter::from_fn(move || {
+            let (header, behind) = rest.split_first_chunk::<HEADER_BYTES>()?;
+            let [offset0, offset1, kind0, kind1, len @ ..] = *header;
+            let (text, behind) = behind.split_at_checked(u32::from_ne_bytes(len) as usize)?;
+            rest = behind;
+            let text = match u16::from_ne_bytes([kind0, kind1]) {
+                0 => ArgumentText::Read(text),
+                1 => ArgumentText::Cut(text),
+                2 => ArgumentText::Unread(UnreadText::NotInMemory),
+                3 => ArgumentText::Unread(UnreadText::NoCopy),
+                _ => ArgumentText::Unread(UnreadText::Refused),
+            };
+            Some((usize::from(u16::from_ne_bytes([offset0, offset1])), text))
+        })
+    }
+
+    /// The string of the argument at `offset`.
+    pub fn at(self, offset: usize) -> Option<ArgumentText<'a>> {
+        self.iter().find(|(at, _)| *at == offset).map(|(_, text)| text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_come_back_as_they_were_written() {
+        let texts = [
+            (16, ArgumentText::Read(b"/etc")),
+            (24, ArgumentText::Read(b"")),
+            (32, ArgumentText::Cut(b"/a")),
+            (40, ArgumentText::Unread(UnreadText::NotInMemory)),
+            (48, ArgumentText::Unread(UnreadText::NoCopy)),
+            (56, ArgumentText::Unread(UnreadText::Refused)),
+        ];
+        let mut bytes = vec![1, 2];
+        let mut writer = ArgumentTextWriter::new(&mut bytes, b"record");
+        texts.iter().for_each(|&(offset, text)| writer.push(offset, text));
+        let written = writer.finish().to_vec();
+        let split = ArgumentTexts::split(&written);
+        assert_eq!(split.raw, b"record");
+        assert!(split.iter().eq(texts.iter().map(|&(offset, text)| (usize::from(offset), text))));
+        assert_eq!((split.at(32), split.at(33)), (Some(ArgumentText::Cut(b"/a")), None));
+        for cut in 0..written.len() {
+            let split = ArgumentTexts::split(&written[..cut]);
+            assert!(split.raw.len() + split.iter().count() <= cut);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Paths that system calls are given, in `trace`: each next to its call, also of calls that fail and of processes that end at
+//! once; and what is shown where a path cannot be read.
+
+#[macro_use]
+mod common;
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use common::seccomp::{Refusal, refused};
+use common::{Done, Prog, attempts, command, example, number, run, run_over};
+use perf_prof::perf::Attr;
+use perf_prof::perf::attr::MissingFeatures;
+use perf_prof::profiler::TracefsFinder;
+use perf_prof::sys::perf::{Watch, attached_programs};
+use serde_json::Value;
+
+const OPENAT: &str = "syscalls:sys_enter_openat";
+
+struct TestDir(PathBuf);
+
+impl TestDir {
+    fn new(name: &str) -> TestDir {
+        let dir = std::env::temp_dir().join(format!("perf-prof-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        TestDir(dir)
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().expect("a path in UTF-8")
+    }
+}
+
+impl Drop for TestDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn trace(options: &[&str], workload: &[&str]) -> Done {
+    run_over(&[&["trace", "--json", "-m", "16M"], options].concat(), workload)
+}
+
+/// `Err` if records were lost.
+fn lossless(done: &Done) -> Result<(), String> {
+    if number(&done.end(), "lost") == 0 { Ok(()) } else { Err(format!("lost records: {}", done.end())) }
+}
+
+fn fields(done: &Done) -> impl Iterator<Item = Value> {
+    done.of_type("event").into_iter().map(|event| event["fields"].clone())
+}
+
+/// The ids of the programs on the event.
+fn programs_on(event: &str) -> Vec<u32> {
+    let (system, name) = event.split_once(':').expect("system:event");
+    let finder = TracefsFinder::default();
+    let format = finder.get().expect("tracefs").format(system, name).expect("a format");
+    let watch = Watch::Cpu(common::online_cpus()[0]);
+    let fd = MissingFeatures::default().open(&mut Attr::tracepoint(format.id), watch).expect("an event");
+    attached_programs(fd.as_fd()).expect("a list of programs")
+}
+
+#[test]
+fn each_path_is_next_to_its_call() {
+    need_events!();
+    const COUNT: u64 = 5000;
+    attempts(|| {
+        let dir = TestDir::new("paths");
+        let done = trace(&["-e", OPENAT], &[&example("opens"), &COUNT.to_string(), dir.text()]);
+        lossless(&done)?;
+        let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for fields in fields(&done) {
+            // What the program opens before its `main` is in pages that it may not have touched yet.
+            let Some(path) = fields["filename"].as_str().and_then(|path| path.strip_prefix(dir.text())) else {
+                continue;
+            };
+            let (_, digits) = path.split_once('-').expect("a number");
+            assert_eq!(fields["mode"].as_u64(), digits.parse().ok(), "the path of another call: {fields}");
+            seen.entry(path.to_owned()).or_default().0 += 1;
+        }
+        assert_eq!(seen.len() as u64, COUNT + COUNT / 10);
+        assert!(seen.values().all(|(count, _)| *count == 1), "{seen:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn paths_of_processes_that_end_at_once() {
+    need_events!();
+    const SCRIPT: &str = "i=0; while [ $i -lt 100 ]; do cat /missing/$i 2>/dev/null; i=$((i+1)); done";
+    attempts(|| {
+        let done = trace(&["-e", OPENAT], &["sh", "-c", SCRIPT]);
+        lossless(&done)?;
+        let of = |wanted: &str| fields(&done).filter(|fields| fields["filename"] == wanted).count();
+        for number in 0..100 {
+            assert_eq!(of(&format!("/missing/{number}")), 1, "{number}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn several_strings_of_a_call() {
+    need_events!();
+    let events = "syscalls:sys_enter_rename*,syscalls:sys_enter_symlink*,syscalls:sys_enter_execve";
+    let script = "mv /missing/a /missing/b; ln -s /missing/c /missing/d";
+    let done = trace(&["-e", events], &["sh", "-c", script]);
+    let texts: Vec<String> = done.of_type("event").iter().map(|event| event["text"].to_string()).collect();
+    let has = |words: [&str; 2]| texts.iter().any(|text| words.iter().all(|word| text.contains(word)));
+    assert!(has([r#"oldname: \"/missing/a\""#, r#"newname: \"/missing/b\""#]), "{texts:?}");
+    assert!(has([r#"oldname: \"/missing/c\""#, r#"newname: \"/missing/d\""#]), "{texts:?}");
+    assert!(has([r#"filename: \"/"#, r#"mv\", argv: 0x"#]), "{texts:?}");
+}
+
+#[test]
+fn what_cannot_be_read_is_said_to_be_unread() {
+    need_events!();
+    let dir = TestDir::new("odd");
+    let options = ["-e", &format!("{OPENAT}/flags==0x80000/")];
+    let done = trace(&options, &[&example("opens"), "odd", dir.text()]);
+    let by_mode: BTreeMap<u64, Value> = fields(&done)
+        .filter(|fields| fields["filename_unread"] != Value::Null || fields["mode"] != 0)
+        .map(|fields| (number(&fields, "mode"), fields))
+        .collect();
+    for mode in 0..6 {
+        let fields = &by_mode[&mode];
+        assert_eq!(
+            (&fields["filename"], &fields["filename_unread"]),
+            (&Value::Null, &"not in memory".into()),
+            "{fields}"
+        );
+    }
+    for (mode, bytes, cut) in [(4095, 4095, Value::Null), (4096, 4095, true.into()), (5000, 4095, true.into())] {
+        let path = by_mode[&mode]["filename"].as_str().expect("a path");
+        assert!(path.starts_with(dir.text()) && path.ends_with("aaa"), "{path}");
+        assert_eq!((path.len(), &by_mode[&mode]["filename_cut"]), (bytes, &cut));
+    }
+    assert_eq!(by_mode[&10]["filename"], "");
+    assert_eq!(by_mode[&11]["filename"], "\\x1b[31m\"\\x0a");
+}
+
+#[test]
+fn without_bpf_the_reason_is_told() {
+    need_events!();
+    let options = ["trace", "-e", OPENAT, "--json", "--", "cat", "/missing/1"];
+    for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
+        let behind = refused(command(&options), &[Refusal::of(libc::SYS_bpf, errno)]);
+        let done = Prog::spawn(behind).finish().code(0);
+        let told: Vec<&String> = done.err.iter().filter(|line| line.contains("stay unread")).collect();
+        assert!(told.len() == 1 && told[0].starts_with("degraded: paths and other strings"), "{done:?}");
+        assert!(done.of_type("event").len() > 3, "{done:?}");
+        assert!(fields(&done).all(|fields| fields["filename_unread"] == "copying is refused"), "{done:?}");
+    }
+}
+
+#[test]
+fn no_program_stays_behind() {
+    need_events!();
+    const EVENT: &str = "syscalls:sys_enter_chroot"; // of no other test
+    let count = || programs_on(EVENT).len();
+    let before = count();
+    let done = run(&["trace", "-e", EVENT, "-v", "--for", "0.01"]).code(0);
+    assert!(!done.err().contains("BPF prog"), "our own program is told as another's: {done:?}");
+    assert_eq!(count(), before);
+}
