@@ -375,10 +375,9 @@ pub fn table(
         })
         .collect();
     let is_name = |at: usize| {
-        lines
-            .iter()
-            .filter_map(|line| line.cells.get(at))
-            .any(|value| matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Words(_)))
+        lines.iter().filter_map(|line| line.cells.get(at)).any(|value| {
+            matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Path(_) | Value::Words(_))
+        })
     };
     let names: Vec<bool> = shown.iter().map(|&at| is_name(at)).collect();
     let row = |mark: &str, texts: &mut dyn Iterator<Item = &str>, out: &mut Vec<u8>| {

@@ -160,6 +160,8 @@ pub(super) enum Cell<R: 'static> {
     /// A number that adds up. It may be unknown in a `KnownCounter`.
     Counter(fn(&mut R) -> &mut u64),
     KnownCounter(fn(&mut R) -> &mut Option<u64>),
+    /// A sum that may be less than 0.
+    SignedCounter(fn(&mut R) -> &mut i64),
     /// A number about the present: the newest counts.
     Gauge(fn(&mut R) -> &mut Option<u64>),
     Greatest(fn(&mut R) -> &mut Option<u64>),
@@ -215,6 +217,11 @@ impl<R> Column<R> {
         field: fn(&mut R) -> &mut Option<u64>,
     ) -> Column<R> {
         Column::new(key, heading, Cell::KnownCounter(field))
+    }
+
+    /// A number that adds up, of summands that may be less than 0.
+    pub const fn signed_counter(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut i64) -> Column<R> {
+        Column::new(key, heading, Cell::SignedCounter(field))
     }
 
     /// A number about the present: of two, the newer one counts.
@@ -398,7 +405,7 @@ impl<R> Column<R> {
         let Column { key, heading, unit, .. } = *self;
         let kind = match self.cell {
             Cell::Label(_) => ColumnKind::Label,
-            Cell::Counter(_) | Cell::KnownCounter(_) => ColumnKind::Counter,
+            Cell::Counter(_) | Cell::KnownCounter(_) | Cell::SignedCounter(_) => ColumnKind::Counter,
             Cell::Gauge(_) => ColumnKind::Gauge,
             Cell::Greatest(_) => ColumnKind::Greatest,
             Cell::Least(_) => ColumnKind::Least,
@@ -429,6 +436,7 @@ impl<R> Column<R> {
             Cell::KnownCounter(field) | Cell::Gauge(field) | Cell::Greatest(field) | Cell::Least(field) => {
                 known(*field(row))
             }
+            Cell::SignedCounter(field) => Value::Signed(*field(row)),
             Cell::Distribution(_) | Cell::Worst(_) => Value::None,
             Cell::Names(field) => field(row).words(),
             Cell::Stack(field) | Cell::Place(field) => Value::Stack(*field(row)),
@@ -445,6 +453,7 @@ impl<R> Column<R> {
         match self.cell {
             Cell::Label(_) | Cell::Stack(_) | Cell::Place(_) | Cell::Derived(_) => {}
             Cell::Counter(field) => *field(row) = field(row).saturating_add(*field(later)),
+            Cell::SignedCounter(field) => *field(row) = field(row).saturating_add(*field(later)),
             Cell::KnownCounter(field) => *field(row) = both(*field(row), *field(later), u64::saturating_add),
             Cell::Gauge(field) => *field(row) = *field(later),
             Cell::Greatest(field) => *field(row) = both(*field(row), *field(later), u64::max),

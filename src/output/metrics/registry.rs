@@ -290,6 +290,7 @@ impl MetricColumn {
         }
         let number = match rows.cell(at, self.at, 0) {
             Value::Unsigned(number) | Value::Ns(number) | Value::Us(number) | Value::Age(number) => number,
+            Value::Signed(number) if self.kind == FamilyKind::Counter => u64::try_from(number).ok()?,
             Value::Word(word) => {
                 let mut labels = labels.to_vec();
                 labels.push((names::label(self.head.key).into(), word.into()));
