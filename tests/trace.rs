@@ -391,7 +391,7 @@ fn switches_on_two_cpus_come_in_order() {
 fn a_filter_chooses_among_the_events_of_a_pattern() {
     need_events!();
     let some = run(&["trace", "-e", "sched:*", "--filter", "oldprio>0", "--for", "0.2"]).code(0);
-    some.says(&["left out of sched:*, without the fields of the filter: ", "sched:sched_switch"]);
+    some.says(&["left out of sched:*, without the fields that are asked for: ", "sched:sched_switch"]);
     let none = run(&["trace", "-e", "sched:*", "--filter", "nosuch==1", "--for", "0.2"]).code(1);
     none.says(&["no event of \"sched:*\" has the fields"]);
 }

@@ -119,7 +119,7 @@ fn filters_of_what_both_have() {
     need_events!();
     let options = ["trace", "--json", "-v", "-e", "syscalls:*/ret < 0/"];
     let done = run_over(&options, &["sh", "-c", "exec 2>&-; cat /nonexistent; true"]).says(&[
-        "left out of syscalls:*, without the fields of the filter: ",
+        "left out of syscalls:*, without the fields that are asked for: ",
         "syscalls:sys_enter_read",
         "kernel filter of raw_syscalls:sys_exit: ret < 0 && ",
     ]);

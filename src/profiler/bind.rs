@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::cli::usage;
 use crate::event::{BoundEvent, EventFilters, ExprFilter, Selector, SelectorHead};
+use crate::expr::ExprError;
 use crate::perf::evsel::SampleTest;
 use crate::profiler::Setup;
 use crate::profiler::probes::SelectedEvent;
@@ -15,7 +16,7 @@ const NO_TRACEPOINTS: &str = "ftrace:";
 
 impl Setup<'_> {
     /// The events of a selector. `filter` is a condition on all events, besides the selector's own. A pattern stands
-    /// for the events that have the fields of both filters.
+    /// for the events that have the fields of the filters and attributes.
     ///
     /// # Errors
     /// As [`Setup::events`]; a filter or an expression that does not fit the event.
@@ -34,26 +35,29 @@ impl Setup<'_> {
                     }
                     filters => filters.map_err(|err| self.filter_error(err, &format))?,
                 };
+            let exprs = selector.attrs.expressions.iter();
+            let compiled = exprs.map(|(name, expr)| Ok((name.clone(), expr.compile(&format)?)));
+            let expressions = match compiled.collect::<Result<_, ExprError>>() {
+                Ok(expressions) => expressions,
+                Err(err) if is_pattern && err.is_unknown_field() => {
+                    unfit.push(format.full_name());
+                    continue;
+                }
+                Err(err) if err.is_unknown_field() => return Err(anyhow::Error::new(err)),
+                Err(err) => return Err(usage(err)),
+            };
             for text in here.iter().flat_map(ExprFilter::texts) {
                 self.note(format!("{}: filter '{text}' is evaluated here, not in the kernel", format.full_name()));
             }
             let evsel = evsel.tested(here.map(|here| Arc::new(here) as Arc<dyn SampleTest>));
-            let mut expressions = Vec::new();
-            for (name, expr) in &selector.attrs.expressions {
-                let program = expr.compile(&format).map_err(|err| match err.is_unknown_field() {
-                    true => anyhow::Error::new(err),
-                    false => usage(err),
-                })?;
-                expressions.push((name.clone(), program));
-            }
             let (evsel, attributes) = (evsel.optional(is_pattern), selector.attrs.clone());
             bound.push(BoundEvent { evsel, format, filter, expressions, attributes });
         }
         if bound.is_empty() {
-            bail!("no event of {pattern:?} has the fields that the filter asks for");
+            bail!("no event of {pattern:?} has the fields that its filter and attributes ask for");
         }
         if !unfit.is_empty() {
-            self.warn(format!("left out of {pattern}, without the fields of the filter: {}", unfit.join(" ")));
+            self.warn(format!("left out of {pattern}, without the fields that are asked for: {}", unfit.join(" ")));
         }
         Ok(bound)
     }
