@@ -418,7 +418,7 @@ fn options_of_kmemleak() {
         (&["--alloc", "kmem:kmalloc//size=1+/"], &["--alloc: size of kmem:kmalloc", "missing"]),
         (&["--alloc", "kmem:kmalloc//ptr=(1/"], &["`(` is never closed"]),
         (&["--alloc", "kmem:*"], &["kmem:* has a wildcard", "in full"]),
-        (&["--alloc", "kmem:kmalloc//by=1/"], &["unknown attribute \"by\"", "ptr=EXPR, size=EXPR"]),
+        (&["--alloc", "kmem:kmalloc//key=1/"], &["attribute key is for multi-trace, top", "ptr=EXPR, size=EXPR"]),
     ];
     for (list, words) in lists {
         refused(&[&["kmemleak"], *list, free].concat(), 2, &[(&[], words)]);
@@ -443,7 +443,7 @@ fn unknown_subcommands() {
         (&["tarce"], &["'tarce'", "did you mean trace?"]),
         (&["task_state"], &["'task_state'", "did you mean task-state?"]),
         (&["TRACE"], &["'TRACE'", "did you mean trace?"]),
-        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are", "task-state, trace"]),
+        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are", "task-state, top, trace"]),
         (&[""], &["''", "there are"]),
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["help", "nosuch"], &["'nosuch'"]),

@@ -9,6 +9,7 @@ pub mod profile;
 pub mod signal;
 pub mod split_lock;
 pub mod task_state;
+pub mod top;
 pub mod trace;
 pub mod watchdog;
 
@@ -28,6 +29,7 @@ macro_rules! profilers {
             Signal(signal::SignalArgs),
             SplitLock(split_lock::SplitLockArgs),
             TaskState(task_state::TaskStateArgs),
+            Top(top::TopArgs),
             Trace(trace::TraceArgs),
             Watchdog(watchdog::WatchdogArgs),
         }

@@ -1,0 +1,333 @@
+//! The columns of a run's table: they depend on its events and their expressions, and are made once, at its start.
+
+use std::cmp::Ordering;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::report::{Column, Schema, Value};
+use crate::symbol::StackId;
+
+/// Columns of values that a table may have.
+pub const MOST_VALUES: usize = 16;
+
+/// A row: what was added up for a key.
+#[derive(Clone, Debug)]
+pub struct AmountRow {
+    /// The key as it is shown, and as text has it where a program reads a number.
+    pub key: Value,
+    pub text_key: Value,
+    pub name: Value,
+    pub stack: Option<StackId>,
+    /// Those that the rows are ordered by come first.
+    pub amounts: [i64; MOST_VALUES],
+    /// The first amounts of all rows together, where none is less than 0.
+    pub whole: Option<u64>,
+}
+
+/// What the rows are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowKind<'a> {
+    /// Threads, with their names.
+    Threads,
+    /// The events of patterns.
+    Events,
+    /// Keys, as numbers or as text; the heading.
+    Numbers(&'a str),
+    Texts(&'a str),
+    /// Names alone; the heading.
+    Names(&'a str),
+}
+
+/// A column of values, in the order of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueColumn {
+    pub heading: String,
+    /// The rows are ordered by it, before all that they are not ordered by.
+    pub leads: bool,
+}
+
+/// What a table has besides its values.
+#[derive(Clone, Copy, Debug)]
+pub struct TableForm<'a> {
+    pub rows: RowKind<'a>,
+    /// The heading of a name beside each key.
+    pub name: Option<&'a str>,
+    /// Amounts per second.
+    pub rates: bool,
+    pub stacks: bool,
+}
+
+/// For each column its place among the amounts of a row.
+pub fn places(values: &[ValueColumn]) -> Vec<usize> {
+    let leaders = values.iter().filter(|value| value.leads).count();
+    let (mut leading, mut following) = (0..leaders, leaders..values.len());
+    values.iter().filter_map(|value| if value.leads { leading.next() } else { following.next() }).collect()
+}
+
+/// The schema of a table for one run, which lives as long as the program.
+pub fn schema(form: TableForm<'_>, values: &[ValueColumn]) -> &'static Schema<AmountRow> {
+    let mut columns: Vec<Column<AmountRow>> = Vec::new();
+    match form.rows {
+        RowKind::Threads => columns.extend(numbers("tid", "tid")),
+        RowKind::Numbers(heading) => columns.extend(numbers("key", leak(heading))),
+        RowKind::Events | RowKind::Texts(_) | RowKind::Names(_) => {}
+    }
+    let mut used: FxHashSet<String> = RESERVED.iter().map(|key| (*key).to_owned()).collect();
+    for (value, place) in values.iter().zip(places(values)) {
+        let key = leak(&json_key(&value.heading, &mut used));
+        let heading = leak(&value.heading);
+        let (Some(amount), Some(rate)) = (AMOUNTS.get(place), RATES.get(place)) else { continue };
+        let amount = Column::signed_counter(key, heading, *amount);
+        if form.rates {
+            columns
+                .push(Column::derived(leak(&format!("{key}_per_s")), leak(&format!("{heading}/s")), *rate).additive());
+        }
+        columns.push(if form.rates { amount.json_only() } else { amount });
+    }
+    columns.push(PCT);
+    // Texts come last: they may be long.
+    match form.rows {
+        RowKind::Threads | RowKind::Numbers(_) => {}
+        RowKind::Texts(heading) => columns.push(Column::label("key", leak(heading), |row| row.key.clone())),
+        RowKind::Events => columns.push(Column::label("event", "event", |row| row.key.clone())),
+        RowKind::Names(heading) => columns.push(Column::label("comm", leak(heading), |row| row.key.clone())),
+    }
+    if let Some(heading) = form.name {
+        columns.push(Column::label("comm", leak(heading), |row| row.name.clone()));
+    }
+    if form.stacks {
+        columns.push(Column::stack(|row| &mut row.stack));
+    }
+    Box::leak(Box::new(Schema {
+        columns: columns.leak(),
+        ..Schema::new("keys", &[]).ordered(worst_first).settled(find_whole)
+    }))
+}
+
+/// The table in general, for the documentation.
+pub static KEYS: Schema<AmountRow> = Schema::<AmountRow>::new(
+    "keys",
+    &[
+        Column::label("key", "its expression", |row| row.key.clone()),
+        Column::label("tid", "tid", |row| row.key.clone()),
+        Column::label("event", "event", |row| row.key.clone()),
+        Column::signed_counter("VALUE", "alias, expression or event", AMOUNTS[0]),
+        Column::derived("VALUE_per_s", "VALUE/s", RATES[0]),
+        PCT,
+        Column::label("comm", "comm", |row| row.name.clone()),
+        Column::stack(|row| &mut row.stack),
+    ],
+)
+.explained(&[
+    ("key", "value of `key=` or `-k`: a number, or text where it is text or `printkey=` made it so"),
+    ("tid", "without a key: the thread that the event happened in"),
+    ("event", "of a pattern of events without a key: the event"),
+    ("VALUE", "one for each `top-by`, `top-add`, or for an event without both, which counts; the key is the heading, with `_` for all but letters and digits"),
+    ("VALUE_per_s", "the same by the second, with `--rate`"),
+    ("pct", "share of the row in the first column that the rows are ordered by; absent where something was less than 0"),
+    ("comm", "name of the thread, or what `comm=` gave last"),
+    ("stack", "of the events that have one: `-g`, or the attribute `stack`"),
+])
+.ordered(worst_first)
+.settled(find_whole);
+
+const PCT: Column<AmountRow> = Column::derived("pct", "%", |row: &AmountRow, _| share(row)).additive();
+
+/// Keys of JSON that rows have anyway.
+const RESERVED: [&str; 17] = [
+    "type", "view", "profiler", "time_ns", "wall", "table", "interval", "snapshot", "verdict", "key", "tid", "event",
+    "pct", "comm", "stack", "others", "cpu",
+];
+
+/// Two columns with the key as a number for programs, and as text.
+fn numbers(key: &'static str, heading: &'static str) -> [Column<AmountRow>; 2] {
+    let shown = Column::label("", heading, |row: &AmountRow| row.text_key.clone()).text_only();
+    [shown, Column::label(key, heading, |row: &AmountRow| row.key.clone()).json_only()]
+}
+
+/// The heading as a key of JSON that no other column has.
+fn json_key(heading: &str, used: &mut FxHashSet<String>) -> String {
+    let mut key = String::new();
+    for word in heading.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
+        key.extend((!key.is_empty()).then_some('_'));
+        key.push_str(&word.to_ascii_lowercase());
+    }
+    let key = if key.is_empty() { "value".to_owned() } else { key };
+    let numbered = (2..).map(|number| format!("{key}_{number}"));
+    let free = std::iter::once(key.clone()).chain(numbered).find(|key| !used.contains(key)).unwrap_or(key);
+    used.insert(free.clone());
+    free
+}
+
+/// Descending by the amounts, the columns that lead first; equal ones ascending by the key.
+fn worst_first(one: &AmountRow, other: &AmountRow) -> Ordering {
+    let by_key = || match (&one.key, &other.key) {
+        (Value::Signed(one), Value::Signed(other)) => one.cmp(other),
+        (Value::Unsigned(one), Value::Unsigned(other)) => one.cmp(other),
+        (Value::Path(one), Value::Path(other)) => one.cmp(other),
+        (Value::Text(one), Value::Text(other)) => one.cmp(other),
+        (Value::Word(one), Value::Word(other)) => one.cmp(other),
+        _ => Ordering::Equal,
+    };
+    other.amounts.cmp(&one.amounts).then_with(by_key)
+}
+
+/// Works out what the shares are shares of.
+fn find_whole(rows: &mut [AmountRow]) {
+    let first = |row: &AmountRow| u64::try_from(row.amounts[0]).ok();
+    let whole = rows.iter().try_fold(0_u64, |sum, row| first(row).map(|amount| sum.saturating_add(amount)));
+    rows.iter_mut().for_each(|row| row.whole = whole);
+}
+
+/// The share of the first amount.
+fn share(row: &AmountRow) -> Value {
+    let (Some(whole), Ok(amount)) = (row.whole, u64::try_from(row.amounts[0])) else { return Value::None };
+    if whole == 0 || amount > whole {
+        return Value::None;
+    }
+    let whole = u128::from(whole);
+    u32::try_from((u128::from(amount) * 10_000 + whole / 2) / whole).map_or(Value::None, Value::Pct)
+}
+
+fn leak(text: &str) -> &'static str {
+    text.to_owned().leak()
+}
+
+/// The rows of equal names and stacks as one.
+pub fn merged(rows: Vec<AmountRow>) -> Vec<AmountRow> {
+    let mut places: FxHashMap<(Value, Value, Option<StackId>), usize> = FxHashMap::default();
+    let mut merged: Vec<AmountRow> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let place = *places.entry((row.text_key.clone(), row.name.clone(), row.stack)).or_insert(merged.len());
+        match merged.get_mut(place) {
+            Some(known) => add(&mut known.amounts, &row.amounts),
+            None => merged.push(row),
+        }
+    }
+    merged
+}
+
+fn add(amounts: &mut [i64; MOST_VALUES], others: &[i64; MOST_VALUES]) {
+    amounts.iter_mut().zip(others).for_each(|(amount, other)| *amount = amount.saturating_add(*other));
+}
+
+type AmountField = fn(&mut AmountRow) -> &mut i64;
+type AmountRate = fn(&AmountRow, u64) -> Value;
+
+fn amount<const AT: usize>(row: &mut AmountRow) -> &mut i64 {
+    &mut row.amounts[AT]
+}
+
+fn rate<const AT: usize>(row: &AmountRow, span_ns: u64) -> Value {
+    let per_second = i128::from(row.amounts[AT]) * 1_000_000_000 / i128::from(span_ns.max(1));
+    Value::Signed(i64::try_from(per_second).unwrap_or(if per_second < 0 { i64::MIN } else { i64::MAX }))
+}
+
+macro_rules! for_each_place {
+    ($function:ident) => {
+        [
+            $function::<0>,
+            $function::<1>,
+            $function::<2>,
+            $function::<3>,
+            $function::<4>,
+            $function::<5>,
+            $function::<6>,
+            $function::<7>,
+            $function::<8>,
+            $function::<9>,
+            $function::<10>,
+            $function::<11>,
+            $function::<12>,
+            $function::<13>,
+            $function::<14>,
+            $function::<15>,
+        ]
+    };
+}
+
+const AMOUNTS: [AmountField; MOST_VALUES] = for_each_place!(amount);
+const RATES: [AmountRate; MOST_VALUES] = for_each_place!(rate);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Rows, TypedRows};
+
+    fn value(heading: &str, leads: bool) -> ValueColumn {
+        ValueColumn { heading: heading.to_owned(), leads }
+    }
+
+    fn row(key: i64, first: &[i64]) -> AmountRow {
+        let mut amounts = [0; MOST_VALUES];
+        amounts.iter_mut().zip(first).for_each(|(amount, given)| *amount = *given);
+        let key = Value::Signed(key);
+        AmountRow { text_key: key.clone(), key, name: Value::None, stack: None, amounts, whole: None }
+    }
+
+    const PLAIN: TableForm<'static> =
+        TableForm { rows: RowKind::Numbers("pid"), name: None, rates: false, stacks: false };
+
+    #[test]
+    fn columns_that_lead_come_first_in_the_order_of_rows_alone() {
+        let values = [value("switch", false), value("4096<<order", true), value("Switch", false), value("key", true)];
+        assert_eq!(places(&values), [2, 0, 3, 1]);
+        let schema = schema(PLAIN, &values);
+        let keys: Vec<(&str, &str)> = schema.columns.iter().map(|column| (column.key, column.heading)).collect();
+        let want = [
+            ("", "pid"),
+            ("key", "pid"),
+            ("switch", "switch"),
+            ("4096_order", "4096<<order"),
+            ("switch_2", "Switch"),
+            ("key_2", "key"),
+            ("pct", "%"),
+        ];
+        assert_eq!(keys, want);
+        let mut rows =
+            TypedRows::new(schema, vec![row(1, &[10, 5]), row(2, &[30, 0, 7]), row(4, &[10, 5]), row(3, &[10, 6])]);
+        let order = rows.order();
+        let cells: Vec<Vec<Value>> = order.iter().map(|at| rows.cells(*at, 1)[1..].to_vec()).collect();
+        let number = Value::Signed;
+        assert_eq!(cells[0], [number(2), number(7), number(30), number(0), number(0), Value::Pct(6000)]);
+        assert_eq!([&cells[1][0], &cells[2][0], &cells[3][0]], [&number(3), &number(1), &number(4)]);
+    }
+
+    #[test]
+    fn shares_need_amounts_that_are_none_below_zero() {
+        let shares = |amounts: &[i64]| {
+            let mut rows: Vec<AmountRow> = amounts.iter().map(|amount| row(1, &[*amount])).collect();
+            find_whole(&mut rows);
+            rows.iter().map(share).collect::<Vec<_>>()
+        };
+        assert_eq!(shares(&[-1, 3]), [Value::None, Value::None]);
+        assert_eq!(shares(&[i64::MAX, i64::MAX]), [Value::Pct(5000), Value::Pct(5000)]);
+        assert_eq!(shares(&[0]), [Value::None]);
+    }
+
+    /// Text has the sum of the rows that it leaves out.
+    #[test]
+    fn shares_of_rows_that_are_added_up_are_added_up() {
+        let mut rows =
+            TypedRows::new(schema(PLAIN, &[value("n", false)]), (0..10_000).map(|key| row(key, &[1])).collect());
+        for at in 1..5000 {
+            let mut others = TypedRows::new(schema(PLAIN, &[value("n", false)]), vec![row(at, &[1])]);
+            rows.add(0, &mut others, 0);
+        }
+        assert_eq!(rows.cells(0, 1)[2..], [Value::Signed(5000), Value::Pct(5000)]);
+    }
+
+    #[test]
+    fn rates_are_by_the_second() {
+        let schema = schema(TableForm { rates: true, ..PLAIN }, &[value("n", false)]);
+        let cells = TypedRows::new(schema, vec![row(1, &[-30])]).cells(0, 2_000_000_000);
+        assert_eq!(cells[2..4], [Value::Signed(-15), Value::Signed(-30)]);
+        assert_eq!(schema.columns[2].key, "n_per_s");
+    }
+
+    #[test]
+    fn rows_that_look_alike_are_one() {
+        let rows = merged(vec![row(1, &[10]), row(2, &[1]), row(1, &[-3, 4])]);
+        assert_eq!(rows.iter().map(|row| row.amounts[..2].to_vec()).collect::<Vec<_>>(), [[7, 4], [1, 0]]);
+    }
+}
