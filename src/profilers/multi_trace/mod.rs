@@ -320,13 +320,13 @@ impl MultiTrace {
 
     /// Says why there are no pairs: after 1, 2, 4, ... intervals without any.
     fn tell_silence(&mut self, had_pairs: bool, report: &mut Report) {
-        if had_pairs || report.is_quiet {
+        let ends = self.counts.pairs.unmatched;
+        if had_pairs || report.is_quiet || self.starts + ends == 0 {
             self.silent = 0;
             return;
         }
         self.silent += 1;
         if self.silent.is_power_of_two() {
-            let ends = self.counts.pairs.unmatched;
             report.note(format!(
                 "no pair: {} events that start one, {ends} that would end one, under other keys or out of order",
                 self.starts
