@@ -2,6 +2,7 @@
 
 mod call_graph;
 mod latency;
+mod callchain_halves;
 pub mod values;
 
 use std::ffi::OsString;
@@ -13,6 +14,7 @@ use anyhow::Result;
 
 pub use crate::cli::call_graph::CallGraph;
 pub use crate::cli::latency::LatencyArgs;
+pub use crate::cli::callchain_halves::CallchainArgs;
 use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::host::parse_cpus;
 use crate::output::flame::FlameGraph;
@@ -66,6 +68,15 @@ pub struct RunArgs {
     /// Ring buffer per CPU, 1024 (pages) or 4M
     #[arg(short = 'm', long, help_heading = "Run", value_name = "PAGES|SIZE", value_parser = values::ring_size)]
     pub mmap_pages: Option<RingSize>,
+    /// Wake at so many per cent of a ring, 0 at each event [default: 50]
+    #[arg(long, help_heading = "Run", value_name = "PCT", value_parser = values::watermark)]
+    pub watermark: Option<u8>,
+    /// Events in the order of their times: always so
+    #[arg(long, help_heading = "Run", hide = true)]
+    pub order: bool,
+    /// Times of CLOCK_MONOTONIC: always so
+    #[arg(long, help_heading = "Run", hide = true)]
+    pub monotonic: bool,
     /// Stop after so long, in s, or as 500ms
     #[arg(long = "for", help_heading = "Run", value_name = "TIME", value_parser = values::time_s)]
     pub duration: Option<Time>,
@@ -114,6 +125,8 @@ pub struct ViewArgs {
     #[arg(short = 'g', long, help_heading = "Output", value_name = "HOW", num_args = 0..=1, require_equals = true,
         default_missing_value = "auto", value_parser = CallGraph::parse)]
     pub call_graph: Option<CallGraph>,
+    #[command(flatten)]
+    pub callchains: CallchainArgs,
     /// Draw the stacks: FILE.svg, FILE.folded, -
     #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = FlameGraph::parse)]
     pub flame_graph: Option<FlameGraph>,
@@ -205,5 +218,14 @@ impl CommonArgs {
 impl RunArgs {
     pub fn interval(&self) -> Option<Duration> {
         self.interval.map(|time| Duration::from_nanos(time.0))
+    }
+
+    /// Options that were given and change nothing, each with what is always so.
+    pub fn always_so(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            (self.order, "--order: events are always in the order of their times"),
+            (self.monotonic, "--monotonic: times are always those of CLOCK_MONOTONIC"),
+        ];
+        given.into_iter().filter(|(is_given, _)| *is_given).map(|(_, line)| line)
     }
 }

@@ -57,7 +57,7 @@ use crate::run::quiet::QuietIntervals;
 use crate::run::report_pace::ReportPace;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
-use crate::run::setup::{add_events, event_texts, max_stack, start_workload, view_settings};
+use crate::run::setup::{add_events, event_texts, halve_callchains, max_stack, start_workload, view_settings};
 use crate::run::windows::WindowPace;
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
@@ -190,6 +190,7 @@ impl Run {
         let targets = Targets::new(&options.target.tasks, &host);
         let tracefs = TracefsFinder::default();
         let mut evlist = Evlist::new();
+        evlist.watermark = options.watermark;
         let mut setup = Setup {
             command: options.workload.first().map(OsString::as_os_str),
             interval: options.interval,
@@ -214,6 +215,7 @@ impl Run {
             profiler.filter(&mut evlist, &setup)?;
         }
         setup.keep_inherited_probes(&mut evlist);
+        halve_callchains(&mut evlist, &options, &setup)?;
         evlist.share_events();
         let windows = windows::add(&mut evlist, &options)?;
         setup.degrade_outsiders();

@@ -4,8 +4,10 @@
 //! says only what is wrong and shows a text that works.
 
 mod comm;
+mod prio;
 
 pub use comm::{CommList, CommPattern, comm_list};
+pub use prio::{PriorityList, priorities};
 
 const NS: u64 = 1;
 const US: u64 = 1_000;
@@ -54,6 +56,15 @@ pub fn count(text: &str) -> Result<u64, String> {
 pub fn period(text: &str) -> Result<u64, String> {
     let period = count(text)?;
     if i64::try_from(period).is_err() { Err(format!("too large, the limit is {}", i64::MAX)) } else { Ok(period) }
+}
+
+/// A whole number of per cent, up to all: `0`, `50`, `75%`.
+pub fn watermark(text: &str) -> Result<u8, String> {
+    match digits(text.strip_suffix('%').unwrap_or(text)).map(str::parse) {
+        Some(Ok(percent @ 0..=100)) => Ok(percent),
+        Some(_) => Err("a ring holds no more than 100 %, write less".to_owned()),
+        None => Err("not a percentage, write a whole number as in 50".to_owned()),
+    }
 }
 
 /// Hundredths of a per cent.

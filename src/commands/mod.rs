@@ -138,7 +138,9 @@ fn view<A: ProfilerArgs>(mut args: A, run: &RunArgs) -> Result<(ViewOptions, Box
 
 fn view_options<A: ProfilerArgs>(args: &mut A) -> Result<ViewOptions> {
     let main_table = A::TABLES.first().map_or("", |table| table.head().table);
-    let view = ViewOptions::new(&args.common().view, A::NAME, A::WEIGHT);
+    let of_view = &args.common().view;
+    of_view.callchains.check(of_view.call_graph)?;
+    let view = ViewOptions::new(of_view, A::NAME, A::WEIGHT);
     let view = ViewOptions { reports: A::REPORTS, main_table, ..view };
     if view.heatmap.is_some() && !profilers::has_distribution(A::TABLES) {
         let others = profilers::trials().into_iter().filter(|other| profilers::has_distribution(other.tables));

@@ -195,6 +195,19 @@ impl Attr {
         self
     }
 
+    pub(super) fn exclude_user_frames(&mut self, exclude: bool) {
+        self.raw.set_exclude_callchain_user(exclude.into());
+    }
+
+    pub(super) fn exclude_kernel_frames(&mut self, exclude: bool) {
+        self.raw.set_exclude_callchain_kernel(exclude.into());
+    }
+
+    /// Callchains have frames neither of programs nor of the kernel.
+    pub(super) fn has_no_chain_half(&self) -> bool {
+        self.raw.exclude_callchain_user() != 0 && self.raw.exclude_callchain_kernel() != 0
+    }
+
     /// The modes in which it does not count.
     pub fn exclude(mut self, exclude: Exclude) -> Attr {
         self.raw.set_exclude_user(exclude.user.into());

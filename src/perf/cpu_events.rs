@@ -11,8 +11,8 @@ use crate::sys;
 #[derive(Debug)]
 pub struct CpuEvents {
     pub cpu: u32,
-    /// The watermark of the events' rings in bytes: half of a ring.
-    pub(super) half: u32,
+    /// The watermark of the events' rings in bytes.
+    pub(super) watermark: u32,
     /// The owners of the events' rings, by class. Empty: there are only side records.
     pub(super) owners: Vec<OwnedFd>,
     /// The owner of the ring of side records.
@@ -164,7 +164,7 @@ impl CpuEvents {
     pub(super) fn new(cpu: u32) -> CpuEvents {
         CpuEvents {
             cpu,
-            half: 0,
+            watermark: 0,
             owners: Vec::new(),
             side_owner: None,
             side_ring: false,

@@ -2,10 +2,11 @@
 //! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
 //! `strings` copies the strings of system calls, `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
 //! events for threads that appear later, `layouts` are those of records, `shared` opens events once that several views
-//! want, `tested` is for those whose samples must pass a test.
+//! want, `tested` is for those whose samples must pass a test, `halves` chooses the halves of callchains.
 
 pub mod counters;
 mod cycles;
+pub mod halves;
 pub(super) mod idle;
 mod inherited;
 mod later;
@@ -34,8 +35,8 @@ use crate::perf::evlist::strings::CopiedStrings;
 use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
 use crate::perf::ids::{Ids, Route, Routes};
 use crate::perf::opening::{is_gone, is_refused, watch_error};
-pub use crate::perf::plan::PlanOutcome;
-use crate::perf::plan::{BoundTo, OpenPlan, half, watches_of};
+use crate::perf::plan::{BoundTo, OpenPlan, watches_of};
+pub use crate::perf::plan::{PlanOutcome, Watermark};
 use crate::perf::refusal::{Refused, Shrunk};
 use crate::perf::sample::{LayoutOf, Sample};
 use crate::perf::target::{Target, Tasks};
@@ -67,6 +68,8 @@ pub struct Evlist {
     /// `sched:sched_switch`, where an [`IdleWatch`] records the switches that idle tasks hide from it.
     idle_switch: Option<EventId>,
     idle_watchers: Vec<usize>,
+    /// When the rings of events wake the reader.
+    pub watermark: Watermark,
     /// Why some ring is smaller than was asked for.
     shrunk: Option<Shrunk>,
     strings: Vec<CopiedStrings>,
@@ -281,17 +284,17 @@ impl Evlist {
         let mut rings = Vec::new();
         for _ in 0..self.plan.rings {
             // The watermark fits the ring that is mapped in the end: a smaller ring would be full before it wakes anybody.
-            let (owner, ring, half) = loop {
-                let half = half(*data_pages)?;
-                let owner = self.open_owner(cpu, half)?;
+            let (owner, ring, watermark) = loop {
+                let watermark = self.watermark.bytes(*data_pages)?;
+                let owner = self.open_owner(cpu, watermark)?;
                 match RingBuf::map(owner.as_fd(), *data_pages) {
-                    Ok(ring) => break (owner, ring, half),
+                    Ok(ring) => break (owner, ring, watermark),
                     Err(err) => self.shrink(err, data_pages)?,
                 }
             };
             rings.push(ring);
             events.owners.push(owner);
-            events.half = half;
+            events.watermark = watermark;
         }
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
@@ -328,8 +331,8 @@ impl Evlist {
     }
 
     /// Opens the dummy event that owns a ring of `cpu`.
-    fn open_owner(&mut self, cpu: u32, half: u32) -> Result<OwnedFd> {
-        let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
+    fn open_owner(&mut self, cpu: u32, watermark: u32) -> Result<OwnedFd> {
+        let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(watermark);
         self.open_side(&mut attr, self.plan.watch_of_owner(cpu))
     }
 
@@ -369,7 +372,7 @@ impl Evlist {
         evsel.attr = evsel
             .attr
             .clone()
-            .watermark(cpu.half)
+            .watermark(cpu.watermark)
             .inherit(task_bound && self.plan.inherit)
             .enable_on_exec(task_bound && self.plan.enable_on_exec);
         for &watch in watches {

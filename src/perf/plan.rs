@@ -64,7 +64,39 @@ pub(super) fn watches_of(bound: Option<&BoundTo>) -> u64 {
     }
 }
 
-/// The watermark of a ring in bytes: half of it.
-pub(super) fn half(data_pages: usize) -> Result<u32> {
-    u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")
+/// How full a ring is when the reader is woken, in per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermark(pub u8);
+
+impl Default for Watermark {
+    fn default() -> Watermark {
+        Watermark(50)
+    }
+}
+
+impl Watermark {
+    /// In bytes. One byte, that of 0 %, is less than any record has: each wakes the reader.
+    ///
+    /// # Errors
+    /// The kernel has 32 bits for it.
+    pub(super) fn bytes(self, data_pages: usize) -> Result<u32> {
+        let bytes = data_pages * sys::page_size();
+        let part = u128::from(self.0) * bytes as u128 / 100;
+        u32::try_from(part).map(|part| part.max(1)).context("ring buffers are limited to 4 GiB")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watermarks_are_parts_of_a_ring() {
+        let page = sys::page_size() as u32;
+        let bytes = |percent| Watermark(percent).bytes(4).unwrap();
+        assert_eq!([0, 25, 50, 100].map(bytes), [1, page, 2 * page, 4 * page]);
+        assert_eq!(Watermark::default().bytes(4).unwrap(), 2 * page);
+        assert_eq!(Watermark(1).bytes(1).unwrap(), page / 100);
+        assert!(Watermark(100).bytes((8 << 30) / page as usize).is_err());
+    }
 }

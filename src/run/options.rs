@@ -14,6 +14,8 @@ use crate::host::{Host, processes, threads};
 use crate::output::flame::FlameGraph;
 use crate::output::heatmap::{Heatmap, TICK};
 use crate::output::metrics::MetricsAddress;
+use crate::perf::evlist::Watermark;
+use crate::perf::evlist::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
 use crate::run::forecast;
 use crate::run::live::LiveWish;
@@ -39,6 +41,8 @@ pub struct Options {
     /// Where the metrics are served.
     pub metrics: Option<MetricsAddress>,
     pub ring: Option<RingSize>,
+    /// When a ring wakes the reader.
+    pub watermark: Watermark,
     /// Stop after so long.
     pub duration: Option<Duration>,
     pub output: Option<PathBuf>,
@@ -73,6 +77,8 @@ pub struct ViewOptions {
     pub shows_stacks: bool,
     /// How the callchains of programs are found.
     pub call_graph: CallGraph,
+    /// Which halves of callchains are wanted.
+    pub halves: ChainHalves,
     pub flame: Option<FlameGraph>,
     pub heatmap: Option<Heatmap>,
     /// Unit of the widths of the flame graph.
@@ -93,6 +99,7 @@ impl ViewOptions {
             profiler,
             shows_stacks: args.call_graph.is_some(),
             call_graph: args.call_graph.unwrap_or_default(),
+            halves: ChainHalves { user: args.callchains.user(), kernel: args.callchains.kernel() },
             flame: args.flame_graph.clone(),
             heatmap: args.heatmap.clone(),
             weight,
@@ -127,7 +134,8 @@ impl Options {
         check_drawings(&args, &views)?;
         let live = LiveWish::of(&args)?;
         let host = Host::default();
-        let mut notes = Vec::new();
+        let always_so = args.always_so().filter(|_| args.verbose);
+        let mut notes: Vec<String> = always_so.map(str::to_owned).collect();
         let names = args.pids.iter().flat_map(|TaskList(list)| list).filter_map(|word| match word {
             PidOrName::Name(name) => Some(name.clone()),
             PidOrName::Pid(_) => None,
@@ -160,6 +168,7 @@ impl Options {
             quiet,
             metrics: args.metrics,
             ring: args.mmap_pages,
+            watermark: args.watermark.map(Watermark).unwrap_or_default(),
             duration: args.duration.map(|time| Duration::from_nanos(time.0)),
             output: args.output,
             json: args.json,

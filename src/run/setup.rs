@@ -52,6 +52,16 @@ pub(super) fn add_events(
     })
 }
 
+/// Leaves the halves of callchains that each view wants. A view without callchains is told so.
+pub(super) fn halve_callchains(evlist: &mut Evlist, options: &Options, setup: &Setup<'_>) -> Result<()> {
+    let halves: Vec<_> = options.views.iter().map(|view| view.halves).collect();
+    for owner in evlist.halve_callchains(&halves)? {
+        let name = options.views.get(owner).map_or("", |view| view.name.as_str());
+        setup.warn(format!("{name}: a half of the stacks is chosen, but there are no stacks without -g"));
+    }
+    Ok(())
+}
+
 /// The settings of the output of each view.
 pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
     let settings = |(owner, view): (usize, &ViewOptions)| {

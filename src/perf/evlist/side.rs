@@ -10,7 +10,7 @@ use crate::perf::cpu_events::{CpuEvents, SideFd};
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::layouts::shared_bits;
 use crate::perf::opening::{is_gone, watch_error};
-use crate::perf::plan::half;
+use crate::perf::plan::Watermark;
 use crate::ringbuf::RingBuf;
 use crate::sys;
 use crate::sys::perf::Watch;
@@ -25,7 +25,7 @@ impl Evlist {
     /// # Errors
     /// As [`Evlist::open_cpu`]; and where no events are open, the ring cannot be mapped.
     pub fn open_side_records(&mut self, cpu: u32, data_pages: &mut usize) -> Result<Option<RingBuf>> {
-        let half = half(*data_pages)?;
+        let half = Watermark::default().bytes(*data_pages)?;
         let watch = self.plan.watch_of_owner(cpu);
         let on_cpu = self.plan.side_on_cpu;
         // A thread of our own owns the ring otherwise: it outlives every task that we watch.
