@@ -4,6 +4,7 @@ mod call_graph;
 mod latency;
 mod callchain_halves;
 pub mod values;
+mod wait_states;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,6 +17,7 @@ pub use crate::cli::call_graph::CallGraph;
 pub use crate::cli::latency::LatencyArgs;
 pub use crate::cli::callchain_halves::CallchainArgs;
 use crate::cli::values::{PidOrName, RingSize, Time};
+pub use crate::cli::wait_states::WaitStateArgs;
 use crate::host::parse_cpus;
 use crate::output::flame::FlameGraph;
 use crate::output::heatmap::Heatmap;

@@ -17,6 +17,8 @@ pub struct Stat {
     pub parent: i32,
     /// Its process group.
     pub group: i32,
+    /// The priority as the kernel's events have it: 0 to 98 real-time, 100 to 139 nice -20 to 19.
+    pub priority: i32,
     /// The CPU on which it runs, or ran last.
     pub cpu: u32,
 }
@@ -63,16 +65,19 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let state = *text.get(close + 2)?;
-    // Fields 4, 5 and 39, counted from the state, which is field 3.
+    // Fields 4, 5, 18 and 39, counted from the state, which is field 3.
     const PARENT: usize = 4 - 3;
     const GROUP: usize = 5 - 3;
+    const PRIORITY: usize = 18 - 3;
     const PROCESSOR: usize = 39 - 3;
     let mut behind = text.get(close + 2..)?.split(|&byte| byte == b' ');
     let mut number = |skip: usize| std::str::from_utf8(behind.nth(skip)?).ok()?.parse::<i32>().ok();
     let parent = number(PARENT).unwrap_or(0);
     let group = number(GROUP - PARENT - 1).unwrap_or(0);
-    let cpu = number(PROCESSOR - GROUP - 1).and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0);
-    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, cpu })
+    // task_prio, kernel/sched/syscalls.c: less by the number of real-time priorities.
+    let priority = number(PRIORITY - GROUP - 1).unwrap_or(20).saturating_add(100);
+    let cpu = number(PROCESSOR - PRIORITY - 1).and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0);
+    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, priority, cpu })
 }
 
 /// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and

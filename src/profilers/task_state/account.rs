@@ -7,6 +7,7 @@ use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Use};
 use crate::profilers::task_state::events::{WakeupFields, brief_waker, name, waker};
 use crate::profilers::task_state::machine::{StatePeriod, TaskEvent, WaitBegin, WaitWaker, Wakeup};
+use crate::profilers::task_state::priority::{self, PriorityMatch};
 use crate::profilers::task_state::states::{SchedState, SwitchedOut};
 use crate::profilers::task_state::table::StateTimes;
 use crate::profilers::task_state::{MOST_THREADS, TaskState};
@@ -39,10 +40,14 @@ impl TaskState {
         let next = fields.next_pid.read(sample.raw)?;
         let prev_comm = name(self.named, &fields.prev_comm, sample.raw)?;
         let next_comm = name(self.named, &fields.next_comm, sample.raw)?;
+        let prev_prio = priority::read(fields.prev_prio.as_ref(), sample)?;
+        let next_prio = priority::read(fields.next_prio.as_ref(), sample)?;
         let how = plan.states.decode(fields.prev_state.read(sample.raw)?);
         let seen = |tid, comm| TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
         let blocked_only = self.blocked_only();
-        let (leaves, comes) = (self.is_ours(prev, &prev_comm, ctx), self.is_ours(next, &next_comm, ctx));
+        let (prev_prio, next_prio) = (self.by_priority(prev, prev_prio), self.by_priority(next, next_prio));
+        let leaves = prev_prio != PriorityMatch::Outside && self.is_ours(prev, &prev_comm, ctx);
+        let comes = next_prio != PriorityMatch::Outside && self.is_ours(next, &next_comm, ctx);
         if leaves {
             let relevant = match how {
                 SwitchedOut::Blocked(state) => !blocked_only || self.selects(state),
@@ -58,6 +63,7 @@ impl TaskState {
             } else {
                 self.machine.discard(prev); // it waits, but not for anything that was asked for
             }
+            self.forget_if_it_leaves(prev, prev_prio);
         }
         if !blocked_only {
             self.machine.cpu_switched(sample.time, sample.cpu, prev, next);
@@ -65,6 +71,7 @@ impl TaskState {
         if comes {
             let change = self.machine.switched_in(seen(next, next_comm), prev == 0);
             self.account(change.ended(), ctx);
+            self.forget_if_it_leaves(next, next_prio);
         }
         Ok(if leaves || comes { Use::Relevant } else { Use::Ignored })
     }
@@ -76,7 +83,8 @@ impl TaskState {
         let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(Use::Relevant) };
         let tid = fields.pid.read(sample.raw)?;
         let comm = name(self.named, &fields.comm, sample.raw)?;
-        if !self.is_ours(tid, &comm, ctx) {
+        let prio = self.by_priority(tid, priority::read(fields.prio.as_ref(), sample)?);
+        if prio == PriorityMatch::Outside || !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
         let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
@@ -88,6 +96,7 @@ impl TaskState {
             self.machine.woken_by(tid, sample.time, waker);
         }
         self.account(ended, ctx);
+        self.forget_if_it_leaves(tid, prio);
         Ok(Use::Relevant)
     }
 
@@ -97,7 +106,8 @@ impl TaskState {
         };
         let tid = fields.pid.read(sample.raw)?;
         let comm = name(self.named, &fields.comm, sample.raw)?;
-        if !self.is_ours(tid, &comm, ctx) {
+        let prio = self.by_priority(tid, priority::read(fields.prio.as_ref(), sample)?);
+        if prio == PriorityMatch::Outside || !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
         let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
@@ -105,6 +115,7 @@ impl TaskState {
         let (ended, waker) = self.with_waker(change.ended(), sample, fields, ctx);
         self.machine.woken_by(tid, sample.time, waker);
         self.account(ended, ctx);
+        self.forget_if_it_leaves(tid, prio);
         Ok(Use::Relevant)
     }
 
@@ -120,7 +131,7 @@ impl TaskState {
             self.machine.cpu_switched(time, cpu, prev.unwrap_or(0), tid);
         }
         let comm = if self.named { ctx.tasks.comm(tid) } else { Comm::default() };
-        if self.is_ours(tid, &comm, ctx) {
+        if self.by_priority(tid, None) == PriorityMatch::Inside && self.is_ours(tid, &comm, ctx) {
             let change = self.machine.switched_in(TaskEvent { at: time, cpu, tid, comm }, prev == Some(0));
             let ended = change.ended();
             self.hides |= !self.blocked_only() || ended.is_some();
@@ -132,7 +143,7 @@ impl TaskState {
     /// The task that had the CPU hid its switch-out: so tasks other than the idle task are hidden, too.
     fn on_left(&mut self, tid: i32, time: u64, cpu: u32, ctx: &mut Context) {
         let comm = ctx.tasks.comm(tid);
-        if self.is_ours(tid, &comm, ctx) {
+        if self.by_priority(tid, None) == PriorityMatch::Inside && self.is_ours(tid, &comm, ctx) {
             let ended = self.machine.left(TaskEvent { at: time, cpu, tid, comm }).ended();
             self.hides |= ended.is_some();
             self.account(ended, ctx);

@@ -11,7 +11,7 @@ use crate::profilers::task_state::machine::WaitWaker;
 use crate::profilers::task_state::states::States;
 use crate::task::Comm;
 use crate::tep::context::ContextFlags;
-use crate::tep::{Field, Int32, Int64, ReadError, drift};
+use crate::tep::{Field, Format, Int32, Int64, ReadError, drift};
 
 const WAKING: &str = "sched:sched_waking";
 
@@ -25,6 +25,8 @@ pub struct WantedEvents {
     pub wakings: bool,
     /// `sched_waking` in interrupts, with the stack of the kernel.
     pub interrupts: bool,
+    /// The priorities of tasks.
+    pub priorities: bool,
     /// See [`TaskStateEvents::other`].
     pub other: bool,
 }
@@ -45,9 +47,11 @@ pub struct TaskStateEvents {
 pub struct SchedFields {
     pub prev_pid: Int32,
     pub prev_comm: Field,
+    pub prev_prio: Option<Int32>,
     pub prev_state: PrevState,
     pub next_pid: Int32,
     pub next_comm: Field,
+    pub next_prio: Option<Int32>,
     pub wakeup: WakeupFields,
     pub wakeup_new: Option<WakeupFields>,
     pub waking: Option<WakeupFields>,
@@ -91,6 +95,7 @@ pub struct WakeupFields {
     pub event: EventId,
     pub pid: Int32,
     pub comm: Field,
+    pub prio: Option<Int32>,
     context: ContextFlags,
     /// Zero when the task was awake already.
     success: Option<Field>,
@@ -105,12 +110,19 @@ impl TaskStateEvents {
             let evsel = evsel.binding(Binding::Cpu);
             Ok((evlist.add(evsel.callchain_if(stacks, 0))?, format))
         };
+        let priority = |format: &Format, name: &str| -> Result<Option<Int32>> {
+            if !wanted.priorities {
+                return Ok(None);
+            }
+            Ok(Some(drift::require(format, name)?.int32()?))
+        };
         let woken = |evlist: &mut Evlist, name: &str| -> Result<WakeupFields> {
             let (event, format) = add(evlist, name, false)?;
             Ok(WakeupFields {
                 event,
                 pid: drift::require(&format, "pid")?.int32()?,
                 comm: drift::require(&format, "comm")?.clone(),
+                prio: priority(&format, "prio")?,
                 context: ContextFlags::of(&format),
                 success: drift::wakeup_success(&format).cloned(),
             })
@@ -131,9 +143,11 @@ impl TaskStateEvents {
         let fields = SchedFields {
             prev_pid: field("prev_pid")?.int32()?,
             prev_comm: field("prev_comm")?,
+            prev_prio: priority(&format, "prev_prio")?,
             prev_state: PrevState::of(field("prev_state")?),
             next_pid: field("next_pid")?.int32()?,
             next_comm: field("next_comm")?,
+            next_prio: priority(&format, "next_prio")?,
             wakeup: woken(evlist, "sched:sched_wakeup")?,
             wakeup_new: if wanted.new_tasks { Some(woken(evlist, "sched:sched_wakeup_new")?) } else { None },
             waking,

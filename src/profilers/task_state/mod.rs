@@ -6,7 +6,7 @@
 //!
 //! `events` are what is opened, `account` has what is done with each of their samples, and `plain` the same for nothing but a
 //! table of all tasks. `machine` says what every task does, `ongoing` reports waits while they last, `wait_sites` knows in
-//! which calls, `line` lays these out, and `table` the sums.
+//! which calls, `selection` leaves out states and `priority` tasks, `line` lays these out, and `table` the sums.
 
 mod account;
 mod coverage;
@@ -16,6 +16,8 @@ mod line;
 mod machine;
 mod ongoing;
 mod plain;
+mod priority;
+mod selection;
 mod side;
 mod states;
 mod table;
@@ -24,8 +26,8 @@ mod wait_sites;
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::cli::values::{self, CommList, Time};
-use crate::cli::{CommonArgs, usage};
+use crate::cli::values::{self, CommList, PriorityList, Time};
+use crate::cli::{CommonArgs, WaitStateArgs, usage};
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{
@@ -36,6 +38,7 @@ use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
 use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Activity, StateMachine, StatePeriod, TaskEvent, WaitBegin, WaitWaker};
 use crate::profilers::task_state::ongoing::OngoingLines;
+use crate::profilers::task_state::priority::PriorityMatch;
 use crate::profilers::task_state::states::SchedState;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, StateTimes, TimeTable};
 use crate::profilers::task_state::wait_sites::WaitSites;
@@ -70,21 +73,17 @@ States:
   I idle kernel thread, RD runnable but not yet running (run delay).
   The column `now` counts the tasks in the state when the interval ends.")]
 pub struct TaskStateArgs {
-    /// Only interruptible sleep (S)
-    #[arg(short = 'S', long)]
-    interruptible: bool,
-    /// Only uninterruptible waits (D)
-    #[arg(short = 'D', long)]
-    uninterruptible: bool,
-    /// Only waits for a CPU, when ready to run (RD)
-    #[arg(short = 'R', long)]
-    run_delay: bool,
+    #[command(flatten)]
+    states: WaitStateArgs,
     /// Show waits longer than this, in ms, or as 2s
     #[arg(long, value_name = "TIME", value_parser = values::time_ms)]
     than: Option<Time>,
     /// Only tasks of these names: nginx,java*
     #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
     filter: Option<CommList>,
+    /// Only tasks of these priorities, as events have them: 0-98 real-time, 100-139
+    #[arg(long, value_name = "LIST", value_parser = values::priorities)]
+    prio: Option<PriorityList>,
     /// A row per thread: those first that have waited most in other states than S and I
     #[arg(long)]
     perins: bool,
@@ -110,20 +109,6 @@ impl ProfilerArgs for TaskStateArgs {
             return Err(usage("-g shows the stacks of waits over a limit: add the limit, as in --than 100ms"));
         }
         Ok(Box::new(TaskState::new(self)))
-    }
-}
-
-impl TaskStateArgs {
-    /// `-S`, `-D` or `-R`: only these waits.
-    fn selects_states(&self) -> bool {
-        self.interruptible || self.uninterruptible || self.run_delay
-    }
-
-    /// Only waits of blocked tasks, `-S` or `-D`: a task that does anything else need not be followed.
-    ///
-    /// With `-R` all are followed. A task that has not left its CPU yet may be woken too, and then does not wait for one.
-    fn blocked_only(&self) -> bool {
-        self.selects_states() && !self.run_delay
     }
 }
 
@@ -180,9 +165,9 @@ impl TaskState {
     fn new(args: TaskStateArgs) -> TaskState {
         let detailed = args.than.is_some() || args.perins || args.common.draws_stacks();
         TaskState {
-            few: args.filter.is_some(),
-            machine: StateMachine::new(args.blocked_only()),
-            narrowed: args.selects_states(),
+            few: args.filter.is_some() || args.prio.is_some(),
+            machine: StateMachine::new(args.states.blocked_only()),
+            narrowed: args.states.leaves_out_any() || args.prio.is_some(),
             detailed,
             named: detailed || args.filter.is_some(),
             args,
@@ -190,24 +175,18 @@ impl TaskState {
         }
     }
 
-    /// See [`TaskStateArgs::blocked_only`].
+    /// See [`WaitStateArgs::blocked_only`].
     fn blocked_only(&self) -> bool {
-        self.args.blocked_only()
+        self.args.states.blocked_only()
     }
 
     fn selects(&self, state: SchedState) -> bool {
-        match state {
-            _ if !self.args.selects_states() => true,
-            SchedState::SLEEP => self.args.interruptible,
-            SchedState::DISK => self.args.uninterruptible,
-            SchedState::RUN_DELAY => self.args.run_delay,
-            _ => false,
-        }
+        selection::selects(self.args.states, state)
     }
 
     /// The switches out into the states that were asked for, and those that [`TaskStateEvents::other`] is for.
     fn states_in_kernel(&self, plan: &TaskStateEvents, switch: &Format) -> (Option<Filter>, Option<Filter>) {
-        let TaskStateArgs { interruptible, uninterruptible, .. } = self.args;
+        let WaitStateArgs { interruptible, uninterruptible, .. } = self.args.states;
         let bit = |letter, wanted| if wanted { plan.states.bit(letter) } else { None };
         let bits = |sleep, disk| any_bit(bit("S", sleep).unwrap_or(0) | bit("D", disk).unwrap_or(0), switch);
         let asked = bits(interruptible, uninterruptible);
@@ -316,7 +295,7 @@ impl Profiler for TaskState {
         self.scope = setup.scope.clone().without(self.wait_sites.threads());
         self.narrowed |= self.scope.cpus().is_some();
         self.few |= !setup.watched.is_all();
-        self.everybody = setup.watched.is_all() && self.args.filter.is_none();
+        self.everybody = setup.watched.is_all() && self.args.filter.is_none() && self.args.prio.is_none();
         self.plain = self.everybody && !self.narrowed && !self.detailed;
         if self.plain {
             [0].into_iter().chain(self.scope.own()).for_each(|tid| self.machine.hide(tid));
@@ -330,14 +309,20 @@ impl Profiler for TaskState {
             stacks: self.takes_stacks(),
             new_tasks: !blocked_only,
             // Where single waits matter, their end is taken from where it is certain.
-            wakings: self.args.than.is_some() || self.args.interruptible || self.args.uninterruptible,
+            wakings: self.args.than.is_some() || self.args.states.interruptible || self.args.states.uninterruptible,
             interrupts: self.args.than.is_some(),
+            priorities: self.args.prio.is_some(),
             other: if blocked_only {
-                self.args.interruptible != self.args.uninterruptible || narrowed
+                self.args.states.interruptible != self.args.states.uninterruptible || narrowed
             } else {
-                self.args.run_delay && self.takes_stacks()
+                self.args.states.run_delay && self.takes_stacks()
             },
         };
+        if self.args.prio.is_some() {
+            setup.note(
+                "--prio is evaluated here, not in the kernel: a task's priority may change while it waits".to_owned(),
+            );
+        }
         let plan = TaskStateEvents::open(wanted, evlist, setup)?;
         evlist.watch_idle(plan.switch);
         self.plan = Some(plan);
@@ -464,7 +449,7 @@ impl TaskState {
         match record {
             Record::Comm { tid, comm, exec, .. } => {
                 let comm = Comm::new(comm);
-                if !self.is_ours(*tid, &comm, ctx) {
+                if !self.is_ours(*tid, &comm, ctx) || self.by_priority(*tid, None) == PriorityMatch::Outside {
                     self.machine.forget(*tid);
                     self.eventless.retain(|eventless| eventless.tid != *tid);
                 } else if *exec && !self.blocked_only() && self.machine.get_mut(*tid).is_none() {

@@ -5,6 +5,7 @@ use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::coverage::EventlessTask;
 use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Activity, TaskEvent, TrackedTask, WaitBegin};
+use crate::profilers::task_state::priority::PriorityMatch;
 use crate::profilers::task_state::states::{SchedState, States};
 use crate::profilers::task_state::wait_sites::{Allowance, FoundStack, Progress};
 use crate::report::{Subject, Verdict};
@@ -108,7 +109,7 @@ impl TaskState {
     fn shows_ongoing(&self, task: &TrackedTask, state: SchedState) -> bool {
         let noise = state == SchedState::SLEEP
             && !self.few
-            && (!self.args.interruptible || task.began == WaitBegin::BeforeStart);
+            && (!self.args.states.interruptible || task.began == WaitBegin::BeforeStart);
         self.reports(state) && !noise && self.scope.has_cpu(task.cpu)
     }
 
@@ -211,8 +212,16 @@ impl TaskState {
         let goes_on = |tid, since| {
             machine.get(tid).is_some_and(|task| task.since == since && matches!(task.activity, Activity::Blocked(_)))
         };
-        for FoundStack { tid, kernel, user } in self.wait_sites.believe(now, goes_on) {
+        let halves = self.args.common.view.callchains;
+        for FoundStack { tid, mut kernel, user } in self.wait_sites.believe(now, goes_on) {
             let Some(task) = self.machine.get_mut(tid) else { continue };
+            let user = user.filter(|_| halves.user() != Some(false));
+            if halves.kernel() == Some(false) {
+                kernel.clear();
+            }
+            if kernel.is_empty() && user.is_none() {
+                continue;
+            }
             let has_none = task.stack.is_none();
             let stack = match user {
                 // The stack of a record is whole more often, but does not show what an interpreter executes.
@@ -233,7 +242,7 @@ impl TaskState {
     pub(super) fn drawn(&self, state: SchedState, began: WaitBegin, stack: Option<StackId>, ns: u64) -> Option<u64> {
         let is_drawn = self.args.common.draws_stacks()
             && self.reports(state)
-            && (state != SchedState::RUN_DELAY || self.args.run_delay)
+            && (state != SchedState::RUN_DELAY || self.args.states.run_delay)
             && (began == WaitBegin::Exactly || stack.is_some())
             && self.args.than.is_none_or(|than| ns >= than.0);
         is_drawn.then_some(ns / 1000)
@@ -281,7 +290,10 @@ impl TaskState {
                 continue;
             }
             let at = crate::sys::monotonic_ns();
-            let Some(Stat { state: letter, comm, cpu, .. }) = ctx.state_from_proc(tid) else { continue };
+            let Some(Stat { state: letter, comm, cpu, priority, .. }) = ctx.state_from_proc(tid) else { continue };
+            if self.by_priority(tid, Some(priority)) == PriorityMatch::Outside {
+                continue;
+            }
             let state = States::of_letter(letter);
             if !state.is_none_or(|state| self.selects(state)) || !self.is_ours(tid, &comm, ctx) {
                 continue;
