@@ -122,6 +122,11 @@ impl<'a> Sample<'a> {
         self.record.get(4..6).map_or(0, |misc| u16::from_ne_bytes([misc[0], misc[1]]))
     }
 
+    /// It was taken while its task ran code of a program.
+    pub fn is_in_user_code(&self) -> bool {
+        u32::from(self.misc()) & b::PERF_RECORD_MISC_CPUMODE_MASK == b::PERF_RECORD_MISC_USER
+    }
+
     #[inline]
     pub fn ip(&self) -> u64 {
         self.layout.get().ip(self.record)

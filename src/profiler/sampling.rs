@@ -30,8 +30,25 @@ pub struct ExcludeArgs {
     #[arg(long)]
     exclude_guest: bool,
     /// Only samples of virtual machines
-    #[arg(long, alias = "guest")]
+    #[arg(short = 'G', long, alias = "guest")]
     exclude_host: bool,
+}
+
+/// Which code is not sampled, for events that virtual machines have not
+#[derive(Debug, Default, clap::Args)]
+pub struct ExcludeModeArgs {
+    /// Not those of user code
+    #[arg(long)]
+    exclude_user: bool,
+    /// Not those of the kernel
+    #[arg(long, conflicts_with = "exclude_user")]
+    exclude_kernel: bool,
+}
+
+impl ExcludeModeArgs {
+    pub fn exclude(&self) -> Exclude {
+        Exclude { user: self.exclude_user, kernel: self.exclude_kernel, ..Exclude::default() }
+    }
 }
 
 impl ExcludeArgs {

@@ -10,6 +10,7 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::{CommonArgs, values};
 use crate::perf::{Attr, Counter, EventId, Evlist, Evsel, Sample};
+use crate::profiler::sampling::ExcludeModeArgs;
 use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
 use crate::report::{Column, Schema, TableSchema, Value};
 use crate::stats::{KeyedSums, TaskStack};
@@ -35,6 +36,8 @@ pub struct PageFaultsArgs {
     /// So many rows at most in text
     #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "20")]
     top: u64,
+    #[command(flatten)]
+    exclude: ExcludeModeArgs,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -86,7 +89,8 @@ struct PageFaults {
 impl Profiler for PageFaults {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let mut add = |name, counter: u32| {
-            let evsel = Evsel::new(name, Attr::counter(Counter::Software(counter.into()), 1));
+            let attr = Attr::counter(Counter::Software(counter.into()), 1);
+            let evsel = Evsel::new(name, attr).exclude(self.args.exclude.exclude());
             evlist.add(evsel.callchain_if(setup.stacks, 0))
         };
         self.major_faults = Some(add("major-faults", PERF_COUNT_SW_PAGE_FAULTS_MAJ)?);

@@ -16,6 +16,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
+use crate::profiler::sampling::ExcludeModeArgs;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
 use crate::profilers::split_lock::sums::{COUNTS, CounterTimes, CpuCounts, Mode, PLACES, SampledPlaces};
 use crate::report::layout::{SUBJECT, detail, text};
@@ -47,6 +48,8 @@ pub struct SplitLockArgs {
     /// Only those of virtual machines
     #[arg(short = 'G', long, alias = "guest")]
     exclude_host: bool,
+    #[command(flatten)]
+    exclude: ExcludeModeArgs,
     /// Provoke split locks with a thread of our own
     #[arg(long, conflicts_with = "event")]
     test: bool,
@@ -96,7 +99,8 @@ impl SplitLockArgs {
     fn refuse_to_miss_the_test(&self) -> Result<()> {
         let command = self.common.runs_command().then_some("a command");
         let host = self.exclude_host.then_some("-G");
-        match self.common.names_tasks().or(command).or(host) {
+        let user = self.exclude.exclude().user.then_some("--exclude-user");
+        match self.common.names_tasks().or(command).or(host).or(user) {
             None => Ok(()),
             Some(other) => Err(usage(format!(
                 "--test provokes split locks with a thread of perf-prof, which {other} leaves out: choose one of the two"
@@ -169,7 +173,7 @@ impl Profiler for SplitLock {
                 );
             }
         }
-        let exclude = Exclude { host: self.args.exclude_host, ..Exclude::default() };
+        let exclude = Exclude { host: self.args.exclude_host, ..self.args.exclude.exclude() };
         let evsel = Evsel::new(named.name, Attr::counter(named.counter, self.args.trigger)).exclude(exclude).counted();
         self.event = Some(evlist.add(evsel.callchain_if(setup.stacks, 0))?);
         Ok(())

@@ -81,6 +81,9 @@ pub struct IrqOffArgs {
     /// Lines also for what was not interrupts off
     #[arg(long)]
     all: bool,
+    /// Not those that end in user code
+    #[arg(long)]
+    exclude_user: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -98,7 +101,8 @@ impl ProfilerArgs for IrqOffArgs {
 
     fn build(self) -> Result<Box<dyn Profiler>> {
         self.common.refuse_tasks(Self::NAME)?;
-        Ok(Box::new(IrqOff::new(self.terms()?, self.all, &self.common)))
+        let irq_off = IrqOff::new(self.terms()?, self.all, &self.common);
+        Ok(Box::new(IrqOff { kernel_alone: self.exclude_user, ..irq_off }))
     }
 }
 
@@ -185,6 +189,8 @@ struct PendingGap {
 pub struct IrqOff {
     terms: SilenceLimits,
     all: bool,
+    /// Silences that end in user code are left out.
+    kernel_alone: bool,
     shows_stacks: bool,
     again_ns: u64,
     /// A sample of the timer was seen in this run.
@@ -307,7 +313,9 @@ impl IrqOff {
         let cpu = self.cpus.entry(sample.cpu).or_default();
         let Some(gap) = cpu.sample(sample.time, sample.tid, terms) else { return };
         cpu.shown = OngoingShown::default();
-        if !self.scope.has_cpu(sample.cpu) {
+        // The event itself samples user code all the same: its samples there prove that interrupts come.
+        let is_left_out = self.kernel_alone && gap.function.is_none() && sample.is_in_user_code();
+        if !self.scope.has_cpu(sample.cpu) || is_left_out {
             return;
         }
         let stack = match gap.function {
