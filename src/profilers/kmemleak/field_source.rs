@@ -32,7 +32,7 @@ impl FieldSource {
             Role::Free => true,
             Role::Enter(_) | Role::Leave(_) => return None,
         };
-        if source.user || !frees && !source.stacks && source.call_site.is_some() {
+        if source.user || source.is_keyed || !frees && !source.stacks && source.call_site.is_some() {
             return None;
         }
         let size = match source.size.as_ref().filter(|_| !frees) {

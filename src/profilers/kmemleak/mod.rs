@@ -54,7 +54,7 @@ pub struct KmemleakArgs {
     /// An allocator whose events are known
     #[arg(value_name = "PRESET", value_enum, conflicts_with_all = ["alloc", "free"])]
     preset: Option<Preset>,
-    /// Events that allocate, sys:name//ptr=EXPR/size=EXPR/
+    /// Events that allocate, sys:name//ptr=EXPR/size=EXPR/; key=EXPR for ptr= pairs other things
     #[arg(long, value_name = "EVENT,...", requires = "free")]
     alloc: Vec<String>,
     /// Events that free, sys:name//ptr=EXPR/
@@ -200,12 +200,12 @@ impl Kmemleak {
         match source.role {
             Role::Alloc => {
                 let bytes = value(source.size.as_ref(), sample)?;
-                if ptr != 0 && !(source.user && self.ledger.is_inside(sample.tid)) {
+                if (ptr != 0 || source.is_keyed) && !(source.user && self.ledger.is_inside(sample.tid)) {
                     return Ok(self.allocated(at, ptr, bytes, sample, ctx));
                 }
             }
             Role::Free => {
-                if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
+                if ptr == 0 && !source.is_keyed || source.user && self.ledger.is_inside(sample.tid) {
                     return Ok(Use::Relevant); // free(NULL), or memory of an allocator's own
                 }
                 let space = space(source, sample);

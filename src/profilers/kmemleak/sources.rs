@@ -75,6 +75,8 @@ pub struct AllocatorEvent {
     /// Its addresses are those of the current process.
     pub user: bool,
     pub ptr: Option<Program>,
+    /// What pairs is a key of the user's, of which 0 is one too.
+    pub is_keyed: bool,
     pub size: Option<Program>,
     pub argument: Option<(CallArgument, Program)>,
     /// The result is in the caller's memory, and `ptr` is 0 when the call has failed.
@@ -213,7 +215,7 @@ fn calls() -> Result<Vec<WantedSource>> {
 /// # Errors
 /// Text that does not parse.
 fn allocs(list: &str) -> Result<Vec<WantedSource>> {
-    parsed("--alloc", list, &["ptr=EXPR", "size=EXPR"], Role::Alloc)
+    parsed("--alloc", list, &["ptr=EXPR", "key=EXPR", "size=EXPR"], Role::Alloc)
 }
 
 /// The events of `--free`.
@@ -221,12 +223,19 @@ fn allocs(list: &str) -> Result<Vec<WantedSource>> {
 /// # Errors
 /// Text that does not parse.
 fn frees(list: &str) -> Result<Vec<WantedSource>> {
-    parsed("--free", list, &["ptr=EXPR"], Role::Free)
+    parsed("--free", list, &["ptr=EXPR", "key=EXPR"], Role::Free)
 }
 
 fn parsed(option: &str, list: &str, attrs: &[&str], role: Role) -> Result<Vec<WantedSource>> {
     let selectors = selector::parse_with(list, attrs).map_err(|err| usage(format!("{option}: {err}")))?;
     let wanted = |selector: Selector| -> Result<WantedSource> {
+        let has = |name: &str| selector.attrs.expressions.iter().any(|(given, _)| given == name);
+        if has("ptr") && has("key") {
+            return Err(usage(format!(
+                "{option}: {} has ptr= and key=, and is paired by one of them: leave out the other",
+                selector.head
+            )));
+        }
         if selector.has_wildcard() {
             return Err(usage(format!("{option}: {} has a wildcard: name each event in full", selector.head)));
         }
@@ -285,7 +294,10 @@ fn source(
     let value = |name: &str, fields: &[&str]| {
         bound.value(name, fields).map_err(|err| usage(format!("{name} of {}: {err}", format.full_name())))
     };
-    let (ptr, size) = (value("ptr", &["ptr"])?, value("size", &ALLOCATED_BYTES)?);
+    let key = value("key", &[])?;
+    let is_keyed = key.is_some();
+    let ptr = if is_keyed { key } else { value("ptr", &["ptr"])? };
+    let size = value("size", &ALLOCATED_BYTES)?;
     let is_free = wanted.role == Role::Free;
     if ptr.is_none() && (is_free || size.is_none()) {
         let has: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
@@ -327,6 +339,7 @@ fn source(
         role: wanted.role,
         user,
         ptr,
+        is_keyed,
         size,
         argument,
         result_in_memory,
