@@ -22,21 +22,34 @@ pub enum FlameGraph {
     Stdout,
 }
 
+/// Extensions by which other programs know what is in a file: no flame graph is meant to be in one of these.
+const OTHER_FORMATS: [&str; 15] =
+    ["csv", "gif", "gz", "htm", "html", "jpeg", "jpg", "json", "pb", "pdf", "perf", "png", "pprof", "svg", "txt"];
+
 /// What the file is, in messages.
 const WHAT: &str = "flame graph";
 
 impl FlameGraph {
-    /// Reads the value of the option: the extension of the file name selects the format.
+    /// Reads the value of the option: the extension of the file name selects the format. A name without one gets `.folded`.
     ///
     /// # Errors
-    /// An unknown extension.
+    /// An extension of another format; a directory or a device.
     pub fn parse(text: &str) -> Result<FlameGraph, String> {
         let path = Path::new(text);
+        let is_other = |ending: &str| OTHER_FORMATS.contains(&ending.to_ascii_lowercase().as_str());
+        let is_bare_ending = ["svg", ".svg", "folded", ".folded"].contains(&text);
         match path.extension().and_then(|ending| ending.to_str()) {
-            _ if text == "-" => Ok(FlameGraph::Stdout),
+            _ if text == "-" || text.is_empty() => Ok(FlameGraph::Stdout),
             Some("svg") => Ok(FlameGraph::Svg(path.to_owned())),
             Some("folded") => Ok(FlameGraph::Folded(path.to_owned())),
-            _ => Err("the name must end with .svg or .folded, or be - for folded lines on stdout".to_owned()),
+            ending if is_bare_ending || ending.is_some_and(is_other) => {
+                Err("the name must end with .svg or .folded, or be - for folded lines on stdout".to_owned())
+            }
+            _ if text.ends_with('/') || path.exists() && !path.is_file() => {
+                Err("it is no file: give the name of one, or - for folded lines on stdout".to_owned())
+            }
+            // `with_extension` would cut off what follows the last point.
+            _ => Ok(FlameGraph::Folded(format!("{text}.folded").into())),
         }
     }
 
@@ -199,7 +212,12 @@ mod tests {
             ("svg", None),
             (".svg", None),
             ("a.SVG", None),
-            ("", None),
+            ("a.folded/", None),
+            ("/", None),
+            ("/dev/null", None),
+            ("", Some(FlameGraph::Stdout)),
+            ("cpu", Some(FlameGraph::Folded("cpu.folded".into()))),
+            ("/x.y/web1.2026-11-25", Some(FlameGraph::Folded("/x.y/web1.2026-11-25.folded".into()))),
         ];
         for (text, want) in cases {
             assert_eq!(FlameGraph::parse(text).ok(), want, "{text:?}");
