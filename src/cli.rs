@@ -1,8 +1,8 @@
 //! The options that all profilers share, and what the texts of options mean.
 
 mod call_graph;
-mod latency;
 mod callchain_halves;
+mod latency;
 pub mod values;
 mod wait_states;
 
@@ -14,8 +14,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 pub use crate::cli::call_graph::CallGraph;
-pub use crate::cli::latency::LatencyArgs;
 pub use crate::cli::callchain_halves::CallchainArgs;
+pub use crate::cli::latency::LatencyArgs;
 use crate::cli::values::{PidOrName, RingSize, Time};
 pub use crate::cli::wait_states::WaitStateArgs;
 use crate::host::parse_cpus;

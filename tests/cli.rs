@@ -141,7 +141,13 @@ fn manual_pages_have_every_option() {
         for section in ["NAME", "DESCRIPTION", "OPTIONS", "EXAMPLES", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
             assert!(page.contains(&format!("\n.SH {section}\n")), "{name}: {section}");
         }
-        for long in long_options(&command) {
+        // Options that change nothing are in no help, and in no manual.
+        let hidden: Vec<String> = command
+            .get_arguments()
+            .filter(|arg| arg.is_hide_set())
+            .filter_map(|arg| Some(format!("--{}", arg.get_long()?)))
+            .collect();
+        for long in long_options(&command).into_iter().filter(|long| !hidden.contains(long)) {
             assert!(
                 page.contains(&format!("\nfB{long}fR")) || page.contains(&format!(", fB{long}fR")),
                 "{name} {long}"

@@ -238,7 +238,7 @@ fn options_of_profile() {
             (&["--max-stack", "0"], &["'0'", "--max-stack", "at least 1"]),
             (&["--print-stack", "x"], &["'x'", "--print-stack"]),
             (&["--flame-graph", "x.png"], &["'x.png'", ".svg or .folded"]),
-            (&["--flame-graph", ""], &["--flame-graph"]),
+            (&["--flame-graph", "/"], &["'/'", "it is no file"]),
             (&["--flame-graph", "-", "--json"], &["--flame-graph -", "-o"]),
             (&["--flame-graph", "x.svg", "-o", "x.svg"], &["-o and --flame-graph", "same file"]),
             (&["--exclude-user", "--exclude-kernel"], &["--exclude-user", "--exclude-kernel"]),
@@ -418,7 +418,7 @@ fn options_of_kmemleak() {
         (&["--alloc", "kmem:kmalloc//size=1+/"], &["--alloc: size of kmem:kmalloc", "missing"]),
         (&["--alloc", "kmem:kmalloc//ptr=(1/"], &["`(` is never closed"]),
         (&["--alloc", "kmem:*"], &["kmem:* has a wildcard", "in full"]),
-        (&["--alloc", "kmem:kmalloc//key=1/"], &["attribute key is for multi-trace, top", "ptr=EXPR, size=EXPR"]),
+        (&["--alloc", "kmem:kmalloc//by=1/"], &["unknown attribute \"by\"", "ptr=EXPR, key=EXPR, size=EXPR"]),
     ];
     for (list, words) in lists {
         refused(&[&["kmemleak"], *list, free].concat(), 2, &[(&[], words)]);

@@ -12,6 +12,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
 use crate::cli::usage;
+use crate::commands::older;
 use crate::escape::escape;
 use crate::output::sink::STDOUT_IS_CLOSED;
 use crate::sys;
@@ -20,7 +21,12 @@ use crate::tep::format::{likeness, nearest};
 /// Parses the command line. Help and faults are printed here; the error is the exit code.
 pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> std::result::Result<T, u8> {
     let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
-    let matches = command.try_get_matches_from_mut(args).and_then(|matches: ArgMatches| T::from_arg_matches(&matches));
+    let matches = command.try_get_matches_from_mut(args);
+    if let Some(fault) = matches.as_ref().ok().and_then(older::profiler_as_event) {
+        print(&fault);
+        return Err(2);
+    }
+    let matches = matches.and_then(|matches: ArgMatches| T::from_arg_matches(&matches));
     matches.map_err(|err| match err.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             if sys::stdio::stdout_was_closed() {
@@ -48,11 +54,12 @@ pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> std::res
 /// It does not parse, or asks for help.
 pub fn parse_inner(command: Command, args: &[OsString]) -> Result<ArgMatches> {
     let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
-    command.try_get_matches_from_mut(args).map_err(|err| match err.kind() {
+    let matches = command.try_get_matches_from_mut(args).map_err(|err| match err.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => usage("help is not given here"),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => usage("the name of a profiler is missing"),
         _ => usage(sentence(&err, &command, args)),
-    })
+    })?;
+    older::profiler_as_event(&matches).map_or(Ok(matches), |fault| Err(usage(fault)))
 }
 
 /// Prints a message on stderr. Where that is closed or full, only the exit code tells.
@@ -95,6 +102,7 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
         Some(chosen) => format!("see `perf-prof {} --help`", chosen.get_name()),
         None => "see `perf-prof --help`".to_owned(),
     };
+    let refused = chosen.and_then(|chosen| older::refusal(chosen, &argument));
     match err.kind() {
         ErrorKind::InvalidSubcommand => {
             let wanted = text(ContextKind::InvalidSubcommand);
@@ -109,6 +117,7 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
         {
             format!("{argument} belongs to a view: `perf-prof run 'PROFILER {argument} ...'`")
         }
+        ErrorKind::UnknownArgument if refused.is_some() => refused.unwrap_or_default(),
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             let of_command = chosen.map(|chosen| format!(" of {}", chosen.get_name())).unwrap_or_default();
             let options = chosen.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long);

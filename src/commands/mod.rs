@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod faults;
 pub mod list;
 pub mod man;
+mod older;
 pub mod run;
 
 use anyhow::Result;
