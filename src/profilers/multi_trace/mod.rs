@@ -40,7 +40,7 @@ use crate::task::Comm;
 
 /// What a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct RowKey {
+struct DelayKey {
     /// None: all keys.
     key: Option<EventKey>,
     /// The two events, by their places among the events of the run.
@@ -48,9 +48,9 @@ struct RowKey {
     end: u16,
 }
 
-impl SumKey for RowKey {
-    fn others(&self) -> RowKey {
-        RowKey { key: self.key.map(|_| EventKey::OTHERS), ..*self }
+impl SumKey for DelayKey {
+    fn others(&self) -> DelayKey {
+        DelayKey { key: self.key.map(|_| EventKey::OTHERS), ..*self }
     }
 }
 
@@ -90,9 +90,9 @@ pub struct MultiTrace {
     running: Running,
     texts: KeyTexts,
     slow: SlowPairs,
-    rows: KeyedSums<RowKey, PairSums>,
+    rows: KeyedSums<DelayKey, PairSums>,
     /// The worst case of each row in the whole run.
-    worst: FxHashMap<RowKey, WorstCase>,
+    worst: FxHashMap<DelayKey, WorstCase>,
     /// Of the interval.
     counts: Unpaired,
     no_value: NoResultCounts,
@@ -179,7 +179,7 @@ impl MultiTrace {
         ctx: &mut Context,
     ) {
         let ns = sample.time.saturating_sub(start.time);
-        let row = RowKey { key: self.question.by_key.then_some(key.key), start: start.event, end };
+        let row = DelayKey { key: self.question.by_key.then_some(key.key), start: start.event, end };
         let sums = self.rows.sum(row);
         let lengths = self.question.lengths;
         sums.latency.record(ns, sample.time, || start.case(ns, sample.time, sample.cpu));
@@ -215,10 +215,10 @@ impl MultiTrace {
     }
 
     fn rows(&mut self) -> Vec<DelayRow> {
-        let mut drained: Vec<(RowKey, PairSums)> = self.rows.drain().collect();
+        let mut drained: Vec<(DelayKey, PairSums)> = self.rows.drain().collect();
         drained.sort_unstable_by_key(|(key, _)| *key);
         let is_thread = self.question.by_key && self.default_key == DefaultKey::Thread && !self.has_keys();
-        let row = |(of, sums): (RowKey, PairSums)| DelayRow {
+        let row = |(of, sums): (DelayKey, PairSums)| DelayRow {
             key: of.key.map_or(Value::None, |key| self.shown_key(key)),
             comm: if is_thread { Value::Comm(sums.comm) } else { Value::None },
             start: self.name(of.start),
@@ -305,7 +305,7 @@ impl MultiTrace {
             let is_any = !waiting.is_empty();
             report.snapshot(&WAITING, waiting).in_text(is_shown && is_any);
             if self.question.shows_worst {
-                let row = |(of, case): (&RowKey, &WorstCase)| WorstRow {
+                let row = |(of, case): (&DelayKey, &WorstCase)| WorstRow {
                     key: of.key.map_or(Value::None, |key| self.shown_key(key)),
                     start: self.name(of.start),
                     end: self.name(of.end),
