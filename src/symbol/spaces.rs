@@ -2,25 +2,27 @@
 //! records.
 //!
 //! The main thread keeps only a number per address space ([`crate::symbol::SpaceKeys`]) and passes the changes on in
-//! order. The output thread opens files and reads /proc: opening a file of a stuck process may block the reader, too.
+//! order. The output thread opens files and reads /proc (`proc_maps`): opening a file of a stuck process may block the
+//! reader, too.
+
+mod proc_maps;
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host::{Host, threads};
 use crate::symbol::budget::Budget;
 use crate::symbol::files::{
-    DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, UnnamedReason, WantedFile, path_of_line, room_for_files,
+    DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, UnnamedReason, WantedFile, room_for_files,
 };
-use crate::symbol::mappings::{Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_anonymous, parse_maps_line};
+use crate::symbol::mappings::{Content, Mapping, Mappings, Module, is_anonymous};
 use crate::symbol::perf_map_file::{JIT_NO_MAP, MapProcess, PerfMapFile};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, elf_file, unwind_tables};
@@ -69,10 +71,10 @@ const DESCRIPTORS_PER_FILE: usize = 3;
 const MOST_NOT_ELF: usize = 4096;
 /// How long the mappings of a process that exited are kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
-/// The mappings of a process are read from /proc again no sooner than this.
-const REREAD_AFTER: Duration = Duration::from_secs(1);
 /// Ancestors whose root directories are tried for the files of an exited process.
 const MOST_ANCESTORS: usize = 8;
+/// What the kernel maps itself, such as `[vsyscall]`.
+const SPECIAL: UnnamedReason = "no file";
 /// Most modules per process that its perf map may name; usual are one or two.
 const MOST_JIT_MODULES: usize = 16;
 
@@ -216,7 +218,13 @@ impl AddressSpaces {
 
     /// Reads the mappings of a process and opens its perf map while it is alive.
     pub fn preload(&mut self, pid: i32) {
-        let makes_code = |module: &Module| matches!(module.content, Content::Unnamed { .. });
+        // Most processes of a machine are threads of the kernel, which execute no file: this takes a tenth of reading theirs.
+        if procfs::has_no_program(&self.host, pid) {
+            return;
+        }
+        // The kernel's own, such as [vsyscall], is in every process.
+        let makes_code =
+            |module: &Module| matches!(module.content, Content::Unnamed { reason, .. } if reason != SPECIAL);
         if self.space(pid).maps.modules().any(makes_code) {
             let _ = self.perf_map(pid).find(); // the map stays open
         }
@@ -224,27 +232,10 @@ impl AddressSpaces {
 
     fn space(&mut self, pid: i32) -> &AddressSpace {
         if !self.spaces.contains_key(&pid) {
-            let owner = procfs::owner(&self.host, pid);
-            let maps = Arc::new(self.read_maps(pid, owner));
-            self.spaces.insert(pid, AddressSpace { maps, owner, ..AddressSpace::default() });
+            let (maps, owner) = self.first_maps(pid);
+            self.spaces.insert(pid, AddressSpace { maps: Arc::new(maps), owner, ..AddressSpace::default() });
         }
         &self.spaces[&pid]
-    }
-
-    /// Adds mappings from /proc whose records may have been lost. False when it is too early to read them again.
-    pub(super) fn reread_maps(&mut self, pid: i32) -> bool {
-        // The pid of an exited process may belong to another one by now.
-        let now = Instant::now();
-        let may_reread =
-            |space: &&mut AddressSpace| space.exited_at.is_none() && space.reread_at.is_none_or(|next| now >= next);
-        let Some(space) = self.spaces.get_mut(&pid).filter(may_reread) else { return false };
-        space.reread_at = Some(now + REREAD_AFTER);
-        let owner = space.owner;
-        let seen = self.read_maps(pid, owner);
-        if let Some(space) = self.spaces.get_mut(&pid) {
-            Arc::make_mut(&mut space.maps).fill(seen);
-        }
-        true
     }
 
     fn perf_map(&mut self, pid: i32) -> Arc<PerfMapFile> {
@@ -289,40 +280,6 @@ impl AddressSpaces {
         module
     }
 
-    fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
-        // A thread that waits for a page of a dead file server holds the lock of the mappings: reading them would wait,
-        // too.
-        const MAX_THREADS: usize = 256;
-        let is_stuck = |tid: &i32| procfs::stat(&self.host, *tid).is_some_and(|stat| stat.state == b'D');
-        if threads(&self.host, pid).iter().take(MAX_THREADS).any(is_stuck) {
-            return Mappings::default(); // read again when an address is not found
-        }
-        let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
-        self.parse_maps(pid, owner, &text)
-    }
-
-    /// Uses lines of /proc/PID/maps that a thread that may block has read, for a process whose mappings must not be read here.
-    /// That thread has read from the mapped files, too.
-    pub(super) fn take_maps(&mut self, pid: i32, text: &[u8]) {
-        if !self.space(pid).maps.is_empty() {
-            return; // records tell what is new
-        }
-        let owner = self.space(pid).owner;
-        let maps = Arc::new(self.parse_maps(pid, owner, text));
-        self.spaces.get_mut(&pid).into_iter().for_each(|space| space.maps = maps.clone());
-    }
-
-    fn parse_maps(&mut self, pid: i32, owner: Option<u32>, text: &[u8]) -> Mappings {
-        let mut seen = Vec::new();
-        for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
-            let path = path_of_line(&self.host, pid, &line);
-            let module = self.module(pid, owner, (line.start, line.end), &path, line.key);
-            seen.push(Mapping::new((line.start, line.end), line.offset, module));
-        }
-        // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap others.
-        Mappings::of(seen)
-    }
-
     /// The module of a mapping. `owner`: uid of the process.
     fn module(
         &mut self,
@@ -344,7 +301,7 @@ impl AddressSpaces {
             return self.unnamed(&path, JIT_NO_MAP);
         }
         if !path.starts_with('/') {
-            return self.unnamed(&path, "no file");
+            return self.unnamed(&path, SPECIAL);
         }
         let path_and_key = (raw.to_vec(), key);
         if let Some(known) = self.modules.get(&path_and_key) {
@@ -433,6 +390,8 @@ pub const NO_ADDRESS: UnnamedReason = "no address: no frame pointers here";
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::perf::Record;
     use crate::perf::record::{FileId, Mmap};

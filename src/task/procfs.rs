@@ -1,7 +1,7 @@
 //! Reads files of one thread in /proc. Any of them may vanish at any moment, so a missing one is no error.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::host::{Host, processes, threads};
@@ -184,9 +184,40 @@ fn exec_start(host: &Host, tid: i32) -> Option<u64> {
 
 /// The effective user of a process.
 pub fn owner(host: &Host, pid: i32) -> Option<u32> {
-    let text = fs::read_to_string(host.proc.join(format!("{pid}/status"))).ok()?;
-    let users = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    users.split_ascii_whitespace().nth(1)?.parse().ok()
+    process_status(host, pid)?.owner
+}
+
+/// A kernel thread, or a process that has exited.
+pub fn has_no_program(host: &Host, pid: i32) -> bool {
+    fs::read_link(host.proc.join(format!("{pid}/exe"))).is_err_and(|err| err.kind() == ErrorKind::NotFound)
+}
+
+/// A few lines of /proc/PID/status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessStatus {
+    /// The effective user.
+    pub owner: Option<u32>,
+    /// R S D T t X Z P I, as in proc(5), of the only thread. None: there are several, or nothing is known.
+    pub only_state: Option<u8>,
+    /// A kernel thread, or a process that has exited: nothing is mapped.
+    pub has_no_memory: bool,
+}
+
+/// Reads /proc/PID/status of a process.
+pub fn process_status(host: &Host, pid: i32) -> Option<ProcessStatus> {
+    Some(parse_process_status(&fs::read_to_string(host.proc.join(format!("{pid}/status"))).ok()?))
+}
+
+fn parse_process_status(text: &str) -> ProcessStatus {
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
+    let threads: Option<u32> = value("Threads").and_then(|count| count.parse().ok());
+    let state = value("State").and_then(|state| state.bytes().next());
+    ProcessStatus {
+        owner: value("Uid").and_then(|users| users.split_ascii_whitespace().nth(1)?.parse().ok()),
+        only_state: state.filter(|_| threads == Some(1)),
+        // The kernel writes VmSize in front of Threads for whatever has memory (`task_mem`, fs/proc/task_mmu.c).
+        has_no_memory: threads.is_some() && value("VmSize").is_none(),
+    }
 }
 
 /// CPU time of a thread, ns. None when it is 0, or the kernel has no schedstat.
@@ -318,6 +349,25 @@ mod tests {
         for (text, want) in cases {
             let got = parse_stat(text);
             assert_eq!(got.as_ref().map(|s| (s.comm.as_bytes(), s.state)), want, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn parses_the_status_of_a_process() {
+        let program = "Name:\tx\nState:\tD (disk sleep)\nUid:\t1\t1000\t2\t3\nVmSize:\t 9 kB\nThreads:\t1\n";
+        let whole = ProcessStatus { owner: Some(1000), only_state: Some(b'D'), has_no_memory: false };
+        let kernel_thread = "Name:\tkworker\nState:\tI (idle)\nUid:\t0\t0\t0\t0\nThreads:\t1\n";
+        let cases = [
+            (program, whole),
+            (&program.replace("Threads:\t1", "Threads:\t2"), ProcessStatus { only_state: None, ..whole }),
+            (kernel_thread, ProcessStatus { owner: Some(0), only_state: Some(b'I'), has_no_memory: true }),
+            ("", ProcessStatus::default()),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_process_status(text), want, "{text:?}");
+        }
+        for cut in 0..program.len() {
+            assert!(!parse_process_status(&program[..cut]).has_no_memory, "{cut}"); // must not panic
         }
     }
 
