@@ -394,7 +394,7 @@ impl Run {
             if let Some(pace) = &mut self.pace {
                 pace.avoid(&self.core.last_tick.suspects);
             }
-            self.core.ctx.output.flush();
+            self.core.ctx.output.flush_round(sys::monotonic_ns());
             self.core.ctx.output.report_standstill(&self.options.name);
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);

@@ -188,6 +188,8 @@ pub struct Output {
     /// Restores the terminal when the run ends, however it does.
     pub screen: Option<ScreenHandle>,
     standstill: Standstill,
+    /// When the batch began to wait for company, CLOCK_MONOTONIC in ns.
+    held_since_ns: Option<u64>,
     /// Present while news are left out.
     gap: Option<NewsGap>,
     shown: bool,
@@ -230,6 +232,8 @@ const BATCH_BYTES: usize = 64 * 1024;
 const USED: usize = (8 << 20) / BATCH_BYTES;
 /// Address spaces published at most that nobody has taken yet: one that finds no room is published when it is asked for again.
 const PUBLISHED: usize = 64;
+/// How long new stacks that nothing refers to stay with the reading thread.
+const HELD_NS: u64 = 1_000_000_000;
 /// Size in bytes to which a batch grows while no more may be in flight. Beyond it, occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
 /// Most messages that wait outside of the queue while the output is blocked.
@@ -278,6 +282,7 @@ impl Output {
             step,
             screen: None,
             standstill: Standstill::default(),
+            held_since_ns: None,
             gap: None,
             shown: false,
             dropped: 0,
@@ -394,8 +399,20 @@ impl Output {
         !self.batch.is_empty() && self.batch.bytes() + self.batch.update_bytes() >= BATCH_BYTES
     }
 
+    /// Hands the batch over at the end of a round. New stacks alone wait for more: nothing refers to them yet, and each
+    /// hand-over wakes the output thread.
+    pub fn flush_round(&mut self, now: u64) {
+        if self.batch.is_empty() || !self.batch.may_wait() {
+            return self.flush();
+        }
+        if now.saturating_sub(*self.held_since_ns.get_or_insert(now)) >= HELD_NS {
+            self.flush();
+        }
+    }
+
     /// Hands the batch over, behind the messages that still wait.
     pub fn flush(&mut self) {
+        self.held_since_ns = None;
         if !self.batch.is_empty() {
             // While the output is blocked, the batch grows up to a limit.
             let large = self.batch.bytes() > BATCH_MOST_BYTES || self.batch.update_bytes() > BATCH_MOST_BYTES;

@@ -68,6 +68,37 @@ fn memory_that_grew_in_a_rush_is_freed() {
     assert_eq!(read.join().unwrap() as u64, MANY);
 }
 
+/// New stacks alone do not wake the output thread each round; what refers to them, or what is about mappings, does.
+#[test]
+fn new_stacks_wait_for_company() {
+    const S: u64 = 1_000_000_000;
+    let (mut output, _reader) = into_a_pipe(false);
+    let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+    let mut stack = |output: &mut Output, ip: u64| {
+        stacks.intern_address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();
+        output.tell(stacks.take_updates());
+    };
+    let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+    let round = |output: &mut Output, now: u64| {
+        output.flush_round(now);
+        output.batch.is_empty()
+    };
+    assert!(round(&mut output, 1), "there is nothing");
+    stack(&mut output, 0);
+    assert!(!round(&mut output, S));
+    stack(&mut output, 1);
+    assert!(!round(&mut output, 2 * S - 1));
+    assert!(round(&mut output, 2 * S), "the first one has waited long enough");
+    stack(&mut output, 2);
+    assert!(!round(&mut output, 3 * S), "it waits from now on");
+    output.batch.add(&NUMBERS, subject, &1, None);
+    assert!(round(&mut output, 3 * S));
+    stack(&mut output, 3);
+    output.tell(std::iter::once(SymbolUpdate::Space(SpaceChange::Exec { pid: 1 })));
+    assert!(round(&mut output, 3 * S));
+    assert!(output.finish(Vec::new(), || 0).is_none());
+}
+
 /// A flood of one kind does not drop occurrences of a rare kind.
 #[test]
 fn a_flood_drops_nothing_rare() {

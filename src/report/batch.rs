@@ -94,6 +94,8 @@ pub struct Batch {
     /// Stacks and mappings that must be known before the occurrences are printed.
     updates: Vec<SymbolUpdate>,
     update_bytes: usize,
+    /// Some of them are not to wait: mappings, whose files may vanish.
+    has_urgent_updates: bool,
 }
 
 impl Batch {
@@ -162,6 +164,7 @@ impl Batch {
     /// Adds what must be known before later occurrences are printed.
     pub fn push_update(&mut self, update: SymbolUpdate) {
         self.update_bytes += update.bytes();
+        self.has_urgent_updates |= !update.may_wait();
         self.updates.push(update);
     }
 
@@ -187,10 +190,16 @@ impl Batch {
         self.occurrences.is_empty() && self.updates.is_empty()
     }
 
+    /// Nothing in it is worth to wake the output thread for.
+    pub fn may_wait(&self) -> bool {
+        self.occurrences.is_empty() && !self.has_urgent_updates
+    }
+
     pub fn clear(&mut self) {
         self.drop_occurrences();
         self.updates.clear();
         self.update_bytes = 0;
+        self.has_urgent_updates = false;
     }
 
     /// Drops the occurrences, but keeps the updates: later occurrences may refer to them.
@@ -217,6 +226,7 @@ impl Batch {
         let rare: FxHashSet<_> = kinds.into_iter().map_while(fits).collect();
         let old = std::mem::take(self);
         (self.updates, self.update_bytes) = (old.updates, old.update_bytes);
+        self.has_urgent_updates = old.has_urgent_updates;
         self.view = old.view;
         for Occurrence { view, subject, body, stack } in old.occurrences {
             if !rare.contains(&body.kind()) {

@@ -39,6 +39,11 @@ pub enum SymbolUpdate {
 }
 
 impl SymbolUpdate {
+    /// The output thread need not have it at once. Addresses mean the same a while later, as mappings come in their order.
+    pub fn may_wait(&self) -> bool {
+        matches!(self, SymbolUpdate::Stack(NewStack { body: StackBody::Chain { .. }, .. }))
+    }
+
     /// Approximate memory of the message, in bytes.
     pub fn bytes(&self) -> usize {
         /// Overhead of the allocator per allocation.
