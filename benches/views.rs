@@ -1,6 +1,6 @@
 //! Many views of one run, next to each profiler alone, under two tasks that wake each other.
 //!
-//! The load runs on CPU 1, the reader on CPU 0. Ratios are within a round, to the profiler that costs most alone; the
+//! The load runs on CPU 1, the reader on CPU 0, with rings of the default sizes. Ratios are within a round, to the profiler that costs most alone; the
 //! medians of all rounds are printed.
 
 mod common;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use common::{Spread, example_with, floor, installed, interrupt, perf_prof, spawn_on, wait_until_armed};
+use common::{Spread, example_with, installed, interrupt, perf_prof, spawn_on, wait_until_armed};
 
 const ROUNDS: usize = 5;
 const VIEWS: [&str; 4] = ["task-state", "profile -F 99", "signal", "trace -e sched:sched_process_exec"];
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
 
 /// The load while a run of these views watches it.
 fn watched(views: &[&str]) -> Result<ViewCost> {
-    let mut command = perf_prof(&[&["run", "-m", floor::RING, "-o", "/dev/null"], views].concat());
+    let mut command = perf_prof(&[&["run", "-o", "/dev/null"], views].concat());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut reader = spawn_on(0, &mut command)?;
     wait_until_armed(reader.id());

@@ -274,6 +274,23 @@ impl Attr {
         }
     }
 
+    /// Most bytes that its samples on a CPU may have in a second. None: they come as often as it happens.
+    pub fn bytes_per_s(&self) -> Option<u64> {
+        const HEAD_BYTES: u64 = 128;
+        const DEEPEST: u64 = 127; // of callchains, unless sysctl says otherwise
+        let is_clock =
+            self.raw.type_ == b::PERF_TYPE_SOFTWARE && self.raw.config == u64::from(b::PERF_COUNT_SW_CPU_CLOCK);
+        let hz = match () {
+            () if !self.samples => 0,
+            () if self.raw.freq() != 0 => self.period_or_hz,
+            () if is_clock => 1_000_000_000 / self.period_or_hz.max(1),
+            () => return None,
+        };
+        let depth = if self.raw.sample_max_stack == 0 { DEEPEST } else { self.raw.sample_max_stack.into() };
+        let chain_bytes = if self.sample_type().contains(SampleType::CALLCHAIN) { 8 * depth } else { 0 };
+        Some(hz.saturating_mul(HEAD_BYTES + chain_bytes + u64::from(self.user_window_bytes())))
+    }
+
     /// A SWITCH record for each task that leaves its CPU, and one for each that comes, written while that task is current.
     pub fn switches(mut self) -> Attr {
         self.raw.set_context_switch(1);

@@ -15,6 +15,17 @@ pub enum Class {
     Events(usize),
 }
 
+/// What a ring has to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RingDemand {
+    /// Events that come at a rate which is known, and low.
+    Steady,
+    /// Events that come rarely, even when they come in a flood.
+    Rare,
+    /// Any others.
+    Any,
+}
+
 /// Most events that have a ring each; a larger number of events share one.
 const MOST_ALONE: usize = 3;
 
@@ -43,6 +54,12 @@ const LOUD: [&str; 19] = [
     "workqueue:",
     "x86_fpu:",
 ];
+
+/// Systems and events, by the beginning of their names, that stay below a hundred thousand a second.
+const RARE: [&str; 5] = ["oom:", "sched:sched_process_", "signal:", "task:", "watchdog:"];
+
+/// Bytes a second that sampled events may write into a steady ring.
+const STEADY_BYTES_PER_S: u64 = 512 << 10;
 
 /// By event, the number of its ring; how many rings there are; and which of them is for windows of user stacks.
 pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
@@ -80,6 +97,24 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     (classes, rings + usize::from(windows.is_some()), windows)
 }
 
+/// What each of the `rings` has to hold, when the events are in the rings that `classes` tells.
+pub fn demands(evsels: &[Evsel], classes: &[usize], rings: usize) -> Vec<RingDemand> {
+    let demand = |ring: usize| {
+        let events = || evsels.iter().zip(classes).filter(|(evsel, class)| evsel.is_opened() && **class == ring);
+        let bytes_per_s = |evsel: &Evsel| evsel.attr.bytes_per_s().unwrap_or(u64::MAX);
+        if events().next().is_none() {
+            RingDemand::Any
+        } else if events().map(|(evsel, _)| bytes_per_s(evsel)).fold(0, u64::saturating_add) <= STEADY_BYTES_PER_S {
+            RingDemand::Steady
+        } else if events().all(|(evsel, _)| RARE.iter().any(|rare| evsel.name.starts_with(rare))) {
+            RingDemand::Rare
+        } else {
+            RingDemand::Any
+        }
+    };
+    (0..rings).map(demand).collect()
+}
+
 /// True for an event that may come a hundred thousand times a second. One with a filter of its user's may well be rare.
 pub(super) fn is_loud(evsel: &Evsel) -> bool {
     !evsel.is_filtered && LOUD.iter().any(|loud| evsel.name.starts_with(loud))
@@ -89,6 +124,7 @@ pub(super) fn is_loud(evsel: &Evsel) -> bool {
 mod tests {
     use super::*;
     use crate::perf::Attr;
+    use crate::perf::attr::Sampling;
 
     #[test]
     fn a_loud_event_starves_no_other() {
@@ -128,6 +164,43 @@ mod tests {
         for (owners, classes, rings) in cases {
             let evsels: Vec<Evsel> = owners.iter().map(evsel).collect();
             assert_eq!(of(&evsels), (classes.to_vec(), rings, None), "{owners:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_ring_has_to_hold_is_told_by_its_events() {
+        use RingDemand::{Any, Rare, Steady};
+        let clock = |hz| Evsel::new("cpu-clock", Attr::cpu_clock(Sampling::Frequency(hz)));
+        let point = |name: &str| Evsel::new(name, Attr::tracepoint(1));
+        let deep = || clock(997).callchain_if(true, 0);
+        let evsels = [
+            clock(99),
+            Evsel::new("task-clock", Attr::task_clock()),
+            deep(),
+            Evsel::new("cycles", Attr::cycles(Sampling::Period(1000))),
+            point("signal:signal_generate"),
+            point("signal:signal_deliver"),
+            point("sched:sched_process_exec"),
+            point("sched:sched_switch"),
+            point("sched:sched_switch").unopened(),
+        ];
+        let demand = |at: &[usize]| {
+            let classes: Vec<usize> = (0..evsels.len()).map(|index| usize::from(!at.contains(&index))).collect();
+            demands(&evsels, &classes, 1)[0]
+        };
+        let cases: [(&[usize], RingDemand); 9] = [
+            (&[], Any),
+            (&[0, 1], Steady),
+            (&[2], Any),
+            (&[3], Any),
+            (&[4, 5], Rare),
+            (&[4, 6, 8], Rare),
+            (&[6, 7], Any),
+            (&[0, 4], Any),
+            (&[8], Any),
+        ];
+        for (at, want) in cases {
+            assert_eq!(demand(at), want, "{at:?}");
         }
     }
 

@@ -11,8 +11,8 @@ use crate::sys;
 #[derive(Debug)]
 pub struct CpuEvents {
     pub cpu: u32,
-    /// The watermark of the events' rings in bytes.
-    pub(super) watermark: u32,
+    /// The watermarks of the events' rings in bytes, by class.
+    pub(super) watermarks: Vec<u32>,
     /// The owners of the events' rings, by class. Empty: there are only side records.
     pub(super) owners: Vec<OwnedFd>,
     /// The owner of the ring of side records.
@@ -164,7 +164,7 @@ impl CpuEvents {
     pub(super) fn new(cpu: u32) -> CpuEvents {
         CpuEvents {
             cpu,
-            watermark: 0,
+            watermarks: Vec::new(),
             owners: Vec::new(),
             side_owner: None,
             side_ring: false,
@@ -176,6 +176,11 @@ impl CpuEvents {
             idle_lost: 0,
             missed_switches: 0,
         }
+    }
+
+    /// The watermark of a ring of events.
+    pub(super) fn watermark_of(&self, class: usize) -> u32 {
+        self.watermarks.get(class).or(self.watermarks.last()).copied().unwrap_or(0)
     }
 
     /// The descriptor that a ring was mapped from.

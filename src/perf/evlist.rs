@@ -25,7 +25,7 @@ use rustc_hash::FxHashSet;
 
 use crate::host::{Host, threads};
 use crate::perf::attr::{Attr, MissingFeatures};
-use crate::perf::classes::{self, Class};
+use crate::perf::classes::{self, Class, RingDemand};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
@@ -248,6 +248,7 @@ impl Evlist {
             bound,
             classes: std::mem::take(&mut self.plan.classes),
             rings: self.plan.rings,
+            most_pages: Vec::new(),
             windows: self.plan.windows,
         };
         self.share_layout();
@@ -275,26 +276,27 @@ impl Evlist {
         self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
     }
 
-    /// Opens every event on `cpu` and maps their rings, by class. `data_pages` is halved until the mlock limit allows them.
+    /// Opens every event on `cpu` and maps their rings, by class. `data_pages`, of the largest, is halved until the mlock limit allows them.
     ///
     /// # Errors
     /// What the kernel refused, on which event, and what to do.
     pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize) -> Result<Vec<RingBuf>> {
         let mut events = CpuEvents::new(cpu);
         let mut rings = Vec::new();
-        for _ in 0..self.plan.rings {
+        for number in 0..self.plan.rings {
             // The watermark fits the ring that is mapped in the end: a smaller ring would be full before it wakes anybody.
             let (owner, ring, watermark) = loop {
-                let watermark = self.watermark.bytes(*data_pages)?;
+                let pages = self.plan.pages(number, *data_pages);
+                let watermark = self.watermark.bytes(pages)?;
                 let owner = self.open_owner(cpu, watermark)?;
-                match RingBuf::map(owner.as_fd(), *data_pages) {
+                match RingBuf::map(owner.as_fd(), pages) {
                     Ok(ring) => break (owner, ring, watermark),
                     Err(err) => self.shrink(err, data_pages)?,
                 }
             };
             rings.push(ring);
             events.owners.push(owner);
-            events.watermark = watermark;
+            events.watermarks.push(watermark);
         }
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
@@ -314,8 +316,8 @@ impl Evlist {
     pub fn fitting_pages(&mut self, cpus: &[u32], others: &[(u32, usize)], mut data_pages: usize) -> Result<usize> {
         'sizes: loop {
             let mut rings = Vec::new();
-            let of_cpu = self.plan.rings;
-            let events = cpus.iter().flat_map(|&cpu| std::iter::repeat_n((cpu, data_pages), of_cpu));
+            let sizes: Vec<usize> = (0..self.plan.rings).map(|ring| self.plan.pages(ring, data_pages)).collect();
+            let events = cpus.iter().flat_map(|&cpu| sizes.iter().map(move |&pages| (cpu, pages)));
             for (cpu, pages) in events.chain(others.iter().copied()) {
                 let owner = self.open_owner(cpu, 0)?;
                 match RingBuf::map(owner.as_fd(), pages) {
@@ -369,10 +371,11 @@ impl Evlist {
         let whole = [Watch::Cpu(cpu.cpu)];
         let task_bound = evsel.binding == Binding::Task && self.plan.bound.is_some() && !evsel.is_of_strings();
         let watches = if task_bound { watches } else { &whole };
+        let class = self.plan.classes.get(index).copied().unwrap_or(0);
         evsel.attr = evsel
             .attr
             .clone()
-            .watermark(cpu.watermark)
+            .watermark(cpu.watermark_of(class))
             .inherit(task_bound && self.plan.inherit)
             .enable_on_exec(task_bound && self.plan.enable_on_exec);
         for &watch in watches {
@@ -391,7 +394,6 @@ impl Evlist {
                 sys::perf::set_filter(fd.as_fd(), filter)
                     .with_context(|| format!("the kernel refuses the filter of {}: {filter}", evsel.name))?;
             }
-            let class = self.plan.classes.get(index).copied().unwrap_or(0);
             let owner = cpu.owner(Class::Events(class)).context("a CPU without its rings")?;
             sys::perf::set_output(fd.as_fd(), owner)
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
@@ -484,6 +486,16 @@ impl Evlist {
     /// Number of rings of the events of a CPU.
     pub fn rings(&self) -> usize {
         self.plan.rings
+    }
+
+    /// By ring of a CPU, what it has to hold.
+    pub fn ring_demands(&self) -> Vec<RingDemand> {
+        classes::demands(&self.evsels, &self.plan.classes, self.plan.rings)
+    }
+
+    /// By ring, the most data pages that it is to have.
+    pub fn limit_rings(&mut self, most_pages: Vec<usize>) {
+        self.plan.most_pages = most_pages;
     }
 
     /// Why some ring is smaller than was asked for, if one is.

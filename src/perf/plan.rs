@@ -22,6 +22,8 @@ pub(super) struct OpenPlan {
     pub classes: Vec<usize>,
     /// Number of rings of a CPU.
     pub rings: usize,
+    /// By ring, the most data pages that it is to have. Without an entry: any number.
+    pub most_pages: Vec<usize>,
     /// Number of the ring of windows, if there is one.
     pub windows: Option<usize>,
 }
@@ -44,6 +46,11 @@ impl OpenPlan {
     /// What the owner of a ring watches, which counts nothing.
     pub fn watch_of_owner(&self, cpu: u32) -> Watch {
         if self.side_on_cpu { Watch::Cpu(cpu) } else { Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu } }
+    }
+
+    /// The data pages of a ring, where the largest have `data_pages`.
+    pub fn pages(&self, ring: usize, data_pages: usize) -> usize {
+        self.most_pages.get(ring).map_or(data_pages, |most| data_pages.min(*most))
     }
 
     pub fn watches(&self, cpu: u32) -> Vec<Watch> {

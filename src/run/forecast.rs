@@ -508,7 +508,8 @@ impl Run {
         const LEAST_PAGES: u64 = 16;
         let page_bytes = sys::page_size() as u64;
         let rings = self.core.evlist.rings();
-        let default_pages = default_ring_pages(self.rings.cpus(), rings) as u64;
+        let demands = self.core.evlist.ring_demands();
+        let default_pages = default_ring_pages(self.rings.cpus(), &demands).into_iter().max().unwrap_or(1) as u64;
         let most = most_pages(self.rings.cpus(), rings) as u64;
         let evsels = self.core.evlist.iter_with_windows().map(|(_, evsel)| u64::from(evsel.attr().user_window_bytes()));
         let least_pages = (evsels.max().unwrap_or(0) * LEAST_IN_RING as u64).div_ceil(page_bytes).max(LEAST_PAGES);

@@ -1,5 +1,6 @@
 //! Default sizes of the rings of a run.
 
+use crate::perf::classes::RingDemand;
 use crate::sys;
 
 /// Bytes per CPU without -m: 1 M switches/s fill half of it in some 37 ms, the longest time that a busy machine keeps us from a
@@ -7,26 +8,37 @@ use crate::sys;
 const DEFAULT_BYTES: usize = 8 << 20;
 /// Bytes for several rings per CPU: twice that, as the most frequent event must not have much less than if it were alone.
 const DEFAULT_BYTES_SEVERAL: usize = 2 * DEFAULT_BYTES;
+/// Bytes of a ring for rare events beside others: 100 k signals/s, sent and delivered, fill half of it in as long.
+const RARE_BYTES: usize = 2 << 20;
+/// Bytes of a ring for steady events, whose samples take a second to fill half of it. The kernel allocates all pages of a
+/// ring at once, some 0.2 ms a MiB: larger rings cost more than the samples.
+const STEADY_BYTES: usize = 1 << 20;
 /// Limits of a ring for side records, which has an eighth of a ring of events. The mappings of 2,000 execs a second fill half of
 /// the largest in some 60 ms.
 const SIDE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 /// The most bytes of all rings together.
 pub const MOST_BYTES: usize = 512 << 20;
 
-/// Data pages of each of the `rings` of events of a CPU, on `cpus` CPUs, without -m.
-pub fn default_ring_pages(cpus: usize, rings: usize) -> usize {
-    wanted_pages(rings).min(most_pages(cpus, rings))
+/// Data pages of each ring of events of a CPU, by what it has to hold, on `cpus` CPUs, without -m.
+pub fn default_ring_pages(cpus: usize, demands: &[RingDemand]) -> Vec<usize> {
+    let number = |demand| demands.iter().filter(|other| **other == demand).count();
+    // Rare events alone may take all there is.
+    let beside = number(RingDemand::Any) > 0;
+    let full = number(if beside { RingDemand::Any } else { RingDemand::Rare });
+    let share = if full > 1 { floor_power_of_two(DEFAULT_BYTES_SEVERAL / full) } else { DEFAULT_BYTES };
+    let bytes = |demand: &RingDemand| match demand {
+        RingDemand::Steady => STEADY_BYTES.min(share),
+        RingDemand::Rare if beside => RARE_BYTES.min(share),
+        RingDemand::Rare | RingDemand::Any => share,
+    };
+    let most = most_pages(cpus, demands.len());
+    demands.iter().map(|demand| (bytes(demand) / sys::page_size()).clamp(1, most)).collect()
 }
 
 /// Data pages of a ring for side records, where a ring of events has `data_pages`.
 pub fn side_ring_pages(data_pages: usize) -> usize {
     let [least, most] = SIDE_BYTES.map(|bytes| (bytes / sys::page_size()).max(1));
     (data_pages / 8).clamp(least, most)
-}
-
-pub fn wanted_pages(rings: usize) -> usize {
-    let bytes = if rings > 1 { floor_power_of_two(DEFAULT_BYTES_SEVERAL / rings) } else { DEFAULT_BYTES };
-    (bytes / sys::page_size()).max(1)
 }
 
 pub fn most_pages(cpus: usize, rings: usize) -> usize {
@@ -40,6 +52,27 @@ fn floor_power_of_two(value: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rings_are_as_large_as_what_they_hold() {
+        use RingDemand::{Any, Rare, Steady};
+        let mib = (1 << 20) / sys::page_size();
+        let cases: [(usize, &[RingDemand], &[usize]); 9] = [
+            (2, &[], &[]),
+            (2, &[Any], &[8]),
+            (2, &[Rare], &[8]),
+            (2, &[Steady], &[1]),
+            (2, &[Any, Any], &[8, 8]),
+            (2, &[Any, Any, Any, Any], &[4, 4, 4, 4]),
+            (2, &[Any, Steady, Rare, Rare], &[8, 1, 2, 2]),
+            (2, &[Rare, Rare, Steady], &[8, 8, 1]),
+            (128, &[Any, Steady, Rare, Rare], &[1, 1, 1, 1]),
+        ];
+        for (cpus, demands, want) in cases {
+            let want: Vec<usize> = want.iter().map(|size| size * mib).collect();
+            assert_eq!(default_ring_pages(cpus, demands), want, "{cpus} {demands:?}");
+        }
+    }
 
     #[test]
     fn powers_of_two() {

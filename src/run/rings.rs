@@ -21,7 +21,7 @@ use crate::profiler::LostWindow;
 use crate::ringbuf::{DrainLimit, Drained, Item, Merge, RecordRun, RecordSink, RingBuf, Stamp};
 use crate::run::dispatcher::Dispatcher;
 use crate::run::loss::{RingUse, cure};
-use crate::run::ring_sizes::{MOST_BYTES, most_pages, side_ring_pages, wanted_pages};
+use crate::run::ring_sizes::{MOST_BYTES, default_ring_pages, most_pages, side_ring_pages};
 use crate::sys;
 use crate::sys::poll::Poller;
 
@@ -106,8 +106,16 @@ impl Rings {
         let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
         let alone: Vec<u32> = online.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
         let opened = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
-        let asked = size.map_or_else(|| wanted_pages(evlist.rings()), |size| size.pages(sys::page_size()));
         let most = most_pages(cpus.len(), evlist.rings());
+        let asked = match size {
+            Some(size) => size.pages(sys::page_size()),
+            None => {
+                let sizes = default_ring_pages(cpus.len(), &evlist.ring_demands());
+                let largest = sizes.iter().copied().max().unwrap_or(1);
+                evlist.limit_rings(sizes);
+                largest
+            }
+        };
         let mut rings = Rings {
             merge: Merge::new(),
             rings: Vec::new(),
@@ -443,11 +451,20 @@ impl Rings {
             others if others.is_empty() => String::new(),
             others => format!("; CPUs {others}: only names, forks and exits"),
         };
-        let buffers = match self.rings_per_cpu() {
-            0 | 1 => "a ring buffer".to_owned(),
-            several => format!("{several} ring buffers"),
+        let events = self.rings.iter().filter(|ring| matches!(ring.class, Class::Events(_)));
+        let first = self.rings.first().map(|ring| ring.cpu);
+        let pages: Vec<usize> = events.filter(|ring| Some(ring.cpu) == first).map(|ring| ring.pages).collect();
+        let buffers = match &pages[..] {
+            [] | [_] => format!("a ring buffer of {} pages each", self.data_pages),
+            [one, rest @ ..] if rest.iter().all(|pages| pages == one) => {
+                format!("{} ring buffers of {one} pages each", pages.len())
+            }
+            sizes => {
+                let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+                format!("{} ring buffers of {} pages", sizes.len(), sizes.join(", "))
+            }
         };
-        format!("CPUs {}: {buffers} of {} pages each{others}", of(false), self.data_pages)
+        format!("CPUs {}: {buffers}{others}", of(false))
     }
 }
 

@@ -172,7 +172,9 @@ impl<'a> TrialBench<'a> {
         let online = online_cpus(self.host)?;
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
-        let wanted = default_ring_pages(online.len(), evlist.rings());
+        let sizes = default_ring_pages(online.len(), &evlist.ring_demands());
+        let wanted = sizes.iter().copied().max().unwrap_or(1);
+        evlist.limit_rings(sizes);
         // Where memory is not limited, the first CPU stands for all.
         let limited = locks_little(self.host);
         let cpus = if limited { online.clone() } else { vec![first] };

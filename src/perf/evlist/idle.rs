@@ -125,7 +125,8 @@ impl Evlist {
         let Some(switch) = self.idle_switch.filter(|_| !self.with_counters) else { return }; // a forecast counts samples
         let class = self.ring_of(switch);
         let watch = Watch::Cpu(cpu.cpu);
-        let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(cpu.watermark).switches();
+        let mut attr =
+            Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(cpu.watermark_of(class)).switches();
         let mut counter = self.evsels[switch.index()].attr.clone().counting().enable_on_exec(false);
         let Ok(seen) = self.missing.open(&mut counter, watch) else { return };
         if sys::perf::set_filter(seen.as_fd(), "prev_pid == 0").is_err() {
