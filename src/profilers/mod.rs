@@ -8,6 +8,7 @@ pub mod page_faults;
 pub mod profile;
 pub mod signal;
 pub mod split_lock;
+pub mod syscalls;
 pub mod task_state;
 pub mod top;
 pub mod trace;
@@ -28,6 +29,7 @@ macro_rules! profilers {
             Profile(profile::ProfileArgs),
             Signal(signal::SignalArgs),
             SplitLock(split_lock::SplitLockArgs),
+            Syscalls(syscalls::SyscallsArgs),
             TaskState(task_state::TaskStateArgs),
             Top(top::TopArgs),
             Trace(trace::TraceArgs),

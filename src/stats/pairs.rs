@@ -165,6 +165,11 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         self.open.values()
     }
 
+    /// All open pairs, the doubtful and expired ones too, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
+        self.open.iter()
+    }
+
     /// The counts since the last call.
     pub fn take_counts(&mut self) -> PairCounts {
         std::mem::take(&mut self.counts)

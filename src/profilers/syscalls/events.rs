@@ -1,0 +1,83 @@
+//! The two events that fire for every system call, their fields and their kernel filters.
+
+use anyhow::Result;
+
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{EventId, Evsel};
+use crate::profiler::Setup;
+use crate::profilers::syscalls::args::CallList;
+use crate::tep::syscalls::SyscallEnd;
+use crate::tep::{Filter, Int64, drift};
+
+/// What is wanted of the two events.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedCalls {
+    /// Only the ends of calls that fail: no latencies.
+    pub only_errors: bool,
+    /// Callchains.
+    pub stacks: bool,
+}
+
+/// The open events.
+#[derive(Debug)]
+pub struct CallEvents {
+    pub exit: EventId,
+    pub exited: ExitFields,
+    /// None: only ends are wanted.
+    pub enter: Option<(EventId, EnterFields)>,
+}
+
+#[derive(Debug)]
+pub struct EnterFields {
+    pub id: Int64,
+}
+
+#[derive(Debug)]
+pub struct ExitFields {
+    pub id: Int64,
+    pub ret: Int64,
+}
+
+impl CallEvents {
+    /// # Errors
+    /// The kernel has no such events, or they lack a field.
+    pub fn open(wanted: WantedCalls, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<CallEvents> {
+        let enter = if wanted.only_errors { None } else { Some(SyscallEnd::Enter) };
+        let enter = match enter {
+            Some(end) => {
+                let (evsel, format) = setup.tracepoint(end.raw())?;
+                let id = drift::require(&format, "id")?.int64()?;
+                Some((evlist.add(with_stacks(evsel.with_abi(), wanted.stacks))?, EnterFields { id }))
+            }
+            None => None,
+        };
+        let (evsel, format) = setup.tracepoint(SyscallEnd::Exit.raw())?;
+        let field = |name| -> Result<Int64> { Ok(drift::require(&format, name)?.int64()?) };
+        let exited = ExitFields { id: field("id")?, ret: field("ret")? };
+        let exit = evlist.add(with_stacks(evsel.with_abi(), wanted.stacks && wanted.only_errors))?;
+        Ok(CallEvents { exit, exited, enter })
+    }
+
+    /// Leaves to the kernel what is not asked for.
+    ///
+    /// # Errors
+    /// tracefs cannot be read.
+    pub fn filter(&self, calls: Option<&CallList>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let ends = [(Some(self.exit), SyscallEnd::Exit), (self.enter.as_ref().map(|(id, _)| *id), SyscallEnd::Enter)];
+        for (event, end) in ends {
+            let Some(event) = event else { continue };
+            let format = setup.format(end.raw())?;
+            let others = setup.not_ourselves(&format);
+            let numbers = calls.and_then(|calls| Filter::parse(&calls.filter(end), &format).ok());
+            let fails = self.enter.is_none().then(|| Filter::parse("ret < 0 && ret >= -4095", &format).ok()).flatten();
+            let rest = Filter::all_of([fails, others]);
+            evlist.narrow(event, [Filter::all_of([numbers, rest.clone()]), rest]);
+        }
+        Ok(())
+    }
+}
+
+/// Callchains of the program: the kernel's part is the way to the tracepoint.
+fn with_stacks(evsel: Evsel, wanted: bool) -> Evsel {
+    if wanted { evsel.callchain(0).user_callchain() } else { evsel }
+}

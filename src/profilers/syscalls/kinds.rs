@@ -1,0 +1,141 @@
+//! What a system call is by its number: its name, whether it waits by design, whether it returns.
+
+use std::sync::Arc;
+
+use crate::report::Value;
+use crate::tep::syscalls;
+
+/// A system call by its number. Numbers of 32-bit mode mean other calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallNumber {
+    pub number: i32,
+    pub is_compat: bool,
+}
+
+/// Stands for all that have no row of their own.
+pub const OTHERS: CallNumber = CallNumber { number: i32::MIN, is_compat: false };
+
+/// How a call ends, and what its length means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// A long one is worth a look.
+    Works,
+    /// It is there to wait: for an event, a time, a task, a signal.
+    Waits,
+    /// It ends the task.
+    NeverReturns,
+    /// It returns twice, in the child too.
+    Forks,
+}
+
+/// Calls that do nothing but wait if there is nothing to do. Reads of a pipe or a socket may wait too; what they do depends
+/// on their descriptor, so they are among the others.
+#[rustfmt::skip]
+const WAITING: &[&str] = &[
+    "futex", "futex_wait", "futex_waitv", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6",
+    "nanosleep", "clock_nanosleep", "wait4", "waitid", "pause", "rt_sigsuspend", "rt_sigtimedwait", "io_getevents",
+    "io_pgetevents", "restart_syscall", "io_uring_enter", "accept", "accept4", "semop", "semtimedop", "msgrcv",
+    "mq_timedreceive",
+];
+const ENDING: &[&str] = &["exit", "exit_group"];
+const FORKING: &[&str] = &["clone", "clone3", "fork", "vfork"];
+
+/// Numbers up to here are looked up in a table; no architecture has as many.
+const MOST: usize = 1024;
+
+/// Kinds of the running architecture's calls, by number.
+#[derive(Debug)]
+pub struct CallKinds(Vec<CallKind>);
+
+impl Default for CallKinds {
+    fn default() -> CallKinds {
+        let kind = |number: usize| match syscalls::name(number as u64) {
+            Some(name) if WAITING.contains(&name) => CallKind::Waits,
+            Some(name) if ENDING.contains(&name) => CallKind::NeverReturns,
+            Some(name) if FORKING.contains(&name) => CallKind::Forks,
+            _ => CallKind::Works,
+        };
+        CallKinds((0..MOST).map(kind).collect())
+    }
+}
+
+impl CallKinds {
+    #[inline]
+    pub fn of(&self, call: CallNumber) -> CallKind {
+        if call.is_compat {
+            return compat_kind(call.number);
+        }
+        let known = usize::try_from(call.number).ok().and_then(|number| self.0.get(number));
+        known.copied().unwrap_or(CallKind::Works)
+    }
+}
+
+/// The calls of 32-bit mode that matter for what follows them. Source: arch/x86/entry/syscalls/syscall_32.tbl,
+/// arch/arm/tools/syscall.tbl.
+fn compat_kind(number: i32) -> CallKind {
+    const EXIT_GROUP: i32 = if cfg!(target_arch = "aarch64") { 248 } else { 252 };
+    match number {
+        1 | EXIT_GROUP => CallKind::NeverReturns,
+        2 | 120 | 190 | 435 => CallKind::Forks,
+        _ => CallKind::Works,
+    }
+}
+
+impl CallNumber {
+    #[inline]
+    pub fn new(id: i64, is_compat: bool) -> CallNumber {
+        // The kernel takes an int.
+        CallNumber { number: id as i32, is_compat }
+    }
+
+    /// The name on its manual page, as far as it is known.
+    pub fn name(self) -> Option<&'static str> {
+        if self.is_compat { None } else { syscalls::name(u64::try_from(self.number).ok()?) }
+    }
+
+    pub fn value(self) -> Value {
+        match self.name() {
+            Some(name) => Value::Word(name),
+            None if self == OTHERS => Value::Word("<others>"),
+            None if self.is_compat => Value::Text(Arc::from(format!("32-bit sys_{}", self.number))),
+            None => Value::Text(Arc::from(format!("sys_{}", self.number))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn native(number: libc::c_long) -> CallNumber {
+        CallNumber::new(number, false)
+    }
+
+    #[test]
+    fn kinds_and_names() {
+        let kinds = CallKinds::default();
+        let cases = [
+            (libc::SYS_read, CallKind::Works, "read"),
+            (libc::SYS_futex, CallKind::Waits, "futex"),
+            (libc::SYS_exit_group, CallKind::NeverReturns, "exit_group"),
+            (libc::SYS_clone, CallKind::Forks, "clone"),
+        ];
+        for (number, kind, name) in cases {
+            assert_eq!((kinds.of(native(number)), native(number).name()), (kind, Some(name)));
+        }
+        assert_eq!(kinds.of(native(-1)), CallKind::Works);
+        assert_eq!(kinds.of(native(1 << 40)), kinds.of(native(0)), "the kernel takes an int");
+        assert_eq!(native(9999).value(), Value::Text("sys_9999".into()));
+        assert_eq!(CallNumber::new(64, true).value(), Value::Text("32-bit sys_64".into()));
+        assert_eq!(kinds.of(CallNumber::new(1, true)), CallKind::NeverReturns);
+        assert_eq!(OTHERS.value(), Value::Word("<others>"));
+    }
+
+    #[test]
+    fn names_of_kinds_are_calls() {
+        for name in WAITING.iter().chain(ENDING).chain(FORKING) {
+            // aarch64 lacks the older ones.
+            assert!(syscalls::number(name).is_some() || cfg!(not(target_arch = "x86_64")), "{name}");
+        }
+    }
+}

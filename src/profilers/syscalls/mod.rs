@@ -1,0 +1,353 @@
+//! `syscalls`: how long system calls take, which of them fail, and which have not come back.
+//!
+//! Events: `raw_syscalls:sys_enter` and `raw_syscalls:sys_exit`, period 1, on the tasks of the answer: both fire in the task
+//! that makes the call. Cost: two records per call; the kernel applies `--calls`. With `--errors` only the ends of calls
+//! that fail have a record.
+//!
+//! `events` are what is opened, `kinds` knows what a call is by its number, `table` and `errors` are the tables, `args` the
+//! options.
+
+mod args;
+mod errors;
+mod events;
+mod kinds;
+mod table;
+
+use anyhow::Result;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::cli::CommonArgs;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::EventId;
+use crate::perf::{Record, Sample};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
+pub use crate::profilers::syscalls::args::SyscallsArgs;
+use crate::profilers::syscalls::errors::{ERRORS, FailedCall};
+use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
+use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
+use crate::profilers::syscalls::table::{
+    CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
+};
+use crate::report::{TableSchema, Value};
+use crate::stats::{CloseOutcome, KeyedSums, OpenPair, PairKey, Pairs, WorstCase};
+use crate::symbol::StackId;
+use crate::task::Comm;
+use crate::tep::errnos;
+
+impl ProfilerArgs for SyscallsArgs {
+    const NAME: &'static str = "syscalls";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&CALLS, &WAITS, &LONGEST, &OPEN, &ENDINGS, &ERRORS];
+    const WEIGHT: &'static str = "µs in system calls";
+
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        Ok(Box::new(Syscalls::new(self)))
+    }
+}
+
+/// Memory for calls that go on: one for each of 100,000 threads.
+const OPEN_BYTES: usize = 16 << 20;
+
+/// A thread as the key of its call: it has one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct CallingThread(i32);
+
+impl PairKey for CallingThread {}
+
+/// A call that goes on.
+#[derive(Clone, Copy, Debug)]
+struct CallInFlight {
+    call: CallNumber,
+    pid: i32,
+    comm: Comm,
+    stack: Option<StackId>,
+}
+
+/// A call that has ended, by its exit record.
+#[derive(Clone, Copy, Debug)]
+struct EndedCall {
+    call: CallNumber,
+    /// None: it did not fail.
+    errno: Option<u32>,
+}
+
+/// The profiler behind [`SyscallsArgs`].
+#[derive(Debug)]
+struct Syscalls {
+    args: SyscallsArgs,
+    events: Option<CallEvents>,
+    kinds: CallKinds,
+    open: Pairs<CallingThread, CallInFlight>,
+    sums: CallSums,
+    endings: FxHashMap<CallNumber, u64>,
+    errors: KeyedSums<FailedCall, u64>,
+    /// Shorter than that is not counted apart.
+    limit_ns: u64,
+    /// The end of the last interval that was printed.
+    printed_until: Timestamp,
+    /// Number of calls since then that ended with their task.
+    cut_off: u64,
+    /// Number of calls since then whose thread began another one before their end was seen.
+    restarted: u64,
+    /// Exits of tasks may have been lost.
+    lost_exits: bool,
+}
+
+impl Syscalls {
+    fn new(args: SyscallsArgs) -> Syscalls {
+        Syscalls {
+            limit_ns: args.limit_ns().unwrap_or(u64::MAX),
+            args,
+            events: None,
+            kinds: CallKinds::default(),
+            open: Pairs::new(OPEN_BYTES, None),
+            sums: CallSums::default(),
+            endings: FxHashMap::default(),
+            errors: KeyedSums::default(),
+            printed_until: 0,
+            cut_off: 0,
+            restarted: 0,
+            lost_exits: false,
+        }
+    }
+
+    fn takes_stacks(&self) -> bool {
+        self.args.common.stacks() || self.args.common.draws_stacks()
+    }
+
+    #[inline(always)]
+    fn entered(&mut self, sample: &Sample<'_>, id: i64, ctx: &mut Context) -> Use {
+        let call = CallNumber::new(id, sample.is_compat());
+        if self.kinds.of(call) == CallKind::NeverReturns {
+            return self.ends_task(sample.tid, call);
+        }
+        let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
+        let open = CallInFlight { call, pid: sample.pid, comm: ctx.tasks.comm(sample.tid), stack };
+        self.open.open(CallingThread(sample.tid), sample.time, open);
+        Use::Relevant
+    }
+
+    #[cold]
+    fn ends_task(&mut self, tid: i32, call: CallNumber) -> Use {
+        self.open.forget(CallingThread(tid));
+        *self.endings.entry(call).or_default() += 1;
+        Use::Relevant
+    }
+
+    #[inline(always)]
+    fn exited(&mut self, sample: &Sample<'_>, id: i64, ret: i64, ctx: &mut Context) -> Use {
+        let ended = EndedCall { call: CallNumber::new(id, sample.is_compat()), errno: errnos::of_return(ret) };
+        match self.open.close(CallingThread(sample.tid), sample.time) {
+            // After a sigreturn the number is that of the place to which the task has returned: none.
+            CloseOutcome::Pair(pair) if pair.open.call == ended.call || id == -1 => {
+                self.count(pair, ended, sample, ctx);
+            }
+            CloseOutcome::Pair(_) => self.no_start(ended, sample),
+            CloseOutcome::Unmatched => self.unmatched(ended, ret, sample, ctx),
+            CloseOutcome::Doubtful => {}
+        }
+        Use::Relevant
+    }
+
+    #[inline(always)]
+    fn count(&mut self, pair: OpenPair<CallInFlight>, ended: EndedCall, sample: &Sample<'_>, ctx: &mut Context) {
+        let OpenPair { since, open } = pair;
+        let ns = sample.time - since; // Pairs has compared them
+        let thread = self.args.perins.then_some(CallThread { tid: sample.tid, comm: open.comm });
+        let sum = self.sums.of(open.call, thread);
+        sum.latency.record(ns, sample.time, || WorstCase {
+            ns,
+            at: sample.time,
+            cpu: sample.cpu,
+            tid: sample.tid,
+            comm: open.comm,
+            stack: open.stack,
+        });
+        if let Some(errno) = ended.errno {
+            *(if errnos::is_restart(errno) { &mut sum.interrupted } else { &mut sum.errors }) += 1;
+        }
+        sum.earlier += u64::from(since < self.printed_until);
+        sum.than += u64::from(ns >= self.limit_ns);
+        if self.args.common.draws_stacks() {
+            ctx.weigh(sample.pid, open.comm, open.stack, ns / 1000);
+        }
+    }
+
+    /// The end of a call whose start was not seen. Of the child of a fork it is no call.
+    #[cold]
+    fn unmatched(&mut self, ended: EndedCall, ret: i64, sample: &Sample<'_>, ctx: &mut Context) {
+        let is_birth = ret == 0 && self.kinds.of(ended.call) == CallKind::Forks;
+        if is_birth {
+            return;
+        }
+        match self.taken_over(ended.call, sample) {
+            Some(pair) => self.count(pair, ended, sample, ctx),
+            None => self.no_start(ended, sample),
+        }
+    }
+
+    /// The exec of a thread that was not the first of its process returns under the number of the first one.
+    fn taken_over(&mut self, call: CallNumber, sample: &Sample<'_>) -> Option<OpenPair<CallInFlight>> {
+        if sample.tid != sample.pid || !matches!(call.name(), Some("execve" | "execveat")) {
+            return None;
+        }
+        let is_it = |open: &CallInFlight| open.pid == sample.pid && open.call == call;
+        let found = self.open.iter().find(|(_, pair)| is_it(&pair.open)).map(|(key, _)| *key);
+        self.open.forget(found?)
+    }
+
+    fn no_start(&mut self, ended: EndedCall, sample: &Sample<'_>) {
+        let thread = self.args.perins.then_some(CallThread { tid: sample.tid, comm: Comm::default() });
+        self.sums.of(ended.call, thread).no_start += 1;
+    }
+
+    fn failed(&mut self, sample: &Sample<'_>, id: i64, ret: i64, ctx: &mut Context) -> Use {
+        let errno = errnos::of_return(ret).filter(|errno| !errnos::is_restart(*errno));
+        let Some(errno) = errno else { return Use::Ignored };
+        let comm = ctx.tasks.comm(sample.tid);
+        let stack = if self.args.common.stacks() { ctx.stack(sample) } else { None };
+        let call = CallNumber::new(id, sample.is_compat());
+        *self.errors.sum(FailedCall { call, errno, pid: sample.pid, comm, stack }) += 1;
+        if self.args.common.draws_stacks() {
+            let stack = ctx.stack(sample);
+            ctx.weigh(sample.pid, comm, stack, 1);
+        }
+        Use::Relevant
+    }
+
+    /// The rows of calls that go on, and how many there are of each call.
+    fn goes_on(&mut self, now: Timestamp) -> (Vec<OpenRow>, FxHashMap<CallKey, u64>) {
+        let (mut rows, mut counts) = (Vec::new(), FxHashMap::default());
+        let Syscalls { open, kinds, args, .. } = self;
+        for (CallingThread(tid), OpenPair { since, open }) in open.still_open(now) {
+            let thread = CallThread { tid: *tid, comm: open.comm };
+            let key = CallKey { thread: args.perins.then_some(thread), call: open.call };
+            *counts.entry(key).or_default() += 1;
+            rows.push(OpenRow {
+                call: open.call,
+                waits: kinds.of(open.call) == CallKind::Waits,
+                pid: open.pid,
+                thread,
+                since: *since,
+                age_ns: Some(now.saturating_sub(*since)),
+                stack: open.stack,
+            });
+        }
+        (rows, counts)
+    }
+
+    fn report_calls(&mut self, now: Timestamp, report: &mut Report) {
+        let (open, mut now_open) = self.goes_on(now);
+        let sums = self.sums.take();
+        let has_limit = self.args.limit_ns().is_some();
+        let mut rows: Vec<CallRow> = sums
+            .into_iter()
+            .map(|(key, sum)| CallRow { key, sum, has_limit, now: Some(now_open.remove(&key).unwrap_or(0)) })
+            .collect();
+        rows.extend(now_open.into_iter().map(|(key, count)| CallRow {
+            key,
+            sum: Default::default(),
+            has_limit,
+            now: Some(count),
+        }));
+        let longest = rows.iter().filter_map(|row| {
+            let case = row.sum.latency.worst?;
+            Some(LongestRow { call: row.key.call, longest: case, stack: case.stack, case: Some(case) })
+        });
+        let longest: Vec<LongestRow> = longest.collect();
+        let in_text = self.args.only_than.is_none() || rows.iter().any(|row| row.sum.than > 0);
+        let (waits, works): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| self.kinds.of(row.key.call) == CallKind::Waits);
+        let top = self.args.top as usize;
+        report.delta(&CALLS, works).text_rows(top).in_text(in_text);
+        let any_waits = !waits.is_empty();
+        report.delta(&WAITS, waits).text_rows(top).in_text(in_text && any_waits);
+        report.delta(&LONGEST, longest).text_rows(top).in_text(in_text && self.args.common.verbose());
+        let endings: Vec<EndingRow> = self.endings.drain().map(|(call, count)| EndingRow { call, count }).collect();
+        let any_ends = !endings.is_empty();
+        report.delta(&ENDINGS, endings).in_text(in_text && any_ends);
+        let in_flight = open.len() as u64;
+        report.snapshot(&OPEN, open).text_rows(top).in_text(in_text && in_flight > 0);
+        if !report.is_quiet {
+            report.total("in_flight", Value::Unsigned(in_flight));
+            report.total("cut_off", Value::Unsigned(std::mem::take(&mut self.cut_off)));
+            report.total("restarted", Value::Unsigned(std::mem::take(&mut self.restarted)));
+        }
+    }
+}
+
+impl Profiler for Syscalls {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let wanted = WantedCalls { only_errors: self.args.errors, stacks: self.takes_stacks() };
+        self.events = Some(CallEvents::open(wanted, evlist, setup)?);
+        if self.args.errors && self.args.common.draws_stacks() {
+            setup.weighs("failed calls");
+        }
+        Ok(())
+    }
+
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.events.as_ref().map_or(Ok(()), |events| events.filter(self.args.calls.as_ref(), evlist, setup))
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let Some(events) = &self.events else { return Ok(Use::Ignored) };
+        if let Some((enter, fields)) = &events.enter
+            && *enter == event
+        {
+            let id = fields.id.read(sample.raw)?.cast_signed();
+            return Ok(self.entered(sample, id, ctx));
+        }
+        let id = events.exited.id.read(sample.raw)?.cast_signed();
+        let ret = events.exited.ret.read(sample.raw)?.cast_signed();
+        Ok(if self.args.errors { self.failed(sample, id, ret, ctx) } else { self.exited(sample, id, ret, ctx) })
+    }
+
+    fn tick(&mut self, _now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        let counts = self.open.take_counts();
+        ctx.view.discarded += counts.doubtful;
+        ctx.view.untracked += counts.no_room;
+        self.restarted += counts.reopened;
+        if std::mem::take(&mut self.lost_exits) {
+            let gone = |key: &CallingThread| ctx.tasks.has_exited(key.0);
+            let gone: Vec<_> = self.open.iter().map(|(key, _)| *key).filter(gone).collect();
+            for key in gone {
+                self.open.forget(key);
+            }
+        }
+        TickOutcome::default()
+    }
+
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Task { record: Record::Exit(exit), .. } => {
+                self.cut_off += u64::from(self.open.forget(CallingThread(exit.tid)).is_some());
+            }
+            Event::Lost(window) => self.open.lost(window.cpu, window.end_ns),
+            Event::LostSide(_) => self.lost_exits = true,
+            Event::Stopped { now } => drop(self.tick(now, ctx)),
+            _ => {}
+        }
+    }
+
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        if self.args.errors {
+            report.delta(&ERRORS, self.errors.drain().collect()).text_rows(self.args.top as usize);
+        } else {
+            self.report_calls(now, report);
+        }
+        if !report.is_quiet {
+            self.printed_until = now;
+        }
+        Ok(())
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.errors.keys().filter_map(|who| who.stack));
+        used.extend(self.sums.stacks());
+        used.extend(self.open.iter().filter_map(|(_, pair)| pair.open.stack));
+    }
+}

@@ -1,0 +1,305 @@
+//! syscalls: counts, errors and lengths against programs whose calls are known.
+
+#[macro_use]
+mod common;
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Done, Prog, example, load_number, number, own_tid, run, run_over, start_watching};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// The rows of a table.
+fn table(done: &Done, name: &str) -> Vec<Value> {
+    done.of_type("row").into_iter().filter(|row| row["table"] == name).collect()
+}
+
+/// The only row of a call.
+#[track_caller]
+fn row_of(done: &Done, name: &str, call: &str) -> Value {
+    let rows: Vec<Value> = table(done, name).into_iter().filter(|row| row["call"] == call).collect();
+    let [row] = &rows[..] else { panic!("one row of {call}: {rows:#?} in {done:#?}") };
+    row.clone()
+}
+
+/// Fails to open a file that is not there.
+fn open_nothing() {
+    let path = CString::new("/nonexistent/file").unwrap();
+    // SAFETY: the path is a C string that outlives the call.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDONLY) }, -1);
+}
+
+#[test]
+fn every_call_counts_once() {
+    need_events!();
+    let done = run_over(&["syscalls", "--json", "-m", "4M"], &[&example("flood"), "10000"]);
+    assert_eq!(number(&done.end(), "lost"), 0, "{}", done.end());
+    let row = row_of(&done, "calls", "getppid");
+    assert_eq!((number(&row, "count"), number(&row, "errors")), (load_number(&done.load, "calls"), 0), "{row}");
+    assert_eq!(
+        (row["verdict"].as_str(), row["no_start"].as_u64(), row["earlier"].as_u64()),
+        (Some("exact"), Some(0), Some(0))
+    );
+    let of = |key: &str| number(&row, key);
+    assert!(of("min_ns") > 0 && of("min_ns") <= of("p50_ns") && of("p50_ns") <= of("p99_ns"), "{row}");
+    assert!(of("p99_ns") <= of("max_ns") && of("max_ns") <= of("total_ns"), "{row}");
+    assert!(of("total_ns") <= load_number(&done.load, "wall_ns"), "calls of one thread do not overlap: {row}");
+    assert_eq!((row["max_tid"].as_u64(), &row["max_comm"]), (Some(load_number(&done.load, "pid")), &"flood".into()));
+    assert_eq!(number(&row_of(&done, "endings", "exit_group"), "count"), 1);
+    assert!(table(&done, "open").is_empty(), "{done:#?}");
+}
+
+#[test]
+fn intervals_add_up() {
+    need_events!();
+    let done = run_over(&["syscalls", "--json", "-i", "5", "-m", "4M"], &[&example("flood"), "100000"]);
+    assert!(done.of_type("interval").len() > 1);
+    let of = |kind: &str| {
+        let rows = done.of_type(kind).into_iter().filter(|row| row["call"] == "getppid" && row["table"] == "calls");
+        rows.map(|row| number(&row, "count")).sum::<u64>()
+    };
+    assert_eq!((of("row"), of("total")), (100_000, 100_000));
+}
+
+#[test]
+fn errors_are_counted_by_name() {
+    need_events!();
+    const FAILED: u64 = 321;
+    let tid = own_tid().to_string();
+    let fail = || (0..FAILED).for_each(|_| open_nothing());
+    let trace = start_watching(&["syscalls", "--errors", "-t", &tid]);
+    fail();
+    let done = trace.interrupt().code(0);
+    let rows: Vec<Value> = table(&done, "errors").into_iter().filter(|row| row["call"] == "openat").collect();
+    let [row] = &rows[..] else { panic!("{done:#?}") };
+    assert_eq!((&row["error"], number(row, "count")), (&"ENOENT".into(), FAILED), "{row}");
+    assert_eq!(number(row, "pid"), u64::from(std::process::id()), "{row}");
+    assert!(number(row, "per_s") > 0 || done.of_type("interval").len() > 1, "{row}");
+    assert!(done.of_type("row").iter().all(|row| row["table"] == "errors"), "nothing else was asked for");
+    // The other tables have the same number.
+    let trace = start_watching(&["syscalls", "--calls", "openat,getppid", "-t", &tid]);
+    fail();
+    common::getppid();
+    let done = trace.interrupt().code(0);
+    let openat = row_of(&done, "calls", "openat");
+    assert_eq!((number(&openat, "count"), number(&openat, "errors")), (FAILED, FAILED), "{openat}");
+    assert_eq!(number(&row_of(&done, "calls", "getppid"), "errors"), 0);
+    assert_eq!(table(&done, "calls").len(), 2, "only these were asked for: {done:#?}");
+}
+
+/// Asks for intervals until one has a row that is wanted.
+fn await_row(trace: &mut Prog, wanted: impl Fn(&Value) -> bool) -> Value {
+    trace.signal(Signal::SIGUSR1);
+    loop {
+        let object = trace.object(|object| object["type"] == "interval" || object["type"] == "row" && wanted(object));
+        if object["type"] == "row" {
+            return object;
+        }
+        trace.signal(Signal::SIGUSR1);
+    }
+}
+
+#[test]
+fn a_call_that_goes_on_has_a_row() {
+    need_events!();
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let ((tell, told), (go, gone)) = (channel(), channel::<()>());
+    let thread = thread::spawn(move || {
+        tell.send(own_tid()).expect("the test");
+        gone.recv().expect("the test");
+        std::io::Read::read(&mut reader, &mut [0]).expect("the pipe")
+    });
+    let tid = told.recv().expect("the thread");
+    let mut trace = start_watching(&["syscalls", "-t", &tid.to_string()]);
+    go.send(()).expect("the thread");
+    let is_read = |row: &Value| row["table"] == "open" && row["call"] == "read";
+    let first = await_row(&mut trace, is_read);
+    let second = await_row(&mut trace, is_read);
+    assert_eq!((number(&first, "tid"), number(&first, "pid")), (tid as u64, u64::from(std::process::id())), "{first}");
+    assert!(number(&second, "age_ns") > number(&first, "age_ns"), "{first} {second}");
+    assert_eq!(first["since_ns"], second["since_ns"]);
+    drop(writer);
+    thread.join().expect("the reader");
+    let done = trace.interrupt().code(0);
+    // It began in one interval and ended in another, which is told.
+    let ended = table(&done, "calls").into_iter().find(|row| row["call"] == "read" && row["count"] == 1);
+    let ended = ended.unwrap_or_else(|| panic!("{done:#?}"));
+    assert_eq!(number(&ended, "earlier"), 1, "{ended}");
+    assert!(number(&ended, "max_ns") >= number(&second, "age_ns"), "{ended}");
+    let last = done.of_type("interval").pop().expect("an interval");
+    assert_eq!(number(&last, "cut_off"), 0, "{last}");
+}
+
+#[test]
+fn a_wait_by_design_is_told_apart() {
+    need_events!();
+    const SLEEP: Duration = Duration::from_millis(30);
+    let tid = own_tid().to_string();
+    let trace = start_watching(&["syscalls", "-t", &tid, "--than", "20ms"]);
+    let start = Instant::now();
+    for _ in 0..3 {
+        thread::sleep(SLEEP); // the load: a sleep of known length
+    }
+    let slept = start.elapsed();
+    let done = trace.interrupt().code(0);
+    let row = row_of(&done, "waits", "clock_nanosleep");
+    assert_eq!((number(&row, "count"), number(&row, "than")), (3, 3), "{row}");
+    let total = u128::from(number(&row, "total_ns"));
+    assert!(total >= 3 * SLEEP.as_nanos() && total <= slept.as_nanos(), "{row} {slept:?}");
+    assert!(table(&done, "calls").iter().all(|row| row["call"] != "clock_nanosleep"), "{done:#?}");
+}
+
+/// Each process ends with a call that never returns: the table of calls that go on stays empty.
+#[test]
+fn ends_of_tasks_leave_nothing_open() {
+    need_events!();
+    let script = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done";
+    let done = run_over(&["syscalls", "--json", "-m", "4M"], &["sh", "-c", script]);
+    assert_eq!(number(&done.end(), "lost"), 0, "{}", done.end());
+    assert_eq!(number(&row_of(&done, "endings", "exit_group"), "count"), 301);
+    assert!(table(&done, "open").is_empty(), "{done:#?}");
+    // The exec of the shell began before the events were on; its children's were seen whole.
+    let execve = row_of(&done, "calls", "execve");
+    assert_eq!((number(&execve, "count"), number(&execve, "no_start")), (300, 1), "{execve}");
+    let interval = done.of_type("interval").pop().expect("an interval");
+    assert_eq!((number(&interval, "in_flight"), number(&interval, "cut_off")), (0, 0), "{interval}");
+}
+
+#[test]
+fn a_task_that_is_killed_leaves_its_call() {
+    need_events!();
+    let mut load = common::Load::shell();
+    let mut trace = start_watching(&["syscalls", "-p", &load.pid().to_string()]);
+    load.tell("sleep 1000 & echo started");
+    load.says();
+    await_row(&mut trace, |row| row["table"] == "open" && row["comm"] == "sleep" && row["call"] == "clock_nanosleep");
+    load.tell("kill -9 $!; wait; echo over");
+    load.says();
+    load.stop();
+    let done = trace.interrupt().code(0);
+    // The signal ends the call before it ends the task.
+    let sleeps = |row: &Value| row["call"] == "clock_nanosleep";
+    assert_eq!((done.sum("interrupted", sleeps), done.sum("errors", sleeps)), (1, 0));
+    let last = done.of_type("interval").pop().expect("an interval");
+    assert_eq!((number(&last, "in_flight"), number(&last, "cut_off")), (0, 0), "{last}");
+}
+
+/// The thread that executes a program takes the number of the first thread, while it is in the call.
+#[test]
+fn an_exec_by_another_thread_is_one_call() {
+    need_events!();
+    let script = "import os, threading; threading.Thread(target=lambda: os.execv('/bin/true', ['true'])).start()\n\
+        while True: pass";
+    if !Command::new("python3").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        skip!("no python3");
+    }
+    let python = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().expect("python3");
+    let python = String::from_utf8(python.stdout).expect("a path");
+    let done = run_over(&["syscalls", "--json", "--calls", "execve"], &[python.trim(), "-c", script]);
+    let execve = row_of(&done, "calls", "execve");
+    assert_eq!((number(&execve, "count"), number(&execve, "no_start")), (1, 1), "{execve}");
+}
+
+#[test]
+fn threads_have_rows_of_their_own() {
+    need_events!();
+    let script = "for i in 1 2; do sh -c 'kill -0 $$'; done";
+    let done = run_over(&["syscalls", "--json", "--perins", "--calls", "kill"], &["sh", "-c", script]);
+    let rows = table(&done, "calls");
+    let tids: Vec<u64> = rows.iter().map(|row| number(row, "tid")).collect();
+    assert!(rows.len() == 2 && tids[0] != tids[1] && rows.iter().all(|row| row["comm"] == "sh"), "{rows:#?}");
+    assert!(rows.iter().all(|row| row["count"] == 1), "{rows:#?}");
+}
+
+/// strace counts the same calls and the same errors of the same process.
+#[test]
+fn strace_agrees() {
+    need_events!();
+    if !Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        skip!("no strace");
+    }
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let path = file.path().to_str().expect("a path in UTF-8");
+    let load = ["strace", "-f", "-c", "-o", path, &example("flood"), "500"];
+    let done = run_over(&["syscalls", "--json", "--perins", "-m", "4M"], &load);
+    let text = std::fs::read_to_string(path).expect("the table of strace");
+    let mut strace = counts_of_strace(&text);
+    strace.retain(|call, _| call != "execve" && call != "exit_group");
+    let rows = ["calls", "waits"].iter().flat_map(|name| table(&done, name)).filter(|row| row["comm"] == "flood");
+    let counts = |row: &Value| (number(row, "count"), number(row, "errors"));
+    let ours: BTreeMap<String, (u64, u64)> =
+        rows.map(|row| (row["call"].as_str().expect("a name").to_owned(), counts(&row))).collect();
+    assert_eq!(ours.get("getppid"), Some(&(500, 0)));
+    assert_eq!(ours, strace, "{text}");
+}
+
+/// By name: calls and errors.
+fn counts_of_strace(text: &str) -> BTreeMap<String, (u64, u64)> {
+    let row = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, _, _, calls, rest @ ..] = &words[..] else { return None };
+        let (errors, name) = match rest {
+            [name] => (0, name),
+            [errors, name] => (errors.parse().ok()?, name),
+            _ => return None,
+        };
+        (*name != "total").then_some((name.to_string(), (calls.parse().ok()?, errors)))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[test]
+fn losses_are_told() {
+    need_events!();
+    let mut load = common::Load::shell();
+    let pid = load.pid().to_string();
+    let trace = start_watching(&["syscalls", "-p", &pid, "-m", "1"]);
+    let flood = example("flood");
+    trace.stopped(|| {
+        load.tell(&format!("{flood} 20000"));
+        load.says();
+    });
+    load.stop();
+    let done = trace.interrupt().code(0);
+    let rows: Vec<Value> = table(&done, "calls").into_iter().filter(|row| row["call"] == "getppid").collect();
+    let seen: u64 = rows.iter().map(|row| number(row, "count")).sum();
+    assert!(seen < 20_000 && done.total("lost") > 0, "{seen}: {}", done.end());
+    assert!(rows.iter().all(|row| row["verdict"] == "lower_bound"), "{rows:#?}");
+}
+
+#[test]
+fn options_of_the_c_tool() {
+    need_events!();
+    let events = ["-e", "raw_syscalls:sys_enter", "-e", "raw_syscalls:sys_exit"];
+    let done = run_over(&[&["syscalls", "--json"], &events[..]].concat(), &[&example("flood"), "10"]);
+    assert_eq!(number(&row_of(&done, "calls", "getppid"), "count"), 10);
+    run(&["syscalls", "-e", "sched:sched_switch"]).code(2).says(&["raw_syscalls:sys_enter", "--calls"]);
+    run(&["syscalls", "--calls", "nosuch"]).code(2).says(&["\"nosuch\""]);
+    run(&["syscalls", "--errors", "--perins"]).code(2).says(&["cannot be used with"]);
+}
+
+/// Number 64 is getppid in a 32-bit program and semget in any other.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_of_32_bit_programs_get_no_false_names() {
+    use std::os::unix::fs::PermissionsExt;
+    need_events!();
+    let mut code = vec![0xbe, 100, 0, 0, 0]; // mov esi, 100
+    code.extend([0xb8, 64, 0, 0, 0, 0xcd, 0x80, 0x4e, 0x75, 0xf6]); // mov eax, 64; int 0x80; dec esi; jnz
+    code.extend([0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80]); // mov eax, 1; xor ebx, ebx; int 0x80
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("getppid32");
+    std::fs::write(&path, common::elf32(&code)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    if !Command::new(&path).status().is_ok_and(|status| status.success()) {
+        skip!("no 32-bit programs here");
+    }
+    let done = run_over(&["syscalls", "--json"], &[path.to_str().unwrap()]);
+    assert_eq!(number(&row_of(&done, "calls", "32-bit sys_64"), "count"), 100);
+    assert_eq!(number(&row_of(&done, "endings", "32-bit sys_1"), "count"), 1);
+}
