@@ -1,4 +1,4 @@
-//! Command lines of the ancestors of tasks, from /proc.
+//! Command lines of the ancestors of tasks, and the files behind descriptors of system calls, from /proc.
 //!
 //! A flood of signals comes from the same few senders: each is read from /proc once a second. A flood of new processes
 //! has new ancestors all the time: the number of reads is limited, and the other ancestors have their comm alone.
@@ -16,6 +16,8 @@ use crate::task::{Comm, procfs};
 const KEEP: Duration = Duration::from_secs(1);
 /// Most processes read from /proc within `SPAN`.
 const MOST_ASKED: u32 = 100;
+/// The same of descriptors, each of which takes some µs.
+const MOST_FILES: u32 = 1000;
 const SPAN: Duration = Duration::from_millis(100);
 /// Bytes kept of a command line, about. A line of JSON has up to nine command lines.
 const MOST_BYTES: usize = 512;
@@ -29,11 +31,13 @@ pub struct Commands {
     known: FxHashMap<(i32, Comm), (Instant, Command)>,
     /// Start of the current `SPAN`, and processes read since then.
     asked: (Option<Instant>, u32),
+    /// The same of descriptors.
+    files_asked: (Option<Instant>, u32),
 }
 
 impl Commands {
     pub fn new(host: Host, step: CurrentStep) -> Commands {
-        Commands { host, step, known: FxHashMap::default(), asked: (None, 0) }
+        Commands { host, step, known: FxHashMap::default(), asked: (None, 0), files_asked: (None, 0) }
     }
 
     /// What a process executes, if it is still the one of that name: its number may be another's by now.
@@ -43,7 +47,7 @@ impl Commands {
         if let Some((_, command)) = self.known.get(&key).filter(|(asked, _)| is_fresh(*asked)) {
             return LineageProcess { command: command.clone(), ..*kin };
         }
-        if !self.may_ask(now) {
+        if !may_ask(&mut self.asked, MOST_ASKED, now) {
             return kin.clone();
         }
         let command = self.ask(kin);
@@ -54,13 +58,12 @@ impl Commands {
         LineageProcess { command, ..*kin }
     }
 
-    fn may_ask(&mut self, now: Instant) -> bool {
-        let (since, asked) = &mut self.asked;
-        if since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
-            (*since, *asked) = (Some(now), 0);
+    /// The file that a descriptor of a thread is open on now. The link alone is read: the file is never touched.
+    pub fn file(&mut self, tid: i32, fd: i32, now: Instant) -> Option<Vec<u8>> {
+        if !may_ask(&mut self.files_asked, MOST_FILES, now) {
+            return None;
         }
-        *asked += 1;
-        *asked <= MOST_ASKED
+        self.step.in_process(tid, || procfs::open_path(&self.host, tid, fd))
     }
 
     fn ask(&self, kin: &LineageProcess) -> Command {
@@ -71,6 +74,15 @@ impl Commands {
         let line = self.step.in_process(kin.pid, || procfs::command_line(&self.host, kin.pid));
         line.map_or(Command::Unknown, |line| Command::Line(shortened(line).into()))
     }
+}
+
+/// Counts a read from /proc. False: there were too many within the span.
+fn may_ask((since, asked): &mut (Option<Instant>, u32), most: u32, now: Instant) -> bool {
+    if since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
+        (*since, *asked) = (Some(now), 0);
+    }
+    *asked += 1;
+    *asked <= most
 }
 
 /// Cuts a command line that is too long.

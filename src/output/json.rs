@@ -197,6 +197,7 @@ pub fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) | Value::Offset { .. } => {
             out.extend_from_slice(b"null");
         }
+        Value::Call(_) | Value::WaitPlace(_) => out.extend_from_slice(b"null"),
         Value::Unsigned(value) | Value::Ns(value) | Value::Us(value) | Value::Age(value) | Value::Moment(value) => {
             push_unsigned(*value, out);
         }

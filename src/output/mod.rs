@@ -32,6 +32,7 @@ pub mod text;
 mod thread;
 mod top;
 mod unsettled;
+mod waits;
 pub mod wall;
 mod writer;
 

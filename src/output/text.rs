@@ -268,6 +268,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         | Value::Interrupt(..)
         | Value::Moment(_)
         | Value::Offset { .. } => {}
+        Value::Call(_) | Value::WaitPlace(_) => {}
         Value::Outcome(outcome) => outcome::push_text(outcome, out),
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),

@@ -26,6 +26,7 @@ use crate::output::screen::Screen;
 use crate::output::sink::Sink;
 use crate::output::stack_numbers::StackNumbers;
 use crate::output::table::RowPlace;
+use crate::output::waits;
 use crate::output::wall::WallClock;
 use crate::output::writer::quiet::QuietParts;
 use crate::output::writer::views::WriterView;
@@ -366,9 +367,12 @@ fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
 }
 
 fn needs_names(values: &[Value]) -> bool {
-    values
-        .iter()
-        .any(|value| matches!(value, Value::Place(_) | Value::Interrupt(..) | Value::Lineage(_) | Value::Outcome(_)))
+    let needs_name = |value: &Value| match value {
+        Value::Place(_) | Value::Interrupt(..) | Value::Lineage(_) | Value::Outcome(_) => true,
+        Value::Call(_) | Value::WaitPlace(_) => true,
+        _ => false,
+    };
+    values.iter().any(needs_name)
 }
 
 /// The values, with each place replaced by its name, and with the command lines of ancestors.
@@ -388,6 +392,8 @@ fn name_values<'v>(
             name_stack(stacks, names, *id).iter().take(1).for_each(|frame| frames::place(frame, &mut text));
             Value::Text(String::from_utf8_lossy(&text).into())
         }
+        Value::WaitPlace(id) => waits::place(&name_stack(stacks, names, *id)),
+        Value::Call(call) => Value::Text(call.text(|fd| commands.file(call.tid, fd, now)).into()),
         Value::Interrupt(kind, stack) => {
             let frames = stack.map_or_else(Vec::new, |id| name_stack(stacks, names, id));
             interrupt::name(*kind, &frames).map_or(Value::None, |name| Value::Text(name.into()))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::symbol::StackId;
 use crate::task::Comm;
+use crate::tep::call_text::MadeCall;
 use crate::tep::context::Interruption;
 
 /// One cell of a row or one key of an occurrence.
@@ -40,6 +41,10 @@ pub enum Value {
     Place(StackId),
     /// An interrupt, by its kind and the stack of its handler: the output thread finds its name.
     Interrupt(Interruption, Option<StackId>),
+    /// A system call with its arguments: the output thread words it.
+    Call(Arc<MadeCall>),
+    /// The function that waits, by the stack of the switch away from its CPU.
+    WaitPlace(StackId),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
     /// A process and its ancestors, the nearest first.
@@ -67,6 +72,7 @@ impl Value {
             Value::Outcome(ExprOutcome::Text(text)) => OVERHEAD_BYTES + text.len(),
             Value::Outcome(ExprOutcome::Named(_, name)) => OVERHEAD_BYTES + name.len(),
             Value::Outcome(_) => 0,
+            Value::Call(call) => OVERHEAD_BYTES + size_of_val(&**call),
             Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
             Value::None | Value::Unsigned(_) | Value::Signed(_) | Value::Ns(_) | Value::Age(_) | Value::Pct(_) => 0,
             Value::Us(_)
@@ -76,7 +82,7 @@ impl Value {
             | Value::Word(_)
             | Value::Phrase { .. }
             | Value::Comm(_) => 0,
-            Value::Offset { .. } | Value::Place(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
+            Value::Offset { .. } | Value::Place(_) | Value::WaitPlace(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
         }
     }
 }

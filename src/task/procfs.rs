@@ -37,6 +37,13 @@ pub(super) fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
     host.proc.join(format!("{tid}/task/{tid}/{name}"))
 }
 
+/// The path of the file that a descriptor of a thread is open on, or what stands for it: `socket:[1]`.
+pub fn open_path(host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStringExt;
+    let path = fs::read_link(file(host, tid, &format!("fd/{fd}"))).ok()?;
+    Some(std::ffi::OsString::from(path).into_vec())
+}
+
 /// The name of a thread.
 pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
     let text = fs::read(file(host, tid, "comm")).ok()?;

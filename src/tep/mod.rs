@@ -3,9 +3,10 @@
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
 //! own text for a record (with the `strings` it points to), `filter` checks a filter before the kernel sees it, and
 //! `check` tries all this on whole trees of descriptions. `drift` knows what differs among kernels, `syscalls` the
-//! number of each system call by name, `errnos` the names of errors, `context` whether a record was made in an interrupt.
+//! number of each system call by name, `errnos` the names of errors, `call_text` words a system call with its arguments, `context` whether a record was made in an interrupt.
 //! Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
 
+pub mod call_text;
 pub mod check;
 pub mod context;
 pub mod drift;

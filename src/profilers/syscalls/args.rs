@@ -12,6 +12,8 @@ Examples:
     perf-prof syscalls -i 1000
   Which calls fail, and whose:
     perf-prof syscalls --errors -i 1000
+  Calls over 10 ms, with their arguments and where the time went:
+    perf-prof syscalls --than 10ms -g
   The same calls of one process by thread:
     perf-prof syscalls -p nginx --perins --for 10
   Only some calls, which the kernel picks: the others cost next to nothing:
@@ -20,20 +22,23 @@ Examples:
     perf-prof syscalls --flame-graph calls.svg -- ./job
 
 Calls that wait by design (futex, poll, nanosleep, wait4, ...) have a table of
-their own. Calls that go on when the interval ends are listed with their age.")]
+their own, and lines with --than only if --calls names them. Calls that go on when the interval ends are listed with their age.")]
 pub struct SyscallsArgs {
     /// Only these calls: openat,read,fsync
     #[arg(long, value_name = "CALL,...", value_parser = CallList::parse)]
     pub calls: Option<CallList>,
     /// Which calls fail with which error in which process, and nothing else
-    #[arg(long, conflicts_with_all = ["perins", "than", "only_than"])]
+    #[arg(long, conflicts_with_all = ["perins", "than", "only_than", "lower"])]
     pub errors: bool,
-    /// Count calls that take so long, in ns, or as 10ms
+    /// Show and count calls that take so long, in ns, or as 10ms
     #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
     pub than: Option<Time>,
     /// As --than; no tables in intervals without such a call
     #[arg(long, value_name = "TIME", value_parser = values::time_ns, conflicts_with = "than")]
     pub only_than: Option<Time>,
+    /// Show calls that take less
+    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
+    pub lower: Option<Time>,
     /// A row per thread and call
     #[arg(long)]
     pub perins: bool,

@@ -7,7 +7,7 @@ use crate::perf::evsel::{EventId, Evsel};
 use crate::profiler::Setup;
 use crate::profilers::syscalls::args::CallList;
 use crate::tep::syscalls::SyscallEnd;
-use crate::tep::{Filter, Int64, drift};
+use crate::tep::{Field, Filter, Int64, ReadError, drift};
 
 /// What is wanted of the two events.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +30,24 @@ pub struct CallEvents {
 #[derive(Debug)]
 pub struct EnterFields {
     pub id: Int64,
+    args: Field,
 }
 
 #[derive(Debug)]
 pub struct ExitFields {
     pub id: Int64,
     pub ret: Int64,
+}
+
+impl EnterFields {
+    /// # Errors
+    /// The record ends before them.
+    pub fn args(&self, raw: &[u8]) -> Result<[u64; 6], ReadError> {
+        let words = self.args.bytes(raw)?.as_chunks::<8>().0;
+        let mut args = [0; 6];
+        args.iter_mut().zip(words).for_each(|(arg, word)| *arg = u64::from_ne_bytes(*word));
+        Ok(args)
+    }
 }
 
 impl CallEvents {
@@ -47,7 +59,8 @@ impl CallEvents {
             Some(end) => {
                 let (evsel, format) = setup.tracepoint(end.raw())?;
                 let id = drift::require(&format, "id")?.int64()?;
-                Some((evlist.add(with_stacks(evsel.with_abi(), wanted.stacks))?, EnterFields { id }))
+                let args = drift::require(&format, "args")?.clone();
+                Some((evlist.add(with_stacks(evsel.with_abi(), wanted.stacks))?, EnterFields { id, args }))
             }
             None => None,
         };

@@ -5,13 +5,18 @@
 //! that fail have a record.
 //!
 //! `events` are what is opened, `kinds` knows what a call is by its number, `table` and `errors` are the tables, `args` the
-//! options.
+//! options. `slow` is about calls that have a line: `line` lays it out, `sched` has the events that tell what their threads
+//! do meanwhile, and `where_time` adds that up.
 
 mod args;
 mod errors;
 mod events;
 mod kinds;
+mod line;
+mod sched;
+mod slow;
 mod table;
+mod where_time;
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,10 +30,12 @@ pub use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::errors::{ERRORS, FailedCall};
 use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
+use crate::profilers::syscalls::line::SLOW;
+use crate::profilers::syscalls::slow::SlowCalls;
 use crate::profilers::syscalls::table::{
     CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
-use crate::report::{TableSchema, Value};
+use crate::report::{OccurrenceLayout, TableSchema, Value};
 use crate::stats::{CloseOutcome, KeyedSums, OpenPair, PairKey, Pairs, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -37,6 +44,7 @@ use crate::tep::errnos;
 impl ProfilerArgs for SyscallsArgs {
     const NAME: &'static str = "syscalls";
     const TABLES: &'static [&'static dyn TableSchema] = &[&CALLS, &WAITS, &LONGEST, &OPEN, &ENDINGS, &ERRORS];
+    const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SLOW.layout());
     const WEIGHT: &'static str = "µs in system calls";
 
     fn common(&mut self) -> &mut CommonArgs {
@@ -59,9 +67,10 @@ impl PairKey for CallingThread {}
 
 /// A call that goes on.
 #[derive(Clone, Copy, Debug)]
-struct CallInFlight {
+pub struct CallInFlight {
     call: CallNumber,
     pid: i32,
+    cpu: u32,
     comm: Comm,
     stack: Option<StackId>,
 }
@@ -70,6 +79,7 @@ struct CallInFlight {
 #[derive(Clone, Copy, Debug)]
 struct EndedCall {
     call: CallNumber,
+    ret: i64,
     /// None: it did not fail.
     errno: Option<u32>,
 }
@@ -82,6 +92,8 @@ struct Syscalls {
     kinds: CallKinds,
     open: Pairs<CallingThread, CallInFlight>,
     sums: CallSums,
+    /// With `--than`.
+    slow: Option<SlowCalls>,
     endings: FxHashMap<CallNumber, u64>,
     errors: KeyedSums<FailedCall, u64>,
     /// Shorter than that is not counted apart.
@@ -105,6 +117,7 @@ impl Syscalls {
             kinds: CallKinds::default(),
             open: Pairs::new(OPEN_BYTES, None),
             sums: CallSums::default(),
+            slow: None,
             endings: FxHashMap::default(),
             errors: KeyedSums::default(),
             printed_until: 0,
@@ -125,7 +138,7 @@ impl Syscalls {
             return self.ends_task(sample.tid, call);
         }
         let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
-        let open = CallInFlight { call, pid: sample.pid, comm: ctx.tasks.comm(sample.tid), stack };
+        let open = CallInFlight { call, pid: sample.pid, cpu: sample.cpu, comm: ctx.tasks.comm(sample.tid), stack };
         self.open.open(CallingThread(sample.tid), sample.time, open);
         Use::Relevant
     }
@@ -139,14 +152,14 @@ impl Syscalls {
 
     #[inline(always)]
     fn exited(&mut self, sample: &Sample<'_>, id: i64, ret: i64, ctx: &mut Context) -> Use {
-        let ended = EndedCall { call: CallNumber::new(id, sample.is_compat()), errno: errnos::of_return(ret) };
+        let ended = EndedCall { call: CallNumber::new(id, sample.is_compat()), ret, errno: errnos::of_return(ret) };
         match self.open.close(CallingThread(sample.tid), sample.time) {
             // After a sigreturn the number is that of the place to which the task has returned: none.
             CloseOutcome::Pair(pair) if pair.open.call == ended.call || id == -1 => {
                 self.count(pair, ended, sample, ctx);
             }
             CloseOutcome::Pair(_) => self.no_start(ended, sample),
-            CloseOutcome::Unmatched => self.unmatched(ended, ret, sample, ctx),
+            CloseOutcome::Unmatched => self.unmatched(ended, sample, ctx),
             CloseOutcome::Doubtful => {}
         }
         Use::Relevant
@@ -174,12 +187,15 @@ impl Syscalls {
         if self.args.common.draws_stacks() {
             ctx.weigh(sample.pid, open.comm, open.stack, ns / 1000);
         }
+        if let Some(slow) = &mut self.slow {
+            slow.ended(&pair, self.kinds.of(open.call), sample, ended.ret, ctx);
+        }
     }
 
     /// The end of a call whose start was not seen. Of the child of a fork it is no call.
     #[cold]
-    fn unmatched(&mut self, ended: EndedCall, ret: i64, sample: &Sample<'_>, ctx: &mut Context) {
-        let is_birth = ret == 0 && self.kinds.of(ended.call) == CallKind::Forks;
+    fn unmatched(&mut self, ended: EndedCall, sample: &Sample<'_>, ctx: &mut Context) {
+        let is_birth = ended.ret == 0 && self.kinds.of(ended.call) == CallKind::Forks;
         if is_birth {
             return;
         }
@@ -283,6 +299,7 @@ impl Profiler for Syscalls {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let wanted = WantedCalls { only_errors: self.args.errors, stacks: self.takes_stacks() };
         self.events = Some(CallEvents::open(wanted, evlist, setup)?);
+        self.slow = SlowCalls::open(&self.args, evlist, setup)?;
         if self.args.errors && self.args.common.draws_stacks() {
             setup.weighs("failed calls");
         }
@@ -290,6 +307,9 @@ impl Profiler for Syscalls {
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        if let Some(slow) = &self.slow {
+            slow.filter(evlist, setup)?;
+        }
         self.events.as_ref().map_or(Ok(()), |events| events.filter(self.args.calls.as_ref(), evlist, setup))
     }
 
@@ -299,14 +319,22 @@ impl Profiler for Syscalls {
             && *enter == event
         {
             let id = fields.id.read(sample.raw)?.cast_signed();
+            if let Some(slow) = &mut self.slow {
+                slow.entered(sample.tid, sample.time, fields.args(sample.raw)?);
+            }
             return Ok(self.entered(sample, id, ctx));
+        }
+        if event != events.exit {
+            let Some(slow) = &mut self.slow else { return Ok(Use::Ignored) };
+            slow.sched(event, sample, ctx)?;
+            return Ok(Use::Ignored);
         }
         let id = events.exited.id.read(sample.raw)?.cast_signed();
         let ret = events.exited.ret.read(sample.raw)?.cast_signed();
         Ok(if self.args.errors { self.failed(sample, id, ret, ctx) } else { self.exited(sample, id, ret, ctx) })
     }
 
-    fn tick(&mut self, _now: Timestamp, ctx: &mut Context) -> TickOutcome {
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         let counts = self.open.take_counts();
         ctx.view.discarded += counts.doubtful;
         ctx.view.untracked += counts.no_room;
@@ -318,6 +346,9 @@ impl Profiler for Syscalls {
                 self.open.forget(key);
             }
         }
+        let Syscalls { slow: Some(slow), open, kinds, .. } = self else { return TickOutcome::default() };
+        let open = open.iter().map(|(key, pair)| (key.0, pair));
+        slow.show_open(open, |open| kinds.of(open.call), now, ctx);
         TickOutcome::default()
     }
 
@@ -325,7 +356,9 @@ impl Profiler for Syscalls {
         match event {
             Event::Task { record: Record::Exit(exit), .. } => {
                 self.cut_off += u64::from(self.open.forget(CallingThread(exit.tid)).is_some());
+                self.slow.iter_mut().for_each(|slow| slow.forget(exit.tid));
             }
+            Event::SwitchIn { tid, time, .. } => self.slow.iter_mut().for_each(|slow| slow.came(tid, time)),
             Event::Lost(window) => self.open.lost(window.cpu, window.end_ns),
             Event::LostSide(_) => self.lost_exits = true,
             Event::Stopped { now } => drop(self.tick(now, ctx)),
@@ -348,6 +381,7 @@ impl Profiler for Syscalls {
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.errors.keys().filter_map(|who| who.stack));
         used.extend(self.sums.stacks());
+        used.extend(self.slow.iter().flat_map(SlowCalls::stacks_in_use));
         used.extend(self.open.iter().filter_map(|(_, pair)| pair.open.stack));
     }
 }

@@ -1,0 +1,139 @@
+//! The events that tell what threads do while they are in a call: switches and wake-ups, on whole CPUs.
+
+use anyhow::{Context as _, Result};
+
+use crate::perf::Sample;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId};
+use crate::profiler::filters::{TaskMatch, note_too_long};
+use crate::profiler::{Context, Setup};
+use crate::profilers::syscalls::where_time::{CallClocks, ThreadDoing};
+use crate::tep::{Field, Filter, Int32, drift};
+
+/// Frames of the kernel that tell where a thread waits.
+const DEPTH: u16 = 24;
+
+/// The open events, and their fields.
+#[derive(Debug)]
+pub struct SchedEvents {
+    switch: EventId,
+    /// The switches of which the stack is wanted: into D state, with `-g` into any sleep.
+    with_stack: EventId,
+    woken: [Option<(EventId, Int32)>; 2],
+    prev_pid: Int32,
+    next_pid: Int32,
+    prev_state: Field,
+    bits: StateBits,
+    /// The program's part of the stacks is wanted, too.
+    whole_stacks: bool,
+}
+
+/// The bits of `prev_state`.
+#[derive(Clone, Copy, Debug)]
+struct StateBits {
+    sleep: u64,
+    disk: u64,
+    /// All that mean a task which is not ready to run.
+    any: u64,
+}
+
+impl StateBits {
+    fn doing(self, prev_state: u64) -> ThreadDoing {
+        match prev_state & self.any {
+            0 => ThreadDoing::Ready,
+            state if state & self.disk != 0 => ThreadDoing::Blocks,
+            state if state & self.sleep != 0 => ThreadDoing::Sleeps,
+            _ => ThreadDoing::Rests,
+        }
+    }
+}
+
+impl SchedEvents {
+    /// # Errors
+    /// There are no such events here, or they lack a field.
+    pub fn open(whole_stacks: bool, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<SchedEvents> {
+        setup.require_host_pids(
+            "where the time goes is told by the scheduler, whose task numbers mean nothing in this pid namespace",
+        )?;
+        const SWITCH: &str = "sched:sched_switch";
+        let (evsel, format) = setup.tracepoint(SWITCH)?;
+        let switch = evlist.add(evsel.binding(Binding::Cpu))?;
+        let evsel = setup.tracepoint(SWITCH)?.0.binding(Binding::Cpu);
+        let with_stack = evlist.add(if whole_stacks { evsel.callchain(0) } else { evsel.kernel_place(DEPTH) })?;
+        let woken = |evlist: &mut Evlist, name: &str| -> Result<(EventId, Int32)> {
+            let (evsel, format) = setup.tracepoint(name)?;
+            Ok((evlist.add(evsel.binding(Binding::Cpu))?, drift::require(&format, "pid")?.int32()?))
+        };
+        // The first comes when a waker begins, the other when the task is ready; kernels before 4.3 lack the first.
+        let waking = woken(evlist, "sched:sched_waking").ok();
+        let woken = [waking, Some(woken(evlist, "sched:sched_wakeup")?)];
+        let table = drift::task_states(&format).context("sched:sched_switch does not tell the task states")?;
+        let bit = |letter: &str| table.entries.iter().find(|(_, name)| name == letter).map_or(0, |(mask, _)| *mask);
+        let bits = StateBits { sleep: bit("S"), disk: bit("D"), any: table.masked(u64::MAX) };
+        let pid = |name| -> Result<Int32> { Ok(drift::require(&format, name)?.int32()?) };
+        let (prev_pid, next_pid) = (pid("prev_pid")?, pid("next_pid")?);
+        let prev_state = drift::require(&format, "prev_state")?.clone();
+        evlist.watch_idle(switch);
+        Ok(SchedEvents { switch, with_stack, woken, prev_pid, next_pid, prev_state, bits, whole_stacks })
+    }
+
+    /// Leaves to the kernel what concerns other tasks.
+    ///
+    /// # Errors
+    /// tracefs cannot be read.
+    pub fn filter(&self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let tasks = TaskMatch::new(None, setup);
+        let switch = setup.format("sched:sched_switch")?;
+        let stacks = if self.whole_stacks { self.bits.disk | self.bits.sleep } else { self.bits.disk };
+        let waits = Filter::parse(&format!("prev_state & {stacks}"), &switch).ok();
+        let others = waits.clone().map(Filter::negated);
+        let of_tasks = [("prev_comm", "prev_pid"), ("next_comm", "next_pid")];
+        let either = Filter::any_of(of_tasks.map(|(comm, pid)| tasks.filter(comm, pid, &switch)));
+        let narrowed = [(self.with_stack, waits), (self.switch, others)];
+        let mut is_short = true;
+        for (event, states) in narrowed {
+            let full = Filter::all_of([states.clone(), either.clone()]);
+            is_short &= full.as_ref().is_some_and(Filter::is_short);
+            evlist.narrow(event, [full, states]);
+        }
+        for (event, _) in self.woken.iter().flatten() {
+            let format = setup.format_of(evlist.evsel(*event))?;
+            evlist.narrow(*event, [tasks.filter("comm", "pid", &format)]);
+        }
+        if !tasks.is_all() && !is_short {
+            note_too_long(setup);
+        }
+        Ok(())
+    }
+
+    /// Takes a sample of one of the events. False: it is of another event.
+    ///
+    /// # Errors
+    /// A record without its fields.
+    #[inline]
+    pub fn sample(
+        &self,
+        event: EventId,
+        sample: &Sample<'_>,
+        clocks: &mut CallClocks,
+        ctx: &mut Context,
+    ) -> Result<bool> {
+        let (raw, at) = (sample.raw, sample.time);
+        if event == self.switch || event == self.with_stack {
+            let doing = self.bits.doing(self.prev_state.read_u64(raw)?);
+            let stack = || match (event == self.with_stack, self.whole_stacks) {
+                (false, _) => None,
+                (true, true) => ctx.stack(sample),
+                (true, false) => ctx.kernel_place(sample),
+            };
+            clocks.left(self.prev_pid.read(raw)?, at, doing, stack);
+            clocks.came(self.next_pid.read(raw)?, at);
+            return Ok(true);
+        }
+        let woken = self.woken.iter().flatten().find(|(other, _)| *other == event);
+        if let Some((_, pid)) = woken {
+            clocks.woken(pid.read(raw)?, at);
+        }
+        Ok(woken.is_some())
+    }
+}

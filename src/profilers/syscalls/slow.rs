@@ -1,0 +1,162 @@
+//! Calls that have a line of their own: those over the limit, also while they go on.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use crate::perf::Sample;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::EventId;
+use crate::profiler::{Context, Setup};
+use crate::profilers::syscalls::CallInFlight;
+use crate::profilers::syscalls::args::SyscallsArgs;
+use crate::profilers::syscalls::kinds::CallKind;
+use crate::profilers::syscalls::line::{SLOW, SlowCall};
+use crate::profilers::syscalls::sched::SchedEvents;
+use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
+use crate::report::Subject;
+use crate::stats::OpenPair;
+use crate::symbol::StackId;
+use crate::tep::call_text::MadeCall;
+
+/// A call that goes on has no line before it has lasted so long: one that ends soon gets a single line.
+const FIRST_NS: u64 = 200_000_000;
+
+/// What is needed for lines.
+#[derive(Debug)]
+pub struct SlowCalls {
+    sched: SchedEvents,
+    clocks: CallClocks,
+    limit_ns: u64,
+    /// Shorter calls have lines, too.
+    lower_ns: u64,
+    /// Calls that wait by design have lines: they were asked for by name.
+    waits_too: bool,
+    /// `-g`
+    stacks: bool,
+}
+
+impl SlowCalls {
+    /// None: no lines are wanted.
+    ///
+    /// # Errors
+    /// As [`SchedEvents::open`].
+    pub fn open(args: &SyscallsArgs, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Option<SlowCalls>> {
+        if args.limit_ns().is_none() && args.lower.is_none() {
+            return Ok(None);
+        }
+        let stacks = args.common.stacks();
+        Ok(Some(SlowCalls {
+            sched: SchedEvents::open(stacks, evlist, setup)?,
+            clocks: CallClocks::default(),
+            limit_ns: args.limit_ns().unwrap_or(u64::MAX),
+            lower_ns: args.lower.map_or(0, |time| time.0),
+            waits_too: args.calls.is_some(),
+            stacks,
+        }))
+    }
+
+    /// # Errors
+    /// As [`SchedEvents::filter`].
+    pub fn filter(&self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.sched.filter(evlist, setup)
+    }
+
+    /// As [`SchedEvents::sample`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sched(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<bool> {
+        self.sched.sample(event, sample, &mut self.clocks, ctx)
+    }
+
+    pub fn entered(&mut self, tid: i32, at: u64, args: [u64; 6]) {
+        self.clocks.entered(tid, at, args);
+    }
+
+    /// A SWITCH record tells that the thread got a CPU.
+    pub fn came(&mut self, tid: i32, at: u64) {
+        self.clocks.came(tid, at);
+    }
+
+    pub fn forget(&mut self, tid: i32) {
+        self.clocks.forget(tid);
+    }
+
+    pub fn stacks_in_use(&self) -> impl Iterator<Item = StackId> {
+        self.clocks.stacks()
+    }
+
+    /// Shows the call that has ended, if it is to be shown. `ret`: what it returned.
+    pub fn ended(
+        &mut self,
+        pair: &OpenPair<CallInFlight>,
+        kind: CallKind,
+        sample: &Sample<'_>,
+        ret: i64,
+        ctx: &mut Context,
+    ) {
+        let Some((clock, parts)) = self.clocks.exited(sample.tid, sample.time) else { return };
+        let ns = sample.time.saturating_sub(pair.since);
+        let is_wanted = (ns >= self.limit_ns || ns < self.lower_ns) && self.has_lines(kind);
+        if is_wanted || clock.is_shown {
+            let subject =
+                Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm: pair.open.comm };
+            self.emit(pair, &clock, parts, Some(ret), subject, ctx);
+        }
+    }
+
+    /// Shows calls that go on for long, each once.
+    pub fn show_open<'a>(
+        &mut self,
+        open: impl Iterator<Item = (i32, &'a OpenPair<CallInFlight>)>,
+        kind: impl Fn(&CallInFlight) -> CallKind,
+        now: u64,
+        ctx: &mut Context,
+    ) {
+        let first = self.limit_ns.max(FIRST_NS);
+        for (tid, pair) in open {
+            if now.saturating_sub(pair.since) < first || !self.has_lines(kind(&pair.open)) {
+                continue;
+            }
+            let Some(clock) = self.clocks.get_mut(tid).filter(|clock| !clock.is_shown) else { continue };
+            clock.is_shown = true;
+            let (clock, parts) = (*clock, clock.so_far(now));
+            let CallInFlight { pid, comm, cpu, .. } = pair.open;
+            self.emit(pair, &clock, parts, None, Subject { time: now, cpu, pid, tid, comm }, ctx);
+        }
+    }
+
+    fn has_lines(&self, kind: CallKind) -> bool {
+        kind != CallKind::Waits || self.waits_too
+    }
+
+    fn emit(
+        &self,
+        pair: &OpenPair<CallInFlight>,
+        clock: &CallClock,
+        parts: TimeParts,
+        ret: Option<i64>,
+        subject: Subject,
+        ctx: &mut Context,
+    ) {
+        let call = pair.open.call;
+        let made = MadeCall {
+            number: call.number,
+            is_compat: call.is_compat,
+            tid: subject.tid,
+            args: clock.args,
+            ret,
+            paths: [None, None], // nobody has read them
+        };
+        let slow = SlowCall {
+            call,
+            duration_ns: subject.time.saturating_sub(pair.since),
+            made: Arc::new(made),
+            still_open: ret.is_none(),
+            parts,
+        };
+        let stack = parts.wait_stack.or(pair.open.stack).filter(|_| self.stacks);
+        ctx.emit(&SLOW, subject, &slow, stack);
+    }
+}

@@ -1,0 +1,207 @@
+//! Where the time of a call went: on a CPU, waiting for one, asleep, in D state. The parts add up to its length.
+
+use crate::stats::TidMap;
+use crate::symbol::StackId;
+
+/// What a thread does in the meantime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadDoing {
+    #[default]
+    Runs,
+    /// Ready to run, without a CPU.
+    Ready,
+    Sleeps,
+    /// Uninterruptible: state D.
+    Blocks,
+    /// Stopped, traced or in another state.
+    Rests,
+}
+
+/// The length of a call, in ns by what the thread did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeParts {
+    pub ran: u64,
+    pub ready: u64,
+    pub slept: u64,
+    pub blocked: u64,
+    pub rested: u64,
+    /// After a wait whose end was not seen.
+    pub unseen: u64,
+    /// The longest wait in D state, or with `-g` of any kind, and the stack in it.
+    longest: u64,
+    pub wait_stack: Option<StackId>,
+}
+
+/// A call that goes on, with what is needed to show it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallClock {
+    pub args: [u64; 6],
+    doing: ThreadDoing,
+    since: u64,
+    parts: TimeParts,
+    /// The stack at the last switch away from a CPU.
+    stack: Option<StackId>,
+    is_open: bool,
+    /// It had a line while it went on.
+    pub is_shown: bool,
+}
+
+impl TimeParts {
+    #[cfg(test)]
+    fn sum(&self) -> u64 {
+        self.ran + self.ready + self.slept + self.blocked + self.rested + self.unseen
+    }
+}
+
+impl CallClock {
+    /// What the thread has done up to `at` counts. An event that comes late changes nothing that was counted.
+    fn advance(&mut self, at: u64) {
+        let ns = at.saturating_sub(self.since);
+        let part = match self.doing {
+            ThreadDoing::Runs => &mut self.parts.ran,
+            ThreadDoing::Ready => &mut self.parts.ready,
+            ThreadDoing::Sleeps => &mut self.parts.slept,
+            ThreadDoing::Blocks => &mut self.parts.blocked,
+            ThreadDoing::Rests => &mut self.parts.rested,
+        };
+        *part += ns;
+        let is_wait = !matches!(self.doing, ThreadDoing::Runs | ThreadDoing::Ready);
+        if is_wait && self.stack.is_some() && ns >= self.parts.longest {
+            (self.parts.longest, self.parts.wait_stack) = (ns, self.stack);
+        }
+        self.since = self.since.max(at);
+    }
+
+    /// The parts up to `at`, while it goes on.
+    pub fn so_far(&self, at: u64) -> TimeParts {
+        let mut clock = *self;
+        clock.advance(at);
+        clock.parts
+    }
+}
+
+/// The calls that go on, by thread.
+#[derive(Debug, Default)]
+pub struct CallClocks(TidMap<CallClock>);
+
+impl CallClocks {
+    pub fn entered(&mut self, tid: i32, at: u64, args: [u64; 6]) {
+        *self.0.get_or_default(tid) = CallClock { args, since: at, is_open: true, ..CallClock::default() };
+    }
+
+    /// The call of a thread has ended.
+    pub fn exited(&mut self, tid: i32, at: u64) -> Option<(CallClock, TimeParts)> {
+        let clock = self.get_mut(tid)?;
+        if clock.doing == ThreadDoing::Runs {
+            clock.advance(at);
+        } else {
+            // It runs, so a CPU took it: it did so unseen.
+            clock.parts.unseen += at.saturating_sub(clock.since);
+        }
+        clock.is_open = false;
+        Some((*clock, clock.parts))
+    }
+
+    /// The thread left its CPU.
+    #[inline]
+    pub fn left(&mut self, tid: i32, at: u64, doing: ThreadDoing, stack: impl FnOnce() -> Option<StackId>) {
+        if let Some(clock) = self.get_mut(tid).filter(|clock| at >= clock.since) {
+            clock.advance(at);
+            (clock.doing, clock.stack) = (doing, stack());
+        }
+    }
+
+    #[inline]
+    pub fn woken(&mut self, tid: i32, at: u64) {
+        let waits = |clock: &&mut CallClock| at >= clock.since && clock.waits();
+        if let Some(clock) = self.get_mut(tid).filter(waits) {
+            clock.advance(at);
+            clock.doing = ThreadDoing::Ready;
+        }
+    }
+
+    /// The thread got a CPU.
+    #[inline]
+    pub fn came(&mut self, tid: i32, at: u64) {
+        if let Some(clock) = self.get_mut(tid).filter(|clock| at >= clock.since) {
+            clock.advance(at);
+            clock.doing = ThreadDoing::Runs;
+        }
+    }
+
+    pub fn forget(&mut self, tid: i32) {
+        self.0.remove(tid);
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, tid: i32) -> Option<&mut CallClock> {
+        self.0.get_mut(tid).filter(|clock| clock.is_open)
+    }
+
+    /// The stacks that may still be shown.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        self.0.iter().flat_map(|(_, clock)| [clock.stack, clock.parts.wait_stack]).flatten()
+    }
+}
+
+impl CallClock {
+    fn waits(&self) -> bool {
+        matches!(self.doing, ThreadDoing::Sleeps | ThreadDoing::Blocks | ThreadDoing::Rests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parts_are_what_the_thread_did() {
+        let mut clocks = CallClocks::default();
+        clocks.entered(7, 100, [1, 2, 3, 4, 5, 6]);
+        clocks.left(7, 110, ThreadDoing::Blocks, || None);
+        clocks.woken(7, 150);
+        clocks.came(7, 153);
+        clocks.woken(7, 154); // awake already
+        clocks.left(7, 160, ThreadDoing::Ready, || None);
+        clocks.came(7, 165);
+        clocks.left(7, 166, ThreadDoing::Sleeps, || None);
+        clocks.came(7, 176); // the wake-up went unseen
+        let so_far = clocks.get_mut(7).unwrap().so_far(178);
+        let (clock, parts) = clocks.exited(7, 180).unwrap();
+        let want = TimeParts { ran: 10 + 7 + 1 + 4, ready: 3 + 5, slept: 10, blocked: 40, ..TimeParts::default() };
+        assert_eq!((parts, so_far.ran, clock.args[5]), (want, want.ran - 2, 6));
+        assert!(clocks.exited(7, 190).is_none() && clocks.get_mut(7).is_none());
+        clocks.left(8, 5, ThreadDoing::Sleeps, || panic!("the thread is in no call"));
+        // A CPU took it unseen.
+        clocks.entered(7, 200, [0; 6]);
+        clocks.left(7, 210, ThreadDoing::Sleeps, || None);
+        assert_eq!(clocks.exited(7, 250).unwrap().1, TimeParts { ran: 10, unseen: 40, ..TimeParts::default() });
+    }
+
+    proptest! {
+        /// Whatever is seen, late or never.
+        #[test]
+        fn parts_add_up(steps in prop::collection::vec((0_u8..7, 0_u64..50), 0..60)) {
+            let mut clocks = CallClocks::default();
+            clocks.entered(1, 100, [0; 6]);
+            let mut now = 100;
+            for (step, at) in steps {
+                let at = now + at - 10.min(at);
+                now = now.max(at);
+                match step {
+                    0 => clocks.left(1, at, ThreadDoing::Sleeps, || None),
+                    1 => clocks.left(1, at, ThreadDoing::Blocks, || None),
+                    2 => clocks.left(1, at, ThreadDoing::Ready, || None),
+                    3 => clocks.left(1, at, ThreadDoing::Rests, || None),
+                    4 => clocks.woken(1, at),
+                    _ => clocks.came(1, at),
+                }
+            }
+            prop_assert_eq!(clocks.get_mut(1).unwrap().so_far(now + 5).sum(), now + 5 - 100);
+            let (_, parts) = clocks.exited(1, now + 9).unwrap();
+            prop_assert_eq!(parts.sum(), now + 9 - 100);
+        }
+    }
+}

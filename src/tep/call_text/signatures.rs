@@ -1,0 +1,226 @@
+//! The arguments of the system calls that are met most. Source: their manual pages.
+
+use super::Names;
+use super::flags as f;
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgKind {
+    /// Signed, of 32 bits.
+    Int,
+    /// Signed, of 64 bits: an offset.
+    Long,
+    /// Unsigned.
+    Size,
+    /// To memory of the program.
+    Pointer,
+    /// To a path.
+    Path,
+    /// Flags without names.
+    Bits,
+    /// Permissions.
+    Mode,
+    Fd,
+    /// The directory that a path begins at.
+    DirFd,
+    Named(Names),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReturnKind {
+    Number,
+    Address,
+    Fd,
+}
+
+/// The arguments of a call and what it returns.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSignature {
+    name: &'static str,
+    pub args: &'static [ArgKind],
+    pub returns: ReturnKind,
+}
+
+impl CallSignature {
+    /// Number of arguments that mean something: the mode of an open matters where it may create a file.
+    pub fn shown(&self, args: &[u64; 6]) -> usize {
+        const CREATES: u64 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u64;
+        let flags = match self.name {
+            "open" => args[1],
+            "openat" => args[2],
+            _ => CREATES,
+        };
+        self.args.len() - usize::from(flags & CREATES == 0)
+    }
+}
+
+pub fn find(name: &str) -> Option<CallSignature> {
+    SIGNATURES.iter().find(|signature| signature.name == name).copied()
+}
+
+use ArgKind::{Bits, DirFd, Fd, Int, Long, Mode, Named, Path, Pointer, Size};
+
+const fn call(name: &'static str, args: &'static [ArgKind]) -> CallSignature {
+    CallSignature { name, args, returns: ReturnKind::Number }
+}
+
+const fn opens(name: &'static str, args: &'static [ArgKind]) -> CallSignature {
+    CallSignature { name, args, returns: ReturnKind::Fd }
+}
+
+const fn maps(name: &'static str, args: &'static [ArgKind]) -> CallSignature {
+    CallSignature { name, args, returns: ReturnKind::Address }
+}
+
+const SIGNATURES: &[CallSignature] = &[
+    // Reading and writing.
+    call("read", &[Fd, Pointer, Size]),
+    call("write", &[Fd, Pointer, Size]),
+    call("pread64", &[Fd, Pointer, Size, Long]),
+    call("pwrite64", &[Fd, Pointer, Size, Long]),
+    call("readv", &[Fd, Pointer, Int]),
+    call("writev", &[Fd, Pointer, Int]),
+    call("preadv", &[Fd, Pointer, Int, Long]),
+    call("pwritev", &[Fd, Pointer, Int, Long]),
+    call("lseek", &[Fd, Long, Named(&f::WHENCE)]),
+    call("sendfile", &[Fd, Fd, Pointer, Size]),
+    call("splice", &[Fd, Pointer, Fd, Pointer, Size, Named(&f::SPLICE)]),
+    call("copy_file_range", &[Fd, Pointer, Fd, Pointer, Size, Bits]),
+    call("getdents64", &[Fd, Pointer, Size]),
+    // To the disk.
+    call("fsync", &[Fd]),
+    call("fdatasync", &[Fd]),
+    call("sync", &[]),
+    call("syncfs", &[Fd]),
+    call("sync_file_range", &[Fd, Long, Long, Bits]),
+    call("fallocate", &[Fd, Named(&f::FALLOCATE), Long, Long]),
+    call("ftruncate", &[Fd, Long]),
+    call("truncate", &[Path, Long]),
+    call("fadvise64", &[Fd, Long, Long, Int]),
+    // Descriptors.
+    opens("open", &[Path, Named(&f::OPEN), Mode]),
+    opens("openat", &[DirFd, Path, Named(&f::OPEN), Mode]),
+    opens("openat2", &[DirFd, Path, Pointer, Size]),
+    opens("creat", &[Path, Mode]),
+    call("close", &[Fd]),
+    opens("dup", &[Fd]),
+    opens("dup2", &[Fd, Fd]),
+    opens("dup3", &[Fd, Fd, Named(&f::OPEN)]),
+    call("pipe2", &[Pointer, Named(&f::OPEN)]),
+    call("fcntl", &[Fd, Named(&f::FCNTL), Bits]),
+    call("ioctl", &[Fd, Bits, Bits]),
+    call("flock", &[Fd, Named(&f::FLOCK)]),
+    opens("memfd_create", &[Path, Bits]),
+    // Files by path.
+    call("stat", &[Path, Pointer]),
+    call("lstat", &[Path, Pointer]),
+    call("fstat", &[Fd, Pointer]),
+    call("newfstatat", &[DirFd, Path, Pointer, Named(&f::AT)]),
+    call("statx", &[DirFd, Path, Named(&f::AT), Bits, Pointer]),
+    call("statfs", &[Path, Pointer]),
+    call("access", &[Path, Named(&f::ACCESS)]),
+    call("faccessat", &[DirFd, Path, Named(&f::ACCESS)]),
+    call("faccessat2", &[DirFd, Path, Named(&f::ACCESS), Named(&f::AT)]),
+    call("readlink", &[Path, Pointer, Size]),
+    call("readlinkat", &[DirFd, Path, Pointer, Size]),
+    call("mkdir", &[Path, Mode]),
+    call("mkdirat", &[DirFd, Path, Mode]),
+    call("rmdir", &[Path]),
+    call("unlink", &[Path]),
+    call("unlinkat", &[DirFd, Path, Named(&f::AT)]),
+    call("rename", &[Path, Path]),
+    call("renameat", &[DirFd, Path, DirFd, Path]),
+    call("renameat2", &[DirFd, Path, DirFd, Path, Named(&f::RENAME)]),
+    call("link", &[Path, Path]),
+    call("linkat", &[DirFd, Path, DirFd, Path, Named(&f::AT)]),
+    call("symlink", &[Path, Path]),
+    call("symlinkat", &[Path, DirFd, Path]),
+    call("chmod", &[Path, Mode]),
+    call("fchmod", &[Fd, Mode]),
+    call("fchmodat", &[DirFd, Path, Mode]),
+    call("chown", &[Path, Int, Int]),
+    call("fchown", &[Fd, Int, Int]),
+    call("chdir", &[Path]),
+    call("fchdir", &[Fd]),
+    call("getcwd", &[Pointer, Size]),
+    call("utimensat", &[DirFd, Path, Pointer, Named(&f::AT)]),
+    // Memory.
+    maps("mmap", &[Pointer, Size, Named(&f::PROT), Named(&f::MAP), Fd, Long]),
+    call("munmap", &[Pointer, Size]),
+    call("mprotect", &[Pointer, Size, Named(&f::PROT)]),
+    maps("mremap", &[Pointer, Size, Size, Bits]),
+    call("madvise", &[Pointer, Size, Named(&f::MADVISE)]),
+    call("msync", &[Pointer, Size, Named(&f::MSYNC)]),
+    call("mlock", &[Pointer, Size]),
+    maps("brk", &[Pointer]),
+    // Waiting.
+    call("futex", &[Pointer, Named(&f::FUTEX), Int, Pointer]),
+    call("poll", &[Pointer, Size, Int]),
+    call("ppoll", &[Pointer, Size, Pointer, Pointer]),
+    call("select", &[Int, Pointer, Pointer, Pointer, Pointer]),
+    call("pselect6", &[Int, Pointer, Pointer, Pointer, Pointer, Pointer]),
+    call("epoll_wait", &[Fd, Pointer, Int, Int]),
+    call("epoll_pwait", &[Fd, Pointer, Int, Int, Pointer]),
+    call("epoll_ctl", &[Fd, Named(&f::EPOLL_OP), Fd, Pointer]),
+    opens("epoll_create1", &[Named(&f::EPOLL_CREATE)]),
+    call("nanosleep", &[Pointer, Pointer]),
+    call("clock_nanosleep", &[Named(&f::CLOCK), Named(&f::TIMER), Pointer, Pointer]),
+    call("wait4", &[Int, Pointer, Named(&f::WAIT), Pointer]),
+    call("waitid", &[Int, Int, Pointer, Named(&f::WAIT), Pointer]),
+    call("io_uring_enter", &[Fd, Size, Size, Bits]),
+    // Sockets.
+    opens("socket", &[Named(&f::FAMILY), Named(&f::SOCKET), Int]),
+    call("connect", &[Fd, Pointer, Int]),
+    opens("accept", &[Fd, Pointer, Pointer]),
+    opens("accept4", &[Fd, Pointer, Pointer, Named(&f::ACCEPT)]),
+    call("bind", &[Fd, Pointer, Int]),
+    call("listen", &[Fd, Int]),
+    call("sendto", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer, Int]),
+    call("recvfrom", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer, Pointer]),
+    call("sendmsg", &[Fd, Pointer, Named(&f::MESSAGE)]),
+    call("recvmsg", &[Fd, Pointer, Named(&f::MESSAGE)]),
+    call("sendmmsg", &[Fd, Pointer, Size, Named(&f::MESSAGE)]),
+    call("recvmmsg", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer]),
+    call("shutdown", &[Fd, Named(&f::SHUTDOWN)]),
+    call("setsockopt", &[Fd, Named(&f::LEVEL), Int, Pointer, Int]),
+    call("getsockopt", &[Fd, Named(&f::LEVEL), Int, Pointer, Pointer]),
+    // Tasks and signals.
+    call("clone", &[Named(&f::CLONE), Pointer]),
+    call("clone3", &[Pointer, Size]),
+    call("fork", &[]),
+    call("vfork", &[]),
+    call("execve", &[Path, Pointer, Pointer]),
+    call("execveat", &[DirFd, Path, Pointer, Pointer, Named(&f::AT)]),
+    call("kill", &[Int, Named(&f::SIGNAL)]),
+    call("tkill", &[Int, Named(&f::SIGNAL)]),
+    call("tgkill", &[Int, Int, Named(&f::SIGNAL)]),
+    call("rt_sigaction", &[Named(&f::SIGNAL), Pointer, Pointer, Size]),
+    call("rt_sigprocmask", &[Named(&f::SIGMASK), Pointer, Pointer, Size]),
+    call("rt_sigreturn", &[]),
+    call("sched_yield", &[]),
+    call("getpid", &[]),
+    call("getppid", &[]),
+    call("gettid", &[]),
+    call("getuid", &[]),
+    call("getrandom", &[Pointer, Size, Named(&f::RANDOM)]),
+    call("umask", &[Mode]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tep::syscalls;
+
+    #[test]
+    fn signatures_are_of_calls() {
+        for (at, signature) in SIGNATURES.iter().enumerate() {
+            let name = signature.name;
+            // aarch64 lacks the older ones.
+            assert!(syscalls::number(name).is_some() || cfg!(not(target_arch = "x86_64")), "{name}");
+            assert!(signature.args.len() <= 6, "{name}");
+            assert!(SIGNATURES[..at].iter().all(|other| other.name != name), "{name} is there twice");
+            assert!(signature.args.iter().filter(|kind| **kind == Path).count() <= 2, "{name}");
+        }
+        assert!(SIGNATURES.len() > 60);
+    }
+}
