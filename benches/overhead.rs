@@ -64,7 +64,7 @@ const SCHED: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_ne
 const CALLS: &str = "raw_syscalls:sys_enter,raw_syscalls:sys_exit";
 const FILE: &str = reader::OUTPUT_FILE;
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case {
         load: Load::Pipe,
         args: &["task-state", "-o", "/dev/null"],
@@ -105,6 +105,16 @@ const CASES: [Case; 7] = [
         perf: &["-e", CALLS, "--exclude-perf"],
         perf_prints: true,
         bpftrace: "",
+    },
+    Case {
+        load: Load::Flood,
+        args: &["syscalls", "-o", "/dev/null"],
+        events: CALLS,
+        filtered: true,
+        perf: &["-e", CALLS, "--exclude-perf"],
+        perf_prints: false,
+        bpftrace: "tracepoint:raw_syscalls:sys_enter { @since[tid] = nsecs; }
+            tracepoint:raw_syscalls:sys_exit /@since[tid]/ { @lengths[args->id] = hist(nsecs - @since[tid]); delete(@since[tid]); }",
     },
     Case {
         load: Load::Kalloc,

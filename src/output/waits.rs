@@ -4,18 +4,18 @@ use crate::output::frames;
 use crate::report::Value;
 use crate::symbol::names::NamedFrame;
 
-/// Functions through which a wait ends up in the scheduler. Source: kernel/sched/core.c, kernel/time/sleep_timeout.c.
+/// Beginnings of the names of functions through which a wait ends up in the scheduler. Source: kernel/sched/core.c,
+/// kernel/sched/completion.c, kernel/sched/wait_bit.c, kernel/time/sleep_timeout.c.
 #[rustfmt::skip]
-const SCHEDULER: [&str; 14] = [
-    "__schedule", "schedule", "schedule_timeout", "schedule_timeout_uninterruptible", "schedule_timeout_interruptible",
-    "schedule_timeout_killable", "io_schedule", "io_schedule_timeout", "schedule_preempt_disabled", "schedule_hrtimeout",
-    "schedule_hrtimeout_range", "schedule_hrtimeout_range_clock", "__schedule_loop", "bit_wait_io",
+const SCHEDULER: [&str; 8] = [
+    "__schedule", "schedule", "io_schedule", "preempt_schedule", "__wait_for_common", "do_wait_for_common",
+    "wait_for_completion", "bit_wait",
 ];
 
 /// The innermost function that is no part of the scheduler.
 pub fn place(stack: &[NamedFrame]) -> Value {
     let is_scheduler = |frame: &&NamedFrame| {
-        frame.symbol.as_ref().is_ok_and(|name| SCHEDULER.contains(&name.split('.').next().unwrap_or_default()))
+        frame.symbol.as_ref().is_ok_and(|name| SCHEDULER.iter().any(|start| name.starts_with(start)))
     };
     let Some(frame) = stack.iter().find(|frame| !is_scheduler(frame)) else { return Value::None };
     let mut text = Vec::new();

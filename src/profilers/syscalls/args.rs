@@ -1,7 +1,7 @@
 //! The options of syscalls.
 
-use crate::cli::CommonArgs;
-use crate::cli::values::{self, Time};
+use crate::cli::values;
+use crate::cli::{CommonArgs, LatencyArgs};
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Latencies and errors of system calls, by name; those that hang now
@@ -28,20 +28,16 @@ pub struct SyscallsArgs {
     #[arg(long, value_name = "CALL,...", value_parser = CallList::parse)]
     pub calls: Option<CallList>,
     /// Which calls fail with which error in which process, and nothing else
-    #[arg(long, conflicts_with_all = ["perins", "than", "only_than", "lower"])]
+    #[arg(long, conflicts_with_all = ["perins", "than", "only_than", "lower", "worst"])]
     pub errors: bool,
-    /// Show and count calls that take so long, in ns, or as 10ms
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
-    pub than: Option<Time>,
-    /// As --than; no tables in intervals without such a call
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns, conflicts_with = "than")]
-    pub only_than: Option<Time>,
-    /// Show calls that take less
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
-    pub lower: Option<Time>,
+    #[command(flatten)]
+    pub lengths: LatencyArgs,
     /// A row per thread and call
     #[arg(long)]
     pub perins: bool,
+    /// Also the longest call of each name, with its stack
+    #[arg(long)]
+    pub worst: bool,
     /// So many rows of each table at most in text
     #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "20")]
     pub top: u64,
@@ -50,13 +46,6 @@ pub struct SyscallsArgs {
     pub events: Vec<()>,
     #[command(flatten)]
     pub common: CommonArgs,
-}
-
-impl SyscallsArgs {
-    /// `--than`, in either form.
-    pub fn limit_ns(&self) -> Option<u64> {
-        self.than.or(self.only_than).map(|time| time.0)
-    }
 }
 
 /// System calls by number.

@@ -96,7 +96,7 @@ struct Syscalls {
     slow: Option<SlowCalls>,
     endings: FxHashMap<CallNumber, u64>,
     errors: KeyedSums<FailedCall, u64>,
-    /// Shorter than that is not counted apart.
+    /// Calls that are as long count as over the limit.
     limit_ns: u64,
     /// The end of the last interval that was printed.
     printed_until: Timestamp,
@@ -111,7 +111,7 @@ struct Syscalls {
 impl Syscalls {
     fn new(args: SyscallsArgs) -> Syscalls {
         Syscalls {
-            limit_ns: args.limit_ns().unwrap_or(u64::MAX),
+            limit_ns: args.lengths.than_ns().unwrap_or(u64::MAX),
             args,
             events: None,
             kinds: CallKinds::default(),
@@ -258,7 +258,7 @@ impl Syscalls {
     fn report_calls(&mut self, now: Timestamp, report: &mut Report) {
         let (open, mut now_open) = self.goes_on(now);
         let sums = self.sums.take();
-        let has_limit = self.args.limit_ns().is_some();
+        let has_limit = self.args.lengths.than_ns().is_some();
         let mut rows: Vec<CallRow> = sums
             .into_iter()
             .map(|(key, sum)| CallRow { key, sum, has_limit, now: Some(now_open.remove(&key).unwrap_or(0)) })
@@ -274,14 +274,14 @@ impl Syscalls {
             Some(LongestRow { call: row.key.call, longest: case, stack: case.stack, case: Some(case) })
         });
         let longest: Vec<LongestRow> = longest.collect();
-        let in_text = self.args.only_than.is_none() || rows.iter().any(|row| row.sum.than > 0);
+        let in_text = !self.args.lengths.only_than() || rows.iter().any(|row| row.sum.than > 0);
         let (waits, works): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| self.kinds.of(row.key.call) == CallKind::Waits);
         let top = self.args.top as usize;
         report.delta(&CALLS, works).text_rows(top).in_text(in_text);
         let any_waits = !waits.is_empty();
         report.delta(&WAITS, waits).text_rows(top).in_text(in_text && any_waits);
-        report.delta(&LONGEST, longest).text_rows(top).in_text(in_text && self.args.common.verbose());
+        report.delta(&LONGEST, longest).text_rows(top).in_text(in_text && self.args.worst);
         let endings: Vec<EndingRow> = self.endings.drain().map(|(call, count)| EndingRow { call, count }).collect();
         let any_ends = !endings.is_empty();
         report.delta(&ENDINGS, endings).in_text(in_text && any_ends);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
+use crate::cli::LatencyArgs;
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
@@ -27,9 +28,7 @@ const FIRST_NS: u64 = 200_000_000;
 pub struct SlowCalls {
     sched: SchedEvents,
     clocks: CallClocks,
-    limit_ns: u64,
-    /// Shorter calls have lines, too.
-    lower_ns: u64,
+    lengths: LatencyArgs,
     /// Calls that wait by design have lines: they were asked for by name.
     waits_too: bool,
     /// `-g`
@@ -42,15 +41,14 @@ impl SlowCalls {
     /// # Errors
     /// As [`SchedEvents::open`].
     pub fn open(args: &SyscallsArgs, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Option<SlowCalls>> {
-        if args.limit_ns().is_none() && args.lower.is_none() {
+        if !args.lengths.shows_any() {
             return Ok(None);
         }
         let stacks = args.common.stacks();
         Ok(Some(SlowCalls {
             sched: SchedEvents::open(stacks, evlist, setup)?,
             clocks: CallClocks::default(),
-            limit_ns: args.limit_ns().unwrap_or(u64::MAX),
-            lower_ns: args.lower.map_or(0, |time| time.0),
+            lengths: args.lengths,
             waits_too: args.calls.is_some(),
             stacks,
         }))
@@ -98,7 +96,7 @@ impl SlowCalls {
     ) {
         let Some((clock, parts)) = self.clocks.exited(sample.tid, sample.time) else { return };
         let ns = sample.time.saturating_sub(pair.since);
-        let is_wanted = (ns >= self.limit_ns || ns < self.lower_ns) && self.has_lines(kind);
+        let is_wanted = self.lengths.shows(ns) && self.has_lines(kind);
         if is_wanted || clock.is_shown {
             let subject =
                 Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm: pair.open.comm };
@@ -114,7 +112,7 @@ impl SlowCalls {
         now: u64,
         ctx: &mut Context,
     ) {
-        let first = self.limit_ns.max(FIRST_NS);
+        let Some(first) = self.lengths.than_ns().map(|limit| limit.max(FIRST_NS)) else { return };
         for (tid, pair) in open {
             if now.saturating_sub(pair.since) < first || !self.has_lines(kind(&pair.open)) {
                 continue;

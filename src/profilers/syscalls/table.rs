@@ -155,7 +155,7 @@ const COLUMNS: [Column<CallRow>; 26] = [
     Column::latency_max(),
     Column::counter("errors", "errors", |row| &mut row.sum.errors),
     Column::<CallRow>::derived("than", "than", |row, _| row.than()).if_any().additive(),
-    Column::<CallRow>::derived("than_pct", "%", |row, _| row.than_pct()).if_any(),
+    Column::<CallRow>::derived("than_pct", "than %", |row, _| row.than_pct()).if_any(),
     Column::<CallRow>::counter("interrupted", "interrupted", |row| &mut row.sum.interrupted).if_any(),
     Column::<CallRow>::counter("earlier", "earlier", |row| &mut row.sum.earlier).if_any(),
     Column::<CallRow>::counter("no_start", "no start", |row| &mut row.sum.no_start).if_any(),

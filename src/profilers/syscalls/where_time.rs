@@ -28,7 +28,7 @@ pub struct TimeParts {
     /// After a wait whose end was not seen.
     pub unseen: u64,
     /// The longest wait in D state, or with `-g` of any kind, and the stack in it.
-    longest: u64,
+    pub longest: u64,
     pub wait_stack: Option<StackId>,
 }
 

@@ -105,7 +105,7 @@ fn push_arg(kind: ArgKind, arg: u64, file: Option<&mut impl FnMut(i32) -> Option
         ArgKind::Size => put(out, format_args!("{arg}")),
         ArgKind::Pointer | ArgKind::Path if arg == 0 => out.push_str("NULL"),
         ArgKind::Pointer | ArgKind::Path | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
-        ArgKind::Mode => put(out, format_args!("{:#o}", arg as u32 & 0o7777)),
+        ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
         ArgKind::Fd => push_fd(arg as i32, file, out),
         ArgKind::DirFd if arg as i32 == libc::AT_FDCWD => out.push_str("AT_FDCWD"),
         ArgKind::DirFd => push_fd(arg as i32, file, out),
