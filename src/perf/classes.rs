@@ -17,7 +17,7 @@ pub enum Class {
 
 /// What a ring has to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RingDemand {
+pub enum RingLoad {
     /// Events that come at a rate which is known, and low.
     Steady,
     /// Events that come rarely, even when they come in a flood.
@@ -98,18 +98,18 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
 }
 
 /// What each of the `rings` has to hold, when the events are in the rings that `classes` tells.
-pub fn demands(evsels: &[Evsel], classes: &[usize], rings: usize) -> Vec<RingDemand> {
+pub fn demands(evsels: &[Evsel], classes: &[usize], rings: usize) -> Vec<RingLoad> {
     let demand = |ring: usize| {
         let events = || evsels.iter().zip(classes).filter(|(evsel, class)| evsel.is_opened() && **class == ring);
         let bytes_per_s = |evsel: &Evsel| evsel.attr.bytes_per_s().unwrap_or(u64::MAX);
         if events().next().is_none() {
-            RingDemand::Any
+            RingLoad::Any
         } else if events().map(|(evsel, _)| bytes_per_s(evsel)).fold(0, u64::saturating_add) <= STEADY_BYTES_PER_S {
-            RingDemand::Steady
+            RingLoad::Steady
         } else if events().all(|(evsel, _)| RARE.iter().any(|rare| evsel.name.starts_with(rare))) {
-            RingDemand::Rare
+            RingLoad::Rare
         } else {
-            RingDemand::Any
+            RingLoad::Any
         }
     };
     (0..rings).map(demand).collect()
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_a_ring_has_to_hold_is_told_by_its_events() {
-        use RingDemand::{Any, Rare, Steady};
+        use RingLoad::{Any, Rare, Steady};
         let clock = |hz| Evsel::new("cpu-clock", Attr::cpu_clock(Sampling::Frequency(hz)));
         let point = |name: &str| Evsel::new(name, Attr::tracepoint(1));
         let deep = || clock(997).callchain_if(true, 0);
@@ -188,7 +188,7 @@ mod tests {
             let classes: Vec<usize> = (0..evsels.len()).map(|index| usize::from(!at.contains(&index))).collect();
             demands(&evsels, &classes, 1)[0]
         };
-        let cases: [(&[usize], RingDemand); 9] = [
+        let cases: [(&[usize], RingLoad); 9] = [
             (&[], Any),
             (&[0, 1], Steady),
             (&[2], Any),

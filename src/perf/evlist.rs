@@ -25,7 +25,7 @@ use rustc_hash::FxHashSet;
 
 use crate::host::{Host, threads};
 use crate::perf::attr::{Attr, MissingFeatures};
-use crate::perf::classes::{self, Class, RingDemand};
+use crate::perf::classes::{self, Class, RingLoad};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
@@ -489,7 +489,7 @@ impl Evlist {
     }
 
     /// By ring of a CPU, what it has to hold.
-    pub fn ring_demands(&self) -> Vec<RingDemand> {
+    pub fn ring_demands(&self) -> Vec<RingLoad> {
         classes::demands(&self.evsels, &self.plan.classes, self.plan.rings)
     }
 

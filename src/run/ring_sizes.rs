@@ -1,6 +1,6 @@
 //! Default sizes of the rings of a run.
 
-use crate::perf::classes::RingDemand;
+use crate::perf::classes::RingLoad;
 use crate::sys;
 
 /// Bytes per CPU without -m: 1 M switches/s fill half of it in some 37 ms, the longest time that a busy machine keeps us from a
@@ -20,16 +20,16 @@ const SIDE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 pub const MOST_BYTES: usize = 512 << 20;
 
 /// Data pages of each ring of events of a CPU, by what it has to hold, on `cpus` CPUs, without -m.
-pub fn default_ring_pages(cpus: usize, demands: &[RingDemand]) -> Vec<usize> {
+pub fn default_ring_pages(cpus: usize, demands: &[RingLoad]) -> Vec<usize> {
     let number = |demand| demands.iter().filter(|other| **other == demand).count();
     // Rare events alone may take all there is.
-    let beside = number(RingDemand::Any) > 0;
-    let full = number(if beside { RingDemand::Any } else { RingDemand::Rare });
+    let beside = number(RingLoad::Any) > 0;
+    let full = number(if beside { RingLoad::Any } else { RingLoad::Rare });
     let share = if full > 1 { floor_power_of_two(DEFAULT_BYTES_SEVERAL / full) } else { DEFAULT_BYTES };
-    let bytes = |demand: &RingDemand| match demand {
-        RingDemand::Steady => STEADY_BYTES.min(share),
-        RingDemand::Rare if beside => RARE_BYTES.min(share),
-        RingDemand::Rare | RingDemand::Any => share,
+    let bytes = |demand: &RingLoad| match demand {
+        RingLoad::Steady => STEADY_BYTES.min(share),
+        RingLoad::Rare if beside => RARE_BYTES.min(share),
+        RingLoad::Rare | RingLoad::Any => share,
     };
     let most = most_pages(cpus, demands.len());
     demands.iter().map(|demand| (bytes(demand) / sys::page_size()).clamp(1, most)).collect()
@@ -55,9 +55,9 @@ mod tests {
 
     #[test]
     fn rings_are_as_large_as_what_they_hold() {
-        use RingDemand::{Any, Rare, Steady};
+        use RingLoad::{Any, Rare, Steady};
         let mib = (1 << 20) / sys::page_size();
-        let cases: [(usize, &[RingDemand], &[usize]); 9] = [
+        let cases: [(usize, &[RingLoad], &[usize]); 9] = [
             (2, &[], &[]),
             (2, &[Any], &[8]),
             (2, &[Rare], &[8]),
