@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use common::seccomp::{Refusal, refused};
-use common::{Done, Prog, attempts, command, example, number, run, run_over};
+use common::{Done, Prog, attempts, command, example, number, own_tid, run, run_over};
 use perf_prof::perf::Attr;
 use perf_prof::perf::attr::MissingFeatures;
 use perf_prof::profiler::TracefsFinder;
@@ -150,8 +150,56 @@ fn without_bpf_the_reason_is_told() {
         let told: Vec<&String> = done.err.iter().filter(|line| line.contains("stay unread")).collect();
         assert!(told.len() == 1 && told[0].starts_with("degraded: paths and other strings"), "{done:?}");
         assert!(done.of_type("event").len() > 3, "{done:?}");
-        assert!(fields(&done).all(|fields| fields["filename_unread"] == "copying is refused"), "{done:?}");
+        // What lives when its line is written is read then.
+        let is_honest = |fields: &Value| {
+            let [unread, late] = ["filename_unread", "filename_late"].map(|key| &fields[key]);
+            *unread == "copying is refused" && fields["filename"].is_null() || *late == true
+        };
+        assert!(fields(&done).all(|fields| is_honest(&fields)), "{done:?}");
     }
+}
+
+#[test]
+fn without_bpf_what_lives_is_read_late() {
+    need_events!();
+    let tid = own_tid().to_string();
+    let behind =
+        refused(command(&["trace", "--json", "-e", OPENAT, "-t", &tid]), &[Refusal::of(libc::SYS_bpf, libc::EPERM)]);
+    let mut trace = Prog::spawn(behind);
+    trace.provoke(
+        || drop(std::fs::File::open("/missing/late")),
+        |line| line.contains(r#""filename":"/missing/late","filename_late":true"#),
+    );
+    trace.interrupt().code(0);
+}
+
+#[test]
+fn paths_of_raw_events() {
+    need_events!();
+    attempts(|| {
+        let done = trace(&["-e", "syscalls:*", "-v"], &["cat", "/missing/raw"]);
+        lossless(&done)?;
+        let of = |event: &str, key: &str, want: &str| {
+            let events = done.of_type("event");
+            let is_it = |object: &&Value| object["event"] == event && object["fields"][key] == want;
+            events.iter().filter(is_it).count()
+        };
+        assert_eq!(of(OPENAT, "filename", "/missing/raw"), 1, "{done:?}");
+        let text = done.out.iter().find(|line| line.contains(r#"filename: \"/missing/raw\""#));
+        assert!(text.is_some_and(|line| line.contains(r#""text":"dfd: 0xffffff9c, filename: "#)), "{text:?}");
+        done.says(&["are told by raw_syscalls:"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn addresses_alone_on_request() {
+    need_events!();
+    let done = trace(&["-e", OPENAT, "--no-paths"], &["cat", "/missing/none"]);
+    assert!(
+        fields(&done).all(|fields| fields["filename"].as_str().is_some_and(|text| text.starts_with("0x"))),
+        "{done:?}"
+    );
 }
 
 #[test]

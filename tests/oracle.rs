@@ -144,7 +144,7 @@ impl Oracle {
             events.iter().map(String::as_str).partition(|event| event.starts_with("syscalls:"));
         let lists = [others.join(","), calls.join(",")];
         let pid = self.load.pid().to_string();
-        let mut args = vec!["trace", "--json", "-v", "-m", "32M", "-o", output.to_str().expect("UTF-8")];
+        let mut args = vec!["trace", "--json", "-v", "--no-paths", "-m", "32M", "-o", output.to_str().expect("UTF-8")];
         lists.iter().filter(|list| !list.is_empty()).for_each(|list| args.extend(["-e", list]));
         args.extend(["-p", &pid].iter().filter(|_| self.own));
         let mut ours = start(&args);

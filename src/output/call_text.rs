@@ -20,6 +20,10 @@ pub fn render(format: &Format, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
                 push_quoted(text, out);
                 out.extend_from_slice(b"...");
             }
+            Some(ArgumentText::Late(text)) => {
+                push_quoted(text, out);
+                out.extend_from_slice(b" (read late)");
+            }
             Some(ArgumentText::Unread(_)) | None => {
                 // Writing to a Vec cannot fail.
                 let _ = match field.read_u64(texts.raw) {
@@ -72,6 +76,7 @@ mod tests {
         let cases = [
             (Some(ArgumentText::Read(b"/etc/a\"b")), r#""/etc/a\"b""#),
             (Some(ArgumentText::Cut(b"/aa")), r#""/aa"..."#),
+            (Some(ArgumentText::Late(b"/late")), r#""/late" (read late)"#),
             (Some(ArgumentText::Unread(UnreadText::NotInMemory)), "0x7ffd0010 (unread: not in memory)"),
             (None, "0x7ffd0010"),
         ];

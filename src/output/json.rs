@@ -426,6 +426,10 @@ fn argument(fields: &mut Object<'_>, label: &[u8], name: &str, text: ArgumentTex
             push_escaped(text, out);
             fields.bool(&format!("{name}_cut"), true);
         }
+        ArgumentText::Late(text) => {
+            push_escaped(text, out);
+            fields.bool(&format!("{name}_late"), true);
+        }
         ArgumentText::Unread(unread) => {
             out.extend_from_slice(b"null");
             fields.text(&format!("{name}_unread"), unread.reason());

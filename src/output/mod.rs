@@ -18,6 +18,7 @@ mod frames;
 pub mod heatmap;
 mod in_flight;
 pub mod json;
+mod late_text;
 mod messages;
 pub mod metrics;
 mod outcome;
@@ -50,6 +51,7 @@ use crate::host::Host;
 use crate::output::flame::FlameWriter;
 use crate::output::heatmap::HeatmapWriter;
 use crate::output::in_flight::{InFlight, MOST_BYTES, MOST_NEWS_BYTES};
+use crate::output::late_text::LateReader;
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums, ViewEnd};
 use crate::output::metrics::SnapshotCell;
@@ -112,8 +114,11 @@ impl EventText {
         self
     }
 
-    fn texts<'a>(&self, bytes: &'a [u8]) -> ArgumentTexts<'a> {
-        if self.has_strings { ArgumentTexts::split(bytes) } else { ArgumentTexts::none(bytes) }
+    fn texts<'a>(&self, bytes: &'a [u8], pid: i32, late: &'a mut LateReader) -> ArgumentTexts<'a> {
+        if !self.has_strings {
+            return ArgumentTexts::none(bytes);
+        }
+        ArgumentTexts::split(late.resolve(pid, bytes))
     }
 }
 

@@ -21,6 +21,7 @@ use crate::output::commands::Commands;
 use crate::output::fold::Folded;
 use crate::output::frames;
 use crate::output::json::{Object, ViewLabel};
+use crate::output::late_text::LateReader;
 use crate::output::metrics::MetricsRegistry;
 use crate::output::screen::Screen;
 use crate::output::sink::Sink;
@@ -62,6 +63,7 @@ pub struct Writer {
     metrics: Option<MetricsRegistry>,
     step: CurrentStep,
     commands: Commands,
+    late: LateReader,
     /// Nothing more is written to stderr either.
     is_quiet: bool,
     /// Shows results in place of `sink`.
@@ -104,6 +106,7 @@ impl Writer {
             metrics,
             step,
             commands,
+            late: LateReader::default(),
             is_quiet: false,
             screen,
         }

@@ -12,20 +12,33 @@ use crate::profiler::Setup;
 use crate::report::{ArgumentText, UnreadText};
 use crate::tep::format::Format;
 use crate::tep::syscall_strings::string_arguments;
+use crate::tep::syscalls::{number_field, without_user_text};
 
 /// A string and the record of its call are written one after the other, but for interrupts and for what a hypervisor takes.
 const TOGETHER_NS: u64 = 5_000_000;
 const MOST_CPUS: usize = 1 << 16;
+/// More than any architecture has.
+const MOST_CALLS: u32 = 1024;
 
 /// The strings of the calls of one event.
 #[derive(Debug)]
 pub struct CallStrings {
-    /// The arguments that are strings: their numbers and offsets in the record.
-    arguments: Vec<(u8, u16)>,
+    asked: AskedStrings,
     /// The event whose samples are the strings. None: the kernel copies none for us.
     copies: Option<EventId>,
     /// By CPU.
     waiting: Vec<WaitingStrings>,
+}
+
+/// The arguments that are strings: their numbers and offsets in the record.
+#[derive(Debug)]
+enum AskedStrings {
+    OfCall(Vec<(u8, u16)>),
+    /// By the number of the call, a bit for each argument, and the offset of the first.
+    ByNumber {
+        masks: Vec<u8>,
+        first: u16,
+    },
 }
 
 /// Strings whose call comes next on a CPU.
@@ -57,9 +70,48 @@ impl CallStrings {
         if arguments.is_empty() {
             return None;
         }
-        let copies = evlist.copy_strings(event, &StringArguments::OfCall(arguments.clone()), setup.host);
+        let copied = StringArguments::OfCall(arguments.clone());
+        Some(CallStrings::new(event, AskedStrings::OfCall(arguments), &copied, evlist, setup))
+    }
+
+    /// Asks for the strings of the calls with these numbers, all of which `event` records: `raw_syscalls:sys_enter` with
+    /// its `format`. The calls have these formats of their own. None: they have no strings.
+    pub fn ask_by_number<'f>(
+        event: EventId,
+        format: &Format,
+        calls: impl IntoIterator<Item = (u32, &'f Format)>,
+        evlist: &mut Evlist,
+        setup: &Setup<'_>,
+    ) -> Option<CallStrings> {
+        let (number, first) = (number_field(format)?, format.field("args")?);
+        let (number, first) = (u16::try_from(number.offset).ok()?, u16::try_from(first.offset).ok()?);
+        let mut masks = Vec::new();
+        for (call, format) in calls.into_iter().filter(|(call, _)| *call < MOST_CALLS) {
+            let arguments = string_arguments(&without_user_text(format));
+            let mask = arguments
+                .iter()
+                .fold(0, |mask, (argument, _)| mask | 1_u8.checked_shl((*argument).into()).unwrap_or(0));
+            let at = call as usize;
+            masks.resize(masks.len().max(at + 1), 0);
+            masks[at] |= mask;
+        }
+        if masks.iter().all(|mask| *mask == 0) {
+            return None;
+        }
+        let copied = StringArguments::ByNumber { number, first, masks: masks.clone() };
+        Some(CallStrings::new(event, AskedStrings::ByNumber { masks, first }, &copied, evlist, setup))
+    }
+
+    fn new(
+        event: EventId,
+        asked: AskedStrings,
+        copied: &StringArguments,
+        evlist: &mut Evlist,
+        setup: &Setup<'_>,
+    ) -> CallStrings {
+        let copies = evlist.copy_strings(event, copied, setup.host);
         let copies = copies.map_err(|reason| setup.degrade_strings(reason)).ok();
-        Some(CallStrings { arguments, copies, waiting: Vec::new() })
+        CallStrings { asked, copies, waiting: Vec::new() }
     }
 
     /// The event whose samples [`CallStrings::take`] wants.
@@ -81,12 +133,16 @@ impl CallStrings {
         true
     }
 
-    /// The strings of a call, by the offsets of their arguments.
-    pub fn of<'s>(&'s mut self, sample: &'s Sample<'_>) -> impl Iterator<Item = (u16, ArgumentText<'s>)> + 's {
-        let CallStrings { arguments, copies, waiting } = self;
+    /// The strings of a call, by the offsets of their arguments. `number`: that of the call, if the event is of several.
+    pub fn of<'s>(
+        &'s mut self,
+        sample: &'s Sample<'_>,
+        number: Option<usize>,
+    ) -> impl Iterator<Item = (u16, ArgumentText<'s>)> + 's {
+        let CallStrings { asked, copies, waiting } = self;
         let waiting = waiting.get_mut(sample.cpu as usize).and_then(|waiting| waiting.next_of(sample));
         let is_copied = copies.is_some();
-        arguments.iter().map(move |&(argument, offset)| {
+        asked.of(number).map(move |(argument, offset)| {
             let text = match waiting {
                 _ if !is_copied => ArgumentText::Unread(UnreadText::Refused),
                 Some(waiting) => waiting.of(argument, address_at(sample.raw, offset)),
@@ -99,6 +155,20 @@ impl CallStrings {
     /// Records of a CPU were lost.
     pub fn forget(&mut self, cpu: u32) {
         self.waiting.get_mut(cpu as usize).into_iter().for_each(WaitingStrings::clear);
+    }
+}
+
+impl AskedStrings {
+    fn of(&self, number: Option<usize>) -> impl Iterator<Item = (u8, u16)> + '_ {
+        let (listed, mask, first) = match self {
+            AskedStrings::OfCall(arguments) => (&arguments[..], 0, 0),
+            AskedStrings::ByNumber { masks, first } => {
+                (&[][..], number.and_then(|number| masks.get(number)).copied().unwrap_or(0), *first)
+            }
+        };
+        let by_mask = (0..MOST_ARGUMENTS as u8).filter(move |argument| mask & 1 << argument != 0);
+        let by_mask = by_mask.map(move |argument| (argument, first.saturating_add(8 * u16::from(argument))));
+        listed.iter().copied().chain(by_mask)
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod system_calls;
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -19,7 +21,8 @@ use crate::profilers::trace::system_calls::{RawEvent, ShownCalls};
 use crate::report::{ArgumentTextWriter, Value};
 use crate::symbol::StackId;
 use crate::tep::context::ContextFlags;
-use crate::tep::syscalls;
+use crate::tep::format::Format;
+use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Show events as they happen, with their fields
 #[derive(Debug, clap::Args)]
@@ -54,6 +57,9 @@ pub struct TraceArgs {
     /// Also which process it is, and who started that
     #[arg(long)]
     ancestors: bool,
+    /// Only the addresses of paths and other strings of system calls: nothing is copied
+    #[arg(long)]
+    no_paths: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -105,6 +111,8 @@ pub struct Trace {
     shows_lineage: bool,
     /// There is only a flame graph, and no event is printed.
     only_draws: bool,
+    /// `--no-paths`
+    leaves_strings: bool,
     traced: Vec<Traced>,
     /// Events whose samples are strings, with the indexes of their calls in `traced`.
     copies: Vec<(EventId, usize)>,
@@ -134,6 +142,7 @@ impl ProfilerArgs for TraceArgs {
             shows_stacks: self.common.stacks(),
             draws_stacks: false,
             shows_lineage: self.ancestors,
+            leaves_strings: self.no_paths,
             only_draws: self.common.only_draws() && !self.ancestors,
             traced: Vec::new(),
             copies: Vec::new(),
@@ -196,11 +205,24 @@ impl Trace {
     fn ask_for_strings(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) {
         for (at, traced) in self.traced.iter_mut().enumerate() {
             let ShownEvent { event, format, shows_stack, .. } = &traced.shown;
-            if format.system != syscalls::SYSTEM || self.only_draws && !shows_stack {
+            if self.only_draws && !shows_stack {
                 continue;
             }
-            traced.strings = CallStrings::ask(*event, format, evlist, setup);
-            evlist.show_strings(*event, traced.strings.is_some());
+            let shown: Vec<(u32, EventId)> = traced.calls.iter().flat_map(ShownCalls::iter).collect();
+            traced.strings = match traced.calls {
+                Some(_) if format.full_name() == SyscallEnd::Enter.raw() => {
+                    let call =
+                        |(number, event): &(u32, EventId)| Some((*number, setup.format_of(evlist.evsel(*event)).ok()?));
+                    let formats: Vec<(u32, Arc<Format>)> = shown.iter().filter_map(call).collect();
+                    let calls = formats.iter().map(|(number, format)| (*number, &**format));
+                    CallStrings::ask_by_number(*event, format, calls, evlist, setup)
+                }
+                None if format.system == syscalls::SYSTEM => CallStrings::ask(*event, format, evlist, setup),
+                _ => None,
+            };
+            for event in shown.into_iter().map(|(_, event)| event).chain([*event]) {
+                evlist.show_strings(event, traced.strings.is_some());
+            }
             self.copies.extend(traced.strings.as_ref().and_then(CallStrings::copies).map(|copies| (copies, at)));
         }
     }
@@ -231,7 +253,9 @@ impl Profiler for Trace {
             self.add(event.bound, evlist, setup)?;
         }
         self.add_raw(raws, evlist, setup)?;
-        self.ask_for_strings(evlist, setup);
+        if !self.leaves_strings {
+            self.ask_for_strings(evlist, setup);
+        }
         Ok(())
     }
 
@@ -271,7 +295,8 @@ impl Profiler for Trace {
             None => sample.raw,
             Some(strings) => {
                 let mut record = ArgumentTextWriter::new(&mut self.record, sample.raw);
-                strings.of(sample).for_each(|(offset, text)| record.push(offset, text));
+                let number = traced.calls.as_ref().and_then(|calls| calls.number_of(sample).ok()?);
+                strings.of(sample, number).for_each(|(offset, text)| record.push(offset, text));
                 record.finish()
             }
         };

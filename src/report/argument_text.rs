@@ -10,6 +10,8 @@ pub enum ArgumentText<'a> {
     Read(&'a [u8]),
     /// It is longer than a path may be: its first bytes.
     Cut(&'a [u8]),
+    /// It was read after the call, maybe after its end: the program may have used the memory again.
+    Late(&'a [u8]),
     Unread(UnreadText),
 }
 
@@ -59,9 +61,10 @@ impl<'b> ArgumentTextWriter<'b> {
         let (kind, text): (u16, &[u8]) = match text {
             ArgumentText::Read(text) => (0, text),
             ArgumentText::Cut(text) => (1, text),
-            ArgumentText::Unread(UnreadText::NotInMemory) => (2, b""),
-            ArgumentText::Unread(UnreadText::NoCopy) => (3, b""),
-            ArgumentText::Unread(UnreadText::Refused) => (4, b""),
+            ArgumentText::Late(text) => (2, text),
+            ArgumentText::Unread(UnreadText::NotInMemory) => (3, b""),
+            ArgumentText::Unread(UnreadText::NoCopy) => (4, b""),
+            ArgumentText::Unread(UnreadText::Refused) => (5, b""),
         };
         self.bytes.extend_from_slice(&offset.to_ne_bytes());
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -99,7 +102,7 @@ impl<'a> ArgumentTexts<'a> {
     }
 
     /// Offset of each argument, and its string.
-    pub fn iter(self) -> impl Iterator<Item = (usize, ArgumentText<'a>)> {
+    pub fn iter(self) -> impl Iterator<Item = (u16, ArgumentText<'a>)> {
         let mut rest = self.texts;
         std::iter::from_fn(move || {
             let (header, behind) = rest.split_first_chunk::<HEADER_BYTES>()?;
@@ -109,17 +112,23 @@ impl<'a> ArgumentTexts<'a> {
             let text = match u16::from_ne_bytes([kind0, kind1]) {
                 0 => ArgumentText::Read(text),
                 1 => ArgumentText::Cut(text),
-                2 => ArgumentText::Unread(UnreadText::NotInMemory),
-                3 => ArgumentText::Unread(UnreadText::NoCopy),
+                2 => ArgumentText::Late(text),
+                3 => ArgumentText::Unread(UnreadText::NotInMemory),
+                4 => ArgumentText::Unread(UnreadText::NoCopy),
                 _ => ArgumentText::Unread(UnreadText::Refused),
             };
-            Some((usize::from(u16::from_ne_bytes([offset0, offset1])), text))
+            Some((u16::from_ne_bytes([offset0, offset1]), text))
         })
+    }
+
+    /// There is no string.
+    pub fn is_empty(self) -> bool {
+        self.texts.is_empty()
     }
 
     /// The string of the argument at `offset`.
     pub fn at(self, offset: usize) -> Option<ArgumentText<'a>> {
-        self.iter().find(|(at, _)| *at == offset).map(|(_, text)| text)
+        self.iter().find(|(at, _)| usize::from(*at) == offset).map(|(_, text)| text)
     }
 }
 
@@ -133,6 +142,7 @@ mod tests {
             (16, ArgumentText::Read(b"/etc")),
             (24, ArgumentText::Read(b"")),
             (32, ArgumentText::Cut(b"/a")),
+            (36, ArgumentText::Late(b"/b")),
             (40, ArgumentText::Unread(UnreadText::NotInMemory)),
             (48, ArgumentText::Unread(UnreadText::NoCopy)),
             (56, ArgumentText::Unread(UnreadText::Refused)),
@@ -143,7 +153,7 @@ mod tests {
         let written = writer.finish().to_vec();
         let split = ArgumentTexts::split(&written);
         assert_eq!(split.raw, b"record");
-        assert!(split.iter().eq(texts.iter().map(|&(offset, text)| (usize::from(offset), text))));
+        assert!(split.iter().eq(texts.iter().copied()));
         assert_eq!((split.at(32), split.at(33)), (Some(ArgumentText::Cut(b"/a")), None));
         for cut in 0..written.len() {
             let split = ArgumentTexts::split(&written[..cut]);

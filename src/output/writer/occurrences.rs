@@ -193,7 +193,7 @@ impl Writer {
                 let values = beside.of(&batch.values);
                 let values = text::offset(values, out);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    let texts = event.texts(raw.of(&batch.raw));
+                    let texts = event.texts(raw.of(&batch.raw), occurrence.subject.pid, &mut self.late);
                     text::event_head(&occurrence.subject, text::latency_flags(event, texts.raw), out);
                     out.extend_from_slice(&event.label);
                     let start = render(event, texts, &mut self.names, &self.settings.strings, out);
@@ -233,7 +233,7 @@ impl Writer {
                 let values = beside.of(&batch.values);
                 let beside = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    let texts = event.texts(raw.of(&batch.raw));
+                    let texts = event.texts(raw.of(&batch.raw), occurrence.subject.pid, &mut self.late);
                     json::event(&mut object, event, texts, &beside, |out| {
                         render(event, texts, &mut self.names, &self.settings.strings, out)
                     });
@@ -271,7 +271,7 @@ fn render(
 ) -> usize {
     let (start, raw) = (out.len(), texts.raw);
     match &event.print {
-        _ if event.has_strings => call_text::render(&event.format, texts, out),
+        _ if !texts.is_empty() => call_text::render(&event.format, texts, out),
         Some(print) => print.render(raw, &KernelNames { names: names.into(), strings }, out),
         None => render_fields(&event.format, raw, out),
     }

@@ -63,10 +63,24 @@ impl ShownCalls {
     /// The record has no number.
     #[inline]
     pub fn event_of(&self, sample: &Sample<'_>) -> Result<Option<EventId>, ReadError> {
-        let number = usize::try_from(self.number.read_i64(sample.raw)?).ok();
-        let shown = number.and_then(|number| *self.shown.get(number)?);
+        let shown = self.number_of(sample)?.and_then(|number| *self.shown.get(number)?);
         // The kernel's own events leave 32-bit calls out, too: arch_trace_is_compat_syscall.
         Ok(shown.filter(|_| !sample.is_compat()))
+    }
+
+    /// The number of the call.
+    ///
+    /// # Errors
+    /// The record has none.
+    #[inline]
+    pub fn number_of(&self, sample: &Sample<'_>) -> Result<Option<usize>, ReadError> {
+        Ok(usize::try_from(self.number.read_i64(sample.raw)?).ok())
+    }
+
+    /// The number of each call that is shown, and its event.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, EventId)> + '_ {
+        let shown = self.shown.iter().enumerate();
+        shown.filter_map(|(number, event)| Some((number as u32, (*event)?)))
     }
 }
 

@@ -1,0 +1,101 @@
+//! Strings of system calls that were not copied at the entry of their call: read from the memory of the process when its
+//! line is written, as long as it lives.
+//!
+//! That may block, as reading what a process has mapped does: so it is for the output thread.
+
+use crate::report::{ArgumentText, ArgumentTextWriter, ArgumentTexts};
+use crate::sys;
+use crate::sys::process::read_memory;
+
+/// `PATH_MAX`, with the NUL byte.
+const MOST_BYTES: usize = 4096;
+/// Reads in a span of time. One takes some microseconds.
+const MOST_READS: u32 = 2000;
+const SPAN_NS: u64 = 100_000_000;
+
+/// Reads strings, and limits how many.
+#[derive(Debug, Default)]
+pub struct LateReader {
+    reads: u32,
+    since_ns: u64,
+    /// A record with its strings.
+    record: Vec<u8>,
+}
+
+impl LateReader {
+    /// The record `bytes` of a process with the strings that can still be read.
+    pub fn resolve<'a>(&'a mut self, pid: i32, bytes: &'a [u8]) -> &'a [u8] {
+        let texts = ArgumentTexts::split(bytes);
+        let is_unread = |text: ArgumentText<'_>| matches!(text, ArgumentText::Unread(_));
+        if pid <= 0 || !texts.iter().any(|(_, text)| is_unread(text)) {
+            return bytes;
+        }
+        let mut record = std::mem::take(&mut self.record);
+        let mut writer = ArgumentTextWriter::new(&mut record, texts.raw);
+        for (offset, text) in texts.iter() {
+            let mut read = [0; MOST_BYTES];
+            let late = if is_unread(text) { self.read(pid, address(texts.raw, offset), &mut read) } else { None };
+            writer.push(offset, late.map_or(text, ArgumentText::Late));
+        }
+        writer.finish();
+        self.record = record;
+        &self.record
+    }
+
+    fn read<'b>(&mut self, pid: i32, address: u64, to: &'b mut [u8]) -> Option<&'b [u8]> {
+        if address == 0 {
+            return None;
+        }
+        let now = sys::monotonic_ns();
+        if now.saturating_sub(self.since_ns) >= SPAN_NS {
+            (self.reads, self.since_ns) = (0, now);
+        }
+        self.reads = self.reads.saturating_add(1);
+        if self.reads > MOST_READS {
+            return None;
+        }
+        let read = read_memory(pid, address, to).ok()?;
+        let text = to.get(..read)?;
+        // Without its end it is no string.
+        let end = text.iter().position(|byte| *byte == 0)?;
+        text.get(..end)
+    }
+}
+
+/// The address at an offset of a record; 0 where there is none.
+fn address(raw: &[u8], offset: u16) -> u64 {
+    raw.get(usize::from(offset)..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::UnreadText;
+
+    #[test]
+    fn what_lives_is_read_late() {
+        let own = std::process::id() as i32;
+        let path = c"/late";
+        let raw = [path.as_ptr().addr() as u64, 0, 0x10].map(u64::to_ne_bytes).concat();
+        let mut bytes = Vec::new();
+        let mut writer = ArgumentTextWriter::new(&mut bytes, &raw);
+        for offset in [0, 8, 16] {
+            writer.push(offset, ArgumentText::Unread(UnreadText::Refused));
+        }
+        let bytes = writer.finish().to_vec();
+        let mut reader = LateReader::default();
+        let of = |bytes: &[u8]| {
+            ArgumentTexts::split(bytes)
+                .iter()
+                .map(|(at, text)| (at, text == ArgumentText::Late(b"/late")))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(reader.resolve(own, &bytes)), [(0, true), (8, false), (16, false)]);
+        assert_eq!(of(reader.resolve(-1, &bytes)), [(0, false), (8, false), (16, false)]);
+        for _ in 0..MOST_READS {
+            reader.resolve(own, &bytes);
+        }
+        // More would take too long, unless the loop took the whole span.
+        assert!(reader.reads > 0);
+    }
+}
