@@ -17,14 +17,14 @@ pub const AMOUNT_ATTRS: [&str; 5] = ["key=EXPR", "printkey=EXPR", "top-by=EXPR",
 /// Attributes of events that have a number each.
 pub const NUMBER_ATTRS: [&str; 3] = ["num=EXPR", "key=EXPR", "printkey=EXPR"];
 /// Attributes of events that allocate memory.
-pub const ALLOCATION_ATTRS: [&str; 2] = ["ptr=EXPR", "size=EXPR"];
+pub const ALLOCATION_ATTRS: [&str; 3] = ["ptr=EXPR", "key=EXPR", "size=EXPR"];
 
 /// Attributes that may be given several times.
 const REPEATABLE: [&str; 2] = ["top-by", "top-add"];
 
 /// The attributes that some profiler knows, without their values, and which do.
 const OWNERS: [(&str, &str); 11] = [
-    ("key", "multi-trace, top and num-dist"),
+    ("key", "multi-trace, top, num-dist and kmemleak"),
     ("printkey", "multi-trace, top and num-dist"),
     ("role", "multi-trace"),
     ("untraced", "multi-trace"),
