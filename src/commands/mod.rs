@@ -147,7 +147,7 @@ fn view_options<A: ProfilerArgs>(args: &mut A) -> Result<ViewOptions> {
         let others = profilers::trials().into_iter().filter(|other| profilers::has_distribution(other.tables));
         let others: Vec<&str> = others.map(|other| other.name).collect();
         let others = others.join(", ");
-        return Err(usage(format!("--heatmap draws distributions, and {} has none: {others} has", A::NAME)));
+        return Err(usage(format!("--heatmap draws distributions, and {} has none: {others} have", A::NAME)));
     }
     Ok(view)
 }

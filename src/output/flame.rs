@@ -29,6 +29,8 @@ const OTHER_FORMATS: [&str; 15] =
 /// What the file is, in messages.
 const WHAT: &str = "flame graph";
 
+const NO_FILE: &str = "it is no file: give the name of one, or - for folded lines on stdout";
+
 impl FlameGraph {
     /// Reads the value of the option: the extension of the file name selects the format. A name without one gets `.folded`.
     ///
@@ -40,14 +42,13 @@ impl FlameGraph {
         let is_bare_ending = ["svg", ".svg", "folded", ".folded"].contains(&text);
         match path.extension().and_then(|ending| ending.to_str()) {
             _ if text == "-" || text.is_empty() => Ok(FlameGraph::Stdout),
+            _ if text.ends_with('/') => Err(NO_FILE.to_owned()),
             Some("svg") => Ok(FlameGraph::Svg(path.to_owned())),
             Some("folded") => Ok(FlameGraph::Folded(path.to_owned())),
             ending if is_bare_ending || ending.is_some_and(is_other) => {
                 Err("the name must end with .svg or .folded, or be - for folded lines on stdout".to_owned())
             }
-            _ if text.ends_with('/') || path.exists() && !path.is_file() => {
-                Err("it is no file: give the name of one, or - for folded lines on stdout".to_owned())
-            }
+            _ if path.exists() && !path.is_file() => Err(NO_FILE.to_owned()),
             // `with_extension` would cut off what follows the last point.
             _ => Ok(FlameGraph::Folded(format!("{text}.folded").into())),
         }

@@ -289,7 +289,7 @@ mod tests {
         let order = rows.order();
         let cells: Vec<Vec<Value>> = order.iter().map(|at| rows.cells(*at, 1)[1..].to_vec()).collect();
         let number = Value::Signed;
-        assert_eq!(cells[0], [number(2), number(7), number(30), number(0), number(0), Value::Pct(6000)]);
+        assert_eq!(cells[0], [number(2), number(7), number(30), number(0), number(0), Value::Pct(5000)]);
         assert_eq!([&cells[1][0], &cells[2][0], &cells[3][0]], [&number(3), &number(1), &number(4)]);
     }
 
