@@ -224,14 +224,24 @@ impl Syscalls {
         let errno = errnos::of_return(ret).filter(|errno| !errnos::is_restart(*errno));
         let Some(errno) = errno else { return Use::Ignored };
         let comm = ctx.tasks.comm(sample.tid);
-        let stack = if self.args.common.stacks() { ctx.stack(sample) } else { None };
+        let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
         let call = CallNumber::new(id, sample.is_compat());
-        *self.errors.sum(FailedCall { call, errno, pid: sample.pid, comm, stack }) += 1;
+        let shown = stack.filter(|_| self.args.common.stacks());
+        *self.errors.sum(FailedCall { call, errno, pid: sample.pid, comm, stack: shown }) += 1;
         if self.args.common.draws_stacks() {
-            let stack = ctx.stack(sample);
             ctx.weigh(sample.pid, comm, stack, 1);
         }
         Use::Relevant
+    }
+
+    /// Forgets threads whose exit was lost.
+    fn forget_gone(&mut self, ctx: &Context) {
+        let is_gone = |tid| ctx.tasks.has_exited(tid);
+        let gone: Vec<_> = self.open.iter().map(|(key, _)| *key).filter(|key| is_gone(key.0)).collect();
+        for key in gone {
+            self.open.forget(key);
+        }
+        self.slow.iter_mut().for_each(|slow| slow.retain(|tid| !is_gone(tid)));
     }
 
     /// The rows of calls that go on, and how many there are of each call.
@@ -340,11 +350,7 @@ impl Profiler for Syscalls {
         ctx.view.untracked += counts.no_room;
         self.restarted += counts.reopened;
         if std::mem::take(&mut self.lost_exits) {
-            let gone = |key: &CallingThread| ctx.tasks.has_exited(key.0);
-            let gone: Vec<_> = self.open.iter().map(|(key, _)| *key).filter(gone).collect();
-            for key in gone {
-                self.open.forget(key);
-            }
+            self.forget_gone(ctx);
         }
         let Syscalls { slow: Some(slow), open, kinds, .. } = self else { return TickOutcome::default() };
         let open = open.iter().map(|(key, pair)| (key.0, pair));

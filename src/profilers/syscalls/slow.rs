@@ -81,6 +81,11 @@ impl SlowCalls {
         self.clocks.forget(tid);
     }
 
+    /// Forgets the threads that do not live.
+    pub fn retain(&mut self, lives: impl FnMut(i32) -> bool) {
+        self.clocks.retain(lives);
+    }
+
     pub fn stacks_in_use(&self) -> impl Iterator<Item = StackId> {
         self.clocks.stacks()
     }

@@ -133,6 +133,10 @@ impl CallClocks {
         self.0.remove(tid);
     }
 
+    pub fn retain(&mut self, mut lives: impl FnMut(i32) -> bool) {
+        self.0.retain(|tid, _| lives(tid));
+    }
+
     #[inline]
     pub fn get_mut(&mut self, tid: i32) -> Option<&mut CallClock> {
         self.0.get_mut(tid).filter(|clock| clock.is_open)
