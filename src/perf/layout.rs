@@ -120,6 +120,8 @@ impl SampleLayoutKind {
     pub const PeriodAndCallchain: SampleLayoutKind = SampleLayoutKind(3);
     /// Any other field, or no RAW.
     pub const Other: SampleLayoutKind = SampleLayoutKind(4);
+    /// RAW follows `BASE`, and the ABI with one register follows RAW.
+    pub const Abi: SampleLayoutKind = SampleLayoutKind(8);
 }
 
 impl SampleLayoutKind {
@@ -138,7 +140,11 @@ impl SampleLayoutKind {
         self.0 & SampleLayoutKind::Other.0 != 0
     }
 
-    fn of(sample_type: SampleType) -> SampleLayoutKind {
+    fn of(sample_type: SampleType, regs_user: u64) -> SampleLayoutKind {
+        let with_abi = SampleType::BASE.with(SampleType::RAW).with(SampleType::REGS_USER);
+        if sample_type == with_abi && regs_user.count_ones() == 1 {
+            return SampleLayoutKind::Abi;
+        }
         let others = [SampleType::IP, SampleType::ADDR, SampleType::ID, SampleType::STREAM_ID, SampleType::READ];
         if !sample_type.contains(SampleType::BASE.with(SampleType::RAW))
             || others.iter().any(|bit| sample_type.contains(*bit))
@@ -255,7 +261,7 @@ impl Layout {
             chain_form: ChainForm::default(),
             expects_window: false,
             is_base_first: tid == BASE_TID && time == BASE_TIME && cpu == BASE_CPU,
-            kind: SampleLayoutKind::of(sample_type),
+            kind: SampleLayoutKind::of(sample_type, regs_user),
         }
     }
 

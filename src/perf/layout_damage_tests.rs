@@ -172,6 +172,24 @@ proptest! {
         prop_assert!(layout.kind() == kind && (short_is_the_same(&layout, &record) || raw.is_none()));
     }
 
+    /// Samples of tracepoints with an ABI behind RAW.
+    #[test]
+    fn samples_with_an_abi_are_the_same_in_short(
+        filling in prop::collection::vec(any::<u8>(), 512),
+        words in 6_usize..40,
+        behind in prop_oneof![Just(8_usize), Just(16), 0_usize..40],
+    ) {
+        let bits = SampleType::BASE.with(SampleType::RAW).with(SampleType::REGS_USER);
+        let (mut record, layout) = (filling[..words * 8].to_vec(), Layout::full(bits, 0, 0, 1, 0));
+        prop_assert_eq!(layout.kind(), SampleLayoutKind::Abi);
+        let raw = record.len().saturating_sub(44 + behind) as u32;
+        record[40..44].copy_from_slice(&raw.to_ne_bytes());
+        short_is_the_same(&layout, &record);
+        let two = Layout::full(bits, 0, 0, 3, 0);
+        prop_assert!(two.kind() == SampleLayoutKind::Plain, "other records are decoded at length");
+        short_is_the_same(&two, &record);
+    }
+
     #[test]
     fn random_bytes_do_no_harm(
         bits in any::<u64>(),

@@ -59,7 +59,7 @@ impl<'a> Sample<'a> {
         fast.or_else(|| Sample::decode_any(layout, rest))
     }
 
-    /// The sample at the start of `rest`, and the bytes behind it, if nothing follows RAW and the kind is not `Other`: so are nearly
+    /// The sample at the start of `rest`, and the bytes behind it, if nothing but the ABI follows RAW and the kind is not `Other`: so are nearly
     /// all samples. None: another sample, or a malformed one.
     // In line, so that the sample is put together in registers: one that goes through memory shows at a million per second.
     #[inline(always)]
@@ -69,7 +69,10 @@ impl<'a> Sample<'a> {
         rest: &'r [u8],
     ) -> Option<(Sample<'a>, &'r [u8])> {
         if kind == SampleLayoutKind::Plain {
-            return Sample::with_raw(layout, rest, Callchain::empty(), BASE_BYTES);
+            return Sample::with_raw(layout, rest, Callchain::empty(), BASE_BYTES, false);
+        }
+        if kind == SampleLayoutKind::Abi {
+            return Sample::with_raw(layout, rest, Callchain::empty(), BASE_BYTES, true);
         }
         if kind.is_other() {
             return None;
@@ -79,29 +82,33 @@ impl<'a> Sample<'a> {
             at += 8;
         }
         if !kind.has_callchain() {
-            return Sample::with_raw(layout, rest, Callchain::empty(), at);
+            return Sample::with_raw(layout, rest, Callchain::empty(), at, false);
         }
         let (count, behind) = rest.get(at..)?.split_first_chunk::<8>()?;
         let words = behind.as_chunks::<8>().0.get(..usize::try_from(u64::from_ne_bytes(*count)).ok()?)?.as_flattened();
-        Sample::with_raw(layout, rest, Callchain::of_sample(words), at + 8 + words.len())
+        Sample::with_raw(layout, rest, Callchain::of_sample(words), at + 8 + words.len(), false)
     }
 
-    /// A sample whose RAW, with its size, begins at `at`. The kernel chooses that size so that RAW ends with the record.
+    /// A sample whose RAW, with its size, begins at `at`. The kernel chooses that size so that RAW ends with the record, or
+    /// `before_abi`: in front of the ABI and the register that follow it. Without a user mode there is no register.
     #[inline(always)]
     fn with_raw<'r: 'a>(
         layout: LayoutOf<'a>,
         rest: &'r [u8],
         callchain: Callchain<'a>,
         at: usize,
+        before_abi: bool,
     ) -> Option<(Sample<'a>, &'r [u8])> {
         let (raw_bytes, raw_at) = (u32::from_ne_bytes(*rest.get(at..at + 4)?.first_chunk()?), at + 4);
         let (fixed, raw_end) = (rest.first_chunk::<BASE_BYTES>()?, raw_at + raw_bytes as usize);
         // `raw_end` is in a register. Asked of the size in the header, the compiler would load that byte by byte.
-        if !raw_end.is_multiple_of(8) || raw_end != size_in(fixed) {
+        let end = if before_abi { size_in(fixed) } else { raw_end };
+        let is_whole = if before_abi { matches!(end.wrapping_sub(raw_end), 8 | 16) } else { raw_end == size_in(fixed) };
+        if !raw_end.is_multiple_of(8) || !is_whole {
             return None;
         }
-        let (record, behind) = rest.split_at_checked(raw_end)?;
-        let raw = record.get(raw_at..)?;
+        let (record, behind) = rest.split_at_checked(end)?;
+        let raw = record.get(raw_at..raw_end)?;
         let [tid, time, cpu] = [BASE_TID, BASE_TIME, BASE_CPU].map(|at| u64_at(fixed, at).unwrap_or(0));
         let (pid, tid) = (low(tid) as i32, high(tid) as i32);
         Some((Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout }, behind))
