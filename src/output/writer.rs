@@ -370,10 +370,9 @@ fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
 }
 
 fn needs_names(values: &[Value]) -> bool {
-    let needs_name = |value: &Value| match value {
-        Value::Place(_) | Value::Interrupt(..) | Value::Lineage(_) | Value::Outcome(_) => true,
-        Value::Call(_) | Value::WaitPlace(_) => true,
-        _ => false,
+    let needs_name = |value: &Value| {
+        let of_stack = matches!(value, Value::Place(_) | Value::WaitPlace(_) | Value::Interrupt(..));
+        of_stack || matches!(value, Value::Lineage(_) | Value::Outcome(_) | Value::Call(_))
     };
     values.iter().any(needs_name)
 }
