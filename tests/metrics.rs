@@ -127,6 +127,22 @@ fn intervals_are_published_as_they_are_printed() {
     assert_eq!((of_run, sum(&text, &["page_faults_minor_total"])), (minor, minor as f64));
 }
 
+/// What belongs to no row is told, too, and no scrape is ahead of the end.
+#[test]
+fn totals_are_published() {
+    need_events!();
+    let mut run = start(&["kmemleak", "slab", "--json", "-i", "50", "--metrics", "0"]);
+    let port = port(&mut run);
+    let allocs = "perf_prof_kmemleak_run_allocs_total";
+    let text = scrape_until(port, "allocations", |text| sum(text, &[allocs]) > 0.0);
+    let later = scrape_until(port, "more of them", |later| sum(later, &[allocs]) > sum(&text, &[allocs]));
+    for word in ["run_frees_total", "run_unmatched_frees_total", "run_outstanding ", "run_outstanding_bytes "] {
+        assert!(later.contains(word), "{word}: {later}");
+    }
+    let done = run.interrupt().code(0);
+    assert!(number(&done.end(), "total_allocs") as f64 >= sum(&later, &[allocs]), "{done:?}");
+}
+
 /// A report on SIGUSR1 has what came before it, and the next one what came after; the whole run has both.
 #[test]
 fn a_report_in_mid_run_is_a_part_of_the_whole() {

@@ -19,6 +19,8 @@ pub struct Report {
     pub is_quiet: bool,
     pub totals: Vec<(&'static str, Value)>,
     pub run_totals: Vec<(&'static str, Value)>,
+    /// The keys of those among them that may become less.
+    pub now_keys: Vec<&'static str>,
     pub top: Option<Top>,
     /// Weights of periods that still go on, which are not in the weights of the run yet.
     pub weights: Vec<Weighted>,
@@ -104,6 +106,7 @@ impl Default for Report {
             is_quiet: false,
             totals: Vec::new(),
             run_totals: Vec::new(),
+            now_keys: Vec::new(),
             top: None,
             weights: Vec::new(),
             notes: Vec::new(),
@@ -172,6 +175,12 @@ impl Report {
     /// Adds a number of the run up to now. Its last value is reported at the end of the run too.
     pub fn run_total(&mut self, key: &'static str, value: Value) {
         self.run_totals.push((key, value));
+    }
+
+    /// As [`Report::run_total`], of a number that may become less.
+    pub fn run_now(&mut self, key: &'static str, value: Value) {
+        self.run_total(key, value);
+        self.now_keys.push(key);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::output::Message;
-use crate::output::metrics::{RunMeters, ViewMeters};
+use crate::output::metrics::{MeterTotal, RunMeters, ViewMeters};
 use crate::run::Run;
 use crate::run::intervals::ViewInterval;
 use crate::run::messages::{self, Backlog, OwnCost};
@@ -114,6 +114,7 @@ impl Run {
                 discarded: sums.map_or(0, |sums| sums.discarded),
                 coverage: view.loss.coverage(self.interval_start_ns, now, self.rings.cpus()),
                 verdict: ended.judged.verdict,
+                totals: MeterTotal::all_of(&ended.report),
             }
         };
         Some(Message::Metrics(RunMeters {

@@ -1,12 +1,12 @@
 //! Metrics: the tables of a run, added up since its start, for whoever scrapes them.
 //!
 //! The output thread adds deltas up by their labels (`registry`), and publishes a snapshot of plain data after each
-//! interval (`family`), with numbers of the run itself (`run`) and names by the convention (`names`). The thread of the
+//! interval (`family`), with numbers of the run itself (`run`), those of no row (`totals`) and names by the convention (`names`). The thread of the
 //! server (`http`) encodes the newest one when a client asks (`answers`), as text (`openmetrics`) or protobuf
 //! (`protobuf`); it never waits for the output, and has a limit on its CPU time (`allowance`).
 
 mod allowance;
-mod answers;
+pub mod answers;
 mod family;
 pub mod http;
 mod names;
@@ -14,12 +14,14 @@ mod openmetrics;
 mod protobuf;
 mod registry;
 mod run;
+mod totals;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::output::metrics::family::MetricsSnapshot;
 pub use crate::output::metrics::registry::{MetricEntry, MetricsRegistry, RowFunction};
+pub use crate::output::metrics::totals::{MeterTotal, TotalKind};
 use crate::report::Verdict;
 
 /// Where `--metrics` listens.
@@ -74,7 +76,7 @@ pub struct RunMeters {
 }
 
 /// Numbers of a view since the start of the run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ViewMeters {
     pub samples: u64,
     pub lost: u64,
@@ -84,6 +86,8 @@ pub struct ViewMeters {
     /// Of the interval.
     pub coverage: f64,
     pub verdict: Verdict,
+    /// Numbers of its last report that belong to no row.
+    pub totals: Vec<MeterTotal>,
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::output::metrics::family::{
     FamilyKind, LabelSet, MetricFamily, MetricPoint, MetricUnit, MetricValue, MetricsSnapshot,
 };
 use crate::output::metrics::run::push_run;
+use crate::output::metrics::totals::TotalSums;
 use crate::output::metrics::{RunMeters, SnapshotCell, ViewMeters, names};
 use crate::output::{ViewSettings, text};
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
@@ -30,6 +31,7 @@ pub struct MetricsRegistry {
     views: Vec<MetricView>,
     tables: Vec<MetricTable>,
     pub(super) started: Duration,
+    totals: TotalSums,
 }
 
 /// What names the series of a view.
@@ -40,6 +42,14 @@ pub(super) struct MetricView {
     pub profiler: &'static str,
     /// The table whose name is left out.
     main_table: &'static str,
+}
+
+#[cfg(test)]
+impl MetricView {
+    /// One of several views.
+    pub fn of(profiler: &'static str, name: &str) -> MetricView {
+        MetricView { name: Some(name.into()), profiler, main_table: "" }
+    }
 }
 
 #[derive(Debug)]
@@ -97,7 +107,8 @@ impl MetricsRegistry {
             main_table: view.main_table,
         };
         let views = views.map(view).collect();
-        let mut registry = MetricsRegistry { snapshots, views, tables: Vec::new(), started: now() };
+        let mut registry =
+            MetricsRegistry { snapshots, views, tables: Vec::new(), started: now(), totals: TotalSums::default() };
         registry
             .publish(&RunMeters { views: vec![ViewMeters::default(); registry.views.len()], ..RunMeters::default() });
         registry
@@ -134,7 +145,11 @@ impl MetricsRegistry {
     /// Publishes what there is.
     pub fn publish(&mut self, meters: &RunMeters) {
         let mut snapshot = MetricsSnapshot::default();
+        for (view, meters) in meters.views.iter().enumerate() {
+            meters.totals.iter().for_each(|total| self.totals.add(view, total));
+        }
         push_run(self, meters, &mut snapshot.families);
+        self.totals.push(&self.views, &mut snapshot.families);
         for table in &mut self.tables {
             table.push(&mut snapshot.families);
         }

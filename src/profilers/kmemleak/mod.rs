@@ -414,9 +414,9 @@ impl Kmemleak {
         report.run_total("unmatched_frees", Value::Unsigned(counts.unmatched));
         report.run_total("unfinished_calls", Value::Unsigned(counts.unfinished));
         report.run_total("out_of_reach", Value::Unsigned(counts.out_of_reach));
-        report.run_total("outstanding", Value::Unsigned(outstanding.0));
+        report.run_now("outstanding", Value::Unsigned(outstanding.0));
         if sizes {
-            report.run_total("outstanding_bytes", Value::Unsigned(outstanding.1));
+            report.run_now("outstanding_bytes", Value::Unsigned(outstanding.1));
         }
     }
 }
