@@ -77,7 +77,7 @@ macro_rules! replays {
     };
 }
 
-replays! { demangle elf expr filter format kallsyms merge named perf_map print_fmt probe_args proc_files record ring selector values waits walk }
+replays! { demangle elf expr filter format http kallsyms merge named perf_map print_fmt probe_args proc_files record ring selector values waits walk }
 
 /// Each target is in the fuzz package, has a corpus that is small, and is replayed here.
 #[test]

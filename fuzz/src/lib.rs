@@ -10,6 +10,7 @@ pub mod elf;
 pub mod expr;
 pub mod filter;
 pub mod format;
+pub mod http;
 pub mod kallsyms;
 pub mod merge;
 pub mod named;

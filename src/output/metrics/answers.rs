@@ -135,7 +135,34 @@ impl ScrapeFormat {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// A request that is whole is answered, and none of its parts; what follows it changes nothing.
+        #[test]
+        fn a_request_is_answered_when_it_is_whole(
+            method in "[A-Z]{1,7}",
+            path in "/(metrics|healthz|[!-~]{0,20})",
+            headers in proptest::collection::vec("[A-Za-z-]{1,12}: [ -~]{0,30}\r\n", 0..MOST_HEADERS),
+            rest in proptest::collection::vec(any::<u8>(), 0..40),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut answers = ScrapeAnswers::new(SnapshotCell::default());
+            let head = format!("{method} {path} HTTP/1.1\r\n{}\r\n", headers.concat());
+            let answer = answers.respond(head.as_bytes());
+            prop_assert!(answer.is_some());
+            prop_assert!(answers.respond(&head.as_bytes()[..cut.index(head.len())]).is_none());
+            prop_assert_eq!(answers.respond(&[head.as_bytes(), &rest].concat()), answer);
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = ScrapeAnswers::new(SnapshotCell::default()).respond(&bytes);
+            let _ = ScrapeFormat::of(&String::from_utf8_lossy(&bytes));
+        }
+    }
 
     #[test]
     fn a_snapshot_is_encoded_once() {
