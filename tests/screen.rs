@@ -184,6 +184,45 @@ fn a_signal_leaves_a_sane_terminal() {
     }
 }
 
+/// Ctrl-C again does not wait for results that nobody takes, and the terminal is restored all the same.
+#[test]
+fn a_second_ctrl_c_leaves_a_sane_terminal() {
+    need_events!();
+    let mut run = shown(&TABLE);
+    run.press("\x03\x03");
+    let done = run.finish();
+    assert_eq!(done.status.code(), Some(0), "{}", done.text());
+    assert!(done.is_restored && done.left_screen(), "{}", done.text());
+}
+
+/// The line that says so is shown on the screen, not written across it.
+#[test]
+fn a_terminal_that_stands_still_is_told_of_in_its_place() {
+    need_events!();
+    let mut run = shown(&TABLE);
+    run.stand_still();
+    std::thread::sleep(std::time::Duration::from_secs(4)); // twice as long as it takes to be told
+    run.go_on();
+    let lines = run.wait("the line", |lines| has(lines, "standstill"));
+    assert!(lines[23].contains("standstill") && lines[0].starts_with("task-state  "), "{lines:#?}");
+    run.press("q");
+    let done = run.finish();
+    assert!(done.is_restored && done.text().contains("standstill"), "{}", done.text());
+}
+
+#[test]
+fn a_terminal_that_stands_still_is_restored() {
+    need_events!();
+    let mut run = shown(&TABLE);
+    run.stand_still();
+    common::until("it ends", || {
+        run.signal(nix::sys::signal::Signal::SIGTERM); // one that has not been taken yet is not counted twice
+        !matches!(common::state_letter(run.pid() as u64), Some('R' | 'S' | 'D' | 'T'))
+    });
+    run.go_on();
+    assert!(run.finish().is_restored);
+}
+
 /// The shell is killed, and with it its terminal: the run ends.
 #[test]
 fn it_ends_with_its_terminal() {

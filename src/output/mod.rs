@@ -359,7 +359,7 @@ impl Output {
         Some(gap)
     }
 
-    /// Says once on stderr that the output is at a standstill, and what it is stuck in.
+    /// Says once that the output is at a standstill, and what it is stuck in.
     pub fn report_standstill(&mut self, profiler: &str) {
         let (taken, known) = (self.in_flight.taken(), &mut self.standstill);
         if !self.in_flight.any_waits() || taken != known.taken {
@@ -381,7 +381,13 @@ impl Output {
             at.map(|at| format!("it {}", escape(at.as_bytes())))
         };
         if let Some(line) = line {
-            print_to_stderr_at_once(&format!("{profiler}: the output has been at a standstill for 2 s: {line}"));
+            let line = format!("{profiler}: the output has been at a standstill for 2 s: {line}");
+            // Beside the frames it would spoil the screen, which shows it as soon as it goes on.
+            if self.screen.as_ref().is_some_and(ScreenHandle::has_stderr) {
+                self.note(line);
+            } else {
+                print_to_stderr_at_once(&line);
+            }
         }
     }
 

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
-use nix::sys::termios::{LocalFlags, tcgetattr};
+use nix::sys::termios::{FlowArg, LocalFlags, tcflow, tcgetattr};
 
 use super::ends_within;
 
 /// Longer than anything but a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What turns the alternate screen off.
+/// What turns the alternate screen on, and off.
+const ENTER: &[u8] = b"\x1b[?1049h";
 const LEAVE: &[u8] = b"\x1b[?1049l";
 
 pub struct Pty {
@@ -43,6 +44,12 @@ pub struct PtyDone {
 }
 
 impl PtyDone {
+    /// The screen was left after it was last entered.
+    pub fn left_screen(&self) -> bool {
+        let last = |sequence: &[u8]| self.raw.windows(sequence.len()).rposition(|bytes| bytes == sequence);
+        last(LEAVE).is_some() && last(LEAVE) > last(ENTER)
+    }
+
     /// The text since the screen was left, or all of it.
     pub fn text(&self) -> String {
         let left = self.raw.windows(LEAVE.len()).rposition(|bytes| bytes == LEAVE);
@@ -108,6 +115,15 @@ impl Pty {
 
     pub fn press(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).expect("a terminal");
+    }
+
+    /// The terminal takes no more output, as after Ctrl-S.
+    pub fn stand_still(&mut self) {
+        tcflow(&self.slave, FlowArg::TCOOFF).expect("a terminal");
+    }
+
+    pub fn go_on(&mut self) {
+        tcflow(&self.slave, FlowArg::TCOON).expect("a terminal");
     }
 
     pub fn resize(&mut self, columns: u16, rows: u16) {

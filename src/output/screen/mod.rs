@@ -15,7 +15,7 @@ mod pane;
 pub(super) mod tables;
 mod terminal;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -105,6 +105,11 @@ impl ScreenHandle {
         self.terminal.leave();
         sys::terminal::stop_self();
         self.continued();
+    }
+
+    /// What is written to stderr goes to the screen.
+    pub fn has_stderr(&self) -> bool {
+        self.terminal.is_on() && io::stderr().is_terminal()
     }
 
     /// Restores the terminal for good.
