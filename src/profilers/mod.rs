@@ -4,6 +4,7 @@ pub mod expr;
 pub mod irq_off;
 pub mod kmemleak;
 pub mod multi_trace;
+pub mod num_dist;
 pub mod page_faults;
 pub mod profile;
 pub mod signal;
@@ -25,6 +26,7 @@ macro_rules! profilers {
             IrqOff(irq_off::IrqOffArgs),
             Kmemleak(kmemleak::KmemleakArgs),
             MultiTrace(multi_trace::MultiTraceArgs),
+            NumDist(num_dist::NumDistArgs),
             PageFaults(page_faults::PageFaultsArgs),
             Profile(profile::ProfileArgs),
             Signal(signal::SignalArgs),

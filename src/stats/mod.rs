@@ -1,5 +1,5 @@
 //! What profilers analyse with: distributions of many values ([`Distribution`]), sums by key ([`keyed`]), latencies by
-//! key ([`latency`]), the greatest of many values ([`top_k`]), pairs of events ([`pairs`]), how far back a loss reaches
+//! key ([`latency`]), numbers with a sign ([`signed`]), the greatest of many values ([`top_k`]), pairs of events ([`pairs`]), how far back a loss reaches
 //! ([`loss_horizon`]), a map by thread ([`tid_map`]), weights of stacks ([`weights`]).
 
 mod buckets;
@@ -8,6 +8,7 @@ pub mod keyed;
 pub mod latency;
 pub mod loss_horizon;
 pub mod pairs;
+pub mod signed;
 pub mod tid_map;
 pub mod top_k;
 pub mod weights;
@@ -17,5 +18,6 @@ pub use keyed::{KeyedSums, SumKey, TaskStack};
 pub use latency::{Latency, LatencyTable, WorstCase};
 pub use loss_horizon::LossHorizon;
 pub use pairs::{CloseOutcome, OpenPair, PairCounts, PairKey, Pairs};
+pub use signed::SignedDistribution;
 pub use tid_map::TidMap;
 pub use top_k::TopK;

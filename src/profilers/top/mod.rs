@@ -99,16 +99,16 @@ impl ProfilerArgs for TopArgs {
 
 /// A row, before it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct RowKey {
+struct AmountKey {
     key: EventKey,
     /// The name of the thread, where threads are the key.
     comm: Comm,
     stack: Option<StackId>,
 }
 
-impl SumKey for RowKey {
-    fn others(&self) -> RowKey {
-        RowKey { key: EventKey::OTHERS, comm: Comm::default(), stack: None }
+impl SumKey for AmountKey {
+    fn others(&self) -> AmountKey {
+        AmountKey { key: EventKey::OTHERS, comm: Comm::default(), stack: None }
     }
 }
 
@@ -149,7 +149,7 @@ struct TopByKey {
     draws_stacks: bool,
     opened: Option<OpenedEvents>,
     texts: KeyTexts,
-    sums: KeyedSums<RowKey, Amounts>,
+    sums: KeyedSums<AmountKey, Amounts>,
     no_value: NoResultCounts,
 }
 
@@ -209,7 +209,7 @@ impl Profiler for TopByKey {
         let is_thread = opened.by == KeyOrigin::Thread;
         opened.keys.meet(key, sample.pid, ctx);
         let stack = ctx.stack(sample);
-        let row = RowKey {
+        let row = AmountKey {
             key,
             comm: if is_thread && event.name.is_none() { comm } else { Comm::default() },
             stack: stack.filter(|_| event.shown.shows_stack),
@@ -267,7 +267,7 @@ impl Profiler for TopByKey {
 }
 
 impl OpenedEvents {
-    fn row(&self, RowKey { key, comm, stack }: RowKey, amounts: &Amounts, texts: &KeyTexts) -> AmountRow {
+    fn row(&self, AmountKey { key, comm, stack }: AmountKey, amounts: &Amounts, texts: &KeyTexts) -> AmountRow {
         let text = |text: KeyText| texts.get(text).map_or(Value::Word(OTHERS), |text| Value::Path(text.clone()));
         let (shown, text_key) = match (self.by, key) {
             (KeyOrigin::Event, EventKey::Number(at)) => {
