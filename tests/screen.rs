@@ -195,21 +195,6 @@ fn a_second_ctrl_c_leaves_a_sane_terminal() {
     assert!(done.is_restored && done.left_screen(), "{}", done.text());
 }
 
-/// The line that says so is shown on the screen, not written across it.
-#[test]
-fn a_terminal_that_stands_still_is_told_of_in_its_place() {
-    need_events!();
-    let mut run = shown(&TABLE);
-    run.stand_still();
-    std::thread::sleep(std::time::Duration::from_secs(4)); // twice as long as it takes to be told
-    run.go_on();
-    let lines = run.wait("the line", |lines| has(lines, "standstill"));
-    assert!(lines[23].contains("standstill") && lines[0].starts_with("task-state  "), "{lines:#?}");
-    run.press("q");
-    let done = run.finish();
-    assert!(done.is_restored && done.text().contains("standstill"), "{}", done.text());
-}
-
 #[test]
 fn a_terminal_that_stands_still_is_restored() {
     need_events!();
