@@ -5,10 +5,10 @@ use std::io::Write;
 use crate::bpf::attached::AttachedProgram;
 use crate::digits::{self, Digits};
 use crate::escape::{escape, is_plain};
-use crate::output::outcome;
 use crate::output::table::TableLine;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, UnwindingSums};
+use crate::output::{outcome, runners};
 use crate::report::{
     ArgumentText, ArgumentTexts, ColumnHead, ColumnKind, Command, LineageProcess, OccurrenceLayout, Subject, Value,
 };
@@ -193,6 +193,7 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
 pub fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Outcome(outcome) => outcome::push_json(outcome, out),
+        Value::Runners(ran) => runners::push_json(ran, out),
         // The frames of a stack have names and are written by `row`. A place was replaced by its text before.
         Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) | Value::Offset { .. } => {
             out.extend_from_slice(b"null");

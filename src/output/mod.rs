@@ -23,6 +23,7 @@ mod messages;
 pub mod metrics;
 mod outcome;
 mod patience;
+mod runners;
 pub mod screen;
 pub mod sink;
 mod stack_numbers;

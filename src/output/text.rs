@@ -12,6 +12,7 @@ use crate::output::EventText;
 use crate::output::flood::{FloodGroup, OmittedGroups};
 use crate::output::frames;
 use crate::output::outcome;
+use crate::output::runners;
 use crate::output::stack_numbers::StackMention;
 use crate::output::table::{BrokenStacks, TableLine, is_in_text};
 use crate::report::layout::LineStep;
@@ -259,7 +260,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
     out[start..].rotate_right(blanks);
 }
 
-fn push_value(value: &Value, out: &mut Vec<u8>) {
+pub(super) fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         // A place and a time of day were replaced by their texts before.
         Value::None
@@ -270,6 +271,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         | Value::Offset { .. } => {}
         Value::Call(_) | Value::WaitPlace(_) => {}
         Value::Outcome(outcome) => outcome::push_text(outcome, out),
+        Value::Runners(ran) => runners::push_text(ran, 3, out),
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
@@ -377,7 +379,10 @@ pub fn table(
         .collect();
     let is_name = |at: usize| {
         lines.iter().filter_map(|line| line.cells.get(at)).any(|value| {
-            matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Path(_) | Value::Words(_))
+            matches!(
+                value,
+                Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Path(_) | Value::Words(_) | Value::Runners(_)
+            )
         })
     };
     let names: Vec<bool> = shown.iter().map(|&at| is_name(at)).collect();
@@ -430,6 +435,7 @@ pub fn plain_table(headings: &[&'static str], rows: Vec<Vec<Value>>, out: &mut V
 pub fn cell(value: &Value) -> String {
     let mut out = Vec::new();
     match value {
+        Value::Runners(ran) => runners::push_text(ran, 1, &mut out),
         // Milliseconds with four decimals: a typical run delay is below a microsecond.
         Value::Ns(ns) => {
             let _ = write!(out, "{}.{:04}", ns / 1_000_000, ns / 100 % 10_000);

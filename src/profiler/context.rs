@@ -179,6 +179,11 @@ impl Context {
         procfs::process_signals(&self.host, pid)
     }
 
+    /// The scheduling policy of a thread, from /proc, now.
+    pub fn policy_from_proc(&self, tid: i32) -> Option<u32> {
+        procfs::policy(&self.host, tid)
+    }
+
     /// State, name and CPU of a thread, from /proc, now.
     pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
         procfs::stat(&self.host, tid)

@@ -7,6 +7,7 @@ pub mod multi_trace;
 pub mod num_dist;
 pub mod page_faults;
 pub mod profile;
+pub mod rundelay;
 pub mod signal;
 pub mod split_lock;
 pub mod syscalls;
@@ -29,6 +30,7 @@ macro_rules! profilers {
             NumDist(num_dist::NumDistArgs),
             PageFaults(page_faults::PageFaultsArgs),
             Profile(profile::ProfileArgs),
+            Rundelay(rundelay::RundelayArgs),
             Signal(signal::SignalArgs),
             SplitLock(split_lock::SplitLockArgs),
             Syscalls(syscalls::SyscallsArgs),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::report::CpuRunner;
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::call_text::MadeCall;
@@ -54,6 +55,8 @@ pub enum Value {
         ns: i64,
         hidden: u64,
     },
+    /// Who ran during a wait.
+    Runners(Arc<[CpuRunner]>),
     /// What an expression gave for an event.
     Outcome(ExprOutcome),
     /// Frames: `stack` in JSON, lines below the row in text. None: there was no stack, or it was not kept.
@@ -73,6 +76,7 @@ impl Value {
             Value::Outcome(ExprOutcome::Named(_, name)) => OVERHEAD_BYTES + name.len(),
             Value::Outcome(_) => 0,
             Value::Call(call) => OVERHEAD_BYTES + size_of_val(&**call),
+            Value::Runners(runners) => OVERHEAD_BYTES + size_of_val(&runners[..]),
             Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
             Value::None | Value::Unsigned(_) | Value::Signed(_) | Value::Ns(_) | Value::Age(_) | Value::Pct(_) => 0,
             Value::Us(_)

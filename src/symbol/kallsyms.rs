@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
@@ -298,6 +299,20 @@ impl Builder {
     }
 }
 
+/// The addresses of the kernel's functions whose names `matches`. Empty where addresses are hidden.
+pub fn ranges_of(path: &Path, matches: impl Fn(&str) -> bool) -> Vec<Range<u64>> {
+    let (mut starts, mut found) = (Vec::new(), Vec::new());
+    each_function(path, |name, address| {
+        starts.push(address);
+        if address != 0 && matches(name) {
+            found.push(address);
+        }
+    });
+    let end = |start: u64| starts.iter().copied().filter(|other| *other > start).min();
+    let range = |start: u64| start..end(start).unwrap_or(start).min(start.saturating_add(TAIL_BYTES));
+    found.into_iter().map(range).collect()
+}
+
 /// The address of the kernel's function `name`, outside of modules. None without such a function.
 ///
 /// # Errors
@@ -511,6 +526,19 @@ ffffffffc0300040 d a_data\t[mod_a]
         assert!(matches!(found("ffffffff81000040 t timer_fn.llvm.77\nx"), Ok(Some(0xffff_ffff_8100_0040))));
         assert!(matches!(found("0000000000000000 t timer_fn\n"), Err(KallsymsError::Restricted)));
         assert!(matches!(address_of(Path::new("/nonexistent"), "x"), Err(KallsymsError::Io(_))));
+    }
+
+    #[test]
+    fn functions_end_where_the_next_begins() {
+        let found = |text: &str, name: &str| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            ranges_of(file.path(), |function| function == name)
+        };
+        let start = 0xffff_ffff_8100_1000_u64;
+        assert_eq!(found(TEXT, "__x64_sys_getpid").first(), Some(&(start..start + 0x30)));
+        assert!(found("ffffffff81000000 t last\n", "last").iter().all(Range::is_empty));
+        assert!(found("0000000000000000 t hidden\n", "hidden").is_empty() && found("", "x").is_empty());
     }
 
     #[test]

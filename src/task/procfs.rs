@@ -233,6 +233,15 @@ pub fn ran_ns(host: &Host, tid: i32) -> Option<u64> {
     text.split_ascii_whitespace().next()?.parse().ok().filter(|&ns| ns > 0)
 }
 
+/// The scheduling policy of a thread, `SCHED_*`.
+pub fn policy(host: &Host, tid: i32) -> Option<u32> {
+    let text = fs::read(file(host, tid, "stat")).ok()?;
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    // Field 41, counted from the state, which is field 3.
+    let word = text.get(close + 2..)?.split(|&byte| byte == b' ').nth(41 - 3)?;
+    std::str::from_utf8(word).ok()?.trim().parse().ok()
+}
+
 /// The process of a thread.
 pub fn pid_of(host: &Host, tid: i32) -> Option<i32> {
     let text = fs::read_to_string(file(host, tid, "status")).ok()?;
@@ -376,6 +385,20 @@ mod tests {
         for cut in 0..program.len() {
             assert!(!parse_process_status(&program[..cut]).has_no_memory, "{cut}"); // must not panic
         }
+    }
+
+    #[test]
+    fn the_policy_is_behind_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host { proc: dir.path().into(), ..Host::default() };
+        let write = |text: &str| {
+            fs::create_dir_all(dir.path().join("7/task/7")).unwrap();
+            fs::write(dir.path().join("7/task/7/stat"), text).unwrap();
+            policy(&host, 7)
+        };
+        let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
+        assert_eq!(write(&format!("7 (a) 1 b) {}\n", fields.join(" "))), Some(41));
+        assert_eq!((write("7 (a) R 1 2"), write(""), policy(&host, 8)), (None, None, None));
     }
 
     #[test]

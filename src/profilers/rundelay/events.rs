@@ -1,0 +1,175 @@
+//! The events of rundelay, and their fields.
+
+use std::ops::Range;
+
+use anyhow::{Context as _, Result};
+
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId};
+use crate::perf::{Evsel, Sample};
+use crate::profiler::Setup;
+use crate::profilers::rundelay::model::{LeftCpu, RunDelayKind};
+use crate::symbol::kallsyms;
+use crate::tep::{Field, Filter, FlagTable, Format, Int32, drift};
+
+const SWITCH: &str = "sched:sched_switch";
+
+/// The open events.
+#[derive(Debug)]
+pub struct RunDelayEvents {
+    /// Switches; where `runnable` is open those from idle and from tasks that block.
+    pub switch: EventId,
+    /// Switches from tasks that want to go on, with their stacks.
+    pub runnable: Option<EventId>,
+    pub wakeup: WokenFields,
+    pub wakeup_new: WokenFields,
+    /// Kernels before 4.3 lack it.
+    pub waking: Option<WokenFields>,
+    pub migrate: MigrateFields,
+    pub fields: SwitchFields,
+    pub left: LeftStates,
+}
+
+#[derive(Debug)]
+pub struct SwitchFields {
+    pub prev_pid: Int32,
+    pub prev_comm: Field,
+    pub prev_prio: Int32,
+    pub prev_state: Field,
+    pub next_pid: Int32,
+    pub next_comm: Field,
+    pub next_prio: Int32,
+}
+
+#[derive(Debug)]
+pub struct WokenFields {
+    pub event: EventId,
+    pub pid: Int32,
+    pub comm: Field,
+    pub target_cpu: Int32,
+    /// Zero when the task was awake already.
+    success: Option<Field>,
+}
+
+#[derive(Debug)]
+pub struct MigrateFields {
+    pub event: EventId,
+    pub pid: Int32,
+    pub dest_cpu: Int32,
+}
+
+impl WokenFields {
+    /// False for a wake-up in vain.
+    #[inline]
+    pub fn happened(&self, raw: &[u8]) -> bool {
+        self.success.as_ref().is_none_or(|success| success.read_u64(raw) != Ok(0))
+    }
+}
+
+/// How a task left its CPU, by `prev_state` and the kernel's functions in the stack of the switch.
+#[derive(Debug)]
+pub struct LeftStates {
+    /// The bits of `prev_state` that are states, and those of a dead task.
+    mask: u64,
+    dead: u64,
+    /// The functions in which a task yields. Empty: unknown.
+    yields: Vec<Range<u64>>,
+}
+
+impl LeftStates {
+    /// A task whose state has no bit is runnable. With a further bit it was preempted in the kernel. Without any it yielded,
+    /// or lost its CPU on the way to user mode: only its stack tells which.
+    #[inline]
+    pub fn of(&self, prev_state: u64, sample: &Sample<'_>) -> LeftCpu {
+        if prev_state & self.mask != 0 {
+            return if prev_state & self.dead != 0 { LeftCpu::Dies } else { LeftCpu::Blocks };
+        }
+        let in_yield = |addr: u64| self.yields.iter().any(|function| function.contains(&addr));
+        let kind = match prev_state {
+            0 if sample.callchain.iter().any(in_yield) => RunDelayKind::Yielded,
+            _ => RunDelayKind::Preempted,
+        };
+        LeftCpu::Waits(kind)
+    }
+
+    fn new(table: &FlagTable, yields: Vec<Range<u64>>) -> LeftStates {
+        let is_dead = |name: &str| matches!(name, "X" | "Z" | "x");
+        let dead = table.entries.iter().filter(|(_, name)| is_dead(name)).fold(0, |bits, (mask, _)| bits | mask);
+        LeftStates { mask: table.masked(u64::MAX), dead, yields }
+    }
+
+    pub fn tells_yields(&self) -> bool {
+        !self.yields.is_empty()
+    }
+
+    /// The filters of [`RunDelayEvents::switch`] and [`RunDelayEvents::runnable`]. `all`: the latter has the tasks that were
+    /// preempted in the kernel, too.
+    pub fn filters(&self, all: bool, switch: &Format) -> Option<(Filter, Filter)> {
+        let parsed = |text: &str| Filter::parse(text, switch).ok();
+        let runnable = match all {
+            true => parsed(&format!("prev_state & {}", self.mask))?.negated(),
+            false => parsed("prev_state == 0")?,
+        };
+        let runnable = Filter::all_of([Some(runnable), parsed("prev_pid != 0")])?;
+        Some((runnable.clone().negated(), runnable))
+    }
+}
+
+/// The functions of the kernel in which a task gives its CPU away: sched_yield(2), and what drivers call.
+fn yields(setup: &Setup<'_>) -> Vec<Range<u64>> {
+    kallsyms::ranges_of(&setup.host.proc.join("kallsyms"), |name| {
+        matches!(name, "do_sched_yield" | "yield" | "SyS_sched_yield") || name.ends_with("sys_sched_yield")
+    })
+}
+
+impl RunDelayEvents {
+    /// # Errors
+    /// There is no such event here, or it lacks a field.
+    pub fn open(stacks: bool, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<RunDelayEvents> {
+        /// Up to the system call.
+        const YIELD_DEPTH: u16 = 8;
+        let add = |evlist: &mut Evlist, name: &str, change: &dyn Fn(Evsel) -> Evsel| -> Result<_> {
+            let (evsel, format) = setup.tracepoint(name)?;
+            Ok((evlist.add(change(evsel.binding(Binding::Cpu)))?, format))
+        };
+        let plain = |evsel: Evsel| evsel;
+        let woken = |evlist: &mut Evlist, name: &str| -> Result<WokenFields> {
+            let (event, format) = add(evlist, name, &plain)?;
+            let field = |name: &str| drift::require(&format, name);
+            Ok(WokenFields {
+                event,
+                pid: field("pid")?.int32()?,
+                comm: field("comm")?.clone(),
+                target_cpu: field("target_cpu")?.int32()?,
+                success: drift::wakeup_success(&format).cloned(),
+            })
+        };
+        let (switch, format) = add(evlist, SWITCH, &plain)?;
+        let table = drift::task_states(&format)
+            .context("sched:sched_switch does not tell the task states in its print format")?;
+        let left = LeftStates::new(&table, yields(setup));
+        let field = |name: &str| drift::require(&format, name).cloned();
+        let number = |name: &str| -> Result<Int32> { Ok(drift::require(&format, name)?.int32()?) };
+        let fields = SwitchFields {
+            prev_pid: number("prev_pid")?,
+            prev_comm: field("prev_comm")?,
+            prev_prio: number("prev_prio")?,
+            prev_state: field("prev_state")?,
+            next_pid: number("next_pid")?,
+            next_comm: field("next_comm")?,
+            next_prio: number("next_prio")?,
+        };
+        let runnable = match (stacks, left.tells_yields()) {
+            (true, _) => Some(add(evlist, SWITCH, &|evsel| evsel.callchain_if(true, 0))?.0),
+            (false, true) => Some(add(evlist, SWITCH, &|evsel| evsel.kernel_place(YIELD_DEPTH))?.0),
+            (false, false) => None,
+        };
+        let wakeup = woken(evlist, "sched:sched_wakeup")?;
+        let wakeup_new = woken(evlist, "sched:sched_wakeup_new")?;
+        let waking = woken(evlist, "sched:sched_waking").ok();
+        let (event, format) = add(evlist, "sched:sched_migrate_task", &plain)?;
+        let field = |name: &str| -> Result<Int32> { Ok(drift::require(&format, name)?.int32()?) };
+        let migrate = MigrateFields { event, pid: field("pid")?, dest_cpu: field("dest_cpu")? };
+        Ok(RunDelayEvents { switch, runnable, wakeup, wakeup_new, waking, migrate, fields, left })
+    }
+}

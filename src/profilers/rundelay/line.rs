@@ -1,0 +1,89 @@
+//! The line of one wait for a CPU, and its keys in JSON.
+
+use std::sync::Arc;
+
+use crate::profilers::rundelay::model::{DelayBegin, RunDelayKind};
+use crate::report::layout::{SUBJECT, detail, text, unless, when};
+use crate::report::{CpuRunner, Detail, GroupBy, OccurrenceSchema, RunnerKind, Value};
+
+/// A wait for a CPU that has ended or goes on, as its line shows it.
+#[derive(Debug)]
+pub struct ShownRunDelay {
+    pub kind: RunDelayKind,
+    pub duration_ns: u64,
+    pub still_waiting: bool,
+    pub began: DelayBegin,
+    pub moves: u32,
+    /// Who had the CPU, the longest first.
+    pub ran: Arc<[CpuRunner]>,
+}
+
+impl ShownRunDelay {
+    /// The task that ran longest.
+    fn behind(&self, value: fn(i32, crate::task::Comm) -> Value) -> Value {
+        match self.ran.first().map(|runner| runner.who) {
+            Some(RunnerKind::Task { tid, comm, .. }) => value(tid, comm),
+            _ => Value::None,
+        }
+    }
+}
+
+pub static DELAYS: OccurrenceSchema<ShownRunDelay> = OccurrenceSchema::<ShownRunDelay>::new(
+    &[
+        Detail::new("state", |_| Value::Word("RD")),
+        Detail::new("duration_ns", |wait| Value::Ns(wait.duration_ns)),
+        Detail::new("still_waiting", |wait| Value::Bool(wait.still_waiting)),
+        Detail::new("since", |wait| since(wait.began)),
+        Detail::new("kind", |wait| kind(wait.kind)),
+        Detail::new("moves", |wait| match wait.moves {
+            0 => Value::None,
+            moves => Value::Unsigned(moves.into()),
+        }),
+        Detail::new("behind.tid", |wait| wait.behind(|tid, _| Value::Signed(tid.into()))),
+        Detail::new("behind.comm", |wait| wait.behind(|_, comm| Value::Comm(comm))),
+        Detail::new("ran", |wait| match wait.ran.is_empty() {
+            true => Value::None,
+            false => Value::Runners(wait.ran.clone()),
+        }),
+    ],
+    &[
+        detail("state").wide(2),
+        text(" "),
+        detail("duration_ns").wide(11),
+        text(" ms  "),
+        detail("kind").between("", "  "),
+        SUBJECT,
+        when("still_waiting", &[text(" still waiting")]),
+        detail("since").between(" (at least: ", ")"),
+        detail("moves").between(", moved ", " times"),
+        detail("ran").after(", behind "),
+        // A line for several waits has only what these have in common.
+        unless("ran", &[detail("behind.comm").after(", behind ")]),
+    ],
+)
+.grouped(GroupBy {
+    noun: "wait",
+    same: &["still_waiting", "since", "kind", "behind.comm"],
+    place: "behind.comm",
+    duration: "duration_ns",
+    goes_on: "still_waiting",
+});
+
+pub fn kind(kind: RunDelayKind) -> Value {
+    Value::Word(match kind {
+        RunDelayKind::Woken => "woken",
+        RunDelayKind::New => "new",
+        RunDelayKind::Preempted => "preempted",
+        RunDelayKind::Yielded => "yielded",
+        RunDelayKind::Found => return Value::None,
+    })
+}
+
+/// Why a duration is a lower bound.
+pub fn since(began: DelayBegin) -> Value {
+    match began {
+        DelayBegin::Exactly => Value::None,
+        DelayBegin::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
+        DelayBegin::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
+    }
+}

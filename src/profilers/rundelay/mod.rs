@@ -1,0 +1,274 @@
+//! `rundelay`: who waits for a CPU, how long, and behind whom.
+//!
+//! Events: `sched:sched_switch`, `sched_wakeup`, `sched_wakeup_new`, `sched_waking` and `sched_migrate_task`, period 1, on
+//! whole CPUs and of all tasks: whom a task waits for, and how long the queues are, the events of others tell. Cost: three to
+//! four records per wait.
+//!
+//! `events` are what is opened, `model` knows what each task does, `cpu_queue` each CPU, `history` who had it, `runners` whom a
+//! wait was behind, `account` counts what ends, `ongoing` what goes on, `line` and `table` lay them out.
+
+mod account;
+mod cpu_queue;
+mod events;
+mod history;
+mod line;
+mod model;
+mod ongoing;
+mod runners;
+mod table;
+
+use anyhow::Result;
+use rustc_hash::FxHashSet;
+
+use crate::cli::values::{self, CommList, Time};
+use crate::cli::{CommonArgs, usage};
+use crate::host::online_cpus;
+use crate::perf::{EventId, Evlist, Record, Sample};
+use crate::profiler::filters::TaskMatch;
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
+use crate::profilers::rundelay::events::RunDelayEvents;
+use crate::profilers::rundelay::history::CpuHistory;
+use crate::profilers::rundelay::line::DELAYS;
+use crate::profilers::rundelay::model::{DelayBegin, SchedModel};
+use crate::profilers::rundelay::runners::{Policies, WaitShares};
+use crate::profilers::rundelay::table::{
+    BEHIND, BehindKey, BehindSum, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, LongestRow, QUEUES, RunDelayKey,
+    WAITING,
+};
+use crate::report::{OccurrenceLayout, TableSchema};
+use crate::stats::KeyedSums;
+use crate::symbol::StackId;
+use crate::task::Comm;
+
+/// Who waits for a CPU, how long, and behind whom
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = "\
+Examples:
+  Waits of a service for a CPU of 5 ms and more, each with whom it was behind:
+    perf-prof rundelay --filter 'checkout*' --than 5ms
+  Every second: how long tasks wait, behind whom, and how long the queues are:
+    perf-prof rundelay -i 1000
+  The threads of one process, those that waited most first:
+    perf-prof rundelay -p nginx --perins --for 10
+  As a picture, where preempted threads lost their CPU:
+    perf-prof rundelay --flame-graph lost.svg --for 10
+
+A task waits when it was woken, is new, was preempted, or yielded. The time of
+interrupts counts for the task that they interrupt.")]
+pub struct RundelayArgs {
+    /// Only waits of tasks of these names: nginx,java*
+    #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
+    filter: Option<CommList>,
+    /// Show waits of so long or longer: 5ms; in ns without a unit
+    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
+    than: Option<Time>,
+    /// As --than, and tables only of intervals with such waits
+    #[arg(long, value_name = "TIME", value_parser = values::time_ns, conflicts_with = "than")]
+    only_than: Option<Time>,
+    /// Show waits shorter than this
+    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
+    lower: Option<Time>,
+    /// A row per thread, those that waited most first
+    #[arg(long)]
+    perins: bool,
+    /// So many rows of each table at most in text
+    #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "10")]
+    top: u64,
+    /// The events of older scripts, which are always taken
+    #[arg(short = 'e', long = "event", value_name = "EVENT,...", value_parser = TakenEvents::parse)]
+    events: Vec<TakenEvents>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// Events of `-e`, all of which rundelay takes anyway.
+#[derive(Clone, Copy, Debug)]
+struct TakenEvents;
+
+impl TakenEvents {
+    fn parse(text: &str) -> Result<TakenEvents, String> {
+        const TAKEN: [&str; 4] =
+            ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new", "sched:sched_wakeup*"];
+        match values::list(text)?.into_iter().find(|event| !TAKEN.contains(&&**event)) {
+            None => Ok(TakenEvents),
+            Some(other) => Err(format!(
+                "rundelay takes its own events, and has no use for `{other}`: leave out -e, or see `perf-prof trace`"
+            )),
+        }
+    }
+}
+
+impl ProfilerArgs for RundelayArgs {
+    const NAME: &'static str = "rundelay";
+    const TABLES: &'static [&'static dyn TableSchema] =
+        &[&DELAYS_OF_ALL, &DELAYS_OF_THREADS, &LONGEST, &BEHIND, &QUEUES, &WAITING];
+    const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(DELAYS.layout());
+    const WEIGHT: &'static str = "µs of waiting for a CPU";
+
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        if self.common.stacks() && self.limit().is_none() && self.lower.is_none() {
+            return Err(usage("-g shows the stacks of waits over a limit: add the limit, as in --than 5ms"));
+        }
+        Ok(Box::new(Rundelay { args: self, ..Rundelay::default() }))
+    }
+}
+
+impl RundelayArgs {
+    /// Waits of so long have lines.
+    fn limit(&self) -> Option<u64> {
+        self.than.or(self.only_than).map(|time| time.0)
+    }
+}
+
+/// The profiler behind [`RundelayArgs`].
+#[derive(Debug, Default)]
+struct Rundelay {
+    args: RundelayArgs,
+    plan: Option<RunDelayEvents>,
+    scope: RunScope,
+    /// No task is left out but our own.
+    everybody: bool,
+    model: SchedModel,
+    delays: KeyedSums<RunDelayKey, DelaySum>,
+    behind: KeyedSums<BehindKey, BehindSum>,
+    /// By kind, in the run so far.
+    longest: Vec<LongestRow>,
+    shares: WaitShares,
+    policies: Policies,
+    /// The end of the last interval.
+    reported_until: u64,
+    next_look: u64,
+    next_sweep: u64,
+    /// Up to which losses /proc was searched for tasks that wait, and the end of the last loss.
+    looked_until: u64,
+    lost_until: u64,
+    /// When the tasks that /proc does not have any more are to be forgotten; 0: no need to.
+    outlived_at: u64,
+}
+
+impl Rundelay {
+    #[inline]
+    fn is_ours(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
+        tid > 0 && !self.scope.is_own(tid) && (self.everybody || self.is_asked_for(tid, comm, ctx))
+    }
+
+    #[inline(never)]
+    fn is_asked_for(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
+        ctx.watched.contains(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm.as_bytes()))
+    }
+
+    /// When a wait that began at `since` is first shown while it goes on.
+    #[inline]
+    fn report_at(&self, since: u64) -> u64 {
+        /// One that ends soon has a single line.
+        const FIRST_NS: u64 = 200_000_000;
+        self.args.limit().map_or(u64::MAX, |limit| since.saturating_add(limit.max(FIRST_NS)))
+    }
+}
+
+/// Switches that are kept of each CPU: as many as fit, since machines have few CPUs or many.
+fn history_most(cpus: usize) -> usize {
+    const ALL_BYTES: usize = 16 << 20;
+    (ALL_BYTES / CpuHistory::ENTRY_BYTES / cpus.max(1)).clamp(128, 4096)
+}
+
+impl Profiler for Rundelay {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        setup.require_host_pids(
+            "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
+        )?;
+        self.scope = setup.scope.clone();
+        self.everybody = setup.watched.is_all() && self.args.filter.is_none();
+        self.model = SchedModel::new(history_most(online_cpus(setup.host).map_or(1, |cpus| cpus.len())));
+        TaskMatch::new(self.args.filter.as_ref(), setup); // warns of names that are too long
+        let plan = RunDelayEvents::open(setup.stacks, evlist, setup)?;
+        if !plan.left.tells_yields() {
+            setup.warn("kernel symbols are hidden: tasks that yield their CPU count as preempted".to_owned());
+        }
+        evlist.watch_idle(plan.switch);
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let switch = setup.format("sched:sched_switch")?;
+        if let Some(runnable) = plan.runnable
+            && let Some((others, own)) = plan.left.filters(setup.stacks, &switch)
+        {
+            evlist.narrow(plan.switch, [Some(others)]);
+            evlist.narrow(runnable, [Some(own)]);
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let used = self.on_event(event, sample, ctx);
+        ctx.view.discarded += self.model.take_discarded();
+        used
+    }
+
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.on_tick(now, ctx);
+        TickOutcome { missed_switches: self.model.take_missed_on(), ..TickOutcome::default() }
+    }
+
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { now } => {
+                self.model.started(now);
+                self.reported_until = ctx.started_ns;
+                self.look_at_proc(DelayBegin::BeforeStart, ctx);
+            }
+            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.model.renamed(*tid, Comm::new(comm)),
+            Event::Task { record: Record::Exit(exit), .. } => self.model.exited(exit.tid),
+            Event::SwitchIn { tid, prev, time, cpu } => self.on_switch_in(tid, prev, time, cpu, ctx),
+            Event::Stopped { now } => self.show_ongoing(now, true, ctx),
+            Event::Lost(window) => {
+                self.lost_until = self.lost_until.max(window.end_ns);
+                self.model.lost(window.cpu, window.start_ns, window.end_ns);
+                ctx.view.discarded += self.model.take_discarded();
+            }
+            Event::LostSide(window) => self.outlived_at = window.end_ns,
+            _ => {}
+        }
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.model.tasks().filter_map(|(_, task)| task.wait()?.stack));
+    }
+
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.report_tables(now, report);
+        self.reported_until = now;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_older_scripts_are_taken() {
+        for text in ["sched:sched_wakeup*,sched:sched_switch", "sched:sched_switch", "sched:sched_wakeup_new"] {
+            assert!(TakenEvents::parse(text).is_ok(), "{text}");
+        }
+        for text in ["sched:sched_stat_wait", "sched:sched_switch//untraced/", "", "sched:sched_switch,x"] {
+            assert!(TakenEvents::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_history_is_bounded() {
+        assert_eq!([1, 2, 1 << 20].map(history_most), [4096, 4096, 128]);
+        for cpus in [8, 128, 512, 4096] {
+            let bytes = cpus * history_most(cpus) * CpuHistory::ENTRY_BYTES;
+            assert!((1 << 20..=24 << 20).contains(&bytes), "{cpus} CPUs: {bytes} bytes");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Waits that go on, the tables, and what only /proc knows.
+
+use rustc_hash::FxHashMap;
+
+use crate::profiler::{Context, Report, Timestamp};
+use crate::profilers::rundelay::Rundelay;
+use crate::profilers::rundelay::cpu_queue::CpuQueue;
+use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
+use crate::profilers::rundelay::model::{DelayBegin, QueueWait, RunDelayKind, SchedSide};
+use crate::profilers::rundelay::runners::WaitShares;
+use crate::profilers::rundelay::table::{
+    BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QueueRow, RunDelayKey, RunDelayRow,
+    WAITING, WaitingRow,
+};
+use crate::report::{RunnerKind, Subject};
+use crate::task::Comm;
+
+/// Time to the next line of a wait that goes on.
+const AGAIN_NS: u64 = 1_000_000_000;
+
+impl Rundelay {
+    pub(super) fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+        const LOOK_NS: u64 = 50_000_000;
+        const SWEEP_NS: u64 = 1_000_000_000;
+        const GONE_NS: u64 = 2_000_000_000;
+        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
+        if now >= self.next_look {
+            self.next_look = now.saturating_add(LOOK_NS);
+            let limit = self.args.limit();
+            self.model.settle_found(|since| limit.map_or(u64::MAX, |limit| since.saturating_add(limit)));
+            self.learn_policies(now, ctx);
+            self.show_ongoing(now, false, ctx);
+        }
+        if now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now.saturating_add(SWEEP_NS);
+        if self.lost_until > self.looked_until {
+            self.looked_until = self.lost_until;
+            self.look_at_proc(DelayBegin::BeforeLoss, ctx);
+        }
+        if self.outlived_at > 0 && now > self.outlived_at.saturating_add(AFTER_NS) {
+            self.outlived_at = 0;
+            let gone: Vec<i32> =
+                self.model.tasks().map(|(tid, _)| tid).filter(|tid| ctx.tasks.has_exited(*tid)).collect();
+            gone.into_iter().for_each(|tid| self.model.exited(tid));
+        }
+        self.model.expire(now.saturating_sub(GONE_NS));
+        ctx.view.discarded += self.model.take_discarded();
+    }
+
+    /// Asks for the policies of real-time tasks while they live and others wait for them.
+    fn learn_policies(&mut self, now: Timestamp, ctx: &mut Context) {
+        const LONG_NS: u64 = 10_000_000;
+        const MOST: usize = 16;
+        let waits = self.model.tasks().filter_map(|(_, task)| task.wait());
+        for wait in waits.filter(|wait| wait.since.saturating_add(LONG_NS) <= now).take(MOST) {
+            for &(had_by, _) in self.shares.fill(&self.model, wait, now) {
+                self.policies.learn(had_by, |tid| ctx.policy_from_proc(tid));
+            }
+        }
+    }
+
+    /// The tasks that are runnable, as /proc tells: those that have no event for long are in no record.
+    pub(super) fn look_at_proc(&mut self, began: DelayBegin, ctx: &mut Context) {
+        let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
+        for tid in living {
+            let at = crate::sys::monotonic_ns();
+            let Some(stat) = ctx.state_from_proc(tid).filter(|stat| stat.state == b'R') else { continue };
+            let is_ours = self.is_ours(tid, &stat.comm, ctx);
+            self.model.found(SchedSide { at, cpu: stat.cpu, tid, comm: stat.comm, is_ours }, began);
+        }
+    }
+
+    /// Shows the waits that have lasted long and go on, at the end of the run those that were not shown yet.
+    pub(super) fn show_ongoing(&mut self, now: Timestamp, is_over: bool, ctx: &mut Context) {
+        /// Each costs a look at /proc.
+        const MOST: usize = 16;
+        const MOST_AT_END: usize = 1000;
+        if self.args.limit().is_none() {
+            return;
+        }
+        let least = self.args.limit().unwrap_or(u64::MAX);
+        let is_due = |wait: &QueueWait| match is_over {
+            true => wait.shown_until == 0 && now.saturating_sub(wait.since) >= least,
+            false => wait.report_at <= now,
+        };
+        let due = self.model.tasks().filter_map(|(tid, task)| Some((tid, task.wait()?)));
+        let due = due.filter(|(_, wait)| wait.is_ours && is_due(wait) && self.scope.has_cpu(wait.cpu));
+        let mut due: Vec<(u64, i32)> = due.map(|(tid, wait)| (wait.since, tid)).collect();
+        due.sort_unstable();
+        for (_, tid) in due.into_iter().take(if is_over { MOST_AT_END } else { MOST }) {
+            self.show_ongoing_wait(tid, now, is_over, ctx);
+        }
+    }
+
+    fn show_ongoing_wait(&mut self, tid: i32, now: Timestamp, is_over: bool, ctx: &mut Context) {
+        // The end of the wait may be hidden; at the end of the run it may be in no record any more.
+        let is_runnable = ctx.state_from_proc(tid).is_some_and(|stat| stat.state == b'R');
+        if !is_runnable && !is_over {
+            return self.model.discard(tid, now);
+        }
+        let Some((wait, comm)) = self.model.task(tid).and_then(|task| Some((*task.wait()?, task.comm))) else { return };
+        for &(had_by, _) in self.shares.fill(&self.model, &wait, now) {
+            self.policies.learn(had_by, |tid| ctx.policy_from_proc(tid));
+        }
+        let shown = ShownRunDelay {
+            kind: wait.kind,
+            duration_ns: now.saturating_sub(wait.since),
+            still_waiting: true,
+            began: wait.began,
+            moves: wait.moves,
+            ran: self.shares.shown(&self.policies),
+        };
+        let subject = Subject { time: now, cpu: wait.cpu, pid: ctx.tasks.pid(tid), tid, comm };
+        ctx.emit(&DELAYS, subject, &shown, wait.stack.filter(|_| self.args.common.stacks()));
+        if let Some(wait) = self.model.wait_mut(tid) {
+            (wait.shown_until, wait.report_at) = (now, now.saturating_add(AGAIN_NS));
+        }
+    }
+
+    pub(super) fn report_tables(&mut self, now: Timestamp, report: &mut Report) {
+        let waiting = self.waiting(now);
+        let is_suppressed = self.args.only_than.is_some() && self.delays.values().all(|sum| sum.than == 0);
+        let (top, in_text) = (self.args.top as usize, !is_suppressed);
+        let unwoken = unwoken(self.model.take_unwoken());
+        let rows = self.delay_rows(&waiting);
+        if self.args.perins {
+            report.delta(&DELAYS_OF_THREADS, rows).text_rows(top).in_text(in_text).below(unwoken);
+        } else {
+            report.delta(&DELAYS_OF_ALL, rows).in_text(in_text).below(unwoken);
+        }
+        let behind = self.behind.drain();
+        let behind = behind.map(|(BehindKey(had_by), sum)| {
+            (had_by.map_or(RunnerKind::Others(0), |had_by| self.policies.runner(had_by)), sum)
+        });
+        report.delta(&BEHIND, behind.collect()).text_rows(top).in_text(in_text);
+        report.delta(&QUEUES, self.queues(now)).in_text(in_text);
+        if report.takes_snapshots {
+            report.snapshot(&LONGEST, self.longest.clone()).in_text(in_text && !self.longest.is_empty());
+            let in_text = in_text && !waiting.is_empty();
+            report.snapshot(&WAITING, waiting).text_rows(top).in_text(in_text);
+        }
+    }
+
+    /// The waits that have ended, and how many go on.
+    fn delay_rows(&mut self, waiting: &[WaitingRow]) -> Vec<RunDelayRow> {
+        let key =
+            |row: &WaitingRow| RunDelayKey { kind: row.kind, thread: self.args.perins.then_some((row.tid, row.comm)) };
+        let mut now: FxHashMap<RunDelayKey, u64> = FxHashMap::default();
+        for row in waiting.iter().filter(|row| row.kind != RunDelayKind::Found) {
+            *now.entry(key(row)).or_default() += 1;
+        }
+        let ended = self.delays.drain();
+        let mut rows: Vec<RunDelayRow> =
+            ended.map(|(key, sum)| RunDelayRow { key, sum, now: Some(now.remove(&key).unwrap_or(0)) }).collect();
+        let without_end = now.into_iter();
+        rows.extend(without_end.map(|(key, now)| RunDelayRow { key, sum: DelaySum::default(), now: Some(now) }));
+        rows
+    }
+
+    fn queues(&mut self, now: Timestamp) -> Vec<QueueRow> {
+        let scope = &self.scope;
+        let queues = self.model.cpus_mut().filter(|(cpu, _)| scope.has_cpu(*cpu));
+        let row = |(cpu, queue): (u32, &mut CpuQueue)| {
+            let (waited_ns, most) = queue.take(now);
+            QueueRow { cpu, now: Some(queue.waiting.into()), most: Some(most.into()), waited_ns }
+        };
+        queues.map(row).collect()
+    }
+
+    fn waiting(&self, now: Timestamp) -> Vec<WaitingRow> {
+        const MOST: usize = 1000;
+        let ours = self.model.tasks().filter_map(|(tid, task)| Some((tid, task.comm, task.wait()?)));
+        let ours = ours.filter(|(_, _, wait)| wait.is_ours && wait.since <= now && self.scope.has_cpu(wait.cpu));
+        let mut ours: Vec<(i32, Comm, &QueueWait)> = ours.collect();
+        ours.sort_unstable_by_key(|(tid, _, wait)| (wait.since, *tid));
+        let mut shares = WaitShares::default();
+        let row = |(tid, comm, wait): (i32, Comm, &QueueWait)| {
+            shares.fill(&self.model, wait, now);
+            let (cpu, kind, began) = (wait.cpu, wait.kind, wait.began);
+            let (waited_ns, ran) = (now.saturating_sub(wait.since), shares.shown(&self.policies));
+            WaitingRow { tid, comm, cpu, kind, began, waited_ns, ran }
+        };
+        ours.into_iter().take(MOST).map(row).collect()
+    }
+}
+
+/// The line below the table of waits.
+fn unwoken(times: u64) -> Option<String> {
+    match times {
+        0 => None,
+        1 => Some("once a task got a CPU, and its wake-up was not seen: this wait is not counted".to_owned()),
+        times => {
+            Some(format!("{times} times a task got a CPU, and its wake-up was not seen: these waits are not counted"))
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The tables: waits by their kind, whom they were behind, the queue of each CPU, and who waits now.
+
+use std::sync::Arc;
+
+use crate::profilers::rundelay::history::CpuUse;
+use crate::profilers::rundelay::line::{kind, since};
+use crate::profilers::rundelay::model::{DelayBegin, RunDelayKind};
+use crate::report::{Column, CpuRunner, LATENCY_MEANINGS, LatencyRow, RunnerKind, Schema, TaskPriority, Value};
+use crate::stats::{Latency, SumKey};
+use crate::task::Comm;
+
+/// Waits of one kind, with `--perins` of one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunDelayKey {
+    pub kind: RunDelayKind,
+    pub thread: Option<(i32, Comm)>,
+}
+
+impl SumKey for RunDelayKey {
+    fn others(&self) -> RunDelayKey {
+        RunDelayKey { kind: self.kind, thread: Some((-1, Comm::new(b"<others>"))) }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct DelaySum {
+    pub latency: Latency,
+    /// Waits of `--than` or longer.
+    pub than: u64,
+    /// Waits that began in an earlier interval.
+    pub earlier: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct RunDelayRow {
+    pub key: RunDelayKey,
+    pub sum: DelaySum,
+    /// Tasks that wait now.
+    pub now: Option<u64>,
+}
+
+impl LatencyRow for RunDelayRow {
+    fn latency(&self) -> &Latency {
+        &self.sum.latency
+    }
+
+    fn latency_mut(&mut self) -> &mut Latency {
+        &mut self.sum.latency
+    }
+}
+
+const WORST: [Column<RunDelayRow>; 4] = Column::<RunDelayRow>::latency_worst();
+const SUMS: [Column<RunDelayRow>; 2] = Column::<RunDelayRow>::latency_sums();
+const KIND: Column<RunDelayRow> = Column::label("kind", "kind", |row| kind(row.key.kind));
+const THAN: Column<RunDelayRow> = Column::<RunDelayRow>::counter("than", "than", |row| &mut row.sum.than).if_any();
+const EARLIER: Column<RunDelayRow> =
+    Column::<RunDelayRow>::counter("earlier", "earlier", |row| &mut row.sum.earlier).if_any();
+const NOW: Column<RunDelayRow> = Column::<RunDelayRow>::gauge("now", "now", |row| &mut row.now).if_any();
+
+const MEANINGS: [(&str, &str); 17] = {
+    let mut meanings = [("", ""); 17];
+    let mut at = 0;
+    while at < LATENCY_MEANINGS.len() {
+        meanings[at] = LATENCY_MEANINGS[at];
+        at += 1;
+    }
+    meanings[at] = ("kind", "`woken`, `new`, `preempted` or `yielded`: why the task waited for a CPU");
+    meanings[at + 1] = ("than", "waits of `--than` or longer");
+    meanings[at + 2] = ("earlier", "waits that began in an earlier interval");
+    meanings[at + 3] = ("now", "tasks that wait at the end of the interval");
+    meanings
+};
+
+pub static DELAYS_OF_ALL: Schema<RunDelayRow> = Schema::<RunDelayRow>::new(
+    "delays",
+    &[
+        KIND,
+        Column::latency_count("count"),
+        Column::latency_total(),
+        Column::latency_min(),
+        Column::latency_mean().json_only(),
+        Column::latency_stddev().json_only(),
+        Column::latency_p50(),
+        Column::latency_p95(),
+        Column::latency_p99(),
+        Column::latency_max(),
+        THAN,
+        EARLIER,
+        NOW,
+        WORST[0],
+        WORST[1],
+        WORST[2],
+        WORST[3],
+        SUMS[0],
+        SUMS[1],
+    ],
+)
+.explained(&MEANINGS)
+.titled("waits for a CPU")
+.ordered(|one, other| one.key.cmp(&other.key));
+
+pub static DELAYS_OF_THREADS: Schema<RunDelayRow> = Schema::<RunDelayRow>::new(
+    "threads",
+    &[
+        Column::label("tid", "tid", |row| row.key.thread.map_or(Value::None, |(tid, _)| tid_or_none(tid))),
+        Column::label("comm", "comm", |row| row.key.thread.map_or(Value::None, |(_, comm)| Value::Comm(comm))),
+        KIND,
+        Column::latency_count("count"),
+        Column::latency_total(),
+        Column::latency_min(),
+        Column::latency_mean().json_only(),
+        Column::latency_stddev().json_only(),
+        Column::latency_p50(),
+        Column::latency_p95(),
+        Column::latency_p99(),
+        Column::latency_max(),
+        THAN,
+        EARLIER,
+        NOW,
+        WORST[0],
+        WORST[1],
+        WORST[2],
+        WORST[3],
+        SUMS[0],
+        SUMS[1],
+    ],
+)
+.explained(&MEANINGS)
+.titled("waits for a CPU")
+.ordered(|one, other| {
+    let total = |row: &RunDelayRow| row.sum.latency.distribution.sum();
+    total(other).cmp(&total(one)).then(one.key.cmp(&other.key))
+});
+
+fn tid_or_none(tid: i32) -> Value {
+    if tid < 0 { Value::None } else { Value::Signed(tid.into()) }
+}
+
+/// What had the CPU that tasks waited for. None: others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BehindKey(pub Option<CpuUse>);
+
+impl SumKey for BehindKey {
+    fn others(&self) -> BehindKey {
+        BehindKey(None)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BehindSum {
+    pub waits: u64,
+    pub ns: u64,
+}
+
+pub type BehindRow = (RunnerKind, BehindSum);
+
+pub static BEHIND: Schema<BehindRow> = Schema::<BehindRow>::new(
+    "behind",
+    &[
+        Column::<BehindRow>::counter("waited_ns", "waited us", |(_, sum)| &mut sum.ns).us(),
+        Column::counter("waits", "waits", |(_, sum)| &mut sum.waits),
+        Column::label("tid", "tid", |(who, _)| match *who {
+            RunnerKind::Task { tid, .. } => Value::Signed(tid.into()),
+            _ => Value::None,
+        }),
+        Column::label("comm", "behind", |(who, _)| match *who {
+            RunnerKind::Task { comm, .. } => Value::Comm(comm),
+            RunnerKind::Idle => Value::Word("<idle>"),
+            RunnerKind::Unseen => Value::Word("<unseen>"),
+            RunnerKind::Others(_) => Value::Word("<others>"),
+        }),
+        Column::label("policy", "policy", |(who, _)| match priority(*who).0 {
+            Some(policy) => Value::Word(policy),
+            None => Value::None,
+        }),
+        Column::label("priority", "priority", |(who, _)| match priority(*who).1 {
+            Some(priority) => Value::Signed(priority.into()),
+            None => Value::None,
+        }),
+    ],
+)
+.explained(&[
+    ("waited_ns", "time for which tasks waited while this one had their CPU; they add up to the waits of the interval"),
+    ("waits", "in how many waits it had a part"),
+    ("tid", "the thread that had the CPU"),
+    ("comm", "its name; `<idle>`: none had it, `<unseen>`: not known"),
+    ("policy", "`nice`, `FIFO`, `RR`, `RT` (one of these two) or `DEADLINE`"),
+    ("priority", "its nice value, or its real-time priority"),
+])
+.titled("behind whom")
+.ordered(|(one, few), (other, many)| many.ns.cmp(&few.ns).then(order(*one).cmp(&order(*other))));
+
+fn priority(who: RunnerKind) -> (Option<&'static str>, Option<i32>) {
+    match who {
+        RunnerKind::Task { priority: TaskPriority::Nice(nice), .. } => (Some("nice"), Some(nice)),
+        RunnerKind::Task { priority: TaskPriority::RealTime(policy, priority), .. } => (Some(policy), Some(priority)),
+        RunnerKind::Task { priority: TaskPriority::Deadline, .. } => (Some("DEADLINE"), None),
+        _ => (None, None),
+    }
+}
+
+fn order(who: RunnerKind) -> (i32, Option<i32>) {
+    match who {
+        RunnerKind::Task { tid, .. } => (tid, priority(who).1),
+        RunnerKind::Idle => (0, None),
+        RunnerKind::Unseen => (-1, None),
+        RunnerKind::Others(_) => (-2, None),
+    }
+}
+
+/// The queue of a CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueRow {
+    pub cpu: u32,
+    pub now: Option<u64>,
+    pub most: Option<u64>,
+    /// The sum of the waiting tasks over time.
+    pub waited_ns: u64,
+}
+
+pub static QUEUES: Schema<QueueRow> = Schema::<QueueRow>::new(
+    "queue",
+    &[
+        Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
+        Column::gauge("waiting", "waiting now", |row| &mut row.now),
+        Column::greatest("most", "at most", |row| &mut row.most),
+        // A number with two decimals.
+        Column::derived("average", "on average", |row, span_ns| {
+            Value::Pct((u128::from(row.waited_ns) * 100 / u128::from(span_ns.max(1))) as u32)
+        }),
+        Column::<QueueRow>::counter("waited_ns", "waited ms", |row| &mut row.waited_ns).ns().json_only(),
+    ],
+)
+.explained(&[
+    ("waiting", "tasks that wait for the CPU at the end of the interval, without the one that runs"),
+    ("most", "how many waited at once"),
+    ("average", "how many waited, on average over time"),
+    ("waited_ns", "the sum of their time"),
+])
+.titled("run queues")
+.ordered(|one, other| one.cpu.cmp(&other.cpu));
+
+/// A task that waits when the interval ends.
+#[derive(Clone, Debug)]
+pub struct WaitingRow {
+    pub tid: i32,
+    pub comm: Comm,
+    pub cpu: u32,
+    pub kind: RunDelayKind,
+    pub began: DelayBegin,
+    pub waited_ns: u64,
+    /// Who has had the CPU so far.
+    pub ran: Arc<[CpuRunner]>,
+}
+
+pub static WAITING: Schema<WaitingRow> = Schema::<WaitingRow>::new(
+    "waiting",
+    &[
+        Column::<WaitingRow>::derived("waited_ns", "waited us", |row, _| Value::Us(row.waited_ns)).us(),
+        Column::label("tid", "tid", |row| Value::Signed(row.tid.into())),
+        Column::label("comm", "comm", |row| Value::Comm(row.comm)),
+        Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
+        Column::derived("kind", "kind", |row, _| kind(row.kind)),
+        Column::<WaitingRow>::derived("since", "since", |row, _| since(row.began)).json_only(),
+        Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
+    ],
+)
+.explained(&[
+    ("waited_ns", "how long it has waited so far"),
+    ("cpu", "the CPU that it waits for"),
+    ("kind", "why it waits; not known of a task that was found waiting"),
+    ("since", "`before_start` or `before_loss`: it has waited at least so long"),
+    ("ran", "who has had the CPU so far, as in the lines"),
+])
+.titled("waiting now")
+.ordered(|one, other| other.waited_ns.cmp(&one.waited_ns).then(one.tid.cmp(&other.tid)))
+.snapshot();
+
+/// The longest wait of a kind in the run so far.
+#[derive(Clone, Debug)]
+pub struct LongestRow {
+    pub waited_ns: u64,
+    pub until: u64,
+    pub kind: RunDelayKind,
+    pub tid: i32,
+    pub comm: Comm,
+    pub cpu: u32,
+    pub ran: Arc<[CpuRunner]>,
+}
+
+pub static LONGEST: Schema<LongestRow> = Schema::<LongestRow>::new(
+    "longest",
+    &[
+        Column::<LongestRow>::derived("waited_ns", "waited us", |row, _| Value::Us(row.waited_ns)).us(),
+        Column::derived("until", "until", |row, _| Value::Moment(row.until)),
+        Column::label("kind", "kind", |row| kind(row.kind)),
+        Column::derived("tid", "tid", |row, _| Value::Signed(row.tid.into())),
+        Column::derived("comm", "comm", |row, _| Value::Comm(row.comm)),
+        Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
+        Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
+    ],
+)
+.explained(&[
+    ("waited_ns", "the longest wait of its kind in the run so far"),
+    ("until", "when it ended"),
+    ("kind", "why it waited"),
+    ("cpu", "the CPU that the task got"),
+    ("ran", "who had the CPU in the meantime, as in the lines"),
+])
+.titled("longest waits so far")
+.ordered(|one, other| other.waited_ns.cmp(&one.waited_ns).then(one.kind.cmp(&other.kind)))
+.snapshot();

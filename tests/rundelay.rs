@@ -1,0 +1,286 @@
+//! rundelay: waits for a CPU and whom they were behind, against the scheduler's own accounting and loads that are known.
+
+#[macro_use]
+mod common;
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Done, Prog, attempts, example, load_number, number, online_cpus, own_tid, run, start_watching};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const MS: u64 = 1_000_000;
+
+/// Goes to `cpu`.
+fn pin(cpu: u32) {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize).expect("a CPU");
+    sched_setaffinity(Pid::from_raw(0), &set).expect("it is online");
+}
+
+/// SCHED_FIFO for the calling thread. False: not permitted.
+fn becomes_real_time(priority: i32) -> bool {
+    let param = libc::sched_param { sched_priority: priority };
+    // SAFETY: 0 is the calling thread, and the kernel only reads the parameters.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) == 0 }
+}
+
+/// Run delay of the calling thread, by the scheduler.
+fn delay_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
+    text.split(' ').nth(1).and_then(|delay| delay.parse().ok()).expect("a number")
+}
+
+fn work(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// rundelay on the threads of this process.
+fn watch(options: &[&str]) -> Prog {
+    let pid = std::process::id().to_string();
+    start_watching(&[&["rundelay", "-p", &pid, "-m", "8192"], options].concat())
+}
+
+fn check(what: &str, sum: u64, truth: u64, done: &Done) -> Result<(), String> {
+    if sum.abs_diff(truth) > truth / 25 + 8 * MS {
+        return Err(format!("{what}: {sum} ns, but the scheduler says {truth}: {done:#?}"));
+    }
+    Ok(())
+}
+
+fn is_table(row: &Value, table: &str) -> bool {
+    row["table"] == table
+}
+
+/// Nothing was lost: else the attempt is in vain.
+fn all_seen(done: &Done) -> Result<(), String> {
+    if done.total("lost") > 0 { Err(format!("lost: {:#?}", done.err)) } else { Ok(()) }
+}
+
+#[test]
+fn waits_are_what_the_scheduler_says() {
+    need_events!(alone);
+    attempts(|| {
+        let cpu = online_cpus().last().expect("a CPU").to_string();
+        let queue = example("queue");
+        let options = ["rundelay", "--json", "--perins", "--than", "1.5ms", "-m", "8192", "--", &queue, "500", &cpu];
+        let done = run(&options).code(0);
+        all_seen(&done)?;
+        let truth = done.line_with("hog-a_tid").to_owned();
+        let told = |name: &str| {
+            (load_number(&truth, &format!("{name}_tid")), load_number(&truth, &format!("{name}_delay_ns")))
+        };
+        for name in ["hog-a", "hog-b", "yields", "serves"] {
+            let (tid, delay_ns) = told(name);
+            check(name, done.sum("total_ns", |row| is_table(row, "threads") && row["tid"] == tid), delay_ns, &done)?;
+        }
+        let count = |name: &str, kind: &str| {
+            let tid = told(name).0;
+            done.sum("count", |row| is_table(row, "threads") && row["tid"] == tid && row["kind"] == kind)
+        };
+        let yields = ["yielded", "preempted"].map(|kind| count("yields", kind));
+        let hog = ["yielded", "preempted"].map(|kind| count("hog-a", kind));
+        let serves = ["woken", "preempted"].map(|kind| count("serves", kind));
+        if yields[0] < 10 * yields[1].max(5) || hog[0] > 0 || hog[1] < 5 || serves[0] < 10 {
+            return Err(format!("yields {yields:?}, hog-a {hog:?}, serves {serves:?}: {done:#?}"));
+        }
+        each_long_wait_has_a_line(&done);
+        the_time_of_all_waits_has_a_task(&done)
+    });
+}
+
+/// `than` counts the lines, and the shares of a line add up to it.
+fn each_long_wait_has_a_line(done: &Done) {
+    let lines = done.of_type("event");
+    let ended: Vec<&Value> = lines.iter().filter(|line| line["still_waiting"] == false).collect();
+    assert_eq!(ended.len() as u64, done.sum("than", |row| is_table(row, "threads")), "{done:#?}");
+    assert!(!ended.is_empty(), "{done:#?}");
+    for line in lines {
+        let ns = number(&line, "duration_ns");
+        let ran = line["ran"].as_array().expect("somebody ran");
+        assert_eq!(ran.iter().map(|runner| number(runner, "ran_ns")).sum::<u64>(), ns, "{line:#?}");
+        assert!(ns >= 1_500_000, "{line:#?}");
+        assert!(ran.iter().all(|runner| runner["tid"] != line["tid"]), "behind itself: {line:#?}");
+    }
+}
+
+/// The sums by whom the waits were behind add up to all waits.
+fn the_time_of_all_waits_has_a_task(done: &Done) -> Result<(), String> {
+    let waits = done.sum("total_ns", |row| is_table(row, "threads"));
+    let behind = done.sum("waited_ns", |row| is_table(row, "behind"));
+    // A wait that began before the command was executed has no row.
+    if behind.abs_diff(waits) > waits / 100 + MS {
+        return Err(format!("{behind} ns behind others of {waits}: {done:#?}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn two_loops_that_yield_wait_half_of_the_time() {
+    need_events!(alone);
+    attempts(|| {
+        let cpu = *online_cpus().last().expect("a CPU");
+        let watching = watch(&["--perins"]);
+        let threads = [0, 1].map(|_| {
+            thread::spawn(move || {
+                pin(cpu);
+                let (start, before) = (Instant::now(), delay_ns());
+                while start.elapsed() < Duration::from_millis(500) {
+                    thread::yield_now();
+                    work(Duration::from_micros(50));
+                }
+                (own_tid(), delay_ns() - before)
+            })
+        });
+        let threads = threads.map(|thread| thread.join().expect("it yields"));
+        let done = watching.interrupt().code(0);
+        all_seen(&done)?;
+        for (tid, truth) in threads {
+            let of_thread = |row: &Value| is_table(row, "threads") && row["tid"] == tid;
+            check("yields", done.sum("total_ns", of_thread), truth, &done)?;
+            let yields = done.sum("count", |row| of_thread(row) && row["kind"] == "yielded");
+            if yields < 500 || truth < 150 * MS {
+                return Err(format!("{yields} yields, waited {truth} ns: {done:#?}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_hog_is_named_with_its_share() {
+    need_events!(alone);
+    let permitted = thread::spawn(|| becomes_real_time(1)).join().expect("it asks");
+    if !permitted {
+        skip!("SCHED_FIFO is not permitted");
+    }
+    attempts(|| {
+        let cpu = *online_cpus().last().expect("a CPU");
+        let watching = watch(&["--than", "100ms", "-i", "100"]);
+        let both = Barrier::new(2);
+        let (victim, hog) = thread::scope(|scope| {
+            let victim = scope.spawn(|| {
+                pin(cpu);
+                both.wait();
+                work(Duration::from_millis(900));
+                own_tid()
+            });
+            let hog = scope.spawn(|| {
+                pin(cpu);
+                both.wait();
+                assert!(becomes_real_time(50), "it was permitted before");
+                // The victim works before it is interrupted.
+                thread::sleep(Duration::from_millis(50));
+                work(Duration::from_millis(600));
+                own_tid()
+            });
+            (victim.join().expect("it works"), hog.join().expect("it works"))
+        });
+        let done = watching.interrupt().code(0);
+        all_seen(&done)?;
+        let lines: Vec<Value> = done.of_type("event").into_iter().filter(|line| line["tid"] == victim).collect();
+        let is_behind_hog = |line: &&Value| {
+            let first = &line["ran"][0];
+            first["tid"] == hog && first["policy"] == "FIFO" && first["priority"] == 50 && line["behind"]["tid"] == hog
+        };
+        let went_on = lines.iter().filter(|line| line["still_waiting"] == true).filter(is_behind_hog);
+        let ended = lines.iter().filter(|line| line["still_waiting"] == false).filter(is_behind_hog);
+        let longest = ended.map(|line| number(line, "duration_ns")).max().unwrap_or(0);
+        let waiting = |row: &Value| is_table(row, "waiting") && row["tid"] == victim && row["ran"][0]["tid"] == hog;
+        let seen_waiting = done.of_type("row").into_iter().filter(waiting).count();
+        if went_on.count() == 0 || longest < 300 * MS || seen_waiting == 0 {
+            return Err(format!("longest {longest}, {seen_waiting} rows of waiting: {lines:#?}"));
+        }
+        let began_before = done.sum("earlier", |row| is_table(row, "delays") && row["kind"] == "preempted");
+        assert!(began_before > 0, "it began in an earlier interval: {done:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn of_four_that_spin_three_wait() {
+    need_events!(alone);
+    attempts(|| {
+        let cpu = *online_cpus().last().expect("a CPU");
+        let options = ["rundelay", "-m", "8192", "-i", "100", "--top", "1", "-C", &cpu.to_string()];
+        let watching = start_watching(&options);
+        let threads = [0, 1, 2, 3].map(|_| {
+            thread::spawn(move || {
+                pin(cpu);
+                work(Duration::from_millis(1200));
+                own_tid()
+            })
+        });
+        let tids = threads.map(|thread| thread.join().expect("it spins"));
+        let done = watching.interrupt().code(0);
+        all_seen(&done)?;
+        let rows = done.of_type("row");
+        let queue: Vec<&Value> = rows.iter().filter(|row| is_table(row, "queue")).collect();
+        assert!(!queue.is_empty() && queue.iter().all(|row| row["cpu"] == cpu), "{queue:#?}");
+        // Three of the four wait and one runs, or all of them while another task runs. Others may wait, too; those of
+        // perf-prof have no rows.
+        let is_right = |row: &&&Value| {
+            let waiting =
+                rows.iter().filter(|other| is_table(other, "waiting") && other["interval"] == row["interval"]);
+            let (ours, strangers): (Vec<&Value>, Vec<&Value>) =
+                waiting.partition(|row| tids.iter().any(|tid| row["tid"] == *tid));
+            let without_rows = number(row, "waiting").checked_sub((ours.len() + strangers.len()) as u64);
+            (3..=4).contains(&ours.len()) && without_rows.is_some_and(|others| others <= 2)
+        };
+        let right = queue.iter().filter(is_right).count();
+        let averages = queue.iter().filter_map(|row| row["average"].as_f64());
+        let at_least_three = averages.filter(|average| *average > 2.9).count();
+        if right < 5 || at_least_three < 3 {
+            return Err(format!("{right} times 3 tasks, {at_least_three} times on average: {queue:#?}"));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_loss_is_told() {
+    need_events!(alone);
+    let cpu = *online_cpus().last().expect("a CPU");
+    let pid = std::process::id().to_string();
+    let watching = start_watching(&["rundelay", "-p", &pid, "-m", "1"]);
+    let spin = || {
+        let threads = [0, 1].map(|_| {
+            thread::spawn(move || {
+                pin(cpu);
+                (0..20_000).for_each(|_| thread::yield_now());
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().expect("it yields"));
+    };
+    watching.stopped(spin);
+    let done = watching.interrupt().code(0);
+    assert!(done.total("lost") > 0, "{done:#?}");
+    let rows = done.of_type("row");
+    let last = done.of_type("interval").pop().expect("an interval")["interval"].clone();
+    let mut of_waits = rows.iter().filter(|row| is_table(row, "delays") && row["interval"] == last);
+    assert!(of_waits.all(|row| row["verdict"] != "exact"), "{rows:#?}");
+}
+
+#[test]
+fn a_line_says_behind_whom() {
+    need_events!();
+    let cpu = online_cpus().last().expect("a CPU").to_string();
+    let queue = example("queue");
+    let options = ["rundelay", "--filter", "hog-?", "--than", "1us", "-e", "sched:sched_wakeup*,sched:sched_switch"];
+    let options = [&options[..], &["-e", "sched:sched_switch", "-m", "4096", "--", &queue, "100", &cpu]].concat();
+    let done = run(&options).code(0);
+    let is_line = |line: &&String| line.contains(" RD ") && line.contains("hog-") && line.contains(", behind ");
+    assert!(done.out.iter().any(|line| is_line(&line)), "{done:#?}");
+    for table in ["waits for a CPU", "behind whom", "run queues", "longest waits so far"] {
+        assert!(done.out.iter().any(|line| line.contains(table)), "{table}: {done:#?}");
+    }
+    run(&["rundelay", "-e", "sched:sched_stat_wait"]).code(2).says(&["sched:sched_stat_wait", "perf-prof trace"]);
+    run(&["rundelay", "-g"]).code(2).says(&["--than"]);
+    run(&["rundelay", "--than", "1.5xs"]).code(2).says(&["xs", "ms"]);
+}
