@@ -284,3 +284,79 @@ fn a_line_says_behind_whom() {
     run(&["rundelay", "-g"]).code(2).says(&["--than"]);
     run(&["rundelay", "--than", "1.5xs"]).code(2).says(&["xs", "ms"]);
 }
+
+/// A cgroup of version 1 or 2 with a CPU quota; removed when dropped.
+struct QuotaCgroup(std::path::PathBuf);
+
+impl QuotaCgroup {
+    fn new(quota_us: u64) -> Option<QuotaCgroup> {
+        let name = format!("perf-prof-quota-{}", std::process::id());
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let is_cpu = |mount: &&str| {
+            let words: Vec<&str> = mount.split(' ').collect();
+            words[2] == "cgroup2" || words[2] == "cgroup" && words[3].split(',').any(|option| option == "cpu")
+        };
+        mounts.lines().filter(is_cpu).find_map(|mount| {
+            let dir = std::path::Path::new(mount.split(' ').nth(1)?).join(&name);
+            std::fs::create_dir(&dir).ok()?;
+            let cgroup = QuotaCgroup(dir);
+            let write = |file: &str, text: String| std::fs::write(cgroup.0.join(file), text).is_ok();
+            let limited =
+                write("cpu.cfs_quota_us", quota_us.to_string()) || write("cpu.max", format!("{quota_us} 100000"));
+            limited.then_some(cgroup)
+        })
+    }
+
+    fn throttled_ns(&self) -> u64 {
+        let text = std::fs::read_to_string(self.0.join("cpu.stat")).expect("it has a quota");
+        let number = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+        number("throttled_time ").or_else(|| Some(number("throttled_usec ")? * 1000)).expect("it counts")
+    }
+}
+
+impl Drop for QuotaCgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn throttled_is_not_queued() {
+    need_events!(alone);
+    let Some(cgroup) = QuotaCgroup::new(20_000) else { skip!("no CPU controller in which to make a cgroup") };
+    attempts(|| {
+        let cpu = *online_cpus().last().expect("a CPU");
+        let mut load = std::process::Command::new(example("queue"));
+        load.args(["3000", &cpu.to_string()]).stdout(std::process::Stdio::null());
+        let mut load = load.spawn().expect("the load starts");
+        std::fs::write(cgroup.0.join("cgroup.procs"), load.id().to_string()).expect("it joins");
+        let watching = start_watching(&["rundelay", "-m", "8192", "-p", &load.id().to_string()]);
+        // The cgroup becomes known with the first wait.
+        thread::sleep(Duration::from_millis(300));
+        watching.signal(nix::sys::signal::Signal::SIGUSR1);
+        let before = cgroup.throttled_ns();
+        thread::sleep(Duration::from_millis(1500));
+        let throttled = cgroup.throttled_ns() - before;
+        let done = watching.interrupt();
+        load.kill().expect("it runs");
+        load.wait().expect("it ends");
+        all_seen(&done)?;
+        let name = cgroup.0.file_name().expect("a name").to_str().expect("ASCII").to_owned();
+        let last = done.of_type("interval").pop().expect("an interval")["interval"].clone();
+        let rows = done.of_type("row");
+        let is_ours = |row: &&Value| {
+            is_table(row, "quotas")
+                && row["interval"] == last
+                && row["cgroup"].as_str().is_some_and(|cgroup| cgroup.ends_with(&name))
+        };
+        let Some(row) = rows.iter().find(is_ours) else { return Err(format!("no row: {rows:#?}")) };
+        let [waited, part, queued] = ["waited_ns", "throttled_ns", "queued_ns"].map(|key| number(row, key));
+        assert_eq!(waited, part + queued, "{row:#?}");
+        assert_eq!((number(row, "quota_ns"), number(row, "period_ns")), (20 * MS, 100 * MS), "{row:#?}");
+        // At least three of its four tasks wait for all of that time.
+        if throttled < 500 * MS || part < 2 * throttled || part > 4 * throttled + 100 * MS || queued == 0 {
+            return Err(format!("throttled for {throttled} ns: {row:#?}"));
+        }
+        Ok(())
+    });
+}

@@ -137,6 +137,7 @@ impl Rundelay {
             sum.ns = sum.ns.saturating_add(ns);
         }
         if wait.began == DelayBegin::Exactly {
+            self.throttling.ended(tid, &wait, until);
             let thread = self.args.perins.then_some((tid, comm));
             let sum = self.delays.sum(RunDelayKey { kind: wait.kind, thread });
             sum.latency.record(ns, until, || WorstCase { ns, at: until, cpu, tid, comm, stack: wait.stack });

@@ -5,7 +5,7 @@
 //! four records per wait.
 //!
 //! `events` are what is opened, `model` knows what each task does, `cpu_queue` each CPU, `history` who had it, `runners` whom a
-//! wait was behind, `account` counts what ends, `ongoing` what goes on, `line` and `table` lay them out.
+//! wait was behind, `account` counts what ends, `ongoing` what goes on, `throttle` knows of cgroups with a quota, `line` and `table` lay them out.
 
 mod account;
 mod cpu_queue;
@@ -16,6 +16,7 @@ mod model;
 mod ongoing;
 mod runners;
 mod table;
+mod throttle;
 
 use anyhow::Result;
 use rustc_hash::FxHashSet;
@@ -32,9 +33,10 @@ use crate::profilers::rundelay::line::DELAYS;
 use crate::profilers::rundelay::model::{DelayBegin, SchedModel};
 use crate::profilers::rundelay::runners::{Policies, WaitShares};
 use crate::profilers::rundelay::table::{
-    BEHIND, BehindKey, BehindSum, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, LongestRow, QUEUES, RunDelayKey,
-    WAITING,
+    BEHIND, BehindKey, BehindSum, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, LongestRow, QUEUES, QUOTAS,
+    RunDelayKey, WAITING,
 };
+use crate::profilers::rundelay::throttle::Throttling;
 use crate::report::{OccurrenceLayout, TableSchema};
 use crate::stats::KeyedSums;
 use crate::symbol::StackId;
@@ -101,7 +103,7 @@ impl TakenEvents {
 impl ProfilerArgs for RundelayArgs {
     const NAME: &'static str = "rundelay";
     const TABLES: &'static [&'static dyn TableSchema] =
-        &[&DELAYS_OF_ALL, &DELAYS_OF_THREADS, &LONGEST, &BEHIND, &QUEUES, &WAITING];
+        &[&DELAYS_OF_ALL, &DELAYS_OF_THREADS, &LONGEST, &BEHIND, &QUOTAS, &QUEUES, &WAITING];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(DELAYS.layout());
     const WEIGHT: &'static str = "µs of waiting for a CPU";
 
@@ -139,6 +141,7 @@ struct Rundelay {
     longest: Vec<LongestRow>,
     shares: WaitShares,
     policies: Policies,
+    throttling: Throttling,
     /// The end of the last interval.
     reported_until: u64,
     next_look: u64,
@@ -185,6 +188,7 @@ impl Profiler for Rundelay {
         self.everybody = setup.watched.is_all() && self.args.filter.is_none();
         self.model = SchedModel::new(history_most(online_cpus(setup.host).map_or(1, |cpus| cpus.len())));
         TaskMatch::new(self.args.filter.as_ref(), setup); // warns of names that are too long
+        self.throttling = Throttling::new(setup.host);
         let plan = RunDelayEvents::open(setup.stacks, evlist, setup)?;
         if !plan.left.tells_yields() {
             setup.warn("kernel symbols are hidden: tasks that yield their CPU count as preempted".to_owned());
@@ -225,7 +229,10 @@ impl Profiler for Rundelay {
                 self.look_at_proc(DelayBegin::BeforeStart, ctx);
             }
             Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.model.renamed(*tid, Comm::new(comm)),
-            Event::Task { record: Record::Exit(exit), .. } => self.model.exited(exit.tid),
+            Event::Task { record: Record::Exit(exit), .. } => {
+                self.model.exited(exit.tid);
+                self.throttling.forget(exit.tid);
+            }
             Event::SwitchIn { tid, prev, time, cpu } => self.on_switch_in(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.show_ongoing(now, true, ctx),
             Event::Lost(window) => {

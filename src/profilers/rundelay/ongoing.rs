@@ -9,8 +9,8 @@ use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::model::{DelayBegin, QueueWait, RunDelayKind, SchedSide};
 use crate::profilers::rundelay::runners::WaitShares;
 use crate::profilers::rundelay::table::{
-    BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QueueRow, RunDelayKey, RunDelayRow,
-    WAITING, WaitingRow,
+    BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QUOTAS, QueueRow, RunDelayKey,
+    RunDelayRow, WAITING, WaitingRow,
 };
 use crate::report::{RunnerKind, Subject};
 use crate::task::Comm;
@@ -24,6 +24,8 @@ impl Rundelay {
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
         const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
+        self.throttling.tick(&self.model);
+        ctx.view.untracked += self.throttling.take_left_out();
         if now >= self.next_look {
             self.next_look = now.saturating_add(LOOK_NS);
             let limit = self.args.limit();
@@ -135,6 +137,10 @@ impl Rundelay {
             (had_by.map_or(RunnerKind::Others(0), |had_by| self.policies.runner(had_by)), sum)
         });
         report.delta(&BEHIND, behind.collect()).text_rows(top).in_text(in_text);
+        self.throttling.tick(&self.model);
+        let quotas = self.throttling.take_rows();
+        let has_quotas = !quotas.is_empty();
+        report.delta(&QUOTAS, quotas).text_rows(top).in_text(in_text && has_quotas);
         report.delta(&QUEUES, self.queues(now)).in_text(in_text);
         if report.takes_snapshots {
             report.snapshot(&LONGEST, self.longest.clone()).in_text(in_text && !self.longest.is_empty());

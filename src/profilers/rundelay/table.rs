@@ -310,3 +310,43 @@ pub static LONGEST: Schema<LongestRow> = Schema::<LongestRow>::new(
 .titled("longest waits so far")
 .ordered(|one, other| other.waited_ns.cmp(&one.waited_ns).then(one.kind.cmp(&other.kind)))
 .snapshot();
+
+/// A cgroup with a CPU quota whose tasks have waited.
+#[derive(Clone, Debug)]
+pub struct QuotaRow {
+    pub cgroup: Arc<str>,
+    pub quota_ns: u64,
+    pub period_ns: u64,
+    pub waits: u64,
+    pub waited_ns: u64,
+    pub throttled_ns: u64,
+    pub queued_ns: u64,
+    /// Periods in which it was throttled.
+    pub times: u64,
+}
+
+pub static QUOTAS: Schema<QuotaRow> = Schema::<QuotaRow>::new(
+    "quotas",
+    &[
+        Column::counter("waits", "waits", |row| &mut row.waits),
+        Column::<QuotaRow>::counter("waited_ns", "waited ms", |row| &mut row.waited_ns).ns(),
+        Column::<QuotaRow>::counter("throttled_ns", "throttled ms", |row| &mut row.throttled_ns).ns(),
+        Column::<QuotaRow>::counter("queued_ns", "queued ms", |row| &mut row.queued_ns).ns(),
+        Column::counter("times", "times", |row| &mut row.times),
+        Column::<QuotaRow>::label("quota_ns", "quota ms", |row| Value::Ns(row.quota_ns)),
+        Column::<QuotaRow>::label("period_ns", "of ms", |row| Value::Ns(row.period_ns)),
+        Column::label("cgroup", "cgroup", |row| Value::Text(row.cgroup.clone())),
+    ],
+)
+.explained(&[
+    ("waits", "waits of a millisecond or longer of its tasks"),
+    ("waited_ns", "their sum"),
+    ("throttled_ns", "the part of that for which the cgroup had used up its quota"),
+    ("queued_ns", "the rest: others had the CPU"),
+    ("times", "periods in which it was throttled, by cpu.stat"),
+    ("quota_ns", "CPU time that it may use in each period"),
+    ("period_ns", "the period"),
+    ("cgroup", "the nearest cgroup of these tasks that has a quota"),
+])
+.titled("cgroups with a CPU quota")
+.ordered(|one, other| other.waited_ns.cmp(&one.waited_ns).then_with(|| one.cgroup.cmp(&other.cgroup)));
