@@ -10,7 +10,7 @@ use crate::profilers::rundelay::Rundelay;
 use crate::profilers::rundelay::history::CpuUse;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::model::{DelayBegin, EndedWait, LeftCpu, SchedSide};
-use crate::profilers::rundelay::table::{BehindKey, LongestRow, RunDelayKey};
+use crate::profilers::rundelay::table::{BehindKey, LongestWaitRow, RunDelayKey};
 use crate::report::{CpuRunner, Subject};
 use crate::stats::WorstCase;
 use crate::task::Comm;
@@ -164,7 +164,7 @@ impl Rundelay {
         if known.is_some_and(|at| self.longest[at].waited_ns >= ns) {
             return;
         }
-        let row = LongestRow {
+        let row = LongestWaitRow {
             waited_ns: ns,
             until: ended.until,
             kind: ended.wait.kind,

@@ -33,7 +33,7 @@ use crate::profilers::rundelay::line::DELAYS;
 use crate::profilers::rundelay::model::{DelayBegin, SchedModel};
 use crate::profilers::rundelay::runners::{Policies, WaitShares};
 use crate::profilers::rundelay::table::{
-    BEHIND, BehindKey, BehindSum, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, LongestRow, QUEUES, QUOTAS,
+    BEHIND, BehindKey, BehindSum, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, LongestWaitRow, QUEUES, QUOTAS,
     RunDelayKey, WAITING,
 };
 use crate::profilers::rundelay::throttle::Throttling;
@@ -138,7 +138,7 @@ struct Rundelay {
     delays: KeyedSums<RunDelayKey, DelaySum>,
     behind: KeyedSums<BehindKey, BehindSum>,
     /// By kind, in the run so far.
-    longest: Vec<LongestRow>,
+    longest: Vec<LongestWaitRow>,
     shares: WaitShares,
     policies: Policies,
     throttling: Throttling,

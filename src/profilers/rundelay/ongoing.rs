@@ -10,7 +10,7 @@ use crate::profilers::rundelay::model::{DelayBegin, QueueWait, RunDelayKind, Sch
 use crate::profilers::rundelay::runners::WaitShares;
 use crate::profilers::rundelay::table::{
     BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QUOTAS, QueueRow, RunDelayKey,
-    RunDelayRow, WAITING, WaitingRow,
+    RunDelayRow, WAITING, WaitingTaskRow,
 };
 use crate::report::{RunnerKind, Subject};
 use crate::task::Comm;
@@ -150,9 +150,11 @@ impl Rundelay {
     }
 
     /// The waits that have ended, and how many go on.
-    fn delay_rows(&mut self, waiting: &[WaitingRow]) -> Vec<RunDelayRow> {
-        let key =
-            |row: &WaitingRow| RunDelayKey { kind: row.kind, thread: self.args.perins.then_some((row.tid, row.comm)) };
+    fn delay_rows(&mut self, waiting: &[WaitingTaskRow]) -> Vec<RunDelayRow> {
+        let key = |row: &WaitingTaskRow| RunDelayKey {
+            kind: row.kind,
+            thread: self.args.perins.then_some((row.tid, row.comm)),
+        };
         let mut now: FxHashMap<RunDelayKey, u64> = FxHashMap::default();
         for row in waiting.iter().filter(|row| row.kind != RunDelayKind::Found) {
             *now.entry(key(row)).or_default() += 1;
@@ -175,7 +177,7 @@ impl Rundelay {
         queues.map(row).collect()
     }
 
-    fn waiting(&self, now: Timestamp) -> Vec<WaitingRow> {
+    fn waiting(&self, now: Timestamp) -> Vec<WaitingTaskRow> {
         const MOST: usize = 1000;
         let ours = self.model.tasks().filter_map(|(tid, task)| Some((tid, task.comm, task.wait()?)));
         let ours = ours.filter(|(_, _, wait)| wait.is_ours && wait.since <= now && self.scope.has_cpu(wait.cpu));
@@ -186,7 +188,7 @@ impl Rundelay {
             shares.fill(&self.model, wait, now);
             let (cpu, kind, began) = (wait.cpu, wait.kind, wait.began);
             let (waited_ns, ran) = (now.saturating_sub(wait.since), shares.shown(&self.policies));
-            WaitingRow { tid, comm, cpu, kind, began, waited_ns, ran }
+            WaitingTaskRow { tid, comm, cpu, kind, began, waited_ns, ran }
         };
         ours.into_iter().take(MOST).map(row).collect()
     }

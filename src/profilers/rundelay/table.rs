@@ -242,7 +242,7 @@ pub static QUEUES: Schema<QueueRow> = Schema::<QueueRow>::new(
 
 /// A task that waits when the interval ends.
 #[derive(Clone, Debug)]
-pub struct WaitingRow {
+pub struct WaitingTaskRow {
     pub tid: i32,
     pub comm: Comm,
     pub cpu: u32,
@@ -253,15 +253,15 @@ pub struct WaitingRow {
     pub ran: Arc<[CpuRunner]>,
 }
 
-pub static WAITING: Schema<WaitingRow> = Schema::<WaitingRow>::new(
+pub static WAITING: Schema<WaitingTaskRow> = Schema::<WaitingTaskRow>::new(
     "waiting",
     &[
-        Column::<WaitingRow>::derived("waited_ns", "waited us", |row, _| Value::Us(row.waited_ns)).us(),
+        Column::<WaitingTaskRow>::derived("waited_ns", "waited us", |row, _| Value::Us(row.waited_ns)).us(),
         Column::label("tid", "tid", |row| Value::Signed(row.tid.into())),
         Column::label("comm", "comm", |row| Value::Comm(row.comm)),
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
         Column::derived("kind", "kind", |row, _| kind(row.kind)),
-        Column::<WaitingRow>::derived("since", "since", |row, _| since(row.began)).json_only(),
+        Column::<WaitingTaskRow>::derived("since", "since", |row, _| since(row.began)).json_only(),
         Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
     ],
 )
@@ -278,7 +278,7 @@ pub static WAITING: Schema<WaitingRow> = Schema::<WaitingRow>::new(
 
 /// The longest wait of a kind in the run so far.
 #[derive(Clone, Debug)]
-pub struct LongestRow {
+pub struct LongestWaitRow {
     pub waited_ns: u64,
     pub until: u64,
     pub kind: RunDelayKind,
@@ -288,10 +288,10 @@ pub struct LongestRow {
     pub ran: Arc<[CpuRunner]>,
 }
 
-pub static LONGEST: Schema<LongestRow> = Schema::<LongestRow>::new(
+pub static LONGEST: Schema<LongestWaitRow> = Schema::<LongestWaitRow>::new(
     "longest",
     &[
-        Column::<LongestRow>::derived("waited_ns", "waited us", |row, _| Value::Us(row.waited_ns)).us(),
+        Column::<LongestWaitRow>::derived("waited_ns", "waited us", |row, _| Value::Us(row.waited_ns)).us(),
         Column::derived("until", "until", |row, _| Value::Moment(row.until)),
         Column::label("kind", "kind", |row| kind(row.kind)),
         Column::derived("tid", "tid", |row, _| Value::Signed(row.tid.into())),
