@@ -202,6 +202,65 @@ fn addresses_alone_on_request() {
     );
 }
 
+/// By call, error and path, how many calls failed.
+fn failed_paths(done: &Done) -> BTreeMap<(String, String, String), u64> {
+    let rows = done.of_type("row").into_iter().filter(|row| row["table"] == "errors");
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let key = |row: &Value| (text(row, "call"), text(row, "error"), text(row, "path"));
+    rows.map(|row| (key(&row), number(&row, "count"))).collect()
+}
+
+#[test]
+fn errors_by_path() {
+    need_events!();
+    const COUNT: u64 = 2000;
+    attempts(|| {
+        let dir = TestDir::new("errors");
+        let options = ["syscalls", "--errors", "--json", "-m", "16M", "--top", "5000"];
+        let done = run_over(&options, &[&example("opens"), &COUNT.to_string(), dir.text()]);
+        lossless(&done)?;
+        let failed = failed_paths(&done);
+        for number in 0..COUNT {
+            let path = format!("{}/missing-{number}", dir.text());
+            assert_eq!(failed.get(&("openat".to_owned(), "ENOENT".to_owned(), path)), Some(&1), "{number}");
+        }
+        assert!(!failed.keys().any(|(_, _, path)| path.contains("/there-")), "a call that did not fail");
+        Ok(())
+    });
+}
+
+#[test]
+fn errors_of_processes_that_end_at_once() {
+    need_events!();
+    const SCRIPT: &str =
+        "i=0; while [ $i -lt 50 ]; do cat /missing/$((i % 5)) 2>/dev/null; i=$((i+1)); done; mv /missing/a /missing/b";
+    attempts(|| {
+        let done = run_over(&["syscalls", "--errors", "--json", "-m", "16M"], &["sh", "-c", SCRIPT]);
+        lossless(&done)?;
+        let rows = done.of_type("row");
+        for path in ["/missing/0", "/missing/4"] {
+            let of = rows.iter().filter(|row| row["path"] == path && row["call"] == "openat");
+            assert_eq!(of.map(|row| number(row, "count")).sum::<u64>(), 10, "{rows:?}");
+        }
+        assert!(rows.iter().any(|row| row["path"] == "/missing/a" && row["path2"] == "/missing/b"), "{rows:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn slow_calls_have_their_paths() {
+    need_events!();
+    attempts(|| {
+        let options = ["syscalls", "--than", "1ns", "--calls", "openat", "--json"];
+        let done = run_over(&options, &["cat", "/missing/slow"]);
+        lossless(&done)?;
+        let texts: Vec<String> = done.of_type("event").iter().map(|event| event["text"].to_string()).collect();
+        let of = |text: &&String| text.contains(r#"openat(AT_FDCWD, \"/missing/slow\", O_RDONLY"#);
+        assert_eq!(texts.iter().filter(of).count(), 1, "{texts:?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn no_program_stays_behind() {
     need_events!();

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
+use crate::profilers::syscalls::paths::PathOfCall;
 use crate::report::{Column, Schema, Unit, Value};
 use crate::stats::SumKey;
 use crate::symbol::StackId;
@@ -11,19 +12,28 @@ use crate::task::Comm;
 use crate::tep::errnos;
 
 /// Who fails at what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FailedCall {
     pub call: CallNumber,
     pub errno: u32,
     pub pid: i32,
     pub comm: Comm,
+    /// What it was given.
+    pub paths: [PathOfCall; 2],
     /// Where the program makes the call, with `-g`.
     pub stack: Option<StackId>,
 }
 
 impl SumKey for FailedCall {
     fn others(&self) -> FailedCall {
-        FailedCall { call: OTHERS, errno: self.errno, pid: 0, comm: Comm::new(b"<others>"), stack: None }
+        FailedCall {
+            call: OTHERS,
+            errno: self.errno,
+            pid: 0,
+            comm: Comm::new(b"<others>"),
+            paths: Default::default(),
+            stack: None,
+        }
     }
 }
 
@@ -40,6 +50,9 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
         Column::counter("count", "count", |(_, count)| count),
         Column::<ErrorRow>::derived("per_s", "per s", |(_, count), span_ns| per_second(*count, span_ns))
             .in_unit(Unit::Hz),
+        Column::<ErrorRow>::label("path", "path", |(who, _)| path(&who.paths[0])).if_any(),
+        Column::<ErrorRow>::label("path2", "second path", |(who, _)| path(&who.paths[1])).if_any(),
+        Column::<ErrorRow>::label("path_unread", "path unread", |(who, _)| unread(&who.paths[0])).if_any(),
         Column::<ErrorRow>::place("place", "function", |(who, _)| &mut who.stack).if_any(),
     ],
 )
@@ -48,9 +61,20 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     ("error", "the name of the error, or its number"),
     ("count", "calls of the process that failed with it"),
     ("per_s", "the same in a second"),
+    ("path", "the path, or other string, that the call was given, as the program wrote it"),
+    ("path2", "the second one, of calls such as rename"),
+    ("path_unread", "why it is not known"),
     ("place", "the function that made the call, with `-g`; in JSON `stack` has all frames"),
 ])
 .ordered(|(one, few), (other, many)| (Reverse(few), one).cmp(&(Reverse(many), other)));
+
+fn path(path: &PathOfCall) -> Value {
+    path.text().map_or(Value::None, Value::Path)
+}
+
+fn unread(path: &PathOfCall) -> Value {
+    if let PathOfCall::Unread(reason) = path { Value::Word(reason) } else { Value::None }
+}
 
 /// The name of an error.
 pub fn error(errno: u32) -> Value {

@@ -14,6 +14,8 @@ use crate::tep::{Field, Filter, Int64, ReadError, drift};
 pub struct WantedCalls {
     /// Only the ends of calls that fail: no latencies.
     pub only_errors: bool,
+    /// The starts of calls with strings, too.
+    pub paths: bool,
     /// Callchains.
     pub stacks: bool,
 }
@@ -25,6 +27,9 @@ pub struct CallEvents {
     pub exited: ExitFields,
     /// None: only ends are wanted.
     pub enter: Option<(EventId, EnterFields)>,
+    only_errors: bool,
+    /// A kernel filter of the starts, where not those of all calls are wanted.
+    pub starts: Option<String>,
 }
 
 #[derive(Debug)]
@@ -54,13 +59,14 @@ impl CallEvents {
     /// # Errors
     /// The kernel has no such events, or they lack a field.
     pub fn open(wanted: WantedCalls, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<CallEvents> {
-        let enter = if wanted.only_errors { None } else { Some(SyscallEnd::Enter) };
+        let enter = if wanted.only_errors && !wanted.paths { None } else { Some(SyscallEnd::Enter) };
         let enter = match enter {
             Some(end) => {
                 let (evsel, format) = setup.tracepoint(end.raw())?;
                 let id = drift::require(&format, "id")?.int64()?;
                 let args = drift::require(&format, "args")?.clone();
-                Some((evlist.add(with_stacks(evsel.with_abi(), wanted.stacks))?, EnterFields { id, args }))
+                let evsel = with_stacks(evsel.with_abi(), wanted.stacks && !wanted.only_errors);
+                Some((evlist.add(evsel)?, EnterFields { id, args }))
             }
             None => None,
         };
@@ -68,7 +74,7 @@ impl CallEvents {
         let field = |name| -> Result<Int64> { Ok(drift::require(&format, name)?.int64()?) };
         let exited = ExitFields { id: field("id")?, ret: field("ret")? };
         let exit = evlist.add(with_stacks(evsel.with_abi(), wanted.stacks && wanted.only_errors))?;
-        Ok(CallEvents { exit, exited, enter })
+        Ok(CallEvents { exit, exited, enter, only_errors: wanted.only_errors, starts: None })
     }
 
     /// Leaves to the kernel what is not asked for.
@@ -81,8 +87,12 @@ impl CallEvents {
             let Some(event) = event else { continue };
             let format = setup.format(end.raw())?;
             let others = setup.not_ourselves(&format);
-            let numbers = calls.and_then(|calls| Filter::parse(&calls.filter(end), &format).ok());
-            let fails = self.enter.is_none().then(|| Filter::parse("ret < 0 && ret >= -4095", &format).ok()).flatten();
+            let is_exit = end == SyscallEnd::Exit;
+            let text = calls.map(|calls| calls.filter(end));
+            let text = self.starts.clone().filter(|_| !is_exit).or(text);
+            let numbers = text.and_then(|text| Filter::parse(&text, &format).ok());
+            let fails = self.only_errors && is_exit;
+            let fails = fails.then(|| Filter::parse("ret < 0 && ret >= -4095", &format).ok()).flatten();
             let rest = Filter::all_of([fails, others]);
             evlist.narrow(event, [Filter::all_of([numbers, rest.clone()]), rest]);
         }

@@ -2,17 +2,18 @@
 //!
 //! Events: `raw_syscalls:sys_enter` and `raw_syscalls:sys_exit`, period 1, on the tasks of the answer: both fire in the task
 //! that makes the call. Cost: two records per call; the kernel applies `--calls`. With `--errors` only the ends of calls
-//! that fail have a record.
+//! that fail have a record, and the starts of those with paths.
 //!
 //! `events` are what is opened, `kinds` knows what a call is by its number, `table` and `errors` are the tables, `args` the
 //! options. `slow` is about calls that have a line: `line` lays it out, `sched` has the events that tell what their threads
-//! do meanwhile, and `where_time` adds that up.
+//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given.
 
 mod args;
 mod errors;
 mod events;
 mod kinds;
 mod line;
+mod paths;
 mod sched;
 mod slow;
 mod table;
@@ -31,7 +32,6 @@ use crate::profilers::syscalls::errors::{ERRORS, FailedCall};
 use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
 use crate::profilers::syscalls::line::SLOW;
-use crate::profilers::syscalls::slow::SlowCalls;
 use crate::profilers::syscalls::table::{
     CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
@@ -92,8 +92,10 @@ struct Syscalls {
     kinds: CallKinds,
     open: Pairs<CallingThread, CallInFlight>,
     sums: CallSums,
+    /// With `--errors`, and of calls that have lines.
+    paths: Option<paths::CallPaths>,
     /// With `--than`.
-    slow: Option<SlowCalls>,
+    slow: Option<slow::SlowCalls>,
     endings: FxHashMap<CallNumber, u64>,
     errors: KeyedSums<FailedCall, u64>,
     /// Calls that are as long count as over the limit.
@@ -117,6 +119,7 @@ impl Syscalls {
             kinds: CallKinds::default(),
             open: Pairs::new(OPEN_BYTES, None),
             sums: CallSums::default(),
+            paths: None,
             slow: None,
             endings: FxHashMap::default(),
             errors: KeyedSums::default(),
@@ -188,7 +191,8 @@ impl Syscalls {
             ctx.weigh(sample.pid, open.comm, open.stack, ns / 1000);
         }
         if let Some(slow) = &mut self.slow {
-            slow.ended(&pair, self.kinds.of(open.call), sample, ended.ret, ctx);
+            let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, open.call));
+            slow.ended(&pair, self.kinds.of(open.call), sample, (ended.ret, paths), ctx);
         }
     }
 
@@ -227,7 +231,8 @@ impl Syscalls {
         let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
         let call = CallNumber::new(id, sample.is_compat());
         let shown = stack.filter(|_| self.args.common.stacks());
-        *self.errors.sum(FailedCall { call, errno, pid: sample.pid, comm, stack: shown }) += 1;
+        let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, call));
+        *self.errors.sum(FailedCall { call, errno, pid: sample.pid, comm, paths, stack: shown }) += 1;
         if self.args.common.draws_stacks() {
             ctx.weigh(sample.pid, comm, stack, 1);
         }
@@ -307,9 +312,17 @@ impl Syscalls {
 
 impl Profiler for Syscalls {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let wanted = WantedCalls { only_errors: self.args.errors, stacks: self.takes_stacks() };
-        self.events = Some(CallEvents::open(wanted, evlist, setup)?);
-        self.slow = SlowCalls::open(&self.args, evlist, setup)?;
+        let with_paths = !self.args.no_paths && (self.args.errors || self.args.lengths.shows_any());
+        let calls = if with_paths { paths::calls_with_strings(self.args.calls.as_ref(), setup)? } else { Vec::new() };
+        let wanted =
+            WantedCalls { only_errors: self.args.errors, paths: !calls.is_empty(), stacks: self.takes_stacks() };
+        let mut events = CallEvents::open(wanted, evlist, setup)?;
+        self.slow = slow::SlowCalls::open(&self.args, evlist, setup)?;
+        if let Some((enter, _)) = &events.enter {
+            self.paths = paths::CallPaths::ask(*enter, &calls, evlist, setup)?;
+        }
+        events.starts = if self.args.errors { paths::filter_of(&calls) } else { None };
+        self.events = Some(events);
         if self.args.errors && self.args.common.draws_stacks() {
             setup.weighs("failed calls");
         }
@@ -329,12 +342,21 @@ impl Profiler for Syscalls {
             && *enter == event
         {
             let id = fields.id.read(sample.raw)?.cast_signed();
+            if let Some(paths) = &mut self.paths {
+                paths.entered(CallNumber::new(id, sample.is_compat()), sample);
+                if self.args.errors {
+                    return Ok(Use::Ignored);
+                }
+            }
             if let Some(slow) = &mut self.slow {
                 slow.entered(sample.tid, sample.time, fields.args(sample.raw)?);
             }
             return Ok(self.entered(sample, id, ctx));
         }
         if event != events.exit {
+            if self.paths.as_mut().is_some_and(|paths| paths.take(event, sample)) {
+                return Ok(Use::Ignored);
+            }
             let Some(slow) = &mut self.slow else { return Ok(Use::Ignored) };
             slow.sched(event, sample, ctx)?;
             return Ok(Use::Ignored);
@@ -352,9 +374,9 @@ impl Profiler for Syscalls {
         if std::mem::take(&mut self.lost_exits) {
             self.forget_gone(ctx);
         }
-        let Syscalls { slow: Some(slow), open, kinds, .. } = self else { return TickOutcome::default() };
+        let Syscalls { slow: Some(slow), open, kinds, paths, .. } = self else { return TickOutcome::default() };
         let open = open.iter().map(|(key, pair)| (key.0, pair));
-        slow.show_open(open, |open| kinds.of(open.call), now, ctx);
+        slow.show_open(open, |open| kinds.of(open.call), paths.as_ref(), now, ctx);
         TickOutcome::default()
     }
 
@@ -363,9 +385,13 @@ impl Profiler for Syscalls {
             Event::Task { record: Record::Exit(exit), .. } => {
                 self.cut_off += u64::from(self.open.forget(CallingThread(exit.tid)).is_some());
                 self.slow.iter_mut().for_each(|slow| slow.forget(exit.tid));
+                self.paths.iter_mut().for_each(|paths| paths.forget(exit.tid));
             }
             Event::SwitchIn { tid, time, .. } => self.slow.iter_mut().for_each(|slow| slow.came(tid, time)),
-            Event::Lost(window) => self.open.lost(window.cpu, window.end_ns),
+            Event::Lost(window) => {
+                self.open.lost(window.cpu, window.end_ns);
+                self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
+            }
             Event::LostSide(_) => self.lost_exits = true,
             Event::Stopped { now } => drop(self.tick(now, ctx)),
             _ => {}
@@ -387,7 +413,7 @@ impl Profiler for Syscalls {
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.errors.keys().filter_map(|who| who.stack));
         used.extend(self.sums.stacks());
-        used.extend(self.slow.iter().flat_map(SlowCalls::stacks_in_use));
+        used.extend(self.slow.iter().flat_map(slow::SlowCalls::stacks_in_use));
         used.extend(self.open.iter().filter_map(|(_, pair)| pair.open.stack));
     }
 }

@@ -13,6 +13,7 @@ use crate::profilers::syscalls::CallInFlight;
 use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::kinds::CallKind;
 use crate::profilers::syscalls::line::{SLOW, SlowCall};
+use crate::profilers::syscalls::paths::{CallPaths, PathOfCall};
 use crate::profilers::syscalls::sched::SchedEvents;
 use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
 use crate::report::Subject;
@@ -96,7 +97,7 @@ impl SlowCalls {
         pair: &OpenPair<CallInFlight>,
         kind: CallKind,
         sample: &Sample<'_>,
-        ret: i64,
+        (ret, paths): (i64, [PathOfCall; 2]),
         ctx: &mut Context,
     ) {
         let Some((clock, parts)) = self.clocks.exited(sample.tid, sample.time) else { return };
@@ -105,7 +106,7 @@ impl SlowCalls {
         if is_wanted || clock.is_shown {
             let subject =
                 Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm: pair.open.comm };
-            self.emit(pair, &clock, parts, Some(ret), subject, ctx);
+            self.emit(pair, &clock, parts, (Some(ret), paths), subject, ctx);
         }
     }
 
@@ -114,6 +115,7 @@ impl SlowCalls {
         &mut self,
         open: impl Iterator<Item = (i32, &'a OpenPair<CallInFlight>)>,
         kind: impl Fn(&CallInFlight) -> CallKind,
+        paths: Option<&CallPaths>,
         now: u64,
         ctx: &mut Context,
     ) {
@@ -126,7 +128,8 @@ impl SlowCalls {
             clock.is_shown = true;
             let (clock, parts) = (*clock, clock.so_far(now));
             let CallInFlight { pid, comm, cpu, .. } = pair.open;
-            self.emit(pair, &clock, parts, None, Subject { time: now, cpu, pid, tid, comm }, ctx);
+            let paths = paths.map_or_else(Default::default, |paths| paths.of(tid, pair.open.call));
+            self.emit(pair, &clock, parts, (None, paths), Subject { time: now, cpu, pid, tid, comm }, ctx);
         }
     }
 
@@ -139,7 +142,7 @@ impl SlowCalls {
         pair: &OpenPair<CallInFlight>,
         clock: &CallClock,
         parts: TimeParts,
-        ret: Option<i64>,
+        (ret, paths): (Option<i64>, [PathOfCall; 2]),
         subject: Subject,
         ctx: &mut Context,
     ) {
@@ -150,7 +153,7 @@ impl SlowCalls {
             tid: subject.tid,
             args: clock.args,
             ret,
-            paths: [None, None], // nobody has read them
+            paths: paths.each_ref().map(PathOfCall::text),
         };
         let slow = SlowCall {
             call,
