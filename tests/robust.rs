@@ -114,10 +114,11 @@ fn cpus_and_names_with_a_process_in_task_state() {
     let slept = load_number(&load, "ping_nvcsw");
     assert!(waits + unknown >= slept && waits <= slept + 40, "{waits} waits, {unknown} unknown: {load} {done:#?}");
     assert_eq!(done.sum("count", |_| true), waits, "others than ping: {done:#?}");
-    for none in [nobodys, elsewhere] {
-        let done = none.finish().code(0);
-        assert_eq!(done.sum("count", |_| true), 0, "{done:#?}");
-    }
+    let done = nobodys.finish().code(0);
+    assert_eq!(done.sum("count", |_| true), 0, "{done:#?}");
+    // The program may have read a page there before it chose its CPU.
+    let done = elsewhere.finish().code(0);
+    assert_eq!(done.sum("count", |row| row["state"] != "D"), 0, "{done:#?}");
 }
 
 // Terminals

@@ -171,9 +171,14 @@ impl ShownKeys {
         }
     }
 
+    /// Half of the room for names is used.
+    pub fn are_many(&self) -> bool {
+        self.names.len() > MAX_NAMES / 2
+    }
+
     /// Forgets all names but those of the keys that are in use.
     pub fn retain(&mut self, mut is_used: impl FnMut(EventKey) -> bool) {
-        if self.names.len() > MAX_NAMES / 2 {
+        if self.are_many() {
             self.names.retain(|number, _| is_used(EventKey::Number(*number)));
         }
     }

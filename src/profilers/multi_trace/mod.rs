@@ -22,7 +22,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub use crate::profilers::multi_trace::args::MultiTraceArgs;
 
 use crate::cli::usage;
-use crate::event::{BoundEvent, EventKey, KeyExpr, KeyText, KeyTexts, Selector};
+use crate::event::{BoundEvent, EventKey, KeyExpr, KeyTexts, Selector};
 use crate::expr::NoResultCounts;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, Report, Setup, ShownKeys, TickOutcome, Timestamp, Use, key_of};
@@ -275,13 +275,13 @@ impl MultiTrace {
         oldest.into_iter().map(row).collect()
     }
 
-    /// Forgets the texts of keys that nothing has any more.
-    fn forget_texts(&mut self, now: Timestamp) {
-        let text = |key: EventKey| if let EventKey::Text(place) = key { Some(place) } else { None };
-        let mut used: FxHashSet<KeyText> = self.slow.keys().filter_map(text).collect();
-        used.extend(self.relation.waiting(now).filter_map(|(key, _)| text(key.key)));
-        used.extend(self.worst.keys().filter_map(|row| row.key.and_then(text)));
-        self.texts.retain(|place| used.contains(&place));
+    /// Forgets the texts and names of keys that nothing has any more.
+    fn forget_keys(&mut self, now: Timestamp) {
+        let mut used: FxHashSet<EventKey> = self.slow.keys().collect();
+        used.extend(self.relation.waiting(now).map(|(key, _)| key.key));
+        used.extend(self.worst.keys().filter_map(|row| row.key));
+        self.texts.retain(|place| used.contains(&EventKey::Text(place)));
+        self.shown.iter_mut().for_each(|shown| shown.retain(|key| used.contains(&key)));
     }
 
     fn report_tables(&mut self, now: Timestamp, report: &mut Report) {
@@ -455,8 +455,8 @@ impl Profiler for MultiTrace {
         self.counts = Unpaired::default();
         self.starts = 0;
         self.interval_start = now;
-        if self.texts.are_many() {
-            self.forget_texts(now);
+        if self.texts.are_many() || self.shown.as_ref().is_some_and(ShownKeys::are_many) {
+            self.forget_keys(now);
         }
         Ok(())
     }
