@@ -79,7 +79,7 @@ const SCRIPT: &str = r#"
             echo 1 >$instance/events/$place/enable
             list=$list${list:+,}${place%/*}:${place#*/}
         done <$events
-        watching $name trace -m 8M -e $list -p $load
+        watching $name trace --no-paths -m 8M -e $list -p $load
         closed=1
         is_closed() { tail -c 600 /out/$name | grep -q "\"type\":\"interval\".*\"interval\":$closed,"; }
         for room; do
