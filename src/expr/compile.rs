@@ -35,12 +35,12 @@ fn fault<T>(at: usize, message: impl Into<String>) -> Result<T, CompileFault> {
 pub fn compile(root: &ExprNode, format: &Format) -> Result<Program, CompileFault> {
     let mut compiler = Compiler { format, steps: Vec::new(), texts: Vec::new(), reads: Vec::new(), used: 0, depth: 0 };
     let ty = compiler.node(root)?;
-    let single_load = match &*compiler.steps {
-        [ExprStep::Load(field)] => field.int64().ok(),
-        _ => None,
+    let (single_load, single_int) = match &*compiler.steps {
+        [ExprStep::Load(field)] => (field.int64().ok(), field.int32().ok().map(|int| (int, field.signed))),
+        _ => (None, None),
     };
     let Compiler { steps, texts, reads, depth, .. } = compiler;
-    Ok(Program { steps: steps.into(), texts: texts.into(), ty, depth, reads, single_load })
+    Ok(Program { steps: steps.into(), texts: texts.into(), ty, depth, reads, single_load, single_int })
 }
 
 struct Compiler<'a> {

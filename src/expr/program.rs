@@ -3,7 +3,7 @@
 use crate::expr::parse::{BinaryOperator, UnaryOperator};
 use crate::expr::value::{ExprInput, ExprType, ExprValue, NoResult, SampleVariable};
 use crate::glob::glob;
-use crate::tep::field::{Field, Int64};
+use crate::tep::field::{Field, Int32, Int64};
 use crate::tep::types::IntType;
 
 /// Values on the stack of an evaluation. The parser's own limits keep most expressions far below.
@@ -24,6 +24,8 @@ pub struct Program {
     pub(super) reads: Vec<String>,
     /// Set when the program is one load of an 8-byte field, as most are.
     pub(super) single_load: Option<Int64>,
+    /// Set when the program is one load of a 4-byte number, and whether that has a sign.
+    pub(super) single_int: Option<(Int32, bool)>,
 }
 
 /// One step, on a stack of values. Jumps lead forwards only, so every program ends.
@@ -135,7 +137,13 @@ impl Program {
     /// # Errors
     /// A field is not in the record, or an operation has no result.
     pub fn value<'a, 'r: 'a>(&'a self, input: &impl ExprInput<'r>) -> Result<ExprValue<'a>, NoResult> {
-        let bits = self.run(input)?;
+        let bits = match self.single_int {
+            Some((field, is_signed)) => {
+                let number = field.read(input.raw()).map_err(|_| NoResult::Missing)?;
+                if is_signed { i64::from(number) as u64 } else { u64::from(number as u32) }
+            }
+            None => self.run(input)?,
+        };
         Ok(match self.ty {
             ExprType::Signed => ExprValue::Signed(bits as i64),
             ExprType::Unsigned => ExprValue::Unsigned(bits),

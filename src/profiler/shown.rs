@@ -97,6 +97,12 @@ impl ShownEvent {
         Ok(())
     }
 
+    /// All samples pass, as far as we are asked.
+    #[inline]
+    pub fn passes_all(&self) -> bool {
+        self.filter_in_user.is_none()
+    }
+
     /// Whether a sample passes the filter that the kernel does not take. `comm`: name of the current task.
     #[inline]
     pub fn passes(&self, sample: &Sample<'_>, comm: Comm) -> bool {

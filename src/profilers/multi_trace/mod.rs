@@ -366,8 +366,8 @@ impl Profiler for MultiTrace {
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let at = event.index().checked_sub(self.first).context("an event of another profiler")?;
         let related = self.events.get(at).context("an event of another profiler")?;
-        let subject = ctx.subject(sample);
-        if !related.shown.passes(sample, subject.comm) {
+        // Names of tasks are looked up where they are needed: ends of pairs have no use for them.
+        if !related.shown.passes_all() && !related.shown.passes(sample, ctx.tasks.comm(sample.tid)) {
             return Ok(Use::Ignored);
         }
         let has_no_end = self.running.follow(related.scheduling, sample);
@@ -381,7 +381,10 @@ impl Profiler for MultiTrace {
         };
         let stack = ctx.stack(sample);
         let at = at as u16;
-        let number = self.slow.keep(at, &subject, key.ok(), stack, sample.raw);
+        let number = match self.slow.keeps() {
+            true => self.slow.keep(at, &ctx.subject(sample), key.ok(), stack, sample.raw),
+            false => 0,
+        };
         self.wants_report |= related.is_trigger;
         if related.is_untraced {
             return Ok(Use::Relevant);
@@ -408,7 +411,7 @@ impl Profiler for MultiTrace {
         {
             self.starts += 1;
             self.shown.iter_mut().for_each(|shown| shown.meet(key.key, sample.pid, ctx));
-            let Subject { time, cpu, pid, tid, comm } = subject;
+            let Subject { time, cpu, pid, tid, comm } = ctx.subject(sample);
             self.relation.start(key, PairStart { event: at, position, time, cpu, pid, tid, comm, stack, number });
         }
         self.slow.flush(sample.time, &self.events, ctx);

@@ -56,8 +56,13 @@ impl SlowPairs {
         SlowPairs { detail, timeline: Timeline::new(RECORD_BYTES), pending: VecDeque::new(), lost_until_ns: 0 }
     }
 
-    /// Keeps a record, if records are shown, and returns its number.
+    /// Whether records are shown.
     #[inline]
+    pub fn keeps(&self) -> bool {
+        self.detail.is_some()
+    }
+
+    /// Keeps a record, and returns its number.
     pub fn keep(
         &mut self,
         event: u16,
@@ -66,9 +71,6 @@ impl SlowPairs {
         stack: Option<StackId>,
         raw: &[u8],
     ) -> u64 {
-        if self.detail.is_none() {
-            return 0;
-        }
         let Subject { time, cpu, pid, tid, comm } = *subject;
         self.timeline.keep(KeptRecord { event, time, cpu, pid, tid, comm, key, stack }, raw)
     }
