@@ -141,17 +141,17 @@ impl Rundelay {
             let thread = self.args.perins.then_some((tid, comm));
             let sum = self.delays.sum(RunDelayKey { kind: wait.kind, thread });
             sum.latency.record(ns, until, || WorstCase { ns, at: until, cpu, tid, comm, stack: wait.stack });
-            sum.than += u64::from(self.args.limit().is_some_and(|limit| ns >= limit));
+            sum.than += u64::from(self.args.lengths.is_over(ns));
             sum.earlier += u64::from(wait.since < self.reported_until);
             self.note_longest(ended, ns);
         }
-        let is_shown = self.args.limit().is_some_and(|limit| ns >= limit)
-            || self.args.lower.is_some_and(|lower| ns < lower.0 && wait.began == DelayBegin::Exactly);
+        let is_shown =
+            self.args.lengths.is_over(ns) || self.args.lengths.shows(ns) && wait.began == DelayBegin::Exactly;
         if is_shown {
             let ran = self.shares.shown(&self.policies);
             self.show_ended(ended, ns, ran, ctx);
         }
-        if self.args.common.draws_stacks() && (self.args.limit().is_none() || is_shown) {
+        if self.args.common.draws_stacks() && (self.args.lengths.than_ns().is_none() || is_shown) {
             let pid = ctx.tasks.pid(tid);
             ctx.weigh(pid, comm, wait.stack, ns / 1000);
         }

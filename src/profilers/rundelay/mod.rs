@@ -21,8 +21,8 @@ mod throttle;
 use anyhow::Result;
 use rustc_hash::FxHashSet;
 
-use crate::cli::values::{self, CommList, Time};
-use crate::cli::{CommonArgs, usage};
+use crate::cli::values::{self, CommList};
+use crate::cli::{CommonArgs, LatencyArgs, usage};
 use crate::host::online_cpus;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::filters::TaskMatch;
@@ -61,15 +61,8 @@ pub struct RundelayArgs {
     /// Only waits of tasks of these names: nginx,java*
     #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
     filter: Option<CommList>,
-    /// Show waits of so long or longer: 5ms; in ns without a unit
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
-    than: Option<Time>,
-    /// As --than, and tables only of intervals with such waits
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns, conflicts_with = "than")]
-    only_than: Option<Time>,
-    /// Show waits shorter than this
-    #[arg(long, value_name = "TIME", value_parser = values::time_ns)]
-    lower: Option<Time>,
+    #[command(flatten)]
+    lengths: LatencyArgs,
     /// A row per thread, those that waited most first
     #[arg(long)]
     perins: bool,
@@ -112,17 +105,10 @@ impl ProfilerArgs for RundelayArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        if self.common.stacks() && self.limit().is_none() && self.lower.is_none() {
+        if self.common.stacks() && !self.lengths.shows_any() {
             return Err(usage("-g shows the stacks of waits over a limit: add the limit, as in --than 5ms"));
         }
         Ok(Box::new(Rundelay { args: self, ..Rundelay::default() }))
-    }
-}
-
-impl RundelayArgs {
-    /// Waits of so long have lines.
-    fn limit(&self) -> Option<u64> {
-        self.than.or(self.only_than).map(|time| time.0)
     }
 }
 
@@ -169,7 +155,7 @@ impl Rundelay {
     fn report_at(&self, since: u64) -> u64 {
         /// One that ends soon has a single line.
         const FIRST_NS: u64 = 200_000_000;
-        self.args.limit().map_or(u64::MAX, |limit| since.saturating_add(limit.max(FIRST_NS)))
+        self.args.lengths.than_ns().map_or(u64::MAX, |limit| since.saturating_add(limit.max(FIRST_NS)))
     }
 }
 

@@ -28,7 +28,7 @@ impl Rundelay {
         ctx.view.untracked += self.throttling.take_left_out();
         if now >= self.next_look {
             self.next_look = now.saturating_add(LOOK_NS);
-            let limit = self.args.limit();
+            let limit = self.args.lengths.than_ns();
             self.model.settle_found(|since| limit.map_or(u64::MAX, |limit| since.saturating_add(limit)));
             self.learn_policies(now, ctx);
             self.show_ongoing(now, false, ctx);
@@ -79,10 +79,10 @@ impl Rundelay {
         /// Each costs a look at /proc.
         const MOST: usize = 16;
         const MOST_AT_END: usize = 1000;
-        if self.args.limit().is_none() {
+        if self.args.lengths.than_ns().is_none() {
             return;
         }
-        let least = self.args.limit().unwrap_or(u64::MAX);
+        let least = self.args.lengths.than_ns().unwrap_or(u64::MAX);
         let is_due = |wait: &QueueWait| match is_over {
             true => wait.shown_until == 0 && now.saturating_sub(wait.since) >= least,
             false => wait.report_at <= now,
@@ -123,7 +123,7 @@ impl Rundelay {
 
     pub(super) fn report_tables(&mut self, now: Timestamp, report: &mut Report) {
         let waiting = self.waiting(now);
-        let is_suppressed = self.args.only_than.is_some() && self.delays.values().all(|sum| sum.than == 0);
+        let is_suppressed = self.args.lengths.only_than() && self.delays.values().all(|sum| sum.than == 0);
         let (top, in_text) = (self.args.top as usize, !is_suppressed);
         let unwoken = unwoken(self.model.take_unwoken());
         let rows = self.delay_rows(&waiting);

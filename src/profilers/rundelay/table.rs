@@ -71,66 +71,43 @@ const MEANINGS: [(&str, &str); 17] = {
     meanings
 };
 
-pub static DELAYS_OF_ALL: Schema<RunDelayRow> = Schema::<RunDelayRow>::new(
-    "delays",
-    &[
-        KIND,
-        Column::latency_count("count"),
-        Column::latency_total(),
-        Column::latency_min(),
-        Column::latency_mean().json_only(),
-        Column::latency_stddev().json_only(),
-        Column::latency_p50(),
-        Column::latency_p95(),
-        Column::latency_p99(),
-        Column::latency_max(),
-        THAN,
-        EARLIER,
-        NOW,
-        WORST[0],
-        WORST[1],
-        WORST[2],
-        WORST[3],
-        SUMS[0],
-        SUMS[1],
-    ],
-)
-.explained(&MEANINGS)
-.titled("waits for a CPU")
-.ordered(|one, other| one.key.cmp(&other.key));
+/// The first two are those of a thread.
+const COLUMNS: &[Column<RunDelayRow>] = &[
+    Column::label("tid", "tid", |row| row.key.thread.map_or(Value::None, |(tid, _)| tid_or_none(tid))),
+    Column::label("comm", "comm", |row| row.key.thread.map_or(Value::None, |(_, comm)| Value::Comm(comm))),
+    KIND,
+    Column::latency_count("count"),
+    Column::latency_total(),
+    Column::latency_min(),
+    Column::latency_mean().json_only(),
+    Column::latency_stddev().json_only(),
+    Column::latency_p50(),
+    Column::latency_p95(),
+    Column::latency_p99(),
+    Column::latency_max(),
+    THAN,
+    EARLIER,
+    NOW,
+    WORST[0],
+    WORST[1],
+    WORST[2],
+    WORST[3],
+    SUMS[0],
+    SUMS[1],
+];
 
-pub static DELAYS_OF_THREADS: Schema<RunDelayRow> = Schema::<RunDelayRow>::new(
-    "threads",
-    &[
-        Column::label("tid", "tid", |row| row.key.thread.map_or(Value::None, |(tid, _)| tid_or_none(tid))),
-        Column::label("comm", "comm", |row| row.key.thread.map_or(Value::None, |(_, comm)| Value::Comm(comm))),
-        KIND,
-        Column::latency_count("count"),
-        Column::latency_total(),
-        Column::latency_min(),
-        Column::latency_mean().json_only(),
-        Column::latency_stddev().json_only(),
-        Column::latency_p50(),
-        Column::latency_p95(),
-        Column::latency_p99(),
-        Column::latency_max(),
-        THAN,
-        EARLIER,
-        NOW,
-        WORST[0],
-        WORST[1],
-        WORST[2],
-        WORST[3],
-        SUMS[0],
-        SUMS[1],
-    ],
-)
-.explained(&MEANINGS)
-.titled("waits for a CPU")
-.ordered(|one, other| {
-    let total = |row: &RunDelayRow| row.sum.latency.distribution.sum();
-    total(other).cmp(&total(one)).then(one.key.cmp(&other.key))
-});
+pub static DELAYS_OF_ALL: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("delays", COLUMNS.split_at(2).1)
+    .explained(&MEANINGS)
+    .titled("waits for a CPU")
+    .ordered(|one, other| one.key.cmp(&other.key));
+
+pub static DELAYS_OF_THREADS: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("threads", COLUMNS)
+    .explained(&MEANINGS)
+    .titled("waits for a CPU")
+    .ordered(|one, other| {
+        let total = |row: &RunDelayRow| row.sum.latency.distribution.sum();
+        total(other).cmp(&total(one)).then(one.key.cmp(&other.key))
+    });
 
 fn tid_or_none(tid: i32) -> Value {
     if tid < 0 { Value::None } else { Value::Signed(tid.into()) }
