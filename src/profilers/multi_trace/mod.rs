@@ -440,6 +440,7 @@ impl Profiler for MultiTrace {
     }
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.slow.tick();
         self.slow.flush(now, &self.events, ctx);
         self.take_counts(now, ctx);
         TickOutcome { wants_report: std::mem::take(&mut self.wants_report), ..TickOutcome::default() }

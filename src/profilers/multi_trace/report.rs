@@ -241,7 +241,7 @@ const DETAILS: &[Detail<ShownDelay>] = &[
     Detail::new("ended_by.comm", |delay| delay.ended_by.map_or(Value::None, |(_, comm, _)| Value::Comm(comm))),
     Detail::new("ended_by.cpu", |delay| delay.ended_by.map_or(Value::None, |(.., cpu)| Value::Unsigned(cpu.into()))),
     Detail::new("truncated", |delay| match delay.is_truncated {
-        true => Value::Phrase { word: "truncated", text: "its first records are not kept any more" },
+        true => Value::Phrase { word: "truncated", text: "some of its records are not shown" },
         false => Value::None,
     }),
 ];

@@ -1,5 +1,6 @@
 //! Pairs that `--than` or `--lower` asks for: their lines, and the records around them.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ use crate::symbol::StackId;
 const RECORD_BYTES: usize = 16 << 20;
 /// Records shown of one pair.
 const MOST_RECORDS: usize = 200;
+/// Records that are looked at from one tick to the next: others choose how many pairs are slow, and how long they take.
+const MOST_LOOKED_AT: u64 = 200_000;
 /// Slow pairs that wait for the records behind them.
 const MOST_PENDING: usize = 10_000;
 
@@ -43,6 +46,8 @@ pub struct SlowPairs {
     pending: VecDeque<SlowPair>,
     /// The end of the last loss.
     lost_until_ns: u64,
+    /// Records that may be looked at until the next tick.
+    may_look_at: Cell<u64>,
 }
 
 impl Default for SlowPairs {
@@ -53,7 +58,8 @@ impl Default for SlowPairs {
 
 impl SlowPairs {
     pub fn new(detail: Option<DetailArgs>) -> SlowPairs {
-        SlowPairs { detail, timeline: Timeline::new(RECORD_BYTES), pending: VecDeque::new(), lost_until_ns: 0 }
+        let (timeline, pending) = (Timeline::new(RECORD_BYTES), VecDeque::new());
+        SlowPairs { detail, timeline, pending, lost_until_ns: 0, may_look_at: Cell::new(MOST_LOOKED_AT) }
     }
 
     /// Whether records are shown.
@@ -78,6 +84,11 @@ impl SlowPairs {
     /// Records were lost up to `end_ns`.
     pub fn lost(&mut self, end_ns: u64) {
         self.lost_until_ns = self.lost_until_ns.max(end_ns);
+    }
+
+    /// A tick has come.
+    pub fn tick(&mut self) {
+        self.may_look_at.set(MOST_LOOKED_AT);
     }
 
     /// Shows a pair, at once or when the records behind it have come.
@@ -163,7 +174,13 @@ impl SlowPairs {
         let first = if detail.before_ns.is_some() { self.timeline.number_at(from) } else { pair.start.number };
         let [start, end] = ends;
         let (mut hidden, mut last_ns) = (0, 0);
+        let mut left = self.may_look_at.get();
         self.timeline.each_from(first, |number, record, raw| {
+            if left == 0 {
+                records.is_truncated = true;
+                return false;
+            }
+            left -= 1;
             let is_end = [pair.start.number, pair.number].contains(&number);
             if record.time > until {
                 return false;
@@ -181,6 +198,7 @@ impl SlowPairs {
             records.shown.push(ShownRecord { record: *record, raw: raw.to_vec(), hidden: std::mem::take(&mut hidden) });
             records.shown.len() < 2 * MOST_RECORDS
         });
+        self.may_look_at.set(left);
         records
     }
 }
