@@ -34,6 +34,7 @@ pub mod text;
 mod thread;
 mod top;
 mod unsettled;
+pub mod value_text;
 mod waits;
 pub mod wall;
 mod writer;

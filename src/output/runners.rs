@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::digits::push_signed;
 use crate::escape::escape_into;
 use crate::output::json::{self, Object};
-use crate::output::text;
+use crate::output::value_text;
 use crate::report::{CpuRunner, RunnerKind, TaskPriority, Value};
 
 /// Appends `audio-rt 21339 (FIFO 50) ran 99.000 ms (100.0 %), 2 more tasks ran 0.010 ms (0.0 %)`: the first `most`, and
@@ -37,9 +37,9 @@ pub fn push_text(runners: &[CpuRunner], most: usize, out: &mut Vec<u8>) {
             RunnerKind::Others(count) => drop(write!(out, "{count} more tasks ran")),
         }
         out.push(b' ');
-        text::push_value(&Value::Ns(runner.ran_ns), out);
+        value_text::push_value(&Value::Ns(runner.ran_ns), out);
         out.extend_from_slice(b" ms (");
-        text::push_value(&Value::Pct(runner.share), out);
+        value_text::push_value(&Value::Pct(runner.share), out);
         out.extend_from_slice(b" %)");
     }
 }

@@ -325,7 +325,7 @@ pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::text;
+    use crate::output::{text, value_text};
     use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit};
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::mappings::{Content, Module};
@@ -448,7 +448,7 @@ mod tests {
             let order = placed.rows.order();
             let sum = sum_of_rows(&mut *placed.rows, &order[1..], 1_000_000);
             let sums = sums_of_rest(&columns, &lines, &lines[1..], &sum);
-            sums.map(|(sum, heading)| format!("{} {heading}", text::cell(sum))).collect::<Vec<_>>()
+            sums.map(|(sum, heading)| format!("{} {heading}", value_text::cell(sum))).collect::<Vec<_>>()
         };
         let little = [(Some(90), 1); 1000];
         assert_eq!(rest(&little), ["9.0 CPU %", "999 samples"]);

@@ -1,22 +1,19 @@
 //! Lines and tables in text.
 
-use std::borrow::Cow;
 use std::io::Write;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::digits::format_ns;
-use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three_digits};
+use crate::digits::{push_blank_padded, push_signed, push_unsigned, push_zero_padded};
 use crate::escape::{escape_into, is_plain};
 use crate::output::EventText;
 use crate::output::flood::{FloodGroup, OmittedGroups};
 use crate::output::frames;
-use crate::output::outcome;
-use crate::output::runners;
 use crate::output::stack_numbers::StackMention;
 use crate::output::table::{BrokenStacks, TableLine, is_in_text};
+use crate::output::value_text::{cell, push_seconds, push_value};
 use crate::report::layout::LineStep;
-use crate::report::{ColumnHead, Command, LineageProcess, OccurrenceLayout, Subject, Value};
+use crate::report::{ColumnHead, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
@@ -237,17 +234,6 @@ fn line(
     }
 }
 
-fn push_seconds(value: &Value, out: &mut Vec<u8>) {
-    match value {
-        Value::Ns(ns) => {
-            push_unsigned(ns / 1_000_000_000, out);
-            out.push(b'.');
-            out.extend_from_slice(&three_digits((ns / 1_000_000 % 1000) as u32));
-        }
-        value => push_value(value, out),
-    }
-}
-
 /// Right-aligns the text from `start` on.
 fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
     if width == 0 {
@@ -258,102 +244,6 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
     let blanks = width.saturating_sub(len);
     out.resize(out.len() + blanks, b' ');
     out[start..].rotate_right(blanks);
-}
-
-pub(super) fn push_value(value: &Value, out: &mut Vec<u8>) {
-    match value {
-        // A place and a time of day were replaced by their texts before.
-        Value::None
-        | Value::Stack(_)
-        | Value::Place(_)
-        | Value::Interrupt(..)
-        | Value::Moment(_)
-        | Value::Offset { .. } => {}
-        Value::Call(_) | Value::WaitPlace(_) => {}
-        Value::Outcome(outcome) => outcome::push_text(outcome, out),
-        Value::Runners(ran) => runners::push_text(ran, 3, out),
-        Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
-        Value::Unsigned(value) => push_unsigned(*value, out),
-        Value::Signed(value) => push_signed(*value, out),
-        // Milliseconds down to the microsecond.
-        Value::Ns(ns) => {
-            push_unsigned(ns / 1_000_000, out);
-            out.push(b'.');
-            out.extend_from_slice(&three_digits((ns / 1000 % 1000) as u32));
-        }
-        Value::Us(ns) => {
-            push_unsigned(ns / 1000, out);
-            out.push(b'.');
-            out.extend_from_slice(&three_digits((ns % 1000) as u32));
-        }
-        Value::Pct(hundredths) => {
-            let tenths = (hundredths + 5) / 10;
-            push_unsigned(u64::from(tenths / 10), out);
-            out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
-        }
-        Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
-        Value::Address(addr) => {
-            out.extend_from_slice(b"0x");
-            push_hex(*addr, out);
-        }
-        Value::Word(text) | Value::Phrase { text, .. } => out.extend_from_slice(text.as_bytes()),
-        Value::Comm(comm) => escape_into(comm.as_bytes(), out),
-        Value::Text(text) => escape_into(text.as_bytes(), out),
-        Value::Path(path) => push_path(path, out),
-        Value::Words(words) => {
-            for (index, word) in words.iter().enumerate() {
-                if index > 0 {
-                    out.push(b' ');
-                }
-                escape_into(word.as_bytes(), out);
-            }
-        }
-        Value::Lineage(kin) => {
-            for (index, LineageProcess { pid, comm, command }) in kin.iter().enumerate() {
-                out.extend_from_slice(if index > 0 { b" < " } else { b"" });
-                push_of_kin(comm.as_bytes(), out);
-                out.push(b' ');
-                push_signed(i64::from(*pid), out);
-                match command {
-                    Command::Gone => out.extend_from_slice(b" (gone)"),
-                    Command::Line(line) => {
-                        out.extend_from_slice(b": ");
-                        push_of_kin(shortened(line).as_bytes(), out);
-                    }
-                    Command::Unasked | Command::Unknown => {}
-                }
-            }
-        }
-    }
-}
-
-/// Escapes `<`, too: a process must not name itself so that it looks like a child of another one.
-fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
-    for (index, part) in text.split(|&byte| byte == b'<').enumerate() {
-        out.extend_from_slice(if index > 0 { b"\\x3c" } else { b"" });
-        escape_into(part, out);
-    }
-}
-
-/// Appends a path, of a long one the end, which says more than the beginning.
-fn push_path(path: &[u8], out: &mut Vec<u8>) {
-    const MOST: usize = 120;
-    let is_inside = |byte: u8| byte & 0xc0 == 0x80; // of a character in UTF-8
-    let (mut end, is_cut) = (&path[path.len().saturating_sub(MOST)..], path.len() > MOST);
-    if is_cut {
-        out.extend_from_slice(b"...");
-        end = &end[end.iter().take(3).take_while(|byte| is_inside(**byte)).count()..];
-    }
-    escape_into(end, out);
-}
-
-/// The start of a command line, which may be many screens long.
-fn shortened(line: &str) -> Cow<'_, str> {
-    const MOST: usize = 60;
-    match line.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}...", &line[..end]).into(),
-        None => line.into(),
-    }
 }
 
 /// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned. The frames of
@@ -429,20 +319,6 @@ pub fn plain_table(headings: &[&'static str], rows: Vec<Vec<Value>>, out: &mut V
     let columns: Vec<ColumnHead> = headings.iter().map(|heading| ColumnHead::plain(heading)).collect();
     let lines: Vec<TableLine> = rows.into_iter().map(TableLine::plain).collect();
     table(&columns, &lines, |_| Vec::new(), out);
-}
-
-/// The text of a cell.
-pub fn cell(value: &Value) -> String {
-    let mut out = Vec::new();
-    match value {
-        Value::Runners(ran) => runners::push_text(ran, 1, &mut out),
-        // Milliseconds with four decimals: a typical run delay is below a microsecond.
-        Value::Ns(ns) => {
-            let _ = write!(out, "{}.{:04}", ns / 1_000_000, ns / 100 % 10_000);
-        }
-        value => push_value(value, &mut out),
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

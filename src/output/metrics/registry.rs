@@ -14,7 +14,7 @@ use crate::output::metrics::family::{
 use crate::output::metrics::run::push_run;
 use crate::output::metrics::totals::TotalSums;
 use crate::output::metrics::{RunMeters, SnapshotCell, ViewMeters, names};
-use crate::output::{ViewSettings, text};
+use crate::output::{ViewSettings, value_text};
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
 
 /// Rows of a table with series of their own.
@@ -228,7 +228,7 @@ impl MetricTable {
                 match value {
                     _ if is_others => labels.push((names::label(head.key).into(), OTHERS.into())),
                     Value::None => {}
-                    value => labels.push((names::label(head.key).into(), text::cell(&value).into())),
+                    value => labels.push((names::label(head.key).into(), value_text::cell(&value).into())),
                 }
             }
             let RowFunction { innermost, callers } = self.sums.site(at).cloned().unwrap_or_default();

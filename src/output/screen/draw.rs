@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::output::screen::fit::{cut, fit};
 use crate::output::screen::model::{Page, SPARK_NS, ScreenModel, ScreenRow, ScreenTable, ScreenTrust};
-use crate::output::text;
+use crate::output::value_text;
 use crate::report::Value;
 
 /// The keys, for the help.
@@ -339,9 +339,9 @@ fn trust(model: &ScreenModel, canvas: &mut Canvas<'_>) {
     if whole.discarded > 0 {
         line = format!("{line}  discarded {discarded} ({} in all)", whole.discarded);
     }
-    line = format!("{line}  coverage {} %", text::cell(&Value::Pct((coverage * 10_000.0) as u32)));
+    line = format!("{line}  coverage {} %", value_text::cell(&Value::Pct((coverage * 10_000.0) as u32)));
     if let Some(own) = model.own_cpu {
-        line = format!("{line}  own CPU {} %", text::cell(&Value::Pct(own)));
+        line = format!("{line}  own CPU {} %", value_text::cell(&Value::Pct(own)));
     }
     line = format!("{line}  {meaning}");
     let is_bad = lost > 0 || verdict.mark().is_some();

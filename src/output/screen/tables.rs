@@ -5,7 +5,7 @@ use crate::output::frames;
 pub use crate::output::screen::model::{PageKey, ScreenTable};
 use crate::output::screen::model::{ScreenCell, ScreenColumn, ScreenRow};
 use crate::output::table::{TableLine, is_in_text};
-use crate::output::text;
+use crate::output::value_text;
 use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
 use crate::symbol::names::NamedFrame;
 
@@ -54,7 +54,7 @@ pub fn of_text(text: &[u8]) -> ScreenTable {
 }
 
 fn cell(value: &Value) -> ScreenCell {
-    ScreenCell { text: text::cell(value).into(), number: number(value) }
+    ScreenCell { text: value_text::cell(value).into(), number: number(value) }
 }
 
 /// The number that a cell shows.

@@ -10,8 +10,8 @@ use crate::output::screen::Screen;
 use crate::output::table::{
     PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
 };
-use crate::output::text;
 use crate::output::writer::{Writer, name_stack, name_values, needs_names};
+use crate::output::{text, value_text};
 use crate::report::{BookEntry, BookTable, ColumnHead, ColumnKind, Rows, Table, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
@@ -219,7 +219,7 @@ impl RowBlock {
         }
         if !rest.is_empty() {
             let sums = sums_of_rest(columns, lines, rest, sum);
-            let sums: Vec<String> = sums.map(|(sum, heading)| format!("{} {heading}", text::cell(sum))).collect();
+            let sums: Vec<String> = sums.map(|(sum, heading)| format!("{} {heading}", value_text::cell(sum))).collect();
             let _ = writeln!(out, "and {} more: {}", rest.len(), sums.join(", "));
         }
         below.iter().for_each(|line| drop(writeln!(out, "{line}")));
