@@ -6,7 +6,7 @@ mod common;
 #[path = "common/uprobes.rs"]
 mod uprobes;
 
-use common::{Done, Load, example, load_number, number, run, run_over, start_watching};
+use common::{Done, Load, example, load_number, number, online_cpus, run, run_over, start_watching};
 use serde_json::Value;
 use uprobes::probe;
 
@@ -173,6 +173,64 @@ fn records_between_are_shown() {
     assert_eq!(names(&done).len(), 3 + 3 + 6 + 9, "{:#?}", names(&done));
     let done = run_over(&[&options[..], &["--detail=+10s,samekey"]].concat(), &workload);
     assert_eq!(names(&done), ["pair", "add", "text", "many"].repeat(3), "{done:#?}");
+}
+
+/// A thread that waits for its CPU behind others: where it is after each record, and how long those ran that left the CPU.
+#[test]
+fn the_way_of_a_thread_is_shown() {
+    need_events!();
+    let cpu = *online_cpus().last().expect("a CPU");
+    let pair = ["-e", "sched:sched_wakeup//key=pid/", "-e", "sched:sched_switch//key=next_pid/"];
+    let watch =
+        start_watching(&[&["multi-trace"], &pair[..], &["--than", "1ms", "--detail=samecpu", "-m", "4096"]].concat());
+    let mut load = Load::of(&example("queue"), &["300", &cpu.to_string()]);
+    let tid = load_number(&load.says(), "serves_tid");
+    let done = watch.interrupt().code(0);
+    let events = done.of_type("event");
+    let heads: Vec<usize> = (0..events.len()).filter(|at| events[*at].get("delay_ns").is_some()).collect();
+    let (mut pairs, mut switches) = (0, 0);
+    for (at, head) in heads.iter().enumerate() {
+        let records = &events[head + 1..heads.get(at + 1).copied().unwrap_or(events.len())];
+        if events[*head]["key"] != tid
+            || events[*head]["still_open"] == true
+            || events[*head].get("truncated").is_some()
+        {
+            continue;
+        }
+        let [first, between @ .., last] = records else { panic!("{records:#?}") };
+        assert_eq!((&first["thread"], &last["thread"]), (&"woken".into(), &"running".into()), "{records:#?}");
+        // The switch to it is hidden where no event sees the idle task.
+        pairs += u64::from(between.iter().all(|record| record["thread"] == "woken"));
+        let of_cpu: Vec<&Value> = records.iter().filter(|record| record["event"] == "sched:sched_switch").collect();
+        for two in of_cpu.windows(2).filter(|two| two[0]["cpu"] == two[1]["cpu"] && two[1].get("prev_ran_ns").is_some())
+        {
+            let between = two[1]["offset_ns"].as_i64().unwrap() - two[0]["offset_ns"].as_i64().unwrap();
+            assert_eq!(two[1]["prev_ran_ns"].as_i64(), Some(between), "{two:#?}");
+            switches += 1;
+        }
+    }
+    assert!(pairs > 0 && switches > 0, "{pairs} pairs, {switches} switches: {done:#?}");
+}
+
+/// A start that waits has lines while it does: the first when it is late, then each time that its age has doubled.
+#[test]
+fn late_starts_have_lines() {
+    need_events!();
+    let mut load = Load::of(&example("delays"), &["1", "1", "--wait"]);
+    assert_eq!(load.says(), "ready");
+    let pid = load.pid().to_string();
+    let read = ["syscalls:sys_enter_read", "syscalls:sys_exit_read"];
+    let mut watch = start_watching(&["multi-trace", "-e", read[0], "-e", read[1], "-p", &pid, "--than", "100ms"]);
+    load.tell(""); // it reads again, after its sleep
+    load.says();
+    let is_open = |object: &Value| object["still_open"] == true;
+    let ages: Vec<u64> = (0..2).map(|_| number(&watch.object(is_open), "delay_ns")).collect();
+    assert!(ages[0] >= 100_000_000 && ages[1] >= 2 * ages[0], "{ages:?}");
+    load.tell("");
+    let ended = watch.object(|object| object.get("ended_by").is_some());
+    assert!(number(&ended, "delay_ns") >= ages[1], "{ended}");
+    let events = watch.interrupt().code(0).of_type("event");
+    assert!(events.last().is_some_and(|event| event.get("ended_by").is_some()), "it has had its lines: {events:#?}");
 }
 
 /// Rings of one page under a flood: what is lost is told, and no pair is longer than the flood.

@@ -132,6 +132,11 @@ impl KeyExpr {
         &self.text
     }
 
+    /// The key is a field that has the number of a thread.
+    pub fn is_thread(&self) -> bool {
+        matches!(&*self.text, "pid" | "tid" | "common_pid" | "prev_pid" | "next_pid" | "parent_pid" | "child_pid")
+    }
+
     pub fn ty(&self) -> ExprType {
         self.program.ty()
     }

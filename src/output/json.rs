@@ -195,7 +195,7 @@ pub fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Outcome(outcome) => outcome::push_json(outcome, out),
         Value::Runners(ran) => runners::push_json(ran, out),
         // The frames of a stack have names and are written by `row`. A place was replaced by its text before.
-        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) | Value::Offset { .. } => {
+        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) | Value::Offset(_) => {
             out.extend_from_slice(b"null");
         }
         Value::Call(_) | Value::WaitPlace(_) => out.extend_from_slice(b"null"),

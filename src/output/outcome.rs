@@ -3,7 +3,7 @@
 use crate::digits::{push_hex, push_signed, push_unsigned};
 use crate::escape::escape_into;
 use crate::output::json::{self, Object};
-use crate::report::{ExprOutcome, Value};
+use crate::report::{ExprOutcome, PairOffset, Value};
 
 /// Appends `result: 0x10 (16)`, `result: "text"`, or why there is none.
 pub fn push_text(outcome: &ExprOutcome, out: &mut Vec<u8>) {
@@ -53,10 +53,7 @@ pub fn push_json(outcome: &ExprOutcome, out: &mut Vec<u8>) {
 pub fn beside(object: &mut Object<'_>, value: &Value) {
     let outcome = match value {
         Value::Outcome(outcome) => outcome,
-        Value::Offset { ns, hidden } => {
-            object.value("offset_ns", &Value::Signed(*ns));
-            return object.value("left_out", &Value::Unsigned(*hidden));
-        }
+        Value::Offset(offset) => return in_pair(object, offset),
         lineage => return object.value("lineage", lineage),
     };
     object.value("result", value);
@@ -64,6 +61,17 @@ pub fn beside(object: &mut Object<'_>, value: &Value) {
         ExprOutcome::Named(number, _) => object.value("result_of", &Value::Unsigned(*number)),
         ExprOutcome::NoValue(reason) => object.value("no_value", &Value::Word(reason)),
         _ => {}
+    }
+}
+
+fn in_pair(object: &mut Object<'_>, offset: &PairOffset) {
+    object.value("offset_ns", &Value::Signed(offset.ns));
+    object.value("left_out", &Value::Unsigned(offset.hidden.into()));
+    if let Some(thread) = offset.thread {
+        object.value("thread", &Value::Word(thread.word()));
+    }
+    if let Some(ran_ns) = offset.ran_ns {
+        object.value("prev_ran_ns", &Value::Unsigned(ran_ns.get()));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::output::stack_numbers::StackMention;
 use crate::output::table::{BrokenStacks, TableLine, is_in_text};
 use crate::output::value_text::{cell, push_seconds, push_value};
 use crate::report::layout::LineStep;
-use crate::report::{ColumnHead, OccurrenceLayout, Subject, Value};
+use crate::report::{ColumnHead, OccurrenceLayout, PairOffset, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
@@ -91,17 +91,25 @@ pub fn latency_flags(event: &EventText, raw: &[u8]) -> [u8; 5] {
     [irq, resched, context, digit(count & 15), digit(count >> 4 & 15)]
 }
 
-/// Appends where an event is in a pair, if its values begin with that; returns the others.
-pub fn offset<'v>(values: &'v [Value], out: &mut Vec<u8>) -> &'v [Value] {
-    let [Value::Offset { ns, hidden }, others @ ..] = values else { return values };
-    if *hidden > 0 {
-        let _ = write!(out, "| {hidden} left out |");
+/// Appends where an event is in a pair, and what the thread that is the key does then.
+pub fn offset(offset: &PairOffset, out: &mut Vec<u8>) {
+    if offset.hidden > 0 {
+        let _ = write!(out, "| {} left out |", offset.hidden);
     }
-    let us = ns.unsigned_abs();
-    let sign = if *ns < 0 { '-' } else { '+' };
-    let offset = format!("{sign}{}.{:03}", us / 1000, us % 1000);
-    let _ = write!(out, "|{offset:>13} us ");
-    others
+    let us = offset.ns.unsigned_abs();
+    let sign = if offset.ns < 0 { '-' } else { '+' };
+    let text = format!("{sign}{}.{:03}", us / 1000, us % 1000);
+    let _ = write!(out, "|{text:>13} us ");
+    if let Some(thread) = offset.thread {
+        let _ = write!(out, "{:<9} ", thread.word());
+    }
+}
+
+/// Appends how long the task has run that leaves its CPU: `, prev ran 1763.022 us`.
+pub fn ran(ran_ns: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b", prev ran ");
+    push_value(&Value::Us(ran_ns), out);
+    out.extend_from_slice(b" us");
 }
 
 /// Appends the values beside a traced event, each on a line of its own.

@@ -29,7 +29,7 @@ pub fn push_value(value: &Value, out: &mut Vec<u8>) {
         | Value::Place(_)
         | Value::Interrupt(..)
         | Value::Moment(_)
-        | Value::Offset { .. } => {}
+        | Value::Offset(_) => {}
         Value::Call(_) | Value::WaitPlace(_) => {}
         Value::Outcome(outcome) => outcome::push_text(outcome, out),
         Value::Runners(ran) => runners::push_text(ran, 3, out),

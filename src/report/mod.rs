@@ -33,5 +33,5 @@ pub use rows::{Rows, TypedRows};
 pub use runners::{CpuRunner, RunnerKind, TaskPriority};
 pub use schema::{Basis, Column, ColumnHead, ColumnKind, Schema, TableHead, TableSchema, Unit};
 pub use sums::{OthersRow, RowSite, RowSums};
-pub use value::{Command, ExprOutcome, LineageProcess, OVERHEAD_BYTES, Value};
+pub use value::{Command, ExprOutcome, LineageProcess, OVERHEAD_BYTES, PairOffset, ThreadNow, Value};
 pub use verdict::Verdict;

@@ -1,5 +1,6 @@
 //! The typed value of a cell or key. Nothing here is text yet.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::report::CpuRunner;
@@ -50,11 +51,8 @@ pub enum Value {
     Words(Arc<[String]>),
     /// A process and its ancestors, the nearest first.
     Lineage(Arc<[LineageProcess]>),
-    /// Where a record is in a pair: ns from the start, and the records before it that were left out.
-    Offset {
-        ns: i64,
-        hidden: u64,
-    },
+    /// Where a record is in a pair.
+    Offset(PairOffset),
     /// Who ran during a wait.
     Runners(Arc<[CpuRunner]>),
     /// What an expression gave for an event.
@@ -86,7 +84,7 @@ impl Value {
             | Value::Word(_)
             | Value::Phrase { .. }
             | Value::Comm(_) => 0,
-            Value::Offset { .. } | Value::Place(_) | Value::WaitPlace(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
+            Value::Offset(_) | Value::Place(_) | Value::WaitPlace(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
         }
     }
 }
@@ -106,6 +104,47 @@ pub enum ExprOutcome {
     Named(u64, Arc<str>),
     /// There is no value, and why.
     NoValue(&'static str),
+}
+
+/// Where a record is in a pair, and what it tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PairOffset {
+    /// From the start of the pair.
+    pub ns: i64,
+    /// Records before it that were left out.
+    pub hidden: u32,
+    /// For a switch: how long the task that leaves its CPU has run.
+    pub ran_ns: Option<NonZeroU64>,
+    /// What the thread that is the key does after this record.
+    pub thread: Option<ThreadNow>,
+}
+
+/// What a thread does after a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ThreadNow {
+    Woken,
+    Moved,
+    Running,
+    Preempted,
+    Sleeping,
+    /// In state D.
+    Blocked,
+    /// Stopped, traced or in another state.
+    Stopped,
+}
+
+impl ThreadNow {
+    pub fn word(self) -> &'static str {
+        match self {
+            ThreadNow::Woken => "woken",
+            ThreadNow::Moved => "moved",
+            ThreadNow::Running => "running",
+            ThreadNow::Preempted => "preempted",
+            ThreadNow::Sleeping => "sleeping",
+            ThreadNow::Blocked => "blocked",
+            ThreadNow::Stopped => "stopped",
+        }
+    }
 }
 
 /// One process of a [`Value::Lineage`].

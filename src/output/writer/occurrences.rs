@@ -8,7 +8,7 @@ use crate::output::json::{Object, ViewLabel};
 use crate::output::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
 use crate::output::{EventText, call_text, frames, json, text, top};
-use crate::report::{ArgumentTexts, Batch, Occurrence, OccurrenceBody};
+use crate::report::{ArgumentTexts, Batch, Occurrence, OccurrenceBody, Value};
 use crate::symbol::names::{KERNEL, NamedFrame};
 use crate::symbol::stack_key::StackKey;
 use crate::symbol::{FrameNames, StackId};
@@ -191,7 +191,11 @@ impl Writer {
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
                 let values = beside.of(&batch.values);
-                let values = text::offset(values, out);
+                let (offset, values) = match values {
+                    [Value::Offset(offset), values @ ..] => (Some(*offset), values),
+                    values => (None, values),
+                };
+                offset.iter().for_each(|offset| text::offset(offset, out));
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
                     let texts = event.texts(raw.of(&batch.raw), occurrence.subject.pid, &mut self.late);
                     text::event_head(&occurrence.subject, text::latency_flags(event, texts.raw), out);
@@ -199,6 +203,8 @@ impl Writer {
                     let start = render(event, texts, &mut self.names, &self.settings.strings, out);
                     escape_from(start, out);
                 }
+                let ran_ns = offset.and_then(|offset| offset.ran_ns);
+                ran_ns.iter().for_each(|ran_ns| text::ran(ran_ns.get(), out));
                 text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
             }
             OccurrenceBody::Detailed { layout, values } | OccurrenceBody::Weighted { layout, values, .. } => {

@@ -75,9 +75,18 @@ impl DetailArgs {
         self.same_cpu || self.same_pid || self.same_tid || self.same_key
     }
 
-    /// Whether a record is shown beside a pair with these marks. `has_key`: its key is that of the pair.
-    pub fn shows(&self, record: &RecordMarks, start: &RecordMarks, end: &RecordMarks, has_key: bool) -> bool {
-        if !self.selects() || self.same_key && has_key {
+    /// Whether a record is shown beside a pair with these marks. `has_key`: its key is that of the pair. `thread_cpus`: where
+    /// the thread that is the key was before and after it.
+    pub fn shows(
+        &self,
+        record: &RecordMarks,
+        start: &RecordMarks,
+        end: &RecordMarks,
+        has_key: bool,
+        thread_cpus: [Option<u32>; 2],
+    ) -> bool {
+        let is_there = || record.cpus.iter().any(|cpu| cpu.is_some() && thread_cpus.contains(cpu));
+        if !self.selects() || self.same_key && has_key || self.same_cpu && is_there() {
             return true;
         }
         let sides = [(PairSide::Start, start), (PairSide::End, end)];
@@ -125,12 +134,15 @@ mod tests {
     #[test]
     fn records_are_selected_by_what_they_share() {
         let (start, end) = (marks(0, 10, 11, Some(20)), marks(1, 0, 0, None));
-        let shows =
-            |text: &str, record: &RecordMarks, has_key| parse(text).unwrap().shows(record, &start, &end, has_key);
+        let shows = |text: &str, record: &RecordMarks, has_key| {
+            parse(text).unwrap().shows(record, &start, &end, has_key, [Some(9), None])
+        };
         let other = marks(5, 70, 70, None);
         assert!(shows("", &other, false));
         assert!(!shows("samecpu,samepid,sametid,samekey", &other, false));
         assert!(shows("samekey", &other, true));
+        let there = marks(9, 70, 70, None);
+        assert!(shows("samecpu,1", &there, false) && !shows("samepid", &there, false), "where the thread was");
         assert!(shows("samecpu", &marks(1, 70, 70, None), false));
         assert!(
             !shows("samecpu,1", &marks(1, 70, 70, None), false) && shows("samecpu,1", &marks(0, 70, 70, None), false)

@@ -10,14 +10,13 @@ use crate::perf::{Evlist, Sample};
 use crate::profiler::{Setup, ShownEvent};
 use crate::profilers::multi_trace::detail::{MOST_MARKS, RecordMarks};
 use crate::profilers::multi_trace::relation::Positions;
+use crate::profilers::multi_trace::scheduling::Scheduling;
 use crate::tep::field::Int32;
 use crate::tep::format::Format;
 
 /// Fields that name a CPU, and fields that name a thread or a process.
 const CPU_FIELDS: [&str; 5] = ["cpu", "target_cpu", "orig_cpu", "dest_cpu", "cpu_id"];
 const TASK_FIELDS: [&str; 7] = ["pid", "tid", "prev_pid", "next_pid", "parent_pid", "child_pid", "newpid"];
-const WAKEUP: &str = "sched:sched_wakeup";
-const SWITCH: &str = "sched:sched_switch";
 
 /// An event of a position.
 #[derive(Debug)]
@@ -36,14 +35,6 @@ pub struct RelatedEvent {
     cpu_fields: Vec<Int32>,
     task_fields: Vec<Int32>,
     pub scheduling: Scheduling,
-}
-
-/// What an event tells about who runs where.
-#[derive(Clone, Copy, Debug)]
-pub enum Scheduling {
-    Nothing,
-    Wakeup { pid: Int32, target_cpu: Int32 },
-    Switch { next_pid: Int32 },
 }
 
 /// Which part in a pair an event may take.
@@ -116,61 +107,3 @@ fn ints(format: &Format, names: &[&str]) -> Vec<Int32> {
     let fields = names.iter().filter_map(|name| format.field(name));
     fields.filter_map(|field| field.int32().ok()).take(MOST_MARKS - 1).collect()
 }
-
-impl Scheduling {
-    /// `is_whole`: no filter drops any of its records.
-    fn of(format: &Format, is_whole: bool) -> Scheduling {
-        let int = |name: &str| format.field(name).and_then(|field| field.int32().ok());
-        match &*format.full_name() {
-            WAKEUP => match (int("pid"), int("target_cpu")) {
-                (Some(pid), Some(target_cpu)) => Scheduling::Wakeup { pid, target_cpu },
-                _ => Scheduling::Nothing,
-            },
-            SWITCH if is_whole => {
-                int("next_pid").map_or(Scheduling::Nothing, |next_pid| Scheduling::Switch { next_pid })
-            }
-            _ => Scheduling::Nothing,
-        }
-    }
-}
-
-/// Who runs on each CPU, as far as switches tell.
-#[derive(Debug, Default)]
-pub struct Running {
-    by_cpu: Vec<Option<i32>>,
-}
-
-impl Running {
-    /// Takes what a record tells. True: a wake-up of a task that runs, or that woke itself: no switch to it follows.
-    #[inline]
-    pub fn follow(&mut self, scheduling: Scheduling, sample: &Sample<'_>) -> bool {
-        match scheduling {
-            Scheduling::Nothing => false,
-            Scheduling::Switch { next_pid } => {
-                let at = sample.cpu as usize;
-                if at >= self.by_cpu.len() && at < MOST_CPUS {
-                    self.by_cpu.resize(at + 1, None);
-                }
-                if let Some(running) = self.by_cpu.get_mut(at) {
-                    *running = next_pid.read(sample.raw).ok();
-                }
-                false
-            }
-            Scheduling::Wakeup { pid, target_cpu } => {
-                let Ok(woken) = pid.read(sample.raw) else { return false };
-                let target = target_cpu.read(sample.raw).ok().and_then(|cpu| usize::try_from(cpu).ok());
-                let running = target.and_then(|cpu| self.by_cpu.get(cpu).copied().flatten());
-                woken == sample.tid || running == Some(woken)
-            }
-        }
-    }
-
-    /// Records were lost on a CPU.
-    pub fn lost(&mut self, cpu: u32) {
-        if let Some(running) = self.by_cpu.get_mut(cpu as usize) {
-            *running = None;
-        }
-    }
-}
-
-const MOST_CPUS: usize = 1 << 16;

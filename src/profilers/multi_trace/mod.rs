@@ -3,14 +3,17 @@
 //! Events: those of the `-e` options, period 1, each a position; on the tasks of the answer. Cost: one record per event.
 //! A start waits for the next event under its key in a table of bounded size.
 //!
-//! `event` is an event of a position, `relation` finds the pairs, `timeline` keeps records for `detail`, `report` has the
-//! tables and lines, `slow` shows pairs that were asked for.
+//! `event` is an event of a position, `scheduling` what it tells about who runs where, `relation` finds the pairs, `timeline`
+//! keeps records for `detail`, `report` has the tables and lines, `slow` shows pairs that were asked for, `open` those that
+//! have not ended.
 
 mod args;
 mod detail;
 mod event;
+mod open;
 mod relation;
 mod report;
+mod scheduling;
 mod slow;
 mod timeline;
 
@@ -27,11 +30,12 @@ use crate::expr::NoResultCounts;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, Report, Setup, ShownKeys, TickOutcome, Timestamp, Use, key_of};
 use crate::profilers::multi_trace::args::{Analysis, PairQuestion};
-use crate::profilers::multi_trace::event::{RelatedEvent, Running};
+use crate::profilers::multi_trace::event::RelatedEvent;
 use crate::profilers::multi_trace::relation::{PairStart, Positions, Relation, RelationKey, Unpaired};
 use crate::profilers::multi_trace::report::{
     DELAYS, DelayRow, PAIRS, PairRow, WAITING, WORST, WORST_WITH_STACKS, WaitingRow, WorstRow,
 };
+use crate::profilers::multi_trace::scheduling::Running;
 use crate::profilers::multi_trace::slow::{SlowPair, SlowPairs};
 use crate::report::{Subject, Value, Verdict};
 use crate::stats::{KeyedSums, Latency, SumKey, WorstCase};
@@ -85,6 +89,8 @@ pub struct MultiTrace {
     default_key: DefaultKey,
     /// Some of the events have callchains.
     has_stacks: bool,
+    /// The keys are numbers of threads.
+    keys_are_threads: bool,
     shown: Option<ShownKeys>,
     relation: Relation,
     running: Running,
@@ -193,8 +199,17 @@ impl MultiTrace {
             let shown_key = if self.has_keys() { self.shown_key(key.key) } else { Value::None };
             let names = [self.name(start.event), self.name(end)];
             let subject = ctx.subject(sample);
-            let pair = SlowPair { start, end: subject, number, key, shown_key, names };
+            let thread = self.thread_of(key);
+            let pair = SlowPair { start, end: subject, number, key, shown_key, thread, names };
             self.slow.add(pair, &self.events, ctx);
+        }
+    }
+
+    /// The thread that a key stands for. None: it is no thread.
+    fn thread_of(&self, key: RelationKey) -> Option<i32> {
+        match key.key {
+            EventKey::Number(number) if self.keys_are_threads => i32::try_from(number.cast_signed()).ok(),
+            _ => None,
         }
     }
 
@@ -228,20 +243,6 @@ impl MultiTrace {
             before: sums.before,
         };
         drained.into_iter().map(row).collect()
-    }
-
-    /// Shows the pairs that have taken `--than` already as the run ends, the oldest first.
-    fn show_open(&mut self, now: Timestamp, ctx: &mut Context) {
-        const MOST: usize = 100;
-        let Some(than) = self.question.lengths.than_ns() else { return };
-        let waiting = self.relation.waiting(now).map(|(key, start)| (*key, *start));
-        let mut open: Vec<(RelationKey, PairStart)> =
-            waiting.filter(|(_, start)| now.saturating_sub(start.time) >= than).collect();
-        open.sort_unstable_by_key(|(_, start)| (start.time, start.tid));
-        for (key, start) in open.into_iter().take(MOST) {
-            let key = if self.has_keys() { self.shown_key(key.key) } else { Value::None };
-            slow::show_open(&start, now, self.name(start.event), key, ctx);
-        }
     }
 
     /// Takes the worst cases of the interval over into those of the run.
@@ -318,18 +319,18 @@ impl MultiTrace {
         }
     }
 
-    /// Says why there are no pairs: after 1, 2, 4, ... intervals without any.
+    /// Says why there are no pairs, if there are starts and ends: after 1, 2, 4, ... intervals without any.
     fn tell_silence(&mut self, had_pairs: bool, report: &mut Report) {
         let ends = self.counts.pairs.unmatched;
-        if had_pairs || report.is_quiet || self.starts + ends == 0 {
+        if had_pairs || report.is_quiet || self.starts == 0 || ends == 0 {
             self.silent = 0;
             return;
         }
         self.silent += 1;
         if self.silent.is_power_of_two() {
+            let starts = self.starts;
             report.note(format!(
-                "no pair: {} events that start one, {ends} that would end one, under other keys or out of order",
-                self.starts
+                "no pair: {starts} starting and {ends} ending events, under different keys or out of order"
             ));
         }
     }
@@ -354,6 +355,10 @@ impl Profiler for MultiTrace {
         }
         self.check_keys()?;
         let keys = self.events.iter().filter(|event| !event.is_untraced).filter_map(|event| event.key.as_ref());
+        self.keys_are_threads = match self.has_keys() {
+            true => keys.clone().all(KeyExpr::is_thread),
+            false => self.default_key == DefaultKey::Thread,
+        };
         let default = if self.default_key == DefaultKey::Cpu { "cpu" } else { "tid" };
         self.shown = Some(ShownKeys::of(keys, print.as_ref(), default)?);
         Ok(())
@@ -370,7 +375,8 @@ impl Profiler for MultiTrace {
         if !related.shown.passes_all() && !related.shown.passes(sample, ctx.tasks.comm(sample.tid)) {
             return Ok(Use::Ignored);
         }
-        let has_no_end = self.running.follow(related.scheduling, sample);
+        let ran_ns = if self.slow.keeps() { self.running.ran_ns(&related.scheduling, sample) } else { None };
+        let has_no_end = self.running.follow(&related.scheduling, sample);
         let cpu = sample.cpu;
         let key = match (&related.key, self.default_key) {
             (Some(expr), _) => expr.key(sample, &mut self.texts).map(|key| RelationKey { key, cpu: None }),
@@ -382,7 +388,7 @@ impl Profiler for MultiTrace {
         let stack = ctx.stack(sample);
         let at = at as u16;
         let number = match self.slow.keeps() {
-            true => self.slow.keep(at, &ctx.subject(sample), key.ok(), stack, sample.raw),
+            true => self.slow.keep(at, &ctx.subject(sample), key.ok(), stack, ran_ns, sample.raw),
             false => 0,
         };
         self.wants_report |= related.is_trigger;
@@ -433,7 +439,7 @@ impl Profiler for MultiTrace {
             Event::Stopped { now } => {
                 self.slow.flush(u64::MAX, &self.events, ctx);
                 self.take_counts(now, ctx);
-                self.show_open(now, ctx);
+                self.show_open_at_end(now, ctx);
             }
             _ => {}
         }
@@ -443,6 +449,7 @@ impl Profiler for MultiTrace {
         self.slow.tick();
         self.slow.flush(now, &self.events, ctx);
         self.take_counts(now, ctx);
+        self.show_open(now, ctx);
         TickOutcome { wants_report: std::mem::take(&mut self.wants_report), ..TickOutcome::default() }
     }
 

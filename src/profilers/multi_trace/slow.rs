@@ -2,16 +2,19 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::event::EventKey;
 use crate::profiler::Context;
 use crate::profilers::multi_trace::detail::{DetailArgs, RecordMarks};
 use crate::profilers::multi_trace::event::RelatedEvent;
+use crate::profilers::multi_trace::open::OpenLines;
 use crate::profilers::multi_trace::relation::{PairStart, RelationKey};
 use crate::profilers::multi_trace::report::{DELAY, DELAY_WITH_RECORDS, ShownDelay};
+use crate::profilers::multi_trace::scheduling::FollowedThread;
 use crate::profilers::multi_trace::timeline::{KeptRecord, Timeline};
-use crate::report::{Subject, Value};
+use crate::report::{PairOffset, Subject, ThreadNow, Value};
 use crate::symbol::StackId;
 
 /// Most memory for records around slow pairs.
@@ -33,6 +36,8 @@ pub struct SlowPair {
     pub number: u64,
     pub key: RelationKey,
     pub shown_key: Value,
+    /// The thread that is the key. None: the key is something else.
+    pub thread: Option<i32>,
     /// Names of the two events.
     pub names: [Arc<str>; 2],
 }
@@ -44,6 +49,7 @@ pub struct SlowPairs {
     timeline: Timeline,
     /// Pairs that wait for the records behind them, the oldest first.
     pending: VecDeque<SlowPair>,
+    pub(super) open: OpenLines,
     /// The end of the last loss.
     lost_until_ns: u64,
     /// Records that may be looked at until the next tick.
@@ -59,7 +65,8 @@ impl Default for SlowPairs {
 impl SlowPairs {
     pub fn new(detail: Option<DetailArgs>) -> SlowPairs {
         let (timeline, pending) = (Timeline::new(RECORD_BYTES), VecDeque::new());
-        SlowPairs { detail, timeline, pending, lost_until_ns: 0, may_look_at: Cell::new(MOST_LOOKED_AT) }
+        let may_look_at = Cell::new(MOST_LOOKED_AT);
+        SlowPairs { detail, timeline, pending, open: OpenLines::default(), lost_until_ns: 0, may_look_at }
     }
 
     /// Whether records are shown.
@@ -68,17 +75,19 @@ impl SlowPairs {
         self.detail.is_some()
     }
 
-    /// Keeps a record, and returns its number.
+    /// Keeps a record, and returns its number. `ran_ns`: how long the task has run that leaves its CPU.
     pub fn keep(
         &mut self,
         event: u16,
         subject: &Subject,
         key: Option<RelationKey>,
         stack: Option<StackId>,
+        ran_ns: Option<u64>,
         raw: &[u8],
     ) -> u64 {
         let Subject { time, cpu, pid, tid, comm } = *subject;
-        self.timeline.keep(KeptRecord { event, time, cpu, pid, tid, comm, key, stack }, raw)
+        let ran_ns = ran_ns.and_then(NonZeroU64::new);
+        self.timeline.keep(KeptRecord { event, time, cpu, pid, tid, comm, key, stack, ran_ns }, raw)
     }
 
     /// Records were lost up to `end_ns`.
@@ -143,10 +152,10 @@ impl SlowPairs {
         };
         ctx.emit(&DELAY_WITH_RECORDS, subject, &delay, None);
         for shown in records.shown {
-            let KeptRecord { event, time, cpu, pid, tid, comm, stack, .. } = shown.record;
+            let KeptRecord { event, time, cpu, pid, tid, comm, stack, ran_ns, .. } = shown.record;
             let Some(related) = events.get(usize::from(event)) else { continue };
-            let offset =
-                Value::Offset { ns: time.cast_signed().wrapping_sub(start.time.cast_signed()), hidden: shown.hidden };
+            let ns = time.cast_signed().wrapping_sub(start.time.cast_signed());
+            let offset = Value::Offset(PairOffset { ns, hidden: shown.hidden, ran_ns, thread: shown.thread });
             let stack = stack.filter(|_| related.shown.shows_stack);
             ctx.emit_event(Subject { time, cpu, pid, tid, comm }, related.shown.event, &shown.raw, Some(offset), stack);
         }
@@ -173,6 +182,7 @@ impl SlowPairs {
         let mut records = PairRecords { shown: Vec::new(), is_truncated: !is_kept || from < self.lost_until_ns };
         let first = if detail.before_ns.is_some() { self.timeline.number_at(from) } else { pair.start.number };
         let [start, end] = ends;
+        let mut thread = pair.thread.and_then(FollowedThread::of);
         let (mut hidden, mut last_ns) = (0, 0);
         let mut left = self.may_look_at.get();
         self.timeline.each_from(first, |number, record, raw| {
@@ -186,7 +196,12 @@ impl SlowPairs {
                 return false;
             }
             let has_key = record.key == Some(pair.key);
-            if !is_end && !detail.shows(&marks(record, raw), &start, &end, has_key) {
+            let cpu_before = thread.and_then(|thread| thread.cpu);
+            if let (Some(thread), Some(event)) = (&mut thread, events.get(usize::from(record.event))) {
+                thread.follow(&event.scheduling, raw, record.cpu, record.tid);
+            }
+            let cpus = [cpu_before, thread.and_then(|thread| thread.cpu)];
+            if !is_end && !detail.shows(&marks(record, raw), &start, &end, has_key, cpus) {
                 return true;
             }
             let is_close = detail.hide_ns.is_some_and(|hide| record.time.saturating_sub(last_ns) < hide);
@@ -195,27 +210,14 @@ impl SlowPairs {
                 hidden += 1;
                 return true;
             }
-            records.shown.push(ShownRecord { record: *record, raw: raw.to_vec(), hidden: std::mem::take(&mut hidden) });
+            let (raw, hidden) = (raw.to_vec(), std::mem::take(&mut hidden));
+            let thread = thread.and_then(|thread| thread.now);
+            records.shown.push(ShownRecord { record: *record, raw, hidden, thread });
             records.shown.len() < 2 * MOST_RECORDS
         });
         self.may_look_at.set(left);
         records
     }
-}
-
-/// Shows a start whose end has not come by `now`.
-pub fn show_open(start: &PairStart, now: u64, name: Arc<str>, key: Value, ctx: &mut Context) {
-    let delay = ShownDelay {
-        delay_ns: now.saturating_sub(start.time),
-        start: name,
-        end: "".into(),
-        key,
-        is_open: true,
-        ended_by: None,
-        is_truncated: false,
-    };
-    let subject = Subject { time: now, cpu: start.cpu, pid: start.pid, tid: start.tid, comm: start.comm };
-    ctx.emit(&DELAY, subject, &delay, start.stack);
 }
 
 struct PairRecords {
@@ -227,5 +229,7 @@ struct ShownRecord {
     record: KeptRecord,
     raw: Vec<u8>,
     /// Records before it that were left out.
-    hidden: u64,
+    hidden: u32,
+    /// What the thread that is the key does after it.
+    thread: Option<ThreadNow>,
 }

@@ -1,6 +1,7 @@
 //! The records of the last while, in order, in bounded memory: the oldest make room for new ones.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use crate::profilers::multi_trace::relation::RelationKey;
 use crate::symbol::StackId;
@@ -19,6 +20,8 @@ pub struct KeptRecord {
     /// None: the event has no key, or no value for it.
     pub key: Option<RelationKey>,
     pub stack: Option<StackId>,
+    /// How long the task has run that leaves its CPU with this record.
+    pub ran_ns: Option<NonZeroU64>,
 }
 
 #[derive(Debug)]
@@ -110,7 +113,8 @@ mod tests {
     use super::*;
 
     fn record(time: u64) -> KeptRecord {
-        KeptRecord { event: 0, time, cpu: 0, pid: 1, tid: 1, comm: Comm::default(), key: None, stack: None }
+        let comm = Comm::default();
+        KeptRecord { event: 0, time, cpu: 0, pid: 1, tid: 1, comm, key: None, stack: None, ran_ns: None }
     }
 
     proptest! {

@@ -7,8 +7,8 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Setup};
-use crate::profilers::syscalls::where_time::{CallClocks, ThreadDoing};
-use crate::tep::{Field, Filter, Int32, drift};
+use crate::profilers::syscalls::where_time::CallClocks;
+use crate::tep::{Field, Filter, Int32, StateBits, drift};
 
 /// Frames of the kernel that tell where a thread waits.
 const DEPTH: u16 = 24;
@@ -26,26 +26,6 @@ pub struct SchedEvents {
     bits: StateBits,
     /// The program's part of the stacks is wanted, too.
     whole_stacks: bool,
-}
-
-/// The bits of `prev_state`.
-#[derive(Clone, Copy, Debug)]
-struct StateBits {
-    sleep: u64,
-    disk: u64,
-    /// All that mean a task which is not ready to run.
-    any: u64,
-}
-
-impl StateBits {
-    fn doing(self, prev_state: u64) -> ThreadDoing {
-        match prev_state & self.any {
-            0 => ThreadDoing::Ready,
-            state if state & self.disk != 0 => ThreadDoing::Blocks,
-            state if state & self.sleep != 0 => ThreadDoing::Sleeps,
-            _ => ThreadDoing::Rests,
-        }
-    }
 }
 
 impl SchedEvents {
@@ -67,9 +47,7 @@ impl SchedEvents {
         // The first comes when a waker begins, the other when the task is ready; kernels before 4.3 lack the first.
         let waking = woken(evlist, "sched:sched_waking").ok();
         let woken = [waking, Some(woken(evlist, "sched:sched_wakeup")?)];
-        let table = drift::task_states(&format).context("sched:sched_switch does not tell the task states")?;
-        let bit = |letter: &str| table.entries.iter().find(|(_, name)| name == letter).map_or(0, |(mask, _)| *mask);
-        let bits = StateBits { sleep: bit("S"), disk: bit("D"), any: table.masked(u64::MAX) };
+        let bits = StateBits::of(&format).context("sched:sched_switch does not tell the task states")?;
         let pid = |name| -> Result<Int32> { Ok(drift::require(&format, name)?.int32()?) };
         let (prev_pid, next_pid) = (pid("prev_pid")?, pid("next_pid")?);
         let prev_state = drift::require(&format, "prev_state")?.clone();

@@ -2,20 +2,7 @@
 
 use crate::stats::TidMap;
 use crate::symbol::StackId;
-
-/// What a thread does in the meantime.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ThreadDoing {
-    #[default]
-    Runs,
-    /// Ready to run, without a CPU.
-    Ready,
-    Sleeps,
-    /// Uninterruptible: state D.
-    Blocks,
-    /// Stopped, traced or in another state.
-    Rests,
-}
+use crate::tep::ThreadDoing;
 
 /// The length of a call, in ns by what the thread did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

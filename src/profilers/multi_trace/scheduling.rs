@@ -1,0 +1,200 @@
+//! What the events of the scheduler tell: who runs on each CPU, and what one thread does.
+
+use crate::perf::Sample;
+use crate::report::ThreadNow;
+use crate::tep::{Field, Format, Int32, StateBits, ThreadDoing};
+
+const MOST_CPUS: usize = 1 << 16;
+
+/// What an event tells about who runs where.
+#[derive(Debug)]
+pub enum Scheduling {
+    Nothing,
+    Wakeup {
+        pid: Int32,
+        target_cpu: Int32,
+    },
+    Switch {
+        prev_pid: Int32,
+        prev_state: Field,
+        next_pid: Int32,
+        bits: StateBits,
+        /// No filter drops any of its records.
+        is_whole: bool,
+    },
+    Migration {
+        pid: Int32,
+        dest_cpu: Int32,
+    },
+}
+
+impl Scheduling {
+    /// `is_whole`: no filter drops any of its records.
+    pub fn of(format: &Format, is_whole: bool) -> Scheduling {
+        Scheduling::known(format, is_whole).unwrap_or(Scheduling::Nothing)
+    }
+
+    fn known(format: &Format, is_whole: bool) -> Option<Scheduling> {
+        let int = |name: &str| format.field(name).and_then(|field| field.int32().ok());
+        Some(match &*format.full_name() {
+            "sched:sched_wakeup" | "sched:sched_wakeup_new" => {
+                Scheduling::Wakeup { pid: int("pid")?, target_cpu: int("target_cpu")? }
+            }
+            "sched:sched_switch" => Scheduling::Switch {
+                prev_pid: int("prev_pid")?,
+                prev_state: format.field("prev_state")?.clone(),
+                next_pid: int("next_pid")?,
+                bits: StateBits::of(format)?,
+                is_whole,
+            },
+            "sched:sched_migrate_task" => Scheduling::Migration { pid: int("pid")?, dest_cpu: int("dest_cpu")? },
+            _ => return None,
+        })
+    }
+}
+
+/// A task on a CPU, and since when.
+#[derive(Clone, Copy, Debug)]
+struct RunningTask {
+    tid: i32,
+    since: u64,
+}
+
+/// Who runs on each CPU, as far as switches tell.
+#[derive(Debug, Default)]
+pub struct Running {
+    by_cpu: Vec<Option<RunningTask>>,
+}
+
+impl Running {
+    /// Takes what a record tells. True: a wake-up of a task that runs, or that woke itself: no switch to it follows.
+    #[inline]
+    pub fn follow(&mut self, scheduling: &Scheduling, sample: &Sample<'_>) -> bool {
+        match scheduling {
+            Scheduling::Switch { next_pid, is_whole: true, .. } => {
+                let at = sample.cpu as usize;
+                if at >= self.by_cpu.len() && at < MOST_CPUS {
+                    self.by_cpu.resize(at + 1, None);
+                }
+                if let Some(running) = self.by_cpu.get_mut(at) {
+                    let next = next_pid.read(sample.raw).ok();
+                    *running = next.map(|tid| RunningTask { tid, since: sample.time });
+                }
+                false
+            }
+            Scheduling::Wakeup { pid, target_cpu } => {
+                let Ok(woken) = pid.read(sample.raw) else { return false };
+                let target = target_cpu.read(sample.raw).ok().and_then(|cpu| usize::try_from(cpu).ok());
+                let running = target.and_then(|cpu| self.by_cpu.get(cpu).copied().flatten());
+                woken == sample.tid || running.is_some_and(|running| running.tid == woken)
+            }
+            _ => false,
+        }
+    }
+
+    /// How long the task has run that leaves its CPU with this record, ns, before [`Running::follow`] takes it. None: it is
+    /// no switch, or of the idle task, or the switch to this task was not seen.
+    pub fn ran_ns(&self, scheduling: &Scheduling, sample: &Sample<'_>) -> Option<u64> {
+        let Scheduling::Switch { prev_pid, .. } = scheduling else { return None };
+        let running = self.by_cpu.get(sample.cpu as usize).copied().flatten()?;
+        let leaves = prev_pid.read(sample.raw).is_ok_and(|tid| tid == running.tid && tid > 0);
+        leaves.then(|| sample.time.saturating_sub(running.since))
+    }
+
+    /// Records were lost on a CPU.
+    pub fn lost(&mut self, cpu: u32) {
+        if let Some(running) = self.by_cpu.get_mut(cpu as usize) {
+            *running = None;
+        }
+    }
+}
+
+/// What one thread does from record to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowedThread {
+    tid: i32,
+    /// None: nothing has told yet.
+    pub now: Option<ThreadNow>,
+    /// The CPU on which it runs, or will. None: it waits for something else, or nothing has told.
+    pub cpu: Option<u32>,
+}
+
+impl FollowedThread {
+    /// None: the idle tasks of all CPUs have the number 0.
+    pub fn of(tid: i32) -> Option<FollowedThread> {
+        (tid > 0).then_some(FollowedThread { tid, now: None, cpu: None })
+    }
+
+    /// Takes what a record tells, which was made by `current` on `cpu`.
+    pub fn follow(&mut self, scheduling: &Scheduling, raw: &[u8], cpu: u32, current: i32) {
+        let is_it = |field: &Int32| field.read(raw).is_ok_and(|tid| tid == self.tid);
+        let to = |field: &Int32| field.read(raw).ok().and_then(|cpu| u32::try_from(cpu).ok());
+        let told = match scheduling {
+            Scheduling::Switch { next_pid, .. } if is_it(next_pid) => Some((ThreadNow::Running, Some(cpu))),
+            Scheduling::Switch { prev_pid, prev_state, bits, .. } if is_it(prev_pid) => {
+                prev_state.read_u64(raw).ok().map(|state| match bits.doing(state) {
+                    ThreadDoing::Runs | ThreadDoing::Ready => (ThreadNow::Preempted, Some(cpu)),
+                    ThreadDoing::Sleeps => (ThreadNow::Sleeping, None),
+                    ThreadDoing::Blocks => (ThreadNow::Blocked, None),
+                    ThreadDoing::Rests => (ThreadNow::Stopped, None),
+                })
+            }
+            Scheduling::Switch { .. } => None,
+            Scheduling::Wakeup { pid, target_cpu } if is_it(pid) => Some((ThreadNow::Woken, to(target_cpu))),
+            Scheduling::Migration { pid, dest_cpu } if is_it(pid) => Some((ThreadNow::Moved, to(dest_cpu))),
+            _ => (current == self.tid).then_some((ThreadNow::Running, Some(cpu))),
+        };
+        if let Some((now, cpu)) = told {
+            (self.now, self.cpu) = (Some(now), cpu);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tep::fixture;
+
+    #[test]
+    fn a_thread_is_followed_over_cpus() {
+        let int = |name| (name, 8, 4, true);
+        let wakeup = fixture::format("sched:sched_wakeup", &[int("int pid"), ("int target_cpu", 12, 4, true)]);
+        let migration = fixture::format("sched:sched_migrate_task", &[int("int pid"), ("int dest_cpu", 12, 4, true)]);
+        let [wakeup, migration] = [wakeup, migration].map(|format| Scheduling::of(&format, true));
+        let switch = Scheduling::Switch {
+            prev_pid: fixture::format("a:b", &[int("int prev_pid")]).field("prev_pid").unwrap().int32().unwrap(),
+            prev_state: fixture::format("a:b", &[("long prev_state", 16, 8, true)])
+                .field("prev_state")
+                .unwrap()
+                .clone(),
+            next_pid: fixture::format("a:b", &[("int next_pid", 12, 4, true)])
+                .field("next_pid")
+                .unwrap()
+                .int32()
+                .unwrap(),
+            bits: StateBits::made_up(),
+            is_whole: true,
+        };
+        let record = |first: i32, second: i32, state: u64| {
+            [&[0; 8], &first.to_ne_bytes()[..], &second.to_ne_bytes(), &state.to_ne_bytes()].concat()
+        };
+        let mut thread = FollowedThread::of(7).unwrap();
+        let mut after = |scheduling: &Scheduling, raw: &[u8], cpu, current| {
+            thread.follow(scheduling, raw, cpu, current);
+            (thread.now, thread.cpu)
+        };
+        use ThreadNow::{Blocked, Moved, Preempted, Running, Sleeping, Stopped, Woken};
+        assert_eq!(after(&wakeup, &record(8, 3, 0), 0, 1), (None, None), "of another thread");
+        assert_eq!(after(&wakeup, &record(7, 3, 0), 0, 1), (Some(Woken), Some(3)));
+        assert_eq!(after(&migration, &record(7, 2, 0), 0, 1), (Some(Moved), Some(2)));
+        assert_eq!(after(&switch, &record(1, 7, 1), 2, 1), (Some(Running), Some(2)));
+        assert_eq!(after(&switch, &record(1, 5, 1), 0, 1), (Some(Running), Some(2)), "of others");
+        assert_eq!(after(&switch, &record(7, 5, 0), 2, 7), (Some(Preempted), Some(2)));
+        assert_eq!(after(&switch, &record(7, 5, 1), 2, 7), (Some(Sleeping), None));
+        assert_eq!(after(&switch, &record(7, 5, 2), 2, 7), (Some(Blocked), None));
+        assert_eq!(after(&switch, &record(7, 5, 4), 2, 7), (Some(Stopped), None));
+        assert_eq!(after(&Scheduling::Nothing, &[], 1, 7), (Some(Running), Some(1)));
+        assert_eq!(after(&wakeup, &[], 1, 2), (Some(Running), Some(1)), "a record without its fields");
+        assert_eq!(FollowedThread::of(0), None);
+    }
+}
