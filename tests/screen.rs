@@ -6,7 +6,8 @@ mod common;
 use std::process::{Command, Stdio};
 
 use common::pty::Pty;
-use common::{Load, command, example};
+use common::seccomp::hangs;
+use common::{Load, command, example, until};
 
 /// perf-prof on a terminal.
 fn on_terminal(args: &[&str], columns: u16, rows: u16) -> Pty {
@@ -195,12 +196,37 @@ fn a_second_ctrl_c_leaves_a_sane_terminal() {
     assert!(done.is_restored && done.left_screen(), "{}", done.text());
 }
 
+/// Names that never come keep neither keys nor lines for people from the screen.
+#[test]
+fn keys_are_answered_while_the_output_stands_still() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut load = Load::of(&example("mappings"), &[dir.path().to_str().expect("UTF-8"), "1", "elf"]);
+    load.says();
+    let pid = load.pid().to_string();
+    let args = ["task-state", "-S", "--than", "1us", "-g", "-p", &pid, "-i", "200"];
+    // The output copies the tables of each file, with this system call.
+    let mut run = Pty::start(hangs(command(&args), libc::SYS_memfd_create), 120, 24);
+    run.wait("the standstill", |lines| {
+        has(lines, "the output has been at a standstill for 2 s: it looks for names in ")
+    });
+    run.press("?");
+    run.wait("the help", |lines| has(lines, "one interval back"));
+    run.press("?");
+    run.wait("no help", |lines| !has(lines, "one interval back"));
+    run.press("q");
+    let done = run.finish();
+    assert_eq!(done.status.code(), Some(1), "{}", done.text());
+    assert!(done.is_restored && done.left_screen(), "{}", done.text());
+    assert!(done.text().contains("the output looks for names in "), "{}", done.text());
+}
+
 #[test]
 fn a_terminal_that_stands_still_is_restored() {
     need_events!();
     let mut run = shown(&TABLE);
     run.stand_still();
-    common::until("it ends", || {
+    until("it ends", || {
         run.signal(nix::sys::signal::Signal::SIGTERM); // one that has not been taken yet is not counted twice
         !matches!(common::state_letter(run.pid() as u64), Some('R' | 'S' | 'D' | 'T'))
     });
@@ -220,7 +246,7 @@ fn it_ends_with_its_terminal() {
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).expect("children");
     let child: u64 = children.trim().parse().expect("one child");
     run.signal(nix::sys::signal::Signal::SIGKILL);
-    common::until("it ends", || !matches!(common::state_letter(child), Some('R' | 'S' | 'D' | 'T')));
+    until("it ends", || !matches!(common::state_letter(child), Some('R' | 'S' | 'D' | 'T')));
 }
 
 #[test]

@@ -384,9 +384,9 @@ impl Output {
         };
         if let Some(line) = line {
             let line = format!("{profiler}: the output has been at a standstill for 2 s: {line}");
-            // Beside the frames it would spoil the screen, which shows it as soon as it goes on.
-            if self.screen.as_ref().is_some_and(ScreenHandle::has_stderr) {
-                self.note(line);
+            if let Some(screen) = self.screen.as_ref().filter(|screen| screen.has_stderr()) {
+                screen.show(&line);
+                self.note(line); // printed at the end, too
             } else {
                 print_to_stderr_at_once(&line);
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use crate::output::drawing::DrawingWriteError;
 use crate::output::in_flight::InFlight;
@@ -112,7 +112,7 @@ pub(super) fn write_all(
 fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<Message>> {
     loop {
         writer.print_due()?;
-        writer.follow_screen()?;
+        writer.feed_screen()?;
         if let Ok(message) = messages.try_recv() {
             return Ok(Some(message));
         }
@@ -120,28 +120,16 @@ fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<
         if writer.read_ahead() {
             continue;
         }
-        let held_until = writer.held_until().unwrap_or(u64::MAX);
-        if let Some(screen) = writer.screen() {
-            let until = screen.due_ns().min(held_until).saturating_sub(sys::monotonic_ns());
-            let event = select! {
-                recv(messages) -> message => match message {
-                    Ok(message) => return Ok(Some(message)),
-                    Err(_) => {
-                        writer.end_screen()?;
-                        continue;
-                    }
-                },
-                recv(screen.events()) -> event => event.ok(),
-                default(Duration::from_nanos(until)) => continue,
-            };
-            screen.obey(event)?;
-            continue;
-        }
-        let Some(until) = writer.held_until() else { return Ok(messages.recv().ok()) };
-        match messages.recv_timeout(Duration::from_nanos(until.saturating_sub(sys::monotonic_ns()))) {
+        writer.feed_screen()?;
+        let next = match writer.held_until() {
+            Some(until) => messages.recv_timeout(Duration::from_nanos(until.saturating_sub(sys::monotonic_ns()))),
+            None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match next {
             Ok(message) => return Ok(Some(message)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
+                writer.end_screen()?;
                 return writer.print_held().and_then(|()| writer.flush()).map(|()| None);
             }
         }

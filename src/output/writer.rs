@@ -87,7 +87,7 @@ impl Writer {
         let of_views = views.iter().map(|view| &view.settings);
         let metrics = settings.metrics.take().map(|snapshots| MetricsRegistry::new(snapshots, of_views));
         let mut sink = if settings.durable { sink.durable() } else { sink };
-        let screen = settings.screen.take().and_then(|port| screen::start(port, &views, &mut sink));
+        let screen = settings.screen.take().map(|port| screen::start(port, &views, &mut sink));
         let commands = Commands::new(settings.host.clone(), step.clone());
         Writer {
             unwinding: Unwinding::new(settings.symbols.budget.clone(), publish),
@@ -215,7 +215,7 @@ impl Writer {
         if let Some(line) = &end.loss_line {
             self.note(line)?;
         }
-        self.screen.iter_mut().for_each(|screen| screen.interval(end));
+        self.screen.iter().for_each(|screen| screen.interval(end));
         if !self.settings.json {
             return Ok(());
         }

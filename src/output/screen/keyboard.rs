@@ -1,79 +1,55 @@
-//! A thread that reads keys.
+//! Keys, read from the terminal while the screen is on it.
 
 use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use crossbeam_channel::{Sender, bounded};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use crate::output::screen::ScreenEvent;
-use crate::output::screen::keys::KeyParser;
+use crate::output::screen::keys::{Key, KeyParser};
 use crate::output::screen::terminal::ScreenTerminal;
-use crate::sys::poll::{Waker, block_signals};
+use crate::sys;
 
 /// How long the rest of a torn sequence may take.
-const TORN_MS: u16 = 50;
-/// How often a thread that may not read looks whether it may.
-const AGAIN_MS: u16 = 100;
+const TORN_NS: u64 = 50_000_000;
+/// How long no keys are read after an error: the process is in the background, or the terminal has hung up.
+const AGAIN_NS: u64 = 100_000_000;
 
-/// Starts the thread. Returns its tid. `stop` ends it.
-///
-/// # Errors
-/// The thread cannot be started.
-pub fn start(terminal: Arc<ScreenTerminal>, events: Sender<ScreenEvent>, stop: Arc<Waker>) -> Result<i32> {
-    let (tell_tid, tid) = bounded::<i32>(1);
-    let work = move || {
-        block_signals(); // the reading thread handles them
-        let _ = tell_tid.send(nix::unistd::gettid().as_raw());
-        let _ = read_keys(&terminal, &events, &stop);
-    };
-    std::thread::Builder::new()
-        .name("keyboard".into())
-        .spawn(work)
-        .context("cannot start the thread that reads keys")?;
-    tid.recv().context("the thread that reads keys ended at once")
+#[derive(Debug, Default)]
+pub struct Keyboard {
+    parser: KeyParser,
+    /// When the beginning of a sequence is taken for a key, CLOCK_MONOTONIC in ns.
+    torn_ns: u64,
+    /// No keys are read before.
+    not_before_ns: u64,
 }
 
-/// Reads until the terminal hangs up, or nobody takes the keys.
-fn read_keys(terminal: &ScreenTerminal, events: &Sender<ScreenEvent>, stop: &Waker) -> io::Result<()> {
-    let (mut parser, mut bytes) = (KeyParser::default(), [0; 256]);
-    loop {
-        // While the screen is off, the keys are for others.
-        let is_on = terminal.is_on();
-        let timeout = match parser.is_waiting() {
-            _ if !is_on => PollTimeout::from(AGAIN_MS),
-            true => PollTimeout::from(TORN_MS),
-            false => PollTimeout::NONE,
-        };
-        let mut fds =
-            [PollFd::new(stop.as_fd(), PollFlags::POLLIN), PollFd::new(terminal.keys().as_fd(), PollFlags::POLLIN)];
-        let ready = poll(&mut fds[..if is_on { 2 } else { 1 }], timeout)?;
-        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        if is_ready(&fds[0]) {
-            return Ok(());
+impl Keyboard {
+    /// Keys may be read at this time.
+    pub fn is_open(&self, now_ns: u64) -> bool {
+        now_ns >= self.not_before_ns
+    }
+
+    /// When there is something to do though no key is pressed, CLOCK_MONOTONIC in ns.
+    pub fn due_ns(&self, now_ns: u64) -> u64 {
+        let torn_ns = if self.parser.is_waiting() { self.torn_ns } else { u64::MAX };
+        let open_ns = if self.is_open(now_ns) { u64::MAX } else { self.not_before_ns };
+        torn_ns.min(open_ns)
+    }
+
+    /// Reads the keys that have been pressed: there are some.
+    pub fn read(&mut self, terminal: &ScreenTerminal) -> Vec<Key> {
+        let mut bytes = [0; 256];
+        let now_ns = sys::monotonic_ns();
+        self.torn_ns = now_ns + TORN_NS;
+        match terminal.keys().read(&mut bytes) {
+            Ok(0) => self.not_before_ns = u64::MAX,
+            Ok(len) => return self.parser.feed(&bytes[..len]),
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.not_before_ns = now_ns + AGAIN_NS,
         }
-        let keys = if ready == 0 {
-            parser.flush().into_iter().collect()
-        } else if is_on && is_ready(&fds[1]) && terminal.is_on() {
-            match terminal.keys().read(&mut bytes) {
-                Ok(0) => return Ok(()),
-                Ok(len) => parser.feed(&bytes[..len]),
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
-                // EIO: it is in the background, or has hung up.
-                Err(_) => {
-                    poll(&mut fds[..1], PollTimeout::from(AGAIN_MS))?;
-                    continue;
-                }
-            }
-        } else {
-            continue;
-        };
-        for key in keys {
-            if events.send(ScreenEvent::Key(key)).is_err() {
-                return Ok(());
-            }
-        }
+        Vec::new()
+    }
+
+    /// The key that the beginning of a sequence was, if the rest did not come in time.
+    pub fn take_torn(&mut self) -> Option<Key> {
+        let is_torn = self.parser.is_waiting() && sys::monotonic_ns() >= self.torn_ns;
+        if is_torn { self.parser.flush() } else { None }
     }
 }

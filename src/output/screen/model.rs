@@ -299,7 +299,11 @@ impl ScreenModel {
         }
     }
 
+    /// Shows a line for people. It may come twice, the first time from the reading thread.
     pub fn note(&mut self, line: String) {
+        if self.notes.back() == Some(&line) {
+            return;
+        }
         self.notes.push_back(line);
         if self.notes.len() > MOST_NOTES {
             self.notes.pop_front();

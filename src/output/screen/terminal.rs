@@ -88,6 +88,9 @@ impl ScreenTerminal {
             return Ok(false);
         }
         let guard = self.lock();
+        if self.is_over() {
+            return Ok(false); // since another thread has restored the terminal
+        }
         self.modes.by_key().set(&self.keys);
         self.is_on.store(true, Ordering::Release);
         let written = (&self.out).write_all(ENTER);

@@ -19,30 +19,24 @@ use crate::report::{ColumnKind, Rows, Top};
 const PREVIEW_ROWS: usize = 200;
 
 /// Turns the screen on, which shows what is written into `sink`.
-pub(super) fn start(port: ScreenPort, views: &[WriterView], sink: &mut Sink) -> Option<Screen> {
+pub(super) fn start(port: ScreenPort, views: &[WriterView], sink: &mut Sink) -> Screen {
     let names = views.iter().map(|view| view.settings.name.clone()).collect();
-    let screen = Screen::new(port, names, sink.waits())?;
     sink.divert();
-    Some(screen)
+    Screen::new(port, names)
 }
 
 impl Writer {
-    /// The screen, with all lines so far.
-    pub fn screen(&mut self) -> Option<&mut Screen> {
-        let screen = self.screen.as_mut()?;
+    /// Shows the lines so far.
+    ///
+    /// # Errors
+    /// The terminal has hung up.
+    pub fn feed_screen(&mut self) -> io::Result<()> {
+        let Some(screen) = &self.screen else { return Ok(()) };
         let lines = self.sink.take_diverted();
         if !lines.is_empty() {
             screen.lines(&lines);
         }
-        Some(screen)
-    }
-
-    /// Obeys keys, and draws if it is time to.
-    ///
-    /// # Errors
-    /// The terminal has hung up.
-    pub fn follow_screen(&mut self) -> io::Result<()> {
-        self.screen().map_or(Ok(()), Screen::follow)
+        screen.check()
     }
 
     /// Restores the terminal. From now on results are text.
@@ -55,27 +49,29 @@ impl Writer {
     }
 
     /// Shows the first table of a page at once, without names of places. A later one only if the lookup takes long.
-    pub(super) fn preview(&mut self, heading: &BlockHeading, rows: &mut dyn Rows, in_text: bool) -> io::Result<()> {
+    pub(super) fn preview(&mut self, heading: &BlockHeading, rows: &mut dyn Rows, in_text: bool) {
         let columns = rows.columns();
         let has_places = columns.iter().any(|column| matches!(column.kind, ColumnKind::Stack | ColumnKind::Place));
-        let Some(screen) = self.screen.as_mut().filter(|_| in_text && has_places) else { return Ok(()) };
+        let Some(screen) = self.screen.as_ref().filter(|_| in_text && has_places) else { return };
         let mut order = rows.order();
         order.truncate(PREVIEW_ROWS);
         let line = |at: usize| TableLine::plain(rows.cells(at, heading.span_ns));
         let lines: Vec<TableLine> = order.into_iter().map(line).collect();
         let table = tables::table(&columns, &lines, |_| None);
         let (key, table) = heading.on_screen(table, &mut self.wall);
-        screen.preview(key, table)
+        screen.preview(key, table);
     }
 
     /// Shows a table with all its names.
-    pub(super) fn show_block(&mut self, heading: &BlockHeading, block: &RowBlock) -> io::Result<()> {
+    pub(super) fn show_block(&mut self, heading: &BlockHeading, block: &RowBlock) {
         let (stacks, names) = (&self.stacks, &mut self.names);
         let frames = |line: &TableLine| line.place.named(|id| name_stack(stacks, names, id));
         let table = tables::table(&block.columns, &block.lines, frames);
         let table = ScreenTable { above: block.above.clone(), below: block.below.clone(), ..table };
         let (key, table) = heading.on_screen(table, &mut self.wall);
-        self.screen.as_mut().map_or(Ok(()), |screen| screen.table(key, table))
+        if let Some(screen) = &self.screen {
+            screen.table(key, table);
+        }
     }
 }
 
@@ -98,26 +94,19 @@ fn time_of_day(time_ns: u64, wall: &mut WallClock) -> String {
 }
 
 /// Shows the functions and stacks that took most of the time.
-pub(super) fn show_lists(
-    folded: &Folded,
-    top: Top,
-    report: &StackReport,
-    screen: &mut Screen,
-    wall: &mut WallClock,
-) -> io::Result<()> {
+pub(super) fn show_lists(folded: &Folded, top: Top, report: &StackReport, screen: &Screen, wall: &mut WallClock) {
     let mut show = |table: &'static str, text: &[u8]| {
         let key = PageKey { view: report.view, table };
         let (time_ns, span_ns) = (report.time_ns, report.span_ns);
         let (interval, wall) = (screen.interval_of(report.view), time_of_day(time_ns, wall));
-        screen.table(key, ScreenTable { interval, time_ns, span_ns, wall, ..tables::of_text(text) })
+        screen.table(key, ScreenTable { interval, time_ns, span_ns, wall, ..tables::of_text(text) });
     };
     let mut text = Vec::new();
     top::functions(folded, top, &mut text);
-    show("functions", &text)?;
+    show("functions", &text);
     if top.stacks && folded.total().amount > 0 {
         text.clear();
         top::stacks(folded, top, &mut text);
-        show("stacks", &text)?;
+        show("stacks", &text);
     }
-    Ok(())
 }

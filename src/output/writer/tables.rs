@@ -6,7 +6,6 @@ use crate::escape::escape;
 use crate::output::frames;
 use crate::output::json::{self, Object, ViewLabel};
 use crate::output::metrics::MetricEntry;
-use crate::output::screen::Screen;
 use crate::output::table::{
     PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
 };
@@ -55,7 +54,7 @@ impl Writer {
         let Table { owner, mut rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
         let (table, interval) = (rows.table(), Some(interval));
         let heading = BlockHeading { view: owner, title, table, interval, is_snapshot, time_ns, span_ns };
-        self.preview(&heading, &mut *rows, in_text)?;
+        self.preview(&heading, &mut *rows, in_text);
         let mut placed = if is_snapshot {
             PlacedRows::new(rows, &self.stacks, &mut self.names)
         } else {
@@ -83,7 +82,6 @@ impl Writer {
             if let Some(place) = placed.places.get_mut(at).filter(|place| !matches!(place.stack, RowStack::Nowhere)) {
                 *place = place.kept(|id| name_stack(stacks, names, id));
             }
-            self.screen.iter_mut().for_each(Screen::show_if_slow);
         }
         placed
     }
@@ -123,7 +121,8 @@ impl Writer {
     fn block(&mut self, heading: BlockHeading, mut block: RowBlock) -> io::Result<()> {
         self.name_cells(&mut block);
         if self.screen.is_some() {
-            return self.show_block(&heading, &block);
+            self.show_block(&heading, &block);
+            return Ok(());
         }
         let start = self.sink.buffer.len();
         let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);

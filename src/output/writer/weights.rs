@@ -60,8 +60,8 @@ impl Writer {
             folded
         });
         let folded = with_ongoing.as_ref().unwrap_or(&view.folded);
-        if let Some((top, screen)) = report.top.filter(|_| lists).zip(self.screen.as_mut()) {
-            show_lists(folded, top, report, screen, &mut self.wall)?;
+        if let Some((top, screen)) = report.top.filter(|_| lists).zip(self.screen.as_ref()) {
+            show_lists(folded, top, report, screen, &mut self.wall);
         } else if let Some(top) = report.top.filter(|_| lists) {
             list(folded, top, report, self.settings.json, view.label(), &mut self.wall, &mut self.sink.buffer);
             self.sink.flush_large()?;
