@@ -3,11 +3,13 @@
 #[macro_use]
 mod common;
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::pty::Pty;
 use common::seccomp::hangs;
 use common::{Load, command, example, until};
+use perf_prof::output::screen::{self, Screen};
 
 /// perf-prof on a terminal.
 fn on_terminal(args: &[&str], columns: u16, rows: u16) -> Pty {
@@ -219,6 +221,37 @@ fn keys_are_answered_while_the_output_stands_still() {
     assert_eq!(done.status.code(), Some(1), "{}", done.text());
     assert!(done.is_restored && done.left_screen(), "{}", done.text());
     assert!(done.text().contains("the output looks for names in "), "{}", done.text());
+}
+
+/// A panic in any thread restores the terminal before its message is printed.
+#[test]
+fn a_panic_leaves_a_sane_terminal() {
+    const TOLD: &str = "PERF_PROF_TEST_PANICS_WHEN_THIS_FILE_IS_THERE";
+    if let Some(told) = std::env::var_os(TOLD) {
+        panics_behind_a_screen(told.as_ref());
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let told = dir.path().join("told");
+    let mut program = Command::new(std::env::current_exe().expect("its path"));
+    program.args(["--exact", "a_panic_leaves_a_sane_terminal", "--nocapture"]).env(TOLD, &told);
+    let mut run = Pty::start(program, 80, 24);
+    run.wait("the screen", |lines| has(lines, "the only view"));
+    assert!(run.is_alternate() && !run.is_restored());
+    std::fs::write(&told, "").expect("a file");
+    let done = run.finish();
+    assert_eq!(done.status.code(), Some(3), "{}", done.text());
+    assert!(done.is_restored && done.left_screen(), "{}", done.text());
+    assert!(done.text().contains("on purpose"), "{}", done.text());
+}
+
+/// The program of the test above.
+fn panics_behind_a_screen(told: &Path) -> ! {
+    let (handle, port) = screen::open(true, false).expect("a terminal");
+    let shown = Screen::new(port, vec!["the only view".to_owned()]);
+    until("it is told to", || told.exists());
+    std::mem::forget((handle, shown)); // else their end would restore the terminal
+    let panicked = std::thread::spawn(|| panic!("on purpose")).join();
+    std::process::exit(if panicked.is_err() { 3 } else { 4 });
 }
 
 #[test]
