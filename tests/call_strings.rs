@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use common::seccomp::{Refusal, refused};
-use common::{Done, Prog, attempts, command, example, number, own_tid, run, run_over};
+use common::{Done, Load, Prog, attempts, command, example, number, own_tid, run, run_over, start_watching};
 use perf_prof::perf::Attr;
 use perf_prof::perf::attr::MissingFeatures;
 use perf_prof::profiler::TracefsFinder;
@@ -262,12 +262,56 @@ fn slow_calls_have_their_paths() {
 }
 
 #[test]
+fn children_of_a_target_have_their_strings() {
+    need_events!();
+    let mut shell = Load::shell();
+    let mut watched = start_watching(&["syscalls", "--errors", "-i", "100", "-p", &shell.pid().to_string()]);
+    for path in ["/missing/child", "/missing/grandchild"] {
+        shell.tell(&format!("(cat {path}; sh -c 'cat {path}') 2>/dev/null"));
+        let is_it = |row: &Value| row["path"] == path && row["comm"] == "cat";
+        let rows: Vec<Value> = (0..2).map(|_| watched.object(is_it)).collect();
+        assert_ne!(rows[0]["pid"], rows[1]["pid"], "{rows:?}");
+    }
+    watched.interrupt().code(0);
+}
+
+#[test]
+fn strings_of_a_thread() {
+    need_events!();
+    let tid = own_tid().to_string();
+    let mut trace = start_watching(&["trace", "-e", OPENAT, "-t", &tid]);
+    let path = format!("/missing/{tid}");
+    trace.provoke(|| drop(std::fs::File::open(&path)), |line| line.contains(&format!(r#""filename":"{path}""#)));
+    trace.interrupt().code(0);
+}
+
+/// What other tasks are given is not copied: it would cost them time, and us room in the rings.
+#[test]
+fn strings_of_other_tasks_are_left_alone() {
+    need_events!();
+    let shell = Load::shell();
+    let pid = shell.pid().to_string();
+    let _others = Load::of("sh", &["-c", "while :; do cat /missing/other 2>/dev/null; done"]);
+    let bytes_per_s = |target: &[&str]| {
+        let options = ["syscalls", "--errors", "--calls", "openat", "--json", "--for", "0.5"];
+        let end = run(&[&options, target].concat()).code(0).end();
+        end["self"]["bytes_per_s"].as_f64().unwrap_or_else(|| panic!("{end}"))
+    };
+    let all = bytes_per_s(&[]);
+    let of_shell = ["-p", "-t"].map(|option| bytes_per_s(&[option, &pid]));
+    assert!(of_shell.iter().all(|few| few * 100.0 < all), "{of_shell:?} bytes a second of {all}");
+}
+
+#[test]
 fn no_program_stays_behind() {
     need_events!();
     const EVENT: &str = "syscalls:sys_enter_chroot"; // of no other test
     let count = || programs_on(EVENT).len();
     let before = count();
-    let done = run(&["trace", "-e", EVENT, "-v", "--for", "0.01"]).code(0);
-    assert!(!done.err().contains("BPF prog"), "our own program is told as another's: {done:?}");
-    assert_eq!(count(), before);
+    let own = std::process::id().to_string();
+    for target in [&[][..], &["-p", &own]] {
+        let done = run(&[&["trace", "-e", EVENT, "-v", "--for", "0.01"], target].concat()).code(0);
+        assert!(!done.err().contains("BPF prog"), "our own program is told as another's: {done:?}");
+        assert_eq!(count(), before);
+    }
 }

@@ -1,6 +1,6 @@
 //! Puts a program together: instructions in their order, and jumps forward to labels.
 
-use crate::bpf::instruction::{Instruction, JumpCondition, Register};
+use crate::bpf::instruction::{Helper, Instruction, JumpCondition, R1, R2, R10, Register};
 
 /// A program under construction.
 #[derive(Debug, Default)]
@@ -56,6 +56,14 @@ impl Assembler {
         self.jump_on(Some((register, comparison, number)), label);
     }
 
+    /// `r0 =` the value of the key that the stack holds at `key`, or 0. `map`: the descriptor.
+    pub fn look_up(&mut self, map: i32, key: i16) {
+        self.add_all(Instruction::map(R1, map));
+        self.add(Instruction::copy(R2, R10));
+        self.add(Instruction::add(R2, key.into()));
+        self.add(Instruction::call(Helper::MapLookup));
+    }
+
     fn jump_on(&mut self, condition: Option<(Register, JumpCondition, i32)>, label: Label) {
         self.jumps.push((self.instructions.len(), label));
         self.add(Instruction::jump(condition));
@@ -75,10 +83,18 @@ impl Assembler {
     }
 }
 
+/// An offset in a record as an instruction has it.
+///
+/// # Errors
+/// It is too large.
+pub fn offset_of(offset: u16) -> Result<i16, AssemblyError> {
+    i16::try_from(offset).map_err(|_| AssemblyError::TooFar)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::instruction::{R0, R1};
+    use crate::bpf::instruction::R0;
 
     fn distances(program: &[u8]) -> Vec<i16> {
         program.as_chunks::<8>().0.iter().map(|bytes| Instruction::parse(bytes).off).collect()

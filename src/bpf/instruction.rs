@@ -26,10 +26,11 @@ pub(super) const EXIT: u8 = 0x95;
 /// The operations of `JMP` and `JMP32` that are a comparison and a jump: JEQ 0x10 to JSLE 0xd0, without CALL and EXIT.
 pub(super) const COMPARISONS: [u8; 11] = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0];
 
-/// `ALU64 | MOV | X`, `ALU64 | ADD | K`, `ALU64 | AND | K`
+/// `ALU64 | MOV | X`, `ALU64 | ADD | K`, `ALU64 | AND | K`, `ALU64 | RSH | K`
 const MOV64: u8 = 0xbf;
 const ADD64_IMM: u8 = 0x07;
 const AND64_IMM: u8 = 0x57;
+const RSH64_IMM: u8 = 0x77;
 const MEM: u8 = 0x60;
 /// `src_reg` of a wide constant that is the descriptor of a map.
 const PSEUDO_MAP_FD: u8 = 1;
@@ -79,6 +80,7 @@ impl MoveSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JumpCondition {
     Equal,
+    NotEqual,
     /// Of signed numbers.
     Greater,
     /// Some bits of both are the same.
@@ -89,6 +91,9 @@ pub enum JumpCondition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Helper {
     MapLookup = 1,
+    MapUpdate = 2,
+    /// The thread in the lower half, its process in the upper one.
+    CurrentPidTgid = 14,
     PerfEventOutput = 25,
     /// Before 5.5, of the kernel's and the program's memory alike.
     ProbeReadStr = 45,
@@ -142,6 +147,11 @@ impl Instruction {
         Instruction::new(AND64_IMM, to, R0, 0, number)
     }
 
+    /// `to >>= bits`
+    pub fn shift_right(to: Register, bits: i32) -> Instruction {
+        Instruction::new(RSH64_IMM, to, R0, 0, bits)
+    }
+
     /// `to = *(at + off)`
     pub fn load(size: MoveSize, to: Register, at: Register, off: i16) -> Instruction {
         Instruction::new(LDX | MEM | size.code(), to, at, off, 0)
@@ -179,6 +189,7 @@ impl Instruction {
         let operation = match comparison {
             JumpCondition::Equal => 0x10,
             JumpCondition::HasBits => 0x40,
+            JumpCondition::NotEqual => 0x50,
             JumpCondition::Greater => 0x60,
         };
         Instruction::new(JMP | operation, register, R0, 0, number)
@@ -199,6 +210,7 @@ mod tests {
             (Instruction::set_half(R3, u32::MAX), "b4 03 00 00 ff ff ff ff"),
             (Instruction::add(R2, -4), "07 02 00 00 fc ff ff ff"),
             (Instruction::and(R5, 0x1fff), "57 05 00 00 ff 1f 00 00"),
+            (Instruction::shift_right(R0, 32), "77 00 00 00 20 00 00 00"),
             (Instruction::load(MoveSize::Eight, R3, R6, 24), "79 63 18 00 00 00 00 00"),
             (Instruction::load(MoveSize::Four, R8, R0, 0), "61 08 00 00 00 00 00 00"),
             (Instruction::store(MoveSize::Eight, R7, 0, R3), "7b 37 00 00 00 00 00 00"),
@@ -210,6 +222,7 @@ mod tests {
             (rest, "00 00 00 00 00 00 00 00"),
             (Instruction::jump(None), "05 00 00 00 00 00 00 00"),
             (Instruction::jump(Some((R0, JumpCondition::Equal, 0))), "15 00 00 00 00 00 00 00"),
+            (Instruction::jump(Some((R0, JumpCondition::NotEqual, 0))), "55 00 00 00 00 00 00 00"),
             (Instruction::jump(Some((R5, JumpCondition::Greater, -1))), "65 05 00 00 ff ff ff ff"),
             (Instruction::jump(Some((R8, JumpCondition::HasBits, 4))), "45 08 00 00 04 00 00 00"),
         ];

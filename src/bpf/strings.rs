@@ -8,8 +8,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::bpf::assembler::{Assembler, AssemblyError};
+use crate::bpf::assembler::{Assembler, AssemblyError, offset_of};
 use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
+use crate::bpf::tasks::TaskMap;
 use crate::sys;
 use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
 
@@ -61,11 +62,15 @@ pub struct CopierRefusal {
 }
 
 impl StringCopier {
-    /// Loads the program. `cpus`: more than any CPU's number.
+    /// Loads the program. `cpus`: more than any CPU's number. `tasks`: whose strings it copies; None: those of all tasks.
     ///
     /// # Errors
     /// The kernel refuses a map or the program.
-    pub fn load(arguments: &StringArguments, cpus: u32) -> Result<StringCopier, CopierRefusal> {
+    pub fn load(
+        arguments: &StringArguments,
+        cpus: u32,
+        tasks: Option<&TaskMap>,
+    ) -> Result<StringCopier, CopierRefusal> {
         let refused = |what| move |err| CopierRefusal { what, err };
         let map = |kind, bytes, entries| BpfMap::new(kind, bytes, entries).map_err(refused("a BPF map"));
         let output = map(MapKind::PerfEvents, 4, cpus)?;
@@ -84,7 +89,7 @@ impl StringCopier {
         let fd = |map: &BpfMap| map.as_fd().as_raw_fd();
         let load = |read| {
             let fds = MapFds { output: fd(&output), buffer: fd(&buffer), masks: masks.as_ref().map(fd) };
-            let program = assemble(arguments, &fds, read).map_err(io::Error::other)?;
+            let program = assemble(arguments, &fds, tasks, read).map_err(io::Error::other)?;
             load_tracepoint_program(NAME, &program)
         };
         let program = match load(Helper::ProbeReadUserStr) {
@@ -159,27 +164,35 @@ struct MapFds {
     masks: Option<i32>,
 }
 
-/// Stack slots for the keys of look-ups.
+/// Stack slots for the keys of look-ups. `tasks` has those behind them.
 const ZERO_KEY: i16 = -4;
 const NUMBER_KEY: i16 = -8;
 
 /// The program. Register 6 keeps the record of the event, 7 the buffer, 8 the arguments that are strings.
-fn assemble(arguments: &StringArguments, maps: &MapFds, read: Helper) -> Result<Vec<u8>, AssemblyError> {
+fn assemble(
+    arguments: &StringArguments,
+    maps: &MapFds,
+    tasks: Option<&TaskMap>,
+    read: Helper,
+) -> Result<Vec<u8>, AssemblyError> {
     use Instruction as I;
     use MoveSize::{Eight, Four};
     let mut program = Assembler::default();
     let end = program.label();
     program.add(I::copy(R6, R1));
     if let (StringArguments::ByNumber { number, .. }, Some(masks)) = (arguments, maps.masks) {
-        program.add(I::load(Eight, R8, R6, signed(*number)?));
+        program.add(I::load(Eight, R8, R6, offset_of(*number)?));
         program.add(I::store(Four, R10, NUMBER_KEY, R8));
-        look_up(&mut program, masks, NUMBER_KEY);
+        program.look_up(masks, NUMBER_KEY);
         program.jump_if(R0, JumpCondition::Equal, 0, end);
         program.add(I::load(Four, R8, R0, 0));
         program.jump_if(R8, JumpCondition::Equal, 0, end);
     }
+    if let Some(tasks) = tasks {
+        tasks.test_task(&mut program, end);
+    }
     program.add(I::store_number(Four, R10, ZERO_KEY, 0));
-    look_up(&mut program, maps.buffer, ZERO_KEY);
+    program.look_up(maps.buffer, ZERO_KEY);
     program.jump_if(R0, JumpCondition::Equal, 0, end);
     program.add(I::copy(R7, R0));
     match arguments {
@@ -206,14 +219,6 @@ fn assemble(arguments: &StringArguments, maps: &MapFds, read: Helper) -> Result<
     program.finish()
 }
 
-/// `r0 =` the value of the key that the stack holds, or 0.
-fn look_up(program: &mut Assembler, map: i32, key: i16) {
-    program.add_all(Instruction::map(R1, map));
-    program.add(Instruction::copy(R2, R10));
-    program.add(Instruction::add(R2, key.into()));
-    program.add(Instruction::call(Helper::MapLookup));
-}
-
 /// Copies a string into the buffer, behind its header, and writes both.
 fn copy_argument(
     program: &mut Assembler,
@@ -225,7 +230,7 @@ fn copy_argument(
     use Instruction as I;
     use MoveSize::{Eight, Four};
     let is_read = program.label();
-    program.add(I::load(Eight, R3, R6, signed(offset)?));
+    program.add(I::load(Eight, R3, R6, offset_of(offset)?));
     program.add(I::store(Eight, R7, 0, R3));
     program.add(I::store_number(Four, R7, 8, argument.into()));
     program.add(I::copy(R1, R7));
@@ -247,16 +252,13 @@ fn copy_argument(
     Ok(())
 }
 
-fn signed(offset: u16) -> Result<i16, AssemblyError> {
-    i16::try_from(offset).map_err(|_| AssemblyError::TooFar)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::bpf::exits::returns_one;
+    use crate::bpf::tasks::CopiedTasks;
 
     fn record(argument: u32, address: u64, result: i32, text: &[u8]) -> Vec<u8> {
         [&address.to_ne_bytes()[..], &argument.to_ne_bytes(), &result.to_ne_bytes(), text].concat()
@@ -267,15 +269,17 @@ mod tests {
         let maps = MapFds { output: 3, buffer: 4, masks: Some(5) };
         let of_call = StringArguments::OfCall(vec![(0, 16), (1, 24), (3, 40)]);
         let by_number = StringArguments::ByNumber { number: 8, first: 16, masks: vec![0, 1, 3] };
+        // Without the rights to have a map, that part is left out.
+        let tasks = TaskMap::new(CopiedTasks::Threads(&[1])).ok();
         for arguments in [of_call, by_number] {
-            for read in [Helper::ProbeReadUserStr, Helper::ProbeReadStr] {
-                let program = assemble(&arguments, &maps, read).unwrap();
+            for (read, tasks) in [(Helper::ProbeReadUserStr, None), (Helper::ProbeReadStr, tasks.as_ref())] {
+                let program = assemble(&arguments, &maps, tasks, read).unwrap();
                 assert!(returns_one(&program), "{arguments:?}");
                 assert!(program.len() / 8 < 256, "{arguments:?}: {} instructions", program.len() / 8);
             }
         }
         let far = StringArguments::OfCall(vec![(0, 40_000)]);
-        assert_eq!(assemble(&far, &maps, Helper::ProbeReadStr), Err(AssemblyError::TooFar));
+        assert_eq!(assemble(&far, &maps, None, Helper::ProbeReadStr), Err(AssemblyError::TooFar));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The events of a run and where they are opened. `plan` settles how the events of a CPU are opened, `opening` explains a
 //! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
-//! `strings` copies the strings of system calls, `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
+//! `strings` copies the strings of system calls, of the tasks that `string_tasks` keeps, `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
 //! events for threads that appear later, `layouts` are those of records, `shared` opens events once that several views
 //! want, `tested` is for those whose samples must pass a test, `halves` chooses the halves of callchains.
 
@@ -13,12 +13,13 @@ mod later;
 mod layouts;
 pub mod shared;
 mod side;
+pub mod string_tasks;
 mod strings;
 mod tested;
 pub mod windows;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
 use rustc_hash::FxHashSet;
@@ -31,6 +32,7 @@ use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evlist::layouts::shared_bits;
+use crate::perf::evlist::string_tasks::StringTasks;
 use crate::perf::evlist::strings::CopiedStrings;
 use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
 use crate::perf::ids::{Ids, Route, Routes};
@@ -73,6 +75,8 @@ pub struct Evlist {
     /// Why some ring is smaller than was asked for.
     shrunk: Option<Shrunk>,
     strings: Vec<CopiedStrings>,
+    /// None: strings are copied for all tasks.
+    string_tasks: Option<StringTasks>,
 }
 
 impl Evlist {
@@ -584,7 +588,8 @@ impl Drop for Evlist {
     fn drop(&mut self) {
         self.close_probes(); // the other process must not keep them open
         self.strings.clear();
-        let open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
+        let mut open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
+        open.extend(self.string_tasks.iter().filter_map(|tasks| tasks.forks.as_ref()).map(AsRawFd::as_raw_fd));
         if !open.is_empty() {
             hand_over(&open);
         }

@@ -4,12 +4,16 @@
 //! waits for its call is one call's strings of each CPU. A string belongs to the next record of the same thread there
 //! that has its address in the argument; where records of the CPU were lost in between, it belongs to none.
 
+use std::io;
+
 use crate::bpf::strings::{CopiedString, MOST_ARGUMENTS, StringArguments};
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
+use crate::perf::evlist::string_tasks::ForkEvent;
 use crate::perf::evsel::EventId;
 use crate::profiler::Setup;
 use crate::report::{ArgumentText, UnreadText};
+use crate::task::procfs;
 use crate::tep::format::Format;
 use crate::tep::syscall_strings::string_arguments;
 use crate::tep::syscalls::{number_field, without_user_text};
@@ -109,6 +113,7 @@ impl CallStrings {
         evlist: &mut Evlist,
         setup: &Setup<'_>,
     ) -> CallStrings {
+        limit(evlist, setup);
         let copies = evlist.copy_strings(event, copied, setup.host);
         let copies = copies.map_err(|reason| setup.degrade_strings(reason)).ok();
         CallStrings { asked, copies, waiting: Vec::new() }
@@ -213,6 +218,23 @@ impl WaitingStrings {
             Some(text) => ArgumentText::Read(text),
             None => ArgumentText::Unread(UnreadText::NotInMemory),
         }
+    }
+}
+
+/// Leaves out tasks that the answer is not about, if the kernel can tell them.
+fn limit(evlist: &mut Evlist, setup: &Setup<'_>) {
+    let forks = || {
+        let format = setup.format("sched:sched_process_fork").map_err(io::Error::other)?;
+        let child = format.field("child_pid").filter(|child| child.size == 4);
+        let child = child.and_then(|child| u16::try_from(child.offset).ok());
+        let child = child.ok_or_else(|| io::Error::other("no child_pid in sched:sched_process_fork"))?;
+        Ok(ForkEvent { id: format.id, child })
+    };
+    if procfs::is_nested(setup.host) {
+        return; // the programs would see other numbers
+    }
+    if let Err(err) = evlist.limit_strings(setup.target, setup.host, forks) {
+        setup.note(format!("strings of system calls are copied for all tasks of the machine: {err}"));
     }
 }
 

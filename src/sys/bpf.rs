@@ -145,7 +145,7 @@ pub fn id_of(program: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(info.id)
 }
 
-/// What a map is for; its keys are numbers below the number of its entries.
+/// What a map is for. Its keys are numbers, below the number of its entries unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
     /// Values that are read by number.
@@ -154,6 +154,8 @@ pub enum MapKind {
     PerfEvents,
     /// A buffer of each CPU.
     CpuBuffers,
+    /// Values that are there once they are set, by any numbers.
+    ByNumber,
 }
 
 /// A map of BPF programs.
@@ -165,13 +167,14 @@ pub struct BpfMap {
 }
 
 impl BpfMap {
-    /// A map with `entries` values of `value_bytes`, all 0.
+    /// A map with room for `entries` values of `value_bytes`, all 0.
     ///
     /// # Errors
     /// EPERM without CAP_BPF, or where the limit of locked memory is reached (before 5.11); E2BIG or ENOMEM for its size.
     pub fn new(kind: MapKind, value_bytes: u32, entries: u32) -> io::Result<BpfMap> {
         // enum bpf_map_type
         let number = match kind {
+            MapKind::ByNumber => 1,
             MapKind::Array => 2,
             MapKind::PerfEvents => 4,
             MapKind::CpuBuffers => 6,
@@ -187,7 +190,7 @@ impl BpfMap {
     /// Sets the value of `key`: in a map of perf events, their descriptor.
     ///
     /// # Errors
-    /// E2BIG for a key behind the last entry; EBADF or EINVAL for a descriptor that is no event; EINVAL for a value that has not the
+    /// E2BIG for a key behind the last entry, or without room for one more; EBADF or EINVAL for a descriptor that is no event; EINVAL for a value that has not the
     /// size of the map's, or for a map whose values are not set from here.
     pub fn set(&self, key: u32, value: &[u8]) -> io::Result<()> {
         // The kernel reads a value of each CPU for a map of buffers.

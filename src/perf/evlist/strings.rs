@@ -45,7 +45,8 @@ impl Evlist {
             return Err(Reason::incurable("a forecast leaves them out"));
         }
         let cpus = sysctl_cpus(host);
-        let copier = StringCopier::load(arguments, cpus).map_err(|refusal| explain(&refusal, host))?;
+        let copier = StringCopier::load(arguments, cpus, self.string_tasks.as_ref().map(|tasks| &tasks.map))
+            .map_err(|refusal| explain(&refusal, host))?;
         let evsel = self.evsel(of);
         let mut output = Evsel::new(format!("strings of {}", evsel.name), Attr::bpf_output()).cpus(evsel.cpus.clone());
         output.strings_of = Some(of);
@@ -88,7 +89,8 @@ impl Evlist {
 
     /// The ids of our own programs.
     pub fn own_programs(&self) -> impl Iterator<Item = u32> + '_ {
-        self.strings.iter().filter_map(|strings| strings.copier.id())
+        let at_forks = self.string_tasks.iter().filter_map(|tasks| tasks.map.id());
+        self.strings.iter().filter_map(|strings| strings.copier.id()).chain(at_forks)
     }
 }
 

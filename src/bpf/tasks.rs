@@ -1,0 +1,178 @@
+//! The tasks whose strings a program copies: those of the answer and the processes that they start.
+//!
+//! A tracepoint runs its programs for every task of the machine. The tasks are in a map, which a second program keeps up to
+//! date: it is attached to `sched:sched_process_fork`, which fires before the child runs. The numbers are those of the
+//! initial pid namespace. A child that finds the map full makes the programs copy the strings of all tasks: it costs
+//! more, but nothing of the answer is missing.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::bpf::assembler::{Assembler, AssemblyError, Label, offset_of};
+use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R6, R10};
+use crate::sys;
+use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
+
+/// Processes and threads that are started in a run and found in the map. Dead ones stay.
+const MOST_STARTED: u32 = 16_384;
+const NAME: &str = "perf_prof_forks";
+
+/// Whose strings are copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopiedTasks<'a> {
+    /// Threads, and not those that they start.
+    Threads(&'a [i32]),
+    /// Processes, and those that they start. `child`: offset of the child's number in the record of the fork.
+    Processes { pids: &'a [i32], child: u16 },
+}
+
+/// The tasks in their map.
+#[derive(Debug)]
+pub struct TaskMap {
+    tasks: BpfMap,
+    /// Its only value: not 0 if the tasks have not found room.
+    is_full: BpfMap,
+    by_process: bool,
+    /// The program that adds children.
+    forks: Option<OwnedFd>,
+}
+
+impl TaskMap {
+    /// Makes the map, with the tasks in it.
+    ///
+    /// # Errors
+    /// The kernel refuses a map or the program.
+    pub fn new(copied: CopiedTasks<'_>) -> io::Result<TaskMap> {
+        let (tids, room, child) = match copied {
+            CopiedTasks::Threads(tids) => (tids, 1, None),
+            CopiedTasks::Processes { pids, child } => (pids, MOST_STARTED, Some(child)),
+        };
+        let entries = u32::try_from(tids.len()).unwrap_or(u32::MAX).saturating_add(room);
+        let tasks = BpfMap::new(MapKind::ByNumber, 4, entries)?;
+        let is_full = BpfMap::new(MapKind::Array, 4, 1)?;
+        let mut map = TaskMap { tasks, is_full, by_process: child.is_some(), forks: None };
+        tids.iter().try_for_each(|&tid| map.insert(tid))?;
+        if let Some(child) = child {
+            let program = map.assemble_forks(child).map_err(io::Error::other)?;
+            map.forks = Some(load_tracepoint_program(NAME, &program)?);
+        }
+        Ok(map)
+    }
+
+    /// Adds a process that is watched from now on.
+    ///
+    /// # Errors
+    /// The kernel's errno. E2BIG is none: then the strings of all tasks are copied.
+    pub fn insert(&self, tid: i32) -> io::Result<()> {
+        let one = 1_u32.to_ne_bytes();
+        match self.tasks.set(tid.cast_unsigned(), &one) {
+            Err(err) if err.raw_os_error() == Some(libc::E2BIG) => self.is_full.set(0, &one),
+            set => set,
+        }
+    }
+
+    /// Attaches the program that adds children to the tracepoint of `fork`, for as long as `fork` is open.
+    ///
+    /// # Errors
+    /// The tracepoint has its 64 programs.
+    pub fn attach(&self, fork: BorrowedFd<'_>) -> io::Result<()> {
+        self.forks.as_ref().map_or(Ok(()), |forks| sys::perf::attach_program(fork, forks.as_fd()))
+    }
+
+    /// The id of that program.
+    pub fn id(&self) -> Option<u32> {
+        id_of(self.forks.as_ref()?.as_fd()).ok()
+    }
+
+    /// Continues only for a task of the map, else jumps to `other`.
+    pub(super) fn test_task(&self, program: &mut Assembler, other: Label) {
+        use Instruction as I;
+        let wanted = program.label();
+        self.look_up_current(program);
+        program.jump_if(R0, JumpCondition::NotEqual, 0, wanted);
+        program.add(I::store_number(MoveSize::Four, R10, KEY, 0));
+        program.look_up(self.is_full.as_fd().as_raw_fd(), KEY);
+        program.jump_if(R0, JumpCondition::Equal, 0, other);
+        program.add(I::load(MoveSize::Four, R0, R0, 0));
+        program.jump_if(R0, JumpCondition::Equal, 0, other);
+        program.put(wanted);
+    }
+
+    /// `r0 =` what the map has of the current task, or 0.
+    fn look_up_current(&self, program: &mut Assembler) {
+        program.add(Instruction::call(Helper::CurrentPidTgid));
+        if self.by_process {
+            program.add(Instruction::shift_right(R0, 32)); // the process is in the upper half
+        }
+        program.add(Instruction::store(MoveSize::Four, R10, KEY, R0));
+        program.look_up(self.tasks.as_fd().as_raw_fd(), KEY);
+    }
+
+    /// The program at forks: it adds the child of a task that is in the map.
+    fn assemble_forks(&self, child: u16) -> Result<Vec<u8>, AssemblyError> {
+        use Instruction as I;
+        use MoveSize::Four;
+        let mut program = Assembler::default();
+        let end = program.label();
+        program.add(I::copy(R6, R1));
+        self.look_up_current(&mut program);
+        program.jump_if(R0, JumpCondition::Equal, 0, end);
+        program.add(I::load(Four, R1, R6, offset_of(child)?));
+        program.add(I::store(Four, R10, KEY, R1));
+        program.add(I::store_number(Four, R10, VALUE, 1));
+        program.add_all(I::map(R1, self.tasks.as_fd().as_raw_fd()));
+        program.add(I::copy(R2, R10));
+        program.add(I::add(R2, KEY.into()));
+        program.add(I::copy(R3, R10));
+        program.add(I::add(R3, VALUE.into()));
+        program.add(I::set(R4, 0)); // BPF_ANY
+        program.add(I::call(Helper::MapUpdate));
+        program.jump_if(R0, JumpCondition::Equal, 0, end);
+        program.add(I::store_number(Four, R10, KEY, 0));
+        program.look_up(self.is_full.as_fd().as_raw_fd(), KEY);
+        program.jump_if(R0, JumpCondition::Equal, 0, end);
+        program.add(I::store_number(Four, R0, 0, 1));
+        program.put(end);
+        program.add(I::set(R0, 1));
+        program.add(I::exit());
+        program.finish()
+    }
+}
+
+/// Stack slots for a key and a value, behind those of the program that copies.
+const KEY: i16 = -12;
+const VALUE: i16 = -16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::exits::returns_one;
+
+    /// A map that the kernel gives only to those who may load programs.
+    fn map(by_process: bool) -> Option<TaskMap> {
+        let tasks = BpfMap::new(MapKind::ByNumber, 4, 2).ok()?;
+        let is_full = BpfMap::new(MapKind::Array, 4, 1).ok()?;
+        Some(TaskMap { tasks, is_full, by_process, forks: None })
+    }
+
+    #[test]
+    fn our_program_at_forks_hides_nothing() {
+        let Some(map) = map(true) else {
+            eprintln!("skipped: the kernel refuses a BPF map");
+            return;
+        };
+        assert!(returns_one(&map.assemble_forks(44).unwrap()));
+        assert_eq!(map.assemble_forks(40_000), Err(AssemblyError::TooFar));
+    }
+
+    #[test]
+    fn a_full_map_is_no_error() {
+        let Some(map) = map(false) else {
+            eprintln!("skipped: the kernel refuses a BPF map");
+            return;
+        };
+        for tid in [1, 2, 2, 3] {
+            map.insert(tid).unwrap();
+        }
+    }
+}
