@@ -10,6 +10,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::profiler::Setup;
 use crate::task::Comm;
+use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 
@@ -77,6 +78,7 @@ impl ShownEvent {
     /// A filter that neither the kernel nor we can evaluate.
     pub fn narrow(&mut self, more: Option<Filter>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let ours = if has_second_party(&self.format) { None } else { setup.not_ourselves(&self.format) };
+        let ours = ours.map(|ours| or_in_interrupts(ours, &self.format));
         let is_cut = self.filter.as_ref().is_some_and(Filter::tests_limited_text);
         // A filter that is too long for the kernel is evaluated by us.
         let without_more = Filter::all_of([self.filter.clone(), ours.clone()]);
@@ -120,9 +122,37 @@ fn has_second_party(format: &Format) -> bool {
         })
 }
 
+/// `ours` leaves our own threads out. What happens in an interrupt that hits one of them is not our doing: the end of a
+/// request to a disk, say.
+fn or_in_interrupts(ours: Filter, format: &Format) -> Filter {
+    let is_call = matches!(&*format.system, "syscalls" | "raw_syscalls");
+    let in_interrupts = Filter::parse(&ContextFlags::filter(true), format).ok().filter(|_| !is_call);
+    match in_interrupts {
+        Some(in_interrupts) => ours.or(in_interrupts),
+        None => ours,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupt_that_hits_us_is_not_ours() {
+        let fields = "field:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+                      \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+                      \tfield:int nr;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n";
+        let text = format!("name: y\nID: 1\nformat:\n\t{fields}");
+        for (system, passes) in [("block", [true, false, true, true]), ("syscalls", [true, false, false, false])] {
+            let format = Format::parse(system, &text).unwrap();
+            let ours = Filter::parse("common_pid != 7 && common_pid != 9", &format).unwrap();
+            let filter = or_in_interrupts(ours, &format);
+            for ((pid, flags), passes) in [(8, 0), (7, 0x81), (9, 0x08), (7, 0x11)].into_iter().zip(passes) {
+                let raw = [0, 0, flags, 0, pid, 0, 0, 0, 0, 0, 0, 0];
+                assert_eq!(filter.matches(&raw, b"", 0), Some(passes), "{system}, {pid}, {flags:#x}");
+            }
+        }
+    }
 
     #[test]
     fn knows_events_about_others() {
