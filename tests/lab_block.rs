@@ -1,0 +1,108 @@
+//! A slow disk of a known delay: what multi-trace says of its requests, and syscalls of the calls that wait for them.
+
+#[macro_use]
+mod common;
+#[macro_use]
+#[path = "common/lab.rs"]
+mod lab;
+
+use common::{Done, load_number, number};
+use lab::{AMD64, Lab};
+use serde_json::Value;
+
+const MS: u64 = 1_000_000;
+const FSYNCS: u64 = 25;
+/// The delay of the slow disk. It counts ticks of the kernel, which come late on a busy host. For delays of up to 50 ms
+/// 6.12 has a thread that spins, and keeps others from their CPU.
+const DELAY_MS: u64 = 60;
+/// That of the disk below it, by a timer: a request never takes less.
+const BELOW_MS: u64 = 8;
+/// At least so long is a delay of both.
+const LEAST_NS: u64 = (DELAY_MS / 2 + BELOW_MS) * MS;
+
+/// In block events a device is its major number, shifted by 20, and its minor number.
+fn script() -> String {
+    format!(
+        r#"
+    mkfifo /tmp/go
+    slow_disk /dev/nullb0 {DELAY_MS} {FSYNCS} </tmp/go >/out/load &
+    exec 3>/tmp/go
+    await grep -q device= /out/load
+    number() {{ sed 's/.*[= ]\([0-9]*\):\([0-9]*\).*/\1 * 1048576 + \2/'; }}
+    slow=$(($(number </out/load | head -n 1)))
+    below=$(($(sed 's/^/=/' /sys/block/nullb0/dev | number)))
+    pid=$(sed -n 's/.* pid=//p' /out/load)
+    watching bios multi-trace -e "block:block_bio_queue/dev==$slow/key=sector/" \
+        -e "block:block_bio_complete/dev==$slow/key=sector/" --than 10ms
+    watching requests multi-trace -e "block:block_rq_issue/dev==$below/key=sector/" \
+        -e "block:block_rq_complete/dev==$below/key=sector/"
+    watching calls syscalls -p $pid --calls fsync --than 10ms -g
+    echo go >&3
+    wait %1
+    ended calls
+    stop bios
+    stop requests"#
+    )
+}
+
+#[track_caller]
+fn only_row(done: &Done, table: &str) -> Value {
+    let rows: Vec<Value> = done.of_type("row").into_iter().filter(|row| row["table"] == table).collect();
+    let [row] = &rows[..] else { panic!("not one row: {done:#?}") };
+    row.clone()
+}
+
+/// All requests have their pair. Returns the sum and the bounds of their lengths.
+#[track_caller]
+fn check_pairs(done: &Done) -> [u64; 3] {
+    let row = only_row(done, "delays");
+    assert_eq!((number(&row, "count"), done.total("lost")), (FSYNCS, 0), "{row}");
+    ["total_ns", "min_ns", "max_ns"].map(|key| number(&row, key))
+}
+
+/// What is measured around something is a little longer than it.
+fn is_most_of(part: u64, whole: u64) -> bool {
+    part <= whole && part >= whole / 10 * 8
+}
+
+/// Each call is as long as its delay, and waits for it in D state.
+#[track_caller]
+fn check_calls(done: &Done, measured_ns: u64) {
+    let row = only_row(done, "calls");
+    assert_eq!((number(&row, "count"), number(&row, "errors")), (FSYNCS, 0), "{row}");
+    assert!(is_most_of(number(&row, "total_ns"), measured_ns), "{row}: {measured_ns}");
+    let lines: Vec<Value> = done.of_type("event").into_iter().filter(|line| line["still_open"] != true).collect();
+    assert_eq!(lines.len() as u64, FSYNCS, "{lines:#?}");
+    for line in lines {
+        let part = |key: &str| line[key].as_u64().unwrap_or(0);
+        let parts = ["run_ns", "ready_ns", "sleep_ns", "disk_ns", "other_ns", "unseen_ns"].map(part);
+        assert_eq!(parts.iter().sum::<u64>(), part("duration_ns"), "{line}");
+        // On a busy host it may get no CPU for a moment before it waits.
+        assert!(part("duration_ns") >= LEAST_NS && part("disk_ns") >= part("duration_ns") / 2, "{line}");
+        assert!(line["waits_at"].as_str().is_some_and(|place| place.contains("folio_wait")), "{line}");
+        let frames = line["stack"].as_array().expect("a stack");
+        assert!(frames.iter().any(|frame| frame["symbol"] == "blkdev_fsync"), "{line}");
+    }
+}
+
+fn check(lab: Lab) {
+    let version = lab.version();
+    let below = format!("null_blk:irqmode=2,completion_nsec={}", BELOW_MS * MS);
+    let output = lab.module(&below).module("dm-delay").example("slow_disk").run(&script());
+    let load = output.file("load");
+    let measured = load.lines().last().expect("a line");
+    let [measured_ns, longest_ns] = ["total_ns", "longest_ns"].map(|key| load_number(measured, key));
+    let [total, min, max] = check_pairs(&output.results("bios").code(0));
+    let [total_below, min_below, _] = check_pairs(&output.results("requests").code(0));
+    println!("{version}: {measured}, requests of {total} ns, from {min} to {max}, {total_below} ns below");
+    assert!(is_most_of(total, measured_ns) && min >= LEAST_NS && max <= longest_ns, "{version}");
+    // A request of the disk below is a part of that.
+    assert!(min_below >= BELOW_MS * MS && total_below <= total - FSYNCS * (DELAY_MS / 2) * MS, "{version}");
+    check_calls(&output.results("calls").code(0), measured_ns);
+}
+
+#[test]
+fn fsyncs_wait_for_a_slow_disk() {
+    need_lab!();
+    AMD64.into_iter().for_each(|series| check(Lab::new(series)));
+}
