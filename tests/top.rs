@@ -2,9 +2,13 @@
 
 #[macro_use]
 mod common;
+#[path = "common/netns.rs"]
+mod netns;
 
 use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::path::Path;
+use std::thread;
 
 use common::{Done, copy_program, own_tid, run, run_over, start_watching, syscall};
 use serde_json::Value;
@@ -255,6 +259,58 @@ fn what_cannot_be_is_refused() {
     ];
     for (options, code, words) in cases {
         run(&[&["top", "--for", "1ms"], options].concat()).code(code).says(words);
+    }
+}
+
+/// Sends datagrams of so many bytes to `to`, from a thread of this name.
+fn send(name: &str, number: u64, bytes: usize, to: &UdpSocket) {
+    let to = to.local_addr().expect("it is bound");
+    let sends = move || {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        (0..number).for_each(|_| assert_eq!(socket.send_to(&vec![7; bytes], to).expect("it is sent"), bytes));
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(sends).expect("a thread").join().expect("it sends");
+}
+
+/// Packets and bytes, by device and by task, are what the device has counted, and what the tasks have sent.
+#[test]
+fn packets_and_bytes_are_those_of_the_device() {
+    need_events!();
+    let in_own_network = || -> Option<(String, netns::DeviceCounts, [Done; 3])> {
+        let device = netns::own_network().map_err(|err| println!("skipped: {err}")).ok()?;
+        let to = UdpSocket::bind("127.0.0.1:0").expect("an address");
+        let before = netns::sent(&device);
+        let watch = |event: &str, attributes: &str, more: &[&str]| {
+            let event = format!("net:{event}/name==\"{device}\"/{attributes}top-by=len/alias=bytes/top-add=1/");
+            start_watching(&[&WHOLE[..], &["-m", "1M", "-e", &event], more].concat())
+        };
+        let runs = [
+            watch("net_dev_queue", "key=name/", &[]),
+            watch("net_dev_queue", "", &["--only-comm"]),
+            watch("netif_rx", "key=name/", &[]),
+        ];
+        send("sends-300", 300, 100, &to);
+        send("sends-200", 200, 1000, &to);
+        let after = netns::sent(&device);
+        let sent = netns::DeviceCounts { bytes: after.bytes - before.bytes, packets: after.packets - before.packets };
+        Some((device, sent, runs.map(|run| run.interrupt().code(0))))
+    };
+    // The test's own thread keeps its network.
+    let Some((device, sent, [by_device, by_task, received])) = thread::spawn(in_own_network).join().expect("it sends")
+    else {
+        return;
+    };
+    /// The headers of IPv4 and UDP, and of Ethernet, which the loopback device does not count.
+    const HEADERS: u64 = 20 + 8;
+    const ETHERNET: u64 = 14;
+    assert_eq!((sent.packets, sent.bytes), (500, 300 * (100 + HEADERS) + 200 * (1000 + HEADERS)));
+    let number = |done: &Done, label: &str, column: &str, key: &str| sums(done, label, column)[key] as u64;
+    assert_eq!(number(&by_device, "key", "1", &device), sent.packets, "{by_device:?}");
+    assert_eq!(number(&by_device, "key", "bytes", &device), sent.bytes + sent.packets * ETHERNET, "{by_device:?}");
+    assert_eq!(number(&received, "key", "bytes", &device), sent.bytes, "{received:?}");
+    for (name, packets, bytes) in [("sends-300", 300, 100), ("sends-200", 200, 1000)] {
+        let told = (number(&by_task, "comm", "1", name), number(&by_task, "comm", "bytes", name));
+        assert_eq!(told, (packets, packets * (bytes + HEADERS + ETHERNET)), "{name}: {by_task:?}");
     }
 }
 
