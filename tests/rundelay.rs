@@ -3,12 +3,19 @@
 #[macro_use]
 mod common;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Done, Prog, attempts, example, load_number, number, online_cpus, own_tid, run, start_watching};
+use common::{
+    Done, Load, Prog, attempts, copy_program, example, load_number, number, online_cpus, own_tid, run, start_watching,
+    state_letter, until,
+};
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -30,7 +37,7 @@ fn becomes_real_time(priority: i32) -> bool {
 
 /// Run delay of the calling thread, by the scheduler.
 fn delay_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
+    let text = fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
     text.split(' ').nth(1).and_then(|delay| delay.parse().ok()).expect("a number")
 }
 
@@ -203,44 +210,99 @@ fn a_hog_is_named_with_its_share() {
     });
 }
 
+/// A process that spins on `cpu`, stopped at first, in a cgroup if there is one.
+struct Spinner(Load);
+
+impl Spinner {
+    fn start(name: &Path, cpu: u32, cgroup: Option<&CpuCgroup>) -> Spinner {
+        copy_program("/bin/sh", name);
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string()]).arg(name).args(["-c", "kill -STOP $$; while :; do :; done"]);
+        let spinner = Spinner(Load::start(command));
+        spinner.is_stopped();
+        if let Some(cgroup) = cgroup {
+            cgroup.take_in(spinner.pid());
+        }
+        spinner
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.pid()
+    }
+
+    fn signal(&self, signal: Signal) {
+        nix::sys::signal::kill(Pid::from_raw(self.pid()), signal).expect("it lives");
+    }
+
+    fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        self.is_stopped();
+    }
+
+    fn is_stopped(&self) {
+        until("it is stopped", || state_letter(self.pid() as u64) == Some('T'));
+    }
+
+    /// Its time on a CPU, by the scheduler.
+    fn run_ns(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).expect("schedstat");
+        text.split(' ').next().and_then(|run| run.parse().ok()).expect("a number")
+    }
+}
+
+/// Four processes in two cgroups. While one of them wants to go on, whatever another one runs is its wait.
 #[test]
-fn of_four_that_spin_three_wait() {
+fn of_four_processes_that_spin_three_wait() {
     need_events!(alone);
+    let dir = tempfile::tempdir().expect("a directory");
+    let cgroups = ["one", "other"].map(|name| CpuCgroup::new(name, None));
     attempts(|| {
         let cpu = *online_cpus().last().expect("a CPU");
-        let options = ["rundelay", "-m", "8192", "-i", "100", "--top", "1", "-C", &cpu.to_string()];
-        let watching = start_watching(&options);
-        let threads = [0, 1, 2, 3].map(|_| {
-            thread::spawn(move || {
-                pin(cpu);
-                work(Duration::from_millis(1200));
-                own_tid()
-            })
-        });
-        let tids = threads.map(|thread| thread.join().expect("it spins"));
-        let done = watching.interrupt().code(0);
-        all_seen(&done)?;
-        let rows = done.of_type("row");
-        let queue: Vec<&Value> = rows.iter().filter(|row| is_table(row, "queue")).collect();
-        assert!(!queue.is_empty() && queue.iter().all(|row| row["cpu"] == cpu), "{queue:#?}");
-        // Three of the four wait and one runs, or all of them while another task runs. Others may wait, too; those of
-        // perf-prof have no rows.
-        let is_right = |row: &&&Value| {
-            let waiting =
-                rows.iter().filter(|other| is_table(other, "waiting") && other["interval"] == row["interval"]);
-            let (ours, strangers): (Vec<&Value>, Vec<&Value>) =
-                waiting.partition(|row| tids.iter().any(|tid| row["tid"] == *tid));
-            let without_rows = number(row, "waiting").checked_sub((ours.len() + strangers.len()) as u64);
-            (3..=4).contains(&ours.len()) && without_rows.is_some_and(|others| others <= 2)
-        };
-        let right = queue.iter().filter(is_right).count();
-        let averages = queue.iter().filter_map(|row| row["average"].as_f64());
-        let at_least_three = averages.filter(|average| *average > 2.9).count();
-        if right < 5 || at_least_three < 3 {
-            return Err(format!("{right} times 3 tasks, {at_least_three} times on average: {queue:#?}"));
+        let start = |at: usize| Spinner::start(&dir.path().join(format!("spin-{at}")), cpu, cgroups[at % 2].as_ref());
+        let spinners = [0, 1, 2, 3].map(start);
+        let [victim, others @ ..] = &spinners;
+        let before = [0, 1, 2].map(|at: usize| others[at].run_ns());
+        let options = ["rundelay", "-m", "8192", "-i", "100", "--top", "1", "-p", &victim.pid().to_string()];
+        let of_victim = start_watching(&options);
+        let of_all = start_watching(&["rundelay", "-m", "8192", "-i", "100", "-C", &cpu.to_string()]);
+        spinners.iter().for_each(|spinner| spinner.signal(Signal::SIGCONT));
+        thread::sleep(Duration::from_millis(1200));
+        others.iter().for_each(Spinner::stop);
+        let ran = [0, 1, 2].map(|at| others[at].run_ns() - before[at]);
+        let (of_victim, of_all) = (of_victim.interrupt().code(0), of_all.interrupt().code(0));
+        all_seen(&of_victim)?;
+        all_seen(&of_all)?;
+        for (spinner, ran) in others.iter().zip(ran) {
+            let is_behind = |row: &Value| is_table(row, "behind") && row["tid"] == spinner.pid();
+            check("behind", of_victim.sum("waited_ns", is_behind), ran, &of_victim)?;
+            if ran < 100 * MS {
+                return Err(format!("it ran for {ran} ns only"));
+            }
         }
-        Ok(())
+        three_wait(&of_all, &[0, 1, 2, 3].map(|at: usize| spinners[at].pid()), cpu)
     });
+}
+
+/// Three of the four wait and one runs, or all of them while another task runs. Others may wait, too; those of perf-prof
+/// have no rows.
+fn three_wait(done: &Done, tids: &[i32], cpu: u32) -> Result<(), String> {
+    let rows = done.of_type("row");
+    let queue: Vec<&Value> = rows.iter().filter(|row| is_table(row, "queue")).collect();
+    assert!(!queue.is_empty() && queue.iter().all(|row| row["cpu"] == cpu), "{queue:#?}");
+    let is_right = |row: &&&Value| {
+        let waiting = rows.iter().filter(|other| is_table(other, "waiting") && other["interval"] == row["interval"]);
+        let (ours, strangers): (Vec<&Value>, Vec<&Value>) =
+            waiting.partition(|row| tids.iter().any(|tid| row["tid"] == *tid));
+        let without_rows = number(row, "waiting").checked_sub((ours.len() + strangers.len()) as u64);
+        (3..=4).contains(&ours.len()) && without_rows.is_some_and(|others| others <= 2)
+    };
+    let right = queue.iter().filter(is_right).count();
+    let averages = queue.iter().filter_map(|row| row["average"].as_f64());
+    let at_least_three = averages.filter(|average| *average > 2.9).count();
+    if right < 5 || at_least_three < 3 {
+        return Err(format!("{right} times 3 tasks, {at_least_three} times on average: {queue:#?}"));
+    }
+    Ok(())
 }
 
 #[test]
@@ -285,61 +347,65 @@ fn a_line_says_behind_whom() {
     run(&["rundelay", "--than", "1.5xs"]).code(2).says(&["xs", "ms"]);
 }
 
-/// A cgroup of version 1 or 2 with a CPU quota; removed when dropped.
-struct QuotaCgroup(std::path::PathBuf);
+/// A cgroup of version 1 or 2 where CPU time is shared; removed when dropped, after its tasks.
+struct CpuCgroup(PathBuf);
 
-impl QuotaCgroup {
-    fn new(quota_us: u64) -> Option<QuotaCgroup> {
-        let name = format!("perf-prof-quota-{}", std::process::id());
-        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+impl CpuCgroup {
+    /// `quota_us`: the time that it may use of 100 ms.
+    fn new(name: &str, quota_us: Option<u64>) -> Option<CpuCgroup> {
+        let name = format!("perf-prof-{name}-{}", std::process::id());
+        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let is_cpu = |mount: &&str| {
             let words: Vec<&str> = mount.split(' ').collect();
             words[2] == "cgroup2" || words[2] == "cgroup" && words[3].split(',').any(|option| option == "cpu")
         };
         mounts.lines().filter(is_cpu).find_map(|mount| {
-            let dir = std::path::Path::new(mount.split(' ').nth(1)?).join(&name);
-            std::fs::create_dir(&dir).ok()?;
-            let cgroup = QuotaCgroup(dir);
-            let write = |file: &str, text: String| std::fs::write(cgroup.0.join(file), text).is_ok();
-            let limited =
-                write("cpu.cfs_quota_us", quota_us.to_string()) || write("cpu.max", format!("{quota_us} 100000"));
-            limited.then_some(cgroup)
+            let dir = Path::new(mount.split(' ').nth(1)?).join(&name);
+            fs::create_dir(&dir).ok()?;
+            let cgroup = CpuCgroup(dir);
+            let write = |file: &str, text: String| fs::write(cgroup.0.join(file), text).is_ok();
+            let is_limited = quota_us
+                .is_none_or(|us| write("cpu.cfs_quota_us", us.to_string()) || write("cpu.max", format!("{us} 100000")));
+            is_limited.then_some(cgroup)
         })
     }
 
+    fn take_in(&self, pid: i32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("it joins");
+    }
+
     fn throttled_ns(&self) -> u64 {
-        let text = std::fs::read_to_string(self.0.join("cpu.stat")).expect("it has a quota");
+        let text = fs::read_to_string(self.0.join("cpu.stat")).expect("it has a quota");
         let number = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
         number("throttled_time ").or_else(|| Some(number("throttled_usec ")? * 1000)).expect("it counts")
     }
 }
 
-impl Drop for QuotaCgroup {
+impl Drop for CpuCgroup {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
+        let _ = fs::remove_dir(&self.0);
     }
 }
 
 #[test]
 fn throttled_is_not_queued() {
     need_events!(alone);
-    let Some(cgroup) = QuotaCgroup::new(20_000) else { skip!("no CPU controller in which to make a cgroup") };
+    let Some(cgroup) = CpuCgroup::new("quota", Some(20_000)) else {
+        skip!("no CPU controller in which to make a cgroup")
+    };
     attempts(|| {
         let cpu = *online_cpus().last().expect("a CPU");
-        let mut load = std::process::Command::new(example("queue"));
-        load.args(["3000", &cpu.to_string()]).stdout(std::process::Stdio::null());
-        let mut load = load.spawn().expect("the load starts");
-        std::fs::write(cgroup.0.join("cgroup.procs"), load.id().to_string()).expect("it joins");
-        let watching = start_watching(&["rundelay", "-m", "8192", "-p", &load.id().to_string()]);
+        let load = Load::of(&example("queue"), &["3000", &cpu.to_string()]);
+        cgroup.take_in(load.pid());
+        let watching = start_watching(&["rundelay", "-m", "8192", "-p", &load.pid().to_string()]);
         // The cgroup becomes known with the first wait.
         thread::sleep(Duration::from_millis(300));
-        watching.signal(nix::sys::signal::Signal::SIGUSR1);
+        watching.signal(Signal::SIGUSR1);
         let before = cgroup.throttled_ns();
         thread::sleep(Duration::from_millis(1500));
         let throttled = cgroup.throttled_ns() - before;
         let done = watching.interrupt();
-        load.kill().expect("it runs");
-        load.wait().expect("it ends");
+        drop(load);
         all_seen(&done)?;
         let name = cgroup.0.file_name().expect("a name").to_str().expect("ASCII").to_owned();
         let last = done.of_type("interval").pop().expect("an interval")["interval"].clone();
