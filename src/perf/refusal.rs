@@ -230,9 +230,10 @@ pub fn explain(errno: i32, request: OpenRequest, facts: &MachineFacts) -> Reason
             _ => Reason::incurable("this kernel does not know some attribute of the event"),
         },
         libc::E2BIG => Reason::incurable("this kernel is older than the attributes of the event"),
-        libc::EOVERFLOW => {
-            Reason::new("more frames are asked for than kernel.perf_event_max_stack", "a smaller --max-stack")
-        }
+        libc::EOVERFLOW => Reason::new(
+            "more frames are asked for than kernel.perf_event_max_stack",
+            "a smaller max-stack= or --max-stack",
+        ),
         libc::ENOMEM => Reason::new("the kernel has no memory left for it", "watch fewer CPUs with -C"),
         libc::ESRCH => Reason::incurable("the task has gone"),
         _ => Reason::incurable("see perf_event_open(2)"),
