@@ -25,6 +25,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::cli::CommonArgs;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
+use crate::perf::refusal::Reason;
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::syscalls::args::SyscallsArgs;
@@ -35,7 +36,7 @@ use crate::profilers::syscalls::line::SLOW;
 use crate::profilers::syscalls::table::{
     CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
-use crate::report::{OccurrenceLayout, TableSchema, Value};
+use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
 use crate::stats::{CloseOutcome, KeyedSums, OpenPair, PairKey, Pairs, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -108,6 +109,8 @@ struct Syscalls {
     restarted: u64,
     /// Exits of tasks may have been lost.
     lost_exits: bool,
+    /// Calls on some CPUs are not seen: the start of a call may meet the end of a later one.
+    misses_cpus: bool,
 }
 
 impl Syscalls {
@@ -127,6 +130,7 @@ impl Syscalls {
             cut_off: 0,
             restarted: 0,
             lost_exits: false,
+            misses_cpus: false,
         }
     }
 
@@ -293,10 +297,13 @@ impl Syscalls {
         let (waits, works): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| self.kinds.of(row.key.call) == CallKind::Waits);
         let top = self.args.top as usize;
-        report.delta(&CALLS, works).text_rows(top).in_text(in_text);
-        let any_waits = !waits.is_empty();
-        report.delta(&WAITS, waits).text_rows(top).in_text(in_text && any_waits);
-        report.delta(&LONGEST, longest).text_rows(top).in_text(in_text && self.args.worst);
+        let verdict = if self.misses_cpus { Verdict::Unsure } else { Verdict::Exact };
+        let (any_works, any_waits) = (!works.is_empty(), !waits.is_empty());
+        // That nothing was seen is told if it is true of both tables.
+        let has_calls = any_works || !any_waits;
+        report.delta(&CALLS, works).judged(verdict).text_rows(top).in_text(in_text && has_calls);
+        report.delta(&WAITS, waits).judged(verdict).text_rows(top).in_text(in_text && any_waits);
+        report.delta(&LONGEST, longest).judged(verdict).text_rows(top).in_text(in_text && self.args.worst);
         let endings: Vec<EndingRow> = self.endings.drain().map(|(call, count)| EndingRow { call, count }).collect();
         let any_ends = !endings.is_empty();
         report.delta(&ENDINGS, endings).in_text(in_text && any_ends);
@@ -325,6 +332,13 @@ impl Profiler for Syscalls {
         self.events = Some(events);
         if self.args.errors && self.args.common.draws_stacks() {
             setup.weighs("failed calls");
+        }
+        self.misses_cpus = setup.scope.cpus().is_some() && !self.args.errors;
+        if self.misses_cpus {
+            setup.degrade(Reason::incurable(
+                "not all CPUs are watched: where a task goes to another CPU and comes back, a call may seem to last until \
+                 the end of a later one",
+            ));
         }
         Ok(())
     }
