@@ -197,10 +197,14 @@ fn the_way_of_a_thread_is_shown() {
         {
             continue;
         }
-        let [first, between @ .., last] = records else { panic!("{records:#?}") };
-        assert_eq!((&first["thread"], &last["thread"]), (&"woken".into(), &"running".into()), "{records:#?}");
-        // The switch to it is hidden where no event sees the idle task.
-        pairs += u64::from(between.iter().all(|record| record["thread"] == "woken"));
+        // Where no event sees the idle task, a switch from it has no record.
+        let records_until_it_runs = &records[..records.len() - usize::from(events[*head]["ended_by"]["tid"] != 0)];
+        assert!(records_until_it_runs.iter().all(|record| record["thread"] == "woken"), "{records:#?}");
+        assert!(
+            records[records_until_it_runs.len()..].iter().all(|record| record["thread"] == "running"),
+            "{records:#?}"
+        );
+        pairs += 1;
         let of_cpu: Vec<&Value> = records.iter().filter(|record| record["event"] == "sched:sched_switch").collect();
         for two in of_cpu.windows(2).filter(|two| two[0]["cpu"] == two[1]["cpu"] && two[1].get("prev_ran_ns").is_some())
         {
@@ -284,6 +288,42 @@ fn starts_without_ends_are_bounded() {
     assert!(dropped > 100_000 && open <= 1 << 18, "{open} {last}");
     let rss = number(&done.end()["self"], "rss_peak_bytes");
     assert!(rss < 120 << 20, "{rss}");
+}
+
+/// What is done to the tasks of a command counts, whoever does it and from whichever CPU.
+#[test]
+fn wake_ups_of_a_command_meet_the_switches_to_it() {
+    need_events!();
+    let [one, two, ..] = online_cpus()[..] else { return eprintln!("skipped: it needs two CPUs") };
+    let (wakeup, switch) = ("sched:sched_wakeup//key=pid/", "sched:sched_switch//key=next_pid/");
+    let load = [&example("pingpong"), "3000", &one.to_string(), &two.to_string()];
+    let done = run_over(&["multi-trace", "-e", wakeup, "-e", switch, "-m", "16M", "--perins", "--json"], &load);
+    let sides = ["ping_tid", "pong_tid"].map(|key| load_number(&done.load, key).to_string());
+    let rows = done.of_type("row").into_iter().filter(|row| row["table"] == "delays");
+    let rows: Vec<Value> = rows.filter(|row| sides.contains(&row["key"].to_string())).collect();
+    let pairs: u64 = rows.iter().map(|row| number(row, "count")).sum();
+    let last = done.of_type("interval").pop().unwrap();
+    assert!(rows.iter().all(|row| row["verdict"] == "exact"), "{rows:#?}");
+    // A switch that is not seen leaves its start behind, which the next wake-up replaces.
+    assert!(pairs > 0 && number(&last, "starts_again") * 20 <= pairs, "{pairs} pairs, {last}\n{}", done.load);
+}
+
+/// Where a task may go to a CPU that is not watched, no pair is called exact.
+#[test]
+fn pairs_that_may_go_elsewhere_are_marked() {
+    need_events!();
+    let [cpu, _, ..] = online_cpus()[..] else { return eprintln!("skipped: it needs two CPUs") };
+    let (cpu, load) = (cpu.to_string(), [example("delays"), "10".to_owned(), "2".to_owned()]);
+    let load: Vec<&str> = load.iter().map(String::as_str).collect();
+    let pairs = ["multi-trace", "-e", ENTER, "-e", EXIT, "--json"];
+    for (more, marked) in [(vec!["-C", &cpu], true), (vec![], false), (vec!["-k", "_cpu", "-C", &cpu], false)] {
+        let done = run_over(&[&pairs[..], &more].concat(), &load);
+        let rows = done.of_type("row").into_iter().filter(|row| row["table"] == "delays");
+        let want = if marked { "unsure" } else { "exact" };
+        assert!(rows.into_iter().all(|row| row["verdict"] == want), "{more:?} {done:#?}");
+        let is_told = done.err.iter().any(|line| line.contains("not all CPUs are watched"));
+        assert_eq!(is_told, marked, "{more:?} {done:#?}");
+    }
 }
 
 /// A trigger makes a report when it comes.

@@ -141,6 +141,11 @@ impl KeyExpr {
         self.program.ty()
     }
 
+    /// Whether it depends on a field or variable.
+    pub fn reads(&self, name: &str) -> bool {
+        self.program.reads().iter().any(|read| read.split(' ').next() == Some(name))
+    }
+
     /// The key of a record.
     ///
     /// # Errors

@@ -148,6 +148,11 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         self.losses.by_cpu.entry(cpu).or_default().lost_until(end);
     }
 
+    /// When the open pair of a key began.
+    pub fn since(&self, key: K) -> Option<u64> {
+        self.open.get(&key).map(|pair| pair.since)
+    }
+
     /// Removes a pair that will not be closed, since its task has exited, say.
     pub fn forget(&mut self, key: K) -> Option<OpenPair<Open>> {
         self.open.remove(&key)

@@ -6,17 +6,31 @@ use anyhow::Result;
 
 use crate::event::{BoundEvent, KeyExpr};
 use crate::expr::{ExprValue, NoResult, Program};
+use crate::perf::evsel::Binding;
 use crate::perf::{Evlist, Sample};
+use crate::profiler::filters::TaskMatch;
 use crate::profiler::{Setup, ShownEvent};
 use crate::profilers::multi_trace::detail::{MOST_MARKS, RecordMarks};
 use crate::profilers::multi_trace::relation::Positions;
 use crate::profilers::multi_trace::scheduling::Scheduling;
+use crate::task::Watched;
 use crate::tep::field::Int32;
 use crate::tep::format::Format;
 
 /// Fields that name a CPU, and fields that name a thread or a process.
 const CPU_FIELDS: [&str; 5] = ["cpu", "target_cpu", "orig_cpu", "dest_cpu", "cpu_id"];
 const TASK_FIELDS: [&str; 7] = ["pid", "tid", "prev_pid", "next_pid", "parent_pid", "child_pid", "newpid"];
+const SWITCH: &str = "sched:sched_switch";
+/// Events about another task than the current one, and the field that names it. Bound to a task, they are blind to what
+/// is done to it.
+const OTHER_TASK: [(&str, &str); 6] = [
+    (SWITCH, "next_pid"),
+    ("sched:sched_wakeup", "pid"),
+    ("sched:sched_wakeup_new", "pid"),
+    ("sched:sched_waking", "pid"),
+    ("sched:sched_migrate_task", "pid"),
+    ("sched:sched_process_free", "pid"),
+];
 
 /// An event of a position.
 #[derive(Debug)]
@@ -32,6 +46,12 @@ pub struct RelatedEvent {
     pub is_untraced: bool,
     /// It makes a report.
     pub is_trigger: bool,
+    /// The run is about some tasks, and the event about that of this field: it comes from all CPUs.
+    other_task: Option<(&'static str, Int32)>,
+    /// A switch to the task that is the key.
+    pub is_switch_in: bool,
+    /// Neither a filter nor a role drops any of its records.
+    pub is_whole: bool,
     cpu_fields: Vec<Int32>,
     task_fields: Vec<Int32>,
     pub scheduling: Scheduling,
@@ -50,7 +70,7 @@ impl RelatedEvent {
     /// # Errors
     /// More events than ids.
     pub fn add(
-        bound: BoundEvent,
+        mut bound: BoundEvent,
         positions: Positions,
         key: Option<KeyExpr>,
         evlist: &mut Evlist,
@@ -61,19 +81,51 @@ impl RelatedEvent {
         let role = bound.expressions.iter().find(|(name, _)| name == "role").map(|(_, program)| program.clone());
         let [is_untraced, is_trigger] = ["untraced", "trigger"].map(|flag| bound.attributes.has(flag));
         let is_whole = bound.filter.is_none() && bound.evsel.test().is_none();
+        let is_about_all = setup.watched.is_all();
+        let other_task = key.as_ref().filter(|_| !is_about_all).and_then(|key| other_task(&format, key));
+        if other_task.is_some() {
+            bound.evsel = bound.evsel.binding(Binding::Cpu);
+        }
+        let sees_cpu = is_whole && (is_about_all || other_task.is_some());
+        let is_switch_in =
+            &*format.full_name() == SWITCH && key.as_ref().is_some_and(|key| key.heading() == "next_pid");
         let shown = ShownEvent::add_related(bound, setup.stacks, evlist)?;
         Ok(RelatedEvent {
             shown,
             name: name.into(),
             positions,
             key,
+            is_switch_in: is_switch_in && !is_untraced && (is_about_all || other_task.is_some()),
+            is_whole: is_whole && role.is_none(),
             role,
             is_untraced,
             is_trigger,
+            other_task,
             cpu_fields: ints(&format, &CPU_FIELDS),
             task_fields: ints(&format, &TASK_FIELDS),
-            scheduling: Scheduling::of(&format, is_whole),
+            scheduling: Scheduling::of(&format, sees_cpu),
         })
+    }
+
+    /// Has the kernel drop what is not asked for.
+    ///
+    /// # Errors
+    /// A filter that neither the kernel nor we can evaluate.
+    pub fn narrow(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let tasks =
+            self.other_task.and_then(|(field, _)| TaskMatch::new(None, setup).filter("", field, &self.shown.format));
+        // Who runs where follows from the switches of all tasks.
+        let tasks = tasks.filter(|_| !matches!(self.scheduling, Scheduling::Switch { .. }));
+        self.shown.narrow(tasks, evlist, setup)
+    }
+
+    /// Whether the record is about a task that the run is about.
+    #[inline]
+    pub fn is_watched(&self, sample: &Sample<'_>, watched: &Watched) -> bool {
+        match &self.other_task {
+            None => true,
+            Some((_, field)) => field.read(sample.raw).is_ok_and(|tid| watched.contains(tid)),
+        }
     }
 
     /// # Errors
@@ -101,6 +153,14 @@ impl RelatedEvent {
         }
         marks
     }
+}
+
+/// The field of the task that an event is about, if it is another one than the current task by its key.
+fn other_task(format: &Format, key: &KeyExpr) -> Option<(&'static str, Int32)> {
+    let event = format.full_name();
+    let (_, field) = OTHER_TASK.into_iter().find(|(name, _)| *name == &*event)?;
+    let int = format.field(field)?.int32().ok()?;
+    key.reads(field).then_some((field, int))
 }
 
 fn ints(format: &Format, names: &[&str]) -> Vec<Int32> {

@@ -27,6 +27,7 @@ pub use crate::profilers::multi_trace::args::MultiTraceArgs;
 use crate::cli::usage;
 use crate::event::{BoundEvent, EventKey, KeyExpr, KeyTexts, Selector};
 use crate::expr::NoResultCounts;
+use crate::perf::refusal::Reason;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, Report, Setup, ShownKeys, TickOutcome, Timestamp, Use, key_of};
 use crate::profilers::multi_trace::args::{Analysis, PairQuestion};
@@ -77,6 +78,19 @@ enum DefaultKey {
     Thread,
 }
 
+/// The event that ended a pair, and the task that was current.
+#[derive(Clone, Copy, Debug)]
+struct PairEnd {
+    /// Its place among the events of the run.
+    event: u16,
+    time: u64,
+    cpu: u32,
+    pid: i32,
+    tid: i32,
+    /// Its number in the timeline.
+    number: u64,
+}
+
 /// The profiler behind [`MultiTraceArgs`].
 #[derive(Debug, Default)]
 pub struct MultiTrace {
@@ -91,6 +105,8 @@ pub struct MultiTrace {
     has_stacks: bool,
     /// The keys are numbers of threads.
     keys_are_threads: bool,
+    /// Events of some CPUs are not seen, and pairs may go through these.
+    misses_cpus: bool,
     shown: Option<ShownKeys>,
     relation: Relation,
     running: Running,
@@ -151,6 +167,12 @@ impl MultiTrace {
         }
     }
 
+    /// Both events of any pair are on one CPU.
+    fn stays_on_cpu(&self) -> bool {
+        let mut keys = self.events.iter().filter(|event| !event.is_untraced).map(|event| event.key.as_ref());
+        keys.all(|key| key.map_or(self.default_key == DefaultKey::Cpu, |key| key.reads("_cpu")))
+    }
+
     /// Pairs have one kind of key.
     fn check_keys(&self) -> Result<()> {
         let traced = || self.events.iter().filter(|event| !event.is_untraced);
@@ -174,21 +196,13 @@ impl MultiTrace {
         self.events.get(usize::from(event)).map_or_else(|| "".into(), |event| event.name.clone())
     }
 
-    /// A pair has ended with `sample`.
-    fn pair(
-        &mut self,
-        start: PairStart,
-        end: u16,
-        key: RelationKey,
-        sample: &Sample<'_>,
-        number: u64,
-        ctx: &mut Context,
-    ) {
-        let ns = sample.time.saturating_sub(start.time);
-        let row = DelayKey { key: self.question.by_key.then_some(key.key), start: start.event, end };
+    /// A pair has ended.
+    fn pair(&mut self, start: PairStart, end: PairEnd, key: RelationKey, ctx: &mut Context) {
+        let ns = end.time.saturating_sub(start.time);
+        let row = DelayKey { key: self.question.by_key.then_some(key.key), start: start.event, end: end.event };
         let sums = self.rows.sum(row);
         let lengths = self.question.lengths;
-        sums.latency.record(ns, sample.time, || start.case(ns, sample.time, sample.cpu));
+        sums.latency.record(ns, end.time, || start.case(ns, end.time, end.cpu));
         sums.than += u64::from(lengths.is_over(ns));
         sums.before += u64::from(start.time < self.interval_start);
         sums.comm = start.comm;
@@ -197,8 +211,9 @@ impl MultiTrace {
         }
         if lengths.shows(ns) {
             let shown_key = if self.has_keys() { self.shown_key(key.key) } else { Value::None };
-            let names = [self.name(start.event), self.name(end)];
-            let subject = ctx.subject(sample);
+            let names = [self.name(start.event), self.name(end.event)];
+            let PairEnd { time, cpu, pid, tid, number, .. } = end;
+            let subject = Subject { time, cpu, pid, tid, comm: ctx.tasks.comm(tid) };
             let thread = self.thread_of(key);
             let pair = SlowPair { start, end: subject, number, key, shown_key, thread, names };
             self.slow.add(pair, &self.events, ctx);
@@ -210,6 +225,32 @@ impl MultiTrace {
         match key.key {
             EventKey::Number(number) if self.keys_are_threads => i32::try_from(number.cast_signed()).ok(),
             _ => None,
+        }
+    }
+
+    /// A task got a CPU. The switch may have been hidden with the idle task before it.
+    fn came(&mut self, tid: i32, time: Timestamp, cpu: u32, ctx: &mut Context) {
+        let key = RelationKey { key: EventKey::Number(i64::from(tid) as u64), cpu: None };
+        let is_whole = self.events.iter().any(|event| event.is_switch_in && event.is_whole);
+        let seen = self.running.came(cpu, tid, time, is_whole);
+        for at in 0..self.events.len() {
+            let Some(RelatedEvent { is_switch_in: true, is_whole, positions, .. }) = self.events.get(at) else {
+                continue;
+            };
+            let (is_whole, positions) = (*is_whole, *positions);
+            let waits = self.relation.since(key).is_some_and(|since| since > seen);
+            if !waits || !self.relation.ends(positions).is_any() {
+                continue;
+            }
+            if !is_whole {
+                self.relation.hide(key);
+                continue;
+            }
+            if let Some((start, _)) = self.relation.end(key, positions, time) {
+                // Before it, the idle task was current.
+                let end = PairEnd { event: at as u16, time, cpu, pid: 0, tid: 0, number: u64::MAX };
+                self.pair(start, end, key, ctx);
+            }
         }
     }
 
@@ -291,7 +332,11 @@ impl MultiTrace {
         let rows = self.rows();
         let is_shown = !self.question.lengths.only_than() || rows.iter().any(|row| row.than > 0);
         let below = self.counts.in_words();
-        let verdict = if self.counts.pairs.doubtful > 0 { Verdict::Discarded } else { Verdict::Exact };
+        let verdict = match self.misses_cpus {
+            true => Verdict::Unsure,
+            false if self.counts.pairs.doubtful > 0 => Verdict::Discarded,
+            false => Verdict::Exact,
+        };
         let table = if self.question.analysis == Analysis::Pair {
             let pair = |row: DelayRow| {
                 let paired = row.latency.distribution.count();
@@ -342,15 +387,20 @@ impl Profiler for MultiTrace {
         if !setup.watched.is_all() || setup.command.is_some() {
             self.default_key = DefaultKey::Thread;
         }
-        let mut print = None;
+        let (mut print, mut misses_cpus) = (None, setup.scope.cpus().is_some());
         for (bound, positions) in self.select(setup)? {
             print = print.or_else(|| bound.attributes.print_key.clone());
             let key = self.key_of(&bound)?;
+            let has_cpus = bound.attributes.cpus.is_some() && !bound.attributes.has("untraced");
             let event = RelatedEvent::add(bound, positions, key, evlist, setup)?;
             if self.events.is_empty() {
                 self.first = event.shown.event.index();
             }
             self.has_stacks |= event.shown.shows_stack;
+            misses_cpus |= has_cpus;
+            if event.is_switch_in {
+                evlist.watch_idle(event.shown.event);
+            }
             self.events.push(event);
         }
         self.check_keys()?;
@@ -361,11 +411,18 @@ impl Profiler for MultiTrace {
         };
         let default = if self.default_key == DefaultKey::Cpu { "cpu" } else { "tid" };
         self.shown = Some(ShownKeys::of(keys, print.as_ref(), default)?);
+        self.misses_cpus = misses_cpus && !self.stays_on_cpu();
+        if self.misses_cpus {
+            setup.degrade(Reason::incurable(
+                "not all CPUs are watched: where a key goes to another CPU and comes back, the end that is found may be \
+                 a later one than that of the start",
+            ));
+        }
         Ok(())
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        self.events.iter_mut().try_for_each(|event| event.shown.narrow(None, evlist, setup))
+        self.events.iter_mut().try_for_each(|event| event.narrow(evlist, setup))
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
@@ -377,6 +434,9 @@ impl Profiler for MultiTrace {
         }
         let ran_ns = if self.slow.keeps() { self.running.ran_ns(&related.scheduling, sample) } else { None };
         let has_no_end = self.running.follow(&related.scheduling, sample);
+        if !related.is_watched(sample, &ctx.watched) {
+            return Ok(Use::Ignored);
+        }
         let cpu = sample.cpu;
         let key = match (&related.key, self.default_key) {
             (Some(expr), _) => expr.key(sample, &mut self.texts).map(|key| RelationKey { key, cpu: None }),
@@ -408,7 +468,8 @@ impl Profiler for MultiTrace {
             let pair = self.relation.end(key, positions, sample.time);
             ended = pair.map(|(_, position)| position);
             if let Some((start, _)) = pair {
-                self.pair(start, at, key, sample, number, ctx);
+                let Sample { time, cpu, pid, tid, .. } = *sample;
+                self.pair(start, PairEnd { event: at, time, cpu, pid, tid, number }, key, ctx);
             }
         }
         if role.starts
@@ -427,6 +488,7 @@ impl Profiler for MultiTrace {
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { .. } => self.interval_start = ctx.started_ns,
+            Event::SwitchIn { tid, time, cpu, .. } => self.came(tid, time, cpu, ctx),
             Event::Lost(window) => {
                 self.relation.lost(window.cpu, window.end_ns);
                 self.running.lost(window.cpu);
@@ -465,7 +527,9 @@ impl Profiler for MultiTrace {
         }
         self.counts = Unpaired::default();
         self.starts = 0;
-        self.interval_start = now;
+        if !report.is_quiet {
+            self.interval_start = now;
+        }
         if self.texts.are_many() || self.shown.as_ref().is_some_and(ShownKeys::are_many) {
             self.forget_keys(now);
         }

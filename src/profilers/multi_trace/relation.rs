@@ -53,6 +53,8 @@ pub struct Unpaired {
     pub pairs: PairCounts,
     /// Starts whose next event was not one of the next position.
     pub skipped: u64,
+    /// Starts whose next event was hidden, and may have been one that a filter drops.
+    pub hidden: u64,
 }
 
 impl Unpaired {
@@ -67,7 +69,7 @@ impl Unpaired {
             expired: one.expired + two.expired,
             no_room: one.no_room + two.no_room,
         };
-        Unpaired { pairs, skipped: self.skipped + other.skipped }
+        Unpaired { pairs, skipped: self.skipped + other.skipped, hidden: self.hidden + other.hidden }
     }
 
     /// The counts that are not 0, in words. None: all are.
@@ -84,12 +86,13 @@ impl Unpaired {
         }
     }
 
-    fn named(&self) -> [(u64, &'static str, &'static str); 6] {
+    fn named(&self) -> [(u64, &'static str, &'static str); 7] {
         let PairCounts { unmatched, doubtful, reopened, expired, no_room } = self.pairs;
         [
             (unmatched, "ends_alone", "ends without a start"),
             (reopened, "starts_again", "starts before another start of their key"),
             (self.skipped, "skipped", "starts whose next event skips a position"),
+            (self.hidden, "hidden", "starts whose next event was hidden"),
             (expired, "expired", "starts that expired"),
             (no_room, "no_room", "starts for which there was no room"),
             (doubtful, "doubtful", "pairs across lost records"),
@@ -135,6 +138,7 @@ pub struct Relation {
     /// The first position follows the last.
     is_cycle: bool,
     skipped: u64,
+    hidden: u64,
     /// Events that ended no pair, but that start one: no start is missing.
     only_started: u64,
 }
@@ -149,7 +153,7 @@ impl Relation {
     /// `longest_ns`: the age at which starts expire.
     pub fn new(positions: u16, is_cycle: bool, longest_ns: Option<u64>) -> Relation {
         let pairs = Pairs::new(START_BYTES, longest_ns);
-        Relation { pairs, positions, is_cycle, skipped: 0, only_started: 0 }
+        Relation { pairs, positions, is_cycle, skipped: 0, hidden: 0, only_started: 0 }
     }
 
     /// The positions of which an event may start a pair.
@@ -199,6 +203,16 @@ impl Relation {
         self.pairs.lost(cpu, end_ns);
     }
 
+    /// When the start that waits under a key happened.
+    pub fn since(&self, key: RelationKey) -> Option<u64> {
+        self.pairs.since(key)
+    }
+
+    /// An event under this key was not seen: the start that waits is in no pair with a later one.
+    pub fn hide(&mut self, key: RelationKey) {
+        self.hidden += u64::from(self.pairs.forget(key).is_some());
+    }
+
     /// The task that is the key has exited: nothing ends its pair.
     pub fn forget(&mut self, key: RelationKey) {
         self.pairs.forget(key);
@@ -223,7 +237,7 @@ impl Relation {
     pub fn take_counts(&mut self) -> Unpaired {
         let mut pairs = self.pairs.take_counts();
         pairs.unmatched = pairs.unmatched.saturating_sub(std::mem::take(&mut self.only_started));
-        Unpaired { pairs, skipped: std::mem::take(&mut self.skipped) }
+        Unpaired { pairs, skipped: std::mem::take(&mut self.skipped), hidden: std::mem::take(&mut self.hidden) }
     }
 }
 
@@ -319,7 +333,7 @@ mod tests {
                 }
             }
             let waiting = relation.waiting(u64::MAX).count() as u64;
-            let Unpaired { pairs: counts, skipped } = relation.take_counts();
+            let Unpaired { pairs: counts, skipped, .. } = relation.take_counts();
             prop_assert_eq!(starts, pairs + waiting + skipped + counts.reopened);
         }
     }

@@ -19,7 +19,7 @@ pub enum Scheduling {
         prev_state: Field,
         next_pid: Int32,
         bits: StateBits,
-        /// No filter drops any of its records.
+        /// All switches of the CPU are seen.
         is_whole: bool,
     },
     Migration {
@@ -29,7 +29,7 @@ pub enum Scheduling {
 }
 
 impl Scheduling {
-    /// `is_whole`: no filter drops any of its records.
+    /// `is_whole`: all records of a CPU are seen.
     pub fn of(format: &Format, is_whole: bool) -> Scheduling {
         Scheduling::known(format, is_whole).unwrap_or(Scheduling::Nothing)
     }
@@ -53,17 +53,19 @@ impl Scheduling {
     }
 }
 
-/// A task on a CPU, and since when.
-#[derive(Clone, Copy, Debug)]
-struct RunningTask {
-    tid: i32,
-    since: u64,
-}
-
 /// Who runs on each CPU, as far as switches tell.
 #[derive(Debug, Default)]
 pub struct Running {
-    by_cpu: Vec<Option<RunningTask>>,
+    by_cpu: Vec<LastSwitchIn>,
+}
+
+/// The last switch to a task that was seen on a CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastSwitchIn {
+    tid: i32,
+    time: u64,
+    /// It runs: no switch away from it was left out.
+    runs: bool,
 }
 
 impl Running {
@@ -71,40 +73,55 @@ impl Running {
     #[inline]
     pub fn follow(&mut self, scheduling: &Scheduling, sample: &Sample<'_>) -> bool {
         match scheduling {
-            Scheduling::Switch { next_pid, is_whole: true, .. } => {
-                let at = sample.cpu as usize;
-                if at >= self.by_cpu.len() && at < MOST_CPUS {
-                    self.by_cpu.resize(at + 1, None);
-                }
-                if let Some(running) = self.by_cpu.get_mut(at) {
-                    let next = next_pid.read(sample.raw).ok();
-                    *running = next.map(|tid| RunningTask { tid, since: sample.time });
+            Scheduling::Switch { next_pid, is_whole, .. } => {
+                if let Ok(tid) = next_pid.read(sample.raw) {
+                    self.put(sample.cpu, LastSwitchIn { tid, time: sample.time, runs: *is_whole });
                 }
                 false
             }
             Scheduling::Wakeup { pid, target_cpu } => {
                 let Ok(woken) = pid.read(sample.raw) else { return false };
                 let target = target_cpu.read(sample.raw).ok().and_then(|cpu| usize::try_from(cpu).ok());
-                let running = target.and_then(|cpu| self.by_cpu.get(cpu).copied().flatten());
-                woken == sample.tid || running.is_some_and(|running| running.tid == woken)
+                let last = target.and_then(|cpu| self.by_cpu.get(cpu));
+                woken == sample.tid || last.is_some_and(|last| last.runs && last.tid == woken)
             }
-            _ => false,
+            Scheduling::Nothing | Scheduling::Migration { .. } => false,
         }
+    }
+
+    /// A task got a CPU, as another witness tells. Returns when a switch to it was last seen there, or 0.
+    pub fn came(&mut self, cpu: u32, tid: i32, time: u64, is_whole: bool) -> u64 {
+        let last = self.by_cpu.get(cpu as usize).copied().unwrap_or_default();
+        // The record of a switch that was seen comes a moment after it.
+        let is_seen = last.tid == tid && last.runs;
+        self.put(cpu, LastSwitchIn { tid, time: if is_seen { last.time } else { time }, runs: is_whole });
+        if last.tid == tid { last.time } else { 0 }
     }
 
     /// How long the task has run that leaves its CPU with this record, ns, before [`Running::follow`] takes it. None: it is
     /// no switch, or of the idle task, or the switch to this task was not seen.
     pub fn ran_ns(&self, scheduling: &Scheduling, sample: &Sample<'_>) -> Option<u64> {
         let Scheduling::Switch { prev_pid, .. } = scheduling else { return None };
-        let running = self.by_cpu.get(sample.cpu as usize).copied().flatten()?;
-        let leaves = prev_pid.read(sample.raw).is_ok_and(|tid| tid == running.tid && tid > 0);
-        leaves.then(|| sample.time.saturating_sub(running.since))
+        let last = self.by_cpu.get(sample.cpu as usize).filter(|last| last.runs)?;
+        let leaves = prev_pid.read(sample.raw).is_ok_and(|tid| tid == last.tid && tid > 0);
+        leaves.then(|| sample.time.saturating_sub(last.time))
+    }
+
+    #[inline]
+    fn put(&mut self, cpu: u32, last: LastSwitchIn) {
+        let at = cpu as usize;
+        if at >= self.by_cpu.len() && at < MOST_CPUS {
+            self.by_cpu.resize(at + 1, LastSwitchIn::default());
+        }
+        if let Some(slot) = self.by_cpu.get_mut(at) {
+            *slot = last;
+        }
     }
 
     /// Records were lost on a CPU.
     pub fn lost(&mut self, cpu: u32) {
-        if let Some(running) = self.by_cpu.get_mut(cpu as usize) {
-            *running = None;
+        if let Some(last) = self.by_cpu.get_mut(cpu as usize) {
+            *last = LastSwitchIn::default();
         }
     }
 }
@@ -154,6 +171,19 @@ impl FollowedThread {
 mod tests {
     use super::*;
     use crate::tep::fixture;
+
+    #[test]
+    fn a_hidden_switch_is_newer_than_the_last_one_seen() {
+        let mut running = Running::default();
+        assert_eq!(running.came(1, 7, 100, true), 0);
+        assert_eq!(running.came(1, 7, 200, true), 100, "the same switch");
+        assert_eq!(running.came(1, 7, 300, true), 100);
+        assert_eq!(running.came(1, 8, 300, true), 0, "of another one");
+        assert_eq!(running.came(0, 8, 400, true), 0, "elsewhere");
+        running.lost(1);
+        assert_eq!(running.came(1, 8, 500, true), 0);
+        assert_eq!(running.came(u32::MAX, 8, 600, true), 0, "no such CPU");
+    }
 
     #[test]
     fn a_thread_is_followed_over_cpus() {
