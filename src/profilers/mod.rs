@@ -59,3 +59,19 @@ pub fn has_distribution(tables: &[&dyn TableSchema]) -> bool {
     let columns = tables.iter().flat_map(|table| table.head().columns);
     columns.into_iter().any(|column| column.kind == ColumnKind::Distribution)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scrape leaves out what nobody explains, and lengths are the answer of most profilers.
+    #[test]
+    fn distributions_are_explained() {
+        for head in trials().iter().flat_map(|trial| trial.tables).map(|table| table.head()) {
+            for column in head.columns.iter().filter(|column| column.kind == ColumnKind::Distribution) {
+                let is_told = column.in_json || head.meanings.iter().any(|(key, _)| *key == column.key);
+                assert!(is_told, "{} of table {}", column.key, head.table);
+            }
+        }
+    }
+}

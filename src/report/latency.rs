@@ -10,7 +10,7 @@ pub trait LatencyRow: 'static {
 }
 
 /// The meanings of the columns of a [`LatencyRow`].
-pub const LATENCY_MEANINGS: [(&str, &str); 13] = [
+pub const LATENCY_MEANINGS: [(&str, &str); 14] = [
     ("count", "how many ended in the interval"),
     ("total_ns", "their sum"),
     ("min_ns", "the shortest"),
@@ -24,6 +24,7 @@ pub const LATENCY_MEANINGS: [(&str, &str); 13] = [
     ("max_cpu", "on which CPU"),
     ("max_tid", "of which thread"),
     ("max_comm", "and its name"),
+    ("duration_ns", "how long they took"),
 ];
 
 /// Durations are in us in text.

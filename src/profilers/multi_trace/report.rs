@@ -98,7 +98,7 @@ const MEANINGS: &[(&str, &str)] = &[
     LATENCY_MEANINGS[10],
     LATENCY_MEANINGS[11],
     LATENCY_MEANINGS[12],
-    ("duration_ns", "how long the pairs took"),
+    LATENCY_MEANINGS[13],
 ];
 
 /// How many pairs there were, with `--impl pair`.

@@ -57,8 +57,8 @@ const EARLIER: Column<RunDelayRow> =
     Column::<RunDelayRow>::counter("earlier", "earlier", |row| &mut row.sum.earlier).if_any();
 const NOW: Column<RunDelayRow> = Column::<RunDelayRow>::gauge("now", "now", |row| &mut row.now).if_any();
 
-const MEANINGS: [(&str, &str); 17] = {
-    let mut meanings = [("", ""); 17];
+const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 4] = {
+    let mut meanings = [("", ""); LATENCY_MEANINGS.len() + 4];
     let mut at = 0;
     while at < LATENCY_MEANINGS.len() {
         meanings[at] = LATENCY_MEANINGS[at];

@@ -310,7 +310,7 @@ impl Syscalls {
         let in_flight = open.len() as u64;
         report.snapshot(&OPEN, open).text_rows(top).in_text(in_text && in_flight > 0);
         if !report.is_quiet {
-            report.total("in_flight", Value::Unsigned(in_flight));
+            report.run_now("in_flight", Value::Unsigned(in_flight));
             report.total("cut_off", Value::Unsigned(std::mem::take(&mut self.cut_off)));
             report.total("restarted", Value::Unsigned(std::mem::take(&mut self.restarted)));
         }
