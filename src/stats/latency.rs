@@ -44,7 +44,7 @@ impl WorstCase {
 
 impl Latency {
     /// Records a latency of `ns` that ended at `at`. `case` is called if it is the worst so far.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, ns: u64, at: u64, case: impl FnOnce() -> WorstCase) {
         self.distribution.record(ns);
         if self.worst.is_none_or(|worst| ns > worst.ns || ns == worst.ns && at < worst.at) {

@@ -1,8 +1,8 @@
 //! Pairs of events that belong together by a key: the time from the first to the second.
 
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::stats::LossHorizon;
 
@@ -17,9 +17,17 @@ pub trait PairKey: Copy + Eq + Hash {
 /// Open pairs: those whose first event was seen. A closing event ends the pair that was opened last under its key.
 ///
 /// All times are ns, CLOCK_MONOTONIC. [`Pairs::lost`] is called before the records that follow the loss.
+///
+/// Most pairs are closed soon, and their keys come back: so the pair that was opened last of those whose keys share a slot
+/// has its place there. It is found by one comparison, and moved to a hash table when another one takes its place.
 #[derive(Debug)]
 pub struct Pairs<K, Open> {
-    open: FxHashMap<K, OpenPair<Open>>,
+    /// By the low bits of the hash of a key.
+    slots: Vec<PairSlot<K, Open>>,
+    /// Number of pairs in `slots`.
+    in_slots: usize,
+    /// The pairs that lost their slots.
+    rest: FxHashMap<K, OpenPair<Open>>,
     /// Number of pairs that may be open.
     most: usize,
     /// The age at which pairs expire. None: they never do.
@@ -29,6 +37,16 @@ pub struct Pairs<K, Open> {
     /// When the full table was last searched for pairs that can be dropped.
     last_sweep: u64,
 }
+
+#[derive(Debug)]
+struct PairSlot<K, Open> {
+    pair: Option<(K, OpenPair<Open>)>,
+    /// Number of pairs in the hash table whose slot this is.
+    in_rest: u32,
+}
+
+/// Most slots: a key finds its own free as long as a few hundred pairs are open.
+const MOST_SLOTS: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenPair<Open> {
@@ -83,17 +101,21 @@ enum DropReason {
 }
 
 impl<K: PairKey, Open> Pairs<K, Open> {
-    /// `most_bytes`: the size of the table, without what `Open` has on the heap. `longest_ns`: the age at which pairs
+    /// `most_bytes`: the size of the tables, without what `Open` has on the heap. `longest_ns`: the age at which pairs
     /// expire.
     pub fn new(most_bytes: usize, longest_ns: Option<u64>) -> Pairs<K, Open> {
-        // The hash table has a power of two of slots, each with a control byte, and fills seven eighths of them. An
-        // insertion reserves one slot more than it needs; to reclaim removed slots the table doubles, unless it is at
+        let power_of_two = |most: usize| most.checked_ilog2().map_or(0, |power| 1_usize << power);
+        let slot_bytes = size_of::<PairSlot<K, Open>>();
+        let slots = power_of_two((most_bytes / slot_bytes / 16).min(MOST_SLOTS));
+        // The hash table has a power of two of places, each with a control byte, and fills seven eighths of them. An
+        // insertion reserves one place more than it needs; to reclaim removed ones the table doubles, unless it is at
         // most half full.
-        let slots = most_bytes / (size_of::<(K, OpenPair<Open>)>() + 1);
-        let slots = slots.checked_ilog2().map_or(0, |power| 1_usize << power);
+        let places = power_of_two((most_bytes - slots * slot_bytes) / (size_of::<(K, OpenPair<Open>)>() + 1));
         Pairs {
-            open: FxHashMap::default(),
-            most: (slots / 16 * 7).saturating_sub(1),
+            slots: (0..slots).map(|_| PairSlot { pair: None, in_rest: 0 }).collect(),
+            in_slots: 0,
+            rest: FxHashMap::default(),
+            most: (places / 16 * 7).saturating_sub(1),
             longest_ns,
             losses: Losses::default(),
             counts: PairCounts::default(),
@@ -102,16 +124,32 @@ impl<K: PairKey, Open> Pairs<K, Open> {
     }
 
     /// The first event of a pair. If it is older than the open pair it comes late: its own pair has been closed unseen.
-    #[inline]
+    #[inline(always)]
     pub fn open(&mut self, key: K, time: u64, open: Open) {
-        if self.open.len() >= self.most && !self.open.contains_key(&key) && !self.make_room(time) {
+        let pair = OpenPair { since: time, open };
+        let is_full = self.len() >= self.most;
+        let at = self.slot_of(&key);
+        match self.slots.get_mut(at) {
+            Some(slot) if slot.pair.is_none() && slot.in_rest == 0 && !is_full => {
+                slot.pair = Some((key, pair));
+                self.in_slots += 1;
+            }
+            _ => self.open_again(key, pair),
+        }
+    }
+
+    /// Opens a pair whose slot is not free, or whose key may be open already.
+    #[inline(never)]
+    fn open_again(&mut self, key: K, pair: OpenPair<Open>) {
+        let time = pair.since;
+        if self.len() >= self.most && !self.is_open(&key) && !self.make_room(time) {
             self.counts.no_room += 1;
             return;
         }
-        let Some(known) = self.open.insert(key, OpenPair { since: time, open }) else { return };
+        let Some(known) = self.insert(key, pair) else { return };
         let before = known.since.min(time);
         if known.since > time {
-            self.open.insert(key, known);
+            self.insert(key, known);
         }
         match self.gone(before, key.cpu(), time) {
             None => self.counts.reopened += 1,
@@ -120,17 +158,12 @@ impl<K: PairKey, Open> Pairs<K, Open> {
     }
 
     /// The second event of a pair. If it is older than the open pair it belongs to an earlier one.
-    #[inline]
+    #[inline(always)]
     pub fn close(&mut self, key: K, time: u64) -> CloseOutcome<Open> {
-        let Some(pair) = self.open.remove(&key) else {
+        let Some(pair) = self.remove(&key, time) else {
             self.counts.unmatched += 1;
             return CloseOutcome::Unmatched;
         };
-        if time < pair.since {
-            self.open.insert(key, pair);
-            self.counts.unmatched += 1;
-            return CloseOutcome::Unmatched;
-        }
         let Some(gone) = self.gone(pair.since, key.cpu(), time) else { return CloseOutcome::Pair(pair) };
         self.counts.count(&gone);
         match gone {
@@ -155,24 +188,25 @@ impl<K: PairKey, Open> Pairs<K, Open> {
 
     /// Removes a pair that will not be closed, since its task has exited, say.
     pub fn forget(&mut self, key: K) -> Option<OpenPair<Open>> {
-        self.open.remove(&key)
+        self.remove(&key, u64::MAX)
     }
 
     /// The pairs that are open at `now`, in no order. Doubtful and expired ones are dropped: their closing events are
     /// unmatched.
     pub fn still_open(&mut self, now: u64) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
         self.sweep(now);
-        self.open.iter()
+        self.iter()
     }
 
     /// The open pairs, in no order, also those that are to be dropped.
     pub fn opened(&self) -> impl Iterator<Item = &OpenPair<Open>> {
-        self.open.values()
+        self.iter().map(|(_, pair)| pair)
     }
 
     /// All open pairs, the doubtful and expired ones too, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
-        self.open.iter()
+        let in_slots = self.slots.iter().filter_map(|slot| slot.pair.as_ref());
+        in_slots.map(|(key, pair)| (key, pair)).chain(&self.rest)
     }
 
     /// The counts since the last call.
@@ -180,25 +214,93 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         std::mem::take(&mut self.counts)
     }
 
-    /// Why a pair that was opened at `since` is to be dropped. None: it may stay.
-    #[inline]
-    fn gone(&self, since: u64, cpu: Option<u32>, now: u64) -> Option<DropReason> {
-        if !self.losses.saw_all_since(since, cpu) {
-            return Some(DropReason::Doubtful);
+    fn len(&self) -> usize {
+        self.in_slots + self.rest.len()
+    }
+
+    #[inline(always)]
+    fn slot_of(&self, key: &K) -> usize {
+        FxBuildHasher.hash_one(key) as usize & self.slots.len().wrapping_sub(1)
+    }
+
+    fn is_open(&self, key: &K) -> bool {
+        let slot = self.slots.get(self.slot_of(key)).and_then(|slot| slot.pair.as_ref());
+        slot.is_some_and(|(other, _)| other == key) || self.rest.contains_key(key)
+    }
+
+    /// Gives a pair the slot of its key. Returns the pair that was open under the same key.
+    fn insert(&mut self, key: K, pair: OpenPair<Open>) -> Option<OpenPair<Open>> {
+        let at = self.slot_of(&key);
+        let Some(slot) = self.slots.get_mut(at) else { return self.rest.insert(key, pair) };
+        let known = if slot.in_rest > 0 { self.rest.remove(&key) } else { None };
+        slot.in_rest -= u32::from(known.is_some());
+        match slot.pair.replace((key, pair)) {
+            Some((other, known)) if other == key => return Some(known),
+            Some((other, pair)) => {
+                slot.in_rest += 1; // there are fewer pairs than 2^32
+                self.rest.insert(other, pair);
+            }
+            None => self.in_slots += 1,
         }
-        let is_over = self.longest_ns.is_some_and(|longest| now.saturating_sub(since) > longest);
-        is_over.then_some(DropReason::Expired)
+        known
+    }
+
+    /// Removes the pair that is open under `key`, unless it was opened after `time`.
+    #[inline(always)]
+    fn remove(&mut self, key: &K, time: u64) -> Option<OpenPair<Open>> {
+        let at = self.slot_of(key);
+        match self.slots.get_mut(at) {
+            Some(PairSlot { pair: pair @ Some(_), .. }) if pair.as_ref().is_some_and(|(other, _)| other == key) => {
+                let (_, pair) = pair.take_if(|(_, pair)| pair.since <= time)?;
+                self.in_slots -= 1;
+                Some(pair)
+            }
+            Some(PairSlot { in_rest: 0, .. }) => None,
+            _ => self.remove_from_rest(key, time),
+        }
+    }
+
+    #[inline(never)]
+    fn remove_from_rest(&mut self, key: &K, time: u64) -> Option<OpenPair<Open>> {
+        if self.rest.get(key)?.since > time {
+            return None;
+        }
+        let at = self.slot_of(key);
+        self.slots.get_mut(at).into_iter().for_each(|slot| slot.in_rest -= 1);
+        self.rest.remove(key)
+    }
+
+    fn retain(&mut self, mut keeps: impl FnMut(&K, &OpenPair<Open>) -> bool) {
+        for slot in &mut self.slots {
+            if slot.pair.take_if(|(key, pair)| !keeps(key, pair)).is_some() {
+                self.in_slots -= 1;
+            }
+        }
+        let mut rest = std::mem::take(&mut self.rest);
+        rest.retain(|key, pair| {
+            let stays = keeps(key, pair);
+            if !stays {
+                let at = self.slot_of(key);
+                self.slots.get_mut(at).into_iter().for_each(|slot| slot.in_rest -= 1);
+            }
+            stays
+        });
+        self.rest = rest;
+    }
+
+    #[inline(always)]
+    fn gone(&self, since: u64, cpu: Option<u32>, now: u64) -> Option<DropReason> {
+        gone(&self.losses, self.longest_ns, since, cpu, now)
     }
 
     fn sweep(&mut self, now: u64) {
-        let mut open = std::mem::take(&mut self.open);
-        let mut counts = self.counts;
-        open.retain(|key, pair| {
-            let gone = self.gone(pair.since, key.cpu(), now);
+        let (losses, longest_ns, mut counts) = (std::mem::take(&mut self.losses), self.longest_ns, self.counts);
+        self.retain(|key, pair| {
+            let gone = gone(&losses, longest_ns, pair.since, key.cpu(), now);
             gone.iter().for_each(|gone| counts.count(gone));
             gone.is_none()
         });
-        (self.open, self.counts) = (open, counts);
+        (self.losses, self.counts) = (losses, counts);
     }
 
     /// Searches the full table for pairs to drop, at most once in 100 ms; without any the older half goes.
@@ -209,18 +311,28 @@ impl<K: PairKey, Open> Pairs<K, Open> {
             self.last_sweep = now;
             self.sweep(now);
         }
-        if self.open.len() >= self.most {
-            let mut times: Vec<u64> = self.open.values().map(|pair| pair.since).collect();
+        if self.len() >= self.most {
+            let mut times: Vec<u64> = self.opened().map(|pair| pair.since).collect();
             let middle = times.len() / 2;
             if middle < times.len() {
                 let (_, cut, _) = times.select_nth_unstable(middle);
-                let before = self.open.len();
-                self.open.retain(|_, pair| pair.since > *cut);
-                self.counts.no_room += (before - self.open.len()) as u64;
+                let before = self.len();
+                self.retain(|_, pair| pair.since > *cut);
+                self.counts.no_room += (before - self.len()) as u64;
             }
         }
-        self.open.len() < self.most
+        self.len() < self.most
     }
+}
+
+/// Why a pair that was opened at `since` is to be dropped at `now`. None: it may stay.
+#[inline(always)]
+fn gone(losses: &Losses, longest_ns: Option<u64>, since: u64, cpu: Option<u32>, now: u64) -> Option<DropReason> {
+    if !losses.saw_all_since(since, cpu) {
+        return Some(DropReason::Doubtful);
+    }
+    let is_over = longest_ns.is_some_and(|longest| now.saturating_sub(since) > longest);
+    is_over.then_some(DropReason::Expired)
 }
 
 impl PairCounts {
@@ -339,13 +451,26 @@ mod tests {
         all
     }
 
+    /// Each pair is in one place, and the numbers of pairs are right.
+    fn check_slots<Open>(pairs: &Pairs<CpuKey, Open>) {
+        let mut in_rest = vec![0; pairs.slots.len()];
+        pairs.rest.keys().for_each(|key| in_rest.get_mut(pairs.slot_of(key)).into_iter().for_each(|count| *count += 1));
+        for (at, (slot, count)) in pairs.slots.iter().zip(in_rest).enumerate() {
+            assert_eq!(slot.in_rest, count);
+            let key = slot.pair.as_ref().map(|(key, _)| key);
+            assert!(key.is_none_or(|key| pairs.slot_of(key) == at && !pairs.rest.contains_key(key)));
+        }
+        assert_eq!(pairs.slots.iter().filter(|slot| slot.pair.is_some()).count(), pairs.in_slots);
+    }
+
     proptest! {
         #[test]
         fn pairs_are_those_of_a_plain_list(
             steps in prop::collection::vec(step(), 0..200),
             longest in prop_oneof![Just(None), (3_u64..30).prop_map(Some)],
+            most_bytes in prop_oneof![Just(1 << 16), Just(1 << 11)], // with 64 slots, and with 2
         ) {
-            let mut pairs: Pairs<CpuKey, usize> = Pairs::new(1 << 16, longest);
+            let mut pairs: Pairs<CpuKey, usize> = Pairs::new(most_bytes, longest);
             let longest = longest.unwrap_or(u64::MAX);
             let mut plain = PlainPairs { open: Vec::new(), losses: Vec::new(), longest, counts: PairCounts::default() };
             for (number, step) in steps.into_iter().enumerate() {
@@ -373,6 +498,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(pairs.counts, plain.counts);
+                check_slots(&pairs);
             }
             prop_assert_eq!((pairs.take_counts(), pairs.take_counts()), (plain.counts, PairCounts::default()));
         }
@@ -393,8 +519,10 @@ mod tests {
                 } else {
                     paired += u64::from(matches!(pairs.close(key, time), CloseOutcome::Pair(_)));
                 }
-                let bytes = (pairs.open.capacity() * 8 / 7) * (size_of::<(CpuKey, OpenPair<u64>)>() + 1);
+                let bytes = (pairs.rest.capacity() * 8 / 7) * (size_of::<(CpuKey, OpenPair<u64>)>() + 1)
+                    + pairs.slots.capacity() * size_of::<PairSlot<CpuKey, u64>>();
                 prop_assert!(bytes <= most_bytes, "{} of {}", bytes, most_bytes);
+                check_slots(&pairs);
             }
             let counts = pairs.take_counts();
             prop_assert_eq!(opened, paired + counts.no_room + counts.reopened + pairs.still_open(2000).count() as u64);
@@ -406,11 +534,11 @@ mod tests {
         const SECOND: u64 = 1_000_000_000;
         let key = |number| CpuKey { cpu: Some(0), number };
         let mut pairs: Pairs<CpuKey, ()> =
-            Pairs::new(64 * (size_of::<(CpuKey, OpenPair<()>)>() + 1), Some(10 * SECOND));
+            Pairs::new(72 * (size_of::<(CpuKey, OpenPair<()>)>() + 1), Some(10 * SECOND));
         let mut open_all = |time: u64, first: u8, lost: Option<u32>| {
             lost.iter().for_each(|cpu| pairs.lost(*cpu, time));
             (first..first + 20).for_each(|number| pairs.open(key(number), time + u64::from(number), ()));
-            (pairs.take_counts(), pairs.open.len())
+            (pairs.take_counts(), pairs.len())
         };
         let counts = |no_room, doubtful, expired| PairCounts { no_room, doubtful, expired, ..PairCounts::default() };
         assert_eq!(open_all(SECOND, 0, None), (counts(0, 0, 0), 20));
