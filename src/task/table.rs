@@ -70,6 +70,29 @@ struct KnownTask {
     exited: bool,
 }
 
+const RECENT: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct RecentTasks([(Option<i32>, KnownTask); RECENT]);
+
+impl Default for RecentTasks {
+    fn default() -> RecentTasks {
+        RecentTasks([Default::default(); RECENT])
+    }
+}
+
+impl RecentTasks {
+    #[inline(always)]
+    fn slot(&mut self, tid: i32) -> &mut (Option<i32>, KnownTask) {
+        &mut self.0[tid as usize % RECENT]
+    }
+
+    /// The entry of `tid` may have changed.
+    fn forget(&mut self, tid: i32) {
+        self.slot(tid).0 = None;
+    }
+}
+
 /// All threads seen, by tid. Records must be applied in time order, so that names are those of the moment.
 #[derive(Debug, Default)]
 pub struct TaskTable {
@@ -77,8 +100,8 @@ pub struct TaskTable {
     /// We are in a nested pid namespace: tid 0 is the idle task, or any task outside of the namespace.
     nested: bool,
     tasks: FxHashMap<i32, KnownTask>,
-    /// The last look-up: consecutive events are often of one task.
-    latest: (Option<i32>, KnownTask),
+    /// The last look-up for each value of the low bits of a tid: consecutive events are often of few tasks.
+    recent: RecentTasks,
     /// Exited threads, with time. A task still raises events after its EXIT record, so it is forgotten later.
     exited: VecDeque<(u64, i32)>,
     /// Kept from [`TaskTable::follow_ancestry`] on.
@@ -125,7 +148,7 @@ impl TaskTable {
                 self.exited.push_back((now, tid));
             }
         }
-        self.latest.0 = None;
+        self.recent = RecentTasks::default();
         if let Some(ancestry) = &mut self.ancestry {
             ancestry.correct();
         }
@@ -176,16 +199,17 @@ impl TaskTable {
 
     #[inline(always)]
     fn task(&mut self, tid: i32) -> &KnownTask {
-        if self.latest.0 != Some(tid) {
+        if self.recent.slot(tid).0 != Some(tid) {
             self.look_up(tid);
         }
-        &self.latest.1
+        &self.recent.slot(tid).1
     }
 
     #[inline(never)]
     fn look_up(&mut self, tid: i32) {
         let known = self.tasks.get(&tid).copied();
-        self.latest = (Some(tid), known.unwrap_or_else(|| self.read_task(tid)));
+        let task = known.unwrap_or_else(|| self.read_task(tid));
+        *self.recent.slot(tid) = (Some(tid), task);
     }
 
     #[cold]
@@ -205,22 +229,24 @@ impl TaskTable {
     pub fn apply(&mut self, record: &Record<'_>, time: u64) {
         match *record {
             Record::Comm { pid, tid: tid @ 1.., comm, .. } => {
+                self.recent.forget(tid);
                 self.tasks.insert(tid, KnownTask { pid, comm: Comm::new(comm), exited: false });
             }
             // The parent of a task that enters our pid namespace is outside of it; its name is in /proc.
             Record::Fork(fork) if fork.tid > 0 && fork.ptid > 0 => {
                 let comm = self.comm(fork.ptid);
+                self.recent.forget(fork.tid);
                 self.tasks.insert(fork.tid, KnownTask { pid: fork.pid, comm, exited: false });
             }
             Record::Exit(exit) if exit.tid > 0 => {
                 if let Some(task) = self.tasks.get_mut(&exit.tid) {
+                    self.recent.forget(exit.tid);
                     task.exited = true;
                     self.exited.push_back((time, exit.tid));
                 }
             }
             _ => {}
         }
-        self.latest.0 = None; // the entry may have changed
         if let Some(ancestry) = &mut self.ancestry {
             ancestry.apply(record);
         }
@@ -232,7 +258,7 @@ impl TaskTable {
             && time.saturating_add(KEEP_EXITED_NS) < now
         {
             self.exited.pop_front();
-            self.latest.0 = None;
+            self.recent.forget(tid);
             if self.tasks.get(&tid).is_some_and(|task| task.exited) {
                 self.tasks.remove(&tid);
             }
@@ -293,6 +319,27 @@ mod tests {
             table.apply(&Record::Exit(TaskRecord { pid: 0, ppid: 0, tid: 0, ptid: 0, time: 4 }), 4);
             assert_eq!((table.comm(0).as_bytes(), table.exited.len()), (name, 0));
         }
+    }
+
+    /// Threads that share a place among the recent ones, and a name that changes after it was looked up.
+    #[test]
+    fn recent_names_are_those_of_the_moment() {
+        let mut table = nowhere();
+        let other = 7 + RECENT as i32;
+        let rename = |table: &mut TaskTable, tid, comm| {
+            table.apply(&Record::Comm { pid: 7, tid, comm, exec: false }, 1);
+        };
+        rename(&mut table, 7, b"a");
+        rename(&mut table, other, b"b");
+        assert_eq!([table.comm(7), table.comm(other), table.comm(7)], [b"a", b"b", b"a"].map(|name| Comm::new(name)));
+        rename(&mut table, other, b"c");
+        rename(&mut table, 7, b"d");
+        assert_eq!([table.comm(7), table.comm(other)], [b"d", b"c"].map(|name| Comm::new(name)));
+        table.apply(&fork(7, other, 7), 2);
+        assert_eq!(table.comm(other), Comm::new(b"d"), "that of its parent");
+        table.apply(&Record::Exit(TaskRecord { pid: 7, ppid: 0, tid: 7, ptid: 0, time: 3 }), 3);
+        table.expire(4 + KEEP_EXITED_NS);
+        assert_eq!(table.comm(7), Comm::default());
     }
 
     #[test]
