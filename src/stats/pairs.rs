@@ -183,7 +183,9 @@ impl<K: PairKey, Open> Pairs<K, Open> {
 
     /// When the open pair of a key began.
     pub fn since(&self, key: K) -> Option<u64> {
-        self.open.get(&key).map(|pair| pair.since)
+        let slot = self.slots.get(self.slot_of(&key)).and_then(|slot| slot.pair.as_ref());
+        let in_slot = slot.filter(|(other, _)| *other == key).map(|(_, pair)| pair);
+        in_slot.or_else(|| self.rest.get(&key)).map(|pair| pair.since)
     }
 
     /// Removes a pair that will not be closed, since its task has exited, say.
