@@ -128,6 +128,21 @@ fn intervals_are_published_as_they_are_printed() {
 }
 
 /// What belongs to no row is told, too, and no scrape is ahead of the end.
+/// Metrics take the tables of an interval in parts, which changes nothing of what is printed.
+#[test]
+fn tables_are_printed_in_the_same_order() {
+    need_events!();
+    for metrics in [&[][..], &["--metrics", "127.0.0.1:0"]] {
+        let done = run(&[&["rundelay", "-i", "1500", "--for", "2"], metrics].concat()).code(0);
+        let heads = done.out.iter().filter(|line| line.contains(", interval 1, "));
+        let titles: Vec<&str> = heads.filter_map(|line| line.rsplit(": ").next()).collect();
+        // Sums, and below them a snapshot.
+        let wanted = ["waits for a CPU", "run queues", "longest waits so far"];
+        let places = wanted.map(|wanted| titles.iter().position(|title| *title == wanted));
+        assert!(places.is_sorted() && !places.contains(&None), "{metrics:?}: {titles:?}");
+    }
+}
+
 #[test]
 fn totals_are_published() {
     need_events!();

@@ -156,6 +156,24 @@ impl RunEnd {
     }
 }
 
+/// The tables of the views before `owner`, and those of `owner` up to the last one of this name and title.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SumsReach {
+    pub owner: usize,
+    pub last: Option<(&'static str, &'static str)>,
+}
+
+impl SumsReach {
+    pub const ALL: SumsReach = SumsReach { owner: usize::MAX, last: None };
+
+    /// The sums that stand before a snapshot of a report.
+    fn before(snapshot: usize, tables: &[Table]) -> SumsReach {
+        let owner = tables[snapshot].owner;
+        let before = tables[..snapshot].iter().rfind(|table| table.owner == owner && !table.is_snapshot);
+        SumsReach { owner, last: before.map(|table| (table.rows.table(), table.title)) }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Message {
     Batch(Batch),
@@ -168,11 +186,12 @@ pub(crate) enum Message {
         /// The interval is printed later, by `QuietSums`: this is a part of it.
         is_quiet: bool,
     },
-    /// An interval of which parts were sent before has ended at `time_ns`: its tables are printed.
+    /// An interval of which parts were sent before has ended at `time_ns`: its tables are printed, as far as `reach`.
     QuietSums {
         interval: u64,
         time_ns: u64,
         span_ns: u64,
+        reach: SumsReach,
     },
     Stacks(StackReport),
     Interval(IntervalEnd),
@@ -191,4 +210,30 @@ pub(crate) enum Message {
     EndScreen,
     #[cfg(test)]
     Panic,
+}
+
+impl Message {
+    /// The tables of the last part of an interval, `part_ns` long, and the sums of all parts. Snapshots are printed where
+    /// they stand in the report.
+    pub(crate) fn last_part(
+        tables: Vec<Table>,
+        interval: u64,
+        time_ns: u64,
+        part_ns: u64,
+        span_ns: u64,
+    ) -> Vec<Message> {
+        let is_snapshot = |at: &usize| tables[*at].is_snapshot;
+        let reaches: Vec<SumsReach> =
+            (0..tables.len()).filter(is_snapshot).map(|at| SumsReach::before(at, &tables)).collect();
+        let (snapshots, deltas) = tables.into_iter().partition::<Vec<Table>, _>(|table| table.is_snapshot);
+        let sums = |reach| Message::QuietSums { interval, time_ns, span_ns, reach };
+        let part = |table| Message::Table { table, interval, time_ns, span_ns: part_ns, is_quiet: true };
+        let mut messages: Vec<Message> = deltas.into_iter().map(part).collect();
+        for (table, reach) in snapshots.into_iter().zip(reaches) {
+            messages.push(sums(reach));
+            messages.push(Message::Table { table, interval, time_ns, span_ns, is_quiet: false });
+        }
+        messages.push(sums(SumsReach::ALL));
+        messages
+    }
 }

@@ -154,7 +154,9 @@ fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -
             Ok(())
         }
         Message::Table { table, interval, time_ns, span_ns, .. } => writer.table(table, interval, time_ns, span_ns),
-        Message::QuietSums { interval, time_ns, span_ns } => writer.quiet_sums(interval, time_ns, span_ns),
+        Message::QuietSums { interval, time_ns, span_ns, reach } => {
+            writer.quiet_sums(interval, time_ns, span_ns, reach)
+        }
         Message::Stacks(report) => writer.stacks(&report),
         Message::Interval(end) => writer.interval(&end).and(writer.map_interval(&end)),
         Message::End(end) => writer.end(&end).and(writer.draw_heatmaps()),

@@ -88,6 +88,19 @@ impl<S: RowSite> Book<S> {
         Book { tables }
     }
 
+    /// Takes the tables of the views before `owner` out of the book, and those of `owner` up to the `last` one of this name
+    /// and title.
+    pub fn take_through(&mut self, owner: usize, last: Option<(&str, &str)>) -> Book<S> {
+        let is_last = |table: &BookTable<S>| {
+            table.owner == owner && last.is_some_and(|last| last == (table.sums.table(), table.title))
+        };
+        let end = match self.tables.iter().position(is_last) {
+            Some(at) => at + 1,
+            None => self.tables.partition_point(|table| table.owner < owner),
+        };
+        Book { tables: self.tables.drain(..end).collect() }
+    }
+
     /// Counts an interval of a table like `of`, whose parts were added before. It was `span_ns` long: some of its parts may
     /// have been without the table.
     pub fn count_interval(&mut self, of: &mut BookTable<S>, span_ns: u64) {

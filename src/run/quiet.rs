@@ -110,19 +110,17 @@ impl Run {
             let table = |table| Message::Table { table, interval, time_ns, span_ns, is_quiet: false };
             return tables.into_iter().map(table).collect();
         }
-        let (snapshots, deltas) = tables.into_iter().partition(|table: &Table| table.is_snapshot);
-        let table = |table| Message::Table { table, interval, time_ns, span_ns, is_quiet: false };
-        let snapshots: Vec<Table> = snapshots;
-        let mut messages: Vec<Message> = snapshots.into_iter().map(table).collect();
-        messages.extend(self.parts(deltas, time_ns));
-        messages.push(Message::QuietSums { interval, time_ns, span_ns });
-        messages
+        Message::last_part(tables, interval, time_ns, self.part_ns(time_ns), span_ns)
     }
 
     fn parts(&self, tables: Vec<Table>, time_ns: Timestamp) -> Vec<Message> {
-        let since_ns = self.quiet.since_ns.unwrap_or(self.interval_start_ns);
-        let (interval, span_ns) = (self.intervals, time_ns.saturating_sub(since_ns));
+        let (interval, span_ns) = (self.intervals, self.part_ns(time_ns));
         let part = |table| Message::Table { table, interval, time_ns, span_ns, is_quiet: true };
         tables.into_iter().map(part).collect()
+    }
+
+    /// Length of the part of an interval that ends now.
+    fn part_ns(&self, time_ns: Timestamp) -> u64 {
+        time_ns.saturating_sub(self.quiet.since_ns.unwrap_or(self.interval_start_ns))
     }
 }

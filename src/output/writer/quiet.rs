@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::output::messages::SumsReach;
 use crate::output::metrics::MetricEntry;
 use crate::output::table::{PlacedRows, RowPlace};
 use crate::output::writer::Writer;
@@ -46,9 +47,9 @@ impl Writer {
         self.quiet.words.push(QuietWords { owner, table, title, above, below });
     }
 
-    /// Writes the tables of an interval that was sent in parts.
-    pub fn quiet_sums(&mut self, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
-        let QuietParts { mut book, mut words } = std::mem::take(&mut self.quiet);
+    /// Writes the tables of an interval that was sent in parts, those within `reach`.
+    pub fn quiet_sums(&mut self, interval: u64, time_ns: u64, span_ns: u64, reach: SumsReach) -> io::Result<()> {
+        let mut book = self.quiet.book.take_through(reach.owner, reach.last);
         if self.sink.is_over() {
             return Ok(());
         }
@@ -57,6 +58,7 @@ impl Writer {
             self.book.count_interval(table, span_ns);
             table.span_ns = span_ns;
             let of = (table.owner(), table.sums.table(), table.title);
+            let words = &mut self.quiet.words;
             let at = words.iter().position(|words| (words.owner, words.table, words.title) == of);
             let words = at.map(|at| words.swap_remove(at));
             let (above, below) = words.map_or_else(Default::default, |words| (words.above, words.below));
@@ -74,7 +76,7 @@ mod tests {
 
     use crate::output::tests::into_a_pipe;
     use crate::output::{Message, RunEnd};
-    use crate::report::{Column, Report, Schema, Value};
+    use crate::report::{Column, Report, Schema, Table, Value};
 
     static RARE: Schema<(u8, u64)> = Schema::<(u8, u64)>::new(
         "rare",
@@ -86,6 +88,8 @@ mod tests {
     .titled("what is rare")
     .ordered(|one, other| other.1.cmp(&one.1));
     static ALL: Schema<u64> = Schema::new("all", &[Column::counter("count", "count", |row| row)]);
+    static NOW: Schema<Option<u64>> = Schema::new("now", &[Column::gauge("now", "now", |row| row)]).snapshot();
+    static THEN: Schema<Option<u64>> = Schema::new("then", &[Column::gauge("then", "then", |row| row)]).snapshot();
 
     /// The tables of a part of an interval.
     fn part(rare: &[(u8, u64)], all: u64, below: Option<&str>) -> Report {
@@ -94,6 +98,9 @@ mod tests {
             report.delta(&RARE, rare.to_vec()).text_rows(2);
         }
         report.delta(&ALL, vec![all]).below(below.map(str::to_owned));
+        report.snapshot(&NOW, vec![Some(7)]).titled("what is now");
+        report.delta(&ALL, vec![2 * all]).titled("all of it twice");
+        report.snapshot(&THEN, vec![Some(8)]).titled("what is then");
         report
     }
 
@@ -104,12 +111,13 @@ mod tests {
         let end = RunEnd { time_ns: intervals.len() as u64 * SPAN_NS, ..RunEnd::default() };
         for (interval, parts) in (1..).zip(intervals) {
             let (time_ns, span_ns, is_quiet) = (interval * SPAN_NS, SPAN_NS / parts.len() as u64, parts.len() > 1);
-            for table in parts.into_iter().flat_map(|report| report.tables) {
+            let mut parts: Vec<Vec<Table>> = parts.into_iter().map(|report| report.tables).collect();
+            let last = parts.pop_if(|_| is_quiet);
+            for table in parts.into_iter().flatten() {
                 output.send(Message::Table { table, interval, time_ns, span_ns, is_quiet });
             }
-            if is_quiet {
-                output.send(Message::QuietSums { interval, time_ns, span_ns: SPAN_NS });
-            }
+            let last = last.map(|tables| Message::last_part(tables, interval, time_ns, span_ns, SPAN_NS));
+            last.into_iter().flatten().for_each(|message| output.send(message));
         }
         assert!(output.finish(vec![Message::End(end)], || 0).is_none());
         let mut text = String::new();
@@ -138,5 +146,8 @@ mod tests {
         let text = printed(false, vec![parts(), whole()]);
         assert!(text.contains("whole run, 6.000 s: what is rare\n") && text.contains(" 14"), "{text}");
         assert!(text.contains("and 1 more: 1 count\n"), "{text}");
+        let at = |title: &str| text.find(title).unwrap();
+        let titles = ["what is rare", "what is now", "all of it twice", "what is then"];
+        assert!(titles.map(at).is_sorted(), "{text}");
     }
 }
