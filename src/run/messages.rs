@@ -53,7 +53,9 @@ pub fn about(options: &Options, view: usize, evlist: &Evlist) -> DrawingSubject 
     };
     let opened =
         evlist.iter().filter(|(_, evsel)| evsel.is_wanted() && !evsel.is_of_strings() && evsel.owner() == view);
-    let events = names_of(opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect());
+    let mut names: Vec<String> = opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect();
+    names.dedup(); // some are opened twice, with and without stacks
+    let events = names_of(names);
     let profiler = options.views.get(view).map_or("", |view| view.profiler);
     DrawingSubject { profiler, subject, events }
 }

@@ -102,8 +102,9 @@ impl<'a> MapDrawing<'a> {
             let _ = writeln!(out, "<path class=\"f\" d=\"M{x:.1} {y:.1}v5\"/>");
             text(out, (x, y + LINE), "m", &words);
         }
-        text(out, (LEFT + PLOT + PAD, y + LINE), "", "time of day");
-        y + 2.0 * LINE
+        // Below the last one, which may reach over the end of the plot.
+        text(out, (LEFT + PLOT + PAD, y + 2.0 * LINE), "", "time of day");
+        y + 3.0 * LINE
     }
 
     fn panel(&self, panel: &Panel, y: f64, out: &mut String) -> f64 {
