@@ -5,8 +5,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::usage;
 use crate::event::{BoundEvent, EventKey, KeyExpr, KeyTexts, PrintKey, PrintedKey};
-use crate::expr::{Expr, ExprType, Naming};
-use crate::profiler::Context;
+use crate::expr::{Expr, ExprType, Naming, NoResultCounts};
+use crate::profiler::{Context, Report};
 use crate::report::Value;
 use crate::stats::SumKey;
 use crate::symbol::StackId;
@@ -134,6 +134,16 @@ impl ShownKeys {
             };
             self.names.insert(number, value);
         }
+    }
+
+    /// The end of an interval of which no row is kept: what is told of its keys, and room for those of the next one.
+    pub fn end_interval(&mut self, texts: &mut KeyTexts, no_value: &NoResultCounts, report: &mut Report) {
+        report.run_total("no_value", Value::Unsigned(no_value.total()));
+        report.run_total("folded_keys", Value::Unsigned(texts.folded()));
+        if texts.are_many() {
+            texts.retain(|_| false);
+        }
+        self.retain(|_| false);
     }
 
     /// A key as it is shown in a table. That of the others is not known where keys are numbers: programs read them as

@@ -243,12 +243,7 @@ impl Profiler for TopByKey {
         let texts = &self.texts;
         let rows = self.sums.drain().map(|(row, amounts)| opened.row(row, &amounts, texts)).collect();
         report.delta(opened.schema, columns::merged(rows)).text_rows(self.text_rows);
-        report.run_total("no_value", Value::Unsigned(self.no_value.total()));
-        report.run_total("folded_keys", Value::Unsigned(self.texts.folded()));
-        if self.texts.are_many() {
-            self.texts.retain(|_| false); // no row is left
-        }
-        opened.keys.retain(|_| false);
+        opened.keys.end_interval(&mut self.texts, &self.no_value, report);
         Ok(())
     }
 
