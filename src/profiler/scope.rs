@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::cli::values::CommList;
+use crate::task::{Comm, Watched};
+
 /// The CPUs that the answer covers, and our own threads, which it leaves out.
 #[derive(Clone, Debug)]
 pub struct RunScope {
@@ -54,6 +57,13 @@ impl RunScope {
     #[inline(always)]
     pub fn is_own(&self, tid: i32) -> bool {
         self.own.contains(&tid)
+    }
+
+    /// True for a task that the answer is about: one that is watched, has a name of `--filter`, and is not ours.
+    #[inline]
+    pub fn asks_for(&self, tid: i32, comm: &Comm, watched: &Watched, names: Option<&CommList>) -> bool {
+        let has_name = || names.is_none_or(|names| names.matches(comm.as_bytes()));
+        tid > 0 && !self.is_own(tid) && watched.contains(tid) && has_name()
     }
 
     /// Our own threads.

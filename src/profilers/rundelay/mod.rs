@@ -118,8 +118,6 @@ struct Rundelay {
     args: RundelayArgs,
     plan: Option<RunDelayEvents>,
     scope: RunScope,
-    /// No task is left out but our own.
-    everybody: bool,
     model: SchedModel,
     delays: KeyedSums<RunDelayKey, DelaySum>,
     behind: KeyedSums<BehindKey, BehindSum>,
@@ -142,12 +140,7 @@ struct Rundelay {
 impl Rundelay {
     #[inline]
     fn is_ours(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
-        tid > 0 && !self.scope.is_own(tid) && (self.everybody || self.is_asked_for(tid, comm, ctx))
-    }
-
-    #[inline(never)]
-    fn is_asked_for(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
-        ctx.watched.contains(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm.as_bytes()))
+        self.scope.asks_for(tid, comm, &ctx.watched, self.args.filter.as_ref())
     }
 
     /// When a wait that began at `since` is first shown while it goes on.
@@ -171,7 +164,6 @@ impl Profiler for Rundelay {
             "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
         )?;
         self.scope = setup.scope.clone();
-        self.everybody = setup.watched.is_all() && self.args.filter.is_none();
         self.model = SchedModel::new(history_most(online_cpus(setup.host).map_or(1, |cpus| cpus.len())));
         TaskMatch::new(self.args.filter.as_ref(), setup); // warns of names that are too long
         self.throttling = Throttling::new(setup.host);

@@ -216,12 +216,7 @@ impl TaskState {
 
     #[inline]
     fn is_ours(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
-        tid > 0 && !self.scope.is_own(tid) && (self.everybody || self.is_asked_for(tid, comm, ctx))
-    }
-
-    #[inline(never)]
-    fn is_asked_for(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
-        ctx.watched.contains(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm.as_bytes()))
+        self.scope.asks_for(tid, comm, &ctx.watched, self.args.filter.as_ref())
     }
 
     /// When a wait that began at `since` is first reported while it goes on.
