@@ -94,7 +94,8 @@ fn waits_are_what_the_scheduler_says() {
         let yields = ["yielded", "preempted"].map(|kind| count("yields", kind));
         let hog = ["yielded", "preempted"].map(|kind| count("hog-a", kind));
         let serves = ["woken", "preempted"].map(|kind| count("serves", kind));
-        if yields[0] < 10 * yields[1].max(5) || hog[0] > 0 || hog[1] < 5 || serves[0] < 10 {
+        // On a busy machine few of them: the one that serves is then never done.
+        if yields[0] < 10 * yields[1].max(1) || hog[0] > 0 || hog[1] < 5 || serves[0] == 0 {
             return Err(format!("yields {yields:?}, hog-a {hog:?}, serves {serves:?}: {done:#?}"));
         }
         each_long_wait_has_a_line(&done);
@@ -126,6 +127,34 @@ fn the_time_of_all_waits_has_a_task(done: &Done) -> Result<(), String> {
         return Err(format!("{behind} ns behind others of {waits}: {done:#?}"));
     }
     Ok(())
+}
+
+/// Waits are the same, and so are those whom they were behind, if the kernel drops the wake-ups of all others.
+#[test]
+fn without_queues_other_tasks_cost_less() {
+    need_events!(alone);
+    attempts(|| {
+        let cpu = online_cpus().last().expect("a CPU").to_string();
+        let (queue, filter) = (example("queue"), "--filter=hog-?,serves");
+        let options = ["rundelay", "--json", "-v", "--perins", "--no-queues", filter, "-m", "8192", "--", &queue];
+        let done = run(&[&options[..], &["500", &cpu]].concat()).code(0);
+        let done = done.says(&["kernel filter of sched:sched_wakeup, ", ": comm ~ \"hog-?\" || comm == \"serves\""]);
+        all_seen(&done)?;
+        let truth = done.line_with("hog-a_tid").to_owned();
+        for name in ["hog-a", "hog-b", "serves"] {
+            let [tid, delay_ns] = ["tid", "delay_ns"].map(|key| load_number(&truth, &format!("{name}_{key}")));
+            check(name, done.sum("total_ns", |row| is_table(row, "threads") && row["tid"] == tid), delay_ns, &done)?;
+        }
+        let yields = load_number(&truth, "yields_tid");
+        let rows = done.of_type("row");
+        assert!(rows.iter().all(|row| !is_table(row, "queue")), "{done:#?}");
+        assert!(rows.iter().all(|row| !is_table(row, "threads") || row["tid"] != yields), "{done:#?}");
+        // It has the CPU for moments only.
+        if done.sum("waited_ns", |row| is_table(row, "behind") && row["tid"] == yields) == 0 {
+            return Err(format!("no wait was behind the one that yields: {done:#?}"));
+        }
+        the_time_of_all_waits_has_a_task(&done)
+    });
 }
 
 #[test]

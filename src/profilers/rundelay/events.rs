@@ -8,6 +8,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Evsel, Sample};
 use crate::profiler::Setup;
+use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profilers::rundelay::model::{LeftCpu, RunDelayKind};
 use crate::symbol::kallsyms;
 use crate::tep::{Field, Filter, FlagTable, Format, Int32, drift};
@@ -102,16 +103,14 @@ impl LeftStates {
         !self.yields.is_empty()
     }
 
-    /// The filters of [`RunDelayEvents::switch`] and [`RunDelayEvents::runnable`]. `all`: the latter has the tasks that were
-    /// preempted in the kernel, too.
-    pub fn filters(&self, all: bool, switch: &Format) -> Option<(Filter, Filter)> {
+    /// Switches from tasks that want to go on; `all`: also from those that were preempted in the kernel.
+    fn runnable(&self, all: bool, switch: &Format) -> Option<Filter> {
         let parsed = |text: &str| Filter::parse(text, switch).ok();
         let runnable = match all {
             true => parsed(&format!("prev_state & {}", self.mask))?.negated(),
             false => parsed("prev_state == 0")?,
         };
-        let runnable = Filter::all_of([Some(runnable), parsed("prev_pid != 0")])?;
-        Some((runnable.clone().negated(), runnable))
+        Filter::all_of([Some(runnable), parsed("prev_pid != 0")])
     }
 }
 
@@ -171,5 +170,46 @@ impl RunDelayEvents {
         let field = |name: &str| -> Result<Int32> { Ok(drift::require(&format, name)?.int32()?) };
         let migrate = MigrateFields { event, pid: field("pid")?, dest_cpu: field("dest_cpu")? };
         Ok(RunDelayEvents { switch, runnable, wakeup, wakeup_new, waking, migrate, fields, left })
+    }
+
+    /// Has the kernel take stacks of the tasks that are asked for only, and, `without_queues`, drop the wake-ups of all
+    /// others.
+    ///
+    /// # Errors
+    /// There is no such event here.
+    pub fn narrow(
+        &self,
+        tasks: &TaskMatch<'_>,
+        without_queues: bool,
+        evlist: &mut Evlist,
+        setup: &Setup<'_>,
+    ) -> Result<()> {
+        let switch = setup.format(SWITCH)?;
+        if let Some(event) = self.runnable
+            && let Some(runnable) = self.left.runnable(setup.stacks, &switch)
+        {
+            let ours = tasks.filter("prev_comm", "prev_pid", &switch);
+            let of_ours = ours.map(|ours| runnable.clone().and(ours));
+            // Each switch passes one of the two.
+            let with_stack = of_ours.filter(|filter| filter.clone().negated().is_short()).unwrap_or(runnable);
+            evlist.narrow(self.switch, [Some(with_stack.clone().negated())]);
+            evlist.narrow(event, [Some(with_stack)]);
+        }
+        if !without_queues {
+            return Ok(());
+        }
+        if tasks.is_all() && !setup.watched.is_all() {
+            setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
+        }
+        let waking = self.waking.as_ref().map(|waking| waking.event);
+        let mut is_short = true;
+        for event in [self.wakeup.event, self.wakeup_new.event, self.migrate.event].into_iter().chain(waking) {
+            let format = setup.format_of(evlist.evsel(event))?;
+            is_short &= evlist.narrow(event, [tasks.filter("comm", "pid", &format)]);
+        }
+        if !tasks.is_all() && !is_short {
+            note_too_long(setup);
+        }
+        Ok(())
     }
 }

@@ -66,6 +66,9 @@ pub struct RundelayArgs {
     /// A row per thread, those that waited most first
     #[arg(long)]
     perins: bool,
+    /// Without the run queues: the kernel then drops the wake-ups of other tasks than those of --filter or -t
+    #[arg(long)]
+    no_queues: bool,
     /// So many rows of each table at most in text
     #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "10")]
     top: u64,
@@ -165,7 +168,6 @@ impl Profiler for Rundelay {
         )?;
         self.scope = setup.scope.clone();
         self.model = SchedModel::new(history_most(online_cpus(setup.host).map_or(1, |cpus| cpus.len())));
-        TaskMatch::new(self.args.filter.as_ref(), setup); // warns of names that are too long
         self.throttling = Throttling::new(setup.host);
         let plan = RunDelayEvents::open(setup.stacks, evlist, setup)?;
         if !plan.left.tells_yields() {
@@ -177,15 +179,9 @@ impl Profiler for Rundelay {
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
-        let switch = setup.format("sched:sched_switch")?;
-        if let Some(runnable) = plan.runnable
-            && let Some((others, own)) = plan.left.filters(setup.stacks, &switch)
-        {
-            evlist.narrow(plan.switch, [Some(others)]);
-            evlist.narrow(runnable, [Some(own)]);
-        }
-        Ok(())
+        let tasks = TaskMatch::new(self.args.filter.as_ref(), setup);
+        let without_queues = self.args.no_queues;
+        self.plan.as_ref().map_or(Ok(()), |plan| plan.narrow(&tasks, without_queues, evlist, setup))
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {

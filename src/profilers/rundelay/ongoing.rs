@@ -141,7 +141,9 @@ impl Rundelay {
         let quotas = self.throttling.take_rows();
         let has_quotas = !quotas.is_empty();
         report.delta(&QUOTAS, quotas).text_rows(top).in_text(in_text && has_quotas);
-        report.delta(&QUEUES, self.queues(now)).in_text(in_text);
+        if !self.args.no_queues {
+            report.delta(&QUEUES, self.queues(now)).in_text(in_text);
+        }
         if report.takes_snapshots {
             report.snapshot(&LONGEST, self.longest.clone()).in_text(in_text && !self.longest.is_empty());
             let in_text = in_text && !waiting.is_empty();
