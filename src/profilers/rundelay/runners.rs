@@ -12,32 +12,40 @@ use crate::report::{CpuRunner, RunnerKind, TaskPriority};
 /// The uses of CPUs during one wait, each with its time. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct WaitShares {
-    by_tid: FxHashMap<i32, (CpuUse, u64)>,
+    /// Each stretch with its task and its place, the latest first.
+    stretches: Vec<(i32, usize, CpuUse, u64)>,
     longest_first: Vec<(CpuUse, u64)>,
 }
 
 impl WaitShares {
     /// Those during `wait`, which lasts until `until`. They add up to all of it.
     pub fn fill(&mut self, model: &SchedModel, wait: &QueueWait, until: u64) -> &[(CpuUse, u64)] {
-        self.by_tid.clear();
-        let by_tid = &mut self.by_tid;
+        let tid = |had_by: &CpuUse| match had_by {
+            CpuUse::Task { tid, .. } => *tid,
+            CpuUse::Idle => 0,
+            CpuUse::Unseen => -1,
+        };
+        let stretches = &mut self.stretches;
+        stretches.clear();
         let mut add = |had_by: CpuUse, ns: u64| {
-            let tid = match had_by {
-                CpuUse::Task { tid, .. } => tid,
-                CpuUse::Idle => 0,
-                CpuUse::Unseen => -1,
-            };
-            let sum = &mut by_tid.entry(tid).or_insert((had_by, 0)).1;
-            *sum = sum.saturating_add(ns);
+            if ns > 0 {
+                stretches.push((tid(&had_by), stretches.len(), had_by, ns));
+            }
         };
         wait.queues(until, |cpu, from, until| match cpu.and_then(|cpu| model.cpu(cpu)) {
             Some(queue) => queue.history.uses(from, until, &mut add),
             None if until > from => add(CpuUse::Unseen, until - from),
             None => {}
         });
+        // Those of a task are neighbours then; its name and priority are those of the latest one.
+        self.stretches.sort_unstable_by_key(|&(tid, at, ..)| (tid, at));
         self.longest_first.clear();
-        self.longest_first.extend(self.by_tid.values().copied().filter(|(_, ns)| *ns > 0));
-        let tid = |had_by: &CpuUse| if let CpuUse::Task { tid, .. } = had_by { *tid } else { 0 };
+        for &(of, _, had_by, ns) in &self.stretches {
+            match self.longest_first.last_mut() {
+                Some((known, sum)) if tid(known) == of => *sum = sum.saturating_add(ns),
+                _ => self.longest_first.push((had_by, ns)),
+            }
+        }
         self.longest_first.sort_unstable_by_key(|(had_by, ns)| (Reverse(*ns), tid(had_by)));
         &self.longest_first
     }
@@ -93,5 +101,31 @@ impl Policies {
             CpuUse::Idle => RunnerKind::Idle,
             CpuUse::Unseen => RunnerKind::Unseen,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profilers::rundelay::model::SchedSide;
+    use crate::task::Comm;
+
+    #[test]
+    fn a_task_has_one_share_under_its_latest_name() {
+        let task = |tid, name: &[u8]| CpuUse::Task { tid, comm: Comm::new(name), prio: 120 };
+        let seen = |at, tid| SchedSide { at, cpu: 0, tid, comm: Comm::default(), is_ours: true };
+        let mut model = SchedModel::new(16);
+        model.started(1);
+        model.cpu_switched(5, 0, CpuUse::Idle, task(1, b"old"));
+        model.woken(seen(10, 9), false, u64::MAX);
+        model.cpu_switched(20, 0, task(1, b"old"), task(2, b"other"));
+        model.cpu_switched(50, 0, task(2, b"other"), task(1, b"new"));
+        model.cpu_switched(65, 0, task(1, b"new"), task(9, b"waits"));
+        let ended = model.came(seen(65, 9)).expect("it waited");
+        let mut shares = WaitShares::default();
+        let of_wait = shares.fill(&model, &ended.wait, ended.until);
+        assert_eq!(of_wait, [(task(2, b"other"), 30), (task(1, b"new"), 25)]);
+        let of_its_begin = shares.fill(&model, &ended.wait, 30);
+        assert_eq!(of_its_begin, [(task(1, b"old"), 10), (task(2, b"other"), 10)]);
     }
 }
