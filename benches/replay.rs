@@ -33,9 +33,10 @@ use perf_prof::sys::poll::Poller;
 use perf_prof::task::Watched;
 
 /// Name, profiler with options, and the example that it watches with its arguments. `+`: and another example.
-const LOADS: [(&str, &str, &str); 5] = [
+const LOADS: [(&str, &str, &str); 6] = [
     ("task-state", "task-state", "pingpong 100000 1 1"),
     ("task-state-turns", "task-state", "pingpong 60000 0 0 + pingpong 60000 1 1"),
+    ("rundelay", "rundelay", "pingpong 60000 1 1"),
     ("kmemleak-slab-g", "kmemleak slab -g", "kalloc 30000 10 --exit"),
     ("trace", "trace -e sched:sched_switch,sched:sched_wakeup,sched:sched_stat_runtime", "pingpong 15000 1 1"),
     (
