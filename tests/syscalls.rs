@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Done, Prog, example, load_number, number, own_tid, run, run_over, start_watching};
+use common::{Done, Prog, example, load_number, number, own_tid, run, run_over, start_watching, state_letter};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -264,6 +264,34 @@ fn ends_of_tasks_leave_nothing_open() {
     assert_eq!((number(&execve, "count"), number(&execve, "no_start")), (300, 1), "{execve}");
     let interval = done.of_type("interval").pop().expect("an interval");
     assert_eq!((number(&interval, "in_flight"), number(&interval, "cut_off")), (0, 0), "{interval}");
+}
+
+/// A call that has hung since before the run is in no event: /proc tells of it.
+#[test]
+fn a_call_that_hangs_already_is_seen() {
+    need_events!();
+    let mut load = common::Load::shell();
+    load.tell("echo ready");
+    load.says();
+    let pid = load.pid();
+    common::until("the shell reads", || state_letter(pid as u64) == Some('S'));
+    let mut trace = start_watching(&["syscalls", "-p", &pid.to_string(), "--than", "1ms", "-i", "100"]);
+    let is_its = |row: &Value| row["call"] == "read" && row["since"] == "before_start";
+    let row = await_row(&mut trace, |row| row["table"] == "open" && is_its(row));
+    assert_eq!((number(&row, "tid"), row.get("since_ns")), (pid as u64, None), "{row}");
+    let line = trace.object(|object| object["type"] == "event" && is_its(object));
+    assert_eq!(line["still_open"], true, "{line}");
+    assert!(line["text"].as_str().is_some_and(|text| text.starts_with("read(0<pipe:")), "{line}");
+    load.tell("echo on");
+    load.says();
+    let line = trace.object(|object| object["type"] == "event" && is_its(object) && object["still_open"] == false);
+    assert_eq!(number(&line, "ret"), 8, "{line}");
+    let done = trace.interrupt().code(0);
+    assert_eq!(done.sum("no_start", |row| row["call"] == "read"), 1, "it has no length");
+    let last = done.of_type("interval").pop().expect("an interval");
+    let is_last = |row: &&Value| row["interval"] == last["interval"];
+    assert!(!table(&done, "open").iter().filter(is_last).any(is_its), "{done:#?}");
+    load.stop();
 }
 
 #[test]

@@ -140,6 +140,13 @@ impl Setup<'_> {
         self.warnings.borrow_mut().push(Warning { reason, degraded: true });
     }
 
+    /// Warns that events of other CPUs are not seen, where pairs may go through these.
+    pub fn degrade_pairs(&self) {
+        self.degrade(Reason::incurable(
+            "not all CPUs are watched: what goes to another CPU and comes back may seem to last until a later end than its own",
+        ));
+    }
+
     /// Warns, once, that the strings of system calls stay unread.
     pub fn degrade_strings(&self, reason: Reason) {
         let why = format!("paths and other strings of system calls stay unread: {}", reason.why);

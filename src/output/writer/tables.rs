@@ -219,7 +219,8 @@ impl RowBlock {
         if !rest.is_empty() {
             let sums = sums_of_rest(columns, lines, rest, sum);
             let sums: Vec<String> = sums.map(|(sum, heading)| format!("{} {heading}", value_text::cell(sum))).collect();
-            let _ = writeln!(out, "and {} more: {}", rest.len(), sums.join(", "));
+            let sums = if sums.is_empty() { String::new() } else { format!(": {}", sums.join(", ")) };
+            let _ = writeln!(out, "and {} more{sums}", rest.len());
         }
         below.iter().for_each(|line| drop(writeln!(out, "{line}")));
     }

@@ -27,7 +27,6 @@ pub use crate::profilers::multi_trace::args::MultiTraceArgs;
 use crate::cli::usage;
 use crate::event::{BoundEvent, EventKey, KeyExpr, KeyTexts, Selector};
 use crate::expr::NoResultCounts;
-use crate::perf::refusal::Reason;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, Report, Setup, ShownKeys, TickOutcome, Timestamp, Use, key_of};
 use crate::profilers::multi_trace::args::{Analysis, PairQuestion};
@@ -413,10 +412,7 @@ impl Profiler for MultiTrace {
         self.shown = Some(ShownKeys::of(keys, print.as_ref(), default)?);
         self.misses_cpus = misses_cpus && !self.stays_on_cpu();
         if self.misses_cpus {
-            setup.degrade(Reason::incurable(
-                "not all CPUs are watched: where a key goes to another CPU and comes back, the end that is found may be \
-                 a later one than that of the start",
-            ));
+            setup.degrade_pairs();
         }
         Ok(())
     }

@@ -17,6 +17,8 @@ pub struct SlowCall {
     pub duration_ns: u64,
     pub made: Arc<MadeCall>,
     pub still_open: bool,
+    /// It began before the run: it has lasted at least so long.
+    pub is_earlier: bool,
     pub parts: TimeParts,
 }
 
@@ -25,6 +27,7 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
         Detail::new("call", |slow| slow.call.value()),
         Detail::new("duration_ns", |slow| Value::Ns(slow.duration_ns)),
         Detail::new("still_open", |slow| Value::Bool(slow.still_open)),
+        Detail::new("since", |slow| since(slow.is_earlier)),
         Detail::new("text", |slow| Value::Call(slow.made.clone())),
         Detail::new("args", |slow| Value::Words(slow.made.args.iter().map(|arg| format!("{arg:#x}")).collect())),
         Detail::new("ret", |slow| slow.made.ret.map_or(Value::None, Value::Signed)),
@@ -45,6 +48,7 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
         when("text", &[detail("text")]),
         unless("text", &[detail("call")]),
         when("still_open", &[text(" goes on")]),
+        detail("since").between(" (at least: ", ")"),
         detail("disk_ns").between(", D ", " ms"),
         detail("sleep_ns").between(", S ", " ms"),
         detail("waits_at").after(" at "),
@@ -61,6 +65,11 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
     duration: "duration_ns",
     goes_on: "still_open",
 });
+
+fn since(is_earlier: bool) -> Value {
+    let before = Value::Phrase { word: "before_start", text: "it began before the start" };
+    if is_earlier { before } else { Value::None }
+}
 
 /// A part of the time, if it is one.
 fn part(ns: u64) -> Value {
@@ -80,7 +89,8 @@ mod tests {
         let made = MadeCall { number, is_compat: false, tid: 8, args, ret: Some(0), paths: [None, None] };
         let parts = TimeParts { ran: 1_000_000, blocked: 101_000_000, ..TimeParts::default() };
         let call = CallNumber { number, is_compat: false };
-        let slow = SlowCall { call, duration_ns: 102_000_000, made: made.into(), still_open: false, parts };
+        let slow =
+            SlowCall { call, duration_ns: 102_000_000, made: made.into(), still_open: false, is_earlier: false, parts };
         // As the output thread words it.
         let worded =
             |value| if let Value::Call(call) = value { Value::Text(call.text(|_| None).into()) } else { value };

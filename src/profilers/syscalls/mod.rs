@@ -9,6 +9,7 @@
 //! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given.
 
 mod args;
+mod before;
 mod errors;
 mod events;
 mod kinds;
@@ -25,10 +26,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::cli::CommonArgs;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
-use crate::perf::refusal::Reason;
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::syscalls::args::SyscallsArgs;
+use crate::profilers::syscalls::before::{EarlierCalls, NewlyFound};
 use crate::profilers::syscalls::errors::{ERRORS, FailedCall};
 use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
@@ -74,6 +75,8 @@ pub struct CallInFlight {
     cpu: u32,
     comm: Comm,
     stack: Option<StackId>,
+    /// It began before the run.
+    is_earlier: bool,
 }
 
 /// A call that has ended, by its exit record.
@@ -85,6 +88,17 @@ struct EndedCall {
     errno: Option<u32>,
 }
 
+/// Calls that ended unseen since the last interval.
+#[derive(Debug, Default)]
+struct UnseenEnds {
+    /// With their task.
+    cut_off: u64,
+    /// Their thread began another one.
+    restarted: u64,
+    /// Exits of tasks may have been lost.
+    lost_exits: bool,
+}
+
 /// The profiler behind [`SyscallsArgs`].
 #[derive(Debug)]
 struct Syscalls {
@@ -92,6 +106,8 @@ struct Syscalls {
     events: Option<CallEvents>,
     kinds: CallKinds,
     open: Pairs<CallingThread, CallInFlight>,
+    /// None: calls on some CPUs are not seen, and the start of a call may meet the end of a later one.
+    earlier: Option<EarlierCalls>,
     sums: CallSums,
     /// With `--errors`, and of calls that have lines.
     paths: Option<paths::CallPaths>,
@@ -103,14 +119,7 @@ struct Syscalls {
     limit_ns: u64,
     /// The end of the last interval that was printed.
     printed_until: Timestamp,
-    /// Number of calls since then that ended with their task.
-    cut_off: u64,
-    /// Number of calls since then whose thread began another one before their end was seen.
-    restarted: u64,
-    /// Exits of tasks may have been lost.
-    lost_exits: bool,
-    /// Calls on some CPUs are not seen: the start of a call may meet the end of a later one.
-    misses_cpus: bool,
+    unseen: UnseenEnds,
 }
 
 impl Syscalls {
@@ -121,16 +130,14 @@ impl Syscalls {
             events: None,
             kinds: CallKinds::default(),
             open: Pairs::new(OPEN_BYTES, None),
+            earlier: Some(EarlierCalls::default()),
             sums: CallSums::default(),
             paths: None,
             slow: None,
             endings: FxHashMap::default(),
             errors: KeyedSums::default(),
             printed_until: 0,
-            cut_off: 0,
-            restarted: 0,
-            lost_exits: false,
-            misses_cpus: false,
+            unseen: UnseenEnds::default(),
         }
     }
 
@@ -145,7 +152,11 @@ impl Syscalls {
             return self.ends_task(sample.tid, call);
         }
         let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
-        let open = CallInFlight { call, pid: sample.pid, cpu: sample.cpu, comm: ctx.tasks.comm(sample.tid), stack };
+        let (pid, cpu, comm) = (sample.pid, sample.cpu, ctx.tasks.comm(sample.tid));
+        let open = CallInFlight { call, pid, cpu, comm, stack, is_earlier: false };
+        if let Some(earlier) = &mut self.earlier {
+            earlier.entered(sample.tid, sample.time);
+        }
         self.open.open(CallingThread(sample.tid), sample.time, open);
         Use::Relevant
     }
@@ -207,10 +218,18 @@ impl Syscalls {
         if is_birth {
             return;
         }
-        match self.taken_over(ended.call, sample) {
-            Some(pair) => self.count(pair, ended, sample, ctx),
-            None => self.no_start(ended, sample),
+        if let Some(pair) = self.taken_over(ended.call, sample) {
+            return self.count(pair, ended, sample, ctx);
         }
+        let earlier = self
+            .earlier
+            .as_mut()
+            .and_then(|earlier| earlier.take(sample.tid))
+            .filter(|pair| pair.open.call == ended.call);
+        if let (Some(pair), Some(slow)) = (earlier, &mut self.slow) {
+            slow.ended(&pair, self.kinds.of(ended.call), sample, (ended.ret, Default::default()), ctx);
+        }
+        self.no_start(ended, sample);
     }
 
     /// The exec of a thread that was not the first of its process returns under the number of the first one.
@@ -243,6 +262,15 @@ impl Syscalls {
         Use::Relevant
     }
 
+    /// Looks for calls that began before the start.
+    fn look_for_earlier(&mut self, ctx: &mut Context) {
+        let Syscalls { earlier: Some(earlier), open, slow, args, .. } = self else { return };
+        let found = earlier.look(args.calls.as_ref(), |tid| open.since(CallingThread(tid)).is_some(), ctx);
+        for NewlyFound { tid, args, doing } in found {
+            slow.iter_mut().for_each(|slow| slow.found(tid, ctx.started_ns, args, doing));
+        }
+    }
+
     /// Forgets threads whose exit was lost.
     fn forget_gone(&mut self, ctx: &Context) {
         let is_gone = |tid| ctx.tasks.has_exited(tid);
@@ -250,15 +278,17 @@ impl Syscalls {
         for key in gone {
             self.open.forget(key);
         }
+        self.earlier.iter_mut().for_each(|earlier| earlier.retain(|tid| !is_gone(tid)));
         self.slow.iter_mut().for_each(|slow| slow.retain(|tid| !is_gone(tid)));
     }
 
     /// The rows of calls that go on, and how many there are of each call.
     fn goes_on(&mut self, now: Timestamp) -> (Vec<OpenRow>, FxHashMap<CallKey, u64>) {
         let (mut rows, mut counts) = (Vec::new(), FxHashMap::default());
-        let Syscalls { open, kinds, args, .. } = self;
-        for (CallingThread(tid), OpenPair { since, open }) in open.still_open(now) {
-            let thread = CallThread { tid: *tid, comm: open.comm };
+        let Syscalls { open, earlier, kinds, args, .. } = self;
+        let seen = open.still_open(now).map(|(key, pair)| (key.0, pair));
+        for (tid, OpenPair { since, open }) in seen.chain(earlier.iter().flat_map(EarlierCalls::iter)) {
+            let thread = CallThread { tid, comm: open.comm };
             let key = CallKey { thread: args.perins.then_some(thread), call: open.call };
             *counts.entry(key).or_default() += 1;
             rows.push(OpenRow {
@@ -268,6 +298,7 @@ impl Syscalls {
                 thread,
                 since: *since,
                 age_ns: Some(now.saturating_sub(*since)),
+                is_earlier: open.is_earlier,
                 stack: open.stack,
             });
         }
@@ -297,7 +328,7 @@ impl Syscalls {
         let (waits, works): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| self.kinds.of(row.key.call) == CallKind::Waits);
         let top = self.args.top as usize;
-        let verdict = if self.misses_cpus { Verdict::Unsure } else { Verdict::Exact };
+        let verdict = if self.earlier.is_none() { Verdict::Unsure } else { Verdict::Exact };
         let (any_works, any_waits) = (!works.is_empty(), !waits.is_empty());
         // That nothing was seen is told if it is true of both tables.
         let has_calls = any_works || !any_waits;
@@ -311,8 +342,8 @@ impl Syscalls {
         report.snapshot(&OPEN, open).text_rows(top).in_text(in_text && in_flight > 0);
         if !report.is_quiet {
             report.run_now("in_flight", Value::Unsigned(in_flight));
-            report.total("cut_off", Value::Unsigned(std::mem::take(&mut self.cut_off)));
-            report.total("restarted", Value::Unsigned(std::mem::take(&mut self.restarted)));
+            report.total("cut_off", Value::Unsigned(std::mem::take(&mut self.unseen.cut_off)));
+            report.total("restarted", Value::Unsigned(std::mem::take(&mut self.unseen.restarted)));
         }
     }
 }
@@ -333,12 +364,12 @@ impl Profiler for Syscalls {
         if self.args.errors && self.args.common.draws_stacks() {
             setup.weighs("failed calls");
         }
-        self.misses_cpus = setup.scope.cpus().is_some() && !self.args.errors;
-        if self.misses_cpus {
-            setup.degrade(Reason::incurable(
-                "not all CPUs are watched: where a task goes to another CPU and comes back, a call may seem to last until \
-                 the end of a later one",
-            ));
+        if setup.scope.cpus().is_some() {
+            // A thread may end its call elsewhere.
+            self.earlier = None;
+            if !self.args.errors {
+                setup.degrade_pairs();
+            }
         }
         Ok(())
     }
@@ -384,29 +415,38 @@ impl Profiler for Syscalls {
         let counts = self.open.take_counts();
         ctx.view.discarded += counts.doubtful;
         ctx.view.untracked += counts.no_room;
-        self.restarted += counts.reopened;
-        if std::mem::take(&mut self.lost_exits) {
+        self.unseen.restarted += counts.reopened;
+        if std::mem::take(&mut self.unseen.lost_exits) {
             self.forget_gone(ctx);
         }
-        let Syscalls { slow: Some(slow), open, kinds, paths, .. } = self else { return TickOutcome::default() };
-        let open = open.iter().map(|(key, pair)| (key.0, pair));
+        self.look_for_earlier(ctx);
+        let Syscalls { slow: Some(slow), open, earlier, kinds, paths, .. } = self else {
+            return TickOutcome::default();
+        };
+        let open = open.iter().map(|(key, pair)| (key.0, pair)).chain(earlier.iter().flat_map(EarlierCalls::iter));
         slow.show_open(open, |open| kinds.of(open.call), paths.as_ref(), now, ctx);
         TickOutcome::default()
     }
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
+            Event::Started { .. } if !self.args.errors => {
+                let earlier = self.earlier.iter_mut();
+                earlier.for_each(|earlier| earlier.start(ctx.tasks.living().map(|(tid, _)| tid).collect()));
+            }
             Event::Task { record: Record::Exit(exit), .. } => {
-                self.cut_off += u64::from(self.open.forget(CallingThread(exit.tid)).is_some());
+                self.unseen.cut_off += u64::from(self.open.forget(CallingThread(exit.tid)).is_some());
+                self.earlier.as_mut().and_then(|earlier| earlier.take(exit.tid));
                 self.slow.iter_mut().for_each(|slow| slow.forget(exit.tid));
                 self.paths.iter_mut().for_each(|paths| paths.forget(exit.tid));
             }
             Event::SwitchIn { tid, time, .. } => self.slow.iter_mut().for_each(|slow| slow.came(tid, time)),
             Event::Lost(window) => {
+                self.earlier.iter_mut().for_each(EarlierCalls::lost);
                 self.open.lost(window.cpu, window.end_ns);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
             }
-            Event::LostSide(_) => self.lost_exits = true,
+            Event::LostSide(_) => self.unseen.lost_exits = true,
             Event::Stopped { now } => drop(self.tick(now, ctx)),
             _ => {}
         }

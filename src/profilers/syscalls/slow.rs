@@ -19,6 +19,7 @@ use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
 use crate::report::Subject;
 use crate::stats::OpenPair;
 use crate::symbol::StackId;
+use crate::tep::ThreadDoing;
 use crate::tep::call_text::MadeCall;
 
 /// A call that goes on has no line before it has lasted so long: one that ends soon gets a single line.
@@ -73,6 +74,11 @@ impl SlowCalls {
         self.clocks.entered(tid, at, args);
     }
 
+    /// A thread was found in a call. `since`: the start of the run.
+    pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], doing: ThreadDoing) {
+        self.clocks.found(tid, since, args, doing);
+    }
+
     /// A SWITCH record tells that the thread got a CPU.
     pub fn came(&mut self, tid: i32, at: u64) {
         self.clocks.came(tid, at);
@@ -102,7 +108,9 @@ impl SlowCalls {
     ) {
         let Some((clock, parts)) = self.clocks.exited(sample.tid, sample.time) else { return };
         let ns = sample.time.saturating_sub(pair.since);
-        let is_wanted = self.lengths.shows(ns) && self.has_lines(kind);
+        // Of a call that began before the run the whole length is unknown.
+        let shows = if pair.open.is_earlier { self.lengths.is_over(ns) } else { self.lengths.shows(ns) };
+        let is_wanted = shows && self.has_lines(kind);
         if is_wanted || clock.is_shown {
             let subject =
                 Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm: pair.open.comm };
@@ -160,6 +168,7 @@ impl SlowCalls {
             duration_ns: subject.time.saturating_sub(pair.since),
             made: Arc::new(made),
             still_open: ret.is_none(),
+            is_earlier: pair.open.is_earlier,
             parts,
         };
         let stack = parts.wait_stack.or(pair.open.stack).filter(|_| self.stacks);

@@ -263,6 +263,8 @@ pub struct OpenRow {
     pub thread: CallThread,
     pub since: u64,
     pub age_ns: Option<u64>,
+    /// It began before the run: it has lasted at least so long.
+    pub is_earlier: bool,
     pub stack: Option<StackId>,
 }
 
@@ -274,7 +276,14 @@ pub static OPEN: Schema<OpenRow> = Schema::<OpenRow>::new(
         Column::label("pid", "pid", |row| Value::Signed(row.pid.into())),
         Column::label("tid", "tid", |row| Value::Signed(row.thread.tid.into())),
         Column::label("comm", "comm", |row| Value::Comm(row.thread.comm)),
-        Column::<OpenRow>::label("since_ns", "since", |row| Value::Moment(row.since)),
+        Column::<OpenRow>::label("since_ns", "since", |row| {
+            if row.is_earlier { Value::None } else { Value::Moment(row.since) }
+        }),
+        Column::<OpenRow>::label("since", "", |row| match row.is_earlier {
+            true => Value::Phrase { word: "before_start", text: "before the start" },
+            false => Value::None,
+        })
+        .if_any(),
         Column::label("waits", "", |row| if row.waits { Value::Word("waits by design") } else { Value::None }),
         Column::<OpenRow>::place("place", "function", |row| &mut row.stack).if_any(),
     ],
@@ -284,6 +293,7 @@ pub static OPEN: Schema<OpenRow> = Schema::<OpenRow>::new(
     ("call", "its name"),
     ("age_ns", "how long it has lasted when the interval ends"),
     ("since_ns", "when it began"),
+    ("since", "`before_start`: it began before the run, and `age_ns` is a lower bound"),
     ("waits", "it waits by design"),
     ("place", "the function that made it, with `-g`; in JSON `stack` has all frames"),
 ])

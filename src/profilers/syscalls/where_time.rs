@@ -76,6 +76,11 @@ impl CallClocks {
         *self.0.get_or_default(tid) = CallClock { args, since: at, is_open: true, ..CallClock::default() };
     }
 
+    /// A thread was found in a call that it began before `since`. If an event has told of the thread since then, that counts.
+    pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], doing: ThreadDoing) {
+        *self.0.get_or_default(tid) = CallClock { args, since, doing, is_open: true, ..CallClock::default() };
+    }
+
     /// The call of a thread has ended.
     pub fn exited(&mut self, tid: i32, at: u64) -> Option<(CallClock, TimeParts)> {
         let clock = self.get_mut(tid)?;
