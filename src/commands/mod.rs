@@ -164,6 +164,16 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// A longer line is wrapped once more, in the middle of a sentence.
+    #[test]
+    fn help_has_short_lines() {
+        for command in Cli::command().get_subcommands() {
+            let text = command.get_after_help().map(|help| help.to_string()).unwrap_or_default();
+            let long = text.lines().find(|line| line.chars().count() > WIDTH);
+            assert_eq!(long, None, "{}", command.get_name());
+        }
+    }
+
     fn paced_and_durable<A: ProfilerArgs + clap::Args>() -> (bool, bool) {
         let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
         let mut args = A::from_arg_matches(&command.try_get_matches_from(A::TRIAL).unwrap()).unwrap();

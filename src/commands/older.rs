@@ -33,6 +33,19 @@ const REFUSED: [(&str, &str); 22] = [
     ("--exclude-host", NOT_SAMPLED),
 ];
 
+/// Options of one profiler that are gone, and why nobody misses them.
+const REFUSED_OF_ONE: [(&str, &str, &str); 4] = [
+    (
+        "rundelay",
+        "--detail",
+        "each line says who had the CPU meanwhile; the records in between: \
+         `perf-prof multi-trace -e sched_wakeup//key=pid/ -e sched_switch//key=next_pid/ --than 5ms --detail`",
+    ),
+    ("rundelay", "-k", "its key is the thread: leave it out"),
+    ("syscalls", "-k", "its key is the thread: leave it out"),
+    ("syscalls", "--detail", "each line says where the time went: --than 5ms"),
+];
+
 const NOT_SAMPLED: &str = "it is for samples of code, in profile, page-faults and split-lock: leave it out";
 
 /// Profilers that have the name of one of perf's own events.
@@ -43,6 +56,10 @@ pub fn refusal(command: &Command, option: &str) -> Option<String> {
     let name = command.get_name();
     if name != "run" && profilers::trials().iter().all(|trial| trial.name != name) {
         return None;
+    }
+    let option_of = |other: &str| option == other || other == "-k" && option == "--key";
+    if let Some((.., why)) = REFUSED_OF_ONE.iter().find(|(of, other, _)| *of == name && option_of(other)) {
+        return Some(format!("{name} has no {option}: {why}"));
     }
     let long = if option == "-G" { "--exclude-host" } else { option };
     let (_, why) = REFUSED.iter().find(|(refused, _)| *refused == long)?;
@@ -125,6 +142,16 @@ mod tests {
             let trace = command.find_subcommand("trace").unwrap();
             assert!(refusal(trace, option).is_some_and(|text| text.len() < 160), "{option}");
         }
+        for (profiler, option, why) in REFUSED_OF_ONE {
+            let command = command.find_subcommand(profiler).unwrap();
+            let has = |arg: &clap::Arg| match option.strip_prefix("--") {
+                Some(long) => arg.get_long() == Some(long),
+                None => arg.get_short() == option.chars().nth(1),
+            };
+            assert!(!command.get_arguments().any(has), "{profiler} {option}");
+            assert_eq!(refusal(command, option), Some(format!("{profiler} has no {option}: {why}")));
+        }
+        assert!(refusal(command.find_subcommand("syscalls").unwrap(), "--key").is_some());
         let list = command.find_subcommand("list").unwrap();
         assert_eq!((refusal(list, "--tsc"), refusal(command.find_subcommand("run").unwrap(), "--json")), (None, None));
     }

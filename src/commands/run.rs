@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   perf-prof run -i 1000 'task-state' 'profile -F 99' 'signal'
   perf-prof run -p nginx --for 10 'task-state -D --than 20 -g' 'profile -g'
-  perf-prof run --json 'name=disk task-state -D' 'name=late task-state -R --than 5'
+  perf-prof run --json 'name=disk task-state -D' 'name=late rundelay --than 5ms'
   perf-prof run -i 1000 'task-state --perins' 'page-faults' -- make -j8
 
 Options of the run (-p, -C, -i, -m, -o, --json, --for) stand outside of the

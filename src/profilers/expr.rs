@@ -25,7 +25,7 @@ Examples:
   Which programs have java in their path:
     perf-prof expr -e sched:sched_process_exec 'filename ~ \"*java*\"'
   System calls that fail, and how:
-    perf-prof expr -e 'raw_syscalls:sys_exit/ret < 0/' 'ret == -ENOENT ? -1 : id'
+    perf-prof expr -e 'raw_syscalls:sys_exit/ret < 0/' 'ret==-ENOENT ? -1 : id'
 
 An expression is written as in C, with the fields of the event, _cpu, _pid, _tid
 and _time. The same are filters of -e, which then are evaluated here, and
@@ -137,7 +137,8 @@ impl Profiler for ExprTrial {
     fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let total = self.no_value.total();
         if total > 0 {
-            report.note(format!("no value for {total} events: {}", self.no_value));
+            let events = if total == 1 { "event" } else { "events" };
+            report.note(format!("no value for {total} {events}: {}", self.no_value));
         }
         self.interval(now, report)
     }

@@ -43,10 +43,11 @@ Examples:
     perf-prof trace -e 'kprobe:do_sys_openat2//args=path=$arg2:ustring/'
 
 An event is sys:name[/FILTER/ATTR/...], name may be a pattern, commas separate
-several; `perf-prof list` shows what there is. The name alone will do where it is
-that of one event, or of a system call: openat is syscalls:sys_enter_openat. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.
-A probe is kprobe:FUNC, kretprobe:FUNC, uprobe:FUNC@\"FILE\" or uretprobe:FUNC@\"FILE\";
-the attribute args says what it records.")]
+several; `perf-prof list` shows what there is. The name alone will do where it
+is that of one event, or of a system call: openat is syscalls:sys_enter_openat.
+Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.
+A probe is kprobe:FUNC, kretprobe:FUNC, uprobe:FUNC@\"FILE\" or
+uretprobe:FUNC@\"FILE\"; the attribute args says what it records.")]
 pub struct TraceArgs {
     /// Events, sys:name[/FILTER/ATTR/...], or probes
     #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]

@@ -21,16 +21,17 @@ Examples:
     perf-prof multi-trace -e block_rq_insert -e block_rq_complete -k sector
   Softirqs that take over 100 us, and what happened meanwhile on that CPU:
     perf-prof multi-trace -e softirq_entry -e softirq_exit --than 100us --detail
-  The longest life of a process so far, and from where it was started:
-    perf-prof multi-trace -e task_newtask -e sched_process_exit -k pid --worst -g
+  The longest life of a process so far, and who started it:
+    perf-prof multi-trace -e task_newtask -e sched_process_exit -k pid --worst
   The time from one timer interrupt to the next on each CPU:
     perf-prof multi-trace -e local_timer_entry --cycle --perins -i 1000
   How long a function of a program takes:
     perf-prof multi-trace -e uprobe:malloc -e uretprobe:malloc -p nginx --for 10
 
-Each -e is a position: an event of one that is followed by one of the next, under
-the same key, is a pair. Events have the same key if -k, or their attribute key=,
-has the same value; without one it is the CPU, with -p and -t the thread.
+Each -e is a position: an event of one that is followed by one of the next,
+under the same key, is a pair. Events have the same key if -k, or their
+attribute key=, has the same value; without one it is the CPU, with -p and -t
+the thread.
 Attributes: key=EXPR, printkey=EXPR, role=EXPR (1 may start, 2 may end a pair),
 untraced (only shown with --detail), trigger (reports now), alias=NAME, stack,
 max-stack=N, cpus=LIST.")]

@@ -75,7 +75,9 @@ impl Unpaired {
     /// The counts that are not 0, in words. None: all are.
     pub fn in_words(&self) -> Option<String> {
         let words = self.named().into_iter().filter(|(count, ..)| *count > 0);
-        let words: Vec<String> = words.map(|(count, _, words)| format!("{count} {words}")).collect();
+        let words: Vec<String> = words
+            .map(|(count, _, [one, several])| format!("{count} {}", if count == 1 { one } else { several }))
+            .collect();
         (!words.is_empty()).then(|| format!("in no pair: {}", words.join(", ")))
     }
 
@@ -86,16 +88,24 @@ impl Unpaired {
         }
     }
 
-    fn named(&self) -> [(u64, &'static str, &'static str); 7] {
+    fn named(&self) -> [(u64, &'static str, [&'static str; 2]); 7] {
         let PairCounts { unmatched, doubtful, reopened, expired, no_room } = self.pairs;
         [
-            (unmatched, "ends_alone", "ends without a start"),
-            (reopened, "starts_again", "starts before another start of their key"),
-            (self.skipped, "skipped", "starts whose next event skips a position"),
-            (self.hidden, "hidden", "starts whose next event was hidden"),
-            (expired, "expired", "starts that expired"),
-            (no_room, "no_room", "starts for which there was no room"),
-            (doubtful, "doubtful", "pairs across lost records"),
+            (unmatched, "ends_alone", ["end without a start", "ends without a start"]),
+            (
+                reopened,
+                "starts_again",
+                ["start before another start of its key", "starts before another start of their key"],
+            ),
+            (
+                self.skipped,
+                "skipped",
+                ["start whose next event skips a position", "starts whose next event skips a position"],
+            ),
+            (self.hidden, "hidden", ["start whose next event was hidden", "starts whose next event was hidden"]),
+            (expired, "expired", ["start that expired", "starts that expired"]),
+            (no_room, "no_room", ["start for which there was no room", "starts for which there was no room"]),
+            (doubtful, "doubtful", ["pair across lost records", "pairs across lost records"]),
         ]
     }
 }

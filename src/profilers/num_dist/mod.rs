@@ -33,8 +33,8 @@ Examples:
   What calls return, errors below 0:
     perf-prof num-dist -e syscalls:sys_exit_recvfrom//num=ret/alias=recv/
 
-num=EXPR is the number of an event, an expression over its fields. It has no unit.
-Numbers may be less than 0.")]
+num=EXPR is the number of an event, an expression over its fields. It has no
+unit, and may be less than 0.")]
 pub struct NumDistArgs {
     /// Events with a number, sys:name[/FILTER/num=EXPR/ATTR/...], or probes
     #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
@@ -46,13 +46,17 @@ pub struct NumDistArgs {
     #[arg(long)]
     perins: bool,
     /// Also show each event whose number is at least so much
-    #[arg(long, value_name = "NUMBER", allow_hyphen_values = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = whole_number, allow_hyphen_values = true)]
     than: Option<i64>,
     /// So many rows at most in text
     #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "20")]
     top: u64,
     #[command(flatten)]
     common: CommonArgs,
+}
+
+fn whole_number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "write a whole number, as in 1048576 or -5: it has no unit".to_owned())
 }
 
 impl ProfilerArgs for NumDistArgs {
@@ -266,7 +270,8 @@ impl Profiler for NumDist {
     fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let total = self.no_value.total();
         if total > 0 {
-            report.note(format!("no value for {total} events: {}", self.no_value));
+            let events = if total == 1 { "event" } else { "events" };
+            report.note(format!("no value for {total} {events}: {}", self.no_value));
         }
         self.interval(now, report)
     }

@@ -22,7 +22,9 @@ Examples:
     perf-prof syscalls --flame-graph calls.svg -- ./job
 
 Calls that wait by design (futex, poll, nanosleep, wait4, ...) have a table of
-their own, and lines with --than only if --calls names them. Calls that go on when the interval ends are listed with their age.")]
+their own, and lines with --than only if --calls names them. Calls that go on
+when the interval ends are listed with their age, also those that have hung
+since before the run.")]
 pub struct SyscallsArgs {
     /// Only these calls: openat,read,fsync
     #[arg(long, value_name = "CALL,...", value_parser = CallList::parse)]

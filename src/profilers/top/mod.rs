@@ -38,9 +38,9 @@ Examples:
   Bytes by device:
     perf-prof top -e net:net_dev_queue//key=name/top-by=len/
 
-Rows are keys, -k EXPR or key=EXPR of each event; without one they are threads, or
-the events of a pattern. Columns are what top-by=EXPR and top-add=EXPR add up, or
-the number of events. Numbers are those of the interval, 1 s by default.")]
+Rows are keys, -k EXPR or key=EXPR of each event; without one they are threads,
+or the events of a pattern. Columns are what top-by=EXPR and top-add=EXPR add
+up, or the number of events. Numbers are those of the interval, 1 s by default.")]
 pub struct TopArgs {
     /// Events, sys:name[/FILTER/ATTR/...], or probes
     #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
