@@ -93,9 +93,6 @@ pub fn latency_flags(event: &EventText, raw: &[u8]) -> [u8; 5] {
 
 /// Appends where an event is in a pair, and what the thread that is the key does then.
 pub fn offset(offset: &PairOffset, out: &mut Vec<u8>) {
-    if offset.hidden > 0 {
-        let _ = write!(out, "| {} left out |", offset.hidden);
-    }
     let us = offset.ns.unsigned_abs();
     let sign = if offset.ns < 0 { '-' } else { '+' };
     let text = format!("{sign}{}.{:03}", us / 1000, us % 1000);
@@ -105,11 +102,17 @@ pub fn offset(offset: &PairOffset, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends how long the task has run that leaves its CPU: `, prev ran 1763.022 us`.
-pub fn ran(ran_ns: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b", prev ran ");
-    push_value(&Value::Us(ran_ns), out);
-    out.extend_from_slice(b" us");
+/// Appends how long the task has run that leaves its CPU, and how many records before this one were left out: `, prev ran
+/// 1763.022 us, 3 left out before`.
+pub fn around(offset: &PairOffset, out: &mut Vec<u8>) {
+    if let Some(ran_ns) = offset.ran_ns {
+        out.extend_from_slice(b", prev ran ");
+        push_value(&Value::Us(ran_ns.get()), out);
+        out.extend_from_slice(b" us");
+    }
+    if offset.hidden > 0 {
+        let _ = write!(out, ", {} left out before", offset.hidden);
+    }
 }
 
 /// Appends the values beside a traced event, each on a line of its own.

@@ -203,8 +203,7 @@ impl Writer {
                     let start = render(event, texts, &mut self.names, &self.settings.strings, out);
                     escape_from(start, out);
                 }
-                let ran_ns = offset.and_then(|offset| offset.ran_ns);
-                ran_ns.iter().for_each(|ran_ns| text::ran(ran_ns.get(), out));
+                offset.iter().for_each(|offset| text::around(offset, out));
                 text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
             }
             OccurrenceBody::Detailed { layout, values } | OccurrenceBody::Weighted { layout, values, .. } => {
