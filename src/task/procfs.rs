@@ -1,6 +1,6 @@
 //! Reads files of one thread in /proc. Any of them may vanish at any moment, so a missing one is no error.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -46,13 +46,21 @@ pub fn open_path(host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
 
 /// The name of a thread.
 pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
-    let text = fs::read(file(host, tid, "comm")).ok()?;
-    Some(Comm::new(text.strip_suffix(b"\n").unwrap_or(&text)))
+    read_short(&file(host, tid, "comm"), |text| Some(Comm::new(text.strip_suffix(b"\n").unwrap_or(text))))
 }
 
 /// Reads /proc/TID/stat of a thread.
 pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
-    parse_stat(&fs::read(file(host, tid, "stat")).ok()?)
+    read_short(&file(host, tid, "stat"), parse_stat)
+}
+
+/// Parses a short file, of which the kernel hands over the whole text in one read: its size is not asked for first, nor
+/// whether there is more. At the start of a run it is done for each thread of the machine.
+fn read_short<T>(path: &Path, parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+    const MOST_BYTES: usize = 2048; // stat has 52 numbers, most of them small
+    let mut text = [0; MOST_BYTES];
+    let len = File::open(path).ok()?.read(&mut text).ok()?;
+    parse(text.get(..len)?)
 }
 
 /// False when a thread does not exist, or has exited and waits to be reaped.
@@ -97,7 +105,7 @@ pub fn command_line(host: &Host, pid: i32) -> Option<String> {
         return None;
     }
     let mut text = Vec::new();
-    fs::File::open(file(host, pid, "cmdline")).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+    File::open(file(host, pid, "cmdline")).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
     let words = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
     (!words.is_empty()).then_some(words)
 }
