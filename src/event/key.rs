@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::expr::{Expr, ExprType, ExprValue, NoResult, Program};
+use crate::expr::{Expr, ExprType, ExprValue, NoResult, NumberPlace, Program};
 use crate::perf::Sample;
 
 /// Texts that are kept apart, and their bytes together.
@@ -23,13 +23,13 @@ impl EventKey {
     pub const OTHERS: EventKey = EventKey::Text(KeyText::OTHERS);
 }
 
-/// The place of a text in its [`KeyTexts`].
+/// The place of a text in its [`KeyTexts`]. As long as a number, so that either kind of key is in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeyText(u32);
+pub struct KeyText(u64);
 
 impl KeyText {
     /// All texts that there was no room for.
-    pub const OTHERS: KeyText = KeyText(u32::MAX);
+    pub const OTHERS: KeyText = KeyText(u64::MAX);
 }
 
 /// The texts of keys, each once. A text that was met before costs one look-up.
@@ -73,7 +73,7 @@ impl KeyTexts {
             self.folded += 1;
             return KeyText::OTHERS;
         }
-        let place = self.free.pop().unwrap_or(KeyText(self.texts.len() as u32)); // at most `MAX_TEXTS`
+        let place = self.free.pop().unwrap_or(KeyText(self.texts.len() as u64)); // at most `MAX_TEXTS`
         let text: Arc<[u8]> = text.into();
         self.bytes += text.len();
         match self.texts.get_mut(place.0 as usize) {
@@ -144,6 +144,11 @@ impl KeyExpr {
     /// Whether it depends on a field or variable.
     pub fn reads(&self, name: &str) -> bool {
         self.program.reads().iter().any(|read| read.split(' ').next() == Some(name))
+    }
+
+    /// The place of the key in a record, if it is a number there and needs no name.
+    pub fn number_place(&self) -> Option<NumberPlace> {
+        self.program.number_place()
     }
 
     /// The key of a record.

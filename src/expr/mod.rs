@@ -28,7 +28,7 @@ use crate::caret::caret;
 use crate::tep::{Filter, Format};
 
 pub use literals::quoted;
-pub use program::Program;
+pub use program::{NumberPlace, Program};
 pub use value::{ExprInput, ExprType, ExprValue, Naming, NoResult, NoResultCounts, SampleVariable};
 
 /// A parsed expression. [`Expr::compile`] checks whether an event has its fields.

@@ -99,10 +99,42 @@ impl TextSpan {
     }
 }
 
+/// A number at a fixed place of each record.
+#[derive(Clone, Copy, Debug)]
+pub enum NumberPlace {
+    Signed4(Int32),
+    Unsigned4(Int32),
+    Bytes8(Int64),
+}
+
+impl NumberPlace {
+    /// # Errors
+    /// The record ends before it.
+    #[inline(always)]
+    pub fn read(self, raw: &[u8]) -> Result<u64, NoResult> {
+        let number = match self {
+            NumberPlace::Signed4(field) => field.read(raw).map(|number| i64::from(number) as u64),
+            NumberPlace::Unsigned4(field) => field.read(raw).map(|number| u64::from(number as u32)),
+            NumberPlace::Bytes8(field) => field.read(raw),
+        };
+        number.map_err(|_| NoResult::Missing)
+    }
+}
+
 impl Program {
     /// The field, when the program is one load of an 8-byte field.
     pub fn single_load(&self) -> Option<Int64> {
         self.single_load
+    }
+
+    /// The place of the value, when the program is one load of a number of 4 or 8 bytes.
+    pub fn number_place(&self) -> Option<NumberPlace> {
+        let place = match (self.single_int, self.single_load) {
+            (Some((field, true)), _) => NumberPlace::Signed4(field),
+            (Some((field, false)), _) => NumberPlace::Unsigned4(field),
+            (None, field) => NumberPlace::Bytes8(field?),
+        };
+        matches!(self.ty, ExprType::Signed | ExprType::Unsigned).then_some(place)
     }
 
     pub fn ty(&self) -> ExprType {

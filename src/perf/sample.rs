@@ -191,6 +191,12 @@ impl<'a> Sample<'a> {
         self.layout.get().user_abi(self.rest()) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
     }
 
+    /// As [`Sample::is_compat`], of an event that asks for nothing else behind RAW.
+    #[inline(always)]
+    pub fn is_compat_at_end(&self) -> bool {
+        self.rest().first_chunk() == Some(&u64::from(b::PERF_SAMPLE_REGS_ABI_32).to_ne_bytes())
+    }
+
     /// The word, of 4 bytes in 32-bit mode, at an address of the current task's stack. None: the sample's copy of the stack
     /// ([`Attr::user_stack`](crate::perf::Attr)) does not reach there.
     pub fn user_word(&self, address: u64) -> Option<u64> {

@@ -106,11 +106,16 @@ impl ShownKeys {
         !self.ty.is_number() || self.print.is_some()
     }
 
+    /// Names of keys are to be asked for: see [`ShownKeys::meet`].
+    pub fn have_names(&self) -> bool {
+        self.print.is_some() || matches!(self.ty, ExprType::Named(_))
+    }
+
     /// Finds the name of a key while it is known, for keys that have one.
     #[inline]
     pub fn meet(&mut self, key: EventKey, pid: i32, ctx: &mut Context) {
         if let EventKey::Number(number) = key
-            && (self.print.is_some() || matches!(self.ty, ExprType::Named(_)))
+            && self.have_names()
             && !self.names.contains_key(&number)
         {
             self.add_name(number, pid, ctx);

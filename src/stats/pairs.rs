@@ -28,6 +28,8 @@ pub struct Pairs<K, Open> {
     in_slots: usize,
     /// The pairs that lost their slots.
     rest: FxHashMap<K, OpenPair<Open>>,
+    /// The pair of `rest` that was closed last.
+    closed: Option<OpenPair<Open>>,
     /// Number of pairs that may be open.
     most: usize,
     /// The age at which pairs expire. None: they never do.
@@ -40,7 +42,10 @@ pub struct Pairs<K, Open> {
 
 #[derive(Debug)]
 struct PairSlot<K, Open> {
+    /// A closed pair stays until the next one comes, so that it need not be copied.
     pair: Option<(K, OpenPair<Open>)>,
+    /// Implies that there is one.
+    is_open: bool,
     /// Number of pairs in the hash table whose slot this is.
     in_rest: u32,
 }
@@ -56,8 +61,8 @@ pub struct OpenPair<Open> {
 
 /// What [`Pairs::close`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseOutcome<Open> {
-    Pair(OpenPair<Open>),
+pub enum CloseOutcome<'a, Open> {
+    Pair(&'a OpenPair<Open>),
     /// No open pair: it was opened before the start, or unseen, or there was no room for it, or it was dropped.
     Unmatched,
     /// A pair that was opened before the end of a loss: it may have been closed and opened again unseen.
@@ -100,21 +105,23 @@ enum DropReason {
     Expired,
 }
 
-impl<K: PairKey, Open> Pairs<K, Open> {
+impl<K: PairKey, Open: Copy> Pairs<K, Open> {
     /// `most_bytes`: the size of the tables, without what `Open` has on the heap. `longest_ns`: the age at which pairs
     /// expire.
     pub fn new(most_bytes: usize, longest_ns: Option<u64>) -> Pairs<K, Open> {
         let power_of_two = |most: usize| most.checked_ilog2().map_or(0, |power| 1_usize << power);
         let slot_bytes = size_of::<PairSlot<K, Open>>();
-        let slots = power_of_two((most_bytes / slot_bytes / 16).min(MOST_SLOTS));
+        // A sixteenth of the bytes. Where there is no room for a slot there is none for a pair.
+        let slots = power_of_two((most_bytes / slot_bytes / 16).clamp(1, MOST_SLOTS).min(most_bytes / slot_bytes));
         // The hash table has a power of two of places, each with a control byte, and fills seven eighths of them. An
         // insertion reserves one place more than it needs; to reclaim removed ones the table doubles, unless it is at
         // most half full.
         let places = power_of_two((most_bytes - slots * slot_bytes) / (size_of::<(K, OpenPair<Open>)>() + 1));
         Pairs {
-            slots: (0..slots).map(|_| PairSlot { pair: None, in_rest: 0 }).collect(),
+            slots: (0..slots).map(|_| PairSlot { pair: None, is_open: false, in_rest: 0 }).collect(),
             in_slots: 0,
             rest: FxHashMap::default(),
+            closed: None,
             most: (places / 16 * 7).saturating_sub(1),
             longest_ns,
             losses: Losses::default(),
@@ -126,53 +133,64 @@ impl<K: PairKey, Open> Pairs<K, Open> {
     /// The first event of a pair. If it is older than the open pair it comes late: its own pair has been closed unseen.
     #[inline(always)]
     pub fn open(&mut self, key: K, time: u64, open: Open) {
-        let pair = OpenPair { since: time, open };
-        let is_full = self.len() >= self.most;
-        let at = self.slot_of(&key);
-        match self.slots.get_mut(at) {
-            Some(slot) if slot.pair.is_none() && slot.in_rest == 0 && !is_full => {
-                slot.pair = Some((key, pair));
-                self.in_slots += 1;
-            }
-            _ => self.open_again(key, pair),
+        let (at, has_room) = (self.slot_of(&key), self.len() < self.most);
+        let is_free = self.slots.get(at).is_some_and(|slot| !slot.is_open && slot.in_rest == 0);
+        if !(is_free && has_room) && !self.free_slot(key, at, time) {
+            return;
+        }
+        // The pair is written in one place only, or it would be put together elsewhere and copied.
+        if let Some(slot) = self.slots.get_mut(at) {
+            (slot.pair, slot.is_open) = (Some((key, OpenPair { since: time, open })), true);
+            self.in_slots += 1;
         }
     }
 
-    /// Opens a pair whose slot is not free, or whose key may be open already.
+    /// Frees a slot for a pair that is opened at `time`, and ends the one that is open under its key. False: the pair is not
+    /// opened.
     #[inline(never)]
-    fn open_again(&mut self, key: K, pair: OpenPair<Open>) {
-        let time = pair.since;
-        if self.len() >= self.most && !self.is_open(&key) && !self.make_room(time) {
+    fn free_slot(&mut self, key: K, at: usize, time: u64) -> bool {
+        let known = self.get(&key).map(|pair| pair.since);
+        if self.len() >= self.most && known.is_none() && !self.make_room(time) {
             self.counts.no_room += 1;
-            return;
+            return false;
         }
-        let Some(known) = self.insert(key, pair) else { return };
-        let before = known.since.min(time);
-        if known.since > time {
-            self.insert(key, known);
+        if let Some(since) = known {
+            match gone(&self.losses, self.longest_ns, since.min(time), key.cpu(), time) {
+                None => self.counts.reopened += 1,
+                Some(gone) => self.counts.count(&gone),
+            }
+            if since > time {
+                return false;
+            }
+            self.remove(key, u64::MAX);
         }
-        match self.gone(before, key.cpu(), time) {
-            None => self.counts.reopened += 1,
-            Some(gone) => self.counts.count(&gone),
+        let Some(slot) = self.slots.get_mut(at) else { return false };
+        if let Some((other, pair)) = slot.open().copied() {
+            slot.is_open = false;
+            slot.in_rest += 1; // there are fewer pairs than 2^32
+            self.in_slots -= 1;
+            self.rest.insert(other, pair);
         }
+        true
     }
 
     /// The second event of a pair. If it is older than the open pair it belongs to an earlier one.
     #[inline(always)]
-    pub fn close(&mut self, key: K, time: u64) -> CloseOutcome<Open> {
-        let Some(pair) = self.remove(&key, time) else {
+    pub fn close(&mut self, key: K, time: u64) -> CloseOutcome<'_, Open> {
+        let Some((since, place)) = self.remove(key, time) else {
             self.counts.unmatched += 1;
             return CloseOutcome::Unmatched;
         };
-        let Some(gone) = self.gone(pair.since, key.cpu(), time) else { return CloseOutcome::Pair(pair) };
-        self.counts.count(&gone);
-        match gone {
-            DropReason::Doubtful => CloseOutcome::Doubtful,
-            DropReason::Expired => {
-                self.counts.unmatched += 1;
-                CloseOutcome::Unmatched
-            }
+        if let Some(gone) = gone(&self.losses, self.longest_ns, since, key.cpu(), time) {
+            self.counts.count(&gone);
+            self.counts.unmatched += u64::from(matches!(gone, DropReason::Expired));
+            return if let DropReason::Doubtful = gone { CloseOutcome::Doubtful } else { CloseOutcome::Unmatched };
         }
+        let pair = match place {
+            Some(at) => self.slots.get(at).and_then(|slot| slot.pair.as_ref()).map(|(_, pair)| pair),
+            None => self.closed.as_ref(),
+        };
+        pair.map_or(CloseOutcome::Unmatched, CloseOutcome::Pair)
     }
 
     /// Records of `cpu` were lost up to `end`. Losses may come in any order.
@@ -183,14 +201,15 @@ impl<K: PairKey, Open> Pairs<K, Open> {
 
     /// When the open pair of a key began.
     pub fn since(&self, key: K) -> Option<u64> {
-        let slot = self.slots.get(self.slot_of(&key)).and_then(|slot| slot.pair.as_ref());
-        let in_slot = slot.filter(|(other, _)| *other == key).map(|(_, pair)| pair);
-        in_slot.or_else(|| self.rest.get(&key)).map(|pair| pair.since)
+        self.get(&key).map(|pair| pair.since)
     }
 
     /// Removes a pair that will not be closed, since its task has exited, say.
     pub fn forget(&mut self, key: K) -> Option<OpenPair<Open>> {
-        self.remove(&key, u64::MAX)
+        match self.remove(key, u64::MAX)?.1 {
+            Some(at) => self.slots.get(at)?.pair.map(|(_, pair)| pair),
+            None => self.closed,
+        }
     }
 
     /// The pairs that are open at `now`, in no order. Doubtful and expired ones are dropped: their closing events are
@@ -207,7 +226,7 @@ impl<K: PairKey, Open> Pairs<K, Open> {
 
     /// All open pairs, the doubtful and expired ones too, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
-        let in_slots = self.slots.iter().filter_map(|slot| slot.pair.as_ref());
+        let in_slots = self.slots.iter().filter_map(PairSlot::open);
         in_slots.map(|(key, pair)| (key, pair)).chain(&self.rest)
     }
 
@@ -225,56 +244,46 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         FxBuildHasher.hash_one(key) as usize & self.slots.len().wrapping_sub(1)
     }
 
-    fn is_open(&self, key: &K) -> bool {
-        let slot = self.slots.get(self.slot_of(key)).and_then(|slot| slot.pair.as_ref());
-        slot.is_some_and(|(other, _)| other == key) || self.rest.contains_key(key)
+    /// The pair that is open under a key.
+    fn get(&self, key: &K) -> Option<&OpenPair<Open>> {
+        let slot = self.slots.get(self.slot_of(key)).and_then(PairSlot::open);
+        slot.filter(|(other, _)| other == key).map(|(_, pair)| pair).or_else(|| self.rest.get(key))
     }
 
-    /// Gives a pair the slot of its key. Returns the pair that was open under the same key.
-    fn insert(&mut self, key: K, pair: OpenPair<Open>) -> Option<OpenPair<Open>> {
-        let at = self.slot_of(&key);
-        let Some(slot) = self.slots.get_mut(at) else { return self.rest.insert(key, pair) };
-        let known = if slot.in_rest > 0 { self.rest.remove(&key) } else { None };
-        slot.in_rest -= u32::from(known.is_some());
-        match slot.pair.replace((key, pair)) {
-            Some((other, known)) if other == key => return Some(known),
-            Some((other, pair)) => {
-                slot.in_rest += 1; // there are fewer pairs than 2^32
-                self.rest.insert(other, pair);
-            }
-            None => self.in_slots += 1,
-        }
-        known
-    }
-
-    /// Removes the pair that is open under `key`, unless it was opened after `time`.
+    /// Removes the pair that is open under `key`, unless it was opened after `time`. Returns when it was opened, and its
+    /// slot; without one it is in `closed`.
     #[inline(always)]
-    fn remove(&mut self, key: &K, time: u64) -> Option<OpenPair<Open>> {
-        let at = self.slot_of(key);
-        match self.slots.get_mut(at) {
-            Some(PairSlot { pair: pair @ Some(_), .. }) if pair.as_ref().is_some_and(|(other, _)| other == key) => {
-                let (_, pair) = pair.take_if(|(_, pair)| pair.since <= time)?;
-                self.in_slots -= 1;
-                Some(pair)
+    fn remove(&mut self, key: K, time: u64) -> Option<(u64, Option<usize>)> {
+        let at = self.slot_of(&key);
+        if let Some(PairSlot { pair: Some((other, pair)), is_open, .. }) = self.slots.get_mut(at)
+            && *is_open
+            && *other == key
+        {
+            if pair.since > time {
+                return None;
             }
-            Some(PairSlot { in_rest: 0, .. }) => None,
-            _ => self.remove_from_rest(key, time),
+            *is_open = false;
+            self.in_slots -= 1;
+            return Some((pair.since, Some(at)));
         }
+        self.remove_from_rest(key, at, time)
     }
 
     #[inline(never)]
-    fn remove_from_rest(&mut self, key: &K, time: u64) -> Option<OpenPair<Open>> {
-        if self.rest.get(key)?.since > time {
+    fn remove_from_rest(&mut self, key: K, at: usize, time: u64) -> Option<(u64, Option<usize>)> {
+        let slot = self.slots.get_mut(at);
+        if slot.as_ref().is_some_and(|slot| slot.in_rest == 0) || self.rest.get(&key)?.since > time {
             return None;
         }
-        let at = self.slot_of(key);
-        self.slots.get_mut(at).into_iter().for_each(|slot| slot.in_rest -= 1);
-        self.rest.remove(key)
+        slot.into_iter().for_each(|slot| slot.in_rest -= 1);
+        self.closed = self.rest.remove(&key);
+        Some((self.closed.as_ref()?.since, None))
     }
 
     fn retain(&mut self, mut keeps: impl FnMut(&K, &OpenPair<Open>) -> bool) {
         for slot in &mut self.slots {
-            if slot.pair.take_if(|(key, pair)| !keeps(key, pair)).is_some() {
+            if slot.open().is_some_and(|(key, pair)| !keeps(key, pair)) {
+                slot.is_open = false;
                 self.in_slots -= 1;
             }
         }
@@ -288,11 +297,6 @@ impl<K: PairKey, Open> Pairs<K, Open> {
             stays
         });
         self.rest = rest;
-    }
-
-    #[inline(always)]
-    fn gone(&self, since: u64, cpu: Option<u32>, now: u64) -> Option<DropReason> {
-        gone(&self.losses, self.longest_ns, since, cpu, now)
     }
 
     fn sweep(&mut self, now: u64) {
@@ -335,6 +339,12 @@ fn gone(losses: &Losses, longest_ns: Option<u64>, since: u64, cpu: Option<u32>, 
     }
     let is_over = longest_ns.is_some_and(|longest| now.saturating_sub(since) > longest);
     is_over.then_some(DropReason::Expired)
+}
+
+impl<K, Open> PairSlot<K, Open> {
+    fn open(&self) -> Option<&(K, OpenPair<Open>)> {
+        self.pair.as_ref().filter(|_| self.is_open)
+    }
 }
 
 impl PairCounts {
@@ -425,19 +435,19 @@ mod tests {
             self.counts.reopened += u64::from(is_pair);
         }
 
-        fn closed(&mut self, key: CpuKey, time: u64) -> CloseOutcome<usize> {
+        fn closed(&mut self, key: CpuKey, time: u64) -> Result<OpenPair<usize>, &'static str> {
             let Some(at) = self.place(key).filter(|at| self.open[*at].1 <= time) else {
                 self.counts.unmatched += 1;
-                return CloseOutcome::Unmatched;
+                return Err("unmatched");
             };
             let (_, since, open) = self.open.remove(at);
             if self.count(key, since, time) {
-                CloseOutcome::Pair(OpenPair { since, open })
+                Ok(OpenPair { since, open })
             } else if self.is_doubtful(key, since) {
-                CloseOutcome::Doubtful
+                Err("doubtful")
             } else {
                 self.counts.unmatched += 1;
-                CloseOutcome::Unmatched
+                Err("unmatched")
             }
         }
 
@@ -454,15 +464,15 @@ mod tests {
     }
 
     /// Each pair is in one place, and the numbers of pairs are right.
-    fn check_slots<Open>(pairs: &Pairs<CpuKey, Open>) {
+    fn check_slots<Open: Copy>(pairs: &Pairs<CpuKey, Open>) {
         let mut in_rest = vec![0; pairs.slots.len()];
         pairs.rest.keys().for_each(|key| in_rest.get_mut(pairs.slot_of(key)).into_iter().for_each(|count| *count += 1));
         for (at, (slot, count)) in pairs.slots.iter().zip(in_rest).enumerate() {
             assert_eq!(slot.in_rest, count);
-            let key = slot.pair.as_ref().map(|(key, _)| key);
+            let key = slot.open().map(|(key, _)| key);
             assert!(key.is_none_or(|key| pairs.slot_of(key) == at && !pairs.rest.contains_key(key)));
         }
-        assert_eq!(pairs.slots.iter().filter(|slot| slot.pair.is_some()).count(), pairs.in_slots);
+        assert_eq!(pairs.slots.iter().filter(|slot| slot.open().is_some()).count(), pairs.in_slots);
     }
 
     proptest! {
@@ -483,7 +493,12 @@ mod tests {
                         plain.opened(key, now - late, number);
                     }
                     PairStep::Close(key, late) => {
-                        prop_assert_eq!(pairs.close(key, now - late), plain.closed(key, now - late));
+                        let closed = match pairs.close(key, now - late) {
+                            CloseOutcome::Pair(pair) => Ok(*pair),
+                            CloseOutcome::Unmatched => Err("unmatched"),
+                            CloseOutcome::Doubtful => Err("doubtful"),
+                        };
+                        prop_assert_eq!(closed, plain.closed(key, now - late));
                     }
                     PairStep::Lost(cpu, late) => {
                         pairs.lost(cpu, now - late);

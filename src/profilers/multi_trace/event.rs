@@ -128,6 +128,11 @@ impl RelatedEvent {
         }
     }
 
+    /// Each of its records may start or end a pair.
+    pub fn is_paired_always(&self) -> bool {
+        self.role.is_none() && !self.is_untraced && self.other_task.is_none()
+    }
+
     /// # Errors
     /// The expression of the role has no value for this record.
     #[inline]

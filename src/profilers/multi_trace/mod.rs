@@ -3,16 +3,18 @@
 //! Events: those of the `-e` options, period 1, each a position; on the tasks of the answer. Cost: one record per event.
 //! A start waits for the next event under its key in a table of bounded size.
 //!
-//! `event` is an event of a position, `scheduling` what it tells about who runs where, `relation` finds the pairs, `timeline`
-//! keeps records for `detail`, `report` has the tables and lines, `slow` shows pairs that were asked for, `open` those that
-//! have not ended.
+//! `event` is an event of a position, `scheduling` what it tells about who runs where. `relation` finds the pairs, `plain`
+//! does so for events that need nothing else, and `rows` adds them up. `timeline` keeps records for `detail`, `report` has
+//! the tables and lines, `slow` shows pairs that were asked for, `open` those that have not ended.
 
 mod args;
 mod detail;
 mod event;
 mod open;
+mod plain;
 mod relation;
 mod report;
+mod rows;
 mod scheduling;
 mod slow;
 mod timeline;
@@ -28,46 +30,18 @@ use crate::cli::usage;
 use crate::event::{BoundEvent, EventKey, KeyExpr, KeyTexts, Selector};
 use crate::expr::NoResultCounts;
 use crate::perf::{EventId, Evlist, Record, Sample};
-use crate::profiler::{Context, Event, Profiler, Report, Setup, ShownKeys, TickOutcome, Timestamp, Use, key_of};
+use crate::profiler::{self, Context, Event, Profiler, Report, Samples, Setup, ShownKeys, TickOutcome, Timestamp, Use};
 use crate::profilers::multi_trace::args::{Analysis, PairQuestion};
 use crate::profilers::multi_trace::event::RelatedEvent;
-use crate::profilers::multi_trace::relation::{PairStart, Positions, Relation, RelationKey, Unpaired};
+use crate::profilers::multi_trace::relation::{PairPositions, PairStart, Positions, Relation, RelationKey, Unpaired};
 use crate::profilers::multi_trace::report::{
     DELAYS, DelayRow, PAIRS, PairRow, WAITING, WORST, WORST_WITH_STACKS, WaitingRow, WorstRow,
 };
-use crate::profilers::multi_trace::scheduling::Running;
+use crate::profilers::multi_trace::rows::{DelayKey, PairRows, PairSums};
 use crate::profilers::multi_trace::slow::{SlowPair, SlowPairs};
 use crate::report::{Subject, Value, Verdict};
-use crate::stats::{KeyedSums, Latency, SumKey, WorstCase};
+use crate::stats::WorstCase;
 use crate::symbol::StackId;
-use crate::task::Comm;
-
-/// What a row is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct DelayKey {
-    /// None: all keys.
-    key: Option<EventKey>,
-    /// The two events, by their places among the events of the run.
-    start: u16,
-    end: u16,
-}
-
-impl SumKey for DelayKey {
-    fn others(&self) -> DelayKey {
-        DelayKey { key: self.key.map(|_| EventKey::OTHERS), ..*self }
-    }
-}
-
-/// What is summed up for a row.
-#[derive(Clone, Debug, Default)]
-struct PairSums {
-    latency: Latency,
-    than: u64,
-    /// Pairs that began before the interval.
-    before: u64,
-    /// Name of the task of the last start.
-    comm: Comm,
-}
 
 /// The key of events without an expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +49,16 @@ enum DefaultKey {
     #[default]
     Cpu,
     Thread,
+}
+
+impl DefaultKey {
+    #[inline(always)]
+    fn of(self, cpu: u32, tid: i32) -> RelationKey {
+        match self {
+            DefaultKey::Cpu => RelationKey::Cpu(cpu.into()),
+            DefaultKey::Thread => RelationKey::thread(tid),
+        }
+    }
 }
 
 /// The event that ended a pair, and the task that was current.
@@ -96,9 +80,15 @@ pub struct MultiTrace {
     /// The selectors of each position, until they are events.
     positions: Vec<Vec<Selector>>,
     question: PairQuestion,
+    /// Pairs that take as long count as over the limit.
+    than_ns: u64,
+    /// Some pairs may have lines of their own.
+    shows_any: bool,
     /// By the index of the event, minus `first`.
     events: Vec<RelatedEvent>,
     first: usize,
+    /// The same events, if all of them are plain; else none.
+    plain: Vec<plain::PlainEvent>,
     default_key: DefaultKey,
     /// Some of the events have callchains.
     has_stacks: bool,
@@ -108,10 +98,10 @@ pub struct MultiTrace {
     misses_cpus: bool,
     shown: Option<ShownKeys>,
     relation: Relation,
-    running: Running,
+    running: scheduling::Running,
     texts: KeyTexts,
     slow: SlowPairs,
-    rows: KeyedSums<DelayKey, PairSums>,
+    rows: PairRows,
     /// The worst case of each row in the whole run.
     worst: FxHashMap<DelayKey, WorstCase>,
     /// Of the interval.
@@ -133,7 +123,9 @@ impl MultiTrace {
     pub fn of(positions: Vec<Vec<Selector>>, question: PairQuestion) -> MultiTrace {
         let relation = Relation::new(positions.len() as u16, question.is_cycle, question.expire_ns);
         let slow = SlowPairs::new(question.detail.clone());
-        MultiTrace { positions, question, relation, slow, ..MultiTrace::default() }
+        let than_ns = question.lengths.than_ns().unwrap_or(u64::MAX);
+        let shows_any = question.lengths.shows_any();
+        MultiTrace { positions, question, than_ns, shows_any, relation, slow, ..MultiTrace::default() }
     }
 
     /// The events of all positions; one that stands in several is one event.
@@ -160,7 +152,7 @@ impl MultiTrace {
 
     /// The key of an event. One that is only shown beside pairs needs none.
     fn key_of(&self, bound: &BoundEvent) -> Result<Option<KeyExpr>> {
-        match key_of(bound, self.question.key.as_ref()) {
+        match profiler::key_of(bound, self.question.key.as_ref()) {
             Err(_) if bound.attributes.has("untraced") => Ok(None),
             key => key,
         }
@@ -195,61 +187,73 @@ impl MultiTrace {
         self.events.get(usize::from(event)).map_or_else(|| "".into(), |event| event.name.clone())
     }
 
-    /// A pair has ended.
-    fn pair(&mut self, start: PairStart, end: PairEnd, key: RelationKey, ctx: &mut Context) {
+    /// A record that may end a pair: the position in which it has ended one.
+    #[inline(always)]
+    fn end(&mut self, key: RelationKey, part: PairPositions, end: PairEnd, ctx: &mut Context) -> Option<u16> {
+        let (start, position) = self.relation.end(key, part, end.time)?;
         let ns = end.time.saturating_sub(start.time);
-        let row = DelayKey { key: self.question.by_key.then_some(key.key), start: start.event, end: end.event };
-        let sums = self.rows.sum(row);
-        let lengths = self.question.lengths;
+        let by_key = self.question.by_key;
+        let sums = match by_key {
+            true => self.rows.of_key(key.event_key(), start.event, end.event),
+            false => self.rows.of_all_keys(start.event, end.event),
+        };
         sums.latency.record(ns, end.time, || start.case(ns, end.time, end.cpu));
-        sums.than += u64::from(lengths.is_over(ns));
+        sums.than += u64::from(ns >= self.than_ns);
         sums.before += u64::from(start.time < self.interval_start);
-        sums.comm = start.comm;
+        if by_key {
+            sums.comm = start.comm;
+        }
         if self.question.draws_stacks {
             ctx.weigh(start.pid, start.comm, start.stack, ns / 1000);
         }
-        if lengths.shows(ns) {
-            let shown_key = if self.has_keys() { self.shown_key(key.key) } else { Value::None };
-            let names = [self.name(start.event), self.name(end.event)];
-            let PairEnd { time, cpu, pid, tid, number, .. } = end;
-            let subject = Subject { time, cpu, pid, tid, comm: ctx.tasks.comm(tid) };
-            let thread = self.thread_of(key);
-            let pair = SlowPair { start, end: subject, number, key, shown_key, thread, names };
-            self.slow.add(pair, &self.events, ctx);
+        if self.shows_any && self.question.lengths.shows(ns) {
+            let start = *start;
+            self.show(&start, end, key, ctx);
         }
+        Some(position)
+    }
+
+    /// Shows a pair in a line of its own.
+    #[cold]
+    fn show(&mut self, start: &PairStart, end: PairEnd, key: RelationKey, ctx: &mut Context) {
+        let shown_key = if self.has_keys() { self.shown_key(key.event_key()) } else { Value::None };
+        let names = [self.name(start.event), self.name(end.event)];
+        let PairEnd { time, cpu, pid, tid, number, .. } = end;
+        let subject = Subject { time, cpu, pid, tid, comm: ctx.tasks.comm(tid) };
+        let thread = self.thread_of(key);
+        let pair = SlowPair { start: *start, end: subject, number, key, shown_key, thread, names };
+        self.slow.add(pair, &self.events, ctx);
     }
 
     /// The thread that a key stands for. None: it is no thread.
     fn thread_of(&self, key: RelationKey) -> Option<i32> {
-        match key.key {
-            EventKey::Number(number) if self.keys_are_threads => i32::try_from(number.cast_signed()).ok(),
+        match key {
+            RelationKey::Number(number) if self.keys_are_threads => i32::try_from(number.cast_signed()).ok(),
             _ => None,
         }
     }
 
     /// A task got a CPU. The switch may have been hidden with the idle task before it.
     fn came(&mut self, tid: i32, time: Timestamp, cpu: u32, ctx: &mut Context) {
-        let key = RelationKey { key: EventKey::Number(i64::from(tid) as u64), cpu: None };
+        let key = RelationKey::thread(tid);
         let is_whole = self.events.iter().any(|event| event.is_switch_in && event.is_whole);
         let seen = self.running.came(cpu, tid, time, is_whole);
         for at in 0..self.events.len() {
             let Some(RelatedEvent { is_switch_in: true, is_whole, positions, .. }) = self.events.get(at) else {
                 continue;
             };
-            let (is_whole, positions) = (*is_whole, *positions);
+            let (is_whole, part) = (*is_whole, self.relation.part(*positions));
             let waits = self.relation.since(key).is_some_and(|since| since > seen);
-            if !waits || !self.relation.ends(positions).is_any() {
+            if !waits || !part.ends.is_any() {
                 continue;
             }
             if !is_whole {
                 self.relation.hide(key);
                 continue;
             }
-            if let Some((start, _)) = self.relation.end(key, positions, time) {
-                // Before it, the idle task was current.
-                let end = PairEnd { event: at as u16, time, cpu, pid: 0, tid: 0, number: u64::MAX };
-                self.pair(start, end, key, ctx);
-            }
+            // Before it, the idle task was current.
+            let end = PairEnd { event: at as u16, time, cpu, pid: 0, tid: 0, number: u64::MAX };
+            self.end(key, part, end, ctx);
         }
     }
 
@@ -270,8 +274,7 @@ impl MultiTrace {
     }
 
     fn rows(&mut self) -> Vec<DelayRow> {
-        let mut drained: Vec<(DelayKey, PairSums)> = self.rows.drain().collect();
-        drained.sort_unstable_by_key(|(key, _)| *key);
+        let rows = self.rows.take();
         let is_thread = self.question.by_key && self.default_key == DefaultKey::Thread && !self.has_keys();
         let row = |(of, sums): (DelayKey, PairSums)| DelayRow {
             key: of.key.map_or(Value::None, |key| self.shown_key(key)),
@@ -282,15 +285,15 @@ impl MultiTrace {
             than: sums.than,
             before: sums.before,
         };
-        drained.into_iter().map(row).collect()
+        rows.into_iter().map(row).collect()
     }
 
     /// Takes the worst cases of the interval over into those of the run.
     fn remember_worst(&mut self) {
         for (key, sums) in self.rows.iter() {
             let Some(case) = sums.latency.worst else { continue };
-            if self.worst.len() < MOST_WORST || self.worst.contains_key(key) {
-                let known = self.worst.entry(*key).or_insert(case);
+            if self.worst.len() < MOST_WORST || self.worst.contains_key(&key) {
+                let known = self.worst.entry(key).or_insert(case);
                 *known = WorstCase::worse(Some(*known), Some(case)).unwrap_or(case);
             }
         }
@@ -309,7 +312,7 @@ impl MultiTrace {
             start: self.name(event),
             open,
             oldest_ns: now.saturating_sub(start.time),
-            key: self.shown_key(key.key),
+            key: self.shown_key(key.event_key()),
             tid: start.tid,
             comm: start.comm,
         };
@@ -319,7 +322,7 @@ impl MultiTrace {
     /// Forgets the texts and names of keys that nothing has any more.
     fn forget_keys(&mut self, now: Timestamp) {
         let mut used: FxHashSet<EventKey> = self.slow.keys().collect();
-        used.extend(self.relation.waiting(now).map(|(key, _)| key.key));
+        used.extend(self.relation.waiting(now).map(|(key, _)| key.event_key()));
         used.extend(self.worst.keys().filter_map(|row| row.key));
         self.texts.retain(|place| used.contains(&EventKey::Text(place)));
         self.shown.iter_mut().for_each(|shown| shown.retain(|key| used.contains(&key)));
@@ -410,6 +413,7 @@ impl Profiler for MultiTrace {
         };
         let default = if self.default_key == DefaultKey::Cpu { "cpu" } else { "tid" };
         self.shown = Some(ShownKeys::of(keys, print.as_ref(), default)?);
+        self.rows = PairRows::of_events(self.events.len());
         self.misses_cpus = misses_cpus && !self.stays_on_cpu();
         if self.misses_cpus {
             setup.degrade_pairs();
@@ -418,7 +422,13 @@ impl Profiler for MultiTrace {
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        self.events.iter_mut().try_for_each(|event| event.narrow(evlist, setup))
+        self.events.iter_mut().try_for_each(|event| event.narrow(evlist, setup))?;
+        let takes_more = setup.stacks
+            || self.has_stacks
+            || self.slow.keeps()
+            || self.shown.as_ref().is_some_and(ShownKeys::have_names);
+        self.plain = if takes_more { Vec::new() } else { plain::PlainEvent::all(&self.events, &self.relation) };
+        Ok(())
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
@@ -429,17 +439,14 @@ impl Profiler for MultiTrace {
             return Ok(Use::Ignored);
         }
         let ran_ns = if self.slow.keeps() { self.running.ran_ns(&related.scheduling, sample) } else { None };
-        let has_no_end = self.running.follow(&related.scheduling, sample);
+        let Sample { time, cpu, pid, tid, .. } = *sample;
+        let has_no_end = self.running.follow(related.scheduling.running(), sample.raw, time, cpu, tid);
         if !related.is_watched(sample, &ctx.watched) {
             return Ok(Use::Ignored);
         }
-        let cpu = sample.cpu;
-        let key = match (&related.key, self.default_key) {
-            (Some(expr), _) => expr.key(sample, &mut self.texts).map(|key| RelationKey { key, cpu: None }),
-            (None, DefaultKey::Cpu) => Ok(RelationKey { key: EventKey::Number(cpu.into()), cpu: Some(cpu) }),
-            (None, DefaultKey::Thread) => {
-                Ok(RelationKey { key: EventKey::Number(i64::from(sample.tid) as u64), cpu: None })
-            }
+        let key = match &related.key {
+            Some(expr) => expr.key(sample, &mut self.texts).map(RelationKey::from),
+            None => Ok(self.default_key.of(cpu, tid)),
         };
         let stack = ctx.stack(sample);
         let at = at as u16;
@@ -458,27 +465,26 @@ impl Profiler for MultiTrace {
                 return Ok(Use::Relevant);
             }
         };
-        let positions = related.positions;
+        let part = self.relation.part(related.positions);
         let mut ended = None;
-        if role.ends && self.relation.ends(positions).is_any() {
-            let pair = self.relation.end(key, positions, sample.time);
-            ended = pair.map(|(_, position)| position);
-            if let Some((start, _)) = pair {
-                let Sample { time, cpu, pid, tid, .. } = *sample;
-                self.pair(start, PairEnd { event: at, time, cpu, pid, tid, number }, key, ctx);
-            }
+        if role.ends && part.ends.is_any() {
+            ended = self.end(key, part, PairEnd { event: at, time, cpu, pid, tid, number }, ctx);
         }
         if role.starts
             && !has_no_end
-            && let Some(position) = self.relation.position(positions, ended)
+            && let Some(position) = part.start(ended)
         {
             self.starts += 1;
-            self.shown.iter_mut().for_each(|shown| shown.meet(key.key, sample.pid, ctx));
-            let Subject { time, cpu, pid, tid, comm } = ctx.subject(sample);
+            self.shown.iter_mut().for_each(|shown| shown.meet(key.event_key(), pid, ctx));
+            let comm = ctx.tasks.comm(tid);
             self.relation.start(key, PairStart { event: at, position, time, cpu, pid, tid, comm, stack, number });
         }
-        self.slow.flush(sample.time, &self.events, ctx);
+        self.slow.flush(time, &self.events, ctx);
         Ok(Use::Relevant)
+    }
+
+    fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+        if self.plain.is_empty() { samples.each(self, ctx) } else { self.relate_plainly(samples, ctx) }
     }
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
@@ -492,7 +498,7 @@ impl Profiler for MultiTrace {
                 self.slow.lost(window.end_ns);
             }
             Event::Task { record: Record::Exit(task), .. } if self.default_key == DefaultKey::Thread => {
-                self.relation.forget(RelationKey { key: EventKey::Number(i64::from(task.tid) as u64), cpu: None });
+                self.relation.forget(self.default_key.of(0, task.tid));
             }
             Event::Stopped { now } => {
                 self.slow.flush(u64::MAX, &self.events, ctx);
@@ -534,7 +540,7 @@ impl Profiler for MultiTrace {
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.relation.stacks().chain(self.slow.stacks()));
-        used.extend(self.rows.values().filter_map(|sums| sums.latency.worst.and_then(|case| case.stack)));
+        used.extend(self.rows.stacks());
         used.extend(self.worst.values().filter_map(|case| case.stack));
     }
 }

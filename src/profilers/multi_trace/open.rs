@@ -76,7 +76,7 @@ impl MultiTrace {
             delay_ns: now.saturating_sub(start.time),
             start: self.name(start.event),
             end: "".into(),
-            key: if self.has_keys() { self.shown_key(key.key) } else { Value::None },
+            key: if self.has_keys() { self.shown_key(key.event_key()) } else { Value::None },
             is_open: true,
             ended_by: None,
             is_truncated: false,

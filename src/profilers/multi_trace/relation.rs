@@ -1,6 +1,8 @@
 //! The relation between events: which end belongs to which start, by position and key.
 
-use crate::event::EventKey;
+use std::hash::{Hash, Hasher};
+
+use crate::event::{EventKey, KeyText};
 use crate::report::{Report, Value};
 use crate::stats::{CloseOutcome, PairCounts, PairKey, Pairs, WorstCase};
 use crate::symbol::StackId;
@@ -9,17 +11,51 @@ use crate::task::Comm;
 /// Most memory for starts without an end.
 const START_BYTES: usize = 32 << 20;
 
-/// What the events of a pair have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RelationKey {
-    pub key: EventKey,
-    /// The CPU, if it is the key: losses on others do not concern the pair.
-    pub cpu: Option<u32>,
+/// What the events of a pair have in common. Two words, so that it is in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelationKey {
+    Number(u64),
+    Text(KeyText),
+    /// The CPU on which both happen: losses on others do not concern the pair.
+    Cpu(u64),
+}
+
+impl RelationKey {
+    pub fn thread(tid: i32) -> RelationKey {
+        RelationKey::Number(i64::from(tid) as u64)
+    }
+
+    pub fn event_key(self) -> EventKey {
+        match self {
+            RelationKey::Number(number) | RelationKey::Cpu(number) => EventKey::Number(number),
+            RelationKey::Text(text) => EventKey::Text(text),
+        }
+    }
+}
+
+impl From<EventKey> for RelationKey {
+    fn from(key: EventKey) -> RelationKey {
+        match key {
+            EventKey::Number(number) => RelationKey::Number(number),
+            EventKey::Text(text) => RelationKey::Text(text),
+        }
+    }
+}
+
+// All keys of a run are of one kind.
+impl Hash for RelationKey {
+    #[inline(always)]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            RelationKey::Number(number) | RelationKey::Cpu(number) => number.hash(state),
+            RelationKey::Text(text) => text.hash(state),
+        }
+    }
 }
 
 impl PairKey for RelationKey {
     fn cpu(&self) -> Option<u32> {
-        self.cpu
+        if let RelationKey::Cpu(cpu) = *self { u32::try_from(cpu).ok() } else { None }
     }
 }
 
@@ -140,6 +176,23 @@ impl Positions {
     }
 }
 
+/// The positions in which an event takes part in pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairPositions {
+    /// Those in which it may start one.
+    pub starts: Positions,
+    /// Those in which it may end one.
+    pub ends: Positions,
+}
+
+impl PairPositions {
+    /// The position in which an event starts a pair. `ended`: that in which it has ended one.
+    #[inline(always)]
+    pub fn start(self, ended: Option<u16>) -> Option<u16> {
+        ended.filter(|position| self.starts.has(*position)).or_else(|| self.starts.first())
+    }
+}
+
 /// Starts by key, of which each waits for an event of the next position.
 #[derive(Debug)]
 pub struct Relation {
@@ -166,44 +219,34 @@ impl Relation {
         Relation { pairs, positions, is_cycle, skipped: 0, hidden: 0, only_started: 0 }
     }
 
-    /// The positions of which an event may start a pair.
-    pub fn starts(&self, at: Positions) -> Positions {
+    /// What an event of these positions may do.
+    pub fn part(&self, at: Positions) -> PairPositions {
         let last = 1 << (self.positions - 1);
-        Positions(if self.is_cycle { at.0 } else { at.0 & !last })
-    }
-
-    /// The positions of which an event may end a pair.
-    pub fn ends(&self, at: Positions) -> Positions {
-        Positions(if self.is_cycle { at.0 } else { at.0 & !1 })
+        let (starts, ends) = if self.is_cycle { (at.0, at.0) } else { (at.0 & !last, at.0 & !1) };
+        PairPositions { starts: Positions(starts), ends: Positions(ends) }
     }
 
     /// An event that may end a pair: the start of that pair, and the position that the event then has.
-    #[inline]
-    pub fn end(&mut self, key: RelationKey, at: Positions, time: u64) -> Option<(PairStart, u16)> {
+    #[inline(always)]
+    pub fn end(&mut self, key: RelationKey, part: PairPositions, time: u64) -> Option<(&PairStart, u16)> {
         let pair = match self.pairs.close(key, time) {
-            CloseOutcome::Pair(pair) => pair.open,
+            CloseOutcome::Pair(pair) => &pair.open,
             CloseOutcome::Unmatched => {
-                self.only_started += u64::from(self.starts(at).has(0));
+                self.only_started += u64::from(part.starts.has(0));
                 return None;
             }
             CloseOutcome::Doubtful => return None,
         };
         let next = if pair.position + 1 == self.positions { 0 } else { pair.position + 1 };
-        if !self.ends(at).has(next) {
+        if !part.ends.has(next) {
             self.skipped += 1;
             return None;
         }
         Some((pair, next))
     }
 
-    /// The position in which an event starts a pair. `ended`: that in which it has ended one.
-    pub fn position(&self, at: Positions, ended: Option<u16>) -> Option<u16> {
-        let starts = self.starts(at);
-        ended.filter(|position| starts.has(*position)).or_else(|| starts.first())
-    }
-
     /// An event that may start a pair.
-    #[inline]
+    #[inline(always)]
     pub fn start(&mut self, key: RelationKey, start: PairStart) {
         self.pairs.open(key, start.time, start);
     }
@@ -263,7 +306,7 @@ mod tests {
     }
 
     fn key(number: u64) -> RelationKey {
-        RelationKey { key: EventKey::Number(number), cpu: None }
+        RelationKey::Number(number)
     }
 
     /// One step of a run: an event of a position under a key, seen or lost with its CPU.
@@ -300,7 +343,8 @@ mod tests {
             for (time, SeenStep { key: number, position, is_lost, cpu }) in (1_u64..).zip(steps) {
                 let slot = &mut last[number as usize];
                 let at = Positions::one(position);
-                let (ends, starts) = (relation.ends(at), relation.starts(at));
+                let part = relation.part(at);
+                let PairPositions { starts, ends } = part;
                 if ends.has(position) && let Some((of, since)) = slot.take() && (of + 1) % 3 == position {
                     true_pairs.push((number, since, time));
                 }
@@ -314,7 +358,7 @@ mod tests {
                 if std::mem::take(&mut losing[cpu as usize]) {
                     relation.lost(cpu, time);
                 }
-                if ends.has(position) && let Some((start, _)) = relation.end(key(number), at, time) {
+                if ends.has(position) && let Some((start, _)) = relation.end(key(number), part, time) {
                     // A pair across a loss that is not known yet may be wrong: the interval of the loss is marked.
                     if !losing.contains(&true) {
                         told.push((number, start.time, time));
@@ -333,11 +377,11 @@ mod tests {
             let mut relation = Relation::new(3, is_cycle, None);
             let (mut starts, mut pairs) = (0, 0);
             for (time, SeenStep { key: number, position, .. }) in (1_u64..).zip(steps) {
-                let at = Positions::one(position);
-                if relation.ends(at).has(position) {
-                    pairs += u64::from(relation.end(key(number), at, time).is_some());
+                let part = relation.part(Positions::one(position));
+                if part.ends.has(position) {
+                    pairs += u64::from(relation.end(key(number), part, time).is_some());
                 }
-                if relation.starts(at).has(position) {
+                if part.starts.has(position) {
                     starts += 1;
                     relation.start(key(number), start(position, time));
                 }
@@ -351,9 +395,9 @@ mod tests {
     #[test]
     fn a_chain_has_a_pair_for_each_step() {
         let mut relation = Relation::new(3, false, None);
-        let [first, second, third] = [0, 1, 2].map(Positions::one);
-        assert_eq!(relation.starts(first.and(third)), first);
-        assert_eq!(relation.ends(first.and(third)), third);
+        let both = relation.part(Positions::one(0).and(Positions::one(2)));
+        assert_eq!((both.starts, both.ends), (Positions::one(0), Positions::one(2)));
+        let [second, third] = [1, 2].map(|position| relation.part(Positions::one(position)));
         relation.start(key(1), start(0, 10));
         assert_eq!(relation.end(key(1), second, 15).map(|(start, at)| (start.time, at)), Some((10, 1)));
         relation.start(key(1), start(1, 15));
@@ -374,9 +418,10 @@ mod tests {
         {
             let mut since = Vec::new();
             for time in [10, 20, 40] {
-                let ended = relation.end(key(1), at, time);
+                let part = relation.part(at);
+                let ended = relation.end(key(1), part, time);
                 since.extend(ended.map(|(start, _)| start.time));
-                let position = relation.position(at, ended.map(|(_, position)| position)).unwrap();
+                let position = part.start(ended.map(|(_, position)| position)).unwrap();
                 relation.start(key(1), start(position, time));
             }
             assert_eq!(since, [10, 20]);

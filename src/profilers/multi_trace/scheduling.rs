@@ -34,6 +34,15 @@ impl Scheduling {
         Scheduling::known(format, is_whole).unwrap_or(Scheduling::Nothing)
     }
 
+    #[inline(always)]
+    pub fn running(&self) -> RunningFields {
+        match *self {
+            Scheduling::Wakeup { pid, target_cpu } => RunningFields::Wakeup { pid, target_cpu },
+            Scheduling::Switch { next_pid, is_whole, .. } => RunningFields::Switch { next_pid, is_whole },
+            Scheduling::Nothing | Scheduling::Migration { .. } => RunningFields::Nothing,
+        }
+    }
+
     fn known(format: &Format, is_whole: bool) -> Option<Scheduling> {
         let int = |name: &str| format.field(name).and_then(|field| field.int32().ok());
         Some(match &*format.full_name() {
@@ -53,6 +62,14 @@ impl Scheduling {
     }
 }
 
+/// Fields of an event that tell who runs on a CPU.
+#[derive(Clone, Copy, Debug)]
+pub enum RunningFields {
+    Nothing,
+    Wakeup { pid: Int32, target_cpu: Int32 },
+    Switch { next_pid: Int32, is_whole: bool },
+}
+
 /// Who runs on each CPU, as far as switches tell.
 #[derive(Debug, Default)]
 pub struct Running {
@@ -69,23 +86,24 @@ struct LastSwitchIn {
 }
 
 impl Running {
-    /// Takes what a record tells. True: a wake-up of a task that runs, or that woke itself: no switch to it follows.
-    #[inline]
-    pub fn follow(&mut self, scheduling: &Scheduling, sample: &Sample<'_>) -> bool {
-        match scheduling {
-            Scheduling::Switch { next_pid, is_whole, .. } => {
-                if let Ok(tid) = next_pid.read(sample.raw) {
-                    self.put(sample.cpu, LastSwitchIn { tid, time: sample.time, runs: *is_whole });
+    /// Takes what a record tells that thread `current` made. True: a wake-up of a task that runs, or that woke itself: no
+    /// switch to it follows.
+    #[inline(always)]
+    pub fn follow(&mut self, fields: RunningFields, raw: &[u8], time: u64, cpu: u32, current: i32) -> bool {
+        match fields {
+            RunningFields::Nothing => false,
+            RunningFields::Switch { next_pid, is_whole } => {
+                if let Ok(tid) = next_pid.read(raw) {
+                    self.put(cpu, LastSwitchIn { tid, time, runs: is_whole });
                 }
                 false
             }
-            Scheduling::Wakeup { pid, target_cpu } => {
-                let Ok(woken) = pid.read(sample.raw) else { return false };
-                let target = target_cpu.read(sample.raw).ok().and_then(|cpu| usize::try_from(cpu).ok());
+            RunningFields::Wakeup { pid, target_cpu } => {
+                let Ok(woken) = pid.read(raw) else { return false };
+                let target = target_cpu.read(raw).ok().and_then(|cpu| usize::try_from(cpu).ok());
                 let last = target.and_then(|cpu| self.by_cpu.get(cpu));
-                woken == sample.tid || last.is_some_and(|last| last.runs && last.tid == woken)
+                woken == current || last.is_some_and(|last| last.runs && last.tid == woken)
             }
-            Scheduling::Nothing | Scheduling::Migration { .. } => false,
         }
     }
 
@@ -107,14 +125,21 @@ impl Running {
         leaves.then(|| sample.time.saturating_sub(last.time))
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, cpu: u32, last: LastSwitchIn) {
         let at = cpu as usize;
-        if at >= self.by_cpu.len() && at < MOST_CPUS {
-            self.by_cpu.resize(at + 1, LastSwitchIn::default());
+        if at >= self.by_cpu.len() {
+            self.add_cpu(at);
         }
         if let Some(slot) = self.by_cpu.get_mut(at) {
             *slot = last;
+        }
+    }
+
+    #[cold]
+    fn add_cpu(&mut self, at: usize) {
+        if at < MOST_CPUS {
+            self.by_cpu.resize(at + 1, LastSwitchIn::default());
         }
     }
 

@@ -126,7 +126,7 @@ impl SlowPairs {
 
     /// The keys of all records that are kept.
     pub fn keys(&self) -> impl Iterator<Item = EventKey> {
-        self.timeline.keys().chain(self.pending.iter().map(|pair| pair.key)).map(|key| key.key)
+        self.timeline.keys().chain(self.pending.iter().map(|pair| pair.key)).map(RelationKey::event_key)
     }
 
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {

@@ -38,7 +38,7 @@ pub struct EnterFields {
     args: Field,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ExitFields {
     pub id: Int64,
     pub ret: Int64,

@@ -6,15 +6,18 @@
 //!
 //! `events` are what is opened, `kinds` knows what a call is by its number, `table` and `errors` are the tables, `args` the
 //! options. `slow` is about calls that have a line: `line` lays it out, `sched` has the events that tell what their threads
-//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given.
+//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given. `plain` takes the samples if there
+//! are only tables.
 
 mod args;
 mod before;
+mod count;
 mod errors;
 mod events;
 mod kinds;
 mod line;
 mod paths;
+mod plain;
 mod sched;
 mod slow;
 mod table;
@@ -27,7 +30,7 @@ use crate::cli::CommonArgs;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::before::{EarlierCalls, NewlyFound};
 use crate::profilers::syscalls::errors::{ERRORS, FailedCall};
@@ -38,7 +41,7 @@ use crate::profilers::syscalls::table::{
     CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
-use crate::stats::{CloseOutcome, KeyedSums, OpenPair, PairKey, Pairs, WorstCase};
+use crate::stats::{CloseOutcome, KeyedSums, OpenPair, PairKey, Pairs};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::errnos;
@@ -79,6 +82,22 @@ pub struct CallInFlight {
     is_earlier: bool,
 }
 
+/// When and where a call begins or ends, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub struct CallMoment {
+    time: u64,
+    cpu: u32,
+    pid: i32,
+    tid: i32,
+}
+
+impl CallMoment {
+    #[inline(always)]
+    fn of(sample: &Sample<'_>) -> CallMoment {
+        CallMoment { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid }
+    }
+}
+
 /// A call that has ended, by its exit record.
 #[derive(Clone, Copy, Debug)]
 struct EndedCall {
@@ -86,6 +105,13 @@ struct EndedCall {
     ret: i64,
     /// None: it did not fail.
     errno: Option<u32>,
+}
+
+impl EndedCall {
+    #[inline(always)]
+    fn of(id: i64, is_compat: bool, ret: i64) -> EndedCall {
+        EndedCall { call: CallNumber::new(id, is_compat), ret, errno: errnos::of_return(ret) }
+    }
 }
 
 /// Calls that ended unseen since the last interval.
@@ -146,18 +172,16 @@ impl Syscalls {
     }
 
     #[inline(always)]
-    fn entered(&mut self, sample: &Sample<'_>, id: i64, ctx: &mut Context) -> Use {
-        let call = CallNumber::new(id, sample.is_compat());
+    fn entered(&mut self, at: CallMoment, call: CallNumber, stack: Option<StackId>, ctx: &mut Context) -> Use {
         if self.kinds.of(call) == CallKind::NeverReturns {
-            return self.ends_task(sample.tid, call);
+            return self.ends_task(at.tid, call);
         }
-        let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
-        let (pid, cpu, comm) = (sample.pid, sample.cpu, ctx.tasks.comm(sample.tid));
-        let open = CallInFlight { call, pid, cpu, comm, stack, is_earlier: false };
+        let CallMoment { time, cpu, pid, tid } = at;
+        let open = CallInFlight { call, pid, cpu, comm: ctx.tasks.comm(tid), stack, is_earlier: false };
         if let Some(earlier) = &mut self.earlier {
-            earlier.entered(sample.tid, sample.time);
+            earlier.entered(tid, time);
         }
-        self.open.open(CallingThread(sample.tid), sample.time, open);
+        self.open.open(CallingThread(tid), time, open);
         Use::Relevant
     }
 
@@ -169,81 +193,75 @@ impl Syscalls {
     }
 
     #[inline(always)]
-    fn exited(&mut self, sample: &Sample<'_>, id: i64, ret: i64, ctx: &mut Context) -> Use {
-        let ended = EndedCall { call: CallNumber::new(id, sample.is_compat()), ret, errno: errnos::of_return(ret) };
-        match self.open.close(CallingThread(sample.tid), sample.time) {
+    fn exited(&mut self, at: CallMoment, ended: EndedCall, ctx: &mut Context) -> Use {
+        let rules = self.rules();
+        match self.open.close(CallingThread(at.tid), at.time) {
             // After a sigreturn the number is that of the place to which the task has returned: none.
-            CloseOutcome::Pair(pair) if pair.open.call == ended.call || id == -1 => {
-                self.count(pair, ended, sample, ctx);
+            CloseOutcome::Pair(pair) if pair.open.call == ended.call || ended.call.number == -1 => {
+                rules.count(&mut self.sums, pair, ended, at, ctx);
+                if self.slow.is_some() {
+                    let pair = *pair;
+                    self.show(&pair, ended, at, ctx);
+                }
             }
-            CloseOutcome::Pair(_) => self.no_start(ended, sample),
-            CloseOutcome::Unmatched => self.unmatched(ended, sample, ctx),
+            CloseOutcome::Pair(_) => self.no_start(ended, at),
+            CloseOutcome::Unmatched => self.unmatched(ended, at, ctx),
             CloseOutcome::Doubtful => {}
         }
         Use::Relevant
     }
 
     #[inline(always)]
-    fn count(&mut self, pair: OpenPair<CallInFlight>, ended: EndedCall, sample: &Sample<'_>, ctx: &mut Context) {
-        let OpenPair { since, open } = pair;
-        let ns = sample.time - since; // Pairs has compared them
-        let thread = self.args.perins.then_some(CallThread { tid: sample.tid, comm: open.comm });
-        let sum = self.sums.of(open.call, thread);
-        sum.latency.record(ns, sample.time, || WorstCase {
-            ns,
-            at: sample.time,
-            cpu: sample.cpu,
-            tid: sample.tid,
-            comm: open.comm,
-            stack: open.stack,
-        });
-        if let Some(errno) = ended.errno {
-            *(if errnos::is_restart(errno) { &mut sum.interrupted } else { &mut sum.errors }) += 1;
+    fn rules(&self) -> count::CountRules {
+        count::CountRules {
+            limit_ns: self.limit_ns,
+            printed_until: self.printed_until,
+            by_thread: self.args.perins,
+            draws_stacks: self.args.common.draws_stacks(),
         }
-        sum.earlier += u64::from(since < self.printed_until);
-        sum.than += u64::from(ns >= self.limit_ns);
-        if self.args.common.draws_stacks() {
-            ctx.weigh(sample.pid, open.comm, open.stack, ns / 1000);
-        }
-        if let Some(slow) = &mut self.slow {
-            let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, open.call));
-            slow.ended(&pair, self.kinds.of(open.call), sample, (ended.ret, paths), ctx);
-        }
+    }
+
+    /// Shows a call that has ended, if it is to be shown.
+    #[inline(never)]
+    fn show(&mut self, pair: &OpenPair<CallInFlight>, ended: EndedCall, at: CallMoment, ctx: &mut Context) {
+        let Some(slow) = &mut self.slow else { return };
+        let call = pair.open.call;
+        let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(at.tid, call));
+        slow.ended(pair, self.kinds.of(call), at, (ended.ret, paths), ctx);
     }
 
     /// The end of a call whose start was not seen. Of the child of a fork it is no call.
     #[cold]
-    fn unmatched(&mut self, ended: EndedCall, sample: &Sample<'_>, ctx: &mut Context) {
+    fn unmatched(&mut self, ended: EndedCall, at: CallMoment, ctx: &mut Context) {
         let is_birth = ended.ret == 0 && self.kinds.of(ended.call) == CallKind::Forks;
         if is_birth {
             return;
         }
-        if let Some(pair) = self.taken_over(ended.call, sample) {
-            return self.count(pair, ended, sample, ctx);
+        if let Some(pair) = self.taken_over(ended.call, at) {
+            self.rules().count(&mut self.sums, &pair, ended, at, ctx);
+            return self.show(&pair, ended, at, ctx);
         }
-        let earlier = self
-            .earlier
-            .as_mut()
-            .and_then(|earlier| earlier.take(sample.tid))
-            .filter(|pair| pair.open.call == ended.call);
+        let earlier =
+            self.earlier.as_mut().and_then(|earlier| earlier.take(at.tid)).filter(|pair| pair.open.call == ended.call);
         if let (Some(pair), Some(slow)) = (earlier, &mut self.slow) {
-            slow.ended(&pair, self.kinds.of(ended.call), sample, (ended.ret, Default::default()), ctx);
+            slow.ended(&pair, self.kinds.of(ended.call), at, (ended.ret, Default::default()), ctx);
         }
-        self.no_start(ended, sample);
+        self.no_start(ended, at);
     }
 
     /// The exec of a thread that was not the first of its process returns under the number of the first one.
-    fn taken_over(&mut self, call: CallNumber, sample: &Sample<'_>) -> Option<OpenPair<CallInFlight>> {
-        if sample.tid != sample.pid || !matches!(call.name(), Some("execve" | "execveat")) {
+    fn taken_over(&mut self, call: CallNumber, at: CallMoment) -> Option<OpenPair<CallInFlight>> {
+        if at.tid != at.pid || !matches!(call.name(), Some("execve" | "execveat")) {
             return None;
         }
-        let is_it = |open: &CallInFlight| open.pid == sample.pid && open.call == call;
+        let is_it = |open: &CallInFlight| open.pid == at.pid && open.call == call;
         let found = self.open.iter().find(|(_, pair)| is_it(&pair.open)).map(|(key, _)| *key);
         self.open.forget(found?)
     }
 
-    fn no_start(&mut self, ended: EndedCall, sample: &Sample<'_>) {
-        let thread = self.args.perins.then_some(CallThread { tid: sample.tid, comm: Comm::default() });
+    #[cold]
+    fn no_start(&mut self, ended: EndedCall, at: CallMoment) {
+        let thread = self.args.perins.then_some(CallThread { tid: at.tid, comm: Comm::default() });
         self.sums.of(ended.call, thread).no_start += 1;
     }
 
@@ -396,7 +414,9 @@ impl Profiler for Syscalls {
             if let Some(slow) = &mut self.slow {
                 slow.entered(sample.tid, sample.time, fields.args(sample.raw)?);
             }
-            return Ok(self.entered(sample, id, ctx));
+            let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
+            let call = CallNumber::new(id, sample.is_compat());
+            return Ok(self.entered(CallMoment::of(sample), call, stack, ctx));
         }
         if event != events.exit {
             if self.paths.as_mut().is_some_and(|paths| paths.take(event, sample)) {
@@ -408,7 +428,14 @@ impl Profiler for Syscalls {
         }
         let id = events.exited.id.read(sample.raw)?.cast_signed();
         let ret = events.exited.ret.read(sample.raw)?.cast_signed();
-        Ok(if self.args.errors { self.failed(sample, id, ret, ctx) } else { self.exited(sample, id, ret, ctx) })
+        if self.args.errors {
+            return Ok(self.failed(sample, id, ret, ctx));
+        }
+        Ok(self.exited(CallMoment::of(sample), EndedCall::of(id, sample.is_compat(), ret), ctx))
+    }
+
+    fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+        if self.is_plain() { self.count_plainly(samples, ctx) } else { samples.each(self, ctx) }
     }
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {

@@ -9,13 +9,13 @@ use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Setup};
-use crate::profilers::syscalls::CallInFlight;
 use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::kinds::CallKind;
 use crate::profilers::syscalls::line::{SLOW, SlowCall};
 use crate::profilers::syscalls::paths::{CallPaths, PathOfCall};
 use crate::profilers::syscalls::sched::SchedEvents;
 use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
+use crate::profilers::syscalls::{CallInFlight, CallMoment};
 use crate::report::Subject;
 use crate::stats::OpenPair;
 use crate::symbol::StackId;
@@ -102,18 +102,18 @@ impl SlowCalls {
         &mut self,
         pair: &OpenPair<CallInFlight>,
         kind: CallKind,
-        sample: &Sample<'_>,
+        at: CallMoment,
         (ret, paths): (i64, [PathOfCall; 2]),
         ctx: &mut Context,
     ) {
-        let Some((clock, parts)) = self.clocks.exited(sample.tid, sample.time) else { return };
-        let ns = sample.time.saturating_sub(pair.since);
+        let CallMoment { time, cpu, pid, tid } = at;
+        let Some((clock, parts)) = self.clocks.exited(tid, time) else { return };
+        let ns = time.saturating_sub(pair.since);
         // Of a call that began before the run the whole length is unknown.
         let shows = if pair.open.is_earlier { self.lengths.is_over(ns) } else { self.lengths.shows(ns) };
         let is_wanted = shows && self.has_lines(kind);
         if is_wanted || clock.is_shown {
-            let subject =
-                Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm: pair.open.comm };
+            let subject = Subject { time, cpu, pid, tid, comm: pair.open.comm };
             self.emit(pair, &clock, parts, (Some(ret), paths), subject, ctx);
         }
     }

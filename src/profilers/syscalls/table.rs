@@ -60,7 +60,7 @@ pub struct CallSums {
 const MOST_NATIVE: usize = 1024;
 
 impl CallSums {
-    #[inline]
+    #[inline(always)]
     pub fn of(&mut self, call: CallNumber, thread: Option<CallThread>) -> &mut CallSum {
         let number = call.number as usize; // a negative one is out of range
         if thread.is_none() && !call.is_compat && number < MOST_NATIVE {
@@ -69,7 +69,12 @@ impl CallSums {
             }
             return &mut self.native[number];
         }
-        self.rest.sum(CallKey { thread, call })
+        self.of_rest(CallKey { thread, call })
+    }
+
+    #[inline(never)]
+    fn of_rest(&mut self, key: CallKey) -> &mut CallSum {
+        self.rest.sum(key)
     }
 
     #[cold]

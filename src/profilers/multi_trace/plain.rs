@@ -1,0 +1,98 @@
+//! Events whose key is a number at a fixed place of the record, in a run that takes neither stacks nor records around
+//! pairs: the usual case.
+//!
+//! The events that are paired come a million times a second, so each step counts here: what the general way asks of each
+//! record again is asked once, and a sample is not written to memory.
+
+use anyhow::Result;
+
+use crate::expr::NumberPlace;
+use crate::perf::{EventId, Sample};
+use crate::profiler::{Context, Handler, Samples, Use};
+use crate::profilers::multi_trace::event::RelatedEvent;
+use crate::profilers::multi_trace::relation::{PairPositions, PairStart, Relation, RelationKey};
+use crate::profilers::multi_trace::scheduling::{RunningFields, Scheduling};
+use crate::profilers::multi_trace::{MultiTrace, PairEnd};
+
+/// An event whose records need no more than this.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainEvent {
+    part: PairPositions,
+    key: KeyPlace,
+    running: RunningFields,
+}
+
+/// Where the key of a record is.
+#[derive(Clone, Copy, Debug)]
+enum KeyPlace {
+    Default,
+    Field(NumberPlace),
+}
+
+impl PlainEvent {
+    /// The same events. Empty: the records of some need more.
+    pub fn all(events: &[RelatedEvent], relation: &Relation) -> Vec<PlainEvent> {
+        let plain = events.iter().map(|event| PlainEvent::of(event, relation.part(event.positions)));
+        let mut plain: Vec<PlainEvent> = plain.collect::<Option<_>>().unwrap_or_default();
+        // Who runs is asked at wake-ups, and where switches end pairs.
+        let is_asked =
+            |event: &RelatedEvent| event.is_switch_in || matches!(event.scheduling, Scheduling::Wakeup { .. });
+        if !events.iter().any(is_asked) {
+            plain.iter_mut().for_each(|event| event.running = RunningFields::Nothing);
+        }
+        plain
+    }
+
+    fn of(event: &RelatedEvent, part: PairPositions) -> Option<PlainEvent> {
+        let is_plain = event.shown.passes_all() && event.is_paired_always() && !event.is_trigger;
+        let key = match &event.key {
+            None => KeyPlace::Default,
+            Some(key) => KeyPlace::Field(key.number_place()?),
+        };
+        is_plain.then_some(PlainEvent { part, key, running: event.scheduling.running() })
+    }
+}
+
+impl MultiTrace {
+    /// Takes samples of plain events.
+    pub(super) fn relate_plainly(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+        samples.each(&mut PlainRelation(self), ctx);
+    }
+}
+
+struct PlainRelation<'a>(&'a mut MultiTrace);
+
+impl Handler for PlainRelation<'_> {
+    #[inline(always)]
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let pairs = &mut *self.0;
+        let at = event.index().wrapping_sub(pairs.first);
+        let Some(PlainEvent { part, key, running }) = pairs.plain.get(at).copied() else {
+            return Ok(Use::Ignored);
+        };
+        let Sample { time, cpu, pid, tid, raw, .. } = *sample;
+        let has_no_end = pairs.running.follow(running, raw, time, cpu, tid);
+        let key = match key {
+            KeyPlace::Default => pairs.default_key.of(cpu, tid),
+            KeyPlace::Field(place) => match place.read(raw) {
+                Ok(number) => RelationKey::Number(number),
+                Err(reason) => {
+                    pairs.no_value.add(reason, 1);
+                    return Ok(Use::Relevant);
+                }
+            },
+        };
+        let at = at as u16;
+        let mut ended = None;
+        if part.ends.is_any() {
+            ended = pairs.end(key, part, PairEnd { event: at, time, cpu, pid, tid, number: 0 }, ctx);
+        }
+        if !has_no_end && let Some(position) = part.start(ended) {
+            pairs.starts += 1;
+            let (comm, stack) = (ctx.tasks.comm(tid), None);
+            let start = PairStart { event: at, position, time, cpu, pid, tid, comm, stack, number: 0 };
+            pairs.relation.start(key, start);
+        }
+        Ok(Use::Relevant)
+    }
+}
