@@ -61,10 +61,11 @@ pub struct Case {
 }
 
 const SCHED: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new";
+const WAKEUPS: &str = "sched:sched_wakeup,sched:sched_switch";
 const CALLS: &str = "raw_syscalls:sys_enter,raw_syscalls:sys_exit";
 const FILE: &str = reader::OUTPUT_FILE;
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 12] = [
     Case {
         load: Load::Pipe,
         args: &["task-state", "-o", "/dev/null"],
@@ -125,6 +126,47 @@ const CASES: [Case; 8] = [
         perf_prints: false,
         bpftrace: "tracepoint:kmem:kmalloc, tracepoint:kmem:kmem_cache_alloc { @live[args->ptr] = (args->bytes_alloc, kstack, ustack); }
             tracepoint:kmem:kfree, tracepoint:kmem:kmem_cache_free { delete(@live[args->ptr]); }",
+    },
+    Case {
+        load: Load::Pipe,
+        args: &["multi-trace", "-e", "sched:sched_wakeup//key=pid/", "-e", "sched:sched_switch//key=next_pid/", "-o", "/dev/null"],
+        events: WAKEUPS,
+        filtered: false,
+        perf: &["-e", WAKEUPS],
+        perf_prints: false,
+        bpftrace: "tracepoint:sched:sched_wakeup { @since[args->pid] = nsecs; }
+            tracepoint:sched:sched_switch /@since[args->next_pid]/ {
+                @delays = hist(nsecs - @since[args->next_pid]); delete(@since[args->next_pid]); }",
+    },
+    Case {
+        load: Load::Pipe,
+        args: &["multi-trace", "-e", "sched:sched_switch", "--cycle", "-o", "/dev/null"],
+        events: "sched:sched_switch",
+        filtered: false,
+        perf: &["-e", "sched:sched_switch"],
+        perf_prints: false,
+        bpftrace: "tracepoint:sched:sched_switch {
+                if (@since[cpu]) { @delays = hist(nsecs - @since[cpu]); } @since[cpu] = nsecs; }",
+    },
+    Case {
+        load: Load::Flood,
+        args: &["multi-trace", "-e", "raw_syscalls:sys_enter", "-e", "raw_syscalls:sys_exit", "-k", "common_pid", "-o", "/dev/null"],
+        events: CALLS,
+        filtered: true,
+        perf: &["-e", CALLS, "--exclude-perf"],
+        perf_prints: false,
+        bpftrace: "",
+    },
+    Case {
+        load: Load::Kalloc,
+        args: &["multi-trace", "-e", "kmem:kmalloc", "-e", "kmem:kfree", "-k", "ptr", "-o", "/dev/null"],
+        events: "kmem:kmalloc,kmem:kfree",
+        filtered: true,
+        perf: &["-e", "kmem:kmalloc,kmem:kfree"],
+        perf_prints: false,
+        bpftrace: "tracepoint:kmem:kmalloc { @since[args->ptr] = nsecs; }
+            tracepoint:kmem:kfree /@since[args->ptr]/ {
+                @delays = hist(nsecs - @since[args->ptr]); delete(@since[args->ptr]); }",
     },
     Case {
         load: Load::Compile,

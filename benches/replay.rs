@@ -33,7 +33,7 @@ use perf_prof::sys::poll::Poller;
 use perf_prof::task::Watched;
 
 /// Name, profiler with options, and the example that it watches with its arguments. `+`: and another example.
-const LOADS: [(&str, &str, &str); 6] = [
+const LOADS: [(&str, &str, &str); 9] = [
     ("task-state", "task-state", "pingpong 100000 1 1"),
     ("task-state-turns", "task-state", "pingpong 60000 0 0 + pingpong 60000 1 1"),
     ("rundelay", "rundelay", "pingpong 60000 1 1"),
@@ -44,6 +44,9 @@ const LOADS: [(&str, &str, &str); 6] = [
         "multi-trace -e sched:sched_wakeup//key=pid/ -e sched:sched_switch//key=next_pid/",
         "pingpong 60000 1 1",
     ),
+    ("multi-trace-cycle", "multi-trace -e sched:sched_switch --cycle", "pingpong 60000 1 1"),
+    ("multi-trace-ptr", "multi-trace -e kmem:kmalloc -e kmem:kfree -k ptr", "kalloc 30000 10 --exit"),
+    ("syscalls", "syscalls", "flood 100000"),
 ];
 
 /// Names of the file with the profiler and its options, and of the file with the bytes.
