@@ -276,6 +276,60 @@ fn children_of_a_target_have_their_strings() {
 }
 
 #[test]
+fn relative_paths_have_their_directory() {
+    need_events!();
+    let dir = TestDir::new("relative");
+    let mut shell = Load::shell();
+    let mut watched = start_watching(&["syscalls", "--errors", "-i", "100", "-p", &shell.pid().to_string()]);
+    shell.tell(&format!("cd {}; [ -e conf.d/x ]", dir.text()));
+    let relative = watched.object(|row| row["path"] == "conf.d/x");
+    assert_eq!(relative["directory"], dir.text(), "{relative}");
+    shell.tell("[ -e /missing/absolute ]");
+    let absolute = watched.object(|row| row["path"] == "/missing/absolute");
+    assert_eq!(absolute["directory"], Value::Null, "{absolute}");
+    watched.interrupt().code(0);
+}
+
+#[test]
+fn relative_paths_begin_at_descriptors() {
+    need_events!();
+    let dir = TestDir::new("descriptor");
+    let tid = own_tid().to_string();
+    let open = std::fs::File::open(dir.text()).expect("the directory");
+    let fails = || {
+        let mode = nix::sys::stat::Mode::empty();
+        nix::fcntl::openat(&open, "missing", nix::fcntl::OFlag::O_RDONLY, mode).expect_err("no such file");
+    };
+    let mut rows = start_watching(&["syscalls", "--errors", "-i", "100", "-t", &tid]);
+    rows.provoke(fails, |line| line.contains(&format!(r#""path":"missing","directory":"{}""#, dir.text())));
+    rows.interrupt().code(0);
+    let mut lines = start_watching(&["syscalls", "--than", "1ns", "--calls", "openat", "-t", &tid]);
+    lines.provoke(fails, |line| line.contains(&format!(r#"<{}>, \"missing\", O_RDONLY"#, dir.text())));
+    lines.interrupt().code(0);
+}
+
+#[test]
+fn without_bpf_paths_of_rows_and_lines_are_read_late() {
+    need_events!();
+    let tid = own_tid().to_string();
+    let wanted = [
+        (&["--errors", "-i", "100"][..], r#""path":"/missing/late","path_unread":"read late, once""#),
+        (&["--than", "1ns", "--calls", "openat"], r#"openat(AT_FDCWD, \"/missing/late\" (read late), O_RDONLY"#),
+    ];
+    for (options, wanted) in wanted {
+        let args = [&["syscalls", "--json", "-t", &tid], options].concat();
+        let mut late = Prog::spawn(refused(command(&args), &[Refusal::of(libc::SYS_bpf, libc::EPERM)]));
+        // The path is where it was: `File::open` would have it on the stack.
+        let fails = || {
+            let mode = nix::sys::stat::Mode::empty();
+            nix::fcntl::open(c"/missing/late", nix::fcntl::OFlag::O_RDONLY, mode).expect_err("no such file");
+        };
+        late.provoke(fails, |line| line.contains(wanted));
+        late.interrupt().code(0);
+    }
+}
+
+#[test]
 fn strings_of_a_thread() {
     need_events!();
     let tid = own_tid().to_string();

@@ -1,4 +1,5 @@
-//! Command lines of the ancestors of tasks, and the files behind descriptors of system calls, from /proc.
+//! Command lines of the ancestors of tasks from /proc, and what system calls were about: the files behind their
+//! descriptors, their current directory, strings that were not copied in time.
 //!
 //! A flood of signals comes from the same few senders: each is read from /proc once a second. A flood of new processes
 //! has new ancestors all the time: the number of reads is limited, and the other ancestors have their comm alone.
@@ -8,9 +9,11 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use crate::host::Host;
-use crate::report::{Command, LineageProcess};
+use crate::output::late_text::LateReader;
+use crate::report::{Command, LateSource, LateText, LineageProcess};
 use crate::symbol::naming::CurrentStep;
 use crate::task::{Comm, procfs};
+use crate::tep::call_text::CallLookUps;
 
 /// How long a command line from /proc is used again.
 const KEEP: Duration = Duration::from_secs(1);
@@ -33,11 +36,37 @@ pub struct Commands {
     asked: (Option<Instant>, u32),
     /// The same of descriptors.
     files_asked: (Option<Instant>, u32),
+    strings: LateReader,
+}
+
+/// What is looked up of a thread.
+#[derive(Debug)]
+pub struct ThreadLookUps<'a> {
+    commands: &'a mut Commands,
+    tid: i32,
+    now: Instant,
+}
+
+impl CallLookUps for ThreadLookUps<'_> {
+    fn file(&mut self, fd: i32) -> Option<Vec<u8>> {
+        self.commands.file(self.tid, fd, self.now)
+    }
+
+    fn string(&mut self, address: u64) -> Option<Vec<u8>> {
+        self.commands.string(self.tid, address)
+    }
 }
 
 impl Commands {
     pub fn new(host: Host, step: CurrentStep) -> Commands {
-        Commands { host, step, known: FxHashMap::default(), asked: (None, 0), files_asked: (None, 0) }
+        Commands {
+            host,
+            step,
+            known: FxHashMap::default(),
+            asked: (None, 0),
+            files_asked: (None, 0),
+            strings: LateReader::default(),
+        }
     }
 
     /// What a process executes, if it is still the one of that name: its number may be another's by now.
@@ -58,12 +87,41 @@ impl Commands {
         LineageProcess { command, ..*kin }
     }
 
-    /// The file that a descriptor of a thread is open on now. The link alone is read: the file is never touched.
-    pub fn file(&mut self, tid: i32, fd: i32, now: Instant) -> Option<Vec<u8>> {
+    /// What is looked up for the text of a thread's call.
+    pub fn of_thread(&mut self, tid: i32, now: Instant) -> ThreadLookUps<'_> {
+        ThreadLookUps { commands: self, tid, now }
+    }
+
+    /// What the text is of, if its thread still has the same name.
+    pub fn late_text(&mut self, text: &LateText, now: Instant) -> Option<Vec<u8>> {
+        if procfs::comm(&self.host, text.tid) != Some(text.comm) {
+            return None;
+        }
+        match text.source {
+            LateSource::Directory(fd) => self.file(text.tid, fd, now),
+            LateSource::String(address) => self.string(text.tid, address),
+        }
+    }
+
+    /// The string at an address of a thread's memory, if it reads as a path does: the program may have used the memory
+    /// again.
+    fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {
+        let Commands { step, strings, .. } = self;
+        let text = step.in_process(tid, || strings.string(tid, address))?;
+        let is_path = std::str::from_utf8(&text).is_ok_and(|text| !text.is_empty() && !text.contains(char::is_control));
+        is_path.then_some(text)
+    }
+
+    /// The file that a descriptor of a thread is open on now, or its current directory. The link alone is read: the file
+    /// is never touched.
+    fn file(&mut self, tid: i32, fd: i32, now: Instant) -> Option<Vec<u8>> {
         if !may_ask(&mut self.files_asked, MOST_FILES, now) {
             return None;
         }
-        self.step.in_process(tid, || procfs::open_path(&self.host, tid, fd))
+        self.step.in_process(tid, || match fd {
+            libc::AT_FDCWD => procfs::current_directory(&self.host, tid),
+            fd => procfs::open_path(&self.host, tid, fd),
+        })
     }
 
     fn ask(&self, kin: &LineageProcess) -> Command {

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::output::Message;
+use crate::report::LateText;
 
 /// Most bytes of occurrences in flight: those of two rings that were half full when they were read, and those that
 /// arrive meanwhile.
@@ -100,6 +101,7 @@ impl Message {
             Message::Batch(batch) => batch.bytes(),
             Message::Table { table, .. } => size_of::<Message>() + table.bytes,
             Message::Note(text) => size_of::<Message>() + text.len(),
+            Message::LookUps(texts) => size_of::<Message>() + texts.len() * size_of::<LateText>(),
             Message::Interval(end) => size_of::<Message>() + size_of_val(&end.lost_windows[..]),
             Message::Weights { rows, .. } => size_of::<Message>() + size_of_val(&rows[..]),
             // Few in a run, and one at a time.

@@ -42,6 +42,12 @@ impl LateReader {
         &self.record
     }
 
+    /// The string at an address of a thread's memory.
+    pub fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {
+        let mut read = [0; MOST_BYTES];
+        self.read(tid, address, &mut read).map(<[u8]>::to_vec)
+    }
+
     fn read<'b>(&mut self, pid: i32, address: u64, to: &'b mut [u8]) -> Option<&'b [u8]> {
         if address == 0 {
             return None;

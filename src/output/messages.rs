@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::bpf::attached::AttachedProgram;
 use crate::output::metrics::RunMeters;
 use crate::report::Top;
-use crate::report::{Batch, Table, Value, Verdict};
+use crate::report::{Batch, LateText, Table, Value, Verdict};
 use crate::stats::weights::Weighted;
 
 /// A report of the weights of stacks, from the start of the run up to the end of an interval.
@@ -201,6 +201,8 @@ pub(crate) enum Message {
     Metrics(RunMeters),
     /// Processes of which stacks may follow. Their mappings are read early, since they may have exited by then.
     LivePids(Vec<i32>),
+    /// Texts that rows lack, to be looked up at once.
+    LookUps(Vec<Arc<LateText>>),
     /// Weights of stacks since the last message of this kind. The stacks may be forgotten after it.
     Weights {
         view: usize,

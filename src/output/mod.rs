@@ -62,7 +62,7 @@ use crate::output::screen::{ScreenHandle, ScreenPort};
 use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};
 use crate::output::thread::{CloseSignal, write_all};
 use crate::output::writer::Writer;
-use crate::report::{ArgumentTexts, Batch};
+use crate::report::{ArgumentTexts, Batch, LateText};
 use crate::stats::weights::Weighted;
 use crate::symbol::elf::SymbolOptions;
 use crate::symbol::{CurrentStep, StackId, SymbolUpdate};
@@ -538,6 +538,13 @@ impl Output {
     /// Sends processes of which stacks may follow.
     pub fn send_live_pids(&mut self, pids: Vec<i32>) {
         self.send(Message::LivePids(pids));
+    }
+
+    /// Sends texts to be looked up. Too many of them stay unknown.
+    pub fn look_up(&mut self, texts: Vec<Arc<LateText>>) {
+        if !texts.is_empty() && !self.in_flight.is_full_of_reports() {
+            self.send(Message::LookUps(texts));
+        }
     }
 
     /// Sends the last messages and waits until the thread has written all, or `Patience` is at its end. `stop_requests`

@@ -137,7 +137,8 @@ fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<
 }
 
 fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -> io::Result<()> {
-    writer.start(!matches!(message, Message::Batch(_) | Message::Note(_) | Message::Metrics(_) | Message::LivePids(_)));
+    let is_no_report = matches!(message, Message::Batch(_) | Message::Note(_) | Message::Metrics(_));
+    writer.start(!is_no_report && !matches!(message, Message::LivePids(_) | Message::LookUps(_)));
     if let Message::Table { table, time_ns, span_ns, .. } = &mut message {
         writer.map_values(table, *time_ns, *span_ns);
     }
@@ -167,6 +168,10 @@ fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -
         }
         Message::LivePids(pids) => {
             writer.expect_stacks_of(pids);
+            Ok(())
+        }
+        Message::LookUps(texts) => {
+            writer.look_up(&texts);
             Ok(())
         }
         Message::EndScreen => writer.end_screen(),

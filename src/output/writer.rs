@@ -32,7 +32,7 @@ use crate::output::wall::WallClock;
 use crate::output::writer::quiet::QuietParts;
 use crate::output::writer::views::WriterView;
 use crate::output::{IntervalEnd, OutputSettings, RunEnd, UnwindingSums, ViewEnd, json};
-use crate::report::{Batch, Book, ExprOutcome, Value};
+use crate::report::{Batch, Book, ExprOutcome, LateText, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::UnnamedReason;
 use crate::symbol::interrupt;
@@ -145,6 +145,12 @@ impl Writer {
         let few = pids.len() <= FEW;
         self.unread = pids;
         while few && self.read_ahead() {}
+    }
+
+    /// Looks up what rows lack.
+    pub fn look_up(&mut self, texts: &[Arc<LateText>]) {
+        let now = Instant::now();
+        texts.iter().for_each(|text| text.set(self.commands.late_text(text, now)));
     }
 
     /// Reads the mappings of one more process. False when there is none left.
@@ -395,7 +401,7 @@ fn name_values<'v>(
             Value::Text(String::from_utf8_lossy(&text).into())
         }
         Value::WaitPlace(id) => waits::place(&name_stack(stacks, names, *id)),
-        Value::Call(call) => Value::Text(call.text(|fd| commands.file(call.tid, fd, now)).into()),
+        Value::Call(call) => Value::Text(call.text(commands.of_thread(call.tid, now)).into()),
         Value::Interrupt(kind, stack) => {
             let frames = stack.map_or_else(Vec::new, |id| name_stack(stacks, names, id));
             interrupt::name(*kind, &frames).map_or(Value::None, |name| Value::Text(name.into()))

@@ -75,7 +75,6 @@ pub struct Evlist {
     /// Why some ring is smaller than was asked for.
     shrunk: Option<Shrunk>,
     strings: Vec<CopiedStrings>,
-    /// None: strings are copied for all tasks.
     string_tasks: Option<StringTasks>,
 }
 

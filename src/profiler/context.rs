@@ -11,7 +11,7 @@ use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
 use crate::profiler::user_stacks::UserStacks;
 use crate::profiler::{RunScope, Timestamp};
-use crate::report::{Command, LineageProcess, OccurrenceSchema, Subject, Value};
+use crate::report::{Command, LateText, LineageProcess, OccurrenceSchema, Subject, Value};
 use crate::stats::TaskStack;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
@@ -77,6 +77,11 @@ impl Context {
     pub fn lineage(&mut self, pid: i32) -> Arc<[LineageProcess]> {
         let kin = |Ancestor { pid, comm }| LineageProcess { pid, comm, command: Command::Unasked };
         self.tasks.lineage(pid).into_iter().map(kin).collect()
+    }
+
+    /// Has texts looked up that rows lack, as soon as possible: what they are of may change and go.
+    pub fn look_up(&mut self, texts: Vec<Arc<LateText>>) {
+        self.output.look_up(texts);
     }
 
     /// Hands over an occurrence of a profiler's own kind.

@@ -10,6 +10,7 @@ mod argument_text;
 mod batch;
 mod book;
 mod interval;
+mod late_text;
 mod latency;
 pub mod layout;
 mod names;
@@ -25,6 +26,7 @@ pub use argument_text::{ArgumentText, ArgumentTextWriter, ArgumentTexts, UnreadT
 pub use batch::{Batch, Occurrence, OccurrenceBody, Span, Subject};
 pub use book::{Book, BookEntry, BookTable};
 pub use interval::{Report, Table, Top};
+pub use late_text::{LateSource, LateText};
 pub use latency::{LATENCY_MEANINGS, LatencyRow};
 pub use layout::{GroupBy, Grouping, OccurrenceLayout};
 pub use names::{NamedTask, TaskNames};

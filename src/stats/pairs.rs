@@ -135,7 +135,8 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
     pub fn open(&mut self, key: K, time: u64, open: Open) {
         let (at, has_room) = (self.slot_of(&key), self.len() < self.most);
         let is_free = self.slots.get(at).is_some_and(|slot| !slot.is_open && slot.in_rest == 0);
-        if !(is_free && has_room) && !self.free_slot(key, at, time) {
+        let has_slot = is_free && has_room || self.free_slot(key, at, time);
+        if !has_slot {
             return;
         }
         // The pair is written in one place only, or it would be put together elsewhere and copied.

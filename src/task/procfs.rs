@@ -44,6 +44,13 @@ pub fn open_path(host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
     Some(std::ffi::OsString::from(path).into_vec())
 }
 
+/// The current directory of a thread.
+pub fn current_directory(host: &Host, tid: i32) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStringExt;
+    let path = fs::read_link(file(host, tid, "cwd")).ok()?;
+    Some(std::ffi::OsString::from(path).into_vec())
+}
+
 /// The name of a thread.
 pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
     read_short(&file(host, tid, "comm"), |text| Some(Comm::new(text.strip_suffix(b"\n").unwrap_or(text))))

@@ -10,7 +10,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::target::{Target, Tasks};
 use crate::sys::perf::Watch;
 
-/// The tasks in the kernel, and what keeps them up to date.
+/// The tasks in the kernel, and what keeps them up to date. Without them strings are copied for all.
 #[derive(Debug)]
 pub(super) struct StringTasks {
     pub map: TaskMap,

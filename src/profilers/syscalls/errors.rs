@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
 use crate::profilers::syscalls::paths::PathOfCall;
-use crate::report::{Column, Schema, Unit, Value};
-use crate::stats::SumKey;
+use crate::report::{Column, LateText, Schema, Unit, Value};
+use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::errnos;
@@ -37,8 +37,55 @@ impl SumKey for FailedCall {
     }
 }
 
+/// How often, and what is looked up of the calls: soon after the first of them.
+#[derive(Clone, Debug, Default)]
+pub struct FailedSum {
+    pub count: u64,
+    late: [Option<Arc<LateText>>; 2],
+}
+
+impl FailedSum {
+    fn found(&self, at: usize) -> Option<&Arc<[u8]>> {
+        self.late[at].as_ref()?.found()
+    }
+}
+
+/// The calls of an interval that failed.
+#[derive(Debug, Default)]
+pub struct FailedCalls {
+    sums: KeyedSums<FailedCall, FailedSum>,
+    /// What their rows lack.
+    look_ups: Vec<Arc<LateText>>,
+}
+
+impl FailedCalls {
+    /// Counts a call of the thread `tid`.
+    pub fn add(&mut self, who: FailedCall, tid: i32) {
+        let (comm, wanted) = (who.comm, who.paths.each_ref().map(PathOfCall::to_look_up));
+        let sum = self.sums.sum(who);
+        sum.count += 1;
+        if sum.count == 1 && wanted != [None; 2] {
+            sum.late = wanted.map(|source| source.map(|source| LateText::new(tid, comm, source)));
+            self.look_ups.extend(sum.late.iter().flatten().cloned());
+        }
+    }
+
+    /// What is to be looked up since the last time.
+    pub fn take_look_ups(&mut self) -> Vec<Arc<LateText>> {
+        std::mem::take(&mut self.look_ups)
+    }
+
+    pub fn take(&mut self) -> Vec<ErrorRow> {
+        self.sums.drain().collect()
+    }
+
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        self.sums.keys().filter_map(|who| who.stack)
+    }
+}
+
 /// A row of the table.
-pub type ErrorRow = (FailedCall, u64);
+pub type ErrorRow = (FailedCall, FailedSum);
 
 pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     "errors",
@@ -47,12 +94,14 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
         Column::label("pid", "pid", |(who, _)| Value::Signed(who.pid.into())),
         Column::label("call", "call", |(who, _)| who.call.value()),
         Column::label("error", "error", |(who, _)| error(who.errno)),
-        Column::counter("count", "count", |(_, count)| count),
-        Column::<ErrorRow>::derived("per_s", "per s", |(_, count), span_ns| per_second(*count, span_ns))
+        Column::counter("count", "count", |(_, sum)| &mut sum.count),
+        Column::<ErrorRow>::derived("per_s", "per s", |(_, sum), span_ns| per_second(sum.count, span_ns))
             .in_unit(Unit::Hz),
-        Column::<ErrorRow>::label("path", "path", |(who, _)| path(&who.paths[0])).if_any(),
-        Column::<ErrorRow>::label("path2", "second path", |(who, _)| path(&who.paths[1])).if_any(),
-        Column::<ErrorRow>::label("path_unread", "path unread", |(who, _)| unread(&who.paths[0])).if_any(),
+        Column::<ErrorRow>::label("path", "path", |row| path(row, 0)).if_any(),
+        Column::<ErrorRow>::label("directory", "in", |row| directory(row, 0)).if_any(),
+        Column::<ErrorRow>::label("path2", "second path", |row| path(row, 1)).if_any(),
+        Column::<ErrorRow>::label("directory2", "in", |row| directory(row, 1)).if_any(),
+        Column::<ErrorRow>::label("path_unread", "path unread", unread).if_any(),
         Column::<ErrorRow>::place("place", "function", |(who, _)| &mut who.stack).if_any(),
     ],
 )
@@ -62,18 +111,43 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     ("count", "calls of the process that failed with it"),
     ("per_s", "the same in a second"),
     ("path", "the path, or other string, that the call was given, as the program wrote it"),
+    (
+        "directory",
+        "of a relative path, the directory that it began at, as it was a moment after the first of these calls",
+    ),
     ("path2", "the second one, of calls such as rename"),
-    ("path_unread", "why it is not known"),
+    ("directory2", "the directory of that, if it is another one"),
+    ("path_unread", "why it is not known; `read late, once`: it was read from the memory of the process a moment after the first of these calls, and the others had the same address"),
     ("place", "the function that made the call, with `-g`; in JSON `stack` has all frames"),
 ])
-.ordered(|(one, few), (other, many)| (Reverse(few), one).cmp(&(Reverse(many), other)));
+.ordered(|(one, few), (other, many)| (Reverse(few.count), one).cmp(&(Reverse(many.count), other)));
 
-fn path(path: &PathOfCall) -> Value {
-    path.text().map_or(Value::None, Value::Path)
+// On the output thread, which has looked up what was to be found before it makes the cells of a table.
+
+fn path((who, sum): &ErrorRow, at: usize) -> Value {
+    let text = match &who.paths[at] {
+        PathOfCall::Read { text, .. } => Some(text),
+        PathOfCall::Unread { .. } => sum.found(at),
+        PathOfCall::None => None,
+    };
+    text.map_or(Value::None, |text| Value::Path(text.clone()))
 }
 
-fn unread(path: &PathOfCall) -> Value {
-    if let PathOfCall::Unread(reason) = path { Value::Word(reason) } else { Value::None }
+fn directory((who, sum): &ErrorRow, at: usize) -> Value {
+    let of = |at: usize| match who.paths[at] {
+        PathOfCall::Read { directory: Some(_), .. } => sum.found(at),
+        _ => None,
+    };
+    let directory = of(at).filter(|directory| at == 0 || of(0) != Some(directory));
+    directory.map_or(Value::None, |directory| Value::Path(directory.clone()))
+}
+
+fn unread((who, sum): &ErrorRow) -> Value {
+    match who.paths[0] {
+        PathOfCall::Unread { .. } if sum.found(0).is_some() => Value::Word("read late, once"),
+        PathOfCall::Unread { reason, .. } => Value::Word(reason),
+        _ => Value::None,
+    }
 }
 
 /// The name of an error.

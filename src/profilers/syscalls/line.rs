@@ -81,6 +81,19 @@ mod tests {
     use super::*;
     use crate::report::Subject;
     use crate::task::Comm;
+    use crate::tep::call_text::CallLookUps;
+
+    struct NoLookUps;
+
+    impl CallLookUps for NoLookUps {
+        fn file(&mut self, _fd: i32) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn string(&mut self, _address: u64) -> Option<Vec<u8>> {
+            None
+        }
+    }
 
     #[test]
     fn a_line_says_where_the_time_went() {
@@ -93,7 +106,7 @@ mod tests {
             SlowCall { call, duration_ns: 102_000_000, made: made.into(), still_open: false, is_earlier: false, parts };
         // As the output thread words it.
         let worded =
-            |value| if let Value::Call(call) = value { Value::Text(call.text(|_| None).into()) } else { value };
+            |value| if let Value::Call(call) = value { Value::Text(call.text(NoLookUps).into()) } else { value };
         let values: Vec<Value> = SLOW.values(&slow).map(worded).collect();
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"dd") };
         let mut out = Vec::new();

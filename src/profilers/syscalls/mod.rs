@@ -33,7 +33,7 @@ use crate::perf::{Record, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::before::{EarlierCalls, NewlyFound};
-use crate::profilers::syscalls::errors::{ERRORS, FailedCall};
+use crate::profilers::syscalls::errors::{ERRORS, FailedCall, FailedCalls};
 use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
 use crate::profilers::syscalls::line::SLOW;
@@ -41,7 +41,7 @@ use crate::profilers::syscalls::table::{
     CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
-use crate::stats::{CloseOutcome, KeyedSums, OpenPair, PairKey, Pairs};
+use crate::stats::{CloseOutcome, OpenPair, PairKey, Pairs};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::errnos;
@@ -140,7 +140,7 @@ struct Syscalls {
     /// With `--than`.
     slow: Option<slow::SlowCalls>,
     endings: FxHashMap<CallNumber, u64>,
-    errors: KeyedSums<FailedCall, u64>,
+    errors: FailedCalls,
     /// Calls that are as long count as over the limit.
     limit_ns: u64,
     /// The end of the last interval that was printed.
@@ -161,7 +161,7 @@ impl Syscalls {
             paths: None,
             slow: None,
             endings: FxHashMap::default(),
-            errors: KeyedSums::default(),
+            errors: FailedCalls::default(),
             printed_until: 0,
             unseen: UnseenEnds::default(),
         }
@@ -273,7 +273,7 @@ impl Syscalls {
         let call = CallNumber::new(id, sample.is_compat());
         let shown = stack.filter(|_| self.args.common.stacks());
         let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, call));
-        *self.errors.sum(FailedCall { call, errno, pid: sample.pid, comm, paths, stack: shown }) += 1;
+        self.errors.add(FailedCall { call, errno, pid: sample.pid, comm, paths, stack: shown }, sample.tid);
         if self.args.common.draws_stacks() {
             ctx.weigh(sample.pid, comm, stack, 1);
         }
@@ -439,6 +439,7 @@ impl Profiler for Syscalls {
     }
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        ctx.look_up(self.errors.take_look_ups());
         let counts = self.open.take_counts();
         ctx.view.discarded += counts.doubtful;
         ctx.view.untracked += counts.no_room;
@@ -481,7 +482,7 @@ impl Profiler for Syscalls {
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         if self.args.errors {
-            report.delta(&ERRORS, self.errors.drain().collect()).text_rows(self.args.top as usize);
+            report.delta(&ERRORS, self.errors.take()).text_rows(self.args.top as usize);
         } else {
             self.report_calls(now, report);
         }
@@ -492,7 +493,7 @@ impl Profiler for Syscalls {
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
-        used.extend(self.errors.keys().filter_map(|who| who.stack));
+        used.extend(self.errors.stacks());
         used.extend(self.sums.stacks());
         used.extend(self.slow.iter().flat_map(slow::SlowCalls::stacks_in_use));
         used.extend(self.open.iter().filter_map(|(_, pair)| pair.open.stack));

@@ -13,7 +13,8 @@ use crate::profiler::Setup;
 use crate::profiler::call_strings::CallStrings;
 use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
-use crate::report::ArgumentText;
+use crate::report::{ArgumentText, LateSource};
+use crate::tep::call_text::{PathStart, is_relative, path_starts};
 use crate::tep::format::Format;
 use crate::tep::syscall_strings::string_arguments;
 use crate::tep::syscalls::{self, SyscallEnd};
@@ -22,6 +23,8 @@ use crate::tep::syscalls::{self, SyscallEnd};
 const MOST_THREADS: usize = 100_000;
 /// Distinct strings that are kept at most; those that rows hold live on.
 const MOST_STRINGS: usize = 16_384;
+/// No architecture has as many calls.
+const MOST_CALLS: u64 = 1024;
 
 /// A call that has strings, by its number, and the format of its event.
 pub type CallWithStrings = (u32, Arc<Format>);
@@ -33,6 +36,10 @@ pub struct CallPaths {
     /// By thread.
     held: FxHashMap<i32, HeldStrings>,
     known: FxHashSet<Arc<[u8]>>,
+    /// By the number of the call, where its relative paths begin.
+    starts: Vec<[Option<PathStart>; 2]>,
+    /// Offset of the first argument.
+    args: usize,
 }
 
 /// The first strings of a call.
@@ -49,14 +56,27 @@ pub enum PathOfCall {
     /// The call has none.
     #[default]
     None,
-    Read(Arc<[u8]>),
-    /// Why it is not known.
-    Unread(&'static str),
+    Read {
+        text: Arc<[u8]>,
+        /// The descriptor of the directory that it begins at, if it is the relative path of a file.
+        directory: Option<i32>,
+    },
+    /// Its address, and why it is not known.
+    Unread { address: u64, reason: &'static str },
 }
 
 impl PathOfCall {
     pub fn text(&self) -> Option<Arc<[u8]>> {
-        if let PathOfCall::Read(text) = self { Some(text.clone()) } else { None }
+        if let PathOfCall::Read { text, .. } = self { Some(text.clone()) } else { None }
+    }
+
+    /// What can still be looked up of it.
+    pub fn to_look_up(&self) -> Option<LateSource> {
+        match *self {
+            PathOfCall::Read { directory: Some(fd), .. } => Some(LateSource::Directory(fd)),
+            PathOfCall::Unread { address, .. } if address != 0 => Some(LateSource::String(address)),
+            _ => None,
+        }
     }
 }
 
@@ -99,9 +119,17 @@ impl CallPaths {
         setup: &Setup<'_>,
     ) -> Result<Option<CallPaths>> {
         let format = setup.format(SyscallEnd::Enter.raw())?;
+        let Some(args) = format.field("args").map(|args| args.offset) else { return Ok(None) };
+        let starts = (0..MOST_CALLS).map(path_starts).collect();
         let calls = calls.iter().map(|(number, format)| (*number, &**format));
         let strings = CallStrings::ask_by_number(enter, &format, calls, evlist, setup);
-        Ok(strings.map(|strings| CallPaths { strings, held: FxHashMap::default(), known: FxHashSet::default() }))
+        Ok(strings.map(|strings| CallPaths {
+            strings,
+            held: FxHashMap::default(),
+            known: FxHashSet::default(),
+            starts,
+            args,
+        }))
     }
 
     /// Takes a sample that is a string. False: it is of another event.
@@ -114,9 +142,25 @@ impl CallPaths {
 
     /// Keeps the strings of a call that begins.
     pub fn entered(&mut self, call: CallNumber, sample: &Sample<'_>) {
-        let CallPaths { strings, held, known } = self;
+        let CallPaths { strings, held, known, starts, args } = self;
         let number = if call.is_compat { None } else { usize::try_from(call.number).ok() };
-        let mut texts = strings.of(sample, number).map(|(_, text)| path_of(text, known));
+        let starts = number.and_then(|number| starts.get(number)).copied().unwrap_or_default();
+        let word = |offset: usize| sample.raw.get(offset..)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
+        let directory = |start| match start {
+            PathStart::Current => Some(libc::AT_FDCWD),
+            PathStart::Descriptor(at) => word(*args + 8 * usize::from(at)).map(|fd| fd as i32),
+        };
+        let starts = starts.into_iter().chain(std::iter::repeat(None));
+        let texts = strings.of(sample, number).zip(starts);
+        let mut texts = texts.map(|((offset, text), start)| match text {
+            ArgumentText::Read(text) | ArgumentText::Cut(text) | ArgumentText::Late(text) => {
+                let directory = start.filter(|_| is_relative(text)).and_then(directory);
+                PathOfCall::Read { text: kept(text, known), directory }
+            }
+            ArgumentText::Unread(unread) => {
+                PathOfCall::Unread { address: word(offset.into()).unwrap_or(0), reason: unread.reason() }
+            }
+        });
         let (first, second) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
         drop(texts);
         if first == PathOfCall::None {
@@ -153,19 +197,15 @@ impl CallPaths {
     }
 }
 
-fn path_of(text: ArgumentText<'_>, known: &mut FxHashSet<Arc<[u8]>>) -> PathOfCall {
-    match text {
-        ArgumentText::Read(text) | ArgumentText::Cut(text) | ArgumentText::Late(text) => {
-            if let Some(known) = known.get(text) {
-                return PathOfCall::Read(known.clone());
-            }
-            if known.len() >= MOST_STRINGS {
-                known.clear();
-            }
-            let text: Arc<[u8]> = Arc::from(text);
-            known.insert(text.clone());
-            PathOfCall::Read(text)
-        }
-        ArgumentText::Unread(unread) => PathOfCall::Unread(unread.reason()),
+/// The text, shared with the same one of other calls.
+fn kept(text: &[u8], known: &mut FxHashSet<Arc<[u8]>>) -> Arc<[u8]> {
+    if let Some(known) = known.get(text) {
+        return known.clone();
     }
+    if known.len() >= MOST_STRINGS {
+        known.clear();
+    }
+    let text: Arc<[u8]> = Arc::from(text);
+    known.insert(text.clone());
+    text
 }

@@ -1,7 +1,7 @@
 //! The arguments of the system calls that are met most. Source: their manual pages.
 
-use super::Names;
 use super::flags as f;
+use super::{Names, PathStart};
 
 /// What an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +36,30 @@ pub enum ReturnKind {
 /// The arguments of a call and what it returns.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSignature {
-    name: &'static str,
+    pub name: &'static str,
     pub args: &'static [ArgKind],
     pub returns: ReturnKind,
 }
 
 impl CallSignature {
+    /// The arguments that are strings, with where they begin if they are paths of files.
+    pub fn path_starts(&self) -> impl Iterator<Item = (usize, Option<PathStart>)> + '_ {
+        let is_path = |(_, kind): &(usize, &ArgKind)| **kind == Path;
+        self.args.iter().enumerate().filter(is_path).map(|(at, _)| (at, self.path_start(at)))
+    }
+
+    fn path_start(&self, at: usize) -> Option<PathStart> {
+        // What a symbolic link holds is no file of the call.
+        if self.name == "memfd_create" || at == 0 && self.name.starts_with("symlink") {
+            return None;
+        }
+        let before = at.checked_sub(1).and_then(|before| Some((before, self.args.get(before)?)));
+        Some(match before {
+            Some((before, DirFd)) => PathStart::Descriptor(before as u8),
+            _ => PathStart::Current,
+        })
+    }
+
     /// Number of arguments that mean something: the mode of an open matters where it may create a file.
     pub fn shown(&self, args: &[u64; 6]) -> usize {
         const CREATES: u64 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u64;
@@ -140,7 +158,12 @@ const SIGNATURES: &[CallSignature] = &[
     call("fchmodat", &[DirFd, Path, Mode]),
     call("chown", &[Path, Int, Int]),
     call("fchown", &[Fd, Int, Int]),
+    call("fchownat", &[DirFd, Path, Int, Int, Named(&f::AT)]),
+    call("lchown", &[Path, Int, Int]),
+    call("mknod", &[Path, Mode, Size]),
+    call("mknodat", &[DirFd, Path, Mode, Size]),
     call("chdir", &[Path]),
+    call("chroot", &[Path]),
     call("fchdir", &[Fd]),
     call("getcwd", &[Pointer, Size]),
     call("utimensat", &[DirFd, Path, Pointer, Named(&f::AT)]),
