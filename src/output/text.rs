@@ -262,10 +262,21 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 pub fn table(
     columns: &[ColumnHead],
     lines: &[TableLine],
-    mut name: impl FnMut(StackId) -> Vec<NamedFrame>,
+    name: impl FnMut(StackId) -> Vec<NamedFrame>,
     out: &mut Vec<u8>,
 ) {
-    let mut marks: Vec<(&str, &str)> = Vec::new();
+    one_of_several(columns, lines, name, &mut Vec::new(), out);
+}
+
+/// As [`table`], below others. `explained`: the marks that those have explained.
+pub fn one_of_several(
+    columns: &[ColumnHead],
+    lines: &[TableLine],
+    mut name: impl FnMut(StackId) -> Vec<NamedFrame>,
+    explained: &mut Vec<&'static str>,
+    out: &mut Vec<u8>,
+) {
+    let mut marks: Vec<(&'static str, &str)> = Vec::new();
     let marked = lines.iter().any(|line| line.verdict.mark().is_some());
     let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_in_text(&columns[at], at, lines)).collect();
     let cells: Vec<Vec<String>> = lines
@@ -320,8 +331,10 @@ pub fn table(
             let _ = writeln!(out, "    ({stacks} broken stacks: what follows differs, and leads nowhere)");
         }
     }
+    marks.retain(|(mark, _)| !explained.contains(mark));
     for (mark, meaning) in marks {
         let _ = writeln!(out, "{mark} {meaning}");
+        explained.push(mark);
     }
 }
 
@@ -362,6 +375,9 @@ mod tests {
         lines[1].verdict = Verdict::LowerBound;
         let want = "   comm   count max ms\n   nginx      7 1.2345\n>= a\\x1b 123456\n>= at least so much: records were lost or left out\n";
         assert_eq!(text(|out| table(&columns, &lines, |_| Vec::new(), out)), want);
+        let mut explained = vec![">="];
+        let below = text(|out| one_of_several(&columns, &lines, |_| Vec::new(), &mut explained, out));
+        assert_eq!(below.lines().count(), 3, "a table above has explained the mark");
         let only_if = |at: usize| {
             let mut columns = columns;
             columns[at].if_any = true;

@@ -57,6 +57,7 @@ pub struct Writer {
     views: Vec<WriterView>,
     quality: QualityCounts,
     stack_numbers: StackNumbers,
+    explained: tables::ExplainedMarks,
     /// Sums of the tables of all intervals.
     book: Book<RowPlace>,
     quiet: QuietParts,
@@ -101,6 +102,7 @@ impl Writer {
             views,
             quality: QualityCounts::default(),
             stack_numbers: StackNumbers::default(),
+            explained: tables::ExplainedMarks::default(),
             book: Book::default(),
             quiet: QuietParts::default(),
             metrics,

@@ -147,7 +147,7 @@ impl Writer {
         } else {
             self.wall.text(heading.time_ns, out);
             heading.push(label, out);
-            block.push(name, out);
+            block.push(name, self.explained.below(&heading), out);
             self.stack_numbers.passed(&self.sink.buffer[start..]);
         }
         self.sink.flush_large()
@@ -192,6 +192,25 @@ fn function(frame: &NamedFrame) -> Value {
     Value::Text(String::from_utf8_lossy(&text).into())
 }
 
+/// The marks that the tables of a report have explained so far.
+#[derive(Debug, Default)]
+pub(super) struct ExplainedMarks {
+    /// View, interval and time of the report.
+    report: (usize, Option<u64>, u64),
+    marks: Vec<&'static str>,
+}
+
+impl ExplainedMarks {
+    /// The marks that are explained above the table of this heading.
+    fn below(&mut self, heading: &BlockHeading) -> &mut Vec<&'static str> {
+        let report = (heading.view, heading.interval, heading.time_ns);
+        if self.report != report {
+            (self.report, self.marks) = (report, Vec::new());
+        }
+        &mut self.marks
+    }
+}
+
 impl BlockHeading {
     fn push(&self, label: ViewLabel<'_>, out: &mut Vec<u8>) {
         let _ = write!(out, " {}, ", escape(label.view.as_bytes()));
@@ -207,14 +226,14 @@ impl BlockHeading {
 
 impl RowBlock {
     /// Appends the lines as text.
-    fn push(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>, out: &mut Vec<u8>) {
+    fn push(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>, explained: &mut Vec<&'static str>, out: &mut Vec<u8>) {
         let RowBlock { columns, lines, above, below, text_rows, rest: sum } = self;
         above.iter().for_each(|line| drop(writeln!(out, "{line}")));
         let (shown, rest) = lines.split_at(text_rows.map_or(lines.len(), |most| most.min(lines.len())));
         match (shown, &above[..]) {
             ([], []) => out.extend_from_slice(b"nothing seen\n"),
             ([], _) => {}
-            _ => text::table(columns, shown, name, out),
+            _ => text::one_of_several(columns, shown, name, explained, out),
         }
         if !rest.is_empty() {
             let sums = sums_of_rest(columns, lines, rest, sum);
