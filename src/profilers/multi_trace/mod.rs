@@ -328,9 +328,7 @@ impl MultiTrace {
         self.shown.iter_mut().for_each(|shown| shown.retain(|key| used.contains(&key)));
     }
 
-    fn report_tables(&mut self, now: Timestamp, report: &mut Report) {
-        let waiting = self.waiting(now);
-        self.counts = self.counts.and(self.relation.take_counts()); // those that have expired
+    fn report_tables(&mut self, waiting: Vec<WaitingRow>, report: &mut Report) {
         let rows = self.rows();
         let is_shown = !self.question.lengths.only_than() || rows.iter().any(|row| row.than > 0);
         let below = self.counts.in_words();
@@ -520,8 +518,10 @@ impl Profiler for MultiTrace {
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let had_pairs = !self.rows.is_empty();
         self.remember_worst();
+        let waiting = self.waiting(now);
+        self.counts = self.counts.and(self.relation.take_counts()); // those that have expired
         self.tell_silence(had_pairs, report);
-        self.report_tables(now, report);
+        self.report_tables(waiting, report);
         self.counts.report(report);
         if self.no_value.total() > 0 {
             report.note(format!("no key for {} events: {}", self.no_value.total(), self.no_value));
