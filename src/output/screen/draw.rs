@@ -290,8 +290,8 @@ fn cells(
     for &(column, width) in shown {
         let Some(&(text, style)) = texts.get(column) else { continue };
         let (text, used) = cut(text, width);
-        let is_name = table.columns.get(column).is_some_and(|column| column.is_name);
-        let from = x + if is_name { 0 } else { width - used };
+        let is_left = table.columns.get(column).is_some_and(|column| column.is_left);
+        let from = x + if is_left { 0 } else { width - used };
         if let (Ok(from), Ok(used)) = (u16::try_from(from), u16::try_from(used)) {
             canvas.text_at(Rect { x: at.x + from, width: used.min(at.width.saturating_sub(from)), ..at }, &text, style);
         }

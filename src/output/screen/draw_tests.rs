@@ -65,7 +65,7 @@ fn what_does_not_fit_is_counted() {
     // Columns, too.
     let mut wide = table(1, &[("a", 1)]);
     for n in 0..30 {
-        wide.columns.push(ScreenColumn { heading: format!("column{n:02}"), is_name: false });
+        wide.columns.push(ScreenColumn { heading: format!("column{n:02}"), is_name: false, is_left: false });
         let cells = wide.rows[0].cells.iter().cloned();
         wide.rows[0].cells = cells.chain([ScreenCell { text: n.to_string().into(), number: Some(n) }]).collect();
     }

@@ -79,7 +79,10 @@ mod tests {
     use super::*;
 
     fn columns(kinds: &str) -> Vec<ScreenColumn> {
-        kinds.chars().map(|kind| ScreenColumn { heading: kind.to_string(), is_name: kind == 'n' }).collect()
+        kinds
+            .chars()
+            .map(|kind| ScreenColumn { heading: kind.to_string(), is_name: kind == 'n', is_left: kind == 'n' })
+            .collect()
     }
 
     fn fitted(kinds: &str, widths: &[usize], favourite: Option<usize>, passed_over: usize, room: usize) -> String {

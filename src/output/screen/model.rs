@@ -28,8 +28,10 @@ const MOST_NOTES: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScreenColumn {
     pub heading: String,
-    /// Its cells tell rows apart, and are left-aligned.
+    /// Its cells tell rows apart.
     pub is_name: bool,
+    /// Its cells are left-aligned: some are no numbers.
+    pub is_left: bool,
 }
 
 /// A cell: its text, and the number that it shows.

@@ -13,7 +13,7 @@ pub fn table(interval: u64, rows: &[(&str, i64)]) -> ScreenTable {
         ]),
         verdict: Verdict::Exact,
     };
-    let column = |heading: &str, is_name| ScreenColumn { heading: heading.to_owned(), is_name };
+    let column = |heading: &str, is_name| ScreenColumn { heading: heading.to_owned(), is_name, is_left: is_name };
     ScreenTable {
         interval,
         time_ns: interval * NS,
@@ -197,7 +197,7 @@ fn tables_without_rows_are_bounded() {
     let mut model = model(&[]);
     let heading = "h".repeat(10_000);
     for interval in 1..=10_000 {
-        let columns = vec![ScreenColumn { heading: heading.clone(), is_name: true }];
+        let columns = vec![ScreenColumn { heading: heading.clone(), is_name: true, is_left: true }];
         model.add(PAGE, ScreenTable { time_ns: interval * 1_000_000, columns, ..table(interval, &[]) });
     }
     let kept = model.pages[0].history.len();

@@ -21,12 +21,19 @@ pub fn table(
     let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_in_text(&columns[at], at, lines)).collect();
     let mut heads: Vec<ScreenColumn> = shown
         .iter()
-        .map(|&at| ScreenColumn { heading: columns[at].heading.to_owned(), is_name: is_name(&columns[at], at, lines) })
+        .map(|&at| {
+            let is_left = lines.iter().any(|line| is_text(line, at));
+            ScreenColumn {
+                heading: columns[at].heading.to_owned(),
+                is_name: is_left || tells_apart(&columns[at]),
+                is_left,
+            }
+        })
         .collect();
     let stacks: Vec<Option<String>> = lines.iter().map(|line| frames(line).map(|frames| stack(&frames))).collect();
     let has_stacks = stacks.iter().any(Option::is_some);
     if has_stacks {
-        heads.push(ScreenColumn { heading: "stack".to_owned(), is_name: true });
+        heads.push(ScreenColumn { heading: "stack".to_owned(), is_name: true, is_left: true });
     }
     let rows = lines.iter().zip(stacks).map(|(line, stack)| {
         let cells = shown.iter().map(|&at| line.cells.get(at).map_or_else(ScreenCell::default, cell));
@@ -47,7 +54,7 @@ pub fn of_text(text: &[u8]) -> ScreenTable {
     };
     ScreenTable {
         title: headline,
-        columns: vec![ScreenColumn { heading: String::new(), is_name: true }],
+        columns: vec![ScreenColumn { heading: String::new(), is_name: true, is_left: true }],
         rows: lines.map(row).collect(),
         ..ScreenTable::default()
     }
@@ -71,12 +78,13 @@ fn number(value: &Value) -> Option<i64> {
     }
 }
 
-fn is_name(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
-    let is_text = |line: &TableLine| {
-        !matches!(line.cells.get(at), None | Some(Value::None)) && line.cells.get(at).and_then(number).is_none()
-    };
+/// The cell is neither a number nor empty.
+fn is_text(line: &TableLine, at: usize) -> bool {
+    line.cells.get(at).is_some_and(|cell| *cell != Value::None && number(cell).is_none())
+}
+
+fn tells_apart(column: &ColumnHead) -> bool {
     matches!(column.kind, ColumnKind::Label | ColumnKind::Names | ColumnKind::Place | ColumnKind::Stack)
-        || lines.iter().any(is_text)
 }
 
 /// The names of the frames in one line.
