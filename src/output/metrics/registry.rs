@@ -227,7 +227,8 @@ impl MetricTable {
             for (head, value) in label_columns.iter().zip(values).filter(|(head, _)| head.in_json) {
                 match value {
                     _ if is_others => labels.push((names::label(head.key).into(), OTHERS.into())),
-                    Value::None => {}
+                    // Each moment would be a series of its own.
+                    Value::None | Value::Moment(_) => {}
                     value => labels.push((names::label(head.key).into(), value_text::cell(&value).into())),
                 }
             }
