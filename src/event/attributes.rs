@@ -37,6 +37,12 @@ const OWNERS: [(&str, &str); 11] = [
     ("size", "--alloc of kmemleak"),
 ];
 
+/// Attributes of older versions and other tools, and what to use instead.
+const INSTEAD: [(&str, &str); 2] = [
+    ("exec", "`perf-prof expr -e EVENT 'EXPRESSION'` shows values of expressions"),
+    ("delay", "multi-trace measures the time from one event to another, num-dist the durations in a field (num=FIELD)"),
+];
+
 /// Takes the attribute `part`, which stands behind those of `before`. `extra`: the profiler's own, as in
 /// [`parse_with`](crate::event::parse_with).
 pub fn attribute(
@@ -52,9 +58,11 @@ pub fn attribute(
     let known = || ATTRIBUTES.iter().chain(extra).copied();
     let Some(form) = known().find(|form| form.split('=').next() == Some(&*name)) else {
         let list = known().collect::<Vec<_>>().join(", ");
-        return match OWNERS.iter().find(|(other, _)| *other == name) {
-            Some((_, owners)) => part.fault(format!("attribute {name} is for {owners}; known here: {list}")),
-            None => part.fault(format!("unknown attribute \"{}\"; known: {list}", typed.text)),
+        let instead = INSTEAD.iter().find(|(other, _)| *other == name);
+        return match (OWNERS.iter().find(|(other, _)| *other == name), instead) {
+            (Some((_, owners)), _) => part.fault(format!("attribute {name} is for {owners}; known here: {list}")),
+            (None, Some((_, instead))) => part.fault(format!("there is no attribute {name}: {instead}")),
+            (None, None) => part.fault(format!("unknown attribute \"{}\"; known: {list}", typed.text)),
         };
     };
     let is_given = || before.iter().any(|other| dashed(name_value(other.trim()).0) == name);
@@ -128,6 +136,7 @@ mod tests {
             ("a:b//num=x/", 5, "attribute num is for num-dist; known here: stack, max-stack=N"),
             ("a:b//key=x/role=1/", 11, "attribute role is for multi-trace; known here"),
             ("a:b//untraced/", 5, "attribute untraced is for multi-trace;"),
+            ("a:b//exec=x/", 5, "there is no attribute exec: `perf-prof expr"),
             ("a:b//nums=x/", 5, "unknown attribute \"nums\"; known:"),
             ("a:b//key=x/key=y/", 11, "attribute key given twice"),
             ("a:b//printkey=printf(\"%q\", key)/", 22, "printkey of a:b: "),
