@@ -205,7 +205,7 @@ pub static QUEUES: Schema<QueueRow> = Schema::<QueueRow>::new(
         Column::derived("average", "on average", |row, span_ns| {
             Value::Pct((u128::from(row.waited_ns) * 100 / u128::from(span_ns.max(1))) as u32)
         }),
-        Column::<QueueRow>::counter("waited_ns", "waited ms", |row| &mut row.waited_ns).ns().json_only(),
+        Column::<QueueRow>::counter("waited_ns", "waited us", |row| &mut row.waited_ns).us().json_only(),
     ],
 )
 .explained(&[
@@ -306,9 +306,9 @@ pub static QUOTAS: Schema<QuotaRow> = Schema::<QuotaRow>::new(
     "quotas",
     &[
         Column::counter("waits", "waits", |row| &mut row.waits),
-        Column::<QuotaRow>::counter("waited_ns", "waited ms", |row| &mut row.waited_ns).ns(),
-        Column::<QuotaRow>::counter("throttled_ns", "throttled ms", |row| &mut row.throttled_ns).ns(),
-        Column::<QuotaRow>::counter("queued_ns", "queued ms", |row| &mut row.queued_ns).ns(),
+        Column::<QuotaRow>::counter("waited_ns", "waited us", |row| &mut row.waited_ns).us(),
+        Column::<QuotaRow>::counter("throttled_ns", "throttled us", |row| &mut row.throttled_ns).us(),
+        Column::<QuotaRow>::counter("queued_ns", "queued us", |row| &mut row.queued_ns).us(),
         Column::counter("times", "times", |row| &mut row.times),
         Column::<QuotaRow>::label("quota_ns", "quota ms", |row| Value::Ns(row.quota_ns)),
         Column::<QuotaRow>::label("period_ns", "of ms", |row| Value::Ns(row.period_ns)),
