@@ -76,4 +76,20 @@ fn a_cpu_goes_and_comes_back() {
         trace.provoke(getppid, |line| line.contains(&on_it));
         trace.interrupt().code(0).end();
     }
+
+    // Strings of calls are copied on a CPU that comes while they are asked for, whether it was there at the start or not.
+    let path = "/etc/perf-prof-hotplug";
+    let event = format!("syscalls:sys_enter_openat/common_pid=={tid}/");
+    for was_there in [true, false] {
+        switch.set(was_there).unwrap();
+        let mut trace = start(&["trace", "--json", "-e", &event]);
+        let opens = || drop(fs::File::open(path));
+        trace.provoke(opens, |line| line.contains(path));
+        switch.set(false).unwrap();
+        switch.set(true).unwrap();
+        trace.err_line(|line| line == format!("CPU {cpu} came online: watching it"));
+        pin(cpu);
+        trace.provoke(opens, |line| line.contains(&on_it) && line.contains(path));
+        trace.interrupt().code(0).end();
+    }
 }
