@@ -109,15 +109,19 @@ impl Attribution {
         children: &Children,
     ) -> Vec<TaskRow> {
         let mut rates = Rates { usage, terms, span_ns: self.span_ns, parts, of_cpus: FxHashMap::default() };
-        let mut threads: FxHashMap<(i32, i32), (Comm, TaskUsage)> = FxHashMap::default();
+        let mut threads: FxHashMap<(i32, i32), (Comm, u64, TaskUsage)> = FxHashMap::default();
         for (&ThreadOnCpu { pid, tid, cpu }, thread) in usage.threads() {
-            let (comm, part) = threads.entry((pid, tid)).or_insert((thread.comm, TaskUsage::default()));
+            let (comm, named, part) = threads.entry((pid, tid)).or_default();
             part.add(&thread.sums, rates.of(cpu));
+            // It may have had another name on another CPU.
+            if thread.named >= *named {
+                (*comm, *named) = (thread.comm, thread.named);
+            }
             if tid == 0 && usage.lacks_threads() {
-                *comm = Comm::new(OTHERS);
+                (*comm, *named) = (Comm::new(OTHERS), u64::MAX);
             }
         }
-        let rows = threads.into_iter().map(|((pid, tid), (comm, mut part))| {
+        let rows = threads.into_iter().map(|((pid, tid), (comm, _, mut part))| {
             if let Some(process) = self.processes.get(&pid) {
                 part.follow(process, if is_one(pid) { 1.0 } else { f64::INFINITY });
             }
@@ -446,7 +450,7 @@ mod tests {
             let owner = SampleOwner { pid: 5, tid, comm: Comm::new(b"main"), thread_comm: Comm::new(name) };
             (0..count).for_each(|_| usage.add(cpu, owner, kind, 10_000_000));
         };
-        add(&mut usage, 0, 5, b"main", CpuMode::User, 20);
+        add(&mut usage, 0, 5, b"before", CpuMode::User, 20); // its name until it goes to the other CPU
         add(&mut usage, 1, 5, b"main", CpuMode::Kernel, 10);
         add(&mut usage, 1, 6, b"worker", CpuMode::User, 10);
         usage.add(0, owner(7), CpuMode::User, 10_000_000);

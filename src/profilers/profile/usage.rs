@@ -74,6 +74,8 @@ impl SumKey for ThreadOnCpu {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadSums {
     pub comm: Comm,
+    /// When it had that name: a number that grows from sample to sample.
+    pub named: u64,
     pub sums: ModeWeights,
 }
 
@@ -83,6 +85,8 @@ pub struct SampledUsage {
     cpus: FxHashMap<u32, CpuUsage>,
     tasks: KeyedSums<TaskOnCpu, ModeWeights>,
     threads: KeyedSums<ThreadOnCpu, ThreadSums>,
+    /// Number of samples of threads.
+    samples: u64,
 }
 
 impl Default for SampledUsage {
@@ -91,6 +95,7 @@ impl Default for SampledUsage {
             cpus: FxHashMap::default(),
             tasks: KeyedSums::new(MOST_TASKS),
             threads: KeyedSums::new(MOST_TASKS),
+            samples: 0,
         }
     }
 }
@@ -104,7 +109,8 @@ impl SampledUsage {
         }
         let SampleOwner { pid, tid, comm, thread_comm } = owner;
         let thread = self.threads.sum(ThreadOnCpu { pid, tid, cpu });
-        thread.comm = thread_comm;
+        self.samples += 1;
+        (thread.comm, thread.named) = (thread_comm, self.samples);
         thread.sums.add(kind, weight);
         self.tasks.sum(TaskOnCpu { pid, comm, cpu }).add(kind, weight);
     }
