@@ -189,11 +189,6 @@ impl Context {
         procfs::policy(&self.host, tid)
     }
 
-    /// The system call that a thread waits in, from /proc, now.
-    pub fn call_from_proc(&self, tid: i32) -> Option<procfs::BlockedCall> {
-        procfs::blocked_call(&self.host, tid)
-    }
-
     /// State, name and CPU of a thread, from /proc, now.
     pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
         procfs::stat(&self.host, tid)

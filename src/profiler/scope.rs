@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::cli::values::CommList;
 use crate::task::{Comm, Watched};
+use crate::tep::{Filter, Format};
 
 /// The CPUs that the answer covers, and our own threads, which it leaves out.
 #[derive(Clone, Debug)]
@@ -64,6 +65,12 @@ impl RunScope {
     pub fn asks_for(&self, tid: i32, comm: &Comm, watched: &Watched, names: Option<&CommList>) -> bool {
         let has_name = || names.is_none_or(|names| names.matches(comm.as_bytes()));
         tid > 0 && !self.is_own(tid) && watched.contains(tid) && has_name()
+    }
+
+    /// A filter that leaves our own threads out, for events that are about the current task only.
+    pub fn not_own(&self, format: &Format) -> Option<Filter> {
+        let others: Vec<String> = self.own().map(|tid| format!("common_pid != {tid}")).collect();
+        Filter::parse(&others.join(" && "), format).ok()
     }
 
     /// Our own threads.

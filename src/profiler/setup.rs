@@ -126,8 +126,7 @@ impl Setup<'_> {
 
     /// A filter that leaves our own threads out, for events that are about the current task only.
     pub fn not_ourselves(&self, format: &Format) -> Option<Filter> {
-        let others: Vec<String> = self.scope.own().map(|tid| format!("common_pid != {tid}")).collect();
-        Filter::parse(&others.join(" && "), format).ok()
+        self.scope.not_own(format)
     }
 
     /// Adds a warning, which is always printed.

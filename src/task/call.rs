@@ -30,17 +30,17 @@ pub struct Descriptor {
 
 /// Number and arguments of a system call, from /proc/TID/syscall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct EnteredCall {
-    number: u64,
-    args: [u64; 6],
+pub struct EnteredCall {
+    pub number: u64,
+    pub args: [u64; 6],
+    /// The stack pointer of the program.
+    pub stack: u64,
 }
 
 /// The call that a thread is in. None when it is in none, runs, uses another ABI than the native one, or cannot be
 /// read.
 pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
-    const MOST_BYTES: u64 = 512;
-    let line = read(host, tid, "syscall", MOST_BYTES)?;
-    let entered = parse_entered(std::str::from_utf8(&line).ok()?)?;
+    let entered = entered_call(host, tid)?;
     let name = syscalls::name(entered.number)?;
     if !is_native(host, tid) {
         return None;
@@ -49,6 +49,14 @@ pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
     let files = descriptors(name).iter().filter_map(fd);
     let files = files.map(|fd| Descriptor { fd, file: mounts.open_file(host, tid, fd) }).collect();
     Some(SystemCall { name, files })
+}
+
+/// Number, by its ABI, and arguments of the call that a thread is in. None when it is in none, runs, or cannot be read. It may
+/// hang where the thread is in an exec.
+pub fn entered_call(host: &Host, tid: i32) -> Option<EnteredCall> {
+    const MOST_BYTES: u64 = 512;
+    let line = read(host, tid, "syscall", MOST_BYTES)?;
+    parse_entered(std::str::from_utf8(&line).ok()?)
 }
 
 fn read(host: &Host, tid: i32, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
@@ -68,7 +76,7 @@ fn parse_entered(line: &str) -> Option<EnteredCall> {
         *arg = register()?;
     }
     let (stack, program) = (register()?, register()?);
-    (stack != 0 && program != 0).then_some(EnteredCall { number, args })
+    (stack != 0 && program != 0).then_some(EnteredCall { number, args, stack })
 }
 
 /// Whether the program of a thread has the native ABI: system calls have other numbers in 32-bit mode.

@@ -326,33 +326,6 @@ pub fn stack(host: &Host, tid: i32) -> Vec<KernelFrame> {
     parse_stack(&fs::read_to_string(file(host, tid, "stack")).unwrap_or_default())
 }
 
-/// A system call that a thread waits in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockedCall {
-    pub number: i32,
-    pub args: [u64; 6],
-    /// The stack pointer of the program.
-    pub stack_pointer: u64,
-}
-
-/// The system call that a thread waits in. None: it runs, or is in none. Root only.
-pub fn blocked_call(host: &Host, tid: i32) -> Option<BlockedCall> {
-    parse_call(&fs::read_to_string(file(host, tid, "syscall")).ok()?)
-}
-
-fn parse_call(text: &str) -> Option<BlockedCall> {
-    let mut words = text.split_whitespace();
-    let number = words.next()?.parse().ok().filter(|number| *number >= 0)?;
-    let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
-    let mut args = [0; 6];
-    for arg in &mut args {
-        *arg = word()?;
-    }
-    // A thread of the kernel has neither stack nor code of a program.
-    let stack_pointer = word().filter(|pointer| *pointer != 0)?;
-    Some(BlockedCall { number, args, stack_pointer })
-}
-
 fn parse_stack(text: &str) -> Vec<KernelFrame> {
     const MOST: usize = 256;
     let frame = |line: &str| {
@@ -371,16 +344,6 @@ fn parse_stack(text: &str) -> Vec<KernelFrame> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn calls_that_threads_wait_in() {
-        let text = "230 0x0 0x1 0x7fff81f56390 0x4 0x5 0x6 0x7fff81f56378 0x7f5fb3a01503\n";
-        let args = [0, 1, 0x7fff_81f5_6390, 4, 5, 6];
-        let want = BlockedCall { number: 230, args, stack_pointer: 0x7fff_81f5_6378 };
-        assert_eq!(parse_call(text), Some(want));
-        let others = ["running\n", "-1 0x7ffe 0x55\n", "0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n", "", "1 0x2 0x3", "x 0x1"];
-        assert_eq!(others.map(parse_call), [None; 6]);
-    }
 
     #[test]
     fn a_process_outlives_its_first_thread() {

@@ -1,5 +1,7 @@
 //! Starts that have waited for `--than` already: their lines while they wait.
 
+use std::cmp::Reverse;
+
 use rustc_hash::FxHashMap;
 
 use crate::profiler::{Context, Timestamp};
@@ -7,6 +9,7 @@ use crate::profilers::multi_trace::MultiTrace;
 use crate::profilers::multi_trace::relation::{PairStart, RelationKey};
 use crate::profilers::multi_trace::report::{DELAY, ShownDelay};
 use crate::report::{Subject, Value};
+use crate::stats::TopK;
 
 /// Starts that have had a line.
 #[derive(Debug, Default)]
@@ -50,7 +53,8 @@ impl MultiTrace {
     /// line, and their age.
     fn show_due(&mut self, now: Timestamp, most: usize, is_due: impl Fn(Option<u64>, u64) -> bool, ctx: &mut Context) {
         let Some(than) = self.question.lengths.than_ns() else { return };
-        let mut due: Vec<(RelationKey, PairStart)> = Vec::new();
+        // Others choose how many are due: only those that get a line are kept.
+        let mut due = TopK::new(most);
         let mut still_told = FxHashMap::default();
         for (key, start) in self.relation.waiting(now) {
             let age_ns = now.saturating_sub(start.time);
@@ -59,12 +63,11 @@ impl MultiTrace {
                 still_told.insert(*key, *told);
             }
             if age_ns >= than && is_due(due_age, age_ns) {
-                due.push((*key, *start));
+                due.offer(Reverse((start.time, start.tid)), (*key, *start));
             }
         }
         self.slow.open.told = still_told;
-        due.sort_unstable_by_key(|(_, start)| (start.time, start.tid));
-        for (key, start) in due.into_iter().take(most) {
+        for (_, (key, start)) in due.into_sorted() {
             let next_age_ns = now.saturating_sub(start.time).saturating_mul(2);
             self.slow.open.told.insert(key, ToldStart { since: start.time, next_age_ns });
             self.show_start(&start, key, now, ctx);

@@ -1,33 +1,39 @@
 //! Calls that have gone on since before the start. No event tells of them until they end: /proc does.
 
-use rustc_hash::FxHashMap;
+use anyhow::Result;
+use crossbeam_channel::TryRecvError;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::profiler::{Context, Timestamp};
+use crate::profiler::{Context, Setup, Timestamp};
 use crate::profilers::syscalls::CallInFlight;
 use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::stats::OpenPair;
+use crate::task::call_reader::{CallReader, FoundCall};
 use crate::tep::ThreadDoing;
 
-/// Time for looking at /proc at each tick: meanwhile nobody reads the rings.
-const LOOK_NS: u64 = 3_000_000;
-/// Threads that are remembered.
+/// Threads that are asked for, and calls that are remembered.
 const MOST: usize = 100_000;
+/// Time for /proc to answer.
+const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// Calls that were found in /proc.
 #[derive(Debug, Default)]
 pub struct EarlierCalls {
-    /// Threads that are not looked at yet.
-    left: Vec<i32>,
+    /// None: all were read, or it is waited for no longer.
+    reader: Option<CallReader>,
+    /// Threads that have made no call since the start, as far as records were read, and were not found in one yet.
+    asked: FxHashSet<i32>,
+    asked_at: Timestamp,
     /// By thread.
-    calls: FxHashMap<i32, FoundCall>,
-    /// When the last thread was looked at.
+    calls: FxHashMap<i32, EarlierCall>,
+    /// When the last of them was found.
     looked_until: Timestamp,
 }
 
 /// A call in which a thread was found waiting.
 #[derive(Clone, Copy, Debug)]
-struct FoundCall {
+struct EarlierCall {
     seen_at: Timestamp,
     /// `since`: the start of the run.
     pair: OpenPair<CallInFlight>,
@@ -42,64 +48,93 @@ pub struct NewlyFound {
 }
 
 impl EarlierCalls {
-    /// The run has started: these threads are to be looked at.
-    pub fn start(&mut self, tids: Vec<i32>) {
-        self.left = tids;
-        self.left.truncate(MOST);
+    /// # Errors
+    /// No thread can be started.
+    pub fn new(setup: &Setup<'_>) -> Result<EarlierCalls> {
+        Ok(EarlierCalls { reader: Some(CallReader::start(setup.host.clone())?), ..EarlierCalls::default() })
     }
 
-    /// Looks at some of the threads that are left. `is_open`: it is known what the thread does.
+    /// Our thread that looks.
+    pub fn thread(&self) -> Option<i32> {
+        self.reader.as_ref().map(|reader| reader.tid)
+    }
+
+    /// The run has started: these threads are to be looked at.
+    pub fn start(&mut self, tids: impl Iterator<Item = i32>) {
+        let Some(reader) = &self.reader else { return };
+        let tids: Vec<i32> = tids.take(MOST).collect();
+        self.asked = tids.iter().copied().collect();
+        self.asked_at = crate::sys::monotonic_ns();
+        reader.read(tids);
+    }
+
+    /// Takes what was found meanwhile. `is_open`: it is known what the thread does.
     pub fn look(
         &mut self,
         calls: Option<&CallList>,
         is_open: impl Fn(i32) -> bool,
         ctx: &mut Context,
     ) -> Vec<NewlyFound> {
-        let (mut found, begun) = (Vec::new(), crate::sys::monotonic_ns());
-        while let Some(tid) = self.left.pop() {
-            // Before the look: what it shows may begin after this.
-            let seen_at = crate::sys::monotonic_ns();
-            if seen_at - begun > LOOK_NS {
-                self.left.push(tid);
-                break;
+        let mut found = Vec::new();
+        while let Some(reader) = &self.reader {
+            match reader.found() {
+                Ok(call) => {
+                    // A thread that has made a call meanwhile may have left the one in which it was found.
+                    let is_it = self.asked.remove(&call.tid) && !is_open(call.tid);
+                    found.extend(is_it.then(|| self.add(call, calls, ctx)).flatten());
+                }
+                Err(TryRecvError::Disconnected) => self.stop(),
+                Err(TryRecvError::Empty) => {
+                    let is_late = crate::sys::monotonic_ns().saturating_sub(self.asked_at) > PATIENCE_NS;
+                    if is_late && !self.asked.is_empty() {
+                        ctx.note(
+                            "/proc has not told all calls that began before the start: one of its files hangs".into(),
+                        );
+                        self.stop();
+                    }
+                    break;
+                }
             }
-            if is_open(tid) || !ctx.watched.contains(tid) || ctx.scope.is_own(tid) {
-                continue;
-            }
-            let Some(blocked) = ctx.call_from_proc(tid) else { continue };
-            let seen_at = crate::sys::monotonic_ns().max(seen_at);
-            let Some(stat) = ctx.state_from_proc(tid) else { continue };
-            // The stacks of 32-bit programs are below 4 GiB, those of others hardly ever.
-            let is_compat = blocked.stack_pointer >> 32 == 0;
-            let call = CallNumber { number: blocked.number, is_compat };
-            if calls.is_some_and(|calls| !calls.contains(call.number)) {
-                continue;
-            }
-            let doing = match stat.state {
-                b'D' => ThreadDoing::Blocks,
-                b'S' => ThreadDoing::Sleeps,
-                _ => ThreadDoing::Rests,
-            };
-            let (pid, comm) = (ctx.tasks.pid(tid), stat.comm);
-            let open = CallInFlight { call, pid, cpu: stat.cpu, comm, stack: None, is_earlier: true };
-            let pair = OpenPair { since: ctx.started_ns, open };
-            self.looked_until = seen_at;
-            self.calls.insert(tid, FoundCall { seen_at, pair });
-            found.push(NewlyFound { tid, args: blocked.args, doing });
         }
         found
+    }
+
+    fn add(&mut self, found: FoundCall, calls: Option<&CallList>, ctx: &mut Context) -> Option<NewlyFound> {
+        let FoundCall { tid, seen_at, entered, stat } = found;
+        // The stacks of 32-bit programs are below 4 GiB, those of others hardly ever.
+        let call = CallNumber::new(i64::try_from(entered.number).ok()?, entered.stack >> 32 == 0);
+        if calls.is_some_and(|calls| !calls.contains(call.number)) {
+            return None;
+        }
+        let doing = match stat.state {
+            b'D' => ThreadDoing::Blocks,
+            b'S' => ThreadDoing::Sleeps,
+            _ => ThreadDoing::Rests,
+        };
+        let (pid, comm) = (ctx.tasks.pid(tid), stat.comm);
+        let open = CallInFlight { call, pid, cpu: stat.cpu, comm, stack: None, is_earlier: true };
+        let pair = OpenPair { since: ctx.started_ns, open };
+        self.looked_until = self.looked_until.max(seen_at);
+        self.calls.insert(tid, EarlierCall { seen_at, pair });
+        Some(NewlyFound { tid, args: entered.args, doing })
+    }
+
+    fn stop(&mut self) {
+        self.reader = None;
+        self.asked = FxHashSet::default();
     }
 
     /// A thread has begun a call: if it was found in one later, it is this one.
     #[inline(always)]
     pub fn entered(&mut self, tid: i32, time: Timestamp) {
-        if time < self.looked_until {
+        if time < self.looked_until || !self.asked.is_empty() {
             self.forget_before(tid, time);
         }
     }
 
     #[cold]
     fn forget_before(&mut self, tid: i32, time: Timestamp) {
+        self.asked.remove(&tid);
         if self.calls.get(&tid).is_some_and(|found| time <= found.seen_at) {
             self.calls.remove(&tid);
         }
@@ -107,12 +142,13 @@ impl EarlierCalls {
 
     /// The call of a thread whose end was just seen, or that has ended unseen.
     pub fn take(&mut self, tid: i32) -> Option<OpenPair<CallInFlight>> {
+        self.asked.remove(&tid);
         self.calls.remove(&tid).map(|found| found.pair)
     }
 
     /// Records were lost: any call may have ended.
     pub fn lost(&mut self) {
-        self.left.clear();
+        self.stop();
         self.calls.clear();
     }
 
@@ -141,15 +177,19 @@ mod tests {
             stack: None,
             is_earlier: true,
         };
-        let found = FoundCall { seen_at: 100, pair: OpenPair { since: 10, open } };
+        let found = EarlierCall { seen_at: 100, pair: OpenPair { since: 10, open } };
         let calls = FxHashMap::from_iter([(7, found), (8, found), (9, found)]);
-        let mut earlier = EarlierCalls { calls, looked_until: 100, left: vec![10] };
+        let asked = FxHashSet::from_iter([10, 11, 12]);
+        let mut earlier = EarlierCalls { calls, looked_until: 100, asked, ..EarlierCalls::default() };
         earlier.entered(7, 50);
         earlier.entered(8, 101);
+        earlier.entered(10, 200);
+        assert!(earlier.take(11).is_none());
+        assert_eq!(earlier.asked, FxHashSet::from_iter([12]), "what the others do is known");
         assert!(earlier.take(7).is_none() && earlier.take(8).is_some() && earlier.take(8).is_none());
         earlier.retain(|tid| tid == 9);
         assert_eq!(earlier.iter().map(|(tid, _)| tid).collect::<Vec<_>>(), [9]);
         earlier.lost();
-        assert!(earlier.iter().next().is_none() && earlier.left.is_empty());
+        assert!(earlier.iter().next().is_none() && earlier.asked.is_empty());
     }
 }

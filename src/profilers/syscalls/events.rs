@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
-use crate::profiler::Setup;
+use crate::profiler::{RunScope, Setup};
 use crate::profilers::syscalls::args::CallList;
 use crate::tep::syscalls::SyscallEnd;
 use crate::tep::{Field, Filter, Int64, ReadError, drift};
@@ -77,16 +77,22 @@ impl CallEvents {
         Ok(CallEvents { exit, exited, enter, only_errors: wanted.only_errors, starts: None })
     }
 
-    /// Leaves to the kernel what is not asked for.
+    /// Leaves to the kernel what is not asked for, and our own threads, those of `scope`.
     ///
     /// # Errors
     /// tracefs cannot be read.
-    pub fn filter(&self, calls: Option<&CallList>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    pub fn filter(
+        &self,
+        calls: Option<&CallList>,
+        scope: &RunScope,
+        evlist: &mut Evlist,
+        setup: &Setup<'_>,
+    ) -> Result<()> {
         let ends = [(Some(self.exit), SyscallEnd::Exit), (self.enter.as_ref().map(|(id, _)| *id), SyscallEnd::Enter)];
         for (event, end) in ends {
             let Some(event) = event else { continue };
             let format = setup.format(end.raw())?;
-            let others = setup.not_ourselves(&format);
+            let others = scope.not_own(&format);
             let is_exit = end == SyscallEnd::Exit;
             let text = calls.map(|calls| calls.filter(end));
             let text = self.starts.clone().filter(|_| !is_exit).or(text);

@@ -117,6 +117,8 @@ impl EndedCall {
 /// Calls that ended unseen since the last interval.
 #[derive(Debug, Default)]
 struct UnseenEnds {
+    /// `-C`: a thread may end its call on a CPU that is not watched.
+    misses_cpus: bool,
     /// With their task.
     cut_off: u64,
     /// Their thread began another one.
@@ -156,7 +158,7 @@ impl Syscalls {
             events: None,
             kinds: CallKinds::default(),
             open: Pairs::new(OPEN_BYTES, None),
-            earlier: Some(EarlierCalls::default()),
+            earlier: None,
             sums: CallSums::default(),
             paths: None,
             slow: None,
@@ -346,7 +348,7 @@ impl Syscalls {
         let (waits, works): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| self.kinds.of(row.key.call) == CallKind::Waits);
         let top = self.args.top as usize;
-        let verdict = if self.earlier.is_none() { Verdict::Unsure } else { Verdict::Exact };
+        let verdict = if self.unseen.misses_cpus { Verdict::Unsure } else { Verdict::Exact };
         let (any_works, any_waits) = (!works.is_empty(), !waits.is_empty());
         // That nothing was seen is told if it is true of both tables.
         let has_calls = any_works || !any_waits;
@@ -382,12 +384,12 @@ impl Profiler for Syscalls {
         if self.args.errors && self.args.common.draws_stacks() {
             setup.weighs("failed calls");
         }
-        if setup.scope.cpus().is_some() {
-            // A thread may end its call elsewhere.
-            self.earlier = None;
-            if !self.args.errors {
-                setup.degrade_pairs();
-            }
+        // On some CPUs alone a thread may end its call elsewhere.
+        self.unseen.misses_cpus = setup.scope.cpus().is_some();
+        match self.unseen.misses_cpus {
+            _ if self.args.errors => {}
+            true => setup.degrade_pairs(),
+            false => self.earlier = Some(EarlierCalls::new(setup)?),
         }
         Ok(())
     }
@@ -396,7 +398,9 @@ impl Profiler for Syscalls {
         if let Some(slow) = &self.slow {
             slow.filter(evlist, setup)?;
         }
-        self.events.as_ref().map_or(Ok(()), |events| events.filter(self.args.calls.as_ref(), evlist, setup))
+        let looks: Vec<i32> = self.earlier.iter().filter_map(EarlierCalls::thread).collect();
+        let scope = setup.scope.clone().without(&looks);
+        self.events.as_ref().map_or(Ok(()), |events| events.filter(self.args.calls.as_ref(), &scope, evlist, setup))
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
@@ -459,8 +463,11 @@ impl Profiler for Syscalls {
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { .. } if !self.args.errors => {
-                let earlier = self.earlier.iter_mut();
-                earlier.for_each(|earlier| earlier.start(ctx.tasks.living().map(|(tid, _)| tid).collect()));
+                let living = ctx.tasks.living().map(|(tid, _)| tid);
+                let ours = living.filter(|tid| ctx.watched.contains(*tid) && !ctx.scope.is_own(*tid));
+                if let Some(earlier) = &mut self.earlier {
+                    earlier.start(ours);
+                }
             }
             Event::Task { record: Record::Exit(exit), .. } => {
                 self.unseen.cut_off += u64::from(self.open.forget(CallingThread(exit.tid)).is_some());
