@@ -114,7 +114,7 @@ impl EndedCall {
     }
 }
 
-/// Calls that ended unseen since the last interval.
+/// Ends of calls that were not seen since the last interval, and why there may be more.
 #[derive(Debug, Default)]
 struct UnseenEnds {
     /// `-C`: a thread may end its call on a CPU that is not watched.
