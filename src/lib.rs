@@ -15,6 +15,7 @@ pub mod expr;
 pub mod glob;
 pub mod host;
 pub mod output;
+pub mod outside;
 pub mod perf;
 pub mod profiler;
 pub mod profilers;

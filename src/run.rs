@@ -44,6 +44,7 @@ use crate::host::Host;
 use crate::output::metrics::http::MetricsServer;
 use crate::output::sink::Sink;
 use crate::output::{Output, OutputSettings};
+use crate::outside;
 use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Setup, TracefsFinder};
@@ -421,7 +422,8 @@ impl Run {
             if now >= next_hotplug {
                 next_hotplug = now + HOTPLUG.as_nanos() as u64;
                 self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
-                self.rings.take_notes().into_iter().for_each(|note| self.core.ctx.output.note(note));
+                let notes = self.rings.take_notes().into_iter().chain(outside::take_notes());
+                notes.for_each(|note| self.core.ctx.output.note(note));
                 self.look_for_onlookers();
                 self.core.retest_idle();
                 self.core.check_tasks(now);

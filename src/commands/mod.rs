@@ -13,8 +13,8 @@ use clap::Parser;
 
 use crate::cli::{RunArgs, usage};
 use crate::profiler::{Profiler, ProfilerArgs};
-use crate::profilers;
 use crate::run::{Options, Outcome, Run, ViewOptions};
+use crate::{outside, profilers, symbol, task};
 
 /// Columns of the help: enough for an example, and no more than any terminal has.
 const WIDTH: usize = 80;
@@ -99,9 +99,15 @@ profilers::profilers!(commands);
 
 /// Runs a profiler to its end. Returns the exit code.
 fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
+    start_workers();
     let (run, view) = (args.common().run.clone(), view_options(&mut args)?);
     let profiler = args.build()?; // text that does not parse is told before what is not there
     execute(options::<A>(run, view)?, vec![profiler])
+}
+
+/// Before there is any thread or event.
+fn start_workers() {
+    outside::start(&[task::QUESTIONS, symbol::QUESTIONS]);
 }
 
 /// Runs profilers, one for each view, to the end. Returns the exit code.

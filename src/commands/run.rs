@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 
 use crate::cli::{RunArgs, usage};
-use crate::commands::{Cli, Subcommand, execute, faults};
+use crate::commands::{Cli, Subcommand, execute, faults, start_workers};
 use crate::profiler::Profiler;
 use crate::run::{Options, SEVERAL, ViewOptions};
 
@@ -41,6 +41,7 @@ impl RunViewsArgs {
     /// # Errors
     /// A view that does not parse; what cannot work here.
     pub fn run(self) -> Result<u8> {
+        start_workers();
         let RunViewsArgs { run, views } = self;
         if views.len() > MOST_VIEWS {
             return Err(usage(format!("there are {} views, a run has up to {MOST_VIEWS}", views.len())));

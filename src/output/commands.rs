@@ -60,12 +60,12 @@ impl CallLookUps for ThreadLookUps<'_> {
 impl Commands {
     pub fn new(host: Host, step: CurrentStep) -> Commands {
         Commands {
+            strings: LateReader::new(host.clone()),
             host,
             step,
             known: FxHashMap::default(),
             asked: (None, 0),
             files_asked: (None, 0),
-            strings: LateReader::default(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Commands {
     }
 
     fn ask(&self, kin: &LineageProcess) -> Command {
-        let lives = procfs::stat(&self.host, kin.pid).is_some_and(|stat| stat.is_alive() && stat.comm == kin.comm);
+        let lives = procfs::brief(&self.host, kin.pid).is_some_and(|brief| brief.is_alive() && brief.comm == kin.comm);
         if !lives {
             return Command::Gone;
         }
@@ -163,7 +163,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let task = dir.path().join("5/task/5");
         fs::create_dir_all(&task).unwrap();
-        fs::write(task.join("stat"), "5 (cron) S 1 5").unwrap();
+        fs::write(task.join("status"), "Name:\tcron\nState:\tS (sleeping)\nPPid:\t1\n").unwrap();
         fs::write(task.join("cmdline"), "/usr/sbin/cron\0-f\0").unwrap();
         let host = Host { proc: dir.path().into(), ..Host::default() };
         let mut commands = Commands::new(host, CurrentStep::default());

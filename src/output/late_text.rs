@@ -1,21 +1,20 @@
 //! Strings of system calls that were not copied at the entry of their call: read from the memory of the process when its
-//! line is written, as long as it lives.
-//!
-//! That may block, as reading what a process has mapped does: so it is for the output thread.
+//! line is written, as long as it lives, by a worker.
 
+use crate::host::Host;
+use crate::outside::{self, Subject};
 use crate::report::{ArgumentText, ArgumentTextWriter, ArgumentTexts};
 use crate::sys;
-use crate::sys::process::read_memory;
+use crate::task::memory::StringsAt;
 
-/// `PATH_MAX`, with the NUL byte.
-const MOST_BYTES: usize = 4096;
-/// Reads in a span of time. One takes some microseconds.
+/// Questions in a span of time. One takes some 20 µs.
 const MOST_READS: u32 = 2000;
 const SPAN_NS: u64 = 100_000_000;
 
 /// Reads strings, and limits how many.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LateReader {
+    host: Host,
     reads: u32,
     since_ns: u64,
     /// A record with its strings.
@@ -23,19 +22,25 @@ pub struct LateReader {
 }
 
 impl LateReader {
+    pub fn new(host: Host) -> LateReader {
+        LateReader { host, reads: 0, since_ns: 0, record: Vec::new() }
+    }
+
     /// The record `bytes` of a process with the strings that can still be read.
     pub fn resolve<'a>(&'a mut self, pid: i32, bytes: &'a [u8]) -> &'a [u8] {
         let texts = ArgumentTexts::split(bytes);
         let is_unread = |text: ArgumentText<'_>| matches!(text, ArgumentText::Unread(_));
-        if pid <= 0 || !texts.iter().any(|(_, text)| is_unread(text)) {
+        let unread = texts.iter().filter(|(_, text)| is_unread(*text));
+        let addresses: Vec<u64> = unread.map(|(offset, _)| address(texts.raw, offset)).collect();
+        if pid <= 0 || addresses.is_empty() {
             return bytes;
         }
+        let mut late = self.read(pid, addresses).into_iter();
         let mut record = std::mem::take(&mut self.record);
         let mut writer = ArgumentTextWriter::new(&mut record, texts.raw);
         for (offset, text) in texts.iter() {
-            let mut read = [0; MOST_BYTES];
-            let late = if is_unread(text) { self.read(pid, address(texts.raw, offset), &mut read) } else { None };
-            writer.push(offset, late.map_or(text, ArgumentText::Late));
+            let read = if is_unread(text) { late.next().flatten() } else { None };
+            writer.push(offset, read.as_deref().map_or(text, ArgumentText::Late));
         }
         writer.finish();
         self.record = record;
@@ -44,13 +49,12 @@ impl LateReader {
 
     /// The string at an address of a thread's memory.
     pub fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {
-        let mut read = [0; MOST_BYTES];
-        self.read(tid, address, &mut read).map(<[u8]>::to_vec)
+        self.read(tid, vec![address]).pop().flatten()
     }
 
-    fn read<'b>(&mut self, pid: i32, address: u64, to: &'b mut [u8]) -> Option<&'b [u8]> {
-        if address == 0 {
-            return None;
+    fn read(&mut self, tid: i32, addresses: Vec<u64>) -> Vec<Option<Vec<u8>>> {
+        if addresses.iter().all(|address| *address == 0) {
+            return Vec::new();
         }
         let now = sys::monotonic_ns();
         if now.saturating_sub(self.since_ns) >= SPAN_NS {
@@ -58,13 +62,10 @@ impl LateReader {
         }
         self.reads = self.reads.saturating_add(1);
         if self.reads > MOST_READS {
-            return None;
+            return Vec::new();
         }
-        let read = read_memory(pid, address, to).ok()?;
-        let text = to.get(..read)?;
-        // Without its end it is no string.
-        let end = text.iter().position(|byte| *byte == 0)?;
-        text.get(..end)
+        let answered = outside::ask(&self.host, Subject::process(tid), &StringsAt { tid, addresses });
+        answered.map_or_else(|_| Vec::new(), |answered| answered.value)
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
             writer.push(offset, ArgumentText::Unread(UnreadText::Refused));
         }
         let bytes = writer.finish().to_vec();
-        let mut reader = LateReader::default();
+        let mut reader = LateReader::new(Host::default());
         let of = |bytes: &[u8]| {
             ArgumentTexts::split(bytes)
                 .iter()

@@ -90,6 +90,7 @@ impl Writer {
         let mut sink = if settings.durable { sink.durable() } else { sink };
         let screen = settings.screen.take().map(|port| screen::start(port, &views, &mut sink));
         let commands = Commands::new(settings.host.clone(), step.clone());
+        let late = LateReader::new(settings.host.clone());
         Writer {
             unwinding: Unwinding::new(settings.symbols.budget.clone(), publish),
             settings,
@@ -108,7 +109,7 @@ impl Writer {
             metrics,
             step,
             commands,
-            late: LateReader::default(),
+            late,
             is_quiet: false,
             screen,
         }

@@ -11,9 +11,7 @@ use crate::escape::escape;
 use crate::event::selector::{MAX_MOST, ProbePoint};
 use crate::host::Host;
 use crate::symbol::elf::NOT_ELF;
-use crate::symbol::functions::{
-    Binary, BinaryFile, FunctionLookup, find_command, is_stuck, library_path, mapped_binaries,
-};
+use crate::symbol::functions::{Binary, BinaryFile, FunctionLookup, find_command, library_path, mapped_binaries};
 use crate::symbol::matching::{MatchList, WantedName, last_part};
 use crate::symbol::search::Search;
 use crate::sys::poll::is_told_to_end;
@@ -137,12 +135,9 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
     // Files without a function of that readable name.
     let mut without: FxHashSet<Option<(u64, u64)>> = FxHashSet::default();
     for &pid in pids {
-        if is_stuck(host, pid) {
-            bail!(
-                "process {pid} waits in the kernel (state D), and so would who asks what it has mapped: name the file"
-            );
-        }
-        let mut files = mapped_binaries(host, pid, search);
+        let Some(mut files) = mapped_binaries(host, pid, search) else {
+            bail!("process {pid} does not answer what it has mapped: name the file");
+        };
         let is_new = |code: &Binary, locations: &[CodeLocation]| {
             !locations.iter().any(|location| location.file.is_same(&code.file))
         };

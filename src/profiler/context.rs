@@ -15,6 +15,7 @@ use crate::report::{Command, LateText, LineageProcess, OccurrenceSchema, Subject
 use crate::stats::TaskStack;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
+use crate::sys::scheduling_policy;
 use crate::task::{Ancestor, Comm, TaskTable, Watched, procfs};
 
 /// What a profiler has at hand while samples come.
@@ -164,11 +165,6 @@ impl Context {
         self.notes.push(text);
     }
 
-    /// The kernel function that a waiting thread waits in, from /proc, now.
-    pub fn wait_channel(&self, tid: i32) -> Option<String> {
-        procfs::wchan(&self.host, tid)
-    }
-
     /// CPU time that a thread has used, from /proc, now. None: the kernel does not tell.
     pub fn ran_ns_from_proc(&self, tid: i32) -> Option<u64> {
         procfs::ran_ns(&self.host, tid)
@@ -184,13 +180,20 @@ impl Context {
         procfs::process_signals(&self.host, pid)
     }
 
-    /// The scheduling policy of a thread, from /proc, now.
-    pub fn policy_from_proc(&self, tid: i32) -> Option<u32> {
-        procfs::policy(&self.host, tid)
+    /// The scheduling policy of a thread, now.
+    pub fn policy(&self, tid: i32) -> Option<u32> {
+        scheduling_policy(tid)
     }
 
-    /// State, name and CPU of a thread, from /proc, now.
-    pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
-        procfs::stat(&self.host, tid)
+    /// Threads as /proc has them now, read by a worker, which is waited for: for the start of a run.
+    pub fn threads_from_proc(&self, tids: &[i32]) -> Vec<procfs::SeenThread> {
+        let mut seen = Vec::with_capacity(tids.len());
+        procfs::stats(&self.host, tids, |thread| seen.push(thread));
+        seen
+    }
+
+    /// State and name of a thread, from /proc, now.
+    pub fn state_from_proc(&self, tid: i32) -> Option<procfs::BriefStatus> {
+        procfs::brief(&self.host, tid)
     }
 }

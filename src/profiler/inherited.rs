@@ -1,6 +1,6 @@
 //! Decides how inherited events of probes in programs are kept complete: see `perf/evlist/inherited.rs`.
 
-use crate::host::{processes, threads};
+use crate::host::processes;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Evsel, ProbeKeeping};
 use crate::perf::target::Tasks;
@@ -61,11 +61,9 @@ impl Setup<'_> {
             Tasks::Workload(workload) => *pid != own && pid != workload,
             _ => true,
         };
-        // Reading the mappings of a stuck process may block. If it has the file, its calls only cost it time once it
-        // goes on: the numbers are right all the same.
-        let waits = |tid: &i32| procfs::stat(self.host, *tid).is_some_and(|stat| stat.state == b'D');
-        let may_be_asked = |pid: &i32| !threads(self.host, *pid).iter().any(waits);
-        let mut others = processes(self.host).into_iter().filter(is_other).filter(may_be_asked);
-        procfs::is_nested(self.host) || others.any(|pid| has_mapped_inode(self.host, pid, inode))
+        // If one that does not answer has the file, its calls only cost it time once it goes on: the numbers are right all the
+        // same.
+        let mut others = processes(self.host).into_iter().filter(is_other);
+        procfs::is_nested(self.host) || others.any(|pid| has_mapped_inode(self.host, pid, inode) == Some(true))
     }
 }

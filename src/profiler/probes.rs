@@ -427,11 +427,14 @@ fn is_gone(host: &Host, group: &ProbeGroup) -> bool {
     let own = procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host));
     match group.namespace {
         namespace if namespace == own => {
-            !procfs::is_alive(host, group.pid) || procfs::start_ticks(host, group.pid) != Some(group.start)
+            // Without an answer it may be the same one.
+            let is_other = || procfs::start_ticks(host, group.pid).is_some_and(|start| start != group.start);
+            !procfs::is_alive(host, group.pid) || is_other()
         }
         // In a namespace below ours: gone if it has no process left. We see no other namespaces.
         Some(namespace) if own.is_none() => {
-            !processes(host).iter().any(|&pid| procfs::pid_namespace(host, pid) == Some(namespace))
+            let may_be_in = |&pid: &i32| procfs::pid_namespace(host, pid).is_none_or(|own| own == namespace);
+            !processes(host).iter().any(may_be_in)
         }
         _ => false,
     }
@@ -440,6 +443,7 @@ fn is_gone(host: &Host, group: &ProbeGroup) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::fixture::write_stat;
 
     #[test]
     fn the_living_and_the_dead() {
@@ -448,11 +452,14 @@ mod tests {
         let process = |pid: i32, state: char, start: u64, namespace: u64| {
             let task = dir.path().join(format!("{pid}/task/{pid}"));
             std::fs::create_dir_all(&task).unwrap();
-            std::fs::create_dir_all(dir.path().join(format!("{pid}/ns"))).unwrap();
+            let of_process = dir.path().join(pid.to_string());
+            let spaces = [of_process.join("ns"), task.join("ns")];
+            spaces.iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
             let rest = vec!["0"; 17].join(" "); // up to the field before the start, which is the 22nd
-            std::fs::write(task.join("stat"), format!("{pid} (a) b) {state} {rest} 0 {start} 7")).unwrap();
-            let link = dir.path().join(format!("{pid}/ns/pid"));
-            std::os::unix::fs::symlink(format!("pid:[{namespace}]"), link).unwrap();
+            write_stat(&task, &format!("{pid} (a) b) {state} {rest} 0 {start} 7"));
+            for dir in spaces {
+                std::os::unix::fs::symlink(format!("pid:[{namespace}]"), dir.join("pid")).unwrap();
+            }
         };
         const INITIAL: u64 = 4_026_531_836;
         process(7, 'S', 99, INITIAL);

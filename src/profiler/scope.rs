@@ -1,5 +1,6 @@
 //! What the answer covers besides the watched tasks: the CPUs of `-C`, and not our own threads.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cli::values::CommList;
@@ -14,8 +15,11 @@ pub struct RunScope {
     own: [i32; OWN],
 }
 
-/// Most threads of ours: two that every run has, those of a profiler, one that reads keys, and the server of the metrics.
-const OWN: usize = 7;
+/// Most tasks of ours: two threads that every run has, those of a profiler, the processes that ask about others, the thread that reads
+/// keys, and the server of the metrics.
+const OWN: usize = OF_PROFILER.end + WORKERS + 2;
+const OF_PROFILER: Range<usize> = 2..5;
+const WORKERS: usize = 4;
 /// A tid that no task has. Not -1, which a task that has exited has in its last records.
 const NOBODY: i32 = i32::MIN;
 
@@ -29,14 +33,23 @@ impl Default for RunScope {
 impl RunScope {
     /// The last argument: the two threads that every run has.
     pub fn new(cpus: Option<&[u32]>, [reader, output]: [i32; 2]) -> RunScope {
-        RunScope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY] }
+        let mut own = [NOBODY; OWN];
+        (own[0], own[1]) = (reader, output);
+        RunScope { cpus: cpus.map(Arc::from), own }
     }
 
     /// Leaves out threads of the profiler, too.
     #[must_use]
     pub fn without(mut self, tids: &[i32]) -> RunScope {
-        assert!(tids.len() <= OWN - 4, "there are more threads than places");
-        self.own.iter_mut().skip(2).zip(tids).for_each(|(own, tid)| *own = *tid);
+        assert!(tids.len() <= OF_PROFILER.len(), "there are more threads than places");
+        self.own[OF_PROFILER].iter_mut().zip(tids).for_each(|(own, tid)| *own = *tid);
+        self
+    }
+
+    /// Leaves out the processes that ask about others, too. One that replaces another later is not among them.
+    #[must_use]
+    pub fn with_workers(mut self, pids: &[i32]) -> RunScope {
+        self.own[OF_PROFILER.end..][..WORKERS].iter_mut().zip(pids).for_each(|(own, pid)| *own = *pid);
         self
     }
 
@@ -69,8 +82,7 @@ impl RunScope {
 
     /// A filter that leaves our own threads out, for events that are about the current task only.
     pub fn not_own(&self, format: &Format) -> Option<Filter> {
-        let others: Vec<String> = self.own().map(|tid| format!("common_pid != {tid}")).collect();
-        Filter::parse(&others.join(" && "), format).ok()
+        Filter::parse(&not_these(self.own().collect()), format).ok()
     }
 
     /// Our own threads.
@@ -90,6 +102,17 @@ impl RunScope {
     }
 }
 
+/// A filter without these tids: those that follow each other, as processes do that were forked one after another, are one test.
+fn not_these(mut tids: Vec<i32>) -> String {
+    tids.sort_unstable();
+    let runs = tids.chunk_by(|tid, next| tid.checked_add(1) == Some(*next));
+    let tests = runs.map(|run| match run {
+        [first, _, .., last] => format!("(common_pid < {first} || common_pid > {last})"),
+        few => few.iter().map(|tid| format!("common_pid != {tid}")).collect::<Vec<_>>().join(" && "),
+    });
+    tests.collect::<Vec<_>>().join(" && ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,9 +123,22 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|cpu| scope.has_cpu(cpu)), [false, true, false, true]);
         let is_own = [10, 11, 12, 14, 13, 0, -1].map(|tid| scope.is_own(tid));
         assert_eq!(is_own, [true, true, true, true, false, false, false]);
-        let served = scope.clone().with_server(77);
-        assert!(served.is_own(77) && served.is_own(12) && !scope.is_own(77));
+        let served = scope.clone().with_server(77).with_workers(&[80, 81, 82, 83]).with_keyboard(78);
+        assert!([77, 78, 80, 83, 10, 12].into_iter().all(|tid| served.is_own(tid)) && !scope.is_own(77));
         let everything = RunScope::default();
         assert!(everything.has_cpu(7) && everything.cpus().is_none() && everything.own().next().is_none());
+    }
+
+    #[test]
+    fn tids_in_a_row_are_one_test() {
+        let cases: [(&[i32], &str); 4] = [
+            (&[], ""),
+            (&[8, 7], "common_pid != 7 && common_pid != 8"),
+            (&[9, 7, 8], "(common_pid < 7 || common_pid > 9)"),
+            (&[3, 11, 10, 12, 13], "common_pid != 3 && (common_pid < 10 || common_pid > 13)"),
+        ];
+        for (tids, want) in cases {
+            assert_eq!(not_these(tids.to_vec()), want);
+        }
     }
 }

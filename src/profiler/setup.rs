@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::cli::usage;
 use crate::event::EventFilterError;
 use crate::host::Host;
+use crate::outside;
 use crate::perf::Attr;
 use crate::perf::evsel::Evsel;
 use crate::perf::refusal::Reason;
@@ -76,7 +77,7 @@ impl<'a> Setup<'a> {
             stacks: false,
             flame_graph: false,
             interval: None,
-            scope: RunScope::new(target.wanted.as_deref(), own),
+            scope: RunScope::new(target.wanted.as_deref(), own).with_workers(&outside::own_processes()),
             weight: Cell::default(),
             notes: RefCell::default(),
             warnings: RefCell::default(),

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use crate::host::Host;
 use crate::output::sink::print_to_stderr_at_once;
 use crate::output::{Message, OutputClosed, RunEnd, ViewEnd};
+use crate::outside;
 use crate::perf::evlist::Evlist;
 use crate::profiler::TracefsFinder;
 use crate::report::Value;
@@ -23,6 +24,7 @@ use crate::task::procfs;
 impl Run {
     /// Stops the events, reports the last interval, and cleans up.
     pub(super) fn finish(mut self, stop: StopReason) -> Result<Outcome> {
+        outside::hurry();
         // Disabling waits for an answer of each CPU.
         if !self.options.paced {
             sys::perf::disable_all().context("cannot stop the events")?;
@@ -36,6 +38,7 @@ impl Run {
             self.core.stopped(end_ns);
         }
         let mut messages = self.close_interval(end_ns, true)?;
+        messages.extend(outside::take_notes().into_iter().map(Message::Note));
         let say = |(name, count)| {
             format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
         };
@@ -104,6 +107,8 @@ impl Run {
         self.core.ctx.output.batch.push_update(self.core.ctx.stacks.take_counts());
         messages.push(Message::End(end));
         let unwritten = self.leave(messages)?;
+        // What the last names ran into.
+        outside::take_notes().iter().for_each(|note| print_to_stderr_at_once(note));
         Ok(Outcome { lost: missing, unwritten })
     }
 

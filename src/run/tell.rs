@@ -8,7 +8,7 @@ use crate::run::Run;
 use crate::run::intervals::ViewInterval;
 use crate::run::messages::{self, Backlog, OwnCost};
 use crate::run::views::View;
-use crate::symbol::functions::{has_mapped_inode, is_stuck};
+use crate::symbol::functions::has_mapped_inode;
 use crate::sys;
 use crate::task::listed;
 
@@ -77,9 +77,8 @@ impl Run {
         core.evlist.bind(core.ctx.watched.now());
         core.evlist.join_process(pid, &self.host)?;
         core.ctx.watched.join(pid, &self.host);
-        let is_stuck = is_stuck(&self.host, pid); // who asks waits, too
-        let is_elsewhere = |inode| !has_mapped_inode(&self.host, pid, inode);
-        let has_other_files = !is_stuck && core.evlist.probed_inodes().any(is_elsewhere);
+        let is_elsewhere = |inode| has_mapped_inode(&self.host, pid, inode) == Some(false);
+        let has_other_files = core.evlist.probed_inodes().any(is_elsewhere);
         Ok(has_other_files.then_some("but it has not loaded all the files that probes are in"))
     }
 

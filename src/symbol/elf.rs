@@ -11,18 +11,16 @@ use blazesym::symbolize::source::{self, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use lzma_rust2::XzReader;
 
-use crate::symbol::budget::Budget;
+use crate::symbol::budget::{Budget, Share};
 use crate::symbol::demangle;
-use crate::symbol::elf_file::{ElfFile, FileRange, LoadSegments, build_id, in_memory};
-use crate::symbol::files::{NO_ROOM, UnnamedReason, open_regular};
-use crate::symbol::tables::{self, Tables};
-use crate::sys;
+use crate::symbol::elf_file::{FileRange, build_id, in_memory};
+use crate::symbol::file_tables::{CopiedTables, FileHead, SymbolSource, symbol_tables};
+use crate::symbol::files::{UnnamedReason, open_regular};
 
 pub const NOT_ELF: UnnamedReason = "non-elf";
 pub const STRIPPED: UnnamedReason = "stripped";
 pub const NO_SYMBOL: UnnamedReason = "between symbols";
 pub const TOO_LARGE: UnnamedReason = "too many symbols: a larger `--symbol-memory` helps";
-const UNREADABLE: UnnamedReason = "cannot be read";
 
 /// Most bytes of a decompressed `.gnu_debugdata`.
 pub(super) const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
@@ -32,14 +30,11 @@ const MOST_DICTIONARY_KIB: u32 = 64 << 10;
 /// Symbols of one file. The next table is opened when a look-up fails in all before it.
 pub struct FileSymbols {
     layers: Vec<SymbolLayer>,
-    loads: LoadSegments,
-    entry: Option<u64>,
-    build_id: Option<Vec<u8>>,
-    /// The file and its `.gnu_debugdata`, until it is opened.
-    debugdata: Option<(File, FileRange)>,
-    /// The separate debug file has not been looked for yet.
-    separate: bool,
-    has_symtab: bool,
+    head: FileHead,
+    /// The file, until nothing more is to be asked of it.
+    file: Option<File>,
+    /// Where else symbols may be: the next one last.
+    sources: Vec<SymbolSource>,
     options: SymbolOptions,
     users: Vec<u32>,
 }
@@ -63,25 +58,21 @@ struct SymbolLayer {
 }
 
 impl FileSymbols {
-    /// Opens the symbols of a file. `users`: uids of the processes that have mapped it; their share of the budget pays.
+    /// Opens the symbols of a file, which may be open as a place only (O_PATH). `users`: uids of the processes that have mapped it;
+    /// their share of the budget pays.
     ///
     /// # Errors
-    /// The file is not ELF, or cannot be read; the budget of its users is spent.
+    /// The file is not ELF, cannot be read, or does not answer; the budget of its users is spent.
     pub fn open(file: &File, options: &SymbolOptions, users: &[u32]) -> Result<FileSymbols, UnnamedReason> {
-        let elf = ElfFile::read(file).ok_or(NOT_ELF)?;
-        let layer = SymbolLayer::open(&elf, file, options, users)?;
-        let debugdata = elf.debugdata(file).and_then(|range| Some((file.try_clone().ok()?, range)));
-        Ok(FileSymbols {
-            layers: vec![layer],
-            build_id: elf.build_id(file),
-            debugdata,
-            separate: true,
-            has_symtab: elf.has_symtab(),
-            loads: elf.loads(),
-            entry: elf.entry(),
-            options: options.clone(),
-            users: users.to_vec(),
-        })
+        let (layer, head) = SymbolLayer::open(file, SymbolSource::Own, options, users)?;
+        let separate = head.build_id.clone().map(|build_id| {
+            let dirs = options.debug_dirs.clone();
+            SymbolSource::Separate { build_id, dirs }
+        });
+        let sources: Vec<SymbolSource> =
+            separate.into_iter().chain(head.has_debugdata.then_some(SymbolSource::Debugdata)).collect();
+        let file = if sources.is_empty() { None } else { file.try_clone().ok() };
+        Ok(FileSymbols { layers: vec![layer], head, file, sources, options: options.clone(), users: users.to_vec() })
     }
 
     /// The function at `offset` in the file, and the distance from its start.
@@ -89,8 +80,8 @@ impl FileSymbols {
     /// # Errors
     /// No table has a symbol there.
     pub fn resolve(&mut self, offset: u64) -> Result<(String, u64), UnnamedReason> {
-        let missing = if self.has_symtab { NO_SYMBOL } else { STRIPPED };
-        let address = self.loads.address(offset).ok_or(missing)?;
+        let missing = if self.head.has_symtab { NO_SYMBOL } else { STRIPPED };
+        let address = self.head.loads.address(offset).ok_or(missing)?;
         let mut next = 0;
         loop {
             while let Some(layer) = self.layers.get_mut(next) {
@@ -104,63 +95,55 @@ impl FileSymbols {
                 break;
             }
         }
-        Err(if self.has_symtab { NO_SYMBOL } else { STRIPPED })
+        Err(if self.head.has_symtab { NO_SYMBOL } else { STRIPPED })
     }
 
     /// The linker's address of a byte of the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
-        self.loads.address(offset)
+        self.head.loads.address(offset)
     }
 
     /// The offset in the file of the program's entry point.
     pub fn entry(&self) -> Option<u64> {
-        self.entry
+        self.head.entry
     }
 
     /// Opens the next table. False when there is none.
     fn open_next(&mut self) -> bool {
-        if let Some((file, xz)) = self.debugdata.take()
-            && self.open_debugdata(&file, xz)
+        while let Some(source) = self.sources.pop()
+            && let Some(file) = &self.file
         {
-            return true;
+            if let Ok((layer, _)) = SymbolLayer::open(file, source, &self.options, &self.users) {
+                self.head.has_symtab = true;
+                self.layers.push(layer);
+                return true;
+            }
         }
-        if std::mem::take(&mut self.separate)
-            && let Some(id) = self.build_id.as_deref()
-            && let Some(file) = separate_file(id, &self.options.debug_dirs)
-        {
-            return self.push(&file);
-        }
+        self.file = None;
         false
     }
+}
 
-    /// Decompressed data takes memory twice until its tables are copied: as a file, and as the decompressor's
-    /// dictionary.
-    fn open_debugdata(&mut self, file: &File, xz: FileRange) -> bool {
-        let most = MOST_DEBUGDATA_BYTES.min(self.options.budget.room(&self.users) / 3);
-        let share = self.options.budget.take(2 * most, &self.users);
-        let file = share.as_ref().and_then(|_| decompress(file, xz, most).ok());
-        file.is_some_and(|file| self.push(&file))
-    }
-
-    fn push(&mut self, file: &File) -> bool {
-        let Some(elf) = ElfFile::read(file) else { return false };
-        let Ok(layer) = SymbolLayer::open(&elf, file, &self.options, &self.users) else { return false };
-        self.has_symtab = true;
-        self.layers.push(layer);
-        true
-    }
+/// A copy in memory. It can be mapped: later changes of the original do not reach it.
+#[derive(Debug)]
+struct Tables {
+    file: File,
+    _share: Share,
 }
 
 /// Tables whose content made the reader panic.
 struct DamagedTables;
 
 impl SymbolLayer {
-    fn open(elf: &ElfFile, file: &File, options: &SymbolOptions, users: &[u32]) -> Result<SymbolLayer, UnnamedReason> {
-        let tables = tables::copy(elf, file, &options.budget, users).map_err(|err| match err.kind() {
-            io::ErrorKind::QuotaExceeded => TOO_LARGE,
-            _ if sys::lacks_descriptors(&err) => NO_ROOM,
-            _ => UNREADABLE,
-        })?;
+    fn open(
+        file: &File,
+        from: SymbolSource,
+        options: &SymbolOptions,
+        users: &[u32],
+    ) -> Result<(SymbolLayer, FileHead), UnnamedReason> {
+        let (CopiedTables { kept_bytes, head }, file) = symbol_tables(file, users, from, options.budget.room(users))?;
+        let share = options.budget.take(kept_bytes, users).ok_or(TOO_LARGE)?;
+        let tables = Tables { file, _share: share };
         let mut source = source::Elf::new(format!("/proc/self/fd/{}", tables.file.as_raw_fd()));
         source.debug_syms = false; // line tables are large, and names do not need them
         let symbolizer = Symbolizer::builder()
@@ -169,7 +152,8 @@ impl SymbolLayer {
             .enable_auto_reload(false)
             .enable_demangling(false) // blazesym takes `f` for `float`, see `demangle`
             .build();
-        Ok(SymbolLayer { symbolizer, source: Source::Elf(source), demangle: options.demangle, _tables: tables })
+        let source = Source::Elf(source);
+        Ok((SymbolLayer { symbolizer, source, demangle: options.demangle, _tables: tables }, head))
     }
 
     fn resolve(&mut self, address: u64) -> Result<Option<(String, u64)>, DamagedTables> {
@@ -328,7 +312,9 @@ pub(super) mod tests {
         let mut symbols = FileSymbols::open(&in_memory(&mut stripped.as_slice()).unwrap(), &options(), &[0]).unwrap();
         assert_eq!(symbols.resolve(0x40), Err(STRIPPED));
         let range = FileRange { offset: 0, len: xz.len() as u64 };
-        symbols.debugdata = Some((in_memory(&mut xz.as_slice()).unwrap(), range));
+        let unpacked = decompress(&in_memory(&mut xz.as_slice()).unwrap(), range, 1 << 20).unwrap();
+        let (layer, _) = SymbolLayer::open(&unpacked, SymbolSource::Own, &options(), &[0]).unwrap();
+        symbols.layers.push(layer);
         let found = (0..8192).step_by(64).filter(|offset| symbols.resolve(*offset).is_ok()).count();
         assert_eq!(found, resolve_some(&whole));
         for xz in [&b"rubbish"[..], b""] {

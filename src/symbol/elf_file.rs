@@ -7,7 +7,9 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use crate::sys::packets::memory_file;
 
 /// Most bytes of a note segment or section; usual are a few hundred.
 const MOST_NOTE_BYTES: u64 = 64 << 10;
@@ -55,7 +57,7 @@ pub struct ElfFile {
 }
 
 /// The PT_LOAD segments of a file: bytes of the file, and the virtual address of the first one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LoadSegments(Vec<(FileRange, u64)>);
 
 /// A program header (segment) or a section header.
@@ -103,7 +105,7 @@ pub struct DynamicSection {
 }
 
 /// A range of bytes in a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRange {
     pub offset: u64,
     pub len: u64,
@@ -475,11 +477,6 @@ fn build_id_of(mut notes: &[u8]) -> Option<Vec<u8>> {
         notes = notes.get(end.checked_next_multiple_of(4)?..)?;
     }
     None
-}
-
-/// An empty file in memory, see memfd_create(2).
-pub fn memory_file() -> io::Result<File> {
-    Ok(File::from(memfd_create("perf-prof symbols", MFdFlags::MFD_CLOEXEC)?))
 }
 
 /// A file in memory with this content.

@@ -1,9 +1,10 @@
-//! The files of mappings: opened while they can be reached, and checked to be the ones that were mapped.
+//! The files of mappings: opened while they can be reached, and checked to be the ones that were mapped. Workers do that: this process
+//! holds places (O_PATH) alone, since opening, reading and even closing the files of others may hang.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -11,9 +12,13 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
+use serde::{Deserialize, Serialize};
+
 use crate::host::Host;
+use crate::outside::{self, Answered, Question, Subject, WorkerContext, as_bytes};
 use crate::symbol::elf_file;
-use crate::symbol::mappings::MapsLine;
+use crate::symbol::file_tables::NO_ANSWER;
+use crate::symbol::mappings::{MOST_MAPPINGS, MapsLine, parse_maps_line};
 use crate::sys;
 
 /// Number of files that this process may still open.
@@ -23,7 +28,7 @@ pub fn room_for_files(host: &Host) -> usize {
 }
 
 /// Identity of a mapped file, as the kernel reports it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileKey {
     Inode { major: u32, minor: u32, inode: u64 },
     BuildId(Box<[u8]>),
@@ -54,13 +59,80 @@ pub const OUTSIDE: UnnamedReason = "outside of this pid namespace";
 /// The limit of open files is reached.
 pub const NO_ROOM: UnnamedReason = "too many files are mapped: a larger `ulimit -n` helps";
 
+/// A [`WantedFile`], to be opened by a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OpenMapped {
+    pid: i32,
+    start: u64,
+    end: u64,
+    path: PathBuf,
+    key: FileKey,
+    ancestors: Vec<i32>,
+}
+
+/// What a worker says of a file that it has opened. Its place comes with it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct OpenedFile {
+    pub is_elf: bool,
+    /// Its owner (uid).
+    pub owner: Option<u32>,
+}
+
+/// Why a file could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotOpened {
+    Deleted,
+    NoPermission,
+    Exited,
+    NoDescriptor,
+}
+
+impl From<NotOpened> for UnnamedReason {
+    fn from(why: NotOpened) -> UnnamedReason {
+        match why {
+            NotOpened::Deleted => DELETED,
+            NotOpened::NoPermission => NO_PERM,
+            NotOpened::Exited => EXITED,
+            NotOpened::NoDescriptor => NO_ROOM,
+        }
+    }
+}
+
+impl Question for OpenMapped {
+    type Answer = Result<OpenedFile, NotOpened>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Result<OpenedFile, NotOpened> {
+        let OpenMapped { pid, start, end, path, key, ancestors } = self;
+        let wanted = WantedFile { pid: *pid, start: *start, end: *end, path, key, ancestors };
+        let file = wanted.open_here(&context.host)?;
+        let opened =
+            OpenedFile { is_elf: elf_file::is_elf(&file), owner: file.metadata().ok().map(|metadata| metadata.uid()) };
+        context.give(place_of(&file).map_err(|_| NotOpened::NoDescriptor)?);
+        Ok(opened)
+    }
+}
+
 impl WantedFile<'_> {
+    /// Has the file opened, as [`WantedFile::open_here`] does. Returns its place (O_PATH).
+    ///
+    /// # Errors
+    /// The file cannot be reached any more, another file is at its path, or it does not answer.
+    pub fn open(&self, host: &Host) -> Result<(File, OpenedFile), UnnamedReason> {
+        let WantedFile { pid, start, end, path, key, ancestors } = *self;
+        let (path, key, ancestors) = (path.to_owned(), key.clone(), ancestors.to_vec());
+        let question = OpenMapped { pid, start, end, path, key, ancestors };
+        let answered = outside::ask(host, Subject::file_of(pid), &question).map_err(|_| NO_ANSWER)?;
+        let Answered { value, mut files } = answered;
+        let opened = value?;
+        Ok((files.pop().ok_or(NO_ROOM)?, opened))
+    }
+
     /// Opens the file: through `map_files`, which is right even if the path leads elsewhere by now, else by its path as
     /// the process, or the nearest living ancestor, sees it.
     ///
     /// # Errors
     /// The file cannot be reached any more, or another file is at its path.
-    pub fn open(&self, host: &Host) -> Result<File, UnnamedReason> {
+    pub fn open_here(&self, host: &Host) -> Result<File, NotOpened> {
         let process = host.proc.join(self.pid.to_string());
         let by_mapping = process.join(format!("map_files/{:x}-{:x}", self.start, self.end));
         if self.links_to_path(&by_mapping)
@@ -73,13 +145,13 @@ impl WantedFile<'_> {
         let mut paths: Vec<PathBuf> =
             roots.map(|pid| host.proc.join(pid.to_string()).join("root").join(tail)).collect();
         paths.push(self.path.to_owned());
-        let mut reason = if process.exists() { DELETED } else { EXITED };
+        let mut reason = if process.exists() { NotOpened::Deleted } else { NotOpened::Exited };
         for path in paths {
             match open_regular(&path) {
                 Ok(file) if self.is_same(&file) => return Ok(file),
-                Ok(_) => reason = DELETED, // another file has taken its place
-                Err(err) if sys::lacks_descriptors(&err) => return Err(NO_ROOM),
-                Err(err) if err.kind() == io::ErrorKind::PermissionDenied => reason = NO_PERM,
+                Ok(_) => reason = NotOpened::Deleted, // another file has taken its place
+                Err(err) if sys::lacks_descriptors(&err) => return Err(NotOpened::NoDescriptor),
+                Err(err) if err.kind() == io::ErrorKind::PermissionDenied => reason = NotOpened::NoPermission,
                 Err(_) => {}
             }
         }
@@ -133,7 +205,7 @@ pub fn path_of_line<'a>(host: &Host, pid: i32, line: &MapsLine<'a>) -> Cow<'a, [
     }
     let own = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(&path)));
     let wanted = WantedFile { pid, start: line.start, end: line.end, path: own, key: &line.key, ancestors: &[] };
-    if wanted.open(host).is_ok() { path.into() } else { line.path.into() }
+    if wanted.open_here(host).is_ok() { path.into() } else { line.path.into() }
 }
 
 pub(super) fn is_on_overlay(file: &File) -> bool {
@@ -160,9 +232,66 @@ fn open_o_path(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
+    reopen(place)
+}
+
+/// Opens the file of a place (O_PATH) for reading.
+///
+/// # Errors
+/// As open(2).
+pub fn reopen(place: &File) -> io::Result<File> {
     // Without O_NONBLOCK, the holder of a lease on the file could make open(2) wait.
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
+}
+
+/// The place (O_PATH) of an open file: nothing can hang when it is closed.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn place_of(file: &File) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
+}
+
+/// An executable mapping of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeMapping {
+    pub start: u64,
+    pub end: u64,
+    /// Of `start`, in the file.
+    pub offset: u64,
+    pub key: FileKey,
+    #[serde(with = "as_bytes")]
+    pub path: Vec<u8>,
+}
+
+/// The executable mappings in /proc/PID/maps of a process, [`MOST_MAPPINGS`] at most.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CodeMaps {
+    pid: i32,
+}
+
+impl Question for CodeMaps {
+    type Answer = Vec<CodeMapping>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Vec<CodeMapping> {
+        const MAX_BYTES: u64 = 64 << 20;
+        let host = &context.host;
+        let Ok(maps) = File::open(host.proc.join(self.pid.to_string()).join("maps")) else { return Vec::new() };
+        let lines = BufReader::new(maps.take(MAX_BYTES)).split(b'\n').map_while(Result::ok);
+        let mapping = |line: Vec<u8>| {
+            let line = parse_maps_line(&line)?;
+            let path = path_of_line(host, self.pid, &line).into_owned();
+            Some(CodeMapping { start: line.start, end: line.end, offset: line.offset, key: line.key, path })
+        };
+        lines.filter_map(mapping).take(MOST_MAPPINGS).collect()
+    }
+}
+
+/// Asks what a process has mapped executable. None: there is no answer.
+pub fn code_maps(host: &Host, pid: i32) -> Option<Vec<CodeMapping>> {
+    Some(outside::ask(host, Subject::process(pid), &CodeMaps { pid }).ok()?.value)
 }
 
 #[cfg(test)]

@@ -10,16 +10,13 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
-use crate::host::{Host, threads};
+use crate::host::Host;
 use crate::symbol::elf::{NOT_ELF, decompress, default_debug_dirs, separate_file};
 use crate::symbol::elf_file::{DynamicSection, ElfFile, ElfSymbol, MOST_FILES, MOST_PATH_BYTES};
 use crate::symbol::files::{
-    DELETED_MARK, FileKey, UnnamedReason, WantedFile, is_on_overlay, open_regular, path_of_line,
+    CodeMapping, DELETED_MARK, FileKey, UnnamedReason, WantedFile, code_maps, is_on_overlay, open_regular,
 };
-use crate::symbol::mappings::parse_maps_line;
 use crate::symbol::search::Search;
 use crate::task::procfs;
 
@@ -289,42 +286,23 @@ impl NameMatches {
     }
 }
 
-/// True while a thread of the process may hold the lock of its mappings for long, so that reading them would wait, too.
-/// See `AddressSpaces::read_maps`.
-pub fn is_stuck(host: &Host, pid: i32) -> bool {
-    const LOOKS: u32 = 5; // a wait for a disk is short
-    const PAUSE: Duration = Duration::from_millis(20);
-    let waits = |tid: &i32| procfs::stat(host, *tid).is_some_and(|stat| stat.state == b'D');
-    let mut waiting: Vec<i32> = threads(host, pid).into_iter().filter(waits).collect();
-    for _ in 1..LOOKS {
-        if waiting.is_empty() {
-            return false;
-        }
-        thread::sleep(PAUSE);
-        waiting.retain(waits);
-    }
-    !waiting.is_empty()
-}
-
-/// The binaries that a process has mapped, its program first. Not for a process that [`is_stuck`].
-pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
+/// The binaries that a process has mapped, its program first. None: the process does not answer.
+pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Option<Vec<Binary>> {
     // Bytes read to open a binary, and at most for one that has too many headers.
     const HEAD_BYTES: u64 = 64 << 10;
     const MOST_HEADS_BYTES: u64 = 8 << 20;
-    let process = host.proc.join(pid.to_string());
-    let text = fs::read(process.join("maps")).unwrap_or_default();
-    let program = fs::metadata(process.join("exe")).map(|meta| (meta.dev(), meta.ino())).ok();
+    let mappings = code_maps(host, pid)?;
+    let program = procfs::program(host, pid).map(|path| path.to_string_lossy().into_owned());
     let mut seen = Vec::new();
     let mut all: Vec<Binary> = Vec::new();
-    for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line) {
+    for line in mappings {
         if !line.path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MOST_FILES {
             continue;
         }
-        let path = path_of_line(host, pid, &line);
-        let path = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(&path)));
+        let path = Path::new(OsStr::from_bytes(line.path.strip_suffix(DELETED_MARK).unwrap_or(&line.path)));
         let wanted = WantedFile { pid, start: line.start, end: line.end, path, key: &line.key, ancestors: &[] };
         let shown = path.to_string_lossy().into_owned();
-        let opened = wanted.open(host).and_then(|file| {
+        let opened = wanted.open_here(host).map_err(UnnamedReason::from).and_then(|file| {
             let is_room = search.spend(HEAD_BYTES);
             if is_room { Binary::of(file, shown) } else { Err(TOO_MANY_HEADERS) }
         });
@@ -338,22 +316,20 @@ pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
         }
         seen.push(line.key);
     }
-    all.sort_by_key(|binary| program.is_none() || binary.file.identity() != program); // stable
-    all
+    all.sort_by_key(|binary| program.as_deref() != Some(&*binary.file.path)); // stable
+    Some(all)
 }
 
-/// True when a process has mapped this file executable. Only inodes are compared: on an overlay, the mappings have
-/// another device.
+/// True when a process has mapped this file executable, or does not answer. Only inodes are compared: on an overlay, the mappings
+/// have another device.
 pub fn has_mapped(host: &Host, pid: i32, file: &BinaryFile) -> bool {
-    // A stuck process cannot be asked: it may have mapped the file.
-    file.identity().is_some_and(|(_, inode)| is_stuck(host, pid) || has_mapped_inode(host, pid, inode))
+    file.identity().is_some_and(|(_, inode)| has_mapped_inode(host, pid, inode) != Some(false))
 }
 
-/// As [`has_mapped`], for the file of an inode on any device. Not for a process that [`is_stuck`].
-pub fn has_mapped_inode(host: &Host, pid: i32, wanted: u64) -> bool {
-    let text = fs::read(host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
-    let mut lines = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line);
-    lines.any(|line| matches!(line.key, FileKey::Inode { inode, .. } if inode == wanted))
+/// As [`has_mapped`], for the file of an inode on any device. None: the process does not answer.
+pub fn has_mapped_inode(host: &Host, pid: i32, wanted: u64) -> Option<bool> {
+    let is_it = |line: &CodeMapping| matches!(line.key, FileKey::Inode { inode, .. } if inode == wanted);
+    Some(code_maps(host, pid)?.iter().any(is_it))
 }
 
 /// The program that a command starts, as execvp(3) finds it; for a script, its interpreter.

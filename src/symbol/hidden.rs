@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use crate::host::{Host, processes, sysctl};
 use crate::perf::refusal::Reason;
 use crate::sys::privileges::{Capability, Privileges};
+use crate::task::procfs;
 
 /// Why some frames will have no names. Empty for root.
 pub fn hidden(host: &Host) -> Vec<Reason> {
@@ -53,9 +54,7 @@ fn hides_maps(host: &Host, uid: u32) -> bool {
     processes(host).iter().any(|pid| {
         let dir = host.proc.join(pid.to_string());
         let is_other = fs::metadata(&dir).is_ok_and(|of| of.uid() != uid);
-        let denied =
-            || File::open(dir.join("maps")).is_err_and(|err| err.kind() == std::io::ErrorKind::PermissionDenied);
-        is_other && denied()
+        is_other && procfs::is_closed_to_us(host, *pid)
     })
 }
 

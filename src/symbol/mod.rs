@@ -24,6 +24,7 @@ pub mod coverage;
 pub mod demangle;
 pub mod elf;
 pub mod elf_file;
+mod file_tables;
 pub mod files;
 pub mod frames;
 pub mod functions;
@@ -54,9 +55,21 @@ mod vdso;
 pub mod waiters;
 pub mod windows;
 
+use crate::outside::Handler;
 pub use frames::Frames;
 pub use mappings::{Content, Module};
 pub use names::FrameNames;
+
+/// What is asked of workers about code and files.
+pub const QUESTIONS: &[Handler] = &[
+    Handler::of::<files::OpenMapped>(),
+    Handler::of::<files::CodeMaps>(),
+    Handler::of::<file_tables::SymbolTables>(),
+    Handler::of::<file_tables::UnwindSections>(),
+    Handler::of::<perf_map_file::FindPerfMap>(),
+    Handler::of::<perf_map::PerfMapPart>(),
+];
+
 pub use naming::CurrentStep;
 pub use space_keys::SpaceKeys;
 pub use spaces::AddressSpaces;

@@ -1,13 +1,19 @@
 //! `/tmp/perf-PID.map`: names of code that a run-time compiler has generated.
 //!
-//! Lines are `START SIZE NAME`, numbers in hex without a prefix. The file grows while its process runs.
+//! Lines are `START SIZE NAME`, numbers in hex without a prefix. The file grows while its process runs. Workers read it: it may be on
+//! a server that does not answer.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+use crate::outside::{self, Question, Subject, WorkerContext, as_bytes};
 use crate::symbol::budget::{Budget, Share};
+use crate::symbol::files::reopen;
+use crate::symbol::perf_map_file::MapPlace;
 
 /// Most bytes read per file.
 const MOST_BYTES: u64 = 32 << 20;
@@ -18,13 +24,19 @@ const MOST_LINE_BYTES: usize = 4096;
 const MOST_NAME_BYTES: usize = 512;
 /// Bytes compared to see whether a file was only appended to: a few lines.
 const TAIL_BYTES: usize = 256;
+/// Bytes of a file that are asked for at once.
+const CHUNK_BYTES: u64 = 40 << 10;
+/// Names that were read so long ago are good enough.
+const FRESH: Duration = Duration::from_millis(20);
 /// A file that is rewritten all the time is reread no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
 
 /// The parsed part of a map file.
 #[derive(Debug)]
 pub struct PerfMap {
-    file: Arc<File>,
+    file: Arc<MapPlace>,
+    /// When the file was last asked for more.
+    asked_at: Option<Instant>,
     read_bytes: u64,
     /// The last bytes read. Other bytes in their place mean that the file was rewritten.
     tail: Vec<u8>,
@@ -55,13 +67,54 @@ struct PerfMapEntry {
     len: u16,
 }
 
+/// The next bytes of a map that comes with the question.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PerfMapPart {
+    from: u64,
+    /// The bytes in front of `from`, as they were.
+    tail: Vec<u8>,
+    modified: Option<SystemTime>,
+}
+
+/// A part of a map.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MapPart {
+    /// What was read before is not there any more.
+    is_rewritten: bool,
+    /// Of the file, up to [`MOST_BYTES`].
+    len: u64,
+    modified: Option<SystemTime>,
+    #[serde(with = "as_bytes")]
+    bytes: Vec<u8>,
+}
+
+impl Question for PerfMapPart {
+    type Answer = Option<MapPart>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Option<MapPart> {
+        let file = reopen(context.file(0)?).ok()?;
+        let metadata = file.metadata().ok()?;
+        let (len, modified) = (metadata.len().min(MOST_BYTES), metadata.modified().ok());
+        let is_appended_to = || {
+            let mut there = vec![0; self.tail.len()];
+            let at = self.from - self.tail.len() as u64;
+            file.read_exact_at(&mut there, at).is_ok() && there == self.tail
+        };
+        let is_rewritten = len < self.from || modified != self.modified && !is_appended_to();
+        let mut bytes = vec![0; if is_rewritten { 0 } else { (len - self.from).min(CHUNK_BYTES) as usize }];
+        let got = file.read_at(&mut bytes, self.from).unwrap_or(0);
+        bytes.truncate(got);
+        Some(MapPart { is_rewritten, len, modified, bytes })
+    }
+}
+
 impl PerfMap {
-    pub fn new(file: impl Into<Arc<File>>, budget: &Budget) -> PerfMap {
-        let file = file.into();
-        let user = file.metadata().map_or(u32::MAX, |meta| meta.uid());
+    pub fn new(file: Arc<MapPlace>, budget: &Budget) -> PerfMap {
+        let user = file.user;
         let (names, budget) = (Vec::new(), budget.clone());
         PerfMap {
             file,
+            asked_at: None,
             read_bytes: 0,
             tail: Vec::new(),
             modified: None,
@@ -89,7 +142,12 @@ impl PerfMap {
     /// The name of the code at `addr`, and the distance from its start. Reads first what was appended to the file.
     pub fn resolve(&mut self, addr: u64) -> Option<(String, u64)> {
         // The code at `addr` may have been replaced since.
-        self.read_appended();
+        let now = Instant::now();
+        let is_fresh = self.asked_at.is_some_and(|at| now.duration_since(at) < FRESH);
+        if !is_fresh || self.find(addr).is_none() {
+            self.asked_at = Some(now);
+            self.read_appended();
+        }
         let entry = self.find(addr)?;
         let name = self.names.get(entry.name as usize..)?.get(..usize::from(entry.len))?;
         Some((String::from_utf8_lossy(name).into_owned(), addr - entry.start))
@@ -107,42 +165,52 @@ impl PerfMap {
     }
 
     fn read_appended(&mut self) {
-        let Ok(meta) = self.file.metadata() else { return };
-        let (len, modified) = (meta.len().min(MOST_BYTES), meta.modified().ok());
-        if len < self.read_bytes || modified != self.modified && !self.is_appended_to() {
+        let Some(mut part) = self.ask() else { return };
+        if part.is_rewritten {
             let now = Instant::now();
             if self.reread_at.is_some_and(|at| now < at) {
                 return;
             }
-            // The file was rewritten.
             self.reread_at = Some(now + REREAD_AFTER);
             (self.read_bytes, self.sorted) = (0, true);
             self.entries = Vec::new();
             self.names = Vec::new();
             self.tail.clear();
             (self.share, self.is_cut) = (None, false);
+            let Some(start) = self.ask() else { return };
+            part = start;
         }
-        self.modified = modified;
-        let mut chunk = vec![0; 64 << 10];
-        while self.read_bytes < len && self.has_room(chunk.len()) {
-            let Ok(got @ 1..) = self.file.read_at(&mut chunk, self.read_bytes) else { return };
+        loop {
+            self.modified = part.modified;
+            let got = part.bytes.len();
+            if got == 0 || !self.has_room(got) {
+                return;
+            }
             // An incomplete line is read again when the rest has been written.
-            let whole = match chunk[..got].iter().rposition(|&byte| byte == b'\n') {
+            let whole = match part.bytes.iter().rposition(|&byte| byte == b'\n') {
                 Some(at) => at + 1,
                 None if got >= MOST_LINE_BYTES => got,
                 None => return,
             };
-            chunk[..whole].split(|&byte| byte == b'\n').for_each(|line| self.line(line));
+            let lines = &part.bytes[..whole];
+            lines.split(|&byte| byte == b'\n').for_each(|line| self.line(line));
             self.read_bytes += whole as u64;
-            self.tail = chunk[whole.saturating_sub(TAIL_BYTES)..whole].to_vec();
+            self.tail = lines[whole.saturating_sub(TAIL_BYTES)..].to_vec();
+            if self.read_bytes >= part.len {
+                return;
+            }
+            match self.ask() {
+                Some(next) if !next.is_rewritten => part = next,
+                _ => return,
+            }
         }
     }
 
-    /// True when the last bytes read are unchanged.
-    fn is_appended_to(&self) -> bool {
-        let mut there = vec![0; self.tail.len()];
-        let at = self.read_bytes - self.tail.len() as u64;
-        self.file.read_exact_at(&mut there, at).is_ok() && there == self.tail
+    /// Asks for the bytes behind those that were read.
+    fn ask(&self) -> Option<MapPart> {
+        let question = PerfMapPart { from: self.read_bytes, tail: self.tail.clone(), modified: self.modified };
+        let subject = Subject::file_of_users(&[self.user]);
+        outside::ask_with(&Host::default(), subject, &question, &[&self.file.file]).ok()?.value
     }
 
     /// Reserves memory for the entries in `bytes` more of the file. Grows by half at least, so that entries are not
@@ -200,17 +268,25 @@ impl PerfMap {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs::File;
     use std::io::Write;
+
+    use super::*;
+
+    fn place(file: &tempfile::NamedTempFile) -> Arc<MapPlace> {
+        Arc::new(MapPlace { file: file.reopen().unwrap(), user: 7 })
+    }
 
     fn map_of(text: &[u8]) -> (tempfile::NamedTempFile, PerfMap) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text).unwrap();
-        let map = PerfMap::new(file.reopen().unwrap(), &Budget::default());
+        let map = PerfMap::new(place(&file), &Budget::default());
         (file, map)
     }
 
+    /// What is read again all the time.
     fn name(map: &mut PerfMap, addr: u64) -> Option<(String, u64)> {
+        map.asked_at = None;
         map.resolve(addr)
     }
 
@@ -249,9 +325,9 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(lines.as_bytes()).unwrap();
         let budget = Budget::new(4 << 20); // of which a user has a quarter
-        let user = [file.as_file().metadata().unwrap().uid()];
+        let user = [7];
         let room = budget.room(&user);
-        let mut map = PerfMap::new(file.reopen().unwrap(), &budget);
+        let mut map = PerfMap::new(place(&file), &budget);
         assert_eq!(name(&mut map, 0x15).unwrap().0, "function_1");
         assert!(name(&mut map, 99_999 * 16).is_none() && !map.is_whole());
         let kept = map.names.capacity() + map.entries.capacity() * size_of::<PerfMapEntry>();

@@ -1,16 +1,22 @@
-//! Finds the perf map of a process, and checks that the process itself wrote it.
+//! Finds the perf map of a process, and checks that the process itself wrote it. A worker does that: the process may have put its
+//! /tmp where nobody answers.
 //!
 //! Anybody with write access to a /tmp can put such a file there: a link to a file that only root may read, or names
 //! for the code of others.
 
 use std::fs::{self, File};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::host::Host;
-use crate::symbol::files::{UnnamedReason, open_regular_below};
+use crate::outside::{self, Answered, Question, Subject, WorkerContext};
+use crate::symbol::file_tables::NO_ANSWER;
+use crate::symbol::files::{UnnamedReason, open_regular_below, place_of};
 use crate::task::procfs;
 
 /// No perf map was found.
@@ -31,6 +37,7 @@ const SEARCH_AGAIN: Duration = Duration::from_secs(1);
 /// The perf map of a process, which may write one at any time.
 #[derive(Debug)]
 pub struct PerfMapFile {
+    host: Host,
     process: MapProcess,
     /// When the run began: the map of a process that has exited must be younger.
     began: SystemTime,
@@ -50,7 +57,7 @@ pub enum Runtime {
 
 impl Runtime {
     fn of(host: &Host, pid: i32) -> Option<Runtime> {
-        let program = fs::read_link(host.proc.join(format!("{pid}/exe"))).ok()?;
+        let program = procfs::program(host, pid)?;
         let name = program.file_name()?.to_str()?;
         let starts = [("java", Runtime::Java), ("node", Runtime::Node), ("python", Runtime::Python)];
         starts.into_iter().find(|(start, _)| name.starts_with(start)).map(|(_, runtime)| runtime)
@@ -69,9 +76,8 @@ impl Runtime {
 }
 
 /// A process whose map is searched for.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MapProcess {
-    pub host: Host,
     pub pid: i32,
     /// Start time, which tells the process from a later one with this pid. None when it has exited.
     pub started: Option<u64>,
@@ -81,19 +87,90 @@ pub struct MapProcess {
     pub ancestors: Vec<i32>,
 }
 
+/// The place (O_PATH) of a perf map that was found.
+#[derive(Debug)]
+pub struct MapPlace {
+    pub file: File,
+    /// Its owner (uid).
+    pub user: u32,
+}
+
+/// Searches for the map of a process. A map that was found before comes with it, and counts while it has a name.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FindPerfMap {
+    process: MapProcess,
+    began: SystemTime,
+}
+
+/// What came of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MapFound {
+    /// The one that came with the question.
+    Same,
+    /// Another one, which comes with the answer; its owner (uid).
+    Other(u32),
+    /// No trustworthy one.
+    Nothing(NoMap),
+}
+
+/// Why there is no map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoMap {
+    Nowhere,
+    Link,
+    NoFile,
+    Foreign,
+    OthersMayWrite,
+}
+
+impl From<NoMap> for UnnamedReason {
+    fn from(why: NoMap) -> UnnamedReason {
+        match why {
+            NoMap::Nowhere => JIT_NO_MAP,
+            NoMap::Link => LINK,
+            NoMap::NoFile => NO_FILE,
+            NoMap::Foreign => FOREIGN,
+            NoMap::OthersMayWrite => OTHERS_MAY_WRITE,
+        }
+    }
+}
+
+impl Question for FindPerfMap {
+    /// With the user of the process, as it is now known.
+    type Answer = (MapFound, Option<u32>);
+
+    fn answer(&self, context: &mut WorkerContext) -> (MapFound, Option<u32>) {
+        let mut owner = self.process.owner;
+        if context.file(0).is_some_and(|file| file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)) {
+            return (MapFound::Same, owner);
+        }
+        let found = match self.search(&context.host, &mut owner) {
+            Ok(file) => match (place_of(&file), file.metadata()) {
+                (Ok(place), Ok(metadata)) => {
+                    context.give(place);
+                    MapFound::Other(metadata.uid())
+                }
+                _ => MapFound::Nothing(NoMap::NoFile),
+            },
+            Err(why) => MapFound::Nothing(why),
+        };
+        (found, owner)
+    }
+}
+
 /// State of the search.
 #[derive(Debug)]
 struct MapSearch {
     owner: Option<u32>,
-    found: Result<Arc<File>, UnnamedReason>,
+    found: Result<Arc<MapPlace>, UnnamedReason>,
     search_at: Option<Instant>,
 }
 
 impl PerfMapFile {
-    pub fn new(process: MapProcess, inherited: Vec<Weak<PerfMapFile>>, began: SystemTime) -> PerfMapFile {
+    pub fn new(host: &Host, process: MapProcess, inherited: Vec<Weak<PerfMapFile>>, began: SystemTime) -> PerfMapFile {
         let state = MapSearch { owner: process.owner, found: Err(JIT_NO_MAP), search_at: None };
-        let runtime = process.started.and_then(|_| Runtime::of(&process.host, process.pid));
-        PerfMapFile { process, began, inherited, runtime, state: Mutex::new(state) }
+        let runtime = process.started.and_then(|_| Runtime::of(host, process.pid));
+        PerfMapFile { host: host.clone(), process, began, inherited, runtime, state: Mutex::new(state) }
     }
 
     /// The run-time compiler of the process, if known.
@@ -104,9 +181,9 @@ impl PerfMapFile {
     /// A map that was found already.
     #[cfg(test)]
     pub fn of(file: File) -> PerfMapFile {
-        let process = MapProcess { host: Host::default(), pid: -1, started: None, owner: None, ancestors: Vec::new() };
-        let map = PerfMapFile::new(process, Vec::new(), SystemTime::now());
-        map.state.lock().unwrap().found = Ok(Arc::new(file));
+        let process = MapProcess { pid: -1, started: None, owner: None, ancestors: Vec::new() };
+        let map = PerfMapFile::new(&Host::default(), process, Vec::new(), SystemTime::now());
+        map.state.lock().unwrap().found = Ok(Arc::new(MapPlace { file, user: 0 }));
         map
     }
 
@@ -114,41 +191,60 @@ impl PerfMapFile {
     ///
     /// # Errors
     /// No trustworthy map exists, for the reason given.
-    pub fn find(&self) -> Result<Arc<File>, UnnamedReason> {
+    pub fn find(&self) -> Result<Arc<MapPlace>, UnnamedReason> {
         let own = self.find_own();
         own.or_else(|why| self.inherited.iter().find_map(|ancestor| ancestor.upgrade()?.known()).ok_or(why))
     }
 
-    fn known(&self) -> Option<Arc<File>> {
+    fn known(&self) -> Option<Arc<MapPlace>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).found.as_ref().ok().cloned()
     }
 
-    fn find_own(&self) -> Result<Arc<File>, UnnamedReason> {
+    fn find_own(&self) -> Result<Arc<MapPlace>, UnnamedReason> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_there = |file: &Arc<File>| file.metadata().is_ok_and(|meta| meta.nlink() > 0);
         let now = Instant::now();
         if state.search_at.is_none_or(|next| now >= next) {
             state.search_at = Some(now + SEARCH_AGAIN);
-            if !state.found.as_ref().is_ok_and(is_there) {
-                match self.search(&mut state.owner) {
-                    Ok(file) => state.found = Ok(Arc::new(file)),
-                    // A removed file is kept: its names still hold.
-                    Err(why) if state.found.is_err() => state.found = Err(why),
-                    Err(_) => {}
-                }
-            }
+            self.search(&mut state);
         }
         state.found.clone()
     }
 
-    fn search(&self, owner: &mut Option<u32>) -> Result<File, UnnamedReason> {
-        let MapProcess { host, pid, started, ancestors, .. } = &self.process;
+    fn search(&self, state: &mut MapSearch) {
+        let process = MapProcess { owner: state.owner, ..self.process.clone() };
+        let pid = process.pid;
+        let question = FindPerfMap { process, began: self.began };
+        let known: Vec<&dyn AsFd> = state.found.iter().map(|known| &known.file as &dyn AsFd).collect();
+        let answered = outside::ask_with(&self.host, Subject::file_of(pid), &question, &known);
+        let Ok(Answered { value: (found, owner), mut files }) = answered else {
+            // A map that was read before is kept: its names still hold.
+            if state.found.is_err() {
+                state.found = Err(NO_ANSWER);
+            }
+            return;
+        };
+        state.owner = owner;
+        match found {
+            MapFound::Same => {}
+            MapFound::Other(user) => {
+                state.found = files.pop().ok_or(NO_FILE).map(|file| Arc::new(MapPlace { file, user }));
+            }
+            // As is one that was removed.
+            MapFound::Nothing(why) if state.found.is_err() => state.found = Err(why.into()),
+            MapFound::Nothing(_) => {}
+        }
+    }
+}
+
+impl FindPerfMap {
+    fn search(&self, host: &Host, owner: &mut Option<u32>) -> Result<File, NoMap> {
+        let MapProcess { pid, started, ancestors, .. } = &self.process;
         let has_exited = started.is_none() || procfs::start_ticks(host, *pid) != *started;
         if !has_exited {
             *owner = procfs::owner(host, *pid).or(*owner);
         }
         // For a process that exited before its user was read, only files of our own user are trusted.
-        let owner = owner.or_else(|| has_exited.then(|| nix::unistd::geteuid().as_raw())).ok_or(JIT_NO_MAP)?;
+        let owner = owner.or_else(|| has_exited.then(|| nix::unistd::geteuid().as_raw())).ok_or(NoMap::Nowhere)?;
         let root = |pid: &i32| host.proc.join(pid.to_string()).join("root");
         // In the root directories of its ancestors, the file is named by the pid that we know.
         let elsewhere = ancestors.iter().map(root).chain([PathBuf::from("/")]).map(|root| (root, *pid));
@@ -163,12 +259,12 @@ impl PerfMapFile {
                     None => return Ok(file),
                     why => refused = refused.or(why),
                 },
-                Err(err) if err.raw_os_error() == Some(libc::ELOOP) => refused = refused.or(Some(LINK)),
-                Err(err) if err.kind() == std::io::ErrorKind::InvalidInput => refused = refused.or(Some(NO_FILE)),
+                Err(err) if err.raw_os_error() == Some(libc::ELOOP) => refused = refused.or(Some(NoMap::Link)),
+                Err(err) if err.kind() == std::io::ErrorKind::InvalidInput => refused = refused.or(Some(NoMap::NoFile)),
                 Err(_) => {}
             }
         }
-        Err(refused.unwrap_or(JIT_NO_MAP))
+        Err(refused.unwrap_or(NoMap::Nowhere))
     }
 }
 
@@ -182,20 +278,20 @@ fn namespace_pids(host: &Host, pid: i32) -> Vec<i32> {
 }
 
 /// Why a file cannot be the map of a process of this user; with `began`, of one that lived after that time.
-fn why_untrusted(file: &File, owner: u32, began: Option<SystemTime>) -> Option<UnnamedReason> {
+fn why_untrusted(file: &File, owner: u32, began: Option<SystemTime>) -> Option<NoMap> {
     const OTHERS_WRITE: u32 = 0o022;
     const CLOCK_TICK: Duration = Duration::from_secs(1); // granularity of file times
-    let Ok(meta) = file.metadata() else { return Some(NO_FILE) };
+    let Ok(meta) = file.metadata() else { return Some(NoMap::NoFile) };
     let is_later = |began: SystemTime| {
         let began = began.checked_sub(CLOCK_TICK).unwrap_or(began);
         meta.modified().is_ok_and(|time| time >= began)
     };
     if meta.uid() != owner {
-        Some(FOREIGN)
+        Some(NoMap::Foreign)
     } else if meta.mode() & OTHERS_WRITE != 0 {
-        Some(OTHERS_MAY_WRITE)
+        Some(NoMap::OthersMayWrite)
     } else {
-        (!began.is_none_or(is_later)).then_some(JIT_NO_MAP)
+        (!began.is_none_or(is_later)).then_some(NoMap::Nowhere)
     }
 }
 
@@ -251,11 +347,11 @@ mod tests {
         fn search(&self, owner: Option<u32>) -> PerfMapFile {
             let host = Host { proc: self.dir.path().into(), ..Host::default() };
             let started = procfs::start_ticks(&host, 7);
-            let process = MapProcess { host, pid: 7, started, owner, ancestors: vec![6] };
-            PerfMapFile::new(process, Vec::new(), self.began)
+            let process = MapProcess { pid: 7, started, owner, ancestors: vec![6] };
+            PerfMapFile::new(&host, process, Vec::new(), self.began)
         }
 
-        fn find(&self) -> Result<Arc<File>, UnnamedReason> {
+        fn find(&self) -> Result<Arc<MapPlace>, UnnamedReason> {
             self.search(None).find()
         }
     }

@@ -10,7 +10,6 @@ mod proc_maps;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +24,7 @@ use crate::symbol::files::{
 use crate::symbol::mappings::{Content, Mapping, Mappings, Module, is_anonymous};
 use crate::symbol::perf_map_file::{JIT_NO_MAP, MapProcess, PerfMapFile};
 use crate::symbol::space_keys::SpaceChange;
-use crate::symbol::{elf, elf_file, unwind_tables};
+use crate::symbol::{elf, unwind_tables};
 use crate::task::procfs;
 use crate::unwind::{MappedCode, SpaceCode};
 
@@ -249,8 +248,8 @@ impl AddressSpaces {
         let ancestors = self.ancestors(pid);
         let maps = ancestors.iter().filter_map(|ancestor| self.spaces.get(ancestor)?.perf_map.as_ref());
         let inherited = maps.map(Arc::downgrade).collect();
-        let process = MapProcess { host: self.host.clone(), pid, started, owner, ancestors };
-        let map = Arc::new(PerfMapFile::new(process, inherited, self.began));
+        let process = MapProcess { pid, started, owner, ancestors };
+        let map = Arc::new(PerfMapFile::new(&self.host, process, inherited, self.began));
         if let Some(space) = self.spaces.get_mut(&pid) {
             space.perf_map = Some(map.clone());
         }
@@ -317,8 +316,9 @@ impl AddressSpaces {
         let ancestors = self.ancestors(pid);
         let file_path = Path::new(OsStr::from_bytes(raw));
         let wanted = WantedFile { pid, start, end, path: file_path, key: &path_and_key.1, ancestors: &ancestors };
-        let content = match wanted.open(&self.host) {
-            Ok(file) if elf_file::is_elf(&file) => Content::File(file),
+        let (content, maker) = match wanted.open(&self.host) {
+            // For a process that exited too soon, the owner of the file stands for the user who ran it.
+            Ok((file, opened)) if opened.is_elf => (Content::File(file), opened.owner),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
             Ok(_) => {
                 self.remember_not_elf(path_and_key);
@@ -329,12 +329,7 @@ impl AddressSpaces {
             Err(reason) => return self.unnamed(&path, reason),
         };
         let module = Arc::new(Module::new(path, content));
-        // For a process that exited too soon, the owner of the file stands for the user who ran it.
-        let maker = || match &module.content {
-            Content::File(file) => file.metadata().ok().map(|meta| meta.uid()),
-            _ => None,
-        };
-        owner.or_else(maker).into_iter().for_each(|user| module.used_by(user));
+        owner.or(maker).into_iter().for_each(|user| module.used_by(user));
         self.modules.insert(path_and_key, module.clone());
         module
     }
@@ -456,20 +451,6 @@ mod tests {
         for (addr, name) in [(0x20fff, "c"), (0x21000, "d"), (0x30fff, "d"), (0x31000, "b"), (0x50000, "a")] {
             assert_eq!(at(&mut spaces, 5, addr).map(|found| found.0).as_deref(), Some(name), "{addr:#x}");
         }
-    }
-
-    #[test]
-    fn mappings_of_a_stuck_process_are_taken_from_who_has_read_them() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("5/task/5")).unwrap();
-        fs::write(dir.path().join("5/task/5/stat"), "5 (x) D 1 5").unwrap();
-        fs::write(dir.path().join("5/maps"), "10000-20000 r-xp 0 0:0 1 /no/a\n").unwrap();
-        let mut spaces = AddressSpaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
-        assert_eq!(at(&mut spaces, 5, 0x10001), None, "nobody asks");
-        spaces.take_maps(5, b"10000-20000 r-xp 0 0:0 1 /no/b\n");
-        assert_eq!(at(&mut spaces, 5, 0x10001), Some(("b".to_owned(), 1)));
-        spaces.take_maps(5, b"10000-20000 r-xp 0 0:0 1 /no/c\n");
-        assert_eq!(at(&mut spaces, 5, 0x10001), Some(("b".to_owned(), 1)), "they are known");
     }
 
     #[test]

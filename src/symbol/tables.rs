@@ -5,15 +5,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::symbol::budget::{Budget, Share};
-use crate::symbol::elf_file::{ElfFile, ElfSymbol, FileRange, memory_file};
-
-/// A copy in memory. It can be mapped: later changes of the original do not reach it.
-#[derive(Debug)]
-pub struct Tables {
-    pub file: File,
-    _share: Share,
-}
+use crate::symbol::elf_file::{ElfFile, ElfSymbol, FileRange};
+use crate::sys::packets::{memory_file, seal};
 
 /// Size of an entry in the copy, Elf64_Sym.
 const ENTRY_BYTES: u64 = 24;
@@ -41,19 +34,21 @@ struct Section {
     entry_bytes: u64,
 }
 
-/// Copies symbols with an address that may be code, and the string tables. The budget of `users` pays. A table that
-/// reaches beyond the end of the file is left out.
+/// Copies symbols with an address that may be code, and the string tables, into a sealed file in memory. Returns it with the memory
+/// that it takes, and its index. A table that reaches beyond the end of the file is left out.
 ///
 /// # Errors
-/// QuotaExceeded when the budget is spent. Otherwise memory or descriptors are short, or the file cannot be read.
-pub fn copy(elf: &ElfFile, file: &File, budget: &Budget, users: &[u32]) -> io::Result<Tables> {
+/// QuotaExceeded when that would be more than `max_bytes`. Otherwise memory or descriptors are short, or the file cannot be read.
+pub fn copy(elf: &ElfFile, file: &File, max_bytes: u64) -> io::Result<(File, u64)> {
     let found = [false, true].map(|exported| elf.symbol_table(file, exported));
     let cost = |(entries, names): &(FileRange, FileRange)| {
         let entries = entries.len / elf.symbol_bytes();
         entries.saturating_mul(ENTRY_BYTES + INDEX_BYTES).saturating_add(names.len)
     };
     let bytes = found.iter().flatten().map(cost).fold(FIXED_BYTES, u64::saturating_add);
-    let mut share = budget.take(bytes, users).ok_or(io::ErrorKind::QuotaExceeded)?;
+    if bytes > max_bytes {
+        return Err(io::ErrorKind::QuotaExceeded.into());
+    }
     let copy = memory_file()?;
     let mut end = HEADER_BYTES;
     let mut kept = FIXED_BYTES;
@@ -77,8 +72,8 @@ pub fn copy(elf: &ElfFile, file: &File, budget: &Budget, users: &[u32]) -> io::R
     let headers: Vec<u8> = sections.iter().flat_map(Section::header).collect();
     copy.write_all_at(&headers, headers_at)?;
     copy.write_all_at(&file_header(elf.machine(), headers_at, sections.len() as u16), 0)?;
-    share.shrink_to(kept);
-    Ok(Tables { file: copy, _share: share })
+    seal(&copy)?;
+    Ok((copy, kept))
 }
 
 /// Writes the entries that may be code to `to` as Elf64_Sym, from `start` on. Returns their length in bytes.
@@ -177,6 +172,7 @@ mod tests {
     use crate::symbol::elf_file::in_memory;
     use crate::symbol::search::Search;
     use crate::symbol::vdso::own_vdso;
+    use crate::sys::packets::sealed_len;
 
     #[test]
     fn long_names_are_cut() {
@@ -197,7 +193,7 @@ mod tests {
     fn the_copy_has_what_the_file_has() {
         let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
         let elf = ElfFile::read(&file).unwrap();
-        let tables = copy(&elf, &file, &Budget::default(), &[1]).unwrap();
+        let (copy, _) = copy(&elf, &file, u64::MAX).unwrap();
         let of = |elf: &ElfFile, file: &File, exported| {
             let mut all = Vec::new();
             Search::within(u64::MAX).each_symbol(elf, file, exported, |symbol| {
@@ -208,24 +204,20 @@ mod tests {
             });
             all
         };
-        let copied = ElfFile::read(&tables.file).unwrap();
+        let copied = ElfFile::read(&copy).unwrap();
         assert!(!of(&elf, &file, true).is_empty());
         for exported in [false, true] {
-            assert_eq!(of(&copied, &tables.file, exported), of(&elf, &file, exported));
+            assert_eq!(of(&copied, &copy, exported), of(&elf, &file, exported));
         }
     }
 
     #[test]
-    fn the_budget_pays_for_the_copy() {
+    fn a_copy_is_bounded() {
         let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
         let elf = ElfFile::read(&file).unwrap();
-        let budget = Budget::new(1 << 20);
-        let room = budget.room(&[1]);
-        let tables = copy(&elf, &file, &budget, &[1]).unwrap();
-        assert!(tables.file.metadata().unwrap().len() <= room - budget.room(&[1]));
-        drop(tables);
-        assert_eq!(budget.room(&[1]), room);
-        let refused = copy(&elf, &file, &Budget::new(4 * FIXED_BYTES), &[1]).unwrap_err();
+        let (copied, kept) = copy(&elf, &file, 1 << 20).unwrap();
+        assert!(copied.metadata().unwrap().len() <= kept && sealed_len(&copied).is_ok());
+        let refused = copy(&elf, &file, FIXED_BYTES).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
     }
 }

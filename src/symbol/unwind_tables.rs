@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::symbol::budget::Budget;
 use crate::symbol::elf_file::{ElfFile, FileRange, in_memory};
+use crate::symbol::file_tables::unwind_sections;
 use crate::symbol::mappings::{Content, Module};
 use crate::symbol::vdso::{ROOT, own_vdso};
 use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections, FrameTables};
@@ -35,9 +36,26 @@ fn tables_of(module: &Module, budget: &Budget) -> Option<FrameTables> {
     }
 }
 
-/// The unwind tables of an ELF file, within the budget of the users who have it mapped. None: it has no code of a machine that is
-/// known, or the budget is spent.
+/// The unwind tables of an ELF file, which may be open as a place only (O_PATH), within the budget of the users who have it mapped.
+/// None: it has no code of a machine that is known, the budget is spent, or the file does not answer.
 pub fn tables_of_file(file: &File, budget: &Budget, users: &[u32]) -> Option<FrameTables> {
+    let sections = unwind_sections(file, users, budget.room(users))?;
+    let mut share = budget.take(cost(&sections), users)?;
+    let tables = FrameTables::new(sections);
+    let bytes = tables.bytes() as u64;
+    share.shrink_to(bytes);
+    Some(tables.keeping(Box::new(share)))
+}
+
+/// Memory for tables of these sections while they are made: an index of ours takes half of what it is of, and as much again.
+fn cost(sections: &FrameSections) -> u64 {
+    let sections = [&sections.eh_frame, &sections.eh_frame_hdr, &sections.debug_frame];
+    2 * sections.iter().map(|section| section.bytes.len() as u64).sum::<u64>()
+}
+
+/// Copies the sections of unwind tables. None: the file has no code of a machine that is known, or tables of them would take more
+/// than `max_bytes`.
+pub(super) fn sections_of_file(file: &File, max_bytes: u64) -> Option<FrameSections> {
     let elf = ElfFile::read(file)?;
     let arch = arch(&elf)?;
     let sections = elf.sections_named(file, [b".eh_frame", b".eh_frame_hdr", b".debug_frame"]);
@@ -48,14 +66,15 @@ pub fn tables_of_file(file: &File, budget: &Budget, users: &[u32]) -> Option<Fra
         (eh_frame_hdr, eh_frame) = (Some(header), Some(frames));
     }
     let len = |section: Option<(FileRange, u64)>| section.map_or(0, |(at, _)| at.len);
-    // An index of ours takes half of what it is of, and as much again while it is made.
     let bytes = [eh_frame, eh_frame_hdr, debug_frame].into_iter().map(len).fold(0, u64::saturating_add);
-    let mut share = budget.take(bytes.saturating_mul(2), users)?;
+    if bytes.saturating_mul(2) > max_bytes {
+        return None;
+    }
     let copy = |section: Option<(FileRange, u64)>| match section {
         Some((at, address)) => Some(FrameSection { address, bytes: read(file, at)? }),
         None => Some(FrameSection::default()),
     };
-    let sections = FrameSections {
+    Some(FrameSections {
         arch,
         eh_frame: copy(eh_frame)?,
         eh_frame_hdr: copy(eh_frame_hdr)?,
@@ -63,11 +82,7 @@ pub fn tables_of_file(file: &File, budget: &Budget, users: &[u32]) -> Option<Fra
         loads: elf.code_segments().map(|(at, address)| CodeLoad { offset: at.offset, len: at.len, address }).collect(),
         entry: elf.entry_address(),
         sigreturns: sigreturns(&elf, file, arch),
-    };
-    let tables = FrameTables::new(sections);
-    let bytes = tables.bytes() as u64;
-    share.shrink_to(bytes);
-    Some(tables.keeping(Box::new(share)))
+    })
 }
 
 fn arch(elf: &ElfFile) -> Option<Arch> {

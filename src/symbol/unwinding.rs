@@ -105,9 +105,6 @@ impl Unwinding {
 
     fn walk_waiter(&mut self, waiter: &mut WaiterStack, spaces: &mut AddressSpaces) {
         let pid = waiter.user.pid;
-        if let Some(lines) = waiter.user.mappings.take() {
-            spaces.take_maps(pid, &lines);
-        }
         let regs = waiter.registers();
         let stack = &waiter.user.stack;
         let sample = UserStackSample { arch: Arch::NATIVE, regs: &regs, stack, kernel_chain: &[] };

@@ -12,6 +12,7 @@ pub mod bpf;
 pub mod memory;
 pub mod mount;
 pub mod mounts;
+pub mod packets;
 pub mod perf;
 pub mod poll;
 pub mod privileges;
@@ -92,6 +93,22 @@ pub fn thread_cpu_ns() -> u64 {
 fn peak_rss_bytes(status: &str) -> Option<u64> {
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     kib.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Sets the name of the calling thread, of which the kernel keeps 15 bytes.
+pub fn set_thread_name(name: &str) {
+    if let Ok(name) = std::ffi::CString::new(name) {
+        // SAFETY: the text ends with a zero; the kernel copies what it keeps.
+        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    }
+}
+
+/// The scheduling policy of a thread, `SCHED_*`. None when it has gone.
+pub fn scheduling_policy(tid: i32) -> Option<u32> {
+    const RESET_ON_FORK: i32 = 0x4000_0000; // SCHED_RESET_ON_FORK
+    // SAFETY: takes and returns an integer.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
+    u32::try_from(policy).ok().map(|policy| policy & !RESET_ON_FORK.cast_unsigned())
 }
 
 /// Raises RLIMIT_NOFILE to its hard limit and returns how many descriptors this process may have.

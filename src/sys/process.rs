@@ -1,6 +1,6 @@
 //! Starting the workload, and the holder process that releases events slowly while the user has the prompt back.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -144,6 +144,61 @@ impl Drop for Workload {
 fn errno_location() -> *mut libc::c_int {
     // SAFETY: returns the address of this thread's errno, always valid.
     unsafe { libc::__errno_location() }
+}
+
+/// Forks a child that runs `work` and exits. It is named `name`, has a session of its own, `/` as its directory, no descriptor but
+/// `keep` (0 to 2 lead to /dev/null), and is killed when its parent ends.
+///
+/// # Errors
+/// This process has several threads, whose locks the child would find taken for ever; or what fork(2) says.
+pub fn fork_apart(name: &CStr, keep: BorrowedFd<'_>, work: impl FnOnce()) -> io::Result<i32> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::ErrorKind::Deadlock.into());
+    }
+    let parent = std::process::id();
+    let others = OtherDescriptors::except(&[keep.as_raw_fd()]);
+    // SAFETY: this process has one thread, so that no lock is held by another one, and the child may do what it likes.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(child.as_raw()),
+        ForkResult::Child => {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                std::panic::set_hook(Box::new(|_| {})); // nobody reads what it would print
+                // SAFETY: system calls with integers and texts that end with a zero. The descriptors that are closed belong to
+                // values of the parent's code, to which the child does not return.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    if libc::getppid().cast_unsigned() != parent {
+                        return; // it has ended before
+                    }
+                    libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+                    libc::setsid();
+                    libc::chdir(c"/".as_ptr());
+                    libc::signal(libc::SIGINT, libc::SIG_IGN);
+                    libc::signal(libc::SIGHUP, libc::SIG_IGN);
+                    others.close();
+                    for _ in 0..3 {
+                        let fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+                        if fd > 2 {
+                            libc::close(fd); // `keep` is one of them
+                        }
+                    }
+                }
+                work();
+            }));
+            // SAFETY: ends the process without the parent's destructors.
+            unsafe { libc::_exit(i32::from(done.is_err())) }
+        }
+    }
+}
+
+/// Kills a child that nobody has waited for yet.
+pub fn kill_child(pid: i32) {
+    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+}
+
+/// True when a child has ended; it is reaped then, and its number may be another's. Does not wait.
+pub fn has_ended(pid: i32) -> bool {
+    !matches!(waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }
 
 /// Forks a process that holds the last references to `events` for as long as releasing them takes.

@@ -107,7 +107,7 @@ impl Ancestry {
     pub fn correct(&mut self) {
         let mut living = FxHashMap::default();
         for pid in processes(&self.host) {
-            if let Some(stat) = procfs::stat(&self.host, pid).filter(procfs::Stat::is_alive) {
+            if let Some(stat) = procfs::brief(&self.host, pid).filter(procfs::BriefStatus::is_alive) {
                 living.insert(pid, stat);
             }
         }
@@ -159,7 +159,7 @@ impl Ancestry {
         let mut next = pid;
         // Pid 0 is no process, or one outside of our pid namespace.
         while next > 0 && !self.by_pid.contains_key(&next) && unknown.iter().all(|(pid, _)| *pid != next) {
-            let stat = procfs::stat(&self.host, next);
+            let stat = procfs::brief(&self.host, next);
             unknown.push((next, stat.map_or(comm, |stat| stat.comm)));
             next = stat.map_or(0, |stat| stat.parent);
         }
@@ -221,11 +221,12 @@ mod tests {
 
     use super::*;
     use crate::perf::record::TaskRecord;
+    use crate::task::fixture::write_stat;
 
     fn put(root: &Path, pid: i32, stat: &str) {
         let task = root.join(format!("{pid}/task/{pid}"));
         fs::create_dir_all(&task).unwrap();
-        fs::write(task.join("stat"), stat).unwrap();
+        write_stat(&task, &stat);
     }
 
     /// Init (pid 1) and cron (pid 5).

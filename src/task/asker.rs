@@ -1,21 +1,21 @@
-//! Reads from /proc what waiting threads wait in, on a thread of its own: some of these files take a lock that an exec
-//! holds, and the exec may be stuck itself. The caller goes on, and gets the answer later or never.
+//! Asks what waiting threads wait in, on a thread of its own: the answers come from a worker, which may hang in a file of /proc whose
+//! lock a stuck exec holds, or in memory of others. The caller goes on, and gets the answer later.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use crate::outside::{self, Subject, WorkerContext};
 use crate::sys::monotonic_ns;
 use crate::sys::poll::block_signals;
 use crate::task::call::{SystemCall, call};
 use crate::task::descriptor::Mounts;
 use crate::task::procfs::{self, KernelFrame};
-use crate::task::snapshot_reader::{SnapshotPool, SnapshotReaders};
-use crate::task::user_snapshot::UserSnapshot;
+use crate::task::snapshots::SnapshotPool;
+use crate::task::user_snapshot::{UserSnapshot, WaitSnapshot};
 
 /// A thread whose wait is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Answer {
 }
 
 /// What a thread waits in. All fields are of the same wait.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitSite {
     pub wchan: Option<String>,
     pub call: Option<SystemCall>,
@@ -52,49 +52,33 @@ pub struct WaitSite {
 }
 
 /// Most pending questions.
-const MOST: usize = 64;
+const MOST: usize = 256;
 
-/// Handle of the thread, which ends when this is dropped, unless it hangs.
+/// Handle of the thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Asker {
-    /// Of all threads that it takes.
-    tids: Vec<i32>,
+    tid: i32,
     snapshots: SnapshotPool,
     questions: Sender<Question>,
     answers: Receiver<Answer>,
-    current: Arc<CurrentQuestion>,
-}
-
-/// The thread whose files are being read (0: none), and since when.
-#[derive(Debug, Default)]
-struct CurrentQuestion {
-    tid: AtomicI32,
-    since_ns: AtomicU64,
 }
 
 impl Asker {
-    /// Starts the thread, and others that read user stacks if `stacks` may be asked for.
+    /// Starts the thread.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn start(host: Host, stacks: bool) -> Result<Asker> {
+    pub fn start(host: Host) -> Result<Asker> {
         let snapshots = SnapshotPool::default();
-        let mut readers = if stacks { Some(SnapshotReaders::start(&host, snapshots.clone())?) } else { None };
+        let pool = snapshots.clone();
         let (questions, to_ask) = bounded::<Question>(MOST);
         let (give, answers) = bounded::<Answer>(2 * MOST);
         let (tell_tid, tid) = bounded::<i32>(1);
-        let reader_tids: Vec<i32> = readers.iter().flat_map(SnapshotReaders::tids).collect();
-        let current = Arc::new(CurrentQuestion::default());
-        let shared = current.clone();
         let work = move || {
             block_signals();
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
-            let mut mounts = Mounts::default();
             for question in to_ask {
-                shared.since_ns.store(monotonic_ns(), Ordering::Relaxed);
-                shared.tid.store(question.tid, Ordering::Release);
-                let site = read_wait_site(&host, question, &mut mounts, readers.as_mut());
-                shared.tid.store(0, Ordering::Release);
+                let site = ask(&host, question, &pool);
                 let Question { tid, since, .. } = question;
                 if give.send(Answer { tid, since, until_ns: monotonic_ns(), site }).is_err() {
                     return;
@@ -102,15 +86,14 @@ impl Asker {
             }
         };
         let spawned: io::Result<_> = std::thread::Builder::new().name("asker".into()).spawn(work);
-        spawned.context("cannot start the thread that asks /proc")?;
-        let tid = tid.recv().context("the thread that asks /proc ended at once")?;
-        let tids = [tid].into_iter().chain(reader_tids).collect();
-        Ok(Asker { tids, snapshots, questions, answers, current })
+        spawned.context("cannot start the thread that asks about waits")?;
+        let tid = tid.recv().context("the thread that asks about waits ended at once")?;
+        Ok(Asker { tid, snapshots, questions, answers })
     }
 
-    /// The tids of the threads.
-    pub fn tids(&self) -> &[i32] {
-        &self.tids
+    /// The tid of the thread.
+    pub fn tid(&self) -> i32 {
+        self.tid
     }
 
     /// False while too many user stacks that were read wait for the output.
@@ -127,37 +110,48 @@ impl Asker {
     pub fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
         self.answers.try_iter()
     }
-
-    /// The thread whose files have been read for at least `for_ns` without an end.
-    pub fn hangs_at(&self, now: u64, for_ns: u64) -> Option<i32> {
-        let tid = self.current.tid.load(Ordering::Acquire);
-        let since = self.current.since_ns.load(Ordering::Relaxed);
-        (tid != 0 && now.saturating_sub(since) >= for_ns).then_some(tid)
-    }
 }
 
-/// Reads what a thread waits in. None when it ran or changed its state meanwhile: the fields may be of several waits.
-fn read_wait_site(
-    host: &Host,
-    question: Question,
-    mounts: &mut Mounts,
-    readers: Option<&mut SnapshotReaders>,
-) -> Option<WaitSite> {
-    let tid = question.tid;
-    let wait = || {
-        let state = procfs::stat(host, tid)?.state;
-        (!matches!(state, b'R' | b'X' | b'Z')).then(|| (state, procfs::ran_ns(host, tid)))
-    };
-    let before = wait()?;
-    let user = readers.filter(|_| question.stack).and_then(|readers| readers.read(tid));
-    let site = WaitSite {
-        wchan: procfs::wchan(host, tid),
-        call: if matches!(before.0, b'S' | b'D') { call(host, tid, mounts) } else { None },
-        stack: if question.stack { procfs::stack(host, tid) } else { Vec::new() },
-        user,
-        ran_ns: before.1,
-    };
-    (wait() == Some(before)).then_some(site)
+/// Asks in what a thread waits. None when it does not wait all the time, or there is no answer.
+fn ask(host: &Host, Question { tid, stack, .. }: Question, pool: &SnapshotPool) -> Option<WaitSite> {
+    let mut site = outside::ask(host, Subject::process(tid), &KernelWait { tid, stack }).ok()?.value?;
+    // Its memory is asked for last and by itself: it alone hangs where the thread's own pages do not answer.
+    if stack && pool.has_room() {
+        let answered = outside::ask(host, Subject::process(tid), &WaitSnapshot { tid, ran_ns: site.ran_ns }).ok();
+        let snapshot = answered.and_then(|answered| answered.value);
+        site.user = snapshot.map(|snapshot| Box::new(UserSnapshot { ticket: pool.ticket(), ..snapshot }));
+    }
+    Some(site)
+}
+
+/// What a thread waits in, but for its memory.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KernelWait {
+    tid: i32,
+    stack: bool,
+}
+
+impl outside::Question for KernelWait {
+    type Answer = Option<WaitSite>;
+
+    /// None when it ran or changed its state meanwhile: the fields may be of several waits.
+    fn answer(&self, context: &mut WorkerContext) -> Option<WaitSite> {
+        let host = context.host.clone();
+        let wait = || {
+            let state = procfs::read_stat(&host, self.tid)?.state;
+            (!matches!(state, b'R' | b'X' | b'Z')).then(|| (state, procfs::ran_ns(&host, self.tid)))
+        };
+        let before = wait()?;
+        let mounts = context.remembered::<Mounts>();
+        let site = WaitSite {
+            wchan: procfs::wchan(&host, self.tid),
+            call: if matches!(before.0, b'S' | b'D') { call(&host, self.tid, mounts) } else { None },
+            stack: if self.stack { procfs::stack(&host, self.tid) } else { Vec::new() },
+            user: None,
+            ran_ns: before.1,
+        };
+        (wait() == Some(before)).then_some(site)
+    }
 }
 
 #[cfg(test)]
@@ -188,7 +182,7 @@ mod tests {
     #[test]
     fn all_fields_are_of_one_wait() {
         let process = waiting();
-        let site = |stack| read_wait_site(&process.host(), question(stack), &mut Mounts::default(), None);
+        let site = |stack| ask(&process.host(), question(stack), &SnapshotPool::default());
         let got = site(true).unwrap();
         assert_eq!((got.wchan.as_deref(), got.stack.len(), got.ran_ns), (Some("folio_wait"), 1, Some(77)));
         assert_eq!(site(false).unwrap().stack, []);
@@ -201,22 +195,17 @@ mod tests {
     #[test]
     fn the_caller_does_not_wait() {
         let process = waiting();
-        let asker = Asker::start(process.host(), false).unwrap();
-        assert!(matches!(asker.tids(), [tid] if *tid > 0 && *tid != nix::unistd::gettid().as_raw()));
+        let asker = Asker::start(process.host()).unwrap();
+        assert!(asker.tid() > 0 && asker.tid() != nix::unistd::gettid().as_raw());
         let fifo = process.path("syscall");
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         assert!(asker.ask(question(false)));
-        // The thread hangs in the FIFO as in a lock; more questions are queued up to the limit.
-        while asker.hangs_at(monotonic_ns(), 0) != Some(5) {
-            std::thread::yield_now();
-        }
-        assert_eq!(asker.hangs_at(0, 1), None);
+        // The thread waits for a writer of the FIFO; more questions are queued up to the limit.
+        let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
+        let writer = std::iter::repeat_with(open).find_map(Result::ok).unwrap();
         let more = (0..2 * MOST).filter(|_| asker.ask(question(false))).count();
         assert_eq!(more, MOST);
         assert_eq!(asker.answers().count(), 0);
-        // The FIFO gets a writer, once it has its reader.
-        let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
-        let writer = std::iter::repeat_with(open).find_map(Result::ok).unwrap();
         process.write("stat", "5 (x) S 1 5");
         fs::remove_file(&fifo).unwrap();
         drop(writer);

@@ -7,21 +7,29 @@
 use std::fs;
 use std::io::Read;
 
+use serde::{Deserialize, Serialize};
+
 use crate::host::Host;
+use crate::outside::{Question, WorkerContext};
+use crate::sys::monotonic_ns;
 use crate::task::descriptor::{Mounts, OpenFile};
-use crate::task::procfs::file;
+use crate::task::procfs::{self, Stat, file};
 use crate::tep::syscalls;
 
+/// A name of [`syscalls`].
+pub type CallName = &'static str;
+
 /// A system call in progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemCall {
-    pub name: &'static str,
+    #[serde(with = "call_name")]
+    pub name: CallName,
     /// The files it works on.
     pub files: Vec<Descriptor>,
 }
 
 /// A file descriptor among the arguments of a system call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {
     pub fd: i32,
     /// None when the descriptor is closed, or cannot be read.
@@ -29,12 +37,58 @@ pub struct Descriptor {
 }
 
 /// Number and arguments of a system call, from /proc/TID/syscall.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnteredCall {
     pub number: u64,
     pub args: [u64; 6],
     /// The stack pointer of the program.
     pub stack: u64,
+}
+
+/// A call in which a thread was found.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct FoundCall {
+    pub tid: i32,
+    /// When it was found, in the clock of records.
+    pub seen_at: u64,
+    pub entered: EnteredCall,
+    pub stat: Stat,
+}
+
+/// In which calls threads are. None for one that is in none.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CallsOf(pub Vec<i32>);
+
+impl Question for CallsOf {
+    type Answer = Vec<Option<FoundCall>>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<FoundCall>> {
+        let host = &context.host;
+        let find = |&tid: &i32| {
+            context.about(tid);
+            let entered = entered_call(host, tid)?;
+            let seen_at = monotonic_ns();
+            Some(FoundCall { tid, seen_at, entered, stat: procfs::read_stat(host, tid)? })
+        };
+        self.0.iter().map(find).collect()
+    }
+}
+
+/// The name of a system call in a message: its number.
+mod call_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::tep::syscalls;
+
+    pub fn serialize<S: Serializer>(name: &&'static str, to: S) -> Result<S::Ok, S::Error> {
+        syscalls::number(name).unwrap_or(u32::MAX).serialize(to)
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<&'static str, D::Error> {
+        let number = u32::deserialize(from)?;
+        syscalls::name(number.into()).ok_or_else(|| D::Error::custom("no system call"))
+    }
 }
 
 /// The call that a thread is in. None when it is in none, runs, uses another ABI than the native one, or cannot be

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::sys::monotonic_ns;
@@ -17,7 +18,7 @@ use crate::sys::mounts::unescaped;
 use crate::task::procfs::file;
 
 /// An open file. Path and device are chosen by others, and may contain any bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFile {
     /// A path, with ` (deleted)` appended if it is, or `socket:[1]`, `pipe:[2]`, `anon_inode:[eventpoll]`.
     pub path: Vec<u8>,

@@ -2,36 +2,31 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use crate::host::Host;
 
+/// Writes what a thread has of itself: `stat`, and the same in `status` and `comm`.
+pub fn write_stat(task: &Path, stat: &str) {
+    let (name, behind) = stat.split_once(" (").and_then(|(_, rest)| rest.rsplit_once(") ")).unwrap_or(("", ""));
+    let mut words = behind.split(' ');
+    let (state, parent) = (words.next().unwrap_or("X"), words.next().unwrap_or("0"));
+    fs::write(task.join("stat"), stat).unwrap();
+    fs::write(task.join("status"), format!("Name:\t{name}\nState:\t{state}\nPPid:\t{parent}\n")).unwrap();
+    fs::write(task.join("comm"), format!("{name}\n")).unwrap();
+}
+
 /// A /proc with one process.
 pub struct FixtureProcess {
-    root: Arc<TempDir>,
+    root: TempDir,
     task: PathBuf,
 }
 
 impl FixtureProcess {
     pub fn new(pid: i32) -> FixtureProcess {
-        FixtureProcess::within(Arc::new(tempfile::tempdir().unwrap()), pid)
-    }
-
-    /// A second process with the same files.
-    pub fn another(&self, pid: i32) -> FixtureProcess {
-        let other = FixtureProcess::within(self.root.clone(), pid);
-        for entry in fs::read_dir(&self.task).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_file()) {
-            fs::copy(entry.path(), other.path(&entry.file_name().to_string_lossy())).unwrap();
-        }
-        let status = fs::read_to_string(self.path("status")).unwrap();
-        other.write("status", &status.replace("Tgid:\t", &format!("Tgid:\t{pid}")));
-        other
-    }
-
-    fn within(root: Arc<TempDir>, pid: i32) -> FixtureProcess {
+        let root = tempfile::tempdir().unwrap();
         let task = root.path().join(format!("{pid}/task/{pid}"));
         ["fd", "fdinfo"].iter().for_each(|dir| fs::create_dir_all(task.join(dir)).unwrap());
         FixtureProcess { root, task }

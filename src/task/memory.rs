@@ -1,14 +1,16 @@
-//! The memory of another process, read without stopping it.
+//! The memory of another process, read without stopping it, by workers alone: its lock, or a page of it, may be in hands that
+//! do not let go.
 //!
-//! Through /proc/TID/mem: as process_vm_readv(2) it is behind the process's memory lock, which a thread of it that is stuck
-//! may hold for good. But a reader that waits for that lock here can be killed (`mem_rw`, fs/proc/base.c), so it does not keep
-//! this program from ending. Nor does it wait for pages that the process itself is to deliver (userfaultfd).
+//! Through /proc/TID/mem: a worker that waits for the memory lock there can be killed (`mem_rw`, fs/proc/base.c).
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::host::Host;
+use crate::outside::{Question, WorkerContext};
 use crate::sys::monotonic_ns;
 use crate::task::procfs::file;
 
@@ -82,6 +84,33 @@ impl ProcessMemory {
         }
         self.bytes_left -= done;
         done
+    }
+}
+
+/// The strings at addresses of a process, each without the zero that ends it. None for one that cannot be read, or has no end
+/// within `PATH_MAX`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StringsAt {
+    pub tid: i32,
+    pub addresses: Vec<u64>,
+}
+
+/// `PATH_MAX`, with the zero byte.
+const MAX_STRING_BYTES: usize = 4096;
+/// Most strings of one question: a system call has six arguments, two of which are paths.
+const MAX_STRINGS: usize = 8;
+
+impl Question for StringsAt {
+    type Answer = Vec<Option<Vec<u8>>>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<Vec<u8>>> {
+        let mut memory = ProcessMemory::open(&context.host, self.tid).ok();
+        let mut read = |&address: &u64| {
+            let mut text = memory.as_mut()?.up_to(address, MAX_STRING_BYTES);
+            text.truncate(text.iter().position(|byte| *byte == 0)?);
+            Some(text)
+        };
+        self.addresses.iter().take(MAX_STRINGS).map(&mut read).collect()
     }
 }
 

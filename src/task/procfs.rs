@@ -1,14 +1,25 @@
 //! Reads files of one thread in /proc. Any of them may vanish at any moment, so a missing one is no error.
+//!
+//! Some take a lock that a stuck exec of the thread may hold for good: `stat`, `exe`, `cwd`, `fd`, `fdinfo`, `ns`, `wchan`, `stack`,
+//! `syscall`, `environ`, `cmdline`, `maps`, `map_files`, `mem`. These are asked of a worker ([`crate::outside`]). `comm`, `status`,
+//! `schedstat`, `sched`, `cgroup`, `children` and the list of threads never hang, and anybody may read them.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
 use crate::host::{Host, processes, threads};
+use crate::outside::{self, Question, Subject, WorkerContext, as_bytes};
+use crate::sys::monotonic_ns;
 use crate::task::table::Comm;
 
 /// A few fields of /proc/TID/stat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
     pub comm: Comm,
     /// R S D T t X Z P I, as in proc(5).
@@ -24,7 +35,7 @@ pub struct Stat {
 }
 
 /// A frame of /proc/TID/stack: `symbol+0xoff/0xsize [module]`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KernelFrame {
     pub symbol: String,
     pub offset: u64,
@@ -37,18 +48,84 @@ pub(super) fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
     host.proc.join(format!("{tid}/task/{tid}/{name}"))
 }
 
+/// The start of a file of one thread.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ThreadFile {
+    tid: i32,
+    name: String,
+    max_bytes: u32,
+}
+
+/// A text or path of others, any bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignBytes(#[serde(with = "as_bytes")] Vec<u8>);
+
+impl Question for ThreadFile {
+    type Answer = Option<ForeignBytes>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Option<ForeignBytes> {
+        let mut bytes = Vec::new();
+        let file = File::open(file(&context.host, self.tid, &self.name)).ok()?;
+        file.take(self.max_bytes.into()).read_to_end(&mut bytes).ok()?;
+        Some(ForeignBytes(bytes))
+    }
+}
+
+/// The target of a link of one thread.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ThreadLink {
+    tid: i32,
+    name: String,
+}
+
+/// What a link of a thread leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkTarget {
+    Path(#[serde(with = "as_bytes")] Vec<u8>),
+    /// There is no such link, or no such thread.
+    Missing,
+    /// It may not be read.
+    Refused,
+}
+
+impl Question for ThreadLink {
+    type Answer = LinkTarget;
+
+    fn answer(&self, context: &mut WorkerContext) -> LinkTarget {
+        match fs::read_link(file(&context.host, self.tid, &self.name)) {
+            Ok(path) => LinkTarget::Path(path.into_os_string().into_vec()),
+            Err(err) if err.kind() == ErrorKind::NotFound => LinkTarget::Missing,
+            Err(_) => LinkTarget::Refused,
+        }
+    }
+}
+
+/// Asks for the first bytes of a file of a thread that may hang.
+fn ask_file(host: &Host, tid: i32, name: &str, max_bytes: u32) -> Option<Vec<u8>> {
+    let question = ThreadFile { tid, name: name.to_owned(), max_bytes };
+    Some(outside::ask(host, Subject::process(tid), &question).ok()?.value?.0)
+}
+
+fn ask_link(host: &Host, tid: i32, name: &str) -> Option<LinkTarget> {
+    let question = ThreadLink { tid, name: name.to_owned() };
+    Some(outside::ask(host, Subject::process(tid), &question).ok()?.value)
+}
+
+fn ask_path(host: &Host, tid: i32, name: &str) -> Option<Vec<u8>> {
+    match ask_link(host, tid, name)? {
+        LinkTarget::Path(path) => Some(path),
+        _ => None,
+    }
+}
+
 /// The path of the file that a descriptor of a thread is open on, or what stands for it: `socket:[1]`.
 pub fn open_path(host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
-    use std::os::unix::ffi::OsStringExt;
-    let path = fs::read_link(file(host, tid, &format!("fd/{fd}"))).ok()?;
-    Some(std::ffi::OsString::from(path).into_vec())
+    ask_path(host, tid, &format!("fd/{fd}"))
 }
 
 /// The current directory of a thread.
 pub fn current_directory(host: &Host, tid: i32) -> Option<Vec<u8>> {
-    use std::os::unix::ffi::OsStringExt;
-    let path = fs::read_link(file(host, tid, "cwd")).ok()?;
-    Some(std::ffi::OsString::from(path).into_vec())
+    ask_path(host, tid, "cwd")
 }
 
 /// The name of a thread.
@@ -56,23 +133,113 @@ pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
     read_short(&file(host, tid, "comm"), |text| Some(Comm::new(text.strip_suffix(b"\n").unwrap_or(text))))
 }
 
-/// Reads /proc/TID/stat of a thread.
+/// Most bytes of /proc/TID/stat: 52 numbers, most of them small.
+const MAX_STAT_BYTES: u32 = 2048;
+
+/// Asks for /proc/TID/stat of a thread.
 pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
+    parse_stat(&stat_text(host, tid)?)
+}
+
+fn stat_text(host: &Host, tid: i32) -> Option<Vec<u8>> {
+    ask_file(host, tid, "stat", MAX_STAT_BYTES)
+}
+
+/// Reads /proc/TID/stat. It may hang: for workers.
+pub(super) fn read_stat(host: &Host, tid: i32) -> Option<Stat> {
     read_short(&file(host, tid, "stat"), parse_stat)
+}
+
+/// A thread as /proc had it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SeenThread {
+    pub tid: i32,
+    /// When it was read, in the clock of records.
+    pub at_ns: u64,
+    pub stat: Stat,
+}
+
+/// Many threads. None for one that has gone.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Stats(pub Vec<i32>);
+
+impl Question for Stats {
+    type Answer = Vec<Option<SeenThread>>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<SeenThread>> {
+        let read = |&tid: &i32| {
+            context.about(tid);
+            let at_ns = monotonic_ns();
+            Some(SeenThread { tid, at_ns, stat: read_stat(&context.host, tid)? })
+        };
+        self.0.iter().map(read).collect()
+    }
+}
+
+/// Asks for /proc/TID/stat of many threads: `take` is given those that there are. Threads that do not answer are left out.
+pub fn stats(host: &Host, tids: &[i32], mut take: impl FnMut(SeenThread)) {
+    outside::ask_each(host, tids, Stats, |_, seen| {
+        take(seen);
+        true
+    });
 }
 
 /// Parses a short file, of which the kernel hands over the whole text in one read: its size is not asked for first, nor
 /// whether there is more. At the start of a run it is done for each thread of the machine.
 fn read_short<T>(path: &Path, parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
-    const MOST_BYTES: usize = 2048; // stat has 52 numbers, most of them small
-    let mut text = [0; MOST_BYTES];
+    let mut text = [0; MAX_STAT_BYTES as usize];
     let len = File::open(path).ok()?.read(&mut text).ok()?;
     parse(text.get(..len)?)
 }
 
 /// False when a thread does not exist, or has exited and waits to be reaped.
 pub fn is_alive(host: &Host, tid: i32) -> bool {
-    stat(host, tid).is_some_and(|stat| stat.is_alive())
+    brief(host, tid).is_some_and(|brief| brief.is_alive())
+}
+
+/// What /proc/TID/status has of [`Stat`]: it never hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BriefStatus {
+    pub comm: Comm,
+    /// R S D T t X Z P I, as in proc(5).
+    pub state: u8,
+    /// The parent process.
+    pub parent: i32,
+}
+
+/// Reads /proc/TID/status of a thread.
+pub fn brief(host: &Host, tid: i32) -> Option<BriefStatus> {
+    parse_brief(&fs::read(file(host, tid, "status")).ok()?)
+}
+
+fn parse_brief(text: &[u8]) -> Option<BriefStatus> {
+    let value = |key: &[u8]| text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key));
+    let parent = std::str::from_utf8(value(b"PPid:\t")?).ok()?;
+    Some(BriefStatus {
+        comm: unescaped_name(value(b"Name:\t")?),
+        state: *value(b"State:\t")?.first()?,
+        parent: parent.parse().ok()?,
+    })
+}
+
+/// A name in which newlines and backslashes are escaped (`proc_task_name`, fs/proc/array.c).
+fn unescaped_name(written: &[u8]) -> Comm {
+    let mut name = Vec::with_capacity(written.len());
+    let mut rest = written.iter();
+    while let Some(&byte) = rest.next() {
+        name.push(match byte {
+            b'\\' if rest.next() == Some(&b'n') => b'\n',
+            _ => byte,
+        });
+    }
+    Comm::new(&name)
+}
+
+impl BriefStatus {
+    /// False for a thread that has exited and waits to be reaped.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X')
+    }
 }
 
 impl Stat {
@@ -102,17 +269,11 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, priority, cpu })
 }
 
-/// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and
-/// while a thread of it is in state D: its memory may be locked, and the reader would wait, too.
+/// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and one whose
+/// memory does not answer.
 pub fn command_line(host: &Host, pid: i32) -> Option<String> {
-    const MOST_BYTES: u64 = 4096;
-    const LOOKS: usize = 256;
-    let is_stuck = |tid: &i32| stat(host, *tid).is_some_and(|stat| stat.state == b'D');
-    if threads(host, pid).iter().take(LOOKS).any(is_stuck) {
-        return None;
-    }
-    let mut text = Vec::new();
-    File::open(file(host, pid, "cmdline")).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+    const MAX_BYTES: u32 = 4096;
+    let text = ask_file(host, pid, "cmdline", MAX_BYTES)?;
     let words = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
     (!words.is_empty()).then_some(words)
 }
@@ -140,7 +301,7 @@ pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
 
 /// Start time of a thread, in ticks since boot. Together with the tid it identifies the thread, though tids are reused.
 pub fn start_ticks(host: &Host, tid: i32) -> Option<u64> {
-    let text = fs::read(file(host, tid, "stat")).ok()?;
+    let text = stat_text(host, tid)?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     // Field 22, counted from the state, which is field 3.
     let word = text.get(close + 2..)?.split(|&byte| byte == b' ').nth(22 - 3)?;
@@ -149,17 +310,16 @@ pub fn start_ticks(host: &Host, tid: i32) -> Option<u64> {
 
 /// The pid namespace of a process, by its inode.
 pub fn pid_namespace(host: &Host, pid: i32) -> Option<u64> {
-    namespace(&host.proc.join(pid.to_string()))
+    namespace(&ask_path(host, pid, "ns/pid")?)
 }
 
 /// The pid namespace of this process, by its inode.
 pub fn own_pid_namespace(host: &Host) -> Option<u64> {
-    namespace(&host.proc.join("self"))
+    namespace(&fs::read_link(host.proc.join("self/ns/pid")).ok()?.into_os_string().into_vec())
 }
 
-fn namespace(process: &Path) -> Option<u64> {
-    let link = fs::read_link(process.join("ns/pid")).ok()?;
-    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+fn namespace(link: &[u8]) -> Option<u64> {
+    std::str::from_utf8(link).ok()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// A runnable thread: it runs, or waits for its CPU.
@@ -175,12 +335,16 @@ pub struct Runnable {
 /// more threads.
 pub fn runnable(host: &Host, but: i32, most: usize) -> (Vec<Runnable>, bool) {
     let others = processes(host).into_iter().filter(|&pid| pid != but);
-    let mut all = others.flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
-    let runnable = |(pid, tid)| {
-        let Stat { comm, cpu, .. } = stat(host, tid).filter(|stat| stat.state == b'R')?;
-        Some(Runnable { cpu, pid, tid, comm })
-    };
-    let found = all.by_ref().take(most).filter_map(runnable).collect();
+    let mut all = others.flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (tid, pid)));
+    let pids: FxHashMap<i32, i32> = all.by_ref().take(most).collect();
+    let mut tids: Vec<i32> = pids.keys().copied().collect();
+    tids.sort_unstable();
+    let mut found = Vec::new();
+    stats(host, &tids, |SeenThread { tid, stat: Stat { comm, cpu, state, .. }, .. }| {
+        if state == b'R' {
+            found.push(Runnable { cpu, pid: pids.get(&tid).copied().unwrap_or(tid), tid, comm });
+        }
+    });
     (found, all.next().is_some())
 }
 
@@ -209,9 +373,19 @@ pub fn owner(host: &Host, pid: i32) -> Option<u32> {
     process_status(host, pid)?.owner
 }
 
+/// The path of the program that a process executes.
+pub fn program(host: &Host, pid: i32) -> Option<PathBuf> {
+    Some(OsString::from_vec(ask_path(host, pid, "exe")?).into())
+}
+
+/// True for a process of which we may not know what it has mapped.
+pub fn is_closed_to_us(host: &Host, pid: i32) -> bool {
+    ask_link(host, pid, "exe") == Some(LinkTarget::Refused) // the right to read it is the same
+}
+
 /// A kernel thread, or a process that has exited.
 pub fn has_no_program(host: &Host, pid: i32) -> bool {
-    fs::read_link(host.proc.join(format!("{pid}/exe"))).is_err_and(|err| err.kind() == ErrorKind::NotFound)
+    ask_link(host, pid, "exe") == Some(LinkTarget::Missing)
 }
 
 /// A few lines of /proc/PID/status.
@@ -219,8 +393,6 @@ pub fn has_no_program(host: &Host, pid: i32) -> bool {
 pub struct ProcessStatus {
     /// The effective user.
     pub owner: Option<u32>,
-    /// R S D T t X Z P I, as in proc(5), of the only thread. None: there are several, or nothing is known.
-    pub only_state: Option<u8>,
     /// A kernel thread, or a process that has exited: nothing is mapped.
     pub has_no_memory: bool,
 }
@@ -233,10 +405,8 @@ pub fn process_status(host: &Host, pid: i32) -> Option<ProcessStatus> {
 fn parse_process_status(text: &str) -> ProcessStatus {
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
     let threads: Option<u32> = value("Threads").and_then(|count| count.parse().ok());
-    let state = value("State").and_then(|state| state.bytes().next());
     ProcessStatus {
         owner: value("Uid").and_then(|users| users.split_ascii_whitespace().nth(1)?.parse().ok()),
-        only_state: state.filter(|_| threads == Some(1)),
         // The kernel writes VmSize in front of Threads for whatever has memory (`task_mem`, fs/proc/task_mmu.c).
         has_no_memory: threads.is_some() && value("VmSize").is_none(),
     }
@@ -246,15 +416,6 @@ fn parse_process_status(text: &str) -> ProcessStatus {
 pub fn ran_ns(host: &Host, tid: i32) -> Option<u64> {
     let text = fs::read_to_string(file(host, tid, "schedstat")).ok()?;
     text.split_ascii_whitespace().next()?.parse().ok().filter(|&ns| ns > 0)
-}
-
-/// The scheduling policy of a thread, `SCHED_*`.
-pub fn policy(host: &Host, tid: i32) -> Option<u32> {
-    let text = fs::read(file(host, tid, "stat")).ok()?;
-    let close = text.iter().rposition(|&byte| byte == b')')?;
-    // Field 41, counted from the state, which is field 3.
-    let word = text.get(close + 2..)?.split(|&byte| byte == b' ').nth(41 - 3)?;
-    std::str::from_utf8(word).ok()?.trim().parse().ok()
 }
 
 /// The process of a thread.
@@ -315,14 +476,14 @@ pub fn is_nested(host: &Host) -> bool {
     fs::read_link(host.proc.join("self/ns/pid")).is_ok_and(|link| link.as_os_str() != INITIAL)
 }
 
-/// The kernel function that a thread sleeps in, if the kernel shows it.
-pub fn wchan(host: &Host, tid: i32) -> Option<String> {
+/// The kernel function that a thread sleeps in, if the kernel shows it. It may hang: for workers.
+pub(super) fn wchan(host: &Host, tid: i32) -> Option<String> {
     let text = fs::read_to_string(file(host, tid, "wchan")).ok()?;
     (!text.is_empty() && text != "0").then_some(text)
 }
 
-/// The kernel stack of a sleeping thread, innermost first. Root only.
-pub fn stack(host: &Host, tid: i32) -> Vec<KernelFrame> {
+/// The kernel stack of a sleeping thread, innermost first. Root only. It may hang: for workers.
+pub(super) fn stack(host: &Host, tid: i32) -> Vec<KernelFrame> {
     parse_stack(&fs::read_to_string(file(host, tid, "stack")).unwrap_or_default())
 }
 
@@ -344,6 +505,7 @@ fn parse_stack(text: &str) -> Vec<KernelFrame> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::fixture::write_stat;
 
     #[test]
     fn a_process_outlives_its_first_thread() {
@@ -386,12 +548,11 @@ mod tests {
     #[test]
     fn parses_the_status_of_a_process() {
         let program = "Name:\tx\nState:\tD (disk sleep)\nUid:\t1\t1000\t2\t3\nVmSize:\t 9 kB\nThreads:\t1\n";
-        let whole = ProcessStatus { owner: Some(1000), only_state: Some(b'D'), has_no_memory: false };
+        let whole = ProcessStatus { owner: Some(1000), has_no_memory: false };
         let kernel_thread = "Name:\tkworker\nState:\tI (idle)\nUid:\t0\t0\t0\t0\nThreads:\t1\n";
         let cases = [
             (program, whole),
-            (&program.replace("Threads:\t1", "Threads:\t2"), ProcessStatus { only_state: None, ..whole }),
-            (kernel_thread, ProcessStatus { owner: Some(0), only_state: Some(b'I'), has_no_memory: true }),
+            (kernel_thread, ProcessStatus { owner: Some(0), has_no_memory: true }),
             ("", ProcessStatus::default()),
         ];
         for (text, want) in cases {
@@ -403,17 +564,13 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_behind_the_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let host = Host { proc: dir.path().into(), ..Host::default() };
-        let write = |text: &str| {
-            fs::create_dir_all(dir.path().join("7/task/7")).unwrap();
-            fs::write(dir.path().join("7/task/7/stat"), text).unwrap();
-            policy(&host, 7)
-        };
-        let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
-        assert_eq!(write(&format!("7 (a) 1 b) {}\n", fields.join(" "))), Some(41));
-        assert_eq!((write("7 (a) R 1 2"), write(""), policy(&host, 8)), (None, None, None));
+    fn names_in_a_status_are_escaped() {
+        let brief = |name: &str| parse_brief(format!("Name:\t{name}\nState:\tD (disk sleep)\nPPid:\t4\n").as_bytes());
+        for (written, name) in [("x", &b"x"[..]), ("a b", b"a b"), ("a\\nb", b"a\nb"), ("\\\\n", b"\\n"), ("", b"")] {
+            let want = BriefStatus { comm: Comm::new(name), state: b'D', parent: 4 };
+            assert_eq!(brief(written), Some(want), "{written:?}");
+        }
+        assert!(brief("x").unwrap().is_alive() && parse_brief(b"Name:\tx\nState:\tZ").is_none());
     }
 
     #[test]
@@ -490,7 +647,7 @@ mod tests {
         for (pid, group, children) in processes {
             let task = dir.path().join(format!("{pid}/task/{pid}"));
             fs::create_dir_all(&task).unwrap();
-            fs::write(task.join("stat"), format!("{pid} (x) S 1 {group} 1")).unwrap();
+            write_stat(&task, &format!("{pid} (x) S 1 {group} 1"));
             fs::write(task.join("children"), children).unwrap();
         }
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };

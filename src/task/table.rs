@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
 use crate::perf::Record;
@@ -11,7 +12,7 @@ use crate::task::ancestry::{Ancestor, Ancestry};
 use crate::task::procfs;
 
 /// A thread's name: up to 15 bytes of anything.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Comm([u8; 16]);
 
 impl Comm {
@@ -135,9 +136,11 @@ impl TaskTable {
         let mut living = FxHashSet::default();
         for pid in processes(&self.host) {
             for tid in threads(&self.host, pid) {
-                if let Some(stat) = procfs::stat(&self.host, tid).filter(procfs::Stat::is_alive) {
+                // Only the first thread of a process stays when it has exited.
+                let is_alive = tid != pid || procfs::is_alive(&self.host, tid);
+                if let Some(comm) = procfs::comm(&self.host, tid).filter(|_| is_alive) {
                     living.insert(tid);
-                    self.tasks.insert(tid, KnownTask { pid, comm: stat.comm, exited: false });
+                    self.tasks.insert(tid, KnownTask { pid, comm, exited: false });
                 }
             }
         }
@@ -282,6 +285,7 @@ mod tests {
     use super::*;
     use crate::perf::record::TaskRecord;
     use crate::task::fixture::FixtureProcess;
+    use crate::task::fixture::write_stat;
 
     fn nowhere() -> TaskTable {
         TaskTable::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })
@@ -373,7 +377,7 @@ mod tests {
         for (tid, stat) in [(5, "5 (new) S 1"), (6, "6 (zombie) Z 1"), (7, "7 (unseen) D 1")] {
             let task = dir.path().join(format!("{tid}/task/{tid}"));
             std::fs::create_dir_all(&task).unwrap();
-            std::fs::write(task.join("stat"), stat).unwrap();
+            write_stat(&task, stat);
         }
         let mut table = TaskTable::new(Host { proc: dir.path().into(), cpu: dir.path().into() });
         for tid in [5, 6, 8] {

@@ -162,11 +162,12 @@ impl TargetTask {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::fixture::write_stat;
 
     fn put(host: &Host, pid: i32, state: char, start: u64) {
         let task = host.proc.join(format!("{pid}/task/{pid}"));
         std::fs::create_dir_all(&task).unwrap();
-        std::fs::write(task.join("stat"), format!("{pid} (x) {state}{} {start} 0", " 0".repeat(18))).unwrap();
+        write_stat(&task, &format!("{pid} (x) {state}{} {start} 0", " 0".repeat(18)));
         std::fs::write(task.join("comm"), format!("job{pid}\n")).unwrap();
     }
 

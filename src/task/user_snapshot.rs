@@ -1,23 +1,27 @@
 //! The user part of the stack of a thread that waits: where it left user mode, and a copy of its stack from there on.
 //!
-//! The thread is not stopped, so a snapshot counts only if the thread was in the same wait before and after the reading.
+//! The thread is not stopped, so a snapshot counts only if the thread was in the same wait before and after the reading. The memory
+//! of others may hang: [`WaitSnapshot`] is asked of a worker.
 
 use std::fs;
 use std::io::Read;
 
+use serde::{Deserialize, Serialize};
+
 use crate::host::Host;
+use crate::outside::{Question, WorkerContext, as_bytes};
 use crate::sys::monotonic_ns;
 use crate::task::call::is_native;
 use crate::task::memory::ProcessMemory;
 use crate::task::procfs::{self, file};
 use crate::task::python::{self, PythonFrame, PythonRuntimes, PythonStack};
-use crate::task::snapshot_reader::{SnapshotPool, SnapshotTicket};
+use crate::task::snapshots::SnapshotTicket;
 
 /// Most bytes of a stack that are copied, from the stack pointer upwards.
 pub const WINDOW_BYTES: usize = 32 << 10;
 
 /// The user mode of a thread that waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSnapshot {
     /// The process.
     pub pid: i32,
@@ -25,21 +29,37 @@ pub struct UserSnapshot {
     pub pc: u64,
     pub sp: u64,
     /// The stack from `sp` upwards. If there are fewer than [`WINDOW_BYTES`], the mapping ends there.
+    #[serde(with = "as_bytes")]
     pub stack: Box<[u8]>,
-    /// Lines of /proc/PID/maps about code, for a thread in D: a reading of the file may block. The mapped files could be read.
-    pub mappings: Option<Box<[u8]>>,
     pub python: Option<PythonStack>,
     /// When the reading was done, by the clock of the records.
     pub taken_ns: u64,
-    /// Counts the snapshots that exist.
+    /// Counts the snapshots that exist, in the process that keeps them.
+    #[serde(skip)]
     pub ticket: SnapshotTicket,
+}
+
+/// The user mode of a thread that waits, and has used this CPU time.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WaitSnapshot {
+    pub tid: i32,
+    pub ran_ns: Option<u64>,
+}
+
+impl Question for WaitSnapshot {
+    type Answer = Option<UserSnapshot>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Option<UserSnapshot> {
+        let host = context.host.clone();
+        read(&host, self, context.remembered())
+    }
 }
 
 impl UserSnapshot {
     /// Approximate memory of the snapshot, in bytes.
     pub fn bytes(&self) -> usize {
         let python = self.python.as_ref().map_or(0, |python| python.frames.iter().map(PythonFrame::bytes).sum());
-        size_of::<UserSnapshot>() + self.stack.len() + self.mappings.as_ref().map_or(0, |lines| lines.len()) + python
+        size_of::<UserSnapshot>() + self.stack.len() + python
     }
 }
 
@@ -71,10 +91,11 @@ struct Registers {
     pc: u64,
 }
 
-/// Reads the snapshot of `tid`. None if it has no user mode or not the native ABI, has exited, may not be read, or did not wait
+/// Reads a snapshot. None if the thread has no user mode or not the native ABI, has exited, may not be read, or is not in that wait
 /// all the time.
-pub fn read(host: &Host, tid: i32, pool: &SnapshotPool, runtimes: &mut PythonRuntimes) -> Option<UserSnapshot> {
-    let before = wait(host, tid)?;
+fn read(host: &Host, wanted: &WaitSnapshot, runtimes: &mut PythonRuntimes) -> Option<UserSnapshot> {
+    let tid = wanted.tid;
+    let before = wait(host, tid).filter(|wait| wait.ran_ns == wanted.ran_ns)?;
     if !is_native(host, tid) {
         return None;
     }
@@ -83,15 +104,14 @@ pub fn read(host: &Host, tid: i32, pool: &SnapshotPool, runtimes: &mut PythonRun
     let stack = memory.up_to(sp, WINDOW_BYTES).into_boxed_slice();
     let ThreadStatus { pid, own_tid, .. } = before.status;
     let python = python::stack(host, pid, own_tid, &mut memory, runtimes);
-    let mappings = if before.state == b'D' { code_mappings(host, tid) } else { None };
-    let snapshot =
-        UserSnapshot { pid, pc, sp, stack, mappings, python, taken_ns: monotonic_ns(), ticket: pool.ticket() };
+    let (taken_ns, ticket) = (monotonic_ns(), SnapshotTicket::default());
+    let snapshot = UserSnapshot { pid, pc, sp, stack, python, taken_ns, ticket };
     (wait(host, tid)? == before).then_some(snapshot)
 }
 
 fn wait(host: &Host, tid: i32) -> Option<Wait> {
     const MOST_BYTES: u64 = 512;
-    let state = procfs::stat(host, tid)?.state;
+    let state = procfs::read_stat(host, tid)?.state;
     if !matches!(state, b'S' | b'D') {
         return None;
     }
@@ -131,30 +151,6 @@ fn parse_status(text: &str) -> Option<ThreadStatus> {
         own_tid: own_tid.parse().ok()?,
         switches: [number("voluntary_ctxt_switches")?, number("nonvoluntary_ctxt_switches")?],
     })
-}
-
-/// The code mappings of a process. Each mapped file is read from, so that the output thread does not hang in a file of a dead
-/// server; the caller may hang.
-fn code_mappings(host: &Host, tid: i32) -> Option<Box<[u8]>> {
-    const MOST_BYTES: u64 = 4 << 20;
-    const MOST_LINES: usize = 512;
-    let mut text = Vec::new();
-    fs::File::open(file(host, tid, "maps")).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
-    let mut kept = Vec::new();
-    for line in text.split_inclusive(|&byte| byte == b'\n').filter(|line| is_code(line)).take(MOST_LINES) {
-        if let Some((start, end)) = range(line) {
-            let path = host.proc.join(format!("{tid}/map_files/{start:x}-{end:x}"));
-            let is_regular = fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()); // others may do something when opened
-            let _ = is_regular.then(|| fs::File::open(&path).map(|mut mapped| mapped.read(&mut [0; 64])));
-        }
-        kept.extend_from_slice(line);
-    }
-    Some(kept.into())
-}
-
-/// `55d0-55d1 r-xp 0 fe:10 5 /usr/bin/x`, proc_pid_maps(5).
-fn is_code(line: &[u8]) -> bool {
-    line.split(|&byte| byte == b' ').nth(1).is_some_and(|may| may.get(2) == Some(&b'x'))
 }
 
 /// The addresses of a line of /proc/PID/maps.
@@ -219,13 +215,14 @@ pub(super) mod tests {
     #[test]
     fn a_user_snapshot_is_of_one_wait() {
         let process = waiting();
-        let read = || read(&process.host(), 5, &SnapshotPool::default(), &mut PythonRuntimes::default());
+        let wanted = WaitSnapshot { tid: 5, ran_ns: Some(77) };
+        let read = || read(&process.host(), &wanted, &mut PythonRuntimes::default());
         let part = read().unwrap();
         assert_eq!((part.pid, part.pc, part.sp, &*part.stack), (4, 0x7ff2, 0x2000, &[b'x'; 0x40][..]));
-        assert_eq!(part.mappings.as_deref(), Some(&b"00400000-00401000 r-xp 0 0:0 1 /a\n"[..]));
         assert!(part.python.is_none() && part.bytes() > 0x40);
-        process.write("stat", "5 (x) S 1 5");
-        assert_eq!(read().map(|part| part.mappings), Some(None), "others may ask that");
+        process.write("schedstat", "78 0 1\n");
+        assert_eq!(read(), None, "it has run since");
+        process.write("schedstat", "77 0 1\n");
         process.auxv(32);
         assert_eq!(read(), None, "of another ABI");
         process.auxv(56).write("stat", "5 (x) R 1 5");
@@ -255,6 +252,11 @@ pub(super) mod tests {
         fn tid(&self) -> i32 {
             self.0.id() as i32
         }
+
+        fn snapshot(&self) -> Option<UserSnapshot> {
+            let wanted = WaitSnapshot { tid: self.tid(), ran_ns: procfs::ran_ns(&Host::default(), self.tid()) };
+            read(&Host::default(), &wanted, &mut PythonRuntimes::default())
+        }
     }
 
     impl Drop for Sleeper {
@@ -269,16 +271,17 @@ pub(super) mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo ready; read -r line"]);
         let sleeper = Sleeper::start(command).expect("a shell");
-        let part = read(&Host::default(), sleeper.tid(), &SnapshotPool::default(), &mut PythonRuntimes::default())
-            .expect("it waits, and is ours");
+        let part = sleeper.snapshot().expect("it waits, and is ours");
         assert_eq!(part.pid, sleeper.tid());
         let maps = fs::read(format!("/proc/{}/maps", part.pid)).unwrap();
-        let code = maps.split(|&byte| byte == b'\n').filter(|line| is_code(line)).filter_map(range);
+        let is_code =
+            |line: &&[u8]| line.split(|&byte| byte == b' ').nth(1).is_some_and(|may| may.get(2) == Some(&b'x'));
+        let code = maps.split(|&byte| byte == b'\n').filter(is_code).filter_map(range);
         let code: Vec<(u64, u64)> = code.collect();
         let is_code = |addr: u64| code.iter().any(|(start, end)| (*start..*end).contains(&addr));
         let (words, _) = part.stack.as_chunks::<8>();
         assert!(is_code(part.pc) && words.iter().any(|word| is_code(u64::from_ne_bytes(*word))), "{:#x}", part.pc);
-        assert!(part.mappings.is_none() && part.python.is_none());
+        assert!(part.python.is_none());
     }
 
     const PROGRAM: &str = "
@@ -310,8 +313,7 @@ for _ in générateur(): pass
                 println!("skipped: no {name}");
                 continue;
             };
-            let part = read(&Host::default(), sleeper.tid(), &SnapshotPool::default(), &mut PythonRuntimes::default())
-                .expect("it waits, and is ours");
+            let part = sleeper.snapshot().expect("it waits, and is ours");
             let python = part.python.unwrap_or_else(|| panic!("{name} is not known"));
             let shown =
                 |frame: &PythonFrame| format!("{}:{} {}", frame.function, frame.line.unwrap_or(0), frame.ends_call);

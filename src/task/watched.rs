@@ -274,6 +274,7 @@ pub(super) fn living_threads(host: &Host, pid: i32) -> Vec<i32> {
 mod tests {
     use super::*;
     use crate::perf::record::TaskRecord;
+    use crate::task::fixture::write_stat;
 
     fn fork(tid: i32, ptid: i32) -> Record<'static> {
         Record::Fork(TaskRecord { pid: tid, ppid: ptid, tid, ptid, time: 0 })
@@ -307,7 +308,7 @@ mod tests {
         for (pid, state, children) in processes {
             let task = dir.path().join(format!("{pid}/task/{pid}"));
             std::fs::create_dir_all(&task).unwrap();
-            std::fs::write(task.join("stat"), format!("{pid} (x) {state} 1 7 1")).unwrap();
+            write_stat(&task, &format!("{pid} (x) {state} 1 7 1"));
             std::fs::write(task.join("children"), children).unwrap();
         }
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
@@ -376,13 +377,13 @@ mod tests {
         for tid in ["7", "8"] {
             let task = dir.path().join("7/task").join(tid);
             std::fs::create_dir_all(&task).unwrap();
-            std::fs::write(task.join("stat"), format!("{tid} (x) S 1")).unwrap();
+            write_stat(&task, &format!("{tid} (x) S 1"));
         }
         let target = Target { wanted: None, tasks: Tasks::Processes(vec![7]) };
         let mut watched = members(&[7, 99], true); // 99 is gone, 8 was never seen
         watched.refresh(&target, &host);
         assert!(watched.contains(8) && watched.contains(99));
-        std::fs::write(dir.path().join("7/task/7/stat"), "7 (x) Z 1").unwrap();
+        write_stat(&dir.path().join("7/task/7"), "7 (x) Z 1");
         std::fs::remove_dir_all(dir.path().join("7/task/8")).unwrap();
         watched.refresh(&target, &host);
         watched.refresh(&target, &host);
@@ -393,7 +394,7 @@ mod tests {
     fn put(host: &Host, tid: i32, state: char, start: u64) {
         let task = host.proc.join(format!("{tid}/task/{tid}"));
         std::fs::create_dir_all(&task).unwrap();
-        std::fs::write(task.join("stat"), format!("{tid} (x) {state}{} {start} 0", " 0".repeat(18))).unwrap();
+        write_stat(&task, &format!("{tid} (x) {state}{} {start} 0", " 0".repeat(18)));
     }
 
     fn remove(host: &Host, tid: i32) {

@@ -131,7 +131,7 @@ impl Rundelay {
         let ns = until.saturating_sub(wait.since);
         let shares = self.shares.fill(&self.model, &wait, until);
         for &(had_by, ns) in shares {
-            self.policies.learn(had_by, |tid| ctx.policy_from_proc(tid));
+            self.policies.learn(had_by, |tid| ctx.policy(tid));
             let sum = self.behind.sum(BehindKey(Some(had_by)));
             sum.waits += 1;
             sum.ns = sum.ns.saturating_add(ns);

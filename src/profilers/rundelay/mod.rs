@@ -30,7 +30,7 @@ use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, 
 use crate::profilers::rundelay::events::RunDelayEvents;
 use crate::profilers::rundelay::history::CpuHistory;
 use crate::profilers::rundelay::line::DELAYS;
-use crate::profilers::rundelay::model::{DelayBegin, SchedModel};
+use crate::profilers::rundelay::model::SchedModel;
 use crate::profilers::rundelay::runners::{Policies, WaitShares};
 use crate::profilers::rundelay::table::{
     BEHIND, BehindKey, BehindSum, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, LongestWaitRow, QUEUES, QUOTAS,
@@ -41,6 +41,8 @@ use crate::report::{OccurrenceLayout, TableSchema};
 use crate::stats::KeyedSums;
 use crate::symbol::StackId;
 use crate::task::Comm;
+use crate::task::procfs::{SeenThread, Stats};
+use crate::task::thread_reader::ThreadReader;
 
 /// Who waits for a CPU, how long, and behind whom
 #[derive(Debug, Default, clap::Args)]
@@ -129,6 +131,8 @@ struct Rundelay {
     shares: WaitShares,
     policies: Policies,
     throttling: Throttling,
+    /// Reads /proc after losses.
+    threads: Option<ThreadReader<SeenThread>>,
     /// The end of the last interval.
     reported_until: u64,
     next_look: u64,
@@ -166,7 +170,9 @@ impl Profiler for Rundelay {
         setup.require_host_pids(
             "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
         )?;
-        self.scope = setup.scope.clone();
+        let threads = ThreadReader::start(setup.host.clone(), Stats)?;
+        self.scope = setup.scope.clone().without(&[threads.tid]);
+        self.threads = Some(threads);
         self.model = SchedModel::new(history_most(online_cpus(setup.host).map_or(1, |cpus| cpus.len())));
         self.throttling = Throttling::new(setup.host);
         let plan = RunDelayEvents::open(setup.stacks, evlist, setup)?;
@@ -200,7 +206,7 @@ impl Profiler for Rundelay {
             Event::Started { now } => {
                 self.model.started(now);
                 self.reported_until = ctx.started_ns;
-                self.look_at_proc(DelayBegin::BeforeStart, ctx);
+                self.look_at_proc(ctx);
             }
             Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.model.renamed(*tid, Comm::new(comm)),
             Event::Task { record: Record::Exit(exit), .. } => {

@@ -14,6 +14,7 @@ use crate::profilers::rundelay::table::{
 };
 use crate::report::{RunnerKind, Subject};
 use crate::task::Comm;
+use crate::task::procfs::SeenThread;
 
 /// Time to the next line of a wait that goes on.
 const AGAIN_NS: u64 = 1_000_000_000;
@@ -37,10 +38,7 @@ impl Rundelay {
             return;
         }
         self.next_sweep = now.saturating_add(SWEEP_NS);
-        if self.lost_until > self.looked_until {
-            self.looked_until = self.lost_until;
-            self.look_at_proc(DelayBegin::BeforeLoss, ctx);
-        }
+        self.look_again(ctx);
         if self.outlived_at > 0 && now > self.outlived_at.saturating_add(AFTER_NS) {
             self.outlived_at = 0;
             let gone: Vec<i32> =
@@ -58,19 +56,32 @@ impl Rundelay {
         let waits = self.model.tasks().filter_map(|(_, task)| task.wait());
         for wait in waits.filter(|wait| wait.since.saturating_add(LONG_NS) <= now).take(MOST) {
             for &(had_by, _) in self.shares.fill(&self.model, wait, now) {
-                self.policies.learn(had_by, |tid| ctx.policy_from_proc(tid));
+                self.policies.learn(had_by, |tid| ctx.policy(tid));
             }
         }
     }
 
     /// The tasks that are runnable, as /proc tells: those that have no event for long are in no record.
-    pub(super) fn look_at_proc(&mut self, began: DelayBegin, ctx: &mut Context) {
+    pub(super) fn look_at_proc(&mut self, ctx: &mut Context) {
         let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
-        for tid in living {
-            let at = crate::sys::monotonic_ns();
-            let Some(stat) = ctx.state_from_proc(tid).filter(|stat| stat.state == b'R') else { continue };
+        let seen = ctx.threads_from_proc(&living);
+        self.take_seen(seen, DelayBegin::BeforeStart, ctx);
+    }
+
+    /// As [`Rundelay::look_at_proc`], after a loss: /proc is read elsewhere meanwhile.
+    fn look_again(&mut self, ctx: &mut Context) {
+        let Some(threads) = &self.threads else { return };
+        self.take_seen(threads.found(), DelayBegin::BeforeLoss, ctx);
+        let Some(threads) = self.threads.as_ref().filter(|_| self.lost_until > self.looked_until) else { return };
+        if threads.read(ctx.tasks.living().map(|(tid, _)| tid).collect()) {
+            self.looked_until = self.lost_until;
+        }
+    }
+
+    fn take_seen(&mut self, seen: Vec<SeenThread>, began: DelayBegin, ctx: &mut Context) {
+        for SeenThread { tid, at_ns, stat } in seen.into_iter().filter(|seen| seen.stat.state == b'R') {
             let is_ours = self.is_ours(tid, &stat.comm, ctx);
-            self.model.found(SchedSide { at, cpu: stat.cpu, tid, comm: stat.comm, is_ours }, began);
+            self.model.found(SchedSide { at: at_ns, cpu: stat.cpu, tid, comm: stat.comm, is_ours }, began);
         }
     }
 
@@ -104,7 +115,7 @@ impl Rundelay {
         }
         let Some((wait, comm)) = self.model.task(tid).and_then(|task| Some((*task.wait()?, task.comm))) else { return };
         for &(had_by, _) in self.shares.fill(&self.model, &wait, now) {
-            self.policies.learn(had_by, |tid| ctx.policy_from_proc(tid));
+            self.policies.learn(had_by, |tid| ctx.policy(tid));
         }
         let shown = ShownRunDelay {
             kind: wait.kind,

@@ -1,7 +1,6 @@
 //! Calls that have gone on since before the start. No event tells of them until they end: /proc does.
 
 use anyhow::Result;
-use crossbeam_channel::TryRecvError;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profiler::{Context, Setup, Timestamp};
@@ -9,22 +8,20 @@ use crate::profilers::syscalls::CallInFlight;
 use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::stats::OpenPair;
-use crate::task::call_reader::{CallReader, FoundCall};
+use crate::task::call::{CallsOf, FoundCall};
+use crate::task::thread_reader::ThreadReader;
 use crate::tep::ThreadDoing;
 
 /// Threads that are asked for, and calls that are remembered.
 const MOST: usize = 100_000;
-/// Time for /proc to answer.
-const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// Calls that were found in /proc.
 #[derive(Debug, Default)]
 pub struct EarlierCalls {
-    /// None: all were read, or it is waited for no longer.
-    reader: Option<CallReader>,
+    /// None: all were read, or nobody is to be.
+    reader: Option<ThreadReader<FoundCall>>,
     /// Threads that have made no call since the start, as far as records were read, and were not found in one yet.
     asked: FxHashSet<i32>,
-    asked_at: Timestamp,
     /// By thread.
     calls: FxHashMap<i32, EarlierCall>,
     /// When the last of them was found.
@@ -51,7 +48,7 @@ impl EarlierCalls {
     /// # Errors
     /// No thread can be started.
     pub fn new(setup: &Setup<'_>) -> Result<EarlierCalls> {
-        Ok(EarlierCalls { reader: Some(CallReader::start(setup.host.clone())?), ..EarlierCalls::default() })
+        Ok(EarlierCalls { reader: Some(ThreadReader::start(setup.host.clone(), CallsOf)?), ..EarlierCalls::default() })
     }
 
     /// Our thread that looks.
@@ -64,7 +61,6 @@ impl EarlierCalls {
         let Some(reader) = &self.reader else { return };
         let tids: Vec<i32> = tids.take(MOST).collect();
         self.asked = tids.iter().copied().collect();
-        self.asked_at = crate::sys::monotonic_ns();
         reader.read(tids);
     }
 
@@ -76,25 +72,15 @@ impl EarlierCalls {
         ctx: &mut Context,
     ) -> Vec<NewlyFound> {
         let mut found = Vec::new();
-        while let Some(reader) = &self.reader {
-            match reader.found() {
-                Ok(call) => {
-                    // A thread that has made a call meanwhile may have left the one in which it was found.
-                    let is_it = self.asked.remove(&call.tid) && !is_open(call.tid);
-                    found.extend(is_it.then(|| self.add(call, calls, ctx)).flatten());
-                }
-                Err(TryRecvError::Disconnected) => self.stop(),
-                Err(TryRecvError::Empty) => {
-                    let is_late = crate::sys::monotonic_ns().saturating_sub(self.asked_at) > PATIENCE_NS;
-                    if is_late && !self.asked.is_empty() {
-                        ctx.note(
-                            "/proc has not told all calls that began before the start: one of its files hangs".into(),
-                        );
-                        self.stop();
-                    }
-                    break;
-                }
-            }
+        let Some(reader) = &self.reader else { return found };
+        let (calls_found, is_done) = (reader.found(), !self.asked.is_empty() && reader.is_idle());
+        for call in calls_found {
+            // A thread that has made a call meanwhile may have left the one in which it was found.
+            let is_it = self.asked.remove(&call.tid) && !is_open(call.tid);
+            found.extend(is_it.then(|| self.add(call, calls, ctx)).flatten());
+        }
+        if is_done {
+            self.stop();
         }
         found
     }

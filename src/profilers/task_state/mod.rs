@@ -36,7 +36,7 @@ use crate::profiler::{
 use crate::profilers::task_state::coverage::{EventlessTask, TimeCoverage};
 use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
 use crate::profilers::task_state::line::{ShownWait, WAITS};
-use crate::profilers::task_state::machine::{Activity, StateMachine, StatePeriod, TaskEvent, WaitBegin, WaitWaker};
+use crate::profilers::task_state::machine::{Activity, StateMachine, StatePeriod, TaskEvent, WaitWaker};
 use crate::profilers::task_state::ongoing::OngoingLines;
 use crate::profilers::task_state::priority::PriorityMatch;
 use crate::profilers::task_state::states::SchedState;
@@ -46,6 +46,8 @@ use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
+use crate::task::procfs::{SeenThread, Stats};
+use crate::task::thread_reader::ThreadReader;
 use crate::tep::context::ContextFlags;
 use crate::tep::{Filter, Format};
 
@@ -152,6 +154,8 @@ pub struct TaskState {
     quiet_coverage: TimeCoverage,
     /// The end of the last loss after which /proc was searched for waits that began in it.
     looked_until: u64,
+    /// Reads /proc after losses.
+    threads: Option<ThreadReader<SeenThread>>,
     next_look: u64,
     next_sweep: u64,
     /// Where tasks wait whose wait goes on.
@@ -287,7 +291,10 @@ impl Profiler for TaskState {
         if self.args.than.is_some() || self.args.common.draws_stacks() {
             self.wait_sites = WaitSites::asked_of(setup.host, self.takes_stacks())?;
         }
-        self.scope = setup.scope.clone().without(self.wait_sites.threads());
+        let threads = ThreadReader::start(setup.host.clone(), Stats)?;
+        let own: Vec<i32> = [threads.tid].into_iter().chain(self.wait_sites.thread()).collect();
+        self.scope = setup.scope.clone().without(&own);
+        self.threads = Some(threads);
         self.narrowed |= self.scope.cpus().is_some();
         self.few |= !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none() && self.args.prio.is_none();
@@ -384,7 +391,7 @@ impl Profiler for TaskState {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { .. } => self.look_at_proc(WaitBegin::BeforeStart, ctx),
+            Event::Started { .. } => self.look_at_proc(ctx),
             Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
@@ -476,15 +483,13 @@ impl TaskState {
         if is_urgent {
             self.next_look = now;
         }
-        self.wait_sites.take_note(clock).into_iter().for_each(|note| ctx.note(note));
         let horizon = self.horizon;
         let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| horizon.saw_all_since(*since));
         let missed_switches = missed.map(|(cpu, _)| cpu).collect();
         if now >= self.next_sweep {
             self.next_sweep = now.saturating_add(SWEEP_NS);
-            if self.args.than.is_some() && horizon.end_ns() > self.looked_until {
-                self.looked_until = horizon.end_ns();
-                self.look_at_proc(WaitBegin::BeforeLoss, ctx); // the beginning of a wait may be lost too
+            if self.args.than.is_some() {
+                self.look_again(ctx); // the beginning of a wait may be lost too
             }
             if horizon.any_loss() && now < horizon.end_ns().saturating_add(AFTER_NS) {
                 self.machine.outlived(horizon.end_ns(), |tid| ctx.tasks.has_exited(tid));

@@ -10,8 +10,7 @@ use crate::profilers::task_state::states::{SchedState, States};
 use crate::profilers::task_state::wait_sites::{Allowance, FoundStack, Progress};
 use crate::report::{Subject, Verdict};
 use crate::symbol::StackId;
-use crate::task::asker::WaitSite;
-use crate::task::procfs::Stat;
+use crate::task::procfs::{SeenThread, Stat};
 
 /// A task found waiting at the start is reported when it still waits after this, at the latest after `--than`.
 const SETTLE_NS: u64 = 100_000_000;
@@ -183,10 +182,6 @@ impl TaskState {
                 self.wait_sites.forget(tid); // it has run since, or runs soon
                 None
             }
-            // Reading wchan takes no lock that is held for long.
-            None if state != SchedState::RUN_DELAY => {
-                Some(WaitSite { wchan: ctx.wait_channel(tid), ..WaitSite::default() })
-            }
             None => None,
         };
         let stack = self.wait_sites.stack(tid, task.since).filter(|_| self.args.common.stacks());
@@ -283,14 +278,30 @@ impl TaskState {
     }
 
     /// Tasks of the answer that wait already, as /proc tells.
-    pub(super) fn look_at_proc(&mut self, began: WaitBegin, ctx: &mut Context) {
-        let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
-        for tid in living {
-            if !ctx.watched.contains(tid) || self.scope.is_own(tid) {
-                continue;
-            }
-            let at = crate::sys::monotonic_ns();
-            let Some(Stat { state: letter, comm, cpu, priority, .. }) = ctx.state_from_proc(tid) else { continue };
+    pub(super) fn look_at_proc(&mut self, ctx: &mut Context) {
+        let seen = ctx.threads_from_proc(&self.to_be_looked_at(ctx));
+        self.take_seen(seen, WaitBegin::BeforeStart, ctx);
+    }
+
+    /// As [`TaskState::look_at_proc`], after a loss: /proc is read elsewhere meanwhile.
+    pub(super) fn look_again(&mut self, ctx: &mut Context) {
+        let Some(threads) = &self.threads else { return };
+        self.take_seen(threads.found(), WaitBegin::BeforeLoss, ctx);
+        let lost_until = self.horizon.end_ns();
+        let Some(threads) = self.threads.as_ref().filter(|_| lost_until > self.looked_until) else { return };
+        if threads.read(self.to_be_looked_at(ctx)) {
+            self.looked_until = lost_until;
+        }
+    }
+
+    fn to_be_looked_at(&self, ctx: &Context) -> Vec<i32> {
+        let living = ctx.tasks.living().map(|(tid, _)| tid);
+        living.filter(|&tid| ctx.watched.contains(tid) && !self.scope.is_own(tid)).collect()
+    }
+
+    fn take_seen(&mut self, seen: Vec<SeenThread>, began: WaitBegin, ctx: &mut Context) {
+        for SeenThread { tid, at_ns: at, stat } in seen {
+            let Stat { state: letter, comm, cpu, priority, .. } = stat;
             if self.by_priority(tid, Some(priority)) == PriorityMatch::Outside {
                 continue;
             }
@@ -302,9 +313,11 @@ impl TaskState {
                 self.add_eventless(EventlessTask { tid, comm, since: at }, letter, began);
                 continue;
             };
+            // What was seen of it since /proc was read is newer.
             let horizon = self.horizon;
-            let is_known =
-                |task: &mut TrackedTask| horizon.saw_all_since(task.since) || task.activity == Activity::Blocked(state);
+            let is_known = |task: &mut TrackedTask| {
+                horizon.saw_all_since(task.since) || task.since > at || task.activity == Activity::Blocked(state)
+            };
             if self.machine.get_mut(tid).is_some_and(is_known) {
                 continue;
             }

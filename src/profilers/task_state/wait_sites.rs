@@ -15,12 +15,10 @@ use crate::task::user_snapshot::UserSnapshot;
 
 /// How long the line of a wait is held back for the answer.
 const PATIENCE_NS: u64 = 500_000_000;
-/// /proc counts as hanging after that: a note says so, and it is not asked again until it answers.
-const HANGS_NS: u64 = 2_000_000_000;
 /// Waits remembered at most.
 const MOST: usize = 8192;
 /// Waits asked about for a line of their own. Each takes some 100 µs of the asking thread.
-const QUESTIONS: Allowance = Allowance::new(64, 64);
+const QUESTIONS: Allowance = Allowance::new(256, 128);
 
 /// A token bucket: so many at once, and so many per second.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +60,6 @@ pub struct WaitSites {
     /// Waits whose stack alone is wanted, by task and beginning: asked as soon as there is room.
     backlog: VecDeque<(i32, u64)>,
     allowance: Allowance,
-    /// The note that /proc hangs was given.
-    hangs_told: bool,
 }
 
 #[derive(Debug)]
@@ -112,7 +108,6 @@ impl Default for WaitSites {
             waits: FxHashMap::default(),
             backlog: VecDeque::new(),
             allowance: QUESTIONS,
-            hangs_told: false,
         }
     }
 }
@@ -121,25 +116,20 @@ impl WaitSites {
     /// # Errors
     /// No thread can be started.
     pub fn asked_of(host: &Host, stacks: bool) -> Result<WaitSites> {
-        Ok(WaitSites { asker: Some(Asker::start(host.clone(), stacks)?), stacks, ..WaitSites::default() })
+        Ok(WaitSites { asker: Some(Asker::start(host.clone())?), stacks, ..WaitSites::default() })
     }
 
-    /// The threads that ask.
-    pub fn threads(&self) -> &[i32] {
-        self.asker.as_ref().map_or(&[], Asker::tids)
+    /// The thread that asks.
+    pub fn thread(&self) -> Option<i32> {
+        self.asker.as_ref().map(Asker::tid)
     }
 
     /// Asks where `tid` waits since `since`. False when it cannot be asked now.
     pub fn ask(&mut self, tid: i32, since: u64, now: u64) -> bool {
-        if self.hangs(now) || self.waits.len() >= MOST || !self.allowance.take(now) {
+        if self.waits.len() >= MOST || !self.allowance.take(now) {
             return false;
         }
         self.send(Question { tid, since, stack: self.stacks }, now)
-    }
-
-    /// There is nobody to ask, or he is stuck.
-    fn hangs(&self, now: u64) -> bool {
-        self.asker.as_ref().is_none_or(|asker| asker.hangs_at(now, PATIENCE_NS).is_some())
     }
 
     fn send(&mut self, question: Question, now: u64) -> bool {
@@ -185,7 +175,7 @@ impl WaitSites {
             Status::Answered(_) => true,
             Status::Known(_) | Status::Nothing => false,
         };
-        !self.backlog.is_empty() && !self.hangs(now) || self.waits.values().any(is_awaited)
+        !self.backlog.is_empty() || self.waits.values().any(is_awaited)
     }
 
     /// All events up to `seen` are known; `goes_on` says of a task and its wait's beginning whether that is so. Answers
@@ -255,17 +245,6 @@ impl WaitSites {
     /// Forgets the waits that do not go on.
     pub fn retain(&mut self, goes_on: impl Fn(i32, u64) -> bool) {
         self.waits.retain(|tid, wait| goes_on(*tid, wait.since));
-    }
-
-    /// Says once that /proc hangs.
-    pub fn take_note(&mut self, now: u64) -> Option<String> {
-        let hangs_at =
-            self.asker.as_ref().and_then(|asker| asker.hangs_at(now, HANGS_NS)).filter(|_| !self.hangs_told)?;
-        self.hangs_told = true;
-        Some(format!(
-            "degraded: in which system calls tasks wait is not told while /proc/{hangs_at} does not answer: it may be \
-             stuck in an exec"
-        ))
     }
 }
 
@@ -393,30 +372,17 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_hangs_is_waited_for_by_nobody() {
+    fn a_late_answer_is_not_waited_for() {
         let process = waiting();
         let fifo = process.path("syscall");
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         let mut known = wait_sites(&process, true);
         assert!(known.ask(5, 9, monotonic_ns()));
-        (100..300).for_each(|tid| known.ask_later(tid, 9));
-        known.collect(monotonic_ns());
-        let hangs = |known: &WaitSites, ns| known.asker.as_ref().unwrap().hangs_at(monotonic_ns() + ns, ns).is_some();
-        while !hangs(&known, HANGS_NS) {
-            std::thread::yield_now();
-        }
         let later = monotonic_ns() + PATIENCE_NS;
         assert!(
-            !known.backlog.is_empty()
-                && !known.awaits(later)
-                && known.progress(5, 9, later) == Progress::Over
-                && known.known(5, 9).is_none()
+            !known.awaits(later) && known.progress(5, 9, later) == Progress::Over && known.known(5, 9).is_none(),
+            "the line is written without it"
         );
-        assert!(!known.ask(6, 9, later), "nobody else is asked about either");
-        assert_eq!(known.take_note(later), None);
-        let later = monotonic_ns() + HANGS_NS;
-        assert!(known.take_note(later).is_some_and(|note| note.contains("/proc/5 ")));
-        assert_eq!(known.take_note(later), None, "once");
         // It gets on, and the answer is good for the next line.
         drop(fs::OpenOptions::new().write(true).open(&fifo).unwrap());
         let until = answered(&mut known);

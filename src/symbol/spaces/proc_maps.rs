@@ -1,33 +1,22 @@
-//! Reads /proc/PID/maps of processes that were not seen from their beginning. Of a machine's processes most are kernel
-//! threads, and of the others most have one thread: these cost one file and two.
+//! Asks for /proc/PID/maps of processes that were not seen from their beginning. Of a machine's processes most are kernel
+//! threads, of which nothing is asked.
 
-use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::host::threads;
-use crate::symbol::files::path_of_line;
-use crate::symbol::mappings::{MOST_MAPPINGS, Mapping, Mappings, parse_maps_line};
+use crate::symbol::files::{CodeMapping, code_maps};
+use crate::symbol::mappings::{Mapping, Mappings};
 use crate::symbol::spaces::{AddressSpace, AddressSpaces};
 use crate::task::procfs::{self, ProcessStatus};
 
 /// The mappings of a process are read from /proc again no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
-/// State of a thread that waits for a device or a lock.
-const STUCK: u8 = b'D';
 
 impl AddressSpaces {
     /// The mappings of a process that is seen for the first time, and its user.
     pub(super) fn first_maps(&mut self, pid: i32) -> (Mappings, Option<u32>) {
-        let status = procfs::process_status(&self.host, pid).unwrap_or_default();
-        let owner = status.owner;
-        let maps = match status {
-            ProcessStatus { has_no_memory: true, .. } => Mappings::default(),
-            // As it is the only one, no other thread holds the lock of the mappings.
-            ProcessStatus { only_state: Some(state), .. } if state != STUCK => self.read_maps_now(pid, owner),
-            _ => self.read_maps(pid, owner),
-        };
-        (maps, owner)
+        let ProcessStatus { owner, has_no_memory } = procfs::process_status(&self.host, pid).unwrap_or_default();
+        (if has_no_memory { Mappings::default() } else { self.read_maps(pid, owner) }, owner)
     }
 
     /// Adds mappings from /proc whose records may have been lost. False when it is too early to read them again.
@@ -47,38 +36,11 @@ impl AddressSpaces {
     }
 
     fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
-        // A thread that waits for a page of a dead file server holds the lock of the mappings: reading them would wait,
-        // too.
-        const MAX_THREADS: usize = 256;
-        let is_stuck = |tid: &i32| procfs::stat(&self.host, *tid).is_some_and(|stat| stat.state == STUCK);
-        if threads(&self.host, pid).iter().take(MAX_THREADS).any(is_stuck) {
-            return Mappings::default(); // read again when an address is not found
-        }
-        self.read_maps_now(pid, owner)
-    }
-
-    fn read_maps_now(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
-        let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
-        self.parse_maps(pid, owner, &text)
-    }
-
-    /// Uses lines of /proc/PID/maps that a thread that may block has read, for a process whose mappings must not be read here.
-    /// That thread has read from the mapped files, too.
-    pub(in crate::symbol) fn take_maps(&mut self, pid: i32, text: &[u8]) {
-        if !self.space(pid).maps.is_empty() {
-            return; // records tell what is new
-        }
-        let owner = self.space(pid).owner;
-        let maps = Arc::new(self.parse_maps(pid, owner, text));
-        self.spaces.get_mut(&pid).into_iter().for_each(|space| space.maps = maps.clone());
-    }
-
-    fn parse_maps(&mut self, pid: i32, owner: Option<u32>, text: &[u8]) -> Mappings {
         let mut seen = Vec::new();
-        for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
-            let path = path_of_line(&self.host, pid, &line);
-            let module = self.module(pid, owner, (line.start, line.end), &path, line.key);
-            seen.push(Mapping::new((line.start, line.end), line.offset, module));
+        // Without an answer: read again when an address is not found.
+        for CodeMapping { start, end, offset, key, path } in code_maps(&self.host, pid).unwrap_or_default() {
+            let module = self.module(pid, owner, (start, end), &path, key);
+            seen.push(Mapping::new((start, end), offset, module));
         }
         // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap others.
         Mappings::of(seen)
@@ -87,6 +49,8 @@ impl AddressSpaces {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::host::Host;
 
@@ -94,29 +58,18 @@ mod tests {
     #[test]
     fn mappings_are_read_where_there_may_be_some() {
         let line = "10000-20000 r-xp 0 0:0 1 /no/a\n";
-        let program = |state: &str, threads: &str| format!("State:\t{state}\nVmSize:\t1 kB\nThreads:\t{threads}\n");
-        let kernel_thread = "State:\tS (sleeping)\nThreads:\t1\n".to_owned();
-        // The state of the second thread.
         let cases = [
-            (program("S (sleeping)", "1"), "S", true),
-            (program("D (disk sleep)", "1"), "S", true), // no longer
-            (program("S (sleeping)", "2"), "S", true),
-            (program("S (sleeping)", "2"), "D", false),
-            (kernel_thread, "S", false),
+            ("State:\tS (sleeping)\nVmSize:\t1 kB\nThreads:\t1\n", true),
+            ("State:\tD (disk sleep)\nVmSize:\t1 kB\nThreads:\t2\n", true),
+            ("State:\tS (sleeping)\nThreads:\t1\n", false), // a kernel thread
         ];
-        for (status, state, want) in cases {
+        for (status, want) in cases {
             let dir = tempfile::tempdir().unwrap();
-            // As the files of a thread are below its own number.
-            for tid in [5, 6] {
-                let own = dir.path().join(format!("{tid}/task/{tid}"));
-                fs::create_dir_all(&own).unwrap();
-                fs::create_dir_all(dir.path().join(format!("5/task/{tid}"))).unwrap();
-                fs::write(own.join("stat"), format!("{tid} (x) {} 1 5", if tid == 6 { state } else { "S" })).unwrap();
-            }
+            fs::create_dir_all(dir.path().join("5")).unwrap();
             fs::write(dir.path().join("5/maps"), line).unwrap();
-            fs::write(dir.path().join("5/status"), &status).unwrap();
+            fs::write(dir.path().join("5/status"), status).unwrap();
             let mut spaces = AddressSpaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
-            assert_eq!(spaces.first_maps(5).0.find(0x10001).is_some(), want, "{status} {state}");
+            assert_eq!(spaces.first_maps(5).0.find(0x10001).is_some(), want, "{status}");
         }
     }
 }

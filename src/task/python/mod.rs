@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::task::memory::ProcessMemory;
@@ -24,7 +25,7 @@ use crate::task::python::layout::InterpreterLayout;
 use crate::task::user_snapshot::range;
 
 /// The Python functions that a thread executes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonStack {
     /// Innermost first.
     pub frames: Vec<PythonFrame>,
@@ -34,7 +35,7 @@ pub struct PythonStack {
     pub interpreter: Range<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PythonFrame {
     /// The qualified name, with those of its classes.
     pub function: Box<str>,

@@ -1,0 +1,249 @@
+//! The workers of a run: asked one question each at a time, by any thread, and given up when they do not answer.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::host::Host;
+use crate::outside::Subject;
+use crate::outside::question::{self, ABOUT, Answered, Handlers, Question};
+use crate::outside::refusals::{AfterHang, Refusals};
+use crate::outside::spawner::{Spawner, Worker};
+use crate::sys::process_cpu_ns;
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NoAnswer {
+    #[error("no worker process can be started")]
+    NoWorker,
+    #[error("it has not answered before")]
+    Refused,
+    /// The process or thread that the worker was at.
+    #[error("process {0} does not answer")]
+    Late(i32),
+    #[error("the worker process ended")]
+    Ended,
+    #[error("the question cannot be asked")]
+    NotUnderstood,
+}
+
+/// All workers of this process.
+#[derive(Debug)]
+pub struct Pool {
+    handlers: Handlers,
+    state: Mutex<PoolState>,
+    is_hurried: AtomicBool,
+}
+
+#[derive(Debug)]
+struct PoolState {
+    spawner: Option<Spawner>,
+    /// Workers that wait for a question.
+    idle: Vec<Worker>,
+    /// Workers that were killed in a hang and have not ended yet.
+    stuck: Vec<Worker>,
+    /// Workers in use, by pid.
+    busy: Vec<i32>,
+    refusals: Refusals,
+    notes: Vec<String>,
+}
+
+/// Workers that are forked at the start, so that what they do can be left out of the answer: as many as there are threads that ask.
+const AT_START: usize = 3;
+/// Longest wait for one answer when the run is to end.
+const HURRIED: Duration = Duration::from_millis(400);
+/// A worker that is ready to run, but gets no CPU, is waited for that many times as long.
+const STARVED: u32 = 10;
+/// How often the state of a wait is looked at, ms.
+const SLICE_MS: u16 = 20;
+/// Notes that wait to be taken.
+const MAX_NOTES: usize = 16;
+
+impl Pool {
+    pub fn start(handlers: Handlers) -> Pool {
+        let (spawner, note) = match Spawner::start(handlers) {
+            Ok(spawner) => (Some(spawner), None),
+            Err(err) => (None, Some(format!("{NOTHING_IS_ASKED}: no process can be forked ({err})"))),
+        };
+        let forked = spawner.iter().flat_map(|spawner| (0..AT_START).map_while(|_| spawner.fork().ok()));
+        let state = PoolState {
+            idle: forked.collect(),
+            spawner,
+            stuck: Vec::new(),
+            busy: Vec::new(),
+            refusals: Refusals::default(),
+            notes: note.into_iter().collect(),
+        };
+        Pool { handlers, state: Mutex::new(state), is_hurried: AtomicBool::new(false) }
+    }
+
+    pub fn ask<Q: Question>(
+        &self,
+        host: &Host,
+        subject: Subject,
+        question: &Q,
+        files: &[&dyn AsFd],
+    ) -> Result<Answered<Q::Answer>, NoAnswer> {
+        let message = question::encode(self.handlers, question).ok_or(NoAnswer::NotUnderstood)?;
+        let worker = self.take_worker(host, subject)?;
+        let files: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();
+        if worker.socket.send(&message, &files).is_err() {
+            self.done(&worker);
+            return Err(NoAnswer::Ended);
+        }
+        if !self.is_answered(&worker, subject.deadline) {
+            return Err(NoAnswer::Late(self.give_up(host, worker, subject)));
+        }
+        let reply = worker.socket.receive();
+        self.done(&worker);
+        let Ok(Some(reply)) = reply else { return Err(NoAnswer::Ended) };
+        self.state().idle.push(worker);
+        question::decode(reply).ok_or(NoAnswer::NotUnderstood)
+    }
+
+    pub fn askable(&self, host: &Host, mut pids: Vec<i32>) -> Vec<i32> {
+        let state = self.state();
+        if !state.refusals.is_empty() {
+            pids.retain(|pid| state.refusals.may_ask(*pid, owner(host, *pid), state.stuck.len()));
+        }
+        pids
+    }
+
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().notes)
+    }
+
+    pub fn hurry(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
+    }
+
+    pub fn processes(&self) -> Vec<i32> {
+        let state = self.state();
+        let workers = state.idle.iter().chain(&state.stuck).map(|worker| worker.pid);
+        workers.chain(state.busy.iter().copied()).chain(state.spawner.as_ref().map(|spawner| spawner.pid)).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner) // consistent at any time
+    }
+
+    /// A worker for a question: one that waits, or a new one.
+    fn take_worker(&self, host: &Host, Subject { pid, user, .. }: Subject) -> Result<Worker, NoAnswer> {
+        let mut state = self.state();
+        state.stuck.retain(|worker| !worker.socket.is_hung_up());
+        let stuck = state.stuck.len();
+        if (pid != 0 || user.is_some())
+            && !state.refusals.is_empty()
+            && !state.refusals.may_ask(pid, user.or_else(|| owner(host, pid)), stuck)
+        {
+            return Err(NoAnswer::Refused);
+        }
+        while let Some(worker) = state.idle.pop() {
+            if !worker.socket.is_hung_up() {
+                state.busy.push(worker.pid);
+                return Ok(worker);
+            }
+        }
+        let Some(spawner) = &state.spawner else { return Err(NoAnswer::NoWorker) };
+        match spawner.fork() {
+            Ok(worker) => {
+                state.busy.push(worker.pid);
+                Ok(worker)
+            }
+            Err(err) => {
+                state.note(format!("{NOTHING_IS_ASKED}: no process can be forked ({err})"));
+                state.spawner = None;
+                Err(NoAnswer::NoWorker)
+            }
+        }
+    }
+
+    fn done(&self, worker: &Worker) {
+        self.state().busy.retain(|pid| *pid != worker.pid);
+    }
+
+    /// Waits for the answer. False: it is late.
+    fn is_answered(&self, worker: &Worker, deadline: Duration) -> bool {
+        let start = Instant::now();
+        let mut used_before = None;
+        loop {
+            if worker.socket.is_ready_within(SLICE_MS) {
+                return true;
+            }
+            let used = process_cpu_ns(worker.pid).map_or(Duration::ZERO, Duration::from_nanos);
+            let used = used.saturating_sub(*used_before.get_or_insert(used));
+            let waited = start.elapsed();
+            let deadline = if self.is_hurried.load(Ordering::Relaxed) { deadline.min(HURRIED) } else { deadline };
+            let is_starved = || used < deadline && waited < deadline * STARVED && is_runnable(worker.pid);
+            if waited >= deadline && !is_starved() {
+                return worker.socket.is_ready_within(0);
+            }
+        }
+    }
+
+    /// Kills a worker that hangs, and remembers who made it hang. Returns that one.
+    fn give_up(&self, host: &Host, worker: Worker, subject: Subject) -> i32 {
+        self.done(&worker);
+        let pid = if subject.pid == 0 { subject_of(worker.pid) } else { subject.pid };
+        let place = place_of(worker.pid);
+        let user = subject.user.or_else(|| owner(host, pid));
+        let mut state = self.state();
+        let known = state.spawner.as_ref();
+        known.into_iter().for_each(|spawner| spawner.kill(worker.pid));
+        state.stuck.push(worker);
+        // A file of root's is slow rather than hostile; whoever asked for it does not ask again.
+        let counts = subject.user != Some(0);
+        let outcome = if counts { state.refusals.hung(pid, user) } else { AfterHang::Process };
+        let place = place.map_or(String::new(), |place| format!(" (it waits in {place})"));
+        let of_user = match (outcome, user) {
+            (AfterHang::User, Some(user)) => format!(", nor about any other process of user {user}"),
+            _ => String::new(),
+        };
+        let (what, it) = match (pid, subject.user) {
+            (0, Some(user)) => (format!("from a file that a program of user {user} has mapped"), "of it"),
+            (0, None) => ("from a file".to_owned(), "of it"),
+            (pid, _) => (format!("about process {pid}"), "about it"),
+        };
+        state.note(format!("degraded: no answer {what}{place}: nothing more is asked {it}{of_user}"));
+        pid
+    }
+}
+
+const NOTHING_IS_ASKED: &str = "degraded: nothing is read of other processes: no names of their code, files and waits";
+
+impl PoolState {
+    fn note(&mut self, text: String) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(text);
+        }
+    }
+}
+
+/// The user of a process, by a file that never hangs: it takes no lock of the process.
+fn owner(host: &Host, pid: i32) -> Option<u32> {
+    let status = fs::read(host.proc.join(pid.to_string()).join("status")).ok()?;
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Whether a worker of ours runs, or waits for a CPU.
+fn is_runnable(worker: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{worker}/status")).unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("State:").is_some_and(|state| state.trim_start().starts_with('R')))
+}
+
+/// The process or thread that a worker of ours is at, as its name tells: see [`WorkerContext::about`](crate::outside::WorkerContext::about). 0: none.
+fn subject_of(worker: i32) -> i32 {
+    let name = fs::read_to_string(format!("/proc/{worker}/comm")).unwrap_or_default();
+    name.trim_end().strip_prefix(ABOUT).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The kernel function in which a worker of ours hangs. It holds none of its own locks.
+fn place_of(worker: i32) -> Option<String> {
+    let place = fs::read_to_string(format!("/proc/{worker}/wchan")).ok()?;
+    (!place.is_empty() && place != "0").then_some(place)
+}

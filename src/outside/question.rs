@@ -1,0 +1,190 @@
+//! What is asked: whole questions, answered by code that runs in a worker.
+
+use std::any::{Any, TypeId};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::host::Host;
+use crate::sys;
+use crate::sys::packets::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Packet, read_sealed, sealed};
+
+/// Something to be asked of a worker. Question and answer are values of their own: they cross a socket.
+pub trait Question: Serialize + DeserializeOwned + 'static {
+    type Answer: Serialize + DeserializeOwned;
+
+    /// Finds the answer. This may hang.
+    fn answer(&self, context: &mut WorkerContext) -> Self::Answer;
+}
+
+/// An answer, with the files that came with it: sealed copies in memory, or descriptors that only name a file (O_PATH).
+#[derive(Debug)]
+pub struct Answered<A> {
+    pub value: A,
+    pub files: Vec<File>,
+}
+
+/// What a worker has while it answers: the machine, the files of the question and of the answer, and what it remembers.
+pub struct WorkerContext {
+    pub host: Host,
+    files: Vec<File>,
+    given: Vec<File>,
+    memory: FxHashMap<TypeId, Box<dyn Any>>,
+    is_worker: bool,
+}
+
+/// The name of a worker that is at a process or thread, in front of its number.
+pub(super) const ABOUT: &str = "asks ";
+
+impl WorkerContext {
+    /// For a worker process.
+    pub(super) fn of_worker(host: Host) -> WorkerContext {
+        WorkerContext { is_worker: true, ..WorkerContext::new(host) }
+    }
+
+    /// For answers in this process.
+    pub fn new(host: Host) -> WorkerContext {
+        WorkerContext { host, files: Vec::new(), given: Vec::new(), memory: FxHashMap::default(), is_worker: false }
+    }
+
+    /// Tells which process or thread is read next, should that hang. It becomes the worker's name.
+    pub fn about(&self, pid: i32) {
+        if self.is_worker {
+            sys::set_thread_name(&format!("{ABOUT}{pid}"));
+        }
+    }
+
+    /// A file that came with the question.
+    pub fn file(&self, index: usize) -> Option<&File> {
+        self.files.get(index)
+    }
+
+    /// Sends a file with the answer. What has no room is left out.
+    pub fn give(&mut self, file: File) {
+        if self.given.len() < MAX_DESCRIPTORS - 1 {
+            self.given.push(file);
+        }
+    }
+
+    /// What the worker remembers between questions.
+    pub fn remembered<T: Default + 'static>(&mut self) -> &mut T {
+        let kept = self.memory.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(T::default()));
+        kept.downcast_mut().unwrap_or_else(|| unreachable!("the key is its type"))
+    }
+}
+
+/// Decodes one kind of question and encodes its answer.
+#[derive(Clone, Copy)]
+pub struct Handler {
+    kind: fn() -> TypeId,
+    answer: fn(&[u8], &mut WorkerContext) -> Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Handler")
+    }
+}
+
+impl Handler {
+    pub const fn of<Q: Question>() -> Handler {
+        Handler {
+            kind: TypeId::of::<Q>,
+            answer: |bytes, context| {
+                let question: Q = postcard::from_bytes(bytes).ok()?;
+                postcard::to_allocvec(&question.answer(context)).ok()
+            },
+        }
+    }
+}
+
+/// All kinds of questions that a worker knows.
+pub type Handlers = &'static [&'static [Handler]];
+
+/// Index of a kind in `handlers`, all one behind another.
+fn index_of<Q: Question>(handlers: Handlers) -> Option<u16> {
+    let position = handlers.iter().copied().flatten().position(|handler| (handler.kind)() == TypeId::of::<Q>())?;
+    u16::try_from(position).ok()
+}
+
+/// Most bytes of an answer that is too long for a message.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// First byte of an answer: what follows is the answer, or it is in the last file.
+const INLINE: u8 = 0;
+const IN_FILE: u8 = 1;
+
+/// The message of a question. None: no worker knows it, or it is too long.
+pub(super) fn encode<Q: Question>(handlers: Handlers, question: &Q) -> Option<Vec<u8>> {
+    let mut message = index_of::<Q>(handlers)?.to_ne_bytes().to_vec();
+    message.extend(postcard::to_allocvec(question).ok()?);
+    (message.len() <= MAX_MESSAGE_BYTES).then_some(message)
+}
+
+/// The message that answers a question, and its files. None: the question is not understood, or memory is short.
+pub(super) fn reply(handlers: Handlers, question: Packet, context: &mut WorkerContext) -> Option<(Vec<u8>, Vec<File>)> {
+    let (index, bytes) = question.bytes.split_first_chunk()?;
+    let handler = handlers.iter().copied().flatten().nth(usize::from(u16::from_ne_bytes(*index)))?;
+    context.files = question.files.into_iter().map(File::from).collect();
+    let answer = (handler.answer)(bytes, context);
+    context.files.clear();
+    let mut files = std::mem::take(&mut context.given);
+    let answer = answer?;
+    if answer.len() < MAX_MESSAGE_BYTES {
+        return Some(([&[INLINE], &answer[..]].concat(), files));
+    }
+    files.push(sealed(&answer).ok()?);
+    Some((vec![IN_FILE], files))
+}
+
+/// The answer in a message.
+pub(super) fn decode<A: DeserializeOwned>(reply: Packet) -> Option<Answered<A>> {
+    let mut files: Vec<File> = reply.files.into_iter().map(File::from).collect();
+    let value = match reply.bytes.split_first()? {
+        (&INLINE, bytes) => postcard::from_bytes(bytes).ok()?,
+        _ => postcard::from_bytes(&read_sealed(&files.pop()?, MAX_ANSWER_BYTES).ok()?).ok()?,
+    };
+    Some(Answered { value, files })
+}
+
+/// Answers in this process.
+pub(super) fn answer_here<Q: Question>(host: &Host, question: &Q, files: &[&dyn AsFd]) -> Answered<Q::Answer> {
+    let copy = |file: &&dyn AsFd| file.as_fd().try_clone_to_owned().ok();
+    let files: Vec<OwnedFd> = files.iter().filter_map(copy).collect();
+    let mut context = WorkerContext::new(host.clone());
+    context.files = files.into_iter().map(File::from).collect();
+    let value = question.answer(&mut context);
+    Answered { value, files: context.given }
+}
+
+/// For `#[serde(with = "as_bytes")]`: bytes as one piece, which serde would write one by one.
+pub mod as_bytes {
+    use serde::de::{Error, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    /// # Errors
+    /// As the serializer.
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(bytes)
+    }
+
+    /// # Errors
+    /// As the deserializer.
+    pub fn deserialize<'d, D: Deserializer<'d>, B: From<Vec<u8>>>(from: D) -> Result<B, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+                Ok(bytes.to_vec())
+            }
+        }
+        from.deserialize_bytes(Bytes).map(B::from)
+    }
+}

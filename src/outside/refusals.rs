@@ -1,0 +1,82 @@
+//! Whose processes have made a worker hang: they are asked no more, all others are.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Hangs of the processes of one user after which none of them is asked any more. Root's tasks are what an incident is about, and
+/// root need not attack us.
+const MAX_HANGS: usize = 2;
+const MAX_HANGS_OF_ROOT: usize = 5;
+/// Workers that hang and cannot be killed, in all. The last place is kept for users with none.
+const MAX_STUCK: usize = 8;
+
+#[derive(Debug, Default)]
+pub struct Refusals {
+    processes: FxHashSet<i32>,
+    hangs: FxHashMap<u32, usize>,
+}
+
+/// What a hang has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterHang {
+    /// This process is asked no more.
+    Process,
+    /// No process of this user is asked any more.
+    User,
+}
+
+impl Refusals {
+    /// True while nobody has made a worker hang.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.hangs.is_empty()
+    }
+
+    /// Whether a process may be asked. `stuck`: workers that hang now. `user`: its uid, if it lives.
+    pub fn may_ask(&self, pid: i32, user: Option<u32>, stuck: usize) -> bool {
+        let hangs = user.and_then(|user| self.hangs.get(&user)).copied().unwrap_or(0);
+        let most = if user == Some(0) { MAX_HANGS_OF_ROOT } else { MAX_HANGS };
+        !self.processes.contains(&pid) && hangs < most && stuck < MAX_STUCK - usize::from(hangs > 0)
+    }
+
+    /// A worker did not answer about this process in time.
+    pub fn hung(&mut self, pid: i32, user: Option<u32>) -> AfterHang {
+        self.processes.extend((pid != 0).then_some(pid));
+        let Some(user) = user else { return AfterHang::Process };
+        let hangs = self.hangs.entry(user).or_default();
+        *hangs += 1;
+        let most = if user == 0 { MAX_HANGS_OF_ROOT } else { MAX_HANGS };
+        if *hangs >= most { AfterHang::User } else { AfterHang::Process }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hangs_is_asked_no_more() {
+        let mut refusals = Refusals::default();
+        assert!(refusals.is_empty() && refusals.may_ask(7, Some(1000), 0));
+        assert_eq!(refusals.hung(7, Some(1000)), AfterHang::Process);
+        assert!(!refusals.may_ask(7, Some(1000), 1) && refusals.may_ask(8, Some(1000), 1));
+        assert_eq!(refusals.hung(8, Some(1000)), AfterHang::User);
+        assert!(!refusals.may_ask(9, Some(1000), 0), "the whole user");
+        assert!(refusals.may_ask(9, Some(1001), 2) && refusals.may_ask(9, Some(0), 2), "nobody else");
+        assert_eq!(refusals.hung(10, None), AfterHang::Process, "it has gone meanwhile");
+    }
+
+    #[test]
+    fn a_place_is_kept_for_those_who_have_hung_nothing() {
+        let mut refusals = Refusals::default();
+        refusals.hung(7, Some(1000));
+        assert!(refusals.may_ask(8, Some(1000), MAX_STUCK - 2) && !refusals.may_ask(8, Some(1000), MAX_STUCK - 1));
+        assert!(refusals.may_ask(8, Some(1001), MAX_STUCK - 1) && !refusals.may_ask(8, Some(1001), MAX_STUCK));
+    }
+
+    #[test]
+    fn root_has_more_patience() {
+        let mut refusals = Refusals::default();
+        let outcomes: Vec<AfterHang> = (0..MAX_HANGS_OF_ROOT as i32).map(|pid| refusals.hung(pid, Some(0))).collect();
+        assert_eq!(outcomes.iter().filter(|outcome| **outcome == AfterHang::User).count(), 1);
+        assert!(!refusals.may_ask(99, Some(0), 0));
+    }
+}
