@@ -503,6 +503,6 @@ impl Profiler for Syscalls {
         used.extend(self.errors.stacks());
         used.extend(self.sums.stacks());
         used.extend(self.slow.iter().flat_map(slow::SlowCalls::stacks_in_use));
-        used.extend(self.open.iter().filter_map(|(_, pair)| pair.open.stack));
+        used.extend(self.open.opened().filter_map(|pair| pair.open.stack));
     }
 }
