@@ -5,7 +5,11 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::host::{Host, processes, threads};
+use crate::sys::TimeOffsets;
 use crate::task::table::Comm;
+
+/// A tick of the times in /proc: USER_HZ is 100.
+const TICK_NS: i64 = 10_000_000;
 
 /// A few fields of /proc/TID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,13 +142,15 @@ pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
     family.split_off(1)
 }
 
-/// Start time of a thread, in ticks since boot. Together with the tid it identifies the thread, though tids are reused.
+/// Start time of a thread, in ticks since the machine's boot, whatever time namespace we are in. Together with the tid it
+/// identifies the thread, though tids are reused.
 pub fn start_ticks(host: &Host, tid: i32) -> Option<u64> {
     let text = fs::read(file(host, tid, "stat")).ok()?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     // Field 22, counted from the state, which is field 3.
     let word = text.get(close + 2..)?.split(|&byte| byte == b' ').nth(22 - 3)?;
-    std::str::from_utf8(word).ok()?.trim().parse().ok()
+    let ticks: u64 = std::str::from_utf8(word).ok()?.trim().parse().ok()?;
+    Some(ticks.saturating_sub_signed(TimeOffsets::own().boottime_ns.div_euclid(TICK_NS)))
 }
 
 /// The pid namespace of a process, by its inode.
