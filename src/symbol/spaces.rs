@@ -61,6 +61,7 @@ pub struct AddressSpaces {
     began: std::time::SystemTime,
     /// Most files that are kept open.
     max_pinned: usize,
+    patience: proc_maps::ReadPatience,
 }
 
 /// Most files that are kept open, where the limit of descriptors allows more.
@@ -90,6 +91,7 @@ impl AddressSpaces {
             exited: VecDeque::new(),
             began: std::time::SystemTime::now(),
             max_pinned,
+            patience: proc_maps::ReadPatience::default(),
         }
     }
 

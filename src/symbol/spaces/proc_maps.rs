@@ -1,5 +1,9 @@
 //! Reads /proc/PID/maps of processes that were not seen from their beginning. Of a machine's processes most are kernel
 //! threads, and of the others most have one thread: these cost one file and two.
+//!
+//! A thread that waits for a page of a dead file server holds the lock of the mappings: reading them would wait, too. But most
+//! threads in D state wait for a moment, and a process that reads from a disk has one all the time. Only threads that do not
+//! move count as stuck.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,8 +17,62 @@ use crate::task::procfs::{self, ProcessStatus};
 
 /// The mappings of a process are read from /proc again no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
+/// Those that could not be read.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// State of a thread that waits for a device or a lock.
-const STUCK: u8 = b'D';
+const WAITS: u8 = b'D';
+/// Most threads of a process that are looked at.
+const MAX_THREADS: usize = 256;
+/// How long it is awaited that a thread moves.
+const PATIENCE: Duration = Duration::from_millis(60);
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long is waited in all, in [`REREAD_AFTER`]: there may be many processes that are stuck.
+const MOST_PATIENCE: Duration = Duration::from_millis(240);
+
+/// The time that is left for waiting.
+#[derive(Debug, Default)]
+pub(super) struct ReadPatience {
+    spent: Duration,
+    renewed_at: Option<Instant>,
+}
+
+impl ReadPatience {
+    /// Calls `is_over` again and again, until it holds or the time is spent.
+    fn wait(&mut self, mut is_over: impl FnMut() -> bool) -> bool {
+        let start = Instant::now();
+        if self.renewed_at.is_none_or(|at| start >= at + REREAD_AFTER) {
+            (self.spent, self.renewed_at) = (Duration::ZERO, Some(start));
+        }
+        let most = PATIENCE.min(MOST_PATIENCE.saturating_sub(self.spent));
+        let is_over = loop {
+            if is_over() {
+                break true;
+            }
+            if start.elapsed() >= most {
+                break false;
+            }
+            std::thread::sleep(PAUSE);
+        };
+        self.spent += start.elapsed();
+        is_over
+    }
+}
+
+/// Threads in D state that have not moved so far, each with the CPU time that it had used.
+#[derive(Debug)]
+struct WaitingThreads(Vec<(i32, Option<u64>)>);
+
+impl WaitingThreads {
+    /// Drops those that have moved. True: there are none left. `look`: whether a thread is in D state, and its CPU time.
+    fn have_moved(&mut self, mut look: impl FnMut(i32) -> (bool, Option<u64>)) -> bool {
+        self.0.retain(|(tid, ran_ns)| {
+            let (waits, now_ns) = look(*tid);
+            waits && *ran_ns == now_ns
+        });
+        self.0.is_empty()
+    }
+}
 
 impl AddressSpaces {
     /// The mappings of a process that is seen for the first time, and its user.
@@ -24,8 +82,8 @@ impl AddressSpaces {
         let maps = match status {
             ProcessStatus { has_no_memory: true, .. } => Mappings::default(),
             // As it is the only one, no other thread holds the lock of the mappings.
-            ProcessStatus { only_state: Some(state), .. } if state != STUCK => self.read_maps_now(pid, owner),
-            _ => self.read_maps(pid, owner),
+            ProcessStatus { only_state: Some(state), .. } if state != WAITS => self.read_maps_now(pid, owner),
+            _ => self.read_maps(pid, owner).unwrap_or_default(), // read again when an address is not found
         };
         (maps, owner)
     }
@@ -37,24 +95,27 @@ impl AddressSpaces {
         let may_reread =
             |space: &&mut AddressSpace| space.exited_at.is_none() && space.reread_at.is_none_or(|next| now >= next);
         let Some(space) = self.spaces.get_mut(&pid).filter(may_reread) else { return false };
-        space.reread_at = Some(now + REREAD_AFTER);
         let owner = space.owner;
         let seen = self.read_maps(pid, owner);
         if let Some(space) = self.spaces.get_mut(&pid) {
-            Arc::make_mut(&mut space.maps).fill(seen);
+            space.reread_at = Some(now + if seen.is_some() { REREAD_AFTER } else { RETRY_AFTER });
+            seen.into_iter().for_each(|seen| Arc::make_mut(&mut space.maps).fill(seen));
         }
         true
     }
 
-    fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
-        // A thread that waits for a page of a dead file server holds the lock of the mappings: reading them would wait,
-        // too.
-        const MAX_THREADS: usize = 256;
-        let is_stuck = |tid: &i32| procfs::stat(&self.host, *tid).is_some_and(|stat| stat.state == STUCK);
-        if threads(&self.host, pid).iter().take(MAX_THREADS).any(is_stuck) {
-            return Mappings::default(); // read again when an address is not found
-        }
-        self.read_maps_now(pid, owner)
+    /// None: the process has a thread that is stuck.
+    fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Option<Mappings> {
+        let host = &self.host;
+        let look = |tid| {
+            let waits = procfs::stat(host, tid).is_some_and(|stat| stat.state == WAITS);
+            (waits, if waits { procfs::ran_ns(host, tid) } else { None })
+        };
+        let looked_at = threads(host, pid).into_iter().take(MAX_THREADS).map(|tid| (tid, look(tid)));
+        let waiting = looked_at.filter(|(_, (waits, _))| *waits).map(|(tid, (_, ran_ns))| (tid, ran_ns)).collect();
+        let mut waiting = WaitingThreads(waiting);
+        let have_moved = waiting.0.is_empty() || self.patience.wait(|| waiting.have_moved(look));
+        have_moved.then(|| self.read_maps_now(pid, owner))
     }
 
     fn read_maps_now(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
@@ -89,6 +150,31 @@ impl AddressSpaces {
 mod tests {
     use super::*;
     use crate::host::Host;
+
+    #[test]
+    fn a_thread_that_moves_is_not_stuck() {
+        let all = |waits: &[(i32, Option<u64>)]| WaitingThreads(waits.to_vec());
+        let mut waiting = all(&[(5, Some(10)), (6, Some(20)), (7, None), (8, None)]);
+        assert!(!waiting.have_moved(|_| (true, Some(10))), "5 is in the same wait");
+        assert_eq!(waiting.0, [(5, Some(10))]);
+        assert!(waiting.have_moved(|_| (true, Some(11))), "in another one");
+        assert!(all(&[(5, Some(10))]).have_moved(|_| (false, None)), "it runs, or has gone");
+        assert!(!all(&[(5, None)]).have_moved(|_| (true, None)), "this kernel does not tell CPU times");
+    }
+
+    #[test]
+    fn patience_has_an_end() {
+        let mut patience = ReadPatience::default();
+        let mut looks = 0;
+        let third = || {
+            looks += 1;
+            looks == 3
+        };
+        assert!(patience.wait(third));
+        let start = Instant::now();
+        (0..1000).for_each(|_| assert!(!patience.wait(|| false)));
+        assert!(patience.spent >= MOST_PATIENCE || start.elapsed() >= REREAD_AFTER);
+    }
 
     /// What is read of a process depends on what its status says.
     #[test]
