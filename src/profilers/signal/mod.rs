@@ -210,7 +210,11 @@ impl Signal {
                 }
                 Use::Ignored
             }
-            result::IGNORED => self.end_here(&sent, SignalFate::Ignored, ctx),
+            result::IGNORED => {
+                let kill = QueueKey { id: target.pid, group: true, signo: SIGKILL };
+                let is_killed = self.pending.queue(kill).is_some();
+                self.end_here(&sent, if is_killed { SignalFate::Ending } else { SignalFate::Ignored }, ctx)
+            }
             result::ALREADY_PENDING => self.end_here(&sent, SignalFate::AlreadyPending, ctx),
             result::OVERFLOW_FAIL => self.end_here(&sent, SignalFate::Overflow, ctx),
             _ => self.end_here(&sent, SignalFate::Unknown, ctx),
