@@ -60,6 +60,18 @@ fn a_thread_that_executes_a_program_leaves_no_other_behind() {
     });
 }
 
+/// Also of those that had begun before the start, whose true length is not known.
+#[test]
+fn sleeps_below_the_limit_have_no_line() {
+    need_events!();
+    let load = Load::of("sh", &["-c", "while :; do sleep 0.25; done"]);
+    let pid = load.pid().to_string();
+    let ended = run(&["task-state", "-S", "--than", "500", "-p", &pid, "--for", "1500ms", "--json"]).code(0);
+    let events = ended.of_type("event");
+    assert!(events.iter().all(|event| number(event, "duration_ns") >= 500 * MS), "{events:#?}");
+    assert!(ended.total("samples") > 0, "{ended:#?}");
+}
+
 #[test]
 fn many_threads_can_be_attached_to() {
     need_events!();
