@@ -143,6 +143,9 @@ pub enum Event<'a> {
     Started { now: Timestamp },
     /// A task was created, renamed or has exited, on `cpu`. The tables of the context are up to date.
     Task { record: &'a Record<'a>, time: Timestamp, cpu: u32 },
+    /// The thread `old` executes a program on `cpu`, and goes on under the number of its process, whose first thread has ended.
+    /// The Exit of `old` follows, of which there is no record, and then the Comm record.
+    TookOver { old: i32, pid: i32, time: Timestamp, cpu: u32 },
     /// A SWITCH record: `tid` was switched in on `cpu`, after the task `prev` if the record has it. Only where idle
     /// tasks are watched, see [`Evlist::watch_idle`]. The sample of the same switch comes before, if there is one.
     SwitchIn { tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32 },

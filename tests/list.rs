@@ -25,6 +25,8 @@ fn lists_names() {
     assert!(words.out.iter().any(|line| line == "sched:sched_process_exec"), "{words:?}");
     assert!(words.out.iter().all(|line| line.contains("process_ex")), "{words:?}");
 
+    let system = run(&["list", "sched:"]).code(0);
+    assert_eq!(system.out, run(&["list", "sched:*"]).code(0).out);
     assert_eq!(run(&["list", "sched:sched_switch"]).code(0).out, ["sched:sched_switch"]);
 }
 

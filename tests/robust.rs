@@ -15,6 +15,7 @@ use common::{
     syscall, until,
 };
 use nix::sys::signal::Signal;
+use perf_prof::sys;
 
 const EXEC: &str = "sched:sched_process_exec";
 const PERF_PROF: &str = env!("CARGO_BIN_EXE_perf-prof");
@@ -459,6 +460,40 @@ fn two_interrupts_at_once_end_it() {
         let is_cut = done.err().contains("told to end again: results are dropped");
         done.code(i32::from(is_cut));
         assert!(ends_within(pid, Duration::ZERO) && before.elapsed() < common::GUARD);
+    }
+}
+
+// Time namespaces
+
+/// A clock that is ahead of the machine's, or behind it, moves no time and lengthens no wait.
+#[test]
+fn a_time_namespace_shifts_nothing() {
+    need_events!();
+    let behind = sys::monotonic_ns() / 1_000_000_000 / 2;
+    for offset in ["86400".to_owned(), format!("-{behind}")] {
+        let [begin_ns, begin] = [sys::monotonic_ns(), sys::realtime_ns()];
+        let mut command = Command::new("unshare");
+        command.args(["-T", "--monotonic", &offset, "--boottime", &offset, "-f", PERF_PROF]);
+        command.args(["task-state", "--json", "--perins", "--than", "100", "-i", "100", "--", "sleep", "0.3"]);
+        let done = Prog::spawn(command).finish();
+        if done.err().contains("unshare:") {
+            skip!("{}", done.err());
+        }
+        let done = done.code(0);
+        let [end_ns, end] = [sys::monotonic_ns(), sys::realtime_ns()];
+        let is_within = |at: u64| (begin_ns..=end_ns).contains(&at);
+        for object in done.json() {
+            assert!(is_within(number(&object, "time_ns")), "{begin_ns} {object} {end_ns}");
+            let wall: jiff::Timestamp = object["wall"].as_str().and_then(|wall| wall.parse().ok()).expect("a time");
+            // The two clocks are read one after the other, and the wall clock may be adjusted.
+            let wall = u64::try_from(wall.as_nanosecond()).expect("after 1970");
+            assert!((begin - 1_000_000_000..end + 1_000_000_000).contains(&wall), "{begin} {object} {end}");
+        }
+        let intervals = done.of_type("interval");
+        assert!(intervals.len() > 1 && intervals.iter().all(|interval| is_within(number(interval, "start_ns"))));
+        let rows = done.of_type("row");
+        assert!(rows.iter().any(|row| row["state"] == "S" && row["comm"] == "sleep"), "{done:#?}");
+        assert!(rows.iter().all(|row| row["max_ns"].as_u64().is_none_or(|ns| ns < end_ns - begin_ns)), "{rows:#?}");
     }
 }
 

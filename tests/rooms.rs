@@ -24,17 +24,20 @@ const ROOMS: [(&str, &[&str]); 25] = [
     ("perf", &["bpf", "host", "ringbuf", "sys", "tep"]),
     ("expr", &["caret", "glob", "tep"]),
     ("event", &["caret", "expr", "glob", "host", "perf", "tep"]),
-    ("task", &["escape", "host", "perf", "sys", "tep"]),
-    ("symbol", &["escape", "glob", "host", "perf", "sys", "task", "tep", "unwind"]),
+    ("task", &["escape", "host", "outside", "perf", "sys", "tep"]),
+    ("symbol", &["escape", "glob", "host", "outside", "perf", "sys", "task", "tep", "unwind"]),
     ("stats", &["symbol", "task"]),
     ("report", &["escape", "perf", "stats", "symbol", "task", "tep"]),
-    ("output", &["bpf", "digits", "escape", "host", "report", "stats", "symbol", "sys", "task", "tep", "unwind"]),
+    (
+        "output",
+        &["bpf", "digits", "escape", "host", "outside", "report", "stats", "symbol", "sys", "task", "tep", "unwind"],
+    ),
     ("cli", &["glob", "host", "output"]),
     (
         "profiler",
         &[
-            "bpf", "caret", "cli", "escape", "event", "expr", "host", "output", "perf", "report", "ringbuf", "stats",
-            "symbol", "sys", "task", "tep", "unwind",
+            "bpf", "caret", "cli", "escape", "event", "expr", "host", "output", "outside", "perf", "report", "ringbuf",
+            "stats", "symbol", "sys", "task", "tep", "unwind",
         ],
     ),
     (
@@ -47,8 +50,8 @@ const ROOMS: [(&str, &[&str]); 25] = [
     (
         "run",
         &[
-            "bpf", "cli", "digits", "escape", "host", "output", "perf", "profiler", "report", "ringbuf", "stats",
-            "symbol", "sys", "task", "tep",
+            "bpf", "cli", "digits", "escape", "host", "output", "outside", "perf", "profiler", "report", "ringbuf",
+            "stats", "symbol", "sys", "task", "tep",
         ],
     ),
     (
@@ -60,6 +63,7 @@ const ROOMS: [(&str, &[&str]); 25] = [
             "glob",
             "host",
             "output",
+            "outside",
             "perf",
             "profiler",
             "profilers",

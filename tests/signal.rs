@@ -54,6 +54,18 @@ fn kinds(done: &Done) -> BTreeMap<(String, String, String), u64> {
     kinds
 }
 
+/// Nobody ignores it: the kernel drops it.
+#[test]
+fn a_second_sigkill_is_not_ignored_by_its_target() {
+    need_events!();
+    let script = "sleep 60 & kill -9 $!; kill -9 $!; wait";
+    let done = run(&["signal", "--signal", "SIGKILL", "--", "sh", "-c", script]).code(0);
+    let lines: Vec<&String> = done.out.iter().filter(|line| line.contains("SIGKILL  sh ")).collect();
+    assert_eq!(lines.len(), 2, "{done:#?}");
+    assert!(lines.iter().any(|line| line.contains(": without effect, the target is ending")), "{lines:#?}");
+    assert!(lines.iter().all(|line| !line.contains(": ignored")), "{lines:#?}");
+}
+
 #[test]
 fn a_sender_has_its_ancestors() {
     need_events!();

@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Done, Load, command, example, number, run_over, start};
+use common::{Done, Load, command, example, number, run, run_over, start, state_letter, syscall, until};
 use perf_prof::symbol::elf_file::ElfFile;
 use perf_prof::symbol::search::Search;
 use serde_json::Value;
@@ -538,6 +538,29 @@ fn unwound_stacks_are_what_their_unwinder_says_by_program() {
     assert!(number(unwinding, "rules") >= 20 && number(unwinding, "rules_made") >= 1, "{end}");
     let end = run_over(&["trace", "--json", "-e", CALL, FP], &[&places, "own", "20"]).end();
     assert!(end["unwinding"].is_null() && number(&end, "lost_unwind") == 0, "{end}");
+}
+
+/// Its mappings are not read while it may hold their lock for long: each of its waits is short.
+#[test]
+fn a_process_that_waits_for_a_moment_all_the_time_has_names() {
+    need_events!();
+    let mut load = Load::of(&example("dstate"), &["100000", "4", "ts_moments", "0"]);
+    load.says();
+    load.tell("");
+    let pid = load.pid().to_string();
+    for _ in 0..4 {
+        until("the load waits in D", || state_letter(load.pid() as u64) == Some('D'));
+        let event = syscall(libc::SYS_wait4);
+        let done = run(&["trace", "-g", "--json", "-N", "3", "-e", &event, "-p", &pid]).code(0);
+        let events = done.of_type("event");
+        let stacks = events.iter().filter(|event| event["pid"] == load.pid());
+        let frames: Vec<&Value> = stacks.flat_map(|event| event["stack"].as_array().into_iter().flatten()).collect();
+        assert!(
+            frames.iter().any(|frame| frame["module"].as_str().is_some_and(|file| file.ends_with("dstate"))),
+            "{done:#?}"
+        );
+        assert!(frames.iter().all(|frame| frame["reason"] != "not mapped when last seen"), "{frames:#?}");
+    }
 }
 
 #[test]

@@ -66,6 +66,20 @@ fn intervals_add_up() {
     assert_eq!((of("row"), of("total")), (20_000, 20_000));
 }
 
+/// It begins as a call of the thread, and ends as one of the first thread.
+#[test]
+fn an_exec_by_another_thread_has_a_line() {
+    need_events!();
+    let options = ["syscalls", "--calls", "execve", "--than", "1us", "--json"];
+    let done = run_over(&options, &[&example("takeover"), "1", "/bin/true"]);
+    let row = row_of(&done, "calls", "execve");
+    // That of the workload itself began before the run.
+    assert_eq!((number(&row, "count"), number(&row, "no_start")), (1, 1), "{row}");
+    let lines = done.of_type("event");
+    let pid = load_number(&done.load, "pid");
+    assert!(lines.iter().any(|line| line["tid"] == pid && line["ret"] == 0 && line["run_ns"].is_u64()), "{lines:#?}");
+}
+
 #[test]
 fn errors_are_counted_by_name() {
     need_events!();
@@ -426,4 +440,21 @@ fn calls_of_32_bit_programs_get_no_false_names() {
     let done = run_over(&["syscalls", "--json"], &[path.to_str().unwrap()]);
     assert_eq!(number(&row_of(&done, "calls", "32-bit sys_64"), "count"), 100);
     assert_eq!(number(&row_of(&done, "endings", "32-bit sys_1"), "count"), 1);
+    // The same of the names that expressions give.
+    const KEY: &str = "syscall_name(id)";
+    let (keyed, plain) = (format!("raw_syscalls:sys_enter//key={KEY}/"), "raw_syscalls:sys_enter");
+    let numbered = "raw_syscalls:sys_enter//num=id/";
+    for (options, count) in [
+        (&["top", "-e", &keyed][..], "sys_enter"),
+        (&["top", "-k", KEY, "-e", plain], "sys_enter"),
+        (&["num-dist", "--by", KEY, "-e", numbered], "count"),
+    ] {
+        let done = run_over(&[options, &["--json"]].concat(), &[path.to_str().unwrap()]);
+        let counts = done.of_type("row").into_iter().filter(|row| row["key"] == "32-bit sys_64");
+        assert_eq!(counts.map(|row| number(&row, count)).sum::<u64>(), 100, "{options:?}: {done:#?}");
+        assert!(done.of_type("row").iter().all(|row| row["key"] != "semget"), "{options:?}: {done:#?}");
+    }
+    let done = run_over(&["expr", "--json", "-N", "50", "-e", plain, KEY], &[path.to_str().unwrap()]);
+    let of_call = |event: &Value| event["result"] == "32-bit sys_64" && event["result_of"] == 64;
+    assert!(done.of_type("event").iter().any(of_call), "{done:#?}");
 }

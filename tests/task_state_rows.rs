@@ -12,7 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::waits::{MS, assert_within_window, is_state, still_waiting};
-use common::{Done, Load, attempts, example, number, own_tid, run, start, start_watching, state_letter, until};
+use common::{
+    Done, Load, attempts, example, load_number, number, own_tid, run, run_over, start, start_watching, state_letter,
+    until,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -34,6 +37,39 @@ fn a_thousand_threads_are_all_seen() {
     let missing: u64 = of_threads.map(|row| 5_u64.saturating_sub(number(row, "count"))).sum();
     let unknown = ended.total("discarded") + ended.total("lost");
     assert!(missing <= unknown, "{missing} sleeps are missing, {unknown} unknown");
+}
+
+/// The thread that executes a program has the number of the first one from then on, and no row under its own.
+#[test]
+fn a_thread_that_executes_a_program_leaves_no_other_behind() {
+    need_events!();
+    let takeover = example("takeover");
+    attempts(|| {
+        let options = ["task-state", "--perins", "--json", "-i", "100"];
+        let ended = run_over(&options, &[&takeover, "250", "sleep", "0.55"]);
+        let [pid, tid] = ["pid", "tid"].map(|key| load_number(&ended.load, key));
+        let rows = ended.of_type("row");
+        assert!(rows.iter().any(|row| row["tid"] == tid && row["state"] == "S"), "{rows:#?}");
+        let of_program = rows.iter().filter(|row| row["comm"] == "sleep").map(|row| number(row, "interval"));
+        let since = of_program.min().expect("the program");
+        let late: Vec<&Value> = rows.iter().filter(|row| number(row, "interval") > since).collect();
+        assert!(late.iter().any(|row| row["tid"] == pid && row["state"] == "S"), "{late:#?}");
+        assert!(late.iter().all(|row| row["tid"] != tid), "{late:#?}");
+        let missing = rows.iter().any(|row| row["state"] == "?" || !row["of_ns"].is_null());
+        if ended.total("discarded") > 0 || missing { Err(format!("{ended:#?}")) } else { Ok(()) }
+    });
+}
+
+/// Also of those that had begun before the start, whose true length is not known.
+#[test]
+fn sleeps_below_the_limit_have_no_line() {
+    need_events!();
+    let load = Load::of("sh", &["-c", "while :; do sleep 0.25; done"]);
+    let pid = load.pid().to_string();
+    let ended = run(&["task-state", "-S", "--than", "500", "-p", &pid, "--for", "1500ms", "--json"]).code(0);
+    let events = ended.of_type("event");
+    assert!(events.iter().all(|event| number(event, "duration_ns") >= 500 * MS), "{events:#?}");
+    assert!(ended.total("samples") > 0, "{ended:#?}");
 }
 
 #[test]
@@ -304,12 +340,14 @@ fn tables_are_aligned_and_fit_a_terminal() {
             let bytes = line.as_bytes();
             let at = |index: usize| bytes.get(index).copied().unwrap_or(b' ');
             for &(begin, end) in &heading {
-                let name = line[begin..].starts_with(|letter: char| letter.is_ascii_alphabetic());
+                // The last cells of a row may be empty.
+                let cell = line.get(begin..end.min(line.len())).unwrap_or("");
+                let name = cell.starts_with(|letter: char| letter.is_ascii_alphabetic());
                 // A name begins where its heading does, a number ends there; an empty cell does neither.
                 let aligned = if name {
                     begin == 0 || at(begin - 1) == b' '
                 } else {
-                    at(end) == b' ' && (at(end - 1) != b' ' || line[begin..end.min(line.len())].trim().is_empty())
+                    at(end) == b' ' && (at(end - 1) != b' ' || cell.trim().is_empty())
                 };
                 assert!(aligned, "{line:?} at {begin}..{end} of {heading:?}");
             }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Done, attempts, number, run};
+use common::{Done, attempts, example, number, run, run_over};
 use known_chains::{KnownProgram, StackView, WAITS, names};
 
 /// What a program is made with.
@@ -80,6 +80,19 @@ const fn case(
     views: &'static [StackView],
 ) -> ChainCase {
     ChainCase { language, options, mode, chains, views }
+}
+
+/// The samples of these events go a short way through the reader.
+#[test]
+fn stacks_at_allocations_of_the_kernel_are_unwound() {
+    need_events!();
+    let own = ["--alloc", "kmem:kmem_cache_alloc", "--free", "kmem:kmem_cache_free"];
+    for allocator in [&["slab"][..], &own] {
+        let options = [&["kmemleak"], allocator, &["--call-graph=dwarf", "--json"]].concat();
+        let end = run_over(&options, &[&example("kalloc"), "2000", "100"]).end();
+        let [windows, walked, handed_on] = ["windows", "walked", "handed_on"].map(|key| number(&end["unwinding"], key));
+        assert!(windows > 0 && walked + handed_on > 0, "{allocator:?}: {end}");
+    }
 }
 
 /// Runs a view, and again while it shows fewer than there are.

@@ -23,6 +23,18 @@ fn sum(rows: &[Value], key: &str) -> u64 {
     rows.iter().map(|row| number(row, key)).sum()
 }
 
+/// As alone, top reports every second.
+#[test]
+fn the_interval_of_a_view_is_that_of_the_run() {
+    need_events!();
+    let view = "top -e sched:sched_switch -k common_pid";
+    let intervals = |options: &[&str]| {
+        let done = run(&[&["run", "--json", "--for", "1200ms"], options, &[view]].concat()).code(0);
+        done.of_type("interval").len()
+    };
+    assert_eq!((intervals(&[]), intervals(&["-i", "10s"])), (2, 1));
+}
+
 #[test]
 fn each_view_has_its_own_numbers() {
     need_events!();

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::str;
 use std::sync::LazyLock;
 
-use perf_prof::symbol::elf_file::memory_file;
+use perf_prof::sys::packets::memory_file;
 use perf_prof::tep::Format;
 
 /// Bytes that are taken from the front; zeros when there are no more.

@@ -2,9 +2,11 @@
 //! once.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::perf_map::PerfMap;
+use perf_prof::symbol::perf_map_file::MapPlace;
 
 use super::input::{Input, file_of};
 
@@ -12,12 +14,14 @@ pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let (address, cut) = (input.u64(), usize::from(input.u16()));
     let text = input.0;
-    let mut map = PerfMap::new(file_of(text), &Budget::default());
+    let place = |file| Arc::new(MapPlace { file, user: 0 });
+    let mut map = PerfMap::new(place(file_of(text)), &Budget::default());
     let (first, rest) = text.split_at(cut.min(text.len()));
     let growing = file_of(first);
-    let mut grown = PerfMap::new(growing.try_clone().expect("a descriptor"), &Budget::default());
+    let mut grown = PerfMap::new(place(growing.try_clone().expect("a descriptor")), &Budget::default());
     let _ = grown.resolve(address);
     growing.write_all_at(rest, first.len() as u64).expect("memory");
+    grown.read_appended();
     // The rest of a line that is too long is read as another line.
     let is_long = text.split(|&byte| byte == b'\n').any(|line| line.len() >= 4096);
     let starts = text.split(|&byte| byte == b'\n').filter_map(start_of).take(64);

@@ -23,6 +23,7 @@ Examples:
   perf-prof list                        every event
   perf-prof list 'sched:*wake*'         those that match a pattern
   perf-prof list signal                 those whose name contains a word
+  perf-prof list sched:                 those of a system
   perf-prof list -v sched:sched_switch  its fields, and how to filter on them
   perf-prof list -v sched_switch kfree  those of several")]
 pub struct ListArgs {

@@ -11,10 +11,14 @@ pub mod run;
 use anyhow::Result;
 use clap::Parser;
 
+use crate::cli::values::Time;
 use crate::cli::{RunArgs, usage};
+use crate::outside;
 use crate::profiler::{Profiler, ProfilerArgs};
+use crate::profilers;
 use crate::run::{Options, Outcome, Run, ViewOptions};
-use crate::{outside, profilers, symbol, task};
+use crate::symbol;
+use crate::task;
 
 /// Columns of the help: enough for an example, and no more than any terminal has.
 const WIDTH: usize = 80;
@@ -81,6 +85,14 @@ macro_rules! commands {
                 }
             }
 
+            /// `-i`, where it is not given. None: the profiler reports once, or this is none.
+            fn default_interval(&self) -> Option<Time> {
+                match self {
+                    $(Subcommand::$name(_) => <profilers::$module::$args>::INTERVAL,)*
+                    _ => None,
+                }
+            }
+
             /// The profiler as a view of a run with these options. None: the subcommand is no profiler.
             ///
             /// # Errors
@@ -100,7 +112,9 @@ profilers::profilers!(commands);
 /// Runs a profiler to its end. Returns the exit code.
 fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
     start_workers();
-    let (run, view) = (args.common().run.clone(), view_options(&mut args)?);
+    let run = &mut args.common().run;
+    run.interval = run.interval.or(A::INTERVAL);
+    let (run, view) = (run.clone(), view_options(&mut args)?);
     let profiler = args.build()?; // text that does not parse is told before what is not there
     execute(options::<A>(run, view)?, vec![profiler])
 }

@@ -42,13 +42,20 @@ impl RunViewsArgs {
     /// A view that does not parse; what cannot work here.
     pub fn run(self) -> Result<u8> {
         start_workers();
-        let RunViewsArgs { run, views } = self;
+        let RunViewsArgs { mut run, views } = self;
         if views.len() > MOST_VIEWS {
             return Err(usage(format!("there are {} views, a run has up to {MOST_VIEWS}", views.len())));
         }
-        let built: Vec<(ViewOptions, Box<dyn Profiler>)> = views
+        let in_view = |text: &String| format!("view '{text}'");
+        let parsed: Vec<(&String, ParsedView)> = views
             .iter()
-            .map(|text| view(text, &run).with_context(|| format!("view '{text}'")))
+            .map(|text| Ok((text, ParsedView::parse(text).with_context(|| in_view(text))?)))
+            .collect::<Result<_>>()?;
+        // All views report together: the shortest default is that of the run.
+        run.interval = run.interval.or(parsed.iter().filter_map(|(_, view)| view.profiler.default_interval()).min());
+        let built: Vec<(ViewOptions, Box<dyn Profiler>)> = parsed
+            .into_iter()
+            .map(|(text, view)| view.build(&run).with_context(|| in_view(text)))
             .collect::<Result<_>>()?;
         let (options, profilers): (Vec<ViewOptions>, Vec<Box<dyn Profiler>>) = built.into_iter().unzip();
         check_names(&options)?;
@@ -56,21 +63,34 @@ impl RunViewsArgs {
     }
 }
 
-/// The profiler of a command line, with its options.
-fn view(text: &str, run: &RunArgs) -> Result<(ViewOptions, Box<dyn Profiler>)> {
-    let mut words = shlex::split(text).ok_or_else(|| usage("a quote or a backslash at the end has no partner"))?;
-    let name = words.first().and_then(|word| word.strip_prefix("name=")).map(str::to_owned);
-    if name.is_some() {
-        words.remove(0);
+/// The command line of a view.
+#[derive(Debug)]
+struct ParsedView {
+    /// None: that of the profiler.
+    name: Option<String>,
+    profiler: Subcommand,
+}
+
+impl ParsedView {
+    fn parse(text: &str) -> Result<ParsedView> {
+        let mut words = shlex::split(text).ok_or_else(|| usage("a quote or a backslash at the end has no partner"))?;
+        let name = words.first().and_then(|word| word.strip_prefix("name=")).map(str::to_owned);
+        if name.is_some() {
+            words.remove(0);
+        }
+        let args: Vec<OsString> = ["perf-prof".to_owned()].into_iter().chain(words).map(OsString::from).collect();
+        let matches = faults::parse_inner(Cli::command(), &args)?;
+        refuse_run_options(&matches)?;
+        Ok(ParsedView { name, profiler: Subcommand::from_arg_matches(&matches)? })
     }
-    let args: Vec<OsString> = ["perf-prof".to_owned()].into_iter().chain(words).map(OsString::from).collect();
-    let matches = faults::parse_inner(Cli::command(), &args)?;
-    refuse_run_options(&matches)?;
-    let profiler = Subcommand::from_arg_matches(&matches)?;
-    let Some((options, profiler)) = profiler.into_view(run)? else {
-        return Err(usage("it is no profiler"));
-    };
-    Ok((ViewOptions { name: name.unwrap_or(options.name), ..options }, profiler))
+
+    /// The profiler, with its options.
+    fn build(self, run: &RunArgs) -> Result<(ViewOptions, Box<dyn Profiler>)> {
+        let Some((options, profiler)) = self.profiler.into_view(run)? else {
+            return Err(usage("it is no profiler"));
+        };
+        Ok((ViewOptions { name: self.name.unwrap_or(options.name), ..options }, profiler))
+    }
 }
 
 /// Refuses options in a view that belong to the run.
@@ -108,6 +128,10 @@ fn check_names(views: &[ViewOptions]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn view(text: &str, run: &RunArgs) -> Result<(ViewOptions, Box<dyn Profiler>)> {
+        ParsedView::parse(text)?.build(run)
+    }
 
     fn fault(text: &str) -> String {
         view(text, &RunArgs::default()).err().map_or_else(String::new, |err| format!("{err:#}"))

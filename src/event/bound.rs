@@ -8,6 +8,7 @@ use crate::perf::Sample;
 use crate::perf::evsel::Evsel;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
+use crate::tep::syscalls::CallId;
 
 /// One of the events that a selector stands for, not yet in the evlist.
 #[derive(Debug)]
@@ -54,6 +55,7 @@ impl<'r> ExprInput<'r> for Sample<'r> {
             SampleVariable::Tid => signed(self.tid),
             SampleVariable::Time => self.time,
             SampleVariable::Period => self.period(),
+            SampleVariable::CallMode => u64::from(self.is_compat()) * CallId::COMPAT,
         })
     }
 }

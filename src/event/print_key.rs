@@ -13,7 +13,8 @@ use std::fmt;
 use crate::event::conversion::KeyConversion;
 use crate::event::part::{SelectorFault, SelectorPart};
 use crate::expr::{self, Expr, ExprValue, Naming, NoResult, Program};
-use crate::tep::{Format, syscalls};
+use crate::tep::Format;
+use crate::tep::syscalls::CallId;
 
 /// Bytes of a shown key; the rest is cut off.
 const MAX_SHOWN: usize = 256;
@@ -115,7 +116,8 @@ impl PrintKey {
                     ExprValue::Unsigned(number) => conversion.number(number, &mut out),
                     ExprValue::Text(text) => conversion.text(text, &mut out),
                     ExprValue::Named(Naming::Syscall, number) => {
-                        conversion.text(syscalls::name(number).unwrap_or("unknown").as_bytes(), &mut out);
+                        conversion
+                            .text(CallId::of_bits(number).name().unwrap_or("unknown".into()).as_bytes(), &mut out);
                     }
                     ExprValue::Named(_, number) => conversion.text(&task(number), &mut out),
                 },

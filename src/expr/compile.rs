@@ -244,7 +244,11 @@ impl Compiler<'_> {
             "ntohs" => ExprStep::FromNetwork16,
             "ksymbol" => return Ok(ExprType::Named(Naming::Kernel)),
             "comm_get" => return Ok(ExprType::Named(Naming::Task)),
-            "syscall_name" => return Ok(ExprType::Named(Naming::Syscall)),
+            "syscall_name" => {
+                self.push(ExprStep::SampleVariable(SampleVariable::CallMode), 0, at)?;
+                self.push(ExprStep::Binary(BinaryOperator::BitOr, false), 2, at)?;
+                return Ok(ExprType::Named(Naming::Syscall));
+            }
             _ => return Ok(ExprType::Signed),
         };
         self.push(step, 1, at)?;

@@ -17,8 +17,8 @@ impl<'r> ExprInput<'r> for &'r [u8] {
         self
     }
 
-    fn variable(&self, _variable: SampleVariable) -> Option<u64> {
-        None
+    fn variable(&self, variable: SampleVariable) -> Option<u64> {
+        (variable == SampleVariable::CallMode).then_some(0)
     }
 }
 
@@ -30,6 +30,9 @@ pub enum SampleVariable {
     Tid,
     Time,
     Period,
+    /// What a number of a system call has besides: [`CallId::COMPAT`](crate::tep::syscalls::CallId) where the current task is in
+    /// 32-bit mode, else 0. It has no name, and is read by `syscall_name`.
+    CallMode,
 }
 
 impl SampleVariable {
@@ -61,6 +64,11 @@ impl ExprType {
     pub fn is_number(self) -> bool {
         matches!(self, ExprType::Signed | ExprType::Unsigned)
     }
+
+    /// The sample has to tell in which mode its task is.
+    pub fn needs_abi(self) -> bool {
+        self == ExprType::Named(Naming::Syscall)
+    }
 }
 
 impl fmt::Display for ExprType {
@@ -83,7 +91,7 @@ pub enum Naming {
     Kernel,
     /// `comm_get(tid)`
     Task,
-    /// `syscall_name(number)`
+    /// `syscall_name(number)`: the number is a [`CallId`](crate::tep::syscalls::CallId).
     Syscall,
 }
 

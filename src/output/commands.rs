@@ -125,9 +125,11 @@ impl Commands {
     }
 
     fn ask(&self, kin: &LineageProcess) -> Command {
-        let lives = procfs::brief(&self.host, kin.pid).is_some_and(|brief| brief.is_alive() && brief.comm == kin.comm);
-        if !lives {
-            return Command::Gone;
+        match procfs::brief(&self.host, kin.pid).filter(procfs::BriefStatus::is_alive) {
+            Some(brief) if brief.comm == kin.comm => {}
+            // It has executed another program since, most likely. Or its number is another's.
+            Some(_) if procfs::start_ticks(&self.host, kin.pid).is_some() => return Command::Unknown,
+            _ => return Command::Gone,
         }
         let line = self.step.in_process(kin.pid, || procfs::command_line(&self.host, kin.pid));
         line.map_or(Command::Unknown, |line| Command::Line(shortened(line).into()))
@@ -157,13 +159,14 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::task::fixture::write_stat;
 
     #[test]
     fn a_command_line_is_read_once_a_second() {
         let dir = tempfile::tempdir().unwrap();
         let task = dir.path().join("5/task/5");
         fs::create_dir_all(&task).unwrap();
-        fs::write(task.join("status"), "Name:\tcron\nState:\tS (sleeping)\nPPid:\t1\n").unwrap();
+        write_stat(&task, "5 (cron) S 1 5");
         fs::write(task.join("cmdline"), "/usr/sbin/cron\0-f\0").unwrap();
         let host = Host { proc: dir.path().into(), ..Host::default() };
         let mut commands = Commands::new(host, CurrentStep::default());
@@ -177,6 +180,18 @@ mod tests {
         fs::remove_dir_all(task).unwrap();
         assert!(matches!(command(b"cron", start + KEEP / 2), Command::Line(_)));
         assert_eq!(command(b"cron", start + KEEP), Command::Gone);
+    }
+
+    #[test]
+    fn a_process_that_executes_a_program_is_not_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let task = dir.path().join("5/task/5");
+        fs::create_dir_all(&task).unwrap();
+        write_stat(&task, &format!("5 (sleep) S 1 5 {}77 0", "0 ".repeat(16)));
+        let host = Host { proc: dir.path().into(), ..Host::default() };
+        let mut commands = Commands::new(host, CurrentStep::default());
+        let kin = LineageProcess { pid: 5, comm: Comm::new(b"sh"), command: Command::Unasked };
+        assert_eq!(commands.with_command(&kin, Instant::now()).command, Command::Unknown);
     }
 
     #[test]

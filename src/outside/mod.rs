@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use pool::NoAnswer;
-pub use question::{Answered, Handler, Question, WorkerContext, as_bytes};
+pub use question::{Answered, Question, QuestionHandler, WorkerContext, as_bytes};
 
 use crate::host::Host;
 use pool::Pool;
@@ -63,7 +63,7 @@ static POOL: OnceLock<Pool> = OnceLock::new();
 
 /// Forks the spawner. From now on [`ask`] asks workers, which know the questions in `handlers`. This process must have one thread
 /// still. Where there can be no spawner, nothing is answered, and [`take_notes`] tells why.
-pub fn start(handlers: &'static [&'static [Handler]]) {
+pub fn start(handlers: &'static [&'static [QuestionHandler]]) {
     POOL.get_or_init(|| Pool::start(handlers));
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::host::Host;
 use crate::outside::Subject;
-use crate::outside::question::{self, ABOUT, Answered, Handlers, Question};
+use crate::outside::question::{self, ABOUT, Answered, Question, QuestionHandlers};
 use crate::outside::refusals::{AfterHang, Refusals};
 use crate::outside::spawner::{Spawner, Worker};
 use crate::sys::process_cpu_ns;
@@ -34,7 +34,7 @@ pub enum NoAnswer {
 /// All workers of this process.
 #[derive(Debug)]
 pub struct Pool {
-    handlers: Handlers,
+    handlers: QuestionHandlers,
     state: Mutex<PoolState>,
     is_hurried: AtomicBool,
 }
@@ -64,7 +64,7 @@ const SLICE_MS: u16 = 20;
 const MAX_NOTES: usize = 16;
 
 impl Pool {
-    pub fn start(handlers: Handlers) -> Pool {
+    pub fn start(handlers: QuestionHandlers) -> Pool {
         let (spawner, note) = match Spawner::start(handlers) {
             Ok(spawner) => (Some(spawner), None),
             Err(err) => (None, Some(format!("{NOTHING_IS_ASKED}: no process can be forked ({err})"))),

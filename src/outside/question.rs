@@ -78,20 +78,20 @@ impl WorkerContext {
 
 /// Decodes one kind of question and encodes its answer.
 #[derive(Clone, Copy)]
-pub struct Handler {
+pub struct QuestionHandler {
     kind: fn() -> TypeId,
     answer: fn(&[u8], &mut WorkerContext) -> Option<Vec<u8>>,
 }
 
-impl std::fmt::Debug for Handler {
+impl std::fmt::Debug for QuestionHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Handler")
+        f.write_str("QuestionHandler")
     }
 }
 
-impl Handler {
-    pub const fn of<Q: Question>() -> Handler {
-        Handler {
+impl QuestionHandler {
+    pub const fn of<Q: Question>() -> QuestionHandler {
+        QuestionHandler {
             kind: TypeId::of::<Q>,
             answer: |bytes, context| {
                 let question: Q = postcard::from_bytes(bytes).ok()?;
@@ -102,10 +102,10 @@ impl Handler {
 }
 
 /// All kinds of questions that a worker knows.
-pub type Handlers = &'static [&'static [Handler]];
+pub type QuestionHandlers = &'static [&'static [QuestionHandler]];
 
 /// Index of a kind in `handlers`, all one behind another.
-fn index_of<Q: Question>(handlers: Handlers) -> Option<u16> {
+fn index_of<Q: Question>(handlers: QuestionHandlers) -> Option<u16> {
     let position = handlers.iter().copied().flatten().position(|handler| (handler.kind)() == TypeId::of::<Q>())?;
     u16::try_from(position).ok()
 }
@@ -117,14 +117,18 @@ const INLINE: u8 = 0;
 const IN_FILE: u8 = 1;
 
 /// The message of a question. None: no worker knows it, or it is too long.
-pub(super) fn encode<Q: Question>(handlers: Handlers, question: &Q) -> Option<Vec<u8>> {
+pub(super) fn encode<Q: Question>(handlers: QuestionHandlers, question: &Q) -> Option<Vec<u8>> {
     let mut message = index_of::<Q>(handlers)?.to_ne_bytes().to_vec();
     message.extend(postcard::to_allocvec(question).ok()?);
     (message.len() <= MAX_MESSAGE_BYTES).then_some(message)
 }
 
 /// The message that answers a question, and its files. None: the question is not understood, or memory is short.
-pub(super) fn reply(handlers: Handlers, question: Packet, context: &mut WorkerContext) -> Option<(Vec<u8>, Vec<File>)> {
+pub(super) fn reply(
+    handlers: QuestionHandlers,
+    question: Packet,
+    context: &mut WorkerContext,
+) -> Option<(Vec<u8>, Vec<File>)> {
     let (index, bytes) = question.bytes.split_first_chunk()?;
     let handler = handlers.iter().copied().flatten().nth(usize::from(u16::from_ne_bytes(*index)))?;
     context.files = question.files.into_iter().map(File::from).collect();
@@ -173,8 +177,8 @@ pub mod as_bytes {
     /// # Errors
     /// As the deserializer.
     pub fn deserialize<'d, D: Deserializer<'d>, B: From<Vec<u8>>>(from: D) -> Result<B, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
+        struct BytesVisitor;
+        impl Visitor<'_> for BytesVisitor {
             type Value = Vec<u8>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -185,6 +189,6 @@ pub mod as_bytes {
                 Ok(bytes.to_vec())
             }
         }
-        from.deserialize_bytes(Bytes).map(B::from)
+        from.deserialize_bytes(BytesVisitor).map(B::from)
     }
 }

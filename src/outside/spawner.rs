@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::host::Host;
-use crate::outside::question::{Handlers, WorkerContext, reply};
+use crate::outside::question::{QuestionHandlers, WorkerContext, reply};
 use crate::sys::packets::{PacketSocket, pair};
 use crate::sys::process::{fork_apart, has_ended, kill_child};
 
@@ -35,7 +35,7 @@ impl Spawner {
     ///
     /// # Errors
     /// This process has several threads, or no process or descriptor is left.
-    pub fn start(handlers: Handlers) -> io::Result<Spawner> {
+    pub fn start(handlers: QuestionHandlers) -> io::Result<Spawner> {
         let (own, its) = pair()?;
         let pid = fork_apart(c"perf-prof-forks", its.as_fd(), || serve(&its, handlers))?;
         Ok(Spawner { pid, socket: own })
@@ -66,7 +66,7 @@ impl Spawner {
 }
 
 /// The spawner's work, until its parent has gone.
-fn serve(socket: &PacketSocket, handlers: Handlers) {
+fn serve(socket: &PacketSocket, handlers: QuestionHandlers) {
     let mut workers: Vec<i32> = Vec::new();
     while let Ok(Some(packet)) = socket.receive() {
         workers.retain(|pid| !has_ended(*pid));
@@ -92,14 +92,14 @@ fn serve(socket: &PacketSocket, handlers: Handlers) {
     }
 }
 
-fn fork_worker(handlers: Handlers) -> io::Result<Worker> {
+fn fork_worker(handlers: QuestionHandlers) -> io::Result<Worker> {
     let (own, its) = pair()?;
     let pid = fork_apart(c"perf-prof-asks", its.as_fd(), || work(&its, handlers))?;
     Ok(Worker { pid, socket: own })
 }
 
 /// A worker's life: answers, one question after another.
-fn work(socket: &PacketSocket, handlers: Handlers) {
+fn work(socket: &PacketSocket, handlers: QuestionHandlers) {
     let mut context = WorkerContext::of_worker(Host::default());
     while let Ok(Some(question)) = socket.receive() {
         // An empty answer would be the end of the connection.

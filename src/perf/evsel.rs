@@ -163,8 +163,13 @@ impl Evsel {
     /// Each sample tells whether its task is in 32-bit mode.
     #[must_use]
     pub fn with_abi(mut self) -> Evsel {
-        self.attr = self.attr.with_abi();
+        self.add_abi();
         self
+    }
+
+    /// As [`Evsel::with_abi`].
+    pub fn add_abi(&mut self) {
+        self.attr = self.attr.clone().with_abi();
     }
 
     #[must_use]

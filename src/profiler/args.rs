@@ -4,6 +4,7 @@
 use anyhow::Result;
 
 use crate::cli::CommonArgs;
+use crate::cli::values::Time;
 use crate::profiler::Profiler;
 use crate::report::{OccurrenceLayout, TableSchema};
 
@@ -24,6 +25,9 @@ pub trait ProfilerArgs {
     const PACED: bool = false;
     /// Its lines, which are few, must survive a crash of the machine: each is synced to the disk.
     const DURABLE: bool = false;
+
+    /// `-i`, where it is not given. None: it reports once, at the end.
+    const INTERVAL: Option<Time> = None;
 
     /// It has tables, not only lines for occurrences.
     const REPORTS: bool = true;

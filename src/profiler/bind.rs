@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::cli::usage;
 use crate::event::{BoundEvent, EventFilters, ExprFilter, Selector, SelectorHead};
-use crate::expr::ExprError;
+use crate::expr::{ExprError, Program};
 use crate::perf::evsel::SampleTest;
 use crate::profiler::Setup;
 use crate::profiler::probes::SelectedEvent;
@@ -37,7 +37,7 @@ impl Setup<'_> {
                 };
             let exprs = selector.attrs.expressions.iter();
             let compiled = exprs.map(|(name, expr)| Ok((name.clone(), expr.compile(&format)?)));
-            let expressions = match compiled.collect::<Result<_, ExprError>>() {
+            let expressions: Vec<(String, Program)> = match compiled.collect::<Result<_, ExprError>>() {
                 Ok(expressions) => expressions,
                 Err(err) if is_pattern && err.is_unknown_field() => {
                     unfit.push(format.full_name());
@@ -49,6 +49,8 @@ impl Setup<'_> {
             for text in here.iter().flat_map(ExprFilter::texts) {
                 self.note(format!("{}: filter '{text}' is evaluated here, not in the kernel", format.full_name()));
             }
+            let needs_abi = expressions.iter().any(|(_, program)| program.ty().needs_abi());
+            let evsel = if needs_abi { evsel.with_abi() } else { evsel };
             let evsel = evsel.tested(here.map(|here| Arc::new(here) as Arc<dyn SampleTest>));
             let (evsel, attributes) = (evsel.optional(is_pattern), selector.attrs.clone());
             bound.push(BoundEvent { evsel, format, filter, expressions, attributes });

@@ -1,5 +1,7 @@
 //! The keys of all events of a run: each compiled for its event, and all shown in one way, with their names.
 
+use std::borrow::Cow;
+
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,7 +12,7 @@ use crate::profiler::{Context, Report};
 use crate::report::Value;
 use crate::stats::SumKey;
 use crate::symbol::StackId;
-use crate::tep::syscalls;
+use crate::tep::syscalls::CallId;
 
 /// Names of keys that are kept.
 const MAX_NAMES: usize = 10_000;
@@ -27,7 +29,7 @@ impl SumKey for EventKey {
 ///
 /// # Errors
 /// The event lacks a field of `default`, or its types do not fit.
-pub fn key_of(bound: &BoundEvent, default: Option<&Expr>) -> Result<Option<KeyExpr>> {
+pub fn key_of(bound: &mut BoundEvent, default: Option<&Expr>) -> Result<Option<KeyExpr>> {
     let own = bound.attributes.expressions.iter().find(|(name, _)| name == "key");
     let program = bound.expressions.iter().find(|(name, _)| name == "key");
     if let (Some((_, expr)), Some((_, program))) = (own, program) {
@@ -39,6 +41,9 @@ pub fn key_of(bound: &BoundEvent, default: Option<&Expr>) -> Result<Option<KeyEx
         true => anyhow::Error::new(err).context(format!("-k: {name} has no such key, and none of its own (key=EXPR)")),
         false => usage(format!("-k: {err}")),
     })?;
+    if program.ty().needs_abi() {
+        bound.evsel.add_abi();
+    }
     Ok(Some(KeyExpr::new(expr, program)))
 }
 
@@ -210,9 +215,10 @@ fn plain(printed: PrintedKey) -> Value {
         PrintedKey::Signed(number) => Value::Signed(number),
         PrintedKey::Unsigned(number) => Value::Unsigned(number),
         PrintedKey::Text(text) => Value::Path(text.into()),
-        PrintedKey::Named(Naming::Syscall, number) => match syscalls::name(number) {
-            Some(name) => Value::Word(name),
-            None => Value::Path(number.to_string().into_bytes().into()),
+        PrintedKey::Named(Naming::Syscall, bits) => match CallId::of_bits(bits).name() {
+            Some(Cow::Borrowed(name)) => Value::Word(name),
+            Some(Cow::Owned(name)) => Value::Path(name.into_bytes().into()),
+            None => Value::Path(bits.to_string().into_bytes().into()),
         },
         PrintedKey::Named(Naming::Kernel, address) => Value::Address(address),
         PrintedKey::Named(Naming::Task, tid) => Value::Path(tid.to_string().into_bytes().into()),
@@ -266,11 +272,13 @@ mod tests {
     #[test]
     fn named_numbers_have_their_names() {
         assert_eq!(
-            shown(&["syscall_name(nr)"], None, u64::from(syscalls::number("openat").unwrap())),
+            shown(&["syscall_name(nr)"], None, u64::from(crate::tep::syscalls::number("openat").unwrap())),
             Value::Word("openat")
         );
-        assert_eq!(shown(&["syscall_name(nr)"], None, 99_999), Value::Path(b"99999".as_slice().into()));
         let text = |text: &str| Value::Path(text.as_bytes().into());
+        assert_eq!(shown(&["syscall_name(nr)"], None, 99_999), text("99999"));
+        assert_eq!(shown(&["syscall_name(nr)"], None, CallId::COMPAT | 20), text("32-bit sys_20"));
+        assert_eq!(shown(&["syscall_name(nr)"], None, u64::MAX), text(&u64::MAX.to_string()));
         assert_eq!(shown(&["pid"], Some(r#"printf("%03d", key)"#), 7), text("007"));
         assert_eq!(shown(&["pid"], Some("(1 / key)"), 0), text("<division by zero>"));
     }

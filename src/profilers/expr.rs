@@ -12,7 +12,7 @@ use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
 use crate::report::{ExprOutcome, Value};
 use crate::symbol::StackId;
-use crate::tep::syscalls;
+use crate::tep::syscalls::CallId;
 
 /// Try an expression on live events
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,7 @@ impl Profiler for ExprTrial {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         setup.find_functions([(&self.selector, true)])?;
         let mut bound = setup.bind(&self.selector, None)?;
-        let Some(only) = bound.pop().filter(|_| bound.is_empty()) else {
+        let Some(mut only) = bound.pop().filter(|_| bound.is_empty()) else {
             bail!(
                 "{} is {} events, and an expression is about one: name it in full",
                 self.selector.head,
@@ -97,6 +97,9 @@ impl Profiler for ExprTrial {
         })?;
         let of = if program.reads().is_empty() { "no field".to_owned() } else { program.reads().join(", ") };
         setup.warn(format!("{}: {} of {of}", self.expr.text(), program.ty()));
+        if program.ty().needs_abi() {
+            only.evsel.add_abi();
+        }
         self.tried = Some((ShownEvent::add(only, self.shows_stacks, evlist, setup)?, program));
         Ok(())
     }
@@ -154,8 +157,9 @@ fn outcome(value: ExprValue<'_>, sample: &Sample<'_>, ctx: &mut Context) -> Expr
         ExprValue::Named(Naming::Kernel, address) => {
             ExprOutcome::Place(address, ctx.kernel_address(address, sample.pid))
         }
-        ExprValue::Named(Naming::Syscall, number) => {
-            ExprOutcome::Named(number, syscalls::name(number).unwrap_or(UNKNOWN).into())
+        ExprValue::Named(Naming::Syscall, bits) => {
+            let call = CallId::of_bits(bits);
+            ExprOutcome::Named(call.number, call.name().unwrap_or(UNKNOWN.into()).into())
         }
         ExprValue::Named(Naming::Task, tid) => {
             let comm = i32::try_from(tid).map(|tid| ctx.tasks.comm_if_any(tid)).unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::perf::EventId;
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
-use crate::perf::record::{Malformed, Record, decode, record_type};
+use crate::perf::record::{Malformed, Record, SampleId, TaskRecord, decode, record_type};
 use crate::profiler::user_stacks::UserStacks;
 use crate::profiler::{Context, Event, LostWindow, Profiler, RunScope, TickOutcome, Timestamp, ViewSums};
 use crate::report::{Basis, Report, Verdict};
@@ -345,6 +345,9 @@ impl Dispatcher {
             }
             Record::Switch { out: false, other: prev, .. } => {
                 self.evlist.count_switch_in(cpu, prev == Some(0));
+                if id.tid < 0 {
+                    return Ok(()); // it has exited, and has lost its number; the event of the switch has that all the same
+                }
                 let switch_in = Event::SwitchIn { tid: id.tid, prev, time: id.time, cpu };
                 for at in 0..self.evlist.idle_watchers().len() {
                     self.notify_view(self.evlist.idle_watchers()[at], switch_in);
@@ -364,12 +367,39 @@ impl Dispatcher {
             let is_child = fork.pid == fork.tid && self.ctx.watched.contains(fork.ptid);
             self.children_in_doubt += u64::from(is_child && self.may_miss_children);
         }
-        self.ctx.tasks.apply(&side, id.time);
-        self.ctx.watched.apply(&side);
+        if let Record::Comm { pid, tid, exec: true, .. } = side
+            && pid == tid
+        {
+            let left = self.ctx.tasks.left_of(pid);
+            if !left.is_empty() {
+                self.taken_over(pid, &left, &side, id);
+                return Ok(());
+            }
+        }
+        self.apply_to_tasks(&side, id.time);
         if !matches!(side, Record::Mmap(_)) {
             self.notify(Event::Task { record: &side, time: id.time, cpu: id.cpu });
         }
         Ok(())
+    }
+
+    /// A process executes a program, and another thread than the first one had done so.
+    #[cold]
+    fn taken_over(&mut self, pid: i32, left: &[i32], exec: &Record<'_>, id: SampleId) {
+        let SampleId { time, cpu, .. } = id;
+        let exits = left.iter().map(|&tid| Record::Exit(TaskRecord { pid, ppid: 0, tid, ptid: 0, time }));
+        let exits: Vec<Record<'_>> = exits.collect();
+        exits.iter().chain([exec]).for_each(|record| self.apply_to_tasks(record, time));
+        // Of several it is not known which: the exits of the others were lost.
+        if let &[old] = left {
+            self.notify(Event::TookOver { old, pid, time, cpu });
+        }
+        exits.iter().chain([exec]).for_each(|record| self.notify(Event::Task { record, time, cpu }));
+    }
+
+    fn apply_to_tasks(&mut self, record: &Record<'_>, time: Timestamp) {
+        self.ctx.tasks.apply(record, time);
+        self.ctx.watched.apply(record);
     }
 
     pub fn lost(&mut self, window: LostWindow, class: Class) {

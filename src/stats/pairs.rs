@@ -222,11 +222,15 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
 
     /// The open pairs, in no order, also those that are to be dropped.
     pub fn opened(&self) -> impl Iterator<Item = &OpenPair<Open>> {
-        self.iter().map(|(_, pair)| pair)
+        self.all().map(|(_, pair)| pair)
     }
 
-    /// All open pairs, the doubtful and expired ones too, in no order.
+    /// The open pairs that no loss has made doubtful, also expired ones, in no order. Nothing is dropped.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
+        self.all().filter(|(key, pair)| self.losses.saw_all_since(pair.since, key.cpu()))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
         let in_slots = self.slots.iter().filter_map(PairSlot::open);
         in_slots.map(|(key, pair)| (key, pair)).chain(&self.rest)
     }
@@ -516,6 +520,10 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(pairs.counts, plain.counts);
+                let certain = pairs.iter().map(|(key, pair)| (*key, pair.since, pair.open)).collect();
+                let is_certain = |open: &&(CpuKey, u64, usize)| !plain.is_doubtful(open.0, open.1);
+                prop_assert_eq!(sorted(certain), sorted(plain.open.iter().filter(is_certain).copied().collect()));
+                prop_assert_eq!(pairs.opened().count(), plain.open.len());
                 check_slots(&pairs);
             }
             prop_assert_eq!((pairs.take_counts(), pairs.take_counts()), (plain.counts, PairCounts::default()));

@@ -55,19 +55,19 @@ mod vdso;
 pub mod waiters;
 pub mod windows;
 
-use crate::outside::Handler;
+use crate::outside::QuestionHandler;
 pub use frames::Frames;
 pub use mappings::{Content, Module};
 pub use names::FrameNames;
 
 /// What is asked of workers about code and files.
-pub const QUESTIONS: &[Handler] = &[
-    Handler::of::<files::OpenMapped>(),
-    Handler::of::<files::CodeMaps>(),
-    Handler::of::<file_tables::SymbolTables>(),
-    Handler::of::<file_tables::UnwindSections>(),
-    Handler::of::<perf_map_file::FindPerfMap>(),
-    Handler::of::<perf_map::PerfMapPart>(),
+pub const QUESTIONS: &[QuestionHandler] = &[
+    QuestionHandler::of::<files::OpenMapped>(),
+    QuestionHandler::of::<files::CodeMaps>(),
+    QuestionHandler::of::<file_tables::SymbolTables>(),
+    QuestionHandler::of::<file_tables::UnwindSections>(),
+    QuestionHandler::of::<perf_map_file::FindPerfMap>(),
+    QuestionHandler::of::<perf_map::PerfMapPart>(),
 ];
 
 pub use naming::CurrentStep;

@@ -164,7 +164,8 @@ impl PerfMap {
         near.iter().filter(|entry| addr < entry.end).max_by_key(|entry| entry.order).copied()
     }
 
-    fn read_appended(&mut self) {
+    /// Reads what was appended to the file.
+    pub fn read_appended(&mut self) {
         let Some(mut part) = self.ask() else { return };
         if part.is_rewritten {
             let now = Instant::now();

@@ -4,7 +4,8 @@
 //! `perf` opens and controls events, `mount` mounts tracefs without touching anyone's mounts, `mounts` reads the mount table,
 //! `process` starts the workload and leaves the slow release of events to a holder process, `poll` waits, `privileges` reads
 //! capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a test, `memory` ends the program
-//! when memory runs out, `stdio` knows whether stdout was closed. Nothing here knows what is measured.
+//! when memory runs out, `stdio` knows whether stdout was closed, `time_offsets` what a time namespace does to clocks.
+//! Nothing here knows what is measured.
 
 pub mod affinity;
 pub mod below;
@@ -21,12 +22,15 @@ pub mod process;
 pub mod split_lock;
 pub mod stdio;
 pub mod terminal;
+mod time_offsets;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::time::{ClockId, clock_gettime};
+
+pub use time_offsets::TimeOffsets;
 
 /// Bytes in a page, asked once.
 pub fn page_size() -> usize {
@@ -43,9 +47,9 @@ pub fn page_size() -> usize {
     }
 }
 
-/// CLOCK_MONOTONIC in ns, the clock of all records.
+/// The machine's CLOCK_MONOTONIC in ns, the clock of all records, whatever time namespace this process is in.
 pub fn monotonic_ns() -> u64 {
-    clock_ns(ClockId::CLOCK_MONOTONIC)
+    clock_ns(ClockId::CLOCK_MONOTONIC).saturating_sub_signed(TimeOffsets::own().monotonic_ns)
 }
 
 /// CLOCK_REALTIME in ns since the epoch.

@@ -19,7 +19,7 @@ use crate::task::user_snapshot::{UserSnapshot, WaitSnapshot};
 
 /// A thread whose wait is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct WaitQuestion {
     pub tid: i32,
     /// When the wait began; copied into the answer to identify the wait.
     pub since: u64,
@@ -59,7 +59,7 @@ const MOST: usize = 256;
 pub struct Asker {
     tid: i32,
     snapshots: SnapshotPool,
-    questions: Sender<Question>,
+    questions: Sender<WaitQuestion>,
     answers: Receiver<Answer>,
 }
 
@@ -71,7 +71,7 @@ impl Asker {
     pub fn start(host: Host) -> Result<Asker> {
         let snapshots = SnapshotPool::default();
         let pool = snapshots.clone();
-        let (questions, to_ask) = bounded::<Question>(MOST);
+        let (questions, to_ask) = bounded::<WaitQuestion>(MOST);
         let (give, answers) = bounded::<Answer>(2 * MOST);
         let (tell_tid, tid) = bounded::<i32>(1);
         let work = move || {
@@ -79,7 +79,7 @@ impl Asker {
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             for question in to_ask {
                 let site = ask(&host, question, &pool);
-                let Question { tid, since, .. } = question;
+                let WaitQuestion { tid, since, .. } = question;
                 if give.send(Answer { tid, since, until_ns: monotonic_ns(), site }).is_err() {
                     return;
                 }
@@ -102,7 +102,7 @@ impl Asker {
     }
 
     /// Queues a question. False when too many are pending.
-    pub fn ask(&self, question: Question) -> bool {
+    pub fn ask(&self, question: WaitQuestion) -> bool {
         self.questions.try_send(question).is_ok()
     }
 
@@ -113,7 +113,7 @@ impl Asker {
 }
 
 /// Asks in what a thread waits. None when it does not wait all the time, or there is no answer.
-fn ask(host: &Host, Question { tid, stack, .. }: Question, pool: &SnapshotPool) -> Option<WaitSite> {
+fn ask(host: &Host, WaitQuestion { tid, stack, .. }: WaitQuestion, pool: &SnapshotPool) -> Option<WaitSite> {
     let mut site = outside::ask(host, Subject::process(tid), &KernelWait { tid, stack }).ok()?.value?;
     // Its memory is asked for last and by itself: it alone hangs where the thread's own pages do not answer.
     if stack && pool.has_room() {
@@ -175,8 +175,8 @@ mod tests {
         process
     }
 
-    fn question(stack: bool) -> Question {
-        Question { tid: 5, since: 9, stack }
+    fn question(stack: bool) -> WaitQuestion {
+        WaitQuestion { tid: 5, since: 9, stack }
     }
 
     #[test]

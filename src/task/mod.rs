@@ -24,17 +24,17 @@ pub mod thread_reader;
 pub mod user_snapshot;
 pub mod watched;
 
-use crate::outside::Handler;
+use crate::outside::QuestionHandler;
 
 /// What is asked of workers about tasks.
-pub const QUESTIONS: &[Handler] = &[
-    Handler::of::<procfs::ThreadFile>(),
-    Handler::of::<procfs::ThreadLink>(),
-    Handler::of::<procfs::Stats>(),
-    Handler::of::<asker::KernelWait>(),
-    Handler::of::<user_snapshot::WaitSnapshot>(),
-    Handler::of::<call::CallsOf>(),
-    Handler::of::<memory::StringsAt>(),
+pub const QUESTIONS: &[QuestionHandler] = &[
+    QuestionHandler::of::<procfs::ThreadFile>(),
+    QuestionHandler::of::<procfs::ThreadLink>(),
+    QuestionHandler::of::<procfs::Stats>(),
+    QuestionHandler::of::<asker::KernelWait>(),
+    QuestionHandler::of::<user_snapshot::WaitSnapshot>(),
+    QuestionHandler::of::<call::CallsOf>(),
+    QuestionHandler::of::<memory::StringsAt>(),
 ];
 
 pub use ancestry::Ancestor;

@@ -15,8 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
 use crate::outside::{self, Question, Subject, WorkerContext, as_bytes};
-use crate::sys::monotonic_ns;
+use crate::sys::{TimeOffsets, monotonic_ns};
 use crate::task::table::Comm;
+
+/// A tick of the times in /proc: USER_HZ is 100.
+const TICK_NS: i64 = 10_000_000;
 
 /// A few fields of /proc/TID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -299,13 +302,15 @@ pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
     family.split_off(1)
 }
 
-/// Start time of a thread, in ticks since boot. Together with the tid it identifies the thread, though tids are reused.
+/// Start time of a thread, in ticks since the machine's boot, whatever time namespace we are in. Together with the tid it
+/// identifies the thread, though tids are reused.
 pub fn start_ticks(host: &Host, tid: i32) -> Option<u64> {
     let text = stat_text(host, tid)?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     // Field 22, counted from the state, which is field 3.
     let word = text.get(close + 2..)?.split(|&byte| byte == b' ').nth(22 - 3)?;
-    std::str::from_utf8(word).ok()?.trim().parse().ok()
+    let ticks: u64 = std::str::from_utf8(word).ok()?.trim().parse().ok()?;
+    Some(ticks.saturating_sub_signed(TimeOffsets::own().boottime_ns.div_euclid(TICK_NS)))
 }
 
 /// The pid namespace of a process, by its inode.
@@ -483,7 +488,7 @@ pub(super) fn wchan(host: &Host, tid: i32) -> Option<String> {
 }
 
 /// The kernel stack of a sleeping thread, innermost first. Root only. It may hang: for workers.
-pub(super) fn stack(host: &Host, tid: i32) -> Vec<KernelFrame> {
+pub fn stack(host: &Host, tid: i32) -> Vec<KernelFrame> {
     parse_stack(&fs::read_to_string(file(host, tid, "stack")).unwrap_or_default())
 }
 

@@ -167,6 +167,15 @@ impl TaskTable {
         self.tasks.get(&tid).is_some_and(|task| task.exited)
     }
 
+    /// The threads that are known to live of a process whose first one has ended. When the process executes a program, there is
+    /// one, which goes on under the number of the first, and its own number has gone without a record: `de_thread`, fs/exec.c.
+    pub fn left_of(&self, pid: i32) -> Vec<i32> {
+        if self.tasks.get(&pid).is_some_and(|first| !first.exited) {
+            return Vec::new();
+        }
+        self.living().filter(|&(tid, process)| process == pid && tid != pid).map(|(tid, _)| tid).collect()
+    }
+
     /// The name of `tid`. An unknown one is read from /proc once. Empty if it is not there.
     #[inline(always)]
     pub fn comm(&mut self, tid: i32) -> Comm {
@@ -344,6 +353,26 @@ mod tests {
         table.apply(&Record::Exit(TaskRecord { pid: 7, ppid: 0, tid: 7, ptid: 0, time: 3 }), 3);
         table.expire(4 + KEEP_EXITED_NS);
         assert_eq!(table.comm(7), Comm::default());
+    }
+
+    #[test]
+    fn a_thread_that_executes_a_program_in_place_of_the_first_one() {
+        let mut table = nowhere();
+        let exit = |tid| Record::Exit(TaskRecord { pid: 5, ppid: 1, tid, ptid: 1, time: 0 });
+        for (record, left) in [
+            (fork(5, 5, 1), &[][..]),
+            (fork(5, 6, 5), &[]),
+            (fork(5, 7, 5), &[]),
+            (fork(8, 8, 1), &[]),
+            (exit(5), &[6, 7]),
+            (exit(6), &[7]),
+            (Record::Comm { pid: 5, tid: 5, comm: b"sleep", exec: true }, &[]),
+        ] {
+            table.apply(&record, 1);
+            let mut living = table.left_of(5);
+            living.sort_unstable();
+            assert_eq!(living, left, "{record:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! Source: kernel/trace/trace_syscalls.c, include/trace/events/syscalls.h.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::field::{Field, FieldKind};
@@ -64,6 +65,31 @@ pub fn name(number: u64) -> Option<&'static str> {
     let of_libc = FROM_LIBC.iter().copied().flatten().find(|(_, known)| *known == number);
     let late = || ARCH_RECENT.iter().chain(RECENT).find(|(_, known)| *known == number);
     of_libc.or_else(late).map(|(name, _)| name.trim_start_matches("SYS_"))
+}
+
+/// A system call as `syscall_name` has it: its number, and whether that is one of 32-bit mode on a 64-bit kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallId {
+    pub number: u64,
+    pub is_compat: bool,
+}
+
+impl CallId {
+    /// Set in the bits of a call of 32-bit mode. No number has it alone among its upper half.
+    pub const COMPAT: u64 = 1 << 62;
+
+    pub fn of_bits(bits: u64) -> CallId {
+        let is_compat = bits >> 32 == CallId::COMPAT >> 32;
+        CallId { number: if is_compat { bits & u64::from(u32::MAX) } else { bits }, is_compat }
+    }
+
+    /// The name, where the number is one of this architecture's. Numbers of 32-bit mode mean other calls: `32-bit sys_20`.
+    pub fn name(self) -> Option<Cow<'static, str>> {
+        match self.is_compat {
+            true => Some(format!("32-bit sys_{}", self.number).into()),
+            false => name(self.number).map(Cow::Borrowed),
+        }
+    }
 }
 
 /// The number of a system call on the running architecture, by its name in the kernel or on its manual page.

@@ -123,12 +123,15 @@ impl Tracefs {
         Ok(events)
     }
 
-    /// The events with `text` somewhere in the system or the name. A `text` with a `:` or a wildcard is a pattern, as
+    /// The events with `text` somewhere in the system or the name; those of a system for `sched:`. A `text` with a `:` or a wildcard is a pattern, as
     /// in [`Tracefs::matching`].
     ///
     /// # Errors
     /// As `matching`.
     pub fn search(&self, text: &str) -> Result<Vec<String>> {
+        if text.ends_with(':') {
+            return self.matching(&format!("{text}*"));
+        }
         if text.contains(':') {
             return self.matching(text);
         }

@@ -59,10 +59,11 @@ impl Kmemleak {
             return Ok(self.freed(PointerSpace::Kernel, ptr, sample.time, sample.tid, sample.cpu, ctx));
         }
         let bytes = source.size.map_or(Ok(0), |size| size.read(sample.raw))?;
-        let stack = if source.stacks {
-            ctx.stacks.intern(sample.callchain, source.chain_form, sample.pid, &mut ctx.spaces)
-        } else {
-            None
+        let stack = match source.stacks {
+            true if ctx.user_stacks.is_on() => ctx.stack(sample),
+            // As `ctx.stack`, with what is known of the event.
+            true => ctx.stacks.intern(sample.callchain, source.chain_form, sample.pid, &mut ctx.spaces),
+            false => None,
         };
         let who = AllocatingTask { pid: sample.pid, tid: sample.tid, time: sample.time };
         Ok(self.record_alloc(PointerSpace::Kernel, ptr, bytes, stack, who, ctx))

@@ -151,7 +151,7 @@ impl MultiTrace {
     }
 
     /// The key of an event. One that is only shown beside pairs needs none.
-    fn key_of(&self, bound: &BoundEvent) -> Result<Option<KeyExpr>> {
+    fn key_of(&self, bound: &mut BoundEvent) -> Result<Option<KeyExpr>> {
         match profiler::key_of(bound, self.question.key.as_ref()) {
             Err(_) if bound.attributes.has("untraced") => Ok(None),
             key => key,
@@ -388,9 +388,9 @@ impl Profiler for MultiTrace {
             self.default_key = DefaultKey::Thread;
         }
         let (mut print, mut misses_cpus) = (None, setup.scope.cpus().is_some());
-        for (bound, positions) in self.select(setup)? {
+        for (mut bound, positions) in self.select(setup)? {
             print = print.or_else(|| bound.attributes.print_key.clone());
-            let key = self.key_of(&bound)?;
+            let key = self.key_of(&mut bound)?;
             let has_cpus = bound.attributes.cpus.is_some() && !bound.attributes.has("untraced");
             let event = RelatedEvent::add(bound, positions, key, evlist, setup)?;
             if self.events.is_empty() {

@@ -161,14 +161,14 @@ struct NumDist {
 }
 
 impl NumDist {
-    fn event(&self, bound: BoundEvent, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<NumberedEvent> {
+    fn event(&self, mut bound: BoundEvent, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<NumberedEvent> {
         let full_name = bound.format.full_name();
         let (_, number) =
             bound.expressions.iter().find(|(name, _)| name == "num").context("an event without a number")?;
         if !number.ty().is_number() {
             return Err(usage(format!("num of {full_name} is {}, and a number is needed", number.ty())));
         }
-        let (number, key) = (number.clone(), key_of(&bound, self.by.as_ref())?);
+        let (number, key) = (number.clone(), key_of(&mut bound, self.by.as_ref())?);
         let name = Value::Text(bound.attributes.alias.clone().unwrap_or(full_name).into());
         let shown = ShownEvent::add(bound, self.shows_stacks, evlist, setup)?;
         Ok(NumberedEvent { shown, number, key, name })

@@ -160,9 +160,10 @@ impl Accounts {
                     process.threads = process.threads.saturating_sub(1);
                 }
             }
-            Record::Comm { pid, tid, comm, .. } if pid == tid => {
+            Record::Comm { pid, tid, comm, exec } if pid == tid => {
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.comm = Comm::new(comm);
+                    process.threads = if exec { 1 } else { process.threads };
                 }
             }
             _ => {}

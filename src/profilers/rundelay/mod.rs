@@ -213,6 +213,7 @@ impl Profiler for Rundelay {
                 self.model.exited(exit.tid);
                 self.throttling.forget(exit.tid);
             }
+            Event::TookOver { old, pid, time, cpu } => self.model.took_over(old, pid, time, cpu),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_switch_in(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.show_ongoing(now, true, ctx),
             Event::Lost(window) => {

@@ -503,6 +503,17 @@ impl SchedModel {
         }
     }
 
+    /// The thread `old`, which runs on `cpu`, goes on under the number `new`.
+    pub fn took_over(&mut self, old: i32, new: i32, at: u64, cpu: u32) {
+        let runs = |task: &SchedTask| matches!(task.activity, SchedActivity::Running) && task.cpu == cpu;
+        let Some(task) = self.tasks.remove(old).filter(runs) else { return }; // or the switch that followed was seen
+        let before = std::mem::replace(self.tasks.get_or_default(new), task);
+        self.ended_unseen(before.activity, at);
+        if let Some(queue) = self.queue(cpu).filter(|queue| queue.current == Some(old)) {
+            queue.current = Some(new);
+        }
+    }
+
     /// The task's exit record came; it still runs for a moment.
     pub fn exited(&mut self, tid: i32) {
         if let Some(task) = self.tasks.get_mut(tid) {

@@ -277,6 +277,25 @@ fn a_wait_goes_with_its_task() {
 }
 
 #[test]
+fn a_thread_that_gets_another_number_is_not_missed() {
+    let mut model = SchedModel::new(8);
+    model.started(1);
+    model.left(side(5, 0, 2), LeftCpu::Blocks, None, u64::MAX);
+    model.woken(side(10, 0, 2), false, u64::MAX);
+    model.cpu_switched(20, 0, had_by(0), had_by(2));
+    assert!(model.came(side(20, 0, 2)).is_some());
+    model.took_over(2, 1, 30, 0);
+    model.exited(2);
+    // It is preempted under its new number.
+    model.cpu_switched(40, 0, had_by(1), had_by(3));
+    model.left(side(40, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, u64::MAX);
+    model.cpu_switched(50, 0, had_by(3), had_by(1));
+    assert_eq!(model.came(side(50, 0, 1)).map(|ended| ended.wait.since), Some(40));
+    assert!(model.task(2).is_none() && model.take_missed_on().is_empty());
+    assert_eq!((model.take_unwoken(), model.take_discarded()), (0, 0));
+}
+
+#[test]
 fn a_task_that_was_found_waits_if_another_one_runs() {
     let mut model = SchedModel::new(8);
     model.started(1);

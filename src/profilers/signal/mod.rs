@@ -210,7 +210,11 @@ impl Signal {
                 }
                 Use::Ignored
             }
-            result::IGNORED => self.end_here(&sent, SignalFate::Ignored, ctx),
+            result::IGNORED => {
+                let kill = QueueKey { id: target.pid, group: true, signo: SIGKILL };
+                let is_killed = self.pending.queue(kill).is_some();
+                self.end_here(&sent, if is_killed { SignalFate::Ending } else { SignalFate::Ignored }, ctx)
+            }
             result::ALREADY_PENDING => self.end_here(&sent, SignalFate::AlreadyPending, ctx),
             result::OVERFLOW_FAIL => self.end_here(&sent, SignalFate::Overflow, ctx),
             _ => self.end_here(&sent, SignalFate::Unknown, ctx),
@@ -497,6 +501,7 @@ impl Profiler for Signal {
         match event {
             Event::Started { .. } => ctx.tasks.follow_ancestry(),
             Event::Task { record, time, .. } => self.on_task(record, time, ctx),
+            Event::TookOver { old, pid, .. } => self.pending.took_over(old, pid),
             Event::Stopped { now } => self.on_stop(now, ctx),
             Event::Lost(window) | Event::LostSide(window) => self.on_loss(window),
             _ => {}
@@ -570,7 +575,10 @@ impl Signal {
             self.put_back(Some(sent), now, ctx);
         }
         for sent in self.pending.take_unshown() {
-            let result = Value::Phrase { word: "pending", text: "not delivered when the run ended" };
+            let result = match self.is_uncertain(&sent) {
+                true => shown::result(SignalFate::Unknown, sent.signo),
+                false => Value::Phrase { word: "pending", text: "not delivered when the run ended" },
+            };
             self.emit(&ShownSignal::new(&sent, result), ctx);
         }
     }

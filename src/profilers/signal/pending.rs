@@ -244,6 +244,16 @@ impl PendingSignals {
         unshown
     }
 
+    /// A thread goes on under another number, with its signals.
+    pub fn took_over(&mut self, old: i32, new: i32) {
+        let keys: Vec<QueueKey> = self.queues.keys().copied().filter(|key| !key.group && key.id == old).collect();
+        for key in keys {
+            let Some(mut queue) = self.queues.remove(&key) else { continue };
+            queue.sent.iter_mut().for_each(|sent| sent.target.tid = new);
+            self.queues.insert(QueueKey { id: new, ..key }, queue);
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &SentSignal> {
         self.queues.values().flat_map(|queue| &queue.sent)
     }
@@ -339,6 +349,18 @@ pub(super) mod tests {
         for want in [(1, true), (2, false)] {
             assert_eq!(pending.take(7, 7, 40, -1).map(|sent| (sent.time, sent.hidden)), Some(want));
         }
+    }
+
+    #[test]
+    fn signals_stay_with_a_thread_that_gets_another_number() {
+        let mut pending = PendingSignals::default();
+        pending.add(sent(1, (8, 7, false), 40, -1), 0);
+        pending.add(sent(2, (7, 7, true), 40, -1), 0);
+        pending.took_over(8, 7);
+        let key = |id, group| QueueKey { id, group, signo: 40 };
+        assert!(pending.queue(key(8, false)).is_none() && pending.queue(key(7, true)).is_some());
+        assert_eq!(pending.take(7, 7, 40, -1).map(|sent| (sent.time, sent.target.tid)), Some((1, 7)));
+        assert_eq!(pending.take(7, 7, 40, -1).map(|sent| sent.time), Some(2));
     }
 
     #[test]

@@ -110,6 +110,11 @@ pub fn result(fate: SignalFate, signo: u8) -> Value {
         SignalFate::Ignored if DefaultAction::of(signo) == DefaultAction::Continues => {
             phrase("ignored", "ignored, but resumed if it was stopped")
         }
+        // It is in the middle of exiting (`prepare_signal`, kernel/signal.c), a thread of the kernel, or an init.
+        SignalFate::Ignored if names::is_absolute(signo) => {
+            phrase("ignored", "without effect, the target is ending or not to be killed")
+        }
+        SignalFate::Ending => phrase("ignored", "without effect, the target is ending"),
         SignalFate::Ignored => Value::Word("ignored"),
         SignalFate::AlreadyPending => phrase("merged", "merged into an equal one that waits already"),
         SignalFate::Overflow => phrase("overflow", "refused, the queue of the target's user is full"),
@@ -138,6 +143,9 @@ mod tests {
         assert!(word == "taken" && text.contains("sigwait") && text.contains("or discarded"), "{text}");
         let (word, text) = told(SignalFate::Gone, 9);
         assert!(word == "gone" && !text.contains("sigwait"), "{text}");
+        let (word, text) = told(SignalFate::Ignored, 9);
+        assert!(word == "ignored" && text.contains("ending"), "{text}");
+        assert_eq!(result(SignalFate::Ignored, 15), Value::Word("ignored"));
         assert_ne!(told(SignalFate::Untracked, 15), told(SignalFate::Unknown, 15), "nothing was lost");
     }
 

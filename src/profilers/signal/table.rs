@@ -76,6 +76,8 @@ pub enum SignalFate {
         delay_ns: u64,
     },
     Ignored,
+    /// A SIGKILL is pending: the kernel drops all others.
+    Ending,
     AlreadyPending,
     /// The queue of real-time signals was full: the sender got an error.
     Overflow,
@@ -157,7 +159,7 @@ impl SignalSums {
                 sum.max_delay_ns = sum.max_delay_ns.max(Some(delay_ns));
                 &mut sum.delivered
             }
-            SignalFate::Ignored => &mut sum.ignored,
+            SignalFate::Ignored | SignalFate::Ending => &mut sum.ignored,
             SignalFate::AlreadyPending => &mut sum.merged,
             SignalFate::Overflow => &mut sum.overflow,
             SignalFate::Taken => &mut sum.taken,

@@ -239,10 +239,6 @@ impl Syscalls {
         if is_birth {
             return;
         }
-        if let Some(pair) = self.taken_over(ended.call, at) {
-            self.rules().count(&mut self.sums, &pair, ended, at, ctx);
-            return self.show(&pair, ended, at, ctx);
-        }
         let earlier =
             self.earlier.as_mut().and_then(|earlier| earlier.take(at.tid)).filter(|pair| pair.open.call == ended.call);
         if let (Some(pair), Some(slow)) = (earlier, &mut self.slow) {
@@ -252,13 +248,12 @@ impl Syscalls {
     }
 
     /// The exec of a thread that was not the first of its process returns under the number of the first one.
-    fn taken_over(&mut self, call: CallNumber, at: CallMoment) -> Option<OpenPair<CallInFlight>> {
-        if at.tid != at.pid || !matches!(call.name(), Some("execve" | "execveat")) {
-            return None;
+    fn took_over(&mut self, old: i32, pid: i32) {
+        if let Some(pair) = self.open.forget(CallingThread(old)) {
+            self.open.open(CallingThread(pid), pair.since, pair.open);
         }
-        let is_it = |open: &CallInFlight| open.pid == at.pid && open.call == call;
-        let found = self.open.iter().find(|(_, pair)| is_it(&pair.open)).map(|(key, _)| *key);
-        self.open.forget(found?)
+        self.slow.iter_mut().for_each(|slow| slow.took_over(old, pid));
+        self.paths.iter_mut().for_each(|paths| paths.took_over(old, pid));
     }
 
     #[cold]
@@ -475,6 +470,7 @@ impl Profiler for Syscalls {
                 self.slow.iter_mut().for_each(|slow| slow.forget(exit.tid));
                 self.paths.iter_mut().for_each(|paths| paths.forget(exit.tid));
             }
+            Event::TookOver { old, pid, .. } => self.took_over(old, pid),
             Event::SwitchIn { tid, time, .. } => self.slow.iter_mut().for_each(|slow| slow.came(tid, time)),
             Event::Lost(window) => {
                 self.earlier.iter_mut().for_each(EarlierCalls::lost);
@@ -503,6 +499,6 @@ impl Profiler for Syscalls {
         used.extend(self.errors.stacks());
         used.extend(self.sums.stacks());
         used.extend(self.slow.iter().flat_map(slow::SlowCalls::stacks_in_use));
-        used.extend(self.open.iter().filter_map(|(_, pair)| pair.open.stack));
+        used.extend(self.open.opened().filter_map(|pair| pair.open.stack));
     }
 }

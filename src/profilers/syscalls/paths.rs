@@ -189,6 +189,13 @@ impl CallPaths {
         self.held.remove(&tid);
     }
 
+    /// A thread goes on under another number.
+    pub fn took_over(&mut self, old: i32, new: i32) {
+        if let Some(held) = self.held.remove(&old) {
+            self.held.insert(new, held);
+        }
+    }
+
     /// Records of a CPU were lost: a thread that began a call there may have begun another one since.
     pub fn lost(&mut self, cpu: u32) {
         self.strings.forget(cpu);

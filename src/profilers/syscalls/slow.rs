@@ -88,6 +88,11 @@ impl SlowCalls {
         self.clocks.forget(tid);
     }
 
+    /// A thread goes on under another number.
+    pub fn took_over(&mut self, old: i32, new: i32) {
+        self.clocks.took_over(old, new);
+    }
+
     /// Forgets the threads that do not live.
     pub fn retain(&mut self, lives: impl FnMut(i32) -> bool) {
         self.clocks.retain(lives);

@@ -125,6 +125,13 @@ impl CallClocks {
         self.0.remove(tid);
     }
 
+    /// A thread goes on under another number.
+    pub fn took_over(&mut self, old: i32, new: i32) {
+        if let Some(clock) = self.0.remove(old) {
+            *self.0.get_or_default(new) = clock;
+        }
+    }
+
     pub fn retain(&mut self, mut lives: impl FnMut(i32) -> bool) {
         self.0.retain(|tid, _| lives(tid));
     }

@@ -66,7 +66,7 @@ impl TaskState {
             self.forget_if_it_leaves(prev, prev_prio);
         }
         if !blocked_only {
-            self.machine.cpu_switched(sample.time, sample.cpu, prev, next);
+            self.on_cpu_switched(sample.time, sample.cpu, prev, next, ctx);
         }
         if comes {
             let change = self.machine.switched_in(seen(next, next_comm), prev == 0);
@@ -128,7 +128,7 @@ impl TaskState {
             if let Some(prev) = prev.filter(|prev| *prev > 0) {
                 self.on_left(prev, time, cpu, ctx);
             }
-            self.machine.cpu_switched(time, cpu, prev.unwrap_or(0), tid);
+            self.on_cpu_switched(time, cpu, prev.unwrap_or(0), tid, ctx);
         }
         let comm = if self.named { ctx.tasks.comm(tid) } else { Comm::default() };
         if self.by_priority(tid, None) == PriorityMatch::Inside && self.is_ours(tid, &comm, ctx) {
@@ -138,6 +138,21 @@ impl TaskState {
             self.account(ended, ctx);
         }
         ctx.view.discarded += self.machine.take_unseen();
+    }
+
+    #[inline(always)]
+    fn on_cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32, ctx: &mut Context) {
+        if let Some(believed) = self.machine.cpu_switched(cpu, prev, next) {
+            let ended = self.machine.replaced(believed, prev, at, cpu);
+            self.account(ended, ctx);
+        }
+    }
+
+    /// A thread goes on under the number of its process.
+    pub(super) fn on_take_over(&mut self, old: i32, pid: i32, at: u64, cpu: u32, ctx: &mut Context) {
+        let ended = self.machine.took_over(old, at, cpu);
+        self.account(ended, ctx);
+        self.machine.leader_replaced(pid);
     }
 
     /// The task that had the CPU hid its switch-out: so tasks other than the idle task are hidden, too.

@@ -193,6 +193,8 @@ pub struct StateMachine {
     lapses: FxHashMap<i32, u64>,
     pub(super) lives: TaskLives,
     pub(super) unseen_time: UnseenTime,
+    /// First threads of their processes, which have exited, with time: another thread may go on under the number.
+    pub(super) ended_leaders: FxHashMap<i32, u64>,
 }
 
 /// No task has this tid.
@@ -338,14 +340,29 @@ impl StateMachine {
         self.current.get(cpu as usize) == Some(&tid)
     }
 
-    /// `cpu` switched from `prev` to `next`: another task that was believed to run there does not.
+    /// `cpu` switched from `prev` to `next`. Gives the task that was believed to run there if it is another one, for
+    /// [`StateMachine::replaced`].
     #[inline(always)]
-    pub fn cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
-        let Some(current) = self.current.get_mut(cpu as usize) else { return self.first_switch(cpu, next) };
+    #[must_use]
+    pub fn cpu_switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
+        let Some(current) = self.current.get_mut(cpu as usize) else {
+            self.first_switch(cpu, next);
+            return None;
+        };
         let believed = std::mem::replace(current, next);
-        if believed != prev && believed > 0 && believed != next {
-            self.lose_running(believed, at, cpu);
+        (believed != prev && believed > 0 && believed != next).then_some(believed)
+    }
+
+    /// `believed` was believed to run on `cpu`, where `prev` was seen, which has just left it.
+    #[cold]
+    pub fn replaced(&mut self, believed: i32, prev: i32, at: u64, cpu: u32) -> Option<StatePeriod> {
+        // Nothing but an exec by another thread brings a number back whose task has ended. Its record comes a moment later.
+        let is_new = |tid| self.tasks.get(tid).is_some_and(|task| task.known_from == at);
+        if self.ended_leaders.contains_key(&prev) && is_new(prev) {
+            return self.took_over(believed, at, cpu);
         }
+        self.lose_running(believed, at, cpu);
+        None
     }
 
     #[cold]
@@ -372,7 +389,6 @@ impl StateMachine {
     }
 
     /// `tid` was believed to run on `cpu`, where another task was seen.
-    #[cold]
     fn lose_running(&mut self, tid: i32, at: u64, cpu: u32) {
         if let Some(task) = self.tasks.get_mut(tid)
             && task.activity == Activity::Running
@@ -461,6 +477,7 @@ impl StateMachine {
             }
             task.known_from = seen.at;
             task.exited = false;
+            self.ended_leaders.remove(&seen.tid);
         }
         task.set_woken(seen, report_at);
         change
@@ -501,7 +518,7 @@ impl StateMachine {
 }
 
 #[inline(always)]
-fn period(task: &TrackedTask, seen: TaskEvent, state: SchedState) -> StatePeriod {
+pub(super) fn period(task: &TrackedTask, seen: TaskEvent, state: SchedState) -> StatePeriod {
     StatePeriod {
         tid: seen.tid,
         state,

@@ -16,7 +16,9 @@ type Brief = Option<(SchedState, u64)>;
 
 fn switch(machine: &mut StateMachine, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
     let out = if prev > 0 { brief(machine.switched_out(seen(at, cpu, prev), how, None, NEVER)) } else { None };
-    machine.cpu_switched(at, cpu, prev, next);
+    if let Some(believed) = machine.cpu_switched(cpu, prev, next) {
+        assert!(machine.replaced(believed, prev, at, cpu).is_none());
+    }
     let into = if next > 0 { brief(machine.switched_in(seen(at, cpu, next), prev == 0)) } else { None };
     (out, into)
 }
@@ -53,9 +55,40 @@ fn a_task_switched_out_unseen_is_no_long_run_delay() {
 fn a_wakeup_tells_that_a_running_task_does_not_run() {
     let mut machine = StateMachine::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
-    machine.cpu_switched(5, 0, 7, 9); // 7's own side was not for us to see
+    assert_eq!(machine.cpu_switched(0, 7, 9), None); // 7's own side was not for us to see
     assert_eq!(brief(machine.woken(seen(2_000, 1, 7), false, NEVER)), None);
     assert_eq!(switch(&mut machine, 2_003, 1, 0, S, 7).1, Some((SchedState::RUN_DELAY, 3)));
+}
+
+/// 8 executes a program: 7, the first thread, ends, and 8 has its number from then on.
+#[test]
+fn a_thread_goes_on_under_the_number_of_the_first_one() {
+    for is_preempted in [false, true] {
+        let mut machine = StateMachine::new(false);
+        switch(&mut machine, 0, 0, 0, S, 7);
+        switch(&mut machine, 5, 1, 0, S, 8);
+        machine.exited(7);
+        machine.leader_exited(7, 12);
+        assert_eq!(switch(&mut machine, 16, 0, 7, SwitchedOut::Dead, 0).0, Some((SchedState::RUNNING, 16)));
+        if is_preempted {
+            // Before the record of the exec.
+            assert_eq!(brief(machine.switched_out(seen(20, 1, 7), SwitchedOut::Runnable, None, NEVER)), None);
+            assert_eq!(machine.cpu_switched(1, 7, 9), Some(8));
+            let ran = machine.replaced(8, 7, 20, 1).map(|period| (period.tid, period.until - period.since));
+            assert_eq!(ran, Some((8, 15)));
+            assert_eq!(switch(&mut machine, 25, 1, 9, S, 7).1, Some((SchedState::RUN_DELAY, 5)));
+        }
+        let ran = machine.took_over(8, 30, 1).map(|period| (period.tid, period.until - period.since));
+        assert_eq!(ran, (!is_preempted).then_some((8, 25)));
+        machine.leader_replaced(7);
+        assert_eq!(machine.get(7).is_none(), !is_preempted);
+        if !is_preempted {
+            machine.executes(seen(30, 1, 7));
+        }
+        let since = if is_preempted { 25 } else { 30 };
+        assert_eq!(switch(&mut machine, 40, 1, 7, S, 0).0, Some((SchedState::RUNNING, 40 - since)));
+        assert!(machine.get(8).is_none() && machine.take_unseen() == 0 && machine.ended_leaders.is_empty());
+    }
 }
 
 #[test]

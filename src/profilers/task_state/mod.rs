@@ -393,6 +393,7 @@ impl Profiler for TaskState {
         match event {
             Event::Started { .. } => self.look_at_proc(ctx),
             Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
+            Event::TookOver { old, pid, time, cpu } => self.on_take_over(old, pid, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
             Event::Lost(window) | Event::LostSide(window) => self.horizon.lost_until(window.end_ns),
@@ -462,6 +463,9 @@ impl TaskState {
             }
             Record::Exit(exit) => {
                 self.machine.exited(exit.tid);
+                if exit.pid == exit.tid {
+                    self.machine.leader_exited(exit.pid, time);
+                }
                 self.eventless.retain(|eventless| eventless.tid != exit.tid);
             }
             _ => {}

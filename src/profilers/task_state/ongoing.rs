@@ -12,7 +12,7 @@ use crate::report::{Subject, Verdict};
 use crate::symbol::StackId;
 use crate::task::procfs::{SeenThread, Stat};
 
-/// A task found waiting at the start is reported when it still waits after this, at the latest after `--than`.
+/// Time until what /proc says is looked at again.
 const SETTLE_NS: u64 = 100_000_000;
 /// How long /proc must contradict the records before it is believed.
 const DOUBT_NS: u64 = 1_000_000_000;
@@ -32,6 +32,12 @@ impl Default for OngoingLines {
         const AT_ONCE: u64 = 256;
         OngoingLines { allowance: Allowance::new(AT_ONCE, LINES_PER_SECOND), left_out_noted_ns: 0 }
     }
+}
+
+/// A task found waiting at the start is reported when it still waits after this, at the latest after `--than`. Few tasks are in D
+/// for so long, but most sleep, and wake soon.
+fn settle_ns(state: SchedState) -> u64 {
+    if state == SchedState::SLEEP { 1_000_000_000 } else { SETTLE_NS }
 }
 
 /// Time to the next line of a wait that goes on: 1 s for D and run delay, else as long as the wait has lasted. A service may
@@ -152,7 +158,7 @@ impl TaskState {
         let duration = now.saturating_sub(task.since);
         // A wait whose beginning is not known may be over the limit.
         let least = self.args.than.map_or(0, |than| than.0);
-        let least = if task.began == WaitBegin::Exactly { least } else { least.min(SETTLE_NS) };
+        let least = if task.began == WaitBegin::Exactly { least } else { least.min(settle_ns(state)) };
         if duration < least {
             if let Some(task) = self.machine.get_mut(tid) {
                 task.report_at = task.since.saturating_add(least);
@@ -321,7 +327,7 @@ impl TaskState {
             if self.machine.get_mut(tid).is_some_and(is_known) {
                 continue;
             }
-            let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(SETTLE_NS)));
+            let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(settle_ns(state))));
             self.machine.discard(tid); // what it did before the loss
             self.machine.found(TaskEvent { at, cpu, tid, comm }, state, began, settle);
             // Each question costs, and the sleepers of the whole machine would fill the graph.

@@ -84,12 +84,21 @@ impl PlainSums<'_> {
             Some(since) => self.sum(SchedState::RUNNING, since, at),
             None => self.leaves(at, cpu, prev, how),
         };
-        self.machine.cpu_switched(at, cpu, prev, next);
+        self.cpu_switched(at, cpu, prev, next);
         let comes = match self.machine.fast_switched_in(next, at, cpu) {
             Some(since) => self.sum(SchedState::RUN_DELAY, since, at),
             None => self.comes(at, cpu, next, prev == 0),
         };
         if leaves || comes { Use::Relevant } else { Use::Ignored }
+    }
+
+    #[inline(always)]
+    fn cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
+        if let Some(believed) = self.machine.cpu_switched(cpu, prev, next)
+            && let Some(period) = self.machine.replaced(believed, prev, at, cpu)
+        {
+            self.sum_change(Change::Ended(period));
+        }
     }
 
     #[inline(always)]
@@ -221,7 +230,7 @@ mod tests {
                 SchedStep::Switch { prev, state, next } => {
                     let how = sums.states.decode(state);
                     let leaves = sums.leaves(now, cpu, prev, how);
-                    sums.machine.cpu_switched(now, cpu, prev, next);
+                    sums.cpu_switched(now, cpu, prev, next);
                     let comes = sums.comes(now, cpu, next, prev == 0);
                     if leaves || comes { Use::Relevant } else { Use::Ignored }
                 }

@@ -1,6 +1,8 @@
 //! Changes to tasks by other sources than switches and wake-ups: side records, and /proc.
 
-use crate::profilers::task_state::machine::{Activity, StateMachine, TaskEvent, TrackedTask, WaitBegin};
+use crate::profilers::task_state::machine::{
+    Activity, StateMachine, StatePeriod, TaskEvent, TrackedTask, WaitBegin, period,
+};
 use crate::profilers::task_state::states::SchedState;
 use crate::task::Comm;
 
@@ -35,7 +37,33 @@ impl StateMachine {
         task.exited = false;
     }
 
-    /// A task with a new name lives: after an exec by another thread, the exit record of the leader does not count.
+    /// The thread `old` goes on under another number, on `cpu`: gives the time that it ran under its own.
+    pub fn took_over(&mut self, old: i32, at: u64, cpu: u32) -> Option<StatePeriod> {
+        let task = self.get(old)?;
+        let runs = task.activity == Activity::Running && task.cpu == cpu && task.since <= at;
+        let seen = TaskEvent { at, cpu, tid: old, comm: task.comm };
+        let ended = runs.then(|| period(task, seen, SchedState::RUNNING));
+        let task = self.tasks.remove(old)?;
+        self.lives.ended(old, &task, if runs { at } else { task.since });
+        ended
+    }
+
+    /// The first thread of a process has exited.
+    pub fn leader_exited(&mut self, pid: i32, at: u64) {
+        if !self.blocked_only {
+            self.ended_leaders.insert(pid, at);
+        }
+    }
+
+    /// Another thread has the number of the first one of its process, which has ended.
+    pub fn leader_replaced(&mut self, pid: i32) {
+        self.ended_leaders.remove(&pid);
+        if self.get(pid).is_some_and(|task| task.exited) {
+            self.forget(pid);
+        }
+    }
+
+    /// A task with a new name lives.
     pub fn renamed(&mut self, tid: i32, comm: Comm) {
         if let Some(task) = self.get_mut(tid) {
             task.comm = comm;
@@ -101,6 +129,7 @@ impl StateMachine {
 
     /// Drops tasks that exited before `at` and whose last switch was not seen, and those that are not watched any more.
     pub fn expire(&mut self, at: u64, is_ours: impl Fn(i32) -> bool) {
+        self.ended_leaders.retain(|_, exited_at| *exited_at >= at);
         let lives = &mut self.lives;
         self.tasks.retain(|tid, task| {
             let stays = is_ours(tid) && !(task.exited && task.since < at);

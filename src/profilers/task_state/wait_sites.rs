@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::host::Host;
 use crate::symbol::StackId;
-use crate::task::asker::{Answer, Asker, Question, WaitSite};
+use crate::task::asker::{Answer, Asker, WaitQuestion, WaitSite};
 use crate::task::procfs::KernelFrame;
 use crate::task::user_snapshot::UserSnapshot;
 
@@ -129,10 +129,10 @@ impl WaitSites {
         if self.waits.len() >= MOST || !self.allowance.take(now) {
             return false;
         }
-        self.send(Question { tid, since, stack: self.stacks }, now)
+        self.send(WaitQuestion { tid, since, stack: self.stacks }, now)
     }
 
-    fn send(&mut self, question: Question, now: u64) -> bool {
+    fn send(&mut self, question: WaitQuestion, now: u64) -> bool {
         let is_sent = self.asker.as_ref().is_some_and(|asker| asker.ask(question));
         if is_sent {
             let wait = PendingQuestion { since: question.since, asked_ns: now, status: Status::Asked, stack: None };
@@ -161,7 +161,7 @@ impl WaitSites {
                 break; // what was read before is to be used up first
             }
             let is_asked = self.waits.get(&tid).is_some_and(|wait| wait.since == since);
-            if !is_asked && self.waits.len() < MOST && !self.send(Question { tid, since, stack: true }, now) {
+            if !is_asked && self.waits.len() < MOST && !self.send(WaitQuestion { tid, since, stack: true }, now) {
                 break;
             }
             self.backlog.pop_front();

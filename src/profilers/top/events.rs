@@ -63,8 +63,8 @@ impl AmountEvents {
         for selector in &wish.selectors {
             has_pattern |= selector.has_wildcard();
             let mut unfit = Vec::new();
-            for event in setup.bind(selector, None)? {
-                match key_of(&event, wish.default_key.as_ref()) {
+            for mut event in setup.bind(selector, None)? {
+                match key_of(&mut event, wish.default_key.as_ref()) {
                     Ok(key) => bound.push((event, key)),
                     Err(err) if selector.has_wildcard() && lacks_field(&err) => unfit.push(event.format.full_name()),
                     Err(err) => return Err(err),

@@ -61,17 +61,14 @@ pub struct TopArgs {
     common: CommonArgs,
 }
 
-/// `-i`, where it is not given.
-const INTERVAL: Time = Time(1_000_000_000);
-
 impl ProfilerArgs for TopArgs {
     const NAME: &'static str = "top";
     const TABLES: &'static [&'static dyn TableSchema] = &[&KEYS];
     const WEIGHT: &'static str = "events";
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec"];
+    const INTERVAL: Option<Time> = Some(Time(1_000_000_000));
 
     fn common(&mut self) -> &mut CommonArgs {
-        self.common.run.interval.get_or_insert(INTERVAL);
         &mut self.common
     }
 

@@ -3,6 +3,7 @@
 //! A [`World`] writes records as the kernel does, drops what does not fit, and hands the rings to the merge, the decoder
 //! and a real profiler. The tables of each interval are compared with what really happened.
 
+mod calls;
 mod memory;
 mod signals;
 mod stages;
@@ -372,9 +373,9 @@ pub fn number(table: &SeenTable, row: &SeenRow, key: &str) -> u64 {
 
 // Records as in kernel/events/core.c
 
-/// `perf_output_sample` with what every event has, a period, and RAW.
+/// `perf_output_sample` with what every event has, a period, RAW, and the ABI.
 fn sample(id: u64, has: SampleType, at: RecordOrigin, raw: &[u8]) -> Vec<u8> {
-    let known = SampleType::BASE.with(SampleType::PERIOD).with(SampleType::RAW);
+    let known = SampleType::BASE.with(SampleType::PERIOD).with(SampleType::RAW).with(SampleType::REGS_USER);
     assert!(known.contains(has) && has.contains(SampleType::RAW), "{has:?}");
     let mut body = id.to_ne_bytes().to_vec();
     body.extend(who(at));
@@ -387,6 +388,9 @@ fn sample(id: u64, has: SampleType, at: RecordOrigin, raw: &[u8]) -> Vec<u8> {
     body.extend((padded as u32).to_ne_bytes());
     body.extend(raw);
     body.resize(body.len() + padded - raw.len(), 0);
+    if has.contains(SampleType::REGS_USER) {
+        body.extend([2_u64, 0].map(u64::to_ne_bytes).concat()); // PERF_SAMPLE_REGS_ABI_64, and a register
+    }
     record(9, &body)
 }
 

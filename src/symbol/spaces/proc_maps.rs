@@ -11,12 +11,14 @@ use crate::task::procfs::{self, ProcessStatus};
 
 /// The mappings of a process are read from /proc again no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
+/// Those of which there was no answer.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 impl AddressSpaces {
     /// The mappings of a process that is seen for the first time, and its user.
     pub(super) fn first_maps(&mut self, pid: i32) -> (Mappings, Option<u32>) {
         let ProcessStatus { owner, has_no_memory } = procfs::process_status(&self.host, pid).unwrap_or_default();
-        (if has_no_memory { Mappings::default() } else { self.read_maps(pid, owner) }, owner)
+        (if has_no_memory { Mappings::default() } else { self.read_maps(pid, owner).unwrap_or_default() }, owner)
     }
 
     /// Adds mappings from /proc whose records may have been lost. False when it is too early to read them again.
@@ -26,24 +28,24 @@ impl AddressSpaces {
         let may_reread =
             |space: &&mut AddressSpace| space.exited_at.is_none() && space.reread_at.is_none_or(|next| now >= next);
         let Some(space) = self.spaces.get_mut(&pid).filter(may_reread) else { return false };
-        space.reread_at = Some(now + REREAD_AFTER);
         let owner = space.owner;
         let seen = self.read_maps(pid, owner);
         if let Some(space) = self.spaces.get_mut(&pid) {
-            Arc::make_mut(&mut space.maps).fill(seen);
+            space.reread_at = Some(now + if seen.is_some() { REREAD_AFTER } else { RETRY_AFTER });
+            seen.into_iter().for_each(|seen| Arc::make_mut(&mut space.maps).fill(seen));
         }
         true
     }
 
-    fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
+    /// None: there is no answer.
+    fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Option<Mappings> {
         let mut seen = Vec::new();
-        // Without an answer: read again when an address is not found.
-        for CodeMapping { start, end, offset, key, path } in code_maps(&self.host, pid).unwrap_or_default() {
+        for CodeMapping { start, end, offset, key, path } in code_maps(&self.host, pid)? {
             let module = self.module(pid, owner, (start, end), &path, key);
             seen.push(Mapping::new((start, end), offset, module));
         }
         // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap others.
-        Mappings::of(seen)
+        Some(Mappings::of(seen))
     }
 }
 

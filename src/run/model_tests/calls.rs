@@ -1,0 +1,105 @@
+//! syscalls: calls that go on for long, and whose ends may be lost.
+
+use std::collections::BTreeMap;
+
+use crate::report::{OccurrenceBody, Value};
+use crate::run::model_tests::{World, common};
+
+const FORMATS: [&str; 4] = [
+    "raw_syscalls:sys_enter
+     long id 8 8 1
+     unsigned long args[6] 16 48 0",
+    "raw_syscalls:sys_exit
+     long id 8 8 1
+     long ret 16 8 1",
+    "sched:sched_switch
+     char prev_comm[16] 8 16 0
+     pid_t prev_pid 24 4 1
+     int prev_prio 28 4 1
+     long prev_state 32 8 1
+     char next_comm[16] 40 16 0
+     pid_t next_pid 56 4 1
+     int next_prio 60 4 1
+     print fmt: \"prev_state=%s\", (REC->prev_state & ((0x100 - 1))) ? __print_flags(REC->prev_state & ((0x100 - 1)), \"|\", { 1, \"S\" }, { 2, \"D\" }) : \"R\"",
+    "sched:sched_wakeup
+     char comm[16] 8 16 0
+     pid_t pid 24 4 1
+     int prio 28 4 1
+     int target_cpu 32 4 1",
+];
+const FSYNC: u64 = libc::SYS_fsync as u64;
+
+/// Threads that make one call after another.
+#[derive(Default)]
+struct Threads {
+    /// By thread, when calls began and ended.
+    calls: BTreeMap<i32, Vec<(u64, Option<u64>)>>,
+}
+
+impl Threads {
+    /// A thread enters a call, or leaves it.
+    fn step(&mut self, world: &mut World) {
+        let cpu = world.random.below(world.cpus().into()) as u32;
+        let tid = 10 + world.random.below(4) as i32;
+        let calls = self.calls.entry(tid).or_default();
+        let (name, words) = match calls.last_mut().filter(|call| call.1.is_none()) {
+            Some((_, end)) => {
+                *end = Some(world.clock);
+                ("raw_syscalls:sys_exit", 2)
+            }
+            None => {
+                calls.push((world.clock, None));
+                ("raw_syscalls:sys_enter", 7)
+            }
+        };
+        let words = std::iter::once(FSYNC).chain(std::iter::repeat(0)).take(words);
+        let raw = common(tid).into_iter().chain(words.flat_map(u64::to_ne_bytes)).collect::<Vec<u8>>();
+        world.event(name, cpu, tid, &raw);
+    }
+
+    /// Whether a thread was at `now` in a call that began at `since`.
+    fn is_in_call(&self, tid: i32, since: u64, now: u64) -> bool {
+        self.calls[&tid].iter().any(|(from, end)| *from == since && end.is_none_or(|end| end >= now))
+    }
+}
+
+/// Returns the number of lines about calls that go on, and that of dropped records.
+fn run(seed: u64) -> (u64, u64) {
+    let mut world = World::new("syscalls", &["--than", "1ms", "--no-paths"], &FORMATS, seed);
+    let mut threads = Threads::default();
+    let look_one_in = world.random.of(&[1, 4, 20]);
+    let mut lines = 0;
+    for _ in 0..200 {
+        if world.random.one_in(8) {
+            world.clock += 150_000_000;
+        }
+        world.pass(look_one_in);
+        let batch = &mut world.core.ctx.output.batch;
+        for occurrence in &batch.occurrences {
+            let OccurrenceBody::Detailed { layout, values } = &occurrence.body else { panic!("{occurrence:?}") };
+            let value = |key| {
+                layout.details().iter().position(|detail| detail.name == key).map(|at| &values.of(&batch.values)[at])
+            };
+            let (Some(Value::Ns(ns)), Some(Value::Bool(true))) = (value("duration_ns"), value("still_open")) else {
+                panic!("seed {seed}: {occurrence:?}");
+            };
+            let (tid, now) = (occurrence.subject.tid, occurrence.subject.time);
+            assert!(
+                threads.is_in_call(tid, now - ns, now),
+                "seed {seed}: {tid} for {ns} at {now}: {:?}",
+                threads.calls
+            );
+            lines += 1;
+        }
+        batch.clear();
+        threads.step(&mut world);
+    }
+    (lines, world.drops)
+}
+
+/// A thread is said to be still in a call only if it is.
+#[test]
+fn calls_that_go_on() {
+    let (lines, drops) = (0..300).map(run).fold((0, 0), |sums, run| (sums.0 + run.0, sums.1 + run.1));
+    assert!(lines > 300 && drops > 1000, "{lines} lines, {drops} records lost");
+}
