@@ -19,7 +19,7 @@ pub struct Budget(Arc<Mutex<Account>>);
 
 /// What one user may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
+enum SharingRule {
     /// 1/[`SHARES`] of the budget.
     Fixed,
     /// As much as is left for the others then. Root may have all that is left: it is no attacker.
@@ -28,7 +28,7 @@ enum Rule {
 
 #[derive(Debug)]
 struct Account {
-    rule: Rule,
+    rule: SharingRule,
     most: u64,
     taken: u64,
     by_user: FxHashMap<u32, u64>,
@@ -51,15 +51,15 @@ impl Default for Budget {
 
 impl Budget {
     pub fn new(bytes: u64) -> Budget {
-        Budget::with(bytes, Rule::Fixed)
+        Budget::with(bytes, SharingRule::Fixed)
     }
 
     /// Of what most users need little of, and one may need much: open files, lists of mappings.
     pub fn halved(most: u64) -> Budget {
-        Budget::with(most, Rule::Half)
+        Budget::with(most, SharingRule::Half)
     }
 
-    fn with(most: u64, rule: Rule) -> Budget {
+    fn with(most: u64, rule: SharingRule) -> Budget {
         Budget(Arc::new(Mutex::new(Account { rule, most, taken: 0, by_user: FxHashMap::default() })))
     }
 
@@ -90,9 +90,9 @@ impl Account {
         let of_user = self.by_user.get(&user).copied().unwrap_or(0);
         let left = self.most.saturating_sub(self.taken);
         match self.rule {
-            Rule::Fixed => (self.most / SHARES).saturating_sub(of_user).min(left),
-            Rule::Half if user == ROOT => left,
-            Rule::Half => left.saturating_sub(of_user) / 2,
+            SharingRule::Fixed => (self.most / SHARES).saturating_sub(of_user).min(left),
+            SharingRule::Half if user == ROOT => left,
+            SharingRule::Half => left.saturating_sub(of_user) / 2,
         }
     }
 
