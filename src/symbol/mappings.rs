@@ -269,6 +269,8 @@ pub fn offset_in_file(maps: &[u8], address: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -338,5 +340,36 @@ mod tests {
             assert!(parse_maps_line(bad.as_bytes()).is_none(), "{bad}");
         }
         assert_eq!(parse_maps_line(b"1-2 r-xp 0 00:00 0").unwrap().path, b"//anon");
+    }
+
+    proptest! {
+        /// Against a page table: the last mapping of a page has it.
+        #[test]
+        fn the_last_mapping_of_a_page_has_it(
+            maps in prop::collection::vec((0_u64..24, 0_u64..9, 0_u64..1000), 0..40),
+            fills in prop::collection::vec((0_u64..24, 1_u64..9), 0..6),
+        ) {
+            const PAGE: u64 = 0x1000;
+            let (mut all, mut pages) = (Mappings::default(), [None; 40]);
+            let files: Vec<Arc<Module>> = (0..48).map(|number| module(&format!("/{number}"))).collect();
+            for (number, (start, len, offset)) in maps.into_iter().enumerate() {
+                all.insert(Mapping::new((start * PAGE, (start + len) * PAGE), offset * PAGE, files[number].clone()));
+                (0..len).for_each(|page| pages[(start + page) as usize] = Some((number, (offset + page) * PAGE)));
+            }
+            // What was read later adds what overlaps nothing.
+            for (number, (start, len)) in (40..).zip(fills) {
+                let file = &files[number];
+                all.fill(Mappings::of(vec![Mapping::new((start * PAGE, (start + len) * PAGE), 0, file.clone())]));
+                let new = start as usize..(start + len) as usize;
+                if pages[new.clone()].iter().all(Option::is_none) {
+                    new.for_each(|page| pages[page] = Some((number, (page as u64 - start) * PAGE)));
+                }
+            }
+            for (page, want) in pages.into_iter().enumerate() {
+                let found = all.find(page as u64 * PAGE + 5);
+                let want = want.map(|(number, offset)| (&files[number], offset + 5));
+                prop_assert_eq!(found.map(|(file, offset)| (&file.path, offset)), want.map(|(file, offset)| (&file.path, offset)));
+            }
+        }
     }
 }

@@ -282,8 +282,9 @@ proptest! {
         header in any::<bool>(),
         arch in prop_oneof![Just(Arch::X86_64), Just(Arch::Aarch64)],
         address in prop_oneof![Just(EH_FRAME), any::<u64>()],
+        augmentation in "z[RPLSe]{0,20}",
     ) {
-        let mut cfi = Cfi::eh_frame(arch, "z");
+        let mut cfi = Cfi::eh_frame(arch, &augmentation);
         many(&mut cfi, 50);
         let mut sections = cfi.sections(arch);
         if header {
