@@ -11,8 +11,8 @@ use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf_file::ElfFile;
 use perf_prof::symbol::unwind_tables::tables_of_file;
 use perf_prof::unwind::{
-    Arch, CodeKind, CodeRange, LoadNothing, MappedCode, SpaceCode, Unwinder, UnwoundChain, UserRegs, UserStackSample,
-    Walked,
+    Arch, CodeKind, CodeLoad, CodeRange, FrameSection, FrameSections, FrameTables, LoadNothing, MappedCode, SpaceCode,
+    Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,
 };
 
 use super::{TURNS, report};
@@ -56,7 +56,51 @@ pub fn walk() -> Result<()> {
         }
         assert_eq!(unwinder.counts().made, places);
     });
+    worst_walks();
     Ok(())
+}
+
+/// Walks through code whose owner wants them to take long: each return address is a new one of a file's single function, whose
+/// tables have so many instructions that do nothing.
+fn worst_walks() {
+    const CODE_BYTES: u64 = 1 << 30;
+    const WALKS: u64 = 100;
+    const FRAMES: u64 = 505;
+    for nops in [0, 8, 4000] {
+        let mut eh_frame = Vec::new();
+        // A version, no augmentation, the factors and the column of the return address; rsp + 8, and 8 below.
+        let instructions = [0x0c, 7, 8, 0x90, 1].into_iter().chain(std::iter::repeat_n(0, nops));
+        entry(&mut eh_frame, [0; 4].into_iter().chain([1, 0, 1, 0x78, 16]).chain(instructions));
+        let to_cie = (eh_frame.len() as u32 + 4).to_le_bytes();
+        entry(&mut eh_frame, to_cie.into_iter().chain([0; 8]).chain(CODE_BYTES.to_le_bytes()));
+        let code = MappedCode::new(CodeKind::File);
+        code.set_tables(Some(FrameTables::new(FrameSections {
+            arch: Arch::X86_64,
+            eh_frame: FrameSection { address: 1 << 40, bytes: eh_frame },
+            loads: vec![CodeLoad { offset: 0, len: CODE_BYTES, address: 0 }],
+            ..FrameSections::default()
+        })));
+        let space = SpaceCode::new(vec![CodeRange { start: 1 << 32, end: 1 << 33, offset: 0, code: Arc::new(code) }]);
+        let mut unwinder = Unwinder::default();
+        let (mut chain, mut next) = (UnwoundChain::default(), 1_u64 << 32);
+        report(&format!("the worst walk, {nops} instructions a frame"), WALKS, || {
+            for _ in 0..WALKS {
+                let stack: Vec<u8> = (0..FRAMES).flat_map(|frame| (next + frame).to_le_bytes()).collect();
+                next += FRAMES;
+                let regs = UserRegs::new(next, STACK, 0, 0);
+                let sample = UserStackSample { arch: Arch::X86_64, regs: &regs, stack: &stack, kernel_chain: &[] };
+                black_box(unwinder.walk(&sample, &space, &mut LoadNothing, &mut chain));
+            }
+        });
+    }
+}
+
+/// An entry of `.eh_frame`.
+fn entry(section: &mut Vec<u8>, body: impl Iterator<Item = u8>) {
+    let mut body: Vec<u8> = body.collect();
+    body.resize(body.len().next_multiple_of(4), 0);
+    section.extend((body.len() as u32).to_le_bytes());
+    section.append(&mut body);
 }
 
 impl Stack {

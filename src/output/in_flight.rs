@@ -14,8 +14,11 @@ pub const MOST_BYTES: usize = 24 << 20;
 const MOST_REPORT_BYTES: usize = 8 << 20;
 /// Bytes of notes accepted beyond that limit.
 const MOST_NOTE_BYTES: usize = 2 << 20;
-/// Bytes of news at which mappings are left out. New stacks still are accepted: their table is bounded.
+/// Bytes of news at which mappings are left out. New stacks still are accepted: their table is bounded, and forgets none
+/// while more than [`FEW_NEWS_BYTES`] are on their way.
 pub const MOST_NEWS_BYTES: usize = 24 << 20;
+/// Frames take six times as much as the news of them.
+pub const FEW_NEWS_BYTES: usize = 4 << 20;
 
 /// Bytes of the messages that are in the queue or wait for it.
 #[derive(Debug, Default)]

@@ -52,7 +52,7 @@ use crate::escape::{escape, escape_into};
 use crate::host::Host;
 use crate::output::flame::FlameWriter;
 use crate::output::heatmap::HeatmapWriter;
-use crate::output::in_flight::{InFlight, MOST_BYTES, MOST_NEWS_BYTES};
+use crate::output::in_flight::{FEW_NEWS_BYTES, InFlight, MOST_BYTES, MOST_NEWS_BYTES};
 use crate::output::late_text::LateReader;
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums, ViewEnd};
@@ -528,6 +528,12 @@ impl Output {
     pub fn flush_all(&mut self) -> bool {
         self.flush();
         self.batch.is_empty() && self.waiting.is_empty()
+    }
+
+    /// True when the output thread has taken up nearly all news. Stacks that are still on their way take memory, also when
+    /// nobody refers to them any more.
+    pub fn has_taken_news(&self) -> bool {
+        self.in_flight.news_bytes() + self.batch.update_bytes() <= FEW_NEWS_BYTES
     }
 
     /// Sends weights of stacks, which are added to those since the start of the run.

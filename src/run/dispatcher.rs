@@ -269,8 +269,9 @@ impl Dispatcher {
     /// Forgets the stacks that nobody will refer to.
     #[cold]
     fn forget_stacks(&mut self) {
-        if !self.ctx.output.flush_all() {
-            self.ctx.stacks.postpone_forgetting(); // what was not printed refers to them
+        // What was not printed refers to them, and what was not taken up is not forgotten there.
+        if !self.ctx.output.flush_all() || !self.ctx.output.has_taken_news() {
+            self.ctx.stacks.postpone_forgetting();
             return;
         }
         let (start_ns, _) = sys::cpu_ns();

@@ -1,21 +1,34 @@
-//! Memory budget for files of others: bytes read of them at a time, and bytes kept. The owner of a process decides what
-//! its files hold, so each user has a share, and cannot use up that of the others.
+//! Memory budget for files and mappings of others: bytes read of them at a time, and bytes kept. The owner of a process decides
+//! what its files hold, so each user has a share, and cannot use up that of the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
+
+use crate::symbol::vdso::ROOT;
 
 /// Bytes for all users together, unless the command line says otherwise. Symbols of a large C++ program take 30 MiB.
 pub const BUDGET_BYTES: u64 = 256 << 20;
 /// One user may have 1/SHARES of the budget.
 const SHARES: u64 = 4;
 
-/// Bytes for symbol tables, perf maps and what is decompressed, shared by all files of a run.
+/// Bytes for symbol tables, perf maps and what is decompressed, shared by all files of a run. Another one is for lists of mappings,
+/// and one for open files.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Mutex<Account>>);
 
+/// What one user may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SharingRule {
+    /// 1/[`SHARES`] of the budget.
+    Fixed,
+    /// As much as is left for the others then. Root may have all that is left: it is no attacker.
+    Half,
+}
+
 #[derive(Debug)]
 struct Account {
+    rule: SharingRule,
     most: u64,
     taken: u64,
     by_user: FxHashMap<u32, u64>,
@@ -38,7 +51,16 @@ impl Default for Budget {
 
 impl Budget {
     pub fn new(bytes: u64) -> Budget {
-        Budget(Arc::new(Mutex::new(Account { most: bytes, taken: 0, by_user: FxHashMap::default() })))
+        Budget::with(bytes, SharingRule::Fixed)
+    }
+
+    /// Of what most users need little of, and one may need much: open files, lists of mappings.
+    pub fn halved(most: u64) -> Budget {
+        Budget::with(most, SharingRule::Half)
+    }
+
+    fn with(most: u64, rule: SharingRule) -> Budget {
+        Budget(Arc::new(Mutex::new(Account { rule, most, taken: 0, by_user: FxHashMap::default() })))
     }
 
     /// Takes bytes from the one of `users` who has most left. None when nobody has enough.
@@ -66,7 +88,12 @@ impl Account {
 
     fn room(&self, user: u32) -> u64 {
         let of_user = self.by_user.get(&user).copied().unwrap_or(0);
-        (self.most / SHARES).saturating_sub(of_user).min(self.most.saturating_sub(self.taken))
+        let left = self.most.saturating_sub(self.taken);
+        match self.rule {
+            SharingRule::Fixed => (self.most / SHARES).saturating_sub(of_user).min(left),
+            SharingRule::Half if user == ROOT => left,
+            SharingRule::Half => left.saturating_sub(of_user) / 2,
+        }
     }
 
     fn add(&mut self, user: u32, bytes: u64) -> bool {
@@ -95,6 +122,15 @@ impl Share {
         let fits = self.budget.account().add(self.user, bytes);
         self.bytes += if fits { bytes } else { 0 };
         fits
+    }
+
+    /// Takes or gives back so many that it has `bytes`. False, and no change, when not enough are left.
+    pub fn set(&mut self, bytes: u64) -> bool {
+        if bytes > self.bytes {
+            return self.grow(bytes - self.bytes);
+        }
+        self.shrink_to(bytes);
+        true
     }
 
     /// Gives back all but `bytes`.
@@ -128,6 +164,21 @@ mod tests {
         assert_eq!((budget.room(one), budget.room(other), budget.room(&[1, 2])), (15, 0, 15));
         drop(share);
         assert_eq!(budget.room(one), 25);
+    }
+
+    #[test]
+    fn something_is_left_for_everybody() {
+        let budget = Budget::halved(100);
+        let mut shares = Vec::new();
+        let mut take_all = |user: u32| {
+            let before = shares.len();
+            shares.extend(std::iter::from_fn(|| budget.take(1, &[user])));
+            shares.len() - before
+        };
+        assert_eq!([1, 1, 2, 3].map(&mut take_all), [50, 0, 25, 12]);
+        assert_eq!([ROOT, 4].map(&mut take_all), [13, 0]);
+        drop(shares);
+        assert_eq!(budget.room(&[ROOT]), 100);
     }
 
     #[test]

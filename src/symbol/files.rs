@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::outside::{self, Answered, Question, Subject, WorkerContext, as_bytes};
 use crate::symbol::elf_file;
 use crate::symbol::file_tables::NO_ANSWER;
-use crate::symbol::mappings::{MOST_MAPPINGS, MapsLine, parse_maps_line};
+use crate::symbol::mappings::{MOST_MAPPINGS, MapsLine, leave_last_of_each, parse_maps_line};
 use crate::sys;
 
 /// Number of files that this process may still open.
@@ -266,31 +266,44 @@ pub struct CodeMapping {
     pub path: Vec<u8>,
 }
 
-/// The executable mappings in /proc/PID/maps of a process, [`MOST_MAPPINGS`] at most.
+/// The executable mappings in /proc/PID/maps of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CodeMaps {
     pid: i32,
 }
 
-impl Question for CodeMaps {
-    type Answer = Vec<CodeMapping>;
+/// [`MOST_MAPPINGS`] at most.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct CodeMapList {
+    pub mappings: Vec<CodeMapping>,
+    /// There were more.
+    pub is_partial: bool,
+}
 
-    fn answer(&self, context: &mut WorkerContext) -> Vec<CodeMapping> {
-        const MAX_BYTES: u64 = 64 << 20;
-        let host = &context.host;
-        let Ok(maps) = File::open(host.proc.join(self.pid.to_string()).join("maps")) else { return Vec::new() };
-        let lines = BufReader::new(maps.take(MAX_BYTES)).split(b'\n').map_while(Result::ok);
-        let mapping = |line: Vec<u8>| {
-            let line = parse_maps_line(&line)?;
+impl Question for CodeMaps {
+    type Answer = CodeMapList;
+
+    fn answer(&self, context: &mut WorkerContext) -> CodeMapList {
+        /// The 65,530 mappings that a process may have by default take 7 MiB, unless it gives them long paths.
+        const MAX_BYTES: u64 = 32 << 20;
+        let (host, mut text) = (&context.host, Vec::new());
+        let file = File::open(host.proc.join(self.pid.to_string()).join("maps"));
+        if !file.is_ok_and(|file| file.take(MAX_BYTES).read_to_end(&mut text).is_ok()) {
+            return CodeMapList::default();
+        }
+        let mut lines: Vec<MapsLine<'_>> = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).collect();
+        let is_partial = lines.len() > MOST_MAPPINGS || text.len() as u64 == MAX_BYTES;
+        leave_last_of_each(&mut lines, MOST_MAPPINGS, |line| line.path);
+        let mapping = |line: MapsLine<'_>| {
             let path = path_of_line(host, self.pid, &line).into_owned();
-            Some(CodeMapping { start: line.start, end: line.end, offset: line.offset, key: line.key, path })
+            CodeMapping { start: line.start, end: line.end, offset: line.offset, key: line.key, path }
         };
-        lines.filter_map(mapping).take(MOST_MAPPINGS).collect()
+        CodeMapList { mappings: lines.into_iter().map(mapping).collect(), is_partial }
     }
 }
 
 /// Asks what a process has mapped executable. None: there is no answer.
-pub fn code_maps(host: &Host, pid: i32) -> Option<Vec<CodeMapping>> {
+pub fn code_maps(host: &Host, pid: i32) -> Option<CodeMapList> {
     Some(outside::ask(host, Subject::process(pid), &CodeMaps { pid }).ok()?.value)
 }
 

@@ -291,7 +291,7 @@ pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Option<Vec<Bin
     // Bytes read to open a binary, and at most for one that has too many headers.
     const HEAD_BYTES: u64 = 64 << 10;
     const MOST_HEADS_BYTES: u64 = 8 << 20;
-    let mappings = code_maps(host, pid)?;
+    let mappings = code_maps(host, pid)?.mappings;
     let program = procfs::program(host, pid).map(|path| path.to_string_lossy().into_owned());
     let mut seen = Vec::new();
     let mut all: Vec<Binary> = Vec::new();
@@ -329,7 +329,7 @@ pub fn has_mapped(host: &Host, pid: i32, file: &BinaryFile) -> bool {
 /// As [`has_mapped`], for the file of an inode on any device. None: the process does not answer.
 pub fn has_mapped_inode(host: &Host, pid: i32, wanted: u64) -> Option<bool> {
     let is_it = |line: &CodeMapping| matches!(line.key, FileKey::Inode { inode, .. } if inode == wanted);
-    Some(code_maps(host, pid)?.iter().any(is_it))
+    Some(code_maps(host, pid)?.mappings.iter().any(is_it))
 }
 
 /// The program that a command starts, as execvp(3) finds it; for a script, its interpreter.

@@ -2,7 +2,7 @@
 //!
 //! - The main thread interns callchains ([`stacks`]) under a key per address space ([`space_keys`]), and opens no file.
 //! - The output thread receives new stacks and mappings in order ([`stacks::SymbolUpdate`]). It tracks what each
-//!   process has mapped ([`spaces`], [`mappings`], [`files`]), so that a later exec or exit does not rename a frame. It
+//!   process has mapped ([`spaces`], [`mappings`], `shared_maps`, [`files`]), so that a later exec or exit does not rename a frame. It
 //!   keeps the [`frames`], and names each when it is first printed ([`names`], [`name_cache`]).
 //!
 //! Names come from kallsyms ([`kallsyms`]), from symbol tables of files ([`elf`], [`elf_file`]; copied by [`tables`],
@@ -43,6 +43,7 @@ pub mod perf_map_file;
 pub mod quality;
 pub mod quality_counts;
 pub mod search;
+mod shared_maps;
 pub mod space_keys;
 pub mod spaces;
 pub mod stack_key;

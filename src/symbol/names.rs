@@ -103,6 +103,11 @@ impl FrameNames {
         self.time.take_message()
     }
 
+    /// No name is looked up any more until the next report.
+    pub fn has_no_time(&self) -> bool {
+        self.time.is_over()
+    }
+
     #[cfg(test)]
     pub(super) fn spend_all(&mut self) {
         self.time.spend_all();
@@ -251,8 +256,11 @@ impl FrameNames {
             let found =
                 self.look_up_in_time(module, addr.saturating_sub(1), offset).map(|(symbol, into)| (symbol, into + 1));
             // A signal handler returns to the first instruction of a trampoline, which is behind no call.
-            let at = self.look_up_in_time(module, addr, offset.saturating_add(1));
-            if at.as_ref().is_ok_and(|(symbol, into)| *into == 0 && returns_from_signals(symbol)) { at } else { found }
+            let at = match &found {
+                Err((unnamed, _)) if unnamed.reason == GIVEN_UP => None,
+                _ => self.look_up_in_time(module, addr, offset.saturating_add(1)).ok(),
+            };
+            at.filter(|(symbol, into)| *into == 0 && returns_from_signals(symbol)).map_or(found, Ok)
         } else {
             self.look_up_in_time(module, addr, offset)
         };

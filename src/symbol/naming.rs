@@ -16,6 +16,12 @@ pub const GIVEN_UP: UnnamedReason = "names given up";
 const MOST_REPORT_NS: u64 = 500_000_000;
 /// Share of it for one file, ns: a large or hostile file must not use up the time of the others.
 const MOST_FILE_NS: u64 = 400_000_000;
+/// CPU time for names that a run may spend at once, ns, and the share of its time that it may spend from then on: a program that
+/// is never twice at the same address would have us look for names all the time.
+const AT_ONCE_NS: u64 = 2_000_000_000;
+const RUN_SHARE: u64 = 8;
+/// A look-up that takes longer is measured in CPU time the next time. Time that passes is cheaper to ask for, and is no less.
+const SHORT: Duration = Duration::from_micros(50);
 /// After this, the names of occurrences have the full time again: they arrive in batches all the time.
 const RENEW_AFTER: Duration = Duration::from_secs(1);
 
@@ -80,15 +86,27 @@ impl CurrentStep {
     }
 }
 
+/// When a look-up began.
+#[derive(Clone, Copy, Debug)]
+pub enum LookUpStart {
+    CpuNs(u64),
+    At(Instant),
+}
+
 /// The CPU time left for names.
 #[derive(Debug)]
 pub struct NamingTime {
     step: CurrentStep,
     left_ns: u64,
+    began: Instant,
+    /// CPU time of the whole run so far.
+    spent_of_run_ns: u64,
     renewed_at: Instant,
     had_last_report: bool,
     /// CPU time spent per file since the last renewal.
     spent_ns: FxHashMap<Arc<str>, u64>,
+    /// The last look-up took long, or there was none.
+    was_long: bool,
     /// Some names were given up since the last message.
     gave_up: bool,
     is_reported: bool,
@@ -99,9 +117,12 @@ impl NamingTime {
         NamingTime {
             step,
             left_ns: MOST_REPORT_NS,
+            began: Instant::now(),
+            spent_of_run_ns: 0,
             renewed_at: Instant::now(),
             had_last_report: false,
             spent_ns: FxHashMap::default(),
+            was_long: true,
             gave_up: false,
             is_reported: false,
         }
@@ -115,28 +136,47 @@ impl NamingTime {
             if is_last { is_report && !self.had_last_report } else { self.renewed_at.elapsed() >= RENEW_AFTER };
         if is_time {
             self.had_last_report = is_last;
-            self.left_ns = MOST_REPORT_NS;
+            let of_run = if is_last { u64::MAX } else { self.left_of_run_ns(self.began.elapsed()) };
+            self.left_ns = MOST_REPORT_NS.min(of_run);
             self.renewed_at = Instant::now();
             self.spent_ns.clear();
             self.is_reported = false;
         }
     }
 
-    /// Starts a look-up in a file. Returns the CPU time at the start, or None when no time is left.
-    pub fn begin(&mut self, path: &Arc<str>) -> Option<u64> {
-        let spent_ns = self.spent_ns.get(path).copied().unwrap_or(0);
-        if self.left_ns == 0 || spent_ns >= MOST_FILE_NS || self.step.is_in_hurry() {
+    /// CPU time that the run may spend yet, so long after it began.
+    fn left_of_run_ns(&self, elapsed: Duration) -> u64 {
+        let share = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX) / RUN_SHARE;
+        AT_ONCE_NS.saturating_add(share).saturating_sub(self.spent_of_run_ns)
+    }
+
+    /// No name is looked up any more until the next report.
+    pub fn is_over(&self) -> bool {
+        self.left_ns == 0 || self.step.is_in_hurry()
+    }
+
+    /// Starts a look-up in a file. None when no time is left.
+    pub fn begin(&mut self, path: &Arc<str>) -> Option<LookUpStart> {
+        if self.is_over() || self.spent_ns.get(path).is_some_and(|spent_ns| *spent_ns >= MOST_FILE_NS) {
             self.gave_up = true;
             return None;
         }
         self.step.set_file(Some(path.clone()));
-        Some(sys::thread_cpu_ns())
+        Some(if self.was_long { LookUpStart::CpuNs(sys::thread_cpu_ns()) } else { LookUpStart::At(Instant::now()) })
     }
 
-    /// Ends a look-up that began at `start_ns`.
-    pub fn end(&mut self, path: &Arc<str>, start_ns: u64) {
+    /// Ends a look-up that began so.
+    pub fn end(&mut self, path: &Arc<str>, start: LookUpStart) {
         self.step.set_file(None);
-        self.charge(path, sys::thread_cpu_ns().saturating_sub(start_ns));
+        let took = match start {
+            LookUpStart::CpuNs(start_ns) => Duration::from_nanos(sys::thread_cpu_ns().saturating_sub(start_ns)),
+            LookUpStart::At(start) => start.elapsed(),
+        };
+        // Whoever was kept from the CPU has not spent its time; a look-up that took long itself is followed by one that is measured.
+        let is_exact = matches!(start, LookUpStart::CpuNs(_));
+        self.was_long = took > SHORT;
+        let took = if is_exact { took } else { took.min(SHORT) };
+        self.charge(path, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
     pub(super) fn charge(&mut self, path: &Arc<str>, took_ns: u64) {
@@ -147,6 +187,7 @@ impl NamingTime {
         // A single look-up cannot be interrupted, so a file may exceed its share; the others do not pay for that.
         self.left_ns = self.left_ns.saturating_sub(took_ns.min(MOST_FILE_NS.saturating_sub(*spent_ns)));
         *spent_ns += took_ns;
+        self.spent_of_run_ns += took_ns;
     }
 
     #[cfg(test)]
@@ -227,12 +268,44 @@ mod tests {
         let (large, other): (Arc<str>, Arc<str>) = ("/large".into(), "/other".into());
         assert!(time.begin(&large).is_some());
         time.charge(&large, 10_000_000_000);
-        assert_eq!(time.begin(&large), None);
+        assert!(time.begin(&large).is_none());
         let start_ns = time.begin(&other).expect("there is time for this one");
         time.end(&other, start_ns);
         assert!(time.take_message().is_some_and(|line| line.contains("most of it on /large")));
         time.spend_all();
-        assert_eq!(time.begin(&other), None);
+        assert!(time.begin(&other).is_none());
+    }
+
+    #[test]
+    fn a_run_does_not_look_for_names_all_the_time() {
+        const S: u64 = 1_000_000_000;
+        let step = CurrentStep::default();
+        let mut time = NamingTime::new(step.clone());
+        let left = |time: &NamingTime, seconds| time.left_of_run_ns(Duration::from_secs(seconds));
+        assert_eq!((left(&time, 0), left(&time, 80)), (2 * S, 12 * S));
+        // As much as each of four reports may.
+        for file in ["/a", "/b", "/c", "/d"] {
+            time.charge(&file.into(), MOST_REPORT_NS);
+        }
+        assert_eq!((left(&time, 0), left(&time, 8)), (0, S));
+        time.began = Instant::now();
+        time.renewed_at = time.renewed_at.checked_sub(RENEW_AFTER).expect("the machine has run for a second");
+        time.start(true);
+        assert!(time.left_ns < MOST_REPORT_NS, "{}", time.left_ns);
+        step.set_last_report();
+        time.start(true);
+        assert_eq!(time.left_ns, MOST_REPORT_NS, "the last report has time of its own");
+    }
+
+    #[test]
+    fn a_long_look_up_is_followed_by_one_that_is_measured() {
+        let mut time = NamingTime::new(CurrentStep::default());
+        let file: Arc<str> = "/a".into();
+        assert!(matches!(time.begin(&file), Some(LookUpStart::CpuNs(_))));
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).expect("the machine has run for a second");
+        time.end(&file, LookUpStart::At(long_ago));
+        assert!(time.spent_of_run_ns <= SHORT.as_nanos() as u64, "the thread may have waited");
+        assert!(matches!(time.begin(&file), Some(LookUpStart::CpuNs(_))));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct SpaceKeys {
     exited: VecDeque<(u64, i32)>,
     /// Mappings that records reported, by pid.
     told: FxHashMap<i32, KnownMappings>,
+    /// How many these are, with those that are forgotten since they were counted.
+    told_mappings: usize,
 }
 
 /// Mappings by start address: the end address, and a hash of file and offset.
@@ -36,6 +38,8 @@ type KnownMappings = BTreeMap<u64, (u64, u64)>;
 
 /// Most mappings remembered per process. A process with more gets a new key more often than necessary.
 const MOST_TOLD: usize = 4096;
+/// Most mappings remembered of all processes, which take some 10 MiB.
+const MOST_TOLD_OF_ALL: usize = 1 << 18;
 
 impl SpaceKeys {
     pub fn key(&mut self, pid: i32) -> u32 {
@@ -113,6 +117,7 @@ impl SpaceKeys {
         if told.len() >= MOST_TOLD {
             told.clear();
         }
+        self.told_mappings += 1;
         let overlaps = |(start, (end, _)): (&u64, &(u64, u64))| (*end > mmap.addr).then_some(*start);
         let before = told.range(..mmap.addr).next_back().and_then(overlaps);
         let within: Vec<u64> = told.range(mmap.addr..new.0).map(|(start, _)| *start).collect();
@@ -120,7 +125,22 @@ impl SpaceKeys {
             told.remove(&start);
         }
         told.insert(mmap.addr, new);
+        if self.told_mappings >= MOST_TOLD_OF_ALL {
+            self.forget_largest();
+        }
         false
+    }
+
+    /// Counts anew. If there are many, those of the processes that map most are forgotten: all but half of [`MOST_TOLD_OF_ALL`].
+    #[cold]
+    fn forget_largest(&mut self) {
+        let count = |told: &FxHashMap<i32, KnownMappings>| told.values().map(BTreeMap::len).sum();
+        self.told_mappings = count(&self.told);
+        if self.told_mappings > MOST_TOLD_OF_ALL / 2 {
+            let most = MOST_TOLD_OF_ALL / 2 / self.told.len();
+            self.told.retain(|_, told| told.len() <= most);
+            self.told_mappings = count(&self.told);
+        }
     }
 }
 
@@ -181,5 +201,20 @@ mod tests {
         let fork = TaskRecord { pid: 5, ppid: 4, tid: 5, ptid: 4, time: 4 };
         assert!(keys.apply(&Record::Fork(fork), 4).is_some());
         assert!(keys.apply(&Record::Mmap(mmap), 5).is_some(), "a reused pid is another process");
+    }
+
+    #[test]
+    fn those_who_map_most_are_forgotten_first() {
+        let mut keys = SpaceKeys::default();
+        let mut map = |pid, page: u64| {
+            let file = FileId::Inode { major: 0, minor: 0, inode: 7 };
+            let mmap = Mmap { pid, tid: pid, addr: page << 12, len: 0x1000, offset: 0, file, path: b"/lib/a" };
+            keys.apply(&Record::Mmap(mmap), 1).is_some()
+        };
+        assert!((0..50).all(|page| map(1, page)));
+        assert!((2..300).all(|pid| (0..MOST_TOLD as u64).all(|page| map(pid, page))));
+        assert!((0..50).all(|page| !map(1, page)), "a small process is remembered");
+        let bounded = keys.told.values().map(BTreeMap::len).sum::<usize>();
+        assert!((1000..=MOST_TOLD_OF_ALL).contains(&bounded), "{bounded}");
     }
 }

@@ -17,12 +17,13 @@ use std::time::Instant;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host::{Host, threads};
-use crate::symbol::budget::Budget;
+use crate::symbol::budget::{Budget, Share};
 use crate::symbol::files::{
     DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, UnnamedReason, WantedFile, room_for_files,
 };
-use crate::symbol::mappings::{Content, Mapping, Mappings, Module, is_anonymous};
+use crate::symbol::mappings::{Content, Mapping, Module, is_anonymous};
 use crate::symbol::perf_map_file::{JIT_NO_MAP, MapProcess, PerfMapFile};
+use crate::symbol::shared_maps::{NO_ROOM_FOR_MAPPINGS, SharedMappings, UNKNOWN_USER};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, unwind_tables};
 use crate::task::procfs;
@@ -31,7 +32,7 @@ use crate::unwind::{MappedCode, SpaceCode};
 /// What is known of one process.
 #[derive(Clone, Debug, Default)]
 struct AddressSpace {
-    maps: Arc<Mappings>,
+    maps: SharedMappings,
     parent: Option<i32>,
     /// The user (uid), when last read.
     owner: Option<u32>,
@@ -58,12 +59,25 @@ pub struct AddressSpaces {
     not_elf: FxHashSet<(Vec<u8>, FileKey)>,
     exited: VecDeque<(u64, i32)>,
     began: std::time::SystemTime,
-    /// Most files that are kept open.
-    max_pinned: usize,
+    /// For lists of mappings, and modules.
+    budget: Budget,
+    /// Files that are kept open.
+    pinned: Budget,
+    /// Why a file had no room since the last [`AddressSpaces::forget_unused`], and why it may have none.
+    refused_file: bool,
+    why_no_file: UnnamedReason,
+    /// Stands for those that there is no room for.
+    nameless: Arc<Module>,
 }
 
-/// Most files that are kept open, where the limit of descriptors allows more.
-const MAX_PINNED: usize = 2048;
+/// Most bytes of lists of mappings, of all processes together. One with 100 executable mappings takes 9 KiB.
+const MAPPINGS_BYTES: u64 = 96 << 20;
+/// Most files that are kept open, where the limit of descriptors allows more. Half of them may be of one user.
+const MAX_PINNED: usize = 4096;
+/// Reason for a file that had no room although the limit of descriptors allows more.
+const MANY_FILES: UnnamedReason = "too many files are mapped by its user";
+/// Most paths of what has no file of ours.
+const MOST_UNNAMED: usize = 2048;
 /// Descriptors per file: a file may take as many again for copies of its tables, and /proc must stay readable.
 const DESCRIPTORS_PER_FILE: usize = 3;
 /// Most files that are remembered as not ELF.
@@ -79,7 +93,7 @@ const MOST_JIT_MODULES: usize = 16;
 
 impl AddressSpaces {
     pub fn new(host: Host) -> AddressSpaces {
-        let max_pinned = MAX_PINNED.min(room_for_files(&host) / DESCRIPTORS_PER_FILE);
+        let room = room_for_files(&host) / DESCRIPTORS_PER_FILE;
         AddressSpaces {
             host,
             spaces: FxHashMap::default(),
@@ -88,7 +102,11 @@ impl AddressSpaces {
             not_elf: FxHashSet::default(),
             exited: VecDeque::new(),
             began: std::time::SystemTime::now(),
-            max_pinned,
+            budget: Budget::halved(MAPPINGS_BYTES),
+            pinned: Budget::halved(room.min(MAX_PINNED) as u64),
+            refused_file: false,
+            why_no_file: if room < MAX_PINNED { NO_ROOM } else { MANY_FILES },
+            nameless: Arc::new(Module::new("//mapped", Content::Unnamed { reason: NO_ROOM_FOR_MAPPINGS, map: None })),
         }
     }
 
@@ -111,8 +129,11 @@ impl AddressSpaces {
             return Err(match pid {
                 0 => OUTSIDE,
                 // With known mappings, an address outside of them is not mapped, whether or not the process has exited.
-                _ if self.space(pid).maps.is_empty() && self.has_exited(pid) => EXITED,
-                _ => NOT_MAPPED,
+                _ => match self.space(pid).maps.why_missing() {
+                    Some(reason) => reason,
+                    None if self.space(pid).maps.get().is_empty() && self.has_exited(pid) => EXITED,
+                    None => NOT_MAPPED,
+                },
             });
         };
         match module.content {
@@ -124,12 +145,12 @@ impl AddressSpaces {
     /// The file that `pid` executes: the kernel maps it below its libraries. None: nothing is known of its mappings.
     pub fn program(&mut self, pid: i32) -> Option<Arc<str>> {
         let is_file = |module: &&Module| module.path.starts_with('/') && !is_anonymous(&module.path);
-        self.space(pid).maps.modules().find(is_file).map(|module| module.path.clone())
+        self.space(pid).maps.get().modules().find(is_file).map(|module| module.path.clone())
     }
 
     /// What `pid` has mapped executable, for who walks stacks. Where it is unchanged it is the same one.
     pub fn space_code(&mut self, pid: i32) -> Arc<SpaceCode> {
-        self.space(pid).maps.code()
+        self.space(pid).maps.get().code()
     }
 
     /// Gives code its unwind tables, if it can have any: that reads its file. Afterwards [`MappedCode::tables`] is set.
@@ -146,7 +167,7 @@ impl AddressSpaces {
     }
 
     fn find(&mut self, pid: i32, addr: u64) -> Option<(Arc<Module>, u64)> {
-        self.space(pid).maps.find(addr).map(|(module, offset)| (module.clone(), offset))
+        self.space(pid).maps.get().find(addr).map(|(module, offset)| (module.clone(), offset))
     }
 
     pub fn apply(&mut self, change: SpaceChange) {
@@ -157,7 +178,8 @@ impl AddressSpaces {
                 let module = self.module(pid, owner, (start, end), &path, key);
                 if let Some(space) = self.spaces.get_mut(&pid) {
                     space.exited_at = None; // its threads live on, or the FORK record of a new process was lost
-                    Arc::make_mut(&mut space.maps).insert(Mapping::new((start, end), offset, module));
+                    let mapping = Mapping::new((start, end), offset, module);
+                    space.maps.change(&self.budget, payer(space.owner), |maps| maps.insert(mapping));
                 }
             }
             SpaceChange::Fork { parent, child } => {
@@ -205,13 +227,14 @@ impl AddressSpaces {
         !self.host.proc.join(pid.to_string()).exists()
     }
 
-    /// True when no more files can be opened.
+    /// True when somebody's files could not be opened.
     pub fn is_full(&self) -> bool {
-        self.modules.len() >= self.max_pinned
+        self.refused_file
     }
 
     /// Closes files of modules that nobody else refers to.
     pub fn forget_unused(&mut self) {
+        self.refused_file = false;
         self.modules.retain(|_, module| Arc::strong_count(module) > 1);
     }
 
@@ -224,7 +247,7 @@ impl AddressSpaces {
         // The kernel's own, such as [vsyscall], is in every process.
         let makes_code =
             |module: &Module| matches!(module.content, Content::Unnamed { reason, .. } if reason != SPECIAL);
-        if self.space(pid).maps.modules().any(makes_code) {
+        if self.space(pid).maps.get().modules().any(makes_code) {
             let _ = self.perf_map(pid).find(); // the map stays open
         }
     }
@@ -232,7 +255,7 @@ impl AddressSpaces {
     fn space(&mut self, pid: i32) -> &AddressSpace {
         if !self.spaces.contains_key(&pid) {
             let (maps, owner) = self.first_maps(pid);
-            self.spaces.insert(pid, AddressSpace { maps: Arc::new(maps), owner, ..AddressSpace::default() });
+            self.spaces.insert(pid, AddressSpace { maps, owner, ..AddressSpace::default() });
         }
         &self.spaces[&pid]
     }
@@ -294,13 +317,13 @@ impl AddressSpaces {
         if path == VDSO {
             let same = |known: &Arc<Module>| matches!(known.content, Content::Vdso { len } if len == end.saturating_sub(start));
             let vdso = || Content::Vdso { len: end.saturating_sub(start) };
-            return self.unnamed_module(&path, same, vdso);
+            return self.unnamed_module(owner, &path, same, vdso);
         }
         if is_anonymous(&path) {
-            return self.unnamed(&path, JIT_NO_MAP);
+            return self.unnamed(owner, &path, JIT_NO_MAP);
         }
         if !path.starts_with('/') {
-            return self.unnamed(&path, SPECIAL);
+            return self.unnamed(owner, &path, SPECIAL);
         }
         let path_and_key = (raw.to_vec(), key);
         if let Some(known) = self.modules.get(&path_and_key) {
@@ -308,27 +331,31 @@ impl AddressSpaces {
             return known.clone();
         }
         if self.not_elf.contains(&path_and_key) {
-            return self.unnamed(&path, elf::NOT_ELF);
+            return self.unnamed(owner, &path, elf::NOT_ELF);
         }
-        if self.is_full() {
-            return self.unnamed(&path, NO_ROOM);
-        }
+        let Some(place) = self.pinned.take(1, &[payer(owner)]) else {
+            self.refused_file = true;
+            return self.unnamed(owner, &path, self.why_no_file);
+        };
         let ancestors = self.ancestors(pid);
         let file_path = Path::new(OsStr::from_bytes(raw));
         let wanted = WantedFile { pid, start, end, path: file_path, key: &path_and_key.1, ancestors: &ancestors };
         let (content, maker) = match wanted.open(&self.host) {
             // For a process that exited too soon, the owner of the file stands for the user who ran it.
             Ok((file, opened)) if opened.is_elf => (Content::File(file), opened.owner),
-            Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
+            Ok(_) if path.starts_with("/memfd:") => return self.unnamed(owner, &path, JIT_NO_MAP),
             Ok(_) => {
                 self.remember_not_elf(path_and_key);
-                return self.unnamed(&path, elf::NOT_ELF);
+                return self.unnamed(owner, &path, elf::NOT_ELF);
             }
             // The kernel says so; the paths that were tried may have failed for lesser reasons.
-            Err(_) if is_deleted => return self.unnamed(&path, DELETED),
-            Err(reason) => return self.unnamed(&path, reason),
+            Err(_) if is_deleted => return self.unnamed(owner, &path, DELETED),
+            Err(reason) => return self.unnamed(owner, &path, reason),
         };
-        let module = Arc::new(Module::new(path, content));
+        let Some(paid) = self.pay_for_module(owner, &path) else {
+            return self.unnamed(owner, &path, NO_ROOM_FOR_MAPPINGS);
+        };
+        let module = Arc::new(Module::new(path, content).paid(vec![place, paid]));
         owner.or(maker).into_iter().for_each(|user| module.used_by(user));
         self.modules.insert(path_and_key, module.clone());
         module
@@ -346,35 +373,48 @@ impl AddressSpaces {
         self.not_elf.insert(path_and_key);
     }
 
-    fn unnamed(&mut self, path: &str, reason: UnnamedReason) -> Arc<Module> {
+    fn unnamed(&mut self, owner: Option<u32>, path: &str, reason: UnnamedReason) -> Arc<Module> {
         let same =
             |known: &Arc<Module>| matches!(known.content, Content::Unnamed { reason: other, .. } if other == reason);
-        self.unnamed_module(path, same, || Content::Unnamed { reason, map: None })
+        self.unnamed_module(owner, path, same, || Content::Unnamed { reason, map: None })
     }
 
     /// A module without a file, shared by all processes that map it.
     fn unnamed_module(
         &mut self,
+        owner: Option<u32>,
         path: &str,
         same: impl Fn(&Arc<Module>) -> bool,
         content: impl FnOnce() -> Content,
     ) -> Arc<Module> {
-        if self.unnamed_modules.len() >= MAX_PINNED {
-            self.unnamed_modules.clear(); // whoever refers to one keeps it
-        }
-        let known = self.unnamed_modules.entry(path.to_owned()).or_default();
-        if let Some(known) = known.iter().find(|known| same(known)) {
+        let known = self.unnamed_modules.get(path).into_iter().flatten();
+        if let Some(known) = known.into_iter().find(|known| same(known)) {
             return known.clone();
         }
-        let module = Arc::new(Module::new(path, content()));
-        known.push(module.clone());
+        let Some(paid) = self.pay_for_module(owner, path) else { return self.nameless.clone() };
+        if self.unnamed_modules.len() >= MOST_UNNAMED {
+            self.unnamed_modules.clear(); // whoever refers to one keeps it
+        }
+        let module = Arc::new(Module::new(path, content()).paid(vec![paid]));
+        self.unnamed_modules.entry(path.to_owned()).or_default().push(module.clone());
         module
+    }
+
+    /// What a module takes with its place in a table.
+    fn pay_for_module(&self, owner: Option<u32>, path: &str) -> Option<Share> {
+        let bytes = size_of::<Module>() + size_of::<MappedCode>() + 3 * path.len();
+        self.budget.take(bytes as u64, &[payer(owner)])
     }
 
     fn ancestors(&self, pid: i32) -> Vec<i32> {
         let parent = |pid: &i32| self.spaces.get(pid)?.parent;
         std::iter::successors(parent(&pid), parent).take(MOST_ANCESTORS).collect()
     }
+}
+
+/// Who pays for what a process has mapped.
+fn payer(owner: Option<u32>) -> u32 {
+    owner.unwrap_or(UNKNOWN_USER)
 }
 
 const VDSO: &str = "[vdso]";
@@ -386,6 +426,7 @@ pub const NO_ADDRESS: UnnamedReason = "no address: no frame pointers here";
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
     use crate::perf::Record;
@@ -451,6 +492,69 @@ mod tests {
         for (addr, name) in [(0x20fff, "c"), (0x21000, "d"), (0x30fff, "d"), (0x31000, "b"), (0x50000, "a")] {
             assert_eq!(at(&mut spaces, 5, addr).map(|found| found.0).as_deref(), Some(name), "{addr:#x}");
         }
+    }
+
+    /// A directory like /proc with processes 5 and 6 of users 7 and 8, which have files of their own mapped, one after the other
+    /// from 64 KiB on.
+    fn two_users(files: u64) -> (tempfile::TempDir, AddressSpaces) {
+        let dir = tempfile::tempdir().unwrap();
+        for (pid, user) in [(5, 7), (6, 8)] {
+            let own = dir.path().join(pid.to_string());
+            fs::create_dir(&own).unwrap();
+            let mut lines = String::new();
+            for number in 1..=files {
+                let path = own.join(format!("file{number}"));
+                fs::write(&path, b"\x7fELF\x02\x01").unwrap();
+                let meta = fs::metadata(&path).unwrap();
+                let (major, minor) = (libc::major(meta.dev()), libc::minor(meta.dev()));
+                let (inode, path) = (meta.ino(), path.display());
+                lines += &format!("{number:x}0000-{number:x}1000 r-xp 0 {major:x}:{minor:x} {inode} {path}\n");
+            }
+            fs::write(own.join("maps"), lines).unwrap();
+            let status = format!("State:\tS\nUid:\t{user}\t{user}\nVmSize:\t1 kB\nThreads:\t1\n");
+            fs::write(own.join("status"), status).unwrap();
+        }
+        let spaces = AddressSpaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
+        (dir, spaces)
+    }
+
+    #[test]
+    fn files_of_one_user_leave_room_for_those_of_others() {
+        let (_dir, mut spaces) = two_users(16);
+        (spaces.pinned, spaces.why_no_file) = (Budget::halved(12), MANY_FILES);
+        let found = |spaces: &mut AddressSpaces, pid| {
+            let modules: Vec<Arc<Module>> =
+                (1..=16).map(|number| spaces.locate(pid, number << 16).unwrap().0).collect();
+            let is_open = |module: &&Arc<Module>| matches!(module.content, Content::File(_));
+            let is_refused = |module: &&Arc<Module>| matches!(module.content, Content::Unnamed { reason, .. } if reason == MANY_FILES);
+            (modules.iter().filter(is_open).count(), modules.iter().filter(is_refused).count())
+        };
+        assert_eq!(found(&mut spaces, 5), (6, 10));
+        assert!(spaces.is_full());
+        assert_eq!(found(&mut spaces, 6), (3, 13), "half of what is left");
+        spaces.forget_unused();
+        assert!(!spaces.is_full(), "so far");
+        assert_eq!(found(&mut spaces, 5), (6, 10));
+        spaces.forget_processes();
+        spaces.forget_unused();
+        assert_eq!(found(&mut spaces, 6), (6, 10), "nobody else has any now");
+    }
+
+    #[test]
+    fn mappings_of_one_user_leave_room_for_those_of_others() {
+        let (_dir, mut spaces) = two_users(16);
+        spaces.budget = Budget::halved(40 << 10);
+        assert_eq!(at(&mut spaces, 5, 0x1_0000).map(|found| found.0).as_deref(), Some("file1"));
+        // It forks, and maps one page more after each.
+        for child in 100..200 {
+            spaces.apply(SpaceChange::Fork { parent: 5, child });
+            apply(&mut spaces, &mmap(5, 0x100_0000 + child as u64 * 0x1000, 0x1000, 0, "/no/a"));
+        }
+        let missing = (100..200).filter_map(|child| spaces.locate(child, 0x1_0000).err());
+        let missing: Vec<UnnamedReason> = missing.collect();
+        assert!((50..100).contains(&missing.len()), "{}", missing.len());
+        assert!(missing.iter().all(|reason| *reason == NO_ROOM_FOR_MAPPINGS));
+        assert_eq!(at(&mut spaces, 6, 0x1_0000).map(|found| found.0).as_deref(), Some("file1"), "another user");
     }
 
     #[test]

@@ -15,6 +15,9 @@ pub(super) type Cie<'a> = CommonInformationEntry<Bytes<'a>>;
 
 /// Of one entry that is looked at. Those of the largest functions have some thousand.
 const MOST_ENTRY_BYTES: usize = 64 << 10;
+/// Of the text that says how entries are written, with what is before it in 64-bit DWARF. Each byte of it is executed whenever
+/// an entry is looked at; `zPLRS` has all that is known.
+const MOST_AUGMENTATION_BYTES: usize = 16;
 
 /// Where a section's entry ends that starts at `at`. None: it is not within the section.
 pub(super) fn entry(section: &[u8], at: usize) -> Option<Range<usize>> {
@@ -53,7 +56,15 @@ pub(super) fn cie<'a, S: UnwindSection<Bytes<'a>>>(
     at: usize,
 ) -> gimli::Result<Cie<'a>> {
     match entry(bytes, at) {
-        Some(range) if range.len() <= MOST_ENTRY_BYTES => section.cie_from_offset(bases, S::Offset::from(at)),
+        Some(range) if range.len() <= MOST_ENTRY_BYTES && has_short_augmentation(&bytes[range.clone()]) => {
+            section.cie_from_offset(bases, S::Offset::from(at))
+        }
         _ => Err(gimli::Error::NotCieId(at as u64)),
     }
+}
+
+/// Of an entry that others refer to: its length, what kind of entry it is, a version of one byte, and the text.
+fn has_short_augmentation(entry: &[u8]) -> bool {
+    let text = if entry.starts_with(&[0xff; 4]) { 17 } else { 9 };
+    entry.iter().skip(text).take(MOST_AUGMENTATION_BYTES).any(|byte| *byte == 0)
 }

@@ -53,6 +53,9 @@ pub struct FrameTables {
     _beside: Option<Box<dyn Any + Send + Sync>>,
 }
 
+/// What it takes to find the entry for an address, in instructions of tables.
+const FINDING_INSTRUCTIONS: usize = 16;
+
 impl Default for FrameSections {
     fn default() -> FrameSections {
         FrameSections {
@@ -131,6 +134,7 @@ impl FrameTables {
     /// How the caller of the code at one of the linker's addresses is found. `budget`: instructions that may be executed for it,
     /// less those that were. None: it is spent.
     pub(super) fn rule_within(&self, address: u64, budget: &mut usize) -> Option<Rule> {
+        *budget = budget.checked_sub(FINDING_INSTRUCTIONS)?;
         if self.returns_from_signal(address) {
             return Some(Rule::Signal);
         }
@@ -148,6 +152,7 @@ impl FrameTables {
 
     /// Where the caller has a register, by its number in DWARF, at one of the linker's addresses. `budget`: as above.
     pub(super) fn saved_within(&self, address: u64, register: u8, budget: &mut usize) -> Option<Saved> {
+        *budget = budget.checked_sub(FINDING_INSTRUCTIONS)?;
         let bases = self.bases();
         let what = (self.arch(), register);
         if let Some(fde) = self.eh_fde(address) {

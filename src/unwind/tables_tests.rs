@@ -112,6 +112,41 @@ fn more_than_compilers_make_is_too_much() {
     assert_eq!(rule_of(Arch::X86_64, "", &far, 0), Rule::Missing);
 }
 
+#[test]
+fn what_entries_refer_to_takes_as_long_for_all() {
+    let rule = |augmentation: &str| {
+        let mut cfi = Cfi::eh_frame(Arch::X86_64, augmentation);
+        cfi.function(CODE, 0x100, true, &[]);
+        FrameTables::new(cfi.sections(Arch::X86_64)).rule(CODE)
+    };
+    // gimli reads each of these letters.
+    assert_eq!(rule(&format!("z{}", "S".repeat(5))), frame_of_signal());
+    for count in [16, 100, 31_000, 60_000] {
+        assert_eq!(rule(&format!("z{}", "S".repeat(count))), Rule::Missing, "{count}");
+    }
+}
+
+/// A function whose entry says that it is of a signal.
+fn frame_of_signal() -> Rule {
+    frame(Cfa::At(Base::Sp, 8), Saved::Kept, ReturnAddress::Interrupted(-1))
+}
+
+#[test]
+fn to_find_an_entry_is_paid_for() {
+    let mut cfi = Cfi::eh_frame(Arch::X86_64, "");
+    many(&mut cfi, 20);
+    let tables = FrameTables::new(cfi.sections(Arch::X86_64));
+    let found = |budget: usize| {
+        let mut left = budget;
+        let count = std::iter::from_fn(|| tables.rule_within(CODE + 0x30, &mut left)).take(1000).count();
+        let mut left = budget;
+        (count, std::iter::from_fn(|| tables.saved_within(CODE + 0x30, 3, &mut left)).take(1000).count())
+    };
+    // No function is there, and no instruction is executed.
+    assert_eq!(found(1600), (100, 100));
+    assert_eq!(found(15), (0, 0));
+}
+
 /// Functions of 0x20 bytes with as much between them; each has another frame.
 fn many(cfi: &mut Cfi, count: u64) {
     for number in 0..count {
@@ -247,8 +282,9 @@ proptest! {
         header in any::<bool>(),
         arch in prop_oneof![Just(Arch::X86_64), Just(Arch::Aarch64)],
         address in prop_oneof![Just(EH_FRAME), any::<u64>()],
+        augmentation in "z[RPLSe]{0,20}",
     ) {
-        let mut cfi = Cfi::eh_frame(arch, "z");
+        let mut cfi = Cfi::eh_frame(arch, &augmentation);
         many(&mut cfi, 50);
         let mut sections = cfi.sections(arch);
         if header {

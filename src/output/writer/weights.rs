@@ -50,8 +50,12 @@ impl Writer {
         }
         let Some(view) = self.views.get_mut(report.view) else { return Ok(()) };
         let (stacks, names) = (&self.stacks, &mut self.names);
-        let before = view.unsettled.take(|_| true);
-        view.weigh(&before, stacks, names);
+        // Where the time ends the others stay.
+        for row in view.unsettled.take(|_| true) {
+            if !names.has_no_time() || !view.unsettled.add(&row) {
+                view.weigh(&[row], stacks, names);
+            }
+        }
         let mut ongoing = view.unsettled.rows();
         ongoing.extend_from_slice(&report.ongoing);
         let with_ongoing = (!ongoing.is_empty()).then(|| {

@@ -1,5 +1,6 @@
 //! Each place where something can be lost counts for itself.
 
+use crate::perf::record::{Callchain, ChainForm};
 use crate::run::model_tests::{World, common, memory, signals};
 use crate::symbol::Stacks;
 
@@ -55,6 +56,25 @@ fn a_full_table_of_stacks() {
     world.core.ctx.stacks = Stacks::new(4096, 127);
     allocate(&mut world, 200, 1);
     only(&world, 2);
+}
+
+/// Nobody refers to any of them, but all are on their way to the output.
+#[test]
+fn ever_new_stacks_and_a_blocked_output() {
+    const KERNEL: u64 = 0xffff_ffff_8000_0000;
+    const OF_KERNEL: u64 = -128_i64 as u64; // PERF_CONTEXT_KERNEL
+    let mut world = World::new("signal", &[], &signals::FORMATS, 1);
+    world.core.ctx.stacks = Stacks::new(16 << 20, 127);
+    for number in 0..20_000 {
+        let words = std::iter::once(OF_KERNEL).chain((0..100).map(|depth| KERNEL + number * 100 + depth));
+        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        let ctx = &mut world.core.ctx;
+        ctx.stacks.intern_uncounted(Callchain::from_bytes(&bytes), ChainForm::default(), 1, &mut ctx.spaces);
+        world.core.send_stacks();
+    }
+    // Each takes some 5 KB in the table, and less than 1 KB on its way.
+    let kept = 20_000 - world.core.ctx.stacks.refused();
+    assert!((2000..9000).contains(&kept), "{kept}");
 }
 
 #[test]
