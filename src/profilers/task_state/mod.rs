@@ -153,6 +153,7 @@ pub struct TaskState {
     /// The end of the last loss after which /proc was searched for waits that began in it.
     looked_until: u64,
     next_look: u64,
+    last_sweep: u64,
     next_sweep: u64,
     /// Where tasks wait whose wait goes on.
     wait_sites: WaitSites,
@@ -466,10 +467,14 @@ impl TaskState {
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
         const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
+        /// Going through all tasks takes one part in so many of the time at most, however many there are.
+        const MOST_SHARE: u64 = 20;
         self.take_answers(now, ctx);
+        let began = crate::sys::monotonic_ns();
+        let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MOST_SHARE);
         if self.args.than.is_some() && now >= self.next_look {
-            self.next_look = now + LOOK_NS;
             self.report_ongoing(now, ctx);
+            self.next_look = now.saturating_add(LOOK_NS.max(pause_ns()));
         }
         let clock = crate::sys::monotonic_ns();
         let is_urgent = self.wait_sites.awaits(clock);
@@ -481,18 +486,18 @@ impl TaskState {
         let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| horizon.saw_all_since(*since));
         let missed_switches = missed.map(|(cpu, _)| cpu).collect();
         if now >= self.next_sweep {
-            self.next_sweep = now.saturating_add(SWEEP_NS);
             if self.args.than.is_some() && horizon.end_ns() > self.looked_until {
                 self.looked_until = horizon.end_ns();
                 self.look_at_proc(WaitBegin::BeforeLoss, ctx); // the beginning of a wait may be lost too
             }
-            if horizon.any_loss() && now < horizon.end_ns().saturating_add(AFTER_NS) {
+            if horizon.any_loss() && self.last_sweep < horizon.end_ns().saturating_add(AFTER_NS) {
                 self.machine.outlived(horizon.end_ns(), |tid| ctx.tasks.has_exited(tid));
             }
             let machine = &self.machine;
             self.wait_sites.retain(|tid, since| machine.get(tid).is_some_and(|task| task.since == since));
             let everybody = self.everybody;
             self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
+            (self.last_sweep, self.next_sweep) = (now, now.saturating_add(SWEEP_NS.max(pause_ns())));
         }
         TickOutcome { is_urgent, missed_switches, ..TickOutcome::default() }
     }
