@@ -87,7 +87,7 @@ pub struct TaskStateArgs {
     /// A row per thread: those first that have waited most in other states than S and I
     #[arg(long)]
     perins: bool,
-    /// So many rows at most in text
+    /// So many rows at most in text; without it 1000
     #[arg(long, value_name = "ROWS", value_parser = values::count)]
     top: Option<u64>,
     #[command(flatten)]
@@ -117,6 +117,9 @@ const FIRST_NS: u64 = 200_000_000;
 
 /// Threads listed apart in one interval at most: without -i every thread that ever ran would be kept.
 const MOST_THREADS: usize = 50_000;
+
+/// Rows in text without `--top`: nobody reads more of them, and those that waited most come first.
+const MOST_TEXT_ROWS: usize = 1000;
 
 /// The profiler behind [`TaskStateArgs`].
 #[derive(Debug, Default)]
@@ -423,7 +426,7 @@ impl Profiler for TaskState {
         } else {
             report.delta(&STATES_OF_ALL, table.rows(&mut all))
         };
-        table.judged(sight).text_rows(self.args.top.map_or(usize::MAX, |top| top as usize));
+        table.judged(sight).text_rows(self.args.top.map_or(MOST_TEXT_ROWS, |top| top as usize));
         self.reported_until = now;
         let coverage = std::mem::take(&mut self.quiet_coverage).then(&coverage);
         if is_quiet {
