@@ -2,7 +2,7 @@
 
 use crate::digits::push_hex;
 
-/// Appends `text` with everything but printable characters as `\xNN` (bytes) or `\u{N}` (control and direction marks).
+/// Appends `text` with everything but printable characters as `\xNN` (bytes) or `\u{N}` (what controls or is not seen).
 pub fn escape_into(text: &[u8], out: &mut Vec<u8>) {
     if is_plain(text) {
         out.extend_from_slice(text);
@@ -57,11 +57,22 @@ pub fn escape(text: &[u8]) -> String {
 }
 
 fn is_harmless(character: char) -> bool {
-    // Marks that change the direction of a line can hide what it says. U+FFFE and U+FFFF are no characters, and not
-    // allowed in XML.
-    !character.is_control()
-        && !matches!(character, '\u{fffe}' | '\u{ffff}')
-        && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    // U+FFFE and U+FFFF are no characters, and not allowed in XML.
+    !character.is_control() && !matches!(character, '\u{fffe}' | '\u{ffff}') && !is_unseen(character)
+}
+
+/// Characters that have no picture of their own: marks that change the direction of a line can hide what it says, and two names
+/// that look the same would be different ones. Those of the Unicode categories Cf, Zl and Zp, what is reserved for such
+/// characters, fillers, and selectors of variants.
+fn is_unseen(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}'
+            | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 fn push_byte(byte: u8, out: &mut Vec<u8>) {
@@ -90,6 +101,17 @@ mod tests {
             escape_from(6, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), format!("head \n{want}"));
         }
+    }
+
+    #[test]
+    fn escapes_what_is_not_seen() {
+        let unseen = "\u{ad}\u{61c}\u{180e}\u{200b}\u{200c}\u{200d}\u{200f}\u{2028}\u{2029}\u{202a}\u{2060}\u{2066}\u{206f}\u{3164}\
+                      \u{fe0f}\u{feff}\u{fff9}\u{e0001}\u{e0041}\u{e0100}";
+        for character in unseen.chars() {
+            assert_eq!(escape(character.to_string().as_bytes()), format!("\\u{{{:x}}}", u32::from(character)));
+        }
+        let seen = "o\u{308}ß中文日本語한글👍\u{a0}\u{e000}\u{fffd}";
+        assert_eq!(escape(seen.as_bytes()), seen);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::output::sink::{PRIVATE, SinkProgress};
+use crate::sys::shared_dir::is_of_stranger;
 
 /// Writes before the end of the run take at most 1/SPARE of the time.
 const SPARE: u32 = 20;
@@ -58,6 +59,10 @@ impl DrawingFile {
     pub fn check(path: &Path, what: &str) -> Result<()> {
         if fs::metadata(path).is_ok_and(|old| !old.is_file()) {
             bail!("cannot write the {what} to {}: it is no regular file", path.display());
+        }
+        if is_of_stranger(path) {
+            let why = "somebody else has put it there, where everybody may create files";
+            bail!("cannot write the {what} to {}: {why}", path.display());
         }
         let beside = beside(path);
         let tried = create(&beside);
@@ -108,7 +113,8 @@ fn create(path: &Path) -> io::Result<File> {
 /// Writes the file under another name, then renames it to `path`, with the permissions of the file that it replaces.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path);
-    let before = fs::metadata(path).map(|old| old.permissions());
+    // Those of a file that somebody else has put there since would let that one read the new file.
+    let before = if is_of_stranger(path) { None } else { fs::metadata(path).map(|old| old.permissions()).ok() };
     let written = create(&beside)
         .and_then(|mut file| {
             file.write_all(bytes)?;

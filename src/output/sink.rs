@@ -1,9 +1,8 @@
 //! Where results go: stdout or the file that the user named, written in large chunks.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,9 +93,9 @@ impl Sink {
     /// Appends to `path`, as a log does. A new file has mode `PRIVATE`.
     ///
     /// # Errors
-    /// The file cannot be opened for writing.
+    /// The file cannot be opened for writing, or somebody else has put it there.
     pub fn file(path: &Path) -> Result<Sink> {
-        let file = OpenOptions::new().create(true).append(true).mode(PRIVATE).open(path);
+        let file = sys::shared_dir::append_to(path, PRIVATE);
         Ok(Sink::new(file.with_context(|| format!("cannot write to {}", path.display()))?))
     }
 

@@ -318,6 +318,19 @@ impl<S: RecordSink> Drain<'_, S> {
     fn settle(&mut self, slot: &mut Slot, ring: usize) -> Option<u64> {
         while slot.next == NextItem::Unknown {
             if slot.ring.position() >= slot.gap {
+                if !slot.skipped && slot.last > slot.until {
+                    slot.gap = NO_GAP; // LOST records told of all that the counters had
+                    continue;
+                }
+                // A LOST record in its place says when this loss was over; what the counters had beyond it is a later one. In
+                // a ring that overflows all the time, they were read long after the records that follow here.
+                if !slot.skipped
+                    && let Some(Stamp::Here(time)) = slot.ring.peek().map(|bytes| self.sink.stamp(ring, bytes))
+                {
+                    slot.gap = slot.ring.end();
+                    (slot.next, slot.time) = (NextItem::Here, time);
+                    break;
+                }
                 slot.next = NextItem::Gap;
                 slot.time = slot.until;
                 break;

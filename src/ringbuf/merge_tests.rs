@@ -198,6 +198,31 @@ fn a_gap_comes_before_what_follows_it() {
     assert_eq!(items, [(0, 4, RECORD), (0, 5, RECORD), (0, 7, DeliveredKind::Gap), (0, 8, RECORD), (0, 9, RECORD)]);
 }
 
+/// A ring that overflows all the time is read late: the time at which its counters were read is behind records that are
+/// still to come, and would put them all in doubt.
+#[test]
+fn a_lost_record_says_more_than_the_gap_in_its_place() {
+    let mut kernel = [Producer::tiny(256).unwrap(), Producer::tiny(256).unwrap()];
+    let mut merge = Merge::new();
+    kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
+    (1..=10).for_each(|time| assert!(kernel[0].write(&record(24, time, 0), time)));
+    assert!(!kernel[0].write(&record(24, 11, 0), 11));
+    merge.load(9);
+    merge.load(12);
+    merge.mark_gap(0, 25);
+    assert_eq!(drain(&mut merge, DrainLimit::Horizon).0.len(), 8);
+    merge.publish();
+    (14..=15).for_each(|time| assert!(kernel[0].write(&record(24, time, 0), time)));
+    merge.load(20);
+    let (items, _) = drain(&mut merge, DrainLimit::Horizon);
+    let mut want = vec![(0, 9, RECORD), (0, 10, RECORD), (0, 14, DeliveredKind::Lost(1))];
+    assert_eq!(items, want);
+    // The counters may have had more: it is told of behind what is known.
+    merge.load(30);
+    want = vec![(0, 14, RECORD), (0, 15, RECORD), (0, 25, DeliveredKind::Gap)];
+    assert_eq!(drain(&mut merge, DrainLimit::Horizon).0, want);
+}
+
 /// Takes so many records of each piece, and all others one by one.
 struct Picky {
     most: u64,

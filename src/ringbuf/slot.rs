@@ -57,6 +57,9 @@ impl Slot {
     /// Takes a new snapshot. Gives whether a record may have been dropped.
     pub fn load(&mut self, now: u64) -> bool {
         self.near_full |= self.ring.load();
+        if self.next == NextItem::Gap {
+            self.next = NextItem::Unknown; // a LOST record may be there by now
+        }
         if self.leaving == Leaving::Asked {
             self.leaving = Leaving::Loaded;
         }

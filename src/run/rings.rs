@@ -227,7 +227,7 @@ impl Rings {
 
     /// Opens CPUs that came online, closes those that went offline.
     pub fn follow_hotplug(&mut self, core: &mut Dispatcher, target: &Target, host: &Host, poller: &Poller) {
-        let Ok(online) = online_cpus(host) else { return core.ctx.watched.refresh(target, host) };
+        let Ok(online) = online_cpus(host) else { return core.ctx.watched.refresh_in_time(target, host) };
         let looked_ns = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.looked_ns, looked_ns);
         // The events of a CPU that was offline are gone for good.
@@ -236,8 +236,10 @@ impl Rings {
         if !was_away.is_empty() || !online.iter().all(|&cpu| has_ring(cpu) || self.refused.contains(&cpu)) {
             // A new CPU's events are opened for all threads that live now: records still in the rings tell of new threads.
             self.catch_up(core);
+            core.ctx.watched.refresh(target, host);
+        } else {
+            core.ctx.watched.refresh_in_time(target, host);
         }
-        core.ctx.watched.refresh(target, host);
         self.rings.retain(|ring| !ring.leaving || self.merge.has(ring.index));
         let cpus = if core.evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
         let mut gone: Vec<u32> = Vec::new();

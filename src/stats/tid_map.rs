@@ -95,6 +95,10 @@ impl<T> TidMap<T> {
     pub fn iter(&self) -> impl Iterator<Item = (i32, &T)> {
         self.entries.iter().map(|(tid, value)| (*tid, value))
     }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (i32, &mut T)> {
+        self.entries.iter_mut().map(|(tid, value)| (*tid, value))
+    }
 }
 
 #[cfg(test)]

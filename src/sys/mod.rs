@@ -19,6 +19,7 @@ pub mod poll;
 pub mod privileges;
 pub mod probed;
 pub mod process;
+pub mod shared_dir;
 pub mod split_lock;
 pub mod stdio;
 pub mod terminal;

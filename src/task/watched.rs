@@ -5,6 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::host::{Host, threads};
 use crate::perf::Record;
 use crate::perf::target::{Target, Tasks};
+use crate::sys;
 use crate::task::procfs;
 
 /// The tasks the answer is about.
@@ -35,6 +36,8 @@ pub struct WatchedTasks {
     absent: FxHashSet<i32>,
     /// Tasks of `targets` without a living thread at the last refresh; their ids will be reused.
     absent_targets: FxHashSet<i32>,
+    /// When /proc may be asked again about all of them.
+    next_refresh_ns: u64,
     /// Threads and children that they create join the set.
     follow: bool,
     /// The run ends with the last of them.
@@ -84,6 +87,17 @@ impl Watched {
             }
             (Watched::Some(members), record) => members.apply(record),
             _ => {}
+        }
+    }
+
+    /// As [`refresh`](Watched::refresh), unless that would take more than a twentieth of the time, as with thousands of processes.
+    pub fn refresh_in_time(&mut self, target: &Target, host: &Host) {
+        let now = sys::monotonic_ns();
+        if !matches!(self, Watched::Some(members) if now < members.next_refresh_ns) {
+            self.refresh(target, host);
+        }
+        if let Watched::Some(members) = self {
+            members.next_refresh_ns = members.next_refresh_ns.max(next_refresh_ns(now, sys::monotonic_ns()));
         }
     }
 
@@ -160,6 +174,12 @@ impl Watched {
             _ => None,
         }
     }
+}
+
+/// When the next refresh may begin after one that took from `began` to `ended`.
+fn next_refresh_ns(began: u64, ended: u64) -> u64 {
+    const MOST_SHARE: u64 = 20;
+    began.saturating_add(ended.saturating_sub(began).saturating_mul(MOST_SHARE))
 }
 
 /// Refreshes, two per second, during which an exited thread still counts: its last records may still arrive.
@@ -300,6 +320,24 @@ mod tests {
         assert!(!watched.is_over());
         watched.apply(&exit(8));
         assert!(watched.is_over());
+    }
+
+    #[test]
+    fn proc_is_asked_in_time() {
+        assert_eq!([(5, 5), (5, 6), (6, 5)].map(|(began, ended)| next_refresh_ns(began, ended)), [5, 25, 6]);
+        let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]);
+        let target = Target { tasks: Tasks::Processes(vec![7]), ..Target::everything() };
+        let mut watched = Watched::new(&target, &host);
+        watched.apply(&fork(9, 7));
+        let next_refresh = |at: u64, watched: &mut Watched| {
+            let Watched::Some(members) = watched else { unreachable!("it has tasks") };
+            members.next_refresh_ns = at;
+            watched.refresh_in_time(&target, &host);
+        };
+        (0..2).for_each(|_| next_refresh(u64::MAX, &mut watched));
+        assert!(watched.contains(9) && watched.has_process(9));
+        (0..2).for_each(|_| next_refresh(0, &mut watched));
+        assert!(!watched.has_process(9), "/proc does not have it");
     }
 
     /// A fixture of /proc with these processes: pid, state, children.

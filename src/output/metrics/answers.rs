@@ -1,5 +1,6 @@
 //! What requests are answered: a snapshot is encoded once in each format, however many clients ask for it.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Weak};
 
 use crate::output::metrics::family::MetricsSnapshot;
@@ -25,8 +26,8 @@ impl ScrapeAnswers {
         ScrapeAnswers { snapshots, encoded_of: Weak::new(), encoded: Vec::new() }
     }
 
-    /// The answer to a request. None: more of the request is to come.
-    pub fn respond(&mut self, request: &[u8]) -> Option<Arc<[u8]>> {
+    /// The answer to a request. None: more of the request is to come. `is_local`: it came to a loopback address.
+    pub fn respond(&mut self, request: &[u8], is_local: bool) -> Option<Arc<[u8]>> {
         let text = |status: &str, body: &str| Some(answer(status, "text/plain; charset=utf-8", body.as_bytes()).into());
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
@@ -35,6 +36,10 @@ impl ScrapeAnswers {
             Ok(httparse::Status::Partial) if request.len() <= MOST_HEAD_BYTES => return None,
             Ok(_) => return text("431 Request Header Fields Too Large", "the request is too long\n"),
             Err(_) => return text("400 Bad Request", "this is no HTTP request\n"),
+        }
+        let hosts = parsed.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+        if is_local && !hosts.map(|header| header.value).all(names_this_machine) {
+            return text("403 Forbidden", "ask for localhost, or for an address\n");
         }
         let path = parsed.path.unwrap_or_default().split('?').next().unwrap_or_default();
         match (parsed.method, path) {
@@ -68,7 +73,18 @@ impl ScrapeAnswers {
     }
 }
 
-pub fn answer(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+/// Whether a `Host` header is an address or localhost. A browser that has loaded a page of somebody else would give that one's
+/// name, which a name server may have turned into the address of this machine.
+fn names_this_machine(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host).map(str::trim) else { return false };
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => return address.parse::<Ipv6Addr>().is_ok(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.parse::<Ipv4Addr>().is_ok() || name.trim_end_matches('.').eq_ignore_ascii_case("localhost")
+}
+
+fn answer(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let mut answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n",
         body.len()
@@ -151,16 +167,48 @@ mod tests {
         ) {
             let mut answers = ScrapeAnswers::new(SnapshotCell::default());
             let head = format!("{method} {path} HTTP/1.1\r\n{}\r\n", headers.concat());
-            let answer = answers.respond(head.as_bytes());
+            let answer = answers.respond(head.as_bytes(), false);
             prop_assert!(answer.is_some());
-            prop_assert!(answers.respond(&head.as_bytes()[..cut.index(head.len())]).is_none());
-            prop_assert_eq!(answers.respond(&[head.as_bytes(), &rest].concat()), answer);
+            prop_assert!(answers.respond(&head.as_bytes()[..cut.index(head.len())], false).is_none());
+            prop_assert_eq!(answers.respond(&[head.as_bytes(), &rest].concat(), false), answer);
         }
 
         #[test]
         fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = ScrapeAnswers::new(SnapshotCell::default()).respond(&bytes);
+            let _ = ScrapeAnswers::new(SnapshotCell::default()).respond(&bytes, true);
             let _ = ScrapeFormat::of(&String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    /// A name server of somebody else may say that a name of its own is the loopback address.
+    #[test]
+    fn a_foreign_name_is_refused() {
+        let cases: [(&str, bool); 16] = [
+            ("", true),
+            ("Host: 127.0.0.1:9100\r\n", true),
+            ("host: localhost:9100\r\n", true),
+            ("Host: LOCALHOST\r\n", true),
+            ("Host: localhost.\r\n", true),
+            ("Host: [::1]:9100\r\n", true),
+            ("Host: [::1]\r\n", true),
+            ("Host: 10.0.0.7\r\n", true),
+            ("Host: evil.example\r\n", false),
+            ("Host: evil.example:9100\r\n", false),
+            ("Host: localhost.evil.example\r\n", false),
+            ("Host: 127.0.0.1.evil.example\r\n", false),
+            ("Host: [evil.example]\r\n", false),
+            ("Host: \r\n", false),
+            ("Host: localhost\r\nHost: evil.example\r\n", false),
+            ("Host: \u{e9}\r\n", false),
+        ];
+        let mut answers = ScrapeAnswers::new(SnapshotCell::default());
+        for (header, is_taken) in cases {
+            for path in ["/metrics", "/healthz"] {
+                let request = format!("GET {path} HTTP/1.1\r\n{header}\r\n");
+                let mut status = |is_local| answers.respond(request.as_bytes(), is_local).unwrap()[9..12].to_vec();
+                assert_eq!(status(true), if is_taken { b"200" } else { b"403" }, "{request}");
+                assert_eq!(status(false), b"200", "{request}: other machines have many names for this one");
+            }
         }
     }
 
@@ -170,7 +218,7 @@ mod tests {
         let mut answers = ScrapeAnswers::new(snapshots.clone());
         let mut scrape = |accept: &str| {
             let request = format!("GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n");
-            answers.respond(request.as_bytes()).unwrap()
+            answers.respond(request.as_bytes(), true).unwrap()
         };
         for _ in 0..2 {
             snapshots.publish(MetricsSnapshot::default());

@@ -11,11 +11,11 @@ use crossbeam_channel::bounded;
 
 use crate::output::metrics::SnapshotCell;
 use crate::output::metrics::allowance::CpuAllowance;
-use crate::output::metrics::answers::{ScrapeAnswers, answer};
+use crate::output::metrics::answers::ScrapeAnswers;
 use crate::sys;
 use crate::sys::poll::{Poller, Waker, block_signals};
 
-/// Connections that are served at once. One more is answered with 503.
+/// Connections that are served at once. For one more, another one goes.
 const MOST_CONNECTIONS: usize = 8;
 /// The time for a request to arrive, and for its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -112,6 +112,8 @@ struct MetricsService {
 
 struct HttpConnection {
     stream: TcpStream,
+    /// It came to a loopback address.
+    is_local: bool,
     token: u64,
     until: Instant,
     stage: HttpStage,
@@ -170,7 +172,7 @@ impl MetricsService {
 
     fn accept(&mut self) {
         // An error concerns the one connection that could not be made; without descriptors, the next ones wait.
-        let Ok((mut stream, _)) = self.listener.accept() else {
+        let Ok((stream, _)) = self.listener.accept() else {
             std::thread::sleep(Duration::from_millis(10));
             return;
         };
@@ -178,15 +180,29 @@ impl MetricsService {
             return;
         }
         if self.connections.len() >= MOST_CONNECTIONS {
-            let _ = stream.write(&answer("503 Service Unavailable", "text/plain", b"too many connections\n"));
-            return;
+            self.cut_oldest();
         }
         let is_used = |token: &u64| self.connections.iter().any(|connection| connection.token == *token);
         let Some(token) = (FIRST..).find(|token| !is_used(token)) else { return };
         if self.poller.add(&stream, token).is_ok() {
             let until = Instant::now() + self.patience;
-            self.connections.push(HttpConnection { stream, token, until, stage: HttpStage::Request(Vec::new()) });
+            let is_local = stream.local_addr().map_or(true, |address| address.ip().to_canonical().is_loopback());
+            let stage = HttpStage::Request(Vec::new());
+            self.connections.push(HttpConnection { stream, is_local, token, until, stage });
+            self.go_on(token); // most requests come with the connection
         }
+    }
+
+    /// Makes room: slow clients cannot keep out one that asks at once. Requests that are not whole go first, then clients that
+    /// have their answer.
+    fn cut_oldest(&mut self) {
+        let order = |connection: &HttpConnection| match connection.stage {
+            HttpStage::Request(_) => (0, connection.until),
+            HttpStage::Rest(_) => (1, connection.until),
+            HttpStage::Answer { .. } => (2, connection.until),
+        };
+        let oldest = (0..self.connections.len()).min_by_key(|at| order(&self.connections[*at]));
+        oldest.into_iter().for_each(|at| drop(self.connections.swap_remove(at)));
     }
 
     fn go_on(&mut self, token: u64) {
@@ -219,7 +235,7 @@ impl HttpConnection {
                 Ok(0) => NextStep::Close,
                 Ok(count) => {
                     request.extend_from_slice(&buffer[..count]);
-                    let Some(bytes) = answers.respond(request) else { return NextStep::Input };
+                    let Some(bytes) = answers.respond(request, self.is_local) else { return NextStep::Input };
                     self.stage = HttpStage::Answer { bytes, sent: 0 };
                     self.until = Instant::now() + patience;
                     self.send()
@@ -296,7 +312,7 @@ mod tests {
         let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(MOST_HEAD_BYTES));
         let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(MOST_HEADERS + 1));
         let cases: [(&str, &str); 11] = [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
             ("GET /metrics?name[]=x HTTP/1.0\r\n\r\n", "200 OK"),
             ("GET /healthz HTTP/1.1\r\n\r\n", "200 OK"),
             ("GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
@@ -326,7 +342,7 @@ mod tests {
         let server = server(LONG);
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_nodelay(true).unwrap();
-        for byte in b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" {
+        for byte in b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" {
             stream.write_all(&[*byte]).unwrap();
         }
         let mut answer = String::new();
@@ -336,19 +352,23 @@ mod tests {
         assert!(answer_to(&server, &more).ends_with("\r\n\r\nok\n"));
     }
 
+    /// However many clients do not finish their requests, one that does gets its answer.
     #[test]
-    fn connections_are_few() {
+    fn slow_clients_keep_nobody_out() {
         let server = server(LONG);
-        let silent: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| send(&server, b"GET /met")).collect();
-        let mut ninth = TcpStream::connect(server.address()).unwrap();
-        let mut answer = String::new();
-        ninth.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-        drop(silent);
-        let is_served = || answer_to(&server, b"GET /healthz HTTP/1.1\r\n\r\n").ends_with("ok\n");
-        while !is_served() {
-            std::thread::yield_now();
+        let mut silent: Vec<TcpStream> = (0..3 * MOST_CONNECTIONS).map(|_| send(&server, b"GET /met")).collect();
+        assert!(answer_to(&server, b"GET /healthz HTTP/1.1\r\n\r\n").ends_with("ok\n"));
+        let (oldest, newest) = silent.split_at_mut(2 * MOST_CONNECTIONS);
+        for stream in oldest {
+            let mut end = Vec::new();
+            let _ = stream.read_to_end(&mut end); // the end, or a reset
+            assert!(end.is_empty());
         }
+        let latest = newest.last_mut().unwrap();
+        latest.write_all(b"rics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        latest.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 
     /// A client that says nothing, and one that does not take its answer.

@@ -74,9 +74,9 @@ impl ScreenTerminal {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Columns and lines.
+    /// Columns and lines that are drawn on.
     pub fn size(&self) -> (u16, u16) {
-        window_size(&self.out).unwrap_or((80, 24))
+        drawn_size(window_size(&self.out))
     }
 
     /// Turns the screen on, if the terminal is ours. True when everything is to be drawn.
@@ -156,5 +156,30 @@ impl ScreenTerminal {
 impl Drop for ScreenTerminal {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// How much of a terminal of this size is drawn on: whoever has the other end of a pseudo terminal may say that it has 65,535
+/// columns and as many lines, and each cell is in memory twice.
+fn drawn_size(window: Option<(u16, u16)>) -> (u16, u16) {
+    const MOST_COLUMNS: u16 = 1000;
+    const MOST_LINES: u16 = 500;
+    let (columns, lines) = window.unwrap_or((80, 24));
+    (columns.min(MOST_COLUMNS), lines.min(MOST_LINES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_terminal_is_drawn_on_in_part() {
+        let cases = [
+            (None, (80, 24)),
+            (Some((640, 216)), (640, 216)),
+            (Some((10_000, 10_000)), (1000, 500)),
+            (Some((u16::MAX, 1)), (1000, 1)),
+        ];
+        cases.iter().for_each(|(window, want)| assert_eq!(drawn_size(*window), *want));
     }
 }

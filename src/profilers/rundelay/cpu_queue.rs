@@ -45,6 +45,13 @@ impl CpuQueue {
         self.most_waiting = self.most_waiting.max(self.waiting);
     }
 
+    /// From `at` on so many tasks wait for it.
+    pub fn set_waiting(&mut self, at: u64, waiting: u32) {
+        self.sum_up(at);
+        self.waiting = waiting;
+        self.most_waiting = self.most_waiting.max(waiting);
+    }
+
     #[inline]
     pub fn leave(&mut self, at: u64) {
         self.sum_up(at);

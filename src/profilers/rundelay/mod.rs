@@ -215,11 +215,14 @@ impl Profiler for Rundelay {
             }
             Event::TookOver { old, pid, time, cpu } => self.model.took_over(old, pid, time, cpu),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_switch_in(tid, prev, time, cpu, ctx),
-            Event::Stopped { now } => self.show_ongoing(now, true, ctx),
+            Event::Stopped { now } => {
+                self.model.drop_doubtful(now);
+                ctx.view.discarded += self.model.take_discarded();
+                self.show_ongoing(now, true, ctx);
+            }
             Event::Lost(window) => {
                 self.lost_until = self.lost_until.max(window.end_ns);
                 self.model.lost(window.cpu, window.start_ns, window.end_ns);
-                ctx.view.discarded += self.model.take_discarded();
             }
             Event::LostSide(window) => self.outlived_at = window.end_ns,
             _ => {}
@@ -227,7 +230,7 @@ impl Profiler for Rundelay {
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
-        used.extend(self.model.tasks().filter_map(|(_, task)| task.wait()?.stack));
+        used.extend(self.model.waits().filter_map(|(.., wait)| wait.stack));
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {

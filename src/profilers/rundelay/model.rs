@@ -2,10 +2,14 @@
 //!
 //! It trusts what it sees. A wait whose end went unseen is discarded and counted. A task that waited before anything
 //! was seen of it is taken from /proc; its wait is at least as long as it is known.
+//!
+//! After a loss nothing is known of a task until its next event. No task is looked at for that: what began before the
+//! horizon is taken for unknown whenever it is asked for, and dropped with the next event of its task or by
+//! [`SchedModel::drop_doubtful`].
 
 use crate::profilers::rundelay::cpu_queue::CpuQueue;
 use crate::profilers::rundelay::history::CpuUse;
-use crate::stats::TidMap;
+use crate::stats::{LossHorizon, TidMap};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -116,21 +120,14 @@ enum SchedActivity {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct SchedTask {
+struct SchedTask {
     activity: SchedActivity,
     /// Since when, ns.
     since: u64,
     /// Where it runs, or was last.
     cpu: u32,
-    pub comm: Comm,
+    comm: Comm,
     exited: bool,
-}
-
-impl SchedTask {
-    /// Its wait, if it is known to wait.
-    pub fn wait(&self) -> Option<&QueueWait> {
-        if let SchedActivity::Waiting(wait) = &self.activity { Some(wait) } else { None }
-    }
 }
 
 /// A wait that has ended.
@@ -178,6 +175,10 @@ pub struct SchedModel {
     unwoken: u64,
     /// CPUs on which a switch went unseen.
     missed_on: Vec<u32>,
+    /// What a task did before, it may not do any more: see [`SchedTask::doubt`].
+    horizon: LossHorizon,
+    /// The horizon up to which all tasks were gone through.
+    dropped_until: LossHorizon,
 }
 
 /// The number of a CPU comes from a record.
@@ -204,16 +205,23 @@ impl SchedModel {
         self.cpus.get(cpu as usize)
     }
 
-    pub fn tasks(&self) -> impl Iterator<Item = (i32, &SchedTask)> {
-        self.tasks.iter()
+    pub fn tids(&self) -> impl Iterator<Item = i32> {
+        self.tasks.iter().map(|(tid, _)| tid)
     }
 
-    pub fn task(&self, tid: i32) -> Option<&SchedTask> {
-        self.tasks.get(tid)
+    /// The tasks that are known to wait, in no order.
+    pub fn waits(&self) -> impl Iterator<Item = (i32, Comm, &QueueWait)> {
+        self.tasks.iter().filter_map(|(tid, task)| Some((tid, task.comm, task.wait(self.horizon)?)))
+    }
+
+    pub fn wait(&self, tid: i32) -> Option<(Comm, &QueueWait)> {
+        let task = self.tasks.get(tid)?;
+        Some((task.comm, task.wait(self.horizon)?))
     }
 
     pub fn wait_mut(&mut self, tid: i32) -> Option<&mut QueueWait> {
-        match &mut self.tasks.get_mut(tid)?.activity {
+        let horizon = self.horizon;
+        match &mut self.tasks.get_mut(tid).filter(|task| horizon.saw_all_since(task.since))?.activity {
             SchedActivity::Waiting(wait) => Some(wait),
             _ => None,
         }
@@ -241,6 +249,25 @@ impl SchedModel {
             self.cpus.resize_with(at + 1, || CpuQueue::new(watched_from, most));
         }
         self.cpus.get_mut(at)
+    }
+
+    /// A task that waits since `since` is in the queue of `cpu` from `at` on. Queues count waits that are certain only.
+    #[inline]
+    fn enter(&mut self, cpu: u32, at: u64, since: u64) {
+        if self.horizon.saw_all_since(since)
+            && let Some(queue) = self.queue(cpu)
+        {
+            queue.enter(at);
+        }
+    }
+
+    #[inline]
+    fn leave(&mut self, cpu: u32, at: u64, since: u64) {
+        if self.horizon.saw_all_since(since)
+            && let Some(queue) = self.queue(cpu)
+        {
+            queue.leave(at);
+        }
     }
 
     /// `current` has `cpu` at `at`, by the head of a record.
@@ -303,6 +330,7 @@ impl SchedModel {
             return self.died(seen);
         }
         let task = self.tasks.get_or_default(seen.tid);
+        self.discarded += task.doubt(self.horizon);
         if task.since > seen.at {
             return;
         }
@@ -317,16 +345,15 @@ impl SchedModel {
         };
         let before = task.set(activity, seen);
         self.ended_unseen(before, seen.at);
-        if matches!(activity, SchedActivity::Waiting(_))
-            && let Some(queue) = self.queue(seen.cpu)
-        {
-            queue.enter(seen.at);
+        if matches!(activity, SchedActivity::Waiting(_)) {
+            self.enter(seen.cpu, seen.at, seen.at);
         }
     }
 
     #[cold]
     fn died(&mut self, seen: SchedSide) {
-        if let Some(task) = self.tasks.remove(seen.tid) {
+        if let Some(mut task) = self.tasks.remove(seen.tid) {
+            self.discarded += task.doubt(self.horizon);
             self.ended_unseen(task.activity, seen.at);
         }
     }
@@ -339,9 +366,7 @@ impl SchedModel {
                 self.discarded += 1;
                 self.note_missed(wait.cpu);
             }
-            if let Some(queue) = self.queue(wait.cpu) {
-                queue.leave(at);
-            }
+            self.leave(wait.cpu, at, wait.since);
         }
     }
 
@@ -349,6 +374,7 @@ impl SchedModel {
     #[inline]
     pub fn came(&mut self, seen: SchedSide) -> Option<EndedWait> {
         let task = self.tasks.get_or_default(seen.tid);
+        self.discarded += task.doubt(self.horizon);
         if task.since > seen.at {
             return None;
         }
@@ -356,9 +382,7 @@ impl SchedModel {
         let before = task.set(SchedActivity::Running, seen);
         let wait = match before {
             SchedActivity::Waiting(wait) => {
-                if let Some(queue) = self.queue(wait.cpu) {
-                    queue.leave(seen.at);
-                }
+                self.leave(wait.cpu, seen.at, wait.since);
                 // An idle CPU has just taken it from the queue of another.
                 let mut wait = wait;
                 if wait.cpu != seen.cpu {
@@ -385,6 +409,7 @@ impl SchedModel {
     pub fn waking(&mut self, seen: SchedSide) {
         if let Some(task) = self.tasks.get_mut(seen.tid)
             && task.since <= seen.at
+            && self.horizon.saw_all_since(task.since)
             && matches!(task.activity, SchedActivity::Blocked)
         {
             task.set(SchedActivity::Waking, SchedSide { cpu: task.cpu, ..seen });
@@ -395,6 +420,7 @@ impl SchedModel {
     #[inline]
     pub fn woken(&mut self, seen: SchedSide, is_new: bool, report_at: u64) {
         let task = self.tasks.get_or_default(seen.tid);
+        self.discarded += task.doubt(self.horizon);
         if task.since > seen.at {
             return;
         }
@@ -422,9 +448,7 @@ impl SchedModel {
         let before = task.set(SchedActivity::Waiting(wait), seen);
         task.exited &= !is_new;
         self.ended_unseen(before, seen.at);
-        if let Some(queue) = self.queue(seen.cpu) {
-            queue.enter(seen.at);
-        }
+        self.enter(seen.cpu, seen.at, seen.at);
     }
 
     /// `tid` goes to another CPU: when it waits, its wait goes with it.
@@ -433,14 +457,10 @@ impl SchedModel {
         let Some(task) = self.tasks.get_mut(tid).filter(|task| task.since <= at) else { return };
         match &mut task.activity {
             SchedActivity::Waiting(wait) if wait.cpu != cpu => {
-                let before = wait.cpu;
+                let (before, since) = (wait.cpu, wait.since);
                 wait.moved(at, cpu);
-                if let Some(queue) = self.queue(before) {
-                    queue.leave(at);
-                }
-                if let Some(queue) = self.queue(cpu) {
-                    queue.enter(at);
-                }
+                self.leave(before, at, since);
+                self.enter(cpu, at, since);
             }
             SchedActivity::Waiting(_) => {}
             _ => task.cpu = cpu,
@@ -450,6 +470,7 @@ impl SchedModel {
     /// /proc says that `seen` is runnable, and nothing else is known of it.
     pub fn found(&mut self, seen: SchedSide, began: DelayBegin) {
         let task = self.tasks.get_or_default(seen.tid);
+        self.discarded += task.doubt(self.horizon);
         if matches!(task.activity, SchedActivity::Unknown) && task.since <= seen.at {
             task.set(SchedActivity::Runnable(began, seen.is_ours), seen);
         }
@@ -460,6 +481,9 @@ impl SchedModel {
         let mut waiting = Vec::new();
         for (tid, task) in self.tasks.iter() {
             let SchedActivity::Runnable(began, is_ours) = task.activity else { continue };
+            if !self.horizon.saw_all_since(task.since) {
+                continue;
+            }
             let Some(queue) = self.cpus.get(task.cpu as usize) else { continue };
             if queue.current.is_some_and(|current| current != tid && current != 0) && queue.watched_from > 0 {
                 waiting.push((tid, task.since, task.cpu, began, is_ours));
@@ -471,28 +495,39 @@ impl SchedModel {
             if let Some(task) = self.tasks.get_mut(tid) {
                 task.activity = SchedActivity::Waiting(wait);
             }
-            if let Some(queue) = self.queue(cpu) {
-                queue.enter(since);
-            }
+            self.enter(cpu, since, since);
         }
     }
 
     /// Records of `cpu` were lost from `start` to `end`: any task may have done anything in between.
+    ///
+    /// Losses come fastest when there is no time for them: this takes as long whether there are ten tasks or a million.
     pub fn lost(&mut self, cpu: u32, start: u64, end: u64) {
-        let tids: Vec<i32> = self.tasks.iter().map(|(tid, _)| tid).collect();
-        for tid in tids {
-            let Some(task) = self.tasks.get_mut(tid).filter(|task| task.since < end) else { continue };
-            if let SchedActivity::Waiting(wait) = std::mem::take(&mut task.activity) {
-                self.discarded += u64::from(wait.began == DelayBegin::Exactly);
-                if let Some(queue) = self.queue(wait.cpu) {
-                    queue.leave(start);
-                }
-            }
+        self.horizon.lost_until(end);
+        for queue in &mut self.cpus {
+            queue.set_waiting(start, 0);
         }
         if let Some(queue) = self.queue(cpu) {
             queue.current = None;
             queue.watched_from = end;
             queue.history.push(start, CpuUse::Unseen);
+        }
+    }
+
+    /// Drops what became doubtful since the last call, and counts the queues anew. Goes through all tasks.
+    pub fn drop_doubtful(&mut self, now: u64) {
+        if std::mem::replace(&mut self.dropped_until, self.horizon) == self.horizon {
+            return;
+        }
+        let mut waiting = vec![0; self.cpus.len()];
+        for (_, task) in self.tasks.iter_mut() {
+            self.discarded += task.doubt(self.horizon);
+            if let Some(wait) = task.wait(self.horizon) {
+                waiting.get_mut(wait.cpu as usize).into_iter().for_each(|waiting| *waiting += 1);
+            }
+        }
+        for (queue, waiting) in self.cpus.iter_mut().zip(waiting) {
+            queue.set_waiting(now, waiting);
         }
     }
 
@@ -524,6 +559,7 @@ impl SchedModel {
     /// /proc contradicts the wait of `tid`: its end went unseen.
     pub fn discard(&mut self, tid: i32, at: u64) {
         if let Some(task) = self.tasks.get_mut(tid) {
+            self.discarded += task.doubt(self.horizon);
             let before = std::mem::take(&mut task.activity);
             self.ended_unseen(before, at);
         }
@@ -541,6 +577,26 @@ impl SchedModel {
 }
 
 impl SchedTask {
+    /// Its wait, if it is known to wait.
+    fn wait(&self, horizon: LossHorizon) -> Option<&QueueWait> {
+        match &self.activity {
+            SchedActivity::Waiting(wait) if horizon.saw_all_since(self.since) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Forgets what it did since before `horizon`. Returns how many waits are discarded with that.
+    #[inline]
+    fn doubt(&mut self, horizon: LossHorizon) -> u64 {
+        if horizon.saw_all_since(self.since) {
+            return 0;
+        }
+        match std::mem::take(&mut self.activity) {
+            SchedActivity::Waiting(wait) => u64::from(wait.began == DelayBegin::Exactly),
+            _ => 0,
+        }
+    }
+
     /// Returns what it did before.
     #[inline]
     fn set(&mut self, activity: SchedActivity, seen: SchedSide) -> SchedActivity {

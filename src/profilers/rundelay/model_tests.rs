@@ -291,7 +291,7 @@ fn a_thread_that_gets_another_number_is_not_missed() {
     model.left(side(40, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, u64::MAX);
     model.cpu_switched(50, 0, had_by(3), had_by(1));
     assert_eq!(model.came(side(50, 0, 1)).map(|ended| ended.wait.since), Some(40));
-    assert!(model.task(2).is_none() && model.take_missed_on().is_empty());
+    assert!(!model.tids().any(|tid| tid == 2) && model.take_missed_on().is_empty());
     assert_eq!((model.take_unwoken(), model.take_discarded()), (0, 0));
 }
 
@@ -303,10 +303,10 @@ fn a_task_that_was_found_waits_if_another_one_runs() {
         model.found(side(10, 0, tid), DelayBegin::BeforeStart);
     }
     model.settle_found(|_| 0);
-    assert_eq!(model.tasks().filter(|(_, task)| task.wait().is_some()).count(), 0, "one of them runs");
+    assert_eq!(model.waits().count(), 0, "one of them runs");
     model.saw_current(20, 0, had_by(1));
     model.settle_found(|_| 0);
-    let waiting: Vec<i32> = model.tasks().filter_map(|(tid, task)| task.wait().map(|_| tid)).collect();
+    let waiting: Vec<i32> = model.waits().map(|(tid, ..)| tid).collect();
     assert_eq!((waiting, model.cpu(0).unwrap().waiting), (vec![2], 1));
     model.cpu_switched(90, 0, had_by(1), had_by(2));
     let ended = model.came(side(90, 0, 2)).unwrap();
@@ -315,6 +315,48 @@ fn a_task_that_was_found_waits_if_another_one_runs() {
         (RunDelayKind::Found, 10, DelayBegin::BeforeStart)
     );
     assert_eq!(model.cpu(0).unwrap().waiting, 0);
+}
+
+/// Where there are many tasks, going through them at each loss would be the cause of the next one.
+#[test]
+fn a_loss_goes_through_no_tasks() {
+    let mut model = SchedModel::new(8);
+    model.started(1);
+    for tid in 1..=3 {
+        model.left(side(10, 0, tid), LeftCpu::Blocks, None, u64::MAX);
+        model.woken(side(20, 0, tid), false, u64::MAX);
+    }
+    model.lost(1, 25, 30);
+    model.left(side(40, 0, 4), LeftCpu::Waits(RunDelayKind::Preempted), None, u64::MAX);
+    let in_table =
+        |model: &SchedModel, tid| matches!(model.tasks.get(tid).unwrap().activity, SchedActivity::Waiting(_));
+    assert!((1..=4).all(|tid| in_table(&model, tid)));
+    let waiting = |model: &SchedModel| model.waits().map(|(tid, ..)| tid).collect::<Vec<_>>();
+    assert_eq!((waiting(&model), model.take_discarded()), (vec![4], 0));
+    assert!(model.wait(1).is_none() && model.wait_mut(2).is_none());
+    let queue = model.cpus_mut().next().unwrap().1;
+    assert_eq!((queue.waiting, queue.take(50)), (1, (3 * 5 + 10, 3)));
+    assert!(model.came(side(60, 1, 1)).is_none(), "it may have waited twice");
+    assert_eq!(model.take_discarded(), 1);
+    model.migrated(70, 2, 1);
+    assert_eq!([0, 1].map(|cpu| model.cpu(cpu).unwrap().waiting), [1, 0]);
+    model.drop_doubtful(80);
+    assert_eq!((waiting(&model), model.take_discarded()), (vec![4], 2));
+    assert!(!in_table(&model, 3) && in_table(&model, 4));
+    assert_eq!(model.cpu(0).unwrap().waiting, 1);
+}
+
+/// A loss that is told late leaves what began after it.
+#[test]
+fn a_wait_that_began_after_a_loss_stays() {
+    let mut model = SchedModel::new(8);
+    model.started(1);
+    model.left(side(50, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, u64::MAX);
+    model.lost(1, 25, 30);
+    model.drop_doubtful(60);
+    assert_eq!((model.waits().count(), model.cpu(0).unwrap().waiting), (1, 1));
+    assert!(model.came(side(70, 0, 1)).is_some());
+    assert_eq!((model.cpu(0).unwrap().waiting, model.take_discarded()), (0, 0));
 }
 
 #[test]

@@ -25,35 +25,39 @@ impl Rundelay {
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
         const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
+        /// Going through all tasks takes one part in so many of the time at most, however many there are.
+        const MOST_SHARE: u64 = 20;
         self.throttling.tick(&self.model);
         ctx.view.untracked += self.throttling.take_left_out();
+        let began = crate::sys::monotonic_ns();
+        let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MOST_SHARE);
         if now >= self.next_look {
-            self.next_look = now.saturating_add(LOOK_NS);
             let limit = self.args.lengths.than_ns();
             self.model.settle_found(|since| limit.map_or(u64::MAX, |limit| since.saturating_add(limit)));
             self.learn_policies(now, ctx);
             self.show_ongoing(now, false, ctx);
+            self.next_look = now.saturating_add(LOOK_NS.max(pause_ns()));
         }
         if now < self.next_sweep {
             return;
         }
-        self.next_sweep = now.saturating_add(SWEEP_NS);
+        self.model.drop_doubtful(now);
         self.look_again(ctx);
         if self.outlived_at > 0 && now > self.outlived_at.saturating_add(AFTER_NS) {
             self.outlived_at = 0;
-            let gone: Vec<i32> =
-                self.model.tasks().map(|(tid, _)| tid).filter(|tid| ctx.tasks.has_exited(*tid)).collect();
+            let gone: Vec<i32> = self.model.tids().filter(|tid| ctx.tasks.has_exited(*tid)).collect();
             gone.into_iter().for_each(|tid| self.model.exited(tid));
         }
         self.model.expire(now.saturating_sub(GONE_NS));
         ctx.view.discarded += self.model.take_discarded();
+        self.next_sweep = now.saturating_add(SWEEP_NS.max(pause_ns()));
     }
 
     /// Asks for the policies of real-time tasks while they live and others wait for them.
     fn learn_policies(&mut self, now: Timestamp, ctx: &mut Context) {
         const LONG_NS: u64 = 10_000_000;
         const MOST: usize = 16;
-        let waits = self.model.tasks().filter_map(|(_, task)| task.wait());
+        let waits = self.model.waits().map(|(.., wait)| wait);
         for wait in waits.filter(|wait| wait.since.saturating_add(LONG_NS) <= now).take(MOST) {
             for &(had_by, _) in self.shares.fill(&self.model, wait, now) {
                 self.policies.learn(had_by, |tid| ctx.policy(tid));
@@ -98,9 +102,9 @@ impl Rundelay {
             true => wait.shown_until == 0 && now.saturating_sub(wait.since) >= least,
             false => wait.report_at <= now,
         };
-        let due = self.model.tasks().filter_map(|(tid, task)| Some((tid, task.wait()?)));
-        let due = due.filter(|(_, wait)| wait.is_ours && is_due(wait) && self.scope.has_cpu(wait.cpu));
-        let mut due: Vec<(u64, i32)> = due.map(|(tid, wait)| (wait.since, tid)).collect();
+        let due = self.model.waits();
+        let due = due.filter(|(.., wait)| wait.is_ours && is_due(wait) && self.scope.has_cpu(wait.cpu));
+        let mut due: Vec<(u64, i32)> = due.map(|(tid, _, wait)| (wait.since, tid)).collect();
         due.sort_unstable();
         for (_, tid) in due.into_iter().take(if is_over { MOST_AT_END } else { MOST }) {
             self.show_ongoing_wait(tid, now, is_over, ctx);
@@ -113,7 +117,7 @@ impl Rundelay {
         if !is_runnable && !is_over {
             return self.model.discard(tid, now);
         }
-        let Some((wait, comm)) = self.model.task(tid).and_then(|task| Some((*task.wait()?, task.comm))) else { return };
+        let Some((comm, wait)) = self.model.wait(tid).map(|(comm, wait)| (comm, *wait)) else { return };
         for &(had_by, _) in self.shares.fill(&self.model, &wait, now) {
             self.policies.learn(had_by, |tid| ctx.policy(tid));
         }
@@ -192,7 +196,7 @@ impl Rundelay {
 
     fn waiting(&self, now: Timestamp) -> Vec<WaitingTaskRow> {
         const MOST: usize = 1000;
-        let ours = self.model.tasks().filter_map(|(tid, task)| Some((tid, task.comm, task.wait()?)));
+        let ours = self.model.waits();
         let ours = ours.filter(|(_, _, wait)| wait.is_ours && wait.since <= now && self.scope.has_cpu(wait.cpu));
         let mut ours: Vec<(i32, Comm, &QueueWait)> = ours.collect();
         ours.sort_unstable_by_key(|(tid, _, wait)| (wait.since, *tid));

@@ -24,8 +24,10 @@ pub struct EmptyQueue {
 #[derive(Debug, Default)]
 pub struct QueueDoubts {
     horizon: LossHorizon,
-    /// When queues were known to be empty, after the last loss.
+    /// When queues were known to be empty. What is from before the horizon counts no more.
     empty_at: FxHashMap<QueueKey, u64>,
+    /// The horizon when what counts no more was dropped last.
+    dropped_until: LossHorizon,
     /// Queues in doubt, with the answer of /proc, which is kept until all records up to it were read.
     asking: FxHashMap<QueueKey, Option<EmptyQueue>>,
 }
@@ -34,14 +36,13 @@ impl QueueDoubts {
     /// Records were lost up to `end`.
     pub fn lost(&mut self, end: u64) {
         self.horizon.lost_until(end);
-        let horizon = self.horizon;
-        self.empty_at.retain(|_, at| horizon.saw_all_since(*at));
     }
 
     /// True if the delivery that pairs with this signal may be that of another one.
     pub fn covers(&self, sent: &SentSignal) -> bool {
         let queues = self.horizon.any_loss() && !names::waits_alone(sent.signo, sent.code);
-        queues && self.empty_at.get(&QueueKey::of(sent)).is_none_or(|at| sent.time < *at)
+        let is_in_step = |at: &u64| sent.time >= *at && self.horizon.saw_all_since(*at);
+        queues && !self.empty_at.get(&QueueKey::of(sent)).is_some_and(is_in_step)
     }
 
     /// A signal was put into its queue.
@@ -82,6 +83,11 @@ impl QueueDoubts {
 
     /// The queue was empty: signals that are sent later are in step.
     pub fn was_empty(&mut self, key: QueueKey, empty: EmptyQueue) {
+        if self.empty_at.len() >= MOST && self.dropped_until != self.horizon {
+            self.dropped_until = self.horizon;
+            let horizon = self.horizon;
+            self.empty_at.retain(|_, at| horizon.saw_all_since(*at));
+        }
         if self.horizon.saw_all_since(empty.from) && self.empty_at.len() < MOST {
             self.asking.remove(&key);
             self.empty_at.insert(key, empty.to);
@@ -123,5 +129,24 @@ mod tests {
         assert!(doubts.covers(&later) && doubts.to_ask(9) == [key]);
         doubts.answer(key, None);
         assert!(doubts.to_ask(9).is_empty(), "its process has gone");
+    }
+
+    #[test]
+    fn old_answers_make_room_for_new_ones() {
+        let mut doubts = QueueDoubts::default();
+        doubts.lost(10);
+        let queue = |tid| sent(50, (tid, 7, false), 40, -1);
+        let empty = |doubts: &mut QueueDoubts, tid, at| {
+            doubts.was_empty(QueueKey::of(&queue(tid)), EmptyQueue { from: at, to: at });
+        };
+        let most = MOST as i32;
+        (1..=most + 1).for_each(|tid| empty(&mut doubts, tid, 20));
+        assert!(!doubts.covers(&queue(1)) && doubts.covers(&queue(most + 1)), "there is no room for it");
+        doubts.lost(30);
+        assert_eq!(doubts.empty_at.len(), MOST, "a loss goes through no queues");
+        assert!(doubts.covers(&queue(1)));
+        empty(&mut doubts, most + 1, 40);
+        assert!(!doubts.covers(&queue(most + 1)) && doubts.covers(&queue(1)));
+        assert_eq!(doubts.empty_at.len(), 1);
     }
 }

@@ -89,7 +89,7 @@ pub struct TaskStateArgs {
     /// A row per thread: those first that have waited most in other states than S and I
     #[arg(long)]
     perins: bool,
-    /// So many rows at most in text
+    /// So many rows at most in text; without it 1000
     #[arg(long, value_name = "ROWS", value_parser = values::count)]
     top: Option<u64>,
     #[command(flatten)]
@@ -119,6 +119,9 @@ const FIRST_NS: u64 = 200_000_000;
 
 /// Threads listed apart in one interval at most: without -i every thread that ever ran would be kept.
 const MOST_THREADS: usize = 50_000;
+
+/// Rows in text without `--top`: nobody reads more of them, and those that waited most come first.
+const MOST_TEXT_ROWS: usize = 1000;
 
 /// The profiler behind [`TaskStateArgs`].
 #[derive(Debug, Default)]
@@ -157,6 +160,7 @@ pub struct TaskState {
     /// Reads /proc after losses.
     threads: Option<ThreadReader<SeenThread>>,
     next_look: u64,
+    last_sweep: u64,
     next_sweep: u64,
     /// Where tasks wait whose wait goes on.
     wait_sites: WaitSites,
@@ -430,7 +434,7 @@ impl Profiler for TaskState {
         } else {
             report.delta(&STATES_OF_ALL, table.rows(&mut all))
         };
-        table.judged(sight).text_rows(self.args.top.map_or(usize::MAX, |top| top as usize));
+        table.judged(sight).text_rows(self.args.top.map_or(MOST_TEXT_ROWS, |top| top as usize));
         self.reported_until = now;
         let coverage = std::mem::take(&mut self.quiet_coverage).then(&coverage);
         if is_quiet {
@@ -477,10 +481,14 @@ impl TaskState {
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
         const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
+        /// Going through all tasks takes one part in so many of the time at most, however many there are.
+        const MOST_SHARE: u64 = 20;
         self.take_answers(now, ctx);
+        let began = crate::sys::monotonic_ns();
+        let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MOST_SHARE);
         if self.args.than.is_some() && now >= self.next_look {
-            self.next_look = now + LOOK_NS;
             self.report_ongoing(now, ctx);
+            self.next_look = now.saturating_add(LOOK_NS.max(pause_ns()));
         }
         let clock = crate::sys::monotonic_ns();
         let is_urgent = self.wait_sites.awaits(clock);
@@ -491,17 +499,17 @@ impl TaskState {
         let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| horizon.saw_all_since(*since));
         let missed_switches = missed.map(|(cpu, _)| cpu).collect();
         if now >= self.next_sweep {
-            self.next_sweep = now.saturating_add(SWEEP_NS);
             if self.args.than.is_some() {
                 self.look_again(ctx); // the beginning of a wait may be lost too
             }
-            if horizon.any_loss() && now < horizon.end_ns().saturating_add(AFTER_NS) {
+            if horizon.any_loss() && self.last_sweep < horizon.end_ns().saturating_add(AFTER_NS) {
                 self.machine.outlived(horizon.end_ns(), |tid| ctx.tasks.has_exited(tid));
             }
             let machine = &self.machine;
             self.wait_sites.retain(|tid, since| machine.get(tid).is_some_and(|task| task.since == since));
             let everybody = self.everybody;
             self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
+            (self.last_sweep, self.next_sweep) = (now, now.saturating_add(SWEEP_NS.max(pause_ns())));
         }
         TickOutcome { is_urgent, missed_switches, ..TickOutcome::default() }
     }
