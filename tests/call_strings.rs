@@ -9,7 +9,10 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use common::seccomp::{Refusal, refused};
-use common::{Done, Load, Prog, attempts, command, example, number, own_tid, run, run_over, start_watching};
+use common::{
+    Again, Attempted, Done, Load, Prog, attempts, command, example, number, or_again, own_tid, run, run_over,
+    start_watching,
+};
 use perf_prof::perf::Attr;
 use perf_prof::perf::attr::MissingFeatures;
 use perf_prof::profiler::TracefsFinder;
@@ -43,8 +46,8 @@ fn trace(options: &[&str], workload: &[&str]) -> Done {
 }
 
 /// `Err` if records were lost.
-fn lossless(done: &Done) -> Result<(), String> {
-    if number(&done.end(), "lost") == 0 { Ok(()) } else { Err(format!("lost records: {}", done.end())) }
+fn lossless(done: &Done) -> Attempted {
+    or_again(number(&done.end(), "lost") == 0, &[Again::RecordsLost(done)], || done.end().to_string())
 }
 
 fn fields(done: &Done) -> impl Iterator<Item = Value> {

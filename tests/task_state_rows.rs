@@ -12,7 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::waits::{MS, assert_within_window, is_state, still_waiting};
-use common::{Done, Load, attempts, example, number, own_tid, run, start, start_watching, state_letter, until};
+use common::{
+    Again, Attempted, Done, Load, attempts, example, number, or_again, own_tid, run, start, start_watching,
+    state_letter, until,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -131,14 +134,12 @@ fn a_workload_is_followed_to_its_end() {
     attempts(try_a_workload_is_followed_to_its_end);
 }
 
-fn try_a_workload_is_followed_to_its_end() -> Result<(), String> {
+fn try_a_workload_is_followed_to_its_end() -> Attempted {
     let ended = run(&["task-state", "--perins", "--json", "--", "sh", "-c", "sleep 0.3 & sleep 0.2; wait"]).code(0);
     let rows = ended.of_type("row");
     let sleeps: BTreeSet<u64> =
         rows.iter().filter(|row| row["comm"] == "sleep").map(|row| number(row, "tid")).collect();
-    if ended.total("discarded") > 0 {
-        return Err("an end of a sleep".to_owned());
-    }
+    or_again(ended.total("discarded") == 0, &[Again::Discarded(&ended)], || format!("an end of a sleep: {ended:#?}"))?;
     assert_eq!(sleeps.len(), 2, "{rows:#?}");
     let longest = |row: &&Value| is_state(row, "S") && row["comm"] == "sleep";
     let mut slept: Vec<u64> = rows.iter().filter(longest).map(|row| number(row, "max_ns")).collect();
@@ -160,7 +161,7 @@ fn rename(tid: u64, name: &str) {
 }
 
 /// A thread that is renamed out of the filter as it sleeps, by another, and by itself as it runs.
-fn renamed(options: &[&str], name: &'static str) -> Result<(), String> {
+fn renamed(options: &[&str], name: &'static str) -> Attempted {
     let (to_thread, orders) = channel::<bool>();
     let (to_us, answers) = channel::<u64>();
     let thread = thread::spawn(move || {
@@ -210,9 +211,9 @@ fn renamed(options: &[&str], name: &'static str) -> Result<(), String> {
         rows.iter().filter(|row| number(row, "interval") >= last - 1 && number(row, "ongoing") > 0).collect();
     assert!(believed.is_empty(), "{options:?}: {believed:#?}");
     let count = ended.sum("count", |row| row["tid"] == tid && is_state(row, "S"));
-    if count < 3 {
-        return Err(format!("the end of a sleep: {rows:#?}"));
-    }
+    or_again(count >= 3, &[Again::Discarded(&ended), Again::IdleHidden(&ended)], || {
+        format!("the end of a sleep: {rows:#?}")
+    })?;
     assert!(count <= 4, "{options:?}: {rows:#?}");
     let events = ended.of_type("event").into_iter().filter(|event| event["tid"] != witness);
     let longest = events.map(|event| number(&event, "duration_ns")).max();
@@ -231,13 +232,12 @@ fn a_task_renamed_out_of_the_filter_is_forgotten() {
 #[test]
 fn intervals_follow_each_other() {
     need_events!(alone);
-    attempts(try_intervals_follow_each_other);
-}
-
-fn try_intervals_follow_each_other() -> Result<(), String> {
-    let ended = run(&["task-state", "-i", "200", "--for", "1s", "--json"]).code(0);
+    let mut run = start(&["task-state", "-i", "200", "--json"]);
+    (0..4).for_each(|_| drop(run.object(|object| object["type"] == "interval")));
+    let ended = run.interrupt().code(0);
     let intervals = ended.of_type("interval");
-    assert!(intervals.len() <= 6, "{intervals:#?}");
+    let span = number(intervals.last().expect("an interval"), "end_ns") - number(&intervals[0], "start_ns");
+    assert!((4..=span / (200 * MS) + 1).contains(&(intervals.len() as u64)), "{intervals:#?}");
     assert_eq!(ended.total("intervals"), intervals.len() as u64);
     for (index, interval) in intervals.iter().enumerate() {
         assert_eq!(number(interval, "interval"), index as u64 + 1);
@@ -248,8 +248,6 @@ fn try_intervals_follow_each_other() -> Result<(), String> {
     }
     let seen: u64 = intervals.iter().map(|interval| number(interval, "samples")).sum();
     assert_eq!(seen, ended.total("samples"));
-    // A machine that stands still closes one interval instead of several.
-    if intervals.len() < 4 { Err(format!("intervals: {intervals:#?}")) } else { Ok(()) }
 }
 
 #[test]
@@ -304,12 +302,15 @@ fn tables_are_aligned_and_fit_a_terminal() {
             let bytes = line.as_bytes();
             let at = |index: usize| bytes.get(index).copied().unwrap_or(b' ');
             for &(begin, end) in &heading {
-                let name = line[begin..].starts_with(|letter: char| letter.is_ascii_alphabetic());
+                let name =
+                    line.get(begin..).unwrap_or_default().starts_with(|letter: char| letter.is_ascii_alphabetic());
                 // A name begins where its heading does, a number ends there; an empty cell does neither.
                 let aligned = if name {
                     begin == 0 || at(begin - 1) == b' '
                 } else {
-                    at(end) == b' ' && (at(end - 1) != b' ' || line[begin..end.min(line.len())].trim().is_empty())
+                    at(end) == b' '
+                        && (at(end - 1) != b' '
+                            || line.get(begin..end.min(line.len())).unwrap_or_default().trim().is_empty())
                 };
                 assert!(aligned, "{line:?} at {begin}..{end} of {heading:?}");
             }

@@ -307,7 +307,7 @@ for _ in générateur(): pass
             let mut command = Command::new(name);
             command.arg(&file);
             let Some(sleeper) = Sleeper::start(command) else {
-                println!("skipped: no {name}");
+                skip_part!("no {name}");
                 continue;
             };
             let part = read(&Host::default(), sleeper.tid(), &SnapshotPool::default(), &mut PythonRuntimes::default())
