@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::waits::is_state;
-use common::{Done, Load, example, getppid, getuid, hurry, number, own_tid, run, run_over, start_watching, until};
+use common::{Done, Load, example, getppid, getuid, number, own_tid, run, run_over, start_watching, until};
 use serde_json::Value;
 
 #[test]
@@ -291,8 +291,7 @@ fn silences_that_end_in_user_code_are_left_out() {
     let cpu = common::online_cpus()[0].to_string();
     let mut spin = Command::new("taskset");
     spin.args(["-c", &cpu, "sh", "-c", "while :; do :; done"]);
-    let load = Load::start(spin);
-    hurry(load.pid());
+    let _load = Load::start(spin);
     let args = ["irq-off", "--period", "20us", "--than", "40us", "--all", "-g", "--user-callchain", "--json"];
     let silences = |option: &[&str]| {
         // Not its exit code: the names of so many stacks may take too long.

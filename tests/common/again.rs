@@ -92,14 +92,14 @@ impl Again<'_> {
             Again::IdleHidden(done) => hides_idle(done),
             Again::TaskHidden(done) => counts(done, "row", "unknown"),
             Again::NamesGivenUp(done) => done.err.iter().any(|line| line.contains("given up")),
-            Again::CpuStolen(watch, least) => watch.stolen() >= least,
+            Again::CpuStolen(watch, least) => watch.stolen() >= least.max(LATE),
             Again::LoadAbove(line, key, limit) => load_number(line, key) > limit,
             Again::LoadBelow(line, key, limit) => load_number(line, key) < limit,
             Again::GuestStopped(done) => done
                 .of_type("event")
                 .iter()
                 .any(|event| ["machine stopped", "stolen"].iter().any(|kind| event["kind"] == *kind)),
-            Again::CpuBusy(watch, least) => watch.stolen().max(watch.waited()) >= least,
+            Again::CpuBusy(watch, least) => watch.stolen().max(watch.waited()) >= least.max(LATE),
         }
     }
 
@@ -189,7 +189,7 @@ impl CpuWatch {
     /// Time for which one CPU did not run, or all of them together.
     fn stolen(&self) -> Duration {
         let late = self.late_ns.iter().map(|ns| ns.load(Ordering::Relaxed)).max();
-        Duration::from_nanos(late.unwrap_or(0).max(stolen_ns() - self.stolen_ns))
+        Duration::from_nanos(late.unwrap_or(0).max(stolen_ns().saturating_sub(self.stolen_ns)))
     }
 
     /// Time in which some task waited for a CPU.
