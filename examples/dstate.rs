@@ -2,7 +2,7 @@
 //! exits.
 //!
 //! `dstate COUNT WAIT_MS [NAME] [PAUSE_MS]`: COUNT waits of WAIT_MS, PAUSE_MS (20) of sleep between them, under the
-//! comm NAME. Prints `ready tid=N` first, then, if the environment has `DSTATE_GO=stdin`, awaits a line on stdin. At
+//! comm NAME. With a WAIT_MS of 0 each lasts until a byte comes on stdin. Prints `ready tid=N` first, then, if the environment has `DSTATE_GO=stdin`, awaits a line on stdin. At
 //! the end prints `waits=N wait_ms=N min_ns=N max_ns=N total_ns=N tid=N`, measured around each wait with
 //! CLOCK_MONOTONIC. A measured time includes the creation of the child, so it is a little longer than the D state in
 //! it.
@@ -63,6 +63,7 @@ fn main() {
 /// One wait in D state. Returns its length.
 fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
     let mut time = libc::timespec { tv_sec: (wait_ms / 1000) as _, tv_nsec: (wait_ms % 1000 * 1_000_000) as _ };
+    let child = if wait_ms == 0 { read_and_exit } else { sleep_and_exit };
     let start = Instant::now();
     // SAFETY: CLONE_VM shares our memory with the child, but CLONE_VFORK keeps this thread from running, and so from
     // touching `stack` and `time` or returning, until the child has exited. The child runs on `stack`, whose end is its
@@ -70,7 +71,7 @@ fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
     // thread.
     let pid = unsafe {
         libc::clone(
-            sleep_and_exit,
+            child,
             (&raw mut stack.0).cast::<u8>().add(STACK_BYTES).cast::<c_void>(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
             (&raw mut time).cast::<c_void>(),
@@ -90,6 +91,16 @@ extern "C" fn sleep_and_exit(time: *mut c_void) -> c_int {
     // before the exit.
     unsafe {
         while libc::syscall(libc::SYS_nanosleep, time, time) != 0 {}
+        libc::syscall(libc::SYS_exit_group, 0);
+    }
+    0
+}
+
+/// The child that waits for a byte, which it puts where the time is.
+extern "C" fn read_and_exit(time: *mut c_void) -> c_int {
+    // SAFETY: `time` points to memory of the parent, which waits, and a byte fits.
+    unsafe {
+        libc::syscall(libc::SYS_read, 0, time, 1);
         libc::syscall(libc::SYS_exit_group, 0);
     }
     0

@@ -2,8 +2,8 @@
 //!
 //! `queue MS [CPU]`: on CPU, the first allowed one by default, `hog-a` and `hog-b` never stop, `yields` yields again
 //! and again, and `serves` works for 1 ms whenever `asks`, which may run anywhere, wakes it: every 3 ms. After MS each
-//! prints `NAME_tid=N NAME_delay_ns=N`, on one line: the time in which it was ready to run and had no CPU, by the
-//! scheduler's accounting.
+//! prints `NAME_tid=N NAME_delay_ns=N NAME_nvcsw=N NAME_nivcsw=N`, on one line: the time in which it was ready to run and
+//! had no CPU, by the scheduler's accounting, and how often it gave up its CPU to wait, and how often without.
 
 use std::{
     env, fs,
@@ -28,7 +28,7 @@ fn main() {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             pin(cpu);
             does();
-            (name, tid(), delay_ns())
+            (name, tid(), delay_ns(), [switches("voluntary_ctxt_switches:"), switches("nonvoluntary_ctxt_switches:")])
         });
         thread.expect("spawn")
     };
@@ -61,8 +61,8 @@ fn main() {
     });
     client.expect("spawn").join().expect("it asks");
     let told = threads.map(|thread| {
-        let (name, tid, delay_ns) = thread.join().expect("a thread failed");
-        format!("{name}_tid={tid} {name}_delay_ns={delay_ns}")
+        let (name, tid, delay_ns, [nvcsw, nivcsw]) = thread.join().expect("a thread failed");
+        format!("{name}_tid={tid} {name}_delay_ns={delay_ns} {name}_nvcsw={nvcsw} {name}_nivcsw={nivcsw}")
     });
     println!("{}", told.join(" "));
 }
@@ -82,6 +82,12 @@ fn tid() -> libc::c_long {
 fn delay_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
     text.split(' ').nth(1).and_then(|delay| delay.parse().ok()).expect("a number")
+}
+
+/// A count of the calling thread's status.
+fn switches(head: &str) -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/status").expect("status");
+    text.lines().find_map(|line| line.strip_prefix(head)?.trim().parse().ok()).expect("a number")
 }
 
 fn pin(cpu: usize) {

@@ -10,6 +10,7 @@ use crate::sys;
 
 /// Parses, runs, and returns the exit code.
 pub fn main() -> u8 {
+    sys::poll::obey_ending_signals();
     let args: Vec<OsString> = std::env::args_os().collect();
     let cli: Cli = match faults::parse(Cli::command(), &args) {
         Ok(cli) => cli,

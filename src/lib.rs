@@ -3,6 +3,15 @@
 //! Data flows one way: the kernel's ring buffers ([`ringbuf`]) hold records ([`perf`]), a run ([`run`]) merges them
 //! by time and hands samples to a profiler ([`profiler`]), whose reports the output thread ([`output`]) prints.
 
+/// Of the tests of the whole program.
+#[cfg(test)]
+#[macro_use]
+#[path = "../tests/common"]
+mod common {
+    #[macro_use]
+    pub mod skips;
+}
+
 pub mod app;
 pub mod bpf;
 pub(crate) mod caret;

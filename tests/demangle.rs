@@ -8,6 +8,7 @@
 //! - prints the type of `&A::f` where `f` is const or has a tag,
 //! - goes on after 4,096 bytes.
 
+#[macro_use]
 mod common;
 
 use std::collections::BTreeSet;
@@ -88,7 +89,7 @@ fn a_program_of_every_kind_of_name_is_as_cxxfilt_writes_it() {
     if !done.status.success() {
         skip!("this g++ does not build it: {}", text.lines().next().unwrap_or_default());
     }
-    compare(&program, &[], 3000);
+    compare(&program, &[], 3000).unwrap_or_else(|why| skip_part!("{why}"));
 }
 
 #[test]
@@ -102,20 +103,21 @@ fn the_names_of_libstdcxx_are_as_cxxfilt_writes_them() {
     if !path.is_absolute() {
         skip!("no libstdc++.so.6 beside g++");
     }
-    compare(path, &["--dynamic"], 3000);
+    compare(path, &["--dynamic"], 3000).unwrap_or_else(|why| skip_part!("{why}"));
 }
 
 /// Under 0.2 % of the names that c++filt demangles are refused, and under 2 % have another text, for the reasons above.
-fn compare(file: &Path, options: &[&str], least: usize) {
+/// `Err`: what is not installed.
+fn compare(file: &Path, options: &[&str], least: usize) -> Result<(), String> {
     let listed = match Command::new("nm").args(["--format=posix"]).args(options).arg(file).output() {
         Ok(listed) => listed,
-        Err(err) => skip!("no nm: {err}"),
+        Err(err) => return Err(format!("no nm: {err}")),
     };
     let listed = String::from_utf8(listed.stdout).unwrap();
     let words = listed.lines().filter_map(|line| line.split([' ', '@']).next());
     let names: Vec<&str> = words.filter(|name| name.starts_with("_Z")).collect::<BTreeSet<_>>().into_iter().collect();
     assert!(names.len() > least, "{} names in {}", names.len(), file.display());
-    let Some(wanted) = cxxfilt(&names) else { return };
+    let wanted = cxxfilt(&names)?;
     let (mut all, mut refused, mut other) = (0, Vec::new(), Vec::new());
     for (name, want) in names.iter().zip(&wanted).filter(|(name, want)| *name != want) {
         all += 1;
@@ -128,6 +130,7 @@ fn compare(file: &Path, options: &[&str], least: usize) {
     println!("{all} names: {} refused, {} of another text\n{}", refused.len(), other.len(), other.join("\n"));
     assert!(refused.len() * 500 < all, "{refused:?}");
     assert!(other.len() * 50 < all, "{} of {all}", other.len());
+    Ok(())
 }
 
 fn is_same(text: &str, want: &str) -> bool {
@@ -138,19 +141,14 @@ fn is_same(text: &str, want: &str) -> bool {
     plain(text) == plain(want)
 }
 
-fn cxxfilt(names: &[&str]) -> Option<Vec<String>> {
-    let mut child = match Command::new("c++filt").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
-        Ok(child) => child,
-        Err(err) => {
-            println!("skipped: no c++filt: {err}");
-            return None;
-        }
-    };
+fn cxxfilt(names: &[&str]) -> Result<Vec<String>, String> {
+    let child = Command::new("c++filt").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = child.map_err(|err| format!("no c++filt: {err}"))?;
     let (text, mut input) = (names.join("\n") + "\n", child.stdin.take().unwrap());
     let writer = thread::spawn(move || input.write_all(text.as_bytes()));
     let done = child.wait_with_output().unwrap();
     writer.join().unwrap().unwrap();
     let lines: Vec<String> = String::from_utf8(done.stdout).unwrap().lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), names.len());
-    Some(lines)
+    Ok(lines)
 }

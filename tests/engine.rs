@@ -5,13 +5,13 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Done, GUARD, Load, Prog, command, ends_within, example, getppid, getuid, hurry, number, own_tid, run, run_over,
-    start, start_watching, syscall,
+    Again, CpuWatch, Done, GUARD, Load, Prog, command, ends_within, example, getppid, getuid, hurry, number, or_again,
+    own_tid, run, run_over, start, start_watching, syscall,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -57,11 +57,26 @@ fn a_flood_through_one_page_is_counted_to_the_last_call() {
 fn the_cure_for_a_loss_cures_it() {
     need_events!(alone);
     let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
+    // Both at a high priority: a load that had to wait for a CPU catches up, at a higher frequency than the first time.
     let trace = |pages: &str, interval: &str| {
-        run(&["trace", "-m", pages, "-i", interval, "-o", "/dev/null", "-e", &event, "--", &flood, "200000", "200000"])
-            .code(0)
+        let mut command = Command::new("chrt");
+        command.args([
+            "-f",
+            "1",
+            env!("CARGO_BIN_EXE_perf-prof"),
+            "trace",
+            "-m",
+            pages,
+            "-i",
+            interval,
+            "-o",
+            "/dev/null",
+        ]);
+        command.args(["-e", &event, "--", &flood, "200000", "200000"]);
+        Prog::spawn(command).finish().code(0)
     };
     common::attempts(|| {
+        let watch = CpuWatch::by_clock();
         let small = trace("1", "200");
         let lines: Vec<&String> = small.err.iter().filter(|line| line.contains("would have sufficed")).collect();
         assert!(!lines.is_empty(), "{small:?}");
@@ -72,8 +87,8 @@ fn the_cure_for_a_loss_cures_it() {
         let large = trace(advised, "200");
         let is_cured = !large.err().contains("would have sufficed") && large.err().contains(" 0 lost");
         assert!(!is_cured || large.err().contains("200000 events in"), "-m {advised}: {large:?}");
-        // A load that had to wait for a CPU catches up, at a higher frequency than the first time.
-        if is_cured { Ok(()) } else { Err(format!("-m {advised}: {large:?}")) }
+        let reasons = [Again::CpuStolen(&watch, Duration::from_millis(5))];
+        or_again(is_cured, &reasons, || format!("-m {advised}: {large:?}"))
     });
 }
 
@@ -95,6 +110,7 @@ fn a_small_ring_is_emptied_again_and_again() {
     // records stay above the horizon sees about ten pages a second. Both run at a high priority: late
     // bursts are larger, and a late reader finds one page again.
     common::attempts(|| {
+        let watch = CpuWatch::by_clock();
         let mut shell = Load::shell();
         let event = syscall(libc::SYS_getppid);
         let run = start_watching(&["trace", "-m", "1", "-e", &event, "-p", &shell.pid().to_string()]);
@@ -102,8 +118,8 @@ fn a_small_ring_is_emptied_again_and_again() {
         shell.tell(&format!("{} 400000 200000", example("flood")));
         shell.says();
         let end = run.interrupt().code(0).end();
-        // The host may let the machine wait.
-        if number(&end, "samples") > 2_500 { Ok(()) } else { Err(end.to_string()) }
+        let reasons = [Again::CpuStolen(&watch, Duration::from_millis(100))];
+        or_again(number(&end, "samples") > 2_500, &reasons, || end.to_string())
     });
 }
 
@@ -347,9 +363,11 @@ fn a_run_for_a_time_ends() {
     need_events!(alone);
     // Its last interval ends with it.
     common::attempts(|| {
+        let watch = CpuWatch::of_account();
         let done = run(&["trace", "-e", EXEC, "--for", "1", "-i", "500", "--json"]).code(0);
         // On a machine that stands still there may be fewer intervals, or the last one is short.
-        if done.of_type("interval").len() == 2 { Ok(()) } else { Err(format!("{done:?}")) }
+        let reasons = [Again::CpuStolen(&watch, Duration::from_millis(1))];
+        or_again(done.of_type("interval").len() == 2, &reasons, || format!("{done:?}"))
     });
     let before = Instant::now();
     let done = run(&["trace", "-e", EXEC, "--for", "300ms", "--json"]).code(0);
@@ -427,7 +445,7 @@ fn outputs_that_cannot_be_written() {
 
 /// perf-prof in a shell that has set a limit first.
 fn limited(ulimit: &str, args: &[&str]) -> Done {
-    let mut shell = std::process::Command::new("sh");
+    let mut shell = Command::new("sh");
     shell.args(["-c", &format!(r#"ulimit {ulimit} && exec "$0" "$@""#), env!("CARGO_BIN_EXE_perf-prof")]);
     shell.args(args);
     Prog::spawn(shell).finish()

@@ -11,7 +11,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use common::seccomp::hangs;
-use common::{GUARD, Load, Prog, command, ends_within, example, number, syscall, until};
+use common::{
+    Again, Attempted, Done, GUARD, Load, Prog, attempts, command, ends_within, example, number, or_again, syscall,
+    until,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -173,7 +176,7 @@ fn strict_loss_counts_dropped_lines() {
 }
 
 /// Runs perf-prof with a result file on a file system of 64 KiB. stdout has the output of perf-prof, then the file.
-fn on_a_small_disk(args: &str) -> common::Done {
+fn on_a_small_disk(args: &str) -> Done {
     const SCRIPT: &str = r#"dir=$1; shift; mount -t tmpfs -o size=64k none "$dir" || exit 99
         exec 3>&1; eval "$@"; code=$?; cat "$dir/out" >&3; exit $code"#;
     let dir = tempfile::tempdir().expect("a directory");
@@ -268,6 +271,10 @@ fn an_output_that_hangs_in_a_file_is_reported_and_given_up() {
 #[test]
 fn a_storm_of_mappings_takes_little_memory() {
     need_events!();
+    attempts(try_a_storm_of_mappings);
+}
+
+fn try_a_storm_of_mappings() -> Attempted {
     const CALLS: u64 = 40_000; // 120 MB of paths
     const MOST_KIB: u64 = 110 << 10;
     let root = tempfile::tempdir().expect("a directory");
@@ -278,22 +285,16 @@ fn a_storm_of_mappings_takes_little_memory() {
     let event = syscall(libc::SYS_getppid);
     let mut trace = command(&["trace", "--json", "-g", "-i", "200", "-e", &event, "--", "sh", "-c", &load]);
     trace.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut trace = trace.spawn().expect("perf-prof");
+    let trace = trace.spawn().expect("perf-prof");
     until("the calls are made", || done.exists());
     let status = fs::read_to_string(format!("/proc/{}/status", trace.id())).expect("it waits for its reader");
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
     let kib: u64 = kib.trim().trim_end_matches(" kB").parse().expect("a number");
     assert!(kib < MOST_KIB, "{kib} KiB");
-    let objects: Vec<Value> = BufReader::new(trace.stdout.take().expect("piped"))
-        .lines()
-        .map(|line| serde_json::from_str(&line.expect("UTF-8")).expect("JSON"))
-        .collect();
-    assert_eq!(trace.wait().expect("wait").code(), Some(0));
-    let end = objects.last().expect("an end");
-    if number(end, "lost_side") > 0 {
-        println!("the kernel dropped records of mappings: {end}");
-        return;
-    }
+    let ended = trace.wait_with_output().expect("its output");
+    let done = Done::of("trace".to_owned(), ended.status, &ended.stdout, &[]).code(0);
+    let (objects, end) = (done.json(), done.end());
+    or_again(number(&end, "lost_side") == 0, &[Again::RecordsLost(&done)], || end.to_string())?;
     let mut seen = [0; 2];
     for event in objects.iter().filter(|object| object["type"] == "event") {
         let Some(argument) = event["fields"]["args"][0].as_u64().filter(|number| (1..=2).contains(number)) else {
@@ -307,4 +308,5 @@ fn a_storm_of_mappings_takes_little_memory() {
         }
     }
     assert!(seen.iter().all(|&calls| calls > 0), "{seen:?} of {end}");
+    Ok(())
 }

@@ -6,9 +6,10 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::Duration;
 
 use common::waits::{MS, is_state, still_waiting};
-use common::{Done, Load, Prog, attempts, example, number, run, start_watching};
+use common::{Again, Attempted, CpuWatch, Done, Load, Prog, attempts, example, number, or_again, run, start_watching};
 
 /// A column that has values in a panel.
 #[derive(Debug)]
@@ -60,7 +61,8 @@ fn ten_stalls_in_a_second_are_ten_columns() {
     attempts(try_ten_stalls_in_a_second_are_ten_columns);
 }
 
-fn try_ten_stalls_in_a_second_are_ten_columns() -> Result<(), String> {
+fn try_ten_stalls_in_a_second_are_ten_columns() -> Attempted {
+    let steal = CpuWatch::of_account();
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("stalls.svg");
     let path = file.to_str().expect("UTF-8");
@@ -68,16 +70,16 @@ fn try_ten_stalls_in_a_second_are_ten_columns() -> Result<(), String> {
     load.says();
     let prof = start_watching(&["task-state", "-D", "--than", "15", "--filter", "hm_stalls", "--heatmap", path]);
     load.tell("");
-    load.says();
+    let truth = load.says();
     let done = prof.interrupt().code(0);
     let svg = fs::read_to_string(&file).expect("the map");
     let events = done.of_type("event");
-    if events.len() != 10
-        || events.iter().any(still_waiting)
-        || ["discarded", "lost", "late"].iter().any(|key| done.total(key) > 0)
-    {
-        return Err(format!("ten whole waits: {done:#?}"));
-    }
+    let is_unseen = [Again::Discarded(&done), Again::RecordsLost(&done), Again::IdleHidden(&done)];
+    let is_seen = ["discarded", "lost"].iter().all(|key| done.total(key) == 0);
+    // On a busy machine a stall may become so long that it is shown while it goes on.
+    let is_long = Again::LoadAbove(&truth, "max_ns", 100 * MS);
+    or_again(is_seen && events.len() >= 10, &is_unseen, || format!("ten whole waits: {done:#?}"))?;
+    or_again(events.len() == 10 && !events.iter().any(still_waiting), &[is_long], || format!("{truth}: {done:#?}"))?;
     let panels = panels(&svg);
     let [(title, columns)] = &panels[..] else { panic!("one panel: {panels:?}") };
     let counted = done.sum("count", |row| is_state(row, "D"));
@@ -97,9 +99,8 @@ fn try_ten_stalls_in_a_second_are_ten_columns() -> Result<(), String> {
     assert!(columns.windows(2).all(|pair| pair[0].end_ns <= pair[1].start_ns), "{columns:?}");
     // A run that gets no CPU has longer columns.
     let are_apart = visible.windows(2).all(|pair| pair[1].start_ns - pair[0].start_ns > 50 * MS);
-    if visible.len() != 10 || !are_apart {
-        return Err(format!("a column for each stall: {columns:?}"));
-    }
+    let reasons = [Again::CpuStolen(&steal, Duration::from_millis(20))];
+    or_again(visible.len() == 10 && are_apart, &reasons, || format!("a column for each stall: {columns:?}"))?;
     assert_eq!(fs::metadata(&file).expect("the map").permissions().mode() & 0o777, 0o600);
     for word in ["<script", "@import", "href", "src=", "url("] {
         assert!(!svg.contains(word), "{word}: the file needs others");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::user::NOBODY;
-use common::{Done, Load, example, number, run, start};
+use common::{Done, Load, Prog, example, number, run};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use perf_prof::sys::mount::private_tracefs;
@@ -339,13 +339,26 @@ fn functions_are_found_beside_files_that_are_too_large() {
 
 #[test]
 fn a_search_for_functions_can_be_ended() {
+    search_can_be_ended("");
+}
+
+/// As a shell without job control starts its background jobs.
+#[test]
+fn a_search_can_be_ended_where_the_signal_was_ignored() {
+    search_can_be_ended("trap '' INT TERM; ");
+}
+
+fn search_can_be_ended(before: &str) {
     need_events!();
     need_uprobes!();
     let dir = directory();
     let load = burn_as_nobody(dir.path(), &large_tables(dir.path()));
     let pid = load.pid().to_string();
     let names = ["uprobe:malloc"; 60].join(",");
-    let prof = start(&["trace", "-e", &names, "-p", &pid]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!(r#"{before}exec "$0" "$@""#), env!("CARGO_BIN_EXE_perf-prof")]);
+    shell.args(["trace", "-e", &names, "-p", &pid]);
+    let prof = Prog::spawn(shell);
     let read_bytes = || {
         let text = fs::read_to_string(format!("/proc/{}/io", prof.pid())).unwrap_or_default();
         text.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse::<u64>().ok()).unwrap_or(0)

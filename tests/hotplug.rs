@@ -38,8 +38,7 @@ fn a_cpu_goes_and_comes_back() {
     if std::env::var_os("PERF_PROF_TESTS_HOTPLUG").is_none() {
         // Not for a machine that others use, nor for one that is used again: on some virtual machines the idle task of
         // a CPU that was offline is hidden from tracing ever after.
-        println!("skipped: takes a CPU offline; PERF_PROF_TESTS_HOTPLUG=1 allows it");
-        return;
+        skip!("takes a CPU offline; PERF_PROF_TESTS_HOTPLUG=1 allows it");
     }
     let Some(&cpu) = common::online_cpus().iter().rfind(|&&cpu| cpu != 0) else { skip!("needs two CPUs") };
     let switch = Switch(format!("/sys/devices/system/cpu/cpu{cpu}/online").into());

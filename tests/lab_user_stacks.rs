@@ -11,7 +11,7 @@ mod lab;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{attempts, number};
+use common::{Again, CpuWatch, Shortfall, again, attempts, number};
 use known_chains::{KnownProgram, StackView};
 use lab::Lab;
 
@@ -113,21 +113,25 @@ fn chains_are_known_on_arm64() {
     let mut runs = runs();
     // Only runs that lack something are made again.
     attempts(|| {
+        let watch = CpuWatch::of_account();
         let output = programs.iter().fold(Lab::arm64("6.12"), |lab, program| lab.file(program)).run(&script(&runs));
-        let mut missing = Vec::new();
+        let mut missing: Vec<Shortfall> = Vec::new();
         let mut faults = Vec::new();
         runs.retain_mut(|LabRun { name, view, subject }| {
             let done = output.results(name).code(0);
             let graph = if *view == Profile { output.file(&graph(name)) } else { String::new() };
             let before = missing.len();
-            missing.extend(subject.look(*view, &done, &graph).err().map(|why| format!("{name}: {why}")));
-            let found = subject.faults.drain(..).map(|fault| format!("{name}: {fault}"));
-            // Such stacks are by frame pointers.
-            let is_without = number(&done.end(), "lost_unwind") > 0;
-            (if is_without { &mut missing } else { &mut faults }).extend(found);
+            missing.extend(subject.look(*view, &done, &graph, &watch).err());
+            let found: Vec<String> = subject.faults.drain(..).map(|fault| format!("{name}: {fault}")).collect();
+            // Stacks whose copies were lost are by frame pointers.
+            if number(&done.end(), "lost_unwind") > 0 {
+                missing.extend(again::<()>(&[Again::RecordsLost(&done)], found.join("\n")).err());
+            } else {
+                faults.extend(found);
+            }
             missing.len() > before
         });
         assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
-        if missing.is_empty() { Ok(()) } else { Err(missing.join("\n")) }
+        missing.pop().map_or(Ok(()), Err)
     });
 }

@@ -6,7 +6,9 @@ mod common;
 #[path = "common/uprobes.rs"]
 mod uprobes;
 
-use common::{Done, Load, attempts, example, load_number, number, online_cpus, run, run_over, start_watching};
+use common::{
+    Again, Done, Load, attempts, example, load_number, number, online_cpus, or_again, run, run_over, start_watching,
+};
 use serde_json::Value;
 use uprobes::probe;
 
@@ -185,7 +187,8 @@ fn the_way_of_a_thread_is_shown() {
         let options = ["multi-trace", "-e", pair[0], "-e", pair[1], "--than", "1ms", "--detail=samecpu", "-m", "4096"];
         let watch = start_watching(&options);
         let mut load = Load::of(&example("queue"), &["300", &cpu.to_string()]);
-        let tid = load_number(&load.says(), "serves_tid");
+        let told = load.says();
+        let tid = load_number(&told, "serves_tid");
         let done = watch.interrupt().code(0);
         let events = done.of_type("event");
         let heads: Vec<usize> = (0..events.len()).filter(|at| events[*at].get("delay_ns").is_some()).collect();
@@ -204,10 +207,9 @@ fn the_way_of_a_thread_is_shown() {
             assert!(end.iter().all(|record| record["thread"] == "running"), "{records:#?}");
             switches += ran_between_switches(records);
         }
-        if pairs == 0 || switches == 0 {
-            return Err(format!("{pairs} pairs, {switches} switches: {:#?}", done.end()));
-        }
-        Ok(())
+        // On a busy machine the thread is done less often.
+        let few = [Again::RecordsLost(&done), Again::LoadBelow(&told, "serves_nvcsw", 10)];
+        or_again(pairs > 0 && switches > 0, &few, || format!("{pairs} pairs, {switches} switches: {:#?}", done.end()))
     });
 }
 
@@ -306,7 +308,7 @@ fn starts_without_ends_are_bounded() {
 #[test]
 fn wake_ups_of_a_command_meet_the_switches_to_it() {
     need_events!();
-    let [one, two, ..] = online_cpus()[..] else { return eprintln!("skipped: it needs two CPUs") };
+    let [one, two, ..] = online_cpus()[..] else { skip!("needs two CPUs") };
     let (wakeup, switch) = ("sched:sched_wakeup//key=pid/", "sched:sched_switch//key=next_pid/");
     let load = [&example("pingpong"), "3000", &one.to_string(), &two.to_string()];
     attempts(|| {
@@ -316,9 +318,7 @@ fn wake_ups_of_a_command_meet_the_switches_to_it() {
         let rows: Vec<Value> = rows.filter(|row| sides.contains(&row["key"].to_string())).collect();
         let pairs: u64 = rows.iter().map(|row| number(row, "count")).sum();
         let last = done.of_type("interval").pop().unwrap();
-        if number(&done.end(), "lost") > 0 {
-            return Err(format!("records were lost: {last}"));
-        }
+        or_again(number(&done.end(), "lost") == 0, &[Again::RecordsLost(&done)], || last.to_string())?;
         assert!(rows.iter().all(|row| row["verdict"] == "exact"), "{rows:#?}");
         // A switch that is not seen leaves its start behind, which the next wake-up replaces.
         assert!(pairs > 0 && number(&last, "starts_again") * 20 <= pairs, "{pairs} pairs, {last}\n{}", done.load);
@@ -330,7 +330,7 @@ fn wake_ups_of_a_command_meet_the_switches_to_it() {
 #[test]
 fn pairs_that_may_go_elsewhere_are_marked() {
     need_events!();
-    let [cpu, _, ..] = online_cpus()[..] else { return eprintln!("skipped: it needs two CPUs") };
+    let [cpu, _, ..] = online_cpus()[..] else { skip!("needs two CPUs") };
     let (cpu, load) = (cpu.to_string(), [example("delays"), "10".to_owned(), "2".to_owned()]);
     let load: Vec<&str> = load.iter().map(String::as_str).collect();
     let pairs = ["multi-trace", "-e", ENTER, "-e", EXIT, "--json"];

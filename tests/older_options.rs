@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::waits::is_state;
-use common::{Done, Load, attempts, example, getppid, getuid, number, own_tid, run, run_over, start_watching};
+use common::{Done, Load, example, getppid, getuid, number, own_tid, run, run_over, start_watching, until};
 use serde_json::Value;
 
 #[test]
@@ -95,10 +95,8 @@ fn wakeups(watermark: &str) -> u64 {
 #[test]
 fn each_event_wakes_the_reader_if_that_is_asked_for() {
     need_events!(alone);
-    attempts(|| {
-        let [each, none] = ["0", "100"].map(wakeups);
-        if each > 3 * none { Ok(()) } else { Err(format!("{each} wake-ups, and {none} at the fullest")) }
-    });
+    let [each, none] = ["0", "100"].map(wakeups);
+    assert!(each > 3 * none, "{each} wake-ups, and {none} at the fullest");
 }
 
 /// The addresses of a stack in JSON: how many are of the kernel, and how many of programs.
@@ -147,10 +145,16 @@ fn stacks_of_the_kernel_alone_can_have_the_frames_of_programs() {
         let args = [&["kmemleak", "slab", "-g", "--all", "--json"], half.as_slice(), &["--for", "0.3"]].concat();
         all_halves(&run(&args).code(0))
     };
-    let (kernel, user) = with(None);
-    assert!(kernel > 0 && user == 0, "{kernel} {user}");
-    let (kernel, user) = with(Some("--user-callchain"));
-    assert!(kernel > 0 && user > 0, "{kernel} {user}");
+    // On a busy machine the load may not have its turn in that time.
+    until("stacks", || {
+        let (kernel, user) = with(None);
+        assert_eq!(user, 0, "{kernel}");
+        kernel > 0
+    });
+    until("stacks of both", || {
+        let (kernel, user) = with(Some("--user-callchain"));
+        kernel > 0 && user > 0
+    });
     drop(load);
 }
 
@@ -280,24 +284,28 @@ fn faults_are_told_apart_by_who_takes_them() {
     assert!(kernel == 0 && user > 0, "{kernel} {user}");
 }
 
-/// A virtual machine that shares its CPUs is silent for 40 us often enough, in whatever code.
+/// A virtual machine that shares its CPUs is silent for 40 us often enough. A loop has this CPU for itself.
 #[test]
 fn silences_that_end_in_user_code_are_left_out() {
     need_events!(alone);
+    let cpu = common::online_cpus()[0].to_string();
+    let mut spin = Command::new("taskset");
+    spin.args(["-c", &cpu, "sh", "-c", "while :; do :; done"]);
+    let _load = Load::start(spin);
     let args = ["irq-off", "--period", "20us", "--than", "40us", "--all", "-g", "--user-callchain", "--json"];
     let silences = |option: &[&str]| {
-        let spin = "timeout 0.5 sh -c 'while :; do :; done'";
         // Not its exit code: the names of so many stacks may take too long.
-        let done = run(&[&args[..], option, &["--", "sh", "-c", spin]].concat());
+        let done = run(&[&args[..], option, &["-C", &cpu, "--for", "0.5"]].concat());
         let stacks: Vec<Value> = done.of_type("event").into_iter().map(|event| event["stack"].clone()).collect();
         let known = |stack: &&Value| halves(stack) != (0, 0); // others were left out for lack of time
         (stacks.iter().filter(known).filter(|stack| halves(stack).0 == 0).count(), stacks.len())
     };
-    let (in_user_code, all) = silences(&[]);
-    if in_user_code == 0 {
-        skip!("none of {all} silences ended in user code");
-    }
-    assert_eq!(silences(&["--exclude-user"]).0, 0);
+    until("silences that end in user code", || silences(&[]).0 > 0);
+    until("silences that end in the kernel", || {
+        let (in_user_code, all) = silences(&["--exclude-user"]);
+        assert_eq!(in_user_code, 0, "of {all}");
+        all > 0
+    });
 }
 
 #[test]

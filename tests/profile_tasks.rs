@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Done, Load, example, load_number, number, run, run_over};
+use common::{Again, Done, Load, example, hurry, load_number, number, or_again, own_tid, run, run_over};
 use perf_prof::sys::monotonic_ns;
 use serde_json::Value;
 
@@ -26,7 +26,8 @@ fn pct(row: &Value, key: &str) -> f64 {
 
 /// Checks the threads of `uneven` in some rows: the heavy one's part of both, in per cent, is that of the load, and
 /// both add up to their process.
-fn check_threads(threads: &[Value], tasks: &[Value], pid: u64, truth: f64) -> Result<(), String> {
+#[track_caller]
+fn check_threads(threads: &[Value], tasks: &[Value], pid: u64, truth: f64) {
     let of = |comm: &str| {
         let all: Vec<&Value> = threads.iter().filter(|row| row["pid"] == pid && row["comm"] == comm).collect();
         assert_eq!(all.len(), 1, "{comm} in {threads:?}");
@@ -40,7 +41,7 @@ fn check_threads(threads: &[Value], tasks: &[Value], pid: u64, truth: f64) -> Re
     assert!((all - pct(process, "pct")).abs() < 0.1, "{threads:?} {process}");
     assert_eq!(of("heavy")["pct_by"], process["pct_by"]);
     let share = 100.0 * heavy / (heavy + light);
-    if (share - truth).abs() > 4.0 { Err(format!("{share} % instead of {truth}: {threads:?}")) } else { Ok(()) }
+    assert!((share - truth).abs() <= 4.0, "{share} % instead of {truth}: {threads:?}");
 }
 
 fn uneven_truth(load: &str) -> f64 {
@@ -53,34 +54,30 @@ fn uneven_truth(load: &str) -> f64 {
 #[test]
 fn threads_of_a_process_have_their_shares() {
     need_events!(alone);
-    common::attempts(|| {
-        let done = run_over(&["profile", "--json", "-F", HZ, "--perins"], &[&example("uneven"), "2000"]);
-        let (threads, tasks) = (rows(&done, "row", "threads"), rows(&done, "row", "tasks"));
-        let tid = |comm: &str| threads.iter().find(|row| row["comm"] == comm).map(|row| number(row, "tid"));
-        let tids = ["heavy", "light"].map(|name| Some(load_number(&done.load, name)));
-        assert_eq!([tid("heavy"), tid("light")], tids, "{done:?}");
-        let samples = |rows: &[Value]| rows.iter().map(|row| number(row, "samples")).sum::<u64>();
-        assert_eq!(samples(&threads), samples(&tasks));
-        check_threads(&threads, &tasks, load_number(&done.load, "pid"), uneven_truth(&done.load))
-    });
+    let done = run_over(&["profile", "--json", "-F", HZ, "--perins"], &[&example("uneven"), "2000"]);
+    let (threads, tasks) = (rows(&done, "row", "threads"), rows(&done, "row", "tasks"));
+    let tid = |comm: &str| threads.iter().find(|row| row["comm"] == comm).map(|row| number(row, "tid"));
+    let tids = ["heavy", "light"].map(|name| Some(load_number(&done.load, name)));
+    assert_eq!([tid("heavy"), tid("light")], tids, "{done:?}");
+    let samples = |rows: &[Value]| rows.iter().map(|row| number(row, "samples")).sum::<u64>();
+    assert_eq!(samples(&threads), samples(&tasks));
+    check_threads(&threads, &tasks, load_number(&done.load, "pid"), uneven_truth(&done.load));
 }
 
 /// Shares come from the account of the process, in each interval and in the whole run.
 #[test]
 fn threads_of_whole_machines_follow_the_account() {
     need_events!(alone);
-    common::attempts(|| {
-        let mut command = Command::new(example("uneven"));
-        command.arg("2500");
-        let mut load = Load::start(command);
-        let done = run(&["profile", "--json", "-F", HZ, "--perins", "-i", "800", "--for", "1.6"]).code(0);
-        let pid = load.pid() as u64;
-        let truth = uneven_truth(&load.says());
-        let (threads, tasks) = (rows(&done, "total", "threads"), rows(&done, "total", "tasks"));
-        let own = tasks.iter().find(|row| row["pid"] == pid).expect("the process");
-        assert_eq!(own["pct_by"], "account", "{own}");
-        check_threads(&threads, &tasks, pid, truth)
-    });
+    let mut command = Command::new(example("uneven"));
+    command.arg("2500");
+    let mut load = Load::start(command);
+    let done = run(&["profile", "--json", "-F", HZ, "--perins", "-i", "800", "--for", "1.6"]).code(0);
+    let pid = load.pid() as u64;
+    let truth = uneven_truth(&load.says());
+    let (threads, tasks) = (rows(&done, "total", "threads"), rows(&done, "total", "tasks"));
+    let own = tasks.iter().find(|row| row["pid"] == pid).expect("the process");
+    assert_eq!(own["pct_by"], "account", "{own}");
+    check_threads(&threads, &tasks, pid, truth);
 }
 
 /// Text has the table of threads only if it says more than that of processes.
@@ -97,12 +94,14 @@ fn a_table_of_threads_says_more_than_one_of_processes() {
     let done = run_over(&[&perins[..], &["--top", "1"]].concat(), &[&example("uneven"), "600"]);
     let lines = done.out.iter().filter(|line| line.contains(" light "));
     assert_eq!(lines.count(), 0, "{done:?}");
-    // The first thread may have a sample. What is left out has most of a third of the time.
+    // The first thread may have a sample. What is left out has a third of the time of the thread that is shown.
     let share = |line: &String| {
         let (_, sums) = line.strip_prefix("and ")?.split_once(" more: ")?;
         sums.split_once(" CPU %, ")?.0.parse::<f64>().ok()
     };
-    assert!(done.out.iter().filter_map(share).any(|share| share > 10.0), "{done:?}");
+    let heavy = done.out.iter().find_map(|line| line.split_once(" heavy ")?.1.split_whitespace().next()?.parse().ok());
+    let heavy: f64 = heavy.unwrap_or_else(|| panic!("{done:?}"));
+    assert!(done.out.iter().filter_map(share).any(|share| share > heavy / 6.0), "{done:?}");
 }
 
 /// A script that starts scripts that start programs: all are children of the first script.
@@ -116,11 +115,13 @@ fn short_lived_children_are_one_row_of_their_parent() {
         let samples: u64 = tasks.iter().map(|row| number(row, "samples")).sum();
         assert_eq!(samples, number(&done.end(), "samples"), "{tasks:?}");
         let summed: Vec<&Value> = tasks.iter().filter(|row| row["children"].is_u64()).collect();
-        let &[row] = summed.as_slice() else { return Err(format!("{tasks:?}")) };
+        let lossless = number(&done.end(), "lost_side") == 0;
+        or_again(lossless, &[Again::RecordsLost(&done)], || format!("starts or ends of processes: {tasks:?}"))?;
+        let &[row] = summed.as_slice() else { panic!("{tasks:?}") };
         assert!(row["comm"] == "bash" && row["pid"].is_null() && number(row, "samples") > 0, "{row}");
-        // A process that waited long for a CPU is not short-lived.
-        let others = tasks.len() as u64 - 2;
-        if number(row, "children") != 300 || others != 0 { Err(format!("{tasks:?}")) } else { Ok(()) }
+        // And the script.
+        assert_eq!((number(row, "children"), tasks.len()), (300, 2), "{tasks:?}");
+        Ok(())
     });
 }
 
@@ -138,10 +139,6 @@ fn interrupts() -> Vec<(u64, [u64; 2])> {
 #[test]
 fn interrupts_are_those_of_proc_stat() {
     need_events!(alone);
-    common::attempts(try_interrupts_are_those_of_proc_stat);
-}
-
-fn try_interrupts_are_those_of_proc_stat() -> Result<(), String> {
     let ended = AtomicBool::new(false);
     // Each datagram to oneself raises a softirq.
     let send = || {
@@ -152,6 +149,7 @@ fn try_interrupts_are_those_of_proc_stat() -> Result<(), String> {
         }
     };
     let watch = || {
+        hurry(own_tid());
         let mut looks = Vec::new();
         while !ended.load(Ordering::Relaxed) {
             looks.push((monotonic_ns(), interrupts()));
@@ -177,13 +175,10 @@ fn try_interrupts_are_those_of_proc_stat() -> Result<(), String> {
             let ticks = of(after)[which] - of(before)[which];
             let want = 100.0 * ticks as f64 * 1e7 / (end_ns - start_ns) as f64;
             any |= ticks > 0;
-            if (pct(&row, key) - want).abs() > 2.0 {
-                return Err(format!("{want} %: {row}"));
-            }
+            assert!((pct(&row, key) - want).abs() <= 2.0, "{want} %: {row}");
         }
     }
     if !any {
-        println!("skipped: this kernel accounts for no interrupts");
+        skip!("this kernel accounts for no interrupts");
     }
-    Ok(())
 }

@@ -310,6 +310,7 @@ fn a_file_that_may_not_be_opened_says_so() {
     let mut load = Command::new("taskset");
     load.args(["-c", &cpu]).arg(closed.join("parts")).arg("3000");
     let load = Load::start(load);
+    common::hurry(load.pid());
     let mut as_nobody = Command::new("setpriv");
     as_nobody.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     as_nobody.args(["--inh-caps", "+perfmon", "--ambient-caps", "+perfmon"]).arg(&prof);

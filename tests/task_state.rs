@@ -9,18 +9,20 @@
 mod common;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::waits::{MS, assert_within_window, is_state, still_waiting};
 use common::{
-    Done, GUARD, Load, attempts, example, load_number, number, online_cpus, own_tid, run, start, start_watching,
-    state_letter, stolen_ns, until,
+    Again, Attempted, CpuWatch, Done, GUARD, Load, attempts, example, load_number, number, online_cpus, or_again,
+    own_tid, run, start, start_watching, state_letter, stolen_ns, until,
 };
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use perf_prof::sys::monotonic_ns;
 use serde_json::Value;
 
 /// Longest time in one state of a thread of `shares`, with a margin for the machine.
@@ -41,7 +43,7 @@ fn long_waits_are_reported_once_each_with_stack_and_waker() {
     attempts(try_long_waits_are_reported_once_each_with_stack_and_waker);
 }
 
-fn try_long_waits_are_reported_once_each_with_stack_and_waker() -> Result<(), String> {
+fn try_long_waits_are_reported_once_each_with_stack_and_waker() -> Attempted {
     let mut load = Load::of(&example("dstate"), &["5", "150", "ts_five"]);
     load.says();
     let prof = start_watching(&["task-state", "-D", "--than", "100", "--filter", "ts_five", "-g"]);
@@ -53,9 +55,9 @@ fn try_long_waits_are_reported_once_each_with_stack_and_waker() -> Result<(), St
     let is_long = |event| (200 * MS..=load_number(&truth, "max_ns")).contains(&number(event, "duration_ns"));
     assert!(ongoing.iter().all(is_long), "{truth} but {ended:#?}");
     assert!(events.len() <= 5, "{ended:#?}");
-    if events.len() < 5 {
-        return Err(format!("the end of a wait: {ended:#?}"));
-    }
+    or_again(events.len() == 5, &[Again::Discarded(&ended), Again::IdleHidden(&ended)], || {
+        format!("the end of a wait: {ended:#?}")
+    })?;
     for event in &events {
         assert_eq!((&event["state"], &event["comm"]), (&"D".into(), &"ts_five".into()), "{event}");
         assert_eq!(number(event, "tid"), load_number(&truth, "tid"));
@@ -81,15 +83,15 @@ fn waits_below_the_limit_are_counted_only() {
     attempts(try_waits_below_the_limit_are_counted_only);
 }
 
-fn try_waits_below_the_limit_are_counted_only() -> Result<(), String> {
+fn try_waits_below_the_limit_are_counted_only() -> Attempted {
     let dstate = example("dstate");
     let args = ["task-state", "-D", "--than", "100", "--filter", "ts_short", "--json", "--"];
     let ended = run(&[&args[..], &[&dstate, "5", "50", "ts_short"]].concat()).code(0);
-    if load_number(ended.line_with("max_ns"), "max_ns") > 100 * MS {
-        return Err("the machine stood still".to_owned());
-    }
-    assert_eq!(ended.of_type("event").len(), 0, "{ended:#?}");
-    let longest = load_number(ended.line_with("max_ns"), "max_ns");
+    let truth = ended.line_with("max_ns");
+    or_again(ended.of_type("event").is_empty(), &[Again::LoadAbove(truth, "max_ns", 100 * MS)], || {
+        format!("{ended:#?}")
+    })?;
+    let longest = load_number(truth, "max_ns");
     assert!(ended.of_type("row").iter().all(|row| number(row, "max_ns") <= longest), "{ended:#?}");
     assert!(ended.sum("count", |row| is_state(row, "D")) + ended.total("discarded") >= 5, "{ended:#?}");
     Ok(())
@@ -101,7 +103,8 @@ fn a_wait_is_shown_while_it_lasts() {
     attempts(try_a_wait_is_shown_while_it_lasts);
 }
 
-fn try_a_wait_is_shown_while_it_lasts() -> Result<(), String> {
+fn try_a_wait_is_shown_while_it_lasts() -> Attempted {
+    let steal = CpuWatch::of_account();
     let mut load = Load::of(&example("dstate"), &["1", "2500", "ts_long"]);
     load.says();
     let args = ["task-state", "-D", "--than", "100", "--filter", "ts_long"];
@@ -112,18 +115,15 @@ fn try_a_wait_is_shown_while_it_lasts() -> Result<(), String> {
     let truth = load.says();
     let ended_at = Instant::now();
     let end = |event: &Value| event["type"] == "event" && !still_waiting(event);
-    if by_default.object_within(Duration::from_secs(4), end).is_none() {
-        return Err("the end of the wait".to_owned());
-    }
-    if ended_at.elapsed() >= Duration::from_secs(2) {
-        return Err("the end of a wait in time".to_owned());
-    }
+    let has_ended = by_default.object_within(Duration::from_secs(4), end).is_some();
+    let is_in_time = ended_at.elapsed() < Duration::from_secs(2);
     for ended in [by_default.interrupt(), often.interrupt()] {
         let events = ended.of_type("event");
         let (last, before) = events.split_last().expect("events");
-        if still_waiting(last) {
-            return Err("the end of the wait".to_owned());
-        }
+        let is_hidden = [Again::Discarded(&ended), Again::IdleHidden(&ended)];
+        or_again(has_ended && !still_waiting(last), &is_hidden, || format!("the end of the wait: {ended:#?}"))?;
+        let is_late = [Again::CpuStolen(&steal, Duration::from_millis(500)), Again::IdleHidden(&ended)];
+        or_again(is_in_time, &is_late, || format!("the end of a wait in time: {ended:#?}"))?;
         assert!((1..=3).contains(&before.len()) && before.iter().all(still_waiting), "{ended:#?}");
         assert!(!still_waiting(last) && number(last, "duration_ns") <= load_number(&truth, "max_ns"), "{last}");
         assert!(number(last, "duration_ns") > 2_450 * MS, "{last}");
@@ -147,20 +147,18 @@ fn try_a_wait_is_shown_while_it_lasts() -> Result<(), String> {
 fn a_wait_takes_up_the_intervals_in_which_it_goes_on() {
     need_events!();
     for options in [&["-p"][..], &["--perins", "-p"], &["-D", "-p"]] {
-        attempts(|| try_a_wait_takes_up_intervals(options));
+        check_wait_takes_up_intervals(options);
     }
 }
 
-fn try_a_wait_takes_up_intervals(options: &[&str]) -> Result<(), String> {
-    let mut load = Load::of(&example("dstate"), &["1", "2500", "ts_goes_on"]);
+fn check_wait_takes_up_intervals(options: &[&str]) {
+    let mut load = Load::of(&example("dstate"), &["1", "0", "ts_goes_on"]);
     let tid = load_number(&load.says(), "tid");
     load.tell("");
     until("the load waits in D", || state_letter(tid) == Some('D'));
     let args = ["task-state", "-i", "100", "--for", "500ms", "--json"];
     let ended = run(&[&args[..], options, &[&tid.to_string()]].concat()).code(0);
-    if state_letter(tid) != Some('D') {
-        return Err("a run before the wait has ended".to_owned());
-    }
+    assert_eq!(state_letter(tid), Some('D'));
     let intervals = ended.of_type("interval");
     assert!(intervals.len() >= 2, "{ended:#?}");
     for interval in &intervals[1..] {
@@ -171,7 +169,6 @@ fn try_a_wait_takes_up_intervals(options: &[&str]) -> Result<(), String> {
         assert_eq!((number(row, "count"), number(row, "ongoing"), number(row, "total_ns")), (0, 1, spans), "{row}");
         assert!(number(row, "max_ns") == number(row, "ongoing_ns") && number(row, "max_ns") > spans, "{row}");
     }
-    Ok(())
 }
 
 #[test]
@@ -209,29 +206,26 @@ fn a_wait_from_before_the_start_is_shown_at_once() {
     attempts(try_a_wait_from_before_the_start_is_shown_at_once);
 }
 
-fn try_a_wait_from_before_the_start_is_shown_at_once() -> Result<(), String> {
-    let mut load = Load::of(&example("dstate"), &["1", "2500", "ts_before"]);
+fn try_a_wait_from_before_the_start_is_shown_at_once() -> Attempted {
+    let mut load = Load::of(&example("dstate"), &["1", "0", "ts_before"]);
     let tid = load_number(&load.says(), "tid");
     load.tell("");
     until("the load waits in D", || state_letter(tid) == Some('D'));
     let mut prof = start(&["task-state", "-D", "--than", "100", "--filter", "ts_before", "-g", "--json"]);
-    let Some(first) = prof.object_within(Duration::from_secs(10), |object| object["type"] == "event") else {
-        return Err("a start before the wait has ended".to_owned());
-    };
+    let [first, _] = [(); 2].map(|()| prof.object(|object| object["type"] == "event")); // a second apart
+    load.tell("");
     let truth = load.says();
     let end = prof.object_within(Duration::from_secs(4), |event| event["type"] == "event" && !still_waiting(event));
     let ended = prof.interrupt().code(0);
     assert!(still_waiting(&first) && first["since"] == "before_start", "{first}");
     assert!(first["wchan"].is_string() && awaits_vfork(&first), "{first}");
-    if end.is_none() {
-        return Err("the end of the wait".to_owned());
-    }
+    or_again(end.is_some(), &[Again::Discarded(&ended), Again::IdleHidden(&ended)], || {
+        format!("the end of the wait: {ended:#?}")
+    })?;
     let events = ended.of_type("event");
     let last = events.last().expect("events");
     let seen = number(last, "time_ns") - number(&first, "time_ns");
-    if seen <= 500 * MS {
-        return Err(format!("a start in time: {first}"));
-    }
+    assert!(seen > 500 * MS, "{ended:#?}");
     assert_eq!((&last["since"], &last["waker"]["comm"]), (&"before_start".into(), &"ts_before".into()), "{last}");
     assert!(number(last, "duration_ns") < load_number(&truth, "max_ns") && awaits_vfork(last), "{last}");
     assert_eq!(events.iter().filter(|event| !still_waiting(event)).count(), 1, "{ended:#?}");
@@ -293,10 +287,10 @@ fn the_time_of_a_thread_splits_without_rest() {
     attempts(time_splits);
 }
 
-/// `Err`: the times exceed the CPU time. Stolen time is not CPU time, and the kernel may account it at another time.
-fn time_splits() -> Result<(), String> {
+/// Stolen time is not CPU time, and the kernel may account it at another time.
+fn time_splits() -> Attempted {
     let shares = example("shares");
-    let stolen = stolen_ns();
+    let (stolen, watch) = (stolen_ns(), CpuWatch::by_clock());
     let ended = run(&["task-state", "--perins", "--json", "--", &shares, "1500", "3"]).code(0);
     let stolen = stolen_ns() - stolen + 20 * MS;
     let truth: Vec<&String> = ended.out.iter().filter(|line| line.starts_with("thread=")).collect();
@@ -311,9 +305,10 @@ fn time_splits() -> Result<(), String> {
         // At each switch the scheduler reads its clock some microseconds before the event is raised.
         let slack = (cpu / 50).max(5 * MS) + 5_000 * total("count", &["R"]);
         assert!(ran + slack + unknown >= cpu, "ran {ran} ns, {unknown} unknown: {line}");
-        if ran > cpu + slack + stolen {
-            return Err(format!("ran {ran} ns, {stolen} stolen: {line}"));
-        }
+        let excess = Duration::from_nanos(ran.saturating_sub(cpu + slack) / 2);
+        or_again(ran <= cpu + slack + stolen, &[Again::CpuStolen(&watch, excess)], || {
+            format!("ran {ran} ns, {stolen} stolen: {line}")
+        })?;
         let all = ["R", "S", "D", "RD"];
         let sum = total("total_ns", &all);
         let life = load_number(line, "end_ns") - load_number(line, "start_ns");
@@ -329,17 +324,36 @@ fn time_splits() -> Result<(), String> {
     Ok(())
 }
 
+/// When which thread was seen to be idle.
+fn idle_threads(ended: &AtomicBool) -> Vec<(u64, u64)> {
+    let mut looks = Vec::new();
+    while !ended.load(Ordering::Relaxed) {
+        let pids = fs::read_dir("/proc")
+            .expect("/proc")
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        looks.extend(pids.filter(|pid| state_letter(*pid) == Some('I')).map(|pid| (monotonic_ns(), pid)));
+        thread::sleep(Duration::from_millis(50)); // a series in time
+    }
+    looks
+}
+
 #[test]
 fn idle_kernel_threads_do_not_wait_in_d() {
     need_events!();
-    let idle = |tid: u64| state_letter(tid) == Some('I');
-    attempts(|| {
-        let ended = run(&["task-state", "-D", "--than", "1s", "--for", "2200ms", "--json"]).code(0);
-        let waiting = ended.of_type("event").into_iter().filter(still_waiting);
-        let wrong: Vec<Value> = waiting.filter(|event| idle(number(event, "tid"))).collect();
-        // A worker may have written to a slow disk for so long, and be idle again.
-        if wrong.is_empty() { Ok(()) } else { Err(format!("{wrong:#?}")) }
+    let ended = AtomicBool::new(false);
+    let (done, looks) = thread::scope(|scope| {
+        let looks = scope.spawn(|| idle_threads(&ended));
+        let done = run(&["task-state", "-D", "--than", "1s", "--for", "2200ms", "--json"]);
+        ended.store(true, Ordering::Relaxed);
+        (done.code(0), looks.join().expect("the looks"))
     });
+    // A worker may write to a slow disk for so long, but then it is not idle meanwhile.
+    for event in done.of_type("event") {
+        let (tid, until_ns) = (number(&event, "tid"), number(&event, "time_ns"));
+        let wait = until_ns - number(&event, "duration_ns")..until_ns;
+        assert!(!looks.iter().any(|look| wait.contains(&look.0) && look.1 == tid), "it was idle: {event}");
+    }
     let ended = run(&["task-state", "--for", "300ms", "--json"]);
     assert!(ended.sum("ongoing", |row| is_state(row, "I")) > 0, "{ended:#?}");
 }
@@ -347,21 +361,20 @@ fn idle_kernel_threads_do_not_wait_in_d() {
 #[test]
 fn losses_make_no_long_waits() {
     need_events!(alone);
-    attempts(|| try_losses_make_no_long_waits(&[]));
+    check_losses_make_no_long_waits(&[]);
     if online_cpus().len() < 2 {
         skip!("needs two CPUs");
     }
-    attempts(|| try_losses_make_no_long_waits(&["0", "1"]));
+    check_losses_make_no_long_waits(&["0", "1"]);
 }
 
-fn try_losses_make_no_long_waits(cpus: &[&str]) -> Result<(), String> {
+fn check_losses_make_no_long_waits(cpus: &[&str]) {
     let pingpong = example("pingpong");
     let load = [&["task-state", "-m", "1", "--perins", "--json", "--", &pingpong, "100000"], cpus].concat();
     let ended = run(&load).code(0);
     let truth = ended.line_with("switch_pairs");
-    if ended.total("lost") == 0 || ended.total("discarded") == 0 {
-        return Err(format!("a loss, beside other tests that slow the load: {}", ended.end()));
-    }
+    // Most of the events.
+    assert!(ended.total("lost") > 0 && ended.total("discarded") > 0, "{}", ended.end());
     let longest = load_number(truth, "max_round_ns") + 30 * MS;
     let tids = [load_number(truth, "ping_tid"), load_number(truth, "pong_tid")];
     for row in ended.of_type("row").iter().filter(|row| row["tid"].as_u64().is_some_and(|tid| tids.contains(&tid))) {
@@ -373,7 +386,6 @@ fn try_losses_make_no_long_waits(cpus: &[&str]) -> Result<(), String> {
         assert!((0.0..1.0).contains(&coverage), "{interval}");
     }
     assert_within_window(&ended);
-    Ok(())
 }
 
 #[test]
@@ -441,7 +453,7 @@ fn a_stopped_task_is_in_state_t() {
     attempts(try_a_stopped_task_is_in_state_t);
 }
 
-fn try_a_stopped_task_is_in_state_t() -> Result<(), String> {
+fn try_a_stopped_task_is_in_state_t() -> Attempted {
     let load = Load::of("sleep", &["30"]);
     let tid = load.pid() as u64;
     let pid = Pid::from_raw(load.pid());
@@ -458,9 +470,9 @@ fn try_a_stopped_task_is_in_state_t() -> Result<(), String> {
     let longest = longest.elapsed();
     drop(load);
     let ended = prof.finish().code(0); // with its target
-    if ended.total("discarded") > 0 {
-        return Err("the end of the stop".to_owned());
-    }
+    or_again(ended.total("discarded") == 0, &[Again::Discarded(&ended)], || {
+        format!("the end of the stop: {ended:#?}")
+    })?;
     let rows = ended.of_type("row");
     let stops: Vec<&Value> = rows.iter().filter(|row| is_state(row, "T") && number(row, "count") > 0).collect();
     assert!(stops.len() == 1 && number(stops[0], "count") == 1, "{rows:#?}");
@@ -502,12 +514,10 @@ fn own_run_time() -> u64 {
 #[test]
 fn run_time_is_right_on_every_cpu() {
     need_events!(alone);
-    for cpu in online_cpus() {
-        attempts(|| try_run_time_is_right(cpu));
-    }
+    online_cpus().into_iter().for_each(check_run_time_is_right);
 }
 
-fn try_run_time_is_right(cpu: u32) -> Result<(), String> {
+fn check_run_time_is_right(cpu: u32) {
     let (go, told_to_go) = channel();
     let (born, tid) = channel();
     let service = thread::spawn(move || {
@@ -533,17 +543,13 @@ fn try_run_time_is_right(cpu: u32) -> Result<(), String> {
     let what = |ended: &Done| format!("CPU {cpu}: {truth} ns in {ROUNDS} rounds, but {ended:#?}");
     assert_eq!(ended.total("lost"), 0, "{}", what(&ended));
     let ran = ended.sum("total_ns", |row| is_state(row, "R"));
-    if ran.abs_diff(truth) > truth / 20 {
-        return Err(what(&ended));
-    }
+    assert!(ran.abs_diff(truth) <= truth / 20, "{}", what(&ended));
     for ended in [&ended, &named] {
         let (slept, sleeps) =
             (ended.sum("total_ns", |row| is_state(row, "S")), ended.sum("count", |row| is_state(row, "S")));
         let least = ROUNDS * SLEEP.as_nanos() as u64 / 100 * 95;
-        if sleeps < ROUNDS - 1 || slept < least {
-            return Err(format!("{slept} ns asleep in {sleeps} sleeps, {}", what(ended)));
-        }
+        assert!(sleeps >= ROUNDS - 1 && slept >= least, "{slept} ns asleep in {sleeps} sleeps, {}", what(ended));
     }
     let ran = all.sum("total_ns", |row| is_state(row, "R"));
-    if ran < truth / 100 * 95 { Err(format!("{ran} ns of all, {}", what(&all))) } else { Ok(()) }
+    assert!(ran >= truth / 100 * 95, "{ran} ns of all, {}", what(&all));
 }

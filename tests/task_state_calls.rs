@@ -7,10 +7,9 @@ use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use common::waits::{MS, is_state, still_waiting};
-use common::{Load, attempts, example, number, run, start, start_watching, state_letter, until};
+use common::{Load, example, load_number, number, run, start, start_watching, state_letter, until};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::Value;
@@ -85,32 +84,22 @@ fn sleeps_are_shown_less_and_less_often() {
 #[test]
 fn a_vfork_parent_is_in_its_call() {
     need_events!(alone);
-    attempts(try_a_vfork_parent_is_in_its_call);
-}
-
-fn try_a_vfork_parent_is_in_its_call() -> Result<(), String> {
-    let mut load = Load::of(&example("dstate"), &["1", "2500", "ts_vfork"]);
+    let mut load = Load::of(&example("dstate"), &["1", "0", "ts_vfork"]);
     load.says();
     let mut prof = start_watching(&["task-state", "-D", "--than", "100", "--filter", "ts_vfork", "-i", "100", "-g"]);
+    load.tell(""); // it begins
+    (0..3).for_each(|_| drop(prof.object(|event| event["type"] == "event" && still_waiting(event))));
     load.tell("");
     let truth = load.says();
-    let end = |event: &Value| event["type"] == "event" && !still_waiting(event);
-    if prof.object_within(Duration::from_secs(4), end).is_none() {
-        return Err("the end of the wait".to_owned());
-    }
+    prof.object(|event| event["type"] == "event" && !still_waiting(event));
     let ended = prof.interrupt().code(0);
     let events = ended.of_type("event");
     let (last, before) = events.split_last().expect("events");
-    if still_waiting(last) || before.is_empty() {
-        return Err(format!("a wait that goes on: {ended:#?}"));
-    }
+    assert!(!still_waiting(last) && before.len() >= 3, "{ended:#?}");
     // At once, then once a second, whatever the interval.
-    assert!(before.len() <= 3, "{truth}, {ended:#?}");
+    assert!(before.len() as u64 <= load_number(&truth, "max_ns") / (1000 * MS) + 1, "{truth}, {ended:#?}");
     let lengths: Vec<u64> = before.iter().map(|event| number(event, "duration_ns")).collect();
     assert!(lengths[0] >= FIRST_NS && lengths.windows(2).all(|pair| pair[1] - pair[0] >= 1000 * MS), "{lengths:?}");
-    if before.len() < 3 || before.iter().any(|event| event["syscall"].is_null()) {
-        return Err(format!("a machine that looks in time: {ended:#?}"));
-    }
     for event in &events {
         let call = event["syscall"].as_str().expect("a call");
         assert!(["vfork", "clone", "clone3"].contains(&call) && event["fd"].is_null(), "{event}");
@@ -119,8 +108,7 @@ fn try_a_vfork_parent_is_in_its_call() -> Result<(), String> {
     // Each line has the stack.
     let with_stack: Vec<bool> =
         events.iter().map(|event| event["stack"].as_array().is_some_and(|stack| !stack.is_empty())).collect();
-    assert_eq!(with_stack, [true; 4], "{ended:#?}");
-    Ok(())
+    assert!(with_stack.iter().all(|with_stack| *with_stack), "{ended:#?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 
 use common::waits::{MS, assert_within_window, is_state};
-use common::{Done, attempts, example, load_number, number, online_cpus, run};
+use common::{Again, Attempted, Done, attempts, example, load_number, number, online_cpus, or_again, run};
 use serde_json::Value;
 
 const NAMES: [&str; 4] = ["hog-a", "hog-b", "yields", "serves"];
@@ -24,12 +24,11 @@ fn told(truth: &str, name: &str) -> (u64, u64) {
     (load_number(truth, &format!("{name}_tid")), load_number(truth, &format!("{name}_delay_ns")))
 }
 
-fn check(what: &str, sum: u64, truth: u64, ended: &Done) -> Result<(), String> {
+#[track_caller]
+fn check(what: &str, sum: u64, truth: u64, ended: &Done) {
     // A thread that has read its run delay still waits for a CPU before it ends.
-    if sum.abs_diff(truth) > truth / 25 + 8 * MS {
-        return Err(format!("{what}: {sum} ns, but the scheduler says {truth}: {ended:#?}"));
-    }
-    Ok(())
+    let is_right = sum.abs_diff(truth) <= truth / 25 + 8 * MS;
+    assert!(is_right, "{what}: {sum} ns, but the scheduler says {truth}: {ended:#?}");
 }
 
 #[test]
@@ -40,19 +39,20 @@ fn run_delay_is_what_the_scheduler_says() {
     }
 }
 
-fn try_run_delay_is_right(cpu: u32) -> Result<(), String> {
+fn try_run_delay_is_right(cpu: u32) -> Attempted {
     let (ended, truth) = queue(&["-R", "--perins"], cpu);
     assert_eq!(ended.total("lost"), 0, "{ended:#?}");
     assert!(ended.of_type("row").iter().all(|row| is_state(row, "RD")), "{ended:#?}");
     for name in NAMES {
         let (tid, delay_ns) = told(&truth, name);
-        check(name, ended.sum("total_ns", |row| row["tid"] == tid), delay_ns, &ended)?;
+        check(name, ended.sum("total_ns", |row| row["tid"] == tid), delay_ns, &ended);
     }
     let (tid, _) = told(&truth, "yields");
     let yields = ended.sum("count", |row| row["tid"] == tid);
-    if yields < 50 {
-        return Err(format!("{yields} yields: {ended:#?}"));
-    }
+    // On a busy machine it has its turn less often.
+    or_again(yields >= 50, &[Again::LoadBelow(&truth, "yields_nivcsw", 60)], || {
+        format!("{yields} yields: {truth}, {ended:#?}")
+    })?;
     assert_within_window(&ended);
     Ok(())
 }
@@ -63,7 +63,7 @@ fn each_run_delay_has_its_line() {
     attempts(try_each_run_delay_has_its_line);
 }
 
-fn try_each_run_delay_has_its_line() -> Result<(), String> {
+fn try_each_run_delay_has_its_line() -> Attempted {
     let cpu = online_cpus()[0];
     // With stacks, switches come from two events.
     let (ended, truth) = queue(&["-R", "--than", "10us", "-g", "--filter", "hog-?,serves,yields", "-v"], cpu);
@@ -80,18 +80,22 @@ fn try_each_run_delay_has_its_line() -> Result<(), String> {
         let of_thread: Vec<&Value> = events.iter().filter(|event| event["tid"] == tid).collect();
         let (woken, preempted): (Vec<&Value>, Vec<&Value>) =
             of_thread.iter().partition(|event| event["preempted"] == false);
-        check(name, of_thread.iter().map(|event| number(event, "duration_ns")).sum(), delay_ns, &ended)?;
+        check(name, of_thread.iter().map(|event| number(event, "duration_ns")).sum(), delay_ns, &ended);
         assert!(preempted.iter().all(|event| event.get("waker").is_none()), "{preempted:#?}");
         let has_stack = |event: &&Value| event["stack"].as_array().is_some_and(|frames| !frames.is_empty());
         assert!(preempted.iter().all(has_stack), "{preempted:#?}");
         assert!(!woken.iter().any(has_stack), "{woken:#?}");
         if name == "serves" {
             let by_asks = woken.iter().filter(|event| event["waker"]["comm"] == "asks").count();
-            if by_asks < 5 || by_asks * 10 < woken.len() * 9 {
-                return Err(format!("{by_asks} of {} waits woken by the other thread: {woken:#?}", woken.len()));
-            }
-        } else if preempted.len() < woken.len() {
-            return Err(format!("{name} was woken {} times: {woken:#?}", woken.len()));
+            let few = [Again::LoadBelow(&truth, "serves_nvcsw", 10)];
+            or_again(by_asks >= 5 && by_asks * 10 >= woken.len() * 9, &few, || {
+                format!("{by_asks} of {} waits woken by the other thread: {woken:#?}", woken.len())
+            })?;
+        } else {
+            let few = format!("{name}_nivcsw");
+            or_again(preempted.len() >= woken.len(), &[Again::LoadBelow(&truth, &few, 10)], || {
+                format!("{name} was woken {} times: {woken:#?}", woken.len())
+            })?;
         }
     }
     Ok(())

@@ -6,7 +6,9 @@ mod common;
 use std::collections::HashMap;
 
 use common::waits::MS;
-use common::{Done, Load, attempts, example, load_number, run_over, start_watching_in_text};
+use common::{
+    Again, Attempted, Done, Load, attempts, example, load_number, or_again, run_over, start_watching_in_text,
+};
 
 /// A line on waits.
 #[derive(Debug)]
@@ -71,7 +73,7 @@ fn a_convoy_is_a_few_lines() {
     attempts(try_a_convoy_is_a_few_lines);
 }
 
-fn try_a_convoy_is_a_few_lines() -> Result<(), String> {
+fn try_a_convoy_is_a_few_lines() -> Attempted {
     // Waits of any length: the lines add up to the table.
     let done = run_over(&["task-state", "-S", "--than", "1ns", "-g"], &[&example("convoy"), "30", "60", "1000"]);
     let (waits, stacks) = waits(&done);
@@ -96,9 +98,8 @@ fn try_a_convoy_is_a_few_lines() -> Result<(), String> {
     let sleeps: u64 = ended().filter(|wait| wait.stack.is_some_and(asleep)).map(|wait| wait.count).sum();
     let truth = load_number(&done.load, "sleeps");
     assert!(sleeps <= truth, "{sleeps} sleeps, but {}", done.load);
-    if sleeps + discarded(&done) < truth {
-        return Err(format!("{} sleeps: {done:#?}", truth - sleeps));
-    }
+    let is_hidden = [Again::IdleHidden(&done)];
+    or_again(sleeps + discarded(&done) >= truth, &is_hidden, || format!("{} sleeps: {done:#?}", truth - sleeps))?;
     // 20 single ones, and a few groups each second, most with a stack that stands above.
     let seconds = load_number(&done.load, "wall_ns") / (1000 * MS);
     let most = 250 + 60 * seconds as usize;
@@ -113,23 +114,24 @@ fn tasks_behind_one_cause_are_one_group() {
     attempts(try_tasks_behind_one_cause_are_one_group);
 }
 
-fn try_tasks_behind_one_cause_are_one_group() -> Result<(), String> {
-    let prof = start_watching_in_text(&["task-state", "-D", "--than", "500", "--filter", "flood_*", "-g"]);
+fn try_tasks_behind_one_cause_are_one_group() -> Attempted {
+    let mut prof = start_watching_in_text(&["task-state", "-D", "--than", "500", "--filter", "flood_*", "-g"]);
     // perf-prof starts first, so that it knows the mappings without reading /proc of stuck tasks.
-    let load = |name| Load::of(&example("dstate"), &["1", "2500", name]);
+    let load = |name| Load::of(&example("dstate"), &["1", "0", name]);
     let mut loads: Vec<Load> = (0..31).map(|n| load(if n < 28 { "flood_dd" } else { "flood_cp" })).collect();
     loads.iter_mut().for_each(|load| drop(load.says()));
+    loads.iter_mut().for_each(|load| load.tell("")); // it begins
+    prof.line(|line| line.contains("longest of 31 tasks"));
     loads.iter_mut().for_each(|load| load.tell(""));
     loads.iter_mut().for_each(|load| drop(load.says()));
     let done = prof.interrupt().code(0);
     let (waits, stacks) = waits(&done);
     let ended: u64 = waits.iter().filter(|wait| !wait.still).map(|wait| wait.count).sum();
     assert!(ended <= 31, "{done:#?}");
-    if ended < 31 {
-        return Err(format!("the end of {} waits: {done:#?}", 31 - ended));
-    }
+    let is_hidden = [Again::Discarded(&done), Again::IdleHidden(&done)];
+    or_again(ended == 31, &is_hidden, || format!("the end of {} waits: {done:#?}", 31 - ended))?;
     let group = waits.iter().find(|wait| wait.still && wait.count == 31);
-    let Some(group) = group else { return Err(format!("31 tasks at once: {done:#?}")) };
+    let group = group.unwrap_or_else(|| panic!("31 tasks at once: {done:#?}"));
     assert!(group.line.contains("longest of 31 tasks: flood_dd × 28 ("), "{group:?}");
     assert!(group.line.contains(", +25), flood_cp × 3 still waiting"), "{group:?}");
     assert!(group.longest_ms >= 500.0);

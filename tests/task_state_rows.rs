@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use common::waits::{MS, assert_within_window, is_state, still_waiting};
 use common::{
-    Done, Load, attempts, example, load_number, number, own_tid, run, run_over, start, start_watching, state_letter,
-    until,
+    Again, Attempted, Done, Load, attempts, example, load_number, number, or_again, own_tid, run, run_over, start,
+    start_watching, state_letter, until,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -56,7 +56,8 @@ fn a_thread_that_executes_a_program_leaves_no_other_behind() {
         assert!(late.iter().any(|row| row["tid"] == pid && row["state"] == "S"), "{late:#?}");
         assert!(late.iter().all(|row| row["tid"] != tid), "{late:#?}");
         let missing = rows.iter().any(|row| row["state"] == "?" || !row["of_ns"].is_null());
-        if ended.total("discarded") > 0 || missing { Err(format!("{ended:#?}")) } else { Ok(()) }
+        let reasons = [Again::Discarded(&ended), Again::TaskHidden(&ended)];
+        or_again(ended.total("discarded") == 0 && !missing, &reasons, || format!("{ended:#?}"))
     });
 }
 
@@ -167,14 +168,12 @@ fn a_workload_is_followed_to_its_end() {
     attempts(try_a_workload_is_followed_to_its_end);
 }
 
-fn try_a_workload_is_followed_to_its_end() -> Result<(), String> {
+fn try_a_workload_is_followed_to_its_end() -> Attempted {
     let ended = run(&["task-state", "--perins", "--json", "--", "sh", "-c", "sleep 0.3 & sleep 0.2; wait"]).code(0);
     let rows = ended.of_type("row");
     let sleeps: BTreeSet<u64> =
         rows.iter().filter(|row| row["comm"] == "sleep").map(|row| number(row, "tid")).collect();
-    if ended.total("discarded") > 0 {
-        return Err("an end of a sleep".to_owned());
-    }
+    or_again(ended.total("discarded") == 0, &[Again::Discarded(&ended)], || format!("an end of a sleep: {ended:#?}"))?;
     assert_eq!(sleeps.len(), 2, "{rows:#?}");
     let longest = |row: &&Value| is_state(row, "S") && row["comm"] == "sleep";
     let mut slept: Vec<u64> = rows.iter().filter(longest).map(|row| number(row, "max_ns")).collect();
@@ -196,7 +195,7 @@ fn rename(tid: u64, name: &str) {
 }
 
 /// A thread that is renamed out of the filter as it sleeps, by another, and by itself as it runs.
-fn renamed(options: &[&str], name: &'static str) -> Result<(), String> {
+fn renamed(options: &[&str], name: &'static str) -> Attempted {
     let (to_thread, orders) = channel::<bool>();
     let (to_us, answers) = channel::<u64>();
     let thread = thread::spawn(move || {
@@ -246,9 +245,9 @@ fn renamed(options: &[&str], name: &'static str) -> Result<(), String> {
         rows.iter().filter(|row| number(row, "interval") >= last - 1 && number(row, "ongoing") > 0).collect();
     assert!(believed.is_empty(), "{options:?}: {believed:#?}");
     let count = ended.sum("count", |row| row["tid"] == tid && is_state(row, "S"));
-    if count < 3 {
-        return Err(format!("the end of a sleep: {rows:#?}"));
-    }
+    or_again(count >= 3, &[Again::Discarded(&ended), Again::IdleHidden(&ended)], || {
+        format!("the end of a sleep: {rows:#?}")
+    })?;
     assert!(count <= 4, "{options:?}: {rows:#?}");
     let events = ended.of_type("event").into_iter().filter(|event| event["tid"] != witness);
     let longest = events.map(|event| number(&event, "duration_ns")).max();
@@ -267,13 +266,12 @@ fn a_task_renamed_out_of_the_filter_is_forgotten() {
 #[test]
 fn intervals_follow_each_other() {
     need_events!(alone);
-    attempts(try_intervals_follow_each_other);
-}
-
-fn try_intervals_follow_each_other() -> Result<(), String> {
-    let ended = run(&["task-state", "-i", "200", "--for", "1s", "--json"]).code(0);
+    let mut run = start(&["task-state", "-i", "200", "--json"]);
+    (0..4).for_each(|_| drop(run.object(|object| object["type"] == "interval")));
+    let ended = run.interrupt().code(0);
     let intervals = ended.of_type("interval");
-    assert!(intervals.len() <= 6, "{intervals:#?}");
+    let span = number(intervals.last().expect("an interval"), "end_ns") - number(&intervals[0], "start_ns");
+    assert!((4..=span / (200 * MS) + 1).contains(&(intervals.len() as u64)), "{intervals:#?}");
     assert_eq!(ended.total("intervals"), intervals.len() as u64);
     for (index, interval) in intervals.iter().enumerate() {
         assert_eq!(number(interval, "interval"), index as u64 + 1);
@@ -284,8 +282,6 @@ fn try_intervals_follow_each_other() -> Result<(), String> {
     }
     let seen: u64 = intervals.iter().map(|interval| number(interval, "samples")).sum();
     assert_eq!(seen, ended.total("samples"));
-    // A machine that stands still closes one interval instead of several.
-    if intervals.len() < 4 { Err(format!("intervals: {intervals:#?}")) } else { Ok(()) }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::waits::still_waiting;
-use common::{Load, attempts, start, state_letter, until};
+use common::{Load, start, state_letter, until};
 use serde_json::Value;
 
 /// Waits in `inner`, which `main` calls by `outer` and `middle`. Says so before.
@@ -114,23 +114,15 @@ fn waits(load: &Load, state: char) {
     });
 }
 
-/// A line about a task that waited at the start, with its stack. A machine that is busy may not read that in time.
+/// A line about a task that waited at the start, with its stack. A machine that is busy may not read that in time for the
+/// first line.
 fn found_waiting(load: &Load) -> Value {
-    let pid = load.pid().to_string();
-    let mut found = None;
-    attempts(|| {
-        let mut prof = start(&["task-state", "--than", "100", "-g", "-p", &pid, "--json"]);
-        let event = prof.object(|event| event["type"] == "event" && still_waiting(event));
-        prof.interrupt().code(0);
-        assert_eq!(event["since"], "before_start", "{event}");
-        if event["user_stack"].is_null() {
-            return Err(format!("a stack: {event}"));
-        }
-        assert_eq!(event["user_stack"], "as_of_now", "{event}");
-        found = Some(event);
-        Ok(())
-    });
-    found.expect("an event")
+    let mut prof = start(&["task-state", "--than", "100", "-g", "-p", &load.pid().to_string(), "--json"]);
+    let event = prof.object(|event| still_waiting(event) && !event["user_stack"].is_null());
+    let events = prof.interrupt().code(0).of_type("event");
+    assert!(events.iter().all(|event| event["since"] == "before_start"), "{events:?}");
+    assert_eq!(event["user_stack"], "as_of_now", "{event}");
+    event
 }
 
 fn frames(event: &Value) -> &[Value] {
@@ -191,13 +183,10 @@ fn a_frame_by_a_lost_pointer_is_not_made_up() {
 fn a_line_says_when_the_stack_was_read() {
     need_events!();
     let load = Built::new().start("read", 'S');
-    attempts(|| {
-        let mut prof = start(&["task-state", "--than", "100", "-g", "-p", &load.pid().to_string()]);
-        let line = prof.line(|line| line.contains("still waiting"));
-        prof.interrupt().code(0);
-        assert!(line.contains(" in read(0, "), "{line}");
-        if line.contains(", user stack as of now") { Ok(()) } else { Err(format!("a stack: {line}")) }
-    });
+    let mut prof = start(&["task-state", "--than", "100", "-g", "-p", &load.pid().to_string()]);
+    let line = prof.line(|line| line.contains("still waiting") && line.contains(", user stack as of now"));
+    prof.interrupt().code(0);
+    assert!(line.contains(" in read(0, "), "{line}");
 }
 
 const SCRIPT: &str = "
@@ -252,9 +241,7 @@ fn python_shows_its_functions() {
     need_events!();
     let dir = tempfile::tempdir().expect("a directory");
     let pythons = pythons();
-    if pythons.is_empty() {
-        println!("skipped: no python3.11, python3.12 or python3.13");
-    }
+    let Some(first) = pythons.first() else { skip!("no python3.11, python3.12 or python3.13") };
     for python in &pythons {
         let load = start_python(python, dir.path(), "sleep");
         let event = found_waiting(&load);
@@ -263,18 +250,12 @@ fn python_shows_its_functions() {
             assert!(frames(&event).iter().all(|frame| symbol(frame) != "_PyEval_EvalFrameDefault"), "{event:#}");
         }
     }
-    let Some(python) = pythons.first() else { return };
-    let load = start_python(python, dir.path(), "read");
-    attempts(|| {
-        let mut prof = start(&["task-state", "--than", "100", "-g", "-p", &load.pid().to_string()]);
-        prof.line(|line| line.contains("still waiting"));
-        let ended = prof.interrupt().code(0);
-        let has = |wanted: &str| ended.out.iter().any(|line| line == wanted);
-        if !["    Waiter.inner (wait\\x1b.py:7)", "    <module> (wait\\x1b.py:12)"].into_iter().all(has) {
-            return Err(format!("functions: {ended:#?}"));
-        }
-        Ok(())
-    });
+    let load = start_python(first, dir.path(), "read");
+    let mut prof = start(&["task-state", "--than", "100", "-g", "-p", &load.pid().to_string()]);
+    prof.line(|line| line.contains("still waiting"));
+    prof.line(|line| line == "    Waiter.inner (wait\\x1b.py:7)");
+    prof.line(|line| line == "    <module> (wait\\x1b.py:12)");
+    prof.interrupt().code(0);
 }
 
 /// One that began after the start, whose record has what the kernel found.
@@ -282,22 +263,12 @@ fn python_shows_its_functions() {
 fn python_shows_its_functions_in_a_wait_that_was_recorded() {
     need_events!();
     let dir = tempfile::tempdir().expect("a directory");
-    let Some(python) = pythons().into_iter().next() else {
-        println!("skipped: no python3.11, python3.12 or python3.13");
-        return;
-    };
-    attempts(|| {
-        let mut load = start_python(&python, dir.path(), "read");
-        let pid = load.pid().to_string();
-        let mut prof = start(&["task-state", "--than", "100", "-g", "-p", &pid, "--json"]);
-        prof.object(|event| event["type"] == "event" && still_waiting(event));
-        load.tell("on");
-        let event = prof.object(|event| event["type"] == "event" && still_waiting(event) && event["since"].is_null());
-        prof.interrupt().code(0);
-        if event["user_stack"].is_null() {
-            return Err(format!("a stack: {event}"));
-        }
-        assert_eq!(python_frames(&event), FUNCTIONS, "{event:#}");
-        Ok(())
-    });
+    let Some(python) = pythons().into_iter().next() else { skip!("no python3.11, python3.12 or python3.13") };
+    let mut load = start_python(&python, dir.path(), "read");
+    let mut prof = start(&["task-state", "--than", "100", "-g", "-p", &load.pid().to_string(), "--json"]);
+    prof.object(still_waiting);
+    load.tell("on");
+    let event = prof.object(|event| still_waiting(event) && event["since"].is_null() && !event["user_stack"].is_null());
+    prof.interrupt().code(0);
+    assert_eq!(python_frames(&event), FUNCTIONS, "{event:#}");
 }

@@ -276,8 +276,8 @@ fn send(name: &str, number: u64, bytes: usize, to: &UdpSocket) {
 #[test]
 fn packets_and_bytes_are_those_of_the_device() {
     need_events!();
-    let in_own_network = || -> Option<(String, netns::DeviceCounts, [Done; 3])> {
-        let device = netns::own_network().map_err(|err| println!("skipped: {err}")).ok()?;
+    let in_own_network = || -> Result<(String, netns::DeviceCounts, [Done; 3]), String> {
+        let device = netns::own_network().map_err(|err| format!("no network of its own: {err}"))?;
         let to = UdpSocket::bind("127.0.0.1:0").expect("an address");
         let before = netns::sent(&device);
         let watch = |event: &str, attributes: &str, more: &[&str]| {
@@ -293,12 +293,12 @@ fn packets_and_bytes_are_those_of_the_device() {
         send("sends-200", 200, 1000, &to);
         let after = netns::sent(&device);
         let sent = netns::DeviceCounts { bytes: after.bytes - before.bytes, packets: after.packets - before.packets };
-        Some((device, sent, runs.map(|run| run.interrupt().code(0))))
+        Ok((device, sent, runs.map(|run| run.interrupt().code(0))))
     };
     // The test's own thread keeps its network.
-    let Some((device, sent, [by_device, by_task, received])) = thread::spawn(in_own_network).join().expect("it sends")
-    else {
-        return;
+    let (device, sent, [by_device, by_task, received]) = match thread::spawn(in_own_network).join().expect("it sends") {
+        Ok(told) => told,
+        Err(why) => skip!("{why}"),
     };
     /// The headers of IPv4 and UDP, and of Ethernet, which the loopback device does not count.
     const HEADERS: u64 = 20 + 8;

@@ -353,13 +353,12 @@ fn switches_on_two_cpus_come_in_order() {
     let end = done.end();
     assert_eq!((number(&end, "lost"), number(&end, "lost_output")), (0, 0), "{end}");
 
-    let switches = done.of_type("event");
+    let mut switches = done.of_type("event");
     let times: Vec<u64> = switches.iter().map(|event| number(event, "time_ns")).collect();
     let decreases = times.windows(2).filter(|pair| pair[0] > pair[1]).count() as u64;
     assert!(decreases <= number(&end, "late"), "{decreases} decreases, {end}");
-    if decreases > 0 {
-        skip!("{decreases} late records on this machine"); // what follows is about those in order
-    }
+    assert!(number(&end, "late") * 1000 <= number(&end, "samples"), "{end}");
+    switches.sort_by_key(|event| number(event, "time_ns")); // late ones have their own times
 
     let sides = ["ping_tid", "pong_tid"].map(|key| load_number(&load, key));
     let known: HashSet<u64> = sides.into();

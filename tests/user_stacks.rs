@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Done, attempts, example, number, run, run_over};
+use common::{CpuWatch, Done, attempts, example, number, run, run_over};
 use known_chains::{KnownProgram, StackView, WAITS, names};
 
 /// What a program is made with.
@@ -100,10 +100,11 @@ fn show(subject: &mut KnownProgram, view: StackView) {
     let mut found = Vec::new();
     attempts(|| {
         subject.faults.clear();
+        let watch = CpuWatch::of_account();
         let folded = tempfile::Builder::new().suffix(".folded").tempfile().expect("a temporary file");
         let done = perf_prof(&subject.args(view, folded.path().to_str().expect("a path in UTF-8")));
         let graph = std::fs::read_to_string(folded.path()).expect("the graph");
-        let shown = subject.look(view, &done, &graph);
+        let shown = subject.look(view, &done, &graph, &watch);
         found.append(&mut subject.faults);
         if found.is_empty() { shown } else { Ok(()) }
     });
@@ -154,7 +155,7 @@ fn check_cases(wanted: fn(&ChainCase) -> bool) {
         let path = match build(dir.path(), case) {
             Ok(path) => path,
             Err(why) => {
-                println!("skipped: {why}");
+                skip_part!("{why}");
                 continue;
             }
         };

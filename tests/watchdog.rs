@@ -6,9 +6,13 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use common::waits::MS;
-use common::{Done, attempts, number, online_cpus, run, start_watching};
+use common::{
+    Again, Attempted, CpuWatch, Done, Prog, again, attempts, number, online_cpus, run, start_watching, until,
+};
 
 /// Sets kernel.watchdog_thresh for a test, and restores it when dropped.
 struct Threshold {
@@ -24,19 +28,25 @@ fn set(name: &str, value: &str) {
 }
 
 impl Threshold {
-    /// None, with the reason on stdout, where the kernel has no watchdog.
-    fn of(seconds: &str) -> Option<Threshold> {
-        let Ok(before) = fs::read_to_string(sysctl("watchdog_thresh")) else {
-            println!("skipped: the kernel has no watchdog");
-            return None;
-        };
+    /// `Err`: the kernel has no watchdog.
+    fn of(seconds: &str) -> Result<Threshold, &'static str> {
+        let before = fs::read_to_string(sysctl("watchdog_thresh")).map_err(|_| "the kernel has no watchdog")?;
         if fs::read_to_string(sysctl("watchdog")).is_ok_and(|on| on.trim() == "0") {
-            println!("skipped: the kernel's watchdog is off");
-            return None;
+            return Err("the kernel's watchdog is off");
         }
         set("watchdog_thresh", seconds);
-        Some(Threshold { before })
+        Ok(Threshold { before })
     }
+}
+
+/// Skips the test where there is none.
+macro_rules! threshold {
+    ($seconds:expr) => {
+        match Threshold::of($seconds) {
+            Ok(threshold) => threshold,
+            Err(why) => skip!("{why}"),
+        }
+    };
 }
 
 impl Drop for Threshold {
@@ -51,19 +61,22 @@ fn expiries(done: &Done, cpu: u32) -> usize {
     done.err.iter().filter(|line| line.starts_with(&head)).count()
 }
 
-/// `Err` if a CPU is stuck: one that the host does not run for half a second looks stuck, too.
-fn nothing_is_stuck(done: &Done) -> Result<(), String> {
-    if done.of_type("event").is_empty() { Ok(()) } else { Err(format!("{done:?}")) }
+/// No CPU is stuck. One that the host does not run looks the same.
+fn nothing_is_stuck(done: &Done, watch: &CpuWatch) -> Attempted {
+    let events = done.of_type("event");
+    let half = |event| Duration::from_nanos(number(event, "stuck_ns") / 2);
+    { events.iter() }.try_for_each(|event| again(&[Again::CpuStolen(watch, half(event))], format!("{done:?}")))
 }
 
 #[test]
 fn sees_the_timer_of_a_cpu() {
     need_events!(alone);
-    let Some(_one) = Threshold::of("1") else { return };
+    let _one = threshold!("1");
     attempts(try_sees_the_timer_of_a_cpu);
 }
 
-fn try_sees_the_timer_of_a_cpu() -> Result<(), String> {
+fn try_sees_the_timer_of_a_cpu() -> Attempted {
+    let watch = CpuWatch::of_account();
     let cpu = online_cpus()[0];
     let list = cpu.to_string();
     let done = run(&["watchdog", "-C", &list, "-F", "1", "-g", "-v", "--json", "--for", "3"]).code(0);
@@ -76,7 +89,7 @@ fn try_sees_the_timer_of_a_cpu() -> Result<(), String> {
     assert!((3..=span / (400 * MS) + 1).contains(&(seen as u64)), "{seen} expiries in {span} ns: {done:?}");
     assert!(number(row, "last_timer_ns") < span && number(row, "last_watchdog_ns") < span, "{row}");
     assert!(row["running"]["comm"].is_string() && row["running"]["tid"].is_u64(), "{row}");
-    nothing_is_stuck(&done)?;
+    nothing_is_stuck(&done, &watch)?;
     assert!(done.err.iter().any(|line| line.contains("due every 400.0ms")), "{done:?}");
     // Every expiry has started the timer again, and had the stop task run.
     assert!(number(&done.end(), "samples") >= 3 * seen as u64 - 2, "{done:?}");
@@ -86,25 +99,27 @@ fn try_sees_the_timer_of_a_cpu() -> Result<(), String> {
 #[test]
 fn a_cpu_that_was_not_seen_is_not_called_ok() {
     need_events!(alone);
-    let Some(_one) = Threshold::of("60") else { return };
-    // Due every 24 s: at most two of the runs see a timer of these CPUs. But the stop task also moves perf-prof's own
-    // threads to their CPUs, and half of the runs see that.
-    let unseen = |done: &Done| {
-        let mut rows = done.of_type("row").into_iter().filter(|row| row.get("last_timer_ns").is_none());
-        rows.any(|row| row.get("last_watchdog_ns").is_none())
-    };
-    let run = || run(&["watchdog", "-F", "1", "--json", "--for", "0.01"]).code(0);
-    let done = (0..30).map(|_| run()).find(unseen).expect("a CPU whose timer does not expire");
-    for row in done.of_type("row") {
+    let _one = threshold!("60");
+    // Its timer is due every 24 s. The stop task of a CPU also takes threads away from it: those of perf-prof come from
+    // another CPU, those of others may be there.
+    let [cpu, .., other] = online_cpus()[..] else { skip!("needs two CPUs") };
+    let (cpu, other) = (cpu.to_string(), other.to_string());
+    let watchdog = ["watchdog", "-C", &cpu, "-F", "1", "--json", "--for", "0.01"];
+    until("a run in which the CPU is not seen", || {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &other, env!("CARGO_BIN_EXE_perf-prof")]).args(watchdog);
+        let rows = Prog::spawn(command).finish().code(0).of_type("row");
+        let [row] = &rows[..] else { panic!("one row: {rows:?}") };
         let seen = row.get("last_timer_ns").is_some() || row.get("last_watchdog_ns").is_some();
         assert_eq!(row["state"], if seen { "ok" } else { "not seen yet" }, "{row}");
-    }
+        !seen
+    });
 }
 
 #[test]
 fn runs_as_typed() {
     need_events!(alone);
-    let Some(_one) = Threshold::of("1") else { return };
+    let _one = threshold!("1");
     let done = run(&["watchdog", "-F", "1", "-g", "--for", "1.5"]).code(0);
     let heading = done.out.iter().position(|line| line.starts_with("CPU state")).expect("a table");
     assert_eq!(done.out.len() - heading - 1, online_cpus().len(), "{done:?}");
@@ -120,11 +135,12 @@ fn runs_as_typed() {
 #[test]
 fn every_cpu_shows_its_timer_or_is_named() {
     need_events!(alone);
-    let Some(_one) = Threshold::of("1") else { return };
+    let _one = threshold!("1");
     attempts(try_every_cpu_shows_its_timer_or_is_named);
 }
 
-fn try_every_cpu_shows_its_timer_or_is_named() -> Result<(), String> {
+fn try_every_cpu_shows_its_timer_or_is_named() -> Attempted {
+    let watch = CpuWatch::of_account();
     let done = run(&["watchdog", "-v", "--json", "--for", "2.5"]).code(0);
     let named = |cpu: u32| {
         let lists = done.err.iter().filter(|line| line.contains("no watchdog timer seen for two periods (800.0ms)"));
@@ -136,17 +152,18 @@ fn try_every_cpu_shows_its_timer_or_is_named() -> Result<(), String> {
         assert!(seen > 0 || named == 1, "CPU {cpu}: {done:?}");
         assert!(named <= 1, "once: {done:?}");
     }
-    nothing_is_stuck(&done)
+    nothing_is_stuck(&done, &watch)
 }
 
 #[test]
 fn follows_the_settings() {
     need_events!(alone);
-    let Some(_one) = Threshold::of("1") else { return };
+    let _one = threshold!("1");
     attempts(try_follows_the_settings);
 }
 
-fn try_follows_the_settings() -> Result<(), String> {
+fn try_follows_the_settings() -> Attempted {
+    let watch = CpuWatch::of_account();
     let mut run = start_watching(&["watchdog", "-i", "10s"]);
     // A longer period: timers that are late by the old one are not.
     set("watchdog_thresh", "3");
@@ -158,13 +175,13 @@ fn try_follows_the_settings() -> Result<(), String> {
     run.err_line(|line| line.contains("kernel.watchdog_thresh 0 -> 1"));
     run.err_line(|line| line.contains("timer expired after 400.0ms") || line.contains("timer expired after 40"));
     run.signal(nix::sys::signal::Signal::SIGINT);
-    nothing_is_stuck(&run.finish().code(0))
+    nothing_is_stuck(&run.finish().code(0), &watch)
 }
 
 #[test]
 fn says_when_there_is_nothing_to_watch() {
     need_events!(alone);
-    let Some(_off) = Threshold::of("0") else { return };
+    let _off = threshold!("0");
     let done = run(&["watchdog", "--for", "1"]).code(1);
     let want =
         "perf-prof: the kernel's watchdog is off (kernel.watchdog_thresh is 0): sysctl -w kernel.watchdog_thresh=10";
@@ -174,7 +191,7 @@ fn says_when_there_is_nothing_to_watch() {
 #[test]
 fn results_go_to_a_file() {
     need_events!(alone);
-    let Some(_one) = Threshold::of("1") else { return };
+    let _one = threshold!("1");
     let file = tempfile::NamedTempFile::new().unwrap();
     let done = run(&["watchdog", "--json", "-o", file.path().to_str().unwrap(), "--for", "500ms"]).code(0);
     assert!(done.out.is_empty());

@@ -8,7 +8,7 @@ use perf_prof::output::metrics::answers::{MOST_HEAD_BYTES, ScrapeAnswers};
 
 pub fn run(data: &[u8]) {
     let mut answers = ScrapeAnswers::new(SnapshotCell::default());
-    let whole = answers.respond(data);
+    let whole = answers.respond(data, true);
     match &whole {
         None => assert!(data.len() <= MOST_HEAD_BYTES, "a request may be so long"),
         Some(answer) => check(answer),
@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
     // It arrives in parts of any size.
     let step = (data.len() / 16).max(1);
     for at in (0..data.len()).step_by(step) {
-        let Some(part) = answers.respond(&data[..at]) else { continue };
+        let Some(part) = answers.respond(&data[..at], true) else { continue };
         check(&part);
         // A head that is too long may be found to be none at all.
         if !status(&part).starts_with("431") {

@@ -326,7 +326,7 @@ pub(super) mod tests {
     #[test]
     fn a_debug_file_must_have_the_same_build_id() {
         let own = File::open("/proc/self/exe").unwrap();
-        let Some(id) = build_id(&own) else { return };
+        let Some(id) = build_id(&own) else { skip!("the linker writes no build ids") };
         let dir = tempfile::tempdir().unwrap();
         let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
         let place = dir.path().join(".build-id").join(&hex[..2]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -96,6 +96,15 @@ impl Signals {
 /// Blocks all signals in this thread, so that they go to the thread that reads them.
 pub fn block_signals() {
     let _ = SigSet::all().thread_block(); // cannot fail for a valid set
+}
+
+/// From now on SIGINT and SIGTERM end the process, even if they were ignored as it started. A shell without job control
+/// ignores SIGINT in what it starts in the background, and a script may well end a run there with `kill -INT`.
+pub fn obey_ending_signals() {
+    for ending in [Signal::SIGINT, Signal::SIGTERM] {
+        // SAFETY: SIG_DFL installs no handler of ours, so nothing runs in signal context.
+        let _ = unsafe { signal(ending, SigHandler::SigDfl) }; // cannot fail for these
+    }
 }
 
 /// The signals that end a run: SIGINT, SIGTERM, and SIGHUP unless the run was started to outlive its terminal (`nohup`).

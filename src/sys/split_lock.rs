@@ -84,8 +84,7 @@ mod tests {
     fn adds_across_the_border() {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         if cpu.contains("split_lock_detect") {
-            eprintln!("skipped: this CPU raises an exception, which some kernels answer with a kill");
-            return;
+            skip!("this CPU raises an exception, which some kernels answer with a kill");
         }
         let mut lines = Lines([0xff; 128]);
         lines.add_across();

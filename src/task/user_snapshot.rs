@@ -310,7 +310,7 @@ for _ in générateur(): pass
             let mut command = Command::new(name);
             command.arg(&file);
             let Some(sleeper) = Sleeper::start(command) else {
-                println!("skipped: no {name}");
+                skip_part!("no {name}");
                 continue;
             };
             let part = sleeper.snapshot().expect("it waits, and is ours");

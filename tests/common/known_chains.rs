@@ -2,9 +2,11 @@
 //! wrong with what these show.
 #![allow(dead_code)] // each test binary uses a part
 
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::common::{Done, number};
+use crate::common::{Again, Attempted, CpuWatch, Done, number, or_again};
 
 /// Commands that show stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +82,10 @@ impl KnownProgram {
         words.chain(self.workload(action, times)).collect()
     }
 
-    /// What a view has shown. `graph`: the flame graph.
-    pub fn look(&mut self, view: StackView, done: &Done, graph: &str) -> Result<(), String> {
+    /// What a view has shown. `graph`: the flame graph. `watch`: as long as the run.
+    pub fn look(&mut self, view: StackView, done: &Done, graph: &str, watch: &CpuWatch) -> Attempted {
         match view {
-            Profile => self.profile(done, graph),
+            Profile => self.profile(done, graph, watch),
             Waits => self.waits(done),
             Leaks => self.leaks(done),
             Events => self.events(done),
@@ -131,7 +133,7 @@ impl KnownProgram {
     }
 
     /// Faults of the file of a flame graph, and how many samples were of the program's own.
-    fn profile(&mut self, done: &Done, graph: &str) -> Result<(), String> {
+    fn profile(&mut self, done: &Done, graph: &str, watch: &CpuWatch) -> Attempted {
         let mut seen = 0;
         let mut without = 0;
         for line in graph.lines() {
@@ -153,27 +155,31 @@ impl KnownProgram {
         if leaving > 2 + seen / 20 {
             self.faults.push(format!("{leaving} of {seen} samples inside of the C++ runtime\n{graph}"));
         }
-        if seen < self.least_samples || without > 20 + seen / 50 {
-            return Err(format!("{seen} samples, {without} of them without own functions: {:#?}\n{graph}", done.end()));
-        }
-        Ok(())
+        let busy = Again::CpuBusy(watch, Duration::from_millis(CPU_MS / 3));
+        let reasons = [Again::RecordsLost(done), Again::NamesGivenUp(done), busy];
+        or_again(seen >= self.least_samples && without <= 20 + seen / 50, &reasons, || {
+            format!("{seen} samples, {without} of them without own functions: {:#?}\n{graph}", done.end())
+        })
     }
 
-    fn waits(&mut self, done: &Done) -> Result<(), String> {
+    fn waits(&mut self, done: &Done) -> Attempted {
         let seen = self.check_events(Waits, &done.of_type("event"));
-        let is_so = (self.least_waits..=WAITS).contains(&seen);
-        if is_so { Ok(()) } else { Err(format!("{seen} of {WAITS} waits: {done:#?}")) }
+        assert!(seen <= WAITS, "{seen} of {WAITS} waits: {done:#?}");
+        let reasons =
+            [Again::RecordsLost(done), Again::Discarded(done), Again::IdleHidden(done), Again::NamesGivenUp(done)];
+        or_again(seen >= self.least_waits, &reasons, || format!("{seen} of {WAITS} waits: {done:#?}"))
     }
 
-    fn leaks(&mut self, done: &Done) -> Result<(), String> {
+    fn leaks(&mut self, done: &Done) -> Attempted {
         let mut seen = 0;
         for row in done.of_type("row") {
             seen += self.check(Leaks, &names(&row["stack"]), number(&row, "allocs"));
         }
-        if seen == ALLOCS { Ok(()) } else { Err(format!("{seen} of {ALLOCS} allocations: {done:#?}")) }
+        let reasons = [Again::RecordsLost(done), Again::NamesGivenUp(done)];
+        or_again(seen == ALLOCS, &reasons, || format!("{seen} of {ALLOCS} allocations: {done:#?}"))
     }
 
-    fn events(&mut self, done: &Done) -> Result<(), String> {
+    fn events(&mut self, done: &Done) -> Attempted {
         for (prefix, exact) in [("uprobe:", true), ("uretprobe:", true), ("sched:", false)] {
             let is_it = |event: &Value| event["event"].as_str().is_some_and(|name| name.starts_with(prefix));
             // Preempted before the kernel has done what the instruction under a probe does, a task is at none of its own.
@@ -183,9 +189,9 @@ impl KnownProgram {
             let seen = self.check_events(Events, &of);
             // Preempted it is switched out, too.
             let least = if exact { WAITS } else { self.least_waits };
-            if seen < least || exact && seen > WAITS {
-                return Err(format!("{seen} of {WAITS} {prefix} {done:#?}"));
-            }
+            assert!(!exact || seen <= WAITS, "{seen} of {WAITS} {prefix} {done:#?}");
+            let reasons = [Again::RecordsLost(done), Again::NamesGivenUp(done)];
+            or_again(seen >= least, &reasons, || format!("{seen} of {WAITS} {prefix} {done:#?}"))?;
         }
         Ok(())
     }

@@ -96,9 +96,10 @@ set -e
 macro_rules! need_lab {
     () => {
         if std::env::var("PERF_PROF_LAB").is_ok_and(|value| value == "1") {
-            println!("in the lab");
+            $crate::common::skips::not_left(here!());
         } else {
-            skip!("the lab is its own stage, see lab/README.md");
+            $crate::common::skips::left_to_the_lab(here!());
+            return;
         }
     };
 }
@@ -245,6 +246,11 @@ impl Lab {
     /// 6.1 on amd64, which hangs as it starts its second CPU.
     pub fn virtual_time(self) -> Lab {
         self.option("--virtual-time", "2")
+    }
+
+    /// What the host does takes none of the guest's time.
+    pub fn has_virtual_time(&self) -> bool {
+        self.options.iter().any(|option| option == "--virtual-time")
     }
 
     /// All CPUs of the guest share one of the host's and take turns: slower, but none of them runs into what another is

@@ -8,6 +8,10 @@
 //! Tests run beside each other, those that measure alone: `need_events!(alone)`.
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
+#[macro_use]
+pub mod skips;
+
+mod again;
 pub mod bpf;
 mod load;
 mod prog;
@@ -19,8 +23,6 @@ pub mod user;
 mod visible;
 pub mod waits;
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,7 +36,8 @@ use perf_prof::sys;
 use perf_prof::sys::perf::Watch;
 use serde_json::Value;
 
-pub use load::{Load, hurry};
+pub use again::{Again, Attempted, CpuWatch, Shortfall, again, attempts, or_again};
+pub use load::{Load, before_all_others, hurry};
 pub use prog::{Done, Prog, command, run, run_over, start, start_watching, start_watching_in_text};
 pub use turn::Turn;
 pub use visible::stay_visible;
@@ -50,50 +53,21 @@ macro_rules! need_events {
         need_events!(beside_others);
     };
     ($turn:ident) => {
-        if !$crate::common::can_trace() {
-            return;
+        if let Err(why) = $crate::common::can_trace() {
+            skip!("{why}");
         }
         let _turn = $crate::common::Turn::$turn();
     };
 }
 
-/// Skips the test because the machine lacks something.
-#[macro_export]
-macro_rules! skip {
-    ($($why:tt)*) => {{
-        println!("skipped: {}", format_args!($($why)*));
-        return;
-    }};
-}
-
-/// Ends a test that proved nothing this time; a strict run counts that as a failure.
-#[macro_export]
-macro_rules! in_vain {
-    ($($why:tt)*) => {{
-        assert!(!$crate::common::strict(), "in vain: {}", format_args!($($why)*));
-        skip!($($why)*);
-    }};
-}
-
-/// False, with the reason on stdout, without root or perf events. PERF_PROF_TESTS=strict says that both are there.
-pub fn can_trace() -> bool {
-    let why = if !sys::is_root() {
-        "needs root".to_owned()
-    } else {
-        let tid = nix::unistd::gettid().as_raw();
-        let cpu = online_cpus()[0];
-        match MissingFeatures::default().open(&mut Attr::dummy(), Watch::Task { tid, cpu }) {
-            Ok(_) => return true,
-            Err(err) => format!("perf_event_open: {err}"),
-        }
-    };
-    assert!(!strict(), "PERF_PROF_TESTS=strict, but {why}");
-    println!("skipped: {why}");
-    false
-}
-
-pub fn strict() -> bool {
-    std::env::var("PERF_PROF_TESTS").is_ok_and(|value| value == "strict")
+/// Root and perf events, or why they are not there.
+pub fn can_trace() -> Result<(), String> {
+    if !sys::is_root() {
+        return Err("needs root".to_owned());
+    }
+    let tid = nix::unistd::gettid().as_raw();
+    let opened = MissingFeatures::default().open(&mut Attr::dummy(), Watch::Task { tid, cpu: online_cpus()[0] });
+    opened.map(drop).map_err(|err| format!("perf_event_open: {err}"))
 }
 
 pub fn online_cpus() -> Vec<u32> {
@@ -181,28 +155,11 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Tries up to four times: events are not delivered while a hidden task is current, and their results are missing then.
-/// `Err` says what is missing; a wrong result panics at once.
-pub fn attempts(mut scenario: impl FnMut() -> Result<(), String>) {
-    for attempt in 1..=4 {
-        match scenario() {
-            Ok(()) => return,
-            Err(missing) if attempt == 4 => panic!("{missing}"),
-            Err(missing) => once_more(&missing),
-        }
-    }
-}
-
-/// Records a repeated attempt in the directory that PERF_PROF_TESTS_NOTES names: a test that passes prints
-/// nothing.
+/// Tells of a repeated attempt.
 pub fn once_more(why: &str) {
     println!("once more: {why}");
-    let Some(notes) = std::env::var_os("PERF_PROF_TESTS_NOTES") else { return };
     let thread = thread::current();
-    let line = format!("{}: {}\n", thread.name().unwrap_or("a thread"), why.replace('\n', " "));
-    let file = OpenOptions::new().append(true).create(true).open(Path::new(&notes).join("retries"));
-    // One write: other threads have the file open, too.
-    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("PERF_PROF_TESTS_NOTES");
+    skips::note("retries", &format!("{}: {why}", thread.name().unwrap_or("a thread")));
 }
 
 /// A static 32-bit x86 program of nothing but `code`.

@@ -330,6 +330,16 @@ impl Done {
         super::number(&self.end(), key)
     }
 
+    /// Whether one of these counts of JSON is above 0, or the number before these words in a summary.
+    pub fn counts_any(&self, keys: &[&str], words: &str) -> bool {
+        let is_counted = |object: &Value| keys.iter().any(|key| object[key].as_u64() > Some(0));
+        let in_words = |part: &str| {
+            part.contains(words) && part.split(' ').next().and_then(|number| number.parse::<u64>().ok()) > Some(0)
+        };
+        ["interval", "end"].iter().any(|kind| self.of_type(kind).iter().any(is_counted))
+            || self.err.iter().any(|line| line.split(", ").any(in_words))
+    }
+
     /// Sum of a column over all rows for which `wanted` is true.
     pub fn sum(&self, key: &str, wanted: impl Fn(&Value) -> bool) -> u64 {
         self.of_type("row").iter().filter(|row| wanted(row)).filter_map(|row| row[key].as_u64()).sum()
