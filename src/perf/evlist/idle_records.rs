@@ -214,3 +214,50 @@ fn record_of(format: &Format) -> Option<IdleRecord> {
     let common = [low, high, flags, 0, 0, 0, 0, 0];
     Some(IdleRecord { common, fixed_bytes: fixed_bytes.try_into().ok()?, last_array })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::Attr;
+    use crate::tep::fixture;
+
+    #[test]
+    fn a_record_is_known_from_its_format() {
+        let common = [
+            ("unsigned short common_type", 0, 2, false),
+            ("unsigned char common_flags", 2, 1, false),
+            ("unsigned char common_preempt_count", 3, 1, false),
+            ("int common_pid", 4, 4, true),
+        ];
+        let of =
+            |fields: &[(&str, usize, usize, bool)]| record_of(&fixture::format("a:b", &[&common, fields].concat()));
+        let plain = IdleRecord {
+            common: [1_u16.to_ne_bytes()[0], 1_u16.to_ne_bytes()[1], ContextFlags::HARD_INTERRUPT, 0, 0, 0, 0, 0],
+            fixed_bytes: 18,
+            last_array: None,
+        };
+        assert_eq!(of(&[("u64 sector", 8, 8, false), ("u16 error", 16, 2, false)]), Some(plain));
+        let arrays = [("__data_loc char[] one", 8, 4, false), ("__data_loc char[] two", 12, 4, false)];
+        let place = Some(ArrayPlace { offset: 12, base: 0 });
+        assert_eq!(of(&arrays), Some(IdleRecord { fixed_bytes: 16, last_array: place, ..plain }));
+        let place = Some(ArrayPlace { offset: 8, base: 12 });
+        assert_eq!(of(&[("__rel_loc char[] one", 8, 4, false)]).and_then(|record| record.last_array), place);
+        assert_eq!(record_of(&fixture::format("a:b", &[("u64 sector", 8, 8, false)])), None);
+    }
+
+    #[test]
+    fn events_of_whole_cpus_are_candidates() {
+        let mut evlist = Evlist::new();
+        for (name, binding) in [
+            ("block:block_rq_complete", Binding::Task),
+            ("sched:sched_switch", Binding::Cpu),
+            ("syscalls:sys_enter_openat", Binding::Cpu),
+            ("sched:sched_stat_sleep", Binding::Cpu),
+        ] {
+            evlist.add(Evsel::new(name, Attr::tracepoint(1)).binding(binding)).unwrap();
+        }
+        evlist.add(Evsel::new("strings", Attr::bpf_output())).unwrap();
+        let of = |any_task| evlist.idle_candidates(any_task).into_iter().map(EventId::index).collect::<Vec<_>>();
+        assert_eq!((of(true), of(false)), (vec![0, 1], vec![1]));
+    }
+}
