@@ -1,6 +1,7 @@
 //! The machine as the kernel describes it under /proc and /sys: CPUs, settings and processes.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -32,6 +33,21 @@ pub fn online_cpus(host: &Host) -> Result<Vec<u32>> {
 pub fn tickless_cpus(host: &Host) -> Vec<u32> {
     let text = fs::read_to_string(host.cpu.join("nohz_full")).unwrap_or_default();
     parse_cpus(text.trim()).unwrap_or_default()
+}
+
+/// The machine is a virtual one. x86 says so among the flags of a CPU; elsewhere the firmware does.
+pub fn is_virtual(host: &Host) -> bool {
+    /// The first CPU, of maybe hundreds.
+    const HEAD_BYTES: u64 = 8192;
+    let mut cpuinfo = Vec::new();
+    let head = fs::File::open(host.proc.join("cpuinfo")).map(|file| file.take(HEAD_BYTES).read_to_end(&mut cpuinfo));
+    let cpuinfo = String::from_utf8_lossy(if head.is_ok() { &cpuinfo } else { &[] });
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    let vendor = fs::read_to_string("/sys/class/dmi/id/sys_vendor").unwrap_or_default();
+    flags.is_some_and(|flags| flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
+        || Path::new("/sys/hypervisor/type").exists()
+        || Path::new("/proc/device-tree/hypervisor").exists()
+        || ["QEMU", "Amazon EC2", "VMware, Inc."].contains(&vendor.trim())
 }
 
 /// A number below /proc/sys/kernel.

@@ -10,6 +10,7 @@
 mod dispatcher;
 mod finish;
 pub mod forecast;
+mod idle_records;
 mod intervals;
 mod live;
 mod loss;
@@ -219,6 +220,7 @@ impl Run {
         halve_callchains(&mut evlist, &options, &setup)?;
         evlist.share_events();
         let windows = windows::add(&mut evlist, &options)?;
+        idle_records::copy(&mut evlist, &options, &setup);
         setup.degrade_outsiders();
         let notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;
@@ -383,6 +385,7 @@ impl Run {
             self.report_due |= ticked || self.missed_its_timer();
             self.wakeups += 1;
             let held = self.round(DrainLimit::Horizon);
+            self.core.compare_counts(self.rings.complete_to());
             // One follow-up delivers the records that were held; under a flood there are more, and a small ring would fill in 100 ms.
             follow_up = held && (!follow_up || self.rings.is_backlogged());
             if self.core.has_enough() {

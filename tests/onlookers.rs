@@ -108,12 +108,38 @@ fn a_program_that_returns_a_constant_1_hides_nothing() {
     run.provoke(|| call(libc::SYS_getsid), |line| line.starts_with(r#"{"type":"event""#));
     assert_eq!(next_interval(&mut run)["verdict"], "exact");
     let done = run.interrupt().code(0);
-    let told = format!("{EVENT}: BPF prog id {} looks_on looks on and hides nothing", program.id);
+    let told = format!("{EVENT}: BPF prog id {} looks_on looks on and hides nothing by itself", program.id);
     assert_eq!(done.err.iter().filter(|line| line.contains("BPF")).collect::<Vec<_>>(), [&told], "{done:?}");
     assert!(done.of_type("interval").iter().all(|interval| interval.get("filtered_by").is_none()), "{done:?}");
     // It is named with -v only.
     let done = common::run(&["trace", "-e", EVENT, "--for", "0.01"]).code(0);
     assert!(!done.err().contains("BPF"), "{done:?}");
+}
+
+/// While one program runs on a CPU the kernel runs no other, and drops the event that has it: one of a timer, in an interrupt.
+#[test]
+fn an_event_inside_another_program_is_dropped_and_counted() {
+    need_events!();
+    const OUTER: &str = "syscalls:sys_enter_getsid";
+    const INNER: &str = "timer:hrtimer_expire_exit";
+    let inner = attach!(INNER, "inner", Returns::One);
+    let mut run = start_watching(&["top", "-e", INNER]);
+    let outer = attach!(OUTER, "outer", Returns::OneAfterLong);
+    let interval = loop {
+        (0..200).for_each(|_| call(libc::SYS_getsid));
+        run.signal(Signal::SIGUSR1);
+        let interval = run.object(is_interval);
+        if interval.get("filtered_by").is_some() {
+            break interval;
+        }
+    };
+    drop((outer, inner));
+    let by = &interval["filtered_by"][0];
+    assert_eq!((&by["name"], &by["hides_nothing"]), (&"inner".into(), &false.into()), "{interval}");
+    assert!(number(by, "missed") > 0 && interval["verdict"] == "lower_bound", "{interval}");
+    let done = run.interrupt().code(0);
+    let missed = number(&done.end()["filtered_by"][0], "missed");
+    assert!(missed >= number(by, "missed"), "{done:?}");
 }
 
 /// A program that is not known to hide nothing makes rows and the end inexact.

@@ -1,9 +1,12 @@
-//! Programs that others have attached to the tracepoints of a run. One that returns 0 hides the event from every perf
-//! event of the machine, rings and counters alike, without a record that would tell.
+//! Programs that are attached to the tracepoints of a run, by others or by us. One that returns 0 hides the event from every
+//! perf event of the machine, rings and counters alike, without a record that would tell. One that always returns 1 hides
+//! only the events that come while another program runs on the CPU (`trace_call_bpf`, kernel/trace/bpf_trace.c): the kernel
+//! runs it for none of these, and counts them.
 //!
 //! The kernel is queried now and then: a program that was attached and detached between two queries goes unseen.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -26,7 +29,10 @@ pub struct AttachedProgram {
     /// None: its loader gave it no name, or only its id is known.
     pub name: Option<String>,
     /// The program can return nothing but 1.
-    pub hides_nothing: bool,
+    pub returns_one: bool,
+    /// Events at most that came while another program ran on the CPU, and so were hidden, in the time that is told of.
+    /// None: this kernel does not count them.
+    pub missed: Option<u64>,
     /// The kernel does not describe the program to us.
     is_refused: bool,
     /// The events that it is attached to, in the order of the run.
@@ -39,26 +45,38 @@ impl AttachedProgram {
             Ok(program) => AttachedProgram::loaded(id, &program),
             Err(err) => {
                 let is_refused = err.kind() == io::ErrorKind::PermissionDenied; // else it has gone meanwhile
-                AttachedProgram { id, name: None, hides_nothing: false, is_refused, events: Vec::new() }
+                AttachedProgram { id, name: None, returns_one: false, missed: None, is_refused, events: Vec::new() }
             }
         }
     }
 
     fn loaded(id: u32, program: &LoadedProgram) -> AttachedProgram {
         let name = String::from_utf8_lossy(&program.name).into_owned();
-        let hides_nothing = program.instructions.as_deref().is_some_and(returns_one);
+        let returns_one = program.instructions.as_deref().is_some_and(returns_one);
         let name = Some(name).filter(|name| !name.is_empty());
-        AttachedProgram { id, name, hides_nothing, is_refused: false, events: Vec::new() }
+        let missed = program.misses.map(|_| 0);
+        AttachedProgram { id, name, returns_one, missed, is_refused: false, events: Vec::new() }
+    }
+
+    /// The kernel does not count the events that come while another program runs.
+    fn is_uncounted(&self) -> bool {
+        self.returns_one && self.missed.is_none()
+    }
+
+    /// It has hidden no event in the time that is told of.
+    pub fn hides_nothing(&self) -> bool {
+        self.returns_one && self.missed == Some(0)
     }
 
     fn with_events(&self, events: Vec<String>) -> AttachedProgram {
         AttachedProgram { events, ..self.clone() }
     }
 
-    /// Adds the events of `other`, the same program.
+    /// Adds the events of `other`, the same program, and what it missed.
     pub fn join(&mut self, other: &AttachedProgram) {
         let new = without(&other.events, &self.events);
         self.events.extend(new);
+        self.missed = self.missed.zip(other.missed).map(|(one, other)| one.saturating_add(other));
     }
 
     /// `BPF prog id 13 NAME`
@@ -85,8 +103,16 @@ impl AttachedProgram {
 impl std::fmt::Display for AttachedProgram {
     /// What the program means for the events.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.hides_nothing {
-            return write!(f, "{}: {} looks on and hides nothing", self.named(), self.program());
+        if self.returns_one && self.missed.is_some() {
+            return write!(f, "{}: {} looks on and hides nothing by itself", self.named(), self.program());
+        }
+        if self.returns_one {
+            let of = (self.named(), self.program());
+            return write!(
+                f,
+                "{}: {} looks on: events that come while another BPF program runs may be hidden",
+                of.0, of.1
+            );
         }
         write!(f, "{}: filtered by {}: events may be hidden from us", self.named(), self.program())?;
         if self.is_refused {
@@ -101,6 +127,8 @@ impl std::fmt::Display for AttachedProgram {
 pub struct ProgramQuery {
     /// Each event that has programs, with their ids.
     found: Vec<(String, Vec<u32>)>,
+    /// Our own programs.
+    own: Vec<u32>,
     /// The kernel refused the query.
     pub is_refused: bool,
 }
@@ -123,13 +151,10 @@ pub fn query<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)
 }
 
 impl ProgramQuery {
-    /// Leaves programs out: those that we have attached ourselves.
+    /// Tells which programs we have attached ourselves: they need no line.
     #[must_use]
-    pub fn without(mut self, ids: impl Iterator<Item = u32>) -> ProgramQuery {
-        let ids: Vec<u32> = ids.collect();
-        if !ids.is_empty() {
-            self.found.iter_mut().for_each(|(_, found)| found.retain(|id| !ids.contains(id)));
-        }
+    pub fn with_own(mut self, ids: impl Iterator<Item = u32>) -> ProgramQuery {
+        self.own = ids.collect();
         self
     }
 
@@ -158,14 +183,16 @@ impl ProgramQuery {
 pub struct ProgramChanges {
     pub attached: Vec<AttachedProgram>,
     pub detached: Vec<AttachedProgram>,
+    own: Vec<u32>,
 }
 
 impl ProgramChanges {
     /// A line for each program that may hide something; with `all` for the others too.
     pub fn lines(&self, all: bool) -> Vec<String> {
-        let told = |attached: &&AttachedProgram| all || !attached.hides_nothing;
+        let is_foreign = |attached: &&AttachedProgram| !self.own.contains(&attached.id);
+        let told = |attached: &&AttachedProgram| is_foreign(attached) && (all || !attached.hides_nothing());
         let came = self.attached.iter().filter(told).map(AttachedProgram::to_string);
-        let went = self.detached.iter().filter(told).map(|gone| match gone.hides_nothing {
+        let went = self.detached.iter().filter(told).map(|gone| match gone.returns_one {
             true => format!("{}: {} is gone", gone.named(), gone.program()),
             false => format!("{}: no longer filtered by {}", gone.named(), gone.program()),
         });
@@ -183,26 +210,37 @@ impl ProgramChanges {
 #[derive(Debug, Default)]
 pub struct ProgramWatch {
     now: BTreeMap<u32, AttachedProgram>,
+    /// By program, the events that it has missed since it was loaded, as of the last query.
+    misses: BTreeMap<u32, u64>,
     /// Programs that may hide events: those of this interval, and those of the whole run.
     in_interval: BTreeMap<u32, AttachedProgram>,
     in_run: BTreeMap<u32, AttachedProgram>,
     /// Whether a program may hide events, as of the last query or the one before.
     may_hide: bool,
+    /// Some program hides events that the kernel does not count, or has done so: few, if any.
+    is_uncounted: bool,
 }
 
 impl ProgramWatch {
     /// Takes the result of a query over.
     pub fn update(&mut self, query: ProgramQuery) -> ProgramChanges {
-        self.update_with(query, AttachedProgram::new)
+        self.update_with(query, AttachedProgram::new, |id| sys::bpf::misses(id).ok().flatten())
     }
 
-    fn update_with(&mut self, query: ProgramQuery, describe: impl Fn(u32) -> AttachedProgram) -> ProgramChanges {
-        let mut changes = ProgramChanges::default();
+    fn update_with(
+        &mut self,
+        query: ProgramQuery,
+        describe: impl Fn(u32) -> AttachedProgram,
+        misses: impl Fn(u32) -> Option<u64>,
+    ) -> ProgramChanges {
+        let mut changes = ProgramChanges { own: query.own.clone(), ..ProgramChanges::default() };
         let mut before = std::mem::take(&mut self.now);
-        let hid = before.values().any(|attached| !attached.hides_nothing);
+        let may_hide = |attached: &AttachedProgram| !attached.hides_nothing() && !attached.is_uncounted();
+        let hid = before.values().any(may_hide);
         for (id, events) in query.events() {
             let known = before.remove(&id);
-            let attached = known.as_ref().map_or_else(|| describe(id), AttachedProgram::clone).with_events(events);
+            let mut attached = known.as_ref().map_or_else(|| describe(id), AttachedProgram::clone).with_events(events);
+            attached.missed = self.missed(id, &attached, &misses);
             let old = known.map_or_else(Vec::new, |known| known.events);
             let (new, gone) = (without(&attached.events, &old), without(&old, &attached.events));
             changes.attached.extend((!new.is_empty()).then(|| attached.with_events(new)));
@@ -210,14 +248,28 @@ impl ProgramWatch {
             self.now.insert(id, attached);
         }
         changes.detached.extend(before.into_values());
-        let hides = self.now.values().filter(|attached| !attached.hides_nothing);
-        for attached in hides.clone() {
+        let hides = self.now.values().filter(|attached| !attached.hides_nothing());
+        for attached in hides {
             for seen in [&mut self.in_interval, &mut self.in_run] {
-                seen.entry(attached.id).or_insert_with(|| attached.with_events(Vec::new())).join(attached);
+                match seen.entry(attached.id) {
+                    Entry::Vacant(new) => drop(new.insert(attached.clone())),
+                    Entry::Occupied(mut known) => known.get_mut().join(attached),
+                }
             }
         }
-        self.may_hide = hid || hides.count() > 0;
+        self.may_hide = hid || self.now.values().any(may_hide);
+        self.is_uncounted |= self.now.values().any(AttachedProgram::is_uncounted);
         changes
+    }
+
+    /// The events that a program has missed since the last query. What it missed before the first query is none of ours.
+    fn missed(&mut self, id: u32, attached: &AttachedProgram, misses: impl Fn(u32) -> Option<u64>) -> Option<u64> {
+        if !attached.returns_one {
+            return attached.missed; // it may hide any
+        }
+        let now = misses(id)?;
+        let before = self.misses.insert(id, now).unwrap_or(now);
+        Some(now.saturating_sub(before))
     }
 
     /// True when events may have been hidden since the query before the last one.
@@ -225,9 +277,14 @@ impl ProgramWatch {
         self.may_hide
     }
 
+    /// True once the kernel does not count what some program may have hidden.
+    pub fn is_uncounted(&self) -> bool {
+        self.is_uncounted
+    }
+
     /// Takes the programs that may have hidden events in the interval that ends.
     pub fn take_interval_programs(&mut self) -> Vec<AttachedProgram> {
-        let next = self.now.iter().filter(|(_, attached)| !attached.hides_nothing);
+        let next = self.now.iter().filter(|(_, attached)| !attached.returns_one || attached.is_uncounted());
         let next = next.map(|(id, attached)| (*id, attached.clone())).collect();
         std::mem::replace(&mut self.in_interval, next).into_values().collect()
     }
@@ -252,19 +309,20 @@ mod tests {
 
     fn found(events: &[(&str, &[u32])]) -> ProgramQuery {
         let found = events.iter().map(|(event, ids)| ((*event).to_owned(), ids.to_vec())).collect();
-        ProgramQuery { found, is_refused: false }
+        ProgramQuery { found, ..ProgramQuery::default() }
     }
 
     /// Number 1 returns 1; 2 is refused; 3 has no name.
     fn describe(id: u32) -> AttachedProgram {
         let name = (id == 1).then(|| "one".to_owned()).or((id > 3).then(|| format!("p{id}")));
-        AttachedProgram { id, name, hides_nothing: id == 1, is_refused: id == 2, events: Vec::new() }
+        AttachedProgram { id, name, returns_one: id == 1, missed: Some(0), is_refused: id == 2, events: Vec::new() }
     }
 
     #[test]
     fn each_change_is_reported_once() {
         let mut watch = ProgramWatch::default();
-        let mut lines = |events: &[(&str, &[u32])], all| watch.update_with(found(events), describe).lines(all);
+        let mut lines =
+            |events: &[(&str, &[u32])], all| watch.update_with(found(events), describe, |_| Some(0)).lines(all);
         let nothing: [&str; 0] = [];
         assert_eq!(lines(&[], false), nothing);
         let told = ["a:b, a:c: filtered by BPF prog id 13 p13: events may be hidden from us"];
@@ -276,7 +334,7 @@ mod tests {
         assert_eq!(lines(&[], false), ["a:d: no longer filtered by BPF prog id 13 p13"]);
         assert_eq!(lines(&[("a:b", &[1])], false), nothing);
         assert_eq!(lines(&[], true), ["a:b: BPF prog id 1 one is gone"]);
-        assert_eq!(lines(&[("a:b", &[1])], true), ["a:b: BPF prog id 1 one looks on and hides nothing"]);
+        assert_eq!(lines(&[("a:b", &[1])], true), ["a:b: BPF prog id 1 one looks on and hides nothing by itself"]);
         let refused = lines(&[("a:b", &[1, 2, 3])], false);
         assert!(refused[0].starts_with("a:b: filtered by BPF prog id 2: ") && refused[0].contains("CAP_SYS_ADMIN"));
         assert_eq!(refused[1], "a:b: filtered by BPF prog id 3: events may be hidden from us");
@@ -288,7 +346,7 @@ mod tests {
         let events: Vec<String> = (0..2000).map(|number| format!("a:e{number}")).collect();
         let all: Vec<(&str, &[u32])> = events.iter().map(|event| (event.as_str(), &ids[..])).collect();
         let mut watch = ProgramWatch::default();
-        let lines = watch.update_with(found(&all), describe).lines(false);
+        let lines = watch.update_with(found(&all), describe, |_| Some(0)).lines(false);
         assert_eq!(lines.len(), MAX_LINES + 1);
         assert!(
             lines[0].starts_with("a:e0, a:e1, a:e2 and 1997 more: filtered by BPF prog id 100 p100: "),
@@ -302,7 +360,7 @@ mod tests {
     fn the_time_before_a_query_is_in_doubt_if_either_end_is() {
         let mut watch = ProgramWatch::default();
         let mut doubt = |events: &[(&str, &[u32])]| {
-            watch.update_with(found(events), describe);
+            watch.update_with(found(events), describe, |_| Some(0));
             watch.may_hide()
         };
         assert!(!doubt(&[]));
@@ -318,12 +376,12 @@ mod tests {
         let mut watch = ProgramWatch::default();
         let ids =
             |attached: Vec<AttachedProgram>| attached.into_iter().map(|attached| attached.id).collect::<Vec<u32>>();
-        watch.update_with(found(&[("a:b", &[13])]), describe);
-        watch.update_with(found(&[("a:b", &[14, 1])]), describe);
+        watch.update_with(found(&[("a:b", &[13])]), describe, |_| Some(0));
+        watch.update_with(found(&[("a:b", &[14, 1])]), describe, |_| Some(0));
         assert_eq!(ids(watch.take_interval_programs()), [13, 14]);
-        watch.update_with(found(&[]), describe);
+        watch.update_with(found(&[]), describe, |_| Some(0));
         assert_eq!(ids(watch.take_interval_programs()), [14]); // it was there when the interval began
-        watch.update_with(found(&[]), describe);
+        watch.update_with(found(&[]), describe, |_| Some(0));
         assert!(watch.take_interval_programs().is_empty());
         assert_eq!(ids(watch.run_programs()), [13, 14]);
     }

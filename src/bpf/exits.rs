@@ -2,7 +2,7 @@
 //!
 //! A program on a tracepoint that returns an even number hides the event from every perf event of the machine
 //! (`trace_call_bpf`, kernel/trace/bpf_trace.c; the results of all programs are put together by a bitwise AND). One
-//! that ends with a constant 1 on every path hides nothing. Of any other program the contrary is assumed.
+//! that ends with a constant 1 on every path hides nothing by itself (see `attached`). Of any other program the contrary is assumed.
 
 use crate::bpf::instruction::{
     ALU, ALU64, ATOMIC, CALL, CLASS, COMPARISONS, EXIT, Instruction, JA, JA32, JMP, JMP32, LD, LD_IMM64, LDX, MODE,

@@ -26,9 +26,10 @@ pub(super) const EXIT: u8 = 0x95;
 /// The operations of `JMP` and `JMP32` that are a comparison and a jump: JEQ 0x10 to JSLE 0xd0, without CALL and EXIT.
 pub(super) const COMPARISONS: [u8; 11] = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0];
 
-/// `ALU64 | MOV | X`, `ALU64 | ADD | K`, `ALU64 | AND | K`, `ALU64 | RSH | K`
+/// `ALU64 | MOV | X`, `ALU64 | ADD | K`, `ALU64 | ADD | X`, `ALU64 | AND | K`, `ALU64 | RSH | K`
 const MOV64: u8 = 0xbf;
 const ADD64_IMM: u8 = 0x07;
+const ADD64: u8 = 0x0f;
 const AND64_IMM: u8 = 0x57;
 const RSH64_IMM: u8 = 0x77;
 const MEM: u8 = 0x60;
@@ -92,11 +93,14 @@ pub enum JumpCondition {
 pub enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
+    /// Before 5.5, of the kernel's and the program's memory alike.
+    ProbeRead = 4,
     /// The thread in the lower half, its process in the upper one.
     CurrentPidTgid = 14,
     PerfEventOutput = 25,
     /// Before 5.5, of the kernel's and the program's memory alike.
     ProbeReadStr = 45,
+    ProbeReadKernel = 113,
     ProbeReadUserStr = 114,
 }
 
@@ -140,6 +144,11 @@ impl Instruction {
     /// `to += number`
     pub fn add(to: Register, number: i32) -> Instruction {
         Instruction::new(ADD64_IMM, to, R0, 0, number)
+    }
+
+    /// `to += other`
+    pub fn add_register(to: Register, other: Register) -> Instruction {
+        Instruction::new(ADD64, to, other, 0, 0)
     }
 
     /// `to &= number`
@@ -209,6 +218,7 @@ mod tests {
             (Instruction::set(R0, 1), "b7 00 00 00 01 00 00 00"),
             (Instruction::set_half(R3, u32::MAX), "b4 03 00 00 ff ff ff ff"),
             (Instruction::add(R2, -4), "07 02 00 00 fc ff ff ff"),
+            (Instruction::add_register(R8, R1), "0f 18 00 00 00 00 00 00"),
             (Instruction::and(R5, 0x1fff), "57 05 00 00 ff 1f 00 00"),
             (Instruction::shift_right(R0, 32), "77 00 00 00 20 00 00 00"),
             (Instruction::load(MoveSize::Eight, R3, R6, 24), "79 63 18 00 00 00 00 00"),

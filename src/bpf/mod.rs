@@ -1,10 +1,28 @@
 //! BPF programs: those that others have attached to the events of a run (`attached`), and whether their instructions
-//! can hide events from us (`exits`); and one of our own, which copies the strings that system calls are given
-//! (`strings`), of the tasks that are asked for (`tasks`), put together by a small assembler (`assembler`) from single instructions (`instruction`).
+//! can hide events from us (`exits`); and our own: one copies the strings that system calls are given (`strings`), of the
+//! tasks that are asked for (`tasks`), one the records of events that happen where a hidden idle task is current (`idle`).
+//! They are put together by a small assembler (`assembler`) from single instructions (`instruction`).
+
+use std::io;
 
 pub mod assembler;
 pub mod attached;
 pub mod exits;
+pub mod idle;
 pub mod instruction;
 pub mod strings;
 pub mod tasks;
+
+/// What the kernel refused of a program of ours.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {err}")]
+pub struct CopierRefusal {
+    pub what: &'static str,
+    pub err: io::Error,
+}
+
+impl CopierRefusal {
+    fn of(what: &'static str) -> impl FnOnce(io::Error) -> CopierRefusal {
+        move |err| CopierRefusal { what, err }
+    }
+}

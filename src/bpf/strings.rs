@@ -3,11 +3,12 @@
 //! A record of a system call has addresses only. The program is attached to its tracepoint, reads each string at its
 //! address (what is not in memory then cannot be read), and writes it through an event of ours that shares a ring with
 //! those of the call: the kernel runs the program before it writes the record of the call, on the same CPU and with
-//! preemption disabled, so that no other call comes in between. The program always returns 1, which hides nothing.
+//! preemption disabled, so that no other call comes in between. The program always returns 1.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crate::bpf::CopierRefusal;
 use crate::bpf::assembler::{Assembler, AssemblyError, offset_of};
 use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
 use crate::bpf::tasks::TaskMap;
@@ -53,14 +54,6 @@ pub struct StringCopier {
     id: Option<u32>,
 }
 
-/// What the kernel refused.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}: {err}")]
-pub struct CopierRefusal {
-    pub what: &'static str,
-    pub err: io::Error,
-}
-
 impl StringCopier {
     /// Loads the program. `cpus`: more than any CPU's number. `tasks`: whose strings it copies; None: those of all tasks.
     ///
@@ -71,8 +64,7 @@ impl StringCopier {
         cpus: u32,
         tasks: Option<&TaskMap>,
     ) -> Result<StringCopier, CopierRefusal> {
-        let refused = |what| move |err| CopierRefusal { what, err };
-        let map = |kind, bytes, entries| BpfMap::new(kind, bytes, entries).map_err(refused("a BPF map"));
+        let map = |kind, bytes, entries| BpfMap::new(kind, bytes, entries).map_err(CopierRefusal::of("a BPF map"));
         let output = map(MapKind::PerfEvents, 4, cpus)?;
         let buffer = map(MapKind::CpuBuffers, BUFFER_BYTES, 1)?;
         let masks = match arguments {
@@ -81,7 +73,7 @@ impl StringCopier {
                 let by_number = map(MapKind::Array, 4, masks.len() as u32)?;
                 for (number, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
                     let set = by_number.set(number as u32, &u32::from(mask).to_ne_bytes());
-                    set.map_err(refused("a BPF map"))?;
+                    set.map_err(CopierRefusal::of("a BPF map"))?;
                 }
                 Some(by_number)
             }
@@ -96,7 +88,7 @@ impl StringCopier {
             Err(err) if err.raw_os_error() == Some(libc::EINVAL) => load(Helper::ProbeReadStr).map_err(|_| err),
             loaded => loaded,
         };
-        let program = program.map_err(refused("a BPF program"))?;
+        let program = program.map_err(CopierRefusal::of("a BPF program"))?;
         let id = id_of(program.as_fd()).ok();
         Ok(StringCopier { output, program, id })
     }

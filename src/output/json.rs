@@ -263,7 +263,8 @@ pub fn attached(programs: &[AttachedProgram], out: &mut Vec<u8>) {
         program.name.iter().for_each(|name| object.text("name", &escape(name.as_bytes())));
         push_list(program.listed().iter(), object.key("events"), |event, out| push_string(event, out));
         object.unsigned("event_count", program.events.len() as u64);
-        object.bool("hides_nothing", program.hides_nothing);
+        object.bool("hides_nothing", program.hides_nothing());
+        program.missed.filter(|_| program.returns_one).iter().for_each(|missed| object.unsigned("missed", *missed));
         object.end();
     });
 }

@@ -116,6 +116,8 @@ pub struct RunEnd {
     pub lost_pairs: u64,
     /// Calls of probed functions lost.
     pub lost_calls: u64,
+    /// Events that the kernel has counted and that some task hid from us, at least.
+    pub unseen: u64,
     /// User stacks by frame pointers because no copy of the stack came, or there was no room for it. Nothing is missing.
     pub lost_unwind: u64,
     /// Copies of stacks came too often, and were ended.
@@ -150,7 +152,7 @@ impl RunEnd {
 
     /// Number of all records and results that are missing, whatever lost them.
     pub fn missing(&self) -> u64 {
-        let records = [self.lost, self.lost_side, self.lost_switches, self.lost_calls];
+        let records = [self.lost, self.lost_side, self.lost_switches, self.lost_calls, self.unseen];
         let results = [self.lost_output, self.lost_stacks, self.lost_pairs];
         records.into_iter().chain(results).fold(self.malformed, u64::saturating_add)
     }

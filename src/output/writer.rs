@@ -284,6 +284,7 @@ impl Writer {
             object.unsigned("lost_stacks", end.lost_stacks);
             object.unsigned("lost_pairs", end.lost_pairs);
             object.unsigned("lost_calls", end.lost_calls);
+            object.unsigned("unseen", end.unseen);
             object.unsigned("lost_unwind", end.lost_unwind);
             object.unsigned("children_in_doubt", end.children_in_doubt);
             object.unsigned("malformed", end.malformed);

@@ -116,6 +116,11 @@ impl Attr {
         if self.raw.type_ == b::PERF_TYPE_TRACEPOINT { u32::try_from(self.raw.config).ok() } else { None }
     }
 
+    /// A tracepoint of which each event is a sample.
+    pub fn is_sampled_each_time(&self) -> bool {
+        self.samples && self.period_or_hz == 1 && self.tracepoint_id().is_some()
+    }
+
     /// Samples of the CPU's cycles.
     pub fn cycles(sampling: Sampling) -> Attr {
         Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), sampling)
@@ -131,6 +136,14 @@ impl Attr {
         let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_BPF_OUTPUT));
         attr.set_period(1);
         attr.raw.sample_type |= SampleType::RAW.bits();
+        attr
+    }
+
+    /// What a BPF program writes, with the fields that the samples of this event have.
+    pub fn bpf_output_like(&self) -> Attr {
+        let mut attr = self.clone();
+        attr.raw.type_ = b::PERF_TYPE_SOFTWARE;
+        attr.raw.config = u64::from(b::PERF_COUNT_SW_BPF_OUTPUT);
         attr
     }
 

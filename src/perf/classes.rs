@@ -86,9 +86,9 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     for (class, _) in classes.iter_mut().zip(evsels).filter(|(_, evsel)| evsel.is_window()) {
         *class = rings;
     }
-    // Strings come just before the record of their call.
+    // What a program writes comes just before the record of its event.
     for (at, evsel) in evsels.iter().enumerate() {
-        let of = evsel.strings_of.map(EventId::index);
+        let of = evsel.program_of().map(EventId::index);
         let opened = of.map(|of| evsels.get(of).and_then(|of| of.shared_with).map_or(of, EventId::index));
         if let Some(class) = opened.and_then(|opened| classes.get(opened).copied()) {
             classes[at] = class;

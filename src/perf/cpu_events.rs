@@ -210,6 +210,14 @@ impl CpuEvents {
         Lost { switches, side: side.map(SideFd::read).sum(), samples: of.map(|event| event.read(evsels)).sum() }
     }
 
+    /// How often the events happened that write a sample each time, as of the last reading, and when that was.
+    pub(super) fn happened(&self, evsels: &[Evsel]) -> (u64, u64) {
+        let is_sampled = |event: &&EventFd| evsels.get(event.event.index()).is_some_and(Evsel::is_sampled_each_time);
+        let of = |event: &EventFd| (event.read.count, event.read.told_ns);
+        let sampled = self.events.iter().filter(is_sampled).map(of);
+        sampled.fold((0, 0), |(all, last), (count, told_ns)| (all + count, last.max(told_ns)))
+    }
+
     /// By event, counts from the last call to the last reading.
     pub(super) fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
         let cpu = self.cpu;

@@ -1,6 +1,6 @@
 //! The events of a run and where they are opened. `plan` settles how the events of a CPU are opened, `opening` explains a
 //! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
-//! `strings` copies the strings of system calls, of the tasks that `string_tasks` keeps, `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
+//! `strings` copies the strings of system calls, of the tasks that `string_tasks` keeps, `idle_records` what idle tasks hide, `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
 //! events for threads that appear later, `layouts` are those of records, `shared` opens events once that several views
 //! want, `tested` is for those whose samples must pass a test, `halves` chooses the halves of callchains.
 
@@ -8,6 +8,7 @@ pub mod counters;
 mod cycles;
 pub mod halves;
 pub(super) mod idle;
+pub mod idle_records;
 mod inherited;
 mod later;
 mod layouts;
@@ -30,6 +31,7 @@ use crate::perf::classes::{self, Class, RingLoad};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
+use crate::perf::evlist::idle_records::IdleRecords;
 use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evlist::layouts::shared_bits;
 use crate::perf::evlist::string_tasks::StringTasks;
@@ -64,6 +66,8 @@ pub struct Evlist {
     tested_owners: Vec<usize>,
     /// Counters are never read.
     unread: bool,
+    /// Those of some CPU are closed.
+    lacks_counts: bool,
     /// A counter will be opened beside each event.
     with_counters: bool,
     keepers: Keepers,
@@ -76,6 +80,7 @@ pub struct Evlist {
     shrunk: Option<Shrunk>,
     strings: Vec<CopiedStrings>,
     string_tasks: Option<StringTasks>,
+    idle_records: IdleRecords,
 }
 
 impl Evlist {
@@ -274,7 +279,7 @@ impl Evlist {
 
     /// Descriptors of the events of one CPU.
     fn event_descriptors(&self, bound: Option<&BoundTo>) -> u64 {
-        let is_of_task = |evsel: &Evsel| evsel.binding == Binding::Task && !evsel.is_of_strings();
+        let is_of_task = |evsel: &Evsel| evsel.binding == Binding::Task && !evsel.is_of_program();
         let of = |evsel: &Evsel| if is_of_task(evsel) { watches_of(bound) } else { 1 };
         self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
     }
@@ -303,7 +308,7 @@ impl Evlist {
         }
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
-        if joined.is_ok() {
+        if joined.is_ok() && !self.copies_idle_switches() {
             self.open_idle_watch(&mut events);
         }
         self.cpus.push(events); // also after an error: `drop` hands them over, as releasing them is slow
@@ -355,11 +360,12 @@ impl Evlist {
     /// the events that are bound to the CPU.
     fn join(&mut self, cpu: &mut CpuEvents, watches: &[Watch], all: bool) -> Result<()> {
         let events = if cpu.owners.is_empty() { 0 } else { self.evsels.len() };
-        // Events are enabled in the order in which they were opened: strings first, or the first calls would be without.
-        for (strings, index) in [true, false].into_iter().flat_map(|strings| (0..events).map(move |at| (strings, at))) {
+        // Events are enabled in the order in which they were opened: those of programs first, or the first calls would be
+        // without strings.
+        for (of_program, index) in [true, false].into_iter().flat_map(|first| (0..events).map(move |at| (first, at))) {
             let evsel = &self.evsels[index];
-            let is_joining = all || evsel.binding == Binding::Task && !strings;
-            if evsel.is_of_strings() == strings && is_joining {
+            let is_joining = all || evsel.binding == Binding::Task && !of_program;
+            if evsel.is_of_program() == of_program && is_joining {
                 self.open_evsel(index, cpu, watches)?;
             }
         }
@@ -372,7 +378,7 @@ impl Evlist {
             return Ok(());
         }
         let whole = [Watch::Cpu(cpu.cpu)];
-        let task_bound = evsel.binding == Binding::Task && self.plan.bound.is_some() && !evsel.is_of_strings();
+        let task_bound = evsel.binding == Binding::Task && self.plan.bound.is_some() && !evsel.is_of_program();
         let watches = if task_bound { watches } else { &whole };
         let class = self.plan.classes.get(index).copied().unwrap_or(0);
         evsel.attr = evsel
@@ -405,6 +411,7 @@ impl Evlist {
             self.strings.iter_mut().filter(|strings| strings.output == event).for_each(|strings| {
                 strings.write_through(cpu.cpu, fd.as_fd());
             });
+            self.idle_records.write_through(event, cpu.cpu, fd.as_fd());
             self.ids.insert(id, evsel.route(event));
             cpu.events.push(EventFd::new(fd, event, class));
         }
@@ -432,7 +439,7 @@ impl Evlist {
             if let Some(owner) = cpu.side_owner.as_ref().filter(|_| self.plan.side_on_cpu) {
                 sys::perf::enable(owner.fd.as_fd()).context("cannot enable side records")?;
             }
-            let is_of_cpu = |evsel: &Evsel| evsel.binding == Binding::Cpu || evsel.is_of_strings();
+            let is_of_cpu = |evsel: &Evsel| evsel.binding == Binding::Cpu || evsel.is_of_program();
             for event in cpu.events.iter().filter(|event| is_of_cpu(&self.evsels[event.event.index()])) {
                 sys::perf::enable(event.fd.as_fd()).context("cannot enable the events")?;
             }
@@ -457,6 +464,7 @@ impl Evlist {
 
     /// Closes the events of a CPU that went offline.
     pub fn close_cpu(&mut self, cpu: u32) {
+        self.lacks_counts = true;
         let mut gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
         gone.iter_mut().for_each(|events| events.close_probes(&self.evsels));
         hand_over(&gone.iter().flat_map(CpuEvents::descriptors).collect::<Vec<_>>());
@@ -529,6 +537,19 @@ impl Evlist {
         self.cpus.iter_mut().flat_map(CpuEvents::take_counted).collect()
     }
 
+    /// How often the events have happened, as the kernel counts them where they write a sample each time, and when that was
+    /// read. None: some events do not, or are of tasks, or are counted no more.
+    pub fn happened(&self) -> Option<(u64, u64)> {
+        let is_counted = |evsel: &Evsel| !evsel.attr.samples() || evsel.is_of_program() || evsel.is_window();
+        let mut opened = self.evsels.iter().filter(|evsel| evsel.is_opened() && !is_counted(evsel));
+        let is_of_cpu = |evsel: &Evsel| evsel.binding == Binding::Cpu || self.plan.bound.is_none();
+        if self.unread || self.lacks_counts || !opened.all(|evsel| evsel.is_sampled_each_time() && is_of_cpu(evsel)) {
+            return None;
+        }
+        let read = self.cpus.iter().map(|cpu| cpu.happened(&self.evsels));
+        Some(read.fold((0, 0), |(all, last), (count, told_ns)| (all + count, last.max(told_ns))))
+    }
+
     /// Some event writes samples, and does not only count.
     pub fn any_samples(&self) -> bool {
         self.evsels.iter().any(|evsel| evsel.is_opened() && evsel.attr.samples())
@@ -587,6 +608,7 @@ impl Drop for Evlist {
     fn drop(&mut self) {
         self.close_probes(); // the other process must not keep them open
         self.strings.clear();
+        self.idle_records.end();
         let mut open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
         open.extend(self.string_tasks.iter().filter_map(|tasks| tasks.forks.as_ref()).map(AsRawFd::as_raw_fd));
         if !open.is_empty() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::perf::Sample;
 use crate::perf::attr::{Attr, Exclude};
+use crate::perf::evlist::idle_records::IDLE_OWNER;
 use crate::perf::evlist::shared::SHARED_OWNER;
 use crate::perf::ids::Route;
 use crate::perf::layout::{Layout, SampleType};
@@ -84,6 +85,8 @@ pub struct Evsel {
     pub(super) window_of: Option<EventId>,
     /// The event whose strings a BPF program writes through this one.
     pub(super) strings_of: Option<EventId>,
+    /// The event whose records a BPF program writes through this one, where the idle task is current.
+    pub(super) idle_of: Option<EventId>,
     /// Strings are shown in place of the addresses in its records.
     pub(super) shows_strings: bool,
     /// Its samples are tested before the profiler gets them.
@@ -139,6 +142,7 @@ impl Evsel {
             is_counted: false,
             window_of: None,
             strings_of: None,
+            idle_of: None,
             shows_strings: false,
             test: None,
             owner: 0,
@@ -322,14 +326,27 @@ impl Evsel {
         self.opened && self.shared_with.is_none()
     }
 
-    /// It is opened for its own sake, and not for the strings of another event.
+    /// It is opened for its own sake, and not for what a BPF program writes.
     pub fn is_opened_itself(&self) -> bool {
-        self.is_opened() && !self.is_of_strings()
+        self.is_opened() && !self.is_of_program()
     }
 
-    /// A BPF program writes the strings of another event through it.
-    pub fn is_of_strings(&self) -> bool {
-        self.strings_of.is_some()
+    /// A BPF program writes through it what belongs to another event.
+    pub fn is_of_program(&self) -> bool {
+        self.program_of().is_some()
+    }
+
+    /// It is a tracepoint whose count is the number of its samples and of those that were lost.
+    pub(super) fn is_sampled_each_time(&self) -> bool {
+        /// Those that count ns.
+        const COUNT_MORE: &str = "sched:sched_stat_";
+        let is_plain = self.attr.is_sampled_each_time() && !self.name.starts_with(COUNT_MORE);
+        is_plain && self.is_opened_itself() && !self.is_window()
+    }
+
+    /// The event that has the BPF program which writes through this one.
+    pub(super) fn program_of(&self) -> Option<EventId> {
+        self.strings_of.or(self.idle_of)
     }
 
     /// Its samples come under its own id: it is opened, or shares the samples of an event that is.
@@ -369,7 +386,11 @@ impl Evsel {
 
     /// The route of its samples. `event`: its id.
     pub(in crate::perf) fn route(&self, event: EventId) -> Route {
-        let owner = if self.sharers.is_empty() { self.owner } else { SHARED_OWNER };
+        let owner = match self.idle_of {
+            Some(_) => IDLE_OWNER,
+            None if self.sharers.is_empty() => self.owner,
+            None => SHARED_OWNER,
+        };
         Route { event, owner: owner as u32, kind: self.layout.kind() }
     }
 

@@ -21,6 +21,8 @@ pub struct Sample<'a> {
     pub cpu: u32,
     /// A record with a later time was delivered before.
     pub late: bool,
+    /// A BPF program wrote it in place of the event's own sample, and did not tell how much the event counts: once.
+    pub is_copy: bool,
     pub callchain: Callchain<'a>,
     /// The tracepoint's data, padded to whole words.
     pub raw: &'a [u8],
@@ -111,7 +113,11 @@ impl<'a> Sample<'a> {
         let raw = record.get(raw_at..raw_end)?;
         let [tid, time, cpu] = [BASE_TID, BASE_TIME, BASE_CPU].map(|at| u64_at(fixed, at).unwrap_or(0));
         let (pid, tid) = (low(tid) as i32, high(tid) as i32);
-        Some((Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout }, behind))
+        let cpu = low(cpu);
+        Some((
+            Sample { pid, tid, time, cpu, late: false, is_copy: false, callchain, raw, raw_end, record, layout },
+            behind,
+        ))
     }
 
     /// A sample of any kind.
@@ -120,7 +126,8 @@ impl<'a> Sample<'a> {
         let VariableFields { record, callchain, raw, raw_end } = of.variable_fields(rest)?;
         let [tid, time, cpu] = of.base_words(record);
         let (pid, tid) = (low(tid) as i32, high(tid) as i32);
-        Some(Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout })
+        let cpu = low(cpu);
+        Some(Sample { pid, tid, time, cpu, late: false, is_copy: false, callchain, raw, raw_end, record, layout })
     }
 
     /// `PERF_RECORD_MISC_*`
@@ -153,7 +160,7 @@ impl<'a> Sample<'a> {
 
     #[inline]
     pub fn period(&self) -> u64 {
-        self.layout.get().period(self.record)
+        if self.is_copy { 1 } else { self.layout.get().period(self.record) }
     }
 
     /// `value`s of a sampled counter or group.

@@ -17,6 +17,8 @@ pub struct Report {
     pub takes_snapshots: bool,
     /// The interval is a part of one that is printed later: words about it, and its totals, are wanted then.
     pub is_quiet: bool,
+    /// Events of the run that the kernel has counted and that nobody saw, at least.
+    pub unseen: u64,
     pub totals: Vec<(&'static str, Value)>,
     pub run_totals: Vec<(&'static str, Value)>,
     /// The keys of those among them that may become less.
@@ -104,6 +106,7 @@ impl Default for Report {
             tables: Vec::new(),
             takes_snapshots: true,
             is_quiet: false,
+            unseen: 0,
             totals: Vec::new(),
             run_totals: Vec::new(),
             now_keys: Vec::new(),

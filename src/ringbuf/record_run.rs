@@ -131,6 +131,16 @@ impl<'a> RecordRun<'a> {
         first_record(self.rest).map(|(record, _)| record)
     }
 
+    /// The records behind the next one that lie in memory with it, whether they are due or not.
+    pub fn records_behind(&self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = first_record(self.rest).map_or(&[][..], |(_, rest)| rest);
+        std::iter::from_fn(move || {
+            let (record, behind) = first_record(rest)?;
+            rest = behind;
+            Some(record)
+        })
+    }
+
     /// Starts a walk at the next record.
     #[inline(always)]
     pub fn walk(&self) -> RecordWalk<'a> {

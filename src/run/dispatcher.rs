@@ -61,10 +61,16 @@ pub struct Dispatcher {
     pub malformed: u64,
     /// Calls of probed functions that no probe saw.
     pub missed_calls: u64,
+    /// Events that the kernel has counted and that came neither as samples nor as losses, at least: a task hides them.
+    pub unseen: u64,
+    /// The last reading of the kernel's counts, until all records before it were taken.
+    counts_read: Option<(u64, Timestamp)>,
     /// Calls of probed functions in children of the target's processes may go unseen.
     pub may_miss_children: bool,
     /// Number of such children.
     pub children_in_doubt: u64,
+    /// BPF programs may have hidden some events that the kernel does not count.
+    pub hides_uncounted: bool,
     task_check: TaskCheck,
     /// CPU times at the last look at CPUs that are never idle.
     cpu_times: Option<Reading>,
@@ -137,8 +143,11 @@ impl Dispatcher {
             late: 0,
             malformed: 0,
             missed_calls: 0,
+            unseen: 0,
+            counts_read: None,
             may_miss_children: false,
             children_in_doubt: 0,
+            hides_uncounted: false,
             task_check: TaskCheck::default(),
             cpu_times: None,
         }
@@ -429,6 +438,26 @@ impl Dispatcher {
         }
     }
 
+    /// The kernel's counts have been read: they will be compared with the records.
+    pub fn counts_were_read(&mut self) {
+        if self.counts_read.is_none() {
+            self.counts_read = self.evlist.happened();
+        }
+    }
+
+    /// The last reading of counts is too old to be of use.
+    pub fn forget_counts(&mut self) {
+        self.counts_read = None;
+    }
+
+    /// All records up to `complete_ns` were taken: compares them with the counts of before. More records may have been taken
+    /// since, so that this is the least number of those that went unseen.
+    pub fn compare_counts(&mut self, complete_ns: Timestamp) {
+        let Some((happened, _)) = self.counts_read.take_if(|(_, read_ns)| *read_ns <= complete_ns) else { return };
+        let known = [self.samples_read, self.loss.total(), self.malformed].into_iter().fold(0, u64::saturating_add);
+        self.unseen = self.unseen.max(happened.saturating_sub(known));
+    }
+
     /// Notifies the profilers of the counts of their events; not with `filter_in_user`, as the counts are of other tasks then, too.
     pub fn notify_counts(&mut self) {
         for (cpu, event, counted) in self.evlist.take_counted() {
@@ -546,7 +575,7 @@ impl Dispatcher {
     pub fn judge(&mut self, view: usize, report: &mut Report, undecodable: u64) -> JudgedInterval {
         let sums = self.views.sums(view, &self.ctx);
         let (untracked, discarded) = sums.map_or((0, 0), |sums| (sums.untracked, sums.discarded));
-        let [of_children, in_doubt] = [self.verdict_of_children(), Verdict::Unsure];
+        let [of_run, in_doubt] = [self.verdict_of_run(), Verdict::Unsure];
         let Some(view) = self.views.iter_mut().nth(view) else { return JudgedInterval::default() };
         let missing = MissingCounts {
             lost: [
@@ -556,6 +585,7 @@ impl Dispatcher {
                 view.loss.windows_total(),
                 self.malformed,
                 self.missed_calls,
+                self.unseen,
                 undecodable,
             ]
             .into_iter()
@@ -569,19 +599,21 @@ impl Dispatcher {
         for table in &mut report.tables {
             let basis = table.rows.basis();
             let Some(verdict) = missing.verdict_on(basis, before) else { continue };
-            let of_children = match basis {
+            let of_run = match basis {
                 Basis::RunByRow if self.children_in_doubt > 0 => in_doubt, // what ended what is counted
-                _ => of_children,
+                _ => of_run,
             };
-            table.verdict = table.verdict.and(verdict).and(of_children);
+            table.verdict = table.verdict.and(verdict).and(of_run);
         }
         let of_interval = missing.since(before);
-        let verdict = of_interval.verdict(false).and(of_children);
+        let verdict = of_interval.verdict(false).and(of_run);
         JudgedInterval { verdict, samples, discarded: of_interval.discarded }
     }
 
-    fn verdict_of_children(&self) -> Verdict {
-        if self.children_in_doubt > 0 { Verdict::LowerBound } else { Verdict::Exact }
+    /// What holds in all of the run.
+    fn verdict_of_run(&self) -> Verdict {
+        let of_children = if self.children_in_doubt > 0 { Verdict::LowerBound } else { Verdict::Exact };
+        of_children.and(if self.hides_uncounted { Verdict::Unsure } else { Verdict::Exact })
     }
 
     pub fn mean_record_bytes(&self) -> u64 {

@@ -12,7 +12,7 @@ use crate::output::sink::print_to_stderr_at_once;
 use crate::output::{Message, OutputClosed, RunEnd, ViewEnd};
 use crate::outside;
 use crate::perf::evlist::Evlist;
-use crate::profiler::TracefsFinder;
+use crate::profiler::{Timestamp, TracefsFinder};
 use crate::report::Value;
 use crate::ringbuf::DrainLimit;
 use crate::run::dispatcher::Dispatcher;
@@ -36,6 +36,12 @@ impl Run {
         let end_ns = self.core.ended_ns.unwrap_or_else(sys::monotonic_ns);
         if !matches!(stop, StopReason::Enough) {
             self.core.stopped(end_ns);
+        }
+        if matches!(stop, StopReason::Asked) {
+            // The events are off, and all their records were taken.
+            self.core.forget_counts();
+            self.rings.read_lost(&mut self.core);
+            self.core.compare_counts(Timestamp::MAX);
         }
         let mut messages = self.close_interval(end_ns, true)?;
         messages.extend(outside::take_notes().into_iter().map(Message::Note));
@@ -61,6 +67,7 @@ impl Run {
             lost_stacks: self.core.ctx.stacks.refused() + self.core.ctx.output.dropped_stacks(),
             lost_pairs: self.core.views.sum(&self.core.ctx, |sums| sums.untracked),
             lost_calls: self.core.missed_calls,
+            unseen: self.core.unseen,
             lost_unwind: self.core.lost_unwind(),
             windows_ended: self.core.windows_ended,
             unwinding: self.core.unwinding(),

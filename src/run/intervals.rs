@@ -91,7 +91,7 @@ impl Run {
         let cpu_ns = sys::thread_cpu_ns();
         let mut reports = Vec::new();
         for owner in 0..self.core.views.len() {
-            let mut report = Report { owner, takes_snapshots, is_quiet, ..Report::default() };
+            let mut report = Report { owner, takes_snapshots, is_quiet, unseen: self.core.unseen, ..Report::default() };
             if let Some(view) = self.core.views.enter(owner, &mut self.core.ctx) {
                 match last {
                     true => view.profiler.deinit(end_ns, &mut report)?,

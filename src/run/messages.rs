@@ -52,7 +52,7 @@ pub fn about(options: &Options, view: usize, evlist: &Evlist) -> DrawingSubject 
         }
     };
     let opened =
-        evlist.iter().filter(|(_, evsel)| evsel.is_wanted() && !evsel.is_of_strings() && evsel.owner() == view);
+        evlist.iter().filter(|(_, evsel)| evsel.is_wanted() && !evsel.is_of_program() && evsel.owner() == view);
     let mut names: Vec<String> = opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect();
     names.dedup(); // some are opened twice, with and without stacks
     let events = names_of(names);
@@ -143,6 +143,10 @@ pub fn summary(options: &Options, end: &RunEnd, counts_lost: bool) -> Vec<String
         (end.lost_stacks, "stacks not kept: there was no room for them"),
         (end.lost_pairs, "occurrences not followed: too many are followed already"),
         (end.lost_calls, "calls of probed functions not seen"),
+        (
+            end.unseen,
+            "events or more happened unseen: the task that was current then, such as that of an idle CPU, hides them",
+        ),
         (end.malformed, "records could not be decoded"),
     ];
     let other = |(count, what): &(u64, &str)| format!("{profiler}: {count} {what}");
@@ -175,16 +179,27 @@ fn not_unwound(profiler: &str, end: &RunEnd) -> Option<String> {
     (end.lost_unwind > 0).then(line)
 }
 
-/// The line about BPF programs of others that may have hidden events: nobody can tell how many.
-fn hidden(profiler: &str, filtered_by: &[AttachedProgram]) -> Option<String> {
-    const NAMED: usize = 3;
-    let programs: Vec<String> = filtered_by.iter().take(NAMED).map(AttachedProgram::program).collect();
-    let more = match filtered_by.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
+/// The lines about BPF programs that may have hidden events: nobody can tell how many, or no more than were counted.
+fn hidden(profiler: &str, filtered_by: &[AttachedProgram]) -> Vec<String> {
+    let (counted, others): (Vec<_>, Vec<_>) =
+        filtered_by.iter().partition(|program| program.returns_one && program.missed.is_some());
+    let missed: u64 = counted.iter().filter_map(|program| program.missed).sum();
+    let named = |programs: &[&AttachedProgram]| {
+        const NAMED: usize = 3;
+        let names: Vec<String> = programs.iter().take(NAMED).map(|program| program.program()).collect();
+        let more = match programs.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{}{more}", names.join(", "))
     };
-    let programs = programs.join(", ");
-    (!programs.is_empty()).then(|| format!("{profiler}: more events may have been hidden from us by {programs}{more}"))
+    let by_others = || format!("{profiler}: more events may have been hidden from us by {}", named(&others));
+    let by_counted = || {
+        let by = named(&counted);
+        format!("{profiler}: up to {missed} events were dropped: they came while another BPF program ran than {by}")
+    };
+    let lines = [(!others.is_empty()).then(by_others), (missed > 0).then(by_counted)];
+    lines.into_iter().flatten().collect()
 }
 
 /// The line about calls in children of the target that may have gone unseen.

@@ -38,7 +38,7 @@ impl Run {
         }
         // Who opens an event of a CPU that does not answer holds what the question needs.
         let evlist = &self.core.evlist;
-        let query = attached::query(evlist.tracepoints(&self.core.last_tick.suspects)).without(evlist.own_programs());
+        let query = attached::query(evlist.tracepoints(&self.core.last_tick.suspects)).with_own(evlist.own_programs());
         let now = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.onlookers.looked_ns, now);
         self.take_look(query);
@@ -63,6 +63,7 @@ impl Run {
             self.core.ctx.output.note(format!("degraded: {reason}"));
         }
         let changes = self.onlookers.watch.update(query);
+        self.core.hides_uncounted = self.onlookers.watch.is_uncounted();
         for line in changes.lines(self.options.verbose) {
             self.core.ctx.output.note(line);
         }

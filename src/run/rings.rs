@@ -156,6 +156,7 @@ impl Rings {
         }
         evlist.open_new_threads(target, host)?;
         rings.notes.extend(evlist.attach_string_copiers());
+        rings.notes.extend(evlist.attach_idle_copiers());
         if !evlist.left_out().is_empty() {
             rings
                 .notes
@@ -388,6 +389,7 @@ impl Rings {
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving) {
             ring.count_lost(core);
         }
+        core.counts_were_read();
     }
 
     /// The ring size that would have prevented the losses so far, as text. The next interval begins.

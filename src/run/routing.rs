@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 
 use crate::perf::evlist::Evlist;
+use crate::perf::evlist::idle_records::IDLE_OWNER;
 use crate::perf::evlist::shared::SHARED_OWNER;
 use crate::perf::evlist::windows::WINDOW_OWNER;
 use crate::perf::record::sample_identifier;
@@ -12,6 +13,7 @@ use crate::profiler::{Context, Gate, Samples, Use};
 use crate::ringbuf::RecordRun;
 use crate::run::dispatcher::{Dispatcher, FilteredSamples};
 use crate::run::meter::Meter;
+use crate::run::views::Views;
 
 /// What became of a record that belongs to no single profiler.
 enum UnownedRecord {
@@ -68,6 +70,22 @@ impl<'a> SampleGate<'a> {
     }
 }
 
+/// Gives a sample to each view that wants its event. Returns how many could not use it.
+fn give(event: EventId, sample: &Sample<'_>, mut gate: SampleGate<'_>, views: &mut Views, ctx: &mut Context) -> u64 {
+    let mut malformed = 0;
+    if !gate.admits(event, sample, ctx) {
+        return 0;
+    }
+    for (owner, event) in gate.evlist.subscribers(event) {
+        let Some(view) = views.enter(owner, ctx).filter(|view| view.room() > 0) else { continue };
+        let used = view.profiler.sample(event, sample, ctx);
+        let is_relevant = !matches!(used, Ok(Use::Ignored));
+        view.samples += u64::from(is_relevant);
+        malformed += u64::from(!matches!(used, Ok(Use::Ignored | Use::Relevant)));
+    }
+    malformed
+}
+
 impl Dispatcher {
     /// Takes the samples at the start of a piece: a profiler gets all of its samples that follow each other in one call.
     #[inline]
@@ -76,7 +94,7 @@ impl Dispatcher {
             let Dispatcher { evlist, views, meter, ctx, filter_in_user, filtered, .. } = self;
             let route = piece.next_record().and_then(sample_identifier).and_then(|id| evlist.route(id));
             let Some(owner) = route.map(|route| route.owner as usize) else { break };
-            if owner >= SHARED_OWNER {
+            if owner >= IDLE_OWNER {
                 match self.take_unowned(piece, owner) {
                     UnownedRecord::Nothing => break,
                     UnownedRecord::Window => continue,
@@ -120,6 +138,7 @@ impl Dispatcher {
         match owner {
             WINDOW_OWNER if self.take_window(piece) => UnownedRecord::Window,
             SHARED_OWNER if self.take_shared(piece) => UnownedRecord::Sample,
+            IDLE_OWNER if self.take_idle(piece) => UnownedRecord::Sample,
             _ => UnownedRecord::Nothing,
         }
     }
@@ -133,15 +152,30 @@ impl Dispatcher {
         let Some(late) = piece.take(record.len(), sample.time) else { return piece.switch_ring() };
         sample.late = late;
         self.samples_read += 1;
-        if !SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx).admits(route.event, &sample, ctx) {
+        let gate = SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx);
+        self.malformed += give(route.event, &sample, gate, views, ctx);
+        true
+    }
+
+    /// Takes the copy of a record of an idle task, if it has no sample of its own. False: there is no more to take.
+    fn take_idle(&mut self, piece: &mut RecordRun<'_>) -> bool {
+        let Dispatcher { evlist, views, meter, ctx, filter_in_user, filtered, .. } = self;
+        let Some(record) = piece.next_record() else { return false };
+        let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
+        let Some(mut sample) = evlist.sample(route, record) else { return false };
+        let Some(copied) = evlist.copied_idle_event(route.event) else { return false };
+        let comes_twice = evlist.has_own_sample(copied.of, &sample, piece.records_behind());
+        let Some(late) = piece.take(record.len(), sample.time) else { return piece.switch_ring() };
+        (sample.late, sample.is_copy) = (late, true);
+        if comes_twice {
+            let cpu = sample.cpu;
+            self.evlist.sees_idle(cpu);
             return true;
         }
-        for (owner, event) in evlist.subscribers(route.event) {
-            let Some(view) = views.enter(owner, ctx).filter(|view| view.room() > 0) else { continue };
-            let used = view.profiler.sample(event, &sample, ctx);
-            let is_relevant = !matches!(used, Ok(Use::Ignored));
-            view.samples += u64::from(is_relevant);
-            self.malformed += u64::from(!matches!(used, Ok(Use::Ignored | Use::Relevant)));
+        if copied.passes(&sample) {
+            self.samples_read += 1;
+            let gate = SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx);
+            self.malformed += give(copied.of, &sample, gate, views, ctx);
         }
         true
     }

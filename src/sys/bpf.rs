@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 // enum bpf_cmd and enum bpf_prog_type, include/uapi/linux/bpf.h
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
@@ -26,6 +27,8 @@ pub struct LoadedProgram {
     /// Instructions as the kernel runs them, with all functions behind the first. None: the kernel does not tell, or there are too
     /// many.
     pub instructions: Option<Vec<u8>>,
+    /// How often it did not run because another program ran on the CPU, since it was loaded. None: this kernel does not tell.
+    pub misses: Option<u64>,
 }
 
 /// `struct bpf_attr` of BPF_PROG_GET_FD_BY_ID. The kernel takes fields that are left out at its end for zeros, here and below.
@@ -44,7 +47,7 @@ struct GetInfoByFd {
     info: u64,
 }
 
-/// `struct bpf_prog_info`, up to the name.
+/// `struct bpf_prog_info`, up to the misses.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramInfo {
@@ -60,6 +63,9 @@ struct ProgramInfo {
     map_ids_len: u32,
     map_ids: u64,
     name: [u8; 16],
+    /// Of devices, of the compiled program, of types and lines, and how long it ran.
+    others: [u64; 16],
+    recursion_misses: u64,
 }
 
 /// `struct bpf_attr` of BPF_PROG_LOAD, up to the name.
@@ -88,7 +94,7 @@ struct MapCreate {
     flags: u32,
 }
 
-/// `struct bpf_attr` of BPF_MAP_UPDATE_ELEM.
+/// `struct bpf_attr` of BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM.
 #[repr(C)]
 struct MapUpdate {
     fd: u32,
@@ -100,8 +106,8 @@ struct MapUpdate {
 const _: () = {
     assert!(size_of::<MapCreate>() == 20 && size_of::<MapUpdate>() == 32 && offset_of!(MapUpdate, key) == 8);
     assert!(size_of::<GetFdById>() == 12 && size_of::<GetInfoByFd>() == 16);
-    assert!(size_of::<ProgramInfo>() == 80 && offset_of!(ProgramInfo, xlated) == 32);
-    assert!(offset_of!(ProgramInfo, name) == 64);
+    assert!(size_of::<ProgramInfo>() == 216 && offset_of!(ProgramInfo, xlated) == 32);
+    assert!(offset_of!(ProgramInfo, name) == 64 && offset_of!(ProgramInfo, recursion_misses) == 208);
     assert!(size_of::<ProgramLoad>() == 64 && offset_of!(ProgramLoad, name) == 48);
 };
 
@@ -110,18 +116,12 @@ const _: () = {
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN; ENOENT when it has gone; ENOSYS in a kernel without bpf(2).
 pub fn program(id: u32) -> io::Result<LoadedProgram> {
-    let mut attr = GetFdById { id, next_id: 0, open_flags: 0 };
-    // SAFETY: the kernel reads the three numbers of `attr`, which holds no pointer.
-    let fd = unsafe { bpf(BPF_PROG_GET_FD_BY_ID, &mut attr) }?;
-    // SAFETY: the call just returned this descriptor, nobody else has it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut info = ProgramInfo::default();
-    // SAFETY: no length is set, so that the kernel stores nothing behind the pointers of `info`: they are null.
-    unsafe { get_info(fd.as_fd(), &mut info) }?;
+    let fd = open_program(id)?;
+    let (info, misses) = info_of(fd.as_fd())?;
     let name = CStr::from_bytes_until_nul(&info.name).map_or(&info.name[..], CStr::to_bytes).to_vec();
     let len = info.xlated_len as usize;
     if len == 0 || len > MOST_INSTRUCTION_BYTES {
-        return Ok(LoadedProgram { name, instructions: None });
+        return Ok(LoadedProgram { name, instructions: None, misses });
     }
     let mut instructions = vec![0_u8; len];
     let mut info =
@@ -131,7 +131,32 @@ pub fn program(id: u32) -> io::Result<LoadedProgram> {
     unsafe { get_info(fd.as_fd(), &mut info) }?;
     // The kernel clears the pointer where it does not tell (`bpf_prog_get_info_by_fd`, kernel/bpf/syscall.c).
     let told = info.xlated != 0 && info.xlated_len as usize == len;
-    Ok(LoadedProgram { name, instructions: told.then_some(instructions) })
+    Ok(LoadedProgram { name, instructions: told.then_some(instructions), misses })
+}
+
+/// How often a program did not run because another one ran on the CPU: see [`LoadedProgram::misses`].
+///
+/// # Errors
+/// As [`program`].
+pub fn misses(id: u32) -> io::Result<Option<u64>> {
+    Ok(info_of(open_program(id)?.as_fd())?.1)
+}
+
+fn open_program(id: u32) -> io::Result<OwnedFd> {
+    let mut attr = GetFdById { id, next_id: 0, open_flags: 0 };
+    // SAFETY: the kernel reads the three numbers of `attr`, which holds no pointer.
+    let fd = unsafe { bpf(BPF_PROG_GET_FD_BY_ID, &mut attr) }?;
+    // SAFETY: the call just returned this descriptor, nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The description of a program, without what its pointers would point to, and its misses.
+fn info_of(program: BorrowedFd<'_>) -> io::Result<(ProgramInfo, Option<u64>)> {
+    let mut info = ProgramInfo::default();
+    // SAFETY: no length is set, so that the kernel stores nothing behind the pointers of `info`: they are null.
+    let bytes = unsafe { get_info(program, &mut info) }?;
+    let misses = (bytes as usize >= size_of::<ProgramInfo>()).then_some(info.recursion_misses);
+    Ok((info, misses))
 }
 
 /// The id of a program that we have loaded.
@@ -139,10 +164,7 @@ pub fn program(id: u32) -> io::Result<LoadedProgram> {
 /// # Errors
 /// ENOSYS or EINVAL in a kernel before 4.13, where programs have no ids.
 pub fn id_of(program: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut info = ProgramInfo::default();
-    // SAFETY: no length is set, so that the kernel stores nothing behind the pointers of `info`: they are null.
-    unsafe { get_info(program, &mut info) }?;
-    Ok(info.id)
+    Ok(info_of(program)?.0.id)
 }
 
 /// What a map is for. Its keys are numbers, below the number of its entries unless it says otherwise.
@@ -202,6 +224,17 @@ impl BpfMap {
         // SAFETY: the map has keys of four bytes, which is what `key` points to, and values of `value_bytes`, as many as `value` has.
         unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
+
+    /// Removes the value of `key`: in a map of perf events, the event of that number.
+    ///
+    /// # Errors
+    /// ENOENT where there is none; EINVAL for a map whose values are always there.
+    pub fn remove(&self, key: u32) -> io::Result<()> {
+        let fd = u32::try_from(self.fd.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+        let mut attr = MapUpdate { fd, key: std::ptr::from_ref(&key) as u64, value: 0, flags: 0 };
+        // SAFETY: the map has keys of four bytes, which is what `key` points to; the kernel reads no value.
+        unsafe { bpf(BPF_MAP_DELETE_ELEM, &mut attr) }.map(drop)
+    }
 }
 
 impl AsFd for BpfMap {
@@ -210,15 +243,18 @@ impl AsFd for BpfMap {
     }
 }
 
+/// Returns how many bytes of `info` the kernel knows.
+///
 /// # Safety
 /// What the pointers of `info` point to must be writable for the lengths given beside them.
-unsafe fn get_info(fd: BorrowedFd<'_>, info: &mut ProgramInfo) -> io::Result<()> {
+unsafe fn get_info(fd: BorrowedFd<'_>, info: &mut ProgramInfo) -> io::Result<u32> {
     let fd = u32::try_from(fd.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     let info_len = size_of::<ProgramInfo>() as u32;
     let mut attr = GetInfoByFd { fd, info_len, info: std::ptr::from_mut(info) as u64 };
     // SAFETY: the kernel reads and stores at most `info_len` bytes at `info`, a struct of that size in which any bits are
     // valid, and what else it stores the caller vouches for.
-    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }.map(drop)
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    Ok(attr.info_len) // the kernel has set it
 }
 
 /// Loads a program for tracepoints: `instructions` as the kernel's `struct bpf_insn` has them, one after the other.

@@ -25,6 +25,9 @@ impl ContextFlags {
         ContextFlags(format.field("common_flags").cloned())
     }
 
+    /// Flags of a record that was written in a hard interrupt.
+    pub const HARD_INTERRUPT: u8 = HARD as u8;
+
     /// False where the event lacks the field.
     pub fn is_known(&self) -> bool {
         self.0.is_some()

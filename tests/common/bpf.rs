@@ -18,6 +18,8 @@ pub enum Returns {
     One,
     /// Hides nothing, but its instructions do not show that.
     SumOfOne,
+    /// One, after so much work that an interrupt may well come meanwhile.
+    OneAfterLong,
 }
 
 impl Returns {
@@ -32,6 +34,11 @@ impl Returns {
         match self {
             Returns::Zero => [set(0), exit].concat(),
             Returns::One => [set(1), exit].concat(),
+            Returns::OneAfterLong => {
+                const CALLS: usize = 20_000;
+                const KTIME_GET_NS: i32 = 5;
+                [step(0x85, KTIME_GET_NS).repeat(CALLS), [set(1), exit].concat()].concat()
+            }
             Returns::SumOfOne => [set(0), step(0x07, 1), exit].concat(),
         }
     }

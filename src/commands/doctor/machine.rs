@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::host::{Host, online_cpus, parse_cpus, sysctl};
+use crate::host::{Host, is_virtual, online_cpus, parse_cpus, sysctl};
 use crate::perf::attr::{Attr, Exclude, MissingFeatures, Sampling};
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
 use crate::perf::refusal::Reason;
@@ -62,7 +62,7 @@ impl MachineSummary {
             kernel: read(&host.proc.join("sys/kernel/osrelease")).trim().to_owned(),
             online: online.len(),
             possible,
-            is_virtual: is_virtual(&read(&host.proc.join("cpuinfo"))),
+            is_virtual: is_virtual(host),
             pmu: MissingFeatures::default()
                 .open(&mut Attr::cycles(Sampling::Frequency(99)).exclude(user_code), watch)
                 .is_ok(),
@@ -71,16 +71,6 @@ impl MachineSummary {
             nested: procfs::is_nested(host),
         }
     }
-}
-
-/// x86 says so among the flags of a CPU; elsewhere the firmware does.
-fn is_virtual(cpuinfo: &str) -> bool {
-    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
-    let vendor = fs::read_to_string("/sys/class/dmi/id/sys_vendor").unwrap_or_default();
-    flags.is_some_and(|flags| flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
-        || Path::new("/sys/hypervisor/type").exists()
-        || Path::new("/proc/device-tree/hypervisor").exists()
-        || ["QEMU", "Amazon EC2", "VMware, Inc."].contains(&vendor.trim())
 }
 
 /// A limit by its usual name; None where it cannot be read.

@@ -217,7 +217,7 @@ fn print_machine(findings: &DoctorReport, verbose: bool, out: &mut Vec<u8>) {
 fn print_foreign_programs(foreign_programs: &ForeignPrograms, verbose: bool, out: &mut Vec<u8>) {
     const WHAT: &str = "BPF programs on these events";
     let (hidden, shown): (Vec<_>, Vec<_>) =
-        foreign_programs.programs.iter().partition(|program| program.hides_nothing && !verbose);
+        foreign_programs.programs.iter().partition(|program| program.hides_nothing() && !verbose);
     shown.iter().for_each(|program| line(WHAT, &program.to_string(), out));
     if foreign_programs.is_refused {
         line(WHAT, "unknown: CAP_PERFMON is missing", out);

@@ -97,7 +97,7 @@ impl ForeignPrograms {
                 None => self.programs.push(program.clone()),
             }
         }
-        found.into_iter().filter(|program| !program.hides_nothing).collect()
+        found.into_iter().filter(|program| !program.hides_nothing()).collect()
     }
 }
 

@@ -60,8 +60,8 @@ impl Evsel {
             && self.chain_form() == other.chain_form()
             && self.chain_use == other.chain_use
             && self.is_counted == other.is_counted
-            && !self.is_of_strings()
-            && !other.is_of_strings()
+            && !self.is_of_program()
+            && !other.is_of_program()
             && self.test.is_none()
             && other.test.is_none()
     }

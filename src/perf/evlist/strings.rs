@@ -4,7 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::bpf::strings::{CopierRefusal, StringArguments, StringCopier};
+use crate::bpf::CopierRefusal;
+use crate::bpf::strings::{StringArguments, StringCopier};
 use crate::host::{Host, sysctl};
 use crate::perf::attr::Attr;
 use crate::perf::evlist::Evlist;
@@ -44,7 +45,7 @@ impl Evlist {
         if self.with_counters {
             return Err(Reason::incurable("a forecast leaves them out"));
         }
-        let cpus = sysctl_cpus(host);
+        let cpus = possible_cpus(host);
         let copier = StringCopier::load(arguments, cpus, self.string_tasks.as_ref().map(|tasks| &tasks.map))
             .map_err(|refusal| explain(&refusal, host))?;
         let evsel = self.evsel(of);
@@ -90,19 +91,23 @@ impl Evlist {
     /// The ids of our own programs.
     pub fn own_programs(&self) -> impl Iterator<Item = u32> + '_ {
         let at_forks = self.string_tasks.iter().filter_map(|tasks| tasks.map.id());
-        self.strings.iter().filter_map(|strings| strings.copier.id()).chain(at_forks)
+        self.strings
+            .iter()
+            .filter_map(|strings| strings.copier.id())
+            .chain(at_forks)
+            .chain(self.idle_records.programs())
     }
 }
 
 /// More than any CPU's number.
-fn sysctl_cpus(host: &Host) -> u32 {
+pub(super) fn possible_cpus(host: &Host) -> u32 {
     const MOST: u32 = 8192; // NR_CPUS at most
     let text = std::fs::read_to_string(host.cpu.join("possible")).unwrap_or_default();
     let last = crate::host::parse_cpus(text.trim()).ok().and_then(|cpus| cpus.last().copied());
     last.map_or(MOST, |last| last + 1)
 }
 
-fn explain(refusal: &CopierRefusal, host: &Host) -> Reason {
+pub(super) fn explain(refusal: &CopierRefusal, host: &Host) -> Reason {
     let why = format!("the kernel refuses {refusal}");
     let privileges = Privileges::of_self(&host.proc);
     let knows_bpf = sysctl(host, "cap_last_cap").is_some_and(|last| last > Capability::Perfmon as i64);

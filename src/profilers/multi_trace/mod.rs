@@ -299,7 +299,8 @@ impl MultiTrace {
         }
     }
 
-    fn waiting(&mut self, now: Timestamp) -> Vec<WaitingRow> {
+    /// `any_unseen`: events may have gone unseen.
+    fn waiting(&mut self, now: Timestamp, any_unseen: bool) -> Vec<WaitingRow> {
         let mut oldest: FxHashMap<u16, (u64, RelationKey, PairStart)> = FxHashMap::default();
         for (key, start) in self.relation.waiting(now) {
             let (count, at, old) = oldest.entry(start.event).or_insert((0, *key, *start));
@@ -308,9 +309,10 @@ impl MultiTrace {
                 (*at, *old) = (*key, *start);
             }
         }
-        let row = |(event, (open, key, start)): (u16, (u64, RelationKey, PairStart))| WaitingRow {
+        let row = |(event, (count, key, start)): (u16, (u64, RelationKey, PairStart))| WaitingRow {
             start: self.name(event),
-            open,
+            open: if any_unseen { 0 } else { count },
+            unseen: if any_unseen { count } else { 0 },
             oldest_ns: now.saturating_sub(start.time),
             key: self.shown_key(key.event_key()),
             tid: start.tid,
@@ -518,7 +520,7 @@ impl Profiler for MultiTrace {
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let had_pairs = !self.rows.is_empty();
         self.remember_worst();
-        let waiting = self.waiting(now);
+        let waiting = self.waiting(now, report.unseen > 0);
         self.counts = self.counts.and(self.relation.take_counts()); // those that have expired
         self.tell_silence(had_pairs, report);
         self.report_tables(waiting, report);

@@ -132,8 +132,9 @@ pub static PAIRS: Schema<PairRow> = Schema::<PairRow>::new(
 #[derive(Clone, Debug)]
 pub struct WaitingRow {
     pub start: Arc<str>,
-    /// How many there are.
+    /// How many there are. Where events went unseen, their ends may be among these.
     pub open: u64,
+    pub unseen: u64,
     /// The age of the oldest, ns, with its key and task.
     pub oldest_ns: u64,
     pub key: Value,
@@ -146,6 +147,7 @@ pub static WAITING: Schema<WaitingRow> = Schema::<WaitingRow>::new(
     &[
         Column::label("start", "waiting since", |row| Value::Text(row.start.clone())),
         Column::counter("open", "open", |row| &mut row.open),
+        Column::<WaitingRow>::counter("unseen", "unseen", |row| &mut row.unseen).if_any(),
         Column::<WaitingRow>::derived("oldest_ns", "oldest us", |row, _| Value::Us(row.oldest_ns)).us(),
         Column::derived("key", "its key", |row, _| row.key.clone()),
         Column::derived("tid", "tid", |row, _| Value::Signed(row.tid.into())),
@@ -156,6 +158,7 @@ pub static WAITING: Schema<WaitingRow> = Schema::<WaitingRow>::new(
 .explained(&[
     ("start", "the event that would begin the pairs"),
     ("open", "how many have not ended yet"),
+    ("unseen", "where events of the run went unseen: how many have not been seen to end"),
     ("oldest_ns", "the age of the oldest"),
     ("key", "its key"),
     ("tid", "its thread"),

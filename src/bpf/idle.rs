@@ -1,0 +1,190 @@
+//! A program that copies the records of a tracepoint into our own rings where an idle task is current.
+//!
+//! On some virtual machines the kernel writes no sample while the idle task of a CPU is current, so that interrupts which
+//! come there are unseen, but it runs the programs of the tracepoint. The program puts the whole record out through an
+//! event of ours, as the tracepoint's own sample would have it, and leaves records of other tasks alone. It always returns 1.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::bpf::CopierRefusal;
+use crate::bpf::assembler::{Assembler, AssemblyError, offset_of};
+use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
+use crate::sys;
+use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
+
+/// `PERF_MAX_TRACE_SIZE`: no record of a tracepoint is larger.
+const RECORD_BYTES: u32 = 8192;
+/// A mask for sizes, which tells the kernel that they are bounded.
+const SIZE_MASK: i32 = RECORD_BYTES as i32 - 1;
+/// `BPF_F_CURRENT_CPU`
+const CURRENT_CPU: u32 = u32::MAX;
+const NAME: &str = "perf_prof_idle";
+
+/// The record of a tracepoint, for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleRecord {
+    /// The fields that all tracepoints begin with: `common_type` to `common_pid`. They are not set yet when the program runs.
+    pub common: [u8; 8],
+    /// Bytes without those of texts and arrays behind its fields.
+    pub fixed_bytes: u16,
+    pub last_array: Option<ArrayPlace>,
+}
+
+/// The field that tells where the last text or array of a record lies: in the lower half its offset, in the upper one its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayPlace {
+    pub offset: u16,
+    /// Where the array's offset counts from.
+    pub base: u16,
+}
+
+/// A buffer of each CPU, for all programs: one runs at a time.
+#[derive(Debug)]
+pub struct RecordBuffer(BpfMap);
+
+impl RecordBuffer {
+    /// # Errors
+    /// The kernel refuses the map.
+    pub fn new() -> Result<RecordBuffer, CopierRefusal> {
+        BpfMap::new(MapKind::CpuBuffers, RECORD_BYTES, 1).map(RecordBuffer).map_err(CopierRefusal::of("a BPF map"))
+    }
+}
+
+/// The program, loaded, with the events that it writes through.
+#[derive(Debug)]
+pub struct IdleCopier {
+    output: BpfMap,
+    program: OwnedFd,
+    id: Option<u32>,
+}
+
+impl IdleCopier {
+    /// Loads the program. `cpus`: more than any CPU's number.
+    ///
+    /// # Errors
+    /// The kernel refuses a map or the program.
+    pub fn load(record: &IdleRecord, cpus: u32, buffer: &RecordBuffer) -> Result<IdleCopier, CopierRefusal> {
+        let output = BpfMap::new(MapKind::PerfEvents, 4, cpus).map_err(CopierRefusal::of("a BPF map"))?;
+        let fds = [&output, &buffer.0].map(|map| map.as_fd().as_raw_fd());
+        let load = |read| {
+            let program = assemble(record, fds, read).map_err(io::Error::other)?;
+            load_tracepoint_program(NAME, &program)
+        };
+        let program = match load(Helper::ProbeReadKernel) {
+            Err(err) if err.raw_os_error() == Some(libc::EINVAL) => load(Helper::ProbeRead).map_err(|_| err),
+            loaded => loaded,
+        };
+        let program = program.map_err(CopierRefusal::of("a BPF program"))?;
+        let id = id_of(program.as_fd()).ok();
+        Ok(IdleCopier { output, program, id })
+    }
+
+    /// Records of the idle task of `cpu` are written through `event`, a BPF output event of that CPU.
+    ///
+    /// # Errors
+    /// `cpu` is not below the number of CPUs, or `event` is none.
+    pub fn write_through(&self, cpu: u32, event: BorrowedFd<'_>) -> io::Result<()> {
+        self.output.set(cpu, &event.as_raw_fd().to_ne_bytes())
+    }
+
+    /// Writes no more records of the idle task of `cpu`.
+    pub fn leave_out(&self, cpu: u32) {
+        let _ = self.output.remove(cpu); // it is out already
+    }
+
+    /// Attaches the program to the tracepoint of `event`, on all CPUs, for as long as `event` is open.
+    ///
+    /// # Errors
+    /// The tracepoint has its 64 programs.
+    pub fn attach(&self, event: BorrowedFd<'_>) -> io::Result<()> {
+        sys::perf::attach_program(event, self.program.as_fd())
+    }
+
+    /// The id of the program, where the kernel has such ids.
+    pub fn id(&self) -> Option<u32> {
+        self.id
+    }
+}
+
+/// A stack slot for the key of the look-up.
+const ZERO_KEY: i16 = -4;
+
+/// The program, of the descriptors of the output and of the buffer. Register 6 keeps the record of the event, 7 the buffer,
+/// 8 the bytes of the record.
+fn assemble(record: &IdleRecord, [output, buffer]: [i32; 2], read: Helper) -> Result<Vec<u8>, AssemblyError> {
+    use Instruction as I;
+    use MoveSize::Four;
+    let mut program = Assembler::default();
+    let end = program.label();
+    program.add(I::copy(R6, R1));
+    program.add(I::call(Helper::CurrentPidTgid));
+    program.jump_if(R0, JumpCondition::NotEqual, 0, end);
+    program.add(I::store_number(Four, R10, ZERO_KEY, 0));
+    program.look_up(buffer, ZERO_KEY);
+    program.jump_if(R0, JumpCondition::Equal, 0, end);
+    program.add(I::copy(R7, R0));
+    match record.last_array {
+        Some(ArrayPlace { offset, base }) => {
+            program.add(I::load(Four, R8, R6, offset_of(offset)?));
+            program.add(I::copy(R1, R8));
+            program.add(I::shift_right(R1, 16));
+            program.add(I::and(R8, 0xffff));
+            program.add(I::add_register(R8, R1));
+            program.add(I::add(R8, base.into()));
+        }
+        None => program.add(I::set(R8, record.fixed_bytes.into())),
+    }
+    program.add(I::and(R8, SIZE_MASK));
+    program.add(I::copy(R1, R7));
+    program.add(I::copy(R2, R8));
+    program.add(I::copy(R3, R6));
+    program.add(I::call(read));
+    // The kernel keeps an address of its own in these bytes while programs run.
+    for (half, offset) in record.common.as_chunks::<4>().0.iter().zip([0, 4]) {
+        program.add(I::store_number(Four, R7, offset, i32::from_ne_bytes(*half)));
+    }
+    program.add(I::copy(R1, R6));
+    program.add_all(I::map(R2, output));
+    program.add(I::set_half(R3, CURRENT_CPU));
+    program.add(I::copy(R4, R7));
+    program.add(I::copy(R5, R8));
+    program.add(I::call(Helper::PerfEventOutput));
+    program.put(end);
+    program.add(I::set(R0, 1));
+    program.add(I::exit());
+    program.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::exits::returns_one;
+
+    #[test]
+    fn our_program_always_returns_1() {
+        let plain = IdleRecord { common: [1, 0, 8, 0, 0, 0, 0, 0], fixed_bytes: 46, last_array: None };
+        let place = Some(ArrayPlace { offset: 36, base: 0 });
+        for record in [plain, IdleRecord { last_array: place, ..plain }] {
+            let program = assemble(&record, [3, 4], Helper::ProbeRead).unwrap();
+            assert!(returns_one(&program), "{record:?}");
+            assert!(program.len() / 8 < 40, "{record:?}: {} instructions", program.len() / 8);
+        }
+        let far = IdleRecord { last_array: Some(ArrayPlace { offset: 40_000, base: 0 }), ..plain };
+        assert_eq!(assemble(&far, [3, 4], Helper::ProbeRead), Err(AssemblyError::TooFar));
+    }
+
+    #[test]
+    fn the_kernel_takes_the_program() {
+        let Ok(buffer) = RecordBuffer::new() else {
+            eprintln!("skipped: the kernel refuses a BPF map");
+            return;
+        };
+        let plain = IdleRecord { common: [0; 8], fixed_bytes: 46, last_array: None };
+        let relative = Some(ArrayPlace { offset: 36, base: 40 });
+        for record in [plain, IdleRecord { last_array: relative, ..plain }] {
+            let copier = IdleCopier::load(&record, 2, &buffer).unwrap_or_else(|err| panic!("{record:?}: {err}"));
+            copier.leave_out(1);
+        }
+    }
+}

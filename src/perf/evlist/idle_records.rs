@@ -1,0 +1,263 @@
+//! Records of events that happen while a hidden idle task is current, in its interrupts above all: a BPF program on the event
+//! writes them through an event that shares a ring with it. They go to the views as samples of the event.
+//!
+//! Where the idle task is not hidden, the event's own sample follows the copy, which is dropped then, and that CPU has no
+//! copies any more.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::bpf::CopierRefusal;
+use crate::bpf::idle::{ArrayPlace, IdleCopier, IdleRecord, RecordBuffer};
+use crate::host::Host;
+use crate::perf::Sample;
+use crate::perf::evlist::Evlist;
+use crate::perf::evlist::strings::{explain, possible_cpus};
+use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::record::sample_identifier;
+use crate::perf::refusal::Reason;
+use crate::sys::perf::Watch;
+use crate::tep::context::ContextFlags;
+use crate::tep::field::{Field, FieldKind};
+use crate::tep::filter::Filter;
+use crate::tep::format::Format;
+
+/// Owner of the events that programs write the records through: the number of no profiler.
+pub const IDLE_OWNER: usize = u32::MAX as usize - 3;
+
+/// Events with a program at most. Each takes a descriptor per CPU.
+const MAX_COPIED_EVENTS: usize = 64;
+
+/// Events, by the beginning of their names, that idle tasks do not have, or that count more than one each time, which a copy
+/// does not tell.
+const NOT_COPIED: [&str; 3] = ["raw_syscalls:", "sched:sched_stat_", "syscalls:"];
+
+/// All programs of a run.
+#[derive(Debug, Default)]
+pub struct IdleRecords {
+    copied: Vec<CopiedIdleEvent>,
+    buffer: Option<RecordBuffer>,
+    /// CPUs whose idle tasks events see.
+    seen: Vec<u32>,
+}
+
+/// The program on an event, and what it writes through.
+#[derive(Debug)]
+pub struct CopiedIdleEvent {
+    copier: IdleCopier,
+    pub of: EventId,
+    output: EventId,
+    /// That of the event, which the kernel does not apply to what a program writes.
+    filter: Option<Filter>,
+    /// An event that counts, and keeps the program attached.
+    attached: Option<OwnedFd>,
+    refused: Option<io::Error>,
+}
+
+impl IdleRecords {
+    pub(super) fn write_through(&mut self, output: EventId, cpu: u32, event: BorrowedFd<'_>) {
+        for copied in self.copied.iter_mut().filter(|copied| copied.output == output) {
+            if let Err(err) = copied.copier.write_through(cpu, event) {
+                copied.refused.get_or_insert(err);
+            }
+        }
+    }
+
+    pub(super) fn programs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.copied.iter().filter_map(|copied| copied.copier.id())
+    }
+
+    pub(super) fn end(&mut self) {
+        self.copied.clear();
+    }
+}
+
+impl CopiedIdleEvent {
+    /// The event's own filter lets the record pass.
+    pub fn passes(&self, sample: &Sample<'_>) -> bool {
+        let Some(filter) = &self.filter else { return true };
+        filter.matches(sample.raw, format!("swapper/{}", sample.cpu).as_bytes(), sample.cpu) == Some(true)
+    }
+}
+
+impl Evlist {
+    /// The events that may happen in interrupts of the idle task, as opened: on whole CPUs.
+    pub fn idle_candidates(&self, any_task: bool) -> Vec<EventId> {
+        let is_one = |evsel: &Evsel| {
+            evsel.is_opened_itself()
+                && !evsel.is_window()
+                && evsel.attr.tracepoint_id().is_some()
+                && evsel.attr.samples()
+                && !evsel.is_probe
+                && evsel.in_program.is_none()
+                && (any_task || evsel.binding == Binding::Cpu)
+                && !NOT_COPIED.iter().any(|start| evsel.name.starts_with(start))
+        };
+        self.iter().filter(|(_, evsel)| is_one(evsel)).map(|(event, _)| event).collect()
+    }
+
+    /// What of the event `of` happens under a hidden idle task will come as its samples, too. `format`: its own. False: it has no program, as it
+    /// is none of a tracepoint's, or there are too many.
+    ///
+    /// # Errors
+    /// Why the kernel does not let us.
+    pub fn copy_idle_records(&mut self, of: EventId, format: &Format, host: &Host) -> Result<bool, Reason> {
+        let Evlist { evsels, idle_records, with_counters, .. } = self;
+        let evsel = &evsels[of.index()];
+        let filter = match evsel.filter.as_deref().map(|text| Filter::parse(text, format)).transpose() {
+            Ok(filter) if filter.as_ref().is_none_or(|filter| !filter.needs_kernel()) => filter,
+            _ => return Ok(false),
+        };
+        let Some(record) = record_of(format).filter(|_| !format.is_probe_event()) else { return Ok(false) };
+        if idle_records.copied.len() >= MAX_COPIED_EVENTS || *with_counters {
+            return Ok(false);
+        }
+        let refused = |refusal: CopierRefusal| explain(&refusal, host);
+        let buffer = match idle_records.buffer.take() {
+            Some(buffer) => buffer,
+            None => RecordBuffer::new().map_err(refused)?,
+        };
+        let copier = IdleCopier::load(&record, possible_cpus(host), idle_records.buffer.insert(buffer));
+        let copier = copier.map_err(refused)?;
+        let mut output = Evsel::new(format!("{} of idle tasks", evsel.name), evsel.attr.bpf_output_like());
+        (output.cpus, output.binding, output.chain_use) = (evsel.cpus.clone(), Binding::Cpu, evsel.chain_use);
+        output.idle_of = Some(of);
+        output.owner = IDLE_OWNER;
+        let too_many = |_| Reason::incurable("there are more than 65,536 events");
+        let id = u16::try_from(evsels.len()).map(EventId).map_err(too_many)?;
+        evsels.push(output);
+        let copied = CopiedIdleEvent { copier, of, output: id, filter, attached: None, refused: None };
+        idle_records.copied.push(copied);
+        Ok(true)
+    }
+
+    /// Attaches the programs, once the events are open. Returns a line for each event that has none then.
+    pub fn attach_idle_copiers(&mut self) -> Vec<String> {
+        let Evlist { idle_records, evsels, missing, cpus, .. } = self;
+        let open = |of: EventId| cpus.iter().find(|cpu| cpu.events.iter().any(|event| event.event == of));
+        let mut unseen = Vec::new();
+        for copied in &mut idle_records.copied {
+            let Some(cpu) = open(copied.output).map(|cpu| cpu.cpu) else { continue };
+            let evsel = &evsels[copied.of.index()];
+            let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
+            let attached = missing.open(&mut counter, Watch::Cpu(cpu)).and_then(|event| {
+                copied.copier.attach(event.as_fd())?;
+                Ok(event)
+            });
+            match (attached, copied.refused.take()) {
+                (Ok(event), None) => copied.attached = Some(event),
+                (Err(err), _) | (Ok(_), Some(err)) => {
+                    unseen.push(format!("degraded: {} is unseen where idle tasks are hidden: {err}", evsel.name));
+                }
+            }
+        }
+        unseen
+    }
+
+    /// The program that writes through the event `output`.
+    pub fn copied_idle_event(&self, output: EventId) -> Option<&CopiedIdleEvent> {
+        self.idle_records.copied.iter().find(|copied| copied.output == output)
+    }
+
+    /// Whether the event's own sample is among the records behind a copy: then the idle task is not hidden.
+    pub fn has_own_sample<'r>(&self, of: EventId, copy: &Sample<'_>, behind: impl Iterator<Item = &'r [u8]>) -> bool {
+        /// Others can come between the two only in an interrupt, and where the event is open several times.
+        const MAX_BETWEEN: usize = 8;
+        behind.take(MAX_BETWEEN).any(|record| {
+            let route = sample_identifier(record).and_then(|id| self.route(id)).filter(|route| route.event == of);
+            let own = route.and_then(|route| self.sample(route, record));
+            own.is_some_and(|own| own.tid == 0 && own.cpu == copy.cpu && own.raw.get(8..) == copy.raw.get(8..))
+        })
+    }
+
+    /// Events see the idle task of `cpu`: no more copies of its records.
+    pub fn sees_idle(&mut self, cpu: u32) {
+        let IdleRecords { copied, seen, .. } = &mut self.idle_records;
+        if seen.contains(&cpu) {
+            return;
+        }
+        seen.push(cpu);
+        copied.iter().for_each(|copied| copied.copier.leave_out(cpu));
+        if self.cpus.iter().all(|cpu| seen.contains(&cpu.cpu)) {
+            copied.iter_mut().for_each(|copied| copied.attached = None);
+        }
+    }
+
+    /// Switches from hidden idle tasks come as samples of `sched:sched_switch`.
+    pub(super) fn copies_idle_switches(&self) -> bool {
+        let is_copied = |switch: EventId| self.idle_records.copied.iter().any(|copied| copied.of == switch);
+        self.idle_switch.is_some_and(is_copied)
+    }
+}
+
+/// None: the record does not begin as those of all tracepoints do.
+fn record_of(format: &Format) -> Option<IdleRecord> {
+    let begins = [("common_type", 0, 2), ("common_flags", 2, 1), ("common_preempt_count", 3, 1), ("common_pid", 4, 4)];
+    let is_there =
+        |(name, offset, size)| format.field(name).is_some_and(|field| (field.offset, field.size) == (offset, size));
+    if !begins.into_iter().all(is_there) {
+        return None;
+    }
+    let [low, high] = u16::try_from(format.id).ok()?.to_ne_bytes();
+    // What happens under an idle task comes from an interrupt, but for the idle task's own switches.
+    let flags = if format.full_name() == "sched:sched_switch" { 0 } else { ContextFlags::HARD_INTERRUPT };
+    let fixed_bytes = format.fields.iter().map(|field| field.offset + field.size).max()?;
+    let place = |field: &Field| match field.kind {
+        FieldKind::DataLoc { .. } => Some((field.offset, 0)),
+        FieldKind::RelLoc { .. } => Some((field.offset, field.offset + field.size)),
+        _ => None,
+    };
+    let last_array = match format.fields.iter().filter_map(place).max() {
+        Some((offset, base)) => Some(ArrayPlace { offset: offset.try_into().ok()?, base: base.try_into().ok()? }),
+        None => None,
+    };
+    let common = [low, high, flags, 0, 0, 0, 0, 0];
+    Some(IdleRecord { common, fixed_bytes: fixed_bytes.try_into().ok()?, last_array })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::Attr;
+    use crate::tep::fixture;
+
+    #[test]
+    fn a_record_is_known_from_its_format() {
+        let common = [
+            ("unsigned short common_type", 0, 2, false),
+            ("unsigned char common_flags", 2, 1, false),
+            ("unsigned char common_preempt_count", 3, 1, false),
+            ("int common_pid", 4, 4, true),
+        ];
+        let of =
+            |fields: &[(&str, usize, usize, bool)]| record_of(&fixture::format("a:b", &[&common, fields].concat()));
+        let plain = IdleRecord {
+            common: [1_u16.to_ne_bytes()[0], 1_u16.to_ne_bytes()[1], ContextFlags::HARD_INTERRUPT, 0, 0, 0, 0, 0],
+            fixed_bytes: 18,
+            last_array: None,
+        };
+        assert_eq!(of(&[("u64 sector", 8, 8, false), ("u16 error", 16, 2, false)]), Some(plain));
+        let arrays = [("__data_loc char[] one", 8, 4, false), ("__data_loc char[] two", 12, 4, false)];
+        let place = Some(ArrayPlace { offset: 12, base: 0 });
+        assert_eq!(of(&arrays), Some(IdleRecord { fixed_bytes: 16, last_array: place, ..plain }));
+        let place = Some(ArrayPlace { offset: 8, base: 12 });
+        assert_eq!(of(&[("__rel_loc char[] one", 8, 4, false)]).and_then(|record| record.last_array), place);
+        assert_eq!(record_of(&fixture::format("a:b", &[("u64 sector", 8, 8, false)])), None);
+    }
+
+    #[test]
+    fn events_of_whole_cpus_are_candidates() {
+        let mut evlist = Evlist::new();
+        for (name, binding) in [
+            ("block:block_rq_complete", Binding::Task),
+            ("sched:sched_switch", Binding::Cpu),
+            ("syscalls:sys_enter_openat", Binding::Cpu),
+            ("sched:sched_stat_sleep", Binding::Cpu),
+        ] {
+            evlist.add(Evsel::new(name, Attr::tracepoint(1)).binding(binding)).unwrap();
+        }
+        evlist.add(Evsel::new("strings", Attr::bpf_output())).unwrap();
+        let of = |any_task| evlist.idle_candidates(any_task).into_iter().map(EventId::index).collect::<Vec<_>>();
+        assert_eq!((of(true), of(false)), (vec![0, 1], vec![1]));
+    }
+}
