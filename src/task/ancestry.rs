@@ -226,7 +226,7 @@ mod tests {
     fn put(root: &Path, pid: i32, stat: &str) {
         let task = root.join(format!("{pid}/task/{pid}"));
         fs::create_dir_all(&task).unwrap();
-        write_stat(&task, &stat);
+        write_stat(&task, stat);
     }
 
     /// Init (pid 1) and cron (pid 5).
