@@ -148,3 +148,46 @@ fn unsafe_code_is_in_two_rooms() {
     }
     assert_eq!(seen.len(), 2);
 }
+
+/// Files that speak of what others have in hand, and how: in a worker, or of what never hangs.
+const OF_OTHERS: [(&str, &str); 13] = [
+    ("host.rs", "lists of processes and threads"),
+    ("outside/pool.rs", "status, which never hangs"),
+    ("symbol/file_tables.rs", "in a worker"),
+    ("symbol/files.rs", "in a worker; places (O_PATH) only in this process"),
+    ("symbol/functions.rs", "the search for functions, before the run"),
+    ("symbol/elf.rs", "separate debug files, in a worker and in the search for functions"),
+    ("symbol/hidden.rs", "owners of processes"),
+    ("symbol/perf_map.rs", "in a worker"),
+    ("symbol/perf_map_file.rs", "in a worker"),
+    ("symbol/spaces.rs", "whether a process exists"),
+    ("task/procfs.rs", "in a worker, or files that never hang"),
+    ("task/python/mod.rs", "in a worker"),
+    ("task", "paths from task/procfs.rs, in a worker, or files that never hang"),
+];
+
+/// A read of what others have in hand may never return: see `src/outside/`.
+#[test]
+fn only_a_few_files_touch_what_others_have_in_hand() {
+    // A path below /proc that is not a literal has the number of a process.
+    const WORDS: [&str; 6] =
+        ["proc.join(format!", "proc.join(pid", "proc.join(self", "open_here(", "reopen(", "open_regular"];
+    let is_known = |path: &Path| OF_OTHERS.iter().any(|(known, _)| path == Path::new(known));
+    let mut found = BTreeSet::new();
+    for (_, path, code) in sources() {
+        let of_thread = path.starts_with("task") && code.contains("procfs::{self, Stat, file}")
+            || code.contains("procfs::file;")
+            || code.contains("procfs::{self, file}");
+        if of_thread {
+            assert!(path.starts_with("task"), "{}: files of threads", path.display());
+            found.insert(PathBuf::from("task"));
+        }
+        if WORDS.iter().any(|word| code.contains(word)) {
+            assert!(is_known(&path), "{} touches what others have in hand: ask a worker", path.display());
+            found.insert(path);
+        }
+    }
+    let unused: Vec<&str> =
+        OF_OTHERS.iter().map(|(path, _)| *path).filter(|path| !found.contains(Path::new(path))).collect();
+    assert!(unused.is_empty(), "{unused:?} need no place in the list");
+}

@@ -2,7 +2,7 @@
 //! line is written, as long as it lives, by a worker.
 
 use crate::host::Host;
-use crate::outside::{self, Subject};
+use crate::outside::{self, AskedOf};
 use crate::report::{ArgumentText, ArgumentTextWriter, ArgumentTexts};
 use crate::sys;
 use crate::task::memory::StringsAt;
@@ -64,7 +64,7 @@ impl LateReader {
         if self.reads > MOST_READS {
             return Vec::new();
         }
-        let answered = outside::ask(&self.host, Subject::process(tid), &StringsAt { tid, addresses });
+        let answered = outside::ask(&self.host, AskedOf::process(tid), &StringsAt { tid, addresses });
         answered.map_or_else(|_| Vec::new(), |answered| answered.value)
     }
 }

@@ -25,7 +25,7 @@ use pool::Pool;
 
 /// Whom a question is about, and how long its answer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct AskedOf {
     /// A process or thread. 0: nobody in particular.
     pub pid: i32,
     /// The user (uid) in whose hands it is, where `pid` does not tell.
@@ -38,24 +38,24 @@ const PROCESS_DEADLINE: Duration = Duration::from_millis(400);
 /// A file may have to come from a slow disk.
 const FILE_DEADLINE: Duration = Duration::from_millis(1500);
 
-impl Subject {
+impl AskedOf {
     /// Several processes: the worker tells with [`WorkerContext::about`] which one it is at.
-    pub const SEVERAL: Subject = Subject { pid: 0, user: None, deadline: PROCESS_DEADLINE };
+    pub const SEVERAL: AskedOf = AskedOf { pid: 0, user: None, deadline: PROCESS_DEADLINE };
 
     /// The memory, or files in /proc, of a process or thread.
-    pub fn process(pid: i32) -> Subject {
-        Subject { pid, user: None, deadline: PROCESS_DEADLINE }
+    pub fn process(pid: i32) -> AskedOf {
+        AskedOf { pid, user: None, deadline: PROCESS_DEADLINE }
     }
 
     /// A file that a process has mapped.
-    pub fn file_of(pid: i32) -> Subject {
-        Subject { pid, user: None, deadline: FILE_DEADLINE }
+    pub fn file_of(pid: i32) -> AskedOf {
+        AskedOf { pid, user: None, deadline: FILE_DEADLINE }
     }
 
     /// A file that processes of these users have mapped. Where they are several it is in the hands of none of them.
-    pub fn file_of_users(users: &[u32]) -> Subject {
+    pub fn file_of_users(users: &[u32]) -> AskedOf {
         let user = if let [user] = users { Some(*user) } else { None };
-        Subject { pid: 0, user, deadline: FILE_DEADLINE }
+        AskedOf { pid: 0, user, deadline: FILE_DEADLINE }
     }
 }
 
@@ -71,7 +71,7 @@ pub fn start(handlers: &'static [&'static [QuestionHandler]]) {
 ///
 /// # Errors
 /// There was no answer in time, or the subject, or its user, is asked no more.
-pub fn ask<Q: Question>(host: &Host, subject: Subject, question: &Q) -> Result<Answered<Q::Answer>, NoAnswer> {
+pub fn ask<Q: Question>(host: &Host, subject: AskedOf, question: &Q) -> Result<Answered<Q::Answer>, NoAnswer> {
     ask_with(host, subject, question, &[])
 }
 
@@ -81,7 +81,7 @@ pub fn ask<Q: Question>(host: &Host, subject: Subject, question: &Q) -> Result<A
 /// As [`ask`].
 pub fn ask_with<Q: Question>(
     host: &Host,
-    subject: Subject,
+    subject: AskedOf,
     question: &Q,
     files: &[&dyn AsFd],
 ) -> Result<Answered<Q::Answer>, NoAnswer> {
@@ -104,7 +104,7 @@ where
     let mut parts: Vec<Vec<i32>> = ids.chunks(AT_ONCE).rev().map(<[i32]>::to_vec).collect();
     while let Some(part) = parts.pop() {
         let part = askable(host, part);
-        match ask(host, Subject::SEVERAL, &question(part.clone())) {
+        match ask(host, AskedOf::SEVERAL, &question(part.clone())) {
             Ok(answered) => {
                 for (&id, answer) in part.iter().zip(answered.value) {
                     if answer.is_some_and(|answer| !take(id, answer)) {

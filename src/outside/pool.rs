@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::host::Host;
-use crate::outside::Subject;
+use crate::outside::AskedOf;
 use crate::outside::question::{self, ABOUT, Answered, Question, QuestionHandlers};
 use crate::outside::refusals::{AfterHang, Refusals};
 use crate::outside::spawner::{Spawner, Worker};
@@ -84,7 +84,7 @@ impl Pool {
     pub fn ask<Q: Question>(
         &self,
         host: &Host,
-        subject: Subject,
+        subject: AskedOf,
         question: &Q,
         files: &[&dyn AsFd],
     ) -> Result<Answered<Q::Answer>, NoAnswer> {
@@ -132,7 +132,7 @@ impl Pool {
     }
 
     /// A worker for a question: one that waits, or a new one.
-    fn take_worker(&self, host: &Host, Subject { pid, user, .. }: Subject) -> Result<Worker, NoAnswer> {
+    fn take_worker(&self, host: &Host, AskedOf { pid, user, .. }: AskedOf) -> Result<Worker, NoAnswer> {
         let mut state = self.state();
         state.stuck.retain(|worker| !worker.socket.is_hung_up());
         let stuck = state.stuck.len();
@@ -186,7 +186,7 @@ impl Pool {
     }
 
     /// Kills a worker that hangs, and remembers who made it hang. Returns that one.
-    fn give_up(&self, host: &Host, worker: Worker, subject: Subject) -> i32 {
+    fn give_up(&self, host: &Host, worker: Worker, subject: AskedOf) -> i32 {
         self.done(&worker);
         let pid = if subject.pid == 0 { subject_of(worker.pid) } else { subject.pid };
         let place = place_of(worker.pid);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::outside::{self, Answered, Question, Subject, WorkerContext, as_bytes};
+use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes};
 use crate::symbol::elf::{MOST_DEBUGDATA_BYTES, NOT_ELF, TOO_LARGE, decompress, separate_file};
 use crate::symbol::elf_file::{ElfFile, LoadSegments};
 use crate::symbol::files::{NO_ROOM, UnnamedReason, reopen};
@@ -141,7 +141,7 @@ pub fn symbol_tables(
 }
 
 fn ask<Q: Question>(file: &File, users: &[u32], question: &Q) -> Result<Answered<Q::Answer>, UnnamedReason> {
-    outside::ask_with(&Host::default(), Subject::file_of_users(users), question, &[file]).map_err(|_| NO_ANSWER)
+    outside::ask_with(&Host::default(), AskedOf::file_of_users(users), question, &[file]).map_err(|_| NO_ANSWER)
 }
 
 /// Copies the unwind tables of the file that comes with it.

@@ -15,7 +15,7 @@ use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::outside::{self, Answered, Question, Subject, WorkerContext, as_bytes};
+use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes};
 use crate::symbol::elf_file;
 use crate::symbol::file_tables::NO_ANSWER;
 use crate::symbol::mappings::{MOST_MAPPINGS, MapsLine, leave_last_of_each, parse_maps_line};
@@ -121,7 +121,7 @@ impl WantedFile<'_> {
         let WantedFile { pid, start, end, path, key, ancestors } = *self;
         let (path, key, ancestors) = (path.to_owned(), key.clone(), ancestors.to_vec());
         let question = OpenMapped { pid, start, end, path, key, ancestors };
-        let answered = outside::ask(host, Subject::file_of(pid), &question).map_err(|_| NO_ANSWER)?;
+        let answered = outside::ask(host, AskedOf::file_of(pid), &question).map_err(|_| NO_ANSWER)?;
         let Answered { value, mut files } = answered;
         let opened = value?;
         Ok((files.pop().ok_or(NO_ROOM)?, opened))
@@ -304,7 +304,7 @@ impl Question for CodeMaps {
 
 /// Asks what a process has mapped executable. None: there is no answer.
 pub fn code_maps(host: &Host, pid: i32) -> Option<CodeMapList> {
-    Some(outside::ask(host, Subject::process(pid), &CodeMaps { pid }).ok()?.value)
+    Some(outside::ask(host, AskedOf::process(pid), &CodeMaps { pid }).ok()?.value)
 }
 
 #[cfg(test)]

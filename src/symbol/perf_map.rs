@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::outside::{self, Question, Subject, WorkerContext, as_bytes};
+use crate::outside::{self, AskedOf, Question, WorkerContext, as_bytes};
 use crate::symbol::budget::{Budget, Share};
 use crate::symbol::files::reopen;
 use crate::symbol::perf_map_file::MapPlace;
@@ -210,7 +210,7 @@ impl PerfMap {
     /// Asks for the bytes behind those that were read.
     fn ask(&self) -> Option<MapPart> {
         let question = PerfMapPart { from: self.read_bytes, tail: self.tail.clone(), modified: self.modified };
-        let subject = Subject::file_of_users(&[self.user]);
+        let subject = AskedOf::file_of_users(&[self.user]);
         outside::ask_with(&Host::default(), subject, &question, &[&self.file.file]).ok()?.value
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::outside::{self, Answered, Question, Subject, WorkerContext};
+use crate::outside::{self, Answered, AskedOf, Question, WorkerContext};
 use crate::symbol::file_tables::NO_ANSWER;
 use crate::symbol::files::{UnnamedReason, open_regular_below, place_of};
 use crate::task::procfs;
@@ -215,7 +215,7 @@ impl PerfMapFile {
         let pid = process.pid;
         let question = FindPerfMap { process, began: self.began };
         let known: Vec<&dyn AsFd> = state.found.iter().map(|known| &known.file as &dyn AsFd).collect();
-        let answered = outside::ask_with(&self.host, Subject::file_of(pid), &question, &known);
+        let answered = outside::ask_with(&self.host, AskedOf::file_of(pid), &question, &known);
         let Ok(Answered { value: (found, owner), mut files }) = answered else {
             // A map that was read before is kept: its names still hold.
             if state.found.is_err() {

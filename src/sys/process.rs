@@ -10,21 +10,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
-/// Reads from the memory of a process. Returns how many bytes there were before the first page that cannot be read.
-///
-/// # Errors
-/// EPERM without CAP_SYS_PTRACE for another user's process, ESRCH when it has gone, EFAULT where nothing is mapped.
-pub fn read_memory(pid: i32, address: u64, to: &mut [u8]) -> io::Result<usize> {
-    let fault = || io::Error::from_raw_os_error(libc::EFAULT);
-    let there = usize::try_from(address).map_err(|_| fault())?;
-    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(there), iov_len: to.len() };
-    // SAFETY: the kernel writes at most `iov_len` bytes to `to`, which is as long; any bytes are valid there. The remote
-    // address is a number to the kernel, which checks it against the mappings of that process.
-    let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
-    usize::try_from(read).map_err(|_| io::Error::last_os_error())
-}
-
 /// A command that is forked but not yet executed.
 #[derive(Debug)]
 pub struct Workload {

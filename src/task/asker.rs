@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::outside::{self, Subject, WorkerContext};
+use crate::outside::{self, AskedOf, WorkerContext};
 use crate::sys::monotonic_ns;
 use crate::sys::poll::block_signals;
 use crate::task::call::{SystemCall, call};
@@ -114,10 +114,10 @@ impl Asker {
 
 /// Asks in what a thread waits. None when it does not wait all the time, or there is no answer.
 fn ask(host: &Host, WaitQuestion { tid, stack, .. }: WaitQuestion, pool: &SnapshotPool) -> Option<WaitSite> {
-    let mut site = outside::ask(host, Subject::process(tid), &KernelWait { tid, stack }).ok()?.value?;
+    let mut site = outside::ask(host, AskedOf::process(tid), &KernelWait { tid, stack }).ok()?.value?;
     // Its memory is asked for last and by itself: it alone hangs where the thread's own pages do not answer.
     if stack && pool.has_room() {
-        let answered = outside::ask(host, Subject::process(tid), &WaitSnapshot { tid, ran_ns: site.ran_ns }).ok();
+        let answered = outside::ask(host, AskedOf::process(tid), &WaitSnapshot { tid, ran_ns: site.ran_ns }).ok();
         let snapshot = answered.and_then(|answered| answered.value);
         site.user = snapshot.map(|snapshot| Box::new(UserSnapshot { ticket: pool.ticket(), ..snapshot }));
     }

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
-use crate::outside::{self, Question, Subject, WorkerContext, as_bytes};
+use crate::outside::{self, AskedOf, Question, WorkerContext, as_bytes};
 use crate::sys::{TimeOffsets, monotonic_ns};
 use crate::task::table::Comm;
 
@@ -106,12 +106,12 @@ impl Question for ThreadLink {
 /// Asks for the first bytes of a file of a thread that may hang.
 fn ask_file(host: &Host, tid: i32, name: &str, max_bytes: u32) -> Option<Vec<u8>> {
     let question = ThreadFile { tid, name: name.to_owned(), max_bytes };
-    Some(outside::ask(host, Subject::process(tid), &question).ok()?.value?.0)
+    Some(outside::ask(host, AskedOf::process(tid), &question).ok()?.value?.0)
 }
 
 fn ask_link(host: &Host, tid: i32, name: &str) -> Option<LinkTarget> {
     let question = ThreadLink { tid, name: name.to_owned() };
-    Some(outside::ask(host, Subject::process(tid), &question).ok()?.value)
+    Some(outside::ask(host, AskedOf::process(tid), &question).ok()?.value)
 }
 
 fn ask_path(host: &Host, tid: i32, name: &str) -> Option<Vec<u8>> {

@@ -41,7 +41,7 @@ use crate::profilers::syscalls::table::{
     CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
-use crate::stats::{CloseOutcome, OpenPair, PairKey, Pairs};
+use crate::stats::{CloseOutcome, OpenPair, PairKey, Pairs, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::errnos;
@@ -334,11 +334,14 @@ impl Syscalls {
             has_limit,
             now: Some(count),
         }));
-        let longest = rows.iter().filter_map(|row| {
-            let case = row.sum.latency.worst?;
-            Some(LongestRow { call: row.key.call, longest: case, stack: case.stack, case: Some(case) })
-        });
-        let longest: Vec<LongestRow> = longest.collect();
+        // With a row for each thread, the longest of all of them.
+        let mut longest: FxHashMap<CallNumber, WorstCase> = FxHashMap::default();
+        for (call, case) in rows.iter().filter_map(|row| Some((row.key.call, row.sum.latency.worst?))) {
+            let known = longest.entry(call).or_insert(case);
+            *known = if case.ns > known.ns { case } else { *known };
+        }
+        let row = |(call, case): (CallNumber, WorstCase)| LongestRow { call, stack: case.stack, case: Some(case) };
+        let longest: Vec<LongestRow> = longest.into_iter().map(row).collect();
         let in_text = !self.args.lengths.only_than() || rows.iter().any(|row| row.sum.than > 0);
         let (waits, works): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| self.kinds.of(row.key.call) == CallKind::Waits);

@@ -221,7 +221,6 @@ pub static WAITS: Schema<CallRow> = Schema::<CallRow>::new("waits", &COLUMNS)
 #[derive(Clone, Debug)]
 pub struct LongestRow {
     pub call: CallNumber,
-    pub longest: WorstCase,
     pub stack: Option<StackId>,
     pub case: Option<WorstCase>,
 }
@@ -238,8 +237,9 @@ pub static LONGEST: Schema<LongestRow> = Schema::<LongestRow>::new(
         Column::derived("max_cpu", "CPU", |row, _| {
             row.case.map_or(Value::None, |case| Value::Unsigned(case.cpu.into()))
         }),
-        Column::label("tid", "tid", |row| Value::Signed(row.longest.tid.into())),
-        Column::label("comm", "comm", |row| Value::Comm(row.longest.comm)),
+        // Of the longest one: a row for each thread that ever had it would make the sums of a run grow for ever.
+        Column::derived("tid", "tid", |row, _| row.case.map_or(Value::None, |case| Value::Signed(case.tid.into()))),
+        Column::derived("comm", "comm", |row, _| row.case.map_or(Value::None, |case| Value::Comm(case.comm))),
         Column::<LongestRow>::place("place", "function", |row| &mut row.stack).if_any(),
         Column::worst("worst", |row| &mut row.case),
     ],
@@ -255,7 +255,7 @@ pub static LONGEST: Schema<LongestRow> = Schema::<LongestRow>::new(
 ])
 .ordered(|one, other| {
     let length = |row: &LongestRow| Reverse(row.case.map_or(0, |case| case.ns));
-    (length(one), one.call, one.longest.tid).cmp(&(length(other), other.call, other.longest.tid))
+    (length(one), one.call).cmp(&(length(other), other.call))
 });
 
 /// A call that goes on.
