@@ -21,6 +21,7 @@ pub use pool::NoAnswer;
 pub use question::{Answered, Question, QuestionHandler, WorkerContext, as_bytes};
 
 use crate::host::Host;
+use crate::sys::process_cpu_ns;
 use pool::Pool;
 
 /// Whom a question is about, and how long its answer may take.
@@ -143,4 +144,9 @@ pub fn hurry() {
 /// The processes of the room: this program's own, as is what they do.
 pub fn own_processes() -> Vec<i32> {
     POOL.get().map_or_else(Vec::new, Pool::processes)
+}
+
+/// CPU time that these have used so far, ns.
+pub fn cpu_ns() -> u64 {
+    own_processes().into_iter().filter_map(process_cpu_ns).sum()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::output::Message;
 use crate::output::metrics::{MeterTotal, RunMeters, ViewMeters};
+use crate::outside;
 use crate::run::Run;
 use crate::run::intervals::ViewInterval;
 use crate::run::messages::{self, Backlog, OwnCost};
@@ -136,7 +137,7 @@ impl Run {
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
         OwnCost {
             duration_ns: now.saturating_sub(self.start_ns),
-            cpu_ns,
+            cpu_ns: cpu_ns.saturating_add(outside::cpu_ns()),
             rss_peak_bytes,
             locked_bytes: self.rings.locked_bytes(),
             wakeups: self.wakeups,

@@ -376,7 +376,7 @@ mod tests {
         let process = waiting();
         let fifo = process.path("syscall");
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
-        let mut known = wait_sites(&process, true);
+        let mut known = wait_sites(&process, false);
         assert!(known.ask(5, 9, monotonic_ns()));
         let later = monotonic_ns() + PATIENCE_NS;
         assert!(
