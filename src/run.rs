@@ -10,7 +10,6 @@
 mod dispatcher;
 mod finish;
 pub mod forecast;
-mod idle_records;
 mod intervals;
 mod live;
 mod loss;
@@ -182,7 +181,7 @@ impl Run {
             heatmap.check()?;
         }
         let workload = start_workload(&mut options)?;
-        sys::raise_open_files(); // the workload keeps the limit that it was given
+        sys::raise_open_files();
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let server = options.metrics.filter(|_| !options.dry_run).map(|at| MetricsServer::start(at.0)).transpose()?;
         let (mut output, settle) = Output::start(sink, waker.clone())?;
@@ -220,7 +219,9 @@ impl Run {
         halve_callchains(&mut evlist, &options, &setup)?;
         evlist.share_events();
         let windows = windows::add(&mut evlist, &options)?;
-        idle_records::copy(&mut evlist, &options, &setup);
+        if !options.dry_run {
+            setup.copy_idle_records(&mut evlist);
+        }
         setup.degrade_outsiders();
         let notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;

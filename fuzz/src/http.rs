@@ -26,7 +26,8 @@ pub fn run(data: &[u8]) {
 }
 
 fn check(answer: &Arc<[u8]>) {
-    const STATUSES: [&str; 5] = ["200 OK", "400 Bad Request", "404 Not Found", "405 Method Not Allowed", "431 "];
+    const STATUSES: [&str; 6] =
+        ["200 OK", "400 Bad Request", "403 Forbidden", "404 Not Found", "405 Method Not Allowed", "431 "];
     let status = status(answer);
     assert!(STATUSES.iter().any(|known| status.starts_with(known)), "{status}");
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("the end of the head");

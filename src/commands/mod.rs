@@ -18,6 +18,7 @@ use crate::profiler::{Profiler, ProfilerArgs};
 use crate::profilers;
 use crate::run::{Options, Outcome, Run, ViewOptions};
 use crate::symbol;
+use crate::sys;
 use crate::task;
 
 /// Columns of the help: enough for an example, and no more than any terminal has.
@@ -121,6 +122,7 @@ fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
 
 /// Before there is any thread or event.
 fn start_workers() {
+    sys::raise_open_files(); // the workload gets the limit that we were given
     outside::start(&[task::QUESTIONS, symbol::QUESTIONS]);
 }
 

@@ -195,11 +195,10 @@ impl Pool {
         let known = state.spawner.as_ref();
         known.into_iter().for_each(|spawner| spawner.kill(worker.pid));
         state.stuck.push(worker);
-        // A file of root's is slow rather than hostile; whoever asked for it does not ask again.
-        let counts = subject.user != Some(0);
-        let outcome = if counts { state.refusals.hung(pid, user) } else { AfterHang::Process };
+        let outcome = state.refusals.hung(pid, user);
         let place = place.map_or(String::new(), |place| format!(" (it waits in {place})"));
         let of_user = match (outcome, user) {
+            (AfterHang::User, Some(user)) if pid == 0 => format!(", nor of any other file of user {user}"),
             (AfterHang::User, Some(user)) => format!(", nor about any other process of user {user}"),
             _ => String::new(),
         };

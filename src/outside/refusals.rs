@@ -12,7 +12,8 @@ const MAX_STUCK: usize = 8;
 #[derive(Debug, Default)]
 pub struct Refusals {
     processes: FxHashSet<i32>,
-    hangs: FxHashMap<u32, usize>,
+    /// By user, and whether it was about files alone.
+    hangs: FxHashMap<(u32, bool), usize>,
 }
 
 /// What a hang has led to.
@@ -20,7 +21,7 @@ pub struct Refusals {
 pub enum AfterHang {
     /// This process is asked no more.
     Process,
-    /// No process of this user is asked any more.
+    /// No other one of this user is asked any more.
     User,
 }
 
@@ -30,18 +31,18 @@ impl Refusals {
         self.processes.is_empty() && self.hangs.is_empty()
     }
 
-    /// Whether a process may be asked. `stuck`: workers that hang now. `user`: its uid, if it lives.
+    /// Whether a process may be asked, or with pid 0 a file. `stuck`: workers that hang now. `user`: its uid, if it lives.
     pub fn may_ask(&self, pid: i32, user: Option<u32>, stuck: usize) -> bool {
-        let hangs = user.and_then(|user| self.hangs.get(&user)).copied().unwrap_or(0);
+        let hangs = user.and_then(|user| self.hangs.get(&(user, pid == 0))).copied().unwrap_or(0);
         let most = if user == Some(0) { MAX_HANGS_OF_ROOT } else { MAX_HANGS };
         !self.processes.contains(&pid) && hangs < most && stuck < MAX_STUCK - usize::from(hangs > 0)
     }
 
-    /// A worker did not answer about this process in time.
+    /// A worker did not answer about this process, or with pid 0 a file, in time.
     pub fn hung(&mut self, pid: i32, user: Option<u32>) -> AfterHang {
         self.processes.extend((pid != 0).then_some(pid));
         let Some(user) = user else { return AfterHang::Process };
-        let hangs = self.hangs.entry(user).or_default();
+        let hangs = self.hangs.entry((user, pid == 0)).or_default();
         *hangs += 1;
         let most = if user == 0 { MAX_HANGS_OF_ROOT } else { MAX_HANGS };
         if *hangs >= most { AfterHang::User } else { AfterHang::Process }
@@ -62,6 +63,9 @@ mod tests {
         assert!(!refusals.may_ask(9, Some(1000), 0), "the whole user");
         assert!(refusals.may_ask(9, Some(1001), 2) && refusals.may_ask(9, Some(0), 2), "nobody else");
         assert_eq!(refusals.hung(10, None), AfterHang::Process, "it has gone meanwhile");
+        assert!(refusals.may_ask(0, Some(1000), 0), "its files are another matter");
+        assert_eq!([0, 0].map(|pid| refusals.hung(pid, Some(1000))), [AfterHang::Process, AfterHang::User]);
+        assert!(!refusals.may_ask(0, Some(1000), 0) && refusals.may_ask(0, Some(1001), 0));
     }
 
     #[test]

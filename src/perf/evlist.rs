@@ -215,6 +215,11 @@ impl Evlist {
         let limit = sys::raise_open_files();
         let keepers = self.keepers(target, bound.as_ref());
         let mut need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
+        if need > limit && self.leave_out_idle_records() {
+            let without = "what happens on idle CPUs may be unseen: it takes more file descriptors than are allowed";
+            opened.notes.push(format!("degraded: {without}; cure: raise `ulimit -n`"));
+            need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
+        }
         if need > limit && self.idle_switch.take().is_some() {
             // Better without the switches from hidden idle tasks than not at all.
             need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
@@ -268,7 +273,8 @@ impl Evlist {
     /// Descriptors of events that a run on `cpus` whole CPUs has open.
     pub fn events_on(&self, cpus: usize) -> usize {
         let opened = self.evsels.iter().filter(|evsel| evsel.is_opened()).count();
-        (opened + self.plan.rings + 1 + self.idle_descriptors() as usize) * cpus // 1: side records
+        let of_cpu = opened + self.plan.rings + 1 + self.idle_descriptors() as usize; // 1: side records
+        of_cpu * cpus + self.idle_records.programs().count() // each is attached on one CPU
     }
 
     fn descriptors(&self, bound: Option<&BoundTo>, cpus: usize, others: usize) -> u64 {

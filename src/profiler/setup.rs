@@ -9,9 +9,10 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cli::usage;
 use crate::event::EventFilterError;
-use crate::host::Host;
+use crate::host::{Host, is_virtual};
 use crate::outside;
 use crate::perf::Attr;
+use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::refusal::Reason;
 use crate::perf::target::{Target, Tasks};
@@ -112,6 +113,22 @@ impl Setup<'_> {
     pub fn format_of(&self, evsel: &Evsel) -> Result<Arc<Format>> {
         let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.tracefs.format_of_probe(id));
         of_probe.map_or_else(|| self.format(evsel.name()), Ok)
+    }
+
+    /// Has what happens while a hidden idle task is current copied, if the answer may be about that. Only virtual machines are known
+    /// to hide it.
+    pub fn copy_idle_records(&self, evlist: &mut Evlist) {
+        if !is_virtual(self.host) {
+            return;
+        }
+        let any_task = matches!(self.target.tasks, Tasks::All);
+        for event in evlist.idle_candidates(any_task) {
+            let Ok(format) = self.format_of(evlist.evsel(event)) else { continue };
+            if let Err(reason) = evlist.copy_idle_records(event, &format, self.host) {
+                self.note(format!("what happens on idle CPUs may be unseen: {reason}"));
+                break;
+            }
+        }
     }
 
     /// The error for a filter of the user on events of `format`: text that does not parse, or a field that the event

@@ -26,7 +26,7 @@ pub mod terminal;
 mod time_offsets;
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::time::{ClockId, clock_gettime};
@@ -116,9 +116,21 @@ pub fn scheduling_policy(tid: i32) -> Option<u32> {
     u32::try_from(policy).ok().map(|policy| policy & !RESET_ON_FORK.cast_unsigned())
 }
 
+/// The soft limit of descriptors that this process was given; 0: it was not raised.
+static GIVEN_OPEN_FILES: AtomicU64 = AtomicU64::new(0);
+
+/// The soft limit of descriptors that this process was given, before [`raise_open_files`].
+pub fn given_open_files() -> u64 {
+    match GIVEN_OPEN_FILES.load(Ordering::Relaxed) {
+        0 => open_files().0,
+        given => given,
+    }
+}
+
 /// Raises RLIMIT_NOFILE to its hard limit and returns how many descriptors this process may have.
 pub fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+    let _ = GIVEN_OPEN_FILES.compare_exchange(0, soft, Ordering::Relaxed, Ordering::Relaxed);
     if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
         return hard;
     }

@@ -34,10 +34,12 @@ impl Workload {
         let Some(first) = argv.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
         let mut pointers: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
         pointers.push(std::ptr::null());
+        // It keeps the limit that we were given.
+        let files = libc::rlimit { rlim_cur: super::given_open_files(), rlim_max: super::open_files().1 };
         let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
         let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: the child calls only async-signal-safe functions (close, prctl, sigemptyset, sigprocmask, signal,
-        // read, execvp, write, _exit) on memory prepared above.
+        // read, setrlimit, execvp, write, _exit) on memory prepared above.
         match unsafe { fork() }? {
             ForkResult::Child => {
                 let mut byte = [0_u8; 1];
@@ -53,6 +55,7 @@ impl Workload {
                     libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                     let got = libc::read(go_read.as_raw_fd(), byte.as_mut_ptr().cast(), 1);
                     if got == 1 {
+                        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const files);
                         libc::execvp(pointers[0], pointers.as_ptr());
                         let errno = (*errno_location()).to_ne_bytes();
                         libc::write(failure_write.as_raw_fd(), errno.as_ptr().cast(), errno.len());

@@ -168,6 +168,7 @@ impl<'a> TrialBench<'a> {
         let setup = Setup::new(self.tracefs, target, self.host, &watched, [gettid().as_raw(); 2]);
         profiler.init(evlist, &setup)?;
         profiler.filter(evlist, &setup)?;
+        setup.copy_idle_records(evlist);
         setup.degrade_outsiders();
         let online = online_cpus(self.host)?;
         let first = online.first().copied().context("no CPU is online")?;

@@ -131,6 +131,14 @@ impl Evlist {
         Ok(true)
     }
 
+    /// Does without the copies, before anything is open. False: there are none.
+    pub(super) fn leave_out_idle_records(&mut self) -> bool {
+        let had_any = !self.idle_records.copied.is_empty();
+        self.idle_records.end();
+        while self.evsels.pop_if(|evsel| evsel.idle_of.is_some()).is_some() {} // they were added last
+        had_any
+    }
+
     /// Attaches the programs, once the events are open. Returns a line for each event that has none then.
     pub fn attach_idle_copiers(&mut self) -> Vec<String> {
         let Evlist { idle_records, evsels, missing, cpus, .. } = self;
