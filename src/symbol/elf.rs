@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ impl FileSymbols {
     pub fn open(file: &File, options: &SymbolOptions, users: &[u32]) -> Result<FileSymbols, UnnamedReason> {
         let (layer, head) = SymbolLayer::open(file, SymbolSource::Own, options, users)?;
         let separate = head.build_id.clone().map(|build_id| {
-            let dirs = options.debug_dirs.clone();
+            let dirs = options.debug_dirs.iter().map(|dir| dir.as_os_str().as_bytes().to_vec()).collect();
             SymbolSource::Separate { build_id, dirs }
         });
         let sources: Vec<SymbolSource> =

@@ -1,8 +1,10 @@
 //! The symbol and unwind tables of a mapped file, as workers read them: the file may be on a server that does not answer, and may change
 //! or shrink meanwhile. What comes back is a small ELF file of our own, or copies of sections.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -28,8 +30,8 @@ pub enum SymbolSource {
     Own,
     /// In its `.gnu_debugdata`.
     Debugdata,
-    /// In a separate debug file with this build id, below one of these directories.
-    Separate { build_id: Vec<u8>, dirs: Vec<PathBuf> },
+    /// In a separate debug file with this build id, below one of these directories, whose paths are any bytes.
+    Separate { build_id: Vec<u8>, dirs: Vec<Vec<u8>> },
 }
 
 /// Copies the symbol tables of the file that comes with it.
@@ -110,7 +112,10 @@ impl SymbolTables {
                 // It takes memory twice until its tables are copied: as a file, and as the decompressor's dictionary.
                 decompress(&file, xz, MOST_DEBUGDATA_BYTES.min(self.max_bytes / 3))?
             }
-            SymbolSource::Separate { build_id, dirs } => separate_file(build_id, dirs).ok_or(NoTables::Unreadable)?,
+            SymbolSource::Separate { build_id, dirs } => {
+                let dirs: Vec<PathBuf> = dirs.iter().map(|dir| OsStr::from_bytes(dir).into()).collect();
+                separate_file(build_id, &dirs).ok_or(NoTables::Unreadable)?
+            }
         };
         let elf = ElfFile::read(&file).ok_or(NoTables::NotElf)?;
         let (copy, kept_bytes) = tables::copy(&elf, &file, self.max_bytes)?;

@@ -65,7 +65,8 @@ pub struct OpenMapped {
     pid: i32,
     start: u64,
     end: u64,
-    path: PathBuf,
+    #[serde(with = "as_bytes")]
+    path: Vec<u8>,
     key: FileKey,
     ancestors: Vec<i32>,
 }
@@ -103,6 +104,7 @@ impl Question for OpenMapped {
 
     fn answer(&self, context: &mut WorkerContext) -> Result<OpenedFile, NotOpened> {
         let OpenMapped { pid, start, end, path, key, ancestors } = self;
+        let path = Path::new(OsStr::from_bytes(path));
         let wanted = WantedFile { pid: *pid, start: *start, end: *end, path, key, ancestors };
         let file = wanted.open_here(&context.host)?;
         let opened =
@@ -119,7 +121,7 @@ impl WantedFile<'_> {
     /// The file cannot be reached any more, another file is at its path, or it does not answer.
     pub fn open(&self, host: &Host) -> Result<(File, OpenedFile), UnnamedReason> {
         let WantedFile { pid, start, end, path, key, ancestors } = *self;
-        let (path, key, ancestors) = (path.to_owned(), key.clone(), ancestors.to_vec());
+        let (path, key, ancestors) = (path.as_os_str().as_bytes().to_vec(), key.clone(), ancestors.to_vec());
         let question = OpenMapped { pid, start, end, path, key, ancestors };
         let answered = outside::ask(host, AskedOf::file_of(pid), &question).map_err(|_| NO_ANSWER)?;
         let Answered { value, mut files } = answered;

@@ -53,6 +53,8 @@ pub struct FoundCall {
     pub seen_at: u64,
     pub entered: EnteredCall,
     pub stat: Stat,
+    /// CPU time that the thread had used, ns.
+    pub ran_ns: Option<u64>,
 }
 
 /// In which calls threads are. None for one that is in none.
@@ -66,9 +68,10 @@ impl Question for CallsOf {
         let host = &context.host;
         let find = |&tid: &i32| {
             context.about(tid);
+            let ran_ns = procfs::ran_ns(host, tid);
             let entered = entered_call(host, tid)?;
             let seen_at = monotonic_ns();
-            Some(FoundCall { tid, seen_at, entered, stat: procfs::read_stat(host, tid)? })
+            Some(FoundCall { tid, seen_at, entered, stat: procfs::read_stat(host, tid)?, ran_ns })
         };
         self.0.iter().map(find).collect()
     }

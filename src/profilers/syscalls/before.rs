@@ -26,6 +26,8 @@ pub struct EarlierCalls {
     calls: FxHashMap<i32, EarlierCall>,
     /// When the last of them was found.
     looked_until: Timestamp,
+    /// Records were lost: any of the calls may have ended since.
+    is_doubtful: bool,
 }
 
 /// A call in which a thread was found waiting.
@@ -34,6 +36,8 @@ struct EarlierCall {
     seen_at: Timestamp,
     /// `since`: the start of the run.
     pair: OpenPair<CallInFlight>,
+    /// CPU time that the thread had used before it was found, ns.
+    ran_ns: Option<u64>,
 }
 
 /// What is known of a call that was just found.
@@ -85,8 +89,22 @@ impl EarlierCalls {
         found
     }
 
+    /// After a loss: a thread that has used no CPU time since it was found is still in its call.
+    pub fn settle(&mut self, ctx: &Context) {
+        /// Each is a look at /proc.
+        const MAX_LOOKS: usize = 1000;
+        if !std::mem::take(&mut self.is_doubtful) {
+            return;
+        }
+        let mut looks = 0;
+        self.calls.retain(|tid, found| {
+            looks += 1;
+            looks <= MAX_LOOKS && found.ran_ns.is_some() && ctx.ran_ns_from_proc(*tid) == found.ran_ns
+        });
+    }
+
     fn add(&mut self, found: FoundCall, calls: Option<&CallList>, ctx: &mut Context) -> Option<NewlyFound> {
-        let FoundCall { tid, seen_at, entered, stat } = found;
+        let FoundCall { tid, seen_at, entered, stat, ran_ns } = found;
         // The stacks of 32-bit programs are below 4 GiB, those of others hardly ever.
         let call = CallNumber::new(i64::try_from(entered.number).ok()?, entered.stack >> 32 == 0);
         if calls.is_some_and(|calls| !calls.contains(call.number)) {
@@ -101,7 +119,7 @@ impl EarlierCalls {
         let open = CallInFlight { call, pid, cpu: stat.cpu, comm, stack: None, is_earlier: true };
         let pair = OpenPair { since: ctx.started_ns, open };
         self.looked_until = self.looked_until.max(seen_at);
-        self.calls.insert(tid, EarlierCall { seen_at, pair });
+        self.calls.insert(tid, EarlierCall { seen_at, pair, ran_ns });
         Some(NewlyFound { tid, args: entered.args, doing })
     }
 
@@ -129,22 +147,22 @@ impl EarlierCalls {
     /// The call of a thread whose end was just seen, or that has ended unseen.
     pub fn take(&mut self, tid: i32) -> Option<OpenPair<CallInFlight>> {
         self.asked.remove(&tid);
-        self.calls.remove(&tid).map(|found| found.pair)
+        self.calls.remove(&tid).filter(|_| !self.is_doubtful).map(|found| found.pair)
     }
 
-    /// Records were lost: any call may have ended.
+    /// Records were lost: any call may have ended, and others may have begun.
     pub fn lost(&mut self) {
-        self.stop();
-        self.calls.clear();
+        self.asked.clear();
+        self.is_doubtful = true;
     }
 
     pub fn retain(&mut self, mut lives: impl FnMut(i32) -> bool) {
         self.calls.retain(|tid, _| lives(*tid));
     }
 
-    /// The calls that go on, by thread.
+    /// The calls that go on, by thread. None after a loss, until [`EarlierCalls::settle`].
     pub fn iter(&self) -> impl Iterator<Item = (i32, &OpenPair<CallInFlight>)> {
-        self.calls.iter().map(|(tid, found)| (*tid, &found.pair))
+        self.calls.iter().filter(|_| !self.is_doubtful).map(|(tid, found)| (*tid, &found.pair))
     }
 }
 
@@ -163,7 +181,7 @@ mod tests {
             stack: None,
             is_earlier: true,
         };
-        let found = EarlierCall { seen_at: 100, pair: OpenPair { since: 10, open } };
+        let found = EarlierCall { seen_at: 100, pair: OpenPair { since: 10, open }, ran_ns: None };
         let calls = FxHashMap::from_iter([(7, found), (8, found), (9, found)]);
         let asked = FxHashSet::from_iter([10, 11, 12]);
         let mut earlier = EarlierCalls { calls, looked_until: 100, asked, ..EarlierCalls::default() };
@@ -176,6 +194,6 @@ mod tests {
         earlier.retain(|tid| tid == 9);
         assert_eq!(earlier.iter().map(|(tid, _)| tid).collect::<Vec<_>>(), [9]);
         earlier.lost();
-        assert!(earlier.iter().next().is_none() && earlier.asked.is_empty());
+        assert!(earlier.iter().next().is_none() && earlier.take(9).is_none());
     }
 }

@@ -280,6 +280,7 @@ impl Syscalls {
     /// Looks for calls that began before the start.
     fn look_for_earlier(&mut self, ctx: &mut Context) {
         let Syscalls { earlier: Some(earlier), open, slow, args, .. } = self else { return };
+        earlier.settle(ctx);
         let found = earlier.look(args.calls.as_ref(), |tid| open.since(CallingThread(tid)).is_some(), ctx);
         for NewlyFound { tid, args, doing } in found {
             slow.iter_mut().for_each(|slow| slow.found(tid, ctx.started_ns, args, doing));
