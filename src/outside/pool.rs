@@ -13,6 +13,7 @@ use crate::outside::AskedOf;
 use crate::outside::question::{self, ABOUT, Answered, Question, QuestionHandlers};
 use crate::outside::refusals::{AfterHang, Refusals};
 use crate::outside::spawner::{Spawner, Worker};
+use crate::sys::packets::Packet;
 use crate::sys::process_cpu_ns;
 
 /// Why there is no answer.
@@ -89,9 +90,25 @@ impl Pool {
         files: &[&dyn AsFd],
     ) -> Result<Answered<Q::Answer>, NoAnswer> {
         let message = question::encode(self.handlers, question).ok_or(NoAnswer::NotUnderstood)?;
-        let worker = self.take_worker(host, subject)?;
         let files: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();
-        if worker.socket.send(&message, &files).is_err() {
+        let reply = match self.exchange(host, subject, &message, &files) {
+            // It was killed, or found no memory: another one may answer.
+            Err(NoAnswer::Ended) => self.exchange(host, subject, &message, &files)?,
+            reply => reply?,
+        };
+        question::decode(reply).ok_or(NoAnswer::NotUnderstood)
+    }
+
+    /// Sends a message to a worker, and returns its reply.
+    fn exchange(
+        &self,
+        host: &Host,
+        subject: AskedOf,
+        message: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Packet, NoAnswer> {
+        let worker = self.take_worker(host, subject)?;
+        if worker.socket.send(message, files).is_err() {
             self.done(&worker);
             return Err(NoAnswer::Ended);
         }
@@ -102,7 +119,7 @@ impl Pool {
         self.done(&worker);
         let Ok(Some(reply)) = reply else { return Err(NoAnswer::Ended) };
         self.state().idle.push(worker);
-        question::decode(reply).ok_or(NoAnswer::NotUnderstood)
+        Ok(reply)
     }
 
     pub fn askable(&self, host: &Host, mut pids: Vec<i32>) -> Vec<i32> {

@@ -14,6 +14,8 @@ use crate::tep::ThreadDoing;
 
 /// Threads that are asked for, and calls that are remembered.
 const MOST: usize = 100_000;
+/// How often a thread is asked for that is found in no call.
+const MAX_ROUNDS: u32 = 3;
 
 /// Calls that were found in /proc.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub struct EarlierCalls {
     reader: Option<ThreadReader<FoundCall>>,
     /// Threads that have made no call since the start, as far as records were read, and were not found in one yet.
     asked: FxHashSet<i32>,
+    /// How often they were asked for.
+    rounds: u32,
     /// By thread.
     calls: FxHashMap<i32, EarlierCall>,
     /// When the last of them was found.
@@ -62,10 +66,8 @@ impl EarlierCalls {
 
     /// The run has started: these threads are to be looked at.
     pub fn start(&mut self, tids: impl Iterator<Item = i32>) {
-        let Some(reader) = &self.reader else { return };
-        let tids: Vec<i32> = tids.take(MOST).collect();
-        self.asked = tids.iter().copied().collect();
-        reader.read(tids);
+        self.asked = tids.take(MOST).collect();
+        self.ask();
     }
 
     /// Takes what was found meanwhile. `is_open`: it is known what the thread does.
@@ -83,10 +85,21 @@ impl EarlierCalls {
             let is_it = self.asked.remove(&call.tid) && !is_open(call.tid);
             found.extend(is_it.then(|| self.add(call, calls, ctx)).flatten());
         }
-        if is_done {
+        // One that just gets a CPU is in no call that could be told; so are those that compute, which are not asked for ever.
+        if is_done && self.rounds < MAX_ROUNDS {
+            self.ask();
+        } else if is_done {
             self.stop();
         }
         found
+    }
+
+    fn ask(&mut self) {
+        self.rounds += 1;
+        let tids = self.asked.iter().copied().collect();
+        if let Some(reader) = &self.reader {
+            reader.read(tids);
+        }
     }
 
     /// After a loss: a thread that has used no CPU time since it was found is still in its call.
