@@ -290,7 +290,8 @@ fn text_for_people() {
     assert_eq!(last[head].split_whitespace().collect::<Vec<_>>(), ["bytes", "allocs", "oldest", "newest", "comm"]);
     let of_kalloc = |line: &&String| {
         // The cells follow the mark of rows that are not exact.
-        let bytes = line.trim_start_matches([' ', '~']).split_whitespace().next().and_then(|word| word.parse().ok());
+        let bytes =
+            line.trim_start_matches([' ', '~', '>', '=']).split_whitespace().next().and_then(|word| word.parse().ok());
         bytes.is_some_and(|bytes: u64| bytes >= 500 * EVENTFD) && line.contains(" kalloc")
     };
     let row = last.iter().position(|line| of_kalloc(&line)).unwrap_or_else(|| panic!("{last:?}"));

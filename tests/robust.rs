@@ -233,7 +233,7 @@ fn hostile_names_in_events_and_tables() {
         nix::sys::signal::kill(pid, Signal::SIGUSR1).unwrap();
     };
     // Rows are marked if the switch from a hidden idle task went unseen.
-    states.provoke(report, |line| line.trim_start_matches([' ', '~']).starts_with(&last));
+    states.provoke(report, |line| line.trim_start_matches([' ', '~', '>', '=']).starts_with(&last));
     assert_neutral(&states.interrupt().code(0));
 }
 

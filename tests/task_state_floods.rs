@@ -79,7 +79,12 @@ fn try_a_convoy_is_a_few_lines() -> Attempted {
     let (waits, stacks) = waits(&done);
     let ended = || waits.iter().filter(|wait| !wait.still);
     let told: u64 = ended().map(|wait| wait.count).sum();
-    let row = done.out.iter().rev().find(|line| line.trim_start_matches([' ', '~']).starts_with("S ")).expect("a row");
+    let row = done
+        .out
+        .iter()
+        .rev()
+        .find(|line| line.trim_start_matches([' ', '~', '>', '=']).starts_with("S "))
+        .expect("a row");
     // The seen time may follow the cells.
     let row = row.split(" seen ").next().expect("a row");
     let cells: Vec<f64> = row.split_ascii_whitespace().filter_map(|cell| cell.parse().ok()).collect();

@@ -314,7 +314,7 @@ impl Evlist {
         }
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
-        if joined.is_ok() && !self.copies_idle_switches() {
+        if joined.is_ok() {
             self.open_idle_watch(&mut events);
         }
         self.cpus.push(events); // also after an error: `drop` hands them over, as releasing them is slow

@@ -114,7 +114,7 @@ impl Evlist {
 
     /// Descriptors per CPU of an [`IdleWatch`].
     pub(super) fn idle_descriptors(&self) -> u64 {
-        if self.idle_switch.is_some() && !self.with_counters && !self.copies_idle_switches() { 2 } else { 0 }
+        if self.idle_switch.is_some() && !self.with_counters { 2 } else { 0 }
     }
 
     /// Opens the [`IdleWatch`] of `cpu`. On a kernel that refuses it, hidden switches stay unseen.

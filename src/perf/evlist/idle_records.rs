@@ -190,12 +190,6 @@ impl Evlist {
             copied.iter_mut().for_each(|copied| copied.attached = None);
         }
     }
-
-    /// Switches from hidden idle tasks come as samples of `sched:sched_switch`.
-    pub(super) fn copies_idle_switches(&self) -> bool {
-        let is_copied = |switch: EventId| self.idle_records.copied.iter().any(|copied| copied.of == switch);
-        self.idle_switch.is_some_and(is_copied)
-    }
 }
 
 /// None: the record does not begin as those of all tracepoints do.
