@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::host::Host;
 use crate::outside::AskedOf;
 use crate::outside::question::{self, ABOUT, Answered, Question, QuestionHandlers};
-use crate::outside::refusals::{AfterHang, Refusals};
+use crate::outside::refusals::{AfterHang, MAX_STUCK, Refusals};
 use crate::outside::spawner::{Spawner, Worker};
 use crate::sys::packets::Packet;
 use crate::sys::process_cpu_ns;
@@ -50,6 +50,8 @@ struct PoolState {
     /// Workers in use, by pid.
     busy: Vec<i32>,
     refusals: Refusals,
+    /// It was told that all places of workers that hang are taken.
+    told_full: bool,
     notes: Vec<String>,
 }
 
@@ -77,6 +79,7 @@ impl Pool {
             stuck: Vec::new(),
             busy: Vec::new(),
             refusals: Refusals::default(),
+            told_full: false,
             notes: note.into_iter().collect(),
         };
         Pool { handlers, state: Mutex::new(state), is_hurried: AtomicBool::new(false) }
@@ -157,6 +160,9 @@ impl Pool {
             && !state.refusals.is_empty()
             && !state.refusals.may_ask(pid, user.or_else(|| owner(host, pid)), stuck)
         {
+            if stuck >= MAX_STUCK && !std::mem::replace(&mut state.told_full, true) {
+                state.note(format!("{NOTHING_IS_ASKED}, as long as {stuck} worker processes hang"));
+            }
             return Err(NoAnswer::Refused);
         }
         while let Some(worker) = state.idle.pop() {

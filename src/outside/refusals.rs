@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const MAX_HANGS: usize = 2;
 const MAX_HANGS_OF_ROOT: usize = 5;
 /// Workers that hang and cannot be killed, in all. The last place is kept for users with none.
-const MAX_STUCK: usize = 8;
+pub const MAX_STUCK: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Refusals {
