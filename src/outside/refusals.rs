@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn root_has_more_patience() {
         let mut refusals = Refusals::default();
-        let outcomes: Vec<AfterHang> = (0..MAX_HANGS_OF_ROOT as i32).map(|pid| refusals.hung(pid, Some(0))).collect();
+        let outcomes: Vec<AfterHang> = (1..=MAX_HANGS_OF_ROOT as i32).map(|pid| refusals.hung(pid, Some(0))).collect();
         assert_eq!(outcomes.iter().filter(|outcome| **outcome == AfterHang::User).count(), 1);
         assert!(!refusals.may_ask(99, Some(0), 0));
     }

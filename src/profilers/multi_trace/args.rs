@@ -17,9 +17,8 @@ use crate::report::{OccurrenceLayout, TableSchema};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  How long block requests take, from the queue to their end:
-    perf-prof multi-trace -e block_rq_insert -e block_rq_complete \\
-        -k '(dev << 36) + sector'
+  How long block requests of one disk take; of several, -k '(dev<<36)+sector':
+    perf-prof multi-trace -e block_rq_insert -e block_rq_complete -k sector
   Softirqs that take over 100 us, and what happened meanwhile on that CPU:
     perf-prof multi-trace -e softirq_entry -e softirq_exit --than 100us --detail
   The longest life of a process so far, and who started it:
