@@ -614,8 +614,8 @@ impl Drop for Evlist {
     fn drop(&mut self) {
         self.close_probes(); // the other process must not keep them open
         self.strings.clear();
-        self.idle_records.end();
         let mut open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
+        open.extend(self.idle_records.attached());
         open.extend(self.string_tasks.iter().filter_map(|tasks| tasks.forks.as_ref()).map(AsRawFd::as_raw_fd));
         if !open.is_empty() {
             hand_over(&open);

@@ -5,7 +5,7 @@
 //! copies any more.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::bpf::CopierRefusal;
 use crate::bpf::idle::{ArrayPlace, IdleCopier, IdleRecord, RecordBuffer};
@@ -65,6 +65,11 @@ impl IdleRecords {
 
     pub(super) fn programs(&self) -> impl Iterator<Item = u32> + '_ {
         self.copied.iter().filter_map(|copied| copied.copier.id())
+    }
+
+    /// The events that keep programs attached.
+    pub(super) fn attached(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.copied.iter().filter_map(|copied| Some(copied.attached.as_ref()?.as_raw_fd()))
     }
 
     pub(super) fn end(&mut self) {
@@ -187,7 +192,9 @@ impl Evlist {
         seen.push(cpu);
         copied.iter().for_each(|copied| copied.copier.leave_out(cpu));
         if self.cpus.iter().all(|cpu| seen.contains(&cpu.cpu)) {
-            copied.iter_mut().for_each(|copied| copied.attached = None);
+            let attached: Vec<OwnedFd> = copied.iter_mut().filter_map(|copied| copied.attached.take()).collect();
+            // Releasing them takes some 40 ms each, in which the rings are to be read.
+            let _ = std::thread::Builder::new().name("releases".into()).spawn(move || drop(attached));
         }
     }
 }
