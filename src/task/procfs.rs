@@ -10,7 +10,6 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
@@ -339,17 +338,15 @@ pub struct Runnable {
 /// The runnable threads among the first `most` threads of the machine, without the process `but`; and whether there are
 /// more threads.
 pub fn runnable(host: &Host, but: i32, most: usize) -> (Vec<Runnable>, bool) {
+    // Not asked of a worker, which may be on the very CPU that is stuck. A thread that runs is in no exec that hangs.
     let others = processes(host).into_iter().filter(|&pid| pid != but);
-    let mut all = others.flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (tid, pid)));
-    let pids: FxHashMap<i32, i32> = all.by_ref().take(most).collect();
-    let mut tids: Vec<i32> = pids.keys().copied().collect();
-    tids.sort_unstable();
-    let mut found = Vec::new();
-    stats(host, &tids, |SeenThread { tid, stat: Stat { comm, cpu, state, .. }, .. }| {
-        if state == b'R' {
-            found.push(Runnable { cpu, pid: pids.get(&tid).copied().unwrap_or(tid), tid, comm });
-        }
-    });
+    let mut all = others.flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
+    let runnable = |(pid, tid)| {
+        brief(host, tid).filter(|brief| brief.state == b'R')?;
+        let Stat { comm, cpu, .. } = read_stat(host, tid).filter(|stat| stat.state == b'R')?;
+        Some(Runnable { cpu, pid, tid, comm })
+    };
+    let found = all.by_ref().take(most).filter_map(runnable).collect();
     (found, all.next().is_some())
 }
 
@@ -618,7 +615,7 @@ mod tests {
         for (tid, state, cpu, start) in tasks {
             let task = dir.path().join(format!("{tid}/task/{tid}"));
             fs::create_dir_all(&task).unwrap();
-            fs::write(task.join("stat"), format!("{tid} (t{tid}) {state} {} {cpu} 0 0", others.join(" "))).unwrap();
+            write_stat(&task, &format!("{tid} (t{tid}) {state} {} {cpu} 0 0", others.join(" ")));
             fs::write(
                 task.join("sched"),
                 format!("t{tid} ({tid}, #threads: 1)\nse.exec_start    :    {start}\nse.vruntime : 1.0\n"),

@@ -129,6 +129,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::task::fixture::write_stat;
 
     fn host(tasks: &[(i32, &str, u32)]) -> (tempfile::TempDir, Host) {
         let dir = tempfile::tempdir().unwrap();
@@ -136,7 +137,7 @@ mod tests {
             let task = dir.path().join(format!("{tid}/task/{tid}"));
             fs::create_dir_all(&task).unwrap();
             let zeros = "0 ".repeat(35);
-            fs::write(task.join("stat"), format!("{tid} (task) {state} {zeros}{cpu} 0 0\n")).unwrap();
+            write_stat(&task, &format!("{tid} (task) {state} {zeros}{cpu} 0 0\n"));
         }
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
         (dir, host)
