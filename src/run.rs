@@ -219,7 +219,8 @@ impl Run {
         halve_callchains(&mut evlist, &options, &setup)?;
         evlist.share_events();
         let windows = windows::add(&mut evlist, &options)?;
-        if !options.dry_run {
+        // Letting the programs go waits for all CPUs, and a paced run is about one that is stuck.
+        if !options.dry_run && !options.paced {
             setup.copy_idle_records(&mut evlist);
         }
         setup.degrade_outsiders();
