@@ -274,7 +274,7 @@ pub struct CodeMaps {
     pid: i32,
 }
 
-/// [`MOST_MAPPINGS`] at most.
+/// 16,384 at most, see `MOST_MAPPINGS`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct CodeMapList {
     pub mappings: Vec<CodeMapping>,
