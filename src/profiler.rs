@@ -159,10 +159,28 @@ pub enum Event<'a> {
     /// gets this.
     Counted { event: EventId, cpu: u32, counted: &'a Counted },
     /// Records of a CPU were lost: every pair that they may have closed must be forgotten.
-    Lost(&'a LostWindow),
+    Lost(&'a LostWindow, LostKinds<'a>),
     /// Only names, forks, exits and mappings were lost. As bad as `Lost` for a profiler that follows tasks.
     LostSide(&'a LostWindow),
     /// Before weights of stacks are handed over, and before the report of an interval: the samples of
     /// [`Context::weigh_later`] must get their weights.
     WeighSamples,
+}
+
+/// What the lost records were of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostKinds<'a> {
+    Any,
+    /// These events of the profiler.
+    Events(&'a [EventId]),
+}
+
+impl LostKinds<'_> {
+    /// Whether a record of one of `events` may be among them.
+    pub fn include(self, events: &[EventId]) -> bool {
+        match self {
+            LostKinds::Any => true,
+            LostKinds::Events(lost) => events.iter().any(|event| lost.contains(event)),
+        }
+    }
 }

@@ -131,6 +131,10 @@ fn a_reader_that_is_stopped_and_goes_on_gets_the_rest() {
 #[test]
 fn unread_tables_take_bounded_memory_and_are_complete() {
     need_events!();
+    attempts(try_unread_tables);
+}
+
+fn try_unread_tables() -> Attempted {
     const MOST_BYTES: u64 = 40 << 20;
     const SLEPT_NS: u64 = 4_000_000_000;
     let dir = tempfile::tempdir().expect("a directory");
@@ -157,7 +161,7 @@ fn unread_tables_take_bounded_memory_and_are_complete() {
     assert!(seen.slept_ns.len() == 1000 && number(end, "lost") == 0, "{} threads: {end}", seen.slept_ns.len());
     assert_eq!(seen.slept_in_all_ns, seen.slept_ns, "the whole run is what its intervals add up to");
     let least = seen.slept_ns.iter().min_by_key(|(_, ns)| **ns).expect("threads");
-    assert!(*least.1 >= SLEPT_NS, "{least:?}");
+    or_again(*least.1 >= SLEPT_NS, &[Again::RecordsHidden(end)], || format!("{least:?}"))
 }
 
 #[test]

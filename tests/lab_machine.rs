@@ -147,7 +147,7 @@ fn more_events_than_counters() {
 fn try_more_events_than_counters() -> Attempted {
     let watch = CpuWatch::of_account();
     let output = Lab::arm64("6.12").example("parts").run(MULTIPLEXED);
-    let (mut three, mut one) = (0, 0);
+    let (mut three, mut one, mut least_hz) = (0, 0, u64::MAX);
     for run in 1..=9 {
         let done = output.results(&run.to_string()).code(0);
         let samples = |name: &str| {
@@ -157,11 +157,12 @@ fn try_more_events_than_counters() -> Attempted {
         three += samples("three_parts");
         one += samples("one_part");
         let cpus = done.of_type("row").into_iter().filter(|row| row["cpu"] == 0).collect::<Vec<_>>();
-        assert!(number(&cpus[0], "achieved_hz") >= 48 && done.total("lost") == 0, "{run}: {done:#?}");
+        least_hz = least_hz.min(number(&cpus[0], "achieved_hz"));
+        assert_eq!(done.total("lost"), 0, "{run}: {done:#?}");
         assert!(cpus[0]["idle_pct"].as_f64().is_some_and(|idle| idle < 10.0), "{run}: a spinning load: {cpus:?}");
     }
     let share = 100.0 * three as f64 / (three + one) as f64;
     println!("{three} and {one} samples: {share:.2} %");
-    let is_so = (share - 75.0).abs() < 4.0 && three + one > 1000;
-    or_again(is_so, &[is_busy(&watch)], || format!("{three} and {one}"))
+    let is_so = (share - 75.0).abs() < 4.0 && three + one > 1000 && least_hz >= 48;
+    or_again(is_so, &[is_busy(&watch)], || format!("{three} and {one}, {least_hz} Hz"))
 }

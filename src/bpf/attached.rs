@@ -215,8 +215,8 @@ pub struct ProgramWatch {
     /// Programs that may hide events: those of this interval, and those of the whole run.
     in_interval: BTreeMap<u32, AttachedProgram>,
     in_run: BTreeMap<u32, AttachedProgram>,
-    /// Whether a program may hide events, as of the last query or the one before.
-    may_hide: bool,
+    /// The events of which a program may have hidden some, as of the last query or the one before.
+    hidden: FxHashSet<String>,
     /// Some program hides events that the kernel does not count, or has done so: few, if any.
     is_uncounted: bool,
 }
@@ -236,7 +236,7 @@ impl ProgramWatch {
         let mut changes = ProgramChanges { own: query.own.clone(), ..ProgramChanges::default() };
         let mut before = std::mem::take(&mut self.now);
         let may_hide = |attached: &AttachedProgram| !attached.hides_nothing() && !attached.is_uncounted();
-        let hid = before.values().any(may_hide);
+        let before_hid: Vec<AttachedProgram> = before.values().filter(|attached| may_hide(attached)).cloned().collect();
         for (id, events) in query.events() {
             let known = before.remove(&id);
             let mut attached = known.as_ref().map_or_else(|| describe(id), AttachedProgram::clone).with_events(events);
@@ -257,7 +257,9 @@ impl ProgramWatch {
                 }
             }
         }
-        self.may_hide = hid || self.now.values().any(may_hide);
+        let hid = before_hid.iter().chain(self.now.values().filter(|attached| may_hide(attached)));
+        let events: FxHashSet<&String> = hid.flat_map(|attached| &attached.events).collect();
+        self.hidden = events.into_iter().cloned().collect();
         self.is_uncounted |= self.now.values().any(AttachedProgram::is_uncounted);
         changes
     }
@@ -274,7 +276,12 @@ impl ProgramWatch {
 
     /// True when events may have been hidden since the query before the last one.
     pub fn may_hide(&self) -> bool {
-        self.may_hide
+        !self.hidden.is_empty()
+    }
+
+    /// Whether it may have hidden events of this name.
+    pub fn may_hide_of(&self, event: &str) -> bool {
+        self.hidden.contains(event)
     }
 
     /// True once the kernel does not count what some program may have hidden.
@@ -369,6 +376,8 @@ mod tests {
         assert!(doubt(&[("a:b", &[13])]));
         assert!(doubt(&[]));
         assert!(!doubt(&[]));
+        watch.update_with(found(&[("a:b", &[13]), ("a:c", &[1])]), describe, |_| Some(0));
+        assert!(watch.may_hide_of("a:b") && !watch.may_hide_of("a:c"), "the others are certain");
     }
 
     #[test]

@@ -311,7 +311,7 @@ impl Profiler for Trace {
         {
             ctx.tasks.follow_ancestry();
         }
-        if let Event::Lost(window) = event {
+        if let Event::Lost(window, _) = event {
             let strings = self.traced.iter_mut().filter_map(|traced| traced.strings.as_mut());
             strings.for_each(|strings| strings.forget(window.cpu));
         }

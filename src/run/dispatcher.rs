@@ -1,5 +1,6 @@
 //! Where records go: side records to the tables of tasks, samples to their profiler, losses to all profilers.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, SampleId, TaskRecord, decode, record_type};
 use crate::profiler::user_stacks::UserStacks;
-use crate::profiler::{Context, Event, LostWindow, Profiler, RunScope, TickOutcome, Timestamp, ViewSums};
+use crate::profiler::{Context, Event, LostKinds, LostWindow, Profiler, RunScope, TickOutcome, Timestamp, ViewSums};
 use crate::report::{Basis, Report, Verdict};
 use crate::ringbuf::{Item, ItemKind, RecordRun, Stamp};
 use crate::run::loss::LossBook;
@@ -432,9 +433,23 @@ impl Dispatcher {
     fn lost_to(&mut self, views: Vec<usize>, window: LostWindow) {
         self.loss.window(window);
         self.ctx.user_stacks.forget(window.cpu); // the sample that it came with may be among the lost ones
-        for at in views {
-            self.views.count_loss(at, |loss| loss.window(window));
-            self.notify_view(at, Event::Lost(&window));
+        views.into_iter().for_each(|at| self.lost_to_view(at, window, LostKinds::Any));
+    }
+
+    fn lost_to_view(&mut self, at: usize, window: LostWindow, kinds: LostKinds<'_>) {
+        self.views.count_loss(at, |loss| loss.window(window));
+        self.notify_view(at, Event::Lost(&window, kinds));
+    }
+
+    /// Samples of the events `is_hidden` may have been hidden in `windows`, each of another CPU.
+    pub fn hidden(&mut self, is_hidden: impl Fn(&str) -> bool, windows: &[LostWindow]) {
+        let mut events: BTreeMap<usize, Vec<EventId>> = BTreeMap::new();
+        for (event, _) in self.evlist.iter().filter(|(_, evsel)| evsel.is_opened() && is_hidden(evsel.name())) {
+            self.evlist.subscribers(event).for_each(|(view, event)| events.entry(view).or_default().push(event));
+        }
+        for &window in windows {
+            self.loss.window(window);
+            events.iter().for_each(|(view, events)| self.lost_to_view(*view, window, LostKinds::Events(events)));
         }
     }
 

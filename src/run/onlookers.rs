@@ -30,8 +30,8 @@ impl Onlookers {
 }
 
 impl Run {
-    /// Looks for programs, and reports changes. The time since the last look counts as a loss where events may have been hidden:
-    /// pairs that span it are dropped.
+    /// Looks for programs, and reports changes. The time since the last look counts as a loss of the events that may have
+    /// been hidden: pairs of these that span it are dropped.
     pub(super) fn look_for_onlookers(&mut self) {
         if self.onlookers.is_refused {
             return;
@@ -42,8 +42,9 @@ impl Run {
         let now = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.onlookers.looked_ns, now);
         self.take_look(query);
-        if self.onlookers.watch.may_hide() && self.start_ns > 0 {
-            self.rings.report_unknown_loss(&mut self.core, before_ns, now);
+        let watch = &self.onlookers.watch;
+        if watch.may_hide() && self.start_ns > 0 {
+            self.core.hidden(|event| watch.may_hide_of(event), &self.rings.unknown_loss(before_ns, now));
         }
     }
 

@@ -308,11 +308,10 @@ impl Rings {
         self.note_shrunk(&core.evlist);
     }
 
-    /// Reports an unknown loss on all CPUs between two times.
-    pub fn report_unknown_loss(&self, core: &mut Dispatcher, start_ns: u64, end_ns: u64) {
-        for ring in self.rings.iter().filter(|ring| !ring.leaving && ring.class == Class::Events(0)) {
-            core.lost_to_all(LostWindow { cpu: ring.cpu, start_ns, end_ns, count: 0 });
-        }
+    /// An unknown loss on each CPU between two times.
+    pub fn unknown_loss(&self, start_ns: u64, end_ns: u64) -> Vec<LostWindow> {
+        let rings = self.rings.iter().filter(|ring| !ring.leaving && ring.class == Class::Events(0));
+        rings.map(|ring| LostWindow { cpu: ring.cpu, start_ns, end_ns, count: 0 }).collect()
     }
 
     /// Unmaps all rings. Returns how many pages, at most `pages`, each ring of the events could have instead.

@@ -19,8 +19,10 @@ const ATTEMPTS: usize = 4;
 /// What may excuse a shortfall. It does so only with its evidence, for which [`again`] looks itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Again<'a> {
-    /// The run has lost records, as it says.
+    /// The run has lost records, or BPF programs have hidden some, as it says.
     RecordsLost(&'a Done),
+    /// The end of a run says that BPF programs, of another test that runs at the same time, have hidden records.
+    RecordsHidden(&'a Value),
     /// The run has discarded what it could not pair, as it says.
     Discarded(&'a Done),
     /// The run says of a CPU that it hides its idle task, or of a row that a wake-up was hidden. No excuse where perf-prof has
@@ -86,8 +88,12 @@ impl Again<'_> {
     fn holds(&self) -> bool {
         match *self {
             Again::RecordsLost(done) => {
+                const WORDS: &str = "came while another BPF program ran";
                 done.counts_any(&["lost", "lost_side", "lost_output", "lost_stacks", "lost_unwind"], " lost")
+                    || done.of_type("end").iter().any(has_hidden)
+                    || done.err.iter().chain(&done.out).any(|line| line.contains(WORDS))
             }
+            Again::RecordsHidden(end) => has_hidden(end),
             Again::Discarded(done) => done.counts_any(&["discarded"], " discarded"),
             Again::IdleHidden(done) => hides_idle(done),
             Again::TaskHidden(done) => counts(done, "row", "unknown"),
@@ -114,6 +120,7 @@ impl Display for Again<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Again::RecordsLost(_) => write!(f, "the run has lost records"),
+            Again::RecordsHidden(_) => write!(f, "BPF programs have hidden records from the run"),
             Again::Discarded(_) => write!(f, "the run has discarded what it could not pair"),
             Again::IdleHidden(_) => write!(f, "the run says that an idle task is hidden"),
             Again::TaskHidden(_) => write!(f, "the run says that a task is hidden"),
@@ -138,6 +145,13 @@ fn hides_idle(done: &Done) -> bool {
     { done.err.iter().chain(&done.out) }.any(in_words)
         || counts(done, "row", "unwoken")
         || counts(done, "interval", "hidden")
+}
+
+/// Whether the end of a run counts records that came while another BPF program ran.
+fn has_hidden(end: &Value) -> bool {
+    end["filtered_by"]
+        .as_array()
+        .is_some_and(|programs| programs.iter().any(|program| program["missed"].as_u64() > Some(0)))
 }
 
 /// Whether objects of JSON count some.

@@ -460,7 +460,7 @@ impl Profiler for IrqOff {
                 self.times.add(Reading::now(&self.host));
                 self.settle(u64::MAX, ctx);
             }
-            Event::Throttled { cpu } | Event::Lost(&LostWindow { cpu, .. }) => {
+            Event::Throttled { cpu } | Event::Lost(&LostWindow { cpu, .. }, _) => {
                 if let Some(cpu) = self.cpus.get_mut(&cpu) {
                     cpu.silence.miss();
                 }

@@ -326,7 +326,7 @@ impl Profiler for Kmemleak {
         match event {
             Event::Started { now } => self.started_ns = now,
             Event::Task { record, time, .. } => self.on_task(record, time, ctx),
-            Event::Lost(window) | Event::LostSide(window) => self.on_loss(window),
+            Event::Lost(window, _) | Event::LostSide(window) => self.on_loss(window),
             _ => {}
         }
     }

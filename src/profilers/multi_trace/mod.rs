@@ -491,7 +491,7 @@ impl Profiler for MultiTrace {
         match event {
             Event::Started { .. } => self.interval_start = ctx.started_ns,
             Event::SwitchIn { tid, time, cpu, .. } => self.came(tid, time, cpu, ctx),
-            Event::Lost(window) => {
+            Event::Lost(window, _) => {
                 self.relation.lost(window.cpu, window.end_ns);
                 self.running.lost(window.cpu);
                 self.has_lost = true;

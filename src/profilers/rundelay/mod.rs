@@ -220,7 +220,7 @@ impl Profiler for Rundelay {
                 ctx.view.discarded += self.model.take_discarded();
                 self.show_ongoing(now, true, ctx);
             }
-            Event::Lost(window) => {
+            Event::Lost(window, _) => {
                 self.lost_until = self.lost_until.max(window.end_ns);
                 self.model.lost(window.cpu, window.start_ns, window.end_ns);
             }

@@ -503,7 +503,7 @@ impl Profiler for Signal {
             Event::Task { record, time, .. } => self.on_task(record, time, ctx),
             Event::TookOver { old, pid, .. } => self.pending.took_over(old, pid),
             Event::Stopped { now } => self.on_stop(now, ctx),
-            Event::Lost(window) | Event::LostSide(window) => self.on_loss(window),
+            Event::Lost(window, _) | Event::LostSide(window) => self.on_loss(window),
             _ => {}
         }
     }

@@ -56,6 +56,11 @@ impl EnterFields {
 }
 
 impl CallEvents {
+    /// Starts, if these are wanted, and ends.
+    pub fn of_calls(&self) -> Vec<EventId> {
+        self.enter.iter().map(|(enter, _)| *enter).chain([self.exit]).collect()
+    }
+
     /// # Errors
     /// The kernel has no such events, or they lack a field.
     pub fn open(wanted: WantedCalls, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<CallEvents> {

@@ -476,7 +476,13 @@ impl Profiler for Syscalls {
             }
             Event::TookOver { old, pid, .. } => self.took_over(old, pid),
             Event::SwitchIn { tid, time, .. } => self.slow.iter_mut().for_each(|slow| slow.came(tid, time)),
-            Event::Lost(window) => {
+            // Of scheduling only: what calls do is known.
+            Event::Lost(window, kinds)
+                if !self.events.as_ref().is_some_and(|events| kinds.include(&events.of_calls())) =>
+            {
+                self.slow.iter_mut().for_each(|slow| slow.lost(window.end_ns));
+            }
+            Event::Lost(window, _) => {
                 self.earlier.iter_mut().for_each(EarlierCalls::lost);
                 self.open.lost(window.cpu, window.end_ns);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));

@@ -84,6 +84,11 @@ impl SlowCalls {
         self.clocks.came(tid, at);
     }
 
+    /// What threads do may have changed unseen, until `end`.
+    pub fn lost(&mut self, end: u64) {
+        self.clocks.lost(end);
+    }
+
     pub fn forget(&mut self, tid: i32) {
         self.clocks.forget(tid);
     }
@@ -137,7 +142,7 @@ impl SlowCalls {
             if now.saturating_sub(pair.since) < first || !self.has_lines(kind(&pair.open)) {
                 continue;
             }
-            let Some(clock) = self.clocks.get_mut(tid).filter(|clock| !clock.is_shown) else { continue };
+            let Some(clock) = self.clocks.get_mut(tid, now).filter(|clock| !clock.is_shown) else { continue };
             clock.is_shown = true;
             let (clock, parts) = (*clock, clock.so_far(now));
             let CallInFlight { pid, comm, cpu, .. } = pair.open;

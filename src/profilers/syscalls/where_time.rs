@@ -1,6 +1,6 @@
 //! Where the time of a call went: on a CPU, waiting for one, asleep, in D state. The parts add up to its length.
 
-use crate::stats::TidMap;
+use crate::stats::{LossHorizon, TidMap};
 use crate::symbol::StackId;
 use crate::tep::ThreadDoing;
 
@@ -12,7 +12,7 @@ pub struct TimeParts {
     pub slept: u64,
     pub blocked: u64,
     pub rested: u64,
-    /// After a wait whose end was not seen.
+    /// After a wait whose end was not seen, and around losses.
     pub unseen: u64,
     /// The longest wait in D state, or with `-g` of any kind, and the stack in it.
     pub longest: u64,
@@ -23,7 +23,8 @@ pub struct TimeParts {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallClock {
     pub args: [u64; 6],
-    doing: ThreadDoing,
+    /// None: unknown after a loss.
+    doing: Option<ThreadDoing>,
     since: u64,
     parts: TimeParts,
     /// The stack at the last switch away from a CPU.
@@ -45,15 +46,15 @@ impl CallClock {
     fn advance(&mut self, at: u64) {
         let ns = at.saturating_sub(self.since);
         let part = match self.doing {
-            ThreadDoing::Runs => &mut self.parts.ran,
-            ThreadDoing::Ready => &mut self.parts.ready,
-            ThreadDoing::Sleeps => &mut self.parts.slept,
-            ThreadDoing::Blocks => &mut self.parts.blocked,
-            ThreadDoing::Rests => &mut self.parts.rested,
+            None => &mut self.parts.unseen,
+            Some(ThreadDoing::Runs) => &mut self.parts.ran,
+            Some(ThreadDoing::Ready) => &mut self.parts.ready,
+            Some(ThreadDoing::Sleeps) => &mut self.parts.slept,
+            Some(ThreadDoing::Blocks) => &mut self.parts.blocked,
+            Some(ThreadDoing::Rests) => &mut self.parts.rested,
         };
         *part += ns;
-        let is_wait = !matches!(self.doing, ThreadDoing::Runs | ThreadDoing::Ready);
-        if is_wait && self.stack.is_some() && ns >= self.parts.longest {
+        if self.doing.is_some_and(is_wait) && self.stack.is_some() && ns >= self.parts.longest {
             (self.parts.longest, self.parts.wait_stack) = (ns, self.stack);
         }
         self.since = self.since.max(at);
@@ -69,22 +70,27 @@ impl CallClock {
 
 /// The calls that go on, by thread.
 #[derive(Debug, Default)]
-pub struct CallClocks(TidMap<CallClock>);
+pub struct CallClocks {
+    clocks: TidMap<CallClock>,
+    horizon: LossHorizon,
+}
 
 impl CallClocks {
     pub fn entered(&mut self, tid: i32, at: u64, args: [u64; 6]) {
-        *self.0.get_or_default(tid) = CallClock { args, since: at, is_open: true, ..CallClock::default() };
+        *self.clocks.get_or_default(tid) =
+            CallClock { args, since: at, doing: Some(ThreadDoing::Runs), is_open: true, ..CallClock::default() };
     }
 
     /// A thread was found in a call that it began before `since`. If an event has told of the thread since then, that counts.
     pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], doing: ThreadDoing) {
-        *self.0.get_or_default(tid) = CallClock { args, since, doing, is_open: true, ..CallClock::default() };
+        *self.clocks.get_or_default(tid) =
+            CallClock { args, since, doing: Some(doing), is_open: true, ..CallClock::default() };
     }
 
     /// The call of a thread has ended.
     pub fn exited(&mut self, tid: i32, at: u64) -> Option<(CallClock, TimeParts)> {
-        let clock = self.get_mut(tid)?;
-        if clock.doing == ThreadDoing::Runs {
+        let clock = self.get_mut(tid, at)?;
+        if clock.doing == Some(ThreadDoing::Runs) {
             clock.advance(at);
         } else {
             // It runs, so a CPU took it: it did so unseen.
@@ -97,60 +103,70 @@ impl CallClocks {
     /// The thread left its CPU.
     #[inline]
     pub fn left(&mut self, tid: i32, at: u64, doing: ThreadDoing, stack: impl FnOnce() -> Option<StackId>) {
-        if let Some(clock) = self.get_mut(tid).filter(|clock| at >= clock.since) {
+        if let Some(clock) = self.get_mut(tid, at).filter(|clock| at >= clock.since) {
             clock.advance(at);
-            (clock.doing, clock.stack) = (doing, stack());
+            (clock.doing, clock.stack) = (Some(doing), stack());
         }
     }
 
     #[inline]
     pub fn woken(&mut self, tid: i32, at: u64) {
-        let waits = |clock: &&mut CallClock| at >= clock.since && clock.waits();
-        if let Some(clock) = self.get_mut(tid).filter(waits) {
+        let waits = |clock: &&mut CallClock| at >= clock.since && clock.doing.is_none_or(is_wait);
+        if let Some(clock) = self.get_mut(tid, at).filter(waits) {
             clock.advance(at);
-            clock.doing = ThreadDoing::Ready;
+            clock.doing = Some(ThreadDoing::Ready);
         }
     }
 
     /// The thread got a CPU.
     #[inline]
     pub fn came(&mut self, tid: i32, at: u64) {
-        if let Some(clock) = self.get_mut(tid).filter(|clock| at >= clock.since) {
+        if let Some(clock) = self.get_mut(tid, at).filter(|clock| at >= clock.since) {
             clock.advance(at);
-            clock.doing = ThreadDoing::Runs;
+            clock.doing = Some(ThreadDoing::Runs);
         }
     }
 
     pub fn forget(&mut self, tid: i32) {
-        self.0.remove(tid);
+        self.clocks.remove(tid);
     }
 
     /// A thread goes on under another number.
     pub fn took_over(&mut self, old: i32, new: i32) {
-        if let Some(clock) = self.0.remove(old) {
-            *self.0.get_or_default(new) = clock;
+        if let Some(clock) = self.clocks.remove(old) {
+            *self.clocks.get_or_default(new) = clock;
         }
     }
 
     pub fn retain(&mut self, mut lives: impl FnMut(i32) -> bool) {
-        self.0.retain(|tid, _| lives(tid));
+        self.clocks.retain(|tid, _| lives(tid));
     }
 
+    /// The clock of an open call, for what happens at `at`.
     #[inline]
-    pub fn get_mut(&mut self, tid: i32) -> Option<&mut CallClock> {
-        self.0.get_mut(tid).filter(|clock| clock.is_open)
+    pub fn get_mut(&mut self, tid: i32, at: u64) -> Option<&mut CallClock> {
+        let horizon = self.horizon;
+        let clock = self.clocks.get_mut(tid).filter(|clock| clock.is_open)?;
+        if !horizon.saw_all_since(clock.since) {
+            clock.doing = None;
+            clock.advance(horizon.end_ns().min(at));
+        }
+        Some(clock)
+    }
+
+    /// Events of threads may have been lost until `end`.
+    pub fn lost(&mut self, end: u64) {
+        self.horizon.lost_until(end);
     }
 
     /// The stacks that may still be shown.
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
-        self.0.iter().flat_map(|(_, clock)| [clock.stack, clock.parts.wait_stack]).flatten()
+        self.clocks.iter().flat_map(|(_, clock)| [clock.stack, clock.parts.wait_stack]).flatten()
     }
 }
 
-impl CallClock {
-    fn waits(&self) -> bool {
-        matches!(self.doing, ThreadDoing::Sleeps | ThreadDoing::Blocks | ThreadDoing::Rests)
-    }
+fn is_wait(doing: ThreadDoing) -> bool {
+    matches!(doing, ThreadDoing::Sleeps | ThreadDoing::Blocks | ThreadDoing::Rests)
 }
 
 #[cfg(test)]
@@ -171,22 +187,28 @@ mod tests {
         clocks.came(7, 165);
         clocks.left(7, 166, ThreadDoing::Sleeps, || None);
         clocks.came(7, 176); // the wake-up went unseen
-        let so_far = clocks.get_mut(7).unwrap().so_far(178);
+        let so_far = clocks.get_mut(7, 178).unwrap().so_far(178);
         let (clock, parts) = clocks.exited(7, 180).unwrap();
         let want = TimeParts { ran: 10 + 7 + 1 + 4, ready: 3 + 5, slept: 10, blocked: 40, ..TimeParts::default() };
         assert_eq!((parts, so_far.ran, clock.args[5]), (want, want.ran - 2, 6));
-        assert!(clocks.exited(7, 190).is_none() && clocks.get_mut(7).is_none());
+        assert!(clocks.exited(7, 190).is_none() && clocks.get_mut(7, 190).is_none());
         clocks.left(8, 5, ThreadDoing::Sleeps, || panic!("the thread is in no call"));
         // A CPU took it unseen.
         clocks.entered(7, 200, [0; 6]);
         clocks.left(7, 210, ThreadDoing::Sleeps, || None);
         assert_eq!(clocks.exited(7, 250).unwrap().1, TimeParts { ran: 10, unseen: 40, ..TimeParts::default() });
+        // What it did up to the end of a loss is unknown, and then up to its next event.
+        clocks.entered(7, 300, [0; 6]);
+        clocks.left(7, 310, ThreadDoing::Sleeps, || None);
+        clocks.lost(330);
+        clocks.came(7, 340);
+        assert_eq!(clocks.exited(7, 341).unwrap().1, TimeParts { ran: 11, unseen: 30, ..TimeParts::default() });
     }
 
     proptest! {
         /// Whatever is seen, late or never.
         #[test]
-        fn parts_add_up(steps in prop::collection::vec((0_u8..7, 0_u64..50), 0..60)) {
+        fn parts_add_up(steps in prop::collection::vec((0_u8..8, 0_u64..50), 0..60)) {
             let mut clocks = CallClocks::default();
             clocks.entered(1, 100, [0; 6]);
             let mut now = 100;
@@ -199,10 +221,11 @@ mod tests {
                     2 => clocks.left(1, at, ThreadDoing::Ready, || None),
                     3 => clocks.left(1, at, ThreadDoing::Rests, || None),
                     4 => clocks.woken(1, at),
+                    5 => clocks.lost(at + 3),
                     _ => clocks.came(1, at),
                 }
             }
-            prop_assert_eq!(clocks.get_mut(1).unwrap().so_far(now + 5).sum(), now + 5 - 100);
+            prop_assert_eq!(clocks.get_mut(1, now + 5).unwrap().so_far(now + 5).sum(), now + 5 - 100);
             let (_, parts) = clocks.exited(1, now + 9).unwrap();
             prop_assert_eq!(parts.sum(), now + 9 - 100);
         }

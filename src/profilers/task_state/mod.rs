@@ -400,7 +400,7 @@ impl Profiler for TaskState {
             Event::TookOver { old, pid, time, cpu } => self.on_take_over(old, pid, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
-            Event::Lost(window) | Event::LostSide(window) => self.horizon.lost_until(window.end_ns),
+            Event::Lost(window, _) | Event::LostSide(window) => self.horizon.lost_until(window.end_ns),
             _ => {}
         }
     }

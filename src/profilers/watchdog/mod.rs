@@ -376,7 +376,7 @@ impl Profiler for Watchdog {
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { now } => self.on_start(now, ctx),
-            Event::Lost(window) => {
+            Event::Lost(window, _) => {
                 if let Some(cpu) = self.cpus.get_mut(window.cpu as usize) {
                     cpu.lost(window.end_ns);
                 }
