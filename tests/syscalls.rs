@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{
     Again, Attempted, Done, Prog, attempts, example, load_number, number, or_again, own_tid, run, run_over,
-    start_watching, state_letter,
+    start_watching, state_letter, until,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -218,7 +218,46 @@ fn try_a_slow_call() -> Attempted {
     let row = row_of(&done, "calls", "read");
     assert_eq!((number(&row, "than"), row["than_pct"].as_f64()), (1, Some(100.0)), "{row}");
     // It was asleep when it was looked at. (How the sleep ended may go unseen while a CPU hides its idle task.)
-    or_again(number(&open, "sleep_ns") > 100_000_000, &[Again::RecordsLost(&done)], || open.to_string())
+    or_again(open["sleep_ns"].as_u64() > Some(100_000_000), &[Again::RecordsLost(&done)], || open.to_string())
+}
+
+/// A call that goes on while records are lost is still shown: /proc has it.
+#[test]
+fn a_call_that_outlives_a_loss_is_shown() {
+    need_events!();
+    let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+    let ((tell, told), (go, gone)) = (channel(), channel::<()>());
+    let thread = thread::spawn(move || {
+        tell.send(own_tid()).expect("the test");
+        gone.recv().expect("the test");
+        std::io::Read::read(&mut reader, &mut [0]).expect("the pipe")
+    });
+    let tid = told.recv().expect("the thread");
+    let pid = std::process::id().to_string();
+    let mut trace = start_watching(&["syscalls", "--than", "1s", "--calls", "read,getppid", "-m", "1", "-p", &pid]);
+    go.send(()).expect("the thread");
+    until("the thread reads", || {
+        let call = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
+        call.starts_with(&format!("{} ", libc::SYS_read))
+    });
+    trace.signal(Signal::SIGSTOP);
+    for _ in 0..10_000 {
+        nix::unistd::getppid();
+    }
+    trace.signal(Signal::SIGCONT);
+    let is_read = |object: &Value| object["type"] == "event" && object["tid"] == tid;
+    let open = trace.object(is_read);
+    std::io::Write::write_all(&mut writer, b"x").expect("the pipe");
+    let ended = trace.object(is_read);
+    assert_eq!(thread.join().expect("the reader"), 1);
+    for (event, still_open) in [(&open, true), (&ended, false)] {
+        let (length, sum) = parts_of(event);
+        assert!(length == sum && length >= 1_000_000_000, "the parts add up: {event}");
+        assert_eq!((&event["since"], &event["still_open"]), (&"before_loss".into(), &still_open.into()), "{event}");
+        assert_eq!(event["call"], "read", "{event}");
+    }
+    let done = trace.interrupt().code(0);
+    assert!(number(&done.end(), "lost") > 0, "{done:?}");
 }
 
 /// The parent of a vfork is in D state until the child has executed a program.
@@ -296,7 +335,7 @@ fn a_call_that_hangs_already_is_seen() {
     load.tell("echo ready");
     load.says();
     let pid = load.pid();
-    common::until("the shell reads", || state_letter(pid as u64) == Some('S'));
+    until("the shell reads", || state_letter(pid as u64) == Some('S'));
     let mut trace = start_watching(&["syscalls", "-p", &pid.to_string(), "--than", "1ms", "-i", "100"]);
     let is_its = |row: &Value| row["call"] == "read" && row["since"] == "before_start";
     let row = await_row(&mut trace, |row| row["table"] == "open" && is_its(row));

@@ -35,6 +35,17 @@ impl LossHorizon {
     }
 }
 
+/// When a period is known to have begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Began {
+    #[default]
+    Exactly,
+    /// Before the start of the run.
+    BeforeStart,
+    /// Before the end of a loss.
+    BeforeLoss,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Calls that have gone on since before the start. No event tells of them until they end: /proc does.
+//! Calls that have gone on since before the start, or since before a loss. No event tells of them until they end: /proc does.
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -7,7 +7,7 @@ use crate::profiler::{Context, Setup, Timestamp};
 use crate::profilers::syscalls::CallInFlight;
 use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
-use crate::stats::OpenPair;
+use crate::stats::{Began, OpenPair};
 use crate::task::call::{CallsOf, FoundCall};
 use crate::task::thread_reader::ThreadReader;
 use crate::tep::ThreadDoing;
@@ -20,9 +20,8 @@ const MAX_ROUNDS: u32 = 3;
 /// Calls that were found in /proc.
 #[derive(Debug, Default)]
 pub struct EarlierCalls {
-    /// None: all were read, or nobody is to be.
     reader: Option<ThreadReader<FoundCall>>,
-    /// Threads that have made no call since the start, as far as records were read, and were not found in one yet.
+    /// Threads that have made no call since then, as far as records were read, and were not found in one yet.
     asked: FxHashSet<i32>,
     /// How often they were asked for.
     rounds: u32,
@@ -30,15 +29,19 @@ pub struct EarlierCalls {
     calls: FxHashMap<i32, EarlierCall>,
     /// When the last of them was found.
     looked_until: Timestamp,
-    /// Records were lost: any of the calls may have ended since.
-    is_doubtful: bool,
+    /// Calls that are found have gone on since then at least.
+    since: Timestamp,
+    began: Began,
+    /// Records were lost up to then: any of the calls may have ended, and others may have begun. 0: they have been asked for.
+    lost_until: Timestamp,
+    /// When /proc is asked after a loss, at the earliest.
+    next_look: Timestamp,
 }
 
 /// A call in which a thread was found waiting.
 #[derive(Clone, Copy, Debug)]
 struct EarlierCall {
     seen_at: Timestamp,
-    /// `since`: the start of the run.
     pair: OpenPair<CallInFlight>,
     /// CPU time that the thread had used before it was found, ns.
     ran_ns: Option<u64>,
@@ -48,6 +51,7 @@ struct EarlierCall {
 #[derive(Clone, Copy, Debug)]
 pub struct NewlyFound {
     pub tid: i32,
+    pub since: Timestamp,
     pub args: [u64; 6],
     pub doing: ThreadDoing,
 }
@@ -65,9 +69,31 @@ impl EarlierCalls {
     }
 
     /// The run has started: these threads are to be looked at.
-    pub fn start(&mut self, tids: impl Iterator<Item = i32>) {
-        self.asked = tids.take(MOST).collect();
+    pub fn start(&mut self, tids: impl Iterator<Item = i32>, started_ns: Timestamp) {
+        self.ask_all(tids, started_ns, Began::BeforeStart);
+    }
+
+    fn ask_all(&mut self, tids: impl Iterator<Item = i32>, since: Timestamp, began: Began) {
+        (self.since, self.began, self.rounds) = (since, began, 0);
+        self.asked.extend(tids.take(MOST));
         self.ask();
+    }
+
+    /// Whether /proc is to be asked after a loss: see [`EarlierCalls::ask_anew`]. Under a flood of losses that is done now and
+    /// then.
+    pub fn asks_anew(&self, now: Timestamp) -> bool {
+        self.lost_until > 0 && now >= self.next_look && self.reader.as_ref().is_some_and(ThreadReader::is_idle)
+    }
+
+    /// Asks in which calls the threads are whose calls a loss has made doubtful: `doubtful` by events, and those that were
+    /// found in /proc before.
+    pub fn ask_anew(&mut self, doubtful: &[i32], now: Timestamp, ctx: &Context) {
+        const PACE_NS: u64 = 1_000_000_000;
+        self.next_look = now.saturating_add(PACE_NS);
+        let left = self.settle(ctx);
+        let asked = doubtful.iter().copied().chain(left);
+        let lost_until = std::mem::take(&mut self.lost_until);
+        self.ask_all(asked, lost_until, Began::BeforeLoss);
     }
 
     /// Takes what was found meanwhile. `is_open`: it is known what the thread does.
@@ -80,6 +106,9 @@ impl EarlierCalls {
         let mut found = Vec::new();
         let Some(reader) = &self.reader else { return found };
         let (calls_found, is_done) = (reader.found(), !self.asked.is_empty() && reader.is_idle());
+        if self.lost_until > 0 {
+            return found; // they will be asked anew
+        }
         for call in calls_found {
             // A thread that has made a call meanwhile may have left the one in which it was found.
             let is_it = self.asked.remove(&call.tid) && !is_open(call.tid);
@@ -89,12 +118,15 @@ impl EarlierCalls {
         if is_done && self.rounds < MAX_ROUNDS {
             self.ask();
         } else if is_done {
-            self.stop();
+            self.asked = FxHashSet::default();
         }
         found
     }
 
     fn ask(&mut self) {
+        if self.asked.is_empty() {
+            return;
+        }
         self.rounds += 1;
         let tids = self.asked.iter().copied().collect();
         if let Some(reader) = &self.reader {
@@ -102,18 +134,18 @@ impl EarlierCalls {
         }
     }
 
-    /// After a loss: a thread that has used no CPU time since it was found is still in its call.
-    pub fn settle(&mut self, ctx: &Context) {
+    /// A thread that has used no CPU time since it was found is still in its call. Returns the others.
+    fn settle(&mut self, ctx: &Context) -> Vec<i32> {
         /// Each is a look at /proc.
         const MAX_LOOKS: usize = 1000;
-        if !std::mem::take(&mut self.is_doubtful) {
-            return;
-        }
-        let mut looks = 0;
+        let (mut looks, mut left) = (0, Vec::new());
         self.calls.retain(|tid, found| {
             looks += 1;
-            looks <= MAX_LOOKS && found.ran_ns.is_some() && ctx.ran_ns_from_proc(*tid) == found.ran_ns
+            let stays = looks <= MAX_LOOKS && found.ran_ns.is_some() && ctx.ran_ns_from_proc(*tid) == found.ran_ns;
+            left.extend((!stays).then_some(*tid));
+            stays
         });
+        left
     }
 
     fn add(&mut self, found: FoundCall, calls: Option<&CallList>, ctx: &mut Context) -> Option<NewlyFound> {
@@ -129,16 +161,11 @@ impl EarlierCalls {
             _ => ThreadDoing::Rests,
         };
         let (pid, comm) = (ctx.tasks.pid(tid), stat.comm);
-        let open = CallInFlight { call, pid, cpu: stat.cpu, comm, stack: None, is_earlier: true };
-        let pair = OpenPair { since: ctx.started_ns, open };
+        let open = CallInFlight { call, pid, cpu: stat.cpu, comm, stack: None, began: self.began };
+        let pair = OpenPair { since: self.since, open };
         self.looked_until = self.looked_until.max(seen_at);
         self.calls.insert(tid, EarlierCall { seen_at, pair, ran_ns });
-        Some(NewlyFound { tid, args: entered.args, doing })
-    }
-
-    fn stop(&mut self) {
-        self.reader = None;
-        self.asked = FxHashSet::default();
+        Some(NewlyFound { tid, since: self.since, args: entered.args, doing })
     }
 
     /// A thread has begun a call: if it was found in one later, it is this one.
@@ -160,22 +187,21 @@ impl EarlierCalls {
     /// The call of a thread whose end was just seen, or that has ended unseen.
     pub fn take(&mut self, tid: i32) -> Option<OpenPair<CallInFlight>> {
         self.asked.remove(&tid);
-        self.calls.remove(&tid).filter(|_| !self.is_doubtful).map(|found| found.pair)
+        self.calls.remove(&tid).filter(|_| self.lost_until == 0).map(|found| found.pair)
     }
 
     /// Records were lost: any call may have ended, and others may have begun.
-    pub fn lost(&mut self) {
-        self.asked.clear();
-        self.is_doubtful = true;
+    pub fn lost(&mut self, end: Timestamp) {
+        self.lost_until = self.lost_until.max(end);
     }
 
     pub fn retain(&mut self, mut lives: impl FnMut(i32) -> bool) {
         self.calls.retain(|tid, _| lives(*tid));
     }
 
-    /// The calls that go on, by thread. None after a loss, until [`EarlierCalls::settle`].
+    /// The calls that go on, by thread. None after a loss, until [`EarlierCalls::ask_anew`].
     pub fn iter(&self) -> impl Iterator<Item = (i32, &OpenPair<CallInFlight>)> {
-        self.calls.iter().filter(|_| !self.is_doubtful).map(|(tid, found)| (*tid, &found.pair))
+        self.calls.iter().filter(|_| self.lost_until == 0).map(|(tid, found)| (*tid, &found.pair))
     }
 }
 
@@ -192,7 +218,7 @@ mod tests {
             cpu: 0,
             comm: crate::task::Comm::default(),
             stack: None,
-            is_earlier: true,
+            began: Began::BeforeStart,
         };
         let found = EarlierCall { seen_at: 100, pair: OpenPair { since: 10, open }, ran_ns: None };
         let calls = FxHashMap::from_iter([(7, found), (8, found), (9, found)]);
@@ -206,7 +232,7 @@ mod tests {
         assert!(earlier.take(7).is_none() && earlier.take(8).is_some() && earlier.take(8).is_none());
         earlier.retain(|tid| tid == 9);
         assert_eq!(earlier.iter().map(|(tid, _)| tid).collect::<Vec<_>>(), [9]);
-        earlier.lost();
+        earlier.lost(150);
         assert!(earlier.iter().next().is_none() && earlier.take(9).is_none());
     }
 }

@@ -7,6 +7,7 @@ use crate::profilers::syscalls::kinds::CallNumber;
 use crate::profilers::syscalls::where_time::TimeParts;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
+use crate::stats::Began;
 use crate::tep::call_text::MadeCall;
 use crate::tep::errnos;
 
@@ -18,7 +19,7 @@ pub struct SlowCall {
     pub made: Arc<MadeCall>,
     pub still_open: bool,
     /// It began before the run: it has lasted at least so long.
-    pub is_earlier: bool,
+    pub began: Began,
     pub parts: TimeParts,
 }
 
@@ -27,7 +28,7 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
         Detail::new("call", |slow| slow.call.value()),
         Detail::new("duration_ns", |slow| Value::Ns(slow.duration_ns)),
         Detail::new("still_open", |slow| Value::Bool(slow.still_open)),
-        Detail::new("since", |slow| since(slow.is_earlier)),
+        Detail::new("since", |slow| since(slow.began)),
         Detail::new("text", |slow| Value::Call(slow.made.clone())),
         Detail::new("args", |slow| Value::Words(slow.made.args.iter().map(|arg| format!("{arg:#x}")).collect())),
         Detail::new("ret", |slow| slow.made.ret.map_or(Value::None, Value::Signed)),
@@ -66,9 +67,12 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
     goes_on: "still_open",
 });
 
-fn since(is_earlier: bool) -> Value {
-    let before = Value::Phrase { word: "before_start", text: "it began before the start" };
-    if is_earlier { before } else { Value::None }
+fn since(began: Began) -> Value {
+    match began {
+        Began::Exactly => Value::None,
+        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
+        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
+    }
 }
 
 /// A part of the time, if it is one.
@@ -102,8 +106,14 @@ mod tests {
         let made = MadeCall { number, is_compat: false, tid: 8, args, ret: Some(0), paths: [None, None] };
         let parts = TimeParts { ran: 1_000_000, blocked: 101_000_000, ..TimeParts::default() };
         let call = CallNumber { number, is_compat: false };
-        let slow =
-            SlowCall { call, duration_ns: 102_000_000, made: made.into(), still_open: false, is_earlier: false, parts };
+        let slow = SlowCall {
+            call,
+            duration_ns: 102_000_000,
+            made: made.into(),
+            still_open: false,
+            began: Began::Exactly,
+            parts,
+        };
         // As the output thread words it.
         let worded =
             |value| if let Value::Call(call) = value { Value::Text(call.text(NoLookUps).into()) } else { value };

@@ -41,7 +41,7 @@ use crate::profilers::syscalls::table::{
     CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
-use crate::stats::{CloseOutcome, OpenPair, PairKey, Pairs, WorstCase};
+use crate::stats::{Began, CloseOutcome, OpenPair, PairKey, Pairs, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::errnos;
@@ -78,8 +78,7 @@ pub struct CallInFlight {
     cpu: u32,
     comm: Comm,
     stack: Option<StackId>,
-    /// It began before the run.
-    is_earlier: bool,
+    began: Began,
 }
 
 /// When and where a call begins or ends, and whose it is.
@@ -179,7 +178,7 @@ impl Syscalls {
             return self.ends_task(at.tid, call);
         }
         let CallMoment { time, cpu, pid, tid } = at;
-        let open = CallInFlight { call, pid, cpu, comm: ctx.tasks.comm(tid), stack, is_earlier: false };
+        let open = CallInFlight { call, pid, cpu, comm: ctx.tasks.comm(tid), stack, began: Began::Exactly };
         if let Some(earlier) = &mut self.earlier {
             earlier.entered(tid, time);
         }
@@ -277,13 +276,16 @@ impl Syscalls {
         Use::Relevant
     }
 
-    /// Looks for calls that began before the start.
-    fn look_for_earlier(&mut self, ctx: &mut Context) {
+    /// Looks for calls that began before the start, or before a loss.
+    fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
         let Syscalls { earlier: Some(earlier), open, slow, args, .. } = self else { return };
-        earlier.settle(ctx);
+        if earlier.asks_anew(now) {
+            let doubtful: Vec<i32> = open.take_doubtful().into_iter().map(|key| key.0).collect();
+            earlier.ask_anew(&doubtful, now, ctx);
+        }
         let found = earlier.look(args.calls.as_ref(), |tid| open.since(CallingThread(tid)).is_some(), ctx);
-        for NewlyFound { tid, args, doing } in found {
-            slow.iter_mut().for_each(|slow| slow.found(tid, ctx.started_ns, args, doing));
+        for NewlyFound { tid, since, args, doing } in found {
+            slow.iter_mut().for_each(|slow| slow.found(tid, since, args, doing));
         }
     }
 
@@ -314,7 +316,7 @@ impl Syscalls {
                 thread,
                 since: *since,
                 age_ns: Some(now.saturating_sub(*since)),
-                is_earlier: open.is_earlier,
+                began: open.began,
                 stack: open.stack,
             });
         }
@@ -450,7 +452,7 @@ impl Profiler for Syscalls {
         if std::mem::take(&mut self.unseen.lost_exits) {
             self.forget_gone(ctx);
         }
-        self.look_for_earlier(ctx);
+        self.look_for_earlier(now, ctx);
         let Syscalls { slow: Some(slow), open, earlier, kinds, paths, .. } = self else {
             return TickOutcome::default();
         };
@@ -465,7 +467,7 @@ impl Profiler for Syscalls {
                 let living = ctx.tasks.living().map(|(tid, _)| tid);
                 let ours = living.filter(|tid| ctx.watched.contains(*tid) && !ctx.scope.is_own(*tid));
                 if let Some(earlier) = &mut self.earlier {
-                    earlier.start(ours);
+                    earlier.start(ours, ctx.started_ns);
                 }
             }
             Event::Task { record: Record::Exit(exit), .. } => {
@@ -483,7 +485,7 @@ impl Profiler for Syscalls {
                 self.slow.iter_mut().for_each(|slow| slow.lost(window.end_ns));
             }
             Event::Lost(window, _) => {
-                self.earlier.iter_mut().for_each(EarlierCalls::lost);
+                self.earlier.iter_mut().for_each(|earlier| earlier.lost(window.end_ns));
                 self.open.lost(window.cpu, window.end_ns);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
             }

@@ -17,7 +17,7 @@ use crate::profilers::syscalls::sched::SchedEvents;
 use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
 use crate::profilers::syscalls::{CallInFlight, CallMoment};
 use crate::report::Subject;
-use crate::stats::OpenPair;
+use crate::stats::{Began, OpenPair};
 use crate::symbol::StackId;
 use crate::tep::ThreadDoing;
 use crate::tep::call_text::MadeCall;
@@ -74,7 +74,7 @@ impl SlowCalls {
         self.clocks.entered(tid, at, args);
     }
 
-    /// A thread was found in a call. `since`: the start of the run.
+    /// A thread was found in a call. `since`: the start of the run, or the end of a loss.
     pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], doing: ThreadDoing) {
         self.clocks.found(tid, since, args, doing);
     }
@@ -119,8 +119,9 @@ impl SlowCalls {
         let CallMoment { time, cpu, pid, tid } = at;
         let Some((clock, parts)) = self.clocks.exited(tid, time) else { return };
         let ns = time.saturating_sub(pair.since);
-        // Of a call that began before the run the whole length is unknown.
-        let shows = if pair.open.is_earlier { self.lengths.is_over(ns) } else { self.lengths.shows(ns) };
+        // Of a call that began unseen the whole length is unknown.
+        let is_whole = pair.open.began == Began::Exactly;
+        let shows = if is_whole { self.lengths.shows(ns) } else { self.lengths.is_over(ns) };
         let is_wanted = shows && self.has_lines(kind);
         if is_wanted || clock.is_shown {
             let subject = Subject { time, cpu, pid, tid, comm: pair.open.comm };
@@ -178,7 +179,7 @@ impl SlowCalls {
             duration_ns: subject.time.saturating_sub(pair.since),
             made: Arc::new(made),
             still_open: ret.is_none(),
-            is_earlier: pair.open.is_earlier,
+            began: pair.open.began,
             parts,
         };
         let stack = parts.wait_stack.or(pair.open.stack).filter(|_| self.stacks);

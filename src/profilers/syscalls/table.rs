@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
 use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value};
-use crate::stats::{KeyedSums, Latency, SumKey, WorstCase};
+use crate::stats::{Began, KeyedSums, Latency, SumKey, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -268,8 +268,8 @@ pub struct OpenRow {
     pub thread: CallThread,
     pub since: u64,
     pub age_ns: Option<u64>,
-    /// It began before the run: it has lasted at least so long.
-    pub is_earlier: bool,
+    /// Else it has lasted at least so long.
+    pub began: Began,
     pub stack: Option<StackId>,
 }
 
@@ -282,11 +282,12 @@ pub static OPEN: Schema<OpenRow> = Schema::<OpenRow>::new(
         Column::label("tid", "tid", |row| Value::Signed(row.thread.tid.into())),
         Column::label("comm", "comm", |row| Value::Comm(row.thread.comm)),
         Column::<OpenRow>::label("since_ns", "since", |row| {
-            if row.is_earlier { Value::None } else { Value::Moment(row.since) }
+            if row.began == Began::Exactly { Value::Moment(row.since) } else { Value::None }
         }),
-        Column::<OpenRow>::label("since", "", |row| match row.is_earlier {
-            true => Value::Phrase { word: "before_start", text: "before the start" },
-            false => Value::None,
+        Column::<OpenRow>::label("since", "", |row| match row.began {
+            Began::Exactly => Value::None,
+            Began::BeforeStart => Value::Phrase { word: "before_start", text: "before the start" },
+            Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "before a loss" },
         })
         .if_any(),
         Column::label("waits", "", |row| if row.waits { Value::Word("waits by design") } else { Value::None }),
@@ -298,7 +299,7 @@ pub static OPEN: Schema<OpenRow> = Schema::<OpenRow>::new(
     ("call", "its name"),
     ("age_ns", "how long it has lasted when the interval ends"),
     ("since_ns", "when it began"),
-    ("since", "`before_start`: it began before the run, and `age_ns` is a lower bound"),
+    ("since", "`before_start` or `before_loss`: `age_ns` is a lower bound"),
     ("waits", "it waits by design"),
     ("place", "the function that made it, with `-g`; in JSON `stack` has all frames"),
 ])
