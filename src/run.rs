@@ -64,7 +64,7 @@ use crate::run::setup::{add_events, event_texts, halve_callchains, max_stack, st
 use crate::run::windows::WindowPace;
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
-use crate::symbol::budget::{BUDGET_BYTES, Budget};
+use crate::symbol::budget::{RunBudget, SYMBOL_BYTES};
 use crate::symbol::elf::{SymbolOptions, default_debug_dirs};
 use crate::symbol::hidden::hidden;
 use crate::sys;
@@ -232,6 +232,7 @@ impl Run {
         let poller = Poller::new().context("cannot wait for events")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
+        let budget = RunBudget::new(options.symbol_memory.unwrap_or(SYMBOL_BYTES));
         let settings = OutputSettings {
             name: options.name.clone(),
             views: view_settings(&options, &evlist),
@@ -243,8 +244,9 @@ impl Run {
             symbols: SymbolOptions {
                 demangle: options.demangle,
                 debug_dirs: default_debug_dirs(),
-                budget: Budget::new(options.symbol_memory.unwrap_or(BUDGET_BYTES)),
+                budget: budget.symbols,
             },
+            budget: budget.whole.clone(),
             coverage: options.verbose && evlist.any_address(),
             prompt: options.paced,
             durable: options.durable,
@@ -277,7 +279,7 @@ impl Run {
             let lines = messages::describe(&evlist, &rings, &tracefs, notes).into_iter();
             lines.chain(windows::describe(&windows, &options)).for_each(|line| output.note(line));
         }
-        let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host));
+        let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)).within(&budget.whole);
         let evlist_has_windows = evlist.any_windows();
         let mut core = Dispatcher::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
         core.filter_in_user = rings.filter_in_user;

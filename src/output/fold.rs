@@ -111,6 +111,11 @@ impl Folded {
         folded
     }
 
+    /// Of one of `count` views: all share the bytes.
+    pub fn of_one_of(count: usize) -> Folded {
+        Folded::within(MOST_BYTES / count.max(1))
+    }
+
     fn within(most_bytes: usize) -> Folded {
         Folded {
             groups: FxHashMap::default(),

@@ -64,6 +64,7 @@ use crate::output::thread::{CloseSignal, write_all};
 use crate::output::writer::Writer;
 use crate::report::{ArgumentTexts, Batch, LateText};
 use crate::stats::weights::Weighted;
+use crate::symbol::budget::Budget;
 use crate::symbol::elf::SymbolOptions;
 use crate::symbol::{CurrentStep, StackId, SymbolUpdate};
 use crate::sys;
@@ -139,6 +140,8 @@ pub struct OutputSettings {
     /// Samples hold callchains.
     pub callchains: bool,
     pub symbols: SymbolOptions,
+    /// Memory for what others decide the size of, symbols among it.
+    pub budget: Budget,
     /// At the end of the run, say how many frames have names.
     pub coverage: bool,
     /// Each line is written at once, before the lookup of names, which may take long.

@@ -8,6 +8,7 @@ use super::*;
 use crate::perf::record::Innermost;
 use crate::report::layout::{detail, text};
 use crate::report::{Column, Detail, Occurrence, OccurrenceSchema, Report, Schema, Subject, Table, Value};
+use crate::symbol::budget::RunBudget;
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
@@ -26,8 +27,7 @@ pub fn into_a_pipe(json: bool) -> (Output, io::PipeReader) {
 }
 
 pub fn settings(json: bool) -> OutputSettings {
-    let symbols =
-        SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::budget::Budget::new(0) };
+    let symbols = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::new(0) };
     OutputSettings {
         name: "test".to_owned(),
         views: vec![ViewSettings {
@@ -43,6 +43,7 @@ pub fn settings(json: bool) -> OutputSettings {
         strings: KernelStrings::default(),
         host: Host::default(),
         callchains: false,
+        budget: RunBudget::new(0).whole,
         symbols,
         coverage: false,
         prompt: false,

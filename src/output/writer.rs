@@ -42,6 +42,7 @@ use crate::symbol::quality_counts::{QualityCounts, UserStack};
 use crate::symbol::stacks::NewStack;
 use crate::symbol::unwinding::Unwinding;
 use crate::symbol::{AddressSpaces, CurrentStep, Frame, FrameNames, Frames, StackId, SymbolUpdate};
+use crate::sys;
 use crate::unwind::SpaceCode;
 
 pub struct Writer {
@@ -80,11 +81,13 @@ impl Writer {
     ) -> Writer {
         let kallsyms = settings.host.proc.join("kallsyms");
         let mut names = FrameNames::observed(kallsyms, settings.symbols.clone(), step.clone());
-        let views: Vec<WriterView> = std::mem::take(&mut settings.views).into_iter().map(WriterView::new).collect();
+        let views = std::mem::take(&mut settings.views);
+        let count = views.len();
+        let views: Vec<WriterView> = views.into_iter().map(|view| WriterView::new(view, count)).collect();
         if settings.prompt && views.iter().any(|view| view.settings.stacks) {
             names.read_kernel();
         }
-        let spaces = AddressSpaces::new(settings.host.clone());
+        let spaces = AddressSpaces::new(settings.host.clone()).within(&settings.budget);
         let of_views = views.iter().map(|view| &view.settings);
         let metrics = settings.metrics.take().map(|snapshots| MetricsRegistry::new(snapshots, of_views));
         let mut sink = if settings.durable { sink.durable() } else { sink };
@@ -296,7 +299,8 @@ impl Writer {
             views_at_end(&mut object, &self.views, &end.views);
             let mut own = Object::new(object.key("self"));
             own.unsigned("cpu_ns", end.cpu_ns);
-            own.unsigned("rss_peak_bytes", end.rss_peak_bytes);
+            // The names of the last report are looked up after the run has told its cost.
+            own.unsigned("rss_peak_bytes", sys::self_usage().1.max(end.rss_peak_bytes));
             own.unsigned("locked_bytes", end.locked_bytes);
             own.unsigned("wakeups", end.wakeups);
             own.decimal("events_per_s", end.per_s(end.samples));

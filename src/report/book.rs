@@ -4,7 +4,7 @@ use crate::report::{RowSite, RowSums, Rows, Verdict};
 
 /// Limit of the rows of a table that are kept apart.
 const MOST_ROWS: usize = 10_000;
-/// Size of the rows of a table with their names from which on new rows are added up in one.
+/// Size of the rows of all tables with their names from which on new rows of a table are added up in one.
 const MOST_BYTES: usize = 32 << 20;
 
 /// All delta tables, summed up since the start of the run. `S` says where a row is.
@@ -18,6 +18,8 @@ pub struct Book<S> {
 pub struct BookTable<S> {
     owner: usize,
     pub sums: RowSums<S>,
+    /// Their size, when rows were last added.
+    bytes: usize,
     pub title: &'static str,
     /// The worst verdict of its intervals.
     pub verdict: Verdict,
@@ -62,9 +64,10 @@ impl<S: RowSite> Book<S> {
             Some(table) => table,
             None => {
                 let sums = RowSums::new(rows, MOST_ROWS, MOST_BYTES);
-                BookTable { owner, sums, title, verdict, span_ns: 0, intervals: 0, text_rows, in_text }
+                BookTable { owner, sums, bytes: 0, title, verdict, span_ns: 0, intervals: 0, text_rows, in_text }
             }
         };
+        let bytes_of_others: usize = self.tables.iter().map(|table| table.bytes).sum();
         // The order is that of the last interval, so that a table that only some intervals have keeps its place.
         let at = self.tables.partition_point(|table| table.owner <= owner);
         let table = self.tables.insert_mut(at, table);
@@ -73,10 +76,12 @@ impl<S: RowSite> Book<S> {
         table.intervals += u64::from(!is_quiet);
         table.in_text |= in_text;
         table.sums.rows().forget_gauges();
+        table.sums.limit_names(MOST_BYTES.saturating_sub(bytes_of_others));
         for (at, site) in sites.iter().enumerate() {
             table.sums.add(rows, at, site.clone());
         }
-        if table.sums.bytes() > MOST_BYTES {
+        table.bytes = table.sums.bytes();
+        if bytes_of_others + table.bytes > MOST_BYTES {
             table.sums.close();
         }
     }
@@ -283,6 +288,26 @@ mod tests {
         fn heap_bytes(&self) -> usize {
             10_000
         }
+    }
+
+    #[test]
+    fn all_tables_share_the_bytes() {
+        let mut book: Book<LargeSite> = Book::default();
+        let (verdict, title) = (Verdict::Exact, "");
+        for (owner, sites) in [(0, 0..1500), (1, 0..1500), (2, 0..1500), (0, 1500..3000), (1, 1500..3000)] {
+            let entry =
+                BookEntry { owner, title, verdict, span_ns: 10, text_rows: None, in_text: true, is_quiet: false };
+            let sites: Vec<LargeSite> = sites.map(LargeSite).collect();
+            let rows = vec![row(1, Some(1)); sites.len()];
+            book.add(&mut TypedRows::new(&ROWS, rows), &sites, entry);
+        }
+        let rows = |table: &mut BookTable<LargeSite>| (table.owner, table.sums.rows().len());
+        let rows: Vec<(usize, usize)> = book.tables().map(rows).collect();
+        assert!(
+            matches!(rows[..], [(0, 1501..1600), (1, 1501..1600), (2, 100..400)]),
+            "a row stands for all others: {rows:?}"
+        );
+        assert!(book.tables().map(|table| table.sums.bytes()).sum::<usize>() < MOST_BYTES + (1 << 20));
     }
 
     #[test]

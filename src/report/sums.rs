@@ -129,6 +129,11 @@ impl<S: RowSite> RowSums<S> {
         order
     }
 
+    /// From now on new names find room while all take fewer bytes.
+    pub fn limit_names(&mut self, most_bytes: usize) {
+        self.most_bytes = most_bytes;
+    }
+
     /// From now on no new name finds room.
     pub fn close(&mut self) {
         self.most = self.most.min(self.by_name.len());

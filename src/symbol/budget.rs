@@ -7,15 +7,25 @@ use rustc_hash::FxHashMap;
 
 use crate::symbol::vdso::ROOT;
 
-/// Bytes for all users together, unless the command line says otherwise. Symbols of a large C++ program take 30 MiB.
-pub const BUDGET_BYTES: u64 = 256 << 20;
+/// Bytes for symbols, unless the command line says otherwise. Symbols of a large C++ program take 30 MiB.
+pub const SYMBOL_BYTES: u64 = 256 << 20;
+/// Bytes for all that the programs of others decide the size of: symbols, lists of mappings and stacks, of all views of a run together.
+/// With the rings and all else a run stays below 256 MiB. What the command line gives symbols beyond [`SYMBOL_BYTES`] is added.
+const WHOLE_BYTES: u64 = 160 << 20;
 /// One user may have 1/SHARES of the budget.
 const SHARES: u64 = 4;
 
-/// Bytes for symbol tables, perf maps and what is decompressed, shared by all files of a run. Another one is for lists of mappings,
-/// and one for open files.
+/// Bytes that may be taken. A run has one for all, and parts of it for symbol tables, perf maps and what is decompressed, for lists of
+/// mappings, and for stacks. Another one is for open files.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Mutex<Account>>);
+
+/// The budget of a run, and its part for symbols.
+#[derive(Clone, Debug)]
+pub struct RunBudget {
+    pub whole: Budget,
+    pub symbols: Budget,
+}
 
 /// What one user may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +42,8 @@ struct Account {
     most: u64,
     taken: u64,
     by_user: FxHashMap<u32, u64>,
+    /// What is taken here is taken there, too.
+    whole: Option<Budget>,
 }
 
 /// Bytes taken from a budget, which are given back on drop: where files come and go, all tables that ever existed take
@@ -45,7 +57,15 @@ pub struct Share {
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget::new(BUDGET_BYTES)
+        Budget::new(SYMBOL_BYTES)
+    }
+}
+
+impl RunBudget {
+    pub fn new(symbol_bytes: u64) -> RunBudget {
+        let whole = Budget::halved(WHOLE_BYTES + symbol_bytes.saturating_sub(SYMBOL_BYTES));
+        let symbols = Budget::new(symbol_bytes).within(&whole);
+        RunBudget { whole, symbols }
     }
 }
 
@@ -60,7 +80,14 @@ impl Budget {
     }
 
     fn with(most: u64, rule: SharingRule) -> Budget {
-        Budget(Arc::new(Mutex::new(Account { rule, most, taken: 0, by_user: FxHashMap::default() })))
+        Budget(Arc::new(Mutex::new(Account { rule, most, taken: 0, by_user: FxHashMap::default(), whole: None })))
+    }
+
+    /// Makes it a part of another one.
+    #[must_use]
+    pub fn within(self, whole: &Budget) -> Budget {
+        self.account().whole = Some(whole.clone()); // locked after the part, never before
+        self
     }
 
     /// Takes bytes from the one of `users` who has most left. None when nobody has enough.
@@ -89,15 +116,16 @@ impl Account {
     fn room(&self, user: u32) -> u64 {
         let of_user = self.by_user.get(&user).copied().unwrap_or(0);
         let left = self.most.saturating_sub(self.taken);
-        match self.rule {
+        let room = match self.rule {
             SharingRule::Fixed => (self.most / SHARES).saturating_sub(of_user).min(left),
             SharingRule::Half if user == ROOT => left,
             SharingRule::Half => left.saturating_sub(of_user) / 2,
-        }
+        };
+        self.whole.as_ref().map_or(room, |whole| room.min(whole.account().room(user)))
     }
 
     fn add(&mut self, user: u32, bytes: u64) -> bool {
-        let fits = bytes <= self.room(user);
+        let fits = bytes <= self.room(user) && self.whole.as_ref().is_none_or(|whole| whole.account().add(user, bytes));
         if fits {
             self.taken += bytes;
             *self.by_user.entry(user).or_default() += bytes;
@@ -106,6 +134,7 @@ impl Account {
     }
 
     fn sub(&mut self, user: u32, bytes: u64) {
+        self.whole.iter().for_each(|whole| whole.account().sub(user, bytes));
         self.taken -= bytes;
         if let Some(of_user) = self.by_user.get_mut(&user) {
             *of_user -= bytes;
@@ -117,6 +146,10 @@ impl Account {
 }
 
 impl Share {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes more bytes. False, and no change, when not enough are left.
     pub fn grow(&mut self, bytes: u64) -> bool {
         let fits = self.budget.account().add(self.user, bytes);
@@ -179,6 +212,40 @@ mod tests {
         assert_eq!([ROOT, 4].map(&mut take_all), [13, 0]);
         drop(shares);
         assert_eq!(budget.room(&[ROOT]), 100);
+    }
+
+    #[test]
+    fn parts_share_the_whole() {
+        let whole = Budget::halved(100);
+        let parts = [Budget::new(100).within(&whole), Budget::halved(60).within(&whole)];
+        let rooms = |user: u32| parts.each_ref().map(|part| part.room(&[user]));
+        assert_eq!((rooms(1), rooms(ROOT)), ([25, 30], [25, 60]));
+        let mut share = parts[0].take(25, &[1]).unwrap();
+        assert_eq!(
+            (rooms(1), rooms(2), rooms(ROOT)),
+            ([0, 25], [25, 30], [25, 60]),
+            "half of the whole, less what it has"
+        );
+        let other = parts[1].take(25, &[1]).unwrap();
+        assert!(!share.grow(1) && parts[1].take(1, &[1]).is_none());
+        assert_eq!((rooms(1), rooms(2), rooms(ROOT)), ([0, 0], [25, 17], [25, 35]));
+        let of_root = whole.take(50, &[ROOT]).unwrap();
+        assert_eq!([rooms(1), rooms(2), rooms(ROOT)], [[0; 2]; 3], "others have the whole");
+        drop(of_root);
+        share.shrink_to(5);
+        drop(other);
+        assert_eq!((rooms(1), whole.room(&[ROOT])), ([20, 30], 95));
+    }
+
+    #[test]
+    fn a_run_has_what_the_command_line_says_for_symbols() {
+        let rooms = |mib: u64| {
+            let RunBudget { whole, symbols } = RunBudget::new(mib << 20);
+            [symbols.room(&[1]), whole.room(&[1]), whole.room(&[ROOT])].map(|room| room >> 20)
+        };
+        assert_eq!(rooms(SYMBOL_BYTES >> 20), [64, 80, 160]);
+        assert_eq!(rooms(32), [8, 80, 160]);
+        assert_eq!(rooms(1024), [256, 464, 928]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ const MOST_FILE_NS: u64 = 400_000_000;
 /// is never twice at the same address would have us look for names all the time.
 const AT_ONCE_NS: u64 = 2_000_000_000;
 const RUN_SHARE: u64 = 8;
+/// What is left, once it has spent that, for occurrences that wait when the run ends, ns: somebody waits for their last line.
+const AT_END_NS: u64 = 50_000_000;
 /// A look-up that takes longer is measured in CPU time the next time. Time that passes is cheaper to ask for, and is no less.
 const SHORT: Duration = Duration::from_micros(50);
 /// After this, the names of occurrences have the full time again: they arrive in batches all the time.
@@ -129,7 +131,7 @@ impl NamingTime {
     }
 
     /// Starts a message: of a report, or of a batch of occurrences. The last report always has the full time; no
-    /// message after it has.
+    /// message after it has, and occurrences before it have what the run has left.
     pub fn start(&mut self, is_report: bool) {
         let is_last = self.step.0.is_last_report.load(Ordering::Relaxed);
         let is_time =
@@ -141,6 +143,8 @@ impl NamingTime {
             self.renewed_at = Instant::now();
             self.spent_ns.clear();
             self.is_reported = false;
+        } else if is_last && !self.had_last_report {
+            self.left_ns = self.left_ns.min(AT_ONCE_NS.saturating_sub(self.spent_of_run_ns).max(AT_END_NS));
         }
     }
 
@@ -295,6 +299,26 @@ mod tests {
         step.set_last_report();
         time.start(true);
         assert_eq!(time.left_ns, MOST_REPORT_NS, "the last report has time of its own");
+    }
+
+    /// Where names have taken much time already, Ctrl-C is not followed by as much again.
+    #[test]
+    fn what_waits_at_the_end_gets_few_names() {
+        let step = CurrentStep::default();
+        let left_at_end = |spent_ns: u64| {
+            let mut time = NamingTime::new(step.clone());
+            for (file, share) in ["/a", "/b", "/c", "/d", "/e"].into_iter().zip(1..) {
+                time.charge(&file.into(), spent_ns / 5);
+                time.left_ns = MOST_REPORT_NS; // each in a report of its own
+                assert_eq!(time.spent_of_run_ns, spent_ns / 5 * share);
+            }
+            step.set_last_report();
+            time.start(false);
+            time.left_ns
+        };
+        assert_eq!(left_at_end(0), MOST_REPORT_NS, "a short run");
+        assert_eq!(left_at_end(1_800_000_000), 200_000_000);
+        assert_eq!(left_at_end(5_000_000_000), AT_END_NS);
     }
 
     #[test]

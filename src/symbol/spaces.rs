@@ -110,6 +110,12 @@ impl AddressSpaces {
         }
     }
 
+    /// Has lists of mappings pay into a budget that is not for them alone.
+    #[must_use]
+    pub fn within(self, whole: &Budget) -> AddressSpaces {
+        AddressSpaces { budget: self.budget.within(whole), ..self }
+    }
+
     /// The module behind `addr` in `pid`, and the offset in its file.
     ///
     /// # Errors

@@ -7,9 +7,11 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::record::{Callchain, ChainForm, Innermost, UserPart};
+use crate::symbol::budget::{Budget, Share};
 pub use crate::symbol::new_stack::{Frame, NewStack, StackBody, StackCut, user_part_start};
 use crate::symbol::new_stack::{PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER};
 use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
+use crate::symbol::vdso::ROOT;
 use crate::symbol::waiters::WaiterStack;
 use crate::symbol::windows::StackWindow;
 use crate::task::procfs::KernelFrame;
@@ -79,6 +81,8 @@ pub struct Stacks {
     /// New stacks since the last such search, refused ones included.
     new_since_forgetting: u32,
     limit_bytes: usize,
+    /// What the table has of the budget of the run, in steps.
+    share: Option<Share>,
     depth_limit: usize,
     last: u32,
     /// Messages that the output thread has not been sent yet.
@@ -134,6 +138,10 @@ const FREQUENT_SHARE: usize = 8;
 const MIN_GROWTH_BYTES: usize = 1 << 20;
 /// New stacks that are always allowed between two forgettings: a search takes time, and may find nearly all in use.
 const MIN_NEW_STACKS: usize = 1024;
+/// The table takes of the budget of the run, and gives back, so many bytes at a time.
+const SHARE_STEP_BYTES: usize = 1 << 20;
+/// 1/KEPT_SHARE of the limit is the table's own, whatever others take.
+const KEPT_SHARE: usize = 2;
 /// Growth allowed per millisecond of CPU time that the last forgetting took.
 const GROWTH_BYTES_PER_MS: usize = 1 << 20;
 
@@ -178,6 +186,7 @@ impl Stacks {
             forget_at_bytes: MIN_GROWTH_BYTES.min(limit_bytes / GROWTH_SHARE),
             new_since_forgetting: 0,
             limit_bytes,
+            share: None,
             depth_limit,
             last: 0,
             updates: Vec::new(),
@@ -186,6 +195,12 @@ impl Stacks {
             empty: 0,
             windows: Vec::new(),
         }
+    }
+
+    /// Has the table pay into a budget that is not for it alone. Stacks are everybody's, and no user's share pays.
+    #[must_use]
+    pub fn within(self, whole: &Budget) -> Stacks {
+        Stacks { share: whole.take((self.limit_bytes / KEPT_SHARE) as u64, &[ROOT]), ..self }
     }
 
     /// The id of `chain` in process `pid`. None when it is empty or the table is full.
@@ -287,9 +302,10 @@ impl Stacks {
             let id = self.insert(pid, body, chain.len())?;
             self.words.extend(chain.iter().map(u64::to_ne_bytes));
             let len = chain.len();
+            // Nearly always the only one: a vector that grows would have room for four.
             self.by_hash
                 .entry(key)
-                .or_default()
+                .or_insert_with(|| Vec::with_capacity(1))
                 .push((id, InternedStack { space, start, len, cut, innermost, user, seen: 1, taken }));
             (id, start)
         };
@@ -366,12 +382,14 @@ impl Stacks {
 
     fn insert(&mut self, pid: i32, body: StackBody, len: usize) -> Option<StackId> {
         // The words here, the frames on the output side, and roughly what the maps take.
-        let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 128;
+        let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 240;
         self.new_since_forgetting = self.new_since_forgetting.saturating_add(1);
         self.changed = true;
-        let next = self.last.checked_add(1).filter(|_| self.bytes + bytes <= self.limit_bytes);
+        let has_room = self.has_room(bytes);
+        let next = self.last.checked_add(1).filter(|_| has_room);
         let Some(id) = next.and_then(NonZeroU32::new).map(StackId) else {
             self.refused += 1;
+            self.forget_at_bytes = self.forget_at_bytes.min(self.bytes); // others may have taken what it could have grown to
             return None;
         };
         self.bytes += bytes;
@@ -379,6 +397,13 @@ impl Stacks {
         self.sizes.push((id, u32::try_from(bytes).unwrap_or(u32::MAX)));
         self.updates.push(SymbolUpdate::Stack(NewStack { id, pid, body }));
         Some(id)
+    }
+
+    fn has_room(&mut self, more_bytes: usize) -> bool {
+        let bytes = self.bytes + more_bytes;
+        let pays =
+            |share: &mut Share| bytes as u64 <= share.bytes() || share.grow(more_bytes.max(SHARE_STEP_BYTES) as u64);
+        bytes <= self.limit_bytes && self.share.as_mut().is_none_or(pays)
     }
 
     /// True when it is time to look for stacks that nobody refers to.
@@ -443,6 +468,8 @@ impl Stacks {
         self.by_hash.shrink_to_fit();
         self.sizes.retain(|(id, _)| is_kept(*id));
         self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
+        let kept = (self.bytes + SHARE_STEP_BYTES).max(self.limit_bytes / KEPT_SHARE);
+        self.share.iter_mut().for_each(|share| share.shrink_to(kept as u64));
     }
 
     /// Adds to `kept` the stacks seen more than once, oldest first, within 1/[`FREQUENT_SHARE`] of the limit.

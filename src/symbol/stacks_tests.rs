@@ -195,6 +195,33 @@ fn what_is_frequent_is_not_forgotten() {
 }
 
 #[test]
+fn what_others_take_leaves_a_half() {
+    const LIMIT: usize = 8 << 20;
+    let whole = Budget::halved(2 * LIMIT as u64);
+    let (mut stacks, mut spaces) = (Stacks::new(LIMIT, 127).within(&whole), SpaceKeys::default());
+    let mut number = 0;
+    let mut fill = |stacks: &mut Stacks| {
+        let before = stacks.refused();
+        while stacks.refused() == before {
+            number += 1;
+            stacks.intern_address(number, false, Innermost::Executed, 5, &mut spaces);
+        }
+        stacks.bytes
+    };
+    assert!(fill(&mut stacks) > LIMIT - 1024);
+    assert_eq!(whole.room(&[ROOT]), LIMIT as u64);
+    stacks.forget(FxHashSet::default());
+    assert_eq!(whole.room(&[ROOT]), LIMIT as u64 * 3 / 2, "given back");
+    let of_others = whole.take(LIMIT as u64 * 3 / 2 - (1 << 20), &[ROOT]).unwrap();
+    let bytes = fill(&mut stacks);
+    assert!((LIMIT * 5 / 8 - 1024..=LIMIT * 5 / 8).contains(&bytes), "{bytes}");
+    assert!(stacks.should_forget(), "though it has not grown as far as it may");
+    drop(of_others);
+    stacks.forget(FxHashSet::default());
+    assert!(fill(&mut stacks) > LIMIT - 1024);
+}
+
+#[test]
 fn a_full_table_counts() {
     let (mut stacks, mut keys) = (Stacks::new(2000, 127), SpaceKeys::default());
     for n in 0..100 {

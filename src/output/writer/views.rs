@@ -15,8 +15,14 @@ pub(super) struct WriterView {
 }
 
 impl WriterView {
-    pub fn new(settings: ViewSettings) -> WriterView {
-        WriterView { settings, folded: Folded::default(), unsettled: Unsettled::default(), flood: Flood::default() }
+    /// One of `count` views.
+    pub fn new(settings: ViewSettings, count: usize) -> WriterView {
+        WriterView {
+            settings,
+            folded: Folded::of_one_of(count),
+            unsettled: Unsettled::default(),
+            flood: Flood::default(),
+        }
     }
 
     pub fn label(&self) -> ViewLabel<'_> {
