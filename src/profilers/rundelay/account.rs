@@ -9,10 +9,10 @@ use crate::profiler::{Context, Use};
 use crate::profilers::rundelay::Rundelay;
 use crate::profilers::rundelay::history::CpuUse;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
-use crate::profilers::rundelay::model::{DelayBegin, EndedWait, LeftCpu, SchedSide};
+use crate::profilers::rundelay::model::{EndedWait, LeftCpu, SchedSide};
 use crate::profilers::rundelay::table::{BehindKey, LongestWaitRow, RunDelayKey};
 use crate::report::{CpuRunner, Subject};
-use crate::stats::WorstCase;
+use crate::stats::{Began, WorstCase};
 use crate::task::Comm;
 
 fn had_by(tid: i32, comm: Comm, prio: i32) -> CpuUse {
@@ -136,7 +136,7 @@ impl Rundelay {
             sum.waits += 1;
             sum.ns = sum.ns.saturating_add(ns);
         }
-        if wait.began == DelayBegin::Exactly {
+        if wait.began == Began::Exactly {
             self.throttling.ended(tid, &wait, until);
             let thread = self.args.perins.then_some((tid, comm));
             let sum = self.delays.sum(RunDelayKey { kind: wait.kind, thread });
@@ -145,8 +145,7 @@ impl Rundelay {
             sum.earlier += u64::from(wait.since < self.reported_until);
             self.note_longest(ended, ns);
         }
-        let is_shown =
-            self.args.lengths.is_over(ns) || self.args.lengths.shows(ns) && wait.began == DelayBegin::Exactly;
+        let is_shown = self.args.lengths.is_over(ns) || self.args.lengths.shows(ns) && wait.began == Began::Exactly;
         if is_shown {
             let ran = self.shares.shown(&self.policies);
             self.show_ended(ended, ns, ran, ctx);

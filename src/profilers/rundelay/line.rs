@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::profilers::rundelay::model::{DelayBegin, RunDelayKind};
+use crate::profilers::rundelay::model::RunDelayKind;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{CpuRunner, Detail, GroupBy, OccurrenceSchema, RunnerKind, Value};
+use crate::stats::Began;
 
 /// A wait for a CPU that has ended or goes on, as its line shows it.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub struct ShownRunDelay {
     pub kind: RunDelayKind,
     pub duration_ns: u64,
     pub still_waiting: bool,
-    pub began: DelayBegin,
+    pub began: Began,
     pub moves: u32,
     /// Who had the CPU, the longest first.
     pub ran: Arc<[CpuRunner]>,
@@ -80,10 +81,10 @@ pub fn kind(kind: RunDelayKind) -> Value {
 }
 
 /// Why a duration is a lower bound.
-pub fn since(began: DelayBegin) -> Value {
+pub fn since(began: Began) -> Value {
     match began {
-        DelayBegin::Exactly => Value::None,
-        DelayBegin::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
-        DelayBegin::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
+        Began::Exactly => Value::None,
+        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
+        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
     }
 }

@@ -9,7 +9,7 @@
 
 use crate::profilers::rundelay::cpu_queue::CpuQueue;
 use crate::profilers::rundelay::history::CpuUse;
-use crate::stats::{LossHorizon, TidMap};
+use crate::stats::{Began, LossHorizon, TidMap};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -27,22 +27,12 @@ pub enum RunDelayKind {
     Found,
 }
 
-/// When a wait is known to have begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DelayBegin {
-    Exactly,
-    /// Before the start of the run.
-    BeforeStart,
-    /// Before the end of a loss.
-    BeforeLoss,
-}
-
 /// A wait for a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueWait {
     pub kind: RunDelayKind,
     pub since: u64,
-    pub began: DelayBegin,
+    pub began: Began,
     /// In whose queue the task is; of a task that was found, where it ran last.
     pub cpu: u32,
     /// Since when it is in that queue.
@@ -71,7 +61,7 @@ impl QueueWait {
         QueueWait {
             kind,
             since,
-            began: DelayBegin::Exactly,
+            began: Began::Exactly,
             cpu,
             cpu_since: since,
             earlier: [(0, 0); EARLIER],
@@ -116,7 +106,7 @@ enum SchedActivity {
     Waking,
     Waiting(QueueWait),
     /// /proc says that it is runnable: it runs, or waits. Whether it is ours.
-    Runnable(DelayBegin, bool),
+    Runnable(Began, bool),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -362,7 +352,7 @@ impl SchedModel {
     #[inline]
     fn ended_unseen(&mut self, before: SchedActivity, at: u64) {
         if let SchedActivity::Waiting(wait) = before {
-            if wait.began == DelayBegin::Exactly && !wait.is_doubtful {
+            if wait.began == Began::Exactly && !wait.is_doubtful {
                 self.discarded += 1;
                 self.note_missed(wait.cpu);
             }
@@ -468,7 +458,7 @@ impl SchedModel {
     }
 
     /// /proc says that `seen` is runnable, and nothing else is known of it.
-    pub fn found(&mut self, seen: SchedSide, began: DelayBegin) {
+    pub fn found(&mut self, seen: SchedSide, began: Began) {
         let task = self.tasks.get_or_default(seen.tid);
         self.discarded += task.doubt(self.horizon);
         if matches!(task.activity, SchedActivity::Unknown) && task.since <= seen.at {
@@ -592,7 +582,7 @@ impl SchedTask {
             return 0;
         }
         match std::mem::take(&mut self.activity) {
-            SchedActivity::Waiting(wait) => u64::from(wait.began == DelayBegin::Exactly),
+            SchedActivity::Waiting(wait) => u64::from(wait.began == Began::Exactly),
             _ => 0,
         }
     }

@@ -300,7 +300,7 @@ fn a_task_that_was_found_waits_if_another_one_runs() {
     let mut model = SchedModel::new(8);
     model.started(1);
     for tid in [1, 2] {
-        model.found(side(10, 0, tid), DelayBegin::BeforeStart);
+        model.found(side(10, 0, tid), Began::BeforeStart);
     }
     model.settle_found(|_| 0);
     assert_eq!(model.waits().count(), 0, "one of them runs");
@@ -310,10 +310,7 @@ fn a_task_that_was_found_waits_if_another_one_runs() {
     assert_eq!((waiting, model.cpu(0).unwrap().waiting), (vec![2], 1));
     model.cpu_switched(90, 0, had_by(1), had_by(2));
     let ended = model.came(side(90, 0, 2)).unwrap();
-    assert_eq!(
-        (ended.wait.kind, ended.wait.since, ended.wait.began),
-        (RunDelayKind::Found, 10, DelayBegin::BeforeStart)
-    );
+    assert_eq!((ended.wait.kind, ended.wait.since, ended.wait.began), (RunDelayKind::Found, 10, Began::BeforeStart));
     assert_eq!(model.cpu(0).unwrap().waiting, 0);
 }
 

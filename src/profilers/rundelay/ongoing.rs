@@ -6,13 +6,14 @@ use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::rundelay::Rundelay;
 use crate::profilers::rundelay::cpu_queue::CpuQueue;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
-use crate::profilers::rundelay::model::{DelayBegin, QueueWait, RunDelayKind, SchedSide};
+use crate::profilers::rundelay::model::{QueueWait, RunDelayKind, SchedSide};
 use crate::profilers::rundelay::runners::WaitShares;
 use crate::profilers::rundelay::table::{
     BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QUOTAS, QueueRow, RunDelayKey,
     RunDelayRow, WAITING, WaitingTaskRow,
 };
 use crate::report::{RunnerKind, Subject};
+use crate::stats::Began;
 use crate::task::Comm;
 use crate::task::procfs::SeenThread;
 
@@ -69,20 +70,20 @@ impl Rundelay {
     pub(super) fn look_at_proc(&mut self, ctx: &mut Context) {
         let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
         let seen = ctx.threads_from_proc(&living);
-        self.take_seen(seen, DelayBegin::BeforeStart, ctx);
+        self.take_seen(seen, Began::BeforeStart, ctx);
     }
 
     /// As [`Rundelay::look_at_proc`], after a loss: /proc is read elsewhere meanwhile.
     fn look_again(&mut self, ctx: &mut Context) {
         let Some(threads) = &self.threads else { return };
-        self.take_seen(threads.found(), DelayBegin::BeforeLoss, ctx);
+        self.take_seen(threads.found(), Began::BeforeLoss, ctx);
         let Some(threads) = self.threads.as_ref().filter(|_| self.lost_until > self.looked_until) else { return };
         if threads.read(ctx.tasks.living().map(|(tid, _)| tid).collect()) {
             self.looked_until = self.lost_until;
         }
     }
 
-    fn take_seen(&mut self, seen: Vec<SeenThread>, began: DelayBegin, ctx: &mut Context) {
+    fn take_seen(&mut self, seen: Vec<SeenThread>, began: Began, ctx: &mut Context) {
         for SeenThread { tid, at_ns, stat } in seen.into_iter().filter(|seen| seen.stat.state == b'R') {
             let is_ours = self.is_ours(tid, &stat.comm, ctx);
             self.model.found(SchedSide { at: at_ns, cpu: stat.cpu, tid, comm: stat.comm, is_ours }, began);

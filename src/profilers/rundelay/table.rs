@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::profilers::rundelay::history::CpuUse;
 use crate::profilers::rundelay::line::{kind, since};
-use crate::profilers::rundelay::model::{DelayBegin, RunDelayKind};
+use crate::profilers::rundelay::model::RunDelayKind;
 use crate::report::{Column, CpuRunner, LATENCY_MEANINGS, LatencyRow, RunnerKind, Schema, TaskPriority, Value};
-use crate::stats::{Latency, SumKey};
+use crate::stats::{Began, Latency, SumKey};
 use crate::task::Comm;
 
 /// Waits of one kind, with `--perins` of one thread.
@@ -224,7 +224,7 @@ pub struct WaitingTaskRow {
     pub comm: Comm,
     pub cpu: u32,
     pub kind: RunDelayKind,
-    pub began: DelayBegin,
+    pub began: Began,
     pub waited_ns: u64,
     /// Who has had the CPU so far.
     pub ran: Arc<[CpuRunner]>,

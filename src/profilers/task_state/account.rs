@@ -6,11 +6,12 @@ use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Use};
 use crate::profilers::task_state::events::{WakeupFields, brief_waker, name, waker};
-use crate::profilers::task_state::machine::{StatePeriod, TaskEvent, WaitBegin, WaitWaker, Wakeup};
+use crate::profilers::task_state::machine::{StatePeriod, TaskEvent, WaitWaker, Wakeup};
 use crate::profilers::task_state::priority::{self, PriorityMatch};
 use crate::profilers::task_state::states::{SchedState, SwitchedOut};
 use crate::profilers::task_state::table::StateTimes;
 use crate::profilers::task_state::{MOST_THREADS, TaskState};
+use crate::stats::Began;
 use crate::task::Comm;
 
 impl TaskState {
@@ -199,7 +200,7 @@ impl TaskState {
         if !self.horizon.saw_all_since(period.since) {
             return self.account_unsure(period, ctx);
         }
-        if period.began == WaitBegin::Exactly {
+        if period.began == Began::Exactly {
             self.all.record(period.state, period.since, period.until, self.reported_until);
         } else {
             self.all.take_up(period.state, period.since, period.until, self.reported_until);
@@ -220,10 +221,10 @@ impl TaskState {
     /// The period may have ended, and another one begun, in a loss. What was shown of it was true, and is over now.
     #[cold]
     fn account_unsure(&mut self, period: StatePeriod, ctx: &mut Context) {
-        ctx.view.discarded += u64::from(period.began == WaitBegin::Exactly);
+        ctx.view.discarded += u64::from(period.began == Began::Exactly);
         self.all.take_unseen(period.state, period.since, period.until, self.reported_until);
         if period.shown_until > period.since {
-            self.report_ended(&StatePeriod { began: WaitBegin::BeforeLoss, ..period }, period.shown_until, ctx);
+            self.report_ended(&StatePeriod { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
         }
     }
 
@@ -236,7 +237,7 @@ impl TaskState {
             let fresh = || (period.comm, Box::new(StateTimes::default()));
             let (comm, times) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
-            if period.began == WaitBegin::Exactly {
+            if period.began == Began::Exactly {
                 times.record(period.state, period.since, period.until, self.reported_until);
                 times.note_unwoken(period.state, period.wakeup);
             } else {

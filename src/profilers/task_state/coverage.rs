@@ -5,9 +5,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::task_state::machine::{Activity, TrackedTask, WaitBegin};
+use crate::profilers::task_state::machine::{Activity, TrackedTask};
 use crate::profilers::task_state::states::{STATES, SchedState};
 use crate::profilers::task_state::{MOST_THREADS, TaskState};
+use crate::stats::Began;
 use crate::task::Comm;
 
 /// The lifetimes of tasks in the interval: from the first event of a task, or from when /proc said that it waits.
@@ -177,8 +178,8 @@ fn decimal(tenths: u64) -> String {
 
 impl TaskState {
     /// /proc says that a task does not wait.
-    pub(super) fn add_eventless(&mut self, eventless: EventlessTask, letter: u8, began: WaitBegin) {
-        let counts = letter == b'R' && began == WaitBegin::BeforeStart && !self.narrowed;
+    pub(super) fn add_eventless(&mut self, eventless: EventlessTask, letter: u8, began: Began) {
+        let counts = letter == b'R' && began == Began::BeforeStart && !self.narrowed;
         if counts && !self.machine.knows(eventless.tid) {
             self.eventless.push(eventless);
         }

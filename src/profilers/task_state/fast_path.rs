@@ -3,8 +3,9 @@
 //! Measured by `benches/replay.rs`: an event takes 182 instructions, and 334 when all go the long way; with two loads that take
 //! turns 391 and 540. A test of `plain` holds the two ways to the same outcome.
 
-use crate::profilers::task_state::machine::{Activity, StateMachine, WaitBegin};
+use crate::profilers::task_state::machine::{Activity, StateMachine};
 use crate::profilers::task_state::states::{SchedState, SwitchedOut};
+use crate::stats::Began;
 
 impl StateMachine {
     /// A task leaves the CPU on which it is known to run: gives since when it ran. None: nothing is changed, and
@@ -43,7 +44,7 @@ impl StateMachine {
     pub fn fast_woken(&mut self, tid: i32, at: u64, cpu: u32) -> Option<(SchedState, u64)> {
         let task = self.tasks.get_recent(tid)?;
         match task.activity {
-            Activity::Blocked(state) if task.began == WaitBegin::Exactly && task.since <= at => {
+            Activity::Blocked(state) if task.began == Began::Exactly && task.since <= at => {
                 task.activity = Activity::Runnable { woken: true };
                 task.cpu = cpu;
                 Some((state, std::mem::replace(&mut task.since, at)))

@@ -1,9 +1,10 @@
 //! The line of one wait, and its keys in JSON.
 
-use crate::profilers::task_state::machine::{WaitBegin, WaitWaker};
+use crate::profilers::task_state::machine::WaitWaker;
 use crate::profilers::task_state::states::SchedState;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
+use crate::stats::Began;
 use crate::task::asker::WaitSite;
 use crate::task::call::{Descriptor, SystemCall};
 use crate::task::descriptor::OpenFile;
@@ -16,7 +17,7 @@ pub struct ShownWait {
     pub label: Value,
     pub duration_ns: u64,
     pub still_waiting: bool,
-    pub began: WaitBegin,
+    pub began: Began,
     pub waker: Option<WaitWaker>,
     /// For run delay: the task was preempted, or yielded its CPU.
     pub preempted: bool,
@@ -130,11 +131,11 @@ fn device(wait: &ShownWait, at: usize) -> Value {
 }
 
 /// Why a duration is a lower bound.
-fn since(began: WaitBegin) -> Value {
+fn since(began: Began) -> Value {
     match began {
-        WaitBegin::Exactly => Value::None,
-        WaitBegin::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
-        WaitBegin::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
+        Began::Exactly => Value::None,
+        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
+        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
     }
 }
 
@@ -173,7 +174,7 @@ mod tests {
     fn wait(waker: Option<WaitWaker>, site: Option<&WaitSite>) -> ShownWait {
         let still_waiting = waker.is_none() && site.is_some();
         let (state, label, duration_ns, site) = (SchedState::SLEEP, Value::Word("S"), 3_000_000, site.cloned());
-        let (began, preempted, has_user_stack_of_now) = (WaitBegin::Exactly, false, false);
+        let (began, preempted, has_user_stack_of_now) = (Began::Exactly, false, false);
         ShownWait { state, label, duration_ns, still_waiting, began, waker, preempted, site, has_user_stack_of_now }
     }
 

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::profilers::task_state::coverage::{TaskLives, UnseenTime};
 use crate::profilers::task_state::states::{SchedState, SwitchedOut};
-use crate::stats::TidMap;
+use crate::stats::{Began, TidMap};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::context::Interruption;
@@ -30,16 +30,6 @@ pub enum Activity {
     Hidden,
 }
 
-/// When a wait is known to have begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitBegin {
-    Exactly,
-    /// It waited already when the run began: the time is that at which /proc was read.
-    BeforeStart,
-    /// The same, after records were lost.
-    BeforeLoss,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitWaker {
     Task {
@@ -58,7 +48,7 @@ pub struct TrackedTask {
     pub since: u64,
     /// Its birth, or when it was seen first; `u64::MAX`: never.
     pub known_from: u64,
-    pub began: WaitBegin,
+    pub began: Began,
     /// Where it runs, or was last.
     pub cpu: u32,
     /// Its stack when it was switched out.
@@ -85,7 +75,7 @@ impl Default for TrackedTask {
             activity: Activity::Unknown,
             since: 0,
             known_from: u64::MAX,
-            began: WaitBegin::Exactly,
+            began: Began::Exactly,
             cpu: 0,
             stack: None,
             comm: Comm::default(),
@@ -111,7 +101,7 @@ impl TrackedTask {
         self.activity = activity;
         self.since = seen.at;
         self.known_from = self.known_from.min(seen.at); // it may have been found in /proc later
-        self.began = WaitBegin::Exactly;
+        self.began = Began::Exactly;
         self.cpu = seen.cpu;
         self.comm = seen.comm;
         self.stack = stack;
@@ -126,7 +116,7 @@ impl TrackedTask {
     /// Whether an event at `at` is older than what is known.
     #[inline]
     fn is_stale(&self, at: u64) -> bool {
-        self.began == WaitBegin::Exactly && at < self.since
+        self.began == Began::Exactly && at < self.since
     }
 }
 
@@ -147,7 +137,7 @@ pub struct StatePeriod {
     pub state: SchedState,
     pub since: u64,
     pub until: u64,
-    pub began: WaitBegin,
+    pub began: Began,
     pub cpu: u32,
     pub comm: Comm,
     pub stack: Option<StackId>,
@@ -237,7 +227,7 @@ impl StateMachine {
     #[cold]
     fn note_missed_switch(missed_on: &mut Vec<(u32, u64)>, task: &TrackedTask, cpu: u32) {
         const MOST: usize = 64; // it is emptied at each tick
-        if task.began == WaitBegin::Exactly && missed_on.len() < MOST {
+        if task.began == Began::Exactly && missed_on.len() < MOST {
             missed_on.push((cpu, task.since));
         }
     }
@@ -259,7 +249,7 @@ impl StateMachine {
             Activity::Running if task.cpu == seen.cpu => Change::Ended(period(task, seen, SchedState::RUNNING)),
             Activity::Running | Activity::Runnable { .. } | Activity::Blocked(_) => {
                 // Its switch-in was not seen.
-                self.unseen += u64::from(task.began == WaitBegin::Exactly);
+                self.unseen += u64::from(task.began == Began::Exactly);
                 self.unseen_time.add(task, seen.at, self.lives.from);
                 StateMachine::note_missed_switch(&mut self.missed_on, task, seen.cpu);
                 Change::Nothing

@@ -169,11 +169,11 @@ fn a_wake_up_that_nobody_saw_is_known_by_its_waking() {
 #[test]
 fn what_was_stuck_before_the_start_is_at_least_so_long() {
     let mut machine = StateMachine::new(false);
-    machine.found(seen(100, 0, 7), SchedState::DISK, WaitBegin::BeforeStart, NEVER);
+    machine.found(seen(100, 0, 7), SchedState::DISK, Began::BeforeStart, NEVER);
     let period = machine.woken(seen(350, 0, 7), false, NEVER).ended().unwrap();
-    assert_eq!((period.began, period.until - period.since), (WaitBegin::BeforeStart, 250));
+    assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
     // An event from before the look at /proc is newer knowledge all the same.
-    machine.found(seen(1_000, 0, 8), SchedState::DISK, WaitBegin::BeforeStart, NEVER);
+    machine.found(seen(1_000, 0, 8), SchedState::DISK, Began::BeforeStart, NEVER);
     machine.switched_out(seen(990, 0, 8), D, None, NEVER);
     assert_eq!(brief(machine.woken(seen(1_100, 0, 8), false, NEVER)), Some((SchedState::DISK, 110)));
 }

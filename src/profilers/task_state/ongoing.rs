@@ -4,11 +4,12 @@ use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::coverage::EventlessTask;
 use crate::profilers::task_state::line::{ShownWait, WAITS};
-use crate::profilers::task_state::machine::{Activity, TaskEvent, TrackedTask, WaitBegin};
+use crate::profilers::task_state::machine::{Activity, TaskEvent, TrackedTask};
 use crate::profilers::task_state::priority::PriorityMatch;
 use crate::profilers::task_state::states::{SchedState, States};
 use crate::profilers::task_state::wait_sites::{Allowance, FoundStack, Progress};
 use crate::report::{Subject, Verdict};
+use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::task::procfs::{SeenThread, Stat};
 
@@ -108,7 +109,7 @@ impl TaskState {
     fn shows_ongoing(&self, task: &TrackedTask, state: SchedState) -> bool {
         let noise = state == SchedState::SLEEP
             && !self.few
-            && (!self.args.states.interruptible || task.began == WaitBegin::BeforeStart);
+            && (!self.args.states.interruptible || task.began == Began::BeforeStart);
         self.reports(state) && !noise && self.scope.has_cpu(task.cpu)
     }
 
@@ -144,7 +145,7 @@ impl TaskState {
             known.ran_ns = ran_ns;
             if before_loss && !is_same {
                 // /proc says that it waits now; since when is not known any more.
-                (known.since, known.began) = (crate::sys::monotonic_ns(), WaitBegin::BeforeLoss);
+                (known.since, known.began) = (crate::sys::monotonic_ns(), Began::BeforeLoss);
                 known.report_at = now.saturating_add(SETTLE_NS);
                 return;
             }
@@ -233,11 +234,11 @@ impl TaskState {
 
     /// How wide a wait of `ns` is in the flame graph, in µs. None when it is not in it: the graph shows blocked tasks, with
     /// `-R` those that wait for a CPU too, and of those that waited already when we came only what has a stack: see [`TaskState::look_at_proc`].
-    pub(super) fn drawn(&self, state: SchedState, began: WaitBegin, stack: Option<StackId>, ns: u64) -> Option<u64> {
+    pub(super) fn drawn(&self, state: SchedState, began: Began, stack: Option<StackId>, ns: u64) -> Option<u64> {
         let is_drawn = self.args.common.draws_stacks()
             && self.reports(state)
             && (state != SchedState::RUN_DELAY || self.args.states.run_delay)
-            && (began == WaitBegin::Exactly || stack.is_some())
+            && (began == Began::Exactly || stack.is_some())
             && self.args.than.is_none_or(|than| ns >= than.0);
         is_drawn.then_some(ns / 1000)
     }
@@ -279,13 +280,13 @@ impl TaskState {
     /// Tasks of the answer that wait already, as /proc tells.
     pub(super) fn look_at_proc(&mut self, ctx: &mut Context) {
         let seen = ctx.threads_from_proc(&self.to_be_looked_at(ctx));
-        self.take_seen(seen, WaitBegin::BeforeStart, ctx);
+        self.take_seen(seen, Began::BeforeStart, ctx);
     }
 
     /// As [`TaskState::look_at_proc`], after a loss: /proc is read elsewhere meanwhile.
     pub(super) fn look_again(&mut self, ctx: &mut Context) {
         let Some(threads) = &self.threads else { return };
-        self.take_seen(threads.found(), WaitBegin::BeforeLoss, ctx);
+        self.take_seen(threads.found(), Began::BeforeLoss, ctx);
         let lost_until = self.horizon.end_ns();
         let Some(threads) = self.threads.as_ref().filter(|_| lost_until > self.looked_until) else { return };
         if threads.read(self.to_be_looked_at(ctx)) {
@@ -298,7 +299,7 @@ impl TaskState {
         living.filter(|&tid| ctx.watched.contains(tid) && !self.scope.is_own(tid)).collect()
     }
 
-    fn take_seen(&mut self, seen: Vec<SeenThread>, began: WaitBegin, ctx: &mut Context) {
+    fn take_seen(&mut self, seen: Vec<SeenThread>, began: Began, ctx: &mut Context) {
         for SeenThread { tid, at_ns: at, stat } in seen {
             let Stat { state: letter, comm, cpu, priority, .. } = stat;
             if self.by_priority(tid, Some(priority)) == PriorityMatch::Outside {

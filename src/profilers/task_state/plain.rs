@@ -10,10 +10,10 @@ use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Handler, Samples, Use};
 use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{SchedFields, TaskStateEvents};
-use crate::profilers::task_state::machine::{Change, StateMachine, TaskEvent, WaitBegin, Wakeup};
+use crate::profilers::task_state::machine::{Change, StateMachine, TaskEvent, Wakeup};
 use crate::profilers::task_state::states::{SchedState, States, SwitchedOut};
 use crate::profilers::task_state::table::StateTimes;
-use crate::stats::LossHorizon;
+use crate::stats::{Began, LossHorizon};
 use crate::task::Comm;
 
 /// The parts of the profiler that a plain table needs.
@@ -165,7 +165,7 @@ impl PlainSums<'_> {
             self.all.note_unwoken(period.state, period.wakeup);
         }
         match change {
-            Change::Ended(period) if period.began == WaitBegin::Exactly => {
+            Change::Ended(period) if period.began == Began::Exactly => {
                 self.sum(period.state, period.since.min(period.until), period.until)
             }
             Change::Ended(period) => {
@@ -238,7 +238,7 @@ mod tests {
                 SchedStep::Woken { tid, is_new } => sums.awakes(now, cpu, tid, is_new),
                 SchedStep::Found { tid } => {
                     let tid = tid.max(1);
-                    sums.machine.found(seen(now, cpu, tid), SchedState::SLEEP, WaitBegin::BeforeStart, u64::MAX);
+                    sums.machine.found(seen(now, cpu, tid), SchedState::SLEEP, Began::BeforeStart, u64::MAX);
                     Use::Relevant
                 }
                 SchedStep::Exited { tid } => {

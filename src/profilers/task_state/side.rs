@@ -1,14 +1,13 @@
 //! Changes to tasks by other sources than switches and wake-ups: side records, and /proc.
 
-use crate::profilers::task_state::machine::{
-    Activity, StateMachine, StatePeriod, TaskEvent, TrackedTask, WaitBegin, period,
-};
+use crate::profilers::task_state::machine::{Activity, StateMachine, StatePeriod, TaskEvent, TrackedTask, period};
 use crate::profilers::task_state::states::SchedState;
+use crate::stats::Began;
 use crate::task::Comm;
 
 impl StateMachine {
     /// /proc says that a task of which nothing is known waits in `state`.
-    pub fn found(&mut self, seen: TaskEvent, state: SchedState, began: WaitBegin, report_at: u64) {
+    pub fn found(&mut self, seen: TaskEvent, state: SchedState, began: Began, report_at: u64) {
         let known_from = match self.tasks.get(seen.tid) {
             Some(task) if task.activity != Activity::Unknown => return,
             Some(task) => task.known_from,
@@ -101,7 +100,7 @@ impl StateMachine {
     pub fn discard(&mut self, tid: i32) {
         let blocked_only = self.blocked_only;
         let Some(task) = self.get_mut(tid) else { return };
-        let counts = task.began == WaitBegin::Exactly && !matches!(task.activity, Activity::Unknown | Activity::Away);
+        let counts = task.began == Began::Exactly && !matches!(task.activity, Activity::Unknown | Activity::Away);
         task.activity = Activity::Unknown;
         task.report_at = u64::MAX;
         self.unseen += u64::from(counts);
