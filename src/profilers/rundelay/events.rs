@@ -122,6 +122,10 @@ fn yields(setup: &Setup<'_>) -> Vec<Range<u64>> {
 }
 
 impl RunDelayEvents {
+    pub fn switches(&self) -> Vec<EventId> {
+        std::iter::once(self.switch).chain(self.runnable).collect()
+    }
+
     /// # Errors
     /// There is no such event here, or it lacks a field.
     pub fn open(stacks: bool, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<RunDelayEvents> {

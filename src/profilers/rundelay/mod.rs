@@ -220,6 +220,8 @@ impl Profiler for Rundelay {
                 ctx.view.discarded += self.model.take_discarded();
                 self.show_ongoing(now, true, ctx);
             }
+            // A wake-up or a move that went unseen shows at the next switch.
+            Event::Lost(_, kinds) if !self.plan.as_ref().is_some_and(|plan| kinds.include(&plan.switches())) => {}
             Event::Lost(window, _) => {
                 self.lost_until = self.lost_until.max(window.end_ns);
                 self.model.lost(window.cpu, window.start_ns, window.end_ns);

@@ -42,6 +42,12 @@ pub struct TaskStateEvents {
     pub states: States,
 }
 
+impl TaskStateEvents {
+    pub fn switches(&self) -> Vec<EventId> {
+        std::iter::once(self.switch).chain(self.other).collect()
+    }
+}
+
 /// The fields of the events, resolved once.
 #[derive(Debug)]
 pub struct SchedFields {

@@ -400,6 +400,8 @@ impl Profiler for TaskState {
             Event::TookOver { old, pid, time, cpu } => self.on_take_over(old, pid, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
+            // A wake-up that went unseen shows at the next switch.
+            Event::Lost(_, kinds) if !self.plan.as_ref().is_some_and(|plan| kinds.include(&plan.switches())) => {}
             Event::Lost(window, _) | Event::LostSide(window) => self.horizon.lost_until(window.end_ns),
             _ => {}
         }
