@@ -14,7 +14,7 @@ use clap::Parser;
 use crate::cli::values::Time;
 use crate::cli::{RunArgs, usage};
 use crate::outside;
-use crate::profiler::{Profiler, ProfilerArgs};
+use crate::profiler::{self, Profiler, ProfilerArgs};
 use crate::profilers;
 use crate::run::{Options, Outcome, Run, ViewOptions};
 use crate::symbol;
@@ -123,7 +123,7 @@ fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
 /// Before there is any thread or event.
 fn start_workers() {
     sys::raise_open_files(); // the workload gets the limit that we were given
-    outside::start(&[task::QUESTIONS, symbol::QUESTIONS]);
+    outside::start(&[task::QUESTIONS, symbol::QUESTIONS, profiler::QUESTIONS]);
 }
 
 /// Runs profilers, one for each view, to the end. Returns the exit code.
