@@ -4,8 +4,9 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 
-use common::{Load, Prog, example, start, until};
+use common::{Load, Prog, children, example, start, until};
 use nix::sys::signal::Signal;
 
 /// A process that has mapped a file that does not answer, and its pid; with the directory that was mounted for a moment. `kind`: see
@@ -82,6 +83,24 @@ fn a_search_for_functions_ends_at_a_file_that_does_not_answer() {
 }
 
 #[test]
+fn a_command_whose_file_does_not_answer_can_be_ended() {
+    need_events!();
+    need_fuse!();
+    let (_dir, load, pid) = stalled("code");
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
+    let line = maps.lines().find(|line| line.ends_with(" /file")).expect("the file");
+    let command = format!("/proc/{pid}/map_files/{}", line.split(' ').next().expect("addresses"));
+    let run = start(&["trace", "-e", "sched:sched_process_exec", "--", &command]);
+    until("the command hangs", || run.helpers().iter().any(hangs));
+    let helpers = run.helpers();
+    run.signal(Signal::SIGINT);
+    assert!(common::ends_within(run.pid(), common::GUARD), "it ends");
+    drop(load); // the command has the output open as long as it hangs
+    run.finish().code(0);
+    until("nobody is left", || !helpers.iter().any(is_alive));
+}
+
+#[test]
 fn a_run_that_is_killed_leaves_no_process() {
     need_events!();
     let mut run = start(&["profile", "-g", "-v"]);
@@ -91,4 +110,27 @@ fn a_run_that_is_killed_leaves_no_process() {
     run.signal(Signal::SIGKILL);
     assert_eq!(run.finish().signal(), Some(Signal::SIGKILL as i32));
     until("nobody is left", || !helpers.iter().any(is_alive));
+}
+
+/// As in a container without an init: what a run leaves behind stays for good.
+#[test]
+fn a_run_leaves_no_zombies_where_nobody_reaps_them() {
+    need_events!();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", r#""$0" "$@" & exec sleep 1000"#]);
+    command.args([env!("CARGO_BIN_EXE_perf-prof"), "trace", "-e", "sched:sched_switch", "--for", "100ms", "-v"]);
+    let mut run = Prog::spawn(command);
+    let first = run.err_line(|line| line.contains("ring buffer") || line.starts_with("unshare:"));
+    if first.starts_with("unshare:") {
+        skip!("{first}");
+    }
+    let [init] = children(run.pid())[..] else { panic!("unshare has one child") };
+    let left = || -> Vec<String> {
+        let text = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        children(init).into_iter().map(|pid| text(pid, "comm").trim().to_owned()).collect()
+    };
+    until("the run has ended", || children(init).iter().all(|pid| !is_alive(pid)));
+    assert_eq!(left(), ["perf-prof"], "the run itself, which is a child of the first process");
+    run.signal(Signal::SIGKILL);
+    run.finish();
 }

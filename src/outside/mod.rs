@@ -169,6 +169,11 @@ pub fn hurry() {
     POOL.get().into_iter().for_each(Pool::hurry);
 }
 
+/// Ends the workers. Nothing is answered any more.
+pub fn stop() {
+    POOL.get().into_iter().for_each(Pool::stop);
+}
+
 /// The processes of the room: this program's own, as is what they do.
 pub fn own_processes() -> Vec<i32> {
     POOL.get().map_or_else(Vec::new, Pool::processes)

@@ -155,6 +155,15 @@ impl Pool {
         std::mem::take(&mut self.state().notes)
     }
 
+    /// Nobody is asked any more, and no process is left but those that hang.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        (state.idle, state.stuck) = Default::default();
+        let spawner = state.spawner.take();
+        drop(state);
+        spawner.into_iter().for_each(Spawner::end);
+    }
+
     pub fn hurry(&self) {
         self.is_hurried.store(true, Ordering::Relaxed);
     }
