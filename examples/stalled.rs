@@ -1,6 +1,8 @@
 //! A process whose memory never answers: `stalled DIR` mounts a file system on DIR whose server, this process, does not read
 //! files, prints the pid of a child, and waits. The child has such a file mapped, and calls openat(2) with a path in it. When this
 //! process is killed, the child goes on.
+//!
+//! `stalled DIR code`: the child has mapped the file as code, and waits without touching it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -58,23 +60,29 @@ fn serve(mut fuse: File) {
     }
 }
 
-/// Opens the file, which is to be found nowhere else from then on, and hangs.
-fn hang(dir: &str) {
+/// Opens the file, which is to be found nowhere else from then on, and hangs. `is_code`: it is mapped to be executed, and only waits.
+fn hang(dir: &str, is_code: bool) {
     let file = File::open(format!("{dir}/file")).expect("the file");
     // SAFETY: a mapping of its own, of whose bytes nothing is read here.
     unsafe {
         let dir = std::ffi::CString::new(dir).expect("a path");
         assert_eq!(libc::umount2(dir.as_ptr(), libc::MNT_DETACH), 0);
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let protection = libc::PROT_READ | if is_code { libc::PROT_EXEC } else { libc::PROT_WRITE };
         let map = libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
         assert_ne!(map, libc::MAP_FAILED);
         println!("{}", std::process::id());
+        if is_code {
+            loop {
+                libc::pause();
+            }
+        }
         libc::syscall(libc::SYS_openat, libc::AT_FDCWD, map, libc::O_RDONLY | libc::O_CLOEXEC);
     }
 }
 
 fn main() {
     let dir = std::env::args().nth(1).expect("a directory");
+    let is_code = std::env::args().nth(2).is_some_and(|what| what == "code");
     let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd());
     let [target, options] = [dir.as_str(), &options].map(|text| std::ffi::CString::new(text).expect("no NUL"));
@@ -85,7 +93,7 @@ fn main() {
         if libc::fork() == 0 {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             drop(fuse); // it must end with its server
-            hang(&dir);
+            hang(&dir, is_code);
             libc::_exit(0);
         }
     }

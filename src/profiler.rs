@@ -1,6 +1,6 @@
 //! The `Profiler` trait, and what its calls are given: `setup` while it asks for its events, `context` while samples
 //! come, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and
-//! `uprobe:` select, `code` finds the files and bytes of the latter, `inherited` makes them see the children of the
+//! `uprobe:` select, `code` finds the files and bytes of the latter in a worker, which `function_search` asks, `inherited` makes them see the children of the
 //! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
 //! `keys` has the keys of all events of a run, and shows them with their names.
 //! `call_strings` joins the strings of system calls to their records.
@@ -13,6 +13,7 @@ pub mod call_strings;
 pub mod code;
 mod context;
 pub mod filters;
+mod function_search;
 pub mod hits;
 mod inherited;
 mod keys;
@@ -29,6 +30,7 @@ use anyhow::Result;
 use rustc_hash::FxHashSet;
 
 use crate::output::LostSpan;
+use crate::outside::QuestionHandler;
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
@@ -44,6 +46,9 @@ pub use shown::ShownEvent;
 pub use tracefs::TracefsFinder;
 
 pub use crate::report::Report;
+
+/// What is asked of workers before a run.
+pub const QUESTIONS: &[QuestionHandler] = &[QuestionHandler::of::<function_search::FunctionSearch>()];
 
 /// ns, CLOCK_MONOTONIC.
 pub type Timestamp = u64;

@@ -389,17 +389,20 @@ fn search_can_be_ended(before: &str) {
     shell.args(["-c", &format!(r#"{before}exec "$0" "$@""#), env!("CARGO_BIN_EXE_perf-prof")]);
     shell.args(["trace", "-e", &names, "-p", &pid]);
     let prof = Prog::spawn(shell);
-    let read_bytes = || {
-        let text = fs::read_to_string(format!("/proc/{}/io", prof.pid())).unwrap_or_default();
-        text.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse::<u64>().ok()).unwrap_or(0)
+    let number = |pid: &i32, file: &str, key: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let number = |line: &str| line.strip_prefix(key)?.trim().trim_end_matches(" kB").parse::<u64>().ok();
+        text.lines().find_map(number).unwrap_or(0)
     };
-    common::until("it searches", || read_bytes() > 300 * MIB);
-    let status = fs::read_to_string(format!("/proc/{}/status", prof.pid())).expect("it searches for long");
-    let peak =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    assert!(peak.is_some_and(|kib| kib << 10 < MOST_RSS_BYTES), "{status}");
+    let all = || std::iter::once(prof.pid()).chain(prof.helpers());
+    common::until("it searches", || all().map(|pid| number(&pid, "io", "rchar:")).sum::<u64>() > 300 * MIB);
+    let helpers = prof.helpers();
+    let peaks: Vec<u64> = all().map(|pid| number(&pid, "status", "VmHWM:") << 10).collect();
+    assert!(peaks.len() > 1 && peaks.iter().sum::<u64>() < MOST_RSS_BYTES, "{peaks:?}");
     let done = prof.interrupt();
     assert_eq!(done.signal(), Some(libc::SIGINT), "the first one: {done:#?}");
+    let is_there = |pid: &i32| common::state_letter(*pid as u64).is_some_and(|state| !matches!(state, 'Z' | 'X'));
+    common::until("the worker ends too", || !helpers.iter().any(is_there));
 }
 
 /// Some files of each kind, for [`every_profiler_with_stacks`].

@@ -14,6 +14,7 @@ use common::{Load, Prog, command, example, load_number, number, run, run_over, s
 use nix::sys::signal::Signal;
 use perf_prof::event::ProbePoint;
 use perf_prof::symbol::functions::Binary;
+use perf_prof::symbol::search::Search;
 use serde_json::Value;
 use uprobes::{calls, fields, in_file, probe};
 
@@ -296,7 +297,7 @@ fn an_address_is_a_function_too() {
     let place = ProbePoint { function: "calls_add".to_owned(), offset: 0, ret: false };
     let spot = in_file(&place, &example("calls"));
     // The linker's offset between address and file is the same for all code of a program.
-    let program = Binary::open(Path::new(&spot.file.path)).expect("a file").expect("a program");
+    let program = Binary::open(Path::new(&spot.file.path), &Search::within(0)).expect("a file").expect("a program");
     let address =
         (0..16).map(|page| spot.offset + page * 0x1000).find(|address| program.offset(*address) == Some(spot.offset));
     let selector = probe("uprobe", &format!("{:#x}", address.expect("an address")), "//args='a=$arg1:u64'/");

@@ -149,20 +149,26 @@ fn unsafe_code_is_in_two_rooms() {
     assert_eq!(seen.len(), 2);
 }
 
-/// Files that speak of what others have in hand, and how: in a worker, or of what never hangs.
-const OF_OTHERS: [(&str, &str); 13] = [
+/// Files that speak of what others have in hand, and why they may: in a worker, or of what never hangs.
+const OF_OTHERS: [(&str, &str); 12] = [
+    // The kernel lists numbers, and takes no lock of a process.
     ("host.rs", "lists of processes and threads"),
+    // Of others the owner in status, of which the kernel keeps a copy; of our workers more, which hold none of their own locks.
     ("outside/pool.rs", "status, which never hangs"),
     ("symbol/file_tables.rs", "in a worker"),
+    // Opens and reads in answers to questions; a place is closed without telling the file's server.
     ("symbol/files.rs", "in a worker; places (O_PATH) only in this process"),
-    ("symbol/functions.rs", "the search for functions, before the run"),
-    ("symbol/elf.rs", "separate debug files, in a worker and in the search for functions"),
-    ("symbol/hidden.rs", "owners of processes"),
+    // Called by the search alone: profiler/function_search.rs asks for it.
+    ("symbol/functions.rs", "the search for functions, in a worker"),
+    ("symbol/elf.rs", "separate debug files, in a worker"),
     ("symbol/perf_map.rs", "in a worker"),
     ("symbol/perf_map_file.rs", "in a worker"),
+    // stat(2) of /proc/PID.
     ("symbol/spaces.rs", "whether a process exists"),
+    // What may hang is asked for there; comm, status, schedstat, sched, cgroup and children take no lock that a process can hold.
     ("task/procfs.rs", "in a worker, or files that never hang"),
     ("task/python/mod.rs", "in a worker"),
+    // Of the files that a path can be made to there, the same ones are read in this process.
     ("task", "paths from task/procfs.rs, in a worker, or files that never hang"),
 ];
 

@@ -8,18 +8,22 @@ pub mod man;
 mod older;
 pub mod run;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::Parser;
 
 use crate::cli::values::Time;
 use crate::cli::{RunArgs, usage};
+use crate::host::Host;
 use crate::outside;
-use crate::profiler::{Profiler, ProfilerArgs};
+use crate::profiler::{self, Profiler, ProfilerArgs};
 use crate::profilers;
 use crate::run::{Options, Outcome, Run, ViewOptions};
 use crate::symbol;
 use crate::sys;
-use crate::task;
+use crate::sys::process::reap_all_within;
+use crate::task::{self, procfs};
 
 /// Columns of the help: enough for an example, and no more than any terminal has.
 const WIDTH: usize = 80;
@@ -112,7 +116,7 @@ profilers::profilers!(commands);
 
 /// Runs a profiler to its end. Returns the exit code.
 fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
-    start_workers();
+    let _forked = start_workers();
     let run = &mut args.common().run;
     run.interval = run.interval.or(A::INTERVAL);
     let (run, view) = (run.clone(), view_options(&mut args)?);
@@ -120,10 +124,27 @@ fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
     execute(options::<A>(run, view)?, vec![profiler])
 }
 
+/// The processes that a command has forked. They end with it, when this is dropped.
+#[must_use]
+struct ForkedProcesses;
+
+impl Drop for ForkedProcesses {
+    fn drop(&mut self) {
+        /// Releasing a few tracepoints or probes takes no longer.
+        const HOLDERS_END: Duration = Duration::from_millis(500);
+        outside::stop();
+        // The first process of a container may reap nobody. Elsewhere those that release events and probes are not waited for.
+        if procfs::is_nested(&Host::default()) {
+            reap_all_within(HOLDERS_END);
+        }
+    }
+}
+
 /// Before there is any thread or event.
-fn start_workers() {
+fn start_workers() -> ForkedProcesses {
     sys::raise_open_files(); // the workload gets the limit that we were given
-    outside::start(&[task::QUESTIONS, symbol::QUESTIONS]);
+    outside::start(&[task::QUESTIONS, symbol::QUESTIONS, profiler::QUESTIONS]);
+    ForkedProcesses
 }
 
 /// Runs profilers, one for each view, to the end. Returns the exit code.

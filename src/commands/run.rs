@@ -41,7 +41,7 @@ impl RunViewsArgs {
     /// # Errors
     /// A view that does not parse; what cannot work here.
     pub fn run(self) -> Result<u8> {
-        start_workers();
+        let _forked = start_workers();
         let RunViewsArgs { mut run, views } = self;
         if views.len() > MOST_VIEWS {
             return Err(usage(format!("there are {} views, a run has up to {MOST_VIEWS}", views.len())));

@@ -12,6 +12,8 @@
 
 use std::{error, fmt};
 
+use serde::{Deserialize, Serialize};
+
 use crate::caret::caret;
 use crate::event::attributes::attribute;
 use crate::event::part::{SelectorFault, SelectorPart};
@@ -60,7 +62,7 @@ pub enum SelectorHead {
 }
 
 /// The PLACE of the grammar: a function, and an offset or the return.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbePoint {
     pub function: String,
     /// Bytes from the start of the function. 0 for a probe at its return.

@@ -14,13 +14,15 @@ mod refusals;
 mod spawner;
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use pool::NoAnswer;
-pub use question::{Answered, Question, QuestionHandler, WorkerContext, as_bytes};
+pub use question::{Answered, Question, QuestionHandler, WorkerContext, WorkerPlace, as_bytes};
 
 use crate::host::Host;
+use crate::sys::packets::memory_file;
 use crate::sys::process_cpu_ns;
 use pool::Pool;
 
@@ -32,31 +34,37 @@ pub struct AskedOf {
     /// The user (uid) in whose hands it is, where `pid` does not tell.
     pub user: Option<u32>,
     pub deadline: Duration,
+    /// The deadline begins anew as long as the worker gets on, and the wait ends when this process is told to end.
+    pub by_steps: bool,
 }
 
 /// What the kernel and the memory of a process answer at once, unless they hang.
 const PROCESS_DEADLINE: Duration = Duration::from_millis(400);
 /// A file may have to come from a slow disk.
 const FILE_DEADLINE: Duration = Duration::from_millis(1500);
+/// Before a run nobody waits for anything else.
+const STEP_DEADLINE: Duration = Duration::from_secs(3);
 
 impl AskedOf {
     /// Several processes: the worker tells with [`WorkerContext::about`] which one it is at.
-    pub const SEVERAL: AskedOf = AskedOf { pid: 0, user: None, deadline: PROCESS_DEADLINE };
+    pub const SEVERAL: AskedOf = AskedOf { pid: 0, user: None, deadline: PROCESS_DEADLINE, by_steps: false };
+    /// As many files and processes as it takes.
+    const LONG: AskedOf = AskedOf { deadline: STEP_DEADLINE, by_steps: true, ..AskedOf::SEVERAL };
 
     /// The memory, or files in /proc, of a process or thread.
     pub fn process(pid: i32) -> AskedOf {
-        AskedOf { pid, user: None, deadline: PROCESS_DEADLINE }
+        AskedOf { pid, ..AskedOf::SEVERAL }
     }
 
     /// A file that a process has mapped.
     pub fn file_of(pid: i32) -> AskedOf {
-        AskedOf { pid, user: None, deadline: FILE_DEADLINE }
+        AskedOf { pid, deadline: FILE_DEADLINE, ..AskedOf::SEVERAL }
     }
 
     /// A file that processes of these users have mapped. Where they are several it is in the hands of none of them.
     pub fn file_of_users(users: &[u32]) -> AskedOf {
         let user = if let [user] = users { Some(*user) } else { None };
-        AskedOf { pid: 0, user, deadline: FILE_DEADLINE }
+        AskedOf { user, deadline: FILE_DEADLINE, ..AskedOf::SEVERAL }
     }
 }
 
@@ -90,6 +98,26 @@ pub fn ask_with<Q: Question>(
         Some(pool) => pool.ask(host, subject, question, files),
         None => Ok(question::answer_here(host, question, files)),
     }
+}
+
+/// Why a long question has no answer.
+#[derive(Debug)]
+pub struct Unanswered {
+    pub why: NoAnswer,
+    /// The file that the worker was at. Empty: none.
+    pub path: PathBuf,
+}
+
+/// Asks a question whose answer may take long. It is waited for as long as the worker gets on, and this process is not told to end.
+/// The worker tells with [`WorkerContext::place`] what it is at.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_long<Q: Question>(host: &Host, question: &Q) -> Result<Answered<Q::Answer>, Unanswered> {
+    let note = memory_file().ok();
+    let files: Vec<&dyn AsFd> = note.iter().map(|note| note as &dyn AsFd).collect();
+    ask_with(host, AskedOf::LONG, question, &files)
+        .map_err(|why| Unanswered { why, path: note.as_ref().map_or_else(PathBuf::new, question::told_path) })
 }
 
 /// Processes or threads of one message: the answer should fit into another, and come soon.
@@ -139,6 +167,11 @@ pub fn take_notes() -> Vec<String> {
 /// The run is to end: answers are waited for much less than their deadlines.
 pub fn hurry() {
     POOL.get().into_iter().for_each(Pool::hurry);
+}
+
+/// Ends the workers. Nothing is answered any more.
+pub fn stop() {
+    POOL.get().into_iter().for_each(Pool::stop);
 }
 
 /// The processes of the room: this program's own, as is what they do.

@@ -14,6 +14,7 @@ use crate::outside::question::{self, ABOUT, Answered, Question, QuestionHandlers
 use crate::outside::refusals::{AfterHang, MAX_STUCK, Refusals};
 use crate::outside::spawner::{Spawner, Worker};
 use crate::sys::packets::Packet;
+use crate::sys::poll::is_told_to_end;
 use crate::sys::process_cpu_ns;
 
 /// Why there is no answer.
@@ -28,6 +29,8 @@ pub enum NoAnswer {
     Late(i32),
     #[error("the worker process ended")]
     Ended,
+    #[error("told to end")]
+    ToldToEnd,
     #[error("the question cannot be asked")]
     NotUnderstood,
 }
@@ -55,12 +58,21 @@ struct PoolState {
     notes: Vec<String>,
 }
 
+/// How the wait for an answer ended.
+enum WaitEnd {
+    Answered,
+    Late,
+    ToldToEnd,
+}
+
 /// Workers that are forked at the start, so that what they do can be left out of the answer: as many as there are threads that ask.
 const AT_START: usize = 3;
 /// Longest wait for one answer when the run is to end.
 const HURRIED: Duration = Duration::from_millis(400);
 /// A worker that is ready to run, but gets no CPU, is waited for that many times as long.
 const STARVED: u32 = 10;
+/// CPU time of a worker that gets on, within a deadline: enough for a megabyte of a file.
+const GETS_ON: Duration = Duration::from_millis(1);
 /// How often the state of a wait is looked at, ms.
 const SLICE_MS: u16 = 20;
 /// Notes that wait to be taken.
@@ -115,8 +127,14 @@ impl Pool {
             self.done(&worker);
             return Err(NoAnswer::Ended);
         }
-        if !self.is_answered(&worker, subject.deadline) {
-            return Err(NoAnswer::Late(self.give_up(host, worker, subject)));
+        match self.wait(&worker, subject) {
+            WaitEnd::Answered => {}
+            WaitEnd::Late => return Err(NoAnswer::Late(self.give_up(host, worker, subject))),
+            WaitEnd::ToldToEnd => {
+                self.done(&worker);
+                self.state().kill(&worker);
+                return Err(NoAnswer::ToldToEnd);
+            }
         }
         let reply = worker.socket.receive();
         self.done(&worker);
@@ -135,6 +153,15 @@ impl Pool {
 
     pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut self.state().notes)
+    }
+
+    /// Nobody is asked any more, and no process is left but those that hang.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        (state.idle, state.stuck) = Default::default();
+        let spawner = state.spawner.take();
+        drop(state);
+        spawner.into_iter().for_each(Spawner::end);
     }
 
     pub fn hurry(&self) {
@@ -189,21 +216,28 @@ impl Pool {
         self.state().busy.retain(|pid| *pid != worker.pid);
     }
 
-    /// Waits for the answer. False: it is late.
-    fn is_answered(&self, worker: &Worker, deadline: Duration) -> bool {
-        let start = Instant::now();
+    /// Waits for the answer.
+    fn wait(&self, worker: &Worker, AskedOf { deadline, by_steps, .. }: AskedOf) -> WaitEnd {
+        let mut start = Instant::now();
         let mut used_before = None;
         loop {
             if worker.socket.is_ready_within(SLICE_MS) {
-                return true;
+                return WaitEnd::Answered;
             }
-            let used = process_cpu_ns(worker.pid).map_or(Duration::ZERO, Duration::from_nanos);
-            let used = used.saturating_sub(*used_before.get_or_insert(used));
+            if by_steps && is_told_to_end() {
+                return WaitEnd::ToldToEnd;
+            }
+            let used_now = process_cpu_ns(worker.pid).map_or(Duration::ZERO, Duration::from_nanos);
+            let used = used_now.saturating_sub(*used_before.get_or_insert(used_now));
+            if by_steps && used >= GETS_ON {
+                (start, used_before) = (Instant::now(), Some(used_now));
+                continue;
+            }
             let waited = start.elapsed();
             let deadline = if self.is_hurried.load(Ordering::Relaxed) { deadline.min(HURRIED) } else { deadline };
             let is_starved = || used < deadline && waited < deadline * STARVED && is_runnable(worker.pid);
             if waited >= deadline && !is_starved() {
-                return worker.socket.is_ready_within(0);
+                return if worker.socket.is_ready_within(0) { WaitEnd::Answered } else { WaitEnd::Late };
             }
         }
     }
@@ -215,8 +249,7 @@ impl Pool {
         let place = place_of(worker.pid);
         let user = subject.user.or_else(|| owner(host, pid));
         let mut state = self.state();
-        let known = state.spawner.as_ref();
-        known.into_iter().for_each(|spawner| spawner.kill(worker.pid));
+        state.kill(&worker);
         state.stuck.push(worker);
         let outcome = state.refusals.hung(pid, user);
         let place = place.map_or(String::new(), |place| format!(" (it waits in {place})"));
@@ -238,6 +271,10 @@ impl Pool {
 const NOTHING_IS_ASKED: &str = "degraded: nothing is read of other processes: no names of their code, files and waits";
 
 impl PoolState {
+    fn kill(&self, worker: &Worker) {
+        self.spawner.iter().for_each(|spawner| spawner.kill(worker.pid));
+    }
+
     fn note(&mut self, text: String) {
         if self.notes.len() < MAX_NOTES {
             self.notes.push(text);

@@ -1,8 +1,12 @@
 //! What is asked: whole questions, answered by code that runs in a worker.
 
 use std::any::{Any, TypeId};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -57,6 +61,12 @@ impl WorkerContext {
         }
     }
 
+    /// For the answer to [`ask_long`](crate::outside::ask_long).
+    pub fn place(&self) -> WorkerPlace {
+        let note = self.files.last().filter(|_| self.is_worker).and_then(|note| note.try_clone().ok());
+        WorkerPlace { note, is_worker: self.is_worker }
+    }
+
     /// A file that came with the question.
     pub fn file(&self, index: usize) -> Option<&File> {
         self.files.get(index)
@@ -74,6 +84,35 @@ impl WorkerContext {
         let kept = self.memory.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(T::default()));
         kept.downcast_mut().unwrap_or_else(|| unreachable!("the key is its type"))
     }
+}
+
+/// What a worker is at in the course of a long answer, should that hang. Outside of a worker nothing is told.
+#[derive(Debug, Default)]
+pub struct WorkerPlace {
+    /// The path, in memory that the asking process has open too.
+    note: Option<File>,
+    is_worker: bool,
+}
+
+impl WorkerPlace {
+    /// Tells which process is read next, and which of its files. Pid 0: the file is nobody's.
+    pub fn tell(&self, pid: i32, path: &Path) {
+        if self.is_worker {
+            sys::set_thread_name(&format!("{ABOUT}{pid}"));
+        }
+        if let Some(note) = &self.note {
+            let path = path.as_os_str().as_bytes();
+            // Should it fail, a message is less precise.
+            let _ = note.set_len(path.len() as u64).and_then(|()| note.write_all_at(path, 0));
+        }
+    }
+}
+
+/// The path that a worker has told last.
+pub(super) fn told_path(note: &File) -> PathBuf {
+    let mut path = vec![0; note.metadata().map_or(0, |meta| meta.len() as usize)];
+    let is_read = note.read_exact_at(&mut path, 0).is_ok();
+    PathBuf::from(OsStr::from_bytes(if is_read { &path } else { &[] }))
 }
 
 /// Decodes one kind of question and encodes its answer.
@@ -190,5 +229,22 @@ pub mod as_bytes {
             }
         }
         from.deserialize_bytes(BytesVisitor).map(B::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::packets::memory_file;
+
+    #[test]
+    fn the_place_that_was_told_last_counts() {
+        let note = memory_file().unwrap();
+        let place = WorkerPlace { note: note.try_clone().ok(), is_worker: false };
+        assert_eq!(told_path(&note), PathBuf::new());
+        for path in ["/a/long/path", "/b", ""] {
+            place.tell(7, Path::new(path));
+            assert_eq!(told_path(&note), Path::new(path));
+        }
     }
 }

@@ -1,15 +1,18 @@
 //! The spawner, a process that forks workers when asked, and the life of a worker.
 //!
 //! The process with the rings forks neither: with 600 MiB of memory that would take 20 ms. Nor is a program executed, which needs
-//! the file of this one. The spawner has one thread, touches nothing of others, and ends with its parent, the workers with it.
+//! the file of this one. The spawner has one thread, touches nothing of others, and ends with its parent, the workers with it. At the
+//! end of a run it is told to end first, and reaps its workers, as its parent reaps it: the first process of a container may reap
+//! nobody.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use crate::host::Host;
 use crate::outside::question::{QuestionHandlers, WorkerContext, reply};
 use crate::sys::packets::{PacketSocket, pair};
-use crate::sys::process::{fork_apart, has_ended, kill_child};
+use crate::sys::process::{fork_apart, has_ended, kill_child, reap_within};
 
 /// A worker, as the asking process has it. Dropping it ends the worker, unless that hangs.
 #[derive(Debug)]
@@ -27,8 +30,12 @@ pub struct Spawner {
 
 const FORK: u8 = 0;
 const KILL: u8 = 1;
+const END: u8 = 2;
 /// How long the spawner may take to fork, ms: it has nothing else to do.
 const PATIENCE_MS: u16 = 2000;
+/// How long workers may take to end when they are killed. One that hangs does not.
+const WORKERS_END: Duration = Duration::from_millis(100);
+const SPAWNER_ENDS: Duration = Duration::from_millis(300);
 
 impl Spawner {
     /// Forks the spawner.
@@ -58,6 +65,12 @@ impl Spawner {
         }
     }
 
+    /// Ends the spawner and all workers. One that hangs is not waited for.
+    pub fn end(self) {
+        let _ = self.socket.send(&[END], &[]); // where it has gone already nothing is to be ended
+        reap_within(&mut vec![self.pid], SPAWNER_ENDS);
+    }
+
     /// Kills a worker. One that hangs may stay until what it waits for has come.
     pub fn kill(&self, pid: i32) {
         let [a, b, c, d] = pid.to_ne_bytes();
@@ -65,9 +78,16 @@ impl Spawner {
     }
 }
 
-/// The spawner's work, until its parent has gone.
+/// The spawner's life.
 fn serve(socket: &PacketSocket, handlers: QuestionHandlers) {
     let mut workers: Vec<i32> = Vec::new();
+    obey(socket, handlers, &mut workers);
+    workers.iter().for_each(|pid| kill_child(*pid));
+    reap_within(&mut workers, WORKERS_END);
+}
+
+/// Forks and kills workers, until it is told to end.
+fn obey(socket: &PacketSocket, handlers: QuestionHandlers, workers: &mut Vec<i32>) {
     while let Ok(Some(packet)) = socket.receive() {
         workers.retain(|pid| !has_ended(*pid));
         match packet.bytes[..] {

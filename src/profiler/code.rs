@@ -1,11 +1,12 @@
-//! Finds the code that a `uprobe:` selects: in which files, and where in them.
+//! Finds the code that a `uprobe:` selects: in which files, and where in them. It runs in a worker, see `function_search`.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
 use crate::escape::escape;
 use crate::event::selector::{MAX_MOST, ProbePoint};
@@ -14,17 +15,18 @@ use crate::symbol::elf::NOT_ELF;
 use crate::symbol::functions::{Binary, BinaryFile, FunctionLookup, find_command, library_path, mapped_binaries};
 use crate::symbol::matching::{MatchList, WantedName, last_part};
 use crate::symbol::search::Search;
-use crate::sys::poll::is_told_to_end;
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
 
 /// Where a function is looked for.
-#[derive(Debug)]
-pub enum SearchScope<'a> {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum SearchScope {
+    /// The file of this path.
+    File(String),
     Everything,
     Processes(Vec<i32>),
     /// The command that the run will start.
-    Command(&'a OsStr),
+    Command(OsString),
 }
 
 /// An instruction in a file.
@@ -65,7 +67,7 @@ const OFFERED: usize = 4;
 /// are wanted.
 pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Result<Vec<CodeLocation>> {
     let shown = escape(path.as_bytes());
-    let code = match Binary::open(Path::new(path)) {
+    let code = match Binary::open(Path::new(path), search) {
         Ok(code) => code,
         Err(err) if err.kind() == std::io::ErrorKind::InvalidInput => bail!("{shown} is no regular file"),
         Err(err) => return Err(anyhow::Error::new(err).context(format!("cannot open {shown}"))),
@@ -88,34 +90,35 @@ pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Resu
     Ok(vec![location_of(wanted.place, code, named, search)?])
 }
 
-/// The locations in the files that the target uses: one in each file that defines the function. `search` knows the
-/// files that were left out because its budget was used up.
+/// The locations in the named file, or in the files that the target uses: one in each file that defines the function. `search`
+/// knows the files that were left out because its budget was used up.
 ///
 /// # Errors
-/// No file defines the function, or one does more than once.
-pub fn in_target(
+/// As [`in_file`]; no file defines the function, or one does more than once.
+pub fn find(
     wanted: WantedFunctions<'_>,
-    scope: &SearchScope<'_>,
+    scope: &SearchScope,
     host: &Host,
     search: &Search,
 ) -> Result<Vec<CodeLocation>> {
     let name = &wanted.place.function;
-    if address(name).is_some() {
-        bail!("the address {name} is one of a file: name it, as in uprobe:{name}@\"/bin/true\"");
-    }
     match scope {
+        SearchScope::File(path) => in_file(wanted, path, search),
+        _ if address(name).is_some() => {
+            bail!("the address {name} is one of a file: name it, as in uprobe:{name}@\"/bin/true\"")
+        }
         SearchScope::Processes(pids) => in_processes(wanted, pids, host, search),
         SearchScope::Command(command) => {
             let shown = escape(command.as_encoded_bytes());
-            let program = find_command(Path::new(command));
+            let program = find_command(Path::new(command), search);
             let program =
                 program.with_context(|| format!("{shown} is not found, or nothing that a probe could go into"))?;
             in_program(wanted, program, search)
         }
         SearchScope::Everything => {
-            let usual = Binary::open(Path::new(TYPICAL_PROGRAM)).ok().and_then(Result::ok);
+            let usual = Binary::open(Path::new(TYPICAL_PROGRAM), search).ok().and_then(Result::ok);
             let usual = usual.with_context(|| format!("{TYPICAL_PROGRAM} cannot be read"));
-            let files = usual?.with_libraries(&[]);
+            let files = usual?.with_libraries(&[], search);
             let mut libraries: Vec<Binary> = files.into_iter().skip(1).collect();
             if let Some(found) = in_libraries(wanted, &mut libraries, search) {
                 return found;
@@ -135,9 +138,7 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
     // Files without a function of that readable name.
     let mut without: FxHashSet<Option<(u64, u64)>> = FxHashSet::default();
     for &pid in pids {
-        let Some(mut files) = mapped_binaries(host, pid, search) else {
-            bail!("process {pid} does not answer what it has mapped: name the file");
-        };
+        let mut files = mapped_binaries(host, pid, search);
         let is_new = |code: &Binary, locations: &[CodeLocation]| {
             !locations.iter().any(|location| location.file.is_same(&code.file))
         };
@@ -175,9 +176,6 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
                 }
             }
         }
-    }
-    if is_told_to_end() {
-        bail!("told to end before the function was found");
     }
     if locations.is_empty() {
         let name = escape(name.as_bytes());
@@ -263,7 +261,7 @@ fn defining(
     let mut exports = |code: &Binary| *judged.entry(code.file.identity()).or_insert_with(|| code.exports(name, search));
     // Small files first: a large one must not use up the budget of all others.
     let mut all: Vec<(usize, &Binary)> = files.iter().enumerate().skip(1).collect();
-    all.sort_by_key(|(_, code)| code.exported_bytes());
+    all.sort_by_key(|(_, code)| code.exported_bytes(search));
     all.retain(|(_, code)| exports(code));
     all.sort_by_key(|(at, _)| *at);
     // The dynamic linker exports some functions of the C library, for itself until that is loaded.
@@ -288,7 +286,7 @@ fn in_program(wanted: WantedFunctions<'_>, program: Binary, search: &Search) -> 
         return Ok(vec![location_of(place, program, named, search)?]);
     }
     let path = program.file.path.clone();
-    let mut files = program.with_libraries(&library_path());
+    let mut files = program.with_libraries(&library_path(), search);
     if !place.is_pattern()
         && let Some(at) = files.iter().position(|code| code.exports(name, search))
     {
@@ -558,7 +556,7 @@ mod tests {
         assert!(said(&place(name, 1 << 20)).contains("is behind its end"));
         assert!(said(&place("0x7fffffffffffffff", 0)).contains("there is no code at"));
         let own = std::process::id() as i32;
-        let locations = in_target(
+        let locations = find(
             WantedFunctions { place: &place(name, 0), most: 100 },
             &SearchScope::Processes(vec![own, own]),
             &Host::default(),

@@ -14,11 +14,11 @@ use crate::perf::Attr;
 use crate::perf::attr::MissingFeatures;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::Tasks;
-use crate::profiler::code::{self, NearNames, SearchScope, did_you_mean};
+use crate::profiler::code::{CodeLocation, NearNames, SearchScope, did_you_mean};
+use crate::profiler::function_search::FunctionSearch;
 use crate::profiler::{Setup, TracefsFinder};
 use crate::symbol::functions::{BinaryFile, has_mapped};
 use crate::symbol::kallsyms::each_function;
-use crate::symbol::search::{MOST_OF_FILE_BYTES, MOST_OF_TARGET_BYTES, Search};
 use crate::sys;
 use crate::sys::perf::Watch;
 use crate::task::procfs;
@@ -83,9 +83,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Looks for all functions of programs before a probe is defined. The files are others', and the search may take
-    /// long: until the first probe is defined a Ctrl-C ends the process at once, after that only when the probes can be
-    /// removed.
+    /// Has all functions of programs found before a probe is defined. The search may take long: until the first probe is defined a
+    /// Ctrl-C ends the process at once, after that only when the probes can be removed.
     ///
     /// # Errors
     /// As [`Setup::events`], for a selector that is needed.
@@ -102,24 +101,15 @@ impl Setup<'_> {
         Ok(())
     }
 
-    fn find_function(
-        &self,
-        selector: &Selector,
-        place: &ProbePoint,
-        path: Option<&str>,
-    ) -> Result<Vec<code::CodeLocation>> {
+    fn find_function(&self, selector: &Selector, place: &ProbePoint, path: Option<&str>) -> Result<Vec<CodeLocation>> {
         let head = &selector.head;
         if !has_uprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
             bail!("{head}: {NO_UPROBES}");
         }
-        let wanted = code::WantedFunctions { place, most: selector.attrs.most.unwrap_or(DEFAULT_MOST) };
-        let search = Search::within(path.map_or(MOST_OF_TARGET_BYTES, |_| MOST_OF_FILE_BYTES));
-        let locations = match path {
-            Some(path) => code::in_file(wanted, path, &search),
-            None => code::in_target(wanted, &self.search_scope(), self.host, &search),
-        };
-        let locations = locations.with_context(|| head.to_string())?;
-        if let Some(left_out) = search.left_out() {
+        let scope = path.map_or_else(|| self.search_scope(), |path| SearchScope::File(path.to_owned()));
+        let search = FunctionSearch::new(place, selector.attrs.most.unwrap_or(DEFAULT_MOST), scope);
+        let (locations, left_out) = search.ask(self.host).with_context(|| head.to_string())?;
+        if let Some(left_out) = left_out {
             self.warn(format!("{head}: {left_out}"));
         }
         Ok(locations)
@@ -159,7 +149,7 @@ impl Setup<'_> {
     }
 
     /// For `-v`: the functions that a name stands for, if it is not the full name of one.
-    fn note_functions(&self, head: &SelectorHead, locations: &[code::CodeLocation]) {
+    fn note_functions(&self, head: &SelectorHead, locations: &[CodeLocation]) {
         let mut names: Vec<&str> = locations.iter().filter_map(|location| location.function.as_deref()).collect();
         let count = names.len();
         names.dedup();
@@ -169,7 +159,7 @@ impl Setup<'_> {
     }
 
     /// Where a function is looked for.
-    fn search_scope(&self) -> SearchScope<'_> {
+    fn search_scope(&self) -> SearchScope {
         let of_threads = |tids: Vec<i32>| {
             let mut pids: Vec<i32> = tids.iter().filter_map(|&tid| procfs::pid_of(self.host, tid)).collect();
             pids.sort_unstable();
@@ -180,7 +170,7 @@ impl Setup<'_> {
             (Tasks::Processes(pids), _) => SearchScope::Processes(pids.clone()),
             (Tasks::Threads(tids), _) => of_threads(tids.clone()),
             (Tasks::Cgroups(groups), _) => of_threads(groups.iter().flat_map(|group| group.threads()).collect()),
-            (Tasks::All | Tasks::Workload(_), Some(command)) => SearchScope::Command(command),
+            (Tasks::All | Tasks::Workload(_), Some(command)) => SearchScope::Command(command.to_owned()),
             (Tasks::All | Tasks::Workload(_), None) => SearchScope::Everything,
         }
     }

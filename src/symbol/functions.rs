@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::symbol::elf::{NOT_ELF, decompress, default_debug_dirs, separate_file};
@@ -33,9 +35,23 @@ const MOST_INTERPRETERS: usize = 4;
 /// The file of a program or a library.
 #[derive(Debug)]
 pub struct BinaryFile {
+    /// Behind a search, its place (O_PATH) alone.
     pub file: File,
     /// The path to show.
     pub path: String,
+    /// None: it does not say.
+    pub stamp: Option<FileStamp>,
+}
+
+/// What tells a file from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// Of the last change of the content (mtime) and of the inode (ctime): seconds and ns.
+    changed: [(i64, i64); 2],
+    is_on_overlay: bool,
 }
 
 /// A program or a library, with its headers.
@@ -61,21 +77,33 @@ pub enum FunctionLookup {
     Unknown,
 }
 
+impl FileStamp {
+    fn of(file: &File) -> Option<FileStamp> {
+        let meta = file.metadata().ok()?;
+        Some(FileStamp {
+            device: meta.dev(),
+            inode: meta.ino(),
+            bytes: meta.size(),
+            changed: [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())],
+            is_on_overlay: is_on_overlay(file),
+        })
+    }
+}
+
 impl BinaryFile {
     /// Device and inode.
     pub fn identity(&self) -> Option<(u64, u64)> {
-        self.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+        self.stamp.map(|stamp| (stamp.device, stamp.inode))
     }
 
     /// True when probes in both files would be in one file: the kernel puts them into the file below an overlay
     /// (d_real_inode, kernel/trace/trace_uprobe.c), and each overlay reports a device of its own.
     pub fn is_same(&self, other: &BinaryFile) -> bool {
-        let (Ok(one), Ok(two)) = (self.file.metadata(), other.file.metadata()) else { return false };
+        let (Some(one), Some(two)) = (self.stamp, other.stamp) else { return false };
         // An overlay may use the upper half of the inode number. A copy in its upper layer keeps the inode number of
         // the original, but has times of its own.
-        let below = |meta: &Metadata| (meta.ino() as u32, meta.size(), times(meta));
-        (one.dev(), one.ino()) == (two.dev(), two.ino())
-            || below(&one) == below(&two) && (is_on_overlay(&self.file) || is_on_overlay(&other.file))
+        let below = |stamp: FileStamp| (stamp.inode as u32, stamp.bytes, stamp.changed);
+        self.identity() == other.identity() || below(one) == below(two) && (one.is_on_overlay || two.is_on_overlay)
     }
 }
 
@@ -84,8 +112,8 @@ impl Binary {
     ///
     /// # Errors
     /// The file cannot be read; inside: as [`Binary::of`].
-    pub fn open(path: &Path) -> io::Result<Result<Binary, UnnamedReason>> {
-        Ok(Binary::of(open_regular(path)?, path.to_string_lossy().into_owned()))
+    pub fn open(path: &Path, search: &Search) -> io::Result<Result<Binary, UnnamedReason>> {
+        Ok(Binary::of(open_regular(&search.at_file(path))?, path.to_string_lossy().into_owned()))
     }
 
     /// Reads the headers of a program or library. `path`: the path to show.
@@ -97,7 +125,8 @@ impl Binary {
         if elf.headers() > MOST_HEADERS {
             return Err(TOO_MANY_HEADERS);
         }
-        Ok(Binary { file: BinaryFile { file, path }, elf })
+        let stamp = FileStamp::of(&file);
+        Ok(Binary { file: BinaryFile { file, path, stamp }, elf })
     }
 
     /// `e_machine`.
@@ -117,6 +146,7 @@ impl Binary {
 
     /// Looks up a function among the exported ones, then in each other symbol table.
     pub fn find(&self, name: &str, search: &Search) -> FunctionLookup {
+        self.tell_next(search);
         let mut found = NameMatches::default();
         let file = &self.file.file;
         let mut is_whole = search.each_named(&self.elf, file, true, name, |symbol| {
@@ -138,14 +168,21 @@ impl Binary {
         if found.is_called { FunctionLookup::Elsewhere } else { FunctionLookup::Unknown }
     }
 
+    /// Tells that this file is read next.
+    pub fn tell_next(&self, search: &Search) {
+        search.at_file(Path::new(&self.file.path));
+    }
+
     /// Bytes that [`Binary::exports`] reads.
-    pub fn exported_bytes(&self) -> u64 {
+    pub fn exported_bytes(&self, search: &Search) -> u64 {
+        self.tell_next(search);
         let (entries, names) = self.elf.symbol_table(&self.file.file, true).unwrap_or_default();
         entries.len.saturating_add(names.len)
     }
 
     /// True when the file defines and exports a function of this name.
     pub fn exports(&self, name: &str, search: &Search) -> bool {
+        self.tell_next(search);
         let mut found = NameMatches::default();
         let is_whole = search.each_named(&self.elf, &self.file.file, true, name, |symbol| found.take(symbol, false));
         if !is_whole {
@@ -188,19 +225,21 @@ impl Binary {
     }
 
     /// The binary and the libraries that the dynamic linker would load for it, in the order of loading.
-    pub fn with_libraries(self, library_path: &[PathBuf]) -> Vec<Binary> {
+    pub fn with_libraries(self, library_path: &[PathBuf], search: &Search) -> Vec<Binary> {
+        self.tell_next(search);
         let interpreter = self.elf.interpreter(&self.file.file).map(PathBuf::from);
         let mut all = vec![self];
         let mut at = 0;
         while let Some(binary) = all.get(at) {
             at += 1;
+            binary.tell_next(search);
             let DynamicSection { libraries, directories } = binary.elf.dynamic(&binary.file.file).unwrap_or_default();
             let origin = Path::new(&binary.file.path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
             let own = directories
                 .iter()
                 .map(|dir| PathBuf::from(dir.replace("$ORIGIN", &origin).replace("${ORIGIN}", &origin)))
                 .filter(|dir| dir.as_os_str().len() < MOST_PATH_BYTES);
-            let default = default_library_dirs(binary.machine(), interpreter.as_deref());
+            let default = default_library_dirs(binary.machine(), interpreter.as_deref(), search);
             let places: Vec<PathBuf> = library_path.iter().cloned().chain(own).chain(default).collect();
             for name in libraries {
                 let known = |other: &Binary| Path::new(&other.file.path).file_name().is_some_and(|file| *file == *name);
@@ -209,7 +248,7 @@ impl Binary {
                 }
                 // A name with a slash is a path. An absolute one replaces `place` in the join; a relative one is not
                 // found.
-                let found = places.iter().filter_map(|place| Binary::open(&place.join(&name)).ok()?.ok());
+                let found = places.iter().filter_map(|place| Binary::open(&place.join(&name), search).ok()?.ok());
                 let fits =
                     found.into_iter().find(|other| all.first().is_some_and(|first| other.elf.is_like(&first.elf)));
                 all.extend(fits);
@@ -217,11 +256,6 @@ impl Binary {
         }
         all
     }
-}
-
-/// Times of the last change of the content (mtime) and of the inode (ctime).
-fn times(meta: &Metadata) -> [(i64, i64); 2] {
-    [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
 }
 
 /// A file whose `.symtab` is searched.
@@ -286,12 +320,13 @@ impl NameMatches {
     }
 }
 
-/// The binaries that a process has mapped, its program first. None: the process does not answer.
-pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Option<Vec<Binary>> {
+/// The binaries that a process has mapped, its program first.
+pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
     // Bytes read to open a binary, and at most for one that has too many headers.
     const HEAD_BYTES: u64 = 64 << 10;
     const MOST_HEADS_BYTES: u64 = 8 << 20;
-    let mappings = code_maps(host, pid)?.mappings;
+    search.at_process(pid);
+    let mappings = code_maps(host, pid).unwrap_or_default().mappings; // in a worker there is an answer
     let program = procfs::program(host, pid).map(|path| path.to_string_lossy().into_owned());
     let mut seen = Vec::new();
     let mut all: Vec<Binary> = Vec::new();
@@ -302,6 +337,7 @@ pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Option<Vec<Bin
         let path = Path::new(OsStr::from_bytes(line.path.strip_suffix(DELETED_MARK).unwrap_or(&line.path)));
         let wanted = WantedFile { pid, start: line.start, end: line.end, path, key: &line.key, ancestors: &[] };
         let shown = path.to_string_lossy().into_owned();
+        search.at_file(path);
         let opened = wanted.open_here(host).map_err(UnnamedReason::from).and_then(|file| {
             let is_room = search.spend(HEAD_BYTES);
             if is_room { Binary::of(file, shown) } else { Err(TOO_MANY_HEADERS) }
@@ -317,7 +353,7 @@ pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Option<Vec<Bin
         seen.push(line.key);
     }
     all.sort_by_key(|binary| program.as_deref() != Some(&*binary.file.path)); // stable
-    Some(all)
+    all
 }
 
 /// True when a process has mapped this file executable, or does not answer. Only inodes are compared: on an overlay, the mappings
@@ -333,18 +369,20 @@ pub fn has_mapped_inode(host: &Host, pid: i32, wanted: u64) -> Option<bool> {
 }
 
 /// The program that a command starts, as execvp(3) finds it; for a script, its interpreter.
-pub fn find_command(command: &Path) -> Option<Binary> {
+pub fn find_command(command: &Path, search: &Search) -> Option<Binary> {
     let mut path = if command.components().count() > 1 {
         command.to_owned()
     } else {
         let places = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-        std::env::split_paths(&places).map(|place| place.join(command)).find(|path| is_executable(path))?
+        std::env::split_paths(&places)
+            .map(|place| place.join(command))
+            .find(|path| is_executable(&search.at_file(path)))?
     };
     for _ in 0..MOST_INTERPRETERS {
-        if let Ok(binary) = Binary::open(&path).ok()? {
+        if let Ok(binary) = Binary::open(&path, search).ok()? {
             return Some(binary);
         }
-        path = interpreter_of(&path)?;
+        path = interpreter_of(&search.at_file(&path))?;
     }
     None
 }
@@ -371,7 +409,7 @@ pub fn library_path() -> Vec<PathBuf> {
 }
 
 /// Directories in which the dynamic linker looks, and into which distributions put libraries.
-fn default_library_dirs(machine: u16, interpreter: Option<&Path>) -> Vec<PathBuf> {
+fn default_library_dirs(machine: u16, interpreter: Option<&Path>, search: &Search) -> Vec<PathBuf> {
     let triplet = match machine {
         3 => "i386-linux-gnu",
         40 => "arm-linux-gnueabihf",
@@ -382,7 +420,7 @@ fn default_library_dirs(machine: u16, interpreter: Option<&Path>) -> Vec<PathBuf
     let mut dirs: Vec<PathBuf> = ["/lib", "/usr/lib"].iter().map(|dir| Path::new(dir).join(triplet)).collect();
     dirs.extend(["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"].map(PathBuf::from));
     let near = interpreter.and_then(Path::parent).map(Path::to_owned);
-    let real = interpreter.and_then(|path| fs::canonicalize(path).ok()?.parent().map(Path::to_owned));
+    let real = interpreter.and_then(|path| fs::canonicalize(search.at_file(path)).ok()?.parent().map(Path::to_owned));
     dirs.extend(near.into_iter().chain(real));
     dirs
 }
@@ -428,11 +466,12 @@ mod tests {
 
     #[test]
     fn libraries_are_found_as_the_linker_would() {
-        let own = Binary::open(Path::new("/proc/self/exe")).unwrap().unwrap();
+        let own = Binary::open(Path::new("/proc/self/exe"), &Search::within(0)).unwrap().unwrap();
         if own.elf.interpreter(&own.file.file).is_none() {
             skip!("a static program has no libraries");
         }
-        let files: Vec<String> = own.with_libraries(&[]).into_iter().map(|binary| binary.file.path).collect();
+        let files: Vec<String> =
+            own.with_libraries(&[], &Search::within(0)).into_iter().map(|binary| binary.file.path).collect();
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         for path in &files[1..] {
             let real = fs::canonicalize(path).unwrap();
@@ -443,15 +482,16 @@ mod tests {
 
     #[test]
     fn the_program_of_a_script_is_its_interpreter() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, search) = (tempfile::tempdir().unwrap(), Search::within(0));
         let script = dir.path().join("script");
         fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
-        assert_eq!(find_command(&script).unwrap().file.path, "/bin/sh");
-        assert_eq!(find_command(Path::new("sh")).unwrap().file.path.rsplit('/').next(), Some("sh"));
+        assert_eq!(find_command(&script, &search).unwrap().file.path, "/bin/sh");
+        assert_eq!(find_command(Path::new("sh"), &search).unwrap().file.path.rsplit('/').next(), Some("sh"));
         fs::write(&script, format!("#!{}\n", script.display())).unwrap();
-        assert!(find_command(&script).is_none(), "runs itself");
+        assert!(find_command(&script, &search).is_none(), "runs itself");
         assert!(
-            find_command(Path::new("/nonexistent")).is_none() && find_command(Path::new("no such command")).is_none()
+            find_command(Path::new("/nonexistent"), &search).is_none()
+                && find_command(Path::new("no such command"), &search).is_none()
         );
     }
 
@@ -464,7 +504,7 @@ mod tests {
         let matching = binary.matching(WantedName::new("*get*", true), false, &search);
         assert!(matching.functions.len() <= names, "{matching:?}");
         let _ = (binary.offset(0x1000), binary.exports("x", &search), binary.elf.interpreter(&binary.file.file));
-        let _ = binary.with_libraries(&[]).len();
+        let _ = binary.with_libraries(&[], &search).len();
         Some((found, names))
     }
 

@@ -1,8 +1,7 @@
 //! Names that this process lacks the privileges to see, and what would show them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 
 use crate::host::{Host, processes, sysctl};
 use crate::perf::refusal::Reason;
@@ -51,11 +50,9 @@ fn shows_addresses(host: &Host) -> bool {
 
 /// Whether the mappings of some process of another user may not be read.
 fn hides_maps(host: &Host, uid: u32) -> bool {
-    processes(host).iter().any(|pid| {
-        let dir = host.proc.join(pid.to_string());
-        let is_other = fs::metadata(&dir).is_ok_and(|of| of.uid() != uid);
-        is_other && procfs::is_closed_to_us(host, *pid)
-    })
+    processes(host)
+        .iter()
+        .any(|pid| procfs::owner(host, *pid).is_some_and(|owner| owner != uid) && procfs::is_closed_to_us(host, *pid))
 }
 
 #[cfg(test)]
@@ -73,7 +70,7 @@ mod tests {
         ];
         assert!(!shows_addresses(&host));
         for (text, want) in cases {
-            fs::write(dir.path().join("kallsyms"), text).unwrap();
+            std::fs::write(dir.path().join("kallsyms"), text).unwrap();
             assert_eq!(shows_addresses(&host), want, "{text:?}");
         }
     }

@@ -165,6 +165,7 @@ impl Binary {
 
     /// Calls `take` for each function that is defined. False when the search was cut short.
     fn each_symbol(&self, search: &Search, exports_only: bool, mut take: impl FnMut(&str, &ElfSymbol<'_>)) -> bool {
+        self.tell_next(search);
         let (mut left, mut number) = (MOST_NAMES_BYTES, 0_u32);
         let is_over = Cell::new(false);
         let mut take = |symbol: &ElfSymbol<'_>| {

@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use crate::escape::escape;
+use crate::outside::WorkerPlace;
 use crate::symbol::elf_file::{ElfFile, ElfSymbol, FileRange};
 use crate::sys;
-use crate::sys::poll::is_told_to_end;
 
 /// Most bytes read of a file that the user has named: the tables of a browser with all its symbols.
 pub const MOST_OF_FILE_BYTES: u64 = 1 << 30;
@@ -24,9 +25,14 @@ const MOST_OFFSETS: usize = 1 << 20;
 /// Most files listed as not searched.
 const MOST_LISTED: usize = 3;
 
-/// The bounds of one search, in any number of files, and the files it could not search.
+/// The bounds of one search, in any number of files, where it is, and the files it could not search.
 #[derive(Debug)]
 pub struct Search {
+    /// Where relative paths begin.
+    directory: PathBuf,
+    place: WorkerPlace,
+    /// The process whose files are searched; 0: they are nobody's.
+    pid: Cell<i32>,
     /// Bytes that may still be read.
     left: Cell<u64>,
     /// CPU time of this thread at which no more names are read.
@@ -38,20 +44,44 @@ pub struct Search {
 impl Search {
     /// A search that reads up to `bytes`.
     pub fn within(bytes: u64) -> Search {
-        Search { left: Cell::new(bytes), names_until_ns: Cell::default(), left_out: RefCell::default() }
+        Search {
+            directory: PathBuf::new(),
+            place: WorkerPlace::default(),
+            pid: Cell::new(0),
+            left: Cell::new(bytes),
+            names_until_ns: Cell::default(),
+            left_out: RefCell::default(),
+        }
     }
 
-    /// False when the CPU time for names is used up, or the run is told to end.
+    /// The search in a worker, which tells where it is. `directory`: where relative paths begin.
+    pub fn in_worker(self, place: WorkerPlace, directory: PathBuf) -> Search {
+        Search { directory, place, ..self }
+    }
+
+    /// Tells which process's files are searched next, and asks what it has mapped.
+    pub fn at_process(&self, pid: i32) {
+        self.pid.set(pid);
+        self.place.tell(pid, Path::new(""));
+    }
+
+    /// Tells which file is opened or read next. Returns the path at which that is done.
+    pub fn at_file(&self, path: &Path) -> PathBuf {
+        self.place.tell(self.pid.get(), path);
+        self.directory.join(path)
+    }
+
+    /// False when the CPU time for names is used up.
     pub fn has_time(&self) -> bool {
         let now_ns = sys::thread_cpu_ns();
         let until_ns = self.names_until_ns.get().unwrap_or(now_ns.saturating_add(MOST_NAMES_NS));
         self.names_until_ns.set(Some(until_ns));
-        now_ns < until_ns && !is_told_to_end()
+        now_ns < until_ns
     }
 
-    /// Takes `bytes` from what may be read. False when fewer are left, or the run is told to end.
+    /// Takes `bytes` from what may be read. False when fewer are left.
     pub fn spend(&self, bytes: u64) -> bool {
-        let left = self.left.get().checked_sub(bytes).filter(|_| !is_told_to_end());
+        let left = self.left.get().checked_sub(bytes);
         self.left.set(left.unwrap_or(self.left.get()));
         left.is_some()
     }
@@ -121,7 +151,7 @@ fn each_entry(
     let size = elf.symbol_bytes();
     let (mut bytes, mut index) = (Vec::new(), 0);
     for chunk in entries.chunks(CHUNK_BYTES / size * size) {
-        if is_told_to_end() || read(file, chunk, &mut bytes).is_none() {
+        if read(file, chunk, &mut bytes).is_none() {
             return false;
         }
         for entry in bytes.chunks_exact(size as usize) {
@@ -141,9 +171,6 @@ fn name_offsets(file: &File, names: FileRange, wanted: &[u8]) -> Option<Vec<u32>
     for chunk in names.chunks(CHUNK_BYTES) {
         // A name that starts in the chunk may end behind it.
         let len = chunk.len.saturating_add(wanted.len() as u64).min(names.end() - chunk.offset);
-        if is_told_to_end() {
-            return None;
-        }
         read(file, FileRange { len, ..chunk }, &mut bytes)?;
         let mut at = 0;
         while let Some(next) = bytes.get(at..chunk.len as usize)?.iter().position(|byte| byte == first) {

@@ -16,8 +16,8 @@ use nix::sys::socket::{
 
 /// Most bytes of a message: far below the send buffer of a socket (`net.core.wmem_default`).
 pub const MAX_MESSAGE_BYTES: usize = 48 << 10;
-/// Most descriptors of a message.
-pub const MAX_DESCRIPTORS: usize = 4;
+/// Most descriptors of a message (SCM_MAX_FD).
+pub const MAX_DESCRIPTORS: usize = 253;
 
 /// One message.
 #[derive(Debug, Default)]

@@ -2,13 +2,17 @@
 
 use std::ffi::{CStr, CString, OsString};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
+
+use crate::sys::poll::is_told_to_end;
 
 /// A command that is forked but not yet executed.
 #[derive(Debug)]
@@ -83,13 +87,24 @@ impl Workload {
         &self.name
     }
 
-    /// Lets the child execute its command and waits until it has, or has failed to.
+    /// Lets the child execute its command and waits until it has, or has failed to, or this process is told to end: the file of the
+    /// command may not answer.
     ///
     /// # Errors
     /// Why `execvp` failed.
     pub fn release(&mut self) -> io::Result<()> {
         if let Some(go) = self.go.take() {
             std::fs::File::from(go).write_all(b"x")?;
+        }
+        const SLICE_MS: u8 = 20;
+        let is_over = || {
+            let mut fds = [PollFd::new(self.failure.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::from(SLICE_MS)).is_ok_and(|ready| ready > 0)
+        };
+        while !is_over() {
+            if is_told_to_end() {
+                return Ok(());
+            }
         }
         let mut errno = [0_u8; 4];
         let mut failure = std::fs::File::from(self.failure.try_clone()?);
@@ -187,6 +202,39 @@ pub fn kill_child(pid: i32) {
 /// True when a child has ended; it is reaped then, and its number may be another's. Does not wait.
 pub fn has_ended(pid: i32) -> bool {
     !matches!(waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
+}
+
+/// Waits until these children have ended, and reaps them. False: not all have within `limit`.
+pub fn reap_within(children: &mut Vec<i32>, limit: Duration) -> bool {
+    wait_within(limit, || {
+        children.retain(|pid| !has_ended(*pid));
+        children.is_empty()
+    })
+}
+
+/// As [`reap_within`], for all children of this process.
+pub fn reap_all_within(limit: Duration) -> bool {
+    wait_within(limit, || {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => return false,
+                Ok(_) => {} // one of several
+                Err(_) => return true,
+            }
+        }
+    })
+}
+
+fn wait_within(limit: Duration, mut is_over: impl FnMut() -> bool) -> bool {
+    const PAUSE: Duration = Duration::from_millis(1);
+    let start = Instant::now();
+    while !is_over() {
+        if start.elapsed() >= limit {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    true
 }
 
 /// Forks a process that holds the last references to `events` for as long as releasing them takes.
@@ -347,7 +395,7 @@ fn gaps(keep: &[RawFd]) -> Vec<(libc::c_uint, libc::c_uint)> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::{AsFd, IntoRawFd};
+    use std::os::fd::IntoRawFd;
 
     use super::*;
 

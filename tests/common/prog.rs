@@ -1,5 +1,6 @@
 //! perf-prof as a user would run it: its lines as they come, its end, its JSON.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -73,6 +74,12 @@ pub fn start_watching_in_text(args: &[&str]) -> Prog {
     run
 }
 
+/// The children of a process with one thread, those among them that nobody has reaped.
+pub fn children(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
 /// perf-prof, from its start to its end.
 pub fn run(args: &[&str]) -> Done {
     start(args).finish()
@@ -111,6 +118,12 @@ impl Prog {
 
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
+    }
+
+    /// The processes of a run that ask about others: the one that forks them, and its children.
+    pub fn helpers(&self) -> BTreeSet<i32> {
+        let forks = children(self.pid());
+        forks.iter().copied().chain(forks.iter().flat_map(|pid| children(*pid))).collect()
     }
 
     pub fn signal(&self, signal: Signal) {

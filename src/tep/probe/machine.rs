@@ -1,7 +1,9 @@
 //! Where a function finds its arguments, by the calling convention of its machine.
 
+use serde::{Deserialize, Serialize};
+
 /// The architecture that code is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Machine {
     X86_64,
     X86,
