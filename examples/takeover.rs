@@ -1,19 +1,21 @@
 //! A thread that is not the first one of its process executes a program.
 //!
-//! `takeover MS PROGRAM ARG...`: prints `pid=N tid=N`, the second the thread's, which sleeps for MS and then executes PROGRAM. The
-//! first thread, and another one, wait until that ends them.
+//! `takeover MS PROGRAM ARG...`: prints `pid=N tid=N`, the second the thread's, which sleeps for MS, or with `stdin` awaits a line
+//! of it, and then executes PROGRAM. The first thread, and another one, wait until that ends them.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
-use std::{env, process, thread};
+use std::{env, io, process, thread};
 
 fn main() {
     let mut args = env::args().skip(1);
-    let (Some(ms), Some(program)) = (args.next().and_then(|ms| ms.parse().ok()), args.next()) else {
-        eprintln!("usage: takeover MS PROGRAM ARG...");
+    let usage = || -> ! {
+        eprintln!("usage: takeover MS|stdin PROGRAM ARG...");
         process::exit(2);
     };
+    let (Some(when), Some(program)) = (args.next(), args.next()) else { usage() };
+    let ms = if when == "stdin" { None } else { Some(when.parse().unwrap_or_else(|_| usage())) };
     let args: Vec<String> = args.collect();
     let wait = || loop {
         thread::park();
@@ -21,7 +23,10 @@ fn main() {
     thread::Builder::new().name("bystander".to_owned()).spawn(wait).expect("a thread");
     let execute = move || {
         println!("pid={} tid={}", process::id(), nix::unistd::gettid());
-        thread::sleep(Duration::from_millis(ms));
+        match ms {
+            Some(ms) => thread::sleep(Duration::from_millis(ms)),
+            None => drop(io::stdin().read_line(&mut String::new())),
+        }
         panic!("{program}: {}", Command::new(&program).args(args).exec());
     };
     thread::Builder::new().name("launcher".to_owned()).spawn(execute).expect("a thread");

@@ -11,7 +11,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Done, Load, Prog, command, example, load_number, number, own_tid, run, run_over, start, syscall, until};
+use common::{
+    Done, Load, Prog, command, example, load_number, number, own_tid, run, run_over, start, start_watching, syscall,
+    until,
+};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -134,6 +137,48 @@ impl Caller {
 
 fn of_tid(done: &Done, tid: i32) -> usize {
     done.of_type("event").iter().filter(|event| event["tid"] == tid).count()
+}
+
+/// It goes on under the number of its process, which filters of the kernel pass then, too.
+#[test]
+fn a_thread_that_executes_a_program_is_followed() {
+    need_events!();
+    let kill = syscall(libc::SYS_kill);
+    let runs: [&[&str]; 6] = [
+        &["trace", "-e", &kill],
+        &["top", "-e", &kill],
+        &["syscalls", "--calls", "kill,execve", "--perins"],
+        &["task-state", "--perins"],
+        &["rundelay", "--perins"],
+        &["signal"],
+    ];
+    for options in runs {
+        let script = "for i in 1 2 3; do kill -WINCH $$; /bin/true; done";
+        let mut load = Load::of(&example("takeover"), &["stdin", "/bin/sh", "-c", script]);
+        let line = load.says();
+        let [pid, tid] = ["pid", "tid"].map(|key| load_number(&line, key));
+        let run = start_watching(&[options, &["-t", &tid.to_string()]].concat());
+        load.tell("go");
+        let done = run.finish().code(0); // with the thread
+        assert!(!done.err().contains("exited"), "{done:#?}");
+        let rows = [done.of_type("row"), done.of_type("event")].concat();
+        let new: Vec<&Value> = rows.iter().filter(|row| row["tid"] == pid).collect();
+        match options[0] {
+            "trace" => assert_eq!(new.len(), 3, "{done:#?}"),
+            "syscalls" => {
+                let of = |call: &str, key| {
+                    let rows = new.iter().filter(|row| row["table"] == "calls" && row["call"] == call);
+                    rows.map(|row| number(row, key)).sum::<u64>()
+                };
+                assert_eq!(
+                    (of("kill", "count"), of("execve", "count"), of("execve", "no_start")),
+                    (3, 1, 0),
+                    "{done:#?}"
+                );
+            }
+            _ => assert!(!new.is_empty(), "{done:#?}"),
+        }
+    }
 }
 
 #[test]

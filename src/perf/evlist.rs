@@ -432,6 +432,11 @@ impl Evlist {
         }
     }
 
+    /// Side records are of all tasks of the CPUs, not only of those that are watched.
+    pub fn sees_all_exits(&self) -> bool {
+        self.plan.side_on_cpu
+    }
+
     /// Starts all events, except those that wait for the workload's exec.
     ///
     /// # Errors

@@ -233,7 +233,7 @@ fn limit(evlist: &mut Evlist, setup: &Setup<'_>) {
     if procfs::is_nested(setup.host) {
         return; // the programs would see other numbers
     }
-    if let Err(err) = evlist.limit_strings(setup.target, setup.host, forks) {
+    if let Err(err) = evlist.limit_strings(setup.target, setup.watched.fixed().as_deref(), setup.host, forks) {
         setup.note(format!("strings of system calls are copied for all tasks of the machine: {err}"));
     }
 }

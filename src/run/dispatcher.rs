@@ -380,7 +380,11 @@ impl Dispatcher {
         if let Record::Comm { pid, tid, exec: true, .. } = side
             && pid == tid
         {
-            let left = self.ctx.tasks.left_of(pid);
+            let left = if self.evlist.sees_all_exits() || self.ctx.watched.fixed().is_none() {
+                self.ctx.tasks.left_of(pid)
+            } else {
+                self.ctx.watched.left_of(pid)
+            };
             if !left.is_empty() {
                 self.taken_over(pid, &left, &side, id);
                 return Ok(());
@@ -399,6 +403,9 @@ impl Dispatcher {
         let SampleId { time, cpu, .. } = id;
         let exits = left.iter().map(|&tid| Record::Exit(TaskRecord { pid, ppid: 0, tid, ptid: 0, time }));
         let exits: Vec<Record<'_>> = exits.collect();
+        if let &[old] = left {
+            self.ctx.watched.took_over(old, pid);
+        }
         exits.iter().chain([exec]).for_each(|record| self.apply_to_tasks(record, time));
         // Of several it is not known which: the exits of the others were lost.
         if let &[old] = left {

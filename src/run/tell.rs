@@ -19,7 +19,7 @@ impl Run {
         if self.core.ctx.watched.is_over() {
             return;
         }
-        if let Some(ended) = self.targets.take_ended(&self.host) {
+        if let Some(ended) = self.targets.take_ended(&self.core.ctx.watched, &self.host) {
             self.core.ctx.output.note(format!("{}: {ended}", self.options.name));
         }
     }

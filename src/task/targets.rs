@@ -7,7 +7,7 @@ use crate::escape::escape;
 use crate::host::{Host, processes};
 use crate::perf::target::Tasks;
 use crate::task::watched::living_threads;
-use crate::task::{Comm, procfs};
+use crate::task::{Comm, Watched, procfs};
 
 /// A task that the run is about, as it was at the start.
 #[derive(Debug)]
@@ -117,10 +117,16 @@ impl Targets {
         left_out.len()
     }
 
-    /// The message on the tasks that have ended since the last call.
-    pub fn take_ended(&mut self, host: &Host) -> Option<String> {
+    /// The message on the tasks that have ended since the last call. A thread that is `watched` ends when the records say so: one
+    /// that executes a program goes on under another number.
+    pub fn take_ended(&mut self, watched: &Watched, host: &Host) -> Option<String> {
         let threads = self.threads;
-        let lives = |asked: &mut TargetTask| asked.lives(threads, host);
+        let lives = |asked: &mut TargetTask| {
+            if threads && watched.number_of(asked.id) != asked.id {
+                *asked = TargetTask::now(watched.number_of(asked.id), host);
+            }
+            asked.lives(threads, host) || threads && watched.is_living(asked.id)
+        };
         let ended: Vec<TargetTask> = self.living.extract_if(.., |asked| !lives(asked)).collect();
         if !ended.is_empty() {
             (self.soon_searches, self.search_at_ns) = (SOON_SEARCHES, 0);
@@ -178,18 +184,18 @@ mod tests {
             let host = Host { proc: dir.path().to_owned(), ..Host::default() };
             [7, 8, 9].into_iter().for_each(|pid| put(&host, pid, 'S', 100));
             let mut targets = Targets::new(&tasks, &host);
-            assert_eq!(targets.take_ended(&host), None);
+            assert_eq!(targets.take_ended(&Watched::All, &host), None);
             put(&host, 8, 'Z', 100);
             put(&host, 9, 'S', 200); // another process
-            assert_eq!(targets.take_ended(&host).as_deref(), Some("job8 8, job9 9 exited"));
-            assert_eq!(targets.take_ended(&host), None);
+            assert_eq!(targets.take_ended(&Watched::All, &host).as_deref(), Some("job8 8, job9 9 exited"));
+            assert_eq!(targets.take_ended(&Watched::All, &host), None);
             std::fs::remove_dir_all(dir.path().join("7")).unwrap();
-            assert_eq!(targets.take_ended(&host).as_deref(), Some("job7 7 exited"));
+            assert_eq!(targets.take_ended(&Watched::All, &host).as_deref(), Some("job7 7 exited"));
         }
         let none = Host { proc: "/nonexistent".into(), ..Host::default() };
         let mut many = Targets::new(&Tasks::Processes((1..=20).collect()), &none);
-        assert_eq!(many.take_ended(&none).as_deref(), Some("1, 2, 3, 4, 5, 6, 7, 8 and 12 more exited"));
-        assert_eq!(Targets::new(&Tasks::All, &none).take_ended(&none), None);
+        assert_eq!(many.take_ended(&Watched::All, &none).as_deref(), Some("1, 2, 3, 4, 5, 6, 7, 8 and 12 more exited"));
+        assert_eq!(Targets::new(&Tasks::All, &none).take_ended(&Watched::All, &none), None);
     }
     #[test]
     fn a_successor_is_found_by_its_name() {
@@ -211,7 +217,7 @@ mod tests {
         rename(9, "job9\n").unwrap();
         assert!(find(&mut targets, 8 * SECOND, false).is_empty());
         put(&host, 7, 'Z', 100);
-        assert_eq!(targets.take_ended(&host).as_deref(), Some("job7 7 exited"));
+        assert_eq!(targets.take_ended(&Watched::All, &host).as_deref(), Some("job7 7 exited"));
         assert_eq!(find(&mut targets, 8 * SECOND, false), [9], "soon after an end");
         assert_eq!(targets.add(9, &host), "job9 9");
         assert!(find(&mut targets, 60 * SECOND, false).is_empty());

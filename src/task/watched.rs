@@ -32,6 +32,8 @@ pub struct WatchedTasks {
     targets: FxHashMap<i32, Option<u64>>,
     /// Threads whose EXIT record has arrived, but that still switch away once; with the number of refreshes since.
     leaving: FxHashMap<i32, u32>,
+    /// The processes of the given threads: one that executes a program goes on under the number of its process.
+    processes: FxHashMap<i32, ProcessOfThread>,
     /// Threads missing in /proc at the last refresh, whose last records may still arrive.
     absent: FxHashSet<i32>,
     /// Tasks of `targets` without a living thread at the last refresh; their ids will be reused.
@@ -44,14 +46,25 @@ pub struct WatchedTasks {
     until_exit: bool,
 }
 
+/// The process of a given thread.
+#[derive(Clone, Copy, Debug)]
+struct ProcessOfThread {
+    pid: i32,
+    /// The thread has executed a program, and has this number now.
+    took_over: bool,
+}
+
 impl Watched {
     pub fn new(target: &Target, host: &Host) -> Watched {
         let mut members = match &target.tasks {
             Tasks::All => return Watched::All,
             Tasks::Workload(pid) => return Watched::BeforeExec(*pid),
-            Tasks::Threads(tids) => {
-                WatchedTasks { targets: without_start_time(tids), until_exit: true, ..WatchedTasks::default() }
-            }
+            Tasks::Threads(tids) => WatchedTasks {
+                targets: without_start_time(tids),
+                processes: tids.iter().filter_map(|&tid| Some((tid, procfs::pid_of(host, tid)?.into()))).collect(),
+                until_exit: true,
+                ..WatchedTasks::default()
+            },
             Tasks::Processes(pids) => WatchedTasks {
                 targets: without_start_time(pids),
                 follow: true,
@@ -90,6 +103,40 @@ impl Watched {
         }
     }
 
+    /// The thread `old` has executed a program, and goes on under the number of its process. Its exit has no record.
+    pub fn took_over(&mut self, old: i32, pid: i32) {
+        if let Watched::Some(members) = self
+            && members.tids.contains(&old)
+        {
+            members.leaving.remove(&pid); // the first thread ended before
+            members.tids.insert(pid);
+            if !members.follow {
+                members.targets.insert(pid, None);
+                members.processes.insert(old, ProcessOfThread { pid, took_over: true });
+            }
+        }
+    }
+
+    /// Of the given threads of a process, those that live while its first one is not among them: when the process executes a
+    /// program, one of these did so. For runs that see the records of the given threads alone.
+    pub fn left_of(&self, pid: i32) -> Vec<i32> {
+        let Watched::Some(members) = self else { return Vec::new() };
+        let is_of = |tid: &i32| members.processes.get(tid).is_some_and(|process| process.pid == pid);
+        let is_left = |tid: &i32| is_of(tid) && !members.tids.contains(&pid);
+        members.tids.iter().copied().filter(is_left).collect()
+    }
+
+    /// The number of a given thread: another one since it executed a program.
+    pub fn number_of(&self, tid: i32) -> i32 {
+        let Watched::Some(members) = self else { return tid };
+        members.processes.get(&tid).filter(|process| process.took_over).map_or(tid, |process| process.pid)
+    }
+
+    /// True for a task of the set whose end is not known yet.
+    pub fn is_living(&self, tid: i32) -> bool {
+        matches!(self, Watched::Some(members) if members.tids.contains(&tid))
+    }
+
     /// As [`refresh`](Watched::refresh), unless that would take more than a twentieth of the time, as with thousands of processes.
     pub fn refresh_in_time(&mut self, target: &Target, host: &Host) {
         let now = sys::monotonic_ns();
@@ -101,8 +148,7 @@ impl Watched {
         }
     }
 
-    /// Corrects the set from /proc. A lost record, an exec by a thread other than the first one, or a move between
-    /// cgroups would else leave it wrong.
+    /// Corrects the set from /proc. A lost record or a move between cgroups would else leave it wrong.
     pub fn refresh(&mut self, target: &Target, host: &Host) {
         match self {
             Watched::Some(members) => members.refresh(target, host),
@@ -163,16 +209,25 @@ impl Watched {
         }
     }
 
-    /// The threads of the set, sorted, if no others can join. Else None.
+    /// The numbers that the threads of the set have and may get, sorted, if no others can join: each goes on under that of its
+    /// process if it executes a program. Else None.
     pub fn fixed(&self) -> Option<Vec<i32>> {
         match self {
             Watched::Some(members) if !members.follow => {
                 let mut tids: Vec<i32> = members.tids.iter().copied().collect();
+                tids.extend(members.processes.values().map(|process| process.pid));
                 tids.sort_unstable();
+                tids.dedup();
                 Some(tids)
             }
             _ => None,
         }
+    }
+}
+
+impl From<i32> for ProcessOfThread {
+    fn from(pid: i32) -> ProcessOfThread {
+        ProcessOfThread { pid, took_over: false }
     }
 }
 
@@ -378,6 +433,38 @@ mod tests {
         watched.released();
         watched.apply(&Record::Comm { pid: 7, tid: 7, comm: b"x", exec: true });
         assert!(watched.contains(7) && !watched.awaits_exec());
+    }
+
+    #[test]
+    fn a_thread_that_executes_a_program_is_followed() {
+        let given = |tids: &[i32]| {
+            let Watched::Some(mut members) = members(tids, false) else { unreachable!() };
+            members.processes = tids.iter().map(|&tid| (tid, 7.into())).collect();
+            Watched::Some(members)
+        };
+        let mut watched = given(&[8]);
+        assert_eq!(watched.fixed(), Some(vec![7, 8]), "filters of the kernel pass both numbers");
+        assert!(!watched.contains(7) && watched.left_of(9).is_empty());
+        assert_eq!(watched.left_of(7), [8]);
+        watched.took_over(8, 7);
+        watched.apply(&exit(8));
+        assert!(watched.is_living(7) && !watched.is_living(8) && !watched.is_over());
+        assert_eq!((watched.number_of(8), watched.number_of(9)), (7, 9));
+        watched.apply(&exit(7));
+        assert!(watched.is_over());
+        // The first thread is given, too: it has ended before another one goes on as it.
+        let mut both = given(&[7, 8]);
+        assert!(both.left_of(7).is_empty(), "it is the one that executes the program");
+        both.apply(&exit(7));
+        assert_eq!(both.left_of(7), [8]);
+        both.took_over(8, 7);
+        both.apply(&exit(8));
+        assert_eq!(both.now(), Some(vec![7]));
+        // Another thread than the given one.
+        let mut first = given(&[7]);
+        first.apply(&exit(7));
+        first.took_over(8, 7);
+        assert!(first.is_over());
     }
 
     fn members(tids: &[i32], follow: bool) -> Watched {

@@ -28,13 +28,14 @@ pub struct ForkEvent {
 
 impl Evlist {
     /// Strings are copied for the tasks of `target` only, and for the processes that they start from now on. To be called
-    /// before [`Evlist::copy_strings`]; a second call changes nothing.
+    /// before [`Evlist::copy_strings`]; a second call changes nothing. `numbers`: those that the given threads have and may get.
     ///
     /// # Errors
     /// The kernel's errno: the strings of all tasks will be copied.
     pub fn limit_strings(
         &mut self,
         target: &Target,
+        numbers: Option<&[i32]>,
         host: &Host,
         forks: impl FnOnce() -> io::Result<ForkEvent>,
     ) -> io::Result<()> {
@@ -45,7 +46,7 @@ impl Evlist {
         let pids = match &target.tasks {
             Tasks::All | Tasks::Cgroups(_) => return Ok(()),
             Tasks::Threads(tids) => {
-                let map = TaskMap::new(CopiedTasks::Threads(tids))?;
+                let map = TaskMap::new(CopiedTasks::Threads(numbers.unwrap_or(tids)))?;
                 self.string_tasks = Some(StringTasks { map, forks: None });
                 return Ok(());
             }
