@@ -424,7 +424,7 @@ fn options_of_the_c_tool() {
 /// Number 64 is getppid in a 32-bit program and semget in any other.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn calls_of_32_bit_programs_get_no_false_names() {
+fn calls_of_32_bit_programs_have_their_own_names() {
     use std::os::unix::fs::PermissionsExt;
     need_events!();
     let mut code = vec![0xbe, 100, 0, 0, 0]; // mov esi, 100
@@ -438,8 +438,8 @@ fn calls_of_32_bit_programs_get_no_false_names() {
         skip!("no 32-bit programs here");
     }
     let done = run_over(&["syscalls", "--json"], &[path.to_str().unwrap()]);
-    assert_eq!(number(&row_of(&done, "calls", "32-bit sys_64"), "count"), 100);
-    assert_eq!(number(&row_of(&done, "endings", "32-bit sys_1"), "count"), 1);
+    assert_eq!(number(&row_of(&done, "calls", "32-bit getppid"), "count"), 100);
+    assert_eq!(number(&row_of(&done, "endings", "32-bit exit"), "count"), 1);
     // The same of the names that expressions give.
     const KEY: &str = "syscall_name(id)";
     let (keyed, plain) = (format!("raw_syscalls:sys_enter//key={KEY}/"), "raw_syscalls:sys_enter");
@@ -450,11 +450,11 @@ fn calls_of_32_bit_programs_get_no_false_names() {
         (&["num-dist", "--by", KEY, "-e", numbered], "count"),
     ] {
         let done = run_over(&[options, &["--json"]].concat(), &[path.to_str().unwrap()]);
-        let counts = done.of_type("row").into_iter().filter(|row| row["key"] == "32-bit sys_64");
+        let counts = done.of_type("row").into_iter().filter(|row| row["key"] == "32-bit getppid");
         assert_eq!(counts.map(|row| number(&row, count)).sum::<u64>(), 100, "{options:?}: {done:#?}");
         assert!(done.of_type("row").iter().all(|row| row["key"] != "semget"), "{options:?}: {done:#?}");
     }
     let done = run_over(&["expr", "--json", "-N", "50", "-e", plain, KEY], &[path.to_str().unwrap()]);
-    let of_call = |event: &Value| event["result"] == "32-bit sys_64" && event["result_of"] == 64;
+    let of_call = |event: &Value| event["result"] == "32-bit getppid" && event["result_of"] == 64;
     assert!(done.of_type("event").iter().any(of_call), "{done:#?}");
 }

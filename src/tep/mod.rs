@@ -9,6 +9,7 @@
 
 pub mod call_text;
 pub mod check;
+pub mod compat_calls;
 pub mod context;
 pub mod drift;
 mod elements;

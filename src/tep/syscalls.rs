@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::compat_calls;
 use super::field::{Field, FieldKind};
 use super::format::Format;
 
@@ -67,6 +68,11 @@ pub fn name(number: u64) -> Option<&'static str> {
     of_libc.or_else(late).map(|(name, _)| name.trim_start_matches("SYS_"))
 }
 
+/// The name of a system call whose number is the same on all architectures and in all modes.
+pub(super) fn recent(number: u64) -> Option<&'static str> {
+    RECENT.iter().find(|(_, known)| u64::try_from(*known) == Ok(number)).map(|(name, _)| *name)
+}
+
 /// A system call as `syscall_name` has it: its number, and whether that is one of 32-bit mode on a 64-bit kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
@@ -83,10 +89,10 @@ impl CallId {
         CallId { number: if is_compat { bits & u64::from(u32::MAX) } else { bits }, is_compat }
     }
 
-    /// The name, where the number is one of this architecture's. Numbers of 32-bit mode mean other calls: `32-bit sys_20`.
+    /// The name, as far as it is known. Numbers of 32-bit mode mean other calls: `32-bit getpid`.
     pub fn name(self) -> Option<Cow<'static, str>> {
         match self.is_compat {
-            true => Some(format!("32-bit sys_{}", self.number).into()),
+            true => Some(compat_calls::text(self.number as u32).into()),
             false => name(self.number).map(Cow::Borrowed),
         }
     }

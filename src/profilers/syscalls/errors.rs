@@ -106,7 +106,7 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     ],
 )
 .explained(&[
-    ("call", "its name; `sys_N` for a number without a known name, `32-bit sys_N` for one of 32-bit mode"),
+    ("call", "its name; `sys_N` for a number without a known name, `32-bit NAME` for one of 32-bit mode"),
     ("error", "the name of the error, or its number"),
     ("count", "calls of the process that failed with it"),
     ("per_s", "the same in a second"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::report::Value;
-use crate::tep::syscalls;
+use crate::tep::{compat_calls, syscalls};
 
 /// A system call by its number. Numbers of 32-bit mode mean other calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +36,8 @@ const WAITING: &[&str] = &[
     "nanosleep", "clock_nanosleep", "wait4", "waitid", "pause", "rt_sigsuspend", "rt_sigtimedwait", "io_getevents",
     "io_pgetevents", "restart_syscall", "io_uring_enter", "accept", "accept4", "semop", "semtimedop", "msgrcv",
     "mq_timedreceive",
+    // In 32-bit mode:
+    "_newselect", "sigsuspend", "waitpid",
 ];
 const ENDING: &[&str] = &["exit", "exit_group"];
 const FORKING: &[&str] = &["clone", "clone3", "fork", "vfork"];
@@ -43,41 +45,47 @@ const FORKING: &[&str] = &["clone", "clone3", "fork", "vfork"];
 /// Numbers up to here are looked up in a table; no architecture has as many.
 const MOST: usize = 1024;
 
-/// Kinds of the running architecture's calls, by number.
+/// Kinds of the running architecture's calls, by number, and of those of 32-bit mode.
 #[derive(Debug)]
-pub struct CallKinds(Vec<CallKind>);
+pub struct CallKinds {
+    native: Vec<CallKind>,
+    compat: Vec<CallKind>,
+}
 
 impl Default for CallKinds {
     fn default() -> CallKinds {
-        let kind = |number: usize| match syscalls::name(number as u64) {
-            Some(name) if WAITING.contains(&name) => CallKind::Waits,
-            Some(name) if ENDING.contains(&name) => CallKind::NeverReturns,
-            Some(name) if FORKING.contains(&name) => CallKind::Forks,
+        let kind = |number: usize| syscalls::name(number as u64).map_or(CallKind::Works, CallKind::of_name);
+        CallKinds { native: (0..MOST).map(kind).collect(), compat: (0..MOST).map(compat_kind).collect() }
+    }
+}
+
+impl CallKind {
+    fn of_name(name: &str) -> CallKind {
+        match name.trim_end_matches("_time64") {
+            name if WAITING.contains(&name) => CallKind::Waits,
+            name if ENDING.contains(&name) => CallKind::NeverReturns,
+            name if FORKING.contains(&name) => CallKind::Forks,
             _ => CallKind::Works,
-        };
-        CallKinds((0..MOST).map(kind).collect())
+        }
     }
 }
 
 impl CallKinds {
     #[inline]
     pub fn of(&self, call: CallNumber) -> CallKind {
-        if call.is_compat {
-            return compat_kind(call.number);
-        }
-        let known = usize::try_from(call.number).ok().and_then(|number| self.0.get(number));
+        let kinds = if call.is_compat { &self.compat } else { &self.native };
+        let known = usize::try_from(call.number).ok().and_then(|number| kinds.get(number));
         known.copied().unwrap_or(CallKind::Works)
     }
 }
 
-/// The calls of 32-bit mode that matter for what follows them. Source: arch/x86/entry/syscalls/syscall_32.tbl,
-/// arch/arm/tools/syscall.tbl.
-fn compat_kind(number: i32) -> CallKind {
-    const EXIT_GROUP: i32 = if cfg!(target_arch = "aarch64") { 248 } else { 252 };
-    match number {
-        1 | EXIT_GROUP => CallKind::NeverReturns,
-        2 | 120 | 190 | 435 => CallKind::Forks,
-        _ => CallKind::Works,
+/// Where calls of 32-bit mode have no names, those count that matter for what follows them. Source: arch/arm/tools/syscall.tbl.
+fn compat_kind(number: usize) -> CallKind {
+    match (compat_calls::name(number as u64), number) {
+        (Some(name), _) => CallKind::of_name(name),
+        (None, 1 | 248) => CallKind::NeverReturns,
+        (None, 2 | 120 | 190 | 435) => CallKind::Forks,
+        (None, _) => CallKind::Works,
     }
 }
 
@@ -97,7 +105,7 @@ impl CallNumber {
         match self.name() {
             Some(name) => Value::Word(name),
             None if self == OTHERS => Value::Word("<others>"),
-            None if self.is_compat => Value::Text(Arc::from(format!("32-bit sys_{}", self.number))),
+            None if self.is_compat => Value::Text(Arc::from(compat_calls::text(self.number))),
             None => Value::Text(Arc::from(format!("sys_{}", self.number))),
         }
     }
@@ -126,7 +134,9 @@ mod tests {
         assert_eq!(kinds.of(native(-1)), CallKind::Works);
         assert_eq!(kinds.of(native(1 << 40)), kinds.of(native(0)), "the kernel takes an int");
         assert_eq!(native(9999).value(), Value::Text("sys_9999".into()));
-        assert_eq!(CallNumber::new(64, true).value(), Value::Text("32-bit sys_64".into()));
+        assert_eq!(CallNumber::new(64, true).value(), Value::Text(compat_calls::text(64).into()));
+        let waits = if cfg!(target_arch = "x86_64") { CallKind::Waits } else { CallKind::Works };
+        assert_eq!([7, 240, 422].map(|number| kinds.of(CallNumber::new(number, true))), [waits; 3], "waitpid, futex");
         assert_eq!(kinds.of(CallNumber::new(1, true)), CallKind::NeverReturns);
         assert_eq!(OTHERS.value(), Value::Word("<others>"));
     }
@@ -135,7 +145,8 @@ mod tests {
     fn names_of_kinds_are_calls() {
         for name in WAITING.iter().chain(ENDING).chain(FORKING) {
             // aarch64 lacks the older ones.
-            assert!(syscalls::number(name).is_some() || cfg!(not(target_arch = "x86_64")), "{name}");
+            let in_32_bits = || (0..MOST as u64).any(|number| compat_calls::name(number) == Some(name));
+            assert!(syscalls::number(name).is_some() || in_32_bits() || cfg!(not(target_arch = "x86_64")), "{name}");
         }
     }
 }

@@ -191,7 +191,7 @@ macro_rules! explained {
 }
 
 const MEANINGS: &[(&str, &str)] = explained![
-    ("call", "its name; `sys_N` for a number without a known name, `32-bit sys_N` for one of 32-bit mode"),
+    ("call", "its name; `sys_N` for a number without a known name, `32-bit NAME` for one of 32-bit mode"),
     ("tid", "the thread, with `--perins`"),
     ("errors", "of these, those that failed"),
     ("than", "of these, those as long as the limit of `--than` or longer"),

@@ -8,6 +8,7 @@ mod signatures;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use super::compat_calls;
 use super::errnos;
 use super::syscalls;
 use flags::ValueNames;
@@ -60,7 +61,7 @@ impl MadeCall {
         let name = if self.is_compat { None } else { u64::try_from(self.number).ok().and_then(syscalls::name) };
         match name {
             Some(name) => out.push_str(name),
-            None if self.is_compat => put(&mut out, format_args!("32-bit sys_{}", self.number)),
+            None if self.is_compat => out.push_str(&compat_calls::text(self.number)),
             None => put(&mut out, format_args!("sys_{}", self.number)),
         }
         out.push('(');
@@ -276,7 +277,7 @@ mod tests {
             assert_eq!(text(&call), want);
         }
         let compat = MadeCall { is_compat: true, ..call(libc::SYS_read, &[3], Some(0)) };
-        assert_eq!(text(&compat), format!("32-bit sys_{}(0x3, 0x0, 0x0, ...) = 0", libc::SYS_read));
+        assert_eq!(text(&compat), format!("{}(0x3, 0x0, 0x0, ...) = 0", compat_calls::text(libc::SYS_read)));
     }
 
     #[test]
