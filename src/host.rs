@@ -58,6 +58,19 @@ pub fn sysctl(host: &Host, name: &str) -> Option<i64> {
 /// Beyond any kernel's NR_CPUS.
 const MAX_CPU: u32 = (1 << 20) - 1;
 
+/// Sorted numbers as `0-3,7`.
+pub fn cpu_ranges(cpus: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let range = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
 /// Reads `0-3,7` into sorted numbers, each once.
 ///
 /// # Errors
@@ -128,5 +141,12 @@ mod tests {
         }
         let repeated = "0-1048575,".repeat(20) + "0";
         assert_eq!(parse_cpus(&repeated).unwrap().len(), 1_048_576);
+    }
+
+    #[test]
+    fn lists_cpus_as_users_type_them() {
+        for (cpus, want) in [(&[0, 1, 2, 5][..], "0-2,5"), (&[7], "7"), (&[], "")] {
+            assert_eq!(cpu_ranges(cpus), want);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. `dispatcher` handles records, `finish` ends the
-//! run, `forecast` is a dry run and `meter` weighs its samples, `intervals` closes intervals, `live` decides on the screen, `loss` keeps the losses, `messages` has the texts for the user,
+//! run, `forecast` is a dry run and `meter` weighs its samples, `idle_cpus` finds CPUs that hide idle tasks for `doctor`, `intervals` closes intervals, `live` decides on the screen, `loss` keeps the losses, `messages` has the texts for the user,
 //! `onlookers` finds others who watch the same events, `options` has the options, `pace` keeps a run going beside a stuck CPU,
 //! `probed` tells what probes cost, `quiet` sends tables more often than they are printed, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing` takes samples to their views,
 //! `report_pace` limits how often dear reports are made, `setup` prepares the start, `tell` answers signals in mid-run, `views`
@@ -10,6 +10,7 @@
 mod dispatcher;
 mod finish;
 pub mod forecast;
+mod idle_cpus;
 mod intervals;
 mod live;
 mod loss;
@@ -51,6 +52,7 @@ use crate::profiler::{Profiler, Setup, TracefsFinder};
 use crate::report::Value;
 use crate::ringbuf::DrainLimit;
 use crate::run::dispatcher::Dispatcher;
+pub use crate::run::idle_cpus::IdleCpus;
 use crate::run::onlookers::Onlookers;
 pub use crate::run::options::{Options, SEVERAL, ViewOptions};
 use crate::run::pace::Pace;

@@ -71,13 +71,36 @@ fn the_text_fits_and_begins_with_the_verdicts() {
     }
 }
 
+/// Those that a run finds out while it watches switches, unless they were busy all the time.
+#[test]
+fn cpus_that_hide_their_idle_tasks_are_named() {
+    need_events!();
+    let report = report(run(&["doctor", "--json"]));
+    let cpus = |key: &str| -> Vec<u64> {
+        let list = report["machine"][key].as_array().expect("a list of CPUs");
+        list.iter().map(|cpu| cpu.as_u64().expect("a CPU")).collect()
+    };
+    let [hidden, unknown] = ["idle_hidden", "idle_unknown"].map(cpus);
+    let online = common::online_cpus();
+    assert!(hidden.iter().chain(&unknown).all(|cpu| online.contains(&(*cpu as u32))), "{report}");
+    assert!(hidden.iter().all(|cpu| !unknown.contains(cpu)), "{report}");
+    let states = run(&["task-state", "--for", "1s"]).code(0);
+    let told = states.err.iter().filter_map(|line| line.strip_prefix("CPU ")?.split_once(" hides its idle task"));
+    let told: Vec<u64> = told.filter_map(|(cpu, _)| cpu.parse().ok()).collect();
+    assert!(told.iter().all(|cpu| hidden.contains(cpu) || unknown.contains(cpu)), "{told:?}: {report}");
+    let text = run(&["doctor"]).code(0);
+    assert!(text.out.iter().any(|line| line.starts_with("  idle tasks  ")), "{text:?}");
+}
+
 /// The descriptors and memory that doctor reports equal those of a default run.
 #[test]
 fn descriptors_and_memory_are_as_reported() {
     need_events!();
     let report = report(run(&["doctor", "--json"]));
-    let runs: [(&str, &[&str]); 3] = [
+    let runs: [(&str, &[&str]); 5] = [
         ("profile", &["profile"]),
+        ("irq-off", &["irq-off"]),
+        ("watchdog", &["watchdog"]),
         ("task-state", &["task-state"]),
         ("trace", &["trace", "-e", "sched:sched_process_exec"]),
     ];

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use rustc_hash::FxHashMap;
 
 use crate::cli::values::RingSize;
-use crate::host::{Host, online_cpus};
+use crate::host::{Host, cpu_ranges, online_cpus};
 use crate::perf::classes::Class;
 use crate::perf::cpu_events::Lost;
 use crate::perf::evlist::Evlist;
@@ -100,7 +100,7 @@ impl Rings {
         let online = online_cpus(host)?;
         let (cpus, absent) = target.cpus(&online);
         if cpus.is_empty() {
-            bail!("none of the CPUs {} is online (online: {})", list(&absent), list(&online));
+            bail!("none of the CPUs {} is online (online: {})", cpu_ranges(&absent), cpu_ranges(&online));
         }
         // A pair may begin on a CPU of the answer and end on another: such events are open everywhere.
         let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
@@ -132,7 +132,11 @@ impl Rings {
         };
         if !absent.is_empty() {
             let present: Vec<u32> = target.cpus(&online).0;
-            rings.notes.push(format!("CPU {} is not online: watching {} without it", list(&absent), list(&present)));
+            rings.notes.push(format!(
+                "CPU {} is not online: watching {} without it",
+                cpu_ranges(&absent),
+                cpu_ranges(&present)
+            ));
         }
         if size.is_some() && asked > most {
             rings.notes.push(format!(
@@ -303,7 +307,7 @@ impl Rings {
             });
         }
         for (why, cpus) in failed {
-            self.notes.push(format!("CPU {} came online and cannot be watched: {why}", list(&cpus)));
+            self.notes.push(format!("CPU {} came online and cannot be watched: {why}", cpu_ranges(&cpus)));
         }
         self.note_shrunk(&core.evlist);
     }
@@ -449,7 +453,7 @@ impl Rings {
         let of = |side_alone: bool| {
             let class = if side_alone { Class::Side } else { Class::Events(0) };
             let rings = self.rings.iter().filter(|ring| ring.class == class && ring.side_alone == side_alone);
-            list(&rings.map(|ring| ring.cpu).collect::<Vec<u32>>())
+            cpu_ranges(&rings.map(|ring| ring.cpu).collect::<Vec<u32>>())
         };
         let others = match of(true) {
             others if others.is_empty() => String::new(),
@@ -538,7 +542,7 @@ fn nothing_opened(evlist: &Evlist, tasks: &Tasks, cpus: &[u32]) -> String {
     let why = if events().all(is_left_out) {
         "the kernel does not let them be sampled".to_owned()
     } else if events().all(|evsel| is_left_out(evsel) || is_elsewhere(evsel)) {
-        format!("cpus= names no CPU that is watched (watched: {})", list(cpus))
+        format!("cpus= names no CPU that is watched (watched: {})", cpu_ranges(cpus))
     } else if matches!(tasks, Tasks::All) {
         "the CPUs have just gone offline".to_owned()
     } else {
@@ -555,30 +559,10 @@ pub fn why_shrunk(evlist: &Evlist) -> (&'static str, &'static str) {
     }
 }
 
-/// `0-3,7`
-fn list(cpus: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &cpu in cpus {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let range = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    ranges.iter().map(range).collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::perf::Attr;
-
-    #[test]
-    fn lists_cpus_as_users_type_them() {
-        for (cpus, want) in [(&[0, 1, 2, 5][..], "0-2,5"), (&[7], "7"), (&[], "")] {
-            assert_eq!(list(cpus), want);
-        }
-    }
 
     #[test]
     fn what_could_not_be_opened_is_said_with_the_reason_that_applies() {

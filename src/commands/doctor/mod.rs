@@ -15,12 +15,13 @@ use anyhow::Result;
 use crate::commands::doctor::machine::{FieldMapping, MachineSummary, NamedLimit, ProbeEvents};
 use crate::commands::doctor::trial::{ForeignPrograms, JudgedCommand, TrialBench};
 use crate::escape::escape;
-use crate::host::Host;
+use crate::host::{Host, cpu_ranges};
 use crate::output::json::{Object, attached};
 use crate::output::sink::Sink;
 use crate::output::wall::WallClock;
 use crate::perf::refusal::Reason;
 use crate::profiler::TracefsFinder;
+use crate::run::IdleCpus;
 use crate::sys;
 use crate::sys::privileges::{Capability, Privileges};
 use crate::tep::check::FormatCheck;
@@ -57,6 +58,8 @@ struct DoctorReport {
     limits: Vec<NamedLimit>,
     mappings: Vec<FieldMapping>,
     foreign_programs: ForeignPrograms,
+    /// What events see of idle tasks, or why that is not known.
+    idle: Result<IdleCpus, String>,
 }
 
 impl DoctorArgs {
@@ -117,6 +120,7 @@ fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
         limits,
         mappings: machine::mappings(bench.tracefs),
         foreign_programs: std::mem::take(&mut bench.foreign_programs),
+        idle: IdleCpus::find(bench.host, bench.tracefs).map_err(|err| format!("{err:#}")),
     }
 }
 
@@ -210,8 +214,24 @@ fn print_machine(findings: &DoctorReport, verbose: bool, out: &mut Vec<u8>) {
     line("clock of all records", "CLOCK_MONOTONIC", out);
     let missing = if findings.missing.is_empty() { "none".to_owned() } else { findings.missing.join("; ") };
     line("lacking perf attributes", &missing, out);
+    line("idle tasks", &idle_text(&findings.idle), out);
     line("pid namespace", if machine.nested { "nested: task numbers differ" } else { "the machine's" }, out);
     print_foreign_programs(&findings.foreign_programs, verbose, out);
+}
+
+/// Whether events see what happens while CPUs are idle.
+fn idle_text(idle: &Result<IdleCpus, String>) -> String {
+    let IdleCpus { hidden, unknown } = match idle {
+        Ok(idle) => idle,
+        Err(why) => return format!("unknown: {why}"),
+    };
+    let on = |cpus: &[u32]| format!("CPU {}", cpu_ranges(cpus));
+    match (&hidden[..], &unknown[..]) {
+        ([], []) => "seen".to_owned(),
+        ([], busy) => format!("seen, or unknown: {} was not idle", on(busy)),
+        (hidden, []) => format!("hidden from events: {}", on(hidden)),
+        (hidden, busy) => format!("hidden from events: {}; unknown: {} was not idle", on(hidden), on(busy)),
+    }
 }
 
 fn print_foreign_programs(foreign_programs: &ForeignPrograms, verbose: bool, out: &mut Vec<u8>) {
@@ -326,6 +346,12 @@ fn json_machine(findings: &DoctorReport, out: &mut Vec<u8>) {
     object.text(key, &escape(text.as_bytes()));
     object.text("clock", "CLOCK_MONOTONIC");
     object.text("lacking", &findings.missing.join("; "));
+    if let Ok(IdleCpus { hidden, unknown }) = &findings.idle {
+        for (key, cpus) in [("idle_hidden", hidden), ("idle_unknown", unknown)] {
+            let list = cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            object.key(key).extend_from_slice(format!("[{list}]").as_bytes());
+        }
+    }
     if !findings.foreign_programs.is_refused {
         attached(&findings.foreign_programs.programs, object.key("bpf_programs"));
     }
@@ -358,6 +384,17 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().count() > 3 && text.lines().all(|line| line.len() <= WIDTH), "{text}");
         assert!(text.lines().skip(1).all(|line| line.starts_with("              word")), "{text}");
+    }
+
+    #[test]
+    fn idle_tasks_are_told_by_cpu() {
+        let text = |hidden: &[u32], unknown: &[u32]| {
+            idle_text(&Ok(IdleCpus { hidden: hidden.to_vec(), unknown: unknown.to_vec() }))
+        };
+        assert_eq!(text(&[], &[]), "seen");
+        assert_eq!(text(&[1, 2, 5], &[]), "hidden from events: CPU 1-2,5");
+        assert_eq!(text(&[1], &[0]), "hidden from events: CPU 1; unknown: CPU 0 was not idle");
+        assert_eq!(text(&[], &[3]), "seen, or unknown: CPU 3 was not idle");
     }
 
     #[test]

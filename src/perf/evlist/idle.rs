@@ -213,6 +213,17 @@ impl Evlist {
         hidden
     }
 
+    /// The idle tasks of some CPUs are tested.
+    pub fn tests_idle(&self) -> bool {
+        self.cpus.iter().any(|events| events.idle.is_some())
+    }
+
+    /// CPUs whose tests have come to no result.
+    pub fn idle_untested(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_open = |idle: &IdleWatch| !matches!(idle.visibility, IdleVisibility::Hidden | IdleVisibility::Seen);
+        self.cpus.iter().filter(move |events| events.idle.as_ref().is_some_and(is_open)).map(|events| events.cpu)
+    }
+
     /// CPUs that were never idle during their last test.
     pub fn never_idle(&self) -> impl Iterator<Item = u32> + '_ {
         let rests =
