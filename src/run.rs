@@ -221,9 +221,11 @@ impl Run {
         halve_callchains(&mut evlist, &options, &setup)?;
         evlist.share_events();
         let windows = windows::add(&mut evlist, &options)?;
-        // Letting the programs go waits for all CPUs, and a paced run is about one that is stuck.
-        if !options.dry_run && !options.paced {
+        if !options.dry_run {
             setup.copy_idle_records(&mut evlist);
+        }
+        if options.paced {
+            evlist.keep_idle_copiers();
         }
         setup.degrade_outsiders();
         let notes = setup.notes.take();

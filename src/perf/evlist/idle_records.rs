@@ -39,6 +39,8 @@ pub struct IdleRecords {
     buffer: Option<RecordBuffer>,
     /// CPUs whose idle tasks events see.
     seen: Vec<u32>,
+    /// Programs stay attached up to the end of the run, though they copy nothing any more.
+    stays: bool,
 }
 
 /// The program on an event, and what it writes through.
@@ -183,15 +185,21 @@ impl Evlist {
         })
     }
 
+    /// For a run that must end though a CPU is stuck: letting a program go waits for all CPUs, and so would the end of the run, unless
+    /// it is left to the process that holds events behind it.
+    pub fn keep_idle_copiers(&mut self) {
+        self.idle_records.stays = true;
+    }
+
     /// Events see the idle task of `cpu`: no more copies of its records.
     pub fn sees_idle(&mut self, cpu: u32) {
-        let IdleRecords { copied, seen, .. } = &mut self.idle_records;
+        let IdleRecords { copied, seen, stays, .. } = &mut self.idle_records;
         if seen.contains(&cpu) {
             return;
         }
         seen.push(cpu);
         copied.iter().for_each(|copied| copied.copier.leave_out(cpu));
-        if self.cpus.iter().all(|cpu| seen.contains(&cpu.cpu)) {
+        if !*stays && self.cpus.iter().all(|cpu| seen.contains(&cpu.cpu)) {
             let attached: Vec<OwnedFd> = copied.iter_mut().filter_map(|copied| copied.attached.take()).collect();
             // Releasing them takes some 40 ms each, in which the rings are to be read.
             let _ = std::thread::Builder::new().name("releases".into()).spawn(move || drop(attached));
