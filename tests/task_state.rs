@@ -491,7 +491,7 @@ fn events_of_other_tasks_do_not_count() {
     let pid = idle.pid().to_string();
     // Only for the latter does the kernel filter out all other tasks.
     for target in ["-p", "-t"] {
-        let mut states = start(&["task-state", "--json", "--than", "1000s", target, &pid, "-N", "1"]);
+        let mut states = start(&["task-state", "--json", "--than", "1s", target, &pid, "-N", "1"]);
         // Time with many events of other tasks.
         (0..2).for_each(|_| drop(states.object(|object| object["still_waiting"] == true)));
         let ended = states.interrupt().code(0);

@@ -73,6 +73,21 @@ fn sleeps_below_the_limit_have_no_line() {
     assert!(ended.total("samples") > 0, "{ended:#?}");
 }
 
+/// A wait in D that had begun before the start: its true length is not known, and it is not seen for as long as the limit.
+#[test]
+fn a_wait_from_before_the_start_has_no_line_below_the_limit() {
+    need_events!();
+    let mut load = Load::of(&example("dstate"), &["1", "0", "ts_below"]);
+    let tid = load_number(&load.says(), "tid");
+    load.tell("");
+    until("the load waits in D", || state_letter(tid) == Some('D'));
+    let options = ["-D", "--than", "1000s", "--filter", "ts_below", "--for", "600ms", "--json"];
+    let ended = run(&[&["task-state"], &options[..]].concat()).code(0);
+    load.tell("");
+    assert!(ended.of_type("event").is_empty(), "{ended:#?}");
+    assert!(ended.of_type("row").iter().any(|row| row["state"] == "D" && row["ongoing"] == 1), "{ended:#?}");
+}
+
 #[test]
 fn many_threads_can_be_attached_to() {
     need_events!();

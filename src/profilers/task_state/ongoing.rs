@@ -34,12 +34,6 @@ impl Default for OngoingLines {
     }
 }
 
-/// A task found waiting at the start is reported when it still waits after this, at the latest after `--than`. Few tasks are in D
-/// for so long, but most sleep, and wake soon.
-fn settle_ns(state: SchedState) -> u64 {
-    if state == SchedState::SLEEP { 1_000_000_000 } else { SETTLE_NS }
-}
-
 /// Time to the next line of a wait that goes on: 1 s for D and run delay, else as long as the wait has lasted. A service may
 /// sleep for days.
 fn again_ns(state: SchedState, duration: u64) -> u64 {
@@ -156,9 +150,8 @@ impl TaskState {
             }
         }
         let duration = now.saturating_sub(task.since);
-        // A wait whose beginning is not known may be over the limit.
+        // One whose beginning is not known may be over the limit, and has a line when it certainly is.
         let least = self.args.than.map_or(0, |than| than.0);
-        let least = if task.began == WaitBegin::Exactly { least } else { least.min(settle_ns(state)) };
         if duration < least {
             if let Some(task) = self.machine.get_mut(tid) {
                 task.report_at = task.since.saturating_add(least);
@@ -327,9 +320,9 @@ impl TaskState {
             if self.machine.get_mut(tid).is_some_and(is_known) {
                 continue;
             }
-            let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(settle_ns(state))));
+            let report_at = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0));
             self.machine.discard(tid); // what it did before the loss
-            self.machine.found(TaskEvent { at, cpu, tid, comm }, state, began, settle);
+            self.machine.found(TaskEvent { at, cpu, tid, comm }, state, began, report_at);
             // Each question costs, and the sleepers of the whole machine would fill the graph.
             if self.args.common.draws_stacks() && self.reports(state) && (self.few || state != SchedState::SLEEP) {
                 self.wait_sites.ask_later(tid, at);
