@@ -4,21 +4,18 @@
 //! come there are unseen, but it runs the programs of the tracepoint. The program puts the whole record out through an
 //! event of ours, as the tracepoint's own sample would have it, and leaves records of other tasks alone. It always returns 1.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use crate::bpf::CopierRefusal;
 use crate::bpf::assembler::{Assembler, AssemblyError, offset_of};
+use crate::bpf::copier::{CURRENT_CPU, Copier};
 use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
-use crate::sys;
-use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
+use crate::sys::bpf::{BpfMap, MapKind};
 
 /// `PERF_MAX_TRACE_SIZE`: no record of a tracepoint is larger.
 const RECORD_BYTES: u32 = 8192;
 /// A mask for sizes, which tells the kernel that they are bounded.
 const SIZE_MASK: i32 = RECORD_BYTES as i32 - 1;
-/// `BPF_F_CURRENT_CPU`
-const CURRENT_CPU: u32 = u32::MAX;
 const NAME: &str = "perf_prof_idle";
 
 /// The record of a tracepoint, for the program.
@@ -51,60 +48,15 @@ impl RecordBuffer {
     }
 }
 
-/// The program, loaded, with the events that it writes through.
-#[derive(Debug)]
-pub struct IdleCopier {
-    output: BpfMap,
-    program: OwnedFd,
-    id: Option<u32>,
-}
-
-impl IdleCopier {
-    /// Loads the program. `cpus`: more than any CPU's number.
-    ///
-    /// # Errors
-    /// The kernel refuses a map or the program.
-    pub fn load(record: &IdleRecord, cpus: u32, buffer: &RecordBuffer) -> Result<IdleCopier, CopierRefusal> {
-        let output = BpfMap::new(MapKind::PerfEvents, 4, cpus).map_err(CopierRefusal::of("a BPF map"))?;
-        let fds = [&output, &buffer.0].map(|map| map.as_fd().as_raw_fd());
-        let load = |read| {
-            let program = assemble(record, fds, read).map_err(io::Error::other)?;
-            load_tracepoint_program(NAME, &program)
-        };
-        let program = match load(Helper::ProbeReadKernel) {
-            Err(err) if err.raw_os_error() == Some(libc::EINVAL) => load(Helper::ProbeRead).map_err(|_| err),
-            loaded => loaded,
-        };
-        let program = program.map_err(CopierRefusal::of("a BPF program"))?;
-        let id = id_of(program.as_fd()).ok();
-        Ok(IdleCopier { output, program, id })
-    }
-
-    /// Records of the idle task of `cpu` are written through `event`, a BPF output event of that CPU.
-    ///
-    /// # Errors
-    /// `cpu` is not below the number of CPUs, or `event` is none.
-    pub fn write_through(&self, cpu: u32, event: BorrowedFd<'_>) -> io::Result<()> {
-        self.output.set(cpu, &event.as_raw_fd().to_ne_bytes())
-    }
-
-    /// Writes no more records of the idle task of `cpu`.
-    pub fn leave_out(&self, cpu: u32) {
-        let _ = self.output.remove(cpu); // it is out already
-    }
-
-    /// Attaches the program to the tracepoint of `event`, on all CPUs, for as long as `event` is open.
-    ///
-    /// # Errors
-    /// The tracepoint has its 64 programs.
-    pub fn attach(&self, event: BorrowedFd<'_>) -> io::Result<()> {
-        sys::perf::attach_program(event, self.program.as_fd())
-    }
-
-    /// The id of the program, where the kernel has such ids.
-    pub fn id(&self) -> Option<u32> {
-        self.id
-    }
+/// Loads the program. `cpus`: more than any CPU's number.
+///
+/// # Errors
+/// The kernel refuses a map or the program.
+pub fn load_copier(record: &IdleRecord, cpus: u32, buffer: &RecordBuffer) -> Result<Copier, CopierRefusal> {
+    let buffer = buffer.0.as_fd().as_raw_fd();
+    Copier::load(NAME, cpus, [Helper::ProbeReadKernel, Helper::ProbeRead], |output, read| {
+        assemble(record, [output, buffer], read)
+    })
 }
 
 /// A stack slot for the key of the look-up.
@@ -183,7 +135,7 @@ mod tests {
         let plain = IdleRecord { common: [0; 8], fixed_bytes: 46, last_array: None };
         let relative = Some(ArrayPlace { offset: 36, base: 40 });
         for record in [plain, IdleRecord { last_array: relative, ..plain }] {
-            let copier = IdleCopier::load(&record, 2, &buffer).unwrap_or_else(|err| panic!("{record:?}: {err}"));
+            let copier = load_copier(&record, 2, &buffer).unwrap_or_else(|err| panic!("{record:?}: {err}"));
             copier.leave_out(1);
         }
     }

@@ -1,12 +1,14 @@
 //! BPF programs: those that others have attached to the events of a run (`attached`), and whether their instructions
 //! can hide events from us (`exits`); and our own: one copies the strings that system calls are given (`strings`), of the
 //! tasks that are asked for (`tasks`), one the records of events that happen where a hidden idle task is current (`idle`).
-//! They are put together by a small assembler (`assembler`) from single instructions (`instruction`).
+//! They are put together by a small assembler (`assembler`) from single instructions (`instruction`); those that copy are loaded
+//! by `copier`.
 
 use std::io;
 
 pub mod assembler;
 pub mod attached;
+pub mod copier;
 pub mod exits;
 pub mod idle;
 pub mod instruction;

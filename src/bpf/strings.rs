@@ -5,15 +5,14 @@
 //! those of the call: the kernel runs the program before it writes the record of the call, on the same CPU and with
 //! preemption disabled, so that no other call comes in between. The program always returns 1.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use crate::bpf::CopierRefusal;
 use crate::bpf::assembler::{Assembler, AssemblyError, offset_of};
+use crate::bpf::copier::{CURRENT_CPU, Copier};
 use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
 use crate::bpf::tasks::TaskMap;
-use crate::sys;
-use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
+use crate::sys::bpf::{BpfMap, MapKind};
 
 /// Arguments of a system call.
 pub const MOST_ARGUMENTS: usize = 6;
@@ -26,8 +25,6 @@ const LENGTH_MASK: i32 = 8191;
 /// Bytes in front of the string.
 const HEADER_BYTES: usize = 16;
 const BUFFER_BYTES: u32 = HEADER_BYTES as u32 + LENGTH_MASK as u32 + 1;
-/// `BPF_F_CURRENT_CPU`
-const CURRENT_CPU: u32 = u32::MAX;
 const NAME: &str = "perf_prof_paths";
 
 /// Which arguments are strings.
@@ -46,73 +43,29 @@ pub enum StringArguments {
     },
 }
 
-/// The program, loaded, with its maps.
-#[derive(Debug)]
-pub struct StringCopier {
-    output: BpfMap,
-    program: OwnedFd,
-    id: Option<u32>,
-}
-
-impl StringCopier {
-    /// Loads the program. `cpus`: more than any CPU's number. `tasks`: whose strings it copies; None: those of all tasks.
-    ///
-    /// # Errors
-    /// The kernel refuses a map or the program.
-    pub fn load(
-        arguments: &StringArguments,
-        cpus: u32,
-        tasks: Option<&TaskMap>,
-    ) -> Result<StringCopier, CopierRefusal> {
-        let map = |kind, bytes, entries| BpfMap::new(kind, bytes, entries).map_err(CopierRefusal::of("a BPF map"));
-        let output = map(MapKind::PerfEvents, 4, cpus)?;
-        let buffer = map(MapKind::CpuBuffers, BUFFER_BYTES, 1)?;
-        let masks = match arguments {
-            StringArguments::OfCall(_) => None,
-            StringArguments::ByNumber { masks, .. } => {
-                let by_number = map(MapKind::Array, 4, masks.len() as u32)?;
-                for (number, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
-                    let set = by_number.set(number as u32, &u32::from(mask).to_ne_bytes());
-                    set.map_err(CopierRefusal::of("a BPF map"))?;
-                }
-                Some(by_number)
+/// Loads the program. `cpus`: more than any CPU's number. `tasks`: whose strings it copies; None: those of all tasks.
+///
+/// # Errors
+/// The kernel refuses a map or the program.
+pub fn load_copier(arguments: &StringArguments, cpus: u32, tasks: Option<&TaskMap>) -> Result<Copier, CopierRefusal> {
+    let map = |kind, bytes, entries| BpfMap::new(kind, bytes, entries).map_err(CopierRefusal::of("a BPF map"));
+    let buffer = map(MapKind::CpuBuffers, BUFFER_BYTES, 1)?;
+    let masks = match arguments {
+        StringArguments::OfCall(_) => None,
+        StringArguments::ByNumber { masks, .. } => {
+            let by_number = map(MapKind::Array, 4, masks.len() as u32)?;
+            for (number, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+                let set = by_number.set(number as u32, &u32::from(mask).to_ne_bytes());
+                set.map_err(CopierRefusal::of("a BPF map"))?;
             }
-        };
-        let fd = |map: &BpfMap| map.as_fd().as_raw_fd();
-        let load = |read| {
-            let fds = MapFds { output: fd(&output), buffer: fd(&buffer), masks: masks.as_ref().map(fd) };
-            let program = assemble(arguments, &fds, tasks, read).map_err(io::Error::other)?;
-            load_tracepoint_program(NAME, &program)
-        };
-        let program = match load(Helper::ProbeReadUserStr) {
-            Err(err) if err.raw_os_error() == Some(libc::EINVAL) => load(Helper::ProbeReadStr).map_err(|_| err),
-            loaded => loaded,
-        };
-        let program = program.map_err(CopierRefusal::of("a BPF program"))?;
-        let id = id_of(program.as_fd()).ok();
-        Ok(StringCopier { output, program, id })
-    }
-
-    /// Strings of calls on `cpu` are written through `event`, a BPF output event of that CPU.
-    ///
-    /// # Errors
-    /// `cpu` is not below the number of CPUs, or `event` is none.
-    pub fn write_through(&self, cpu: u32, event: BorrowedFd<'_>) -> io::Result<()> {
-        self.output.set(cpu, &event.as_raw_fd().to_ne_bytes())
-    }
-
-    /// Attaches the program to the tracepoint of `event`, on all CPUs, for as long as `event` is open.
-    ///
-    /// # Errors
-    /// The tracepoint has its 64 programs.
-    pub fn attach(&self, event: BorrowedFd<'_>) -> io::Result<()> {
-        sys::perf::attach_program(event, self.program.as_fd())
-    }
-
-    /// The id of the program, where the kernel has such ids.
-    pub fn id(&self) -> Option<u32> {
-        self.id
-    }
+            Some(by_number)
+        }
+    };
+    let fd = |map: &BpfMap| map.as_fd().as_raw_fd();
+    let (buffer, masks) = (&buffer, masks.as_ref());
+    Copier::load(NAME, cpus, [Helper::ProbeReadUserStr, Helper::ProbeReadStr], |output, read| {
+        assemble(arguments, &MapFds { output, buffer: fd(buffer), masks: masks.map(fd) }, tasks, read)
+    })
 }
 
 /// A string as the program has written it.

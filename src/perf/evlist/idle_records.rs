@@ -8,7 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::bpf::CopierRefusal;
-use crate::bpf::idle::{ArrayPlace, IdleCopier, IdleRecord, RecordBuffer};
+use crate::bpf::copier::Copier;
+use crate::bpf::idle::{ArrayPlace, IdleRecord, RecordBuffer, load_copier};
 use crate::host::Host;
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
@@ -46,7 +47,7 @@ pub struct IdleRecords {
 /// The program on an event, and what it writes through.
 #[derive(Debug)]
 pub struct CopiedIdleEvent {
-    copier: IdleCopier,
+    copier: Copier,
     pub of: EventId,
     output: EventId,
     /// That of the event, which the kernel does not apply to what a program writes.
@@ -124,7 +125,7 @@ impl Evlist {
             Some(buffer) => buffer,
             None => RecordBuffer::new().map_err(refused)?,
         };
-        let copier = IdleCopier::load(&record, possible_cpus(host), idle_records.buffer.insert(buffer));
+        let copier = load_copier(&record, possible_cpus(host), idle_records.buffer.insert(buffer));
         let copier = copier.map_err(refused)?;
         let mut output = Evsel::new(format!("{} of idle tasks", evsel.name), evsel.attr.bpf_output_like());
         (output.cpus, output.binding, output.chain_use) = (evsel.cpus.clone(), Binding::Cpu, evsel.chain_use);

@@ -5,7 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::bpf::CopierRefusal;
-use crate::bpf::strings::{StringArguments, StringCopier};
+use crate::bpf::copier::Copier;
+use crate::bpf::strings::{StringArguments, load_copier};
 use crate::host::{Host, sysctl};
 use crate::perf::attr::Attr;
 use crate::perf::evlist::Evlist;
@@ -17,7 +18,7 @@ use crate::sys::privileges::{Capability, Privileges};
 /// The program on an event, and what it writes through.
 #[derive(Debug)]
 pub struct CopiedStrings {
-    copier: StringCopier,
+    copier: Copier,
     /// The system call's event.
     of: EventId,
     pub(super) output: EventId,
@@ -46,7 +47,7 @@ impl Evlist {
             return Err(Reason::incurable("a forecast leaves them out"));
         }
         let cpus = possible_cpus(host);
-        let copier = StringCopier::load(arguments, cpus, self.string_tasks.as_ref().map(|tasks| &tasks.map))
+        let copier = load_copier(arguments, cpus, self.string_tasks.as_ref().map(|tasks| &tasks.map))
             .map_err(|refusal| explain(&refusal, host))?;
         let evsel = self.evsel(of);
         let mut output = Evsel::new(format!("strings of {}", evsel.name), Attr::bpf_output()).cpus(evsel.cpus.clone());
