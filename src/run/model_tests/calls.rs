@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::{OccurrenceBody, Value};
-use crate::run::model_tests::{World, common};
+use crate::run::model_tests::{SWITCH_FORMAT, WAKEUP_FORMAT, World, common};
 
 const FORMATS: [&str; 4] = [
     "raw_syscalls:sys_enter
@@ -12,20 +12,8 @@ const FORMATS: [&str; 4] = [
     "raw_syscalls:sys_exit
      long id 8 8 1
      long ret 16 8 1",
-    "sched:sched_switch
-     char prev_comm[16] 8 16 0
-     pid_t prev_pid 24 4 1
-     int prev_prio 28 4 1
-     long prev_state 32 8 1
-     char next_comm[16] 40 16 0
-     pid_t next_pid 56 4 1
-     int next_prio 60 4 1
-     print fmt: \"prev_state=%s\", (REC->prev_state & ((0x100 - 1))) ? __print_flags(REC->prev_state & ((0x100 - 1)), \"|\", { 1, \"S\" }, { 2, \"D\" }) : \"R\"",
-    "sched:sched_wakeup
-     char comm[16] 8 16 0
-     pid_t pid 24 4 1
-     int prio 28 4 1
-     int target_cpu 32 4 1",
+    SWITCH_FORMAT,
+    WAKEUP_FORMAT,
 ];
 const FSYNC: u64 = libc::SYS_fsync as u64;
 

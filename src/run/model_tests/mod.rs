@@ -33,6 +33,22 @@ use crate::sys::poll::Waker;
 use crate::task::Watched;
 use crate::tep::tracefs::Tracefs;
 
+/// Formats of the scheduler's events, for [`World::new`].
+pub const SWITCH_FORMAT: &str = "sched:sched_switch
+     char prev_comm[16] 8 16 0
+     pid_t prev_pid 24 4 1
+     int prev_prio 28 4 1
+     long prev_state 32 8 1
+     char next_comm[16] 40 16 0
+     pid_t next_pid 56 4 1
+     int next_prio 60 4 1
+     print fmt: \"prev_state=%s\", (REC->prev_state & ((0x100 - 1))) ? __print_flags(REC->prev_state & ((0x100 - 1)), \"|\", { 1, \"S\" }, { 2, \"D\" }) : \"R\"";
+pub const WAKEUP_FORMAT: &str = "sched:sched_wakeup
+     char comm[16] 8 16 0
+     pid_t pid 24 4 1
+     int prio 28 4 1
+     int target_cpu 32 4 1";
+
 /// Numbers that look random, the same for the same seed (splitmix64).
 pub struct Random(u64);
 

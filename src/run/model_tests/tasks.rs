@@ -3,23 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::report::{Value, Verdict};
-use crate::run::model_tests::{ModelTally, SeenRow, SeenTable, World, cell, common, number, text};
+use crate::run::model_tests::{
+    ModelTally, SWITCH_FORMAT, SeenRow, SeenTable, WAKEUP_FORMAT, World, cell, common, number, text,
+};
 
 const FORMATS: [&str; 3] = [
-    "sched:sched_switch
-     char prev_comm[16] 8 16 0
-     pid_t prev_pid 24 4 1
-     int prev_prio 28 4 1
-     long prev_state 32 8 1
-     char next_comm[16] 40 16 0
-     pid_t next_pid 56 4 1
-     int next_prio 60 4 1
-     print fmt: \"prev_state=%s\", (REC->prev_state & ((0x100 - 1))) ? __print_flags(REC->prev_state & ((0x100 - 1)), \"|\", { 1, \"S\" }, { 2, \"D\" }) : \"R\"",
-    "sched:sched_wakeup
-     char comm[16] 8 16 0
-     pid_t pid 24 4 1
-     int prio 28 4 1
-     int target_cpu 32 4 1",
+    SWITCH_FORMAT,
+    WAKEUP_FORMAT,
     "sched:sched_wakeup_new
      char comm[16] 8 16 0
      pid_t pid 24 4 1
