@@ -85,7 +85,7 @@ fn a_wait_from_before_the_start_has_no_line_below_the_limit() {
     let ended = run(&[&["task-state"], &options[..]].concat()).code(0);
     load.tell("");
     assert!(ended.of_type("event").is_empty(), "{ended:#?}");
-    assert!(ended.of_type("row").iter().any(|row| row["state"] == "D" && row["now"] == 1), "{ended:#?}");
+    assert!(ended.of_type("row").iter().any(|row| row["state"] == "D" && row["ongoing"] == 1), "{ended:#?}");
 }
 
 #[test]

@@ -33,9 +33,7 @@ pub struct WatchedTasks {
     /// Threads whose EXIT record has arrived, but that still switch away once; with the number of refreshes since.
     leaving: FxHashMap<i32, u32>,
     /// The processes of the given threads: one that executes a program goes on under the number of its process.
-    processes: FxHashMap<i32, i32>,
-    /// Those that did so, and their new numbers.
-    renumbered: FxHashMap<i32, i32>,
+    processes: FxHashMap<i32, ProcessOfThread>,
     /// Threads missing in /proc at the last refresh, whose last records may still arrive.
     absent: FxHashSet<i32>,
     /// Tasks of `targets` without a living thread at the last refresh; their ids will be reused.
@@ -48,6 +46,14 @@ pub struct WatchedTasks {
     until_exit: bool,
 }
 
+/// The process of a given thread.
+#[derive(Clone, Copy, Debug)]
+struct ProcessOfThread {
+    pid: i32,
+    /// The thread has executed a program, and has this number now.
+    took_over: bool,
+}
+
 impl Watched {
     pub fn new(target: &Target, host: &Host) -> Watched {
         let mut members = match &target.tasks {
@@ -55,7 +61,7 @@ impl Watched {
             Tasks::Workload(pid) => return Watched::BeforeExec(*pid),
             Tasks::Threads(tids) => WatchedTasks {
                 targets: without_start_time(tids),
-                processes: tids.iter().filter_map(|&tid| Some((tid, procfs::pid_of(host, tid)?))).collect(),
+                processes: tids.iter().filter_map(|&tid| Some((tid, procfs::pid_of(host, tid)?.into()))).collect(),
                 until_exit: true,
                 ..WatchedTasks::default()
             },
@@ -106,7 +112,7 @@ impl Watched {
             members.tids.insert(pid);
             if !members.follow {
                 members.targets.insert(pid, None);
-                members.renumbered.insert(old, pid);
+                members.processes.insert(old, ProcessOfThread { pid, took_over: true });
             }
         }
     }
@@ -115,14 +121,15 @@ impl Watched {
     /// program, one of these did so. For runs that see the records of the given threads alone.
     pub fn left_of(&self, pid: i32) -> Vec<i32> {
         let Watched::Some(members) = self else { return Vec::new() };
-        let is_left = |tid: &i32| members.processes.get(tid) == Some(&pid) && !members.tids.contains(&pid);
+        let is_of = |tid: &i32| members.processes.get(tid).is_some_and(|process| process.pid == pid);
+        let is_left = |tid: &i32| is_of(tid) && !members.tids.contains(&pid);
         members.tids.iter().copied().filter(is_left).collect()
     }
 
     /// The number of a given thread: another one since it executed a program.
     pub fn number_of(&self, tid: i32) -> i32 {
         let Watched::Some(members) = self else { return tid };
-        members.renumbered.get(&tid).copied().unwrap_or(tid)
+        members.processes.get(&tid).filter(|process| process.took_over).map_or(tid, |process| process.pid)
     }
 
     /// True for a task of the set whose end is not known yet.
@@ -207,13 +214,20 @@ impl Watched {
     pub fn fixed(&self) -> Option<Vec<i32>> {
         match self {
             Watched::Some(members) if !members.follow => {
-                let mut tids: Vec<i32> = members.tids.iter().chain(members.processes.values()).copied().collect();
+                let mut tids: Vec<i32> = members.tids.iter().copied().collect();
+                tids.extend(members.processes.values().map(|process| process.pid));
                 tids.sort_unstable();
                 tids.dedup();
                 Some(tids)
             }
             _ => None,
         }
+    }
+}
+
+impl From<i32> for ProcessOfThread {
+    fn from(pid: i32) -> ProcessOfThread {
+        ProcessOfThread { pid, took_over: false }
     }
 }
 
@@ -425,7 +439,7 @@ mod tests {
     fn a_thread_that_executes_a_program_is_followed() {
         let given = |tids: &[i32]| {
             let Watched::Some(mut members) = members(tids, false) else { unreachable!() };
-            members.processes = tids.iter().map(|&tid| (tid, 7)).collect();
+            members.processes = tids.iter().map(|&tid| (tid, 7.into())).collect();
             Watched::Some(members)
         };
         let mut watched = given(&[8]);
