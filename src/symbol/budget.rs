@@ -11,7 +11,7 @@ use crate::symbol::vdso::ROOT;
 pub const SYMBOL_BYTES: u64 = 256 << 20;
 /// Bytes for all that the programs of others decide the size of: symbols, lists of mappings and stacks, of all views of a run together.
 /// With the rings and all else a run stays below 256 MiB. What the command line gives symbols beyond [`SYMBOL_BYTES`] is added.
-const WHOLE_BYTES: u64 = 160 << 20;
+const WHOLE_BYTES: u64 = 136 << 20;
 /// One user may have 1/SHARES of the budget.
 const SHARES: u64 = 4;
 
@@ -243,9 +243,9 @@ mod tests {
             let RunBudget { whole, symbols } = RunBudget::new(mib << 20);
             [symbols.room(&[1]), whole.room(&[1]), whole.room(&[ROOT])].map(|room| room >> 20)
         };
-        assert_eq!(rooms(SYMBOL_BYTES >> 20), [64, 80, 160]);
-        assert_eq!(rooms(32), [8, 80, 160]);
-        assert_eq!(rooms(1024), [256, 464, 928]);
+        assert_eq!(rooms(SYMBOL_BYTES >> 20), [64, 68, 136]);
+        assert_eq!(rooms(32), [8, 68, 136]);
+        assert_eq!(rooms(1024), [256, 452, 904]);
     }
 
     #[test]

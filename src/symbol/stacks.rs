@@ -141,7 +141,7 @@ const MIN_NEW_STACKS: usize = 1024;
 /// The table takes of the budget of the run, and gives back, so many bytes at a time.
 const SHARE_STEP_BYTES: usize = 1 << 20;
 /// 1/KEPT_SHARE of the limit is the table's own, whatever others take.
-const KEPT_SHARE: usize = 2;
+const KEPT_SHARE: usize = 8;
 /// Growth allowed per millisecond of CPU time that the last forgetting took.
 const GROWTH_BYTES_PER_MS: usize = 1 << 20;
 

@@ -195,7 +195,7 @@ fn what_is_frequent_is_not_forgotten() {
 }
 
 #[test]
-fn what_others_take_leaves_a_half() {
+fn what_others_take_leaves_a_part() {
     const LIMIT: usize = 8 << 20;
     let whole = Budget::halved(2 * LIMIT as u64);
     let (mut stacks, mut spaces) = (Stacks::new(LIMIT, 127).within(&whole), SpaceKeys::default());
@@ -211,10 +211,10 @@ fn what_others_take_leaves_a_half() {
     assert!(fill(&mut stacks) > LIMIT - 1024);
     assert_eq!(whole.room(&[ROOT]), LIMIT as u64);
     stacks.forget(FxHashSet::default());
-    assert_eq!(whole.room(&[ROOT]), LIMIT as u64 * 3 / 2, "given back");
-    let of_others = whole.take(LIMIT as u64 * 3 / 2 - (1 << 20), &[ROOT]).unwrap();
-    let bytes = fill(&mut stacks);
-    assert!((LIMIT * 5 / 8 - 1024..=LIMIT * 5 / 8).contains(&bytes), "{bytes}");
+    assert_eq!(whole.room(&[ROOT]), (2 * LIMIT - LIMIT / KEPT_SHARE) as u64, "given back");
+    let of_others = whole.take((2 * LIMIT - LIMIT / KEPT_SHARE - SHARE_STEP_BYTES) as u64, &[ROOT]).unwrap();
+    let (bytes, want) = (fill(&mut stacks), LIMIT / KEPT_SHARE + SHARE_STEP_BYTES);
+    assert!((want - 1024..=want).contains(&bytes), "{bytes}");
     assert!(stacks.should_forget(), "though it has not grown as far as it may");
     drop(of_others);
     stacks.forget(FxHashSet::default());
