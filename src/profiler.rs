@@ -41,7 +41,7 @@ pub use context::{Context, ViewSums};
 pub use keys::{ShownKeys, key_of};
 pub use samples::{Gate, Handler, Samples, Use};
 pub use scope::RunScope;
-pub use setup::{Setup, Warning};
+pub use setup::{Setup, Warning, WarningKind};
 pub use shown::ShownEvent;
 pub use tracefs::TracefsFinder;
 

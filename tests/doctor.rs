@@ -43,7 +43,7 @@ fn missing() -> &'static str {
 fn root_may_do_all() {
     need_events!();
     let report = report(run(&["doctor", "--json"]));
-    for name in ["task-state", "trace", "list"] {
+    for name in ["task-state", "trace", "expr", "list"] {
         assert_eq!(verdict(&report, name).0, "ok", "{report}");
     }
     let (profile, why) = verdict(&report, "profile");

@@ -50,13 +50,22 @@ pub struct Setup<'a> {
 #[derive(Debug)]
 pub struct Warning {
     pub reason: Reason,
-    /// True: part of the answer is missing. False: it comes in another way.
-    degraded: bool,
+    pub kind: WarningKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WarningKind {
+    /// Part of the answer is missing.
+    Degraded,
+    /// It comes in another way.
+    OtherWay,
+    /// It is as it should be: the line says what it is.
+    Information,
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", if self.degraded { "degraded: " } else { "" }, self.reason)
+        write!(f, "{}{}", if self.kind == WarningKind::Degraded { "degraded: " } else { "" }, self.reason)
     }
 }
 
@@ -149,12 +158,17 @@ impl Setup<'_> {
 
     /// Adds a warning, which is always printed.
     pub fn warn(&self, text: String) {
-        self.warnings.borrow_mut().push(Warning { reason: Reason::incurable(text), degraded: false });
+        self.warnings.borrow_mut().push(Warning { reason: Reason::incurable(text), kind: WarningKind::OtherWay });
+    }
+
+    /// Adds a line on what the answer is, which is always printed.
+    pub fn inform(&self, text: String) {
+        self.warnings.borrow_mut().push(Warning { reason: Reason::incurable(text), kind: WarningKind::Information });
     }
 
     /// Adds a warning of something that the answer will lack.
     pub fn degrade(&self, reason: Reason) {
-        self.warnings.borrow_mut().push(Warning { reason, degraded: true });
+        self.warnings.borrow_mut().push(Warning { reason, kind: WarningKind::Degraded });
     }
 
     /// Warns that events of other CPUs are not seen, where pairs may go through these.
@@ -167,7 +181,7 @@ impl Setup<'_> {
     /// Warns, once, that the strings of system calls stay unread.
     pub fn degrade_strings(&self, reason: Reason) {
         let why = format!("paths and other strings of system calls stay unread: {}", reason.why);
-        let warning = Warning { reason: Reason { why, ..reason }, degraded: true };
+        let warning = Warning { reason: Reason { why, ..reason }, kind: WarningKind::Degraded };
         if self.warnings.borrow().iter().all(|other| other.to_string() != warning.to_string()) {
             self.warnings.borrow_mut().push(warning);
         }

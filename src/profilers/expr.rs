@@ -96,7 +96,7 @@ impl Profiler for ExprTrial {
             false => usage(err),
         })?;
         let of = if program.reads().is_empty() { "no field".to_owned() } else { program.reads().join(", ") };
-        setup.warn(format!("{}: {} of {of}", self.expr.text(), program.ty()));
+        setup.inform(format!("{}: {} of {of}", self.expr.text(), program.ty()));
         if program.ty().needs_abi() {
             only.evsel.add_abi();
         }

@@ -11,7 +11,7 @@ use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Target, Tasks};
 use crate::profiler::Trial;
-use crate::profiler::{Profiler, Setup, TracefsFinder, Warning};
+use crate::profiler::{Profiler, Setup, TracefsFinder, Warning, WarningKind};
 use crate::run::{default_ring_pages, side_ring_pages};
 use crate::symbol::hidden::hidden;
 use crate::sys;
@@ -206,7 +206,8 @@ impl<'a> TrialBench<'a> {
 }
 
 fn degradations(opened: &OpenedTrial) -> Vec<Reason> {
-    let mut reasons: Vec<Reason> = opened.warnings.iter().map(|warning| warning.reason.clone()).collect();
+    let limits = opened.warnings.iter().filter(|warning| warning.kind != WarningKind::Information);
+    let mut reasons: Vec<Reason> = limits.map(|warning| warning.reason.clone()).collect();
     let filtered = |program: &AttachedProgram| Reason::new(program.to_string(), "end what has attached the program");
     reasons.extend(opened.filters.iter().map(filtered));
     let (pages, wanted) = opened.pages;
