@@ -228,7 +228,8 @@ mod tests {
     #[test]
     fn a_degraded_run_is_called_so() {
         let reason = Reason::incurable("no second witness");
-        let warnings = [false, true].map(|degraded| Warning { reason: reason.clone(), degraded }.to_string());
+        let kinds = [WarningKind::OtherWay, WarningKind::Degraded];
+        let warnings = kinds.map(|kind| Warning { reason: reason.clone(), kind }.to_string());
         assert_eq!(warnings[1], format!("degraded: {}", warnings[0]));
     }
 }
