@@ -234,14 +234,14 @@ fn a_call_that_outlives_a_loss_is_shown() {
     });
     let tid = told.recv().expect("the thread");
     let pid = std::process::id().to_string();
-    let mut trace = start_watching(&["syscalls", "--than", "1s", "--calls", "read,getppid", "-m", "1", "-p", &pid]);
+    let mut trace = start_watching(&["syscalls", "--than", "1s", "--calls", "read,getppid", "-m", "64", "-p", &pid]);
     go.send(()).expect("the thread");
     until("the thread reads", || {
         let call = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
         call.starts_with(&format!("{} ", libc::SYS_read))
     });
     trace.signal(Signal::SIGSTOP);
-    for _ in 0..10_000 {
+    for _ in 0..100_000 {
         nix::unistd::getppid();
     }
     trace.signal(Signal::SIGCONT);
