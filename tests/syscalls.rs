@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Again, Attempted, Done, Prog, attempts, example, load_number, number, or_again, own_tid, run, run_over,
-    start_watching, state_letter, until,
+    Again, Attempted, Done, Prog, attempts, example, load_number, number, online_cpus, or_again, own_tid, run,
+    run_over, start_watching, state_letter, until,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -224,7 +224,7 @@ fn try_a_slow_call() -> Attempted {
 /// A call that goes on while records are lost is still shown: /proc has it.
 #[test]
 fn a_call_that_outlives_a_loss_is_shown() {
-    need_events!();
+    need_events!(alone); // the threads of other tests would cause losses of their own
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
     let ((tell, told), (go, gone)) = (channel(), channel::<()>());
     let thread = thread::spawn(move || {
@@ -245,6 +245,16 @@ fn a_call_that_outlives_a_loss_is_shown() {
         nix::unistd::getppid();
     }
     trace.signal(Signal::SIGCONT);
+    // The next record of each CPU tells of its loss: not that of the end of the call.
+    let tell_of_losses = || {
+        for cpu in online_cpus() {
+            let mut only = nix::sched::CpuSet::new();
+            only.set(cpu as usize).expect("the number of a CPU");
+            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).expect("the CPU");
+            nix::unistd::getppid();
+        }
+    };
+    thread::spawn(tell_of_losses).join().expect("the thread");
     let is_read = |object: &Value| object["type"] == "event" && object["tid"] == tid;
     let open = trace.object(is_read);
     std::io::Write::write_all(&mut writer, b"x").expect("the pipe");
