@@ -5,9 +5,10 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::io::PipeWriter;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
-use std::thread;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -121,9 +122,8 @@ fn await_row(trace: &mut Prog, wanted: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-#[test]
-fn a_call_that_goes_on_has_a_row() {
-    need_events!();
+/// A thread that reads a byte from a pipe when it is told to: its number, what tells it, and the other end.
+fn reader_of_a_pipe() -> (i32, Sender<()>, PipeWriter, JoinHandle<usize>) {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let ((tell, told), (go, gone)) = (channel(), channel::<()>());
     let thread = thread::spawn(move || {
@@ -132,6 +132,13 @@ fn a_call_that_goes_on_has_a_row() {
         std::io::Read::read(&mut reader, &mut [0]).expect("the pipe")
     });
     let tid = told.recv().expect("the thread");
+    (tid, go, writer, thread)
+}
+
+#[test]
+fn a_call_that_goes_on_has_a_row() {
+    need_events!();
+    let (tid, go, writer, thread) = reader_of_a_pipe();
     let mut trace = start_watching(&["syscalls", "-t", &tid.to_string()]);
     go.send(()).expect("the thread");
     let is_read = |row: &Value| row["table"] == "open" && row["call"] == "read";
@@ -225,14 +232,7 @@ fn try_a_slow_call() -> Attempted {
 #[test]
 fn a_call_that_outlives_a_loss_is_shown() {
     need_events!(alone); // the threads of other tests would cause losses of their own
-    let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
-    let ((tell, told), (go, gone)) = (channel(), channel::<()>());
-    let thread = thread::spawn(move || {
-        tell.send(own_tid()).expect("the test");
-        gone.recv().expect("the test");
-        std::io::Read::read(&mut reader, &mut [0]).expect("the pipe")
-    });
-    let tid = told.recv().expect("the thread");
+    let (tid, go, mut writer, thread) = reader_of_a_pipe();
     let pid = std::process::id().to_string();
     let mut trace = start_watching(&["syscalls", "--than", "1s", "--calls", "read,getppid", "-m", "64", "-p", &pid]);
     go.send(()).expect("the thread");
