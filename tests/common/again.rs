@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use perf_prof::sys::bpf::{BpfMap, MapKind};
 use serde_json::Value;
 
 use super::{Done, before_all_others, load_number, once_more, online_cpus, own_tid, stolen_ns};
@@ -109,11 +110,16 @@ impl Again<'_> {
         }
     }
 
-    /// Reasons that hold and excuse nothing on this machine. A witness of hidden idle tasks by bpf(2) belongs here: with it
-    /// `IdleHidden` is none any more.
+    /// Reasons that hold and excuse nothing on this machine: where BPF programs may be loaded, one is the witness of what a
+    /// hidden idle task hides.
     fn refused(&self) -> bool {
-        false
+        matches!(self, Again::IdleHidden(_)) && loads_programs()
     }
+}
+
+/// Whether bpf(2) gives us what a program needs.
+pub fn loads_programs() -> bool {
+    BpfMap::new(MapKind::Array, 4, 1).is_ok()
 }
 
 impl Display for Again<'_> {

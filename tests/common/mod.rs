@@ -36,7 +36,7 @@ use perf_prof::sys;
 use perf_prof::sys::perf::Watch;
 use serde_json::Value;
 
-pub use again::{Again, Attempted, CpuWatch, Shortfall, again, attempts, or_again};
+pub use again::{Again, Attempted, CpuWatch, Shortfall, again, attempts, loads_programs, or_again};
 pub use load::{Load, before_all_others, hurry};
 pub use prog::{Done, Prog, children, command, run, run_over, start, start_watching, start_watching_in_text};
 pub use turn::Turn;
