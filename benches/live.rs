@@ -10,7 +10,7 @@ use perf_prof::profilers::kmemleak::ledger::{Ledger, PointerSpace};
 use perf_prof::profilers::kmemleak::pointers::LiveAllocation;
 
 const LIVE: u64 = 5_000_000;
-const MOST_KIB: u64 = 256 << 10;
+const MAX_KIB: u64 = 256 << 10;
 /// Pairs of a free and an allocation that are timed.
 const PAIRS: u64 = 5_000_000;
 
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     println!("{LIVE} allocations: {:.0} ns each", start.elapsed().as_nanos() as f64 / LIVE as f64);
     let kib = common::peak_kib(std::process::id()).context("no /proc")? - before;
     println!("memory: {kib} KiB, {:.1} bytes each", kib as f64 * 1024.0 / LIVE as f64);
-    ensure!(kib < MOST_KIB, "more than {MOST_KIB} KiB");
+    ensure!(kib < MAX_KIB, "more than {MAX_KIB} KiB");
     let start = Instant::now();
     for number in 0..PAIRS {
         black_box(ledger.freed(PointerSpace::Kernel, address(number), u64::MAX));

@@ -11,7 +11,7 @@ use common::seccomp::{Arg, Refusal, refused};
 use common::{Done, Load, Prog, command, copy_program, example, run_over, start_watching, until};
 use perf_prof::event::ProbePoint;
 use perf_prof::profiler::code::{self, CodeLocation, WantedFunctions};
-use perf_prof::symbol::search::{MOST_OF_FILE_BYTES, Search};
+use perf_prof::symbol::search::{MAX_OF_FILE_BYTES, Search};
 use perf_prof::sys::mount::private_tracefs;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -77,7 +77,7 @@ fn all_of_a_sister(run: fn(&[&str], &[&str]) -> Done) {
 
 /// The only place of a function in a file.
 fn in_file(place: &ProbePoint, path: &str) -> CodeLocation {
-    let search = Search::within(MOST_OF_FILE_BYTES);
+    let search = Search::within(MAX_OF_FILE_BYTES);
     code::in_file(WantedFunctions { place, most: 1 }, path, &search).expect("the function").remove(0)
 }
 

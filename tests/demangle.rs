@@ -22,7 +22,7 @@ use perf_prof::symbol::demangle::demangled;
 const FIXTURE: &str = include_str!("data/cpp_names.txt");
 const PROGRAM: &str = include_str!("data/cpp20.cpp");
 
-const MOST_NAME_BYTES: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 
 #[test]
 fn names_are_written_as_cxxfilt_writes_them() {
@@ -134,8 +134,8 @@ fn compare(file: &Path, options: &[&str], least: usize) -> Result<(), String> {
 }
 
 fn is_same(text: &str, want: &str) -> bool {
-    if text.len() == MOST_NAME_BYTES {
-        return want.len() >= MOST_NAME_BYTES;
+    if text.len() == MAX_NAME_BYTES {
+        return want.len() >= MAX_NAME_BYTES;
     }
     let plain = |text: &str| text.replace("> >", ">>").replace("> >", ">>").replace(", ,", ",").replace("<, ", "<");
     plain(text) == plain(want)

@@ -135,7 +135,7 @@ fn unread_tables_take_bounded_memory_and_are_complete() {
 }
 
 fn try_unread_tables() -> Attempted {
-    const MOST_BYTES: u64 = 40 << 20;
+    const MAX_BYTES: u64 = 40 << 20;
     const SLEPT_NS: u64 = 4_000_000_000;
     let dir = tempfile::tempdir().expect("a directory");
     let done = dir.path().join("done");
@@ -151,7 +151,7 @@ fn try_unread_tables() -> Attempted {
     let end = seen.end.as_ref().expect("an end");
     assert_eq!(number(end, "lost_output"), 0, "{end}");
     let peak = number(&end["self"], "rss_peak_bytes");
-    assert!(peak < MOST_BYTES, "{peak} bytes");
+    assert!(peak < MAX_BYTES, "{peak} bytes");
     let intervals = number(end, "intervals");
     assert!(seen.intervals.iter().map(|interval| number(interval, "interval")).eq(1..=intervals), "{end}");
     assert!(seen.intervals.windows(2).all(|pair| pair[0]["end_ns"] == pair[1]["start_ns"]), "intervals join");
@@ -284,7 +284,7 @@ fn a_storm_of_mappings_takes_little_memory() {
 
 fn try_a_storm_of_mappings() -> Attempted {
     const CALLS: u64 = 40_000; // 120 MB of paths
-    const MOST_KIB: u64 = 110 << 10;
+    const MAX_KIB: u64 = 110 << 10;
     let root = tempfile::tempdir().expect("a directory");
     let dir = root.path().join([&*"d".repeat(200); 14].join("/"));
     fs::create_dir_all(&dir).expect("a long path");
@@ -298,7 +298,7 @@ fn try_a_storm_of_mappings() -> Attempted {
     let status = fs::read_to_string(format!("/proc/{}/status", trace.id())).expect("it waits for its reader");
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
     let kib: u64 = kib.trim().trim_end_matches(" kB").parse().expect("a number");
-    assert!(kib < MOST_KIB, "{kib} KiB");
+    assert!(kib < MAX_KIB, "{kib} KiB");
     let ended = trace.wait_with_output().expect("its output");
     let done = Done::of("trace".to_owned(), ended.status, &ended.stdout, &[]).code(0);
     let (objects, end) = (done.json(), done.end());

@@ -13,7 +13,7 @@ use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
 /// Limit of address space for the whole replay: a false count must not become an allocation.
-const MOST_MEMORY_BYTES: u64 = 2 << 30;
+const MAX_MEMORY_BYTES: u64 = 2 << 30;
 /// Mixtures of inputs of the corpus that are replayed, for each target.
 const MIXTURES: usize = 1000;
 
@@ -25,7 +25,7 @@ fn corpus(target: &str) -> Vec<PathBuf> {
 }
 
 fn replay(target: &str, run: fn(&[u8])) {
-    setrlimit(Resource::RLIMIT_AS, MOST_MEMORY_BYTES, MOST_MEMORY_BYTES).unwrap();
+    setrlimit(Resource::RLIMIT_AS, MAX_MEMORY_BYTES, MAX_MEMORY_BYTES).unwrap();
     let files = corpus(target);
     assert!(!files.is_empty(), "{target} has a corpus");
     let corpus: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).unwrap()).collect();
@@ -82,8 +82,8 @@ replays! { demangle elf expr filter format http kallsyms merge named perf_map pr
 /// Each target is in the fuzz package, has a corpus that is small, and is replayed here.
 #[test]
 fn every_target_is_replayed() {
-    const MOST_FILES: usize = 40;
-    const MOST_BYTES: u64 = 100 << 10;
+    const MAX_FILES: usize = 40;
+    const MAX_BYTES: u64 = 100 << 10;
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let mut names: Vec<String> = fs::read_dir(fuzz.join("fuzz_targets"))
         .unwrap()
@@ -98,8 +98,8 @@ fn every_target_is_replayed() {
         let target = fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs"))).unwrap();
         assert!(target.contains(&format!("perf_prof_fuzz::{name}::run(data)")), "{name} is not what is replayed");
         let files = corpus(&name);
-        assert!((1..=MOST_FILES).contains(&files.len()), "{name} has {} files", files.len());
+        assert!((1..=MAX_FILES).contains(&files.len()), "{name} has {} files", files.len());
         bytes += files.iter().map(|file| fs::metadata(file).unwrap().len()).sum::<u64>();
     }
-    assert!(bytes <= MOST_BYTES, "{bytes} bytes of corpora");
+    assert!(bytes <= MAX_BYTES, "{bytes} bytes of corpora");
 }

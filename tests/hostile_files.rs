@@ -18,9 +18,9 @@ use perf_prof::sys::mount::private_tracefs;
 
 const MIB: u64 = 1 << 20;
 /// Memory limit of perf-prof, rings included.
-const MOST_RSS_BYTES: u64 = 150 * MIB;
+const MAX_RSS_BYTES: u64 = 150 * MIB;
 /// CPU time limit of perf-prof; without bounds it takes minutes.
-const MOST_CPU_NS: u64 = 20_000_000_000;
+const MAX_CPU_NS: u64 = 20_000_000_000;
 
 const PROGBITS: u32 = 1;
 const SYMTAB: u32 = 2;
@@ -135,8 +135,8 @@ fn profile(pids: &str, options: &[&str]) -> Done {
     let args = [&["profile", "--json", "-F", "997", "-g", "-p", pids, "--for", "1"], options].concat();
     let done = run(&args).code(0);
     let own = done.end()["self"].clone();
-    assert!(number(&own, "rss_peak_bytes") < MOST_RSS_BYTES, "{own}");
-    assert!(number(&own, "cpu_ns") < MOST_CPU_NS, "{own}");
+    assert!(number(&own, "rss_peak_bytes") < MAX_RSS_BYTES, "{own}");
+    assert!(number(&own, "cpu_ns") < MAX_CPU_NS, "{own}");
     assert!(!done.rows_and_lists().is_empty(), "{done:#?}");
     done
 }
@@ -363,7 +363,7 @@ fn functions_are_found_beside_files_that_are_too_large() {
     let load = burn_as_nobody(dir.path(), &large_tables(dir.path()));
     let done = run(&["kmemleak", "malloc", "--json", "--for", "1ms", "-p", &load.pid().to_string()]).code(0);
     let own = done.end()["self"].clone();
-    assert!(number(&own, "rss_peak_bytes") < MOST_RSS_BYTES && number(&own, "cpu_ns") < MOST_CPU_NS, "{own}");
+    assert!(number(&own, "rss_peak_bytes") < MAX_RSS_BYTES && number(&own, "cpu_ns") < MAX_CPU_NS, "{own}");
     done.says(&["uprobe:malloc: not searched for want of room: ", " more"]);
 }
 
@@ -398,7 +398,7 @@ fn search_can_be_ended(before: &str) {
     common::until("it searches", || all().map(|pid| number(&pid, "io", "rchar:")).sum::<u64>() > 300 * MIB);
     let helpers = prof.helpers();
     let peaks: Vec<u64> = all().map(|pid| number(&pid, "status", "VmHWM:") << 10).collect();
-    assert!(peaks.len() > 1 && peaks.iter().sum::<u64>() < MOST_RSS_BYTES, "{peaks:?}");
+    assert!(peaks.len() > 1 && peaks.iter().sum::<u64>() < MAX_RSS_BYTES, "{peaks:?}");
     let done = prof.interrupt();
     assert_eq!(done.signal(), Some(libc::SIGINT), "the first one: {done:#?}");
     let is_there = |pid: &i32| common::state_letter(*pid as u64).is_some_and(|state| !matches!(state, 'Z' | 'X'));
@@ -454,7 +454,7 @@ fn every_profiler_with_stacks() {
     for view in views {
         let done = run(&[view, &["--call-graph=dwarf", "--json", "--for", "1", "-p", &pids]].concat()).code(0);
         let own = done.end()["self"].clone();
-        let is_bounded = number(&own, "rss_peak_bytes") < MOST_RSS_BYTES && number(&own, "cpu_ns") < MOST_CPU_NS;
+        let is_bounded = number(&own, "rss_peak_bytes") < MAX_RSS_BYTES && number(&own, "cpu_ns") < MAX_CPU_NS;
         assert!(is_bounded, "{view:?}: {own}");
         let in_files = || done.out.iter().filter(|line| line.contains(&format!("{}/f", dir.path().display()))).count();
         let is_seen = !["profile", "trace", "task-state"].contains(&view[0]) || in_files() > 0;

@@ -18,7 +18,7 @@ use lab::Lab;
 use StackView::{Events, Leaks, Profile, Waits};
 
 const ALL: &[StackView] = &[Profile, Waits, Leaks, Events];
-const MOST: &[StackView] = &[Profile, Waits, Leaks];
+const LIMIT: &[StackView] = &[Profile, Waits, Leaks];
 const FEW: &[StackView] = &[Waits, Leaks];
 const WAITS: &[StackView] = &[Waits];
 
@@ -38,11 +38,11 @@ const CASES: [LabCase; 4] = [
     ("-O0 -fomit-frame-pointer", &[("plain", PLAIN, WAITS), ("alloca", ALLOCA, WAITS)]),
     (
         "-O2 -fomit-frame-pointer",
-        &[("plain", PLAIN, ALL), ("signal", SIGNAL, MOST), ("fault", FAULT, MOST), ("thread", THREAD, FEW)],
+        &[("plain", PLAIN, ALL), ("signal", SIGNAL, LIMIT), ("fault", FAULT, LIMIT), ("thread", THREAD, FEW)],
     ),
     (
         "-O2 -fno-omit-frame-pointer -mbranch-protection=standard",
-        &[("plain", PLAIN, MOST), ("fault", FAULT, WAITS), ("qsort", QSORT, WAITS), ("alloca", ALLOCA, WAITS)],
+        &[("plain", PLAIN, LIMIT), ("fault", FAULT, WAITS), ("qsort", QSORT, WAITS), ("alloca", ALLOCA, WAITS)],
     ),
 ];
 

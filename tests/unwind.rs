@@ -19,7 +19,7 @@ use perf_prof::host::{Host, threads};
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf::SymbolOptions;
 use perf_prof::symbol::{AddressSpaces, Frame, FrameNames};
-use perf_prof::unwind::{Arch, Cut, MOST_FRAMES, MappedCode, Unwinder, UnwoundChain, UserStackSample, Walked};
+use perf_prof::unwind::{Arch, Cut, MAX_FRAMES, MappedCode, Unwinder, UnwoundChain, UserStackSample, Walked};
 use stopped::{StoppedStack, stop_once};
 
 /// What a program is doing at one moment.
@@ -233,7 +233,7 @@ fn what_does_not_fit_is_truncated() {
         assert_eq!(part.ended, Walked::Truncated(Cut::Window), "{window}: {:?}", part.functions);
         assert_eq!(part.functions, whole.functions[..part.functions.len()], "{window}");
     }
-    assert!(whole.functions.len() < MOST_FRAMES);
+    assert!(whole.functions.len() < MAX_FRAMES);
     end(load);
 }
 

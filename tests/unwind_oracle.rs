@@ -24,7 +24,7 @@ const WORDS: u64 = 8192;
 /// Where the file's first byte is mapped.
 const BIAS: u64 = 0x5000_0000_0000;
 /// Looked at of one file.
-const MOST_FUNCTIONS: usize = 20_000;
+const MAX_FUNCTIONS: usize = 20_000;
 
 /// Which word tells where it was read.
 fn word(at: u64) -> u64 {
@@ -59,7 +59,7 @@ impl Both {
         for (at, address) in elf.code_segments() {
             assert!(address >= at.offset, "{path:?}");
             let mut offset = at.offset;
-            while offset < at.end() && functions.len() < MOST_FUNCTIONS {
+            while offset < at.end() && functions.len() < MAX_FUNCTIONS {
                 let function = tables.function(offset);
                 offset = function.as_ref().map_or(offset + 16, |function| function.end);
                 functions.extend(

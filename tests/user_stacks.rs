@@ -24,7 +24,7 @@ use ProgramLanguage::{C, Cpp, Rust};
 use StackView::{Events, Leaks, Profile, Waits};
 
 const ALL: &[StackView] = &[Profile, Waits, Leaks, Events];
-const MOST: &[StackView] = &[Profile, Waits, Leaks];
+const LIMIT: &[StackView] = &[Profile, Waits, Leaks];
 
 /// A program in one of its modes.
 #[derive(Clone, Copy, Debug)]
@@ -54,22 +54,22 @@ const CASES: [ChainCase; 20] = [
     case(C, "-O2 -fomit-frame-pointer", "plain", PLAIN, ALL),
     case(C, "-O2 -fno-omit-frame-pointer -no-pie", "plain", PLAIN, ALL),
     case(C, "-O2 -static", "plain", PLAIN, ALL),
-    case(C, "-O2 -static-pie", "qsort", &["leaf inner compare by_qsort main"], MOST),
-    case(C, "-O2 -no-pie", "alloca", &["leaf inner with_alloca main"], MOST),
-    case(C, "-O0", "realigned", &["leaf inner with_alloca realigned main"], MOST),
-    case(C, "-O3 -mavx2 -fcf-protection=none", "realigned", &["leaf inner with_alloca realigned main"], MOST),
+    case(C, "-O2 -static-pie", "qsort", &["leaf inner compare by_qsort main"], LIMIT),
+    case(C, "-O2 -no-pie", "alloca", &["leaf inner with_alloca main"], LIMIT),
+    case(C, "-O0", "realigned", &["leaf inner with_alloca realigned main"], LIMIT),
+    case(C, "-O3 -mavx2 -fcf-protection=none", "realigned", &["leaf inner with_alloca realigned main"], LIMIT),
     case(C, "-O2", "signal", &["leaf on_signal by_signal main"], ALL),
-    case(C, "-O2 -static", "signal", &["leaf on_signal by_signal main"], MOST),
+    case(C, "-O2 -static", "signal", &["leaf on_signal by_signal main"], LIMIT),
     case(C, "-O2 -fno-omit-frame-pointer", "fault", FAULT, ALL),
-    case(C, "-O2 -static", "fault", FAULT, MOST),
-    case(C, "-O2", "thread", THREAD, MOST),
-    case(Cpp, "-O0", "catches", CATCHES, MOST),
+    case(C, "-O2 -static", "fault", FAULT, LIMIT),
+    case(C, "-O2", "thread", THREAD, LIMIT),
+    case(Cpp, "-O0", "catches", CATCHES, LIMIT),
     case(Cpp, "-O2", "catches", CATCHES, ALL),
-    case(Cpp, "-O2 -static", "cleanup", CLEANUP, MOST),
-    case(Rust, "", "cleanup", RUST_CLEANUP, MOST),
+    case(Cpp, "-O2 -static", "cleanup", CLEANUP, LIMIT),
+    case(Rust, "", "cleanup", RUST_CLEANUP, LIMIT),
     case(Rust, "-O", "plain", RUST, ALL),
-    case(Rust, "-O --target=MUSL", "plain", RUST, MOST),
-    case(Rust, "-O --target=MUSL", "cleanup", RUST_CLEANUP, MOST),
+    case(Rust, "-O --target=MUSL", "plain", RUST, LIMIT),
+    case(Rust, "-O --target=MUSL", "cleanup", RUST_CLEANUP, LIMIT),
 ];
 
 const fn case(

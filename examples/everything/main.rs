@@ -34,7 +34,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, alarm};
 
 /// Time after which a room counts as hanging, and is killed.
-const MOST_SECONDS: libc::c_uint = 60;
+const MAX_SECONDS: libc::c_uint = 60;
 
 type Room = (&'static str, fn(&Path));
 
@@ -85,7 +85,7 @@ fn round(wanted: &str) -> io::Result<()> {
 /// Runs a room as a process of its own, so that its changes to itself end with it.
 fn apart(name: &str, room: impl FnOnce()) {
     let child = sys::child(|| {
-        alarm::set(MOST_SECONDS);
+        alarm::set(MAX_SECONDS);
         room();
     });
     let ended = child.map(|child| waitpid(child, None));

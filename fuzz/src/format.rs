@@ -5,7 +5,7 @@ use perf_prof::tep::{Comparison, FieldValue, Format, render_fields};
 use super::input::text_and_bytes;
 
 /// Greatest size of a record in perf.
-const MOST_RECORD_BYTES: usize = 1 << 16;
+const MAX_RECORD_BYTES: usize = 1 << 16;
 
 pub fn run(data: &[u8]) {
     let Some((text, raw)) = text_and_bytes(data) else { return };
@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
 
 fn look(format: &Format, raw: &[u8]) {
     for field in &format.fields {
-        assert!(!field.name.is_empty() && field.offset + field.size <= MOST_RECORD_BYTES);
+        assert!(!field.name.is_empty() && field.offset + field.size <= MAX_RECORD_BYTES);
         assert_eq!(format.require(&field.name).map(|field| &field.name), Ok(&field.name));
         let _ = (Comparison::of(field).operators(), field.text(raw), field.read_i32(raw), field.read_u32(raw));
         assert!(field.bytes(raw).is_ok_and(|bytes| bytes.len() <= raw.len()) || field.bytes(raw).is_err());

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use perf_prof::output::metrics::SnapshotCell;
-use perf_prof::output::metrics::answers::{MOST_HEAD_BYTES, ScrapeAnswers};
+use perf_prof::output::metrics::answers::{MAX_HEAD_BYTES, ScrapeAnswers};
 
 pub fn run(data: &[u8]) {
     let mut answers = ScrapeAnswers::new(SnapshotCell::default());
     let whole = answers.respond(data, true);
     match &whole {
-        None => assert!(data.len() <= MOST_HEAD_BYTES, "a request may be so long"),
+        None => assert!(data.len() <= MAX_HEAD_BYTES, "a request may be so long"),
         Some(answer) => check(answer),
     }
     // It arrives in parts of any size.

@@ -13,8 +13,8 @@ use super::input::file_of;
 /// Budget for symbols and their names, in bytes.
 const BUDGET_BYTES: u64 = 4 << 20;
 /// Limit of CPU time for all frames. Time of other tasks does not count.
-const MOST_CPU_NS: u64 = 5_000_000_000;
-const MOST_NAME_BYTES: usize = 4096;
+const MAX_CPU_NS: u64 = 5_000_000_000;
+const MAX_NAME_BYTES: usize = 4096;
 const USER: u32 = 1000;
 
 pub fn run(data: &[u8]) {
@@ -35,10 +35,10 @@ pub fn run(data: &[u8]) {
     let mut names = FrameNames::new("/nonexistent", options);
     let (before_ns, _) = sys::cpu_ns();
     for named in names.stack(&frames) {
-        assert!(named.symbol.map_or(0, |name| name.len()) <= MOST_NAME_BYTES);
+        assert!(named.symbol.map_or(0, |name| name.len()) <= MAX_NAME_BYTES);
     }
     let took_ns = sys::cpu_ns().0 - before_ns;
-    assert!(took_ns < MOST_CPU_NS, "{took_ns} ns");
+    assert!(took_ns < MAX_CPU_NS, "{took_ns} ns");
     drop((names, frames, module)); // the module keeps the tables that name functions without a symbol
     assert_eq!(budget.room(&[USER]), room);
 }

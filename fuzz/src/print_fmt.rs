@@ -5,7 +5,7 @@ use perf_prof::tep::{Format, KernelLookup, NoNames, PrintFmt};
 use super::input::text_and_bytes;
 
 /// As `MAX_TEXT_BYTES` there.
-const MOST_TEXT_BYTES: usize = 64 << 10;
+const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// Has a name for every address.
 struct AllNames;
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     let render = |raw: &[u8], names: &dyn KernelLookup| {
         let mut out = b"before".to_vec();
         compiled.render(raw, names, &mut out);
-        assert!(out.starts_with(b"before") && out.len() <= MOST_TEXT_BYTES + 6);
+        assert!(out.starts_with(b"before") && out.len() <= MAX_TEXT_BYTES + 6);
         out
     };
     assert_eq!(render(raw, &NoNames), render(raw, &NoNames));

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use perf_prof::unwind::{
-    Arch, CodeKind, CodeLoad, CodeRange, FrameSection, FrameSections, FrameTables, LoadNothing, MOST_FRAMES,
-    MappedCode, SpaceCode, Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,
+    Arch, CodeKind, CodeLoad, CodeRange, FrameSection, FrameSections, FrameTables, LoadNothing, MAX_FRAMES, MappedCode,
+    SpaceCode, Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,
 };
 
 use super::input::Input;
@@ -59,8 +59,8 @@ pub fn run(data: &[u8]) {
     let (mut chain, mut again) = (UnwoundChain::default(), UnwoundChain::innermost(7));
     let (walked, counts) = walk(&mut chain);
     let first = chain.addresses();
-    assert!((1..=MOST_FRAMES).contains(&first.len()) && !matches!(walked, Walked::NoTables(_)));
-    assert!(counts.made <= 2 * MOST_FRAMES as u64, "{counts:?}");
+    assert!((1..=MAX_FRAMES).contains(&first.len()) && !matches!(walked, Walked::NoTables(_)));
+    assert!(counts.made <= 2 * MAX_FRAMES as u64, "{counts:?}");
     assert_eq!(walk(&mut again).0, walked);
     assert_eq!(again, chain);
     assert!(first.iter().skip(1).all(|address| space.find(*address).or(space.find(*address - 1)).is_some()));

@@ -15,7 +15,7 @@ use crate::bpf::tasks::TaskMap;
 use crate::sys::bpf::{BpfMap, MapKind};
 
 /// Arguments of a system call.
-pub const MOST_ARGUMENTS: usize = 6;
+pub const MAX_ARGUMENTS: usize = 6;
 /// The longest string that the kernel takes for a path, with its NUL byte: `PATH_MAX`.
 pub const PATH_BYTES: usize = 4096;
 /// Bytes that are read at most, with the NUL byte: some more, so that a path that is too long can be told.
@@ -89,7 +89,7 @@ impl<'a> CopiedString<'a> {
         let argument = u8::try_from(u32::from_ne_bytes(*argument)).ok()?;
         let result = i32::from_ne_bytes(*result);
         let mut copied = CopiedString { argument, address: u64::from_ne_bytes(address), text: None, is_cut: false };
-        if usize::from(argument) >= MOST_ARGUMENTS || result > READ_BYTES {
+        if usize::from(argument) >= MAX_ARGUMENTS || result > READ_BYTES {
             return None;
         }
         // A length of 0 is none: the NUL byte counts.
@@ -147,7 +147,7 @@ fn assemble(
             }
         }
         StringArguments::ByNumber { first, .. } => {
-            for argument in 0..MOST_ARGUMENTS as u8 {
+            for argument in 0..MAX_ARGUMENTS as u8 {
                 let (wanted, next) = (program.label(), program.label());
                 program.jump_if(R8, JumpCondition::HasBits, 1 << argument, wanted);
                 program.jump(next);

@@ -14,7 +14,7 @@ use crate::sys;
 use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
 
 /// Processes and threads that are started in a run and found in the map. Dead ones stay.
-const MOST_STARTED: u32 = 16_384;
+const MAX_STARTED: u32 = 16_384;
 const NAME: &str = "perf_prof_forks";
 
 /// Whose strings are copied.
@@ -45,7 +45,7 @@ impl TaskMap {
     pub fn new(copied: CopiedTasks<'_>) -> io::Result<TaskMap> {
         let (tids, room, child) = match copied {
             CopiedTasks::Threads(tids) => (tids, 1, None),
-            CopiedTasks::Processes { pids, child } => (pids, MOST_STARTED, Some(child)),
+            CopiedTasks::Processes { pids, child } => (pids, MAX_STARTED, Some(child)),
         };
         let entries = u32::try_from(tids.len()).unwrap_or(u32::MAX).saturating_add(room);
         let tasks = BpfMap::new(MapKind::ByNumber, 4, entries)?;

@@ -31,14 +31,14 @@ impl CallGraph {
 
     fn window(text: &str) -> Result<u32, String> {
         const LEAST: u32 = 256; // fewer bytes hold hardly a frame
-        const MOST: u32 = 65_528; // a record has less than 64 KiB, and its parts are whole words
+        const LIMIT: u32 = 65_528; // a record has less than 64 KiB, and its parts are whole words
         let bytes = match text.parse() {
             Ok(bytes) => bytes,
             Err(_) => values::bytes(text)?,
         };
         match u32::try_from(bytes) {
-            Ok(0x1_0000) => Ok(MOST),
-            Ok(bytes) if (LEAST..=MOST).contains(&bytes) => Ok(bytes),
+            Ok(0x1_0000) => Ok(LIMIT),
+            Ok(bytes) if (LEAST..=LIMIT).contains(&bytes) => Ok(bytes),
             _ => Err(format!("a copy of a stack has {LEAST} bytes to 64K")),
         }
     }

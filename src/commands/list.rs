@@ -106,8 +106,8 @@ fn fields_as_text(format: &Format, out: &mut Vec<u8>) -> std::io::Result<()> {
         .map(|field| (cell(&field.name), cell(&field.declared), field.size, Comparison::of(field).operators()))
         .collect();
     // One long type should not push the others off the screen.
-    const MOST: usize = 28;
-    let width = |cells: &mut dyn Iterator<Item = usize>| cells.filter(|&len| len <= MOST).max().unwrap_or(0);
+    const LIMIT: usize = 28;
+    let width = |cells: &mut dyn Iterator<Item = usize>| cells.filter(|&len| len <= LIMIT).max().unwrap_or(0);
     let names = width(&mut rows.iter().map(|row| row.0.chars().count()));
     let types = width(&mut rows.iter().map(|row| row.1.chars().count()));
     for (name, ty, size, operators) in rows {

@@ -33,7 +33,7 @@ pub struct RunViewsArgs {
 }
 
 /// Views that one run may have.
-const MOST_VIEWS: usize = 64;
+const MAX_VIEWS: usize = 64;
 
 impl RunViewsArgs {
     /// Runs the views to the end. Returns the exit code.
@@ -43,8 +43,8 @@ impl RunViewsArgs {
     pub fn run(self) -> Result<u8> {
         let _forked = start_workers();
         let RunViewsArgs { mut run, views } = self;
-        if views.len() > MOST_VIEWS {
-            return Err(usage(format!("there are {} views, a run has up to {MOST_VIEWS}", views.len())));
+        if views.len() > MAX_VIEWS {
+            return Err(usage(format!("there are {} views, a run has up to {MAX_VIEWS}", views.len())));
         }
         let in_view = |text: &String| format!("view '{text}'");
         let parsed: Vec<(&String, ParsedView)> = views

@@ -3,7 +3,7 @@
 use crate::event::SelectorAttrs;
 use crate::event::part::{SelectorFault, SelectorPart};
 use crate::event::print_key::PrintKey;
-use crate::event::selector::{MAX_MOST, ProbeArgs, SelectorHead};
+use crate::event::selector::{MAX_FUNCTIONS, ProbeArgs, SelectorHead};
 use crate::expr::Expr;
 use crate::host::parse_cpus;
 
@@ -90,9 +90,10 @@ pub fn attribute(
             (attrs.stack, attrs.max_stack) = (true, number);
         }
         "most" => {
-            attrs.most = value.text.parse().ok().filter(|n| (1..=MAX_MOST).contains(n) && !value.text.starts_with('+'));
+            attrs.most =
+                value.text.parse().ok().filter(|n| (1..=MAX_FUNCTIONS).contains(n) && !value.text.starts_with('+'));
             if attrs.most.is_none() {
-                return value.fault(format!("most is a number of functions from 1 to {MAX_MOST}, as in most=200"));
+                return value.fault(format!("most is a number of functions from 1 to {MAX_FUNCTIONS}, as in most=200"));
             }
         }
         "alias" => attrs.alias = Some(value.text.to_owned()),

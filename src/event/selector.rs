@@ -22,8 +22,8 @@ use crate::expr::Expr;
 use crate::glob::is_glob;
 
 /// How many functions a pattern may match: without the attribute `most`, and with its largest value.
-pub const DEFAULT_MOST: u16 = 100;
-pub const MAX_MOST: u16 = 1000;
+pub const DEFAULT_FUNCTIONS: u16 = 100;
+pub const MAX_FUNCTIONS: u16 = 1000;
 pub const EVENT_FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
 
 /// One event of a list.

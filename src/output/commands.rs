@@ -18,14 +18,14 @@ use crate::tep::call_text::CallLookUps;
 /// How long a command line from /proc is used again.
 const KEEP: Duration = Duration::from_secs(1);
 /// Most processes read from /proc within `SPAN`.
-const MOST_ASKED: u32 = 100;
+const MAX_ASKED: u32 = 100;
 /// The same of descriptors, each of which takes some µs.
-const MOST_FILES: u32 = 1000;
+const MAX_FILES: u32 = 1000;
 const SPAN: Duration = Duration::from_millis(100);
 /// Bytes kept of a command line, about. A line of JSON has up to nine command lines.
-const MOST_BYTES: usize = 512;
-/// Cached command lines. Fresh ones are always fewer: at most `MOST_ASKED` in each `SPAN` of `KEEP`.
-const MOST: usize = 2048;
+const MAX_BYTES: usize = 512;
+/// Cached command lines. Fresh ones are always fewer: at most `MAX_ASKED` in each `SPAN` of `KEEP`.
+const LIMIT: usize = 2048;
 
 #[derive(Debug)]
 pub struct Commands {
@@ -76,11 +76,11 @@ impl Commands {
         if let Some((_, command)) = self.known.get(&key).filter(|(asked, _)| is_fresh(*asked)) {
             return LineageProcess { command: command.clone(), ..*kin };
         }
-        if !may_ask(&mut self.asked, MOST_ASKED, now) {
+        if !may_ask(&mut self.asked, MAX_ASKED, now) {
             return kin.clone();
         }
         let command = self.ask(kin);
-        if self.known.len() >= MOST {
+        if self.known.len() >= LIMIT {
             self.known.retain(|_, (asked, _)| is_fresh(*asked));
         }
         self.known.insert(key, (now, command.clone()));
@@ -115,7 +115,7 @@ impl Commands {
     /// The file that a descriptor of a thread is open on now, or its current directory. The link alone is read: the file
     /// is never touched.
     fn file(&mut self, tid: i32, fd: i32, now: Instant) -> Option<Vec<u8>> {
-        if !may_ask(&mut self.files_asked, MOST_FILES, now) {
+        if !may_ask(&mut self.files_asked, MAX_FILES, now) {
             return None;
         }
         self.step.in_process(tid, || match fd {
@@ -147,8 +147,8 @@ fn may_ask((since, asked): &mut (Option<Instant>, u32), most: u32, now: Instant)
 
 /// Cuts a command line that is too long.
 fn shortened(mut line: String) -> String {
-    if line.len() > MOST_BYTES {
-        line.truncate(line.floor_char_boundary(MOST_BYTES));
+    if line.len() > MAX_BYTES {
+        line.truncate(line.floor_char_boundary(MAX_BYTES));
         line.push_str("...");
     }
     line
@@ -175,8 +175,8 @@ mod tests {
         let start = Instant::now();
         assert_eq!(command(b"cron", start), Command::Line("/usr/sbin/cron -f".into()));
         assert_eq!(command(b"other", start), Command::Gone, "the number is another's");
-        let long = "\u{e4}".repeat(MOST_BYTES);
-        assert_eq!(shortened(format!("x{long}")).len(), MOST_BYTES - 1 + "...".len(), "no character is cut");
+        let long = "\u{e4}".repeat(MAX_BYTES);
+        assert_eq!(shortened(format!("x{long}")).len(), MAX_BYTES - 1 + "...".len(), "no character is cut");
         fs::remove_dir_all(task).unwrap();
         assert!(matches!(command(b"cron", start + KEEP / 2), Command::Line(_)));
         assert_eq!(command(b"cron", start + KEEP), Command::Gone);
@@ -204,13 +204,13 @@ mod tests {
             let commands = pids.map(|pid| commands.with_command(&kin(pid), now).command);
             commands.filter(|command| *command == Command::Gone).count()
         };
-        let most = MOST_ASKED as i32;
-        assert_eq!(gone(0..most + 50, start), MOST_ASKED as usize);
-        assert_eq!(gone(0..most, start + SPAN / 2), MOST_ASKED as usize, "these are known");
+        let most = MAX_ASKED as i32;
+        assert_eq!(gone(0..most + 50, start), MAX_ASKED as usize);
+        assert_eq!(gone(0..most, start + SPAN / 2), MAX_ASKED as usize, "these are known");
         assert_eq!(gone(most..most + 50, start + SPAN), 50);
         for span in 0..100 {
             gone(1000 * span..1000 * span + most, start + KEEP + span as u32 * SPAN);
         }
-        assert!(commands.known.len() <= MOST);
+        assert!(commands.known.len() <= LIMIT);
     }
 }

@@ -17,22 +17,22 @@ use crate::task::Comm;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Occurrences within a second that are printed on lines of their own.
-const MOST_SINGLE: usize = 20;
+const MAX_SINGLE: usize = 20;
 /// Lines within a second that such occurrences have, with the frames of their stacks.
-const MOST_SINGLE_LINES: u64 = 200;
+const MAX_SINGLE_LINES: u64 = 200;
 /// How long the first occurrence of a flood waits for others: those of one cause seldom arrive at the same moment.
 const GATHER_NS: u64 = 200_000_000;
 /// Most groups held, and their bytes. Beyond either, the half with the shorter durations is only counted.
-const MOST_GROUPS: usize = 1024;
-const MOST_BYTES: usize = 2 << 20;
+const MAX_GROUPS: usize = 1024;
+const MAX_BYTES: usize = 2 << 20;
 /// Comms counted separately in a group, and tids kept of each.
-const MOST_NAMES: usize = 32;
-const MOST_TIDS: usize = 256;
+const MAX_NAMES: usize = 32;
+const MAX_TIDS: usize = 256;
 
 /// The occurrences of the last second, and the groups that are held.
 #[derive(Debug, Default)]
 pub struct Flood {
-    /// Arrival time and number of lines of the last [`MOST_SINGLE`] occurrences.
+    /// Arrival time and number of lines of the last [`MAX_SINGLE`] occurrences.
     recent: VecDeque<(u64, u32)>,
     groups: FxHashMap<FloodKey, FloodGroup>,
     bytes: usize,
@@ -76,7 +76,7 @@ pub struct FloodGroup {
 #[derive(Debug, Default)]
 pub struct FloodName {
     pub count: u64,
-    /// The first [`MOST_TIDS`] tids, sorted.
+    /// The first [`MAX_TIDS`] tids, sorted.
     pub tids: Vec<i32>,
     /// There are more tids.
     pub is_crowd: bool,
@@ -118,12 +118,12 @@ impl Flood {
     pub fn is_on(&mut self, now: u64, count: usize) -> bool {
         while self.recent.pop_front_if(|(came, _)| now.saturating_sub(*came) >= SECOND_NS).is_some() {}
         let lines: u64 = self.recent.iter().map(|(_, lines)| u64::from(*lines)).sum();
-        self.is_holding() || self.recent.len() + count > MOST_SINGLE || lines >= MOST_SINGLE_LINES
+        self.is_holding() || self.recent.len() + count > MAX_SINGLE || lines >= MAX_SINGLE_LINES
     }
 
     /// Records the arrival of an occurrence that has, or would have, so many lines.
     pub fn record_arrival(&mut self, now: u64, lines: u32) {
-        if self.recent.len() >= MOST_SINGLE {
+        if self.recent.len() >= MAX_SINGLE {
             self.recent.pop_front();
         }
         self.recent.push_back((now, lines));
@@ -157,7 +157,7 @@ impl Flood {
         let group = FloodGroup::new(&one, key.stack.clone());
         self.bytes += group.bytes;
         self.groups.insert(key, group);
-        if self.groups.len() > MOST_GROUPS || self.bytes > MOST_BYTES {
+        if self.groups.len() > MAX_GROUPS || self.bytes > MAX_BYTES {
             self.thin();
         }
         true
@@ -169,7 +169,7 @@ impl Flood {
         groups.sort_unstable_by_key(|(_, group)| Reverse(group.longest_ns()));
         self.bytes = 0;
         for (key, group) in groups {
-            if self.groups.len() < MOST_GROUPS / 2 && self.bytes + group.bytes <= MOST_BYTES / 2 {
+            if self.groups.len() < MAX_GROUPS / 2 && self.bytes + group.bytes <= MAX_BYTES / 2 {
                 self.bytes += group.bytes;
                 self.groups.insert(key, group);
             } else {
@@ -269,7 +269,7 @@ impl FloodGroup {
                 _ => {}
             }
         }
-        if self.names.len() >= MOST_NAMES && !self.names.contains_key(&one.subject.comm) {
+        if self.names.len() >= MAX_NAMES && !self.names.contains_key(&one.subject.comm) {
             self.unnamed += 1;
             return;
         }
@@ -279,7 +279,7 @@ impl FloodGroup {
         });
         name.count += 1;
         if let Err(at) = name.tids.binary_search(&one.subject.tid) {
-            if name.tids.len() < MOST_TIDS {
+            if name.tids.len() < MAX_TIDS {
                 name.tids.insert(at, one.subject.tid);
                 self.bytes += 2 * size_of::<i32>();
             } else {
@@ -380,15 +380,15 @@ mod tests {
     #[test]
     fn a_few_occurrences_a_second_have_lines_of_their_own() {
         let mut flood = Flood::default();
-        for n in 0..MOST_SINGLE as u64 {
+        for n in 0..MAX_SINGLE as u64 {
             assert!(!flood.is_on(n * MS, 1), "{n}");
             flood.record_arrival(n * MS, 2);
         }
         assert!(flood.is_on(999 * MS, 1));
         assert!(!flood.is_on(1000 * MS, 1) && flood.is_on(1000 * MS, 2), "the first came a second ago");
-        assert!(!flood.is_on(1018 * MS, MOST_SINGLE - 1) && !flood.is_on(1019 * MS, MOST_SINGLE));
-        assert!(flood.is_on(1019 * MS, MOST_SINGLE + 1), "many at once");
-        flood.record_arrival(1019 * MS, MOST_SINGLE_LINES as u32 - 1);
+        assert!(!flood.is_on(1018 * MS, MAX_SINGLE - 1) && !flood.is_on(1019 * MS, MAX_SINGLE));
+        assert!(flood.is_on(1019 * MS, MAX_SINGLE + 1), "many at once");
+        flood.record_arrival(1019 * MS, MAX_SINGLE_LINES as u32 - 1);
         assert!(!flood.is_on(1020 * MS, 1));
         flood.record_arrival(1020 * MS, 1);
         assert!(flood.is_on(1020 * MS, 1), "long stacks");
@@ -525,7 +525,7 @@ mod tests {
                 if n % 2 == 0 { long.clone() } else { stack(n) },
             );
             hold(&mut flood, 0, &of, &wait("D", 0, n), stack(0));
-            assert!(flood.groups.len() <= MOST_GROUPS && flood.bytes <= MOST_BYTES);
+            assert!(flood.groups.len() <= MAX_GROUPS && flood.bytes <= MAX_BYTES);
             if n % 100 == 0 {
                 assert_eq!(flood.bytes, flood.groups.values().map(|group| group.bytes).sum::<usize>());
             }
@@ -541,18 +541,18 @@ mod tests {
     #[test]
     fn tasks_of_a_crowd_are_not_counted() {
         let mut flood = Flood::default();
-        for tid in 0..MOST_TIDS as i32 + 5 {
+        for tid in 0..MAX_TIDS as i32 + 5 {
             hold(&mut flood, 0, &subject(1, tid, "crowd"), &wait("S", 1, 1), stack(1));
         }
-        for name in 0..MOST_NAMES + 5 {
+        for name in 0..MAX_NAMES + 5 {
             hold(&mut flood, 0, &subject(1, 7, &name.to_string()), &wait("S", 1, 1), stack(2));
         }
         let held = flood.take(1);
         assert_eq!(held.groups.iter().map(FloodGroup::tasks).collect::<Vec<_>>(), [None, None]);
         let of = |count: usize| held.groups.iter().find(|group| group.count == count as u64).unwrap().names(2);
-        let (names, others) = of(MOST_TIDS + 5);
-        assert!(others == 0 && names[0].1.is_crowd && names[0].1.tids.len() == MOST_TIDS);
-        let (names, others) = of(MOST_NAMES + 5);
-        assert_eq!((names.len(), others), (2, MOST_NAMES as u64 + 3));
+        let (names, others) = of(MAX_TIDS + 5);
+        assert!(others == 0 && names[0].1.is_crowd && names[0].1.tids.len() == MAX_TIDS);
+        let (names, others) = of(MAX_NAMES + 5);
+        assert_eq!((names.len(), others), (2, MAX_NAMES as u64 + 3));
     }
 }

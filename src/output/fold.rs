@@ -56,7 +56,7 @@ pub const MADE_AT_RUN_TIME: &str = "_[j]";
 const NO_STACK: &str = "[no stack]";
 
 /// Bytes that the separate stacks may take, roughly. Beyond that, the lightest stacks are counted together.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// Bytes of an entry in a map that is two thirds full.
 const GROUP_BYTES: usize = size_of::<(FoldKey, FoldSum)>() * 3 / 2;
@@ -100,7 +100,7 @@ struct FoldKey {
 
 impl Default for Folded {
     fn default() -> Folded {
-        Folded::within(MOST_BYTES)
+        Folded::within(MAX_BYTES)
     }
 }
 
@@ -113,7 +113,7 @@ impl Folded {
 
     /// Of one of `count` views: all share the bytes.
     pub fn of_one_of(count: usize) -> Folded {
-        Folded::within(MOST_BYTES / count.max(1))
+        Folded::within(MAX_BYTES / count.max(1))
     }
 
     fn within(most_bytes: usize) -> Folded {

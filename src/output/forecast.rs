@@ -43,11 +43,11 @@ impl ForecastPace {
     /// All are shares of one CPU: `busy` is what the reader needs, `share` what other tasks leave to it, `own` what
     /// other threads of perf-prof leave to it.
     pub fn of(busy: f64, share: f64, own: f64) -> ForecastPace {
-        const MOST: f64 = 0.9;
+        const LIMIT: f64 = 0.9;
         match () {
-            () if busy >= MOST => ForecastPace::TooSlow,
-            () if busy >= MOST * own => ForecastPace::Alone,
-            () if busy >= MOST * share => ForecastPace::Crowded,
+            () if busy >= LIMIT => ForecastPace::TooSlow,
+            () if busy >= LIMIT * own => ForecastPace::Alone,
+            () if busy >= LIMIT * share => ForecastPace::Crowded,
             () => ForecastPace::KeepsUp,
         }
     }
@@ -127,7 +127,7 @@ impl RingForecast {
 }
 
 /// Most rows of events in text.
-const MOST_ROWS: usize = 20;
+const MAX_ROWS: usize = 20;
 
 impl Forecast {
     pub fn print(&self, json: bool, out: &mut Vec<u8>) {
@@ -166,7 +166,7 @@ impl Forecast {
             "bytes",
             frames_column("frames")
         ));
-        for event in events.iter().take(MOST_ROWS) {
+        for event in events.iter().take(MAX_ROWS) {
             let about = if event.is_estimate { "~" } else { "" };
             let frames = event.frames.map_or_else(|| "-".to_owned(), |frames| format!("{frames:.1}"));
             lines.push(format!(
@@ -179,8 +179,8 @@ impl Forecast {
                 event.label()
             ));
         }
-        if events.len() > MOST_ROWS {
-            lines.push(format!("{:>11} {:>13} {:>9} {:>7}  {} events more", "", "", "", "", events.len() - MOST_ROWS));
+        if events.len() > MAX_ROWS {
+            lines.push(format!("{:>11} {:>13} {:>9} {:>7}  {} events more", "", "", "", "", events.len() - MAX_ROWS));
         }
         let blank = frames_column("");
         let side = self.side_bytes_per_s / 1e6;

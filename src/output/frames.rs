@@ -10,9 +10,9 @@ use crate::symbol::names::{KERNEL, NamedFrame};
 use crate::symbol::unnamed::Unnamed;
 
 /// Equal frames in a row that are shown. Further ones are counted.
-const MOST_ALIKE: usize = 3;
+const MAX_ALIKE: usize = 3;
 /// Most characters of a name.
-const MOST_NAME: usize = 120;
+const MAX_NAME: usize = 120;
 
 /// Appends the frames of a stack, a line each, with their addresses.
 pub fn stack(frames: &[NamedFrame], out: &mut Vec<u8>) {
@@ -85,7 +85,7 @@ fn lines(
     let mut rest = frames;
     while let Some(first) = rest.first().filter(|_| shown < depth) {
         let alike = rest.iter().take_while(|frame| is_alike(first, frame)).count();
-        let of_them = if alike > MOST_ALIKE + 1 { MOST_ALIKE } else { alike }.min(depth - shown);
+        let of_them = if alike > MAX_ALIKE + 1 { MAX_ALIKE } else { alike }.min(depth - shown);
         for frame in &rest[..of_them] {
             out.extend_from_slice(b"    ");
             line(frame, out);
@@ -95,7 +95,7 @@ fn lines(
             out.push(b'\n');
         }
         shown += of_them;
-        let is_folded = of_them == MOST_ALIKE && alike > MOST_ALIKE + 1;
+        let is_folded = of_them == MAX_ALIKE && alike > MAX_ALIKE + 1;
         if is_folded {
             let _ = writeln!(out, "    ... {} more like it", alike - of_them);
         }
@@ -152,15 +152,15 @@ fn push_module(module: &str, out: &mut Vec<u8>) {
 /// The name, without template arguments if it is long, and without its middle if it still is.
 pub fn brief(name: &str) -> Cow<'_, str> {
     const MARK: &str = "...";
-    if name.len() <= MOST_NAME || name.chars().count() <= MOST_NAME {
+    if name.len() <= MAX_NAME || name.chars().count() <= MAX_NAME {
         return name.into();
     }
     let short = without_arguments(name).unwrap_or_else(|| name.to_owned());
     let len = short.chars().count();
-    if len <= MOST_NAME {
+    if len <= MAX_NAME {
         return short.into();
     }
-    let kept = (MOST_NAME - MARK.len()) / 2;
+    let kept = (MAX_NAME - MARK.len()) / 2;
     let head = short.chars().take(kept);
     head.chain(MARK.chars()).chain(short.chars().skip(len - kept)).collect::<String>().into()
 }
@@ -259,7 +259,7 @@ mod tests {
         }
         for name in ["x".repeat(500), format!("a<{}", "b".repeat(500)), "ä>".repeat(300)] {
             let short = brief(&name);
-            assert!(short.chars().count() <= MOST_NAME && short.contains("..."), "{short}");
+            assert!(short.chars().count() <= MAX_NAME && short.contains("..."), "{short}");
         }
     }
 }

@@ -8,15 +8,15 @@ use crate::report::LateText;
 
 /// Most bytes of occurrences in flight: those of two rings that were half full when they were read, and those that
 /// arrive meanwhile.
-pub const MOST_BYTES: usize = 24 << 20;
+pub const MAX_BYTES: usize = 24 << 20;
 /// Bytes of tables and notes at which no more are accepted. They have a limit of their own, since they matter more than
 /// single occurrences. The tables of one interval are accepted together, so they may exceed the limit.
-const MOST_REPORT_BYTES: usize = 8 << 20;
+const MAX_REPORT_BYTES: usize = 8 << 20;
 /// Bytes of notes accepted beyond that limit.
-const MOST_NOTE_BYTES: usize = 2 << 20;
+const MAX_NOTE_BYTES: usize = 2 << 20;
 /// Bytes of news at which mappings are left out. New stacks still are accepted: their table is bounded, and forgets none
 /// while more than [`FEW_NEWS_BYTES`] are on their way.
-pub const MOST_NEWS_BYTES: usize = 24 << 20;
+pub const MAX_NEWS_BYTES: usize = 24 << 20;
 /// Frames take six times as much as the news of them.
 pub const FEW_NEWS_BYTES: usize = 4 << 20;
 
@@ -88,12 +88,12 @@ impl InFlight {
 
     /// True when no more tables fit.
     pub fn is_full_of_reports(&self) -> bool {
-        self.report_bytes() >= MOST_REPORT_BYTES
+        self.report_bytes() >= MAX_REPORT_BYTES
     }
 
     /// True when no more notes fit.
     pub fn is_full_of_notes(&self) -> bool {
-        self.report_bytes() >= MOST_REPORT_BYTES + MOST_NOTE_BYTES
+        self.report_bytes() >= MAX_REPORT_BYTES + MAX_NOTE_BYTES
     }
 }
 

@@ -271,7 +271,7 @@ pub fn attached(programs: &[AttachedProgram], out: &mut Vec<u8>) {
 
 /// Writes the number of callchains by quality, and the worst programs.
 pub fn quality(object: &mut Object<'_>, stacks: &QualityCounts) {
-    const MOST_PROGRAMS: usize = 50;
+    const MAX_PROGRAMS: usize = 50;
     let mut inner = Object::new(object.key("stacks"));
     for (key, count) in [
         ("taken", stacks.total()),
@@ -286,7 +286,7 @@ pub fn quality(object: &mut Object<'_>, stacks: &QualityCounts) {
     ] {
         inner.unsigned(key, count);
     }
-    push_list(stacks.programs().into_iter().take(MOST_PROGRAMS), inner.key("programs"), |program, out| {
+    push_list(stacks.programs().into_iter().take(MAX_PROGRAMS), inner.key("programs"), |program, out| {
         let mut object = Object::new(out);
         program.program.iter().for_each(|path| object.text("program", &escape(path.as_bytes())));
         object.unsigned("taken", program.taken());

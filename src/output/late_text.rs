@@ -8,7 +8,7 @@ use crate::sys;
 use crate::task::memory::StringsAt;
 
 /// Questions in a span of time. One takes some 20 µs.
-const MOST_READS: u32 = 2000;
+const MAX_READS: u32 = 2000;
 const SPAN_NS: u64 = 100_000_000;
 
 /// Reads strings, and limits how many.
@@ -61,7 +61,7 @@ impl LateReader {
             (self.reads, self.since_ns) = (0, now);
         }
         self.reads = self.reads.saturating_add(1);
-        if self.reads > MOST_READS {
+        if self.reads > MAX_READS {
             return Vec::new();
         }
         let answered = outside::ask(&self.host, AskedOf::process(tid), &StringsAt { tid, addresses });
@@ -99,7 +99,7 @@ mod tests {
         };
         assert_eq!(of(reader.resolve(own, &bytes)), [(0, true), (8, false), (16, false)]);
         assert_eq!(of(reader.resolve(-1, &bytes)), [(0, false), (8, false), (16, false)]);
-        for _ in 0..MOST_READS {
+        for _ in 0..MAX_READS {
             reader.resolve(own, &bytes);
         }
         // More would take too long, unless the loop took the whole span.

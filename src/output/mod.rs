@@ -52,7 +52,7 @@ use crate::escape::{escape, escape_into};
 use crate::host::Host;
 use crate::output::flame::FlameWriter;
 use crate::output::heatmap::HeatmapWriter;
-use crate::output::in_flight::{FEW_NEWS_BYTES, InFlight, MOST_BYTES, MOST_NEWS_BYTES};
+use crate::output::in_flight::{FEW_NEWS_BYTES, InFlight, MAX_BYTES, MAX_NEWS_BYTES};
 use crate::output::late_text::LateReader;
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums, ViewEnd};
@@ -246,9 +246,9 @@ const PUBLISHED: usize = 64;
 /// How long new stacks that nothing refers to stay with the reading thread.
 const HELD_NS: u64 = 1_000_000_000;
 /// Size in bytes to which a batch grows while no more may be in flight. Beyond it, occurrences are dropped.
-const BATCH_MOST_BYTES: usize = 1024 * 1024;
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
 /// Most messages that wait outside of the queue while the output is blocked.
-const WAITING_MOST: usize = 4096;
+const MAX_WAITING: usize = 4096;
 /// Time without a message taken after which a line on stderr says that the output is at a standstill.
 const STANDSTILL_NS: u64 = 2_000_000_000;
 
@@ -336,7 +336,7 @@ impl Output {
     pub fn tell(&mut self, news: impl Iterator<Item = SymbolUpdate>) {
         for one in news {
             let taken = self.in_flight.news_bytes() + self.batch.update_bytes();
-            let has_room = taken == 0 || taken + one.bytes() <= MOST_NEWS_BYTES;
+            let has_room = taken == 0 || taken + one.bytes() <= MAX_NEWS_BYTES;
             match &one {
                 // These define no address: stacks from before a gap keep their meaning without them.
                 SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps
@@ -432,9 +432,9 @@ impl Output {
         self.held_since_ns = None;
         if !self.batch.is_empty() {
             // While the output is blocked, the batch grows up to a limit.
-            let large = self.batch.bytes() > BATCH_MOST_BYTES || self.batch.update_bytes() > BATCH_MOST_BYTES;
+            let large = self.batch.bytes() > MAX_BATCH_BYTES || self.batch.update_bytes() > MAX_BATCH_BYTES;
             let queued = (large || self.waiting.is_empty()) && self.queue_batch();
-            if self.batch.bytes() > BATCH_MOST_BYTES && !queued {
+            if self.batch.bytes() > MAX_BATCH_BYTES && !queued {
                 self.thin_batch();
             }
         }
@@ -445,8 +445,8 @@ impl Output {
     fn queue_batch(&mut self) -> bool {
         let bytes = self.batch.bytes();
         let in_flight = self.in_flight.occurrence_bytes();
-        let too_much = in_flight > 0 && bytes > 0 && in_flight.saturating_add(bytes) > MOST_BYTES;
-        if too_much || self.waiting.len() >= WAITING_MOST {
+        let too_much = in_flight > 0 && bytes > 0 && in_flight.saturating_add(bytes) > MAX_BYTES;
+        if too_much || self.waiting.len() >= MAX_WAITING {
             return false;
         }
         self.shown |= !self.batch.occurrences.is_empty();
@@ -465,7 +465,7 @@ impl Output {
     /// Makes room in the batch: rare kinds of occurrences stay, unless too many of them are in flight already.
     fn thin_batch(&mut self) {
         let before = self.batch.occurrences.len();
-        if self.in_flight.occurrence_bytes() > MOST_BYTES + MOST_BYTES / 3 {
+        if self.in_flight.occurrence_bytes() > MAX_BYTES + MAX_BYTES / 3 {
             self.batch.drop_occurrences();
         } else {
             self.batch.thin();
@@ -494,12 +494,12 @@ impl Output {
         if !self.batch.is_empty() && !self.queue_batch() {
             self.thin_batch();
             // The message may refer to news in the batch, which must arrive first.
-            if !self.batch.is_empty() && self.waiting.len() < WAITING_MOST {
+            if !self.batch.is_empty() && self.waiting.len() < MAX_WAITING {
                 let news = self.batch.hand_over(Batch::default());
                 self.wait(Message::Batch(news));
             }
         }
-        if self.waiting.len() < WAITING_MOST {
+        if self.waiting.len() < MAX_WAITING {
             self.wait(message);
         } else {
             self.dropped += message.lines();
@@ -510,7 +510,7 @@ impl Output {
     /// True when there is room for the tables of an interval. Without room the interval is better prolonged: dropped
     /// sums would be missing for ever.
     pub fn has_room_for_report(&self) -> bool {
-        !self.in_flight.is_full_of_reports() && self.waiting.len() < WAITING_MOST / 2
+        !self.in_flight.is_full_of_reports() && self.waiting.len() < MAX_WAITING / 2
     }
 
     /// Bytes of occurrences and reports in flight.

@@ -11,7 +11,7 @@ use crate::sys;
 use crate::task::run_delay::RunDelay;
 
 /// Longest time in files of others without progress, and longest wait of any kind after a second Ctrl-C.
-const MOST_NS: u64 = 2_000_000_000;
+const MAX_NS: u64 = 2_000_000_000;
 /// Time in files of others without progress after which the lookup of names stops: the results are written without
 /// them.
 const HURRY_NS: u64 = 1_000_000_000;
@@ -109,8 +109,8 @@ impl Patience {
         }
         match observed.stop_requests {
             3.. => WaitDecision::GiveUp,
-            2 if observed.is_reader_stuck || self.second_stop_ns >= MOST_NS => WaitDecision::GiveUp,
-            _ if self.in_files_ns >= MOST_NS => WaitDecision::GiveUp,
+            2 if observed.is_reader_stuck || self.second_stop_ns >= MAX_NS => WaitDecision::GiveUp,
+            _ if self.in_files_ns >= MAX_NS => WaitDecision::GiveUp,
             2 => WaitDecision::Hurry,
             _ if self.in_files_ns >= HURRY_NS || self.in_files_total_ns >= HURRY_IN_ALL_NS => WaitDecision::Hurry,
             _ => WaitDecision::Wait,

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use crate::symbol::stack_key::StackKey;
 
 /// Most stacks that have numbers.
-const MOST: usize = 256;
+const LIMIT: usize = 256;
 /// A stack is printed again when more lines than this have been printed since.
 const NEAR_LINES: u64 = 200;
 
@@ -52,7 +52,7 @@ impl StackNumbers {
             known.printed_at = Some(now);
             return Some(StackMention::Printed(known.number));
         }
-        if self.known.len() >= MOST {
+        if self.known.len() >= LIMIT {
             let of = |known: &NumberedStack| (known.named_at, known.number);
             let oldest = self.known.values().map(of).min();
             self.known.retain(|_, known| Some(of(known)) != oldest);
@@ -115,14 +115,14 @@ mod tests {
     #[test]
     fn the_number_of_stacks_is_bounded() {
         let mut numbers = StackNumbers::default();
-        for addr in 0..10 * MOST as u64 {
+        for addr in 0..10 * LIMIT as u64 {
             numbers.mention(&key(addr));
             numbers.mention(&key(0));
             numbers.passed(b"\n");
-            assert!(numbers.known.len() <= MOST);
+            assert!(numbers.known.len() <= LIMIT);
         }
         use StackMention::{Above, Printed};
         assert!(matches!(numbers.mention(&key(0)), Some(Above(1) | Printed(1))), "it was named all the time");
-        assert_eq!(numbers.last, 10 * MOST as u64, "no number is given twice");
+        assert_eq!(numbers.last, 10 * LIMIT as u64, "no number is given twice");
     }
 }

@@ -116,7 +116,7 @@ fn a_flood_drops_nothing_rare() {
             output.flush_large();
         }
         output.batch.add(&RARE, subject, &round, None);
-        assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
+        assert!(output.batch.bytes() <= MAX_BATCH_BYTES + BATCH_BYTES);
     }
     let dropped = output.dropped();
     assert!(dropped > ROUNDS);
@@ -166,8 +166,8 @@ fn a_blocked_output_loses_no_count() {
             output.send(Message::Table { table: empty_table(), interval: 1, time_ns: 0, span_ns: 0, is_quiet: false });
         }
         let in_flight = output.in_flight.occurrence_bytes();
-        assert!(in_flight <= MOST_BYTES, "{in_flight} bytes under way");
-        assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
+        assert!(in_flight <= MAX_BYTES, "{in_flight} bytes under way");
+        assert!(output.batch.bytes() <= MAX_BATCH_BYTES + BATCH_BYTES);
     }
     let dropped = output.dropped();
     assert!(dropped > 0);
@@ -238,7 +238,7 @@ fn a_blocked_output_keeps_few_news() {
         output.tell(std::iter::once(mapping(1, n)));
         output.flush_large();
         let bytes = output.in_flight.news_bytes() + output.batch.update_bytes();
-        assert!(bytes <= MOST_NEWS_BYTES, "{bytes} bytes");
+        assert!(bytes <= MAX_NEWS_BYTES, "{bytes} bytes");
     }
     assert!(output.end_gap().is_none(), "it is blocked still");
     let left_out = take(&mut output, 2);

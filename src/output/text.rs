@@ -153,16 +153,16 @@ pub fn rest(rest: &OmittedGroups, out: &mut Vec<u8>) {
 /// Appends the number of occurrences, their tasks, and the total duration:
 /// `longest of 133 in 30 tasks: nginx × 130 (7, 8, 9, +26), sh × 3; 2500.000 ms in all`.
 fn push_members(group: &FloodGroup, out: &mut Vec<u8>) {
-    const MOST_NAMES: usize = 3;
-    const MOST_TIDS: usize = 3;
+    const MAX_NAMES: usize = 3;
+    const MAX_TIDS: usize = 3;
     let tasks = group.tasks();
     let _ = match tasks {
         Some(tasks) if tasks as u64 == group.count => write!(out, "longest of {tasks} tasks: "),
         Some(1) | None => write!(out, "longest of {}: ", group.count),
         Some(tasks) => write!(out, "longest of {} in {tasks} tasks: ", group.count),
     };
-    let all = group.names(MOST_NAMES + 1);
-    let (names, others) = if all.1 == 0 { all } else { group.names(MOST_NAMES) };
+    let all = group.names(MAX_NAMES + 1);
+    let (names, others) = if all.1 == 0 { all } else { group.names(MAX_NAMES) };
     for (index, (comm, name)) in names.iter().enumerate() {
         out.extend_from_slice(if index > 0 { b", " } else { b"" });
         push_name(*comm, name.tids.first().copied().unwrap_or(-1), out);
@@ -172,7 +172,7 @@ fn push_members(group: &FloodGroup, out: &mut Vec<u8>) {
         match &name.tids[..] {
             [tid] if name.count == group.count => drop(write!(out, " {tid}")),
             tids if index == 0 => {
-                let shown = if tids.len() == MOST_TIDS + 1 { tids.len() } else { MOST_TIDS.min(tids.len()) };
+                let shown = if tids.len() == MAX_TIDS + 1 { tids.len() } else { MAX_TIDS.min(tids.len()) };
                 let list: Vec<String> = tids[..shown].iter().map(i32::to_string).collect();
                 let _ = write!(out, " ({}", list.join(", "));
                 let _ = match (name.is_crowd, tids.len() - shown) {

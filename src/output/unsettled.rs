@@ -7,7 +7,7 @@ use crate::symbol::StackId;
 use crate::task::Comm;
 
 /// Most stacks of tasks that wait for names. Further stacks go without.
-const MOST: usize = 1 << 14;
+const LIMIT: usize = 1 << 14;
 
 #[derive(Debug, Default)]
 pub struct Unsettled(FxHashMap<(i32, Comm, StackId), Weight>);
@@ -17,7 +17,7 @@ impl Unsettled {
     pub fn add(&mut self, row: &Weighted) -> bool {
         let Some(stack) = row.stack else { return false };
         let key = (row.pid, row.comm, stack);
-        if self.0.len() >= MOST && !self.0.contains_key(&key) {
+        if self.0.len() >= LIMIT && !self.0.contains_key(&key) {
             return false;
         }
         let sum = self.0.entry(key).or_default();
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn sums_by_stack_until_they_are_taken() {
         let (mut stacks, mut keys) = (Stacks::new(16 << 20, 127), SpaceKeys::default());
-        let ids: Vec<StackId> = (0..=MOST as u64)
+        let ids: Vec<StackId> = (0..=LIMIT as u64)
             .filter_map(|n| stacks.intern_address(n, false, Innermost::Executed, 5, &mut keys))
             .collect();
         let row = |stack, weight| Weighted {
@@ -60,10 +60,10 @@ mod tests {
         let mut unsettled = Unsettled::default();
         assert!(!unsettled.add(&row(None, 1)));
         assert!(unsettled.add(&row(Some(ids[0]), 2)) && unsettled.add(&row(Some(ids[0]), 3)));
-        assert!(ids[1..MOST].iter().all(|id| unsettled.add(&row(Some(*id), 1))));
-        assert!(!unsettled.add(&row(Some(ids[MOST]), 1)) && unsettled.add(&row(Some(ids[1]), 1)));
+        assert!(ids[1..LIMIT].iter().all(|id| unsettled.add(&row(Some(*id), 1))));
+        assert!(!unsettled.add(&row(Some(ids[LIMIT]), 1)) && unsettled.add(&row(Some(ids[1]), 1)));
         assert_eq!(unsettled.take(|id| id == ids[0]), [row(Some(ids[0]), 5)]);
-        assert_eq!(unsettled.take(|_| true).len(), MOST - 1);
+        assert_eq!(unsettled.take(|_| true).len(), LIMIT - 1);
         assert!(unsettled.take(|_| true).is_empty());
     }
 }

@@ -98,9 +98,9 @@ fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
 
 /// Appends a path, of a long one the end, which says more than the beginning.
 fn push_path(path: &[u8], out: &mut Vec<u8>) {
-    const MOST: usize = 120;
+    const LIMIT: usize = 120;
     let is_inside = |byte: u8| byte & 0xc0 == 0x80; // of a character in UTF-8
-    let (mut end, is_cut) = (&path[path.len().saturating_sub(MOST)..], path.len() > MOST);
+    let (mut end, is_cut) = (&path[path.len().saturating_sub(LIMIT)..], path.len() > LIMIT);
     if is_cut {
         out.extend_from_slice(b"...");
         end = &end[end.iter().take(3).take_while(|byte| is_inside(**byte)).count()..];
@@ -110,8 +110,8 @@ fn push_path(path: &[u8], out: &mut Vec<u8>) {
 
 /// The start of a command line, which may be many screens long.
 fn shortened(line: &str) -> Cow<'_, str> {
-    const MOST: usize = 60;
-    match line.char_indices().nth(MOST) {
+    const LIMIT: usize = 60;
+    match line.char_indices().nth(LIMIT) {
         Some((end, _)) => format!("{}...", &line[..end]).into(),
         None => line.into(),
     }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use perf_event_open_sys::bindings as b;
 
 use crate::perf::layout::SampleType;
-use crate::perf::user_window::{MOST_WINDOW_BYTES, WINDOW_REGS};
+use crate::perf::user_window::{MAX_WINDOW_BYTES, WINDOW_REGS};
 use crate::sys::perf::{Watch, open};
 
 /// Where an event does not count.
@@ -346,7 +346,7 @@ impl Attr {
     pub fn user_window(mut self, bytes: u32) -> Attr {
         self.raw.sample_type |= SampleType::REGS_USER.with(SampleType::STACK_USER).bits();
         self.raw.sample_regs_user = WINDOW_REGS;
-        self.raw.sample_stack_user = bytes.min(MOST_WINDOW_BYTES).next_multiple_of(8);
+        self.raw.sample_stack_user = bytes.min(MAX_WINDOW_BYTES).next_multiple_of(8);
         self
     }
 

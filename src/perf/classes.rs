@@ -27,10 +27,10 @@ pub enum RingLoad {
 }
 
 /// Most events that have a ring each; a larger number of events share one.
-const MOST_ALONE: usize = 3;
+const MAX_ALONE: usize = 3;
 
 /// Most rings that are shared by events of a view. The views beyond share the last one.
-const MOST_SHARED: usize = 4;
+const MAX_SHARED: usize = 4;
 
 /// Systems and events, by the beginning of their names, that may come a hundred thousand times a second.
 const LOUD: [&str; 19] = [
@@ -69,19 +69,19 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     let shares = |evsel: &Evsel| evsel.is_opened_itself() && !evsel.is_window() && !is_alone(evsel);
     let mut owners: Vec<usize> = evsels.iter().filter(|evsel| shares(evsel)).map(|evsel| evsel.owner).collect();
     owners.dedup(); // the events of a view follow each other
-    let first = owners.len().min(MOST_SHARED);
+    let first = owners.len().min(MAX_SHARED);
     let mut next = first;
     let mut class = |evsel: &Evsel| {
         if !is_alone(evsel) {
             let view = owners.iter().position(|owner| *owner == evsel.owner);
-            return view.map_or(0, |view| view.min(MOST_SHARED - 1));
+            return view.map_or(0, |view| view.min(MAX_SHARED - 1));
         }
         let class = next;
-        next += usize::from(alone <= MOST_ALONE);
+        next += usize::from(alone <= MAX_ALONE);
         class
     };
     let mut classes: Vec<usize> = evsels.iter().map(&mut class).collect();
-    let rings = (first + if alone <= MOST_ALONE { alone } else { 1 }).max(1);
+    let rings = (first + if alone <= MAX_ALONE { alone } else { 1 }).max(1);
     let windows = evsels.iter().any(Evsel::is_window).then_some(rings);
     for (class, _) in classes.iter_mut().zip(evsels).filter(|(_, evsel)| evsel.is_window()) {
         *class = rings;

@@ -146,13 +146,13 @@ fn cgroup_mounts(mounts: Vec<Mount>) -> Vec<PathBuf> {
 
 /// Calls `visit` for every directory below `dir`, within bounds: the tree is not ours.
 fn search(dir: &Path, visit: &mut impl FnMut(&Path)) {
-    const MOST: usize = 100_000;
+    const LIMIT: usize = 100_000;
     let mut pending = vec![dir.to_path_buf()];
     let mut seen = 0;
     while let Some(dir) = pending.pop() {
         for child in children(&dir) {
             seen += 1;
-            if seen > MOST {
+            if seen > LIMIT {
                 return;
             }
             visit(&child);

@@ -48,7 +48,7 @@ pub(super) const WINDOW_REGS: u64 = if cfg!(target_arch = "aarch64") {
 };
 
 /// A record's size is 16 bits; the kernel cuts a copy to what fits, and refuses one that can never fit.
-pub const MOST_WINDOW_BYTES: u32 = 65_528;
+pub const MAX_WINDOW_BYTES: u32 = 65_528;
 
 impl<'a> UserWindow<'a> {
     /// Of a sample's registers and stack. None: the task has no 64-bit user mode, or a copy is missing.

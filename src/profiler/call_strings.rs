@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::bpf::strings::{CopiedString, MOST_ARGUMENTS, StringArguments};
+use crate::bpf::strings::{CopiedString, MAX_ARGUMENTS, StringArguments};
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::string_tasks::ForkEvent;
@@ -20,9 +20,9 @@ use crate::tep::syscalls::{number_field, without_user_text};
 
 /// A string and the record of its call are written one after the other, but for interrupts and for what a hypervisor takes.
 const TOGETHER_NS: u64 = 5_000_000;
-const MOST_CPUS: usize = 1 << 16;
+const MAX_CPUS: usize = 1 << 16;
 /// More than any architecture has.
-const MOST_CALLS: u32 = 1024;
+const MAX_CALLS: u32 = 1024;
 
 /// The strings of the calls of one event.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl CallStrings {
         let (number, first) = (number_field(format)?, format.field("args")?);
         let (number, first) = (u16::try_from(number.offset).ok()?, u16::try_from(first.offset).ok()?);
         let mut masks = Vec::new();
-        for (call, format) in calls.into_iter().filter(|(call, _)| *call < MOST_CALLS) {
+        for (call, format) in calls.into_iter().filter(|(call, _)| *call < MAX_CALLS) {
             let arguments = string_arguments(&without_user_text(format));
             let mask = arguments
                 .iter()
@@ -129,7 +129,7 @@ impl CallStrings {
         let Some(copied) = CopiedString::parse(sample.raw) else { return false };
         let at = sample.cpu as usize;
         if at >= self.waiting.len() {
-            if at >= MOST_CPUS {
+            if at >= MAX_CPUS {
                 return false;
             }
             self.waiting.resize_with(at + 1, WaitingStrings::default);
@@ -171,7 +171,7 @@ impl AskedStrings {
                 (&[][..], number.and_then(|number| masks.get(number)).copied().unwrap_or(0), *first)
             }
         };
-        let by_mask = (0..MOST_ARGUMENTS as u8).filter(move |argument| mask & 1 << argument != 0);
+        let by_mask = (0..MAX_ARGUMENTS as u8).filter(move |argument| mask & 1 << argument != 0);
         let by_mask = by_mask.map(move |argument| (argument, first.saturating_add(8 * u16::from(argument))));
         listed.iter().copied().chain(by_mask)
     }
@@ -183,7 +183,7 @@ impl WaitingStrings {
         let follows = self.strings.last().is_some_and(|last| last.argument < copied.argument);
         let is_same =
             follows && !self.is_over && self.tid == sample.tid && sample.time.wrapping_sub(self.time) <= TOGETHER_NS;
-        if !is_same || self.strings.len() >= MOST_ARGUMENTS {
+        if !is_same || self.strings.len() >= MAX_ARGUMENTS {
             self.clear();
         }
         (self.tid, self.time) = (sample.tid, sample.time);

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::escape::escape;
-use crate::event::selector::{MAX_MOST, ProbePoint};
+use crate::event::selector::{MAX_FUNCTIONS, ProbePoint};
 use crate::host::Host;
 use crate::symbol::elf::NOT_ELF;
 use crate::symbol::functions::{Binary, BinaryFile, FunctionLookup, find_command, library_path, mapped_binaries};
@@ -324,8 +324,11 @@ fn check_count(
     let mut some = names();
     some.dedup();
     some.truncate(OFFERED);
-    let ask =
-        if count <= usize::from(MAX_MOST) { format!(", or ask for so many with most={count}") } else { String::new() };
+    let ask = if count <= usize::from(MAX_FUNCTIONS) {
+        format!(", or ask for so many with most={count}")
+    } else {
+        String::new()
+    };
     let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
     bail!(
         "`{name}` is {count} functions{left_out}, more than {}: name fewer{ask}; some are {}",
@@ -497,7 +500,7 @@ impl<'a> NearNames<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbol::search::MOST_OF_FILE_BYTES;
+    use crate::symbol::search::MAX_OF_FILE_BYTES;
 
     fn place(function: &str, offset: u64) -> ProbePoint {
         ProbePoint { function: function.to_owned(), offset, ret: false }
@@ -534,9 +537,8 @@ mod tests {
         let name = "perf_prof_test_function_of_a_name_of_its_own";
         let exe = std::env::current_exe().unwrap();
         let exe = exe.to_str().unwrap();
-        let in_file = |place: &ProbePoint| {
-            in_file(WantedFunctions { place, most: 100 }, exe, &Search::within(MOST_OF_FILE_BYTES))
-        };
+        let in_file =
+            |place: &ProbePoint| in_file(WantedFunctions { place, most: 100 }, exe, &Search::within(MAX_OF_FILE_BYTES));
         let found = in_file(&place(name, 0)).unwrap().remove(0);
         assert_eq!(found.machine, Machine::of_kernel());
         // The file offset of its address, from the mapping that holds it.
@@ -560,7 +562,7 @@ mod tests {
             WantedFunctions { place: &place(name, 0), most: 100 },
             &SearchScope::Processes(vec![own, own]),
             &Host::default(),
-            &Search::within(MOST_OF_FILE_BYTES),
+            &Search::within(MAX_OF_FILE_BYTES),
         )
         .unwrap();
         assert_eq!((locations.len(), locations[0].offset), (1, found.offset));

@@ -15,14 +15,14 @@ use crate::outside::{self, NoAnswer, Question, Unanswered, WorkerContext};
 use crate::profiler::code::{self, CodeLocation, SearchScope, WantedFunctions};
 use crate::symbol::files::place_of;
 use crate::symbol::functions::{BinaryFile, FileStamp};
-use crate::symbol::search::{MOST_OF_FILE_BYTES, MOST_OF_TARGET_BYTES, Search};
+use crate::symbol::search::{MAX_OF_FILE_BYTES, MAX_OF_TARGET_BYTES, Search};
 use crate::sys::packets::MAX_DESCRIPTORS;
 use crate::tep::probe::Machine;
 
 /// Most processes that are searched: the bytes that may be read are used up before.
-const MOST_PROCESSES: usize = 8192;
+const MAX_PROCESSES: usize = 8192;
 /// Most files that come with an answer, see [`WorkerContext::give`].
-const MOST_FILES_FOUND: usize = MAX_DESCRIPTORS - 1;
+const MAX_FILES_FOUND: usize = MAX_DESCRIPTORS - 1;
 
 /// What is looked for, and where.
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ impl Question for FunctionSearch {
 
     fn answer(&self, context: &mut WorkerContext) -> Result<FoundCode, SearchFault> {
         let is_file = matches!(self.scope, SearchScope::File(_));
-        let search = Search::within(if is_file { MOST_OF_FILE_BYTES } else { MOST_OF_TARGET_BYTES })
+        let search = Search::within(if is_file { MAX_OF_FILE_BYTES } else { MAX_OF_TARGET_BYTES })
             .in_worker(context.place(), PathBuf::from(&self.directory));
         let wanted = WantedFunctions { place: &self.place, most: self.most };
         let locations = code::find(wanted, &self.scope, &context.host, &search)?;
@@ -79,9 +79,9 @@ impl Question for FunctionSearch {
             }
             found.functions.push(FoundFunction { file: index, offset, machine, name: function });
         }
-        if files.len() > MOST_FILES_FOUND {
+        if files.len() > MAX_FILES_FOUND {
             let name = escape(self.place.function.as_bytes());
-            Err(anyhow!("`{name}` is in {} files, more than {MOST_FILES_FOUND}: name fewer processes", files.len()))?;
+            Err(anyhow!("`{name}` is in {} files, more than {MAX_FILES_FOUND}: name fewer processes", files.len()))?;
         }
         for file in files {
             context.give(place_of(&file.file).map_err(anyhow::Error::new)?);
@@ -124,7 +124,7 @@ impl FunctionSearch {
     /// As [`code::find`]; a process or file does not answer; this process is told to end.
     pub fn ask(&self, host: &Host) -> Result<(Vec<CodeLocation>, Option<String>)> {
         if let SearchScope::Processes(pids) = &self.scope {
-            if pids.len() > MOST_PROCESSES {
+            if pids.len() > MAX_PROCESSES {
                 bail!("these are {} processes, more than are searched: name the file", pids.len());
             }
             let askable = outside::askable(host, pids.clone());
@@ -193,7 +193,7 @@ mod tests {
         let missing = fault("/nonexistent/x");
         assert_eq!(format!("{missing:#}"), "cannot open /nonexistent/x: No such file or directory (os error 2)");
         assert_eq!(format!("{:#}", fault("/proc")), "/proc is no regular file");
-        let many = SearchScope::Processes(vec![1; MOST_PROCESSES + 1]);
+        let many = SearchScope::Processes(vec![1; MAX_PROCESSES + 1]);
         assert!(search("main", many).unwrap_err().to_string().starts_with("these are 8193 processes"));
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use crate::caret::caret;
 use crate::cli::usage;
 use crate::escape::escape;
-use crate::event::selector::{DEFAULT_MOST, ProbeArgs, ProbePoint, Selector, SelectorHead};
+use crate::event::selector::{DEFAULT_FUNCTIONS, ProbeArgs, ProbePoint, Selector, SelectorHead};
 use crate::host::{Host, processes};
 use crate::perf::Attr;
 use crate::perf::attr::MissingFeatures;
@@ -107,7 +107,7 @@ impl Setup<'_> {
             bail!("{head}: {NO_UPROBES}");
         }
         let scope = path.map_or_else(|| self.search_scope(), |path| SearchScope::File(path.to_owned()));
-        let search = FunctionSearch::new(place, selector.attrs.most.unwrap_or(DEFAULT_MOST), scope);
+        let search = FunctionSearch::new(place, selector.attrs.most.unwrap_or(DEFAULT_FUNCTIONS), scope);
         let (locations, left_out) = search.ask(self.host).with_context(|| head.to_string())?;
         if let Some(left_out) = left_out {
             self.warn(format!("{head}: {left_out}"));

@@ -104,9 +104,9 @@ enum Found {
 }
 
 /// Address spaces whose code is kept at most.
-const MOST_SPACES: usize = 4096;
+const MAX_SPACES: usize = 4096;
 /// Their code ranges, of 40 bytes each: a process may have 16,384, and a new address space with each mapping.
-const MOST_RANGES: usize = 1 << 18;
+const MAX_RANGES: usize = 1 << 18;
 /// Windows on their way to the output thread.
 const POOL_BYTES: usize = 16 << 20;
 /// A window and its sample are written one after the other, within 50 µs but for one in some 2,000: interrupts come in
@@ -236,10 +236,10 @@ impl UserStacks {
         spaces: &mut SpaceKeys,
         published: &Receiver<(u32, Arc<SpaceCode>)>,
     ) {
-        const MOST_CPUS: usize = 1 << 16;
+        const MAX_CPUS: usize = 1 << 16;
         let at = sample.cpu as usize;
         if at >= self.companions.len() {
-            if at >= MOST_CPUS {
+            if at >= MAX_CPUS {
                 return;
             }
             self.companions.resize_with(at + 1, Companion::default);
@@ -283,7 +283,7 @@ impl UserStacks {
     ) -> Found {
         if !self.spaces.contains_key(&space) {
             for (space, code) in published.try_iter() {
-                if self.spaces.len() >= MOST_SPACES || self.ranges >= MOST_RANGES {
+                if self.spaces.len() >= MAX_SPACES || self.ranges >= MAX_RANGES {
                     self.spaces.clear(); // what is needed is published again
                     self.ranges = 0;
                 }

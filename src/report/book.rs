@@ -3,9 +3,9 @@
 use crate::report::{RowSite, RowSums, Rows, Verdict};
 
 /// Limit of the rows of a table that are kept apart.
-const MOST_ROWS: usize = 10_000;
+const MAX_ROWS: usize = 10_000;
 /// Size of the rows of all tables with their names from which on new rows of a table are added up in one.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 
 /// All delta tables, summed up since the start of the run. `S` says where a row is.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl<S: RowSite> Book<S> {
         let table = match known.map(|at| self.tables.remove(at)) {
             Some(table) => table,
             None => {
-                let sums = RowSums::new(rows, MOST_ROWS, MOST_BYTES);
+                let sums = RowSums::new(rows, MAX_ROWS, MAX_BYTES);
                 BookTable { owner, sums, bytes: 0, title, verdict, span_ns: 0, intervals: 0, text_rows, in_text }
             }
         };
@@ -76,12 +76,12 @@ impl<S: RowSite> Book<S> {
         table.intervals += u64::from(!is_quiet);
         table.in_text |= in_text;
         table.sums.rows().forget_gauges();
-        table.sums.limit_names(MOST_BYTES.saturating_sub(bytes_of_others));
+        table.sums.limit_names(MAX_BYTES.saturating_sub(bytes_of_others));
         for (at, site) in sites.iter().enumerate() {
             table.sums.add(rows, at, site.clone());
         }
         table.bytes = table.sums.bytes();
-        if bytes_of_others + table.bytes > MOST_BYTES {
+        if bytes_of_others + table.bytes > MAX_BYTES {
             table.sums.close();
         }
     }
@@ -307,7 +307,7 @@ mod tests {
             matches!(rows[..], [(0, 1501..1600), (1, 1501..1600), (2, 100..400)]),
             "a row stands for all others: {rows:?}"
         );
-        assert!(book.tables().map(|table| table.sums.bytes()).sum::<usize>() < MOST_BYTES + (1 << 20));
+        assert!(book.tables().map(|table| table.sums.bytes()).sum::<usize>() < MAX_BYTES + (1 << 20));
     }
 
     #[test]

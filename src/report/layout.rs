@@ -4,8 +4,8 @@
 use crate::report::{DetailHead, Value};
 
 /// Limits of the details of an occurrence, and of the steps of its line.
-const MOST_DETAILS: usize = 32;
-const MOST_STEPS: usize = 64;
+const MAX_DETAILS: usize = 32;
+const MAX_STEPS: usize = 64;
 
 /// A part of a line of text, as a schema has it. See [`text`], [`detail`], [`when`].
 #[derive(Clone, Copy, Debug)]
@@ -139,9 +139,9 @@ impl Grouping {
 /// The layout of one kind of occurrences.
 #[derive(Debug)]
 pub struct OccurrenceLayout {
-    details: [DetailHead; MOST_DETAILS],
+    details: [DetailHead; MAX_DETAILS],
     detail_count: usize,
-    steps: [LineStep; MOST_STEPS],
+    steps: [LineStep; MAX_STEPS],
     step_count: usize,
     /// How a flood of them is grouped in text. None: each of them was asked for, and has its own line.
     pub grouping: Option<Grouping>,
@@ -150,9 +150,9 @@ pub struct OccurrenceLayout {
 impl OccurrenceLayout {
     pub(super) const fn new() -> OccurrenceLayout {
         OccurrenceLayout {
-            details: [DetailHead { name: "", alias: None, in_json: false }; MOST_DETAILS],
+            details: [DetailHead { name: "", alias: None, in_json: false }; MAX_DETAILS],
             detail_count: 0,
-            steps: [LineStep::Text(""); MOST_STEPS],
+            steps: [LineStep::Text(""); MAX_STEPS],
             step_count: 0,
             grouping: None,
         }
@@ -168,7 +168,7 @@ impl OccurrenceLayout {
     }
 
     pub(super) const fn push_detail(&mut self, head: DetailHead) {
-        assert!(self.detail_count < MOST_DETAILS, "an occurrence has too many details");
+        assert!(self.detail_count < MAX_DETAILS, "an occurrence has too many details");
         self.check_is_new(head.name);
         if let Some(alias) = head.alias {
             self.check_is_new(alias);
@@ -235,7 +235,7 @@ impl OccurrenceLayout {
     }
 
     const fn push_step(&mut self, step: LineStep) {
-        assert!(self.step_count < MOST_STEPS, "a line has too many parts");
+        assert!(self.step_count < MAX_STEPS, "a line has too many parts");
         self.steps[self.step_count] = step;
         self.step_count += 1;
     }

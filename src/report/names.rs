@@ -9,7 +9,7 @@ use crate::task::Comm;
 /// TaskNames listed in text and JSON.
 const LISTED: usize = 2;
 /// Limit of the tasks that are told apart in one row.
-const MOST: usize = 64;
+const LIMIT: usize = 64;
 
 /// A task by its process and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ impl TaskNames {
     pub fn merge(&mut self, other: &TaskNames) {
         self.others += other.others;
         for &(pid, comm, amount) in &other.tasks {
-            let has_room = self.tasks.len() < MOST;
+            let has_room = self.tasks.len() < LIMIT;
             match self.tasks.iter_mut().find(|(its_pid, its_comm, _)| (*its_pid, *its_comm) == (pid, comm)) {
                 Some((_, _, sum)) => add(sum, amount),
                 None if has_room => self.tasks.push((pid, comm, amount)),
@@ -117,7 +117,7 @@ mod tests {
         all.merge(&names(&[(3, "b", 2), (9, "", 90)]));
         assert_eq!((words(&all), all.heaviest_pid()), ("<gone> b +2".to_owned(), Some(9)));
         (0..100).for_each(|pid| all.merge(&TaskNames::of(Some(pid), Comm::new(b"z"), [0, 0])));
-        assert_eq!(all.tasks.len(), MOST);
+        assert_eq!(all.tasks.len(), LIMIT);
         assert!(names(&[]).heaviest().is_none());
     }
 }

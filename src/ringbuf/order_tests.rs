@@ -11,8 +11,8 @@ use super::{DrainLimit, Item, ItemKind, Merge, RecordRun, RecordSink, Stamp};
 
 const SAMPLE: u8 = 9;
 const LOST: u8 = 2;
-const MOST_ROUNDS: usize = if cfg!(miri) { 6 } else { 14 };
-const MOST_WRITES: usize = if cfg!(miri) { 60 } else { 200 };
+const MAX_ROUNDS: usize = if cfg!(miri) { 6 } else { 14 };
+const MAX_WRITES: usize = if cfg!(miri) { 60 } else { 200 };
 
 /// Fewer cases under Miri, where each takes seconds.
 pub(super) fn config() -> ProptestConfig {
@@ -365,7 +365,7 @@ fn op(with_interrupts: bool) -> impl Strategy<Value = CpuStep> {
 
 fn rounds(with_interrupts: bool) -> impl Strategy<Value = Vec<Round>> {
     let ops = move |most: usize| prop::collection::vec(op(with_interrupts), 0..most);
-    prop::collection::vec((ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from), 1..MOST_ROUNDS)
+    prop::collection::vec((ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from), 1..MAX_ROUNDS)
 }
 
 /// Most often all that there is.
@@ -412,7 +412,7 @@ proptest! {
     /// More rings than are due in a round.
     #[test]
     fn many_rings(
-        rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..MOST_WRITES), 1..6),
+        rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..MAX_WRITES), 1..6),
         pieces in pieces(),
     ) {
         let model = RefCell::new(Model::new(40, 4096));

@@ -7,8 +7,8 @@ use super::order_tests::config;
 use super::ring::page_bytes;
 use super::sim::{LOST_BYTES, Producer};
 
-const MOST_STEPS: usize = if cfg!(miri) { 120 } else { 300 };
-const MOST_ROUNDS: usize = if cfg!(miri) { 8 } else { 20 };
+const MAX_STEPS: usize = if cfg!(miri) { 120 } else { 300 };
+const MAX_ROUNDS: usize = if cfg!(miri) { 8 } else { 20 };
 
 /// A record of `size` bytes, filled so that each byte depends on its place and on `seed`.
 fn record(size: usize, seed: u8) -> Vec<u8> {
@@ -227,7 +227,7 @@ proptest! {
     /// Each record arrives once and unchanged, or is in the count of a LOST record in its place.
     #[test]
     fn every_record_arrives_or_is_counted(
-        steps in prop::collection::vec((1usize..24, 0u8..4, 0usize..12), 1..MOST_STEPS),
+        steps in prop::collection::vec((1usize..24, 0u8..4, 0usize..12), 1..MAX_STEPS),
         offset in 0u64..32,
     ) {
         let mut kernel = Producer::tiny(256).unwrap();
@@ -265,7 +265,7 @@ proptest! {
     /// Any bytes under any head: no panic, and the reader ends at the head.
     #[test]
     fn hostile_bytes_do_no_harm(
-        rounds in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..256), any::<u64>(), 0u64..64), 1..MOST_ROUNDS),
+        rounds in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..256), any::<u64>(), 0u64..64), 1..MAX_ROUNDS),
     ) {
         let mut kernel = Producer::tiny(256).unwrap();
         let mut ring = kernel.ring().unwrap();

@@ -4,7 +4,7 @@ use crate::output::LostSpan;
 use crate::stats::TopK;
 
 /// Windows that are kept exactly per interval; beyond, the windows of each CPU are joined.
-const MOST_WINDOWS: usize = 256;
+const MAX_WINDOWS: usize = 256;
 
 /// Losses in this interval and in the whole run.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl LossBook {
     /// Records were lost on a CPU in a window. Windows of a CPU that touch become one.
     pub fn window(&mut self, span: LostSpan) {
         self.told += 1;
-        let full = self.windows.len() >= MOST_WINDOWS;
+        let full = self.windows.len() >= MAX_WINDOWS;
         let last = self.windows.iter_mut().rev().find(|old| old.cpu == span.cpu);
         match last {
             Some(last) if full || span.start_ns <= last.end_ns => {

@@ -17,7 +17,7 @@ const STEADY_BYTES: usize = 1 << 20;
 /// the largest in some 60 ms.
 const SIDE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 /// The most bytes of all rings together.
-pub const MOST_BYTES: usize = 512 << 20;
+pub const MAX_BYTES: usize = 512 << 20;
 
 /// Data pages of each ring of events of a CPU, by what it has to hold, on `cpus` CPUs, without -m.
 pub fn default_ring_pages(cpus: usize, demands: &[RingLoad]) -> Vec<usize> {
@@ -42,7 +42,7 @@ pub fn side_ring_pages(data_pages: usize) -> usize {
 }
 
 pub fn most_pages(cpus: usize, rings: usize) -> usize {
-    floor_power_of_two(MOST_BYTES / sys::page_size() / (cpus * rings).max(1)).max(1)
+    floor_power_of_two(MAX_BYTES / sys::page_size() / (cpus * rings).max(1)).max(1)
 }
 
 fn floor_power_of_two(value: usize) -> usize {

@@ -21,7 +21,7 @@ use crate::profiler::LostWindow;
 use crate::ringbuf::{DrainLimit, Drained, Item, Merge, RecordRun, RecordSink, RingBuf, Stamp};
 use crate::run::dispatcher::Dispatcher;
 use crate::run::loss::{RingUse, cure};
-use crate::run::ring_sizes::{MOST_BYTES, default_ring_pages, most_pages, side_ring_pages};
+use crate::run::ring_sizes::{MAX_BYTES, default_ring_pages, most_pages, side_ring_pages};
 use crate::sys;
 use crate::sys::poll::Poller;
 
@@ -141,7 +141,7 @@ impl Rings {
         if size.is_some() && asked > most {
             rings.notes.push(format!(
                 "ring buffers are limited to {} MiB in total: {most} pages each instead of {asked}",
-                MOST_BYTES >> 20
+                MAX_BYTES >> 20
             ));
         }
         if locks_little(host) {

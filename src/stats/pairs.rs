@@ -51,7 +51,7 @@ struct PairSlot<K, Open> {
 }
 
 /// Most slots: a key finds its own free as long as a few hundred pairs are open.
-const MOST_SLOTS: usize = 1024;
+const MAX_SLOTS: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenPair<Open> {
@@ -112,7 +112,7 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         let power_of_two = |most: usize| most.checked_ilog2().map_or(0, |power| 1_usize << power);
         let slot_bytes = size_of::<PairSlot<K, Open>>();
         // A sixteenth of the bytes. Where there is no room for a slot there is none for a pair.
-        let slots = power_of_two((most_bytes / slot_bytes / 16).clamp(1, MOST_SLOTS).min(most_bytes / slot_bytes));
+        let slots = power_of_two((most_bytes / slot_bytes / 16).clamp(1, MAX_SLOTS).min(most_bytes / slot_bytes));
         // The hash table has a power of two of places, each with a control byte, and fills seven eighths of them. An
         // insertion reserves one place more than it needs; to reclaim removed ones the table doubles, unless it is at
         // most half full.

@@ -37,7 +37,7 @@ pub struct PlaceTally {
 }
 
 /// Most unsettled places. Beyond that, each look-up counts as a place.
-const MOST_UNSETTLED: usize = 1 << 16;
+const MAX_UNSETTLED: usize = 1 << 16;
 
 impl PlaceTally {
     /// Counts a look-up. A settled place is not looked up again.
@@ -46,7 +46,7 @@ impl PlaceTally {
             *self.count.of(before) -= 1;
         }
         self.count.add(named);
-        if !settled && self.unsettled.len() < MOST_UNSETTLED {
+        if !settled && self.unsettled.len() < MAX_UNSETTLED {
             self.unsettled.insert(place, named);
         }
     }
@@ -74,7 +74,7 @@ pub struct Coverage {
 }
 
 /// Most modules that are listed.
-const MOST: usize = 5;
+const LIMIT: usize = 5;
 
 impl Coverage {
     /// Sums up modules. `nowhere`: places in no module.
@@ -97,7 +97,7 @@ impl Coverage {
             is_same
         });
         modules.sort_by(|a, b| b.count.unnamed.cmp(&a.count.unnamed).then_with(|| a.module.cmp(&b.module)));
-        modules.truncate(MOST);
+        modules.truncate(LIMIT);
         Coverage { count, nowhere, modules }
     }
 
@@ -172,10 +172,10 @@ mod tests {
             tally.add(place, named, settled);
             assert_eq!(tally.count, PlaceCounts { named: with, unnamed: without }, "{place} {named}");
         }
-        for place in 0..2 * MOST_UNSETTLED as u64 {
+        for place in 0..2 * MAX_UNSETTLED as u64 {
             tally.add(place, false, false);
         }
-        assert!(tally.unsettled.len() <= MOST_UNSETTLED);
+        assert!(tally.unsettled.len() <= MAX_UNSETTLED);
     }
 
     #[test]

@@ -24,9 +24,9 @@ pub const NO_SYMBOL: UnnamedReason = "between symbols";
 pub const TOO_LARGE: UnnamedReason = "too many symbols: a larger `--symbol-memory` helps";
 
 /// Most bytes of a decompressed `.gnu_debugdata`.
-pub(super) const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
+pub(super) const MAX_DEBUGDATA_BYTES: u64 = 64 << 20;
 /// Most memory of the decompressor: the file states the size of its dictionary.
-const MOST_DICTIONARY_KIB: u32 = 64 << 10;
+const MAX_DICTIONARY_KIB: u32 = 64 << 10;
 
 /// Symbols of one file. The next table is opened when a look-up fails in all before it.
 pub struct FileSymbols {
@@ -179,7 +179,7 @@ impl SymbolLayer {
 /// The range is not xz data, or memory is short.
 pub(super) fn decompress(file: &File, xz: FileRange, most: u64) -> io::Result<File> {
     let xz = BufReader::new(FilePart { file, rest: xz });
-    let mut table = XzReader::new_mem_limit(xz, false, MOST_DICTIONARY_KIB).take(most);
+    let mut table = XzReader::new_mem_limit(xz, false, MAX_DICTIONARY_KIB).take(most);
     in_memory(&mut table)
 }
 

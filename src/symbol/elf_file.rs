@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 use crate::sys::packets::memory_file;
 
 /// Most bytes of a note segment or section; usual are a few hundred.
-const MOST_NOTE_BYTES: u64 = 64 << 10;
-const MOST_NAMES_BYTES: u64 = 1 << 20;
-const MOST_SECTIONS: u64 = 1 << 16;
-const MOST_DYNAMIC_BYTES: u64 = 1 << 20;
-pub const MOST_PATH_BYTES: usize = 4096; // PATH_MAX
+const MAX_NOTE_BYTES: u64 = 64 << 10;
+const MAX_NAMES_BYTES: u64 = 1 << 20;
+const MAX_SECTIONS: u64 = 1 << 16;
+const MAX_DYNAMIC_BYTES: u64 = 1 << 20;
+pub const MAX_PATH_BYTES: usize = 4096; // PATH_MAX
 /// Most files of one program: itself, and its libraries.
-pub const MOST_FILES: usize = 256;
+pub const MAX_FILES: usize = 256;
 /// Most directories of DT_RUNPATH and DT_RPATH, per file.
-const MOST_LIBRARY_DIRS: usize = 128;
+const MAX_LIBRARY_DIRS: usize = 128;
 /// Most PT_LOAD segments kept per file; linkers make four or five.
-const MOST_LOADS: usize = 256;
+const MAX_LOADS: usize = 256;
 
 const STT_NOTYPE: u8 = 0;
 const STT_OBJECT: u8 = 1;
@@ -139,7 +139,7 @@ impl ElfFile {
             // Too many sections for `e_shnum`: the first section header has their number.
             let first = FileRange { len: section_size, ..table };
             let count = if is_64_bit { long(&read(file, first)?, 32) } else { word(&read(file, first)?, 20) };
-            table.len = count.min(MOST_SECTIONS) * section_size;
+            table.len = count.min(MAX_SECTIONS) * section_size;
         }
         let names = half(counts + 8) as usize;
         let segments = read(file, programs).unwrap_or_default();
@@ -155,13 +155,13 @@ impl ElfFile {
     /// The PT_LOAD segments, for callers that keep nothing else of the file.
     pub fn loads(&self) -> LoadSegments {
         let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
-        LoadSegments(loads.take(MOST_LOADS).map(|segment| (segment.at, segment.address)).collect())
+        LoadSegments(loads.take(MAX_LOADS).map(|segment| (segment.at, segment.address)).collect())
     }
 
     /// The executable PT_LOAD segments: bytes of the file, and the virtual address of the first one.
     pub fn code_segments(&self) -> impl Iterator<Item = (FileRange, u64)> {
         let code = self.segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.is_code);
-        code.take(MOST_LOADS).map(|segment| (segment.at, segment.address))
+        code.take(MAX_LOADS).map(|segment| (segment.at, segment.address))
     }
 
     /// The virtual address of the program's entry point.
@@ -204,7 +204,7 @@ impl ElfFile {
     /// The path of the dynamic linker (PT_INTERP). None for a static program or a library.
     pub fn interpreter(&self, file: &File) -> Option<String> {
         let segment = self.segments.iter().find(|segment| segment.kind == PT_INTERP)?;
-        let path = read(file, segment.at.within(MOST_PATH_BYTES as u64)?)?;
+        let path = read(file, segment.at.within(MAX_PATH_BYTES as u64)?)?;
         Some(text_at(&path, 0))
     }
 
@@ -216,22 +216,22 @@ impl ElfFile {
         const RPATH: u64 = 15;
         const RUNPATH: u64 = 29;
         let segment = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-        let bytes = read(file, segment.at.within(MOST_DYNAMIC_BYTES)?)?;
+        let bytes = read(file, segment.at.within(MAX_DYNAMIC_BYTES)?)?;
         let half = if self.is_64_bit { 8 } else { 4 };
         let number = |bytes: &[u8], at| if self.is_64_bit { long(bytes, at) } else { word(bytes, at) };
         let entries = bytes.chunks_exact(2 * half).map(|entry| (number(entry, 0), number(entry, half)));
         let entries: Vec<(u64, u64)> = entries.take_while(|(tag, _)| *tag != 0).collect();
         let value = |wanted| entries.iter().find(|(tag, _)| *tag == wanted).map(|(_, value)| *value);
         let names = FileRange { offset: self.offset(value(STRTAB)?, |_| true)?, len: value(STRSZ)? };
-        let names = read(file, names.within(MOST_NAMES_BYTES)?)?;
+        let names = read(file, names.within(MAX_NAMES_BYTES)?)?;
         let mut dynamic = DynamicSection::default();
         for (tag, at) in entries {
             let text = || text_at(&names, usize::try_from(at).unwrap_or(usize::MAX));
             match tag {
-                NEEDED if dynamic.libraries.len() < MOST_FILES => dynamic.libraries.push(text()),
-                RPATH | RUNPATH if dynamic.directories.len() < MOST_LIBRARY_DIRS => {
+                NEEDED if dynamic.libraries.len() < MAX_FILES => dynamic.libraries.push(text()),
+                RPATH | RUNPATH if dynamic.directories.len() < MAX_LIBRARY_DIRS => {
                     dynamic.directories.extend(text().split(':').map(str::to_owned));
-                    dynamic.directories.truncate(MOST_LIBRARY_DIRS);
+                    dynamic.directories.truncate(MAX_LIBRARY_DIRS);
                 }
                 _ => {}
             }
@@ -264,7 +264,7 @@ impl ElfFile {
     pub fn build_id(&self, file: &File) -> Option<Vec<u8>> {
         let notes = self.segments.iter().filter(|segment| segment.kind == PT_NOTE);
         let notes = notes.chain(self.sections.iter().filter(|section| section.kind == SHT_NOTE));
-        notes.take(64).find_map(|note| build_id_of(&read(file, note.at.within(MOST_NOTE_BYTES)?)?))
+        notes.take(64).find_map(|note| build_id_of(&read(file, note.at.within(MAX_NOTE_BYTES)?)?))
     }
 
     /// The section `.gnu_debugdata`, a compressed ELF file.
@@ -275,7 +275,7 @@ impl ElfFile {
 
     /// The sections of these names, with their addresses. None for a section that is missing, not in the file, or compressed.
     pub fn sections_named<const N: usize>(&self, file: &File, wanted: [&[u8]; N]) -> [Option<(FileRange, u64)>; N] {
-        let names = self.sections.get(self.names).and_then(|section| read(file, section.at.within(MOST_NAMES_BYTES)?));
+        let names = self.sections.get(self.names).and_then(|section| read(file, section.at.within(MAX_NAMES_BYTES)?));
         let names = names.unwrap_or_default();
         wanted.map(|wanted| {
             let is_it = |section: &&ElfHeader| {
@@ -303,7 +303,7 @@ impl ElfFile {
             _ => return None,
         };
         let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
-        let (load, into) = loads.take(MOST_LOADS).find_map(|load| {
+        let (load, into) = loads.take(MAX_LOADS).find_map(|load| {
             let into = address.checked_sub(load.address).filter(|into| *into < load.at.len)?;
             Some((load.at, into))
         })?;
@@ -419,10 +419,10 @@ impl<'a> ElfSymbol<'a> {
     }
 }
 
-/// The text at an offset of `names`, up to a zero or [`MOST_PATH_BYTES`].
+/// The text at an offset of `names`, up to a zero or [`MAX_PATH_BYTES`].
 fn text_at(names: &[u8], at: usize) -> String {
     let text = names.get(at..).unwrap_or_default();
-    let text = &text[..text.len().min(MOST_PATH_BYTES)];
+    let text = &text[..text.len().min(MAX_PATH_BYTES)];
     let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     String::from_utf8_lossy(&text[..len]).into_owned()
 }
@@ -560,13 +560,13 @@ mod tests {
         let (at, names_at) = (4096, 1 << 20);
         let head = [pair(5, names_at), pair(10, NAMES as u64)].concat(); // DT_STRTAB, DT_STRSZ
         let entries = [head, tags(1, 10_000), tags(29, 10_000), tags(15, 10_000)].concat();
-        for (byte, lengths) in [(b'x', MOST_PATH_BYTES), (b':', 0)] {
+        for (byte, lengths) in [(b'x', MAX_PATH_BYTES), (b':', 0)] {
             let names = vec![byte; NAMES];
             let dynamic = FileRange { offset: at, len: entries.len() as u64 };
             let file = generated(&[], dynamic, &[(at, &entries), (names_at, &names)], 2 << 20);
             let found = ElfFile::read(&file).unwrap().dynamic(&file).unwrap();
-            assert_eq!((found.libraries.len(), found.directories.len()), (MOST_FILES, MOST_LIBRARY_DIRS));
-            assert!(found.libraries.iter().all(|name| name.len() == MOST_PATH_BYTES));
+            assert_eq!((found.libraries.len(), found.directories.len()), (MAX_FILES, MAX_LIBRARY_DIRS));
+            assert!(found.libraries.iter().all(|name| name.len() == MAX_PATH_BYTES));
             assert!(found.directories.iter().all(|name| name.len() == lengths));
         }
     }

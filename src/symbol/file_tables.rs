@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes};
-use crate::symbol::elf::{MOST_DEBUGDATA_BYTES, NOT_ELF, TOO_LARGE, decompress, separate_file};
+use crate::symbol::elf::{MAX_DEBUGDATA_BYTES, NOT_ELF, TOO_LARGE, decompress, separate_file};
 use crate::symbol::elf_file::{ElfFile, LoadSegments};
 use crate::symbol::files::{NO_ROOM, UnnamedReason, reopen};
 use crate::symbol::{tables, unwind_tables};
@@ -110,7 +110,7 @@ impl SymbolTables {
             SymbolSource::Debugdata => {
                 let xz = ElfFile::read(&file).and_then(|elf| elf.debugdata(&file)).ok_or(NoTables::NotElf)?;
                 // It takes memory twice until its tables are copied: as a file, and as the decompressor's dictionary.
-                decompress(&file, xz, MOST_DEBUGDATA_BYTES.min(self.max_bytes / 3))?
+                decompress(&file, xz, MAX_DEBUGDATA_BYTES.min(self.max_bytes / 3))?
             }
             SymbolSource::Separate { build_id, dirs } => {
                 let dirs: Vec<PathBuf> = dirs.iter().map(|dir| OsStr::from_bytes(dir).into()).collect();

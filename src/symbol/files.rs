@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes};
 use crate::symbol::elf_file;
 use crate::symbol::file_tables::NO_ANSWER;
-use crate::symbol::mappings::{MOST_MAPPINGS, MapsLine, leave_last_of_each, parse_maps_line};
+use crate::symbol::mappings::{MAX_MAPPINGS, MapsLine, leave_last_of_each, parse_maps_line};
 use crate::sys;
 
 /// Number of files that this process may still open.
@@ -274,7 +274,7 @@ pub struct CodeMaps {
     pid: i32,
 }
 
-/// 16,384 at most, see `MOST_MAPPINGS`.
+/// 16,384 at most, see `MAX_MAPPINGS`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct CodeMapList {
     pub mappings: Vec<CodeMapping>,
@@ -294,8 +294,8 @@ impl Question for CodeMaps {
             return CodeMapList::default();
         }
         let mut lines: Vec<MapsLine<'_>> = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).collect();
-        let is_partial = lines.len() > MOST_MAPPINGS || text.len() as u64 == MAX_BYTES;
-        leave_last_of_each(&mut lines, MOST_MAPPINGS, |line| line.path);
+        let is_partial = lines.len() > MAX_MAPPINGS || text.len() as u64 == MAX_BYTES;
+        leave_last_of_each(&mut lines, MAX_MAPPINGS, |line| line.path);
         let mapping = |line: MapsLine<'_>| {
             let path = path_of_line(host, self.pid, &line).into_owned();
             CodeMapping { start: line.start, end: line.end, offset: line.offset, key: line.key, path }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::symbol::elf::{NOT_ELF, decompress, default_debug_dirs, separate_file};
-use crate::symbol::elf_file::{DynamicSection, ElfFile, ElfSymbol, MOST_FILES, MOST_PATH_BYTES};
+use crate::symbol::elf_file::{DynamicSection, ElfFile, ElfSymbol, MAX_FILES, MAX_PATH_BYTES};
 use crate::symbol::files::{
     CodeMapping, DELETED_MARK, FileKey, UnnamedReason, WantedFile, code_maps, is_on_overlay, open_regular,
 };
@@ -25,12 +25,12 @@ use crate::task::procfs;
 pub const STT_FUNC: u8 = 2;
 pub const STT_GNU_IFUNC: u8 = 10;
 /// Most segments and sections of a file; programs and libraries have up to a hundred.
-const MOST_HEADERS: usize = 1024;
+const MAX_HEADERS: usize = 1024;
 const TOO_MANY_HEADERS: UnnamedReason = "too many sections";
 /// Most functions of one name that are listed.
-const MOST_ADDRESSES: usize = 1024;
+const MAX_ADDRESSES: usize = 1024;
 /// Longest chain of scripts that run scripts.
-const MOST_INTERPRETERS: usize = 4;
+const MAX_INTERPRETERS: usize = 4;
 
 /// The file of a program or a library.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Binary {
     /// The file is not ELF, or has too many headers for a program or library.
     pub fn of(file: File, path: String) -> Result<Binary, UnnamedReason> {
         let elf = ElfFile::read(&file).ok_or(NOT_ELF)?;
-        if elf.headers() > MOST_HEADERS {
+        if elf.headers() > MAX_HEADERS {
             return Err(TOO_MANY_HEADERS);
         }
         let stamp = FileStamp::of(&file);
@@ -205,11 +205,11 @@ impl Binary {
 
     /// The symbol tables besides `.dynsym`, in order of search. Each is opened when the iterator reaches it.
     fn tables<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = SymbolTable<'a>> {
-        const MOST_DEBUGDATA_BYTES: u64 = 32 << 20; // twice as much while it is decompressed
+        const MAX_DEBUGDATA_BYTES: u64 = 32 << 20; // twice as much while it is decompressed
         let own = std::iter::once_with(|| Some(SymbolTable::Own(self)));
         let carried = std::iter::once_with(|| {
             let carried = self.elf.debugdata(&self.file.file)?;
-            let most = MOST_DEBUGDATA_BYTES.min(search.left_bytes());
+            let most = MAX_DEBUGDATA_BYTES.min(search.left_bytes());
             let file = decompress(&self.file.file, carried, most).ok()?;
             if !search.spend(file.metadata().ok()?.len()) {
                 search.leave_out(&self.file.path);
@@ -238,12 +238,12 @@ impl Binary {
             let own = directories
                 .iter()
                 .map(|dir| PathBuf::from(dir.replace("$ORIGIN", &origin).replace("${ORIGIN}", &origin)))
-                .filter(|dir| dir.as_os_str().len() < MOST_PATH_BYTES);
+                .filter(|dir| dir.as_os_str().len() < MAX_PATH_BYTES);
             let default = default_library_dirs(binary.machine(), interpreter.as_deref(), search);
             let places: Vec<PathBuf> = library_path.iter().cloned().chain(own).chain(default).collect();
             for name in libraries {
                 let known = |other: &Binary| Path::new(&other.file.path).file_name().is_some_and(|file| *file == *name);
-                if all.len() >= MOST_FILES || all.iter().any(known) {
+                if all.len() >= MAX_FILES || all.iter().any(known) {
                     continue;
                 }
                 // A name with a slash is a path. An absolute one replaces `place` in the join; a relative one is not
@@ -295,7 +295,7 @@ impl NameMatches {
                     (false, true) => &mut self.old,
                     (false, false) => &mut self.global,
                 };
-                if place.len() < MOST_ADDRESSES {
+                if place.len() < MAX_ADDRESSES {
                     place.insert(symbol.address, symbol.size);
                 }
             }
@@ -324,14 +324,14 @@ impl NameMatches {
 pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
     // Bytes read to open a binary, and at most for one that has too many headers.
     const HEAD_BYTES: u64 = 64 << 10;
-    const MOST_HEADS_BYTES: u64 = 8 << 20;
+    const MAX_HEADS_BYTES: u64 = 8 << 20;
     search.at_process(pid);
     let mappings = code_maps(host, pid).unwrap_or_default().mappings; // in a worker there is an answer
     let program = procfs::program(host, pid).map(|path| path.to_string_lossy().into_owned());
     let mut seen = Vec::new();
     let mut all: Vec<Binary> = Vec::new();
     for line in mappings {
-        if !line.path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MOST_FILES {
+        if !line.path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MAX_FILES {
             continue;
         }
         let path = Path::new(OsStr::from_bytes(line.path.strip_suffix(DELETED_MARK).unwrap_or(&line.path)));
@@ -345,7 +345,7 @@ pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
         match opened {
             Ok(binary) => all.push(binary),
             Err(TOO_MANY_HEADERS) => {
-                search.spend(MOST_HEADS_BYTES);
+                search.spend(MAX_HEADS_BYTES);
                 search.leave_out(&path.to_string_lossy());
             }
             Err(_) => {}
@@ -378,7 +378,7 @@ pub fn find_command(command: &Path, search: &Search) -> Option<Binary> {
             .map(|place| place.join(command))
             .find(|path| is_executable(&search.at_file(path)))?
     };
-    for _ in 0..MOST_INTERPRETERS {
+    for _ in 0..MAX_INTERPRETERS {
         if let Ok(binary) = Binary::open(&path, search).ok()? {
             return Some(binary);
         }
@@ -394,9 +394,9 @@ fn is_executable(path: &Path) -> bool {
 
 /// The interpreter of a script: `/bin/sh` for `#!/bin/sh -e`.
 fn interpreter_of(script: &Path) -> Option<PathBuf> {
-    const MOST_BYTES: u64 = 256; // BINPRM_BUF_SIZE
+    const MAX_BYTES: u64 = 256; // BINPRM_BUF_SIZE
     let mut head = Vec::new();
-    open_regular(script).ok()?.take(MOST_BYTES).read_to_end(&mut head).ok()?;
+    open_regular(script).ok()?.take(MAX_BYTES).read_to_end(&mut head).ok()?;
     let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let path = String::from_utf8_lossy(line);
     path.split_ascii_whitespace().next().map(PathBuf::from)

@@ -12,7 +12,7 @@ use crate::symbol::perf_map_file::{JIT_NO_MAP, PerfMapFile};
 use crate::unwind::{CodeKind, CodeRange, MappedCode, SpaceCode};
 
 /// Most mappings kept per process: the process decides how many it makes.
-pub(super) const MOST_MAPPINGS: usize = 16_384;
+pub(super) const MAX_MAPPINGS: usize = 16_384;
 
 /// A mapped file, or something that has no file (`[vdso]`, `//anon`).
 #[derive(Debug)]
@@ -60,9 +60,9 @@ impl Module {
 
     /// Notes that a process of this user has mapped it.
     pub fn used_by(&self, user: u32) {
-        const MOST: usize = 16; // one of them is charged for its symbols
+        const LIMIT: usize = 16; // one of them is charged for its symbols
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if !users.contains(&user) && users.len() < MOST {
+        if !users.contains(&user) && users.len() < LIMIT {
             users.push(user);
         }
     }
@@ -184,9 +184,9 @@ impl Mappings {
         pieces.push(new);
         pieces.sort_by_key(|mapping| mapping.start);
         maps.splice(first..last, pieces);
-        if maps.len() > MOST_MAPPINGS {
+        if maps.len() > MAX_MAPPINGS {
             maps.sort_unstable_by_key(|mapping| mapping.number);
-            leave_last_of_each(maps, MOST_MAPPINGS / 4 * 3, |mapping| Arc::as_ptr(&mapping.module));
+            leave_last_of_each(maps, MAX_MAPPINGS / 4 * 3, |mapping| Arc::as_ptr(&mapping.module));
             maps.sort_unstable_by_key(|mapping| mapping.start);
             self.is_partial = true;
         }
@@ -298,12 +298,12 @@ mod tests {
         let [code, made, later] = ["/code", "/made", "/later"].map(module);
         let mut maps = Mappings::default();
         maps.insert(page(0, &code));
-        (1..=3 * MOST_MAPPINGS as u64).for_each(|number| maps.insert(page(number, &made)));
+        (1..=3 * MAX_MAPPINGS as u64).for_each(|number| maps.insert(page(number, &made)));
         let name = |maps: &Mappings, number: u64| {
             maps.find(0x10_0000 + number * 0x2000).map(|(module, _)| module.path.to_string())
         };
-        let last = 3 * MOST_MAPPINGS as u64;
-        assert!(maps.all.len() <= MOST_MAPPINGS && maps.is_partial());
+        let last = 3 * MAX_MAPPINGS as u64;
+        assert!(maps.all.len() <= MAX_MAPPINGS && maps.is_partial());
         assert!(maps.all.is_sorted_by(|one, next| one.end <= next.start));
         assert_eq!((name(&maps, 0).as_deref(), name(&maps, last).as_deref()), (Some("/code"), Some("/made")));
         assert_eq!(name(&maps, 1), None, "rather no name than a wrong one");
@@ -311,7 +311,7 @@ mod tests {
             maps.insert(page(number, &later));
             assert_eq!(name(&maps, number).as_deref(), Some("/later"), "{number}");
         }
-        assert!(maps.all.len() <= MOST_MAPPINGS);
+        assert!(maps.all.len() <= MAX_MAPPINGS);
     }
 
     #[test]

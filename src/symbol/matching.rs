@@ -13,13 +13,13 @@ use crate::symbol::functions::{Binary, STT_FUNC, STT_GNU_IFUNC};
 use crate::symbol::search::Search;
 
 /// Longest name in a file that is compared.
-const MOST_NAME_BYTES: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 /// Most bytes of names that are read per file; a browser with all its symbols has fewer.
-const MOST_NAMES_BYTES: usize = 256 << 20;
+const MAX_NAMES_BYTES: usize = 256 << 20;
 /// Most functions whose names are kept.
-const MOST_NAMED: usize = 1000;
+const MAX_NAMED: usize = 1000;
 /// Most functions that are counted.
-const MOST_COUNTED: usize = 100_000;
+const MAX_COUNTED: usize = 100_000;
 /// Names that are read between two checks of the time.
 const NAMES_PER_CLOCK_READ: u32 = 64;
 
@@ -141,8 +141,8 @@ impl Binary {
                 has_typed = true;
                 matches.clear(); // the text is also the literal name of a function
             }
-            if is_typed == has_typed && matches.len() < MOST_COUNTED {
-                let name = if matches.len() < MOST_NAMED { name } else { String::new() };
+            if is_typed == has_typed && matches.len() < MAX_COUNTED {
+                let name = if matches.len() < MAX_NAMED { name } else { String::new() };
                 matches.entry(symbol.address).or_insert((symbol.size, name));
             }
         });
@@ -155,9 +155,9 @@ impl Binary {
 
     /// Calls `take` with the source name of each function, except for very long ones.
     pub fn each_name(&self, search: &Search, mut take: impl FnMut(&str)) {
-        const MOST_SUGGESTED_BYTES: usize = 512;
+        const MAX_SUGGESTED_BYTES: usize = 512;
         self.each_symbol(search, false, |name, _| {
-            if name.len() <= MOST_SUGGESTED_BYTES {
+            if name.len() <= MAX_SUGGESTED_BYTES {
                 take(function_name(name).as_deref().unwrap_or(name));
             }
         });
@@ -166,7 +166,7 @@ impl Binary {
     /// Calls `take` for each function that is defined. False when the search was cut short.
     fn each_symbol(&self, search: &Search, exports_only: bool, mut take: impl FnMut(&str, &ElfSymbol<'_>)) -> bool {
         self.tell_next(search);
-        let (mut left, mut number) = (MOST_NAMES_BYTES, 0_u32);
+        let (mut left, mut number) = (MAX_NAMES_BYTES, 0_u32);
         let is_over = Cell::new(false);
         let mut take = |symbol: &ElfSymbol<'_>| {
             if is_over.get() || !symbol.is_defined || !matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) {
@@ -177,7 +177,7 @@ impl Binary {
                 return;
             }
             number = number.wrapping_add(1);
-            let name = symbol.name_within(MOST_NAME_BYTES, &mut left).map(str::from_utf8);
+            let name = symbol.name_within(MAX_NAME_BYTES, &mut left).map(str::from_utf8);
             if let Some(Ok(name)) = name.filter(|name| name.is_ok_and(|name| !name.is_empty())) {
                 take(name, symbol);
             }

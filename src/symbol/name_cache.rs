@@ -16,9 +16,9 @@ pub struct FunctionName {
 
 /// Most places per cache: 4 MiB for the kernel, 5 for programs. A run of days, or an address that differs each time,
 /// has more; frequent places come early.
-const MOST_KEPT: usize = 1 << 16;
+const MAX_KEPT: usize = 1 << 16;
 /// Most bytes of function names, which others choose.
-const MOST_NAME_BYTES: usize = 8 << 20;
+const MAX_NAME_BYTES: usize = 8 << 20;
 
 /// Functions by place.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ impl<K: Eq + Hash> NameCache<K> {
     /// Keeps a place. False when the cache is full, or the offset is 4 GiB or more.
     pub fn keep(&mut self, place: K, function: FunctionName, offset: u64) -> bool {
         let Ok(offset) = u32::try_from(offset) else { return false };
-        let is_long = || self.name_bytes + function.name_bytes() > MOST_NAME_BYTES;
-        if self.places.len() >= MOST_KEPT || is_long() && !self.indices.contains_key(&function) {
+        let is_long = || self.name_bytes + function.name_bytes() > MAX_NAME_BYTES;
+        if self.places.len() >= MAX_KEPT || is_long() && !self.indices.contains_key(&function) {
             return false;
         }
         let next = self.functions.len() as u32; // no more than places
@@ -114,7 +114,7 @@ mod tests {
         let mut places = NameCache::default();
         let long = |n: u64| function(&format!("{n:04096}"));
         let kept = (0..4096_u64).filter(|n| places.keep(*n, long(*n), 0)).count();
-        assert_eq!(kept, MOST_NAME_BYTES / 4096);
+        assert_eq!(kept, MAX_NAME_BYTES / 4096);
         assert!(places.keep(5000, long(7), 1), "it is there already");
         places.retain(|place| *place < 10);
         assert_eq!((10..20).filter(|n| places.keep(*n, long(*n), 0)).count(), 10);
@@ -125,7 +125,7 @@ mod tests {
         let mut places = NameCache::default();
         let unnamed = FunctionName { name: Err("stripped".into()), module: None };
         assert!(!places.keep(u64::MAX, unnamed.clone(), 1 << 32));
-        for place in 0..MOST_KEPT as u64 {
+        for place in 0..MAX_KEPT as u64 {
             assert!(places.keep(place, unnamed.clone(), u64::from(u32::MAX)));
         }
         assert!(!places.keep(u64::MAX, unnamed.clone(), 0) && places.get(&u64::MAX).is_none());

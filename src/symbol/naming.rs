@@ -13,9 +13,9 @@ use crate::sys;
 pub const GIVEN_UP: UnnamedReason = "names given up";
 
 /// CPU time per report for names that are looked up, ns: files of others must not decide how long a report takes.
-const MOST_REPORT_NS: u64 = 500_000_000;
+const MAX_REPORT_NS: u64 = 500_000_000;
 /// Share of it for one file, ns: a large or hostile file must not use up the time of the others.
-const MOST_FILE_NS: u64 = 400_000_000;
+const MAX_FILE_NS: u64 = 400_000_000;
 /// CPU time for names that a run may spend at once, ns, and the share of its time that it may spend from then on: a program that
 /// is never twice at the same address would have us look for names all the time.
 const AT_ONCE_NS: u64 = 2_000_000_000;
@@ -118,7 +118,7 @@ impl NamingTime {
     pub fn new(step: CurrentStep) -> NamingTime {
         NamingTime {
             step,
-            left_ns: MOST_REPORT_NS,
+            left_ns: MAX_REPORT_NS,
             began: Instant::now(),
             spent_of_run_ns: 0,
             renewed_at: Instant::now(),
@@ -139,7 +139,7 @@ impl NamingTime {
         if is_time {
             self.had_last_report = is_last;
             let of_run = if is_last { u64::MAX } else { self.left_of_run_ns(self.began.elapsed()) };
-            self.left_ns = MOST_REPORT_NS.min(of_run);
+            self.left_ns = MAX_REPORT_NS.min(of_run);
             self.renewed_at = Instant::now();
             self.spent_ns.clear();
             self.is_reported = false;
@@ -161,7 +161,7 @@ impl NamingTime {
 
     /// Starts a look-up in a file. None when no time is left.
     pub fn begin(&mut self, path: &Arc<str>) -> Option<LookUpStart> {
-        if self.is_over() || self.spent_ns.get(path).is_some_and(|spent_ns| *spent_ns >= MOST_FILE_NS) {
+        if self.is_over() || self.spent_ns.get(path).is_some_and(|spent_ns| *spent_ns >= MAX_FILE_NS) {
             self.gave_up = true;
             return None;
         }
@@ -189,7 +189,7 @@ impl NamingTime {
             None => self.spent_ns.entry(path.clone()).or_default(),
         };
         // A single look-up cannot be interrupted, so a file may exceed its share; the others do not pay for that.
-        self.left_ns = self.left_ns.saturating_sub(took_ns.min(MOST_FILE_NS.saturating_sub(*spent_ns)));
+        self.left_ns = self.left_ns.saturating_sub(took_ns.min(MAX_FILE_NS.saturating_sub(*spent_ns)));
         *spent_ns += took_ns;
         self.spent_of_run_ns += took_ns;
     }
@@ -289,16 +289,16 @@ mod tests {
         assert_eq!((left(&time, 0), left(&time, 80)), (2 * S, 12 * S));
         // As much as each of four reports may.
         for file in ["/a", "/b", "/c", "/d"] {
-            time.charge(&file.into(), MOST_REPORT_NS);
+            time.charge(&file.into(), MAX_REPORT_NS);
         }
         assert_eq!((left(&time, 0), left(&time, 8)), (0, S));
         time.began = Instant::now();
         time.renewed_at = time.renewed_at.checked_sub(RENEW_AFTER).expect("the machine has run for a second");
         time.start(true);
-        assert!(time.left_ns < MOST_REPORT_NS, "{}", time.left_ns);
+        assert!(time.left_ns < MAX_REPORT_NS, "{}", time.left_ns);
         step.set_last_report();
         time.start(true);
-        assert_eq!(time.left_ns, MOST_REPORT_NS, "the last report has time of its own");
+        assert_eq!(time.left_ns, MAX_REPORT_NS, "the last report has time of its own");
     }
 
     /// Where names have taken much time already, Ctrl-C is not followed by as much again.
@@ -309,14 +309,14 @@ mod tests {
             let mut time = NamingTime::new(step.clone());
             for (file, share) in ["/a", "/b", "/c", "/d", "/e"].into_iter().zip(1..) {
                 time.charge(&file.into(), spent_ns / 5);
-                time.left_ns = MOST_REPORT_NS; // each in a report of its own
+                time.left_ns = MAX_REPORT_NS; // each in a report of its own
                 assert_eq!(time.spent_of_run_ns, spent_ns / 5 * share);
             }
             step.set_last_report();
             time.start(false);
             time.left_ns
         };
-        assert_eq!(left_at_end(0), MOST_REPORT_NS, "a short run");
+        assert_eq!(left_at_end(0), MAX_REPORT_NS, "a short run");
         assert_eq!(left_at_end(1_800_000_000), 200_000_000);
         assert_eq!(left_at_end(5_000_000_000), AT_END_NS);
     }

@@ -16,12 +16,12 @@ use crate::symbol::files::reopen;
 use crate::symbol::perf_map_file::MapPlace;
 
 /// Most bytes read per file.
-const MOST_BYTES: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 /// Most entries per file; a large Java program has 100,000.
-const MOST_ENTRIES: usize = 500_000;
+const MAX_ENTRIES: usize = 500_000;
 /// A longer line is no entry.
-const MOST_LINE_BYTES: usize = 4096;
-const MOST_NAME_BYTES: usize = 512;
+const MAX_LINE_BYTES: usize = 4096;
+const MAX_NAME_BYTES: usize = 512;
 /// Bytes compared to see whether a file was only appended to: a few lines.
 const TAIL_BYTES: usize = 256;
 /// Bytes of a file that are asked for at once.
@@ -81,7 +81,7 @@ pub struct PerfMapPart {
 pub struct MapPart {
     /// What was read before is not there any more.
     is_rewritten: bool,
-    /// Of the file, up to [`MOST_BYTES`].
+    /// Of the file, up to [`MAX_BYTES`].
     len: u64,
     modified: Option<SystemTime>,
     #[serde(with = "as_bytes")]
@@ -94,7 +94,7 @@ impl Question for PerfMapPart {
     fn answer(&self, context: &mut WorkerContext) -> Option<MapPart> {
         let file = reopen(context.file(0)?).ok()?;
         let metadata = file.metadata().ok()?;
-        let (len, modified) = (metadata.len().min(MOST_BYTES), metadata.modified().ok());
+        let (len, modified) = (metadata.len().min(MAX_BYTES), metadata.modified().ok());
         let is_appended_to = || {
             let mut there = vec![0; self.tail.len()];
             let at = self.from - self.tail.len() as u64;
@@ -190,7 +190,7 @@ impl PerfMap {
             // An incomplete line is read again when the rest has been written.
             let whole = match part.bytes.iter().rposition(|&byte| byte == b'\n') {
                 Some(at) => at + 1,
-                None if got >= MOST_LINE_BYTES => got,
+                None if got >= MAX_LINE_BYTES => got,
                 None => return,
             };
             let lines = &part.bytes[..whole];
@@ -250,9 +250,9 @@ impl PerfMap {
         };
         let (Some(start), Some(size)) = (hex(), hex()) else { return };
         let name = words.next().unwrap_or_default().trim_ascii();
-        let name = &name[..name.len().min(MOST_NAME_BYTES)];
+        let name = &name[..name.len().min(MAX_NAME_BYTES)];
         let (Ok(at), Ok(order)) = (u32::try_from(self.names.len()), u32::try_from(self.entries.len())) else { return };
-        if name.is_empty() || size == 0 || self.entries.len() >= MOST_ENTRIES {
+        if name.is_empty() || size == 0 || self.entries.len() >= MAX_ENTRIES {
             return;
         }
         self.names.extend_from_slice(name);

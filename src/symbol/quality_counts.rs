@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::perf::record::UserPart;
 use crate::symbol::quality::{BreakCause, BreakPlace, CallchainQuality, ChainLimit};
-use crate::unwind::MOST_FRAMES;
+use crate::unwind::MAX_FRAMES;
 
 /// Where the user part of a stack comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,9 +55,9 @@ enum StackEnd {
 }
 
 /// Programs that are told apart; whatever users run, the number of files is theirs to choose.
-const MOST_PROGRAMS: usize = 1024;
+const MAX_PROGRAMS: usize = 1024;
 /// Ends of the stacks of one program that are told apart.
-const MOST_ENDS: usize = 64;
+const MAX_ENDS: usize = 64;
 /// Programs that are listed in text.
 const LISTED: usize = 5;
 /// Share of user stacks that may end early without a word, in per cent.
@@ -80,7 +80,7 @@ impl QualityCounts {
         let Some(user) = user else { return };
         let unwound = if user.part == UserPart::FramePointers { 0 } else { taken };
         self.unwound += unwound;
-        let is_known = self.programs.contains_key(&user.program) || self.programs.len() < MOST_PROGRAMS;
+        let is_known = self.programs.contains_key(&user.program) || self.programs.len() < MAX_PROGRAMS;
         let program = user.program.clone().filter(|_| is_known);
         let entry = self
             .programs
@@ -160,7 +160,7 @@ impl ProgramQuality {
         let Some(end) = end else { return };
         if let Some(count) = self.ends.get_mut(&end) {
             *count += taken;
-        } else if self.ends.len() < MOST_ENDS {
+        } else if self.ends.len() < MAX_ENDS {
             self.ends.insert(end, taken);
         }
     }
@@ -197,7 +197,7 @@ impl ProgramQuality {
                                                  kernel.perf_event_max_stack, keeps them whole"
                 .to_owned(),
             StackEnd::Cut(ChainLimit::UnwoundFrames) => {
-                format!("mostly more than {MOST_FRAMES} frames, and no more are followed")
+                format!("mostly more than {MAX_FRAMES} frames, and no more are followed")
             }
             StackEnd::Broken(BreakPlace { cause: BreakCause::MadeAtRunTime, .. }) => {
                 format!("mostly in code made at run time: {} keeps frame pointers there", self.runtime_option())
@@ -342,22 +342,22 @@ mod tests {
     #[test]
     fn programs_and_ends_beyond_a_number_are_summed() {
         let mut stacks = QualityCounts::default();
-        let most = MOST_PROGRAMS + 10;
+        let most = MAX_PROGRAMS + 10;
         for number in 0..most {
             let quality = broken(&format!("/end/{number}"), BreakCause::NoTables);
             stacks.add(&quality, user(UserPart::Broken, &format!("/p/{number}")).as_ref(), 1);
             stacks.add(&quality, user(UserPart::Broken, "/p/0").as_ref(), 1);
         }
         let programs = stacks.programs();
-        assert_eq!(programs.len(), MOST_PROGRAMS + 1);
+        assert_eq!(programs.len(), MAX_PROGRAMS + 1);
         assert_eq!(programs.iter().map(|program| program.broken).sum::<u64>(), 2 * most as u64);
-        assert_eq!((programs[0].broken, programs[0].ends.len()), (most as u64 + 1, MOST_ENDS));
+        assert_eq!((programs[0].broken, programs[0].ends.len()), (most as u64 + 1, MAX_ENDS));
         assert_eq!((programs[1].name(), programs[1].broken), ("programs that had gone", 10));
         let lines = stacks.describe();
         assert_eq!(lines.len(), 1 + LISTED + 1);
         assert_eq!(
             lines[LISTED + 1],
-            format!("stacks: {0} more programs, {0} with stacks that are not whole", MOST_PROGRAMS + 1 - LISTED)
+            format!("stacks: {0} more programs, {0} with stacks that are not whole", MAX_PROGRAMS + 1 - LISTED)
         );
     }
 }

@@ -11,19 +11,19 @@ use crate::symbol::elf_file::{ElfFile, ElfSymbol, FileRange};
 use crate::sys;
 
 /// Most bytes read of a file that the user has named: the tables of a browser with all its symbols.
-pub const MOST_OF_FILE_BYTES: u64 = 1 << 30;
+pub const MAX_OF_FILE_BYTES: u64 = 1 << 30;
 /// Most bytes read of all files that the processes of a target have mapped, which choose the files.
-pub const MOST_OF_TARGET_BYTES: u64 = 256 << 20;
+pub const MAX_OF_TARGET_BYTES: u64 = 256 << 20;
 
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Largest string table that is held in memory, to look for patterns and similar names.
-const MOST_NAMES_BYTES: u64 = 32 << 20;
+const MAX_NAMES_BYTES: u64 = 32 << 20;
 /// CPU time for demangling, ns. A million names take a few seconds.
-const MOST_NAMES_NS: u64 = 10_000_000_000;
+const MAX_NAMES_NS: u64 = 10_000_000_000;
 /// Most offsets of a name in a string table: it may be the end of other names, as `free` of `xfree`.
-const MOST_OFFSETS: usize = 1 << 20;
+const MAX_OFFSETS: usize = 1 << 20;
 /// Most files listed as not searched.
-const MOST_LISTED: usize = 3;
+const MAX_LISTED: usize = 3;
 
 /// The bounds of one search, in any number of files, where it is, and the files it could not search.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Search {
     /// False when the CPU time for names is used up.
     pub fn has_time(&self) -> bool {
         let now_ns = sys::thread_cpu_ns();
-        let until_ns = self.names_until_ns.get().unwrap_or(now_ns.saturating_add(MOST_NAMES_NS));
+        let until_ns = self.names_until_ns.get().unwrap_or(now_ns.saturating_add(MAX_NAMES_NS));
         self.names_until_ns.set(Some(until_ns));
         now_ns < until_ns
     }
@@ -101,8 +101,8 @@ impl Search {
     /// The message on files that were not searched. None when all were.
     pub fn left_out(&self) -> Option<String> {
         let left_out = self.left_out.borrow();
-        let some: Vec<String> = left_out.iter().take(MOST_LISTED).map(|path| escape(path.as_bytes())).collect();
-        let more = left_out.len().checked_sub(MOST_LISTED).filter(|more| *more > 0);
+        let some: Vec<String> = left_out.iter().take(MAX_LISTED).map(|path| escape(path.as_bytes())).collect();
+        let more = left_out.len().checked_sub(MAX_LISTED).filter(|more| *more > 0);
         let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
         (!some.is_empty()).then(|| format!("not searched for want of room: {}{more}", some.join(", ")))
     }
@@ -133,7 +133,7 @@ impl Search {
     /// Calls `take` for all symbols of a table. False when the search was cut short.
     pub fn each_symbol(&self, elf: &ElfFile, file: &File, exported: bool, take: impl FnMut(&ElfSymbol<'_>)) -> bool {
         let Some((entries, names)) = elf.symbol_table(file, exported) else { return true };
-        if names.len > MOST_NAMES_BYTES || !self.spend(entries.len.saturating_add(names.len)) {
+        if names.len > MAX_NAMES_BYTES || !self.spend(entries.len.saturating_add(names.len)) {
             return false;
         }
         let mut text = Vec::new();
@@ -180,7 +180,7 @@ fn name_offsets(file: &File, names: FileRange, wanted: &[u8]) -> Option<Vec<u32>
             }
             at += 1;
         }
-        if offsets.len() > MOST_OFFSETS {
+        if offsets.len() > MAX_OFFSETS {
             return None;
         }
     }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(indexes(&search, &small, "main"), (vec![], false), "the limit is that of all files together");
         let elf = ElfFile::read(&large).unwrap();
         assert!(!Search::within(u64::MAX).each_symbol(&elf, &large, false, |_| panic!("a terabyte of names")));
-        let repeated = file_of(&b"main\0".repeat(MOST_OFFSETS + 2), &[1], 0);
+        let repeated = file_of(&b"main\0".repeat(MAX_OFFSETS + 2), &[1], 0);
         assert!(!indexes(&Search::within(1 << 30), &repeated, "main").1);
     }
 

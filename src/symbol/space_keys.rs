@@ -37,9 +37,9 @@ pub struct SpaceKeys {
 type KnownMappings = BTreeMap<u64, (u64, u64)>;
 
 /// Most mappings remembered per process. A process with more gets a new key more often than necessary.
-const MOST_TOLD: usize = 4096;
+const MAX_TOLD: usize = 4096;
 /// Most mappings remembered of all processes, which take some 10 MiB.
-const MOST_TOLD_OF_ALL: usize = 1 << 18;
+const MAX_TOLD_OF_ALL: usize = 1 << 18;
 
 impl SpaceKeys {
     pub fn key(&mut self, pid: i32) -> u32 {
@@ -114,7 +114,7 @@ impl SpaceKeys {
         if told.get(&mmap.addr) == Some(&new) {
             return true;
         }
-        if told.len() >= MOST_TOLD {
+        if told.len() >= MAX_TOLD {
             told.clear();
         }
         self.told_mappings += 1;
@@ -125,19 +125,19 @@ impl SpaceKeys {
             told.remove(&start);
         }
         told.insert(mmap.addr, new);
-        if self.told_mappings >= MOST_TOLD_OF_ALL {
+        if self.told_mappings >= MAX_TOLD_OF_ALL {
             self.forget_largest();
         }
         false
     }
 
-    /// Counts anew. If there are many, those of the processes that map most are forgotten: all but half of [`MOST_TOLD_OF_ALL`].
+    /// Counts anew. If there are many, those of the processes that map most are forgotten: all but half of [`MAX_TOLD_OF_ALL`].
     #[cold]
     fn forget_largest(&mut self) {
         let count = |told: &FxHashMap<i32, KnownMappings>| told.values().map(BTreeMap::len).sum();
         self.told_mappings = count(&self.told);
-        if self.told_mappings > MOST_TOLD_OF_ALL / 2 {
-            let most = MOST_TOLD_OF_ALL / 2 / self.told.len();
+        if self.told_mappings > MAX_TOLD_OF_ALL / 2 {
+            let most = MAX_TOLD_OF_ALL / 2 / self.told.len();
             self.told.retain(|_, told| told.len() <= most);
             self.told_mappings = count(&self.told);
         }
@@ -212,9 +212,9 @@ mod tests {
             keys.apply(&Record::Mmap(mmap), 1).is_some()
         };
         assert!((0..50).all(|page| map(1, page)));
-        assert!((2..300).all(|pid| (0..MOST_TOLD as u64).all(|page| map(pid, page))));
+        assert!((2..300).all(|pid| (0..MAX_TOLD as u64).all(|page| map(pid, page))));
         assert!((0..50).all(|page| !map(1, page)), "a small process is remembered");
         let bounded = keys.told.values().map(BTreeMap::len).sum::<usize>();
-        assert!((1000..=MOST_TOLD_OF_ALL).contains(&bounded), "{bounded}");
+        assert!((1000..=MAX_TOLD_OF_ALL).contains(&bounded), "{bounded}");
     }
 }

@@ -77,19 +77,19 @@ const MAX_PINNED: usize = 4096;
 /// Reason for a file that had no room although the limit of descriptors allows more.
 const MANY_FILES: UnnamedReason = "too many files are mapped by its user";
 /// Most paths of what has no file of ours.
-const MOST_UNNAMED: usize = 2048;
+const MAX_UNNAMED: usize = 2048;
 /// Descriptors per file: a file may take as many again for copies of its tables, and /proc must stay readable.
 const DESCRIPTORS_PER_FILE: usize = 3;
 /// Most files that are remembered as not ELF.
-const MOST_NOT_ELF: usize = 4096;
+const MAX_NOT_ELF: usize = 4096;
 /// How long the mappings of a process that exited are kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
 /// Ancestors whose root directories are tried for the files of an exited process.
-const MOST_ANCESTORS: usize = 8;
+const MAX_ANCESTORS: usize = 8;
 /// What the kernel maps itself, such as `[vsyscall]`.
 const SPECIAL: UnnamedReason = "no file";
 /// Most modules per process that its perf map may name; usual are one or two.
-const MOST_JIT_MODULES: usize = 16;
+const MAX_JIT_MODULES: usize = 16;
 
 impl AddressSpaces {
     pub fn new(host: Host) -> AddressSpaces {
@@ -300,7 +300,7 @@ impl AddressSpaces {
         if let Some(known) = space.jit_modules.iter().find(same) {
             return known.clone();
         }
-        if space.jit_modules.len() >= MOST_JIT_MODULES {
+        if space.jit_modules.len() >= MAX_JIT_MODULES {
             space.jit_modules.clear(); // whoever refers to one keeps it
         }
         let module = fresh();
@@ -373,7 +373,7 @@ impl AddressSpaces {
         if path_and_key.1 == FileKey::Unknown {
             return;
         }
-        if self.not_elf.len() >= MOST_NOT_ELF {
+        if self.not_elf.len() >= MAX_NOT_ELF {
             self.not_elf.clear();
         }
         self.not_elf.insert(path_and_key);
@@ -398,7 +398,7 @@ impl AddressSpaces {
             return known.clone();
         }
         let Some(paid) = self.pay_for_module(owner, path) else { return self.nameless.clone() };
-        if self.unnamed_modules.len() >= MOST_UNNAMED {
+        if self.unnamed_modules.len() >= MAX_UNNAMED {
             self.unnamed_modules.clear(); // whoever refers to one keeps it
         }
         let module = Arc::new(Module::new(path, content()).paid(vec![paid]));
@@ -414,7 +414,7 @@ impl AddressSpaces {
 
     fn ancestors(&self, pid: i32) -> Vec<i32> {
         let parent = |pid: &i32| self.spaces.get(pid)?.parent;
-        std::iter::successors(parent(&pid), parent).take(MOST_ANCESTORS).collect()
+        std::iter::successors(parent(&pid), parent).take(MAX_ANCESTORS).collect()
     }
 }
 

@@ -17,7 +17,7 @@ const HEADER_BYTES: u64 = 64;
 /// Fixed size of the copy: headers, section names, and alignment.
 const FIXED_BYTES: u64 = 512;
 /// Longest name; looking for the end of a longer one would take time at each look-up.
-const MOST_NAME_BYTES: usize = 64 << 10;
+const MAX_NAME_BYTES: usize = 64 << 10;
 const SECTION_NAMES: &[u8] = b"\0.symtab\0.strtab\0.dynsym\0.dynstr\0.names\0";
 const CHUNK_BYTES: u64 = 64 << 10;
 
@@ -130,7 +130,7 @@ fn copy_names(file: &File, names: FileRange, to: &File, start: u64) -> io::Resul
 /// so far.
 fn end_long_names(bytes: &mut [u8], mut in_name: usize) -> usize {
     for byte in bytes {
-        if in_name == MOST_NAME_BYTES {
+        if in_name == MAX_NAME_BYTES {
             *byte = 0;
         }
         in_name = if *byte == 0 { 0 } else { in_name + 1 };
@@ -182,9 +182,9 @@ mod tests {
             let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == 0);
             (ends.map(|(at, _)| at).collect::<Vec<usize>>(), rest)
         };
-        assert_eq!(ended(MOST_NAME_BYTES, 0), (vec![], MOST_NAME_BYTES));
-        assert_eq!(ended(MOST_NAME_BYTES + 3, 0), (vec![MOST_NAME_BYTES], 2));
-        assert_eq!(ended(10, MOST_NAME_BYTES - 4), (vec![4], 5));
+        assert_eq!(ended(MAX_NAME_BYTES, 0), (vec![], MAX_NAME_BYTES));
+        assert_eq!(ended(MAX_NAME_BYTES + 3, 0), (vec![MAX_NAME_BYTES], 2));
+        assert_eq!(ended(10, MAX_NAME_BYTES - 4), (vec![4], 5));
         let mut bytes = *b"a\0b\0";
         assert_eq!((end_long_names(&mut bytes, 5), &bytes), (0, b"a\0b\0"));
     }

@@ -12,10 +12,10 @@ use crate::symbol::vdso::{ROOT, own_vdso};
 use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections, FrameTables};
 
 /// Code that is looked through for the end of signal handlers.
-const MOST_SCANNED_BYTES: u64 = 32 << 20;
+const MAX_SCANNED_BYTES: u64 = 32 << 20;
 const CHUNK_BYTES: u64 = 64 << 10;
 /// A C library has one or two.
-const MOST_SIGRETURNS: usize = 16;
+const MAX_SIGRETURNS: usize = 16;
 
 /// Gives the code of a module its tables, if nobody has and it can have any: that reads its file. Afterwards they are set.
 pub fn load(module: &Module, budget: &Budget) {
@@ -113,7 +113,7 @@ fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
         Arch::Aarch64 => &[&[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]],
     };
     let mut found = Vec::new();
-    let mut left = MOST_SCANNED_BYTES;
+    let mut left = MAX_SCANNED_BYTES;
     for (at, address) in elf.code_segments() {
         let at = FileRange { len: at.len.min(left), ..at };
         left -= at.len;
@@ -127,8 +127,8 @@ fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
             }
             found.sort_unstable();
             found.dedup();
-            if found.len() >= MOST_SIGRETURNS {
-                found.truncate(MOST_SIGRETURNS);
+            if found.len() >= MAX_SIGRETURNS {
+                found.truncate(MAX_SIGRETURNS);
                 return found;
             }
         }

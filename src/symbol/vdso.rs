@@ -26,13 +26,13 @@ impl Vdso {
 
 /// The content of the vdso of this process, a small ELF file.
 pub(super) fn own_vdso() -> Option<Vec<u8>> {
-    const MOST_BYTES: u64 = 1 << 20;
+    const MAX_BYTES: u64 = 1 << 20;
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
     let (start, end) = line.split_once(' ')?.0.split_once('-')?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let (start, end) = (hex(start)?, hex(end)?);
-    let len = end.checked_sub(start).filter(|len| *len <= MOST_BYTES)?;
+    let len = end.checked_sub(start).filter(|len| *len <= MAX_BYTES)?;
     let mut bytes = vec![0; usize::try_from(len).ok()?];
     File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
     Some(bytes)

@@ -17,7 +17,7 @@ const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
 /// `struct bpf_insn`: eight bytes each.
 pub const INSTRUCTION_BYTES: usize = 8;
 /// Instructions of longer programs are not read. 4,096 was the kernel's own limit for most of its history.
-const MOST_INSTRUCTION_BYTES: usize = 16 * 4096 * INSTRUCTION_BYTES;
+const MAX_INSTRUCTION_BYTES: usize = 16 * 4096 * INSTRUCTION_BYTES;
 
 /// A program that is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub fn program(id: u32) -> io::Result<LoadedProgram> {
     let (info, misses) = info_of(fd.as_fd())?;
     let name = CStr::from_bytes_until_nul(&info.name).map_or(&info.name[..], CStr::to_bytes).to_vec();
     let len = info.xlated_len as usize;
-    if len == 0 || len > MOST_INSTRUCTION_BYTES {
+    if len == 0 || len > MAX_INSTRUCTION_BYTES {
         return Ok(LoadedProgram { name, instructions: None, misses });
     }
     let mut instructions = vec![0_u8; len];

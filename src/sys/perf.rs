@@ -82,14 +82,14 @@ pub fn set_filter(fd: BorrowedFd<'_>, text: &str) -> io::Result<()> {
 }
 
 /// `BPF_TRACE_MAX_PROGS`, kernel/trace/bpf_trace.c: programs that a tracepoint may have.
-const MOST_PROGRAMS: usize = 64;
+const MAX_PROGRAMS: usize = 64;
 
 /// `struct perf_event_query_bpf` with room for all programs.
 #[repr(C)]
 struct QueryBpf {
     ids_len: u32,
     count: u32,
-    ids: [u32; MOST_PROGRAMS],
+    ids: [u32; MAX_PROGRAMS],
 }
 
 /// The ids of the BPF programs that anybody has attached to the tracepoint of `fd`. They run on each of its events, whoever
@@ -98,7 +98,7 @@ struct QueryBpf {
 /// # Errors
 /// EINVAL for an event that is no tracepoint, EPERM without CAP_PERFMON, EOPNOTSUPP or ENOTTY in a kernel without this.
 pub fn attached_programs(fd: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    let mut query = QueryBpf { ids_len: MOST_PROGRAMS as u32, count: 0, ids: [0; MOST_PROGRAMS] };
+    let mut query = QueryBpf { ids_len: MAX_PROGRAMS as u32, count: 0, ids: [0; MAX_PROGRAMS] };
     // SAFETY: the kernel reads `ids_len` and stores the count and at most as many ids, for which there is room in `query`.
     let result = unsafe { ioctls::QUERY_BPF(fd.as_raw_fd(), (&raw mut query).cast()) };
     match check(result) {

@@ -344,11 +344,11 @@ impl OtherDescriptors {
     /// `keep` is sorted.
     fn listed(keep: &[RawFd]) -> OtherDescriptors {
         /// Highest descriptor that is closed without /proc.
-        const MOST: RawFd = 1 << 20;
+        const LIMIT: RawFd = 1 << 20;
         let named = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
         let mut open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
             Ok(entries) => entries.filter_map(named).collect(),
-            Err(_) => (0..RawFd::try_from(super::open_files().0).unwrap_or(MOST).min(MOST)).collect(),
+            Err(_) => (0..RawFd::try_from(super::open_files().0).unwrap_or(LIMIT).min(LIMIT)).collect(),
         };
         open.retain(|fd| keep.binary_search(fd).is_err());
         OtherDescriptors::Each(open)

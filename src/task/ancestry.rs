@@ -21,10 +21,10 @@ pub struct Ancestor {
 }
 
 /// Most ancestors in a lineage.
-const MOST_ANCESTORS: usize = 8;
+const MAX_ANCESTORS: usize = 8;
 /// Most exited processes that are kept for their descendants: a chain of processes may each create the next and exit.
 /// Beyond that, the oldest are forgotten, and lineages end before them.
-const MOST_RETAINED: usize = 1 << 14;
+const MAX_RETAINED: usize = 1 << 14;
 
 /// Key of an entry, never reused.
 type ProcessId = u64;
@@ -70,9 +70,9 @@ impl Ancestry {
 
     /// A process and its ancestors, parent first. `comm`: its name, if it is unknown here and in /proc.
     pub fn lineage(&mut self, pid: i32, comm: Comm) -> Vec<Ancestor> {
-        let mut lineage = Vec::with_capacity(1 + MOST_ANCESTORS);
+        let mut lineage = Vec::with_capacity(1 + MAX_ANCESTORS);
         let mut next = self.find(pid, comm);
-        while lineage.len() <= MOST_ANCESTORS
+        while lineage.len() <= MAX_ANCESTORS
             && let Some(process) = next.and_then(|id| self.processes.get(&id))
         {
             lineage.push(Ancestor { pid: process.pid, comm: process.comm });
@@ -185,7 +185,7 @@ impl Ancestry {
         let Some(id) = self.by_pid.remove(&pid) else { return };
         self.retained.insert(id);
         self.remove_unreferenced(id);
-        if self.retained.len() > MOST_RETAINED
+        if self.retained.len() > MAX_RETAINED
             && let Some(oldest) = self.retained.first().copied()
             && let Some(parent) = self.remove(oldest)
         {
@@ -320,15 +320,15 @@ mod tests {
         let (_dir, mut ancestry) = start();
         let first = 10;
         ancestry.apply(&fork(first, 5));
-        let last = first + MOST_RETAINED as i32 + 100;
+        let last = first + MAX_RETAINED as i32 + 100;
         for pid in first..last {
             ancestry.apply(&fork(pid + 1, pid));
             ancestry.apply(&exit(pid));
             ancestry.expire(pid);
         }
-        assert_eq!((ancestry.retained.len(), ancestry.by_pid.len()), (MOST_RETAINED, 3));
-        assert_eq!(ancestry.processes.len(), MOST_RETAINED + 3);
-        assert_eq!(ancestry.lineage(last, Comm::default()).len(), 1 + MOST_ANCESTORS);
+        assert_eq!((ancestry.retained.len(), ancestry.by_pid.len()), (MAX_RETAINED, 3));
+        assert_eq!(ancestry.processes.len(), MAX_RETAINED + 3);
+        assert_eq!(ancestry.lineage(last, Comm::default()).len(), 1 + MAX_ANCESTORS);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct WaitSite {
 }
 
 /// Most pending questions.
-const MOST: usize = 256;
+const LIMIT: usize = 256;
 
 /// Handle of the thread, which ends when this is dropped.
 #[derive(Debug)]
@@ -71,8 +71,8 @@ impl Asker {
     pub fn start(host: Host) -> Result<Asker> {
         let snapshots = SnapshotPool::default();
         let pool = snapshots.clone();
-        let (questions, to_ask) = bounded::<WaitQuestion>(MOST);
-        let (give, answers) = bounded::<Answer>(2 * MOST);
+        let (questions, to_ask) = bounded::<WaitQuestion>(LIMIT);
+        let (give, answers) = bounded::<Answer>(2 * LIMIT);
         let (tell_tid, tid) = bounded::<i32>(1);
         let work = move || {
             block_signals();
@@ -203,8 +203,8 @@ mod tests {
         // The thread waits for a writer of the FIFO; more questions are queued up to the limit.
         let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
         let writer = std::iter::repeat_with(open).find_map(Result::ok).unwrap();
-        let more = (0..2 * MOST).filter(|_| asker.ask(question(false))).count();
-        assert_eq!(more, MOST);
+        let more = (0..2 * LIMIT).filter(|_| asker.ask(question(false))).count();
+        assert_eq!(more, LIMIT);
         assert_eq!(asker.answers().count(), 0);
         process.write("stat", "5 (x) S 1 5");
         fs::remove_file(&fifo).unwrap();

@@ -111,8 +111,8 @@ pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
 /// Number, by its ABI, and arguments of the call that a thread is in. None when it is in none, runs, or cannot be read. It may
 /// hang where the thread is in an exec.
 pub fn entered_call(host: &Host, tid: i32) -> Option<EnteredCall> {
-    const MOST_BYTES: u64 = 512;
-    let line = read(host, tid, "syscall", MOST_BYTES)?;
+    const MAX_BYTES: u64 = 512;
+    let line = read(host, tid, "syscall", MAX_BYTES)?;
     parse_entered(std::str::from_utf8(&line).ok()?)
 }
 
@@ -138,8 +138,8 @@ fn parse_entered(line: &str) -> Option<EnteredCall> {
 
 /// Whether the program of a thread has the native ABI: system calls have other numbers in 32-bit mode.
 pub fn is_native(host: &Host, tid: i32) -> bool {
-    const MOST_BYTES: u64 = 4096;
-    read(host, tid, "auxv", MOST_BYTES).is_some_and(|bytes| is_native_vector(&bytes))
+    const MAX_BYTES: u64 = 4096;
+    read(host, tid, "auxv", MAX_BYTES).is_some_and(|bytes| is_native_vector(&bytes))
 }
 
 /// Whether an auxiliary vector is native. Its words have the width of the program. AT_PHENT, the size of a program

@@ -49,11 +49,11 @@ impl QuotaHierarchies {
 
     /// The nearest cgroup of a task that has a quota. None: it has none, or the task is gone.
     pub fn of_task(&self, tid: i32) -> Option<CpuQuota> {
-        const MOST_LEVELS: usize = 64;
+        const MAX_LEVELS: usize = 64;
         let text = fs::read_to_string(super::procfs::file(&self.host, tid, "cgroup")).ok()?;
         for (is_v1, mount) in [(true, &self.v1), (false, &self.v2)] {
             let (Some(mount), Some(path)) = (mount, path_in(&text, is_v1)) else { continue };
-            let levels = path.ancestors().take(MOST_LEVELS);
+            let levels = path.ancestors().take(MAX_LEVELS);
             if let Some(quota) = levels.into_iter().find_map(|level| quota(mount, level, is_v1)) {
                 return Some(quota);
             }

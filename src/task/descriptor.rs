@@ -33,7 +33,7 @@ pub struct Mounts(FxHashMap<u64, (u64, Vec<u8>)>);
 /// How long an entry is valid, ns.
 const KEEP_NS: u64 = 1_000_000_000;
 /// Most entries.
-const MOST: usize = 256;
+const LIMIT: usize = 256;
 
 impl Mounts {
     /// The file that `fd` of a thread is open on. None when it is closed, or cannot be read.
@@ -47,9 +47,9 @@ impl Mounts {
     }
 
     fn device(&mut self, host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
-        const MOST_BYTES: u64 = 4096;
+        const MAX_BYTES: u64 = 4096;
         let mut text = Vec::new();
-        fs::File::open(file(host, tid, &format!("fdinfo/{fd}"))).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+        fs::File::open(file(host, tid, &format!("fdinfo/{fd}"))).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
         let mount = mount_id(&text)?;
         let now = monotonic_ns();
         if let Some((asked_ns, device)) = self.0.get(&mount)
@@ -58,7 +58,7 @@ impl Mounts {
             return Some(device.clone());
         }
         let device = source_of(mount, fs::File::open(file(host, tid, "mountinfo")).ok()?)?;
-        if self.0.len() >= MOST {
+        if self.0.len() >= LIMIT {
             self.0.clear();
         }
         self.0.insert(mount, (now, device.clone()));
@@ -80,8 +80,8 @@ fn mount_id(fdinfo: &[u8]) -> Option<u64> {
 
 /// The source of a mount, from mountinfo.
 fn source_of(mount: u64, mountinfo: impl Read) -> Option<Vec<u8>> {
-    const MOST_BYTES: u64 = 4 << 20; // containers have thousands of lines
-    BufReader::new(mountinfo.take(MOST_BYTES)).split(b'\n').map_while(Result::ok).find_map(|line| {
+    const MAX_BYTES: u64 = 4 << 20; // containers have thousands of lines
+    BufReader::new(mountinfo.take(MAX_BYTES)).split(b'\n').map_while(Result::ok).find_map(|line| {
         let mut words = line.split(|byte| *byte == b' ');
         let number: u64 = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
         if number != mount {
@@ -186,11 +186,11 @@ mod tests {
         assert_eq!(device(&mut mounts).as_deref(), Some(&b"/dev/loop0"[..]));
         mounts.0.values_mut().for_each(|(asked_ns, _)| *asked_ns -= KEEP_NS);
         assert_eq!(device(&mut mounts), None);
-        for mount in 0..3 * MOST as u64 {
+        for mount in 0..3 * LIMIT as u64 {
             process.write("mountinfo", &format!("{mount} 1 0:1 / / rw - tmpfs t rw\n"));
             process.descriptor(1, "/x", &format!("mnt_id:\t{mount}\n"));
             device(&mut mounts);
         }
-        assert!(mounts.0.len() <= MOST);
+        assert!(mounts.0.len() <= LIMIT);
     }
 }

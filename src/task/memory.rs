@@ -24,18 +24,18 @@ pub struct ProcessMemory {
 }
 
 /// Most bytes that are read.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 /// Most system calls for that.
-const MOST_READS: usize = 20_000;
+const MAX_READS: usize = 20_000;
 /// Longest time that this may take: memory may have to come back from disk. Tests run on busy machines.
-const MOST_NS: u64 = if cfg!(test) { 60_000_000_000 } else { 200_000_000 };
+const MAX_NS: u64 = if cfg!(test) { 60_000_000_000 } else { 200_000_000 };
 
 impl ProcessMemory {
     /// # Errors
     /// The thread has exited, or its memory may not be read.
     pub fn open(host: &Host, tid: i32) -> io::Result<ProcessMemory> {
         let file = File::open(file(host, tid, "mem"))?;
-        Ok(ProcessMemory { file, bytes_left: MOST_BYTES, reads_left: MOST_READS, until_ns: monotonic_ns() + MOST_NS })
+        Ok(ProcessMemory { file, bytes_left: MAX_BYTES, reads_left: MAX_READS, until_ns: monotonic_ns() + MAX_NS })
     }
 
     /// Reads up to `most` bytes from `addr` on; fewer if the mapping ends before.
@@ -130,9 +130,9 @@ mod tests {
         for nowhere in [0, 8, 0xfff, 0x1010, 1 << 57, u64::MAX] {
             assert_eq!(memory.byte(nowhere), None, "{nowhere:#x}");
         }
-        assert!(memory.up_to(0x1000, MOST_BYTES).is_empty(), "there is less left");
-        let reads = (0..2 * MOST_READS).filter(|_| memory.byte(0x1000).is_some()).count();
-        assert!(reads < MOST_READS && reads > MOST_READS / 2, "{reads}");
+        assert!(memory.up_to(0x1000, MAX_BYTES).is_empty(), "there is less left");
+        let reads = (0..2 * MAX_READS).filter(|_| memory.byte(0x1000).is_some()).count();
+        assert!(reads < MAX_READS && reads > MAX_READS / 2, "{reads}");
         assert!(ProcessMemory::open(&process.host(), 6).is_err());
     }
 

@@ -352,9 +352,9 @@ pub fn runnable(host: &Host, but: i32, most: usize) -> (Vec<Runnable>, bool) {
 
 /// The threads in `runnable` on `cpu`. The running one comes first on a kernel with CONFIG_SCHED_DEBUG.
 pub fn latest_run_first(host: &Host, runnable: &[Runnable], cpu: u32) -> Vec<(i32, Comm)> {
-    const MOST: usize = 64; // more would not be read
+    const LIMIT: usize = 64; // more would not be read
     let here = runnable.iter().filter(|task| task.cpu == cpu).map(|task| (task.tid, task.comm));
-    let mut here: Vec<(i32, Comm)> = here.take(MOST).collect();
+    let mut here: Vec<(i32, Comm)> = here.take(LIMIT).collect();
     if here.len() > 1 {
         here.sort_by_cached_key(|(tid, _)| std::cmp::Reverse(exec_start(host, *tid)));
     }
@@ -490,7 +490,7 @@ pub fn stack(host: &Host, tid: i32) -> Vec<KernelFrame> {
 }
 
 fn parse_stack(text: &str) -> Vec<KernelFrame> {
-    const MOST: usize = 256;
+    const LIMIT: usize = 256;
     let frame = |line: &str| {
         let (_, place) = line.split_once("] ")?; // [<0>]
         let (place, module) = match place.split_once(" [") {
@@ -501,7 +501,7 @@ fn parse_stack(text: &str) -> Vec<KernelFrame> {
         let offset = u64::from_str_radix(at.split('/').next()?, 16).ok()?;
         Some(KernelFrame { symbol: symbol.to_owned(), offset, module })
     };
-    text.lines().filter_map(frame).take(MOST).collect()
+    text.lines().filter_map(frame).take(LIMIT).collect()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ const SOON_SEARCHES: u32 = 20;
 const NAME_CHECKS: u8 = 2;
 
 /// Most living successors: any user can give a process such a name.
-const MOST_SUCCESSORS: usize = 1000;
+const MAX_SUCCESSORS: usize = 1000;
 
 /// The tasks that had not ended at the last check.
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ impl Targets {
     /// while others live.
     pub fn leave_out(&mut self, found: &mut Vec<i32>) -> usize {
         let is_successor = self.living.iter().filter(|asked| asked.is_successor).count();
-        let left_out = found.split_off(found.len().min(MOST_SUCCESSORS.saturating_sub(is_successor)));
+        let left_out = found.split_off(found.len().min(MAX_SUCCESSORS.saturating_sub(is_successor)));
         self.other_names.extend(left_out.iter().map(|pid| (*pid, NAME_CHECKS)));
         left_out.len()
     }
@@ -232,9 +232,9 @@ mod tests {
     fn the_number_of_successors_is_bounded() {
         let none = Host { proc: "/nonexistent".into(), ..Host::default() };
         let mut targets = Targets::new(&Tasks::Processes((1..=3000).collect()), &none);
-        let mut found: Vec<i32> = (3001..=3001 + MOST_SUCCESSORS as i32).collect();
+        let mut found: Vec<i32> = (3001..=3001 + MAX_SUCCESSORS as i32).collect();
         assert_eq!(targets.leave_out(&mut found), 1, "tasks of the start do not count");
         found.iter().for_each(|pid| drop(targets.add(*pid, &none)));
-        assert_eq!((targets.leave_out(&mut found), found.len()), (MOST_SUCCESSORS, 0));
+        assert_eq!((targets.leave_out(&mut found), found.len()), (MAX_SUCCESSORS, 0));
     }
 }

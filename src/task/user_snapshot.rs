@@ -110,13 +110,13 @@ fn read(host: &Host, wanted: &WaitSnapshot, runtimes: &mut PythonRuntimes) -> Op
 }
 
 fn wait(host: &Host, tid: i32) -> Option<Wait> {
-    const MOST_BYTES: u64 = 512;
+    const MAX_BYTES: u64 = 512;
     let state = procfs::read_stat(host, tid)?.state;
     if !matches!(state, b'S' | b'D') {
         return None;
     }
-    let registers = parse_registers(&text(host, tid, "syscall", MOST_BYTES)?)?;
-    let status = parse_status(&text(host, tid, "status", 128 * MOST_BYTES)?)?;
+    let registers = parse_registers(&text(host, tid, "syscall", MAX_BYTES)?)?;
+    let status = parse_status(&text(host, tid, "status", 128 * MAX_BYTES)?)?;
     Some(Wait { state, ran_ns: procfs::ran_ns(host, tid), status, registers })
 }
 

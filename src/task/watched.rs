@@ -233,12 +233,12 @@ impl From<i32> for ProcessOfThread {
 
 /// When the next refresh may begin after one that took from `began` to `ended`.
 fn next_refresh_ns(began: u64, ended: u64) -> u64 {
-    const MOST_SHARE: u64 = 20;
-    began.saturating_add(ended.saturating_sub(began).saturating_mul(MOST_SHARE))
+    const MAX_SHARE: u64 = 20;
+    began.saturating_add(ended.saturating_sub(began).saturating_mul(MAX_SHARE))
 }
 
 /// Refreshes, two per second, during which an exited thread still counts: its last records may still arrive.
-const MOST_REFRESHES: u32 = 1;
+const MAX_REFRESHES: u32 = 1;
 
 impl WatchedTasks {
     /// The processes of a workload. Children join, and the run ends with the last of them.
@@ -304,7 +304,7 @@ impl WatchedTasks {
         let living = self.living(target, host);
         self.leaving.retain(|tid, looks| {
             *looks += 1;
-            *looks <= MOST_REFRESHES && !living.contains(tid)
+            *looks <= MAX_REFRESHES && !living.contains(tid)
         });
         let missing: FxHashSet<i32> = self.tids.difference(&living).copied().collect();
         for tid in missing.intersection(&self.absent) {

@@ -14,10 +14,10 @@ pub(super) type Fde<'a> = FrameDescriptionEntry<Bytes<'a>>;
 pub(super) type Cie<'a> = CommonInformationEntry<Bytes<'a>>;
 
 /// Of one entry that is looked at. Those of the largest functions have some thousand.
-const MOST_ENTRY_BYTES: usize = 64 << 10;
+const MAX_ENTRY_BYTES: usize = 64 << 10;
 /// Of the text that says how entries are written, with what is before it in 64-bit DWARF. Each byte of it is executed whenever
 /// an entry is looked at; `zPLRS` has all that is known.
-const MOST_AUGMENTATION_BYTES: usize = 16;
+const MAX_AUGMENTATION_BYTES: usize = 16;
 
 /// Where a section's entry ends that starts at `at`. None: it is not within the section.
 pub(super) fn entry(section: &[u8], at: usize) -> Option<Range<usize>> {
@@ -42,7 +42,7 @@ pub(super) fn fde<'a, S: UnwindSection<Bytes<'a>>>(
     mut cie: impl FnMut(usize) -> gimli::Result<Cie<'a>>,
 ) -> Option<Fde<'a>> {
     let range = entry(bytes, at)?;
-    if range.len() > MOST_ENTRY_BYTES {
+    if range.len() > MAX_ENTRY_BYTES {
         return None;
     }
     section.fde_from_offset(bases, S::Offset::from(at), |_, _, offset| cie(UnwindOffset::into(offset))).ok()
@@ -56,7 +56,7 @@ pub(super) fn cie<'a, S: UnwindSection<Bytes<'a>>>(
     at: usize,
 ) -> gimli::Result<Cie<'a>> {
     match entry(bytes, at) {
-        Some(range) if range.len() <= MOST_ENTRY_BYTES && has_short_augmentation(&bytes[range.clone()]) => {
+        Some(range) if range.len() <= MAX_ENTRY_BYTES && has_short_augmentation(&bytes[range.clone()]) => {
             section.cie_from_offset(bases, S::Offset::from(at))
         }
         _ => Err(gimli::Error::NotCieId(at as u64)),
@@ -66,5 +66,5 @@ pub(super) fn cie<'a, S: UnwindSection<Bytes<'a>>>(
 /// Of an entry that others refer to: its length, what kind of entry it is, a version of one byte, and the text.
 fn has_short_augmentation(entry: &[u8]) -> bool {
     let text = if entry.starts_with(&[0xff; 4]) { 17 } else { 9 };
-    entry.iter().skip(text).take(MOST_AUGMENTATION_BYTES).any(|byte| *byte == 0)
+    entry.iter().skip(text).take(MAX_AUGMENTATION_BYTES).any(|byte| *byte == 0)
 }

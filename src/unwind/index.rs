@@ -7,9 +7,9 @@ use crate::unwind::cfi::{self, Bytes, Cie};
 use crate::unwind::tables::FrameSection;
 
 /// Entries of one section in an index of ours.
-const MOST_FDES: usize = 4 << 20;
+const MAX_FDES: usize = 4 << 20;
 /// What looking at the entries may cost, in bytes that are looked at, for each byte of the section.
-const MOST_LOOKS: usize = 8;
+const MAX_LOOKS: usize = 8;
 
 /// The binary search table of `.eh_frame_hdr`: pairs of a function's start and the address of its entry, both from where the
 /// section begins, four bytes each.
@@ -76,10 +76,10 @@ impl FdeIndex {
         let mut entries = Vec::new();
         let mut known: Option<(usize, gimli::Result<Cie<'a>>)> = None;
         // Entries may all refer to the longest one.
-        let mut left = bytes.len().saturating_mul(MOST_LOOKS);
+        let mut left = bytes.len().saturating_mul(MAX_LOOKS);
         let mut at = 0;
         while let Some(range) = cfi::entry(bytes, at)
-            && entries.len() < MOST_FDES
+            && entries.len() < MAX_FDES
             && left > 0
         {
             let fde = cfi::fde(section, bytes, bases, at, |offset| match &known {

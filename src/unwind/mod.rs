@@ -32,4 +32,4 @@ pub use tables::{CodeLoad, FrameSection, FrameSections, FrameTables};
 pub use walk::{Broken, Cut, Unwinder, UnwinderCounts, Walked};
 
 /// Addresses of one chain at most.
-pub const MOST_FRAMES: usize = 512;
+pub const MAX_FRAMES: usize = 512;

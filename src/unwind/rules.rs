@@ -75,9 +75,9 @@ pub(super) enum ReturnAddress {
 }
 
 /// Instructions looked at for one rule.
-const MOST_INSTRUCTIONS: usize = 4096;
+const MAX_INSTRUCTIONS: usize = 4096;
 /// States remembered at a time; compilers use one.
-const MOST_REMEMBERED: usize = 8;
+const MAX_REMEMBERED: usize = 8;
 
 /// One row of the table that the instructions describe, as far as we need it.
 #[derive(Clone, Copy, Debug)]
@@ -155,7 +155,7 @@ fn row_within<'a, S: UnwindSection<Bytes<'a>>>(
     columns: Columns,
     budget: &mut usize,
 ) -> Option<Option<Row>> {
-    let most = MOST_INSTRUCTIONS.min(*budget);
+    let most = MAX_INSTRUCTIONS.min(*budget);
     let mut left = most;
     let row = row(section, bases, fde, address, columns, &mut left);
     *budget -= most - left;
@@ -183,7 +183,7 @@ fn row<'a, S: UnwindSection<Bytes<'a>>>(
         row.apply(&instruction, factors.1, &Row::UNSET, columns)?;
     }
     let initial = row;
-    let mut remembered = [Row::UNSET; MOST_REMEMBERED];
+    let mut remembered = [Row::UNSET; MAX_REMEMBERED];
     let mut depth = 0;
     let mut at = fde.initial_address();
     let mut instructions = fde.instructions(section, bases);

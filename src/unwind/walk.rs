@@ -6,7 +6,7 @@ use crate::unwind::cache::{CacheKey, RuleCache};
 use crate::unwind::regs::SignalFrame;
 use crate::unwind::rules::{Base, Cfa, FrameRule, ReturnAddress, Rule, Saved};
 use crate::unwind::{
-    Arch, CodeKind, CodeRange, LoadTables, MOST_FRAMES, MappedCode, SpaceCode, UnwoundChain, UserRegs, UserStackSample,
+    Arch, CodeKind, CodeRange, LoadTables, MAX_FRAMES, MappedCode, SpaceCode, UnwoundChain, UserRegs, UserStackSample,
 };
 
 /// Walks stacks, and remembers rules from one to the next.
@@ -45,7 +45,7 @@ pub enum Walked {
 pub enum Cut {
     /// The copied bytes of the stack ended.
     Window,
-    /// There were [`MOST_FRAMES`].
+    /// There were [`MAX_FRAMES`].
     Frames,
 }
 
@@ -68,9 +68,9 @@ pub enum Broken {
 
 /// Instructions of tables executed for one walk, which take some 0.1 ms: the owner of a program decides how many its tables
 /// have, and where its stack leads. Hundreds of new rules need fewer, and what a walk has made is in the cache for the next.
-const MOST_INSTRUCTIONS_OF_WALK: usize = 16_384;
+const MAX_INSTRUCTIONS_OF_WALK: usize = 16_384;
 /// No frame pointer leads farther than that; stacks are limited to 8 MiB mostly.
-const MOST_STACK_BYTES: u64 = 64 << 20;
+const MAX_STACK_BYTES: u64 = 64 << 20;
 
 /// Registers of x86_64 that a function leaves as they were, by their numbers in DWARF: rbx, r12 to r15.
 const CALLEE_SAVED: [u8; 5] = [3, 12, 13, 14, 15];
@@ -134,7 +134,7 @@ struct Window<'a> {
 }
 
 impl Unwinder {
-    /// Walks a stack: at most [`MOST_FRAMES`] addresses, with that in the registers, take the place of what `chain` had.
+    /// Walks a stack: at most [`MAX_FRAMES`] addresses, with that in the registers, take the place of what `chain` had.
     pub fn walk(
         &mut self,
         sample: &UserStackSample<'_>,
@@ -163,7 +163,7 @@ impl Unwinder {
             at,
             followed: None,
             missing: None,
-            instructions: MOST_INSTRUCTIONS_OF_WALK,
+            instructions: MAX_INSTRUCTIONS_OF_WALK,
         };
         walk.run()
     }
@@ -351,7 +351,7 @@ impl<'a> Walk<'a, '_> {
         }
         let address = if self.at.is_exact { pc } else { pc - 1 };
         self.space.find_near(address, &mut self.near).ok_or(Walked::Broken(Broken::NotCode))?;
-        if self.chain.addresses().len() >= MOST_FRAMES {
+        if self.chain.addresses().len() >= MAX_FRAMES {
             return Err(Walked::Truncated(Cut::Frames));
         }
         self.at.pc = pc;
@@ -412,7 +412,7 @@ impl<'a> Walk<'a, '_> {
         if fp == 0 && !is_exact {
             return Err(Walked::Whole); // as the ABIs have the outermost frame marked
         }
-        if fp < sp || fp - sp > MOST_STACK_BYTES || !fp.is_multiple_of(8) {
+        if fp < sp || fp - sp > MAX_STACK_BYTES || !fp.is_multiple_of(8) {
             return Err(missing);
         }
         let (caller, return_address) = (self.stack.word(fp)?, self.stack.word(fp.wrapping_add(8))?);
@@ -477,7 +477,7 @@ impl<'a> Walk<'a, '_> {
         let is_once = found.iter().filter(|address| **address == last).count() == 1;
         let Some(at) = self.in_kernel_chain(last).filter(|_| is_once) else { return cut };
         for word in &self.kernel_chain[at + 1..] {
-            if self.chain.addresses().len() >= MOST_FRAMES {
+            if self.chain.addresses().len() >= MAX_FRAMES {
                 return Walked::Truncated(Cut::Frames);
             }
             let address = self.arch.address(u64::from_ne_bytes(*word));

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use crate::unwind::fixture::{CODE, CODE_BYTES, Cfi};
 use crate::unwind::{
-    Arch, Broken, CodeKind, CodeRange, Cut, FrameSections, FrameTables, LoadNothing, MOST_FRAMES, MappedCode,
-    SpaceCode, Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,
+    Arch, Broken, CodeKind, CodeRange, Cut, FrameSections, FrameTables, LoadNothing, MAX_FRAMES, MappedCode, SpaceCode,
+    Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,
 };
 
 /// Where the file's first byte is mapped, and where the stack starts.
@@ -323,9 +323,9 @@ fn what_cannot_be_is_broken() {
 
 #[test]
 fn a_chain_has_a_most() {
-    let words = vec![MAPPED + 8; 2 * MOST_FRAMES];
+    let words = vec![MAPPED + 8; 2 * MAX_FRAMES];
     let (walked, chain) = walk(Arch::X86_64, &at(0), &words, &[]);
-    assert_eq!((walked, chain.len()), (Walked::Truncated(Cut::Frames), MOST_FRAMES));
+    assert_eq!((walked, chain.len()), (Walked::Truncated(Cut::Frames), MAX_FRAMES));
 }
 
 #[test]
@@ -395,8 +395,8 @@ proptest! {
         let regs = UserRegs::new(regs[0], regs[1], regs[2], regs[3]).with_general(10, regs[3]);
         let mut unwinder = Unwinder::default();
         let (walked, chain) = walk_with(&mut unwinder, arch, &regs, &words, &kernel);
-        prop_assert!((1..=MOST_FRAMES).contains(&chain.len()), "{:?}", walked);
-        prop_assert!(unwinder.counts().made <= 2 * MOST_FRAMES as u64);
+        prop_assert!((1..=MAX_FRAMES).contains(&chain.len()), "{:?}", walked);
+        prop_assert!(unwinder.counts().made <= 2 * MAX_FRAMES as u64);
     }
 }
 

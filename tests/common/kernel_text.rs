@@ -17,7 +17,7 @@ const NEAR_US: u64 = 10_000_000;
 /// Records of one event that are searched on either side at first.
 const NEIGHBOURS: usize = 256;
 /// Differences shown of one event.
-const MOST_SHOWN: usize = 2;
+const MAX_SHOWN: usize = 2;
 /// One record in this many may share its line with another: the kernel's tracer leaves one out when an interrupt comes
 /// at a bad moment, of which more than enough are the same.
 const SHARED_ONE_OF: usize = 1000;
@@ -366,7 +366,7 @@ impl Compared {
         let known: usize = self.known.values().sum();
         println!("{known} differ as known, {} share a line: {:?}", self.shared, self.known);
         let shown: Vec<&str> =
-            self.wrong.values().flat_map(|all| all.iter().take(MOST_SHOWN)).map(String::as_str).collect();
+            self.wrong.values().flat_map(|all| all.iter().take(MAX_SHOWN)).map(String::as_str).collect();
         assert!(shown.is_empty(), "{} events differ:\n{}", self.wrong.len(), shown.join("\n"));
         assert!(self.shared * SHARED_ONE_OF <= records, "{} of {records} have no line", self.shared);
         for Different { events, reason, .. } in DIFFERENT.iter().filter(|entry| entry.when == When::Rarely) {

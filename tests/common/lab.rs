@@ -276,7 +276,7 @@ impl Lab {
         let out = out.to_str().expect("a path in UTF-8");
         let mut lab = self.file_as(&path, "/guest/script").option("-o", out).option("-M", "1024").option("-t", "400");
         let mut output = None;
-        for boot in 1..=BOOTS_AT_MOST {
+        for boot in 1..=MAX_BOOTS {
             let slot = slot();
             let mut command = run_in_vm();
             command.args(["-k", lab.kernel.to_str().expect("a path in UTF-8")]).args(&lab.options);
@@ -329,7 +329,7 @@ const BEGINS: &str = "the script begins";
 /// There too. The emulator at times runs a CPU into the breakpoint that the kernel sets while it changes its own code
 /// (`text_poke_bp`), which it does much as it boots, and with every tracepoint that is turned on.
 const BREAKPOINT: &str = "int3: 0000 [#";
-const BOOTS_AT_MOST: usize = 3;
+const MAX_BOOTS: usize = 3;
 /// run-in-vm: the guest ended without a status.
 const DEAD: i32 = 126;
 /// run-in-vm: the guest took all of its time.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use perf_prof::event::ProbePoint;
 use perf_prof::profiler::code::{self, CodeLocation, WantedFunctions};
-use perf_prof::symbol::search::{MOST_OF_FILE_BYTES, Search};
+use perf_prof::symbol::search::{MAX_OF_FILE_BYTES, Search};
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ impl Kernel {
 
 /// The only place of a function in a file.
 pub fn in_file(place: &ProbePoint, path: &str) -> CodeLocation {
-    let search = Search::within(MOST_OF_FILE_BYTES);
+    let search = Search::within(MAX_OF_FILE_BYTES);
     code::in_file(WantedFunctions { place, most: 1 }, path, &search).expect("the function").remove(0)
 }
 

@@ -8,7 +8,7 @@ pub struct PriorityList(Vec<RangeInclusive<i32>>);
 
 /// The lowest number that a priority has, and the highest.
 const LEAST: i32 = -1;
-const MOST: i32 = 139;
+const LIMIT: i32 = 139;
 
 impl PriorityList {
     pub fn contains(&self, priority: i32) -> bool {
@@ -34,7 +34,7 @@ fn range(text: &str) -> Result<RangeInclusive<i32>, String> {
 
 fn priority(text: &str) -> Result<i32, String> {
     match text.parse() {
-        Ok(priority) if (LEAST..=MOST).contains(&priority) && !text.starts_with('+') => Ok(priority),
+        Ok(priority) if (LEAST..=LIMIT).contains(&priority) && !text.starts_with('+') => Ok(priority),
         _ => Err(format!(
             "`{text}` is not a priority: 0-98 are real-time, 100-139 are nice -20 to 19, -1 is deadline, as in 0-98,120"
         )),

@@ -4,11 +4,11 @@ use crate::report::Value;
 use crate::stats::Distribution;
 
 /// Where there would be more columns, two neighbours become one: a run of any length has half as many at least.
-const MOST_COLUMNS: usize = 512;
+const MAX_COLUMNS: usize = 512;
 /// Buckets in use, of all bands in all columns, from which on neighbours become one, too. 16 bytes each.
-const MOST_CELLS: usize = 1 << 18;
+const MAX_CELLS: usize = 1 << 18;
 /// Label values that have a band of their own. The values of all others are in one band.
-const MOST_BANDS: usize = 64;
+const MAX_BANDS: usize = 64;
 
 /// The number of a bucket of a distribution. Bucket 0 is for the value 0, bucket `i` for values above 2^((i-2)/16) up to
 /// 2^((i-1)/16).
@@ -129,7 +129,7 @@ impl TimeColumns {
         }
         let time = ColumnTime { start_ns, end_ns: end_ns.max(start_ns), has_losses: false };
         self.columns.push(TimeColumn { time, ticks: 1, counts: Vec::new() });
-        if self.columns.len() > MOST_COLUMNS {
+        if self.columns.len() > MAX_COLUMNS {
             self.halve();
         }
     }
@@ -145,7 +145,7 @@ impl TimeColumns {
         let before = counts.0.len();
         counts.add(&SparseCounts::of(values));
         self.cells += counts.0.len() - before;
-        while self.cells > MOST_CELLS && self.columns.len() > 1 {
+        while self.cells > MAX_CELLS && self.columns.len() > 1 {
             self.halve();
         }
     }
@@ -162,12 +162,12 @@ impl TimeColumns {
         if let Some(known) = self.labels.iter().position(|known| *known == label) {
             return known;
         }
-        if self.labels.len() < MOST_BANDS {
+        if self.labels.len() < MAX_BANDS {
             self.labels.push(label);
             return self.labels.len() - 1;
         }
         self.has_others = true;
-        MOST_BANDS
+        MAX_BANDS
     }
 
     /// Makes one column of each two neighbours.
@@ -208,11 +208,8 @@ impl TimeColumns {
             return panels;
         }
         let folded = panels.split_off(most.saturating_sub(1).min(panels.len()));
-        let counts = if self.has_others {
-            band(MOST_BANDS).collect()
-        } else {
-            vec![SparseCounts::default(); self.columns.len()]
-        };
+        let counts =
+            if self.has_others { band(MAX_BANDS).collect() } else { vec![SparseCounts::default(); self.columns.len()] };
         let labels = folded.len() + usize::from(self.has_others);
         let mut others = Panel { label: None, labels, or_more: self.has_others, counts };
         for counts in folded.iter().map(|panel| &panel.counts) {
@@ -263,7 +260,7 @@ mod tests {
                 }
             }
             let times: Vec<ColumnTime> = columns.times().collect();
-            prop_assert!(times.len() <= MOST_COLUMNS && times.len() >= ticks.len().min(MOST_COLUMNS / 2));
+            prop_assert!(times.len() <= MAX_COLUMNS && times.len() >= ticks.len().min(MAX_COLUMNS / 2));
             prop_assert!(times.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
             prop_assert_eq!(columns.span_ns(), Some((0, ticks.len() as u64 * 10)));
             let panels = columns.panels(8);
@@ -295,7 +292,7 @@ mod tests {
         }
         let panels = columns.panels(8);
         let labels: Vec<usize> = panels.iter().map(|panel| panel.labels).collect();
-        assert_eq!(labels, [1, 1, 1, 1, 1, 1, 1, MOST_BANDS - 7 + 1]);
+        assert_eq!(labels, [1, 1, 1, 1, 1, 1, 1, MAX_BANDS - 7 + 1]);
         let Some(others) = panels.last() else { panic!() };
         assert!(others.label.is_none() && others.or_more);
         assert_eq!(panels.iter().map(Panel::total).sum::<u64>(), 3 * 1009);
@@ -312,14 +309,14 @@ mod tests {
             columns.tick(tick, tick + 1);
             (0..4).for_each(|label| columns.add(Value::Unsigned(label), &of(&all)));
         }
-        assert!(columns.cells <= MOST_CELLS && columns.columns.len() >= 25, "{}", columns.columns.len());
+        assert!(columns.cells <= MAX_CELLS && columns.columns.len() >= 25, "{}", columns.columns.len());
         assert_eq!(columns.panels(8).iter().map(Panel::total).sum::<u64>(), 4 * 400 * all.len() as u64);
     }
 
     #[test]
     fn columns_with_losses_are_marked() {
         let mut columns = TimeColumns::default();
-        for tick in 0..=MOST_COLUMNS as u64 {
+        for tick in 0..=MAX_COLUMNS as u64 {
             columns.tick(tick * 10, tick * 10 + 10);
             if tick == 20 {
                 columns.lose(95, 115);

@@ -32,11 +32,11 @@ use crate::report::{ColumnKind, Rows, Table, Unit, Value};
 /// How often values are asked for: ten stalls in a second are ten columns, with room between them.
 pub const TICK: Duration = Duration::from_millis(50);
 /// Pictures of one table; the labels of least weight share the last one.
-const MOST_PANELS: usize = 8;
+const MAX_PANELS: usize = 8;
 /// Tables of one profiler.
-const MOST_MAPS: usize = 8;
+const MAX_MAPS: usize = 8;
 /// Rows whose names are told apart, to count them.
-const MOST_ROWS: usize = 10_000;
+const MAX_ROWS: usize = 10_000;
 /// What the file is, in messages.
 const WHAT: &str = "heat map";
 
@@ -99,7 +99,7 @@ impl ValueMap {
                 continue;
             }
             let mut labels = rows.labels(at);
-            if self.rows.len() < MOST_ROWS {
+            if self.rows.len() < MAX_ROWS {
                 self.rows.insert(BuildHasherDefault::<FxHasher>::default().hash_one(&labels));
             }
             // The last label is the one that most rows share: others name a task.
@@ -112,7 +112,7 @@ impl ValueMap {
 
     fn title(&self, times: &mut DayTimes<'_>) -> Vec<String> {
         let values = self.columns.panels(1).first().map_or(0, Panel::total);
-        let more = if self.rows.len() < MOST_ROWS { "" } else { " or more" };
+        let more = if self.rows.len() < MAX_ROWS { "" } else { " or more" };
         let (rows, s) = (self.rows.len(), if self.rows.len() == 1 { "" } else { "s" });
         let what = format!("{}, {}: {} of {rows} row{s}{more}", self.table, self.key, number_of(values));
         let span = self.columns.span_ns().map(|(start_ns, end_ns)| {
@@ -179,7 +179,7 @@ impl HeatmapWriter {
         for (column, head) in values {
             let (name, key) = (table.rows.table(), head.key);
             let known = self.maps.iter().position(|map| (map.table, map.key) == (name, key));
-            if known.is_none() && self.maps.len() >= MOST_MAPS {
+            if known.is_none() && self.maps.len() >= MAX_MAPS {
                 continue;
             }
             let map = match known.and_then(|at| self.maps.get_mut(at)) {

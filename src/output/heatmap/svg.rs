@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::output::heatmap::columns::{ColumnTime, Panel};
 use crate::output::heatmap::scale::{CountShades, ValueScale};
 use crate::output::heatmap::times::{DayTimes, time_labels};
-use crate::output::heatmap::{MOST_PANELS, ValueMap};
+use crate::output::heatmap::{MAX_PANELS, ValueMap};
 
 /// The lightest shade first.
 const SHADES: [&str; 6] = ["#d6e6f4", "#abd0e6", "#6aaed6", "#3787c0", "#105ba4", "#08306b"];
@@ -21,7 +21,7 @@ const PAD: f64 = 10.0;
 /// Rows of a panel; the fewer ones if there would be too many cells.
 const ROWS: [usize; 3] = [40, 20, 10];
 /// Cells of a panel above which it gets fewer rows: a browser must draw them.
-const MOST_CELLS: usize = 6_000;
+const MAX_CELLS: usize = 6_000;
 
 /// The drawing of some tables, under the lines of `title`.
 pub fn svg(title: &[String], maps: &[ValueMap], times: &mut DayTimes<'_>) -> String {
@@ -88,7 +88,7 @@ impl<'a> MapDrawing<'a> {
             y += LINE;
             text(out, (PAD, y), "", &line);
         }
-        let panels = self.map.columns.panels(MOST_PANELS);
+        let panels = self.map.columns.panels(MAX_PANELS);
         for panel in &panels {
             y = self.panel(panel, y + PAD, out);
         }
@@ -112,7 +112,7 @@ impl<'a> MapDrawing<'a> {
         let cells = |scale: &ValueScale| panel.counts.iter().map(|counts| scale.cells(counts).len()).sum::<usize>();
         let mut scales = scales.map(|scale| (cells(&scale), scale));
         let Some((_, scale)) = scales
-            .find(|(cells, _)| *cells <= MOST_CELLS)
+            .find(|(cells, _)| *cells <= MAX_CELLS)
             .or_else(|| ROWS.last().map(|rows| (0, ValueScale::of(panel, *rows))))
         else {
             return y;

@@ -3,7 +3,7 @@
 use crate::output::heatmap::columns::{Panel, SparseCounts};
 use crate::output::heatmap::scale::{CountShades, ValueScale};
 use crate::output::heatmap::times::DayTimes;
-use crate::output::heatmap::{MOST_PANELS, ValueMap};
+use crate::output::heatmap::{MAX_PANELS, ValueMap};
 
 /// The lightest shade first.
 const BLOCKS: [char; 4] = ['░', '▒', '▓', '█'];
@@ -20,7 +20,7 @@ pub fn text(map: &ValueMap, width: usize, height: usize, times: &mut DayTimes<'_
     let joined = map.columns.times().len().div_ceil(plot).max(1);
     let losses: Vec<bool> = map.columns.times().map(|time| time.has_losses).collect();
     let losses: String = losses.chunks(joined).map(|some| if some.contains(&true) { '!' } else { ' ' }).collect();
-    let panels = map.columns.panels(MOST_PANELS);
+    let panels = map.columns.panels(MAX_PANELS);
     for panel in &panels {
         lines.push(map.panel_title(panel));
         lines.extend(rows(map, panel, joined, height));

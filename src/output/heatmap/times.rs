@@ -32,7 +32,7 @@ const STEPS: [u64; 24] = [
 ];
 
 /// Labels that an axis has at most.
-const MOST_LABELS: u64 = 10;
+const MAX_LABELS: u64 = 10;
 
 /// The wall clock: the text of a CLOCK_MONOTONIC time, `2026-11-20 20:46:39.830696`.
 pub struct DayTimes<'a>(pub &'a mut dyn FnMut(u64) -> String);
@@ -63,8 +63,8 @@ pub fn time_labels(start_ns: u64, end_ns: u64, times: &mut DayTimes<'_>) -> Vec<
     let span_ns = end_ns.saturating_sub(start_ns);
     let step_ns = STEPS
         .into_iter()
-        .find(|step| span_ns / step <= MOST_LABELS)
-        .unwrap_or_else(|| (span_ns / MOST_LABELS).div_ceil(DAY).max(1) * DAY);
+        .find(|step| span_ns / step <= MAX_LABELS)
+        .unwrap_or_else(|| (span_ns / MAX_LABELS).div_ceil(DAY).max(1) * DAY);
     let first_step_ns = step_ns.min(DAY);
     let first_ns = start_ns + (first_step_ns - times.of_day_ns(start_ns) % first_step_ns) % first_step_ns;
     let places = std::iter::successors(Some(first_ns), |at| at.checked_add(step_ns)).take_while(|at| *at <= end_ns);
@@ -77,7 +77,7 @@ pub fn time_labels(start_ns: u64, end_ns: u64, times: &mut DayTimes<'_>) -> Vec<
             _ => (at, text),
         }
     };
-    places.take(2 * MOST_LABELS as usize).map(label).collect()
+    places.take(2 * MAX_LABELS as usize).map(label).collect()
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ pub mod tests {
             let labels = time_labels(start_ns, end_ns, &mut DayTimes(&mut clock));
             let texts: Vec<&str> = labels.iter().map(|(_, text)| text.as_str()).take(want.len()).collect();
             assert!(
-                labels.len() <= MOST_LABELS as usize + 1
+                labels.len() <= MAX_LABELS as usize + 1
                     && labels.iter().all(|(at, _)| (start_ns..=end_ns).contains(at))
             );
             assert_eq!(texts, want);

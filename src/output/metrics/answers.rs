@@ -8,8 +8,8 @@ use crate::output::metrics::openmetrics::{self, TextFormat};
 use crate::output::metrics::{SnapshotCell, protobuf};
 
 /// Size of a request without its body.
-pub const MOST_HEAD_BYTES: usize = 8 << 10;
-pub const MOST_HEADERS: usize = 64;
+pub const MAX_HEAD_BYTES: usize = 8 << 10;
+pub const MAX_HEADERS: usize = 64;
 
 /// The answers to requests.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ impl ScrapeAnswers {
     /// The answer to a request. None: more of the request is to come. `is_local`: it came to a loopback address.
     pub fn respond(&mut self, request: &[u8], is_local: bool) -> Option<Arc<[u8]>> {
         let text = |status: &str, body: &str| Some(answer(status, "text/plain; charset=utf-8", body.as_bytes()).into());
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
         match parsed.parse(request) {
-            Ok(httparse::Status::Complete(head)) if head <= MOST_HEAD_BYTES => {}
-            Ok(httparse::Status::Partial) if request.len() <= MOST_HEAD_BYTES => return None,
+            Ok(httparse::Status::Complete(head)) if head <= MAX_HEAD_BYTES => {}
+            Ok(httparse::Status::Partial) if request.len() <= MAX_HEAD_BYTES => return None,
             Ok(_) => return text("431 Request Header Fields Too Large", "the request is too long\n"),
             Err(_) => return text("400 Bad Request", "this is no HTTP request\n"),
         }
@@ -161,7 +161,7 @@ mod tests {
         fn a_request_is_answered_when_it_is_whole(
             method in "[A-Z]{1,7}",
             path in "/(metrics|healthz|[!-~]{0,20})",
-            headers in proptest::collection::vec("[A-Za-z-]{1,12}: [ -~]{0,30}\r\n", 0..MOST_HEADERS),
+            headers in proptest::collection::vec("[A-Za-z-]{1,12}: [ -~]{0,30}\r\n", 0..MAX_HEADERS),
             rest in proptest::collection::vec(any::<u8>(), 0..40),
             cut in any::<prop::sample::Index>(),
         ) {

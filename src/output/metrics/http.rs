@@ -16,13 +16,13 @@ use crate::sys;
 use crate::sys::poll::{Poller, Waker, block_signals};
 
 /// Connections that are served at once. For one more, another one goes.
-const MOST_CONNECTIONS: usize = 8;
+const MAX_CONNECTIONS: usize = 8;
 /// The time for a request to arrive, and for its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The time for a client to close the connection after its answer.
 const REST: Duration = Duration::from_millis(500);
 /// Bytes that a client may send beyond its request.
-const MOST_REST_BYTES: usize = 1 << 20;
+const MAX_REST_BYTES: usize = 1 << 20;
 
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
@@ -179,7 +179,7 @@ impl MetricsService {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
-        if self.connections.len() >= MOST_CONNECTIONS {
+        if self.connections.len() >= MAX_CONNECTIONS {
             self.cut_oldest();
         }
         let is_used = |token: &u64| self.connections.iter().any(|connection| connection.token == *token);
@@ -245,7 +245,7 @@ impl HttpConnection {
             },
             HttpStage::Answer { .. } => self.send(),
             HttpStage::Rest(bytes) => match self.stream.read(&mut buffer) {
-                Ok(count @ 1..) if *bytes < MOST_REST_BYTES => {
+                Ok(count @ 1..) if *bytes < MAX_REST_BYTES => {
                     *bytes += count;
                     NextStep::Input
                 }
@@ -280,7 +280,7 @@ fn is_temporary(err: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::metrics::answers::{MOST_HEAD_BYTES, MOST_HEADERS};
+    use crate::output::metrics::answers::{MAX_HEAD_BYTES, MAX_HEADERS};
     use crate::output::metrics::family::{FamilyKind, MetricFamily, MetricUnit, MetricValue, MetricsSnapshot};
 
     fn server(patience: Duration) -> MetricsServer {
@@ -309,8 +309,8 @@ mod tests {
     #[test]
     fn requests_are_answered() {
         let server = server(LONG);
-        let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(MOST_HEAD_BYTES));
-        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(MOST_HEADERS + 1));
+        let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(MAX_HEAD_BYTES));
+        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(MAX_HEADERS + 1));
         let cases: [(&str, &str); 11] = [
             ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
             ("GET /metrics?name[]=x HTTP/1.0\r\n\r\n", "200 OK"),
@@ -356,9 +356,9 @@ mod tests {
     #[test]
     fn slow_clients_keep_nobody_out() {
         let server = server(LONG);
-        let mut silent: Vec<TcpStream> = (0..3 * MOST_CONNECTIONS).map(|_| send(&server, b"GET /met")).collect();
+        let mut silent: Vec<TcpStream> = (0..3 * MAX_CONNECTIONS).map(|_| send(&server, b"GET /met")).collect();
         assert!(answer_to(&server, b"GET /healthz HTTP/1.1\r\n\r\n").ends_with("ok\n"));
-        let (oldest, newest) = silent.split_at_mut(2 * MOST_CONNECTIONS);
+        let (oldest, newest) = silent.split_at_mut(2 * MAX_CONNECTIONS);
         for stream in oldest {
             let mut end = Vec::new();
             let _ = stream.read_to_end(&mut end); // the end, or a reset

@@ -18,9 +18,9 @@ use crate::output::{ViewSettings, value_text};
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
 
 /// Rows of a table with series of their own.
-pub const MOST_SERIES: usize = 1_000;
+pub const MAX_SERIES: usize = 1_000;
 /// Size of their names, in bytes.
-const MOST_NAME_BYTES: usize = 4 << 20;
+const MAX_NAME_BYTES: usize = 4 << 20;
 /// The value of all labels of the row that the others are added up in.
 const OTHERS: &str = "<others>";
 
@@ -198,7 +198,7 @@ impl MetricTable {
         };
         MetricTable {
             owner,
-            sums: RowSums::new(rows, MOST_SERIES, MOST_NAME_BYTES),
+            sums: RowSums::new(rows, MAX_SERIES, MAX_NAME_BYTES),
             verdict,
             columns: rows.columns().into_iter().enumerate().filter_map(column).collect(),
             labels: Vec::new(),
@@ -500,7 +500,7 @@ mod tests {
                 let sum = |start: &str| after.iter().filter(|(name, _)| name.starts_with(start)).map(|(_, n)| n).sum::<f64>();
                 prop_assert_eq!(sum("perf_prof_test_total"), all as f64);
                 prop_assert_eq!(sum("perf_prof_test_seconds_count"), all as f64);
-                prop_assert!(registry.tables[0].labels.len() <= MOST_SERIES + 1);
+                prop_assert!(registry.tables[0].labels.len() <= MAX_SERIES + 1);
                 before = after;
             }
         }

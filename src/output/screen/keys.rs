@@ -22,7 +22,7 @@ pub enum Key {
 }
 
 /// Most bytes of a sequence that is not complete. What is longer is no key.
-const MOST_PENDING: usize = 32;
+const MAX_PENDING: usize = 32;
 
 /// Takes bytes as they come; a sequence may be torn.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl KeyParser {
             at += len;
         }
         self.pending.drain(..at);
-        if self.pending.len() > MOST_PENDING {
+        if self.pending.len() > MAX_PENDING {
             self.pending.clear();
         }
         keys

@@ -29,7 +29,7 @@ use crate::output::screen::terminal::ScreenTerminal;
 use crate::sys;
 
 /// Lines for people that are kept for the end.
-const MOST_KEPT: usize = 200;
+const MAX_KEPT: usize = 200;
 
 /// The reading thread's side of the screen. The terminal is restored when it is dropped.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl Screen {
     pub fn note(&mut self, lines: &[String]) -> bool {
         self.board.change(|content| lines.iter().for_each(|line| content.model.note(line.clone())));
         for line in lines.iter().filter(|_| !self.has_other_stderr) {
-            if self.kept.len() < MOST_KEPT {
+            if self.kept.len() < MAX_KEPT {
                 self.kept.push(line.clone());
             } else {
                 self.kept_more += 1;

@@ -10,19 +10,19 @@ use crate::output::screen::pane::Pane;
 use crate::report::Verdict;
 
 /// Most bytes of all tables that are kept.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// Most bytes of one table. Rows beyond are counted.
-const MOST_TABLE_BYTES: usize = 2 << 20;
+const MAX_TABLE_BYTES: usize = 2 << 20;
 /// How long a table is kept.
 const KEPT_NS: u64 = 600_000_000_000;
 /// The time that the spark line covers.
 pub const SPARK_NS: u64 = 60_000_000_000;
 /// Most values of a spark line: intervals may be very short.
-const MOST_SPARKS: usize = 4096;
+const MAX_SPARKS: usize = 4096;
 /// Most characters of a filter.
-const MOST_FILTER: usize = 200;
+const MAX_FILTER: usize = 200;
 /// Notes that are kept.
-const MOST_NOTES: usize = 100;
+const MAX_NOTES: usize = 100;
 
 /// A column of a table on the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl ScreenTable {
         let mut bytes = 0;
         let kept = self.rows.iter().take_while(|row| {
             bytes += row.bytes();
-            bytes <= MOST_TABLE_BYTES
+            bytes <= MAX_TABLE_BYTES
         });
         let kept = kept.count();
         self.rows_left_out += self.rows.len() - kept;
@@ -167,7 +167,7 @@ impl Page {
         if let Some((_, sum)) = table.main {
             self.sparks.push_back((table.time_ns, sum));
         }
-        while self.sparks.len() > MOST_SPARKS
+        while self.sparks.len() > MAX_SPARKS
             || self.sparks.front().is_some_and(|(time_ns, _)| time_ns + KEPT_NS + SPARK_NS < table.time_ns)
         {
             self.sparks.pop_front();
@@ -294,7 +294,7 @@ impl ScreenModel {
             let oldest = with_past.min_by_key(|page| page.history.front().map(|table| table.time_ns));
             let Some(page) = oldest else { return };
             let is_old = page.history.front().is_some_and(|table| table.time_ns + KEPT_NS < now_ns);
-            if !is_old && bytes <= MOST_BYTES {
+            if !is_old && bytes <= MAX_BYTES {
                 return;
             }
             page.forget_oldest();
@@ -307,7 +307,7 @@ impl ScreenModel {
             return;
         }
         self.notes.push_back(line);
-        if self.notes.len() > MOST_NOTES {
+        if self.notes.len() > MAX_NOTES {
             self.notes.pop_front();
         }
     }
@@ -395,7 +395,7 @@ impl ScreenModel {
 
     fn type_filter(&mut self, key: Key) {
         match key {
-            Key::Char(one) if self.filter.chars().count() < MOST_FILTER => self.filter.push(one),
+            Key::Char(one) if self.filter.chars().count() < MAX_FILTER => self.filter.push(one),
             Key::Backspace => drop(self.filter.pop()),
             Key::Enter => self.is_typing = false,
             Key::Esc => {

@@ -97,7 +97,7 @@ fn typing_filters() {
     press(&mut model, "/7");
     assert_eq!(shown(&model), "1: Java", "a number is text, too");
     press(&mut model, &"x".repeat(1000));
-    assert_eq!(model.filter.chars().count(), MOST_FILTER);
+    assert_eq!(model.filter.chars().count(), MAX_FILTER);
     model.press(Key::Esc);
     assert_eq!((shown(&model), model.is_typing), ("1: nginx Java sh q".to_owned(), false));
 }
@@ -176,7 +176,7 @@ fn the_past_is_bounded() {
         model.add(PageKey { view: 1, table: "other" }, table(interval, &rows[..10]));
     }
     let bytes: usize = model.pages.iter().flat_map(|page| &page.history).map(|table| table.bytes).sum();
-    assert!((MOST_BYTES / 2..=MOST_BYTES).contains(&bytes), "{bytes}");
+    assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&bytes), "{bytes}");
     assert_eq!(model.pages.iter().map(|page| page.bytes).sum::<usize>(), bytes);
     let oldest: Vec<u64> = model.pages.iter().map(|page| page.history[0].interval).collect();
     assert!(oldest[0].abs_diff(oldest[1]) <= 1 && oldest[0] > 80, "{oldest:?}: both go back equally far");
@@ -184,7 +184,7 @@ fn the_past_is_bounded() {
     let many: Vec<(&str, i64)> = (0..10_000).map(|n| (&*long, n)).collect();
     model.add(PAGE, table(101, &many));
     let newest = model.table().unwrap();
-    assert!(newest.bytes <= MOST_TABLE_BYTES + newest.bytes_without_rows());
+    assert!(newest.bytes <= MAX_TABLE_BYTES + newest.bytes_without_rows());
     assert_eq!(newest.rows.len() + newest.rows_left_out, 10_000);
     // After a pause, all but the newest are too old.
     model.add(PAGE, table(1000, &[("a", 1)]));
@@ -201,7 +201,7 @@ fn tables_without_rows_are_bounded() {
         model.add(PAGE, ScreenTable { time_ns: interval * 1_000_000, columns, ..table(interval, &[]) });
     }
     let kept = model.pages[0].history.len();
-    assert!((MOST_BYTES / 12_000..=MOST_BYTES / 10_000).contains(&kept), "{kept}");
+    assert!((MAX_BYTES / 12_000..=MAX_BYTES / 10_000).contains(&kept), "{kept}");
 }
 
 #[test]

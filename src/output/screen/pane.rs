@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 /// Most lines that are kept.
-const MOST_LINES: usize = 10_000;
+const MAX_LINES: usize = 10_000;
 /// Most bytes of all lines.
-const MOST_BYTES: usize = 2 << 20;
+const MAX_BYTES: usize = 2 << 20;
 /// Lines passed by one key.
 const STEP: usize = 10;
 
@@ -29,7 +29,7 @@ impl Pane {
             self.lines.push_back(line);
             self.count += 1;
             self.below += usize::from(holds);
-            while self.lines.len() > MOST_LINES || self.bytes > MOST_BYTES {
+            while self.lines.len() > MAX_LINES || self.bytes > MAX_BYTES {
                 self.bytes -= self.lines.pop_front().map_or(0, |line| line.len());
             }
         }
@@ -96,11 +96,11 @@ mod tests {
     #[test]
     fn the_oldest_lines_are_forgotten() {
         let mut pane = Pane::default();
-        pane.add(&b"x\n".repeat(MOST_LINES + 7), false);
-        assert_eq!((pane.lines.len(), pane.count), (MOST_LINES, MOST_LINES as u64 + 7));
-        pane.add(&[b'y'; MOST_BYTES], false);
+        pane.add(&b"x\n".repeat(MAX_LINES + 7), false);
+        assert_eq!((pane.lines.len(), pane.count), (MAX_LINES, MAX_LINES as u64 + 7));
+        pane.add(&[b'y'; MAX_BYTES], false);
         assert_eq!(pane.lines.len(), 1);
-        pane.add(&[b'z'; MOST_BYTES + 1], false);
+        pane.add(&[b'z'; MAX_BYTES + 1], false);
         assert!(pane.is_empty() && pane.bytes == 0);
     }
 }

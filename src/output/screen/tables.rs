@@ -10,7 +10,7 @@ use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
 use crate::symbol::names::NamedFrame;
 
 /// Most frames in a cell.
-const MOST_FRAMES: usize = 8;
+const MAX_FRAMES: usize = 8;
 
 /// The columns and rows of a table. `frames`: those of a line's stack, the innermost first; None if it has none.
 pub fn table(
@@ -90,14 +90,14 @@ fn tells_apart(column: &ColumnHead) -> bool {
 /// The names of the frames in one line.
 fn stack(frames: &[NamedFrame]) -> String {
     let mut out = Vec::new();
-    for (index, frame) in frames.iter().take(MOST_FRAMES).enumerate() {
+    for (index, frame) in frames.iter().take(MAX_FRAMES).enumerate() {
         out.extend_from_slice(if index > 0 { b" < " } else { b"" });
         match &frame.symbol {
             Ok(symbol) => escape_into(symbol.as_bytes(), &mut out),
             Err(_) => frames::place(frame, &mut out),
         }
     }
-    if frames.len() > MOST_FRAMES {
+    if frames.len() > MAX_FRAMES {
         out.extend_from_slice(" < …".as_bytes());
     }
     String::from_utf8_lossy(&out).into_owned()

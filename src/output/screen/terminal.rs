@@ -162,10 +162,10 @@ impl Drop for ScreenTerminal {
 /// How much of a terminal of this size is drawn on: whoever has the other end of a pseudo terminal may say that it has 65,535
 /// columns and as many lines, and each cell is in memory twice.
 fn drawn_size(window: Option<(u16, u16)>) -> (u16, u16) {
-    const MOST_COLUMNS: u16 = 1000;
-    const MOST_LINES: u16 = 500;
+    const MAX_COLUMNS: u16 = 1000;
+    const MAX_LINES: u16 = 500;
     let (columns, lines) = window.unwrap_or((80, 24));
-    (columns.min(MOST_COLUMNS), lines.min(MOST_LINES))
+    (columns.min(MAX_COLUMNS), lines.min(MAX_LINES))
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ use crate::tep::print_fmt;
 use crate::tep::strings::KernelStrings;
 
 /// Most groups printed at once.
-const MOST_GROUPS: usize = 20;
+const MAX_GROUPS: usize = 20;
 /// Most lines printed at once, frames of stacks included. The last group may exceed it.
-const MOST_LINES: u32 = 100;
+const MAX_LINES: u32 = 100;
 
 /// Names of kernel addresses for print formats.
 struct KernelNames<'a> {
@@ -157,7 +157,7 @@ impl Writer {
         if self.sink.is_over() {
             return Ok(());
         }
-        held.choose(MOST_GROUPS, MOST_LINES, |group| 1 + self.lines_below(&group.stack_key));
+        held.choose(MAX_GROUPS, MAX_LINES, |group| 1 + self.lines_below(&group.stack_key));
         held.groups.iter().for_each(|group| self.text_group(view, group));
         let start = self.sink.buffer.len();
         held.rests.iter().for_each(|rest| text::rest(rest, &mut self.sink.buffer));

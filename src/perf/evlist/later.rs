@@ -34,7 +34,7 @@ impl Evlist {
     /// # Errors
     /// As [`Evlist::open_cpu`]; too many descriptors.
     pub fn join_process(&mut self, pid: i32, host: &Host) -> Result<()> {
-        const MOST: usize = 1 << 16;
+        const LIMIT: usize = 1 << 16;
         let of_tasks = self.evsels.iter().filter(|evsel| evsel.is_opened() && evsel.binding == Binding::Task).count();
         let need = if matches!(self.plan.bound, Some(BoundTo::Threads(_))) {
             threads(host, pid).len() * (of_tasks + 1) * self.cpus.len()
@@ -42,7 +42,7 @@ impl Evlist {
             0
         };
         let open: usize = self.cpus.iter().map(|cpu| cpu.side.len() + cpu.events.len()).sum();
-        let most = MOST.min(sys::open_files().0 as usize / 2);
+        let most = LIMIT.min(sys::open_files().0 as usize / 2);
         if need > 0 && open + need > most {
             bail!("{open} file descriptors are open for events, it needs {need}, and {most} are the most in mid-run");
         }

@@ -102,10 +102,10 @@ impl Evlist {
 
 /// More than any CPU's number.
 pub(super) fn possible_cpus(host: &Host) -> u32 {
-    const MOST: u32 = 8192; // NR_CPUS at most
+    const LIMIT: u32 = 8192; // NR_CPUS at most
     let text = std::fs::read_to_string(host.cpu.join("possible")).unwrap_or_default();
     let last = crate::host::parse_cpus(text.trim()).ok().and_then(|cpus| cpus.last().copied());
-    last.map_or(MOST, |last| last + 1)
+    last.map_or(LIMIT, |last| last + 1)
 }
 
 pub(super) fn explain(refusal: &CopierRefusal, host: &Host) -> Reason {

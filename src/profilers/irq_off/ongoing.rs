@@ -57,7 +57,7 @@ impl IrqOff {
         if silent.is_empty() {
             return;
         }
-        let candidates = Candidates::look(std::process::id() as i32, &ctx.host, MOST_LOOKS);
+        let candidates = Candidates::look(std::process::id() as i32, &ctx.host, MAX_LOOKS);
         // /proc is read later than the records were: check that the silence still goes on.
         let fresh = Reading::now(&self.host);
         for (number, heard, due) in silent {
@@ -84,9 +84,9 @@ impl IrqOff {
 }
 
 /// Limit of the threads looked up in /proc. Each takes a while, and the rings fill meanwhile.
-const MOST_LOOKS: usize = 10_000;
+const MAX_LOOKS: usize = 10_000;
 /// Limit of the tasks named per CPU.
-const MOST_NAMES: usize = 8;
+const MAX_NAMES: usize = 8;
 
 /// The runnable tasks according to /proc: those that run, and those that wait for their CPU.
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl Candidates {
         }
         let name = |task: &Runnable| format!("{}:{}", String::from_utf8_lossy(task.comm.as_bytes()), task.tid);
         let more = self.cut_off.then(|| "...".to_owned());
-        Some(self.on(cpu).take(MOST_NAMES).map(name).chain(more).collect())
+        Some(self.on(cpu).take(MAX_NAMES).map(name).chain(more).collect())
     }
 }
 

@@ -156,11 +156,11 @@ pub struct Ledger {
 /// How long a process is kept after its exit, ns: its events may come late.
 const LINGERS_NS: u64 = 1_000_000_000;
 /// Places of processes that have gone, kept apart at most.
-const MOST_LEFT: usize = 1 << 16;
+const MAX_LEFT: usize = 1 << 16;
 /// Places where something was freed unseen, kept apart at most: each keeps a stack.
-const MOST_REPLACED: usize = 1 << 10;
+const MAX_REPLACED: usize = 1 << 10;
 /// Calls in the kernel, one inside another: a task's, and those of the interrupts on top of it.
-const MOST_NESTED: usize = 8;
+const MAX_NESTED: usize = 8;
 
 impl Default for Ledger {
     /// Allocations of any age are shown.
@@ -170,7 +170,7 @@ impl Default for Ledger {
             kernel: Pointers::default(),
             processes: FxHashMap::default(),
             calls: FxHashMap::default(),
-            left: KeyedSums::new(MOST_LEFT),
+            left: KeyedSums::new(MAX_LEFT),
             ending: Vec::new(),
             replaced: FxHashMap::default(),
             than_ns: 0,
@@ -203,7 +203,7 @@ impl Ledger {
     fn replaced(&mut self, record: LiveAllocation) {
         self.counts.replaced += 1;
         let key = AllocOrigin::of(&record);
-        if self.replaced.len() < MOST_REPLACED || self.replaced.contains_key(&key) {
+        if self.replaced.len() < MAX_REPLACED || self.replaced.contains_key(&key) {
             *self.replaced.entry(key).or_default() += 1;
         }
     }
@@ -260,7 +260,7 @@ impl Ledger {
             if let Some(stale) = calls.iter().position(|call| call.pair == open.pair) {
                 calls.truncate(stale);
             }
-        } else if calls.len() >= MOST_NESTED {
+        } else if calls.len() >= MAX_NESTED {
             calls.remove(0); // an interrupt may call what it has interrupted, but not so often
             self.counts.unfinished += 1;
         }

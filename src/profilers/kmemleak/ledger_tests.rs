@@ -67,10 +67,10 @@ fn few_places_of_unseen_frees_are_kept() {
         freed(&mut ledger, A, 8, 2);
         (ledger.replaced.len(), ledger.replaced_anywhere())
     };
-    let most = MOST_REPLACED as u32;
-    assert!((1..=most).map(&mut replace).eq((1..=MOST_REPLACED).map(|count| (count, false))));
-    assert_eq!(replace(most), (MOST_REPLACED, false), "it is known");
-    assert_eq!(replace(most + 1), (MOST_REPLACED, true));
+    let most = MAX_REPLACED as u32;
+    assert!((1..=most).map(&mut replace).eq((1..=MAX_REPLACED).map(|count| (count, false))));
+    assert_eq!(replace(most), (MAX_REPLACED, false), "it is known");
+    assert_eq!(replace(most + 1), (MAX_REPLACED, true));
     assert_eq!(ledger.counts.replaced, u64::from(most) + 2);
 }
 

@@ -74,7 +74,7 @@ pub struct KmemleakArgs {
 const IN_PROGRAMS: &str =
     "as in `kmemleak malloc -- ./program`; of all programs, each would pay several us for each malloc and free";
 /// Places listed in text.
-const MOST_PLACES: usize = 20;
+const MAX_PLACES: usize = 20;
 /// Time from a loss to the check of which processes live, ns: records of exits may still be on the way.
 const CHECK_AFTER_NS: u64 = 2_000_000_000;
 
@@ -121,7 +121,7 @@ impl ProfilerArgs for KmemleakArgs {
 impl Kmemleak {
     fn new(wanted: Vec<WantedSource>, than: Option<Time>, all: bool) -> Kmemleak {
         let ledger = Ledger::new(than.map_or(0, |than| than.0));
-        let most = if all { usize::MAX } else { MOST_PLACES };
+        let most = if all { usize::MAX } else { MAX_PLACES };
         Kmemleak { wanted, ledger, than, most, ..Kmemleak::default() }
     }
 

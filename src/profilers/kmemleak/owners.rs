@@ -6,7 +6,7 @@ use crate::report::NamedTask;
 use crate::task::Comm;
 
 /// Tasks told apart by process and name; as many more are told apart by name alone.
-const MOST: usize = 1 << 16;
+const LIMIT: usize = 1 << 16;
 /// The pid of those that are told apart by name alone: the kernel gives no process this number.
 const ANY_PID: i32 = i32::MIN;
 
@@ -42,8 +42,8 @@ impl Owners {
     #[cold]
     fn add(&mut self, task: NamedTask) -> u32 {
         let task = match self.tasks.len() {
-            ..=MOST => task,
-            len if len <= 2 * MOST => NamedTask { pid: ANY_PID, ..task },
+            ..=LIMIT => task,
+            len if len <= 2 * LIMIT => NamedTask { pid: ANY_PID, ..task },
             _ => NamedTask { pid: ANY_PID, comm: Comm::new(b"<others>") },
         };
         *self.numbers.entry(task).or_insert_with(|| {
@@ -70,7 +70,7 @@ mod tests {
         let [first, again, other] = [(1, a), (1, a), (2, a)].map(|(pid, comm)| owners.number(pid, comm));
         assert!(first == again && first != other);
         assert_eq!(owners.task(other), (Some(2), a));
-        for pid in 3..3 + MOST as i32 {
+        for pid in 3..3 + LIMIT as i32 {
             owners.number(pid, b);
         }
         let number = owners.number(i32::MAX, a);

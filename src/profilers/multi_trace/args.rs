@@ -135,8 +135,8 @@ impl MultiTraceArgs {
             }
             positions.push(selectors);
         }
-        if positions.len() > usize::from(Positions::MOST) {
-            return Err(usage(format!("-e: {} positions, the limit is {}", positions.len(), Positions::MOST)));
+        if positions.len() > usize::from(Positions::LIMIT) {
+            return Err(usage(format!("-e: {} positions, the limit is {}", positions.len(), Positions::LIMIT)));
         }
         if positions.len() == 1 && !(self.cycle && self.analysis == Analysis::Delay) {
             return Err(usage(

@@ -30,15 +30,15 @@ pub enum PairSide {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordMarks {
     /// The CPU on which it happened, and those of its fields.
-    pub cpus: [Option<u32>; MOST_MARKS],
+    pub cpus: [Option<u32>; MAX_MARKS],
     /// The process and the thread of the record, and those of its fields, which may be either.
     pub pid: i32,
     pub tid: i32,
-    pub tasks: [Option<i32>; MOST_MARKS],
+    pub tasks: [Option<i32>; MAX_MARKS],
 }
 
 /// Fields of a record that name CPUs, or tasks.
-pub const MOST_MARKS: usize = 4;
+pub const MAX_MARKS: usize = 4;
 
 const FORM: &str = "write a list of -10us, +10us, samecpu, samepid, sametid, samekey, 1, 2, hide<10us";
 

@@ -10,7 +10,7 @@ use crate::perf::evsel::Binding;
 use crate::perf::{Evlist, Sample};
 use crate::profiler::filters::TaskMatch;
 use crate::profiler::{Setup, ShownEvent};
-use crate::profilers::multi_trace::detail::{MOST_MARKS, RecordMarks};
+use crate::profilers::multi_trace::detail::{MAX_MARKS, RecordMarks};
 use crate::profilers::multi_trace::relation::Positions;
 use crate::profilers::multi_trace::scheduling::Scheduling;
 use crate::task::Watched;
@@ -170,5 +170,5 @@ fn other_task(format: &Format, key: &KeyExpr) -> Option<(&'static str, Int32)> {
 
 fn ints(format: &Format, names: &[&str]) -> Vec<Int32> {
     let fields = names.iter().filter_map(|name| format.field(name));
-    fields.filter_map(|field| field.int32().ok()).take(MOST_MARKS - 1).collect()
+    fields.filter_map(|field| field.int32().ok()).take(MAX_MARKS - 1).collect()
 }

@@ -117,7 +117,7 @@ pub struct MultiTrace {
 }
 
 /// Rows of worst cases.
-const MOST_WORST: usize = 1000;
+const MAX_WORST: usize = 1000;
 
 impl MultiTrace {
     pub fn of(positions: Vec<Vec<Selector>>, question: PairQuestion) -> MultiTrace {
@@ -292,7 +292,7 @@ impl MultiTrace {
     fn remember_worst(&mut self) {
         for (key, sums) in self.rows.iter() {
             let Some(case) = sums.latency.worst else { continue };
-            if self.worst.len() < MOST_WORST || self.worst.contains_key(&key) {
+            if self.worst.len() < MAX_WORST || self.worst.contains_key(&key) {
                 let known = self.worst.entry(key).or_insert(case);
                 *known = WorstCase::worse(Some(*known), Some(case)).unwrap_or(case);
             }

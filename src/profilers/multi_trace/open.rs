@@ -36,17 +36,17 @@ impl MultiTrace {
     /// Shows the starts that have waited long, once a second, each again when its age has doubled.
     pub(super) fn show_open(&mut self, now: Timestamp, ctx: &mut Context) {
         const PAUSE_NS: u64 = 1_000_000_000;
-        const MOST: usize = 16;
+        const LIMIT: usize = 16;
         if now >= self.slow.open.next_look {
             self.slow.open.next_look = now.saturating_add(PAUSE_NS);
-            self.show_due(now, MOST, |due_age, age_ns| due_age.is_none_or(|due| due <= age_ns), ctx);
+            self.show_due(now, LIMIT, |due_age, age_ns| due_age.is_none_or(|due| due <= age_ns), ctx);
         }
     }
 
     /// Shows, as the run ends, the starts that have had no line.
     pub(super) fn show_open_at_end(&mut self, now: Timestamp, ctx: &mut Context) {
-        const MOST: usize = 100;
-        self.show_due(now, MOST, |due_age, _| due_age.is_none(), ctx);
+        const LIMIT: usize = 100;
+        self.show_due(now, LIMIT, |due_age, _| due_age.is_none(), ctx);
     }
 
     /// Shows the oldest starts that have waited for `--than` at `now` and of which `is_due` says so, by the age of the next

@@ -152,9 +152,9 @@ pub struct Positions(u32);
 
 impl Positions {
     /// Limit of positions.
-    pub const MOST: u16 = 32;
+    pub const LIMIT: u16 = 32;
 
-    /// One position below [`Positions::MOST`].
+    /// One position below [`Positions::LIMIT`].
     pub fn one(position: u16) -> Positions {
         Positions(1 << position)
     }
@@ -168,7 +168,7 @@ impl Positions {
     }
 
     fn has(self, position: u16) -> bool {
-        position < Positions::MOST && self.0 >> position & 1 != 0
+        position < Positions::LIMIT && self.0 >> position & 1 != 0
     }
 
     fn first(self) -> Option<u16> {

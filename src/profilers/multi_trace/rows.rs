@@ -43,12 +43,12 @@ pub struct PairRows {
 }
 
 /// Events up to here have a row for each two of them from the beginning.
-const MOST_EVENTS: u16 = 16;
+const MAX_EVENTS: u16 = 16;
 
 impl PairRows {
     /// Rows for the pairs of so many events.
     pub fn of_events(events: usize) -> PairRows {
-        let events = u16::try_from(events).ok().filter(|events| *events <= MOST_EVENTS).unwrap_or(0);
+        let events = u16::try_from(events).ok().filter(|events| *events <= MAX_EVENTS).unwrap_or(0);
         let of_all = vec![PairSums::default(); usize::from(events) * usize::from(events)];
         PairRows { of_all, events, rest: KeyedSums::default() }
     }

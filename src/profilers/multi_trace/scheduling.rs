@@ -4,7 +4,7 @@ use crate::perf::Sample;
 use crate::report::ThreadNow;
 use crate::tep::{Field, Format, Int32, StateBits, ThreadDoing};
 
-const MOST_CPUS: usize = 1 << 16;
+const MAX_CPUS: usize = 1 << 16;
 
 /// What an event tells about who runs where.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Running {
 
     #[cold]
     fn add_cpu(&mut self, at: usize) {
-        if at < MOST_CPUS {
+        if at < MAX_CPUS {
             self.by_cpu.resize(at + 1, LastSwitchIn::default());
         }
     }

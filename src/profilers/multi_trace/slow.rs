@@ -20,11 +20,11 @@ use crate::symbol::StackId;
 /// Most memory for records around slow pairs.
 const RECORD_BYTES: usize = 16 << 20;
 /// Records shown of one pair.
-const MOST_RECORDS: usize = 200;
+const MAX_RECORDS: usize = 200;
 /// Records that are looked at from one tick to the next: others choose how many pairs are slow, and how long they take.
-const MOST_LOOKED_AT: u64 = 200_000;
+const MAX_LOOKED_AT: u64 = 200_000;
 /// Slow pairs that wait for the records behind them.
-const MOST_PENDING: usize = 10_000;
+const MAX_PENDING: usize = 10_000;
 
 /// A pair to be shown.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Default for SlowPairs {
 impl SlowPairs {
     pub fn new(detail: Option<DetailArgs>) -> SlowPairs {
         let (timeline, pending) = (Timeline::new(RECORD_BYTES), VecDeque::new());
-        let may_look_at = Cell::new(MOST_LOOKED_AT);
+        let may_look_at = Cell::new(MAX_LOOKED_AT);
         SlowPairs { detail, timeline, pending, open: OpenLines::default(), lost_until_ns: 0, may_look_at }
     }
 
@@ -97,13 +97,13 @@ impl SlowPairs {
 
     /// A tick has come.
     pub fn tick(&mut self) {
-        self.may_look_at.set(MOST_LOOKED_AT);
+        self.may_look_at.set(MAX_LOOKED_AT);
     }
 
     /// Shows a pair, at once or when the records behind it have come.
     pub fn add(&mut self, pair: SlowPair, events: &[RelatedEvent], ctx: &mut Context) {
         let waits = self.detail.as_ref().is_some_and(|detail| detail.after_ns.is_some());
-        if waits && self.pending.len() < MOST_PENDING {
+        if waits && self.pending.len() < MAX_PENDING {
             self.pending.push_back(pair);
         } else {
             self.show(&pair, events, ctx);
@@ -206,14 +206,14 @@ impl SlowPairs {
             }
             let is_close = detail.hide_ns.is_some_and(|hide| record.time.saturating_sub(last_ns) < hide);
             last_ns = record.time;
-            if !is_end && (is_close || records.shown.len() >= MOST_RECORDS && number < pair.number) {
+            if !is_end && (is_close || records.shown.len() >= MAX_RECORDS && number < pair.number) {
                 hidden += 1;
                 return true;
             }
             let (raw, hidden) = (raw.to_vec(), std::mem::take(&mut hidden));
             let thread = thread.and_then(|thread| thread.now);
             records.shown.push(ShownRecord { record: *record, raw, hidden, thread });
-            records.shown.len() < 2 * MOST_RECORDS
+            records.shown.len() < 2 * MAX_RECORDS
         });
         self.may_look_at.set(left);
         records

@@ -93,14 +93,14 @@ impl ProfilerArgs for NumDistArgs {
             draws_stacks: self.common.draws_stacks(),
             opened: None,
             texts: KeyTexts::default(),
-            sums: KeyedSums::new(MOST_ROWS),
+            sums: KeyedSums::new(MAX_ROWS),
             no_value: NoResultCounts::default(),
         }))
     }
 }
 
 /// Rows that are kept apart: a distribution takes up to 8 KiB.
-const MOST_ROWS: usize = 5_000;
+const MAX_ROWS: usize = 5_000;
 
 /// An event, with its number.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use crate::sys;
 use crate::task::Comm;
 
 /// Processes whose clocks are read at the end of an interval: that takes some 25 ms, and the rings hold seconds.
-const MOST: usize = 1 << 15;
+const LIMIT: usize = 1 << 15;
 
 /// The CPU clock of a process, read between two readings of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Accounts {
     }
 
     fn process(&mut self, pid: i32) -> Option<&mut AccountedProcess> {
-        if self.processes.len() >= MOST && !self.processes.contains_key(&pid) {
+        if self.processes.len() >= LIMIT && !self.processes.contains_key(&pid) {
             return None; // samples measure it
         }
         let new = AccountedProcess { comm: Comm::default(), before: None, threads: 0, lived: 0, now: None };

@@ -13,9 +13,9 @@ const MOMENT_NS: u64 = 1_000_000_000;
 const LITTLE_NS: u64 = 100_000_000;
 const FEW_SAMPLES: u64 = 10;
 /// Processes followed at a time; others have rows of their own.
-const MOST: usize = 1 << 16;
+const LIMIT: usize = 1 << 16;
 /// Short-lived ancestors of a process that are skipped at most: records may name two as each other's parents.
-const MOST_ANCESTORS: usize = 32;
+const MAX_ANCESTORS: usize = 32;
 
 /// A process that was born in this run.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Children {
     pub fn apply(&mut self, record: &Record<'_>, time: Timestamp, mut name: impl FnMut(i32) -> Comm) {
         match *record {
             Record::Fork(fork) if fork.pid > 0 && fork.pid == fork.tid && fork.pid != fork.ppid => {
-                if self.lives.len() >= MOST && !self.lives.contains_key(&fork.pid) {
+                if self.lives.len() >= LIMIT && !self.lives.contains_key(&fork.pid) {
                     return;
                 }
                 let (comm, parent_comm) = (name(fork.pid), name(fork.ppid));
@@ -89,7 +89,7 @@ impl Children {
     /// The name of the nearest ancestor that is not short-lived: make, and not the shell and the gcc between it and a cc1.
     fn lasting_ancestor(&self, life: &ProcessLife) -> Comm {
         let mut life = life;
-        for _ in 0..MOST_ANCESTORS {
+        for _ in 0..MAX_ANCESTORS {
             // A process that was born later has the pid of the parent, which has ended.
             let parent = self.lives.get(&life.parent).filter(|parent| parent.born_ns <= life.born_ns);
             match parent {
@@ -182,7 +182,7 @@ mod tests {
         born(&mut children, 21, 20, 0);
         [20, 21].into_iter().for_each(|pid| ends(&mut children, pid, 1));
         assert!(parent(&children, 20).is_some());
-        (0..i32::try_from(MOST).unwrap() + 10).for_each(|pid| born(&mut children, pid + 100, 2, 0));
-        assert_eq!(children.lives.len(), MOST);
+        (0..i32::try_from(LIMIT).unwrap() + 10).for_each(|pid| born(&mut children, pid + 100, 2, 0));
+        assert_eq!(children.lives.len(), LIMIT);
     }
 }

@@ -10,7 +10,7 @@ use crate::task::Comm;
 use crate::task::cpu_times::CpuShares;
 
 /// Tasks and threads told apart in one interval, each on each CPU.
-const MOST_TASKS: usize = 1 << 16;
+const MAX_TASKS: usize = 1 << 16;
 
 /// One CPU in an interval.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +48,7 @@ pub struct TaskOnCpu {
     pub cpu: u32,
 }
 
-/// The name of tasks beyond [`MOST_TASKS`].
+/// The name of tasks beyond [`MAX_TASKS`].
 pub const OTHERS: &[u8] = b"<others>";
 
 impl SumKey for TaskOnCpu {
@@ -93,8 +93,8 @@ impl Default for SampledUsage {
     fn default() -> SampledUsage {
         SampledUsage {
             cpus: FxHashMap::default(),
-            tasks: KeyedSums::new(MOST_TASKS),
-            threads: KeyedSums::new(MOST_TASKS),
+            tasks: KeyedSums::new(MAX_TASKS),
+            threads: KeyedSums::new(MAX_TASKS),
             samples: 0,
         }
     }
@@ -167,7 +167,7 @@ impl SampledUsage {
 
     /// Whether some threads are not told apart.
     pub fn lacks_threads(&self) -> bool {
-        self.threads.len() >= MOST_TASKS
+        self.threads.len() >= MAX_TASKS
     }
 
     pub fn cpu(&self, cpu: u32) -> Option<&CpuUsage> {

@@ -15,7 +15,7 @@ use crate::task::cpu_times::Reading;
 pub const WINDOW_NS: u64 = 1_000_000_000;
 
 /// CPUs or threads, tasks and stacks told apart in a window.
-const MOST: usize = 1 << 14;
+const LIMIT: usize = 1 << 14;
 
 pub static BUSY: OccurrenceSchema<OverLimit> = OccurrenceSchema::new(
     &[
@@ -42,11 +42,11 @@ enum WindowKey {
     Cpu(u32),
     /// By its tid.
     Thread(i32),
-    /// All beyond [`MOST`].
+    /// All beyond [`LIMIT`].
     Others,
 }
 
-/// A thread that was sampled in a scope; tid 0 are those beyond [`MOST`].
+/// A thread that was sampled in a scope; tid 0 are those beyond [`LIMIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ThreadIn {
     scope: WindowKey,
@@ -127,9 +127,9 @@ impl Windows {
         Windows {
             than,
             end_ns: u64::MAX,
-            sums: KeyedSums::new(MOST),
-            threads: KeyedSums::new(MOST),
-            stacks: KeyedSums::new(MOST),
+            sums: KeyedSums::new(LIMIT),
+            threads: KeyedSums::new(LIMIT),
+            stacks: KeyedSums::new(LIMIT),
             before: Reading::default(),
         }
     }
@@ -146,7 +146,7 @@ impl Windows {
     pub fn add(&mut self, seen: &WindowSample, terms: &SamplingTerms) {
         let scope = if terms.targeted { WindowKey::Thread(seen.tid) } else { WindowKey::Cpu(seen.cpu) };
         // `WindowKey::Others` is no scope that is reported: its tasks and stacks are not kept.
-        let fits = self.sums.len() < MOST || self.sums.get(&scope).is_some();
+        let fits = self.sums.len() < LIMIT || self.sums.get(&scope).is_some();
         // Time of single tasks: what a sample of cycles stands for follows from the frequency.
         let weight = terms.sample_ns().filter(|_| terms.targeted && !terms.clock).unwrap_or(seen.weight);
         self.sums.sum(scope).add(seen.kind, weight);
@@ -275,7 +275,7 @@ mod tests {
     fn threads_without_room_are_told_and_are_no_thread() {
         let terms = SamplingTerms { sampling: Sampling::Frequency(100), targeted: true, ..SamplingTerms::default() };
         let mut windows = Windows::new(5000);
-        let most = i32::try_from(MOST).unwrap();
+        let most = i32::try_from(LIMIT).unwrap();
         (1..=most + 5).for_each(|tid| fill(&mut windows, &terms, 0, tid, 1));
         fill(&mut windows, &terms, 0, most + 9, 90);
         fill(&mut windows, &terms, 0, 3, 79);

@@ -172,7 +172,7 @@ pub struct SchedModel {
 }
 
 /// The number of a CPU comes from a record.
-const MOST_CPUS: usize = 1 << 13;
+const MAX_CPUS: usize = 1 << 13;
 
 impl SchedModel {
     pub fn new(history_most: usize) -> SchedModel {
@@ -234,7 +234,7 @@ impl SchedModel {
 
     fn queue(&mut self, cpu: u32) -> Option<&mut CpuQueue> {
         let at = cpu as usize;
-        if at >= self.cpus.len() && at < MOST_CPUS {
+        if at >= self.cpus.len() && at < MAX_CPUS {
             let (watched_from, most) = (self.watched_from, self.history_most);
             self.cpus.resize_with(at + 1, || CpuQueue::new(watched_from, most));
         }
@@ -302,8 +302,8 @@ impl SchedModel {
 
     #[cold]
     fn note_missed(&mut self, cpu: u32) {
-        const MOST: usize = 64; // it is emptied at each tick
-        if self.missed_on.len() < MOST && !self.missed_on.contains(&cpu) {
+        const LIMIT: usize = 64; // it is emptied at each tick
+        if self.missed_on.len() < LIMIT && !self.missed_on.contains(&cpu) {
             self.missed_on.push(cpu);
         }
     }

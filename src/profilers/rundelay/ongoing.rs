@@ -27,11 +27,11 @@ impl Rundelay {
         const GONE_NS: u64 = 2_000_000_000;
         const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
         /// Going through all tasks takes one part in so many of the time at most, however many there are.
-        const MOST_SHARE: u64 = 20;
+        const MAX_SHARE: u64 = 20;
         self.throttling.tick(&self.model);
         ctx.view.untracked += self.throttling.take_left_out();
         let began = crate::sys::monotonic_ns();
-        let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MOST_SHARE);
+        let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MAX_SHARE);
         if now >= self.next_look {
             let limit = self.args.lengths.than_ns();
             self.model.settle_found(|since| limit.map_or(u64::MAX, |limit| since.saturating_add(limit)));
@@ -57,9 +57,9 @@ impl Rundelay {
     /// Asks for the policies of real-time tasks while they live and others wait for them.
     fn learn_policies(&mut self, now: Timestamp, ctx: &mut Context) {
         const LONG_NS: u64 = 10_000_000;
-        const MOST: usize = 16;
+        const LIMIT: usize = 16;
         let waits = self.model.waits().map(|(.., wait)| wait);
-        for wait in waits.filter(|wait| wait.since.saturating_add(LONG_NS) <= now).take(MOST) {
+        for wait in waits.filter(|wait| wait.since.saturating_add(LONG_NS) <= now).take(LIMIT) {
             for &(had_by, _) in self.shares.fill(&self.model, wait, now) {
                 self.policies.learn(had_by, |tid| ctx.policy(tid));
             }
@@ -93,8 +93,8 @@ impl Rundelay {
     /// Shows the waits that have lasted long and go on, at the end of the run those that were not shown yet.
     pub(super) fn show_ongoing(&mut self, now: Timestamp, is_over: bool, ctx: &mut Context) {
         /// Each costs a look at /proc.
-        const MOST: usize = 16;
-        const MOST_AT_END: usize = 1000;
+        const LIMIT: usize = 16;
+        const MAX_AT_END: usize = 1000;
         if self.args.lengths.than_ns().is_none() {
             return;
         }
@@ -107,7 +107,7 @@ impl Rundelay {
         let due = due.filter(|(.., wait)| wait.is_ours && is_due(wait) && self.scope.has_cpu(wait.cpu));
         let mut due: Vec<(u64, i32)> = due.map(|(tid, _, wait)| (wait.since, tid)).collect();
         due.sort_unstable();
-        for (_, tid) in due.into_iter().take(if is_over { MOST_AT_END } else { MOST }) {
+        for (_, tid) in due.into_iter().take(if is_over { MAX_AT_END } else { LIMIT }) {
             self.show_ongoing_wait(tid, now, is_over, ctx);
         }
     }
@@ -196,7 +196,7 @@ impl Rundelay {
     }
 
     fn waiting(&self, now: Timestamp) -> Vec<WaitingTaskRow> {
-        const MOST: usize = 1000;
+        const LIMIT: usize = 1000;
         let ours = self.model.waits();
         let ours = ours.filter(|(_, _, wait)| wait.is_ours && wait.since <= now && self.scope.has_cpu(wait.cpu));
         let mut ours: Vec<(i32, Comm, &QueueWait)> = ours.collect();
@@ -208,7 +208,7 @@ impl Rundelay {
             let (waited_ns, ran) = (now.saturating_sub(wait.since), shares.shown(&self.policies));
             WaitingTaskRow { tid, comm, cpu, kind, began, waited_ns, ran }
         };
-        ours.into_iter().take(MOST).map(row).collect()
+        ours.into_iter().take(LIMIT).map(row).collect()
     }
 }
 

@@ -52,10 +52,10 @@ impl WaitShares {
 
     /// The same as they are shown: the longest ones, and the sum of the rest.
     pub fn shown(&self, policies: &Policies) -> Arc<[CpuRunner]> {
-        const MOST: usize = 15;
+        const LIMIT: usize = 15;
         let all = &self.longest_first;
         let wait_ns = all.iter().fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns));
-        let listed = if all.len() == MOST + 1 { MOST + 1 } else { MOST.min(all.len()) };
+        let listed = if all.len() == LIMIT + 1 { LIMIT + 1 } else { LIMIT.min(all.len()) };
         let (listed, rest) = all.split_at(listed);
         let listed = listed.iter().map(|(had_by, ns)| CpuRunner::new(policies.runner(*had_by), *ns, wait_ns));
         let rest_ns = rest.iter().fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns));
@@ -82,11 +82,11 @@ impl Policies {
     }
 
     fn learn_real_time(&mut self, tid: i32, prio: i32, ask: impl FnOnce(i32) -> Option<u32>) {
-        const MOST: usize = 4096;
+        const LIMIT: usize = 4096;
         if self.known.get(&tid).is_some_and(|(known, _)| *known == prio) {
             return;
         }
-        if self.known.len() >= MOST {
+        if self.known.len() >= LIMIT {
             self.known.clear();
         }
         self.known.insert(tid, (prio, ask(tid)));

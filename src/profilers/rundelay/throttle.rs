@@ -17,10 +17,10 @@ use crate::task::cpu_quota::{CpuQuota, QuotaHierarchies, ThrottledTime};
 /// Shorter waits are not looked at: a period of a quota is long.
 const LEAST_NS: u64 = 1_000_000;
 /// Waits that are kept from tick to tick, tasks whose cgroup is known, and looks at /proc in a tick.
-const MOST_WAITS: usize = 10_000;
-const MOST_TASKS: usize = 50_000;
-const MOST_LOOKS: usize = 200;
-const MOST_GROUPS: usize = 1000;
+const MAX_WAITS: usize = 10_000;
+const MAX_TASKS: usize = 50_000;
+const MAX_LOOKS: usize = 200;
+const MAX_GROUPS: usize = 1000;
 
 #[derive(Debug, Default)]
 pub struct Throttling {
@@ -87,7 +87,7 @@ impl Throttling {
         if until.saturating_sub(wait.since) < LEAST_NS || self.of_task.get(&tid) == Some(&None) {
             return;
         }
-        if self.waits.len() < MOST_WAITS {
+        if self.waits.len() < MAX_WAITS {
             self.waits.push((tid, *wait, until));
         } else {
             self.left_out += 1;
@@ -105,7 +105,7 @@ impl Throttling {
         for (tid, wait, until) in std::mem::take(&mut self.waits) {
             let group = match self.of_task.get(&tid) {
                 Some(group) => *group,
-                None if looks < MOST_LOOKS => {
+                None if looks < MAX_LOOKS => {
                     looks += 1;
                     self.look_up(tid)
                 }
@@ -122,7 +122,7 @@ impl Throttling {
 
     fn look_up(&mut self, tid: i32) -> Option<usize> {
         let group = self.hierarchies.of_task(tid).and_then(|quota| self.group(quota));
-        if self.of_task.len() >= MOST_TASKS {
+        if self.of_task.len() >= MAX_TASKS {
             self.of_task.clear();
         }
         self.of_task.insert(tid, group);
@@ -134,7 +134,7 @@ impl Throttling {
             self.groups[known].quota = quota; // it may have changed
             return Some(known);
         }
-        if self.groups.len() >= MOST_GROUPS {
+        if self.groups.len() >= MAX_GROUPS {
             return None;
         }
         let known_from = crate::sys::monotonic_ns();

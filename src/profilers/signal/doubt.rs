@@ -12,7 +12,7 @@ use crate::profilers::signal::pending::{QueueKey, SentSignal};
 use crate::stats::LossHorizon;
 
 /// Limit of the queues that /proc is asked about; others stay in doubt.
-const MOST: usize = 1 << 14;
+const LIMIT: usize = 1 << 14;
 
 /// A span of time within which a queue was empty at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl QueueDoubts {
 
     /// A signal was put into its queue.
     pub fn sent(&mut self, sent: &SentSignal) {
-        if self.covers(sent) && self.asking.len() < MOST {
+        if self.covers(sent) && self.asking.len() < LIMIT {
             self.asking.entry(QueueKey::of(sent)).or_default();
         }
     }
@@ -83,12 +83,12 @@ impl QueueDoubts {
 
     /// The queue was empty: signals that are sent later are in step.
     pub fn was_empty(&mut self, key: QueueKey, empty: EmptyQueue) {
-        if self.empty_at.len() >= MOST && self.dropped_until != self.horizon {
+        if self.empty_at.len() >= LIMIT && self.dropped_until != self.horizon {
             self.dropped_until = self.horizon;
             let horizon = self.horizon;
             self.empty_at.retain(|_, at| horizon.saw_all_since(*at));
         }
-        if self.horizon.saw_all_since(empty.from) && self.empty_at.len() < MOST {
+        if self.horizon.saw_all_since(empty.from) && self.empty_at.len() < LIMIT {
             self.asking.remove(&key);
             self.empty_at.insert(key, empty.to);
         }
@@ -139,11 +139,11 @@ mod tests {
         let empty = |doubts: &mut QueueDoubts, tid, at| {
             doubts.was_empty(QueueKey::of(&queue(tid)), EmptyQueue { from: at, to: at });
         };
-        let most = MOST as i32;
+        let most = LIMIT as i32;
         (1..=most + 1).for_each(|tid| empty(&mut doubts, tid, 20));
         assert!(!doubts.covers(&queue(1)) && doubts.covers(&queue(most + 1)), "there is no room for it");
         doubts.lost(30);
-        assert_eq!(doubts.empty_at.len(), MOST, "a loss goes through no queues");
+        assert_eq!(doubts.empty_at.len(), LIMIT, "a loss goes through no queues");
         assert!(doubts.covers(&queue(1)));
         empty(&mut doubts, most + 1, 40);
         assert!(!doubts.covers(&queue(most + 1)) && doubts.covers(&queue(1)));

@@ -63,7 +63,7 @@ const SETTLE_NS: u64 = 50_000_000;
 /// How often a pending signal is looked for again.
 const AGAIN_NS: u64 = 1_000_000_000;
 /// Limit of the looks at /proc in one tick: the rings fill meanwhile.
-const MOST_LOOKS: usize = 256;
+const MAX_LOOKS: usize = 256;
 
 /// `TRACE_SIGNAL_*`, include/trace/events/signal.h.
 mod result {
@@ -556,16 +556,16 @@ impl Signal {
 
     fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
         self.endings.purge(&self.pending);
-        for pid in self.endings.due(now, MOST_LOOKS) {
+        for pid in self.endings.due(now, MAX_LOOKS) {
             self.look_at_ending(pid, now, ctx);
         }
-        for key in self.pending.due(now, MOST_LOOKS) {
+        for key in self.pending.due(now, MAX_LOOKS) {
             self.look(key, now, ctx);
         }
         for key in self.doubts.answered(now) {
             self.resync(key, now, ctx);
         }
-        for key in self.doubts.to_ask(MOST_LOOKS) {
+        for key in self.doubts.to_ask(MAX_LOOKS) {
             self.look_whether_empty(key, ctx);
         }
     }

@@ -95,7 +95,7 @@ pub struct AbsentSignal {
 /// Limit of the empty queues that are kept for reuse.
 const SPARE: usize = 64;
 /// Limit of the pending signals.
-const MOST: usize = 1 << 16;
+const LIMIT: usize = 1 << 16;
 
 /// All pending signals, by queue.
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ pub enum AddOutcome {
 impl PendingSignals {
     /// Adds a signal. /proc is asked about its queue at `look_at`.
     pub fn add(&mut self, sent: SentSignal, look_at: u64) -> AddOutcome {
-        if self.len >= MOST {
+        if self.len >= LIMIT {
             return AddOutcome::Full(sent);
         }
         let spare = &mut self.spare;
@@ -366,13 +366,13 @@ pub(super) mod tests {
     #[test]
     fn keeps_a_limited_number() {
         let mut pending = PendingSignals::default();
-        for time in 0..MOST as u64 {
+        for time in 0..LIMIT as u64 {
             assert!(matches!(pending.add(sent(time, GROUP, 40, -1), 0), AddOutcome::Alone));
         }
         assert!(matches!(pending.add(sent(0, GROUP, 41, -1), 0), AddOutcome::Full(_)));
         let key = QueueKey { id: 7, group: true, signo: 40 };
         assert_eq!(pending.take_older(key, 10).len(), 10);
-        assert_eq!(pending.take_older(key, u64::MAX).len(), MOST - 10);
+        assert_eq!(pending.take_older(key, u64::MAX).len(), LIMIT - 10);
         assert!(pending.is_empty());
     }
 }

@@ -67,7 +67,7 @@ fn name(comm: Comm) -> Value {
 }
 
 /// Limit of the rows; the others are summed up in one row per signal.
-const MOST: usize = 10_000;
+const LIMIT: usize = 10_000;
 
 /// The fate of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl SumKey for SignalPair {
 
 impl Default for SignalSums {
     fn default() -> SignalSums {
-        SignalSums(KeyedSums::new(MOST))
+        SignalSums(KeyedSums::new(LIMIT))
     }
 }
 
@@ -237,13 +237,13 @@ mod tests {
     #[test]
     fn has_a_limited_number_of_rows() {
         let mut sums = SignalSums::default();
-        for number in 0..MOST + 5 {
+        for number in 0..LIMIT + 5 {
             let mut sent = sent(1, TO, 15, 0);
             sent.target.comm = Comm::new(number.to_string().as_bytes());
             sums.sent(&sent);
         }
         let mut rows = take(&mut sums);
-        assert_eq!(rows.len(), MOST + 1);
+        assert_eq!(rows.len(), LIMIT + 1);
         assert_eq!(rows.cells(0, 1)[2..4], [Value::Comm(Comm::new(b"<others>")), Value::Unsigned(5)]);
     }
 }

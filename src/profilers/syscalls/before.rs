@@ -13,7 +13,7 @@ use crate::task::thread_reader::ThreadReader;
 use crate::tep::ThreadDoing;
 
 /// Threads that are asked for, and calls that are remembered.
-const MOST: usize = 100_000;
+const LIMIT: usize = 100_000;
 /// How often a thread is asked for that is found in no call.
 const MAX_ROUNDS: u32 = 3;
 
@@ -75,7 +75,7 @@ impl EarlierCalls {
 
     fn ask_all(&mut self, tids: impl Iterator<Item = i32>, since: Timestamp, began: Began) {
         (self.since, self.began, self.rounds) = (since, began, 0);
-        self.asked.extend(tids.take(MOST));
+        self.asked.extend(tids.take(LIMIT));
         self.ask();
     }
 

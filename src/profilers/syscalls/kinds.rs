@@ -43,7 +43,7 @@ const ENDING: &[&str] = &["exit", "exit_group"];
 const FORKING: &[&str] = &["clone", "clone3", "fork", "vfork"];
 
 /// Numbers up to here are looked up in a table; no architecture has as many.
-const MOST: usize = 1024;
+const LIMIT: usize = 1024;
 
 /// Kinds of the running architecture's calls, by number, and of those of 32-bit mode.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct CallKinds {
 impl Default for CallKinds {
     fn default() -> CallKinds {
         let kind = |number: usize| syscalls::name(number as u64).map_or(CallKind::Works, CallKind::of_name);
-        CallKinds { native: (0..MOST).map(kind).collect(), compat: (0..MOST).map(compat_kind).collect() }
+        CallKinds { native: (0..LIMIT).map(kind).collect(), compat: (0..LIMIT).map(compat_kind).collect() }
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     fn names_of_kinds_are_calls() {
         for name in WAITING.iter().chain(ENDING).chain(FORKING) {
             // aarch64 lacks the older ones.
-            let in_32_bits = || (0..MOST as u64).any(|number| compat_calls::name(number) == Some(name));
+            let in_32_bits = || (0..LIMIT as u64).any(|number| compat_calls::name(number) == Some(name));
             assert!(syscalls::number(name).is_some() || in_32_bits() || cfg!(not(target_arch = "x86_64")), "{name}");
         }
     }

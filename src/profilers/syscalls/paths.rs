@@ -20,11 +20,11 @@ use crate::tep::syscall_strings::string_arguments;
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Threads whose strings are kept at most.
-const MOST_THREADS: usize = 100_000;
+const MAX_THREADS: usize = 100_000;
 /// Distinct strings that are kept at most; those that rows hold live on.
-const MOST_STRINGS: usize = 16_384;
+const MAX_STRINGS: usize = 16_384;
 /// No architecture has as many calls.
-const MOST_CALLS: u64 = 1024;
+const MAX_CALLS: u64 = 1024;
 
 /// A call that has strings, by its number, and the format of its event.
 pub type CallWithStrings = (u32, Arc<Format>);
@@ -120,7 +120,7 @@ impl CallPaths {
     ) -> Result<Option<CallPaths>> {
         let format = setup.format(SyscallEnd::Enter.raw())?;
         let Some(args) = format.field("args").map(|args| args.offset) else { return Ok(None) };
-        let starts = (0..MOST_CALLS).map(path_starts).collect();
+        let starts = (0..MAX_CALLS).map(path_starts).collect();
         let calls = calls.iter().map(|(number, format)| (*number, &**format));
         let strings = CallStrings::ask_by_number(enter, &format, calls, evlist, setup);
         Ok(strings.map(|strings| CallPaths {
@@ -166,7 +166,7 @@ impl CallPaths {
         if first == PathOfCall::None {
             return; // what is held of an earlier call is of a call with another number
         }
-        if held.len() >= MOST_THREADS {
+        if held.len() >= MAX_THREADS {
             held.clear(); // their strings are unread
         }
         held.insert(sample.tid, HeldStrings { call, first, second });
@@ -209,7 +209,7 @@ fn kept(text: &[u8], known: &mut FxHashSet<Arc<[u8]>>) -> Arc<[u8]> {
     if let Some(known) = known.get(text) {
         return known.clone();
     }
-    if known.len() >= MOST_STRINGS {
+    if known.len() >= MAX_STRINGS {
         known.clear();
     }
     let text: Arc<[u8]> = Arc::from(text);

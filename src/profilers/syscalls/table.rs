@@ -57,13 +57,13 @@ pub struct CallSums {
 }
 
 /// Numbers below this one have a place of their own in [`CallSums::native`].
-const MOST_NATIVE: usize = 1024;
+const MAX_NATIVE: usize = 1024;
 
 impl CallSums {
     #[inline(always)]
     pub fn of(&mut self, call: CallNumber, thread: Option<CallThread>) -> &mut CallSum {
         let number = call.number as usize; // a negative one is out of range
-        if thread.is_none() && !call.is_compat && number < MOST_NATIVE {
+        if thread.is_none() && !call.is_compat && number < MAX_NATIVE {
             if number >= self.native.len() {
                 self.grow();
             }
@@ -79,7 +79,7 @@ impl CallSums {
 
     #[cold]
     fn grow(&mut self) {
-        self.native.resize(MOST_NATIVE, CallSum::default());
+        self.native.resize(MAX_NATIVE, CallSum::default());
     }
 
     /// Takes the sums out.

@@ -10,7 +10,7 @@ use crate::profilers::task_state::machine::{StatePeriod, TaskEvent, WaitWaker, W
 use crate::profilers::task_state::priority::{self, PriorityMatch};
 use crate::profilers::task_state::states::{SchedState, SwitchedOut};
 use crate::profilers::task_state::table::StateTimes;
-use crate::profilers::task_state::{MOST_THREADS, TaskState};
+use crate::profilers::task_state::{MAX_THREADS, TaskState};
 use crate::stats::Began;
 use crate::task::Comm;
 
@@ -232,7 +232,7 @@ impl TaskState {
     #[inline(never)]
     fn account_details(&mut self, period: StatePeriod, ctx: &mut Context) {
         let duration = period.until.saturating_sub(period.since);
-        let fits = || self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid);
+        let fits = || self.by_thread.len() < MAX_THREADS || self.by_thread.contains_key(&period.tid);
         if self.args.perins && fits() {
             let fresh = || (period.comm, Box::new(StateTimes::default()));
             let (comm, times) = self.by_thread.entry(period.tid).or_insert_with(fresh);

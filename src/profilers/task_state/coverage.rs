@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::profilers::task_state::machine::{Activity, TrackedTask};
 use crate::profilers::task_state::states::{STATES, SchedState};
-use crate::profilers::task_state::{MOST_THREADS, TaskState};
+use crate::profilers::task_state::{MAX_THREADS, TaskState};
 use crate::stats::Began;
 use crate::task::Comm;
 
@@ -49,7 +49,7 @@ impl TaskLives {
     pub fn ended(&mut self, tid: i32, task: &TrackedTask, until: u64) {
         let ns = self.in_interval(task, until);
         self.ended.add(ns);
-        if self.apart && (self.ended_apart.len() < MOST_THREADS || self.ended_apart.contains_key(&tid)) {
+        if self.apart && (self.ended_apart.len() < MAX_THREADS || self.ended_apart.contains_key(&tid)) {
             let sum = self.ended_apart.entry(tid).or_default();
             *sum = sum.saturating_add(ns);
         }

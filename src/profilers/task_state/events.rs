@@ -166,9 +166,9 @@ impl TaskStateEvents {
 
 /// Frames of an interrupt's stack: on the way from the network's softirq to a task that waits for a packet are some thirty.
 fn interrupt_depth(host: &Host) -> u16 {
-    const MOST: u16 = 32;
+    const LIMIT: u16 = 32;
     let limit = sysctl(host, "perf_event_max_stack").and_then(|limit| u16::try_from(limit).ok());
-    limit.map_or(MOST, |limit| MOST.min(limit))
+    limit.map_or(LIMIT, |limit| LIMIT.min(limit))
 }
 
 impl WakeupFields {

@@ -226,8 +226,8 @@ impl StateMachine {
 
     #[cold]
     fn note_missed_switch(missed_on: &mut Vec<(u32, u64)>, task: &TrackedTask, cpu: u32) {
-        const MOST: usize = 64; // it is emptied at each tick
-        if task.began == Began::Exactly && missed_on.len() < MOST {
+        const LIMIT: usize = 64; // it is emptied at each tick
+        if task.began == Began::Exactly && missed_on.len() < LIMIT {
             missed_on.push((cpu, task.since));
         }
     }
@@ -357,9 +357,9 @@ impl StateMachine {
 
     #[cold]
     fn first_switch(&mut self, cpu: u32, next: i32) {
-        const MOST_CPUS: usize = 1 << 16; // the number comes from a record
+        const MAX_CPUS: usize = 1 << 16; // the number comes from a record
         let index = cpu as usize;
-        if index < MOST_CPUS {
+        if index < MAX_CPUS {
             self.current.resize(index + 1, UNKNOWN);
             self.current[index] = next;
         }

@@ -118,10 +118,10 @@ impl ProfilerArgs for TaskStateArgs {
 const FIRST_NS: u64 = 200_000_000;
 
 /// Threads listed apart in one interval at most: without -i every thread that ever ran would be kept.
-const MOST_THREADS: usize = 50_000;
+const MAX_THREADS: usize = 50_000;
 
 /// Rows in text without `--top`: nobody reads more of them, and those that waited most come first.
-const MOST_TEXT_ROWS: usize = 1000;
+const MAX_TEXT_ROWS: usize = 1000;
 
 /// The profiler behind [`TaskStateArgs`].
 #[derive(Debug, Default)]
@@ -418,7 +418,7 @@ impl Profiler for TaskState {
         let (mut coverage, lives) = self.cover(now);
         let lapses = self.machine.take_lapses();
         // How much time some states, or some CPUs, should have is not known.
-        let whole = !self.narrowed && self.by_thread.len() < MOST_THREADS;
+        let whole = !self.narrowed && self.by_thread.len() < MAX_THREADS;
         let mut all = std::mem::take(&mut self.all);
         let mut by_thread = std::mem::take(&mut self.by_thread);
         let Some(plan) = &self.plan else { return Ok(()) };
@@ -436,7 +436,7 @@ impl Profiler for TaskState {
         } else {
             report.delta(&STATES_OF_ALL, table.rows(&mut all))
         };
-        table.judged(sight).text_rows(self.args.top.map_or(MOST_TEXT_ROWS, |top| top as usize));
+        table.judged(sight).text_rows(self.args.top.map_or(MAX_TEXT_ROWS, |top| top as usize));
         self.reported_until = now;
         let coverage = std::mem::take(&mut self.quiet_coverage).then(&coverage);
         if is_quiet {
@@ -484,10 +484,10 @@ impl TaskState {
         const GONE_NS: u64 = 2_000_000_000;
         const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
         /// Going through all tasks takes one part in so many of the time at most, however many there are.
-        const MOST_SHARE: u64 = 20;
+        const MAX_SHARE: u64 = 20;
         self.take_answers(now, ctx);
         let began = crate::sys::monotonic_ns();
-        let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MOST_SHARE);
+        let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MAX_SHARE);
         if self.args.than.is_some() && now >= self.next_look {
             self.report_ongoing(now, ctx);
             self.next_look = now.saturating_add(LOOK_NS.max(pause_ns()));

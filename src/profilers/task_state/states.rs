@@ -30,11 +30,11 @@ impl SchedState {
 
 const LABELS: [&str; 7] = ["R", "S", "D", "T", "t", "I", "RD"];
 /// Unknown states kept apart; more than this share the last one.
-const MOST_OTHERS: usize = 8;
+const MAX_OTHERS: usize = 8;
 /// A power of two: running, sleeping and in D state are 0, 1 and 2.
 const RECENT: usize = 4;
 /// All states that can occur.
-pub const STATES: usize = LABELS.len() + MOST_OTHERS;
+pub const STATES: usize = LABELS.len() + MAX_OTHERS;
 
 /// What `prev_state` says of the task that was switched out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,10 +85,10 @@ impl States {
 
     #[cold]
     fn meet(&mut self, prev_state: u64) -> SwitchedOut {
-        const MOST_MET: usize = 64;
+        const MAX_MET: usize = 64;
         let bits = self.table.masked(prev_state);
         let decoded = if bits == 0 { SwitchedOut::Runnable } else { self.name(bits, prev_state) };
-        if self.met.len() < MOST_MET {
+        if self.met.len() < MAX_MET {
             self.met.push((prev_state, decoded));
         }
         decoded
@@ -125,11 +125,11 @@ impl States {
         let label: Arc<str> = String::from_utf8_lossy(&text).into();
         let at = match self.others.iter().position(|other| *other == label) {
             Some(at) => at,
-            None if self.others.len() < MOST_OTHERS => {
+            None if self.others.len() < MAX_OTHERS => {
                 self.others.push(label);
                 self.others.len() - 1
             }
-            None => MOST_OTHERS - 1,
+            None => MAX_OTHERS - 1,
         };
         SchedState((LABELS.len() + at) as u8)
     }

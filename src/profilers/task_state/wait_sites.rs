@@ -16,7 +16,7 @@ use crate::task::user_snapshot::UserSnapshot;
 /// How long the line of a wait is held back for the answer.
 const PATIENCE_NS: u64 = 500_000_000;
 /// Waits remembered at most.
-const MOST: usize = 8192;
+const LIMIT: usize = 8192;
 /// Waits asked about for a line of their own. Each takes some 100 µs of the asking thread.
 const QUESTIONS: Allowance = Allowance::new(256, 128);
 
@@ -126,7 +126,7 @@ impl WaitSites {
 
     /// Asks where `tid` waits since `since`. False when it cannot be asked now.
     pub fn ask(&mut self, tid: i32, since: u64, now: u64) -> bool {
-        if self.waits.len() >= MOST || !self.allowance.take(now) {
+        if self.waits.len() >= LIMIT || !self.allowance.take(now) {
             return false;
         }
         self.send(WaitQuestion { tid, since, stack: self.stacks }, now)
@@ -143,7 +143,7 @@ impl WaitSites {
 
     /// Asks for the stack of one that waits, when there is time for that.
     pub fn ask_later(&mut self, tid: i32, since: u64) {
-        if self.stacks && self.asker.is_some() && self.backlog.len() < MOST {
+        if self.stacks && self.asker.is_some() && self.backlog.len() < LIMIT {
             self.backlog.push_back((tid, since));
         }
     }
@@ -161,7 +161,7 @@ impl WaitSites {
                 break; // what was read before is to be used up first
             }
             let is_asked = self.waits.get(&tid).is_some_and(|wait| wait.since == since);
-            if !is_asked && self.waits.len() < MOST && !self.send(WaitQuestion { tid, since, stack: true }, now) {
+            if !is_asked && self.waits.len() < LIMIT && !self.send(WaitQuestion { tid, since, stack: true }, now) {
                 break;
             }
             self.backlog.pop_front();

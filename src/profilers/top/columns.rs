@@ -8,7 +8,7 @@ use crate::report::{Column, Schema, Value};
 use crate::symbol::StackId;
 
 /// Columns of values that a table may have.
-pub const MOST_VALUES: usize = 16;
+pub const MAX_VALUES: usize = 16;
 
 /// A row: what was added up for a key.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct AmountRow {
     pub name: Value,
     pub stack: Option<StackId>,
     /// Those that the rows are ordered by come first.
-    pub amounts: [i64; MOST_VALUES],
+    pub amounts: [i64; MAX_VALUES],
     /// The first amounts of all rows together, where none is less than 0.
     pub whole: Option<u64>,
 }
@@ -207,7 +207,7 @@ pub fn merged(rows: Vec<AmountRow>) -> Vec<AmountRow> {
     merged
 }
 
-fn add(amounts: &mut [i64; MOST_VALUES], others: &[i64; MOST_VALUES]) {
+fn add(amounts: &mut [i64; MAX_VALUES], others: &[i64; MAX_VALUES]) {
     amounts.iter_mut().zip(others).for_each(|(amount, other)| *amount = amount.saturating_add(*other));
 }
 
@@ -246,8 +246,8 @@ macro_rules! for_each_place {
     };
 }
 
-const AMOUNTS: [AmountField; MOST_VALUES] = for_each_place!(amount);
-const RATES: [AmountRate; MOST_VALUES] = for_each_place!(rate);
+const AMOUNTS: [AmountField; MAX_VALUES] = for_each_place!(amount);
+const RATES: [AmountRate; MAX_VALUES] = for_each_place!(rate);
 
 #[cfg(test)]
 mod tests {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn row(key: i64, first: &[i64]) -> AmountRow {
-        let mut amounts = [0; MOST_VALUES];
+        let mut amounts = [0; MAX_VALUES];
         amounts.iter_mut().zip(first).for_each(|(amount, given)| *amount = *given);
         let key = Value::Signed(key);
         AmountRow { text_key: key.clone(), key, name: Value::None, stack: None, amounts, whole: None }

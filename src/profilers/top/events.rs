@@ -7,7 +7,7 @@ use crate::event::{BoundEvent, KeyExpr, PrintKey, Selector};
 use crate::expr::{Expr, ExprError, ExprType, Naming, Program};
 use crate::perf::Evlist;
 use crate::profiler::{Setup, ShownEvent, key_of};
-use crate::profilers::top::columns::{MOST_VALUES, ValueColumn, places};
+use crate::profilers::top::columns::{MAX_VALUES, ValueColumn, places};
 
 /// What was asked for, by options and attributes.
 #[derive(Debug)]
@@ -98,9 +98,9 @@ impl AmountEvents {
             events.print = events.print.take().or_else(|| event.attributes.print_key.clone());
             opened.push((event, key, name, first, programs));
         }
-        if events.columns.len() > MOST_VALUES {
+        if events.columns.len() > MAX_VALUES {
             bail!(
-                "{} columns of values are more than the {MOST_VALUES} of a table: name fewer events, or leave out the key, \
+                "{} columns of values are more than the {MAX_VALUES} of a table: name fewer events, or leave out the key, \
                  and the events of a pattern are rows",
                 events.columns.len()
             );

@@ -14,7 +14,7 @@ use crate::event::{AMOUNT_ATTRS, EventKey, KeyText, KeyTexts, selector};
 use crate::expr::{Expr, ExprValue, NoResult, NoResultCounts, Program};
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, ShownKeys, Timestamp, Use};
-use crate::profilers::top::columns::{AmountRow, KEYS, MOST_VALUES, RowKind, TableForm};
+use crate::profilers::top::columns::{AmountRow, KEYS, MAX_VALUES, RowKind, TableForm};
 use crate::profilers::top::events::{AmountEvent, AmountEvents, Wish};
 use crate::report::{Schema, TableSchema, Value};
 use crate::stats::{KeyedSums, SumKey};
@@ -111,7 +111,7 @@ impl SumKey for AmountKey {
 
 #[derive(Clone, Debug, Default)]
 struct Amounts {
-    sums: [i64; MOST_VALUES],
+    sums: [i64; MAX_VALUES],
     /// What `comm=` gave last.
     name: Option<KeyText>,
 }

@@ -20,7 +20,7 @@ use crate::tep::format::Format;
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Number of events with the same spec up to which they are opened themselves.
-const MOST: usize = 16;
+const LIMIT: usize = 16;
 
 /// A raw event, and the system calls that it stands for.
 pub struct RawEvent {
@@ -96,7 +96,7 @@ pub fn take(
     setup: &Setup<'_>,
 ) -> Result<Vec<(BoundEvent, RawEvent)>> {
     let count = |events: &[SelectedTracepoint]| events.iter().filter(|event| call(event).is_some()).count();
-    if count(chosen) <= MOST {
+    if count(chosen) <= LIMIT {
         return Ok(Vec::new());
     }
     let formats = SyscallEnd::BOTH.map(|end| setup.format(end.raw()).ok());
@@ -122,7 +122,7 @@ pub fn take(
     }
     let of_spec =
         |spec: usize| groups.iter().filter(|(key, _)| key.0 == spec).map(|(_, calls)| calls.len()).sum::<usize>();
-    let many: BTreeSet<usize> = groups.keys().map(|key| key.0).filter(|spec| of_spec(*spec) > MOST).collect();
+    let many: BTreeSet<usize> = groups.keys().map(|key| key.0).filter(|spec| of_spec(*spec) > LIMIT).collect();
     let mut raws = Vec::new();
     for ((spec, end), calls) in groups {
         if !many.contains(&spec) {

@@ -84,7 +84,7 @@ const SETTINGS_NS: u64 = 1_000_000_000;
 /// The function of the timer: kernel/watchdog.c.
 const TIMER_FUNCTION: &str = "watchdog_timer_fn";
 /// Limit of the tasks named that could run on a stuck CPU.
-const MOST_RUNNABLE: usize = 5;
+const MAX_RUNNABLE: usize = 5;
 
 #[derive(Clone, Copy, Debug)]
 struct WatchdogEvents {
@@ -270,7 +270,7 @@ impl Watchdog {
             stop_ns: age(cpu.stop),
             sampled: cpu.sampled,
             sampled_ns: age(cpu.sampled.map(|seen| seen.at)),
-            runnable: runnable.iter().take(MOST_RUNNABLE).map(name).collect(),
+            runnable: runnable.iter().take(MAX_RUNNABLE).map(name).collect(),
         };
         let stack = cpu.stack.filter(|_| lockup.goes_on());
         ctx.emit(&LOCKUPS, Subject { time: at, cpu: number, pid, tid, comm }, &lockup, stack);

@@ -26,20 +26,20 @@ use text::BoundedText;
 use tree::Node;
 
 /// Longest mangled name. Few names of compilers have 1,000 bytes; the text of a longer one is cut anyway.
-const MOST_MANGLED_BYTES: usize = 16 << 10;
+const MAX_MANGLED_BYTES: usize = 16 << 10;
 /// Longest v0 name of Rust, which may have back-references. `rustc_demangle` may reread the whole name for each word
 /// that it writes, which takes 5 ms at this length.
-const MOST_RUST_BYTES: usize = 4 << 10;
+const MAX_RUST_BYTES: usize = 4 << 10;
 
 /// The demangled name with parameters. None for a name of C: without `_Z`, `f` and `St` would be types of C++.
 pub fn demangled(name: &str) -> Option<String> {
     if name.starts_with("_R") {
-        return demangle_rust(name, MOST_RUST_BYTES);
+        return demangle_rust(name, MAX_RUST_BYTES);
     }
     // Some platforms prefix every name with `_`; the name of a block has one more.
     let mangled = name.strip_prefix("_Z").or_else(|| name.strip_prefix("__Z"));
     if let Some(mangled) = mangled {
-        let rust = if ends_in_hash(mangled) { demangle_rust(name, MOST_MANGLED_BYTES) } else { None };
+        let rust = if ends_in_hash(mangled) { demangle_rust(name, MAX_MANGLED_BYTES) } else { None };
         return rust.or_else(|| demangle_cpp(mangled, SymbolParts::All));
     }
     let block = name.strip_prefix("___Z").or_else(|| name.strip_prefix("____Z"))?;
@@ -94,7 +94,7 @@ pub fn cut(name: &str) -> String {
 
 /// Demangles the part behind `_Z`.
 fn demangle_cpp(mangled: &str, parts: SymbolParts) -> Option<String> {
-    if mangled.len() > MOST_MANGLED_BYTES {
+    if mangled.len() > MAX_MANGLED_BYTES {
         return None;
     }
     // The linker may have appended a version, `@@GLIBCXX_3.4`.

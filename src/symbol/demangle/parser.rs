@@ -6,9 +6,9 @@
 use super::tree::{Node, NodeId, NodeList, TemplateScope, Tree};
 
 /// Most rules tried per name. Names of real programs take a few per byte.
-const MOST_STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 100_000;
 /// Deepest nesting of types and expressions; 20 in real programs. The maximum takes 400 KiB of stack, unoptimized.
-const MOST_NESTED: u32 = 128;
+const MAX_NESTED: u32 = 128;
 
 /// State of the parser.
 pub struct Parser<'a> {
@@ -129,14 +129,14 @@ impl<'a> Parser<'a> {
     /// Counts a rule. None when the limit is reached.
     pub fn step(&mut self) -> Option<()> {
         self.steps += 1;
-        (self.steps <= MOST_STEPS).then_some(())
+        (self.steps <= MAX_STEPS).then_some(())
     }
 
     /// Runs a rule one level deeper. None when that is too deep.
     pub fn nest<T>(&mut self, rule: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.step()?;
-        if self.nested >= MOST_NESTED {
-            self.steps = MOST_STEPS; // trying other rules would not help
+        if self.nested >= MAX_NESTED {
+            self.steps = MAX_STEPS; // trying other rules would not help
             return None;
         }
         self.nested += 1;

@@ -7,9 +7,9 @@ use super::text::BoundedText;
 use super::tree::{Exceptions, FunctionNode, Node, NodeId, NodeList, ParameterKind, Qualifiers, Tree};
 
 /// Most nodes written per name. A name of 4,096 bytes takes a few thousand.
-const MOST_STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 100_000;
 /// Deepest nesting of nodes. The maximum takes 400 KiB of stack, unoptimized.
-const MOST_NESTED: u32 = 192;
+const MAX_NESTED: u32 = 192;
 
 /// Why a name was not written to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl<'t, 'a> Printer<'t, 'a> {
 
     pub fn step(&mut self) -> PrintResult {
         self.steps += 1;
-        if self.steps > MOST_STEPS { Err(PrintStop::Refused) } else { Ok(()) }
+        if self.steps > MAX_STEPS { Err(PrintStop::Refused) } else { Ok(()) }
     }
 
     pub fn push(&mut self, text: &str) -> PrintResult {
@@ -92,7 +92,7 @@ impl<'t, 'a> Printer<'t, 'a> {
     /// Writes one level deeper. Fails when that is too deep.
     pub fn nest<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T, PrintStop>) -> Result<T, PrintStop> {
         self.step()?;
-        if self.nested >= MOST_NESTED {
+        if self.nested >= MAX_NESTED {
             return Err(PrintStop::Refused);
         }
         self.nested += 1;

@@ -5,7 +5,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
-use text::MOST_NAME_BYTES;
+use text::MAX_NAME_BYTES;
 
 const FIXTURE: &str = include_str!("../../../tests/data/cpp_names.txt");
 
@@ -42,12 +42,12 @@ fn a_name_that_stands_for_gigabytes_is_cut() {
     // Each argument is a template with the one before it as both arguments.
     let of_two = |before: char| format!("S_IS{before}_S{before}_E");
     let name: String = "0123456789ABCDEFGHIJKLMNOPQR".chars().map(of_two).collect();
-    assert_eq!(demangled(&format!("_Z1f1AIiiE{name}")).map(|name| name.len()), Some(MOST_NAME_BYTES));
+    assert_eq!(demangled(&format!("_Z1f1AIiiE{name}")).map(|name| name.len()), Some(MAX_NAME_BYTES));
     let two = of_two('0');
     let want = "f(A<int, int>, A<A<int, int>, A<int, int> >)";
     assert_eq!(demangled(&format!("_Z1f1AIiiE{two}")).as_deref(), Some(want));
     let long = format!("_Z5000{}v", "x".repeat(5000));
-    assert_eq!(demangled(&long).map(|name| name.len()), Some(MOST_NAME_BYTES));
+    assert_eq!(demangled(&long).map(|name| name.len()), Some(MAX_NAME_BYTES));
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn edited() -> impl Strategy<Value = String> {
 fn is_sound(name: &str) -> bool {
     let text = demangled(name);
     let again = demangled(name);
-    text == again && text.is_none_or(|text| text.len() <= MOST_NAME_BYTES)
+    text == again && text.is_none_or(|text| text.len() <= MAX_NAME_BYTES)
 }
 
 proptest! {

@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 
 /// Longest text of a name. Names of templates can be longer, but nobody reads them.
-pub const MOST_NAME_BYTES: usize = 4096;
+pub const MAX_NAME_BYTES: usize = 4096;
 
-/// A text that is cut at [`MOST_NAME_BYTES`].
+/// A text that is cut at [`MAX_NAME_BYTES`].
 #[derive(Debug, Default)]
 pub struct BoundedText {
     text: String,
@@ -21,7 +21,7 @@ impl BoundedText {
 
     /// Appends text. False when it was cut.
     pub fn push(&mut self, more: &str) -> bool {
-        let kept = more.floor_char_boundary(MOST_NAME_BYTES - self.text.len());
+        let kept = more.floor_char_boundary(MAX_NAME_BYTES - self.text.len());
         self.text.push_str(&more[..kept]);
         self.is_full |= kept < more.len();
         !self.is_full
@@ -61,11 +61,11 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_between_characters() {
-        assert_eq!(BoundedText::of(&"ä".repeat(3000)).len(), MOST_NAME_BYTES);
-        assert_eq!(BoundedText::of(&format!("x{}", "ä".repeat(3000))).len(), MOST_NAME_BYTES - 1);
-        assert_eq!(BoundedText::of(&"x".repeat(MOST_NAME_BYTES)), "x".repeat(MOST_NAME_BYTES));
+        assert_eq!(BoundedText::of(&"ä".repeat(3000)).len(), MAX_NAME_BYTES);
+        assert_eq!(BoundedText::of(&format!("x{}", "ä".repeat(3000))).len(), MAX_NAME_BYTES - 1);
+        assert_eq!(BoundedText::of(&"x".repeat(MAX_NAME_BYTES)), "x".repeat(MAX_NAME_BYTES));
         let mut text = BoundedText::default();
-        assert!(text.push("ab") && !text.push(&"x".repeat(MOST_NAME_BYTES)) && !text.push("y"));
-        assert!(text.is_full() && text.len() == MOST_NAME_BYTES);
+        assert!(text.push("ab") && !text.push(&"x".repeat(MAX_NAME_BYTES)) && !text.push("y"));
+        assert!(text.is_full() && text.len() == MAX_NAME_BYTES);
     }
 }

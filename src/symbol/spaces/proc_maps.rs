@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::host::Host;
-    use crate::symbol::mappings::MOST_MAPPINGS;
+    use crate::symbol::mappings::MAX_MAPPINGS;
 
     /// What is read of a process depends on what its status says.
     #[test]
@@ -92,7 +92,7 @@ mod tests {
     fn what_is_mapped_once_is_kept_among_many() {
         let dir = tempfile::tempdir().unwrap();
         let page = |number: usize| format!("{number:x}000-{number:x}fff r-xp 0 0:1 7 /memfd:made (deleted)\n");
-        let many: String = (0x10..0x10 + MOST_MAPPINGS + 3000).map(page).collect();
+        let many: String = (0x10..0x10 + MAX_MAPPINGS + 3000).map(page).collect();
         fs::create_dir(dir.path().join("5")).unwrap();
         let lines =
             format!("1000-2000 r-xp 0 1:2 3 /no/program\n{many}7f0000000000-7f0000001000 r-xp 0 1:2 4 /no/libc.so\n");
@@ -102,8 +102,8 @@ mod tests {
         let path = |address| maps.get().find(address).map(|(module, _)| module.path.to_string());
         assert_eq!(path(0x1000).as_deref(), Some("/no/program"));
         assert_eq!(path(0x7f00_0000_0000).as_deref(), Some("/no/libc.so"));
-        let made = (0x10..0x10 + MOST_MAPPINGS + 3000).filter(|page| path((*page as u64) << 12).is_some());
-        assert_eq!(made.count(), MOST_MAPPINGS - 2);
+        let made = (0x10..0x10 + MAX_MAPPINGS + 3000).filter(|page| path((*page as u64) << 12).is_some());
+        assert_eq!(made.count(), MAX_MAPPINGS - 2);
         assert!(maps.why_missing().is_some());
     }
 }

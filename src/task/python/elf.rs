@@ -21,7 +21,7 @@ const SYMBOL_BYTES: usize = 24;
 impl Image {
     /// The file whose header is at `base`. None: it is no ELF file of 64 bits.
     pub fn at(base: u64, memory: &mut ProcessMemory) -> Option<Image> {
-        const MOST_SEGMENTS: u16 = 64;
+        const MAX_SEGMENTS: u16 = 64;
         const PT_LOAD: u32 = 1;
         const PT_DYNAMIC: u32 = 2;
         let header: [u8; HEADER_BYTES] = memory.array(base)?;
@@ -29,7 +29,7 @@ impl Image {
             header.starts_with(b"\x7fELF\x02") && header[5] == if cfg!(target_endian = "little") { 1 } else { 2 };
         let half = |at: usize| Some(u16::from_ne_bytes(header.get(at..at + 2)?.try_into().ok()?));
         let (size, count) = (half(54)?, half(56)?);
-        if !is_ours || usize::from(size) != SEGMENT_BYTES || count > MOST_SEGMENTS {
+        if !is_ours || usize::from(size) != SEGMENT_BYTES || count > MAX_SEGMENTS {
             return None;
         }
         let table = base.checked_add(word(&header, 32)?)?;
@@ -53,14 +53,14 @@ impl Image {
 
     /// The memory of an exported symbol, found by the GNU hash table.
     pub fn symbol(&self, name: &str, memory: &mut ProcessMemory) -> Option<Range<u64>> {
-        const MOST_STEPS: u32 = 4096;
+        const MAX_STEPS: u32 = 4096;
         let hash = name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)));
         let [buckets, first, filter_words] = [0, 4, 8].map(|at| memory.half(self.hash.wrapping_add(at)));
         let (buckets, first, filter_words) = (buckets.filter(|&count| count > 0)?, first?, filter_words?);
         let bucket_table = self.hash.checked_add(16 + u64::from(filter_words) * 8)?;
         let chains = bucket_table.checked_add(u64::from(buckets) * 4)?;
         let mut index = memory.half(bucket_table.checked_add(u64::from(hash % buckets) * 4)?)?;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let known = memory.half(chains.checked_add(u64::from(index.checked_sub(first)?) * 4)?)?;
             if known | 1 == hash | 1
                 && let Some(found) = self.defined(index, name, memory)
@@ -92,12 +92,12 @@ impl Image {
 
 /// The addresses of symbols, names and hash table in a dynamic section.
 fn tables(dynamic: u64, memory: &mut ProcessMemory) -> Option<(u64, u64, u64)> {
-    const MOST_ENTRIES: usize = 256;
+    const MAX_ENTRIES: usize = 256;
     const DT_NULL: u64 = 0;
     const DT_STRTAB: u64 = 5;
     const DT_SYMTAB: u64 = 6;
     const DT_GNU_HASH: u64 = 0x6fff_fef5;
-    let bytes = memory.up_to(dynamic, MOST_ENTRIES * 16);
+    let bytes = memory.up_to(dynamic, MAX_ENTRIES * 16);
     let (entries, _) = bytes.as_chunks::<16>();
     let entries = entries.iter().map_while(|entry| Some((word(entry, 0)?, word(entry, 8)?)));
     let (mut symbols, mut names, mut hash) = (None, None, None);

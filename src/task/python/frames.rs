@@ -7,7 +7,7 @@ use crate::task::python::layout::{CurrentFrame, Entry};
 use crate::task::python::text::{self, Kept};
 use crate::task::python::{PythonFrame, PythonRuntime, PythonStack, lines};
 
-const MOST_FRAMES: usize = 512;
+const MAX_FRAMES: usize = 512;
 
 /// Contents of a code object.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub fn of_thread(runtime: &PythonRuntime, own_tid: i32, memory: &mut ProcessMemo
     let mut stack = PythonStack { frames: Vec::new(), cut: false, interpreter: runtime.interpreter.clone() };
     let mut codes: FxHashMap<u64, Code> = FxHashMap::default();
     // Each call of the interpreter's C function has one more frame, without a function.
-    for _ in 0..2 * MOST_FRAMES {
+    for _ in 0..2 * MAX_FRAMES {
         if frame == 0 {
             return Some(stack);
         }
@@ -44,7 +44,7 @@ pub fn of_thread(runtime: &PythonRuntime, own_tid: i32, memory: &mut ProcessMemo
         if is_other {
             stack.frames.last_mut().into_iter().for_each(|last| last.ends_call = true);
         } else {
-            if stack.frames.len() >= MOST_FRAMES {
+            if stack.frames.len() >= MAX_FRAMES {
                 break;
             }
             let ends_call = match layout.entry {
@@ -71,12 +71,12 @@ pub fn of_thread(runtime: &PythonRuntime, own_tid: i32, memory: &mut ProcessMemo
 
 /// The address of the `PyThreadState` of a thread.
 fn find(runtime: &PythonRuntime, own_tid: u64, memory: &mut ProcessMemory) -> Option<u64> {
-    const MOST_INTERPRETERS: usize = 64;
-    const MOST_THREADS: usize = 4096;
+    const MAX_INTERPRETERS: usize = 64;
+    const MAX_THREADS: usize = 4096;
     let layout = &runtime.layout;
-    let mut left = MOST_THREADS;
+    let mut left = MAX_THREADS;
     let mut interpreter = memory.word(runtime.address.checked_add(layout.interpreters)?)?;
-    for _ in 0..MOST_INTERPRETERS {
+    for _ in 0..MAX_INTERPRETERS {
         if interpreter == 0 {
             return None;
         }
@@ -113,13 +113,13 @@ impl Code {
 
 /// A `PyBytesObject`.
 fn bytes(address: u64, runtime: &PythonRuntime, memory: &mut ProcessMemory) -> Option<Box<[u8]>> {
-    const MOST_BYTES: u64 = 64 << 10;
+    const MAX_BYTES: u64 = 64 << 10;
     const LENGTH: u64 = 16;
     const DATA: u64 = 32;
     if memory.word(address.checked_add(8)?)? != runtime.bytes_type {
         return None;
     }
-    let len = memory.word(address.checked_add(LENGTH)?).filter(|&len| len <= MOST_BYTES)?;
+    let len = memory.word(address.checked_add(LENGTH)?).filter(|&len| len <= MAX_BYTES)?;
     let bytes = memory.up_to(address.checked_add(DATA)?, len as usize);
     (bytes.len() as u64 == len).then(|| bytes.into())
 }

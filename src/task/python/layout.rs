@@ -56,7 +56,7 @@ pub enum Entry {
 const OWNED_BY_C: u8 = 3;
 
 /// Greatest offset that is believed.
-const MOST_OFFSET: u64 = 1 << 20;
+const MAX_OFFSET: u64 = 1 << 20;
 
 const V3_11: InterpreterLayout = InterpreterLayout {
     interpreters: 40,
@@ -121,7 +121,7 @@ impl InterpreterLayout {
         if !is_known {
             return None;
         }
-        let word = |at: usize| plain(at).filter(|&offset| offset < MOST_OFFSET);
+        let word = |at: usize| plain(at).filter(|&offset| offset < MAX_OFFSET);
         let ascii = word(UNICODE + 3)?;
         Some(InterpreterLayout {
             interpreters: word(RUNTIME + 2)?,
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_told_wrongly_is_not_believed() {
-        for (at, value) in [(0, 1), (1, 0x030d_01f0), (2, 1), (RUNTIME + 2, MOST_OFFSET), (UNICODE + 3, u64::MAX)] {
+        for (at, value) in [(0, 1), (1, 0x030d_01f0), (2, 1), (RUNTIME + 2, MAX_OFFSET), (UNICODE + 3, u64::MAX)] {
             let mut words = told();
             words[at] = value;
             assert_eq!(layout(0x030d_00f0, &words), None, "{at}");

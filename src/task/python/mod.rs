@@ -88,10 +88,10 @@ pub fn stack(
     memory: &mut ProcessMemory,
     runtimes: &mut PythonRuntimes,
 ) -> Option<PythonStack> {
-    const MOST_KNOWN: usize = 256;
+    const MAX_KNOWN: usize = 256;
     let file = fs::read_link(host.proc.join(format!("{pid}/exe"))).ok()?;
     let program = ExecutedProgram { pid, started: procfs::start_ticks(host, pid), file };
-    if runtimes.known.len() >= MOST_KNOWN && !runtimes.known.contains_key(&program) {
+    if runtimes.known.len() >= MAX_KNOWN && !runtimes.known.contains_key(&program) {
         runtimes.known.clear();
     }
     let runtime = runtimes.known.entry(program).or_insert_with(|| find(host, pid, memory)).as_ref()?;
@@ -99,9 +99,9 @@ pub fn stack(
 }
 
 fn find(host: &Host, pid: i32, memory: &mut ProcessMemory) -> Option<PythonRuntime> {
-    const MOST_BYTES: u64 = 4 << 20;
+    const MAX_BYTES: u64 = 4 << 20;
     let mut text = Vec::new();
-    fs::File::open(host.proc.join(format!("{pid}/maps"))).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+    fs::File::open(host.proc.join(format!("{pid}/maps"))).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
     // The interpreter is in the program or in a library.
     let mut bases: Vec<u64> = text.split(|&byte| byte == b'\n').filter_map(python_base).collect();
     bases.dedup();

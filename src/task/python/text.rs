@@ -11,12 +11,12 @@ pub enum Kept {
 }
 
 /// Longest string, in UTF-8.
-const MOST_BYTES: usize = 256;
+const MAX_BYTES: usize = 256;
 const CUT: &str = "...";
 
 /// The string at `address`. None: no string is there.
 pub fn read(address: u64, kept: Kept, runtime: &PythonRuntime, memory: &mut ProcessMemory) -> Option<Box<str>> {
-    const MOST_CHARACTERS: u64 = 1 << 20;
+    const MAX_CHARACTERS: u64 = 1 << 20;
     let layout = &runtime.layout;
     if memory.word(address.checked_add(8)?)? != runtime.text_type {
         return None;
@@ -24,10 +24,10 @@ pub fn read(address: u64, kept: Kept, runtime: &PythonRuntime, memory: &mut Proc
     let len = memory.word(address.checked_add(layout.text_length)?)?;
     let state = memory.half(address.checked_add(layout.text_state)?)?;
     let (width, is_compact, is_ascii) = (u64::from(state >> 2 & 7), state >> 5 & 1 == 1, state >> 6 & 1 == 1);
-    if !matches!(width, 1 | 2 | 4) || !is_compact || is_ascii && width != 1 || len == 0 || len > MOST_CHARACTERS {
+    if !matches!(width, 1 | 2 | 4) || !is_compact || is_ascii && width != 1 || len == 0 || len > MAX_CHARACTERS {
         return None;
     }
-    let some = len.min(MOST_BYTES as u64);
+    let some = len.min(MAX_BYTES as u64);
     let skipped = if kept == Kept::Tail { len - some } else { 0 };
     let start = address.checked_add(if is_ascii { layout.ascii } else { layout.other })?;
     let bytes = memory.up_to(start.checked_add(skipped * width)?, (some * width) as usize);
@@ -51,10 +51,10 @@ fn character(bytes: &[u8]) -> char {
 /// The characters that fit, with a mark if some are left out.
 fn fit(characters: &[char], is_cut: bool, kept: Kept) -> Box<str> {
     let whole: usize = characters.iter().map(|character| character.len_utf8()).sum();
-    if !is_cut && whole <= MOST_BYTES {
+    if !is_cut && whole <= MAX_BYTES {
         return characters.iter().collect::<String>().into();
     }
-    let mut room = MOST_BYTES - CUT.len();
+    let mut room = MAX_BYTES - CUT.len();
     let fits = |character: &&char| {
         let is_room = character.len_utf8() <= room;
         room = room.saturating_sub(character.len_utf8());

@@ -192,7 +192,7 @@ impl PrintFmt {
 /// The ways to split `"text", arguments`, the likeliest first. The kernel pastes most texts between
 /// two quotes without escaping, so quotes and line breaks may be part of them.
 fn splits(print_fmt: &str, long: usize) -> Vec<(Vec<u8>, &str)> {
-    const MOST: usize = 16;
+    const LIMIT: usize = 16;
     let mut all = Vec::new();
     let mut lexer = Lexer::new(print_fmt, long);
     let mut text = Vec::new();
@@ -209,7 +209,7 @@ fn splits(print_fmt: &str, long: usize) -> Vec<(Vec<u8>, &str)> {
             let rest = body.get(at + 1..)?.trim_start();
             ends_text(rest).then(|| Some((unescape(body.get(..at)?.as_bytes()), rest)))?
         });
-        all.extend(ends.take(MOST));
+        all.extend(ends.take(LIMIT));
     }
     all
 }
