@@ -75,6 +75,15 @@ fn links_lead_somewhere() {
     assert!(broken(&readme, "docs/no-such-page.md") && broken(&readme, "docs/events.md#no-such-part"));
 }
 
+/// Who has an incident reads one page, and who is new to the code another one.
+#[test]
+fn the_first_pages_are_short() {
+    for (page, limit) in [("README.md", 180), ("docs/design.md", 150)] {
+        let lines = read(&root().join(page)).lines().count();
+        assert!(lines <= limit, "{page}: {lines} lines, {limit} at most");
+    }
+}
+
 #[test]
 fn the_list_of_pages_is_complete() {
     let list = read(&root().join("docs/README.md"));
