@@ -31,6 +31,7 @@ pub mod profilers;
 pub mod report;
 pub mod ringbuf;
 pub mod run;
+pub mod sched;
 pub mod stats;
 pub mod symbol;
 pub mod sys;

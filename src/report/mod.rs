@@ -27,7 +27,7 @@ pub use batch::{Batch, Occurrence, OccurrenceBody, Span, Subject};
 pub use book::{Book, BookEntry, BookTable};
 pub use interval::{Report, Table, Top};
 pub use late_text::{LateSource, LateText};
-pub use latency::{LATENCY_MEANINGS, LatencyRow};
+pub use latency::{LATENCY_MEANINGS, LatencyRow, latency_meanings};
 pub use layout::{GroupBy, Grouping, OccurrenceLayout};
 pub use names::{NamedTask, TaskNames};
 pub use occurrence_schema::{Detail, DetailHead, OccurrenceSchema};

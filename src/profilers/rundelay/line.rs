@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::profilers::rundelay::model::RunDelayKind;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{CpuRunner, Detail, GroupBy, OccurrenceSchema, RunnerKind, Value};
+use crate::sched::RunDelayKind;
 use crate::stats::Began;
 
 /// A wait for a CPU that has ended or goes on, as its line shows it.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::profilers::rundelay::history::CpuUse;
 use crate::profilers::rundelay::line::{kind, since};
-use crate::profilers::rundelay::model::RunDelayKind;
-use crate::report::{Column, CpuRunner, LATENCY_MEANINGS, LatencyRow, RunnerKind, Schema, TaskPriority, Value};
+use crate::report::{
+    Column, CpuRunner, LATENCY_MEANINGS, LatencyRow, RunnerKind, Schema, TaskPriority, Value, latency_meanings,
+};
+use crate::sched::CpuUse;
+use crate::sched::RunDelayKind;
 use crate::stats::{Began, Latency, SumKey};
 use crate::task::Comm;
 
@@ -57,19 +59,12 @@ const EARLIER: Column<RunDelayRow> =
     Column::<RunDelayRow>::counter("earlier", "earlier", |row| &mut row.sum.earlier).if_any();
 const NOW: Column<RunDelayRow> = Column::<RunDelayRow>::gauge("now", "now", |row| &mut row.now).if_any();
 
-const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 4] = {
-    let mut meanings = [("", ""); LATENCY_MEANINGS.len() + 4];
-    let mut at = 0;
-    while at < LATENCY_MEANINGS.len() {
-        meanings[at] = LATENCY_MEANINGS[at];
-        at += 1;
-    }
-    meanings[at] = ("kind", "`woken`, `new`, `preempted` or `yielded`: why the task waited for a CPU");
-    meanings[at + 1] = ("than", "waits of `--than` or longer");
-    meanings[at + 2] = ("earlier", "waits that began in an earlier interval");
-    meanings[at + 3] = ("now", "tasks that wait at the end of the interval");
-    meanings
-};
+const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 4] = latency_meanings([
+    ("kind", "`woken`, `new`, `preempted` or `yielded`: why the task waited for a CPU"),
+    ("than", "waits of `--than` or longer"),
+    ("earlier", "waits that began in an earlier interval"),
+    ("now", "tasks that wait at the end of the interval"),
+]);
 
 /// The first two are those of a thread.
 const COLUMNS: &[Column<RunDelayRow>] = &[
