@@ -82,7 +82,7 @@ const ROOMS: [(&str, &[&str]); 26] = [
 /// All Rust files of the package except tests, each with its room and its text without comments.
 fn sources() -> Vec<(String, PathBuf, String)> {
     let mut sources = Vec::new();
-    for (inside, text) in all_sources() {
+    for (inside, text) in all_sources("src") {
         let room = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
         if ["lib", "main"].contains(&&*room) || is_test(&inside) {
             continue;

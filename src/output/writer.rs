@@ -429,14 +429,7 @@ fn name_values<'v>(
 fn name_stack(stacks: &Frames, names: &mut FrameNames, id: StackId) -> Vec<NamedFrame> {
     match stacks.get(id) {
         Some(frames) => names.stack(frames),
-        None => vec![NamedFrame {
-            addr: None,
-            symbol: Err(LEFT_OUT.into()),
-            offset: 0,
-            module: None,
-            line: None,
-            guessed: false,
-        }],
+        None => vec![NamedFrame::new(Err(LEFT_OUT.into()), 0, None)],
     }
 }
 
