@@ -27,7 +27,7 @@ pub struct Object<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
     /// Key of the inner object that a dotted key has opened; empty: none.
-    inside: &'static str,
+    inside: &'a str,
 }
 
 /// What made an object: the view, and its profiler.
@@ -124,7 +124,7 @@ impl<'a> Object<'a> {
     }
 
     /// Writes a value under its key; a dotted key opens or continues an inner object.
-    pub fn value(&mut self, key: &'static str, value: &Value) {
+    pub fn value(&mut self, key: &'a str, value: &Value) {
         let (object, key) = key.split_once('.').unwrap_or(("", key));
         if object != self.inside && !self.inside.is_empty() {
             self.out.push(b'}');
@@ -351,15 +351,15 @@ pub fn details(object: &mut Object<'_>, layout: &OccurrenceLayout, values: &[Val
 }
 
 /// Writes the cells of a row, and the frames of its stack.
-pub fn row(
-    object: &mut Object<'_>,
-    columns: &[ColumnHead],
+pub fn row<'c>(
+    object: &mut Object<'c>,
+    columns: &'c [ColumnHead],
     line: &TableLine,
     name: impl FnMut(StackId) -> Vec<NamedFrame>,
 ) {
     for (column, value) in columns.iter().zip(&line.cells).filter(|(column, _)| column.in_json) {
         if column.kind != ColumnKind::Stack {
-            object.value(column.key, value);
+            object.value(&column.key, value);
         }
     }
     line.others.iter().for_each(|rows| object.unsigned("rows", *rows));

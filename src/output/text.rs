@@ -317,7 +317,7 @@ pub fn one_of_several(
         out.truncate(end);
         out.push(b'\n');
     };
-    row("", &mut shown.iter().map(|&at| columns[at].heading), out);
+    row("", &mut shown.iter().map(|&at| &*columns[at].heading), out);
     for (texts, line) in cells.iter().zip(lines) {
         let mark = line.verdict.mark();
         row(mark.map_or("", |(mark, _)| mark), &mut texts.iter().map(String::as_str), out);
@@ -379,7 +379,7 @@ mod tests {
         let below = text(|out| one_of_several(&columns, &lines, |_| Vec::new(), &mut explained, out));
         assert_eq!(below.lines().count(), 3, "a table above has explained the mark");
         let only_if = |at: usize| {
-            let mut columns = columns;
+            let mut columns = columns.clone();
             columns[at].if_any = true;
             columns
         };

@@ -118,7 +118,7 @@ struct OpenedNumbers {
     /// Place of the first event in the list.
     first: usize,
     keys: ShownKeys,
-    schema: &'static Schema<NumberRow>,
+    schema: Schema<NumberRow>,
     /// Rows have stacks.
     by_stack: bool,
 }
@@ -262,7 +262,7 @@ impl Profiler for NumDist {
         let opened = self.opened.as_mut().context("no event")?;
         let (sums, texts) = (&mut self.sums, &self.texts);
         let rows = sums.drain().map(|(row, sum)| opened.row(row, sum, texts)).collect();
-        report.delta(opened.schema, rows::merged(rows)).text_rows(self.text_rows);
+        report.delta(&opened.schema, rows::merged(rows)).text_rows(self.text_rows);
         opened.keys.end_interval(&mut self.texts, &self.no_value, report);
         Ok(())
     }
