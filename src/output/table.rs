@@ -325,7 +325,8 @@ pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{text, value_text};
+    use crate::output::text;
+    use crate::report::value_text;
     use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit};
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::mappings::{Content, Module};

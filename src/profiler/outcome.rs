@@ -1,31 +1,86 @@
 //! What an expression gave for an event: as a line below it, or as keys of its object.
 
+use std::sync::Arc;
+
 use crate::digits::{push_hex, push_signed, push_unsigned};
 use crate::escape::escape_into;
-use crate::output::json::{self, Object};
-use crate::report::{ExprOutcome, PairOffset, Value};
+use crate::json::{JsonValue, Object};
+use crate::report::{Cell, CellLookUps, OVERHEAD_BYTES, Value};
+use crate::symbol::StackId;
 
-/// Appends `result: 0x10 (16)`, `result: "text"`, or why there is none.
-pub fn push_text(outcome: &ExprOutcome, out: &mut Vec<u8>) {
-    out.extend_from_slice(if matches!(outcome, ExprOutcome::NoValue(_)) { b"no value: " } else { b"result: " });
-    match outcome {
-        ExprOutcome::Signed(value) => push_number(*value as u64, |out| push_signed(*value, out), out),
-        ExprOutcome::Unsigned(value) => push_number(*value, |out| push_unsigned(*value, out), out),
-        ExprOutcome::Text(text) => {
-            out.push(b'"');
-            for (index, part) in text.split(|byte| *byte == b'"').enumerate() {
-                out.extend_from_slice(if index > 0 { b"\\\"" } else { b"" });
-                escape_into(part, out);
+/// What an expression gave for an event.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ExprOutcome {
+    Signed(i64),
+    Unsigned(u64),
+    Text(Arc<[u8]>),
+    /// An address of the kernel, and its stack, which the output thread names.
+    Place(u64, Option<StackId>),
+    /// A number with its name.
+    Named(u64, Arc<str>),
+    /// There is no value, and why.
+    NoValue(&'static str),
+}
+
+impl Cell for ExprOutcome {
+    /// Appends `result: 0x10 (16)`, `result: "text"`, or why there is none.
+    fn text(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if matches!(self, ExprOutcome::NoValue(_)) { b"no value: " } else { b"result: " });
+        match self {
+            ExprOutcome::Signed(value) => push_number(*value as u64, |out| push_signed(*value, out), out),
+            ExprOutcome::Unsigned(value) => push_number(*value, |out| push_unsigned(*value, out), out),
+            ExprOutcome::Text(text) => {
+                out.push(b'"');
+                for (index, part) in text.split(|byte| *byte == b'"').enumerate() {
+                    out.extend_from_slice(if index > 0 { b"\\\"" } else { b"" });
+                    escape_into(part, out);
+                }
+                out.push(b'"');
             }
-            out.push(b'"');
+            ExprOutcome::Named(value, name) => {
+                escape_into(name.as_bytes(), out);
+                out.extend_from_slice(b", the name of ");
+                push_number(*value, |out| push_unsigned(*value, out), out);
+            }
+            ExprOutcome::Place(address, _) => push_number(*address, |out| push_unsigned(*address, out), out),
+            ExprOutcome::NoValue(reason) => out.extend_from_slice(reason.as_bytes()),
         }
-        ExprOutcome::Named(value, name) => {
-            escape_into(name.as_bytes(), out);
-            out.extend_from_slice(b", the name of ");
-            push_number(*value, |out| push_unsigned(*value, out), out);
+    }
+
+    /// Appends the value of the key `result`.
+    fn json(&self, out: &mut Vec<u8>) {
+        match self {
+            ExprOutcome::Signed(value) => Value::Signed(*value).push(out),
+            ExprOutcome::Unsigned(value) => Value::Unsigned(*value).push(out),
+            ExprOutcome::Text(text) => Value::Path(text.clone()).push(out),
+            ExprOutcome::Named(_, name) => Value::Text(name.clone()).push(out),
+            ExprOutcome::Place(address, _) => Value::Address(*address).push(out),
+            ExprOutcome::NoValue(_) => Value::None.push(out),
         }
-        ExprOutcome::Place(address, _) => push_number(*address, |out| push_unsigned(*address, out), out),
-        ExprOutcome::NoValue(reason) => out.extend_from_slice(reason.as_bytes()),
+    }
+
+    fn event_keys(&self, object: &mut Object<'_>) {
+        self.json(object.key("result"));
+        match self {
+            ExprOutcome::Named(number, _) => object.value("result_of", &Value::Unsigned(*number)),
+            ExprOutcome::NoValue(reason) => object.value("no_value", &Value::Word(reason)),
+            _ => {}
+        }
+    }
+
+    fn looked_up(&self, look_ups: &mut dyn CellLookUps) -> Option<Value> {
+        let ExprOutcome::Place(address, Some(stack)) = self else { return None };
+        let innermost = look_ups.frames(*stack).into_iter().next();
+        let name = innermost.map_or_else(|| "".into(), |frame| look_ups.place(&frame));
+        Some(Value::cell(ExprOutcome::Named(*address, name)))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            ExprOutcome::Text(text) => OVERHEAD_BYTES + text.len(),
+            ExprOutcome::Named(_, name) => OVERHEAD_BYTES + name.len(),
+            _ => 0,
+        }
     }
 }
 
@@ -35,44 +90,6 @@ fn push_number(bits: u64, decimal: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>)
     out.extend_from_slice(b" (");
     decimal(out);
     out.push(b')');
-}
-
-/// Appends the value of the key `result`.
-pub fn push_json(outcome: &ExprOutcome, out: &mut Vec<u8>) {
-    match outcome {
-        ExprOutcome::Signed(value) => json::push_value(&Value::Signed(*value), out),
-        ExprOutcome::Unsigned(value) => json::push_value(&Value::Unsigned(*value), out),
-        ExprOutcome::Text(text) => json::push_value(&Value::Path(text.clone()), out),
-        ExprOutcome::Named(_, name) => json::push_value(&Value::Text(name.clone()), out),
-        ExprOutcome::Place(address, _) => json::push_value(&Value::Address(*address), out),
-        ExprOutcome::NoValue(_) => json::push_value(&Value::None, out),
-    }
-}
-
-/// Writes the keys of a value beside a traced event.
-pub fn beside(object: &mut Object<'_>, value: &Value) {
-    let outcome = match value {
-        Value::Outcome(outcome) => outcome,
-        Value::Offset(offset) => return in_pair(object, offset),
-        lineage => return object.value("lineage", lineage),
-    };
-    object.value("result", value);
-    match outcome {
-        ExprOutcome::Named(number, _) => object.value("result_of", &Value::Unsigned(*number)),
-        ExprOutcome::NoValue(reason) => object.value("no_value", &Value::Word(reason)),
-        _ => {}
-    }
-}
-
-fn in_pair(object: &mut Object<'_>, offset: &PairOffset) {
-    object.value("offset_ns", &Value::Signed(offset.ns));
-    object.value("left_out", &Value::Unsigned(offset.hidden.into()));
-    if let Some(thread) = offset.thread {
-        object.value("thread", &Value::Word(thread.word()));
-    }
-    if let Some(ran_ns) = offset.ran_ns {
-        object.value("prev_ran_ns", &Value::Unsigned(ran_ns.get()));
-    }
 }
 
 #[cfg(test)]
@@ -102,9 +119,9 @@ mod tests {
         ];
         for (outcome, text, keys) in cases {
             let (mut line, mut json) = (Vec::new(), Vec::new());
-            push_text(&outcome, &mut line);
+            outcome.text(&mut line);
             let mut object = Object::new(&mut json);
-            beside(&mut object, &Value::Outcome(outcome));
+            outcome.event_keys(&mut object);
             object.end();
             assert_eq!(
                 (String::from_utf8(line).unwrap().as_str(), String::from_utf8(json).unwrap().as_str()),

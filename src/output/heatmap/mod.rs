@@ -27,7 +27,7 @@ use crate::output::drawing::{DrawingFile, DrawingSubject};
 use crate::output::heatmap::columns::{Panel, TimeColumns};
 use crate::output::heatmap::times::DayTimes;
 use crate::output::sink::SinkProgress;
-use crate::output::value_text::cell;
+use crate::report::value_text::cell;
 use crate::report::{ColumnKind, Rows, Table, Unit, Value};
 
 /// How often values are asked for: ten stalls in a second are ten columns, with room between them.

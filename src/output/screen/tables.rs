@@ -5,7 +5,7 @@ use crate::output::frames;
 pub use crate::output::screen::model::{PageKey, ScreenTable};
 use crate::output::screen::model::{ScreenCell, ScreenColumn, ScreenRow};
 use crate::output::table::{TableLine, is_in_text};
-use crate::output::value_text;
+use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
 use crate::symbol::names::NamedFrame;
 

@@ -11,9 +11,11 @@ use crate::cli::{CommonArgs, usage, values};
 use crate::event::{BoundEvent, EventKey, KeyExpr, KeyTexts, NUMBER_ATTRS, Selector, selector};
 use crate::expr::{Expr, ExprValue, NoResultCounts, Program};
 use crate::perf::{EventId, Evlist, Sample};
-use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, ShownEvent, ShownKeys, Timestamp, Use, key_of};
+use crate::profiler::{
+    Context, ExprOutcome, Profiler, ProfilerArgs, Report, Setup, ShownEvent, ShownKeys, Timestamp, Use, key_of,
+};
 use crate::profilers::num_dist::rows::{Instance, KeyForm, NUMBERS, NumberRow, RowForm, greatness};
-use crate::report::{ExprOutcome, Schema, TableSchema, Value};
+use crate::report::{Schema, TableSchema, Value};
 use crate::stats::{KeyedSums, SignedDistribution, SumKey, WorstCase};
 use crate::symbol::StackId;
 
@@ -253,7 +255,7 @@ impl Profiler for NumDist {
                 _ => ExprOutcome::Signed(number as i64), // it was one
             };
             let stack = stack.filter(|_| numbered.shown.shows_stack);
-            ctx.emit_event(subject, numbered.shown.event, sample.raw, Some(Value::Outcome(outcome)), stack);
+            ctx.emit_event(subject, numbered.shown.event, sample.raw, Some(Value::cell(outcome)), stack);
         }
         Ok(Use::Relevant)
     }

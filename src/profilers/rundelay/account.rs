@@ -7,11 +7,12 @@ use anyhow::Result;
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Use};
 use crate::profilers::rundelay::Rundelay;
+use crate::profilers::rundelay::cells::CpuRunner;
 use crate::profilers::rundelay::history::CpuUse;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::model::{EndedWait, LeftCpu, SchedSide};
 use crate::profilers::rundelay::table::{BehindKey, LongestWaitRow, RunDelayKey};
-use crate::report::{CpuRunner, Subject};
+use crate::report::Subject;
 use crate::stats::{Began, WorstCase};
 use crate::task::Comm;
 

@@ -8,6 +8,7 @@
 //! wait was behind, `account` counts what ends, `ongoing` what goes on, `throttle` knows of cgroups with a quota, `line` and `table` lay them out.
 
 mod account;
+mod cells;
 mod cpu_queue;
 mod events;
 mod history;

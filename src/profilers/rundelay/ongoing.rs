@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::rundelay::Rundelay;
+use crate::profilers::rundelay::cells::RunnerKind;
 use crate::profilers::rundelay::cpu_queue::CpuQueue;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::model::{QueueWait, RunDelayKind, SchedSide};
@@ -12,7 +13,7 @@ use crate::profilers::rundelay::table::{
     BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QUOTAS, QueueRow, RunDelayKey,
     RunDelayRow, WAITING, WaitingTaskRow,
 };
-use crate::report::{RunnerKind, Subject};
+use crate::report::Subject;
 use crate::stats::Began;
 use crate::task::Comm;
 use crate::task::procfs::SeenThread;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, TaskPriority};
 use crate::profilers::rundelay::history::CpuUse;
 use crate::profilers::rundelay::model::{QueueWait, SchedModel};
-use crate::report::{CpuRunner, RunnerKind, TaskPriority};
 
 /// The uses of CPUs during one wait, each with its time. Its memory is reused.
 #[derive(Debug, Default)]

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners, TaskPriority};
 use crate::profilers::rundelay::history::CpuUse;
 use crate::profilers::rundelay::line::{kind, since};
 use crate::profilers::rundelay::model::RunDelayKind;
-use crate::report::{Column, CpuRunner, LATENCY_MEANINGS, LatencyRow, RunnerKind, Schema, TaskPriority, Value};
+use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value};
 use crate::stats::{Began, Latency, SumKey};
 use crate::task::Comm;
 
@@ -239,7 +240,7 @@ pub static WAITING: Schema<WaitingTaskRow> = Schema::<WaitingTaskRow>::new(
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
         Column::derived("kind", "kind", |row, _| kind(row.kind)),
         Column::<WaitingTaskRow>::derived("since", "since", |row, _| since(row.began)).json_only(),
-        Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
+        Column::derived("ran", "behind", |row, _| Value::cell(Runners(row.ran.clone()))),
     ],
 )
 .explained(&[
@@ -274,7 +275,7 @@ pub static LONGEST: Schema<LongestWaitRow> = Schema::<LongestWaitRow>::new(
         Column::derived("tid", "tid", |row, _| Value::Signed(row.tid.into())),
         Column::derived("comm", "comm", |row, _| Value::Comm(row.comm)),
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
-        Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
+        Column::derived("ran", "behind", |row, _| Value::cell(Runners(row.ran.clone()))),
     ],
 )
 .explained(&[
