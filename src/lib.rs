@@ -23,6 +23,7 @@ pub mod event;
 pub mod expr;
 pub mod glob;
 pub mod host;
+pub mod json;
 pub mod output;
 pub mod outside;
 pub mod perf;

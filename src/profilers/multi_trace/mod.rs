@@ -8,6 +8,7 @@
 //! the tables and lines, `slow` shows pairs that were asked for, `open` those that have not ended.
 
 mod args;
+mod cells;
 mod detail;
 mod event;
 mod open;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::event::EventKey;
 use crate::profiler::Context;
+use crate::profilers::multi_trace::cells::{PairOffset, ThreadNow};
 use crate::profilers::multi_trace::detail::{DetailArgs, RecordMarks};
 use crate::profilers::multi_trace::event::RelatedEvent;
 use crate::profilers::multi_trace::open::OpenLines;
@@ -14,7 +15,7 @@ use crate::profilers::multi_trace::relation::{PairStart, RelationKey};
 use crate::profilers::multi_trace::report::{DELAY, DELAY_WITH_RECORDS, ShownDelay};
 use crate::profilers::multi_trace::scheduling::FollowedThread;
 use crate::profilers::multi_trace::timeline::{KeptRecord, Timeline};
-use crate::report::{PairOffset, Subject, ThreadNow, Value};
+use crate::report::{Subject, Value};
 use crate::symbol::StackId;
 
 /// Most memory for records around slow pairs.
@@ -155,7 +156,7 @@ impl SlowPairs {
             let KeptRecord { event, time, cpu, pid, tid, comm, stack, ran_ns, .. } = shown.record;
             let Some(related) = events.get(usize::from(event)) else { continue };
             let ns = time.cast_signed().wrapping_sub(start.time.cast_signed());
-            let offset = Value::Offset(PairOffset { ns, hidden: shown.hidden, ran_ns, thread: shown.thread });
+            let offset = Value::cell(PairOffset { ns, hidden: shown.hidden, ran_ns, thread: shown.thread });
             let stack = stack.filter(|_| related.shown.shows_stack);
             ctx.emit_event(Subject { time, cpu, pid, tid, comm }, related.shown.event, &shown.raw, Some(offset), stack);
         }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::profiler::{Context, Use};
+use crate::profilers::rundelay::cells::CpuRunner;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::table::{BehindKey, LongestWaitRow, RunDelayKey};
 use crate::profilers::rundelay::{DelayAccount, Showing};
-use crate::report::{CpuRunner, Subject};
+use crate::report::Subject;
 use crate::sched::{EndedWait, SchedModel, WaitUser};
 use crate::stats::{Began, WorstCase};
 use crate::task::Comm;

@@ -8,6 +8,7 @@
 //! what goes on, `throttle` knows of cgroups with a quota, `line` and `table` lay them out.
 
 mod account;
+mod cells;
 mod line;
 mod ongoing;
 mod runners;

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::profiler::{Context, Report, Timestamp};
+use crate::profilers::rundelay::cells::RunnerKind;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::runners::WaitShares;
 use crate::profilers::rundelay::table::{
@@ -10,10 +11,8 @@ use crate::profilers::rundelay::table::{
     RunDelayRow, WAITING, WaitingTaskRow,
 };
 use crate::profilers::rundelay::{Rundelay, Showing};
-use crate::report::{RunnerKind, Subject};
-use crate::sched::RunQueue;
-use crate::sched::WaitUser as _;
-use crate::sched::{QueueWait, RunDelayKind, SchedSide};
+use crate::report::Subject;
+use crate::sched::{QueueWait, RunDelayKind, RunQueue, SchedSide, WaitUser as _};
 use crate::stats::Began;
 use crate::task::Comm;
 use crate::task::procfs::SeenThread;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::profilers::rundelay::Showing;
-use crate::report::{CpuRunner, RunnerKind, TaskPriority};
-use crate::sched::CpuUse;
-use crate::sched::{QueueWait, SchedModel};
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, TaskPriority};
+use crate::sched::{CpuUse, QueueWait, SchedModel};
 
 /// The uses of CPUs during one wait, each with its time. Its memory is reused.
 #[derive(Debug, Default)]

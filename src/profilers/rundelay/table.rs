@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners, TaskPriority};
 use crate::profilers::rundelay::line::{kind, since};
-use crate::report::{
-    Column, CpuRunner, LATENCY_MEANINGS, LatencyRow, RunnerKind, Schema, TaskPriority, Value, latency_meanings,
-};
-use crate::sched::CpuUse;
-use crate::sched::RunDelayKind;
+use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value, latency_meanings};
+use crate::sched::{CpuUse, RunDelayKind};
 use crate::stats::{Began, Latency, SumKey};
 use crate::task::Comm;
 
@@ -234,7 +232,7 @@ pub static WAITING: Schema<WaitingTaskRow> = Schema::<WaitingTaskRow>::new(
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
         Column::derived("kind", "kind", |row, _| kind(row.kind)),
         Column::<WaitingTaskRow>::derived("since", "since", |row, _| since(row.began)).json_only(),
-        Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
+        Column::derived("ran", "behind", |row, _| Value::cell(Runners(row.ran.clone()))),
     ],
 )
 .explained(&[
@@ -269,7 +267,7 @@ pub static LONGEST: Schema<LongestWaitRow> = Schema::<LongestWaitRow>::new(
         Column::derived("tid", "tid", |row, _| Value::Signed(row.tid.into())),
         Column::derived("comm", "comm", |row, _| Value::Comm(row.comm)),
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
-        Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
+        Column::derived("ran", "behind", |row, _| Value::cell(Runners(row.ran.clone()))),
     ],
 )
 .explained(&[
