@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use sources::sources as all_sources;
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
-const ROOMS: [(&str, &[&str]); 25] = [
+const ROOMS: [(&str, &[&str]); 26] = [
     ("caret", &[]),
     ("digits", &[]),
     ("glob", &[]),
@@ -40,11 +40,12 @@ const ROOMS: [(&str, &[&str]); 25] = [
             "stats", "symbol", "sys", "task", "tep", "unwind",
         ],
     ),
+    ("relation", &["cli", "event", "perf", "profiler", "report", "stats", "symbol", "task"]),
     (
         "profilers",
         &[
-            "cli", "digits", "event", "expr", "host", "perf", "profiler", "report", "stats", "symbol", "sys", "task",
-            "tep",
+            "cli", "digits", "event", "expr", "host", "perf", "profiler", "relation", "report", "stats", "symbol",
+            "sys", "task", "tep",
         ],
     ),
     (
