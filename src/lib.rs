@@ -29,6 +29,7 @@ pub mod outside;
 pub mod perf;
 pub mod profiler;
 pub mod profilers;
+pub mod relation;
 pub mod report;
 pub mod ringbuf;
 pub mod run;

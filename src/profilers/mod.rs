@@ -2,6 +2,7 @@
 
 pub mod expr;
 pub mod irq_off;
+pub mod irqs;
 pub mod kmemleak;
 pub mod multi_trace;
 pub mod num_dist;
@@ -27,6 +28,7 @@ macro_rules! profilers {
         $to! {
             Expr(expr::ExprArgs),
             IrqOff(irq_off::IrqOffArgs),
+            Irqs(irqs::IrqsArgs),
             Kmemleak(kmemleak::KmemleakArgs),
             MultiTrace(multi_trace::MultiTraceArgs),
             NumDist(num_dist::NumDistArgs),
