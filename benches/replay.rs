@@ -21,6 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use perf_event_open_sys::bindings as b;
 
+use perf_prof::commands::parse_run;
 use perf_prof::host::{Host, cpu_ranges, online_cpus};
 use perf_prof::perf::Evlist;
 use perf_prof::perf::classes::Class;
@@ -55,16 +56,18 @@ const LOADS: [(&str, &str, &str); 9] = [
 const COMMAND: &str = "command";
 const RINGS: &str = "rings";
 /// Settings of the kernel that profilers read.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 7] = [
     "perf_event_max_sample_rate",
     "perf_event_max_stack",
     "nmi_watchdog",
+    "watchdog",
     "soft_watchdog",
     "watchdog_cpumask",
     "watchdog_thresh",
 ];
 /// Functions that profilers look for.
-const FUNCTIONS: [&str; 1] = ["watchdog_timer_fn"];
+const FUNCTIONS: [&str; 5] =
+    ["watchdog_timer_fn", "do_sched_yield", "yield", "__x64_sys_sched_yield", "__ia32_sys_sched_yield"];
 
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
@@ -127,14 +130,18 @@ fn build(command: &[&str]) -> Result<Box<dyn Profiler>> {
 
 /// Watches a load, and keeps all that the rings hold.
 fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
-    let mut profiler = build(command)?;
+    let (options, mut profilers) = parse_run(command)?;
     let (host, target, tracefs) = (Host::default(), Target::everything(), TracefsFinder::default());
     let watched = Watched::new(&target, &host);
     let mut setup = Setup::new(&tracefs, &target, &host, &watched, [nix::unistd::gettid().as_raw(); 2]);
-    setup.stacks = command.contains(&"-g");
     let mut evlist = Evlist::new();
-    profiler.init(&mut evlist, &setup)?;
-    profiler.filter(&mut evlist, &setup)?;
+    for (index, (profiler, view)) in profilers.iter_mut().zip(&options.views).enumerate() {
+        evlist.adding_for(index);
+        setup.stacks = view.stacks();
+        profiler.init(&mut evlist, &setup)?;
+    }
+    profilers.iter_mut().try_for_each(|profiler| profiler.filter(&mut evlist, &setup))?;
+    evlist.share_events();
     for (system, name) in evlist.iter().filter_map(|(_, evsel)| evsel.name().split_once(':')) {
         let (from, to) =
             [tracefs.get()?.root(), directory].map(|root| root.join("events").join(system).join(name)).into();
@@ -165,6 +172,12 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
     let mut first = RecordedRound { now_ns: sys::monotonic_ns(), records: vec![Vec::new(); rings.len()] };
     first.records[side] = names(first.now_ns)?;
     let mut recording = Recording { places: places.clone(), rounds: vec![first] };
+    // Of what the profilers read of /proc in mid-run, only this is recorded.
+    let reads_stat = command.contains(&"profile");
+    if reads_stat {
+        fs::create_dir_all(directory.join("stat"))?;
+        save_stat(&directory.join("stat/0"))?;
+    }
     evlist.enable()?;
     let start = |load: &[&str]| -> Result<_> {
         let (program, args) = load.split_first().context("a load")?;
@@ -183,6 +196,9 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
         let mut round = RecordedRound { now_ns: sys::monotonic_ns(), records: vec![Vec::new(); rings.len()] };
         rings.iter_mut().zip(&mut round.records).for_each(|(ring, records)| take(ring, &evlist, records));
         follow_up = !follow_up && round.records.iter().any(|records| !records.is_empty());
+        if reads_stat {
+            save_stat(&directory.join("stat").join(recording.rounds.len().to_string()))?;
+        }
         recording.rounds.push(round);
         if is_over {
             break;
@@ -192,6 +208,13 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
     ensure!(lost == 0, "{lost} samples were lost: try a smaller load");
     save_machine(directory, &recording, &cpus)?;
     Ok(fs::write(directory.join(RINGS), recording.bytes())?)
+}
+
+/// Saves the CPU times in /proc/stat.
+fn save_stat(path: &Path) -> Result<()> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let lines = text.lines().filter(|line| line.starts_with("cpu"));
+    Ok(fs::write(path, lines.map(|line| format!("{line}\n")).collect::<String>())?)
 }
 
 /// Saves what a replay is to know of the machine.
@@ -209,10 +232,11 @@ fn save_machine(directory: &Path, recording: &Recording, cpus: &[u32]) -> Result
     Ok(())
 }
 
-/// All words of 8 bytes in samples, some of which are addresses.
+/// All words of 8 bytes in records, some of which are addresses. The data of a tracepoint begins in the middle of one.
 fn numbers_of(recording: &Recording) -> HashSet<u64> {
     let records = recording.rounds.iter().flat_map(|round| &round.records);
-    let words = records.flat_map(|records| records.chunks_exact(8));
+    let words =
+        records.flat_map(|records| (0..records.len()).step_by(4).filter_map(|start| records.get(start..start + 8)));
     words.filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?))).collect()
 }
 
@@ -272,11 +296,8 @@ fn pack(directory: &Path, file: &Path, names: &[&str]) -> Result<()> {
         records.for_each(|records| replace(records, &[name, &b"\0"[..]].concat(), &alias));
         println!("{} is {}", String::from_utf8_lossy(name), String::from_utf8_lossy(&alias));
     }
-    // Of the same length, since it is in records.
-    let (own, alias) = (env!("CARGO_MANIFEST_DIR").as_bytes(), b"/opt/perf-prof");
-    ensure!(own.len() == alias.len(), "the path of the package is to have {} bytes", alias.len());
     let records = recording.rounds.iter_mut().flat_map(|round| &mut round.records);
-    records.for_each(|records| replace(records, own, alias));
+    records.for_each(|records| rename_files(records));
     let packed = directory.with_extension("packed");
     let _ = fs::remove_dir_all(&packed);
     copy(directory, &packed)?;
@@ -336,6 +357,32 @@ fn is_kept(name: &[u8], names: &[&str]) -> bool {
         "kdevtmpfs",
     ];
     name.len() < 5 || OF_KERNEL.iter().chain(names).any(|kept| name.starts_with(kept.as_bytes()))
+}
+
+/// Renames files that programs have mapped, to names of the same length that no machine has: a replay is to find none.
+fn rename_files(records: &mut [u8]) {
+    const PATH_OFFSET: [(u32, usize); 2] = [(b::PERF_RECORD_MMAP, 40), (b::PERF_RECORD_MMAP2, 72)];
+    let mut start = 0;
+    while let Ok((record, _)) = split_record(&records[start..]) {
+        let (kind, end) = (record_type(record), start + record.len());
+        let offset = PATH_OFFSET.iter().find(|(of, _)| *of == kind).map(|(_, offset)| start + offset);
+        if let Some(path) = offset.and_then(|offset| records.get_mut(offset..end)) {
+            let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+            let path = &mut path[..length];
+            // Programs of others are nobody's business, and of ours only what is below the package.
+            let own = path.starts_with(env!("CARGO_MANIFEST_DIR").as_bytes());
+            let is_library = path.starts_with(b"/usr/lib/") || path.starts_with(b"/lib/");
+            let is_file = path.starts_with(b"/") && !path.starts_with(b"//");
+            let hidden = match path.iter().skip(1).position(|byte| *byte == b'/') {
+                _ if !is_file => 0,
+                _ if own => env!("CARGO_MANIFEST_DIR").len(),
+                Some(first) if is_library => first,
+                _ => path.len(),
+            };
+            path[..hidden].iter_mut().filter(|byte| **byte != b'/').for_each(|byte| *byte = b'x');
+        }
+        start = end;
+    }
 }
 
 /// Replaces what has the same length, or one byte less.

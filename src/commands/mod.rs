@@ -19,7 +19,6 @@ use crate::host::Host;
 use crate::outside;
 use crate::profiler::{self, Profiler, ProfilerArgs};
 use crate::profilers;
-use crate::run::replay::{ReplayOutput, RunReplay};
 use crate::run::{Options, Outcome, Run, ViewOptions};
 use crate::symbol;
 use crate::sys;
@@ -142,14 +141,13 @@ fn into_run<A: ProfilerArgs>(mut args: A) -> Result<(Options, Vec<Box<dyn Profil
     Ok((options::<A>(run, view)?, vec![profiler]))
 }
 
-/// What a command line prints when its run is given the records of a recording.
+/// The options and the profilers of a command line.
 ///
 /// # Errors
-/// It does not parse, or is no run; an event is not in the recording.
-pub fn replay(args: &[&str], replay: &RunReplay<'_>) -> Result<ReplayOutput> {
+/// It does not parse, or is no run.
+pub fn parse_run(args: &[&str]) -> Result<(Options, Vec<Box<dyn Profiler>>)> {
     let cli = Cli::try_parse_from([&["perf-prof"], args].concat())?;
-    let (options, profilers) = cli.command.into_run()?.context("it is no run")?;
-    replay.play(options, profilers)
+    cli.command.into_run()?.context("it is no run")
 }
 
 /// The processes that a command has forked. They end with it, when this is dropped.

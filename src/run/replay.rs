@@ -3,6 +3,7 @@
 //! For `benches/replay.rs`, which records them and has callgrind count the instructions of [`Replay`], and for
 //! `tests/snapshots.rs`, which compares what a whole run prints ([`RunReplay`]).
 
+use std::fs;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ pub(super) struct ReplayedMachine {
 pub struct RunReplay<'a> {
     pub recording: &'a Recording,
     /// Has the formats of the events in `events`, and may have `proc` and `cpu`, which stand in for /proc and for the CPUs in
-    /// /sys.
+    /// /sys. /proc/stat is `stat/N` from round N on, if there is such a file. `proc` is written to.
     pub directory: &'a Path,
     /// Size of a ring of events: records that do not fit are dropped, as the kernel does.
     pub ring_bytes: usize,
@@ -178,17 +179,23 @@ impl RunReplay<'_> {
             metrics: metrics.clone(),
             rings: Some(rings),
         };
+        self.set_cpu_times(0)?;
         let mut run = Run::over(options, profilers, Some(machine))?;
         run.begin_replay();
-        for round in &self.recording.rounds {
+        for (number, round) in self.recording.rounds.iter().enumerate() {
             clock.set(round.now_ns);
+            self.set_cpu_times(number)?;
             for (index, (records, producer)) in round.records.iter().zip(&mut producers).enumerate() {
                 run.fill(index, self.recording.places[index].1, records, producer)?;
             }
             run.replay_round()?;
+            if run.core.has_enough() {
+                break;
+            }
         }
         let screen = frames.zip(self.screen).map(|(frames, (columns, lines))| frames.lines(columns, lines));
-        run.finish(StopReason::Asked)?;
+        let stop = if run.core.has_enough() { StopReason::Enough } else { StopReason::Asked };
+        run.finish(stop)?;
         let mut printed = String::new();
         written.rewind()?;
         written.read_to_string(&mut printed)?;
@@ -197,6 +204,12 @@ impl RunReplay<'_> {
             screen: screen.unwrap_or_default(),
             metrics: metrics.map_or_else(String::new, page),
         })
+    }
+
+    /// Puts /proc/stat in place as it was in a round.
+    fn set_cpu_times(&self, round: usize) -> io::Result<()> {
+        let recorded = self.directory.join("stat").join(round.to_string());
+        if recorded.exists() { fs::copy(recorded, self.directory.join("proc/stat")).map(drop) } else { Ok(()) }
     }
 }
 

@@ -50,7 +50,8 @@ impl RunRing {
     /// Reads what the kernel counted as lost since the last call.
     fn count_lost(&mut self, core: &mut Dispatcher) {
         let Lost { samples, side, switches } = core.evlist.take_lost(self.cpu, self.class);
-        let samples = samples + std::mem::take(&mut self.lost_in_replay);
+        let of_replay = std::mem::take(&mut self.lost_in_replay);
+        let samples = samples + if core.evlist.counts_lost() { of_replay } else { 0 };
         if core.evlist.holds_windows(self.class) {
             core.lost_windows += samples;
             return;
