@@ -349,7 +349,7 @@ impl Writer {
         if self.screen.as_mut().is_some_and(|screen| !screen.note(&lines)) {
             return Ok(());
         }
-        let _ = self.sink.waits().during(|| writeln!(io::stderr(), "{}", lines.join("\n")));
+        self.sink.note(&lines.join("\n"));
         Ok(())
     }
 }

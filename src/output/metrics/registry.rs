@@ -4,7 +4,7 @@
 //! the others from then on, even if it had room in other readers' sums; a row that has its own keeps it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
@@ -17,6 +17,7 @@ use crate::output::metrics::totals::TotalSums;
 use crate::output::metrics::{RunMeters, SnapshotCell, ViewMeters, names};
 use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
+use crate::sys;
 
 /// Rows of a table with series of their own.
 pub const MAX_SERIES: usize = 1_000;
@@ -168,7 +169,7 @@ impl MetricsRegistry {
 
 /// Since 1970.
 pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    Duration::from_nanos(sys::realtime_ns())
 }
 
 impl MetricTable {
