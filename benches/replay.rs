@@ -1,17 +1,19 @@
 //! Instructions per event, counted by callgrind over recorded rings: the same for the same records, on any machine,
 //! however busy. `cargo bench --bench replay` records the loads below if they are not recorded yet, which needs root,
 //! and prints a table. `-- DIR ...` counts these recordings, and `-- --record DIR PROFILER [OPTION ...] -- LOAD ...`
-//! makes one.
+//! makes one. `-- --pack DIR FILE NAME ...` makes a small file of it for `tests/data/recordings`.
 //!
 //! A recording has the bytes of the rings as the reader found them, round by round, and the formats of the events. Only
 //! the identifiers are those of [`Evlist::assign_ids`], and records of names tell who lived at the start. Records of
 //! switches that stand in for hidden ones are left out.
 
 mod common;
+#[path = "../tests/common/recordings.rs"]
+mod recordings;
 
+use std::collections::HashSet;
 use std::env;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -19,7 +21,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use perf_event_open_sys::bindings as b;
 
-use perf_prof::host::{Host, online_cpus};
+use perf_prof::commands::parse_run;
+use perf_prof::host::{Host, cpu_ranges, online_cpus};
 use perf_prof::perf::Evlist;
 use perf_prof::perf::classes::Class;
 use perf_prof::perf::record::{record_type, sample_identifier};
@@ -27,7 +30,7 @@ use perf_prof::perf::target::Target;
 use perf_prof::profiler::{Profiler, Setup, TracefsFinder};
 use perf_prof::profilers::trials;
 use perf_prof::ringbuf::RingBuf;
-use perf_prof::run::replay::{Played, RING_PAGES, Replay};
+use perf_prof::run::replay::{Played, RING_PAGES, RecordedRound, Recording, Replay, split_record};
 use perf_prof::sys;
 use perf_prof::sys::poll::Poller;
 use perf_prof::task::Watched;
@@ -52,8 +55,19 @@ const LOADS: [(&str, &str, &str); 9] = [
 /// Names of the file with the profiler and its options, and of the file with the bytes.
 const COMMAND: &str = "command";
 const RINGS: &str = "rings";
-/// In place of the number of a class.
-const SIDE: u32 = u32::MAX;
+/// Settings of the kernel that profilers read.
+const SETTINGS: [&str; 7] = [
+    "perf_event_max_sample_rate",
+    "perf_event_max_stack",
+    "nmi_watchdog",
+    "watchdog",
+    "soft_watchdog",
+    "watchdog_cpumask",
+    "watchdog_thresh",
+];
+/// Functions that profilers look for.
+const FUNCTIONS: [&str; 5] =
+    ["watchdog_timer_fn", "do_sched_yield", "yield", "__x64_sys_sched_yield", "__ia32_sys_sched_yield"];
 
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
@@ -66,6 +80,7 @@ fn main() -> Result<()> {
             let (command, load) = command.split_at(command.iter().position(|arg| *arg == "--").context("a load")?);
             record(directory.as_ref(), command, &load[1..])
         }
+        ["--pack", directory, file, names @ ..] => pack(directory.as_ref(), file.as_ref(), names),
         _ if !common::can_run() => Ok(()),
         [] => {
             let mut directories = Vec::new();
@@ -115,16 +130,19 @@ fn build(command: &[&str]) -> Result<Box<dyn Profiler>> {
 
 /// Watches a load, and keeps all that the rings hold.
 fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
-    let mut profiler = build(command)?;
+    let (options, mut profilers) = parse_run(command)?;
     let (host, target, tracefs) = (Host::default(), Target::everything(), TracefsFinder::default());
     let watched = Watched::new(&target, &host);
     let mut setup = Setup::new(&tracefs, &target, &host, &watched, [nix::unistd::gettid().as_raw(); 2]);
-    setup.stacks = command.contains(&"-g");
     let mut evlist = Evlist::new();
-    profiler.init(&mut evlist, &setup)?;
-    profiler.filter(&mut evlist, &setup)?;
-    for (_, evsel) in evlist.iter() {
-        let (system, name) = evsel.name().split_once(':').context("an event without a format")?;
+    for (index, (profiler, view)) in profilers.iter_mut().zip(&options.views).enumerate() {
+        evlist.adding_for(index);
+        setup.stacks = view.stacks();
+        profiler.init(&mut evlist, &setup)?;
+    }
+    profilers.iter_mut().try_for_each(|profiler| profiler.filter(&mut evlist, &setup))?;
+    evlist.share_events();
+    for (system, name) in evlist.iter().filter_map(|(_, evsel)| evsel.name().split_once(':')) {
         let (from, to) =
             [tracefs.get()?.root(), directory].map(|root| root.join("events").join(system).join(name)).into();
         fs::create_dir_all(&to)?;
@@ -150,15 +168,16 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
         }
     }
     fs::write(directory.join(COMMAND), command.join("\n"))?;
-    let mut file = BufWriter::new(File::create(directory.join(RINGS))?);
-    put(&mut file, rings.len() as u64)?;
-    for &(cpu, class) in &places {
-        let class = if let Class::Events(class) = class { class as u32 } else { SIDE };
-        put(&mut file, u64::from(cpu) << 32 | u64::from(class))?;
-    }
-    let mut pieces = vec![Vec::new(); rings.len()];
     let side = places.iter().position(|place| place.1 == Class::Side).unwrap_or(0);
-    pieces[side] = names(sys::monotonic_ns())?;
+    let mut first = RecordedRound { now_ns: sys::monotonic_ns(), records: vec![Vec::new(); rings.len()] };
+    first.records[side] = names(first.now_ns)?;
+    let mut recording = Recording { places: places.clone(), rounds: vec![first] };
+    // Of what the profilers read of /proc in mid-run, only this is recorded.
+    let reads_stat = command.contains(&"profile");
+    if reads_stat {
+        fs::create_dir_all(directory.join("stat"))?;
+        save_stat(&directory.join("stat/0"))?;
+    }
     evlist.enable()?;
     let start = |load: &[&str]| -> Result<_> {
         let (program, args) = load.split_first().context("a load")?;
@@ -174,26 +193,205 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
         if is_over {
             sys::perf::disable_all()?;
         }
-        let now = sys::monotonic_ns();
-        rings.iter_mut().zip(&mut pieces).for_each(|(ring, piece)| take(ring, &evlist, piece));
-        put(&mut file, now)?;
-        follow_up = !follow_up && pieces.iter().any(|piece| !piece.is_empty());
-        for piece in &mut pieces {
-            put(&mut file, piece.len() as u64)?;
-            file.write_all(piece)?;
-            piece.clear();
+        let mut round = RecordedRound { now_ns: sys::monotonic_ns(), records: vec![Vec::new(); rings.len()] };
+        rings.iter_mut().zip(&mut round.records).for_each(|(ring, records)| take(ring, &evlist, records));
+        follow_up = !follow_up && round.records.iter().any(|records| !records.is_empty());
+        if reads_stat {
+            save_stat(&directory.join("stat").join(recording.rounds.len().to_string()))?;
         }
+        recording.rounds.push(round);
         if is_over {
             break;
         }
     }
     let lost: u64 = places.iter().map(|&(cpu, class)| evlist.take_lost(cpu, class).samples).sum();
     ensure!(lost == 0, "{lost} samples were lost: try a smaller load");
-    Ok(file.flush()?)
+    save_machine(directory, &recording, &cpus)?;
+    Ok(fs::write(directory.join(RINGS), recording.bytes())?)
 }
 
-fn put(file: &mut impl Write, word: u64) -> Result<()> {
-    Ok(file.write_all(&word.to_ne_bytes())?)
+/// Saves the CPU times in /proc/stat.
+fn save_stat(path: &Path) -> Result<()> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let lines = text.lines().filter(|line| line.starts_with("cpu"));
+    Ok(fs::write(path, lines.map(|line| format!("{line}\n")).collect::<String>())?)
+}
+
+/// Saves what a replay is to know of the machine.
+fn save_machine(directory: &Path, recording: &Recording, cpus: &[u32]) -> Result<()> {
+    let (cpu, settings) = (directory.join("cpu"), directory.join("proc/sys/kernel"));
+    fs::create_dir_all(&cpu)?;
+    fs::create_dir_all(&settings)?;
+    fs::write(cpu.join("online"), cpu_ranges(cpus))?;
+    for name in SETTINGS {
+        if let Ok(text) = fs::read(Path::new("/proc/sys/kernel").join(name)) {
+            fs::write(settings.join(name), text)?;
+        }
+    }
+    fs::write(directory.join("proc/kallsyms"), symbols_of(&numbers_of(recording))?)?;
+    Ok(())
+}
+
+/// All words of 8 bytes in records, some of which are addresses. The data of a tracepoint begins in the middle of one.
+fn numbers_of(recording: &Recording) -> HashSet<u64> {
+    let records = recording.rounds.iter().flat_map(|round| &round.records);
+    let words =
+        records.flat_map(|records| (0..records.len()).step_by(4).filter_map(|start| records.get(start..start + 8)));
+    words.filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?))).collect()
+}
+
+/// The symbols of the kernel that addresses lie in, each with the one that ends it.
+fn symbols_of(addresses: &HashSet<u64>) -> Result<String> {
+    let text = fs::read_to_string("/proc/kallsyms")?;
+    let address = |line: &str| u64::from_str_radix(line.split(' ').next().unwrap_or_default(), 16).unwrap_or(0);
+    let mut lines: Vec<(u64, &str)> = text.lines().map(|line| (address(line), line)).collect();
+    lines.sort_by_key(|(address, _)| *address); // several of one address stay in order
+    let mut wanted: HashSet<u64> = HashSet::new();
+    let first = lines.iter().map(|(address, _)| *address).find(|address| *address >> 63 == 1).unwrap_or(u64::MAX);
+    for &address in addresses.iter().filter(|address| **address >= first) {
+        let next = lines.partition_point(|(start, _)| *start <= address);
+        wanted.extend(lines[next.saturating_sub(1)..].iter().take(2).map(|(address, _)| address));
+    }
+    for name in FUNCTIONS {
+        let index = lines.iter().position(|(_, line)| line.split(' ').nth(2) == Some(name));
+        wanted.extend(index.into_iter().flat_map(|index| &lines[index..]).take(2).map(|(address, _)| address));
+    }
+    let lines = lines.iter().filter(|(address, line)| wanted.contains(address) || line.ends_with(" _etext"));
+    Ok(lines.map(|(_, line)| format!("{line}\n")).collect())
+}
+
+/// Makes a file of a recording without names of other programs than `names` and the kernel's threads, and without tasks
+/// that no sample speaks of.
+fn pack(directory: &Path, file: &Path, names: &[&str]) -> Result<()> {
+    let mut recording = Recording::parse(&fs::read(directory.join(RINGS))?)?;
+    let spoken_of = tasks_of(&recording);
+    let mut others: Vec<Vec<u8>> = Vec::new();
+    for records in recording.rounds.iter_mut().flat_map(|round| &mut round.records) {
+        let mut kept = Vec::new();
+        let mut rest = &records[..];
+        while !rest.is_empty() {
+            let (record, behind) = split_record(rest)?;
+            rest = behind;
+            let tid = record.get(12..16).map_or(0, |tid| u32::from_ne_bytes([tid[0], tid[1], tid[2], tid[3]]));
+            let kind = record_type(record);
+            if kind != b::PERF_RECORD_SAMPLE && !spoken_of.contains(&tid) {
+                continue;
+            }
+            if kind == b::PERF_RECORD_COMM {
+                let name: Vec<u8> = record[16..].iter().copied().take_while(|byte| *byte != 0).collect();
+                if !is_kept(&name, names) && !others.contains(&name) {
+                    others.push(name);
+                }
+            }
+            kept.extend(record);
+        }
+        *records = kept;
+    }
+    others.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    for (number, name) in others.iter().enumerate() {
+        let mut alias = format!("other-{number}").into_bytes();
+        alias.truncate(name.len());
+        alias.resize(name.len(), 0);
+        let records = recording.rounds.iter_mut().flat_map(|round| &mut round.records);
+        records.for_each(|records| replace(records, &[name, &b"\0"[..]].concat(), &alias));
+        println!("{} is {}", String::from_utf8_lossy(name), String::from_utf8_lossy(&alias));
+    }
+    let records = recording.rounds.iter_mut().flat_map(|round| &mut round.records);
+    records.for_each(|records| rename_files(records));
+    let packed = directory.with_extension("packed");
+    let _ = fs::remove_dir_all(&packed);
+    copy(directory, &packed)?;
+    fs::write(packed.join(RINGS), recording.bytes())?;
+    recordings::pack(&packed, file)?;
+    println!("{}: {} bytes", file.display(), fs::metadata(file)?.len());
+    Ok(fs::remove_dir_all(&packed)?)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)?.filter_map(Result::ok) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to)?;
+        } else {
+            let _ = fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
+}
+
+/// All words of 4 bytes in samples: the tids among them are those of the tasks that samples speak of.
+fn tasks_of(recording: &Recording) -> HashSet<u32> {
+    let mut all = HashSet::new();
+    for records in recording.rounds.iter().flat_map(|round| &round.records) {
+        let mut rest = &records[..];
+        while let Ok((record, behind)) = split_record(rest) {
+            if record_type(record) == b::PERF_RECORD_SAMPLE {
+                all.extend(
+                    record[8..].chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]])),
+                );
+            }
+            rest = behind;
+        }
+    }
+    all
+}
+
+/// Short names are those of shells and of common tools.
+fn is_kept(name: &[u8], names: &[&str]) -> bool {
+    const OF_KERNEL: [&str; 15] = [
+        "swapper",
+        "kworker/",
+        "pool_workqueue_",
+        "rcu",
+        "ksoftirqd/",
+        "migration/",
+        "kcompactd",
+        "khugepaged",
+        "kswapd",
+        "kthreadd",
+        "cpuhp/",
+        "jbd2/",
+        "watchdogd",
+        "hwrng",
+        "kdevtmpfs",
+    ];
+    name.len() < 5 || OF_KERNEL.iter().chain(names).any(|kept| name.starts_with(kept.as_bytes()))
+}
+
+/// Renames files that programs have mapped, to names of the same length that no machine has: a replay is to find none.
+fn rename_files(records: &mut [u8]) {
+    const PATH_OFFSET: [(u32, usize); 2] = [(b::PERF_RECORD_MMAP, 40), (b::PERF_RECORD_MMAP2, 72)];
+    let mut start = 0;
+    while let Ok((record, _)) = split_record(&records[start..]) {
+        let (kind, end) = (record_type(record), start + record.len());
+        let offset = PATH_OFFSET.iter().find(|(of, _)| *of == kind).map(|(_, offset)| start + offset);
+        if let Some(path) = offset.and_then(|offset| records.get_mut(offset..end)) {
+            let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+            let path = &mut path[..length];
+            // Programs of others are nobody's business, and of ours only what is below the package.
+            let own = path.starts_with(env!("CARGO_MANIFEST_DIR").as_bytes());
+            let is_library = path.starts_with(b"/usr/lib/") || path.starts_with(b"/lib/");
+            let is_file = path.starts_with(b"/") && !path.starts_with(b"//");
+            let hidden = match path.iter().skip(1).position(|byte| *byte == b'/') {
+                _ if !is_file => 0,
+                _ if own => env!("CARGO_MANIFEST_DIR").len(),
+                Some(first) if is_library => first,
+                _ => path.len(),
+            };
+            path[..hidden].iter_mut().filter(|byte| **byte != b'/').for_each(|byte| *byte = b'x');
+        }
+        start = end;
+    }
+}
+
+/// Replaces what has the same length, or one byte less.
+fn replace(records: &mut [u8], from: &[u8], to: &[u8]) {
+    for start in 0..records.len().saturating_sub(from.len() - 1) {
+        if records[start..].starts_with(from) {
+            records[start..start + to.len()].copy_from_slice(to);
+        }
+    }
 }
 
 /// Appends what a ring holds.
@@ -240,38 +438,17 @@ fn names(now: u64) -> Result<Vec<u8>> {
 
 /// Plays a recording.
 fn play(directory: &Path) -> Result<Played> {
-    let bytes = fs::read(directory.join(RINGS))?;
-    let mut rest = bytes.as_slice();
-    let mut places = Vec::new();
-    for _ in 0..word(&mut rest)? {
-        let place = word(&mut rest)?;
-        let class = if place as u32 == SIDE { Class::Side } else { Class::Events(place as u32 as usize) };
-        places.push(((place >> 32) as u32, class));
-    }
-    let rings = places.len();
+    let Recording { places, rounds } = Recording::parse(&fs::read(directory.join(RINGS))?)?;
     let command = fs::read_to_string(directory.join(COMMAND))?;
     let command: Vec<&str> = command.lines().collect();
     let mut replay = Replay::new(build(&command)?, directory, command.contains(&"-g"), places)?;
-    let mut is_first = true;
-    while !rest.is_empty() {
-        let now = word(&mut rest)?;
-        if std::mem::take(&mut is_first) {
-            replay.start(now);
+    for (index, RecordedRound { now_ns, records }) in rounds.iter().enumerate() {
+        if index == 0 {
+            replay.start(*now_ns);
         }
-        for ring in 0..rings {
-            let length = usize::try_from(word(&mut rest)?)?;
-            let (records, others) = rest.split_at_checked(length).context("the recording is cut")?;
-            replay.write(ring, records)?;
-            rest = others;
-        }
-        replay.replay_round(now, rest.is_empty());
-        replay.tick(now);
+        records.iter().enumerate().try_for_each(|(ring, records)| replay.write(ring, records))?;
+        replay.replay_round(*now_ns, index + 1 == rounds.len());
+        replay.tick(*now_ns);
     }
     Ok(replay.played())
-}
-
-fn word(rest: &mut &[u8]) -> Result<u64> {
-    let (word, others) = rest.split_first_chunk().context("the recording is cut")?;
-    *rest = others;
-    Ok(u64::from_ne_bytes(*word))
 }

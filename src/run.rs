@@ -57,6 +57,7 @@ use crate::run::onlookers::Onlookers;
 pub use crate::run::options::{Options, SEVERAL, ViewOptions};
 use crate::run::pace::Pace;
 use crate::run::quiet::QuietIntervals;
+use crate::run::replay::ReplayedMachine;
 use crate::run::report_pace::ReportPace;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
@@ -113,7 +114,7 @@ pub struct Run {
     ticker: Option<Ticker>,
     quiet: QuietIntervals,
     /// Serves the metrics as long as the run lasts.
-    server: Option<MetricsServer>,
+    _server: Option<MetricsServer>,
     waker: Arc<Waker>,
     pace: Option<Pace>,
     onlookers: Onlookers,
@@ -166,10 +167,22 @@ impl Run {
     ///
     /// # Errors
     /// What cannot work here, in one sentence with the cure.
-    pub fn new(mut options: Options, mut profilers: Vec<Box<dyn Profiler>>) -> Result<Run> {
-        let host = Host::default();
+    pub fn new(options: Options, profilers: Vec<Box<dyn Profiler>>) -> Result<Run> {
+        Run::over(options, profilers, None)
+    }
+
+    /// `replay`: what stands in for the machine.
+    fn over(
+        mut options: Options,
+        mut profilers: Vec<Box<dyn Profiler>>,
+        replay: Option<ReplayedMachine>,
+    ) -> Result<Run> {
+        let is_replay = replay.is_some();
+        let ReplayedMachine { host, tracefs, sink, screen: replayed_screen, metrics: replayed_metrics, rings } =
+            replay.unwrap_or_default();
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
         let sink = match &options.output {
+            _ if let Some(sink) = sink => sink,
             // The forecast goes to stdout, which must be open.
             _ if options.dry_run => Sink::stdout().and_then(|_| Sink::file(Path::new("/dev/null")))?,
             Some(path) => Sink::file(path)?,
@@ -185,19 +198,19 @@ impl Run {
         let workload = start_workload(&mut options)?;
         sys::raise_open_files();
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
-        let server = options.metrics.filter(|_| !options.dry_run).map(|at| MetricsServer::start(at.0)).transpose()?;
+        let is_served = !options.dry_run && !is_replay;
+        let server = options.metrics.filter(|_| is_served).map(|at| MetricsServer::start(at.0)).transpose()?;
         let (mut output, settle) = Output::start(sink, waker.clone())?;
-        let (handle, screen) = live::open(&options)?.unzip();
+        let (handle, screen) = if is_replay { (None, replayed_screen) } else { live::open(&options)?.unzip() };
         output.screen = handle;
         let watched = Watched::new(&options.target, &host);
         let targets = Targets::new(&options.target.tasks, &host);
-        let tracefs = TracefsFinder::default();
         let mut evlist = Evlist::new();
         evlist.watermark = options.watermark;
         let mut setup = Setup {
             command: options.workload.first().map(OsString::as_os_str),
             interval: options.interval,
-            ..Setup::new(&tracefs, &options.target, &host, &watched, [nix::unistd::gettid().as_raw(), output.tid()])
+            ..Setup::new(&tracefs, &options.target, &host, &watched, [sys::thread_id(), output.tid()])
         };
         if let Some(server) = &server {
             setup.scope = setup.scope.with_server(server.tid());
@@ -221,7 +234,7 @@ impl Run {
         halve_callchains(&mut evlist, &options, &setup)?;
         evlist.share_events();
         let windows = windows::add(&mut evlist, &options)?;
-        if !options.dry_run {
+        if !options.dry_run && !is_replay {
             setup.copy_idle_records(&mut evlist);
         }
         if options.paced {
@@ -250,10 +263,13 @@ impl Run {
             coverage: options.verbose && evlist.any_address(),
             prompt: options.paced,
             durable: options.durable,
-            metrics: server.as_ref().map(MetricsServer::snapshots),
+            metrics: server.as_ref().map(MetricsServer::snapshots).or(replayed_metrics),
             screen,
         };
-        let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
+        let mut rings = match rings {
+            Some(rings) => Rings::of_replay(rings, &mut evlist, &options.target, &host, &poller)?,
+            None => Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?,
+        };
         if !options.dry_run {
             rings.note_shrunk(&evlist); // a forecast tells of the rings of the run itself
         }
@@ -261,6 +277,7 @@ impl Run {
         let wanted: Vec<Signal> = ending_signals()
             .chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD])
             .chain(live::signals(&output))
+            .filter(|_| !is_replay)
             .collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
         poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
@@ -272,7 +289,7 @@ impl Run {
         let warnings = setup.warnings.take().into_iter().map(|warning| warning.to_string());
         let words = std::mem::take(&mut options.notes).into_iter().chain(messages::watching(&options, rings.cpus()));
         words.chain(warnings).chain(rings.take_notes()).for_each(|note| output.note(note));
-        if evlist.any_address() {
+        if evlist.any_address() && !is_replay {
             hidden(&host).into_iter().for_each(|reason| output.note(format!("degraded: {reason}")));
         }
         if options.verbose {
@@ -299,7 +316,7 @@ impl Run {
             signals,
             ticker: None,
             quiet: QuietIntervals::default(),
-            server,
+            _server: server,
             waker,
             pace: None,
             onlookers: Onlookers::default(),

@@ -353,7 +353,7 @@ fn in_text(column: &ColumnHead) -> String {
     match column {
         ColumnHead { kind: ColumnKind::Stack, .. } => "lines below".to_owned(),
         ColumnHead { in_text: false, .. } => String::new(),
-        ColumnHead { heading: " ", .. } => "behind the row".to_owned(),
+        ColumnHead { heading, .. } if heading == " " => "behind the row".to_owned(),
         ColumnHead { if_any: true, heading, .. } => format!("`{heading}`, if any"),
         ColumnHead { heading, .. } => format!("`{heading}`"),
     }

@@ -10,7 +10,7 @@ pub mod run;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser;
 
 use crate::cli::values::Time;
@@ -98,6 +98,18 @@ macro_rules! commands {
                 }
             }
 
+            /// The options of the run that the subcommand is, and its profilers. None: it is none.
+            ///
+            /// # Errors
+            /// Options that contradict each other; a target that is not there.
+            fn into_run(self) -> Result<Option<(Options, Vec<Box<dyn Profiler>>)>> {
+                match self {
+                    $(Subcommand::$name(args) => into_run(args).map(Some),)*
+                    Subcommand::Run(args) => args.into_run().map(Some),
+                    _ => Ok(None),
+                }
+            }
+
             /// The profiler as a view of a run with these options. None: the subcommand is no profiler.
             ///
             /// # Errors
@@ -115,13 +127,27 @@ macro_rules! commands {
 profilers::profilers!(commands);
 
 /// Runs a profiler to its end. Returns the exit code.
-fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
+fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
     let _forked = start_workers();
+    let (options, profilers) = into_run(args)?;
+    execute(options, profilers)
+}
+
+fn into_run<A: ProfilerArgs>(mut args: A) -> Result<(Options, Vec<Box<dyn Profiler>>)> {
     let run = &mut args.common().run;
     run.interval = run.interval.or(A::INTERVAL);
     let (run, view) = (run.clone(), view_options(&mut args)?);
     let profiler = args.build()?; // text that does not parse is told before what is not there
-    execute(options::<A>(run, view)?, vec![profiler])
+    Ok((options::<A>(run, view)?, vec![profiler]))
+}
+
+/// The options and the profilers of a command line.
+///
+/// # Errors
+/// It does not parse, or is no run.
+pub fn parse_run(args: &[&str]) -> Result<(Options, Vec<Box<dyn Profiler>>)> {
+    let cli = Cli::try_parse_from([&["perf-prof"], args].concat())?;
+    cli.command.into_run()?.context("it is no run")
 }
 
 /// The processes that a command has forked. They end with it, when this is dropped.

@@ -42,6 +42,11 @@ impl RunViewsArgs {
     /// A view that does not parse; what cannot work here.
     pub fn run(self) -> Result<u8> {
         let _forked = start_workers();
+        let (options, profilers) = self.into_run()?;
+        execute(options, profilers)
+    }
+
+    pub(super) fn into_run(self) -> Result<(Options, Vec<Box<dyn Profiler>>)> {
         let RunViewsArgs { mut run, views } = self;
         if views.len() > MAX_VIEWS {
             return Err(usage(format!("there are {} views, a run has up to {MAX_VIEWS}", views.len())));
@@ -59,7 +64,7 @@ impl RunViewsArgs {
             .collect::<Result<_>>()?;
         let (options, profilers): (Vec<ViewOptions>, Vec<Box<dyn Profiler>>) = built.into_iter().unzip();
         check_names(&options)?;
-        execute(Options::new(run, options)?, profilers)
+        Ok((Options::new(run, options)?, profilers))
     }
 }
 

@@ -6,6 +6,8 @@
 //! prolonged. The output thread looks up the names of addresses, on first print.
 
 mod call_text;
+#[cfg(test)]
+mod cell_tests;
 mod commands;
 pub mod drawing;
 pub mod flame;
@@ -21,9 +23,7 @@ pub mod json;
 mod late_text;
 mod messages;
 pub mod metrics;
-mod outcome;
 mod patience;
-mod runners;
 pub mod screen;
 pub mod sink;
 mod stack_numbers;
@@ -34,8 +34,6 @@ pub mod text;
 mod thread;
 mod top;
 mod unsettled;
-pub mod value_text;
-mod waits;
 pub mod wall;
 mod writer;
 
@@ -101,7 +99,7 @@ impl EventText {
         EventText {
             label,
             json_label: json::event_label(name, alias),
-            json_fields: format.user_fields().map(|field| (json::label(&field.name), field.clone())).collect(),
+            json_fields: format.user_fields().map(|field| (crate::json::label(&field.name), field.clone())).collect(),
             print: PrintFmt::compile(&format).ok(),
             flags: format.field("common_flags").cloned(),
             preempt_count: format.field("common_preempt_count").cloned(),
@@ -271,7 +269,7 @@ impl Output {
         let work = move || {
             let _end = ended.clone().close_on_drop();
             block_signals(); // the reading thread handles them
-            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
+            let _ = tell_tid.send(sys::thread_id());
             let Ok(settings) = settings.recv() else { return };
             let mut writer = Writer::new(settings, sink, at, publish);
             write_all(&mut writer, &receiver, &give_back, &taken, &ended);
@@ -537,6 +535,20 @@ impl Output {
     /// nobody refers to them any more.
     pub fn has_taken_news(&self) -> bool {
         self.in_flight.news_bytes() + self.batch.update_bytes() <= FEW_NEWS_BYTES
+    }
+
+    /// Waits until the output thread has nothing to do before the clock goes on, for a replay.
+    pub fn settle(&mut self) {
+        const STEP: Duration = Duration::from_micros(50);
+        self.flush();
+        // What is due is printed before the second one is taken.
+        for _ in 0..2 {
+            self.send_live_pids(Vec::new());
+            while !self.in_flight.is_done() && !self.is_closed() {
+                self.pump();
+                std::thread::park_timeout(STEP);
+            }
+        }
     }
 
     /// Sends weights of stacks, which are added to those since the start of the run.

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys;
+use crate::sys::packets::memory_file;
 
 /// Mode of files that perf-prof creates: stacks contain kernel addresses, and names of tasks are private.
 pub const PRIVATE: u32 = 0o600;
@@ -31,6 +32,8 @@ pub struct Sink {
     diverted: Option<Vec<u8>>,
     /// Everything appended from now on is dropped.
     is_over: bool,
+    /// Lines for people are written here, too, not to stderr.
+    takes_notes: bool,
 }
 
 /// Progress of a sink, for the thread that waits for it.
@@ -107,7 +110,25 @@ impl Sink {
             waits: SinkProgress::default(),
             diverted: None,
             is_over: false,
+            takes_notes: false,
         }
+    }
+
+    /// A sink into memory, which takes lines for people, too, and what was written.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn memory() -> Result<(Sink, File)> {
+        let file = memory_file().context("no memory for the output")?;
+        let sink = Sink::new(file.try_clone().context("no memory for the output")?);
+        Ok((Sink { takes_notes: true, ..sink }, file))
+    }
+
+    /// Writes lines for people, at once.
+    pub fn note(&self, lines: &str) {
+        let written = |to: &mut dyn Write| writeln!(to, "{lines}");
+        let _ =
+            self.waits.during(|| if self.takes_notes { written(&mut &self.file) } else { written(&mut io::stderr()) });
     }
 
     pub fn waits(&self) -> SinkProgress {

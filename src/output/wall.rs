@@ -28,7 +28,8 @@ pub struct WallClock {
 
 impl WallClock {
     pub fn now() -> WallClock {
-        let mut clock = WallClock::at(0, TimeZone::system());
+        let zone = if sys::replayed::is_on() { TimeZone::UTC } else { TimeZone::system() };
+        let mut clock = WallClock::at(0, zone);
         clock.sync();
         clock
     }

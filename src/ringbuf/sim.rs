@@ -46,6 +46,14 @@ impl Producer {
         Producer::with_size(bytes, 1)
     }
 
+    /// A ring of `bytes`, a power of two, in as many pages as they take.
+    ///
+    /// # Errors
+    /// The memory is refused.
+    pub fn of_bytes(bytes: usize) -> io::Result<Producer> {
+        Producer::with_size(bytes, bytes.div_ceil(page_bytes()?))
+    }
+
     fn with_size(bytes: usize, pages: usize) -> io::Result<Producer> {
         let page = page_bytes()?;
         assert!(bytes.is_power_of_two() && bytes >= 8 && bytes <= pages * page);

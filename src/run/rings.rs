@@ -42,12 +42,16 @@ struct RunRing {
     lost_at_worst: u64,
     /// A loss was counted, but no gap marked for it.
     unmarked: bool,
+    /// Samples lost since the last count, in a replay: no kernel counts them.
+    lost_in_replay: u64,
 }
 
 impl RunRing {
     /// Reads what the kernel counted as lost since the last call.
     fn count_lost(&mut self, core: &mut Dispatcher) {
         let Lost { samples, side, switches } = core.evlist.take_lost(self.cpu, self.class);
+        let of_replay = std::mem::take(&mut self.lost_in_replay);
+        let samples = samples + if core.evlist.counts_lost() { of_replay } else { 0 };
         if core.evlist.holds_windows(self.class) {
             core.lost_windows += samples;
             return;
@@ -62,6 +66,7 @@ impl RunRing {
 }
 
 /// All rings, merged.
+#[derive(Default)]
 pub struct Rings {
     merge: Merge,
     rings: Vec<RunRing>,
@@ -117,18 +122,13 @@ impl Rings {
             }
         };
         let mut rings = Rings {
-            merge: Merge::new(),
-            rings: Vec::new(),
-            places: Vec::new(),
             wanted_pages: asked.min(most),
             data_pages: asked.min(most),
-            loaded_ns: 0,
-            complete_ns: 0,
             looked_ns: sys::monotonic_ns(),
             directories: online.iter().filter_map(|&cpu| Some((cpu, directory_of(host, cpu)?))).collect(),
             filter_in_user: opened.filter_in_user,
-            refused: Vec::new(),
             notes: opened.notes,
+            ..Rings::default()
         };
         if !absent.is_empty() {
             let present: Vec<u32> = target.cpus(&online).0;
@@ -170,6 +170,30 @@ impl Rings {
             bail!(nothing_opened(evlist, &target.tasks, &cpus));
         }
         Ok(rings)
+    }
+
+    /// The rings of a replay, by CPU and class, with events that are not opened.
+    ///
+    /// # Errors
+    /// As [`Evlist::plan`].
+    pub fn of_replay(
+        rings: Vec<(u32, Class, RingBuf)>,
+        evlist: &mut Evlist,
+        target: &Target,
+        host: &Host,
+        poller: &Poller,
+    ) -> Result<Rings> {
+        evlist.plan(target, host, rings.len(), 0)?;
+        evlist.assign_ids();
+        let data_pages = rings.iter().map(|(.., ring)| ring.size() as usize / sys::page_size()).max().unwrap_or(0);
+        let mut all = Rings { wanted_pages: data_pages, data_pages, ..Rings::default() };
+        rings.into_iter().try_for_each(|(cpu, class, ring)| all.take(cpu, class, ring, false, evlist, poller))?;
+        Ok(all)
+    }
+
+    /// Samples were lost in a ring of a replay.
+    pub fn lose_in_replay(&mut self, index: usize, samples: u64) {
+        self.rings.iter_mut().filter(|ring| ring.index == index).for_each(|ring| ring.lost_in_replay += samples);
     }
 
     /// Opens the events of one CPU. If the mlock limit makes a ring smaller, the following rings are smaller too.
@@ -215,6 +239,7 @@ impl Rings {
             lost: 0,
             lost_at_worst: 0,
             unmarked: false,
+            lost_in_replay: 0,
         });
         Ok(())
     }

@@ -101,7 +101,7 @@ impl Run {
 
     /// What the metrics tell of the run itself. None: nobody asks for them.
     pub(super) fn meters(&self, views: &[ViewInterval], now: u64) -> Option<Message> {
-        self.server.as_ref()?;
+        self.options.metrics.filter(|_| !self.options.dry_run)?;
         let core = &self.core;
         let cost = self.own_cost(now);
         let view = |(index, (view, ended)): (usize, (&View, &ViewInterval))| {

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::symbol::elf::{FileSymbols, SymbolOptions};
 use crate::symbol::elf_file;
+use crate::sys;
 
 /// Symbols of the vdso of this process.
 pub(super) struct Vdso {
@@ -27,6 +28,9 @@ impl Vdso {
 /// The content of the vdso of this process, a small ELF file.
 pub(super) fn own_vdso() -> Option<Vec<u8>> {
     const MAX_BYTES: u64 = 1 << 20;
+    if sys::replayed::is_on() {
+        return None;
+    }
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
     let (start, end) = line.split_once(' ')?.0.split_once('-')?;

@@ -4,7 +4,7 @@
 //! `perf` opens and controls events, `mount` mounts tracefs without touching anyone's mounts, `mounts` reads the mount table,
 //! `process` starts the workload and leaves the slow release of events to a holder process, `poll` waits, `privileges` reads
 //! capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a test, `memory` ends the program
-//! when memory runs out, `stdio` knows whether stdout was closed, `time_offsets` what a time namespace does to clocks.
+//! when memory runs out, `replayed` is the machine of a replay, `stdio` knows whether stdout was closed, `time_offsets` what a time namespace does to clocks.
 //! Nothing here knows what is measured.
 
 pub mod affinity;
@@ -19,6 +19,7 @@ pub mod poll;
 pub mod privileges;
 pub mod probed;
 pub mod process;
+pub mod replayed;
 pub mod shared_dir;
 pub mod split_lock;
 pub mod stdio;
@@ -50,12 +51,13 @@ pub fn page_size() -> usize {
 
 /// The machine's CLOCK_MONOTONIC in ns, the clock of all records, whatever time namespace this process is in.
 pub fn monotonic_ns() -> u64 {
-    clock_ns(ClockId::CLOCK_MONOTONIC).saturating_sub_signed(TimeOffsets::own().monotonic_ns)
+    let real = || clock_ns(ClockId::CLOCK_MONOTONIC).saturating_sub_signed(TimeOffsets::own().monotonic_ns);
+    replayed::monotonic_ns().unwrap_or_else(real)
 }
 
 /// CLOCK_REALTIME in ns since the epoch.
 pub fn realtime_ns() -> u64 {
-    clock_ns(ClockId::CLOCK_REALTIME)
+    replayed::realtime_ns().unwrap_or_else(|| clock_ns(ClockId::CLOCK_REALTIME))
 }
 
 fn clock_ns(id: ClockId) -> u64 {
@@ -72,12 +74,12 @@ fn try_clock_ns(id: ClockId) -> Option<u64> {
 /// (`cpu_clock_sample_group`, kernel/time/posix-cpu-timers.c).
 pub fn process_cpu_ns(pid: i32) -> Option<u64> {
     const SCHED: libc::clockid_t = 2; // CPUCLOCK_SCHED, kernel/time/posix-timers.h: the scheduler's ns
-    (pid > 0).then(|| ClockId::from_raw(!pid << 3 | SCHED)).and_then(try_clock_ns)
+    (pid > 0 && !replayed::is_on()).then(|| ClockId::from_raw(!pid << 3 | SCHED)).and_then(try_clock_ns)
 }
 
 /// CPU time in ns and peak resident bytes of this process.
 pub fn self_usage() -> (u64, u64) {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return (0, 0) };
+    let Some(usage) = getrusage(UsageWho::RUSAGE_SELF).ok().filter(|_| !replayed::is_on()) else { return (0, 0) };
     let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1_000;
     // Not max_rss: it survives exec, so it starts with the peak of the program that started us.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -86,12 +88,21 @@ pub fn self_usage() -> (u64, u64) {
 
 /// CPU time of the calling thread, and of all threads of this process, in ns.
 pub fn cpu_ns() -> (u64, u64) {
-    (thread_cpu_ns(), clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID))
+    (thread_cpu_ns(), cpu_clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID))
 }
 
 /// CPU time of the calling thread in ns.
 pub fn thread_cpu_ns() -> u64 {
-    clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
+    cpu_clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn cpu_clock_ns(id: ClockId) -> u64 {
+    if replayed::is_on() { 0 } else { clock_ns(id) }
+}
+
+/// The tid of the calling thread.
+pub fn thread_id() -> i32 {
+    if replayed::is_on() { replayed::THREAD_ID } else { nix::unistd::gettid().as_raw() }
 }
 
 /// `VmHWM:     5140 kB` of /proc/PID/status, proc(5).
@@ -110,6 +121,9 @@ pub fn set_thread_name(name: &str) {
 
 /// The scheduling policy of a thread, `SCHED_*`. None when it has gone.
 pub fn scheduling_policy(tid: i32) -> Option<u32> {
+    if replayed::is_on() {
+        return None;
+    }
     const RESET_ON_FORK: i32 = 0x4000_0000; // SCHED_RESET_ON_FORK
     // SAFETY: takes and returns an integer.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };

@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, PERF_FLAG_PID_CGROUP, perf_event_attr};
 use perf_event_open_sys::ioctls;
 
+use crate::sys::replayed;
+
 /// What one descriptor watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
@@ -35,6 +37,9 @@ impl Watch {
 /// # Errors
 /// The kernel's errno; on E2BIG it has written the size it knows into `attr.size`.
 pub fn open(attr: &mut perf_event_attr, watch: Watch) -> io::Result<OwnedFd> {
+    if replayed::is_on() {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
     let (pid, flags) = match watch {
         Watch::Cpu(_) => (-1, 0),
         Watch::Task { tid, .. } | Watch::Thread { tid } => (tid, 0),

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::outside::{self, AskedOf, WorkerContext};
-use crate::sys::monotonic_ns;
 use crate::sys::poll::block_signals;
+use crate::sys::{self, monotonic_ns};
 use crate::task::call::{SystemCall, call};
 use crate::task::descriptor::Mounts;
 use crate::task::procfs::{self, KernelFrame};
@@ -76,7 +76,7 @@ impl Asker {
         let (tell_tid, tid) = bounded::<i32>(1);
         let work = move || {
             block_signals();
-            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
+            let _ = tell_tid.send(sys::thread_id());
             for question in to_ask {
                 let site = ask(&host, question, &pool);
                 let WaitQuestion { tid, since, .. } = question;

@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::host::Host;
 use crate::outside::{self, Question};
+use crate::sys;
 use crate::sys::poll::block_signals;
 
 /// Answers that wait to be taken.
@@ -39,7 +40,7 @@ impl<A: Send + 'static> ThreadReader<A> {
         let shared = is_reading.clone();
         let work = move || {
             block_signals();
-            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
+            let _ = tell_tid.send(sys::thread_id());
             for tids in wanted {
                 outside::ask_each(&host, &tids, question, |_, answer| give.send(answer).is_ok());
                 shared.store(false, Ordering::Release);

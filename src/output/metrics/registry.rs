@@ -4,18 +4,20 @@
 //! the others from then on, even if it had room in other readers' sums; a row that has its own keeps it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
+use crate::output::ViewSettings;
 use crate::output::metrics::family::{
     FamilyKind, LabelSet, MetricFamily, MetricPoint, MetricUnit, MetricValue, MetricsSnapshot,
 };
 use crate::output::metrics::run::push_run;
 use crate::output::metrics::totals::TotalSums;
 use crate::output::metrics::{RunMeters, SnapshotCell, ViewMeters, names};
-use crate::output::{ViewSettings, value_text};
+use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
+use crate::sys;
 
 /// Rows of a table with series of their own.
 pub const MAX_SERIES: usize = 1_000;
@@ -167,7 +169,7 @@ impl MetricsRegistry {
 
 /// Since 1970.
 pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    Duration::from_nanos(sys::realtime_ns())
 }
 
 impl MetricTable {
@@ -193,7 +195,7 @@ impl MetricTable {
                 ColumnKind::Least if !is_snapshot => "; the least since the start of the run",
                 _ => "",
             };
-            let help = format!("{}{more}", meaning.unwrap_or(head.key));
+            let help = format!("{}{more}", meaning.unwrap_or(&head.key));
             Some(MetricColumn { at, head, name: name.into(), kind, unit, help: help.into() })
         };
         MetricTable {
@@ -226,10 +228,10 @@ impl MetricTable {
             // Text alone has columns that say the same in other words.
             for (head, value) in label_columns.iter().zip(values).filter(|(head, _)| head.in_json) {
                 match value {
-                    _ if is_others => labels.push((names::label(head.key).into(), OTHERS.into())),
+                    _ if is_others => labels.push((names::label(&head.key).into(), OTHERS.into())),
                     // Each moment would be a series of its own.
                     Value::None | Value::Moment(_) => {}
-                    value => labels.push((names::label(head.key).into(), value_text::cell(&value).into())),
+                    value => labels.push((names::label(&head.key).into(), value_text::cell(&value).into())),
                 }
             }
             let RowFunction { innermost, callers } = self.sums.site(at).cloned().unwrap_or_default();
@@ -309,7 +311,7 @@ impl MetricColumn {
             Value::Signed(number) if self.kind == FamilyKind::Counter => u64::try_from(number).ok()?,
             Value::Word(word) => {
                 let mut labels = labels.to_vec();
-                labels.push((names::label(self.head.key).into(), word.into()));
+                labels.push((names::label(&self.head.key).into(), word.into()));
                 labels.sort();
                 return Some(MetricPoint { labels: labels.into(), value: MetricValue::Number(1) });
             }

@@ -12,22 +12,7 @@ use crate::report::Verdict;
 fn screen(model: &ScreenModel, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(model, true, frame.buffer_mut())).unwrap();
-    let buffer = terminal.backend().buffer();
-    let line = |y| -> String {
-        let mut skip = 0;
-        let mut line = String::new();
-        for x in 0..width {
-            let symbol = buffer[(x, y)].symbol();
-            if skip == 0 {
-                line.push_str(symbol);
-                skip = symbol.width().saturating_sub(1);
-            } else {
-                skip -= 1;
-            }
-        }
-        line.trim_end().to_owned()
-    };
-    (0..height).map(line).collect()
+    super::super::text_of(terminal.backend().buffer())
 }
 
 fn trusted(model: &mut ScreenModel, lost: u64, verdict: Verdict) {

@@ -21,6 +21,9 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use anyhow::Result;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use unicode_width::UnicodeWidthStr;
 
 use crate::output::IntervalEnd;
 use crate::output::screen::board::ScreenBoard;
@@ -43,7 +46,8 @@ pub struct ScreenHandle {
 /// What the output thread makes its screen of.
 #[derive(Debug)]
 pub struct ScreenPort {
-    terminal: Arc<ScreenTerminal>,
+    /// None: the screen is drawn elsewhere.
+    terminal: Option<Arc<ScreenTerminal>>,
     board: Arc<ScreenBoard>,
     /// Lines for people go elsewhere, too.
     has_other_stderr: bool,
@@ -58,7 +62,45 @@ pub fn open(colours: bool, has_other_stderr: bool) -> Result<(ScreenHandle, Scre
     let board = Arc::new(ScreenBoard::new()?);
     let tid = thread::start(board.clone(), terminal.clone(), colours)?;
     let handle = ScreenHandle { terminal: terminal.clone(), board: board.clone(), tid };
-    Ok((handle, ScreenPort { terminal, board, has_other_stderr }))
+    Ok((handle, ScreenPort { terminal: Some(terminal), board, has_other_stderr }))
+}
+
+/// A screen without a terminal, for a replay.
+#[derive(Debug)]
+pub struct ScreenFrames(Arc<ScreenBoard>);
+
+impl ScreenFrames {
+    /// # Errors
+    /// EMFILE.
+    pub fn open() -> Result<(ScreenFrames, ScreenPort)> {
+        let board = Arc::new(ScreenBoard::new()?);
+        let port = ScreenPort { terminal: None, board: board.clone(), has_other_stderr: true };
+        Ok((ScreenFrames(board), port))
+    }
+
+    /// The screen on a terminal of so many columns and lines, as text.
+    pub fn lines(&self, columns: u16, lines: u16) -> Vec<String> {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, columns, lines));
+        draw::draw(&self.0.content().model, false, &mut buffer);
+        text_of(&buffer)
+    }
+}
+
+/// The lines of a screen, without colours and without blanks at their ends.
+fn text_of(buffer: &Buffer) -> Vec<String> {
+    let line = |y: u16| {
+        let (mut line, mut covered) = (String::new(), 0);
+        for x in 0..buffer.area.width {
+            let symbol = buffer[(x, y)].symbol();
+            if covered == 0 {
+                line.push_str(symbol);
+                covered = symbol.width().max(1);
+            }
+            covered -= 1;
+        }
+        line.trim_end().to_owned()
+    };
+    (0..buffer.area.height).map(line).collect()
 }
 
 impl ScreenHandle {
@@ -107,7 +149,7 @@ impl Drop for ScreenHandle {
 #[derive(Debug)]
 pub struct Screen {
     board: Arc<ScreenBoard>,
-    terminal: Arc<ScreenTerminal>,
+    terminal: Option<Arc<ScreenTerminal>>,
     has_other_stderr: bool,
     started_ns: u64,
     /// Lines for people, to be printed at the end.
@@ -184,16 +226,20 @@ impl Screen {
 
     /// Restores the terminal. Returns the lines that were for stderr.
     pub fn end(mut self) -> Vec<String> {
-        self.terminal.end();
+        self.end_terminal();
         if self.kept_more > 0 {
             self.kept.push(format!("and {} more lines", self.kept_more));
         }
         std::mem::take(&mut self.kept)
     }
+
+    fn end_terminal(&self) {
+        self.terminal.iter().for_each(|terminal| terminal.end());
+    }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.terminal.end();
+        self.end_terminal();
     }
 }

@@ -1,0 +1,650 @@
+//! What every task and every CPU does, by switches, wake-ups and migrations: who waits for which CPU, and since when.
+//!
+//! It trusts what it sees. A wait whose end went unseen is discarded and counted. A task that waited before anything
+//! was seen of it is taken from /proc; its wait is at least as long as it is known.
+//!
+//! After a loss nothing is known of a task until its next event. No task is looked at for that: what began before the
+//! horizon is taken for unknown whenever it is asked for, and dropped with the next event of its task or by
+//! [`SchedModel::drop_doubtful`].
+
+use crate::perf::{EventId, Record};
+use crate::profiler::{Context, Event};
+use crate::sched::cpus::{Cpu, Cpus, SwitchIn, TurnBegin};
+use crate::sched::events::Switch;
+use crate::sched::history::CpuUse;
+use crate::sched::run_queue::RunQueue;
+use crate::stats::{Began, LossHorizon, TidMap};
+use crate::symbol::StackId;
+use crate::task::Comm;
+
+/// Why a task waits for a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RunDelayKind {
+    Woken,
+    /// It has not run yet.
+    New,
+    /// It lost its CPU and wants to go on.
+    Preempted,
+    /// It gave its CPU away, and wants to go on.
+    Yielded,
+    /// It was found waiting.
+    Found,
+}
+
+/// A wait for a CPU. `K` is what the profiler keeps of one that goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueWait<K = ()> {
+    pub kind: RunDelayKind,
+    pub since: u64,
+    pub began: Began,
+    /// In whose queue the task is; of a task that was found, where it ran last.
+    pub cpu: u32,
+    /// Since when it is in that queue.
+    cpu_since: u64,
+    /// The queues before that one, the latest first, each with the time since which it was in it.
+    earlier: [(u32, u64); EARLIER],
+    /// How often it went from one queue to another.
+    pub moves: u32,
+    /// Where it lost its CPU.
+    pub stack: Option<StackId>,
+    pub kept: K,
+    /// The answer is about it.
+    pub is_ours: bool,
+    /// The task may have had a CPU all the time, and been woken in vain.
+    is_doubtful: bool,
+}
+
+/// Earlier queues that are remembered of one wait.
+const EARLIER: usize = 3;
+
+impl<K: Copy + Default> QueueWait<K> {
+    fn new(kind: RunDelayKind, since: u64, cpu: u32) -> QueueWait<K> {
+        QueueWait {
+            kind,
+            since,
+            began: Began::Exactly,
+            cpu,
+            cpu_since: since,
+            earlier: [(0, 0); EARLIER],
+            moves: 0,
+            stack: None,
+            kept: K::default(),
+            is_ours: true,
+            is_doubtful: false,
+        }
+    }
+
+    fn moved(&mut self, at: u64, cpu: u32) {
+        self.earlier.rotate_right(1);
+        self.earlier[0] = (self.cpu, self.cpu_since);
+        self.moves = self.moves.saturating_add(1);
+        (self.cpu, self.cpu_since) = (cpu, at.max(self.cpu_since));
+    }
+
+    /// Calls `each` with the CPUs it waited for, the latest first, and from when to when. What is too long ago has none.
+    pub fn queues(&self, until: u64, mut each: impl FnMut(Option<u32>, u64, u64)) {
+        each(Some(self.cpu), self.cpu_since, until);
+        let mut until = self.cpu_since;
+        for &(cpu, since) in self.earlier.iter().take(self.moves as usize) {
+            each(Some(cpu), since, until);
+            until = since;
+        }
+        if until > self.since {
+            each(None, self.since, until);
+        }
+    }
+}
+
+/// What a task does, by all that is known.
+#[derive(Clone, Copy, Debug, Default)]
+enum SchedActivity<K> {
+    #[default]
+    Unknown,
+    Running,
+    Blocked,
+    /// `sched_waking` was seen, the wake-up was not yet.
+    Waking,
+    Waiting(QueueWait<K>),
+    /// /proc says that it is runnable: it runs, or waits. Whether it is ours.
+    Runnable(Began, bool),
+}
+
+#[derive(Clone, Debug, Default)]
+struct SchedTask<K> {
+    activity: SchedActivity<K>,
+    /// Since when, ns.
+    since: u64,
+    /// Where it runs, or was last.
+    cpu: u32,
+    comm: Comm,
+    exited: bool,
+}
+
+/// A wait that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedWait<K = ()> {
+    pub tid: i32,
+    pub comm: Comm,
+    /// The CPU that it got.
+    pub cpu: u32,
+    pub until: u64,
+    pub wait: QueueWait<K>,
+}
+
+/// How a task leaves its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftCpu {
+    Waits(RunDelayKind),
+    Blocks,
+    Dies,
+}
+
+/// One side of a switch, or the task of a wake-up.
+#[derive(Clone, Copy, Debug)]
+pub struct SchedSide {
+    pub at: u64,
+    pub cpu: u32,
+    pub tid: i32,
+    pub comm: Comm,
+    /// The answer is about it.
+    pub is_ours: bool,
+}
+
+/// All tasks and CPUs.
+#[derive(Debug, Default)]
+pub struct SchedModel<K = ()> {
+    tasks: TidMap<SchedTask<K>>,
+    cpus: Cpus<RunQueue>,
+    /// Stretches kept of each CPU.
+    history_limit: usize,
+    /// Waits whose end went unseen.
+    discarded: u64,
+    /// Tasks that the answer is about that got a CPU without a wake-up that was seen.
+    unwoken: u64,
+    /// CPUs on which a switch went unseen.
+    missed_on: Vec<u32>,
+    /// What a task did before, it may not do any more: see [`SchedTask::doubt`].
+    horizon: LossHorizon,
+    /// The horizon up to which all tasks were gone through.
+    dropped_until: LossHorizon,
+    /// The end of a loss of exit records; 0: none since tasks that are gone were searched for.
+    exits_lost_at: u64,
+    next_sweep: u64,
+}
+
+impl<K: Copy + Default> SchedModel<K> {
+    /// Of each CPU so many of the latest switches are kept.
+    pub fn new(history_limit: usize) -> SchedModel<K> {
+        SchedModel { history_limit, ..SchedModel::default() }
+    }
+
+    /// Takes what is rare. `switches` are the events of the switches.
+    pub fn on(&mut self, event: &Event<'_>, switches: &[EventId]) {
+        match *event {
+            Event::Started { now } => self.cpus.started(now),
+            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.renamed(*tid, Comm::new(comm)),
+            Event::Task { record: Record::Exit(exit), .. } => self.exited(exit.tid),
+            Event::TookOver { old, pid, time, cpu } => self.took_over(old, pid, time, cpu),
+            // A wake-up or a move that went unseen shows at the next switch.
+            Event::Lost(window, kinds) if kinds.include(switches) => {
+                self.lost(window.cpu, window.start_ns, window.end_ns);
+            }
+            Event::LostSide(window) => self.exits_lost_at = window.end_ns,
+            _ => {}
+        }
+    }
+
+    /// Now and then drops what became doubtful, and tasks that are gone. True if it did.
+    pub fn sweep(&mut self, now: u64, ctx: &Context) -> bool {
+        const SWEEP_NS: u64 = 1_000_000_000;
+        const GONE_NS: u64 = 2_000_000_000;
+        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
+        /// Going through all tasks takes one part in so many of the time at most, however many there are.
+        const MAX_SHARE: u64 = 20;
+        if now < self.next_sweep {
+            return false;
+        }
+        let began = crate::sys::monotonic_ns();
+        self.drop_doubtful(now);
+        if self.exits_lost_at > 0 && now > self.exits_lost_at.saturating_add(AFTER_NS) {
+            self.exits_lost_at = 0;
+            let gone: Vec<i32> = self.tids().filter(|tid| ctx.tasks.has_exited(*tid)).collect();
+            gone.into_iter().for_each(|tid| self.exited(tid));
+        }
+        self.expire(now.saturating_sub(GONE_NS));
+        let pause_ns = crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MAX_SHARE);
+        self.next_sweep = now.saturating_add(SWEEP_NS.max(pause_ns));
+        true
+    }
+
+    /// The end of the last loss; 0: there was none.
+    pub fn lost_until(&self) -> u64 {
+        self.horizon.end_ns()
+    }
+
+    pub fn queues_mut(&mut self) -> impl Iterator<Item = (u32, &mut RunQueue)> {
+        self.cpus.iter_mut().map(|(number, cpu)| (number, &mut cpu.kept))
+    }
+
+    pub fn queue(&self, cpu: u32) -> Option<&RunQueue> {
+        self.cpus.get(cpu).map(|cpu| &cpu.kept)
+    }
+
+    fn tids(&self) -> impl Iterator<Item = i32> {
+        self.tasks.iter().map(|(tid, _)| tid)
+    }
+
+    /// The tasks that are known to wait, in no order.
+    pub fn waits(&self) -> impl Iterator<Item = (i32, Comm, &QueueWait<K>)> {
+        self.tasks.iter().filter_map(|(tid, task)| Some((tid, task.comm, task.wait(self.horizon)?)))
+    }
+
+    pub fn wait(&self, tid: i32) -> Option<(Comm, &QueueWait<K>)> {
+        let task = self.tasks.get(tid)?;
+        Some((task.comm, task.wait(self.horizon)?))
+    }
+
+    pub fn wait_mut(&mut self, tid: i32) -> Option<&mut QueueWait<K>> {
+        let horizon = self.horizon;
+        match &mut self.tasks.get_mut(tid).filter(|task| horizon.saw_all_since(task.since))?.activity {
+            SchedActivity::Waiting(wait) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Waits whose end went unseen, since the last call.
+    pub fn take_discarded(&mut self) -> u64 {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// Tasks of ours that got a CPU without a wake-up that was seen, since the last call.
+    pub fn take_unwoken(&mut self) -> u64 {
+        std::mem::take(&mut self.unwoken)
+    }
+
+    /// The CPUs on which a switch went unseen, since the last call.
+    pub fn take_missed_on(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.missed_on)
+    }
+
+    #[inline]
+    fn cpu_mut(&mut self, cpu: u32) -> Option<&mut Cpu<RunQueue>> {
+        let (watched_from, limit) = (self.cpus.watched_from(), self.history_limit);
+        self.cpus.get_or_add(cpu, || RunQueue::new(watched_from, limit))
+    }
+
+    /// A task that waits since `since` is in the queue of `cpu` from `at` on. Queues count waits that are certain only.
+    #[inline]
+    fn enter(&mut self, cpu: u32, at: u64, since: u64) {
+        if self.horizon.saw_all_since(since)
+            && let Some(cpu) = self.cpu_mut(cpu)
+        {
+            cpu.kept.enter(at);
+        }
+    }
+
+    #[inline]
+    fn leave(&mut self, cpu: u32, at: u64, since: u64) {
+        if self.horizon.saw_all_since(since)
+            && let Some(cpu) = self.cpu_mut(cpu)
+        {
+            cpu.kept.leave(at);
+        }
+    }
+
+    /// `current` has `cpu` at `at`, by the head of a record.
+    #[inline]
+    pub fn saw_current(&mut self, at: u64, cpu: u32, current: CpuUse) {
+        if let Some(cpu) = self.cpu_mut(cpu)
+            && let Some(from) = cpu.saw_current(at, current)
+        {
+            cpu.kept.history.push(from, current);
+        }
+    }
+
+    /// `cpu` goes from `prev` to `next`.
+    #[inline]
+    pub fn cpu_switched(&mut self, at: u64, cpu: u32, prev: CpuUse, next: CpuUse) {
+        self.saw_current(at, cpu, prev);
+        let Some(known) = self.cpu_mut(cpu) else { return };
+        let turn = known.switched(at, prev, next);
+        let history = &mut known.kept.history;
+        history.update_latest(prev);
+        if matches!(turn, TurnBegin::Missed(..)) {
+            history.doubt_latest();
+        }
+        history.push(at, next);
+        if let TurnBegin::Missed(believed, _) = turn {
+            self.note_missed(cpu);
+            self.lost_cpu(believed.tid(), at, cpu);
+        }
+    }
+
+    /// `tid` was believed to have `cpu`, where another task was seen.
+    #[cold]
+    fn lost_cpu(&mut self, tid: Option<i32>, at: u64, cpu: u32) {
+        if let Some(task) = tid.and_then(|tid| self.tasks.get_mut(tid))
+            && matches!(task.activity, SchedActivity::Running)
+            && task.cpu == cpu
+            && task.since <= at
+        {
+            task.activity = SchedActivity::Unknown;
+        }
+    }
+
+    #[cold]
+    fn note_missed(&mut self, cpu: u32) {
+        const LIMIT: usize = 64; // it is emptied at each tick
+        if self.missed_on.len() < LIMIT && !self.missed_on.contains(&cpu) {
+            self.missed_on.push(cpu);
+        }
+    }
+
+    /// Takes a switch; `left` is how its former task left the CPU, if that is known, with its stack and what is kept of the wait that begins.
+    /// Gives the wait of the other one that has ended. That one leaves the queue before the former enters.
+    #[inline]
+    pub fn switched(
+        &mut self,
+        switch: &Switch,
+        [prev_is_ours, next_is_ours]: [bool; 2],
+        left: Option<(LeftCpu, Option<StackId>, K)>,
+    ) -> Option<EndedWait<K>> {
+        let Switch { at_ns, cpu, prev, next, .. } = *switch;
+        let side = |of: CpuUse, is_ours: bool| match of {
+            CpuUse::Task { tid, comm, .. } if tid > 0 => Some(SchedSide { at: at_ns, cpu, tid, comm, is_ours }),
+            _ => None,
+        };
+        self.cpu_switched(at_ns, cpu, prev, next);
+        let ended = side(next, next_is_ours).and_then(|next| self.came(next));
+        if let Some(prev) = side(prev, prev_is_ours)
+            && let Some((how, stack, kept)) = left
+        {
+            self.left(prev, how, stack, kept);
+        }
+        ended
+    }
+
+    /// See [`Cpu::hidden_switch`].
+    pub fn hidden_switch(&mut self, switch_in: SwitchIn, comm: impl FnMut(i32) -> Comm) -> Option<Switch> {
+        self.cpu_mut(switch_in.cpu)?.hidden_switch(switch_in, comm)
+    }
+
+    /// `seen` leaves its CPU. `stack`: where.
+    #[inline]
+    pub fn left(&mut self, seen: SchedSide, how: LeftCpu, stack: Option<StackId>, kept: K) {
+        if how == LeftCpu::Dies {
+            return self.died(seen);
+        }
+        let task = self.tasks.get_or_default(seen.tid);
+        self.discarded += task.doubt(self.horizon);
+        if task.since > seen.at {
+            return;
+        }
+        let activity = match how {
+            LeftCpu::Waits(kind) => SchedActivity::Waiting(QueueWait {
+                stack,
+                kept,
+                is_ours: seen.is_ours,
+                ..QueueWait::new(kind, seen.at, seen.cpu)
+            }),
+            LeftCpu::Blocks | LeftCpu::Dies => SchedActivity::Blocked,
+        };
+        let before = task.set(activity, seen);
+        self.ended_unseen(before, seen.at);
+        if matches!(activity, SchedActivity::Waiting(_)) {
+            self.enter(seen.cpu, seen.at, seen.at);
+        }
+    }
+
+    #[cold]
+    fn died(&mut self, seen: SchedSide) {
+        if let Some(mut task) = self.tasks.remove(seen.tid) {
+            self.discarded += task.doubt(self.horizon);
+            self.ended_unseen(task.activity, seen.at);
+        }
+    }
+
+    /// A task did `before` up to now, as far as was known; now it is seen to leave a CPU, or to be woken.
+    #[inline]
+    fn ended_unseen(&mut self, before: SchedActivity<K>, at: u64) {
+        if let SchedActivity::Waiting(wait) = before {
+            if wait.began == Began::Exactly && !wait.is_doubtful {
+                self.discarded += 1;
+                self.note_missed(wait.cpu);
+            }
+            self.leave(wait.cpu, at, wait.since);
+        }
+    }
+
+    /// `seen` gets its CPU.
+    #[inline]
+    pub fn came(&mut self, seen: SchedSide) -> Option<EndedWait<K>> {
+        let task = self.tasks.get_or_default(seen.tid);
+        self.discarded += task.doubt(self.horizon);
+        if task.since > seen.at {
+            return None;
+        }
+        let (since, cpu) = (task.since, task.cpu);
+        let before = task.set(SchedActivity::Running, seen);
+        let wait = match before {
+            SchedActivity::Waiting(wait) => {
+                self.leave(wait.cpu, seen.at, wait.since);
+                // An idle CPU has just taken it from the queue of another.
+                let mut wait = wait;
+                if wait.cpu != seen.cpu {
+                    wait.moved(seen.at, seen.cpu);
+                }
+                wait
+            }
+            // The wake-up itself happened where events are not seen.
+            SchedActivity::Waking => QueueWait::new(RunDelayKind::Woken, since, seen.cpu),
+            SchedActivity::Runnable(began, _) if cpu == seen.cpu => {
+                QueueWait { began, ..QueueWait::new(RunDelayKind::Found, since, cpu) }
+            }
+            SchedActivity::Blocked => {
+                self.unwoken += u64::from(seen.is_ours);
+                return None;
+            }
+            SchedActivity::Running | SchedActivity::Unknown | SchedActivity::Runnable(..) => return None,
+        };
+        Some(EndedWait { tid: seen.tid, comm: seen.comm, cpu: seen.cpu, until: seen.at, wait })
+    }
+
+    /// `sched_waking` of `seen`, by its waker: the wake-up follows, perhaps unseen.
+    #[inline]
+    pub fn waking(&mut self, seen: SchedSide) {
+        if let Some(task) = self.tasks.get_mut(seen.tid)
+            && task.since <= seen.at
+            && self.horizon.saw_all_since(task.since)
+            && matches!(task.activity, SchedActivity::Blocked)
+        {
+            task.set(SchedActivity::Waking, SchedSide { cpu: task.cpu, ..seen });
+        }
+    }
+
+    /// `seen` is in the queue of its CPU from now on, if it was not before.
+    #[inline]
+    pub fn woken(&mut self, seen: SchedSide, is_new: bool, kept: K) {
+        let task = self.tasks.get_or_default(seen.tid);
+        self.discarded += task.doubt(self.horizon);
+        if task.since > seen.at {
+            return;
+        }
+        let is_elsewhere = |cpu: u32| self.cpus.get(cpu).and_then(Cpu::current_tid).is_some_and(|tid| tid != seen.tid);
+        let waits = match task.activity {
+            _ if is_new => true,
+            SchedActivity::Blocked | SchedActivity::Waking => true,
+            SchedActivity::Unknown | SchedActivity::Runnable(..) => true,
+            // A task on its way to sleep that is woken goes on.
+            SchedActivity::Running => is_elsewhere(task.cpu),
+            SchedActivity::Waiting(wait) => matches!(wait.kind, RunDelayKind::Woken | RunDelayKind::New),
+        };
+        if !waits {
+            return;
+        }
+        let kind = if is_new { RunDelayKind::New } else { RunDelayKind::Woken };
+        // If it gets a CPU next, it had none.
+        let is_unknown = matches!(task.activity, SchedActivity::Unknown | SchedActivity::Runnable(..));
+        let is_doubtful = is_unknown && !is_new && !is_elsewhere(seen.cpu);
+        let is_ours = seen.is_ours;
+        let wait = QueueWait { kept, is_ours, is_doubtful, ..QueueWait::new(kind, seen.at, seen.cpu) };
+        let before = task.set(SchedActivity::Waiting(wait), seen);
+        task.exited &= !is_new;
+        self.ended_unseen(before, seen.at);
+        self.enter(seen.cpu, seen.at, seen.at);
+    }
+
+    /// `tid` goes to another CPU: when it waits, its wait goes with it.
+    #[inline]
+    pub fn migrated(&mut self, at: u64, tid: i32, cpu: u32) {
+        let Some(task) = self.tasks.get_mut(tid).filter(|task| task.since <= at) else { return };
+        match &mut task.activity {
+            SchedActivity::Waiting(wait) if wait.cpu != cpu => {
+                let (before, since) = (wait.cpu, wait.since);
+                wait.moved(at, cpu);
+                self.leave(before, at, since);
+                self.enter(cpu, at, since);
+            }
+            SchedActivity::Waiting(_) => {}
+            _ => task.cpu = cpu,
+        }
+    }
+
+    /// /proc says that `seen` is runnable, and nothing else is known of it.
+    pub fn found(&mut self, seen: SchedSide, began: Began) {
+        let task = self.tasks.get_or_default(seen.tid);
+        self.discarded += task.doubt(self.horizon);
+        if matches!(task.activity, SchedActivity::Unknown) && task.since <= seen.at {
+            task.set(SchedActivity::Runnable(began, seen.is_ours), seen);
+        }
+    }
+
+    /// Of the tasks that were found runnable, those wait on whose CPU another one is known to run ever since.
+    pub fn settle_found(&mut self, kept: impl Fn(u64) -> K) {
+        let mut waiting = Vec::new();
+        for (tid, task) in self.tasks.iter() {
+            let SchedActivity::Runnable(began, is_ours) = task.activity else { continue };
+            if !self.horizon.saw_all_since(task.since) {
+                continue;
+            }
+            let Some(cpu) = self.cpus.get(task.cpu) else { continue };
+            if cpu.current_tid().is_some_and(|current| current != tid && current != 0) && cpu.is_watched() {
+                waiting.push((tid, task.since, task.cpu, began, is_ours));
+            }
+        }
+        for (tid, since, cpu, began, is_ours) in waiting {
+            let found = QueueWait::new(RunDelayKind::Found, since, cpu);
+            let wait = QueueWait { began, is_ours, kept: kept(since), ..found };
+            if let Some(task) = self.tasks.get_mut(tid) {
+                task.activity = SchedActivity::Waiting(wait);
+            }
+            self.enter(cpu, since, since);
+        }
+    }
+
+    /// Records of `cpu` were lost from `start` to `end`: any task may have done anything in between.
+    ///
+    /// Losses come fastest when there is no time for them: this takes as long whether there are ten tasks or a million.
+    fn lost(&mut self, cpu: u32, start: u64, end: u64) {
+        self.horizon.lost_until(end);
+        self.queues_mut().for_each(|(_, queue)| queue.set_waiting(start, 0));
+        if let Some(cpu) = self.cpu_mut(cpu) {
+            cpu.lost(end);
+            cpu.kept.history.push(start, CpuUse::Unseen);
+        }
+    }
+
+    /// Drops what became doubtful since the last call, and counts the queues anew. Goes through all tasks.
+    pub fn drop_doubtful(&mut self, now: u64) {
+        if std::mem::replace(&mut self.dropped_until, self.horizon) == self.horizon {
+            return;
+        }
+        let mut waiting = vec![0; self.cpus.iter().count()];
+        for (_, task) in self.tasks.iter_mut() {
+            self.discarded += task.doubt(self.horizon);
+            if let Some(wait) = task.wait(self.horizon) {
+                waiting.get_mut(wait.cpu as usize).into_iter().for_each(|waiting| *waiting += 1);
+            }
+        }
+        for ((_, queue), waiting) in self.queues_mut().zip(waiting) {
+            queue.set_waiting(now, waiting);
+        }
+    }
+
+    fn renamed(&mut self, tid: i32, comm: Comm) {
+        if let Some(task) = self.tasks.get_mut(tid) {
+            task.comm = comm;
+            task.exited = false;
+        }
+    }
+
+    /// The thread `old`, which runs on `cpu`, goes on under the number `new`.
+    fn took_over(&mut self, old: i32, new: i32, at: u64, cpu: u32) {
+        let runs = |task: &SchedTask<K>| matches!(task.activity, SchedActivity::Running) && task.cpu == cpu;
+        let Some(task) = self.tasks.remove(old).filter(runs) else { return }; // or the switch that followed was seen
+        let before = std::mem::replace(self.tasks.get_or_default(new), task);
+        self.ended_unseen(before.activity, at);
+        if let Some(cpu) = self.cpu_mut(cpu) {
+            cpu.renumber(old, new);
+        }
+    }
+
+    /// The task's exit record came; it still runs for a moment.
+    fn exited(&mut self, tid: i32) {
+        if let Some(task) = self.tasks.get_mut(tid) {
+            task.exited = true;
+        }
+    }
+
+    /// /proc contradicts the wait of `tid`: its end went unseen.
+    pub fn discard(&mut self, tid: i32, at: u64) {
+        if let Some(task) = self.tasks.get_mut(tid) {
+            self.discarded += task.doubt(self.horizon);
+            let before = std::mem::take(&mut task.activity);
+            self.ended_unseen(before, at);
+        }
+    }
+
+    /// Drops tasks that exited before `at` and whose last switch was not seen.
+    fn expire(&mut self, at: u64) {
+        let gone = |(tid, task): (i32, &SchedTask<K>)| (task.exited && task.since < at).then_some(tid);
+        let gone: Vec<i32> = self.tasks.iter().filter_map(gone).collect();
+        for tid in gone {
+            self.discard(tid, at);
+            self.tasks.remove(tid);
+        }
+    }
+}
+
+impl<K: Copy + Default> SchedTask<K> {
+    /// Its wait, if it is known to wait.
+    fn wait(&self, horizon: LossHorizon) -> Option<&QueueWait<K>> {
+        match &self.activity {
+            SchedActivity::Waiting(wait) if horizon.saw_all_since(self.since) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Forgets what it did since before `horizon`. Returns how many waits are discarded with that.
+    #[inline]
+    fn doubt(&mut self, horizon: LossHorizon) -> u64 {
+        if horizon.saw_all_since(self.since) {
+            return 0;
+        }
+        match std::mem::take(&mut self.activity) {
+            SchedActivity::Waiting(wait) => u64::from(wait.began == Began::Exactly),
+            _ => 0,
+        }
+    }
+
+    /// Returns what it did before.
+    #[inline]
+    fn set(&mut self, activity: SchedActivity<K>, seen: SchedSide) -> SchedActivity<K> {
+        (self.since, self.cpu, self.comm) = (seen.at, seen.cpu, seen.comm);
+        std::mem::replace(&mut self.activity, activity)
+    }
+}
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;

@@ -1,0 +1,370 @@
+//! The model against a scheduler that knows what it does.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const CPUS: u32 = 2;
+const TASKS: i32 = 5;
+
+/// What a task of the true scheduler does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Truth {
+    Sleeps,
+    Waits { cpu: u32, since: u64 },
+    Runs { cpu: u32 },
+}
+
+/// What happens next, if it can.
+#[derive(Clone, Copy, Debug)]
+enum QueueStep {
+    /// The CPU takes the task that has waited `nth` longest, or is idle; what ran there goes on, sleeps or dies.
+    Switch {
+        cpu: u32,
+        nth: usize,
+        how: LeftCpu,
+    },
+    Wake {
+        tid: i32,
+        cpu: u32,
+    },
+    Move {
+        tid: i32,
+        cpu: u32,
+    },
+    /// No record is seen for so many steps, and then it is told.
+    Lose(u32),
+}
+
+fn step() -> impl Strategy<Value = QueueStep> {
+    let how = prop::sample::select(vec![
+        LeftCpu::Waits(RunDelayKind::Preempted),
+        LeftCpu::Waits(RunDelayKind::Yielded),
+        LeftCpu::Blocks,
+        LeftCpu::Dies,
+    ]);
+    prop_oneof![
+        6 => (0..CPUS, 0..3_usize, how).prop_map(|(cpu, nth, how)| QueueStep::Switch { cpu, nth, how }),
+        4 => (1..=TASKS, 0..CPUS).prop_map(|(tid, cpu)| QueueStep::Wake { tid, cpu }),
+        2 => (1..=TASKS, 0..CPUS).prop_map(|(tid, cpu)| QueueStep::Move { tid, cpu }),
+        1 => (1..6_u32).prop_map(QueueStep::Lose),
+    ]
+}
+
+fn side(at: u64, cpu: u32, tid: i32) -> SchedSide {
+    SchedSide { at, cpu, tid, comm: Comm::default(), is_ours: true }
+}
+
+fn had_by(tid: i32) -> CpuUse {
+    CpuUse::of(tid, Comm::default(), 120)
+}
+
+/// The true scheduler, which hands its events to the model unless they are lost.
+struct TrueScheduler {
+    model: SchedModel,
+    now: u64,
+    tasks: Vec<Truth>,
+    running: Vec<i32>,
+    /// Who had each CPU at each time.
+    had: Vec<Vec<i32>>,
+    /// Times of the waits that a task was moved in, and where to.
+    moves: Vec<Vec<(u64, u32)>>,
+    lost: Option<(u64, u32)>,
+    lost_until: u64,
+    ended: Vec<(EndedWait, u64)>,
+    true_waits: u64,
+}
+
+impl TrueScheduler {
+    fn new() -> TrueScheduler {
+        let mut model = SchedModel::<()>::new(1000);
+        model.cpus.started(1);
+        (0..CPUS).for_each(|cpu| model.cpu_switched(1, cpu, had_by(0), had_by(0)));
+        TrueScheduler {
+            model,
+            now: 1,
+            tasks: vec![Truth::Sleeps; TASKS as usize + 1],
+            running: vec![0; CPUS as usize],
+            had: vec![vec![0; 4000]; CPUS as usize],
+            moves: vec![Vec::new(); TASKS as usize + 1],
+            lost: None,
+            lost_until: 0,
+            ended: Vec::new(),
+            true_waits: 0,
+        }
+    }
+
+    fn sees(&self) -> bool {
+        self.lost.is_none()
+    }
+
+    fn step(&mut self, step: QueueStep) {
+        self.now += 3;
+        match step {
+            QueueStep::Switch { cpu, nth, how } => self.switch(cpu, nth, how),
+            QueueStep::Wake { tid, cpu } if self.tasks[tid as usize] == Truth::Sleeps => {
+                self.tasks[tid as usize] = Truth::Waits { cpu, since: self.now };
+                self.moves[tid as usize] = vec![(self.now, cpu)];
+                if self.sees() {
+                    self.model.waking(side(self.now - 1, cpu, tid));
+                    self.model.woken(side(self.now, cpu, tid), false, ());
+                }
+            }
+            QueueStep::Move { tid, cpu } => {
+                if let Truth::Waits { cpu: its, .. } = &mut self.tasks[tid as usize]
+                    && *its != cpu
+                {
+                    *its = cpu;
+                    self.moves[tid as usize].push((self.now, cpu));
+                    if self.sees() {
+                        self.model.migrated(self.now, tid, cpu);
+                    }
+                }
+            }
+            QueueStep::Lose(steps) if self.sees() => self.lost = Some((self.now, steps)),
+            QueueStep::Wake { .. } | QueueStep::Lose(_) => {}
+        }
+        if let Some((start, steps)) = &mut self.lost {
+            *steps -= 1;
+            if *steps == 0 {
+                let start = *start;
+                self.lost = None;
+                self.lost_until = self.now + 1;
+                for cpu in 0..CPUS {
+                    self.model.lost(cpu, start - 1, self.now + 1);
+                }
+            }
+        }
+    }
+
+    fn switch(&mut self, cpu: u32, nth: usize, how: LeftCpu) {
+        let mut waiting: Vec<(u64, i32)> = Vec::new();
+        for (tid, task) in (0..).zip(&self.tasks) {
+            if let Truth::Waits { cpu: its, since } = task
+                && *its == cpu
+            {
+                waiting.push((*since, tid));
+            }
+        }
+        waiting.sort_unstable();
+        let next = waiting.get(nth).map_or(0, |(_, tid)| *tid);
+        let prev = self.running[cpu as usize];
+        if prev == next {
+            return;
+        }
+        self.running[cpu as usize] = next;
+        self.had[cpu as usize][self.now as usize..].fill(next);
+        if self.sees() {
+            self.model.cpu_switched(self.now, cpu, had_by(prev), had_by(next));
+        }
+        if next > 0 {
+            let Truth::Waits { since, .. } = self.tasks[next as usize] else { unreachable!("it was waiting") };
+            self.tasks[next as usize] = Truth::Runs { cpu };
+            let is_seen = since > self.lost_until && self.sees();
+            self.true_waits += u64::from(is_seen);
+            let ended = if self.sees() { self.model.came(side(self.now, cpu, next)) } else { None };
+            assert!(ended.is_some() || !is_seen, "a wait is missing");
+            self.ended.extend(ended.map(|ended| (ended, since)));
+        }
+        if prev > 0 {
+            self.tasks[prev as usize] = match how {
+                LeftCpu::Waits(_) => Truth::Waits { cpu, since: self.now },
+                LeftCpu::Blocks | LeftCpu::Dies => Truth::Sleeps,
+            };
+            self.moves[prev as usize] = vec![(self.now, cpu)];
+            if self.sees() {
+                self.model.left(side(self.now, cpu, prev), how, None, ());
+            }
+        }
+        if let Some((ended, _)) = self.ended.last()
+            && ended.until == self.now
+        {
+            self.check_uses(*ended);
+        }
+    }
+
+    /// Each nanosecond of the wait has the task that really had the CPU for which it was waiting then.
+    fn check_uses(&self, ended: EndedWait) {
+        let index = |had_by: CpuUse| match had_by {
+            CpuUse::Task { tid, .. } => tid as usize,
+            CpuUse::Idle => 0,
+            CpuUse::Unseen => TASKS as usize + 1,
+        };
+        let mut found = vec![0; TASKS as usize + 2];
+        ended.wait.queues(ended.until, |cpu, from, until| match cpu.and_then(|cpu| self.model.queue(cpu)) {
+            Some(queue) => queue.history.uses(from, until, |had_by, ns| found[index(had_by)] += ns),
+            None => found[TASKS as usize + 1] += until - from,
+        });
+        assert_eq!(found.iter().sum::<u64>(), ended.until - ended.wait.since, "{ended:?}");
+        let mut want = vec![0; TASKS as usize + 2];
+        for at in ended.wait.since..ended.until {
+            let moves = &self.moves[ended.tid as usize];
+            let cpu = moves.iter().rev().find(|(since, _)| *since <= at).map_or(0, |(_, cpu)| *cpu);
+            want[self.had[cpu as usize][at as usize] as usize] += 1;
+        }
+        let unseen = found[TASKS as usize + 1];
+        let too_few: u64 = want.iter().zip(&found).map(|(want, found)| u64::saturating_sub(*want, *found)).sum();
+        assert!(too_few <= unseen, "{ended:?}: {found:?} of {want:?}");
+        assert!(ended.wait.moves as usize > EARLIER || unseen == 0 || self.lost_until > 0);
+    }
+
+    fn waiting(&self, cpu: u32) -> u32 {
+        self.tasks.iter().filter(|task| matches!(task, Truth::Waits { cpu: its, .. } if *its == cpu)).count() as u32
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// What ends without a loss is counted, and right; what is counted never is longer than it was.
+    #[test]
+    fn waits_are_those_of_the_scheduler(steps in prop::collection::vec(step(), 1..300)) {
+        let mut truth = TrueScheduler::new();
+        let mut any_loss = false;
+        for step in steps {
+            any_loss |= matches!(step, QueueStep::Lose(_));
+            truth.step(step);
+            if !any_loss {
+                for cpu in 0..CPUS {
+                    prop_assert_eq!(truth.model.queue(cpu).map_or(0, |queue| queue.waiting), truth.waiting(cpu));
+                }
+            }
+        }
+        for (ended, since) in &truth.ended {
+            prop_assert_eq!(ended.wait.since, *since, "{:?}", ended);
+            prop_assert!(ended.wait.kind != RunDelayKind::Found);
+        }
+        prop_assert!(truth.ended.len() as u64 >= truth.true_waits);
+        prop_assert!(any_loss || truth.model.take_discarded() == 0);
+    }
+}
+
+#[test]
+fn a_queue_has_its_length_over_time() {
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    model.cpu_switched(100, 0, had_by(0), had_by(1));
+    for tid in 2..=4 {
+        model.left(side(90, 1, tid), LeftCpu::Blocks, None, ());
+        model.woken(side(100, 0, tid), false, ());
+    }
+    let queue = model.queues_mut().next().unwrap().1;
+    assert_eq!((queue.waiting, queue.take(200)), (3, (300, 3)));
+    // One takes the CPU of another: at no time do four wait.
+    model.cpu_switched(250, 0, had_by(1), had_by(2));
+    assert!(model.came(side(250, 0, 2)).is_some());
+    model.left(side(250, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    let queue = model.queues_mut().next().unwrap().1;
+    assert_eq!((queue.waiting, queue.take(300)), (3, (300, 3)));
+}
+
+#[test]
+fn a_wait_goes_with_its_task() {
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    model.cpu_switched(10, 0, had_by(0), had_by(1));
+    model.cpu_switched(10, 1, had_by(0), had_by(2));
+    model.left(side(5, 0, 3), LeftCpu::Blocks, None, ());
+    model.woken(side(20, 0, 3), false, ());
+    model.migrated(50, 3, 1);
+    let queues = |model: &SchedModel| [0, 1].map(|cpu| model.queue(cpu).unwrap().waiting);
+    assert_eq!(queues(&model), [0, 1]);
+    model.cpu_switched(60, 1, had_by(2), had_by(3));
+    let ended = model.came(side(60, 1, 3)).unwrap();
+    let mut parts = Vec::new();
+    ended.wait.queues(ended.until, |cpu, from, until| parts.push((cpu, from, until)));
+    assert_eq!((parts, queues(&model)), (vec![(Some(1), 50, 60), (Some(0), 20, 50)], [0, 0]));
+}
+
+#[test]
+fn a_thread_that_gets_another_number_is_not_missed() {
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    model.left(side(5, 0, 2), LeftCpu::Blocks, None, ());
+    model.woken(side(10, 0, 2), false, ());
+    model.cpu_switched(20, 0, had_by(0), had_by(2));
+    assert!(model.came(side(20, 0, 2)).is_some());
+    model.took_over(2, 1, 30, 0);
+    model.exited(2);
+    // It is preempted under its new number.
+    model.cpu_switched(40, 0, had_by(1), had_by(3));
+    model.left(side(40, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.cpu_switched(50, 0, had_by(3), had_by(1));
+    assert_eq!(model.came(side(50, 0, 1)).map(|ended| ended.wait.since), Some(40));
+    assert!(!model.tids().any(|tid| tid == 2) && model.take_missed_on().is_empty());
+    assert_eq!((model.take_unwoken(), model.take_discarded()), (0, 0));
+}
+
+#[test]
+fn a_task_that_was_found_waits_if_another_one_runs() {
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    for tid in [1, 2] {
+        model.found(side(10, 0, tid), Began::BeforeStart);
+    }
+    model.settle_found(|_| ());
+    assert_eq!(model.waits().count(), 0, "one of them runs");
+    model.saw_current(20, 0, had_by(1));
+    model.settle_found(|_| ());
+    let waiting: Vec<i32> = model.waits().map(|(tid, ..)| tid).collect();
+    assert_eq!((waiting, model.queue(0).unwrap().waiting), (vec![2], 1));
+    model.cpu_switched(90, 0, had_by(1), had_by(2));
+    let ended = model.came(side(90, 0, 2)).unwrap();
+    assert_eq!((ended.wait.kind, ended.wait.since, ended.wait.began), (RunDelayKind::Found, 10, Began::BeforeStart));
+    assert_eq!(model.queue(0).unwrap().waiting, 0);
+}
+
+/// Where there are many tasks, going through them at each loss would be the cause of the next one.
+#[test]
+fn a_loss_goes_through_no_tasks() {
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    for tid in 1..=3 {
+        model.left(side(10, 0, tid), LeftCpu::Blocks, None, ());
+        model.woken(side(20, 0, tid), false, ());
+    }
+    model.lost(1, 25, 30);
+    model.left(side(40, 0, 4), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    let in_table =
+        |model: &SchedModel, tid| matches!(model.tasks.get(tid).unwrap().activity, SchedActivity::Waiting(_));
+    assert!((1..=4).all(|tid| in_table(&model, tid)));
+    let waiting = |model: &SchedModel| model.waits().map(|(tid, ..)| tid).collect::<Vec<_>>();
+    assert_eq!((waiting(&model), model.take_discarded()), (vec![4], 0));
+    assert!(model.wait(1).is_none() && model.wait_mut(2).is_none());
+    let queue = model.queues_mut().next().unwrap().1;
+    assert_eq!((queue.waiting, queue.take(50)), (1, (3 * 5 + 10, 3)));
+    assert!(model.came(side(60, 1, 1)).is_none(), "it may have waited twice");
+    assert_eq!(model.take_discarded(), 1);
+    model.migrated(70, 2, 1);
+    assert_eq!([0, 1].map(|cpu| model.queue(cpu).unwrap().waiting), [1, 0]);
+    model.drop_doubtful(80);
+    assert_eq!((waiting(&model), model.take_discarded()), (vec![4], 2));
+    assert!(!in_table(&model, 3) && in_table(&model, 4));
+    assert_eq!(model.queue(0).unwrap().waiting, 1);
+}
+
+/// A loss that is told late leaves what began after it.
+#[test]
+fn a_wait_that_began_after_a_loss_stays() {
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    model.left(side(50, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.lost(1, 25, 30);
+    model.drop_doubtful(60);
+    assert_eq!((model.waits().count(), model.queue(0).unwrap().waiting), (1, 1));
+    assert!(model.came(side(70, 0, 1)).is_some());
+    assert_eq!((model.queue(0).unwrap().waiting, model.take_discarded()), (0, 0));
+}
+
+#[test]
+fn a_wake_up_that_was_not_seen_is_told_by_its_waker() {
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    model.left(side(10, 0, 1), LeftCpu::Blocks, None, ());
+    model.waking(side(20, 1, 1));
+    let ended = model.came(side(25, 1, 1)).unwrap();
+    assert_eq!((ended.wait.kind, ended.wait.since, ended.cpu), (RunDelayKind::Woken, 20, 1));
+    model.left(side(30, 1, 1), LeftCpu::Blocks, None, ());
+    assert!(model.came(side(40, 1, 1)).is_none());
+    assert_eq!((model.take_unwoken(), model.take_discarded()), (1, 0));
+}
