@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use rustc_hash::FxHashSet;
 
-use crate::cli::CommonArgs;
 use crate::cli::values::{self, CommList, PriorityList};
+use crate::cli::{CommonArgs, usage};
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::filters::TaskMatch;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, Timestamp, Use};
@@ -74,6 +74,9 @@ impl ProfilerArgs for OncpuArgs {
     }
 
     fn build(mut self) -> Result<Box<dyn Profiler>> {
+        if self.common.stacks() {
+            return Err(usage("oncpu tells how long tasks run, not where: profile -g does"));
+        }
         if self.only_comm {
             self.by = RowTask::Comm;
         }

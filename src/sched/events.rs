@@ -102,18 +102,18 @@ impl SwitchFields {
 
     /// # Errors
     /// The record ends before its fields do.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, sample: &Sample<'_>) -> Result<Switch, ReadError> {
         let raw = sample.raw;
-        let side = |pid: &Int32, comm: &Field, prio: &Int32| -> Result<CpuUse, ReadError> {
-            Ok(CpuUse::of(pid.read(raw)?, Comm::new(comm.bytes(raw)?), prio.read(raw)?))
-        };
+        let (prev, next) = (self.prev_pid.read(raw)?, self.next_pid.read(raw)?);
+        let prev_comm = Comm::new(self.prev_comm.bytes(raw)?);
+        let next_comm = Comm::new(self.next_comm.bytes(raw)?);
         Ok(Switch {
             at_ns: sample.time,
             cpu: sample.cpu,
-            prev: side(&self.prev_pid, &self.prev_comm, &self.prev_prio)?,
+            prev: CpuUse::of(prev, prev_comm, self.prev_prio.read(raw)?),
             prev_state: self.prev_state.read_u64(raw)?,
-            next: side(&self.next_pid, &self.next_comm, &self.next_prio)?,
+            next: CpuUse::of(next, next_comm, self.next_prio.read(raw)?),
         })
     }
 }
@@ -143,7 +143,7 @@ impl WokenFields {
         self.success.as_ref().is_none_or(|success| success.read_u64(raw) != Ok(0))
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self, sample: &Sample<'_>) -> Result<SchedSide, ReadError> {
         let raw = sample.raw;
         let (tid, comm) = (self.pid.read(raw)?, Comm::new(self.comm.bytes(raw)?));
@@ -218,7 +218,7 @@ impl SchedulerEvents {
 
     /// # Errors
     /// The record ends before its fields do.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, event: EventId, sample: &Sample<'_>) -> Result<SchedRecord, ReadError> {
         if event == self.switch || Some(event) == self.runnable {
             return Ok(SchedRecord::Switch(self.fields.read(sample)?));
@@ -240,7 +240,7 @@ impl SchedulerEvents {
     }
 
     /// How the task left its CPU with a switch, whose sample this is.
-    #[inline]
+    #[inline(always)]
     pub fn left(&self, switch: &Switch, sample: &Sample<'_>) -> LeftCpu {
         self.left.of(switch.prev_state, sample)
     }

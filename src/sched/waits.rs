@@ -101,7 +101,7 @@ impl<K: Copy + Default> TaskWaits<K> {
 
     /// # Errors
     /// The record ends before its fields do.
-    #[inline]
+    #[inline(always)]
     pub fn sample<U: WaitUser<Kept = K>>(
         &mut self,
         event: EventId,
@@ -135,7 +135,7 @@ impl<K: Copy + Default> TaskWaits<K> {
     }
 
     /// `left`: how the former task left its CPU, and the sample that tells.
-    #[inline]
+    #[inline(always)]
     fn switched<U: WaitUser<Kept = K>>(
         &mut self,
         switch: &Switch,
