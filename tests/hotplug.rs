@@ -6,9 +6,7 @@ mod common;
 use std::fs;
 use std::path::PathBuf;
 
-use common::{getppid, own_tid, start};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use common::{getppid, own_tid, pin, start};
 
 /// A CPU that is put back online when this is dropped.
 struct Switch(PathBuf);
@@ -23,13 +21,6 @@ impl Drop for Switch {
     fn drop(&mut self) {
         self.set(true).expect("the CPU comes back");
     }
-}
-
-/// Runs this thread on `cpu` alone.
-fn pin(cpu: u32) {
-    let mut set = CpuSet::new();
-    set.set(cpu as usize).unwrap();
-    sched_setaffinity(Pid::from_raw(0), &set).unwrap();
 }
 
 #[test]
@@ -50,7 +41,7 @@ fn a_cpu_goes_and_comes_back() {
     let event = format!("raw_syscalls:sys_enter/id=={} && common_pid=={tid}/", libc::SYS_getppid);
     let on_it = format!("\"cpu\":{cpu},");
     for target in [&["-t", &tid][..], &[]] {
-        pin(cpu);
+        assert!(pin(cpu));
         let mut trace = start(&[&["trace", "--json", "-e", &event], target].concat());
         trace.provoke(getppid, |line| line.contains(&on_it));
 
@@ -62,7 +53,7 @@ fn a_cpu_goes_and_comes_back() {
 
         switch.set(true).unwrap();
         trace.err_line(|line| line == format!("CPU {cpu} came online: watching it"));
-        pin(cpu);
+        assert!(pin(cpu));
         trace.provoke(getppid, |line| line.contains(&on_it));
         trace.interrupt().code(0).end();
 
@@ -71,7 +62,7 @@ fn a_cpu_goes_and_comes_back() {
         let mut trace = start(&[&["trace", "--json", "-e", &event], target].concat());
         trace.provoke(getppid, |line| line.contains("sys_enter"));
         switch.set(true).unwrap();
-        pin(cpu);
+        assert!(pin(cpu));
         trace.provoke(getppid, |line| line.contains(&on_it));
         trace.interrupt().code(0).end();
     }
@@ -87,7 +78,7 @@ fn a_cpu_goes_and_comes_back() {
         switch.set(false).unwrap();
         switch.set(true).unwrap();
         trace.err_line(|line| line == format!("CPU {cpu} came online: watching it"));
-        pin(cpu);
+        assert!(pin(cpu));
         trace.provoke(opens, |line| line.contains(&on_it) && line.contains(path));
         trace.interrupt().code(0).end();
     }

@@ -9,26 +9,13 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Again, Attempted, CpuWatch, Done, attempts, number, online_cpus, or_again, own_tid, run, start_watching};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use common::{
+    Again, Attempted, CpuWatch, Done, attempts, becomes_real_time, number, online_cpus, or_again, own_tid, pin, run,
+    start_watching,
+};
 use serde_json::Value;
 
 const MS: u64 = 1_000_000;
-
-/// Goes to `cpu`.
-fn pin(cpu: u32) {
-    let mut set = CpuSet::new();
-    set.set(cpu as usize).expect("a CPU");
-    sched_setaffinity(Pid::from_raw(0), &set).expect("it is online");
-}
-
-/// SCHED_FIFO for the calling thread. False: not permitted.
-fn becomes_real_time(priority: i32) -> bool {
-    let param = libc::sched_param { sched_priority: priority };
-    // SAFETY: 0 is the calling thread, and the kernel only reads the parameters.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) == 0 }
-}
 
 /// Time that the calling thread has had a CPU, and how often it got one, by the scheduler.
 fn ran() -> (u64, u64) {
@@ -111,8 +98,8 @@ fn a_task_that_is_never_switched_has_its_time() {
         thread::scope(|scope| {
             let (tell, told) = mpsc::channel();
             scope.spawn(move || {
-                pin(cpu);
-                let is_permitted = becomes_real_time(50);
+                assert!(pin(cpu));
+                let is_permitted = becomes_real_time(0, 50);
                 tell.send((own_tid(), is_permitted)).expect("it waits");
                 // Longer, and the kernel throttles it.
                 let end = Instant::now() + Duration::from_millis(900);
@@ -182,7 +169,7 @@ fn each_cpu_has_a_row_and_a_name_its_sum() {
                 .spawn_scoped(scope, move || {
                     meet.wait();
                     for (cpu, ms) in [one, other].into_iter().zip(shares) {
-                        pin(cpu);
+                        assert!(pin(cpu));
                         let until = ran().0 + ms * MS;
                         while ran().0 < until {
                             std::hint::spin_loop();

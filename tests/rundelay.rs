@@ -11,29 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Again, Attempted, CpuWatch, Done, Load, Prog, attempts, copy_program, example, load_number, number, online_cpus,
-    or_again, own_tid, run, start_watching, state_letter, until,
+    Again, Attempted, CpuWatch, Done, Load, Prog, attempts, becomes_real_time, copy_program, example, load_number,
+    number, online_cpus, or_again, own_tid, pin, run, start_watching, state_letter, until,
 };
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
 
 const MS: u64 = 1_000_000;
-
-/// Goes to `cpu`.
-fn pin(cpu: u32) {
-    let mut set = CpuSet::new();
-    set.set(cpu as usize).expect("a CPU");
-    sched_setaffinity(Pid::from_raw(0), &set).expect("it is online");
-}
-
-/// SCHED_FIFO for the calling thread. False: not permitted.
-fn becomes_real_time(priority: i32) -> bool {
-    let param = libc::sched_param { sched_priority: priority };
-    // SAFETY: 0 is the calling thread, and the kernel only reads the parameters.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) == 0 }
-}
 
 /// Run delay of the calling thread, by the scheduler.
 fn delay_ns() -> u64 {
@@ -178,7 +163,7 @@ fn two_loops_that_yield_wait_half_of_the_time() {
         let watching = watch(&["--perins"]);
         let threads = [0, 1].map(|_| {
             thread::spawn(move || {
-                pin(cpu);
+                assert!(pin(cpu));
                 let (start, before) = (Instant::now(), delay_ns());
                 while start.elapsed() < Duration::from_millis(500) {
                     thread::yield_now();
@@ -206,7 +191,7 @@ fn two_loops_that_yield_wait_half_of_the_time() {
 #[test]
 fn a_hog_is_named_with_its_share() {
     need_events!(alone);
-    let permitted = thread::spawn(|| becomes_real_time(1)).join().expect("it asks");
+    let permitted = thread::spawn(|| becomes_real_time(0, 1)).join().expect("it asks");
     if !permitted {
         skip!("SCHED_FIFO is not permitted");
     }
@@ -217,15 +202,15 @@ fn a_hog_is_named_with_its_share() {
         let both = Barrier::new(2);
         let (victim, hog) = thread::scope(|scope| {
             let victim = scope.spawn(|| {
-                pin(cpu);
+                assert!(pin(cpu));
                 both.wait();
                 work(Duration::from_millis(900));
                 own_tid()
             });
             let hog = scope.spawn(|| {
-                pin(cpu);
+                assert!(pin(cpu));
                 both.wait();
-                assert!(becomes_real_time(50), "it was permitted before");
+                assert!(becomes_real_time(0, 50), "it was permitted before");
                 // The victim works before it is interrupted.
                 thread::sleep(Duration::from_millis(50));
                 work(Duration::from_millis(600));
@@ -359,7 +344,7 @@ fn a_loss_is_told() {
     let spin = || {
         let threads = [0, 1].map(|_| {
             thread::spawn(move || {
-                pin(cpu);
+                assert!(pin(cpu));
                 (0..20_000).for_each(|_| thread::yield_now());
             })
         });

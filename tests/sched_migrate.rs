@@ -6,17 +6,8 @@ mod common;
 use std::fs;
 use std::thread;
 
-use common::{Again, attempts, number, online_cpus, or_again, own_tid, run, start_watching};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use common::{Again, attempts, number, online_cpus, or_again, own_tid, pin, run, start_watching};
 use serde_json::Value;
-
-/// Goes to `cpu`.
-fn pin(cpu: u32) {
-    let mut set = CpuSet::new();
-    set.set(cpu as usize).expect("a CPU");
-    sched_setaffinity(Pid::from_raw(0), &set).expect("it is online");
-}
 
 /// How often the calling thread went to another CPU, by the kernel. None: it does not tell.
 fn migrations() -> Option<u64> {
@@ -39,11 +30,11 @@ fn migrations_are_those_that_the_kernel_counts() {
         let pid = std::process::id().to_string();
         let prog = start_watching(&["sched-migrate", "-p", &pid, "--detail", "-m", "1024"]);
         let walk = thread::spawn(move || {
-            pin(one);
+            assert!(pin(one));
             let before = migrations();
             for _ in 0..100 {
-                pin(other);
-                pin(one);
+                assert!(pin(other));
+                assert!(pin(one));
             }
             (own_tid(), before.zip(migrations()))
         });

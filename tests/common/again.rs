@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use perf_prof::sys::bpf::{BpfMap, MapKind};
 use serde_json::Value;
 
-use super::{Done, before_all_others, load_number, once_more, online_cpus, own_tid, stolen_ns};
+use super::{Done, before_all_others, load_number, once_more, online_cpus, own_tid, pin, stolen_ns};
 
 /// Runs of a scenario at most.
 const ATTEMPTS: usize = 4;
@@ -194,7 +192,7 @@ impl CpuWatch {
             let (late_ns, ended) = (Arc::<AtomicU64>::default(), Arc::clone(&watch.ended));
             watch.late_ns.push(Arc::clone(&late_ns));
             thread::spawn(move || {
-                let is_first = stay_on(cpu) && before_all_others(own_tid());
+                let is_first = pin(cpu) && before_all_others(own_tid());
                 while is_first && !ended.load(Ordering::Relaxed) {
                     let start = Instant::now();
                     thread::sleep(BEAT);
@@ -229,9 +227,4 @@ impl Drop for CpuWatch {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
     }
-}
-
-fn stay_on(cpu: u32) -> bool {
-    let mut only = CpuSet::new();
-    only.set(cpu as usize).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only)).is_ok()
 }

@@ -77,7 +77,8 @@ pub fn before_all_others(tid: i32) -> bool {
     becomes_real_time(tid, 99)
 }
 
-fn becomes_real_time(tid: i32, priority: libc::c_int) -> bool {
+/// SCHED_FIFO for a thread; 0 is the calling one. False: not permitted.
+pub fn becomes_real_time(tid: i32, priority: libc::c_int) -> bool {
     // SAFETY: the kernel reads one int: that is all of a `sched_param` that it knows.
     unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, libc::SCHED_FIFO, &raw const priority) == 0 }
 }

@@ -30,6 +30,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use perf_prof::perf::Attr;
 use perf_prof::perf::attr::MissingFeatures;
 use perf_prof::sys;
@@ -37,7 +39,7 @@ use perf_prof::sys::perf::Watch;
 use serde_json::Value;
 
 pub use again::{Again, Attempted, CpuWatch, Shortfall, again, attempts, loads_programs, or_again};
-pub use load::{Load, before_all_others, hurry};
+pub use load::{Load, becomes_real_time, before_all_others, hurry};
 pub use prog::{Done, Prog, children, command, run, run_over, start, start_watching, start_watching_in_text};
 pub use turn::Turn;
 pub use visible::stay_visible;
@@ -85,6 +87,12 @@ pub fn example(name: &str) -> String {
 /// The calling thread.
 pub fn own_tid() -> i32 {
     nix::unistd::gettid().as_raw()
+}
+
+/// Runs the calling thread on `cpu` alone. False: it is not online, or may not be used.
+pub fn pin(cpu: u32) -> bool {
+    let mut only = CpuSet::new();
+    only.set(cpu as usize).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only)).is_ok()
 }
 
 /// A system call that nothing else in a test makes.
