@@ -1,10 +1,14 @@
 //! The machine as the kernel describes it under /proc and /sys: CPUs, settings and processes.
 
+mod topology;
+
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+pub use topology::{CpuDistance, Topology};
 
 /// Directories in which the kernel describes the machine. Tests pass their own.
 #[derive(Clone, Debug)]

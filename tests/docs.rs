@@ -1,7 +1,10 @@
 //! The documentation: every link leads somewhere, every command and option has its place, every command line parses.
 
 mod common;
+#[path = "common/sources.rs"]
+mod sources;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +73,15 @@ fn links_lead_somewhere() {
     assert!(links > 20, "{links} links");
     let readme = root().join("README.md");
     assert!(broken(&readme, "docs/no-such-page.md") && broken(&readme, "docs/events.md#no-such-part"));
+}
+
+/// Who has an incident reads one page, and who is new to the code another one.
+#[test]
+fn the_first_pages_are_short() {
+    for (page, limit) in [("README.md", 180), ("docs/design.md", 150)] {
+        let lines = read(&root().join(page)).lines().count();
+        assert!(lines <= limit, "{page}: {lines} lines, {limit} at most");
+    }
 }
 
 #[test]
@@ -152,18 +164,128 @@ fn pages_list_the_keys_of_occurrences() {
     assert!(told > 55, "{told} keys");
 }
 
-/// The design page shows a whole profiler; it must equal the source.
+/// The page for contributors shows a whole profiler; it must equal the source.
 #[test]
-fn the_profiler_of_the_design_page_is_the_real_one() {
-    let page = read(&root().join("docs/design.md"));
+fn the_profiler_of_the_page_is_the_real_one() {
+    let page = read(&root().join("docs/contributing.md"));
     let file = read(&root().join("src/profilers/page_faults.rs"));
     let (code, _) = file.split_once("\n#[cfg(test)]").expect("tests of its own");
-    let (_, part) = page.split_once("\n## How to add a profiler\n").expect("a part on it");
+    let (_, part) = page.split_once("\n## A whole profiler\n").expect("a part on it");
     let part = part.split("\n## ").next().unwrap();
     let shown: String = part.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     let lines = |text: &str| text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>();
     let (_, code) = code.split_once("\n/// ").expect("the options");
     assert_eq!(lines(&shown), lines(&format!("/// {code}")));
+}
+
+/// Every call of the trait, as the page on it has it.
+#[test]
+fn the_trait_of_the_page_is_the_real_one() {
+    let page = read(&root().join("docs/reports.md"));
+    let source = read(&root().join("src/profiler.rs"));
+    let calls = |text: &str| -> Vec<String> {
+        let (_, block) = text.split_once("\npub trait Profiler {\n").expect("the trait");
+        let block = block.split("\n}\n").next().unwrap();
+        let lines = block.lines().map(str::trim).filter(|line| line.starts_with("fn "));
+        let mut calls: Vec<_> = lines.map(|line| line.split([';', '{']).next().unwrap().trim().to_owned()).collect();
+        calls.sort();
+        calls
+    };
+    assert_eq!(calls(&page), calls(&source));
+}
+
+/// Pages whose words in backquotes are names of the code.
+const PAGES_ON_CODE: [&str; 4] = ["design", "reports", "kernel-facts", "contributing"];
+
+#[test]
+fn pages_on_the_code_name_what_there_is() {
+    let names = CodeNames::read();
+    let (mut found, mut stale) = (0, Vec::new());
+    for page in PAGES_ON_CODE {
+        for span in prose(&read(&root().join(format!("docs/{page}.md")))).split('`').skip(1).step_by(2) {
+            stale.extend(names.stale(span).map(|name| format!("docs/{page}.md: no {name}, in `{span}`")));
+            found += usize::from(is_path(span) || code_name(span).is_some());
+        }
+    }
+    assert!(stale.is_empty() && found > 150, "{found} names; {stale:#?}");
+    for stale in
+        ["run/no_such_file.rs", "NoSuchType", "Evlist::no_such_call", "ctx.no_such_call(event)", "no_such_word"]
+    {
+        assert!(names.stale(stale).is_some(), "{stale}");
+    }
+    let design = read(&root().join("docs/design.md"));
+    for entry in fs::read_dir(root().join("src")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let named = if path.is_dir() { format!("`{name}/`") } else { format!("`{name}`") };
+        assert!(name == "lib.rs" || design.contains(&named), "docs/design.md lacks the room {named}");
+    }
+}
+
+/// Names that the code defines or uses, comments left out.
+struct CodeNames {
+    types: BTreeSet<String>,
+    words: BTreeSet<String>,
+}
+
+impl CodeNames {
+    fn read() -> CodeNames {
+        let (mut types, mut words) = (BTreeSet::new(), BTreeSet::new());
+        for folder in ["src", "tests", "examples"] {
+            for (path, text) in sources::sources(folder) {
+                if path == Path::new("docs.rs") {
+                    continue; // the stale names of the test itself
+                }
+                for line in text.lines().map(|line| line.split("//").next().unwrap()) {
+                    words.extend(identifiers(line).map(str::to_owned));
+                    types.extend(defined_type(line).map(str::to_owned));
+                }
+            }
+        }
+        CodeNames { types, words }
+    }
+
+    /// The part of `span` that names nothing. None also if it is no name: an option, a command line, an expression.
+    fn stale<'a>(&self, span: &'a str) -> Option<&'a str> {
+        if is_path(span) {
+            let bases = ["", "src", "src/profilers"].map(|base| root().join(base));
+            return bases.iter().all(|base| !base.join(span).exists()).then_some(span);
+        }
+        let mut names = code_name(span)?.split(['.', ':']).filter(|name| !name.is_empty());
+        names.find(|name| {
+            let is_type = name.starts_with(|c: char| c.is_uppercase()) && name.contains(|c: char| c.is_lowercase());
+            !(if is_type { &self.types } else { &self.words }).contains(*name)
+        })
+    }
+}
+
+fn is_path(span: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-./".contains(c);
+    (span.contains('/') || span.ends_with(".rs")) && !span.starts_with('/') && span.chars().all(plain)
+}
+
+/// `Evlist::watch_idle`, `ctx.weigh` of a call, `Schema` of `Schema<R>`.
+fn code_name(span: &str) -> Option<&str> {
+    let name = span.split(['(', '<', '!']).next().unwrap();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.:".contains(c);
+    let name = name.strip_prefix('.').unwrap_or(name);
+    (name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(plain)).then_some(name)
+}
+
+fn identifiers(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// The type, or the variant of an enumeration, that the line defines.
+fn defined_type(line: &str) -> Option<&str> {
+    let mut words = identifiers(line).skip_while(|word| ["pub", "crate", "super", "in"].contains(word));
+    let first = words.next()?;
+    let is_variant = line.starts_with("    ") && line.trim_start().starts_with(first);
+    match first {
+        "struct" | "enum" | "trait" | "type" => words.next(),
+        _ if is_variant && first.starts_with(|c: char| c.is_ascii_uppercase()) => Some(first),
+        _ => None,
+    }
 }
 
 const BEGIN: &str = "<!-- tables: made from the schemas by tests/docs.rs -->\n";
@@ -231,7 +353,7 @@ fn in_text(column: &ColumnHead) -> String {
     match column {
         ColumnHead { kind: ColumnKind::Stack, .. } => "lines below".to_owned(),
         ColumnHead { in_text: false, .. } => String::new(),
-        ColumnHead { heading: " ", .. } => "behind the row".to_owned(),
+        ColumnHead { heading, .. } if heading == " " => "behind the row".to_owned(),
         ColumnHead { if_any: true, heading, .. } => format!("`{heading}`, if any"),
         ColumnHead { heading, .. } => format!("`{heading}`"),
     }

@@ -62,7 +62,7 @@ fn defined(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn no_type_name_is_defined_in_two_files() {
-    let sources = sources();
+    let sources = sources("src");
     let mut files: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (path, text) in &sources {
         for name in defined(text) {

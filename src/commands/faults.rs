@@ -18,9 +18,13 @@ use crate::output::sink::STDOUT_IS_CLOSED;
 use crate::sys;
 use crate::tep::format::{likeness, nearest};
 
+/// Names of commands for a part of what they do, each with the option that chooses this part.
+const PARTS: [(&str, &str); 2] = [("hardirqs", "--kinds=hardirqs"), ("softirqs", "--kinds=softirqs")];
+
 /// Parses the command line. Help and faults are printed here; the error is the exit code.
 pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> std::result::Result<T, u8> {
     let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
+    let args = &with_part(args);
     let matches = command.try_get_matches_from_mut(args);
     if let Some(fault) = matches.as_ref().ok().and_then(older::profiler_as_event) {
         print(&fault);
@@ -54,6 +58,7 @@ pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> std::res
 /// It does not parse, or asks for help.
 pub fn parse_inner(command: Command, args: &[OsString]) -> Result<ArgMatches> {
     let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
+    let args = &with_part(args);
     let matches = command.try_get_matches_from_mut(args).map_err(|err| match err.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => usage("help is not given here"),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => usage("the name of a profiler is missing"),
@@ -66,6 +71,16 @@ pub fn parse_inner(command: Command, args: &[OsString]) -> Result<ArgMatches> {
 pub fn print(message: &str) {
     let text: Vec<String> = message.lines().map(|line| shorten_words(&escape(line.as_bytes()))).collect();
     let _ = writeln!(io::stderr(), "perf-prof: {}", text.join("\n"));
+}
+
+/// The command line, where the name of the command stands for a part of it, with the option that chooses this part.
+fn with_part(args: &[OsString]) -> Vec<OsString> {
+    let mut args = args.to_vec();
+    let is_named = |(name, _): &&(&str, &str)| args.get(1).is_some_and(|command| command == name);
+    if let Some((_, option)) = PARTS.iter().find(is_named) {
+        args.insert(2, option.into());
+    }
+    args
 }
 
 /// `-1` behind an option is its value, and a wrong one, not another option.

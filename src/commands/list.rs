@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use crate::cli::usage;
 use crate::escape::escape;
 use crate::glob::is_glob;
-use crate::output::json::Object;
+use crate::json::Object;
+use crate::output::json;
 use crate::output::sink::Sink;
 use crate::output::wall::WallClock;
 use crate::profiler::TracefsFinder;
@@ -79,7 +80,7 @@ impl ListArgs {
             };
             let out = &mut sink.buffer;
             if self.json {
-                let mut object = Object::head(out, "row", "list", sys::monotonic_ns(), &mut wall);
+                let mut object = json::head(out, "row", "list", sys::monotonic_ns(), &mut wall);
                 object.text("event", name);
                 if let Some(format) = &format {
                     fields_as_json(format, object.key("fields"));

@@ -1,6 +1,7 @@
 //! One conversion of a `printf`: `%-5d`, `%lx`, `%.8s`.
 
 use crate::expr::{ExprType, Naming};
+use crate::tep::print_fmt::{ConversionFlags, ConversionLayout};
 
 /// Most characters that a number or text is padded to.
 const MAX_WIDTH: usize = 64;
@@ -9,13 +10,7 @@ const KNOWN: &str = "d i u x X o c s p, with a width and l or h, as in %5d or %-
 /// What stands between the `%` and the end of its letter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyConversion {
-    left: bool,
-    zeros: bool,
-    plus: bool,
-    blank: bool,
-    prefix: bool,
-    width: usize,
-    precision: Option<usize>,
+    layout: ConversionLayout,
     size: PrintedSize,
     pub letter: u8,
 }
@@ -35,22 +30,13 @@ impl KeyConversion {
     /// Parses the start of `text`, a `%` and what follows. Returns the number of bytes, too.
     pub fn parse(text: &[u8]) -> Result<(KeyConversion, usize), String> {
         let mut conversion = KeyConversion::default();
-        let mut at = 1;
-        loop {
-            match text.get(at) {
-                Some(b'-') => conversion.left = true,
-                Some(b'0') => conversion.zeros = true,
-                Some(b'+') => conversion.plus = true,
-                Some(b' ') => conversion.blank = true,
-                Some(b'#') => conversion.prefix = true,
-                _ => break,
-            }
-            at += 1;
-        }
-        conversion.width = number(text, &mut at)?.unwrap_or(0);
+        let mut flagged = text.get(1..).unwrap_or_default();
+        conversion.layout.flags = ConversionFlags::parse(&mut flagged);
+        let mut at = text.len() - flagged.len();
+        conversion.layout.width = number(text, &mut at)?;
         if text.get(at) == Some(&b'.') {
             at += 1;
-            conversion.precision = Some(number(text, &mut at)?.unwrap_or(0));
+            conversion.layout.precision = Some(number(text, &mut at)?.unwrap_or(0));
         }
         let sizes: [(&[u8], PrintedSize); 6] = [
             (b"hh", PrintedSize::Char),
@@ -89,38 +75,35 @@ impl KeyConversion {
     }
 
     pub fn number(&self, bits: u64, out: &mut Vec<u8>) {
+        let ConversionLayout { flags, width, precision } = self.layout;
         let (signed, bits) = self.cut(bits);
-        let sign = match () {
-            () if !matches!(self.letter, b'd' | b'i') => "",
-            () if signed < 0 => "-",
-            () if self.plus => "+",
-            () if self.blank => " ",
-            () => "",
+        let uncut = ConversionLayout { precision: None, ..self.layout };
+        let (value, radix, is_signed) = match self.letter {
+            b'c' => return uncut.text(&[bits as u8], out),
+            b'd' | b'i' => (signed as u64, 10, true),
+            b'x' | b'X' | b'p' => (bits, 16, false),
+            b'o' => (bits, 8, false),
+            _ => (bits, 10, false),
         };
-        let (prefix, digits) = match self.letter {
-            b'd' | b'i' => ("", signed.unsigned_abs().to_string()),
-            b'x' if self.prefix && bits != 0 => ("0x", format!("{bits:x}")),
-            b'x' => ("", format!("{bits:x}")),
-            b'X' if self.prefix && bits != 0 => ("0X", format!("{bits:X}")),
-            b'X' => ("", format!("{bits:X}")),
-            b'o' if self.prefix && bits != 0 => ("0", format!("{bits:o}")),
-            b'o' => ("", format!("{bits:o}")),
-            b'p' => ("0x", format!("{bits:x}")),
-            b'c' => return self.padded(&[bits as u8], out),
-            _ => ("", bits.to_string()),
-        };
-        let digits = if self.precision == Some(0) && bits == 0 { String::new() } else { digits };
-        let len = sign.len() + prefix.len() + digits.len();
-        let zeros = match self.precision {
-            Some(precision) => precision.saturating_sub(digits.len()),
-            None if self.zeros && !self.left => self.width.saturating_sub(len),
-            None => 0,
-        };
-        self.padded(format!("{sign}{prefix}{}{digits}", "0".repeat(zeros)).as_bytes(), out);
+        // Unlike the kernel's, C's printf gives 0 no prefix, and no digit where the precision is 0; where there is a precision,
+        // zeros fill no width.
+        if precision == Some(0) && bits == 0 {
+            let sign: &[u8] = match self.letter {
+                b'p' => b"0x",
+                b'd' | b'i' if flags.plus => b"+",
+                b'd' | b'i' if flags.space => b" ",
+                _ => b"",
+            };
+            return uncut.text(sign, out);
+        }
+        let alternate = self.letter == b'p' || flags.alternate && bits != 0;
+        let flags = ConversionFlags { alternate, zero: flags.zero && precision.is_none(), ..flags };
+        let layout = ConversionLayout { flags, width, precision };
+        layout.integer(value, radix, is_signed, self.letter == b'X', out);
     }
 
     pub fn text(&self, text: &[u8], out: &mut Vec<u8>) {
-        self.padded(text.get(..self.precision.unwrap_or(text.len())).unwrap_or(text), out);
+        self.layout.text(text, out);
     }
 
     /// The number as meant, with and without a sign.
@@ -133,18 +116,6 @@ impl KeyConversion {
                 (bits as i64, u64::from(bits as u32))
             }
             PrintedSize::Int | PrintedSize::Long => (bits as i64, bits),
-        }
-    }
-
-    fn padded(&self, text: &[u8], out: &mut Vec<u8>) {
-        let padding = self.width.saturating_sub(text.len());
-        let blanks = |out: &mut Vec<u8>| out.resize(out.len() + padding, b' ');
-        if !self.left {
-            blanks(out);
-        }
-        out.extend_from_slice(text);
-        if self.left {
-            blanks(out);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Checks the types of an expression, and compiles its tree to a program.
 
 use crate::expr::constants;
-use crate::expr::parse::{BinaryOperator, ExprKind, ExprNode, UnaryOperator};
+use crate::expr::parse::{ExprKind, ExprNode, UnaryOperator};
 use crate::expr::program::{ExprStep, MAX_STACK, Program, TextSpan};
 use crate::expr::value::{ExprType, Naming, SampleVariable};
 use crate::tep::Format;
 use crate::tep::field::{Field, FieldKind};
 use crate::tep::format::{likeness, nearest};
+use crate::tep::operators::BinaryOperator;
 use crate::tep::types::IntType;
 
 pub struct CompileFault {

@@ -1,10 +1,11 @@
 //! Expressions that the kernel can evaluate as a filter: `ret == -ENOENT` is `ret == -2` to it.
 
 use crate::expr::compile::compile;
-use crate::expr::parse::{BinaryOperator, ExprKind, ExprNode, UnaryOperator};
+use crate::expr::parse::{ExprKind, ExprNode, UnaryOperator};
 use crate::expr::value::ExprType;
 use crate::tep::field::FieldKind;
 use crate::tep::filter::quote;
+use crate::tep::operators::BinaryOperator;
 use crate::tep::{Comparison, Filter, Format};
 
 /// A filter that means the same. None: there is none, as far as is known.

@@ -1,6 +1,7 @@
 //! Parses the text of an expression into a tree, by precedence.
 
 use crate::expr::literals;
+use crate::tep::operators::BinaryOperator;
 use crate::tep::types::{IntType, from_words};
 
 /// Bytes of a text.
@@ -50,26 +51,6 @@ pub enum UnaryOperator {
     Minus,
     Complement,
     Not,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BinaryOperator {
-    Multiply,
-    Divide,
-    Remainder,
-    Add,
-    Subtract,
-    ShiftLeft,
-    ShiftRight,
-    Less,
-    LessEqual,
-    Greater,
-    GreaterEqual,
-    Equal,
-    NotEqual,
-    BitAnd,
-    BitXor,
-    BitOr,
 }
 
 /// An operator between two operands. The logical ones may skip the second.

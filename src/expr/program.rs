@@ -1,9 +1,10 @@
 //! A compiled expression, and its evaluation.
 
-use crate::expr::parse::{BinaryOperator, UnaryOperator};
+use crate::expr::parse::UnaryOperator;
 use crate::expr::value::{ExprInput, ExprType, ExprValue, NoResult, SampleVariable};
 use crate::glob::glob;
 use crate::tep::field::{Field, Int32, Int64};
+use crate::tep::operators::BinaryOperator;
 use crate::tep::types::IntType;
 
 /// Values on the stack of an evaluation. The parser's own limits keep most expressions far below.
@@ -339,29 +340,10 @@ impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
 /// # Errors
 /// The operation has no result.
 pub(super) fn apply(binary: BinaryOperator, unsigned: bool, left: u64, right: u64) -> Result<u64, NoResult> {
-    let (a, b) = (left as i64, right as i64);
-    let shift = || u32::try_from(right).ok().filter(|bits| *bits < u64::BITS).ok_or(NoResult::Shift);
-    let compare = |signed: bool, unsigned_too: bool| u64::from(if unsigned { unsigned_too } else { signed });
-    Ok(match binary {
-        BinaryOperator::Multiply => left.wrapping_mul(right),
-        BinaryOperator::Divide | BinaryOperator::Remainder if right == 0 => return Err(NoResult::DivisionByZero),
-        BinaryOperator::Divide if unsigned => left / right,
-        BinaryOperator::Divide => a.wrapping_div(b) as u64,
-        BinaryOperator::Remainder if unsigned => left % right,
-        BinaryOperator::Remainder => a.wrapping_rem(b) as u64,
-        BinaryOperator::Add => left.wrapping_add(right),
-        BinaryOperator::Subtract => left.wrapping_sub(right),
-        BinaryOperator::ShiftLeft => left << shift()?,
-        BinaryOperator::ShiftRight if unsigned => left >> shift()?,
-        BinaryOperator::ShiftRight => (a >> shift()?) as u64,
-        BinaryOperator::Less => compare(a < b, left < right),
-        BinaryOperator::LessEqual => compare(a <= b, left <= right),
-        BinaryOperator::Greater => compare(a > b, left > right),
-        BinaryOperator::GreaterEqual => compare(a >= b, left >= right),
-        BinaryOperator::Equal => u64::from(left == right),
-        BinaryOperator::NotEqual => u64::from(left != right),
-        BinaryOperator::BitAnd => left & right,
-        BinaryOperator::BitXor => left ^ right,
-        BinaryOperator::BitOr => left | right,
-    })
+    use BinaryOperator::{Divide, Remainder, ShiftLeft, ShiftRight};
+    match binary {
+        Divide | Remainder if right == 0 => Err(NoResult::DivisionByZero),
+        ShiftLeft | ShiftRight if right >= u64::BITS.into() => Err(NoResult::Shift),
+        _ => Ok(binary.apply(left, right, IntType { size: 8, signed: !unsigned })),
+    }
 }

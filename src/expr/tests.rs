@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
-use super::parse::{BinaryOperator, ExprKind, ExprNode, UnaryOperator};
+use super::parse::{ExprKind, ExprNode, UnaryOperator};
 use super::*;
 use crate::tep::fixture;
+use crate::tep::operators::BinaryOperator;
 
 /// `a` int, `b` unsigned long, `c` u8, `d` s64, `s` and `t` text, and some others.
 fn format() -> Format {
@@ -408,6 +409,8 @@ fn reference(binary: BinaryOperator, unsigned: bool, left: u64, right: u64) -> O
         BitAnd => a & b,
         BitXor => a ^ b,
         BitOr => a | b,
+        BothTrue => i128::from(a != 0 && b != 0),
+        EitherTrue => i128::from(a != 0 || b != 0),
     };
     Some(result as u64)
 }

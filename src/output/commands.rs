@@ -10,10 +10,9 @@ use rustc_hash::FxHashMap;
 
 use crate::host::Host;
 use crate::output::late_text::LateReader;
-use crate::report::{Command, LateSource, LateText, LineageProcess};
+use crate::report::{Command, LateSource, LateText};
 use crate::symbol::naming::CurrentStep;
 use crate::task::{Comm, procfs};
-use crate::tep::call_text::CallLookUps;
 
 /// How long a command line from /proc is used again.
 const KEEP: Duration = Duration::from_secs(1);
@@ -39,24 +38,6 @@ pub struct Commands {
     strings: LateReader,
 }
 
-/// What is looked up of a thread.
-#[derive(Debug)]
-pub struct ThreadLookUps<'a> {
-    commands: &'a mut Commands,
-    tid: i32,
-    now: Instant,
-}
-
-impl CallLookUps for ThreadLookUps<'_> {
-    fn file(&mut self, fd: i32) -> Option<Vec<u8>> {
-        self.commands.file(self.tid, fd, self.now)
-    }
-
-    fn string(&mut self, address: u64) -> Option<Vec<u8>> {
-        self.commands.string(self.tid, address)
-    }
-}
-
 impl Commands {
     pub fn new(host: Host, step: CurrentStep) -> Commands {
         Commands {
@@ -70,26 +51,21 @@ impl Commands {
     }
 
     /// What a process executes, if it is still the one of that name: its number may be another's by now.
-    pub fn with_command(&mut self, kin: &LineageProcess, now: Instant) -> LineageProcess {
-        let key = (kin.pid, kin.comm);
+    pub fn command(&mut self, pid: i32, comm: Comm, now: Instant) -> Command {
+        let key = (pid, comm);
         let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < KEEP;
         if let Some((_, command)) = self.known.get(&key).filter(|(asked, _)| is_fresh(*asked)) {
-            return LineageProcess { command: command.clone(), ..*kin };
+            return command.clone();
         }
         if !may_ask(&mut self.asked, MAX_ASKED, now) {
-            return kin.clone();
+            return Command::Unasked;
         }
-        let command = self.ask(kin);
+        let command = self.ask(pid, comm);
         if self.known.len() >= LIMIT {
             self.known.retain(|_, (asked, _)| is_fresh(*asked));
         }
         self.known.insert(key, (now, command.clone()));
-        LineageProcess { command, ..*kin }
-    }
-
-    /// What is looked up for the text of a thread's call.
-    pub fn of_thread(&mut self, tid: i32, now: Instant) -> ThreadLookUps<'_> {
-        ThreadLookUps { commands: self, tid, now }
+        command
     }
 
     /// What the text is of, if its thread still has the same name.
@@ -105,7 +81,7 @@ impl Commands {
 
     /// The string at an address of a thread's memory, if it reads as a path does: the program may have used the memory
     /// again.
-    fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {
+    pub fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {
         let Commands { step, strings, .. } = self;
         let text = step.in_process(tid, || strings.string(tid, address))?;
         let is_path = std::str::from_utf8(&text).is_ok_and(|text| !text.is_empty() && !text.contains(char::is_control));
@@ -114,7 +90,7 @@ impl Commands {
 
     /// The file that a descriptor of a thread is open on now, or its current directory. The link alone is read: the file
     /// is never touched.
-    fn file(&mut self, tid: i32, fd: i32, now: Instant) -> Option<Vec<u8>> {
+    pub fn file(&mut self, tid: i32, fd: i32, now: Instant) -> Option<Vec<u8>> {
         if !may_ask(&mut self.files_asked, MAX_FILES, now) {
             return None;
         }
@@ -124,14 +100,14 @@ impl Commands {
         })
     }
 
-    fn ask(&self, kin: &LineageProcess) -> Command {
-        match procfs::brief(&self.host, kin.pid).filter(procfs::BriefStatus::is_alive) {
-            Some(brief) if brief.comm == kin.comm => {}
+    fn ask(&self, pid: i32, comm: Comm) -> Command {
+        match procfs::brief(&self.host, pid).filter(procfs::BriefStatus::is_alive) {
+            Some(brief) if brief.comm == comm => {}
             // It has executed another program since, most likely. Or its number is another's.
-            Some(_) if procfs::start_ticks(&self.host, kin.pid).is_some() => return Command::Unknown,
+            Some(_) if procfs::start_ticks(&self.host, pid).is_some() => return Command::Unknown,
             _ => return Command::Gone,
         }
-        let line = self.step.in_process(kin.pid, || procfs::command_line(&self.host, kin.pid));
+        let line = self.step.in_process(pid, || procfs::command_line(&self.host, pid));
         line.map_or(Command::Unknown, |line| Command::Line(shortened(line).into()))
     }
 }
@@ -170,8 +146,7 @@ mod tests {
         fs::write(task.join("cmdline"), "/usr/sbin/cron\0-f\0").unwrap();
         let host = Host { proc: dir.path().into(), ..Host::default() };
         let mut commands = Commands::new(host, CurrentStep::default());
-        let kin = |name: &[u8]| LineageProcess { pid: 5, comm: Comm::new(name), command: Command::Unasked };
-        let mut command = |name: &[u8], now| commands.with_command(&kin(name), now).command;
+        let mut command = |name: &[u8], now| commands.command(5, Comm::new(name), now);
         let start = Instant::now();
         assert_eq!(command(b"cron", start), Command::Line("/usr/sbin/cron -f".into()));
         assert_eq!(command(b"other", start), Command::Gone, "the number is another's");
@@ -190,18 +165,16 @@ mod tests {
         write_stat(&task, &format!("5 (sleep) S 1 5 {}77 0", "0 ".repeat(16)));
         let host = Host { proc: dir.path().into(), ..Host::default() };
         let mut commands = Commands::new(host, CurrentStep::default());
-        let kin = LineageProcess { pid: 5, comm: Comm::new(b"sh"), command: Command::Unasked };
-        assert_eq!(commands.with_command(&kin, Instant::now()).command, Command::Unknown);
+        assert_eq!(commands.command(5, Comm::new(b"sh"), Instant::now()), Command::Unknown);
     }
 
     #[test]
     fn a_flood_of_processes_causes_few_reads() {
         let host = Host { proc: "/nonexistent".into(), ..Host::default() };
         let mut commands = Commands::new(host, CurrentStep::default());
-        let kin = |pid| LineageProcess { pid, comm: Comm::new(b"true"), command: Command::Unasked };
         let start = Instant::now();
         let mut gone = |pids: std::ops::Range<i32>, now| {
-            let commands = pids.map(|pid| commands.with_command(&kin(pid), now).command);
+            let commands = pids.map(|pid| commands.command(pid, Comm::new(b"true"), now));
             commands.filter(|command| *command == Command::Gone).count()
         };
         let most = MAX_ASKED as i32;

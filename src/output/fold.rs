@@ -383,18 +383,12 @@ pub mod tests {
     const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
     pub fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> NamedFrame {
-        NamedFrame {
-            addr: Some(addr),
-            symbol: symbol.map(Into::into).map_err(Into::into),
-            offset: 0,
-            module: module.map(Into::into),
-            line: None,
-            guessed: false,
-        }
+        let frame = NamedFrame::new(symbol.map(Into::into).map_err(Into::into), 0, module.map(Into::into));
+        NamedFrame { addr: Some(addr), ..frame }
     }
 
     fn truncated() -> NamedFrame {
-        NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None, line: None, guessed: false }
+        NamedFrame::new(Ok("[truncated]".into()), 0, None)
     }
 
     fn seen(samples: u64) -> Weight {

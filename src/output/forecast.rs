@@ -1,7 +1,8 @@
 //! The forecast of a dry run as text or JSON.
 
 use crate::escape::escape;
-use crate::output::json::{Object, push_list};
+use crate::json::{Object, push_list};
+use crate::output::json;
 use crate::output::wall::WallClock;
 
 /// What a run would see and cost.
@@ -246,7 +247,7 @@ impl Forecast {
     }
 
     fn json(&self, out: &mut Vec<u8>, wall: &mut WallClock) {
-        let mut object = Object::head(out, "forecast", self.profiler.as_str(), self.time_ns, wall);
+        let mut object = json::head(out, "forecast", self.profiler.as_str(), self.time_ns, wall);
         object.unsigned("counted_ns", self.counted_ns);
         object.unsigned("sampled_ns", self.sampled_ns);
         object.bool("ended_early", self.ended_early);

@@ -170,14 +170,8 @@ mod tests {
     use super::*;
 
     fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> NamedFrame {
-        NamedFrame {
-            addr: Some(addr),
-            symbol: symbol.map(Into::into).map_err(Into::into),
-            offset: 16,
-            module: module.map(Into::into),
-            line: None,
-            guessed: false,
-        }
+        let frame = NamedFrame::new(symbol.map(Into::into).map_err(Into::into), 16, module.map(Into::into));
+        NamedFrame { addr: Some(addr), ..frame }
     }
 
     fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -192,14 +186,7 @@ mod tests {
             named(0x7f00, Ok("main"), Some("/usr/bin/prog")),
             named(0x7f00, Err("stripped"), Some("/lib/x.so")),
             named(0x7f00, Ok("schedule"), Some(KERNEL)),
-            NamedFrame {
-                addr: None,
-                symbol: Ok("[truncated]".into()),
-                offset: 0,
-                module: None,
-                line: None,
-                guessed: false,
-            },
+            NamedFrame::new(Ok("[truncated]".into()), 0, None),
         ];
         let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
                     0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";

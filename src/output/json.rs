@@ -1,34 +1,20 @@
 //! JSON lines: one object per line, units in the keys.
 
-use std::io::Write;
-
 use crate::bpf::attached::AttachedProgram;
-use crate::digits::{self, Digits};
-use crate::escape::{escape, is_plain};
+use crate::escape::escape;
+use crate::json::{
+    Object, is_itself, label, push_address, push_escaped, push_list, push_signed, push_string, push_unsigned,
+};
 use crate::output::table::TableLine;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, UnwindingSums};
-use crate::output::{outcome, runners};
-use crate::report::{
-    ArgumentText, ArgumentTexts, ColumnHead, ColumnKind, Command, LineageProcess, OccurrenceLayout, Subject, Value,
-};
+use crate::report::{ArgumentText, ArgumentTexts, ColumnHead, ColumnKind, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::NamedFrame;
 use crate::symbol::quality_counts::QualityCounts;
 use crate::symbol::unnamed::Unnamed;
 use crate::tep::field::FieldValue;
-
-/// The largest integer that every JSON reader takes exactly.
-const EXACT: u64 = 1 << 53;
-
-/// Builds one JSON object, and writes the commas between its keys.
-pub struct Object<'a> {
-    out: &'a mut Vec<u8>,
-    first: bool,
-    /// Key of the inner object that a dotted key has opened; empty: none.
-    inside: &'static str,
-}
 
 /// What made an object: the view, and its profiler.
 #[derive(Clone, Copy, Debug)]
@@ -44,207 +30,24 @@ impl<'a> From<&'a str> for ViewLabel<'a> {
     }
 }
 
-impl<'a> Object<'a> {
-    pub fn new(out: &'a mut Vec<u8>) -> Object<'a> {
-        out.push(b'{');
-        Object { out, first: true, inside: "" }
-    }
-
-    /// Starts an object with the keys that every line begins with.
-    pub fn head<'l>(
-        out: &'a mut Vec<u8>,
-        kind: &str,
-        label: impl Into<ViewLabel<'l>>,
-        time_ns: u64,
-        wall: &mut WallClock,
-    ) -> Object<'a> {
-        let ViewLabel { view, profiler } = label.into();
-        let mut object = Object::new(out);
-        push_string(kind, object.labelled(b"\"type\":"));
-        push_string(view, object.labelled(b"\"view\":"));
-        push_string(profiler, object.labelled(b"\"profiler\":"));
-        push_unsigned(time_ns, object.labelled(b"\"time_ns\":"));
-        object.labelled(b"\"wall\":\"");
-        wall.rfc3339(time_ns, object.out);
-        object.out.push(b'"');
-        object
-    }
-
-    pub fn end(self) {
-        if !self.inside.is_empty() {
-            self.out.push(b'}');
-        }
-        self.out.push(b'}');
-    }
-
-    /// Writes the key; the caller appends the value.
-    pub fn key(&mut self, key: &str) -> &mut Vec<u8> {
-        self.comma();
-        push_string(key, self.out);
-        self.out.push(b':');
-        self.out
-    }
-
-    /// As `key`, with a key made by [`label`].
-    #[inline]
-    fn labelled(&mut self, label: &[u8]) -> &mut Vec<u8> {
-        self.comma();
-        self.out.extend_from_slice(label);
-        self.out
-    }
-
-    #[inline]
-    fn comma(&mut self) {
-        if !self.first {
-            self.out.push(b',');
-        }
-        self.first = false;
-    }
-
-    pub fn text(&mut self, key: &str, text: &str) {
-        push_string(text, self.key(key));
-    }
-
-    pub fn unsigned(&mut self, key: &str, value: u64) {
-        push_unsigned(value, self.key(key));
-    }
-
-    /// Writes a number with two decimals.
-    pub fn decimal(&mut self, key: &str, value: f64) {
-        let value = if value.is_finite() { value } else { 0.0 };
-        let _ = write!(self.key(key), "{value:.2}");
-    }
-
-    pub fn bool(&mut self, key: &str, value: bool) {
-        self.key(key).extend_from_slice(if value { b"true" } else { b"false" });
-    }
-
-    pub fn signed(&mut self, key: &str, value: i64) {
-        push_signed(value, self.key(key));
-    }
-
-    /// Writes a value under its key; a dotted key opens or continues an inner object.
-    pub fn value(&mut self, key: &'static str, value: &Value) {
-        let (object, key) = key.split_once('.').unwrap_or(("", key));
-        if object != self.inside && !self.inside.is_empty() {
-            self.out.push(b'}');
-            self.inside = "";
-        }
-        if *value == Value::None {
-            return;
-        }
-        if object != self.inside {
-            self.key(object).push(b'{');
-            self.first = true;
-            self.inside = object;
-        }
-        push_value(value, self.key(key));
-        self.first = false;
-    }
-}
-
-pub fn push_string(text: &str, out: &mut Vec<u8>) {
-    if is_itself(text.as_bytes()) {
-        push_quoted(text.as_bytes(), out);
-    } else {
-        // Writing to a Vec cannot fail.
-        let _ = serde_json::to_writer(out, text);
-    }
-}
-
-/// Appends text from others as a string, escaped for terminals and for JSON.
-fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
-    if is_itself(text) {
-        push_quoted(text, out);
-    } else {
-        push_string(&escape(text), out);
-    }
-}
-
-/// True for text that needs no escape, neither for terminals nor for JSON.
-fn is_itself(text: &[u8]) -> bool {
-    is_plain(text) && !text.iter().fold(false, |any, byte| any | matches!(byte, b'"' | b'\\'))
-}
-
-fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
-    out.push(b'"');
-    out.extend_from_slice(text);
-    out.push(b'"');
-}
-
-fn push_unsigned(value: u64, out: &mut Vec<u8>) {
-    if value > EXACT {
-        push_quoted(Digits::decimal(value).as_bytes(), out);
-    } else {
-        digits::push_unsigned(value, out);
-    }
-}
-
-fn push_signed(value: i64, out: &mut Vec<u8>) {
-    if value.unsigned_abs() > EXACT {
-        out.push(b'"');
-        digits::push_signed(value, out);
-        out.push(b'"');
-    } else {
-        digits::push_signed(value, out);
-    }
-}
-
-pub fn push_value(value: &Value, out: &mut Vec<u8>) {
-    match value {
-        Value::Outcome(outcome) => outcome::push_json(outcome, out),
-        Value::Runners(ran) => runners::push_json(ran, out),
-        // The frames of a stack have names and are written by `row`. A place was replaced by its text before.
-        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) | Value::Offset(_) => {
-            out.extend_from_slice(b"null");
-        }
-        Value::Call(_) | Value::WaitPlace(_) => out.extend_from_slice(b"null"),
-        Value::Unsigned(value) | Value::Ns(value) | Value::Us(value) | Value::Age(value) | Value::Moment(value) => {
-            push_unsigned(*value, out);
-        }
-        Value::Signed(value) => push_signed(*value, out),
-        Value::Pct(hundredths) => {
-            digits::push_unsigned(u64::from(hundredths / 100), out);
-            let [_, tens, ones] = digits::three_digits(hundredths % 100);
-            out.extend_from_slice(&[b'.', tens, ones]);
-        }
-        Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
-        Value::Address(addr) => push_address(*addr, out),
-        Value::Word(word) | Value::Phrase { word, .. } => push_string(word, out),
-        Value::Comm(comm) => push_escaped(comm.as_bytes(), out),
-        Value::Text(text) => push_escaped(text.as_bytes(), out),
-        Value::Path(path) => push_escaped(path, out),
-        Value::Words(words) => push_list(words.iter(), out, |word, out| push_escaped(word.as_bytes(), out)),
-        Value::Lineage(kin) => push_list(kin.iter(), out, |LineageProcess { pid, comm, command }, out| {
-            let mut object = Object::new(out);
-            object.signed("pid", i64::from(*pid));
-            push_escaped(comm.as_bytes(), object.key("comm"));
-            match command {
-                Command::Gone => object.bool("gone", true),
-                Command::Line(line) => push_escaped(line.as_bytes(), object.key("command")),
-                Command::Unasked | Command::Unknown => {}
-            }
-            object.end();
-        }),
-    }
-}
-
-/// Appends an address as hexadecimal text, since it may be above `EXACT`.
-fn push_address(addr: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"\"0x");
-    digits::push_hex(addr, out);
-    out.push(b'"');
-}
-
-pub fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn(T, &mut Vec<u8>)) {
-    out.push(b'[');
-    for (index, item) in items.enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        push(item, out);
-    }
-    out.push(b']');
+/// Starts an object with the keys that every line begins with.
+pub fn head<'a, 'l>(
+    out: &'a mut Vec<u8>,
+    kind: &str,
+    label: impl Into<ViewLabel<'l>>,
+    time_ns: u64,
+    wall: &mut WallClock,
+) -> Object<'a> {
+    let ViewLabel { view, profiler } = label.into();
+    let mut object = Object::new(out);
+    push_string(kind, object.labelled(b"\"type\":"));
+    push_string(view, object.labelled(b"\"view\":"));
+    push_string(profiler, object.labelled(b"\"profiler\":"));
+    push_unsigned(time_ns, object.labelled(b"\"time_ns\":"));
+    let wall_key = object.labelled(b"\"wall\":\"");
+    wall.rfc3339(time_ns, wall_key);
+    wall_key.push(b'"');
+    object
 }
 
 /// The programs of others that may have hidden events, if there are any.
@@ -351,15 +154,15 @@ pub fn details(object: &mut Object<'_>, layout: &OccurrenceLayout, values: &[Val
 }
 
 /// Writes the cells of a row, and the frames of its stack.
-pub fn row(
-    object: &mut Object<'_>,
-    columns: &[ColumnHead],
+pub fn row<'c>(
+    object: &mut Object<'c>,
+    columns: &'c [ColumnHead],
     line: &TableLine,
     name: impl FnMut(StackId) -> Vec<NamedFrame>,
 ) {
     for (column, value) in columns.iter().zip(&line.cells).filter(|(column, _)| column.in_json) {
         if column.kind != ColumnKind::Stack {
-            object.value(column.key, value);
+            object.value(&column.key, value);
         }
     }
     line.others.iter().for_each(|rows| object.unsigned("rows", *rows));
@@ -367,14 +170,6 @@ pub fn row(
         stack(object, &frames);
         line.place.broken.iter().for_each(|broken| object.unsigned("broken_stacks", broken.stacks));
     }
-}
-
-/// A key as JSON: `"name":`.
-pub fn label(name: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    push_string(name, &mut out);
-    out.push(b':');
-    out
 }
 
 /// The keys of an event's name and alias: `"event":"name","alias":"name"`.
@@ -416,7 +211,7 @@ pub fn event(
         }
     }
     fields.end();
-    beside.iter().for_each(|value| outcome::beside(object, value));
+    beside.iter().filter_map(Value::as_cell).for_each(|cell| cell.event_keys(object));
 }
 
 /// Writes the string that an argument points to, or `null` and the reason: `"name":null,"name_unread":"not in memory"`.
@@ -564,15 +359,5 @@ mod tests {
             object.unsigned("next", 1);
         });
         assert_eq!(value, serde_json::json!({"waker": {"tid": 7}, "next": 1}));
-    }
-
-    #[test]
-    fn large_integers_are_text() {
-        let value = parsed(|object| {
-            object.unsigned("a", u64::MAX);
-            object.signed("b", i64::MIN);
-            object.unsigned("c", EXACT);
-        });
-        assert_eq!(value, serde_json::json!({"a": "18446744073709551615", "b": "-9223372036854775808", "c": EXACT}));
     }
 }

@@ -6,6 +6,8 @@
 //! prolonged. The output thread looks up the names of addresses, on first print.
 
 mod call_text;
+#[cfg(test)]
+mod cell_tests;
 mod commands;
 pub mod drawing;
 pub mod flame;
@@ -21,9 +23,7 @@ pub mod json;
 mod late_text;
 mod messages;
 pub mod metrics;
-mod outcome;
 mod patience;
-mod runners;
 pub mod screen;
 pub mod sink;
 mod stack_numbers;
@@ -34,8 +34,6 @@ pub mod text;
 mod thread;
 mod top;
 mod unsettled;
-pub mod value_text;
-mod waits;
 pub mod wall;
 mod writer;
 
@@ -101,7 +99,7 @@ impl EventText {
         EventText {
             label,
             json_label: json::event_label(name, alias),
-            json_fields: format.user_fields().map(|field| (json::label(&field.name), field.clone())).collect(),
+            json_fields: format.user_fields().map(|field| (crate::json::label(&field.name), field.clone())).collect(),
             print: PrintFmt::compile(&format).ok(),
             flags: format.field("common_flags").cloned(),
             preempt_count: format.field("common_preempt_count").cloned(),

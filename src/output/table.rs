@@ -305,13 +305,13 @@ pub fn sums_of_rest<'a>(
     all: &'a [TableLine],
     rest: &'a [TableLine],
     sum: &'a [Value],
-) -> impl Iterator<Item = (&'a Value, &'static str)> + 'a {
+) -> impl Iterator<Item = (&'a Value, &'a str)> + 'a {
     let is_known = |at: usize, column: &ColumnHead| {
         column.kind == ColumnKind::Counter || rest.iter().all(|line| line.cells.get(at) != Some(&Value::None))
     };
     columns.iter().enumerate().zip(sum).filter_map(move |((at, column), cell)| {
         let is_told = column.is_additive && is_in_text(column, at, all) && is_known(at, column);
-        is_told.then_some((cell, column.heading))
+        is_told.then_some((cell, &*column.heading))
     })
 }
 
@@ -325,7 +325,8 @@ pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{text, value_text};
+    use crate::output::text;
+    use crate::report::value_text;
     use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit};
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::mappings::{Content, Module};

@@ -11,9 +11,9 @@ use crate::output::flood::{FloodGroup, OmittedGroups};
 use crate::output::frames;
 use crate::output::stack_numbers::StackMention;
 use crate::output::table::{BrokenStacks, TableLine, is_in_text};
-use crate::output::value_text::{cell, push_seconds, push_value};
 use crate::report::layout::LineStep;
-use crate::report::{ColumnHead, OccurrenceLayout, PairOffset, Subject, Value};
+use crate::report::value_text::{cell, push_seconds, push_value};
+use crate::report::{ColumnHead, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
@@ -89,38 +89,6 @@ pub fn latency_flags(event: &EventText, raw: &[u8]) -> [u8; 5] {
     };
     let digit = |nibble: u64| if nibble == 0 { b'.' } else { b"0123456789abcdef"[(nibble & 15) as usize] };
     [irq, resched, context, digit(count & 15), digit(count >> 4 & 15)]
-}
-
-/// Appends where an event is in a pair, and what the thread that is the key does then.
-pub fn offset(offset: &PairOffset, out: &mut Vec<u8>) {
-    let us = offset.ns.unsigned_abs();
-    let sign = if offset.ns < 0 { '-' } else { '+' };
-    let text = format!("{sign}{}.{:03}", us / 1000, us % 1000);
-    let _ = write!(out, "|{text:>13} us ");
-    if let Some(thread) = offset.thread {
-        let _ = write!(out, "{:<9} ", thread.word());
-    }
-}
-
-/// Appends how long the task has run that leaves its CPU, and how many records before this one were left out: `, prev ran
-/// 1763.022 us, 3 left out before`.
-pub fn around(offset: &PairOffset, out: &mut Vec<u8>) {
-    if let Some(ran_ns) = offset.ran_ns {
-        out.extend_from_slice(b", prev ran ");
-        push_value(&Value::Us(ran_ns.get()), out);
-        out.extend_from_slice(b" us");
-    }
-    if offset.hidden > 0 {
-        let _ = write!(out, ", {} left out before", offset.hidden);
-    }
-}
-
-/// Appends the values beside a traced event, each on a line of its own.
-pub fn beside(values: &[Value], out: &mut Vec<u8>) {
-    for value in values {
-        out.extend_from_slice(b"\n    ");
-        push_value(value, out);
-    }
 }
 
 /// Appends an occurrence as its layout has it.
@@ -293,7 +261,7 @@ pub fn one_of_several(
         lines.iter().filter_map(|line| line.cells.get(at)).any(|value| {
             matches!(
                 value,
-                Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Path(_) | Value::Words(_) | Value::Runners(_)
+                Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Path(_) | Value::Words(_) | Value::Cell(_)
             )
         })
     };
@@ -317,7 +285,7 @@ pub fn one_of_several(
         out.truncate(end);
         out.push(b'\n');
     };
-    row("", &mut shown.iter().map(|&at| columns[at].heading), out);
+    row("", &mut shown.iter().map(|&at| &*columns[at].heading), out);
     for (texts, line) in cells.iter().zip(lines) {
         let mark = line.verdict.mark();
         row(mark.map_or("", |(mark, _)| mark), &mut texts.iter().map(String::as_str), out);
@@ -379,7 +347,7 @@ mod tests {
         let below = text(|out| one_of_several(&columns, &lines, |_| Vec::new(), &mut explained, out));
         assert_eq!(below.lines().count(), 3, "a table above has explained the mark");
         let only_if = |at: usize| {
-            let mut columns = columns;
+            let mut columns = columns.clone();
             columns[at].if_any = true;
             columns
         };

@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use crate::escape::escape_into;
+use crate::json::Object;
 use crate::output::fold::{Folded, StackGroup};
 use crate::output::frames;
-use crate::output::json::{self, Object};
+use crate::output::json;
 use crate::report::Top;
 use crate::report::Value;
 use crate::stats::weights::Weight;

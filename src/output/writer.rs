@@ -17,25 +17,24 @@ use std::time::Instant;
 use crossbeam_channel::Sender;
 
 use crate::escape::escape;
+use crate::json::Object;
 use crate::output::commands::Commands;
 use crate::output::fold::Folded;
 use crate::output::frames;
-use crate::output::json::{Object, ViewLabel};
+use crate::output::json::ViewLabel;
 use crate::output::late_text::LateReader;
 use crate::output::metrics::MetricsRegistry;
 use crate::output::screen::Screen;
 use crate::output::sink::Sink;
 use crate::output::stack_numbers::StackNumbers;
 use crate::output::table::RowPlace;
-use crate::output::waits;
 use crate::output::wall::WallClock;
 use crate::output::writer::quiet::QuietParts;
 use crate::output::writer::views::WriterView;
 use crate::output::{IntervalEnd, OutputSettings, RunEnd, UnwindingSums, ViewEnd, json};
-use crate::report::{Batch, Book, ExprOutcome, LateText, Value};
+use crate::report::{Batch, Book, CellLookUps, Command, LateText, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::UnnamedReason;
-use crate::symbol::interrupt;
 use crate::symbol::names::NamedFrame;
 use crate::symbol::quality::CallchainQuality;
 use crate::symbol::quality_counts::{QualityCounts, UserStack};
@@ -43,6 +42,7 @@ use crate::symbol::stacks::NewStack;
 use crate::symbol::unwinding::Unwinding;
 use crate::symbol::{AddressSpaces, CurrentStep, Frame, FrameNames, Frames, StackId, SymbolUpdate};
 use crate::sys;
+use crate::task::Comm;
 use crate::unwind::SpaceCode;
 
 pub struct Writer {
@@ -233,7 +233,7 @@ impl Writer {
         }
         let out = &mut self.sink.buffer;
         let label = ViewLabel::of(&self.views, end.view);
-        let mut object = Object::head(out, "interval", label, end.end_ns, &mut self.wall);
+        let mut object = json::head(out, "interval", label, end.end_ns, &mut self.wall);
         object.unsigned("interval", end.interval);
         object.unsigned("start_ns", end.start_ns);
         object.unsigned("end_ns", end.end_ns);
@@ -278,7 +278,7 @@ impl Writer {
                 [view] => view.label(),
                 _ => ViewLabel::from(self.settings.name.as_str()),
             };
-            let mut object = Object::head(out, "end", label, end.time_ns, &mut self.wall);
+            let mut object = json::head(out, "end", label, end.time_ns, &mut self.wall);
             object.unsigned("samples", end.samples);
             object.unsigned("lost", end.lost);
             object.unsigned("lost_output", end.lost_output);
@@ -383,60 +383,67 @@ fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
     }
 }
 
-fn needs_names(values: &[Value]) -> bool {
-    let needs_name = |value: &Value| {
-        let of_stack = matches!(value, Value::Place(_) | Value::WaitPlace(_) | Value::Interrupt(..));
-        of_stack || matches!(value, Value::Lineage(_) | Value::Outcome(_) | Value::Call(_))
-    };
-    values.iter().any(needs_name)
-}
-
-/// The values, with each place replaced by its name, and with the command lines of ancestors.
+/// The values, with each place replaced by its name, and each cell by what was looked up for it.
 fn name_values<'v>(
     stacks: &Frames,
     names: &mut FrameNames,
     commands: &mut Commands,
     values: &'v [Value],
 ) -> Cow<'v, [Value]> {
-    if !needs_names(values) {
-        return values.into();
+    let mut named = Cow::Borrowed(values);
+    let mut look_ups = WriterLookUps { stacks, names, commands };
+    for (index, value) in values.iter().enumerate() {
+        let found = match value {
+            Value::Place(id) => {
+                let innermost = look_ups.frames(*id).into_iter().next();
+                Some(Value::Text(innermost.map_or_else(|| "".into(), |frame| look_ups.place(&frame))))
+            }
+            Value::Cell(cell) => cell.looked_up(&mut look_ups),
+            _ => None,
+        };
+        if let Some(found) = found {
+            named.to_mut()[index] = found;
+        }
     }
-    let now = Instant::now();
-    let mut named = |value: &Value| match value {
-        Value::Place(id) => {
-            let mut text = Vec::new();
-            name_stack(stacks, names, *id).iter().take(1).for_each(|frame| frames::place(frame, &mut text));
-            Value::Text(String::from_utf8_lossy(&text).into())
-        }
-        Value::WaitPlace(id) => waits::place(&name_stack(stacks, names, *id)),
-        Value::Call(call) => Value::Text(call.text(commands.of_thread(call.tid, now)).into()),
-        Value::Interrupt(kind, stack) => {
-            let frames = stack.map_or_else(Vec::new, |id| name_stack(stacks, names, id));
-            interrupt::name(*kind, &frames).map_or(Value::None, |name| Value::Text(name.into()))
-        }
-        Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| commands.with_command(kin, now)).collect()),
-        Value::Outcome(ExprOutcome::Place(address, Some(id))) => {
-            let mut text = Vec::new();
-            name_stack(stacks, names, *id).iter().take(1).for_each(|frame| frames::place(frame, &mut text));
-            Value::Outcome(ExprOutcome::Named(*address, String::from_utf8_lossy(&text).into()))
-        }
-        other => other.clone(),
-    };
-    values.iter().map(&mut named).collect()
+    named
+}
+
+/// What is looked up for the cells of one message.
+struct WriterLookUps<'a> {
+    stacks: &'a Frames,
+    names: &'a mut FrameNames,
+    commands: &'a mut Commands,
+}
+
+impl CellLookUps for WriterLookUps<'_> {
+    fn frames(&mut self, stack: StackId) -> Vec<NamedFrame> {
+        name_stack(self.stacks, self.names, stack)
+    }
+
+    fn place(&self, frame: &NamedFrame) -> Arc<str> {
+        let mut text = Vec::new();
+        frames::place(frame, &mut text);
+        String::from_utf8_lossy(&text).into()
+    }
+
+    fn command(&mut self, pid: i32, comm: Comm) -> Command {
+        self.commands.command(pid, comm, Instant::now())
+    }
+
+    fn file(&mut self, tid: i32, fd: i32) -> Option<Vec<u8>> {
+        self.commands.file(tid, fd, Instant::now())
+    }
+
+    fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {
+        self.commands.string(tid, address)
+    }
 }
 
 /// The frames of a stack with their names. Names are cached by address, not by stack: there may be very many stacks.
 fn name_stack(stacks: &Frames, names: &mut FrameNames, id: StackId) -> Vec<NamedFrame> {
     match stacks.get(id) {
         Some(frames) => names.stack(frames),
-        None => vec![NamedFrame {
-            addr: None,
-            symbol: Err(LEFT_OUT.into()),
-            offset: 0,
-            module: None,
-            line: None,
-            guessed: false,
-        }],
+        None => vec![NamedFrame::new(Err(LEFT_OUT.into()), 0, None)],
     }
 }
 
@@ -455,7 +462,6 @@ mod tests {
     use crate::stats::weights::Weight;
     use crate::symbol::stack_key::StackKey;
     use crate::symbol::{SpaceKeys, Stacks};
-    use crate::task::Comm;
 
     /// The weight of a stack whose names were given up is counted in the next report, with names.
     #[test]

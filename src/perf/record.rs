@@ -13,8 +13,6 @@ pub enum Malformed {
     Short,
     #[error("a length inside a record does not fit into it")]
     Length,
-    #[error("a record of an event that was not opened here")]
-    UnknownEvent,
 }
 
 /// How the callchains of an event are to be read.

@@ -9,9 +9,10 @@ use crate::output::Output;
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
+use crate::profiler::lineage::{Lineage, LineageProcess};
 use crate::profiler::user_stacks::UserStacks;
 use crate::profiler::{RunScope, Timestamp};
-use crate::report::{Command, LateText, LineageProcess, OccurrenceSchema, Subject, Value};
+use crate::report::{Command, LateText, OccurrenceSchema, Subject, Value};
 use crate::stats::TaskStack;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
@@ -75,9 +76,9 @@ impl Context {
     }
 
     /// A process and its ancestors, as of now: see [`TaskTable::follow_ancestry`].
-    pub fn lineage(&mut self, pid: i32) -> Arc<[LineageProcess]> {
+    pub fn lineage(&mut self, pid: i32) -> Lineage {
         let kin = |Ancestor { pid, comm }| LineageProcess { pid, comm, command: Command::Unasked };
-        self.tasks.lineage(pid).into_iter().map(kin).collect()
+        Lineage(self.tasks.lineage(pid).into_iter().map(kin).collect())
     }
 
     /// Has texts looked up that rows lack, as soon as possible: what they are of may change and go.

@@ -35,27 +35,9 @@ const ROOT_ONLY: &str = "only root may define probes";
 pub type SelectedEvent = (Evsel, Arc<Format>);
 
 impl Setup<'_> {
-    /// The event that a selector names, not yet in the list. The caller applies its filter and attributes, except for
-    /// the arguments of a probe, which is defined here and removed when the run ends.
-    ///
-    /// # Errors
-    /// As [`Setup::events`]; the selector stands for several events.
-    pub fn event(&self, selector: &Selector) -> Result<SelectedEvent> {
-        let mut events = self.events(selector)?;
-        match (events.pop(), events.len()) {
-            (Some(event), 0) => Ok(event),
-            (_, others) if selector.has_wildcard() => bail!("{} is {} functions: name one", selector.head, others + 1),
-            (_, others) => bail!(
-                "{} is in {} files that these processes have mapped: name one, as in {}@\"/lib/libc.so.6\"",
-                selector.head,
-                others + 1,
-                selector.head
-            ),
-        }
-    }
-
-    /// As [`Setup::event`]. A function of programs whose file is not named may be in several files, each of which is an
-    /// event.
+    /// The events that a selector names, not yet in the list. A function of programs whose file is not named may be in several
+    /// files, each of which is an event. The caller applies filter and attributes, except for the arguments of a probe, which
+    /// is defined here and removed when the run ends.
     ///
     /// # Errors
     /// No such event, function or file; arguments that do not parse; a probe that the kernel refuses.

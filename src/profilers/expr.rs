@@ -9,8 +9,8 @@ use crate::cli::{CommonArgs, usage};
 use crate::event::{Selector, selector};
 use crate::expr::{Expr, ExprValue, Naming, NoResultCounts, Program};
 use crate::perf::{EventId, Evlist, Sample};
-use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
-use crate::report::{ExprOutcome, Value};
+use crate::profiler::{Context, ExprOutcome, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
+use crate::report::Value;
 use crate::symbol::StackId;
 use crate::tep::syscalls::CallId;
 
@@ -126,7 +126,7 @@ impl Profiler for ExprTrial {
             ctx.weigh(sample.pid, subject.comm, stack, 1);
         }
         let stack = stack.filter(|_| shown.shows_stack);
-        ctx.emit_event(subject, shown.event, sample.raw, Some(Value::Outcome(outcome)), stack);
+        ctx.emit_event(subject, shown.event, sample.raw, Some(Value::cell(outcome)), stack);
         Ok(Use::Relevant)
     }
 

@@ -2,12 +2,15 @@
 
 pub mod expr;
 pub mod irq_off;
+pub mod irqs;
 pub mod kmemleak;
 pub mod multi_trace;
 pub mod num_dist;
+pub mod oncpu;
 pub mod page_faults;
 pub mod profile;
 pub mod rundelay;
+pub mod sched_migrate;
 pub mod signal;
 pub mod split_lock;
 pub mod syscalls;
@@ -25,12 +28,15 @@ macro_rules! profilers {
         $to! {
             Expr(expr::ExprArgs),
             IrqOff(irq_off::IrqOffArgs),
+            Irqs(irqs::IrqsArgs),
             Kmemleak(kmemleak::KmemleakArgs),
             MultiTrace(multi_trace::MultiTraceArgs),
             NumDist(num_dist::NumDistArgs),
+            Oncpu(oncpu::OncpuArgs),
             PageFaults(page_faults::PageFaultsArgs),
             Profile(profile::ProfileArgs),
             Rundelay(rundelay::RundelayArgs),
+            SchedMigrate(sched_migrate::SchedMigrateArgs),
             Signal(signal::SignalArgs),
             SplitLock(split_lock::SplitLockArgs),
             Syscalls(syscalls::SyscallsArgs),

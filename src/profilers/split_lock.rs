@@ -18,9 +18,10 @@ use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::sampling::ExcludeModeArgs;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
-use crate::profilers::split_lock::sums::{COUNTS, CounterTimes, CpuCounts, Mode, PLACES, SampledPlaces};
+use crate::profilers::split_lock::sums::{COUNTS, CodePlace, CounterTimes, CpuCounts, Mode, PLACES, PlaceSum};
 use crate::report::layout::{SUBJECT, detail, text};
 use crate::report::{Detail, OccurrenceLayout, OccurrenceSchema, TableSchema, Value};
+use crate::stats::KeyedSums;
 use crate::symbol::StackId;
 use crate::sys::split_lock::{POSSIBLE, SplitLocks};
 
@@ -116,7 +117,7 @@ pub struct SplitLock {
     event: Option<EventId>,
     counts: CpuCounts,
     times: CounterTimes,
-    places: SampledPlaces,
+    places: KeyedSums<CodePlace, PlaceSum>,
     test: Option<SplitLocks>,
 }
 
@@ -144,7 +145,7 @@ impl SplitLock {
             event: None,
             counts: CpuCounts::default(),
             times: CounterTimes::default(),
-            places: SampledPlaces::default(),
+            places: KeyedSums::default(),
             test: None,
         }
     }
@@ -188,12 +189,13 @@ impl Profiler for SplitLock {
         let subject = ctx.subject(sample);
         let place = ctx.address(sample);
         let stack = if mode.is_here() && self.args.common.stacks() { ctx.stack(sample) } else { place };
-        self.places.add(mode, subject.comm, sample.ip(), place, count);
+        let addr = sample.ip();
+        self.places.sum(CodePlace { mode, comm: subject.comm, addr, stack: place }).add(count);
         if self.args.common.draws_stacks() {
             let stack = if mode.is_here() { ctx.stack(sample) } else { None };
             ctx.weigh(subject.pid, subject.comm, stack, count);
         }
-        ctx.emit(&SAMPLES, subject, &ShownSample { count, mode, addr: sample.ip() }, stack);
+        ctx.emit(&SAMPLES, subject, &ShownSample { count, mode, addr }, stack);
         Ok(Use::Relevant)
     }
 
@@ -209,13 +211,12 @@ impl Profiler for SplitLock {
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
-        used.extend(self.places.stacks());
+        used.extend(self.places.keys().filter_map(|place| place.stack));
     }
 
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
-        let places = self.places.take_rows();
-        if !places.is_empty() {
-            report.delta(&PLACES, places);
+        if !self.places.is_empty() {
+            report.delta(&PLACES, self.places.drain().collect());
         }
         report.delta(&COUNTS, self.counts.take_rows(self.times));
         Ok(())

@@ -291,7 +291,7 @@ impl Profiler for Trace {
         let stack = stack.filter(|_| traced.shown.shows_stack);
         // A task that was only interrupted has nothing to do with the event.
         let lineage = (self.shows_lineage && !traced.context.in_interrupt(sample.raw)).then(|| ctx.lineage(sample.pid));
-        let lineage = lineage.filter(|lineage| !lineage.is_empty());
+        let lineage = lineage.filter(|lineage| !lineage.0.is_empty());
         let raw = match &mut traced.strings {
             None => sample.raw,
             Some(strings) => {
@@ -301,7 +301,7 @@ impl Profiler for Trace {
                 record.finish()
             }
         };
-        ctx.emit_event(subject, shown, raw, lineage.map(Value::Lineage), stack);
+        ctx.emit_event(subject, shown, raw, lineage.map(Value::cell), stack);
         Ok(Use::Relevant)
     }
 

@@ -119,22 +119,17 @@ impl Default for Report {
 
 impl Report {
     /// Adds a table of what happened since the last report.
-    pub fn delta<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
+    pub fn delta<R: Clone + Debug + Send>(&mut self, schema: &Schema<R>, rows: Vec<R>) -> &mut Table {
         self.table(schema, rows, false)
     }
 
     /// Adds a table of the present state. A profiler for which that is costly looks at [`Report::takes_snapshots`]
     /// first.
-    pub fn snapshot<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
+    pub fn snapshot<R: Clone + Debug + Send>(&mut self, schema: &Schema<R>, rows: Vec<R>) -> &mut Table {
         self.table(schema, rows, true)
     }
 
-    fn table<R: Clone + Debug + Send>(
-        &mut self,
-        schema: &'static Schema<R>,
-        rows: Vec<R>,
-        is_snapshot: bool,
-    ) -> &mut Table {
+    fn table<R: Clone + Debug + Send>(&mut self, schema: &Schema<R>, rows: Vec<R>, is_snapshot: bool) -> &mut Table {
         debug_assert_eq!(schema.is_snapshot, is_snapshot, "{}: the documentation tells of the schema", schema.table);
         let mut rows = TypedRows::new(schema, rows);
         let (title, bytes) = (rows.title(), rows.bytes());

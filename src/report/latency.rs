@@ -27,6 +27,19 @@ pub const LATENCY_MEANINGS: [(&str, &str); 14] = [
     ("duration_ns", "how long they took"),
 ];
 
+/// These, and those of a table's other columns.
+pub const fn latency_meanings<const OWN: usize, const ALL: usize>(
+    own: [(&'static str, &'static str); OWN],
+) -> [(&'static str, &'static str); ALL] {
+    let mut all = [("", ""); ALL];
+    let mut index = 0;
+    while index < ALL {
+        all[index] = if index < OWN { own[index] } else { LATENCY_MEANINGS[index - OWN] };
+        index += 1;
+    }
+    all
+}
+
 /// Durations are in us in text.
 impl<R: LatencyRow> Column<R> {
     pub const fn latency_count(heading: &'static str) -> Column<R> {

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::fmt::Debug;
 
-use crate::report::schema::Cell;
 use crate::report::{Basis, ColumnHead, Schema, Value, Verdict};
 use crate::stats::Distribution;
 use crate::symbol::StackId;
@@ -69,14 +68,14 @@ pub trait Rows: Any + Debug + Send {
 /// Rows of one type.
 #[derive(Debug)]
 pub struct TypedRows<R: 'static> {
-    schema: &'static Schema<R>,
+    schema: Schema<R>,
     rows: Vec<R>,
 }
 
-impl<R> TypedRows<R> {
-    pub fn new(schema: &'static Schema<R>, mut rows: Vec<R>) -> TypedRows<R> {
+impl<R: Clone> TypedRows<R> {
+    pub fn new(schema: &Schema<R>, mut rows: Vec<R>) -> TypedRows<R> {
         (schema.settle)(&mut rows);
-        TypedRows { schema, rows }
+        TypedRows { schema: schema.clone(), rows }
     }
 
     /// The rows, in the order in which they were added.
@@ -99,7 +98,7 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
     }
 
     fn columns(&self) -> Vec<ColumnHead> {
-        self.schema.columns.iter().map(|column| column.head()).collect()
+        self.schema.columns().map(|column| column.head()).collect()
     }
 
     fn len(&self) -> usize {
@@ -108,12 +107,12 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
 
     fn cells(&mut self, at: usize, span_ns: u64) -> Vec<Value> {
         let Some(row) = self.rows.get_mut(at) else { return Vec::new() };
-        self.schema.columns.iter().map(|column| column.value(row, span_ns)).collect()
+        self.schema.columns().map(|column| column.value(row, span_ns)).collect()
     }
 
     fn cell(&mut self, at: usize, column: usize, span_ns: u64) -> Value {
         let row = self.rows.get_mut(at);
-        row.zip(self.schema.columns.get(column)).map_or(Value::None, |(row, column)| column.value(row, span_ns))
+        row.zip(self.schema.columns().nth(column)).map_or(Value::None, |(row, column)| column.value(row, span_ns))
     }
 
     fn meanings(&self) -> &'static [(&'static str, &'static str)] {
@@ -122,22 +121,17 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
 
     fn labels(&self, at: usize) -> Vec<Value> {
         let Some(row) = self.rows.get(at) else { return Vec::new() };
-        let label = |cell| if let Cell::Label(value) = cell { Some(value(row)) } else { None };
-        self.schema.columns.iter().filter_map(|column| label(column.cell)).collect()
+        self.schema.columns().filter_map(|column| column.label(row)).collect()
     }
 
     fn stack(&mut self, at: usize) -> Option<Option<StackId>> {
         let row = self.rows.get_mut(at)?;
-        let field = |cell| if let Cell::Stack(field) | Cell::Place(field) = cell { Some(field) } else { None };
-        self.schema.columns.iter().find_map(|column| field(column.cell)).map(|field| *field(row))
+        self.schema.columns().find_map(|column| column.stack(row))
     }
 
     fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Distribution> {
         let row = self.rows.get_mut(at)?;
-        match self.schema.columns.get(column)?.cell {
-            Cell::Distribution(field) => Some(field(row)),
-            _ => None,
-        }
+        self.schema.columns().nth(column)?.distribution(row)
     }
 
     fn verdict(&self, at: usize) -> Verdict {
@@ -158,7 +152,7 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
     }
 
     fn none(&self) -> Box<dyn Rows> {
-        Box::new(TypedRows { schema: self.schema, rows: Vec::new() })
+        Box::new(TypedRows { schema: self.schema.clone(), rows: Vec::new() })
     }
 
     fn push(&mut self, from: &dyn Rows, at: usize) {
@@ -171,20 +165,19 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
         let from = from.as_any_mut().downcast_mut::<TypedRows<R>>();
         let later = from.and_then(|from| from.rows.get_mut(at));
         if let (Some(row), Some(later)) = (self.rows.get_mut(to), later) {
-            self.schema.columns.iter().for_each(|column| column.add(row, later));
+            self.schema.columns().for_each(|column| column.add(row, later));
         }
     }
 
     fn forget_gauges(&mut self) {
         for row in &mut self.rows {
-            self.schema.columns.iter().for_each(|column| column.forget_gauge(row));
+            self.schema.columns().for_each(|column| column.forget_gauge(row));
         }
     }
 
     fn bytes(&mut self) -> usize {
-        let columns = self.schema.columns;
-        let heap = |row: &mut R| columns.iter().map(|column| column.heap_bytes(row)).sum::<usize>();
-        self.rows.capacity() * size_of::<R>() + self.rows.iter_mut().map(heap).sum::<usize>()
+        let heap: usize = self.rows.iter_mut().map(|row| self.schema.heap_bytes(row)).sum();
+        self.rows.capacity() * size_of::<R>() + heap
     }
 
     fn as_any(&self) -> &dyn Any {

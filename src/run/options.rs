@@ -186,11 +186,6 @@ impl Options {
         })
     }
 
-    /// Some view shows or draws stacks.
-    pub fn any_stacks(&self) -> bool {
-        self.views.iter().any(ViewOptions::stacks)
-    }
-
     /// Only drawings go to stdout.
     pub fn draws_to_stdout(&self) -> bool {
         self.views.iter().any(|view| view.flame == Some(FlameGraph::Stdout))

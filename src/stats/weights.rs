@@ -75,10 +75,6 @@ impl StackWeights {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// True if the sums should be taken soon, before there is no room for more.
     pub fn are_many(&self) -> bool {
         self.0.len() >= MAX_SUMS / 4

@@ -120,14 +120,7 @@ mod tests {
     use super::*;
 
     fn name_of(kind: Interruption, functions: &str) -> Option<String> {
-        let named = |symbol: &str| NamedFrame {
-            addr: Some(1),
-            symbol: Ok(symbol.into()),
-            offset: 0,
-            module: None,
-            line: None,
-            guessed: false,
-        };
+        let named = |symbol: &str| NamedFrame::new(Ok(symbol.into()), 0, None);
         let frames: Vec<NamedFrame> = functions.split(' ').map(named).collect();
         name(kind, &frames)
     }
@@ -182,14 +175,7 @@ mod tests {
 
     #[test]
     fn a_stack_without_names_tells_nothing() {
-        let unnamed = NamedFrame {
-            addr: Some(1),
-            symbol: Err("kallsyms cannot be read".into()),
-            offset: 0,
-            module: None,
-            line: None,
-            guessed: false,
-        };
+        let unnamed = NamedFrame::new(Err("kallsyms cannot be read".into()), 0, None);
         assert_eq!(name(Interruption::Hard, std::slice::from_ref(&unnamed)), None);
         assert_eq!(name(Interruption::Soft, &[unnamed]).as_deref(), Some("softirq"));
         assert_eq!(name(Interruption::Nmi, &[]), None);

@@ -110,14 +110,9 @@ impl Kallsyms {
     /// The symbol of an address. `None` outside of functions (user addresses, data, gaps), or of data in a table of
     /// data.
     pub fn resolve(&self, address: u64) -> Option<KernelSymbol<'_>> {
-        let after = self.entries.partition_point(|entry| entry.address <= address);
-        let entry = self.entries[..after].last().filter(|entry| entry.len > 0)?;
+        let (entry, size) = self.around(address)?;
         let offset = address - entry.address;
-        let bounded = self.entries.get(after).is_some_and(|next| {
-            let near = next.address - entry.address <= MAX_GAP_BYTES;
-            near && (next.module == entry.module || next.len == 0)
-        });
-        if !bounded && offset >= TAIL_BYTES {
+        if size.is_none() && offset >= TAIL_BYTES {
             return None;
         }
         let module = usize::from(entry.module).checked_sub(1);
@@ -131,11 +126,15 @@ impl Kallsyms {
     /// Distance from the symbol of `address` to the next one, which the kernel takes for its size. None where no symbol
     /// bounds it.
     pub fn size(&self, address: u64) -> Option<u64> {
+        self.around(address)?.1
+    }
+
+    /// The last symbol up to an address, and its size if another one bounds it.
+    fn around(&self, address: u64) -> Option<(&KallsymsEntry, Option<u64>)> {
         let after = self.entries.partition_point(|entry| entry.address <= address);
-        let entry = self.entries.get(..after)?.last().filter(|entry| entry.len > 0)?;
-        let next = self.entries.get(after)?;
-        let size = next.address.checked_sub(entry.address)?;
-        (size <= MAX_GAP_BYTES && (next.module == entry.module || next.len == 0)).then_some(size)
+        let entry = self.entries[..after].last().filter(|entry| entry.len > 0)?;
+        let next = self.entries.get(after).filter(|next| next.module == entry.module || next.len == 0);
+        Some((entry, next.map(|next| next.address - entry.address).filter(|size| *size <= MAX_GAP_BYTES)))
     }
 
     /// Number of addresses with a name.

@@ -28,15 +28,13 @@ pub struct NamedFrame {
 }
 
 impl NamedFrame {
+    /// A frame without an address and a line, and not guessed.
+    pub fn new(symbol: Result<Arc<str>, Unnamed>, offset: u64, module: Option<Arc<str>>) -> NamedFrame {
+        NamedFrame { addr: None, symbol, offset, module, line: None, guessed: false }
+    }
+
     pub(super) fn of(function: &FunctionName, offset: u64, addr: Option<u64>) -> NamedFrame {
-        NamedFrame {
-            addr,
-            symbol: function.name.clone(),
-            offset,
-            module: function.module.clone(),
-            line: None,
-            guessed: false,
-        }
+        NamedFrame { addr, ..NamedFrame::new(function.name.clone(), offset, function.module.clone()) }
     }
 
     /// True when the time for names was used up before this one was looked for.

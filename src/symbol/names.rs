@@ -128,37 +128,23 @@ impl FrameNames {
                 if *reason != NO_ADDRESS {
                     self.nowhere.add(*addr, false, false);
                 }
-                NamedFrame {
-                    addr: Some(*addr),
-                    symbol: Err((*reason).into()),
-                    offset: *addr,
-                    module: None,
-                    line: None,
-                    guessed: *guessed,
-                }
+                let unnamed = NamedFrame::new(Err((*reason).into()), *addr, None);
+                NamedFrame { addr: Some(*addr), guessed: *guessed, ..unnamed }
             }
-            Frame::Named(named) => NamedFrame {
-                addr: None,
-                symbol: Ok(named.symbol.as_str().into()),
-                offset: named.offset,
-                module: Some(named.module.as_deref().unwrap_or(KERNEL).into()),
-                line: None,
-                guessed: false,
-            },
-            Frame::Python(python) => NamedFrame {
-                addr: None,
-                symbol: Ok(Arc::from(&*python.function)),
-                offset: 0,
-                module: Some(Arc::from(&*python.file)),
-                line: Some(python.line.unwrap_or(0)),
-                guessed: false,
-            },
+            Frame::Named(named) => {
+                let module = named.module.as_deref().unwrap_or(KERNEL);
+                NamedFrame::new(Ok(named.symbol.as_str().into()), named.offset, Some(module.into()))
+            }
+            Frame::Python(python) => {
+                let named = NamedFrame::new(Ok(Arc::from(&*python.function)), 0, Some(Arc::from(&*python.file)));
+                NamedFrame { line: Some(python.line.unwrap_or(0)), ..named }
+            }
             Frame::Truncated(cut) => {
                 let symbol = match cut {
                     StackCut::DepthLimit => "[truncated]".into(),
                     StackCut::Window { kib } => format!("[truncated after {kib} KiB]").into(),
                 };
-                NamedFrame { addr: None, symbol: Ok(symbol), offset: 0, module: None, line: None, guessed: false }
+                NamedFrame::new(Ok(symbol), 0, None)
             }
         }
     }
@@ -215,14 +201,8 @@ impl FrameNames {
                 None => (Err(NO_KERNEL_SYMBOL.into()), addr, None),
             },
         };
-        NamedFrame {
-            addr: Some(addr),
-            symbol,
-            offset,
-            module: Some(module.unwrap_or(KERNEL).into()),
-            line: None,
-            guessed: false,
-        }
+        let named = NamedFrame::new(symbol, offset, Some(module.unwrap_or(KERNEL).into()));
+        NamedFrame { addr: Some(addr), ..named }
     }
 
     fn look_up_data(&mut self, addr: u64) -> Option<NamedFrame> {
@@ -235,14 +215,7 @@ impl FrameNames {
         let found = data.as_ref()?.resolve(addr)?;
         let symbol = String::from_utf8_lossy(found.name).into();
         let module = Some(found.module.unwrap_or(KERNEL).into());
-        Some(NamedFrame {
-            addr: Some(addr),
-            symbol: Ok(symbol),
-            offset: found.offset,
-            module,
-            line: None,
-            guessed: false,
-        })
+        Some(NamedFrame { addr: Some(addr), ..NamedFrame::new(Ok(symbol), found.offset, module) })
     }
 
     /// Names a user frame. `offset`: with `behind_call`, that of the call, one byte before `addr`.
@@ -268,14 +241,7 @@ impl FrameNames {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
             Err((unnamed, into)) => (Err(unnamed), into + u64::from(behind_call)),
         };
-        let named = NamedFrame {
-            addr: None,
-            symbol,
-            offset: into,
-            module: Some(module.path.clone()),
-            line: None,
-            guessed: false,
-        };
+        let named = NamedFrame::new(symbol, into, Some(module.path.clone()));
         // A perf map may still be written, or name this place later, or rename it for new code.
         let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
             || matches!(named.reason(), Some(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));

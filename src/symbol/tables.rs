@@ -12,7 +12,7 @@ use crate::sys::packets::{memory_file, seal};
 const ENTRY_BYTES: u64 = 24;
 /// Memory per entry in the index of the symbolizer.
 const INDEX_BYTES: u64 = 8;
-const SECTION_BYTES: u64 = 64;
+const SECTION_BYTES: usize = 64;
 const HEADER_BYTES: u64 = 64;
 /// Fixed size of the copy: headers, section names, and alignment.
 const FIXED_BYTES: u64 = 512;
@@ -24,15 +24,6 @@ const CHUNK_BYTES: u64 = 64 << 10;
 const SHT_SYMTAB: u32 = 2;
 const SHT_STRTAB: u32 = 3;
 const SHT_DYNSYM: u32 = 11;
-
-/// A section of the copy.
-struct Section {
-    name: u32,
-    kind: u32,
-    at: FileRange,
-    link: u32,
-    entry_bytes: u64,
-}
 
 /// Copies symbols with an address that may be code, and the string tables, into a sealed file in memory. Returns it with the memory
 /// that it takes, and its index. A table that reaches beyond the end of the file is left out.
@@ -52,26 +43,23 @@ pub fn copy(elf: &ElfFile, file: &File, max_bytes: u64) -> io::Result<(File, u64
     let copy = memory_file()?;
     let mut end = HEADER_BYTES;
     let mut kept = FIXED_BYTES;
-    let mut sections = vec![Section { name: 0, kind: 0, at: FileRange::default(), link: 0, entry_bytes: 0 }];
+    let mut headers = vec![[0; SECTION_BYTES]];
     for (kind, name, tables) in [(SHT_SYMTAB, 1, found[0]), (SHT_DYNSYM, 17, found[1])] {
         let (entries, names) = tables.unwrap_or_default();
         let len = copy_entries(elf, file, entries, &copy, end)?;
-        let link = sections.len() as u32 + 1;
-        sections.push(Section { name, kind, at: FileRange { offset: end, len }, link, entry_bytes: ENTRY_BYTES });
-        let names_at = end + len;
+        let (names_at, link) = (end + len, headers.len() as u32 + 1);
+        headers.push(section_header(name, kind, FileRange { offset: end, len }, link));
         let names_len = copy_names(file, names, &copy, names_at)?;
-        let at = FileRange { offset: names_at, len: names_len };
-        sections.push(Section { name: name + 8, kind: SHT_STRTAB, at, link: 0, entry_bytes: 0 });
+        headers.push(section_header(name + 8, SHT_STRTAB, FileRange { offset: names_at, len: names_len }, 0));
         end = (names_at + names_len).next_multiple_of(8);
         kept += len / ENTRY_BYTES * (ENTRY_BYTES + INDEX_BYTES) + names_len;
     }
     let at = FileRange { offset: end, len: SECTION_NAMES.len() as u64 };
     copy.write_all_at(SECTION_NAMES, end)?;
-    sections.push(Section { name: 33, kind: SHT_STRTAB, at, link: 0, entry_bytes: 0 });
-    let headers_at = (at.end()).next_multiple_of(8);
-    let headers: Vec<u8> = sections.iter().flat_map(Section::header).collect();
-    copy.write_all_at(&headers, headers_at)?;
-    copy.write_all_at(&file_header(elf.machine(), headers_at, sections.len() as u16), 0)?;
+    headers.push(section_header(33, SHT_STRTAB, at, 0));
+    let headers_at = at.end().next_multiple_of(8);
+    copy.write_all_at(headers.as_flattened(), headers_at)?;
+    copy.write_all_at(&file_header(elf.machine(), headers_at, headers.len() as u16), 0)?;
     seal(&copy)?;
     Ok((copy, kept))
 }
@@ -138,18 +126,17 @@ fn end_long_names(bytes: &mut [u8], mut in_name: usize) -> usize {
     in_name
 }
 
-impl Section {
-    /// The section header, Elf64_Shdr.
-    fn header(&self) -> [u8; SECTION_BYTES as usize] {
-        let mut header = [0; SECTION_BYTES as usize];
-        for (at, number) in [(0, self.name), (4, self.kind), (40, self.link)] {
-            header[at..at + 4].copy_from_slice(&number.to_le_bytes());
-        }
-        for (at, number) in [(24, self.at.offset), (32, self.at.len), (48, 8), (56, self.entry_bytes)] {
-            header[at..at + 8].copy_from_slice(&number.to_le_bytes());
-        }
-        header
+/// A section header, Elf64_Shdr. `link`: of a table of symbols, the section with their names.
+fn section_header(name: u32, kind: u32, bytes: FileRange, link: u32) -> [u8; SECTION_BYTES] {
+    let mut header = [0; SECTION_BYTES];
+    for (at, number) in [(0, name), (4, kind), (40, link)] {
+        header[at..at + 4].copy_from_slice(&number.to_le_bytes());
     }
+    let entry_bytes = if link > 0 { ENTRY_BYTES } else { 0 };
+    for (at, number) in [(24, bytes.offset), (32, bytes.len), (48, 8), (56, entry_bytes)] {
+        header[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
+    header
 }
 
 /// The file header, Elf64_Ehdr.

@@ -279,14 +279,6 @@ impl TaskTable {
             }
         }
     }
-
-    pub fn len(&self) -> usize {
-        self.tasks.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -419,7 +411,7 @@ mod tests {
         assert_eq!((table.comm(5).as_bytes(), table.comm(7).as_bytes()), (&b"new"[..], &b"unseen"[..]));
         assert_eq!(table.comm(8).as_bytes(), b"old", "its last records may still arrive");
         table.expire(3 + KEEP_EXITED_NS);
-        assert_eq!(table.len(), 2);
+        assert_eq!(table.tasks.len(), 2);
     }
 
     #[test]

@@ -75,16 +75,6 @@ pub struct Int32 {
 }
 
 impl Int32 {
-    /// Bytes from the start of the record to the field.
-    pub fn offset(self) -> usize {
-        self.offset.into()
-    }
-
-    /// Offset of the first byte behind the field.
-    pub fn end(self) -> usize {
-        self.offset() + 4
-    }
-
     /// Reads the field. The bits of an unsigned one are taken as signed.
     ///
     /// # Errors
@@ -104,16 +94,6 @@ pub struct Int64 {
 }
 
 impl Int64 {
-    /// Bytes from the start of the record to the field.
-    pub fn offset(self) -> usize {
-        self.offset.into()
-    }
-
-    /// Offset of the first byte behind the field.
-    pub fn end(self) -> usize {
-        self.offset() + 8
-    }
-
     /// Reads the bits of the field, signed or not.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ pub mod filter;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod format;
+pub mod operators;
 pub mod print_fmt;
 pub mod probe;
 #[cfg(test)]

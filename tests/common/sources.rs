@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All Rust files below `src`, tests too: their path there, and their text.
-pub fn sources() -> Vec<(PathBuf, String)> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+/// All Rust files below a folder of the package, tests too: their path there, and their text.
+pub fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let (mut sources, mut folders) = (Vec::new(), vec![top.clone()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {

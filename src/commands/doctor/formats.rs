@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::commands::doctor::{WIDTH, wrap};
 use crate::escape::escape;
-use crate::output::json::{Object, push_string};
+use crate::json::{Object, push_string};
 use crate::output::text;
 use crate::profiler::TracefsFinder;
 use crate::report::Value;

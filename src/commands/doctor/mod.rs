@@ -16,7 +16,8 @@ use crate::commands::doctor::machine::{FieldMapping, MachineSummary, NamedLimit,
 use crate::commands::doctor::trial::{ForeignPrograms, JudgedCommand, TrialBench};
 use crate::escape::escape;
 use crate::host::{Host, cpu_ranges};
-use crate::output::json::{Object, attached};
+use crate::json::Object;
+use crate::output::json::{self, attached};
 use crate::output::sink::Sink;
 use crate::output::wall::WallClock;
 use crate::perf::refusal::Reason;
@@ -281,7 +282,7 @@ fn print_limits(findings: &DoctorReport, out: &mut Vec<u8>) {
 }
 
 fn json(findings: Option<&DoctorReport>, checked: &FormatCheck, out: &mut Vec<u8>) {
-    let mut object = Object::head(out, "doctor", "doctor", sys::monotonic_ns(), &mut WallClock::now());
+    let mut object = json::head(out, "doctor", "doctor", sys::monotonic_ns(), &mut WallClock::now());
     if let Some(findings) = findings {
         json_commands(&findings.commands, object.key("commands"));
         json_machine(findings, object.key("machine"));

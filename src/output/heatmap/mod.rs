@@ -11,6 +11,7 @@ mod tests;
 mod text;
 mod times;
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use crate::output::drawing::{DrawingFile, DrawingSubject};
 use crate::output::heatmap::columns::{Panel, TimeColumns};
 use crate::output::heatmap::times::DayTimes;
 use crate::output::sink::SinkProgress;
-use crate::output::value_text::cell;
+use crate::report::value_text::cell;
 use crate::report::{ColumnKind, Rows, Table, Unit, Value};
 
 /// How often values are asked for: ten stalls in a second are ten columns, with room between them.
@@ -81,10 +82,10 @@ impl Heatmap {
 pub struct ValueMap {
     table: &'static str,
     /// Key of the column.
-    key: &'static str,
+    key: Cow<'static, str>,
     unit: Unit,
     /// What the label of a panel is: `state`. None: the rows have no labels.
-    label: Option<&'static str>,
+    label: Option<Cow<'static, str>>,
     columns: TimeColumns,
     /// Hashes of the names of the rows.
     rows: FxHashSet<u64>,
@@ -125,7 +126,7 @@ impl ValueMap {
     }
 
     fn panel_title(&self, panel: &Panel) -> String {
-        let label = match (&panel.label, self.label) {
+        let label = match (&panel.label, &self.label) {
             (Some(label), Some(heading)) => format!("{heading} {}: ", cell(label)),
             (None, Some(heading)) if panel.or_more => {
                 format!("others, {heading} has {} values or more: ", panel.labels)
@@ -174,11 +175,11 @@ impl HeatmapWriter {
             return;
         }
         let heads = table.rows.columns();
-        let label = heads.iter().rfind(|head| head.kind == ColumnKind::Label).map(|head| head.heading);
+        let label = heads.iter().rfind(|head| head.kind == ColumnKind::Label).map(|head| head.heading.clone());
         let values = heads.iter().enumerate().filter(|(_, head)| head.kind == ColumnKind::Distribution);
         for (column, head) in values {
-            let (name, key) = (table.rows.table(), head.key);
-            let known = self.maps.iter().position(|map| (map.table, map.key) == (name, key));
+            let (name, key) = (table.rows.table(), &head.key);
+            let known = self.maps.iter().position(|map| (map.table, &map.key) == (name, key));
             if known.is_none() && self.maps.len() >= MAX_MAPS {
                 continue;
             }
@@ -186,6 +187,7 @@ impl HeatmapWriter {
                 Some(map) => map,
                 None => {
                     let (columns, rows) = (TimeColumns::default(), FxHashSet::default());
+                    let (key, label) = (key.clone(), label.clone());
                     self.maps.push_mut(ValueMap { table: name, key, unit: head.unit, label, columns, rows })
                 }
             };

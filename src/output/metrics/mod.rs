@@ -51,7 +51,7 @@ impl SnapshotCell {
         drop(old); // not under the lock
     }
 
-    fn get(&self) -> Arc<MetricsSnapshot> {
+    pub(super) fn get(&self) -> Arc<MetricsSnapshot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

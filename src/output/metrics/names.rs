@@ -44,7 +44,7 @@ pub fn unit(column: &ColumnHead) -> MetricUnit {
 /// The name of the family of a column. The first table of a profiler gives none to it. What has `unit` in its name does not
 /// say it twice; a count is what its table counts, a duration that of its rows, and a sum of times is time.
 pub fn family(profiler: &str, table: Option<&str>, column: &ColumnHead, unit: MetricUnit, kind: FamilyKind) -> String {
-    let key = ["_ns", "_bytes", "_hz"].iter().find_map(|suffix| column.key.strip_suffix(suffix)).unwrap_or(column.key);
+    let key = ["_ns", "_bytes", "_hz"].iter().find_map(|suffix| column.key.strip_suffix(suffix)).unwrap_or(&column.key);
     let word = match (key, kind) {
         ("count", FamilyKind::Counter) | ("duration", FamilyKind::Histogram) => "",
         ("total", FamilyKind::Counter) => "time",
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn names_are_by_the_convention() {
-        let column = |key, kind, unit| ColumnHead { key, kind, unit, ..ColumnHead::plain("") };
+        let column = |key, kind, unit| ColumnHead { kind, unit, ..ColumnHead::plain(key) };
         let cases = [
             (
                 "task-state",

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
+use crate::output::ViewSettings;
 use crate::output::metrics::family::{
     FamilyKind, LabelSet, MetricFamily, MetricPoint, MetricUnit, MetricValue, MetricsSnapshot,
 };
 use crate::output::metrics::run::push_run;
 use crate::output::metrics::totals::TotalSums;
 use crate::output::metrics::{RunMeters, SnapshotCell, ViewMeters, names};
-use crate::output::{ViewSettings, value_text};
+use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
 use crate::sys;
 
@@ -194,7 +195,7 @@ impl MetricTable {
                 ColumnKind::Least if !is_snapshot => "; the least since the start of the run",
                 _ => "",
             };
-            let help = format!("{}{more}", meaning.unwrap_or(head.key));
+            let help = format!("{}{more}", meaning.unwrap_or(&head.key));
             Some(MetricColumn { at, head, name: name.into(), kind, unit, help: help.into() })
         };
         MetricTable {
@@ -227,10 +228,10 @@ impl MetricTable {
             // Text alone has columns that say the same in other words.
             for (head, value) in label_columns.iter().zip(values).filter(|(head, _)| head.in_json) {
                 match value {
-                    _ if is_others => labels.push((names::label(head.key).into(), OTHERS.into())),
+                    _ if is_others => labels.push((names::label(&head.key).into(), OTHERS.into())),
                     // Each moment would be a series of its own.
                     Value::None | Value::Moment(_) => {}
-                    value => labels.push((names::label(head.key).into(), value_text::cell(&value).into())),
+                    value => labels.push((names::label(&head.key).into(), value_text::cell(&value).into())),
                 }
             }
             let RowFunction { innermost, callers } = self.sums.site(at).cloned().unwrap_or_default();
@@ -310,7 +311,7 @@ impl MetricColumn {
             Value::Signed(number) if self.kind == FamilyKind::Counter => u64::try_from(number).ok()?,
             Value::Word(word) => {
                 let mut labels = labels.to_vec();
-                labels.push((names::label(self.head.key).into(), word.into()));
+                labels.push((names::label(&self.head.key).into(), word.into()));
                 labels.sort();
                 return Some(MetricPoint { labels: labels.into(), value: MetricValue::Number(1) });
             }

@@ -5,7 +5,7 @@ use crate::output::frames;
 pub use crate::output::screen::model::{PageKey, ScreenTable};
 use crate::output::screen::model::{ScreenCell, ScreenColumn, ScreenRow};
 use crate::output::table::{TableLine, is_in_text};
-use crate::output::value_text;
+use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
 use crate::symbol::names::NamedFrame;
 
@@ -24,7 +24,7 @@ pub fn table(
         .map(|&at| {
             let is_left = lines.iter().any(|line| is_text(line, at));
             ScreenColumn {
-                heading: columns[at].heading.to_owned(),
+                heading: columns[at].heading.to_string(),
                 is_name: is_left || tells_apart(&columns[at]),
                 is_left,
             }
@@ -118,5 +118,5 @@ fn main(columns: &[ColumnHead], lines: &[TableLine]) -> Option<(String, u64)> {
         Unit::Us => sum / 1000,
         _ => sum,
     };
-    Some((column.heading.to_owned(), sum))
+    Some((column.heading.to_string(), sum))
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::escape::{escape_from, escape_into};
 use crate::output::flood::{FloodGroup, Groupable};
-use crate::output::json::{Object, ViewLabel};
+use crate::output::json::ViewLabel;
 use crate::output::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
 use crate::output::{EventText, call_text, frames, json, text, top};
@@ -191,11 +191,9 @@ impl Writer {
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
                 let values = beside.of(&batch.values);
-                let (offset, values) = match values {
-                    [Value::Offset(offset), values @ ..] => (Some(*offset), values),
-                    values => (None, values),
-                };
-                offset.iter().for_each(|offset| text::offset(offset, out));
+                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                let beside = || named.iter().filter_map(Value::as_cell);
+                beside().for_each(|cell| cell.before_event(out));
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
                     let texts = event.texts(raw.of(&batch.raw), occurrence.subject.pid, &mut self.late);
                     text::event_head(&occurrence.subject, text::latency_flags(event, texts.raw), out);
@@ -203,8 +201,7 @@ impl Writer {
                     let start = render(event, texts, &mut self.names, &self.settings.strings, out);
                     escape_from(start, out);
                 }
-                offset.iter().for_each(|offset| text::around(offset, out));
-                text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
+                beside().for_each(|cell| cell.behind_event(out));
             }
             OccurrenceBody::Detailed { layout, values } | OccurrenceBody::Weighted { layout, values, .. } => {
                 let values = values.of(&batch.values);
@@ -231,7 +228,7 @@ impl Writer {
         let view = usize::from(occurrence.view);
         let label = ViewLabel::of(&self.views, view);
         let out = &mut self.sink.buffer;
-        let mut object = Object::head(out, "event", label, occurrence.subject.time, &mut self.wall);
+        let mut object = json::head(out, "event", label, occurrence.subject.time, &mut self.wall);
         json::subject(&mut object, &occurrence.subject);
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {

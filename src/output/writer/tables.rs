@@ -1,16 +1,18 @@
 //! Tables of intervals, and their sums over the run.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::escape::escape;
 use crate::output::frames;
-use crate::output::json::{self, Object, ViewLabel};
+use crate::output::json::{self, ViewLabel};
 use crate::output::metrics::MetricEntry;
 use crate::output::table::{
     PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
 };
-use crate::output::writer::{Writer, name_stack, name_values, needs_names};
-use crate::output::{text, value_text};
+use crate::output::text;
+use crate::output::writer::{Writer, name_stack, name_values};
+use crate::report::value_text;
 use crate::report::{BookEntry, BookTable, ColumnHead, ColumnKind, Rows, Table, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
@@ -133,7 +135,7 @@ impl Writer {
             let mut name = name;
             for line in &block.lines {
                 let kind = if interval.is_some() { "row" } else { "total" };
-                let mut object = Object::head(out, kind, label, time_ns, &mut self.wall);
+                let mut object = json::head(out, kind, label, time_ns, &mut self.wall);
                 object.text("table", table);
                 interval.iter().for_each(|interval| object.unsigned("interval", *interval));
                 if is_snapshot {
@@ -166,8 +168,8 @@ impl Writer {
         }
         let place = block.columns.iter().position(|column| column.kind == ColumnKind::Place);
         for line in &mut block.lines {
-            if needs_names(&line.cells) {
-                line.cells = name_values(stacks, names, commands, &line.cells).into_owned();
+            if let Cow::Owned(cells) = name_values(stacks, names, commands, &line.cells) {
+                line.cells = cells;
             }
             if let Some(cell) = place.and_then(|at| line.cells.get_mut(at)) {
                 let frames = line.place.named(|id| name_stack(stacks, names, id)).unwrap_or_default();

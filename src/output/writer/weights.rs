@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::escape::escape;
 use crate::output::fold::Folded;
-use crate::output::json::{Object, ViewLabel};
+use crate::output::json::{self, ViewLabel};
 use crate::output::wall::WallClock;
 use crate::output::writer::screen::show_lists;
 use crate::output::writer::views::WriterView;
@@ -89,7 +89,7 @@ fn list(
 ) {
     if json {
         return top::json_rows(folded, top, out, |table, out| {
-            let mut object = Object::head(out, "total", label, report.time_ns, wall);
+            let mut object = json::head(out, "total", label, report.time_ns, wall);
             object.text("table", table);
             object.value("verdict", &Value::Word(Verdict::Estimate.word()));
             object

@@ -113,7 +113,7 @@ pub fn balance(counts: AllocCounts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Rows, TypedRows};
+    use crate::report::{Rows, TableSchema, TypedRows};
 
     #[test]
     fn sizes_that_nobody_knows_are_absent() {
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((rows.verdict(0), rows.stack(0)), (Verdict::Unsure, Some(None)));
         assert_eq!(amount(outstanding(&sums), false), "2 allocs");
         assert_eq!(amount((1, 64), true), "64 bytes in 1 alloc");
-        assert_eq!(OWNERS.columns.len() + 1, PLACES.columns.len());
+        assert_eq!(OWNERS.head().columns.len() + 1, PLACES.head().columns.len());
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::expr::Expr;
 use crate::profiler::{Profiler, ProfilerArgs};
 use crate::profilers::multi_trace::MultiTrace;
 use crate::profilers::multi_trace::detail::{self, DetailArgs};
-use crate::profilers::multi_trace::relation::Positions;
 use crate::profilers::multi_trace::report;
+use crate::relation::Positions;
 use crate::report::{OccurrenceLayout, TableSchema};
 
 /// How long it takes from one event to another

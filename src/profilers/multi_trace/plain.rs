@@ -10,9 +10,9 @@ use crate::expr::NumberPlace;
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Handler, Samples, Use};
 use crate::profilers::multi_trace::event::RelatedEvent;
-use crate::profilers::multi_trace::relation::{PairPositions, PairStart, Relation, RelationKey};
 use crate::profilers::multi_trace::scheduling::{RunningFields, Scheduling};
-use crate::profilers::multi_trace::{MultiTrace, PairEnd};
+use crate::profilers::multi_trace::{DelayEnd, DelayStart, MultiTrace};
+use crate::relation::{Chain, EventMoment, PairPositions, RelationKey};
 
 /// An event whose records need no more than this.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +31,8 @@ enum KeyPlace {
 
 impl PlainEvent {
     /// The same events. Empty: the records of some need more.
-    pub fn all(events: &[RelatedEvent], relation: &Relation) -> Vec<PlainEvent> {
-        let plain = events.iter().map(|event| PlainEvent::of(event, relation.part(event.positions)));
+    pub fn all(events: &[RelatedEvent], chain: Chain) -> Vec<PlainEvent> {
+        let plain = events.iter().map(|event| PlainEvent::of(event, chain.part(event.positions)));
         let mut plain: Vec<PlainEvent> = plain.collect::<Option<_>>().unwrap_or_default();
         // Who runs is asked at wake-ups, and where switches end pairs.
         let is_asked =
@@ -70,7 +70,8 @@ impl Handler for PlainRelation<'_> {
         let Some(PlainEvent { part, key, running }) = pairs.plain.get(at).copied() else {
             return Ok(Use::Ignored);
         };
-        let Sample { time, cpu, pid, tid, raw, .. } = *sample;
+        let Sample { raw, .. } = *sample;
+        let moment @ EventMoment { time, cpu, tid, .. } = EventMoment::of(sample);
         let has_no_end = pairs.running.follow(running, raw, time, cpu, tid);
         let key = match key {
             KeyPlace::Default => pairs.default_key.of(cpu, tid),
@@ -85,13 +86,12 @@ impl Handler for PlainRelation<'_> {
         let at = at as u16;
         let mut ended = None;
         if part.ends.is_any() {
-            ended = pairs.end(key, part, PairEnd { event: at, time, cpu, pid, tid, number: 0 }, ctx);
+            ended = pairs.end(key, moment, DelayEnd { event: at, part, number: 0 }, ctx);
         }
         if !has_no_end && let Some(position) = part.start(ended) {
             pairs.starts += 1;
-            let (comm, stack) = (ctx.tasks.comm(tid), None);
-            let start = PairStart { event: at, position, time, cpu, pid, tid, comm, stack, number: 0 };
-            pairs.relation.start(key, start);
+            let start = DelayStart { event: at, position, number: 0 };
+            pairs.relation.start(key, moment, ctx.tasks.comm(tid), None, start);
         }
         Ok(Use::Relevant)
     }

@@ -1,7 +1,7 @@
 //! What the events of the scheduler tell: who runs on each CPU, and what one thread does.
 
 use crate::perf::Sample;
-use crate::report::ThreadNow;
+use crate::profilers::multi_trace::cells::ThreadNow;
 use crate::tep::{Field, Format, Int32, StateBits, ThreadDoing};
 
 const MAX_CPUS: usize = 1 << 16;

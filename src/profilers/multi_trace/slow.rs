@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use crate::event::EventKey;
 use crate::profiler::Context;
+use crate::profilers::multi_trace::cells::{PairOffset, ThreadNow};
 use crate::profilers::multi_trace::detail::{DetailArgs, RecordMarks};
 use crate::profilers::multi_trace::event::RelatedEvent;
-use crate::profilers::multi_trace::open::OpenLines;
-use crate::profilers::multi_trace::relation::{PairStart, RelationKey};
+use crate::profilers::multi_trace::pairs::DelayStart;
 use crate::profilers::multi_trace::report::{DELAY, DELAY_WITH_RECORDS, ShownDelay};
 use crate::profilers::multi_trace::scheduling::FollowedThread;
 use crate::profilers::multi_trace::timeline::{KeptRecord, Timeline};
-use crate::report::{PairOffset, Subject, ThreadNow, Value};
+use crate::relation::{OpenStart, RelationKey};
+use crate::report::{Subject, Value};
 use crate::symbol::StackId;
 
 /// Most memory for records around slow pairs.
@@ -29,7 +30,7 @@ const MAX_PENDING: usize = 10_000;
 /// A pair to be shown.
 #[derive(Clone, Debug)]
 pub struct SlowPair {
-    pub start: PairStart,
+    pub start: OpenStart<DelayStart>,
     /// The task, time and CPU of the end.
     pub end: Subject,
     /// Number of the end in the timeline.
@@ -49,7 +50,6 @@ pub struct SlowPairs {
     timeline: Timeline,
     /// Pairs that wait for the records behind them, the oldest first.
     pending: VecDeque<SlowPair>,
-    pub(super) open: OpenLines,
     /// The end of the last loss.
     lost_until_ns: u64,
     /// Records that may be looked at until the next tick.
@@ -66,7 +66,7 @@ impl SlowPairs {
     pub fn new(detail: Option<DetailArgs>) -> SlowPairs {
         let (timeline, pending) = (Timeline::new(RECORD_BYTES), VecDeque::new());
         let may_look_at = Cell::new(MAX_LOOKED_AT);
-        SlowPairs { detail, timeline, pending, open: OpenLines::default(), lost_until_ns: 0, may_look_at }
+        SlowPairs { detail, timeline, pending, lost_until_ns: 0, may_look_at }
     }
 
     /// Whether records are shown.
@@ -130,14 +130,14 @@ impl SlowPairs {
     }
 
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
-        self.timeline.stacks().chain(self.pending.iter().filter_map(|pair| pair.start.stack))
+        self.timeline.stacks().chain(self.pending.iter().filter_map(|pair| pair.start.open.stack))
     }
 
     fn show(&self, pair: &SlowPair, events: &[RelatedEvent], ctx: &mut Context) {
-        let SlowPair { start, end, names: [start_name, end_name], .. } = pair;
+        let SlowPair { start: OpenStart { since, open: start }, end, names: [start_name, end_name], .. } = pair;
         let records = self.detail.as_ref().map(|detail| self.records(pair, detail, events));
         let delay = ShownDelay {
-            delay_ns: end.time.saturating_sub(start.time),
+            delay_ns: end.time.saturating_sub(*since),
             start: start_name.clone(),
             end: end_name.clone(),
             key: pair.shown_key.clone(),
@@ -154,8 +154,8 @@ impl SlowPairs {
         for shown in records.shown {
             let KeptRecord { event, time, cpu, pid, tid, comm, stack, ran_ns, .. } = shown.record;
             let Some(related) = events.get(usize::from(event)) else { continue };
-            let ns = time.cast_signed().wrapping_sub(start.time.cast_signed());
-            let offset = Value::Offset(PairOffset { ns, hidden: shown.hidden, ran_ns, thread: shown.thread });
+            let ns = time.cast_signed().wrapping_sub(since.cast_signed());
+            let offset = Value::cell(PairOffset { ns, hidden: shown.hidden, ran_ns, thread: shown.thread });
             let stack = stack.filter(|_| related.shown.shows_stack);
             ctx.emit_event(Subject { time, cpu, pid, tid, comm }, related.shown.event, &shown.raw, Some(offset), stack);
         }
@@ -167,11 +167,11 @@ impl SlowPairs {
             let related = events.get(usize::from(record.event));
             related.map_or_else(RecordMarks::default, |event| event.marks(raw, record.cpu, record.pid, record.tid))
         };
-        let (from, until) = (pair.start.time.saturating_sub(detail.before_ns.unwrap_or(0)), pair.end.time);
+        let (from, until) = (pair.start.since.saturating_sub(detail.before_ns.unwrap_or(0)), pair.end.time);
         let until = until.saturating_add(detail.after_ns.unwrap_or(0));
-        let is_kept = self.timeline.has(pair.start.number);
+        let is_kept = self.timeline.has(pair.start.open.own.number);
         let mut ends = [RecordMarks::default(), RecordMarks::default()];
-        for (number, marks_of) in [pair.start.number, pair.number].into_iter().zip(&mut ends) {
+        for (number, marks_of) in [pair.start.open.own.number, pair.number].into_iter().zip(&mut ends) {
             self.timeline.each_from(number, |at, record, raw| {
                 if at == number {
                     *marks_of = marks(record, raw);
@@ -180,7 +180,7 @@ impl SlowPairs {
             });
         }
         let mut records = PairRecords { shown: Vec::new(), is_truncated: !is_kept || from < self.lost_until_ns };
-        let first = if detail.before_ns.is_some() { self.timeline.number_at(from) } else { pair.start.number };
+        let first = if detail.before_ns.is_some() { self.timeline.number_at(from) } else { pair.start.open.own.number };
         let [start, end] = ends;
         let mut thread = pair.thread.and_then(FollowedThread::of);
         let (mut hidden, mut last_ns) = (0, 0);
@@ -191,7 +191,7 @@ impl SlowPairs {
                 return false;
             }
             left -= 1;
-            let is_end = [pair.start.number, pair.number].contains(&number);
+            let is_end = [pair.start.open.own.number, pair.number].contains(&number);
             if record.time > until {
                 return false;
             }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
-use crate::profilers::multi_trace::relation::RelationKey;
+use crate::relation::RelationKey;
 use crate::symbol::StackId;
 use crate::task::Comm;
 

@@ -11,9 +11,11 @@ use crate::cli::{CommonArgs, usage, values};
 use crate::event::{BoundEvent, EventKey, KeyExpr, KeyTexts, NUMBER_ATTRS, Selector, selector};
 use crate::expr::{Expr, ExprValue, NoResultCounts, Program};
 use crate::perf::{EventId, Evlist, Sample};
-use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, ShownEvent, ShownKeys, Timestamp, Use, key_of};
+use crate::profiler::{
+    Context, ExprOutcome, Profiler, ProfilerArgs, Report, Setup, ShownEvent, ShownKeys, Timestamp, Use, key_of,
+};
 use crate::profilers::num_dist::rows::{Instance, KeyForm, NUMBERS, NumberRow, RowForm, greatness};
-use crate::report::{ExprOutcome, Schema, TableSchema, Value};
+use crate::report::{Schema, TableSchema, Value};
 use crate::stats::{KeyedSums, SignedDistribution, SumKey, WorstCase};
 use crate::symbol::StackId;
 
@@ -118,7 +120,7 @@ struct OpenedNumbers {
     /// Place of the first event in the list.
     first: usize,
     keys: ShownKeys,
-    schema: &'static Schema<NumberRow>,
+    schema: Schema<NumberRow>,
     /// Rows have stacks.
     by_stack: bool,
 }
@@ -253,7 +255,7 @@ impl Profiler for NumDist {
                 _ => ExprOutcome::Signed(number as i64), // it was one
             };
             let stack = stack.filter(|_| numbered.shown.shows_stack);
-            ctx.emit_event(subject, numbered.shown.event, sample.raw, Some(Value::Outcome(outcome)), stack);
+            ctx.emit_event(subject, numbered.shown.event, sample.raw, Some(Value::cell(outcome)), stack);
         }
         Ok(Use::Relevant)
     }
@@ -262,7 +264,7 @@ impl Profiler for NumDist {
         let opened = self.opened.as_mut().context("no event")?;
         let (sums, texts) = (&mut self.sums, &self.texts);
         let rows = sums.drain().map(|(row, sum)| opened.row(row, sum, texts)).collect();
-        report.delta(opened.schema, rows::merged(rows)).text_rows(self.text_rows);
+        report.delta(&opened.schema, rows::merged(rows)).text_rows(self.text_rows);
         opened.keys.end_interval(&mut self.texts, &self.no_value, report);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 
 use rustc_hash::FxHashMap;
 
-use crate::report::{Column, Schema, Value};
+use crate::report::{Column, ColumnName, MadeColumn, Schema, Value};
 use crate::stats::{SignedDistribution, WorstCase};
 use crate::symbol::StackId;
 
@@ -128,26 +128,24 @@ pub static NUMBERS: Schema<NumberRow> = Schema::<NumberRow>::new(
 ])
 .ordered(worst_first);
 
-/// The schema of a table for one run, which lives as long as the program.
-pub fn schema(form: RowForm<'_>) -> &'static Schema<NumberRow> {
-    let mut columns = Vec::new();
-    columns.extend(form.instance.map(|instance| if instance == Instance::Cpu { CPU } else { TID }));
+/// The schema of a table for one run.
+pub fn schema(form: RowForm<'_>) -> Schema<NumberRow> {
+    let mut columns: Vec<MadeColumn<NumberRow>> = Vec::new();
+    columns.extend(form.instance.map(|instance| if instance == Instance::Cpu { CPU.into() } else { TID.into() }));
     if let Some(KeyForm::Number(heading)) = form.key {
-        let heading = heading.to_owned().leak();
         // The row of the others has a word in text, and no number for programs.
-        columns
-            .extend([Column::label("", heading, |row: &NumberRow| row.text_key.clone()).text_only(), KEY.json_only()]);
+        columns.push(ColumnName::new("", heading).label(|row: &NumberRow| row.text_key.clone()).text_only());
+        columns.push(KEY.json_only().into());
     }
-    columns.push(EVENT);
-    columns.extend(NUMBERS_OF);
-    columns.push(GREATEST);
+    columns.push(EVENT.into());
+    columns.extend(NUMBERS_OF.map(MadeColumn::from));
+    columns.push(GREATEST.into());
     if let Some(KeyForm::Text(heading)) = form.key {
         // The last, since it may be long.
-        columns.push(Column::label("key", heading.to_owned().leak(), |row: &NumberRow| row.key.clone()));
+        columns.push(ColumnName::new("key", heading).label(|row: &NumberRow| row.key.clone()));
     }
-    columns.extend(form.stacks.then_some(STACK));
-    let schema = Schema::new("numbers", columns.leak()).explained(NUMBERS.meanings).ordered(worst_first);
-    Box::leak(Box::new(schema))
+    columns.extend(form.stacks.then(|| STACK.into()));
+    Schema::made("numbers", columns).explained(NUMBERS.meanings).ordered(worst_first)
 }
 
 /// The greatest sum first, within each event.
@@ -228,7 +226,7 @@ mod tests {
     fn rows_are_ordered_by_their_sums_within_each_event() {
         let form = RowForm { key: Some(KeyForm::Number("fd")), instance: None, stacks: false };
         let rows = vec![row(1, 10, &[9]), row(0, 11, &[-8, 5]), row(0, 12, &[2, 1])];
-        let mut rows = TypedRows::new(schema(form), rows);
+        let mut rows = TypedRows::new(&schema(form), rows);
         let order = rows.order();
         assert_eq!(order, [2, 1, 0]);
         let cells = rows.cells(order[1], 1);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::profilers::rundelay::model::RunDelayKind;
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners};
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
-use crate::report::{CpuRunner, Detail, GroupBy, OccurrenceSchema, RunnerKind, Value};
+use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
+use crate::sched::RunDelayKind;
 use crate::stats::Began;
 
 /// A wait for a CPU that has ended or goes on, as its line shows it.
@@ -44,7 +45,7 @@ pub static DELAYS: OccurrenceSchema<ShownRunDelay> = OccurrenceSchema::<ShownRun
         Detail::new("behind.comm", |wait| wait.behind(|_, comm| Value::Comm(comm))),
         Detail::new("ran", |wait| match wait.ran.is_empty() {
             true => Value::None,
-            false => Value::Runners(wait.ran.clone()),
+            false => Value::cell(Runners(wait.ran.clone())),
         }),
     ],
     &[

@@ -4,15 +4,12 @@
 //! whole CPUs and of all tasks: whom a task waits for, and how long the queues are, the events of others tell. Cost: three to
 //! four records per wait.
 //!
-//! `events` are what is opened, `model` knows what each task does, `cpu_queue` each CPU, `history` who had it, `runners` whom a
-//! wait was behind, `account` counts what ends, `ongoing` what goes on, `throttle` knows of cgroups with a quota, `line` and `table` lay them out.
+//! The room `sched` follows the tasks and CPUs. `runners` knows whom a wait was behind, `account` counts what ends, `ongoing`
+//! what goes on, `throttle` knows of cgroups with a quota, `line` and `table` lay them out.
 
 mod account;
-mod cpu_queue;
-mod events;
-mod history;
+mod cells;
 mod line;
-mod model;
 mod ongoing;
 mod runners;
 mod table;
@@ -27,10 +24,7 @@ use crate::host::online_cpus;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::filters::TaskMatch;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
-use crate::profilers::rundelay::events::RunDelayEvents;
-use crate::profilers::rundelay::history::CpuHistory;
 use crate::profilers::rundelay::line::DELAYS;
-use crate::profilers::rundelay::model::SchedModel;
 use crate::profilers::rundelay::runners::{Policies, WaitShares};
 use crate::profilers::rundelay::table::{
     BEHIND, BehindKey, BehindSum, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, LongestWaitRow, QUEUES, QUOTAS,
@@ -38,9 +32,9 @@ use crate::profilers::rundelay::table::{
 };
 use crate::profilers::rundelay::throttle::Throttling;
 use crate::report::{OccurrenceLayout, TableSchema};
+use crate::sched::{CpuHistory, RunnableStacks, TaskWaits};
 use crate::stats::KeyedSums;
 use crate::symbol::StackId;
-use crate::task::Comm;
 use crate::task::procfs::{SeenThread, Stats};
 use crate::task::thread_reader::ThreadReader;
 
@@ -113,17 +107,27 @@ impl ProfilerArgs for RundelayArgs {
         if self.common.stacks() && !self.lengths.shows_any() {
             return Err(usage("-g shows the stacks of waits over a limit: add the limit, as in --than 5ms"));
         }
-        Ok(Box::new(Rundelay { args: self, ..Rundelay::default() }))
+        Ok(Box::new(Rundelay {
+            account: DelayAccount { args: self, ..DelayAccount::default() },
+            ..Rundelay::default()
+        }))
     }
 }
 
-/// The profiler behind [`RundelayArgs`].
+/// How far a wait was shown that goes on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Showing {
+    /// When it is shown next.
+    again_at_ns: u64,
+    /// Up to when it was shown; 0: it was not.
+    until_ns: u64,
+}
+
+/// What is added up of waits that have ended.
 #[derive(Debug, Default)]
-struct Rundelay {
+struct DelayAccount {
     args: RundelayArgs,
-    plan: Option<RunDelayEvents>,
     scope: RunScope,
-    model: SchedModel,
     delays: KeyedSums<RunDelayKey, DelaySum>,
     behind: KeyedSums<BehindKey, BehindSum>,
     /// By kind, in the run so far.
@@ -131,113 +135,81 @@ struct Rundelay {
     shares: WaitShares,
     policies: Policies,
     throttling: Throttling,
-    /// Reads /proc after losses.
-    threads: Option<ThreadReader<SeenThread>>,
     /// The end of the last interval.
     reported_until: u64,
-    next_look: u64,
-    next_sweep: u64,
-    /// Up to which losses /proc was searched for tasks that wait, and the end of the last loss.
-    looked_until: u64,
-    lost_until: u64,
-    /// When the tasks that /proc does not have any more are to be forgotten; 0: no need to.
-    outlived_at: u64,
 }
 
-impl Rundelay {
-    #[inline]
-    fn is_ours(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
-        self.scope.asks_for(tid, comm, &ctx.watched, self.args.filter.as_ref())
-    }
-
-    /// When a wait that began at `since` is first shown while it goes on.
-    #[inline]
-    fn report_at(&self, since: u64) -> u64 {
-        /// One that ends soon has a single line.
-        const FIRST_NS: u64 = 200_000_000;
-        self.args.lengths.than_ns().map_or(u64::MAX, |limit| since.saturating_add(limit.max(FIRST_NS)))
-    }
+/// The profiler behind [`RundelayArgs`].
+#[derive(Debug, Default)]
+struct Rundelay {
+    waits: TaskWaits<Showing>,
+    account: DelayAccount,
+    /// Reads /proc after losses.
+    threads: Option<ThreadReader<SeenThread>>,
+    next_look: u64,
+    /// Up to which losses /proc was searched for tasks that wait.
+    looked_until: u64,
 }
 
 /// Switches that are kept of each CPU: as many as fit, since machines have few CPUs or many.
-fn history_most(cpus: usize) -> usize {
+fn history_limit(cpus: usize) -> usize {
     const ALL_BYTES: usize = 16 << 20;
     (ALL_BYTES / CpuHistory::ENTRY_BYTES / cpus.max(1)).clamp(128, 4096)
 }
 
 impl Profiler for Rundelay {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        setup.require_host_pids(
-            "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
-        )?;
         let threads = ThreadReader::start(setup.host.clone(), Stats)?;
-        self.scope = setup.scope.clone().without(&[threads.tid]);
+        self.account.scope = setup.scope.clone().without(&[threads.tid]);
         self.threads = Some(threads);
-        self.model = SchedModel::new(history_most(online_cpus(setup.host).map_or(1, |cpus| cpus.len())));
-        self.throttling = Throttling::new(setup.host);
-        let plan = RunDelayEvents::open(setup.stacks, evlist, setup)?;
-        if !plan.left.tells_yields() {
+        self.account.throttling = Throttling::new(setup.host);
+        self.waits = TaskWaits::new(history_limit(online_cpus(setup.host).map_or(1, |cpus| cpus.len())));
+        let stacks = if setup.stacks { RunnableStacks::Whole } else { RunnableStacks::Yields };
+        self.waits.open(stacks, false, evlist, setup)?;
+        if !self.waits.tells_yields() {
             setup.warn("kernel symbols are hidden: tasks that yield their CPU count as preempted".to_owned());
         }
-        evlist.watch_idle(plan.switch);
-        self.plan = Some(plan);
         Ok(())
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let tasks = TaskMatch::new(self.args.filter.as_ref(), setup);
-        let without_queues = self.args.no_queues;
-        self.plan.as_ref().map_or(Ok(()), |plan| plan.narrow(&tasks, without_queues, evlist, setup))
+        let tasks = TaskMatch::new(self.account.args.filter.as_ref(), setup);
+        self.waits.narrow(&tasks, self.account.args.no_queues, evlist, setup)
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let used = self.on_event(event, sample, ctx);
-        ctx.view.discarded += self.model.take_discarded();
-        used
+        self.waits.sample(event, sample, ctx, &mut self.account)
     }
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         self.on_tick(now, ctx);
-        TickOutcome { missed_switches: self.model.take_missed_on(), ..TickOutcome::default() }
+        TickOutcome { missed_switches: self.waits.model.take_missed_on(), ..TickOutcome::default() }
     }
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        self.waits.on(&event, ctx, &mut self.account);
         match event {
-            Event::Started { now } => {
-                self.model.started(now);
-                self.reported_until = ctx.started_ns;
+            Event::Started { .. } => {
+                self.account.reported_until = ctx.started_ns;
                 self.look_at_proc(ctx);
             }
-            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.model.renamed(*tid, Comm::new(comm)),
-            Event::Task { record: Record::Exit(exit), .. } => {
-                self.model.exited(exit.tid);
-                self.throttling.forget(exit.tid);
-            }
-            Event::TookOver { old, pid, time, cpu } => self.model.took_over(old, pid, time, cpu),
-            Event::SwitchIn { tid, prev, time, cpu } => self.on_switch_in(tid, prev, time, cpu, ctx),
+            Event::Task { record: Record::Exit(exit), .. } => self.account.throttling.forget(exit.tid),
             Event::Stopped { now } => {
-                self.model.drop_doubtful(now);
-                ctx.view.discarded += self.model.take_discarded();
+                self.waits.model.drop_doubtful(now);
+                ctx.view.discarded += self.waits.model.take_discarded();
                 self.show_ongoing(now, true, ctx);
             }
-            // A wake-up or a move that went unseen shows at the next switch.
-            Event::Lost(_, kinds) if !self.plan.as_ref().is_some_and(|plan| kinds.include(&plan.switches())) => {}
-            Event::Lost(window, _) => {
-                self.lost_until = self.lost_until.max(window.end_ns);
-                self.model.lost(window.cpu, window.start_ns, window.end_ns);
-            }
-            Event::LostSide(window) => self.outlived_at = window.end_ns,
             _ => {}
         }
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
-        used.extend(self.model.waits().filter_map(|(.., wait)| wait.stack));
+        used.extend(self.waits.model.waits().filter_map(|(.., wait)| wait.stack));
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         self.report_tables(now, report);
-        self.reported_until = now;
+        self.account.reported_until = now;
         Ok(())
     }
 }
@@ -258,9 +230,9 @@ mod tests {
 
     #[test]
     fn the_history_is_bounded() {
-        assert_eq!([1, 2, 1 << 20].map(history_most), [4096, 4096, 128]);
+        assert_eq!([1, 2, 1 << 20].map(history_limit), [4096, 4096, 128]);
         for cpus in [8, 128, 512, 4096] {
-            let bytes = cpus * history_most(cpus) * CpuHistory::ENTRY_BYTES;
+            let bytes = cpus * history_limit(cpus) * CpuHistory::ENTRY_BYTES;
             assert!((1 << 20..=24 << 20).contains(&bytes), "{cpus} CPUs: {bytes} bytes");
         }
     }

@@ -3,16 +3,16 @@
 use rustc_hash::FxHashMap;
 
 use crate::profiler::{Context, Report, Timestamp};
-use crate::profilers::rundelay::Rundelay;
-use crate::profilers::rundelay::cpu_queue::CpuQueue;
+use crate::profilers::rundelay::cells::RunnerKind;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
-use crate::profilers::rundelay::model::{QueueWait, RunDelayKind, SchedSide};
 use crate::profilers::rundelay::runners::WaitShares;
 use crate::profilers::rundelay::table::{
     BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QUOTAS, QueueRow, RunDelayKey,
     RunDelayRow, WAITING, WaitingTaskRow,
 };
-use crate::report::{RunnerKind, Subject};
+use crate::profilers::rundelay::{Rundelay, Showing};
+use crate::report::Subject;
+use crate::sched::{QueueWait, RunDelayKind, RunQueue, SchedSide, WaitUser as _};
 use crate::stats::Began;
 use crate::task::Comm;
 use crate::task::procfs::SeenThread;
@@ -23,45 +23,35 @@ const AGAIN_NS: u64 = 1_000_000_000;
 impl Rundelay {
     pub(super) fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
         const LOOK_NS: u64 = 50_000_000;
-        const SWEEP_NS: u64 = 1_000_000_000;
-        const GONE_NS: u64 = 2_000_000_000;
-        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
         /// Going through all tasks takes one part in so many of the time at most, however many there are.
         const MAX_SHARE: u64 = 20;
-        self.throttling.tick(&self.model);
-        ctx.view.untracked += self.throttling.take_left_out();
+        self.account.throttling.tick(&self.waits.model);
+        ctx.view.untracked += self.account.throttling.take_left_out();
         let began = crate::sys::monotonic_ns();
         let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MAX_SHARE);
         if now >= self.next_look {
-            let limit = self.args.lengths.than_ns();
-            self.model.settle_found(|since| limit.map_or(u64::MAX, |limit| since.saturating_add(limit)));
+            let limit = self.account.args.lengths.than_ns();
+            self.waits.model.settle_found(|since| {
+                let again_at_ns = limit.map_or(u64::MAX, |limit| since.saturating_add(limit));
+                Showing { again_at_ns, until_ns: 0 }
+            });
             self.learn_policies(now, ctx);
             self.show_ongoing(now, false, ctx);
             self.next_look = now.saturating_add(LOOK_NS.max(pause_ns()));
         }
-        if now < self.next_sweep {
-            return;
+        if self.waits.sweep(now, ctx) {
+            self.look_again(ctx);
         }
-        self.model.drop_doubtful(now);
-        self.look_again(ctx);
-        if self.outlived_at > 0 && now > self.outlived_at.saturating_add(AFTER_NS) {
-            self.outlived_at = 0;
-            let gone: Vec<i32> = self.model.tids().filter(|tid| ctx.tasks.has_exited(*tid)).collect();
-            gone.into_iter().for_each(|tid| self.model.exited(tid));
-        }
-        self.model.expire(now.saturating_sub(GONE_NS));
-        ctx.view.discarded += self.model.take_discarded();
-        self.next_sweep = now.saturating_add(SWEEP_NS.max(pause_ns()));
     }
 
     /// Asks for the policies of real-time tasks while they live and others wait for them.
     fn learn_policies(&mut self, now: Timestamp, ctx: &mut Context) {
         const LONG_NS: u64 = 10_000_000;
         const LIMIT: usize = 16;
-        let waits = self.model.waits().map(|(.., wait)| wait);
+        let waits = self.waits.model.waits().map(|(.., wait)| wait);
         for wait in waits.filter(|wait| wait.since.saturating_add(LONG_NS) <= now).take(LIMIT) {
-            for &(had_by, _) in self.shares.fill(&self.model, wait, now) {
-                self.policies.learn(had_by, |tid| ctx.policy(tid));
+            for &(had_by, _) in self.account.shares.fill(&self.waits.model, wait, now) {
+                self.account.policies.learn(had_by, |tid| ctx.policy(tid));
             }
         }
     }
@@ -77,16 +67,18 @@ impl Rundelay {
     fn look_again(&mut self, ctx: &mut Context) {
         let Some(threads) = &self.threads else { return };
         self.take_seen(threads.found(), Began::BeforeLoss, ctx);
-        let Some(threads) = self.threads.as_ref().filter(|_| self.lost_until > self.looked_until) else { return };
+        let Some(threads) = self.threads.as_ref().filter(|_| self.waits.model.lost_until() > self.looked_until) else {
+            return;
+        };
         if threads.read(ctx.tasks.living().map(|(tid, _)| tid).collect()) {
-            self.looked_until = self.lost_until;
+            self.looked_until = self.waits.model.lost_until();
         }
     }
 
     fn take_seen(&mut self, seen: Vec<SeenThread>, began: Began, ctx: &mut Context) {
         for SeenThread { tid, at_ns, stat } in seen.into_iter().filter(|seen| seen.stat.state == b'R') {
-            let is_ours = self.is_ours(tid, &stat.comm, ctx);
-            self.model.found(SchedSide { at: at_ns, cpu: stat.cpu, tid, comm: stat.comm, is_ours }, began);
+            let is_ours = self.account.asks_for(tid, &stat.comm, ctx);
+            self.waits.model.found(SchedSide { at: at_ns, cpu: stat.cpu, tid, comm: stat.comm, is_ours }, began);
         }
     }
 
@@ -95,16 +87,16 @@ impl Rundelay {
         /// Each costs a look at /proc.
         const LIMIT: usize = 16;
         const MAX_AT_END: usize = 1000;
-        if self.args.lengths.than_ns().is_none() {
+        if self.account.args.lengths.than_ns().is_none() {
             return;
         }
-        let least = self.args.lengths.than_ns().unwrap_or(u64::MAX);
-        let is_due = |wait: &QueueWait| match is_over {
-            true => wait.shown_until == 0 && now.saturating_sub(wait.since) >= least,
-            false => wait.report_at <= now,
+        let least = self.account.args.lengths.than_ns().unwrap_or(u64::MAX);
+        let is_due = |wait: &QueueWait<Showing>| match is_over {
+            true => wait.kept.until_ns == 0 && now.saturating_sub(wait.since) >= least,
+            false => wait.kept.again_at_ns <= now,
         };
-        let due = self.model.waits();
-        let due = due.filter(|(.., wait)| wait.is_ours && is_due(wait) && self.scope.has_cpu(wait.cpu));
+        let due = self.waits.model.waits();
+        let due = due.filter(|(.., wait)| wait.is_ours && is_due(wait) && self.account.scope.has_cpu(wait.cpu));
         let mut due: Vec<(u64, i32)> = due.map(|(tid, _, wait)| (wait.since, tid)).collect();
         due.sort_unstable();
         for (_, tid) in due.into_iter().take(if is_over { MAX_AT_END } else { LIMIT }) {
@@ -116,11 +108,11 @@ impl Rundelay {
         // The end of the wait may be hidden; at the end of the run it may be in no record any more.
         let is_runnable = ctx.state_from_proc(tid).is_some_and(|stat| stat.state == b'R');
         if !is_runnable && !is_over {
-            return self.model.discard(tid, now);
+            return self.waits.model.discard(tid, now);
         }
-        let Some((comm, wait)) = self.model.wait(tid).map(|(comm, wait)| (comm, *wait)) else { return };
-        for &(had_by, _) in self.shares.fill(&self.model, &wait, now) {
-            self.policies.learn(had_by, |tid| ctx.policy(tid));
+        let Some((comm, wait)) = self.waits.model.wait(tid).map(|(comm, wait)| (comm, *wait)) else { return };
+        for &(had_by, _) in self.account.shares.fill(&self.waits.model, &wait, now) {
+            self.account.policies.learn(had_by, |tid| ctx.policy(tid));
         }
         let shown = ShownRunDelay {
             kind: wait.kind,
@@ -128,40 +120,43 @@ impl Rundelay {
             still_waiting: true,
             began: wait.began,
             moves: wait.moves,
-            ran: self.shares.shown(&self.policies),
+            ran: self.account.shares.shown(&self.account.policies),
         };
         let subject = Subject { time: now, cpu: wait.cpu, pid: ctx.tasks.pid(tid), tid, comm };
-        ctx.emit(&DELAYS, subject, &shown, wait.stack.filter(|_| self.args.common.stacks()));
-        if let Some(wait) = self.model.wait_mut(tid) {
-            (wait.shown_until, wait.report_at) = (now, now.saturating_add(AGAIN_NS));
+        ctx.emit(&DELAYS, subject, &shown, wait.stack.filter(|_| self.account.args.common.stacks()));
+        if let Some(wait) = self.waits.model.wait_mut(tid) {
+            wait.kept = Showing { again_at_ns: now.saturating_add(AGAIN_NS), until_ns: now };
         }
     }
 
     pub(super) fn report_tables(&mut self, now: Timestamp, report: &mut Report) {
         let waiting = self.waiting(now);
-        let is_suppressed = self.args.lengths.only_than() && self.delays.values().all(|sum| sum.than == 0);
-        let (top, in_text) = (self.args.top as usize, !is_suppressed);
-        let unwoken = unwoken(self.model.take_unwoken());
+        let is_suppressed =
+            self.account.args.lengths.only_than() && self.account.delays.values().all(|sum| sum.than == 0);
+        let (top, in_text) = (self.account.args.top as usize, !is_suppressed);
+        let unwoken = unwoken(self.waits.model.take_unwoken());
         let rows = self.delay_rows(&waiting);
-        if self.args.perins {
+        if self.account.args.perins {
             report.delta(&DELAYS_OF_THREADS, rows).text_rows(top).in_text(in_text).below(unwoken);
         } else {
             report.delta(&DELAYS_OF_ALL, rows).in_text(in_text).below(unwoken);
         }
-        let behind = self.behind.drain();
+        let behind = self.account.behind.drain();
         let behind = behind.map(|(BehindKey(had_by), sum)| {
-            (had_by.map_or(RunnerKind::Others(0), |had_by| self.policies.runner(had_by)), sum)
+            (had_by.map_or(RunnerKind::Others(0), |had_by| self.account.policies.runner(had_by)), sum)
         });
         report.delta(&BEHIND, behind.collect()).text_rows(top).in_text(in_text);
-        self.throttling.tick(&self.model);
-        let quotas = self.throttling.take_rows();
+        self.account.throttling.tick(&self.waits.model);
+        let quotas = self.account.throttling.take_rows();
         let has_quotas = !quotas.is_empty();
         report.delta(&QUOTAS, quotas).text_rows(top).in_text(in_text && has_quotas);
-        if !self.args.no_queues {
+        if !self.account.args.no_queues {
             report.delta(&QUEUES, self.queues(now)).in_text(in_text);
         }
         if report.takes_snapshots {
-            report.snapshot(&LONGEST, self.longest.clone()).in_text(in_text && !self.longest.is_empty());
+            report
+                .snapshot(&LONGEST, self.account.longest.clone())
+                .in_text(in_text && !self.account.longest.is_empty());
             let in_text = in_text && !waiting.is_empty();
             report.snapshot(&WAITING, waiting).text_rows(top).in_text(in_text);
         }
@@ -171,13 +166,13 @@ impl Rundelay {
     fn delay_rows(&mut self, waiting: &[WaitingTaskRow]) -> Vec<RunDelayRow> {
         let key = |row: &WaitingTaskRow| RunDelayKey {
             kind: row.kind,
-            thread: self.args.perins.then_some((row.tid, row.comm)),
+            thread: self.account.args.perins.then_some((row.tid, row.comm)),
         };
         let mut now: FxHashMap<RunDelayKey, u64> = FxHashMap::default();
         for row in waiting.iter().filter(|row| row.kind != RunDelayKind::Found) {
             *now.entry(key(row)).or_default() += 1;
         }
-        let ended = self.delays.drain();
+        let ended = self.account.delays.drain();
         let mut rows: Vec<RunDelayRow> =
             ended.map(|(key, sum)| RunDelayRow { key, sum, now: Some(now.remove(&key).unwrap_or(0)) }).collect();
         let without_end = now.into_iter();
@@ -186,9 +181,9 @@ impl Rundelay {
     }
 
     fn queues(&mut self, now: Timestamp) -> Vec<QueueRow> {
-        let scope = &self.scope;
-        let queues = self.model.cpus_mut().filter(|(cpu, _)| scope.has_cpu(*cpu));
-        let row = |(cpu, queue): (u32, &mut CpuQueue)| {
+        let scope = &self.account.scope;
+        let queues = self.waits.model.queues_mut().filter(|(cpu, _)| scope.has_cpu(*cpu));
+        let row = |(cpu, queue): (u32, &mut RunQueue)| {
             let (waited_ns, most) = queue.take(now);
             QueueRow { cpu, now: Some(queue.waiting.into()), most: Some(most.into()), waited_ns }
         };
@@ -197,15 +192,16 @@ impl Rundelay {
 
     fn waiting(&self, now: Timestamp) -> Vec<WaitingTaskRow> {
         const LIMIT: usize = 1000;
-        let ours = self.model.waits();
-        let ours = ours.filter(|(_, _, wait)| wait.is_ours && wait.since <= now && self.scope.has_cpu(wait.cpu));
-        let mut ours: Vec<(i32, Comm, &QueueWait)> = ours.collect();
+        let ours = self.waits.model.waits();
+        let ours =
+            ours.filter(|(_, _, wait)| wait.is_ours && wait.since <= now && self.account.scope.has_cpu(wait.cpu));
+        let mut ours: Vec<(i32, Comm, &QueueWait<Showing>)> = ours.collect();
         ours.sort_unstable_by_key(|(tid, _, wait)| (wait.since, *tid));
         let mut shares = WaitShares::default();
-        let row = |(tid, comm, wait): (i32, Comm, &QueueWait)| {
-            shares.fill(&self.model, wait, now);
+        let row = |(tid, comm, wait): (i32, Comm, &QueueWait<Showing>)| {
+            shares.fill(&self.waits.model, wait, now);
             let (cpu, kind, began) = (wait.cpu, wait.kind, wait.began);
-            let (waited_ns, ran) = (now.saturating_sub(wait.since), shares.shown(&self.policies));
+            let (waited_ns, ran) = (now.saturating_sub(wait.since), shares.shown(&self.account.policies));
             WaitingTaskRow { tid, comm, cpu, kind, began, waited_ns, ran }
         };
         ours.into_iter().take(LIMIT).map(row).collect()

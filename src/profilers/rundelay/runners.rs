@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::rundelay::history::CpuUse;
-use crate::profilers::rundelay::model::{QueueWait, SchedModel};
-use crate::report::{CpuRunner, RunnerKind, TaskPriority};
+use crate::profilers::rundelay::Showing;
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, TaskPriority};
+use crate::sched::{CpuUse, QueueWait, SchedModel};
 
 /// The uses of CPUs during one wait, each with its time. Its memory is reused.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct WaitShares {
 
 impl WaitShares {
     /// Those during `wait`, which lasts until `until`. They add up to all of it.
-    pub fn fill(&mut self, model: &SchedModel, wait: &QueueWait, until: u64) -> &[(CpuUse, u64)] {
+    pub fn fill(&mut self, model: &SchedModel<Showing>, wait: &QueueWait<Showing>, until: u64) -> &[(CpuUse, u64)] {
         let tid = |had_by: &CpuUse| match had_by {
             CpuUse::Task { tid, .. } => *tid,
             CpuUse::Idle => 0,
@@ -32,7 +32,7 @@ impl WaitShares {
                 stretches.push((tid(&had_by), stretches.len(), had_by, ns));
             }
         };
-        wait.queues(until, |cpu, from, until| match cpu.and_then(|cpu| model.cpu(cpu)) {
+        wait.queues(until, |cpu, from, until| match cpu.and_then(|cpu| model.queue(cpu)) {
             Some(queue) => queue.history.uses(from, until, &mut add),
             None if until > from => add(CpuUse::Unseen, until - from),
             None => {}
@@ -107,17 +107,18 @@ impl Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profilers::rundelay::model::SchedSide;
+    use crate::profiler::Event;
+    use crate::sched::SchedSide;
     use crate::task::Comm;
 
     #[test]
     fn a_task_has_one_share_under_its_latest_name() {
         let task = |tid, name: &[u8]| CpuUse::Task { tid, comm: Comm::new(name), prio: 120 };
         let seen = |at, tid| SchedSide { at, cpu: 0, tid, comm: Comm::default(), is_ours: true };
-        let mut model = SchedModel::new(16);
-        model.started(1);
+        let mut model = SchedModel::<Showing>::new(16);
+        model.on(&Event::Started { now: 1 }, &[]);
         model.cpu_switched(5, 0, CpuUse::Idle, task(1, b"old"));
-        model.woken(seen(10, 9), false, u64::MAX);
+        model.woken(seen(10, 9), false, Showing::default());
         model.cpu_switched(20, 0, task(1, b"old"), task(2, b"other"));
         model.cpu_switched(50, 0, task(2, b"other"), task(1, b"new"));
         model.cpu_switched(65, 0, task(1, b"new"), task(9, b"waits"));

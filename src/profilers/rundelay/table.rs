@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::profilers::rundelay::history::CpuUse;
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners, TaskPriority};
 use crate::profilers::rundelay::line::{kind, since};
-use crate::profilers::rundelay::model::RunDelayKind;
-use crate::report::{Column, CpuRunner, LATENCY_MEANINGS, LatencyRow, RunnerKind, Schema, TaskPriority, Value};
+use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value, latency_meanings};
+use crate::sched::{CpuUse, RunDelayKind};
 use crate::stats::{Began, Latency, SumKey};
 use crate::task::Comm;
 
@@ -57,19 +57,12 @@ const EARLIER: Column<RunDelayRow> =
     Column::<RunDelayRow>::counter("earlier", "earlier", |row| &mut row.sum.earlier).if_any();
 const NOW: Column<RunDelayRow> = Column::<RunDelayRow>::gauge("now", "now", |row| &mut row.now).if_any();
 
-const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 4] = {
-    let mut meanings = [("", ""); LATENCY_MEANINGS.len() + 4];
-    let mut at = 0;
-    while at < LATENCY_MEANINGS.len() {
-        meanings[at] = LATENCY_MEANINGS[at];
-        at += 1;
-    }
-    meanings[at] = ("kind", "`woken`, `new`, `preempted` or `yielded`: why the task waited for a CPU");
-    meanings[at + 1] = ("than", "waits of `--than` or longer");
-    meanings[at + 2] = ("earlier", "waits that began in an earlier interval");
-    meanings[at + 3] = ("now", "tasks that wait at the end of the interval");
-    meanings
-};
+const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 4] = latency_meanings([
+    ("kind", "`woken`, `new`, `preempted` or `yielded`: why the task waited for a CPU"),
+    ("than", "waits of `--than` or longer"),
+    ("earlier", "waits that began in an earlier interval"),
+    ("now", "tasks that wait at the end of the interval"),
+]);
 
 /// The first two are those of a thread.
 const COLUMNS: &[Column<RunDelayRow>] = &[
@@ -239,7 +232,7 @@ pub static WAITING: Schema<WaitingTaskRow> = Schema::<WaitingTaskRow>::new(
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
         Column::derived("kind", "kind", |row, _| kind(row.kind)),
         Column::<WaitingTaskRow>::derived("since", "since", |row, _| since(row.began)).json_only(),
-        Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
+        Column::derived("ran", "behind", |row, _| Value::cell(Runners(row.ran.clone()))),
     ],
 )
 .explained(&[
@@ -274,7 +267,7 @@ pub static LONGEST: Schema<LongestWaitRow> = Schema::<LongestWaitRow>::new(
         Column::derived("tid", "tid", |row, _| Value::Signed(row.tid.into())),
         Column::derived("comm", "comm", |row, _| Value::Comm(row.comm)),
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
-        Column::derived("ran", "behind", |row, _| Value::Runners(row.ran.clone())),
+        Column::derived("ran", "behind", |row, _| Value::cell(Runners(row.ran.clone()))),
     ],
 )
 .explained(&[

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::host::Host;
-use crate::profilers::rundelay::history::CpuUse;
-use crate::profilers::rundelay::model::{QueueWait, SchedModel};
+use crate::profilers::rundelay::Showing;
 use crate::profilers::rundelay::table::QuotaRow;
+use crate::sched::CpuUse;
+use crate::sched::{QueueWait, SchedModel};
 use crate::task::cpu_quota::{CpuQuota, QuotaHierarchies, ThrottledTime};
 
 /// Shorter waits are not looked at: a period of a quota is long.
@@ -29,7 +30,7 @@ pub struct Throttling {
     /// The cgroup of a task, as an index into `groups`. None: it has no quota.
     of_task: FxHashMap<i32, Option<usize>>,
     /// Ended waits whose cgroup is not known yet.
-    waits: Vec<(i32, QueueWait, u64)>,
+    waits: Vec<(i32, QueueWait<Showing>, u64)>,
     /// Waits for which there was no room.
     left_out: u64,
 }
@@ -83,7 +84,7 @@ impl Throttling {
 
     /// A wait of `tid` has ended.
     #[inline]
-    pub fn ended(&mut self, tid: i32, wait: &QueueWait, until: u64) {
+    pub fn ended(&mut self, tid: i32, wait: &QueueWait<Showing>, until: u64) {
         if until.saturating_sub(wait.since) < LEAST_NS || self.of_task.get(&tid) == Some(&None) {
             return;
         }
@@ -100,7 +101,7 @@ impl Throttling {
     }
 
     /// Looks up the cgroups of the tasks whose waits have ended.
-    pub fn tick(&mut self, model: &SchedModel) {
+    pub fn tick(&mut self, model: &SchedModel<Showing>) {
         let mut looks = 0;
         for (tid, wait, until) in std::mem::take(&mut self.waits) {
             let group = match self.of_task.get(&tid) {
@@ -144,13 +145,13 @@ impl Throttling {
         Some(self.groups.len() - 1)
     }
 
-    fn add(&mut self, at: usize, wait: &QueueWait, until: u64, model: &SchedModel) {
+    fn add(&mut self, at: usize, wait: &QueueWait<Showing>, until: u64, model: &SchedModel<Showing>) {
         let Throttling { groups, of_task, .. } = self;
         let Some(group) = groups.get_mut(at).filter(|group| group.known_from <= wait.since) else { return };
         group.waits += 1;
         group.waited_ns = group.waited_ns.saturating_add(until.saturating_sub(wait.since));
         wait.queues(until, |cpu, from, until| {
-            let Some((cpu, queue)) = cpu.and_then(|cpu| Some((cpu, model.cpu(cpu)?))) else { return };
+            let Some((cpu, queue)) = cpu.and_then(|cpu| Some((cpu, model.queue(cpu)?))) else { return };
             let mut end = until;
             queue.history.uses(from, until, |had_by, ns| {
                 let start = end.saturating_sub(ns);

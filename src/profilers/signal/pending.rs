@@ -1,12 +1,11 @@
 //! Signals that were sent, and whose delivery was not seen yet.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::profiler::Lineage;
 use crate::profilers::signal::names::{self, DefaultAction, SI_TIMER};
-use crate::report::LineageProcess;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -17,7 +16,7 @@ pub struct SentSignal {
     pub cpu: u32,
     pub sender: SignalSender,
     /// The sender and its ancestors, if they are shown.
-    pub lineage: Option<Arc<[LineageProcess]>>,
+    pub lineage: Option<Lineage>,
     pub target: SignalTarget,
     pub signo: u8,
     pub code: i32,

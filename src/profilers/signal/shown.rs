@@ -75,7 +75,7 @@ pub static SENT: OccurrenceSchema<ShownSignal> = OccurrenceSchema::new(
             Some(SignalDelivery { function: Some(function), .. }) => Value::Place(function),
             _ => Value::None,
         }),
-        Detail::new("lineage", |shown| shown.sent.lineage.clone().map_or(Value::None, Value::Lineage)),
+        Detail::new("lineage", |shown| shown.sent.lineage.clone().map_or(Value::None, Value::cell)),
     ],
     &[
         detail("signal").wide(11),

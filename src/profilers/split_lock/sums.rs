@@ -1,13 +1,12 @@
 //! The counts by CPU, and the samples by place.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use perf_event_open_sys::bindings as b;
 
 use crate::perf::evlist::Counted;
 use crate::report::{Basis, Column, Schema, Value};
-use crate::stats::{KeyedSums, SumKey};
+use crate::stats::SumKey;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -43,26 +42,45 @@ pub static COUNTS: Schema<CountRow> = Schema::<CountRow>::new(
 ])
 .rests_on(Basis::Counters);
 
-/// The samples at one address.
-#[derive(Clone, Debug)]
-pub struct SampledPlaceRow {
-    mode: Mode,
-    comm: Comm,
-    addr: u64,
-    stack: Option<StackId>,
+/// Where samples were: a task, and the address of its instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CodePlace {
+    pub mode: Mode,
+    pub comm: Comm,
+    pub addr: u64,
+    /// The function at `addr`: the same address may be in the code of another process.
+    pub stack: Option<StackId>,
+}
+
+impl SumKey for CodePlace {
+    fn others(&self) -> CodePlace {
+        CodePlace { mode: Mode::Unknown, comm: Comm::new(b"<others>"), addr: 0, stack: None }
+    }
+}
+
+/// The samples at one place, and the events that they stand for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlaceSum {
     samples: u64,
     events: u64,
 }
 
-pub static PLACES: Schema<SampledPlaceRow> = Schema::<SampledPlaceRow>::new(
+impl PlaceSum {
+    pub fn add(&mut self, events: u64) {
+        self.samples += 1;
+        self.events = self.events.saturating_add(events);
+    }
+}
+
+pub static PLACES: Schema<(CodePlace, PlaceSum)> = Schema::<(CodePlace, PlaceSum)>::new(
     "places",
     &[
-        Column::counter("samples", "samples", |row| &mut row.samples),
-        Column::counter("events", "events", |row| &mut row.events),
-        Column::label("mode", "mode", |row| Value::Word(row.mode.word())),
-        Column::label("comm", "comm", |row| Value::Comm(row.comm)),
-        Column::label("addr", "address", |row| Value::Address(row.addr)),
-        Column::place("place", "function", |row| &mut row.stack),
+        Column::counter("samples", "samples", |(_, sum)| &mut sum.samples),
+        Column::counter("events", "events", |(_, sum)| &mut sum.events),
+        Column::label("mode", "mode", |(place, _)| Value::Word(place.mode.word())),
+        Column::label("comm", "comm", |(place, _)| Value::Comm(place.comm)),
+        Column::label("addr", "address", |(place, _)| Value::Address(place.addr)),
+        Column::place("place", "function", |(place, _)| &mut place.stack),
     ],
 )
 .titled("where the samples were")
@@ -73,9 +91,9 @@ pub static PLACES: Schema<SampledPlaceRow> = Schema::<SampledPlaceRow>::new(
     ("addr", "address of the instruction"),
     ("place", "function at the address, or why it has no name"),
 ])
-.ordered(|one, other| {
-    let name = |row: &SampledPlaceRow| (Reverse(row.samples), row.mode, row.comm, row.addr);
-    name(one).cmp(&name(other))
+.ordered(|(one, few), (other, many)| {
+    let name = |place: &CodePlace| (place.mode, place.comm, place.addr);
+    many.samples.cmp(&few.samples).then(name(one).cmp(&name(other)))
 });
 
 /// The mode of a CPU when a sample was taken.
@@ -185,56 +203,11 @@ impl CountRow {
     }
 }
 
-/// The samples of an interval, by the address of the instruction.
-#[derive(Debug, Default)]
-pub struct SampledPlaces(KeyedSums<CodePlace, PlaceSum>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct CodePlace {
-    mode: Mode,
-    comm: Comm,
-    ip: u64,
-    /// The function at `ip`: the same address may be in the code of another process.
-    stack: Option<StackId>,
-}
-
-impl SumKey for CodePlace {
-    fn others(&self) -> CodePlace {
-        CodePlace { mode: Mode::Unknown, comm: Comm::new(b"<others>"), ip: 0, stack: None }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct PlaceSum {
-    samples: u64,
-    events: u64,
-}
-
-impl SampledPlaces {
-    pub fn add(&mut self, mode: Mode, comm: Comm, ip: u64, stack: Option<StackId>, events: u64) {
-        let sum = self.0.sum(CodePlace { mode, comm, ip, stack });
-        sum.samples += 1;
-        sum.events = sum.events.saturating_add(events);
-    }
-
-    pub fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
-        self.0.keys().filter_map(|place| place.stack)
-    }
-
-    /// Takes the rows out, in no order.
-    pub fn take_rows(&mut self) -> Vec<SampledPlaceRow> {
-        let row = |(CodePlace { mode, comm, ip, stack }, PlaceSum { samples, events })| {
-            let addr = ip;
-            SampledPlaceRow { mode, comm, addr, stack, samples, events }
-        };
-        self.0.drain().map(row).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::{Rows, TypedRows};
+    use crate::stats::KeyedSums;
 
     fn counted(count: u64, enabled_ns: u64, running_ns: u64) -> Counted {
         Counted { count, enabled_ns, running_ns, span_ns: 0 }
@@ -277,22 +250,22 @@ mod tests {
 
     #[test]
     fn samples_are_summed_by_place() {
-        let mut places = SampledPlaces::default();
+        let mut places: KeyedSums<CodePlace, PlaceSum> = KeyedSums::new(100);
+        let at = |mode, comm, addr| CodePlace { mode, comm, addr, stack: None };
         let (a, c) = (Comm::new(b"a"), Comm::new(b"c"));
         for (mode, comm, ip) in
             [(Mode::User, a, 5), (Mode::Kernel, a, 5), (Mode::Kernel, a, 5), (Mode::User, c, 5), (Mode::User, a, 6)]
         {
-            places.add(mode, comm, ip, None, 100);
+            places.sum(at(mode, comm, ip)).add(100);
         }
-        let rows = TypedRows::new(&PLACES, places.take_rows());
+        let rows = TypedRows::new(&PLACES, places.drain().collect());
         let ordered = rows.order().into_iter().map(|at| &rows.rows()[at]);
-        let brief: Vec<_> = ordered.map(|row| (row.samples, row.events, row.mode)).collect();
+        let brief: Vec<_> = ordered.map(|(place, sum)| (sum.samples, sum.events, place.mode)).collect();
         let user = (1, 100, Mode::User);
         assert_eq!(brief, [(2, 200, Mode::Kernel), user, user, user]);
-        let mut places = SampledPlaces(KeyedSums::new(100));
-        (0..103).for_each(|ip| places.add(Mode::User, a, ip, None, 1));
-        let rows = places.take_rows();
-        assert_eq!((rows.len(), rows.iter().map(|row| row.samples).max()), (101, Some(3)));
+        (0..103).for_each(|addr| places.sum(at(Mode::User, a, addr)).add(1));
+        let rows: Vec<_> = places.drain().collect();
+        assert_eq!((rows.len(), rows.iter().map(|(_, sum)| sum.samples).max()), (101, Some(3)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::profilers::syscalls::cells::{CallText, WaitPlace};
 use crate::profilers::syscalls::errors;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::profilers::syscalls::where_time::TimeParts;
@@ -29,7 +30,7 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
         Detail::new("duration_ns", |slow| Value::Ns(slow.duration_ns)),
         Detail::new("still_open", |slow| Value::Bool(slow.still_open)),
         Detail::new("since", |slow| since(slow.began)),
-        Detail::new("text", |slow| Value::Call(slow.made.clone())),
+        Detail::new("text", |slow| Value::cell(CallText(slow.made.clone()))),
         Detail::new("args", |slow| Value::Words(slow.made.args.iter().map(|arg| format!("{arg:#x}")).collect())),
         Detail::new("ret", |slow| slow.made.ret.map_or(Value::None, Value::Signed)),
         Detail::new("error", |slow| slow.made.ret.and_then(errnos::of_return).map_or(Value::None, errors::error)),
@@ -39,7 +40,9 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
         Detail::new("disk_ns", |slow| part(slow.parts.blocked)),
         Detail::new("other_ns", |slow| part(slow.parts.rested)),
         Detail::new("unseen_ns", |slow| part(slow.parts.unseen)),
-        Detail::new("waits_at", |slow| slow.parts.wait_stack.map_or(Value::None, Value::WaitPlace)),
+        Detail::new("waits_at", |slow| {
+            slow.parts.wait_stack.map_or(Value::None, |stack| Value::cell(WaitPlace(stack)))
+        }),
     ],
     &[
         detail("duration_ns").wide(11),
@@ -85,19 +88,6 @@ mod tests {
     use super::*;
     use crate::report::Subject;
     use crate::task::Comm;
-    use crate::tep::call_text::CallLookUps;
-
-    struct NoLookUps;
-
-    impl CallLookUps for NoLookUps {
-        fn file(&mut self, _fd: i32) -> Option<Vec<u8>> {
-            None
-        }
-
-        fn string(&mut self, _address: u64) -> Option<Vec<u8>> {
-            None
-        }
-    }
 
     #[test]
     fn a_line_says_where_the_time_went() {
@@ -114,10 +104,7 @@ mod tests {
             began: Began::Exactly,
             parts,
         };
-        // As the output thread words it.
-        let worded =
-            |value| if let Value::Call(call) = value { Value::Text(call.text(NoLookUps).into()) } else { value };
-        let values: Vec<Value> = SLOW.values(&slow).map(worded).collect();
+        let values: Vec<Value> = SLOW.values(&slow).map(Value::without_look_ups).collect();
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"dd") };
         let mut out = Vec::new();
         crate::output::text::occurrence(&subject, SLOW.layout(), &values, &mut out);

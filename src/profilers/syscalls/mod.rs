@@ -11,6 +11,7 @@
 
 mod args;
 mod before;
+mod cells;
 mod count;
 mod errors;
 mod events;

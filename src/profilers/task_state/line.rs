@@ -1,5 +1,6 @@
 //! The line of one wait, and its keys in JSON.
 
+use crate::profilers::task_state::cells::WakingInterrupt;
 use crate::profilers::task_state::machine::WaitWaker;
 use crate::profilers::task_state::states::SchedState;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
@@ -45,7 +46,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
             wait.waker.map_or(Value::None, |waker| Value::Bool(matches!(waker, WaitWaker::Interrupt(..))))
         }),
         Detail::new("waker.source", |wait| match wait.waker {
-            Some(WaitWaker::Interrupt(kind, stack)) => Value::Interrupt(kind, stack),
+            Some(WaitWaker::Interrupt(kind, stack)) => Value::cell(WakingInterrupt(kind, stack)),
             _ => Value::None,
         }),
         Detail::new("wchan", |wait| {
@@ -143,25 +144,17 @@ fn since(began: Began) -> Value {
 mod tests {
     use super::*;
     use crate::report::Subject;
-    use crate::symbol::interrupt;
     use crate::task::Comm;
     use crate::tep::context::Interruption;
 
     /// The line as it is printed, without some details.
     fn text_without(wait: &ShownWait, names: &[&str]) -> String {
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"sleep") };
-        // The name that the output thread gives it.
-        let named = |value| match value {
-            Value::Interrupt(kind, _) => {
-                interrupt::name(kind, &[]).map_or(Value::None, |name| Value::Text(name.into()))
-            }
-            value => value,
-        };
         let details = WAITS.layout().details();
         assert!(names.iter().all(|name| details.iter().any(|detail| detail.name == *name)));
         let values = details.iter().zip(WAITS.values(wait));
-        let values =
-            values.map(|(detail, value)| if names.contains(&detail.name) { Value::None } else { named(value) });
+        let values = values
+            .map(|(detail, value)| if names.contains(&detail.name) { Value::None } else { value.without_look_ups() });
         let mut out = Vec::new();
         crate::output::text::occurrence(&subject, WAITS.layout(), &values.collect::<Vec<_>>(), &mut out);
         String::from_utf8(out).unwrap()

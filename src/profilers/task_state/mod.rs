@@ -9,6 +9,7 @@
 //! which calls, `selection` leaves out states and `priority` tasks, `line` lays these out, and `table` the sums.
 
 mod account;
+mod cells;
 mod coverage;
 mod events;
 mod fast_path;

@@ -4,11 +4,8 @@ use std::cmp::Ordering;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::report::{Column, Schema, Value};
+use crate::report::{Column, ColumnName, MadeColumn, OVERHEAD_BYTES, Schema, Value};
 use crate::symbol::StackId;
-
-/// Columns of values that a table may have.
-pub const MAX_VALUES: usize = 16;
 
 /// A row: what was added up for a key.
 #[derive(Clone, Debug)]
@@ -19,7 +16,7 @@ pub struct AmountRow {
     pub name: Value,
     pub stack: Option<StackId>,
     /// Those that the rows are ordered by come first.
-    pub amounts: [i64; MAX_VALUES],
+    pub amounts: Box<[i64]>,
     /// The first amounts of all rows together, where none is less than 0.
     pub whole: Option<u64>,
 }
@@ -64,58 +61,52 @@ pub fn places(values: &[ValueColumn]) -> Vec<usize> {
     values.iter().filter_map(|value| if value.leads { leading.next() } else { following.next() }).collect()
 }
 
-/// The schema of a table for one run, which lives as long as the program.
-pub fn schema(form: TableForm<'_>, values: &[ValueColumn]) -> &'static Schema<AmountRow> {
-    let mut columns: Vec<Column<AmountRow>> = Vec::new();
+/// The schema of a table for one run.
+pub fn schema(form: TableForm<'_>, values: &[ValueColumn]) -> Schema<AmountRow> {
+    let mut columns: Vec<MadeColumn<AmountRow>> = Vec::new();
     match form.rows {
         RowKind::Threads => columns.extend(numbers("tid", "tid")),
-        RowKind::Numbers(heading) => columns.extend(numbers("key", leak(heading))),
+        RowKind::Numbers(heading) => columns.extend(numbers("key", heading)),
         RowKind::Events | RowKind::Texts(_) | RowKind::Names(_) => {}
     }
     let mut used: FxHashSet<String> = RESERVED.iter().map(|key| (*key).to_owned()).collect();
-    for (value, place) in values.iter().zip(places(values)) {
-        let key = leak(&json_key(&value.heading, &mut used));
-        let heading = leak(&value.heading);
-        let (Some(amount), Some(rate)) = (AMOUNTS.get(place), RATES.get(place)) else { continue };
-        let amount = Column::signed_counter(key, heading, *amount);
+    for (ValueColumn { heading, .. }, index) in values.iter().zip(places(values)) {
+        let key = json_key(heading, &mut used);
         if form.rates {
-            columns
-                .push(Column::derived(leak(&format!("{key}_per_s")), leak(&format!("{heading}/s")), *rate).additive());
+            let name = ColumnName::new(format!("{key}_per_s"), format!("{heading}/s"));
+            columns.push(name.derived(move |row, span_ns| rate(row, index, span_ns)).additive());
         }
+        let amount = ColumnName::new(key, heading).signed_counter(move |row: &mut AmountRow| &mut row.amounts[index]);
         columns.push(if form.rates { amount.json_only() } else { amount });
     }
-    columns.push(PCT);
+    columns.push(PCT.into());
     // Texts come last: they may be long.
     match form.rows {
         RowKind::Threads | RowKind::Numbers(_) => {}
-        RowKind::Texts(heading) => columns.push(Column::label("key", leak(heading), |row| row.key.clone())),
-        RowKind::Events => columns.push(Column::label("event", "event", |row| row.key.clone())),
-        RowKind::Names(heading) => columns.push(Column::label("comm", leak(heading), |row| row.key.clone())),
+        RowKind::Texts(heading) => columns.push(ColumnName::new("key", heading).label(key)),
+        RowKind::Events => columns.push(ColumnName::new("event", "event").label(key)),
+        RowKind::Names(heading) => columns.push(ColumnName::new("comm", heading).label(key)),
     }
-    if let Some(heading) = form.name {
-        columns.push(Column::label("comm", leak(heading), |row| row.name.clone()));
-    }
-    if form.stacks {
-        columns.push(Column::stack(|row| &mut row.stack));
-    }
-    Box::leak(Box::new(Schema {
-        columns: columns.leak(),
-        ..Schema::new("keys", &[]).ordered(worst_first).settled(find_whole)
-    }))
+    columns.extend(form.name.map(|heading| ColumnName::new("comm", heading).label(|row: &AmountRow| row.name.clone())));
+    columns.extend(form.stacks.then(|| STACK.into()));
+    Schema::made("keys", columns)
+        .ordered(worst_first)
+        .settled(find_whole)
+        .with_heap(|row| size_of_val(&row.amounts[..]) + OVERHEAD_BYTES)
 }
 
 /// The table in general, for the documentation.
 pub static KEYS: Schema<AmountRow> = Schema::<AmountRow>::new(
     "keys",
     &[
-        Column::label("key", "its expression", |row| row.key.clone()),
-        Column::label("tid", "tid", |row| row.key.clone()),
-        Column::label("event", "event", |row| row.key.clone()),
-        Column::signed_counter("VALUE", "alias, expression or event", AMOUNTS[0]),
-        Column::derived("VALUE_per_s", "VALUE/s", RATES[0]),
+        Column::label("key", "its expression", key),
+        Column::label("tid", "tid", key),
+        Column::label("event", "event", key),
+        Column::signed_counter("VALUE", "alias, expression or event", |row| &mut row.amounts[0]),
+        Column::derived("VALUE_per_s", "VALUE/s", |row, span_ns| rate(row, 0, span_ns)),
         PCT,
         Column::label("comm", "comm", |row| row.name.clone()),
-        Column::stack(|row| &mut row.stack),
+        STACK,
     ],
 )
 .explained(&[
@@ -132,6 +123,7 @@ pub static KEYS: Schema<AmountRow> = Schema::<AmountRow>::new(
 .settled(find_whole);
 
 const PCT: Column<AmountRow> = Column::derived("pct", "%", |row: &AmountRow, _| share(row)).additive();
+const STACK: Column<AmountRow> = Column::stack(|row: &mut AmountRow| &mut row.stack);
 
 /// Keys of JSON that rows have anyway.
 const RESERVED: [&str; 17] = [
@@ -140,9 +132,9 @@ const RESERVED: [&str; 17] = [
 ];
 
 /// Two columns with the key as a number for programs, and as text.
-fn numbers(key: &'static str, heading: &'static str) -> [Column<AmountRow>; 2] {
-    let shown = Column::label("", heading, |row: &AmountRow| row.text_key.clone()).text_only();
-    [shown, Column::label(key, heading, |row: &AmountRow| row.key.clone()).json_only()]
+fn numbers(json_key: &str, heading: &str) -> [MadeColumn<AmountRow>; 2] {
+    let shown = ColumnName::new("", heading).label(|row: &AmountRow| row.text_key.clone()).text_only();
+    [shown, ColumnName::new(json_key, heading).label(key).json_only()]
 }
 
 /// The heading as a key of JSON that no other column has.
@@ -189,10 +181,6 @@ fn share(row: &AmountRow) -> Value {
     u32::try_from((u128::from(amount) * 10_000 + whole / 2) / whole).map_or(Value::None, Value::Pct)
 }
 
-fn leak(text: &str) -> &'static str {
-    text.to_owned().leak()
-}
-
 /// The rows of equal names and stacks as one.
 pub fn merged(rows: Vec<AmountRow>) -> Vec<AmountRow> {
     let mut places: FxHashMap<(Value, Value, Option<StackId>), usize> = FxHashMap::default();
@@ -207,60 +195,31 @@ pub fn merged(rows: Vec<AmountRow>) -> Vec<AmountRow> {
     merged
 }
 
-fn add(amounts: &mut [i64; MAX_VALUES], others: &[i64; MAX_VALUES]) {
+fn add(amounts: &mut [i64], others: &[i64]) {
     amounts.iter_mut().zip(others).for_each(|(amount, other)| *amount = amount.saturating_add(*other));
 }
 
-type AmountField = fn(&mut AmountRow) -> &mut i64;
-type AmountRate = fn(&AmountRow, u64) -> Value;
-
-fn amount<const AT: usize>(row: &mut AmountRow) -> &mut i64 {
-    &mut row.amounts[AT]
+fn key(row: &AmountRow) -> Value {
+    row.key.clone()
 }
 
-fn rate<const AT: usize>(row: &AmountRow, span_ns: u64) -> Value {
-    let per_second = i128::from(row.amounts[AT]) * 1_000_000_000 / i128::from(span_ns.max(1));
+fn rate(row: &AmountRow, index: usize, span_ns: u64) -> Value {
+    let per_second = i128::from(row.amounts[index]) * 1_000_000_000 / i128::from(span_ns.max(1));
     Value::Signed(i64::try_from(per_second).unwrap_or(if per_second < 0 { i64::MIN } else { i64::MAX }))
 }
-
-macro_rules! for_each_place {
-    ($function:ident) => {
-        [
-            $function::<0>,
-            $function::<1>,
-            $function::<2>,
-            $function::<3>,
-            $function::<4>,
-            $function::<5>,
-            $function::<6>,
-            $function::<7>,
-            $function::<8>,
-            $function::<9>,
-            $function::<10>,
-            $function::<11>,
-            $function::<12>,
-            $function::<13>,
-            $function::<14>,
-            $function::<15>,
-        ]
-    };
-}
-
-const AMOUNTS: [AmountField; MAX_VALUES] = for_each_place!(amount);
-const RATES: [AmountRate; MAX_VALUES] = for_each_place!(rate);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Rows, TypedRows};
+    use crate::report::{Rows, TableSchema, TypedRows};
 
     fn value(heading: &str, leads: bool) -> ValueColumn {
         ValueColumn { heading: heading.to_owned(), leads }
     }
 
     fn row(key: i64, first: &[i64]) -> AmountRow {
-        let mut amounts = [0; MAX_VALUES];
-        amounts.iter_mut().zip(first).for_each(|(amount, given)| *amount = *given);
+        let mut amounts: Box<[i64]> = [0; 4].into();
+        amounts[..first.len()].copy_from_slice(first);
         let key = Value::Signed(key);
         AmountRow { text_key: key.clone(), key, name: Value::None, stack: None, amounts, whole: None }
     }
@@ -273,7 +232,8 @@ mod tests {
         let values = [value("switch", false), value("4096<<order", true), value("Switch", false), value("key", true)];
         assert_eq!(places(&values), [2, 0, 3, 1]);
         let schema = schema(PLAIN, &values);
-        let keys: Vec<(&str, &str)> = schema.columns.iter().map(|column| (column.key, column.heading)).collect();
+        let columns = schema.head().columns;
+        let keys: Vec<(&str, &str)> = columns.iter().map(|column| (&*column.key, &*column.heading)).collect();
         let want = [
             ("", "pid"),
             ("key", "pid"),
@@ -285,7 +245,7 @@ mod tests {
         ];
         assert_eq!(keys, want);
         let mut rows =
-            TypedRows::new(schema, vec![row(1, &[10, 5]), row(2, &[30, 0, 7]), row(4, &[10, 5]), row(3, &[10, 6])]);
+            TypedRows::new(&schema, vec![row(1, &[10, 5]), row(2, &[30, 0, 7]), row(4, &[10, 5]), row(3, &[10, 6])]);
         let order = rows.order();
         let cells: Vec<Vec<Value>> = order.iter().map(|at| rows.cells(*at, 1)[1..].to_vec()).collect();
         let number = Value::Signed;
@@ -309,20 +269,36 @@ mod tests {
     #[test]
     fn shares_of_rows_that_are_added_up_are_added_up() {
         let mut rows =
-            TypedRows::new(schema(PLAIN, &[value("n", false)]), (0..10_000).map(|key| row(key, &[1])).collect());
+            TypedRows::new(&schema(PLAIN, &[value("n", false)]), (0..10_000).map(|key| row(key, &[1])).collect());
         for at in 1..5000 {
-            let mut others = TypedRows::new(schema(PLAIN, &[value("n", false)]), vec![row(at, &[1])]);
+            let mut others = TypedRows::new(&schema(PLAIN, &[value("n", false)]), vec![row(at, &[1])]);
             rows.add(0, &mut others, 0);
         }
         assert_eq!(rows.cells(0, 1)[2..], [Value::Signed(5000), Value::Pct(5000)]);
     }
 
+    /// Each column knows its own amount, however many there are.
+    #[test]
+    fn a_table_may_have_many_columns() {
+        let values: Vec<ValueColumn> = (0..20).map(|number| value(&format!("n{number}"), number == 19)).collect();
+        let amounts: Box<[i64]> = (100..120).collect();
+        let rows = vec![AmountRow { amounts: amounts.clone(), ..row(1, &[]) }, AmountRow { amounts, ..row(2, &[]) }];
+        let mut rows = TypedRows::new(&schema(PLAIN, &values), rows);
+        let mut later = rows.none();
+        later.push(&rows, 1);
+        rows.add(0, &mut *later, 0);
+        let want: Vec<Value> = (101..120).chain([100]).map(|amount| Value::Signed(2 * amount)).collect();
+        assert_eq!(rows.cells(0, 1)[2..22], want[..], "the one that leads has the first amount");
+        assert_eq!(rows.columns()[21].key, "n19");
+        assert!(rows.bytes() >= 2 * 20 * size_of::<i64>());
+    }
+
     #[test]
     fn rates_are_by_the_second() {
         let schema = schema(TableForm { rates: true, ..PLAIN }, &[value("n", false)]);
-        let cells = TypedRows::new(schema, vec![row(1, &[-30])]).cells(0, 2_000_000_000);
+        let cells = TypedRows::new(&schema, vec![row(1, &[-30])]).cells(0, 2_000_000_000);
         assert_eq!(cells[2..4], [Value::Signed(-15), Value::Signed(-30)]);
-        assert_eq!(schema.columns[2].key, "n_per_s");
+        assert_eq!(schema.head().columns[2].key, "n_per_s");
     }
 
     #[test]

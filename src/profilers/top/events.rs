@@ -7,7 +7,7 @@ use crate::event::{BoundEvent, KeyExpr, PrintKey, Selector};
 use crate::expr::{Expr, ExprError, ExprType, Naming, Program};
 use crate::perf::Evlist;
 use crate::profiler::{Setup, ShownEvent, key_of};
-use crate::profilers::top::columns::{MAX_VALUES, ValueColumn, places};
+use crate::profilers::top::columns::{ValueColumn, places};
 
 /// What was asked for, by options and attributes.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct AmountEvents {
 
 impl AmountEvents {
     /// # Errors
-    /// An event, field or function that is not there; keys or names that only some events have; too many columns.
+    /// An event, field or function that is not there; keys or names that only some events have.
     pub fn open(wish: &Wish, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<AmountEvents> {
         setup.find_functions(wish.selectors.iter().map(|selector| (selector, true)))?;
         let mut bound: Vec<(BoundEvent, Option<KeyExpr>)> = Vec::new();
@@ -97,13 +97,6 @@ impl AmountEvents {
             let name = events.name(&event, key.is_some(), wish.only_names)?;
             events.print = events.print.take().or_else(|| event.attributes.print_key.clone());
             opened.push((event, key, name, first, programs));
-        }
-        if events.columns.len() > MAX_VALUES {
-            bail!(
-                "{} columns of values are more than the {MAX_VALUES} of a table: name fewer events, or leave out the key, \
-                 and the events of a pattern are rows",
-                events.columns.len()
-            );
         }
         let places = places(&events.columns);
         for (event, key, name, first, programs) in opened {

@@ -14,7 +14,7 @@ use crate::event::{AMOUNT_ATTRS, EventKey, KeyText, KeyTexts, selector};
 use crate::expr::{Expr, ExprValue, NoResult, NoResultCounts, Program};
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, ShownKeys, Timestamp, Use};
-use crate::profilers::top::columns::{AmountRow, KEYS, MAX_VALUES, RowKind, TableForm};
+use crate::profilers::top::columns::{AmountRow, KEYS, RowKind, TableForm};
 use crate::profilers::top::events::{AmountEvent, AmountEvents, Wish};
 use crate::report::{Schema, TableSchema, Value};
 use crate::stats::{KeyedSums, SumKey};
@@ -94,6 +94,10 @@ impl ProfilerArgs for TopArgs {
     }
 }
 
+/// Rows that are kept apart: with many columns fewer, since an amount takes 8 bytes.
+const MAX_ROWS: usize = 10_000;
+const MAX_AMOUNTS: usize = 4 << 20;
+
 /// A row, before it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AmountKey {
@@ -111,7 +115,8 @@ impl SumKey for AmountKey {
 
 #[derive(Clone, Debug, Default)]
 struct Amounts {
-    sums: [i64; MAX_VALUES],
+    /// Empty until the first is added.
+    sums: Box<[i64]>,
     /// What `comm=` gave last.
     name: Option<KeyText>,
 }
@@ -124,7 +129,9 @@ struct OpenedEvents {
     first: usize,
     keys: ShownKeys,
     by: KeyOrigin,
-    schema: &'static Schema<AmountRow>,
+    schema: Schema<AmountRow>,
+    /// Number of amounts of a row.
+    amounts: usize,
     names: Vec<Value>,
 }
 
@@ -171,7 +178,8 @@ impl Profiler for TopByKey {
         }
         let names = events.iter().map(|event| Value::Text(event.shown.format.full_name().into())).collect();
         let first = events.first().map_or(0, |event| event.shown.event.index());
-        self.opened = Some(OpenedEvents { events, first, keys, by, schema, names });
+        self.sums = KeyedSums::new(MAX_ROWS.min(MAX_AMOUNTS / columns.len().max(1)));
+        self.opened = Some(OpenedEvents { events, first, keys, by, schema, amounts: columns.len(), names });
         Ok(())
     }
 
@@ -213,6 +221,9 @@ impl Profiler for TopByKey {
         };
         let sum = self.sums.sum(row);
         sum.name = name.or(sum.name);
+        if sum.sums.is_empty() {
+            sum.sums = vec![0; opened.amounts].into();
+        }
         let mut weight = 1;
         for (at, amount) in event.amounts.iter().enumerate() {
             let number = match amount.program.as_ref().map(|program| program.value(sample)).transpose() {
@@ -238,8 +249,8 @@ impl Profiler for TopByKey {
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
         let opened = self.opened.as_mut().context("no event")?;
         let texts = &self.texts;
-        let rows = self.sums.drain().map(|(row, amounts)| opened.row(row, &amounts, texts)).collect();
-        report.delta(opened.schema, columns::merged(rows)).text_rows(self.text_rows);
+        let rows = self.sums.drain().map(|(row, amounts)| opened.row(row, amounts, texts)).collect();
+        report.delta(&opened.schema, columns::merged(rows)).text_rows(self.text_rows);
         opened.keys.end_interval(&mut self.texts, &self.no_value, report);
         Ok(())
     }
@@ -259,7 +270,7 @@ impl Profiler for TopByKey {
 }
 
 impl OpenedEvents {
-    fn row(&self, AmountKey { key, comm, stack }: AmountKey, amounts: &Amounts, texts: &KeyTexts) -> AmountRow {
+    fn row(&self, AmountKey { key, comm, stack }: AmountKey, amounts: Amounts, texts: &KeyTexts) -> AmountRow {
         let text = |text: KeyText| texts.get(text).map_or(Value::Word(OTHERS), |text| Value::Path(text.clone()));
         let (shown, text_key) = match (self.by, key) {
             (KeyOrigin::Event, EventKey::Number(at)) => {

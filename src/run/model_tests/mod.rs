@@ -9,6 +9,7 @@ mod signals;
 mod stages;
 mod tasks;
 
+use std::borrow::Cow;
 use std::fs;
 use std::sync::Arc;
 
@@ -124,7 +125,7 @@ pub struct Interval {
 
 /// A table as a reader has it.
 pub struct SeenTable {
-    keys: Vec<&'static str>,
+    keys: Vec<Cow<'static, str>>,
     pub rows: Vec<SeenRow>,
     /// No row is better.
     pub verdict: Verdict,
@@ -144,7 +145,7 @@ impl SeenTable {
             SeenRow { cells: rows.cells(at, span_ns), verdict }
         };
         let rows = order.into_iter().map(row).collect();
-        let keys = table.rows.columns().iter().map(|column| column.key).collect();
+        let keys = table.rows.columns().iter().map(|column| column.key.clone()).collect();
         SeenTable { keys, rows, verdict: table.verdict }
     }
 }

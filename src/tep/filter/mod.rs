@@ -111,18 +111,6 @@ impl Filter {
         parse::parse(text, format)
     }
 
-    /// The conjunction of the texts given; None when there is none.
-    ///
-    /// # Errors
-    /// The kernel would refuse one of the texts.
-    pub fn parse_all<'t>(
-        texts: impl IntoIterator<Item = Option<&'t str>>,
-        format: &Format,
-    ) -> Result<Option<Filter>, FilterError> {
-        let parsed = texts.into_iter().flatten().map(|text| Filter::parse(text, format));
-        Ok(parsed.collect::<Result<Vec<_>, _>>()?.into_iter().reduce(Filter::and))
-    }
-
     /// Matches what both filters match.
     #[must_use]
     pub fn and(self, other: Filter) -> Filter {

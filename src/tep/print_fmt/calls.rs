@@ -5,10 +5,11 @@
 use std::io::Write;
 
 use super::super::field::{Field, FieldKind, int_at, until_nul};
+use super::super::operators::BinaryOperator;
 use super::super::types::IntType;
 use super::Unsupported;
 use super::bitmap;
-use super::expr::{CBinary, CExpr, COp, CType, NoValue};
+use super::expr::{CExpr, COp, CType, NoValue};
 use super::lexer::Token;
 use super::parser::ArgumentParser;
 use crate::digits::push_hex;
@@ -215,7 +216,7 @@ impl ArgumentParser<'_> {
                 let size = self.expression()?;
                 let COp::Located { word, .. } = bytes.op else { return Ok(CExpr::bad("array that is not dynamic")) };
                 let len = CExpr::leaf(COp::LocatedLen { word }, CType::Int(IntType::INT));
-                let count = CExpr::binary(CBinary::Divide, len, size.clone())?;
+                let count = CExpr::binary(BinaryOperator::Divide, len, size.clone())?;
                 let operands = [bytes.clone(), count.clone(), size.clone()];
                 bytes_call(Call::Array { bytes, count, size }, &operands)?
             }
@@ -224,9 +225,12 @@ impl ArgumentParser<'_> {
                 let value = CExpr::cast(value, CType::Int(IntType::U64))?;
                 let second = CExpr::constant(1_000_000_000, IntType::U64);
                 if name == "__print_ns_to_secs" {
-                    CExpr::binary(CBinary::Divide, value, second)?
+                    CExpr::binary(BinaryOperator::Divide, value, second)?
                 } else {
-                    CExpr::cast(CExpr::binary(CBinary::Remainder, value, second)?, CType::Int(IntType::unsigned(4)))?
+                    CExpr::cast(
+                        CExpr::binary(BinaryOperator::Remainder, value, second)?,
+                        CType::Int(IntType::unsigned(4)),
+                    )?
                 }
             }
             "__builtin_expect" => {

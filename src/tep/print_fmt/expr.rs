@@ -3,6 +3,7 @@
 use std::ops::Not;
 
 use super::super::field::{ReadError, TextLimit, int_at, located, until_nul};
+use super::super::operators::BinaryOperator;
 use super::super::types::IntType;
 use super::Unsupported;
 use super::calls::Call;
@@ -51,7 +52,7 @@ pub enum COp {
         word: usize,
     },
     Unary(CUnary, Box<CExpr>),
-    Binary(CBinary, Box<[CExpr; 2]>),
+    Binary(BinaryOperator, Box<[CExpr; 2]>),
     /// Conversion to the type of the expression.
     Cast(Box<CExpr>),
     /// The integer behind a pointer.
@@ -67,28 +68,6 @@ pub enum CUnary {
     Negate,
     Invert,
     Not,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CBinary {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    Remainder,
-    ShiftLeft,
-    ShiftRight,
-    Less,
-    LessEqual,
-    Greater,
-    GreaterEqual,
-    Equal,
-    NotEqual,
-    And,
-    Xor,
-    Or,
-    BothTrue,
-    EitherTrue,
 }
 
 /// What an expression evaluates to.
@@ -213,8 +192,8 @@ impl CExpr {
         CExpr::node(COp::Unary(op, Box::new(operand)), CType::Int(ty), &[depth])
     }
 
-    pub fn binary(op: CBinary, a: CExpr, b: CExpr) -> Result<CExpr, Unsupported> {
-        use CBinary::{
+    pub fn binary(op: BinaryOperator, a: CExpr, b: CExpr) -> Result<CExpr, Unsupported> {
+        use BinaryOperator::{
             Add, BothTrue, EitherTrue, Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual, ShiftLeft, ShiftRight,
             Subtract,
         };
@@ -366,16 +345,16 @@ impl CExpr {
 
     fn eval_binary<'a>(
         &'a self,
-        op: CBinary,
+        op: BinaryOperator,
         a: &'a CExpr,
         b: &'a CExpr,
         raw: &'a [u8],
     ) -> Result<CValue<'a>, NoValue> {
         match op {
-            CBinary::BothTrue => {
+            BinaryOperator::BothTrue => {
                 return Ok(CValue::Number(u64::from(a.eval(raw)?.is_true() && b.eval(raw)?.is_true())));
             }
-            CBinary::EitherTrue => {
+            BinaryOperator::EitherTrue => {
                 return Ok(CValue::Number(u64::from(a.eval(raw)?.is_true() || b.eval(raw)?.is_true())));
             }
             _ => {}
@@ -385,9 +364,9 @@ impl CExpr {
             let step = pointee.map_or(1, |ty| ty.size) as u64;
             let distance = right.number()?.wrapping_mul(step);
             return Ok(match left {
-                CValue::Number(bits) if op == CBinary::Subtract => CValue::Number(bits.wrapping_sub(distance)),
+                CValue::Number(bits) if op == BinaryOperator::Subtract => CValue::Number(bits.wrapping_sub(distance)),
                 CValue::Number(bits) => CValue::Number(bits.wrapping_add(distance)),
-                CValue::Bytes(bytes) if op == CBinary::Add => {
+                CValue::Bytes(bytes) if op == BinaryOperator::Add => {
                     CValue::Bytes(usize::try_from(distance).ok().and_then(|at| bytes.get(at..)).ok_or(NoValue)?)
                 }
                 _ => return Err(NoValue),
@@ -395,48 +374,16 @@ impl CExpr {
         }
         // A pointer into the record is never NULL; that is all that can be said of its address.
         if let (CValue::Bytes(_) | CValue::Literal(_), CValue::Number(0)) = (left, right)
-            && matches!(op, CBinary::Equal | CBinary::NotEqual)
+            && matches!(op, BinaryOperator::Equal | BinaryOperator::NotEqual)
         {
-            return Ok(CValue::Number(u64::from(op == CBinary::NotEqual)));
+            return Ok(CValue::Number(u64::from(op == BinaryOperator::NotEqual)));
         }
         let ty = match op {
-            CBinary::ShiftLeft | CBinary::ShiftRight => a.ty.promoted(),
+            BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight => a.ty.promoted(),
             _ => common_type(a.ty, b.ty),
         };
         let (x, y) = (ty.convert(left.number()?), right.number()?);
-        let y = if matches!(op, CBinary::ShiftLeft | CBinary::ShiftRight) { y } else { ty.convert(y) };
-        Ok(CValue::Number(self.converted(arithmetic(op, x, y, ty))))
-    }
-}
-
-/// `x op y`, both already of type `ty`. What C leaves undefined has a value here: dividing by zero
-/// gives 0, and a shift counts modulo the width.
-fn arithmetic(op: CBinary, x: u64, y: u64, ty: IntType) -> u64 {
-    let (sx, sy) = (x as i64, y as i64);
-    let shift = y as u32 & (8 * ty.size as u32 - 1);
-    let less = if ty.signed { sx < sy } else { x < y };
-    match op {
-        CBinary::Add => x.wrapping_add(y),
-        CBinary::Subtract => x.wrapping_sub(y),
-        CBinary::Multiply => x.wrapping_mul(y),
-        CBinary::Divide | CBinary::Remainder if y == 0 => 0,
-        CBinary::Divide if ty.signed => sx.wrapping_div(sy) as u64,
-        CBinary::Divide => x / y,
-        CBinary::Remainder if ty.signed => sx.wrapping_rem(sy) as u64,
-        CBinary::Remainder => x % y,
-        CBinary::ShiftLeft => x << shift,
-        CBinary::ShiftRight if ty.signed => (sx >> shift) as u64,
-        CBinary::ShiftRight => x >> shift,
-        CBinary::Less => u64::from(less),
-        CBinary::GreaterEqual => u64::from(!less),
-        CBinary::Greater => u64::from(!less && x != y),
-        CBinary::LessEqual => u64::from(less || x == y),
-        CBinary::Equal => u64::from(x == y),
-        CBinary::NotEqual => u64::from(x != y),
-        CBinary::And => x & y,
-        CBinary::Xor => x ^ y,
-        CBinary::Or => x | y,
-        CBinary::BothTrue => u64::from(x != 0 && y != 0),
-        CBinary::EitherTrue => u64::from(x != 0 || y != 0),
+        let y = if matches!(op, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight) { y } else { ty.convert(y) };
+        Ok(CValue::Number(self.converted(op.apply(x, y, ty))))
     }
 }

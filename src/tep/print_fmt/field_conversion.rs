@@ -2,8 +2,9 @@
 //! to show what is there, with no expression to evaluate and no layout to compute.
 
 use super::super::field::{TextLimit, int_at, located, until_nul};
+use super::super::operators::BinaryOperator;
 use super::super::types::IntType;
-use super::expr::{CBinary, CExpr, COp, CType, NoValue};
+use super::expr::{CExpr, COp, CType, NoValue};
 use super::pointer::PointerKind;
 use super::printf::{Conversion, ConversionFlags, ConversionKind, ConversionSize};
 use crate::digits::{push_hex, push_hex16, push_signed, push_unsigned};
@@ -128,7 +129,7 @@ impl FieldLoad {
     fn element(pointer: &CExpr) -> Option<(usize, usize)> {
         match &pointer.op {
             COp::Place { offset, size } => Some((*offset, offset.checked_add(*size)?)),
-            COp::Binary(CBinary::Add, pair) => {
+            COp::Binary(BinaryOperator::Add, pair) => {
                 let [base, index] = &**pair;
                 let CType::Pointer(pointee) = pointer.ty else { return None };
                 let COp::Place { offset, size } = base.op else { return None };

@@ -2,10 +2,11 @@
 
 use nix::time::{ClockId, clock_getres};
 
+use super::super::operators::BinaryOperator;
 use super::super::types::IntType;
 use super::Unsupported;
 use super::calls::Call;
-use super::expr::{CBinary, CExpr, CType};
+use super::expr::{CExpr, CType};
 use super::parser::ArgumentParser;
 
 /// enum xhci_ring_type, drivers/usb/host/xhci.h
@@ -47,9 +48,9 @@ impl ArgumentParser<'_> {
     fn swapped(&mut self, value: CExpr) -> Result<CExpr, Unsupported> {
         let value = CExpr::cast(value, CType::Int(IntType::unsigned(2)))?;
         let number = |value| CExpr::constant(value, IntType::INT);
-        let low = CExpr::binary(CBinary::ShiftLeft, self.copy(&value)?, number(8))?;
-        let high = CExpr::binary(CBinary::ShiftRight, value, number(8))?;
-        CExpr::cast(CExpr::binary(CBinary::Or, low, high)?, CType::Int(IntType::unsigned(2)))
+        let low = CExpr::binary(BinaryOperator::ShiftLeft, self.copy(&value)?, number(8))?;
+        let high = CExpr::binary(BinaryOperator::ShiftRight, value, number(8))?;
+        CExpr::cast(CExpr::binary(BinaryOperator::BitOr, low, high)?, CType::Int(IntType::unsigned(2)))
     }
 }
 
@@ -58,10 +59,14 @@ fn jiffies_to_msecs(jiffies: CExpr, hz: u64) -> Result<Option<CExpr>, Unsupporte
     const MSEC_PER_SEC: u64 = 1000;
     let number = |value| CExpr::constant(value, IntType::U64);
     let msecs = if hz <= MSEC_PER_SEC && MSEC_PER_SEC.is_multiple_of(hz) {
-        CExpr::binary(CBinary::Multiply, number(MSEC_PER_SEC / hz), jiffies)?
+        CExpr::binary(BinaryOperator::Multiply, number(MSEC_PER_SEC / hz), jiffies)?
     } else if hz.is_multiple_of(MSEC_PER_SEC) {
         let ticks = hz / MSEC_PER_SEC;
-        CExpr::binary(CBinary::Divide, CExpr::binary(CBinary::Add, jiffies, number(ticks - 1))?, number(ticks))?
+        CExpr::binary(
+            BinaryOperator::Divide,
+            CExpr::binary(BinaryOperator::Add, jiffies, number(ticks - 1))?,
+            number(ticks),
+        )?
     } else {
         return Ok(None);
     };

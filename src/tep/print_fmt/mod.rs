@@ -27,13 +27,14 @@ use expr::{CExpr, COp, CType, CValue, NoValue};
 use field_conversion::FieldConversion;
 use lexer::{Lexer, unescape};
 use parser::{Argument, ArgumentParser};
-use printf::{Conversion, ConversionKind, ConversionLayout, ConversionSize, PrintfPart};
+use printf::{Conversion, ConversionKind, ConversionSize, PrintfPart};
 use stand_in::StandIn;
 
 use crate::digits::{push_hex, push_hex16};
 
 pub use flag_table::FlagTable;
 use pointer::PointerKind;
+pub use printf::{ConversionFlags, ConversionLayout};
 
 /// Longer ones are refused; the longest of eight kernels has 6 KiB.
 const MAX_PRINT_FMT_BYTES: usize = 64 << 10;

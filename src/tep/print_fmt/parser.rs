@@ -2,10 +2,11 @@
 
 use super::super::field::{Field, FieldKind};
 use super::super::format::Format;
+use super::super::operators::BinaryOperator;
 use super::super::types::{self, IntType};
 use super::Unsupported;
 use super::constants;
-use super::expr::{CBinary, CExpr, COp, CType, CUnary};
+use super::expr::{CExpr, COp, CType, CUnary};
 use super::lexer::{Lexer, Token};
 
 /// Nesting of expressions and operands; a pair of parentheses takes two levels.
@@ -118,27 +119,27 @@ impl<'a> ArgumentParser<'a> {
         Ok(left)
     }
 
-    fn peek_operator(&self) -> Result<Option<(CBinary, u8)>, Unsupported> {
+    fn peek_operator(&self) -> Result<Option<(BinaryOperator, u8)>, Unsupported> {
         let Token::Mark(mark) = self.lexer.peek()? else { return Ok(None) };
         Ok(Some(match mark {
-            "||" => (CBinary::EitherTrue, 0),
-            "&&" => (CBinary::BothTrue, 1),
-            "|" => (CBinary::Or, 2),
-            "^" => (CBinary::Xor, 3),
-            "&" => (CBinary::And, 4),
-            "==" => (CBinary::Equal, 5),
-            "!=" => (CBinary::NotEqual, 5),
-            "<" => (CBinary::Less, 6),
-            "<=" => (CBinary::LessEqual, 6),
-            ">" => (CBinary::Greater, 6),
-            ">=" => (CBinary::GreaterEqual, 6),
-            "<<" => (CBinary::ShiftLeft, 7),
-            ">>" => (CBinary::ShiftRight, 7),
-            "+" => (CBinary::Add, 8),
-            "-" => (CBinary::Subtract, 8),
-            "*" => (CBinary::Multiply, 9),
-            "/" => (CBinary::Divide, 9),
-            "%" => (CBinary::Remainder, 9),
+            "||" => (BinaryOperator::EitherTrue, 0),
+            "&&" => (BinaryOperator::BothTrue, 1),
+            "|" => (BinaryOperator::BitOr, 2),
+            "^" => (BinaryOperator::BitXor, 3),
+            "&" => (BinaryOperator::BitAnd, 4),
+            "==" => (BinaryOperator::Equal, 5),
+            "!=" => (BinaryOperator::NotEqual, 5),
+            "<" => (BinaryOperator::Less, 6),
+            "<=" => (BinaryOperator::LessEqual, 6),
+            ">" => (BinaryOperator::Greater, 6),
+            ">=" => (BinaryOperator::GreaterEqual, 6),
+            "<<" => (BinaryOperator::ShiftLeft, 7),
+            ">>" => (BinaryOperator::ShiftRight, 7),
+            "+" => (BinaryOperator::Add, 8),
+            "-" => (BinaryOperator::Subtract, 8),
+            "*" => (BinaryOperator::Multiply, 9),
+            "/" => (BinaryOperator::Divide, 9),
+            "%" => (BinaryOperator::Remainder, 9),
             _ => return Ok(None),
         }))
     }
@@ -296,7 +297,7 @@ impl<'a> ArgumentParser<'a> {
             if self.lexer.eat("[") {
                 let index = self.expression()?;
                 self.lexer.expect("]")?;
-                let at = CExpr::binary(CBinary::Add, expr, index)?;
+                let at = CExpr::binary(BinaryOperator::Add, expr, index)?;
                 expr = if matches!(at.ty, CType::Pointer(_)) {
                     CExpr::deref(at)?
                 } else {

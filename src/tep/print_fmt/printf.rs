@@ -18,6 +18,25 @@ pub struct ConversionFlags {
     pub zero: bool,
 }
 
+impl ConversionFlags {
+    /// The flags at the start of `rest`, which begins behind them afterwards.
+    pub fn parse(rest: &mut &[u8]) -> ConversionFlags {
+        let mut flags = ConversionFlags::default();
+        while let Some((&byte, after)) = rest.split_first() {
+            match byte {
+                b'-' => flags.left = true,
+                b'+' => flags.plus = true,
+                b' ' => flags.space = true,
+                b'#' => flags.alternate = true,
+                b'0' => flags.zero = true,
+                _ => break,
+            }
+            *rest = after;
+        }
+        flags
+    }
+}
+
 /// A width or precision: a number, or the value of an argument.
 #[derive(Clone, Debug, Default)]
 pub enum ConversionSize {
@@ -77,18 +96,7 @@ pub fn parse(text: &[u8], long: usize) -> Result<Vec<PrintfPart>, Unsupported> {
 }
 
 fn conversion(rest: &mut &[u8], long: usize) -> Result<Conversion, Unsupported> {
-    let mut flags = ConversionFlags::default();
-    while let Some((&byte, after)) = rest.split_first() {
-        match byte {
-            b'-' => flags.left = true,
-            b'+' => flags.plus = true,
-            b' ' => flags.space = true,
-            b'#' => flags.alternate = true,
-            b'0' => flags.zero = true,
-            _ => break,
-        }
-        *rest = after;
-    }
+    let flags = ConversionFlags::parse(rest);
     let width = size(rest);
     let precision = if eat(rest, b".") {
         match size(rest) {
@@ -157,7 +165,7 @@ fn size(rest: &mut &[u8]) -> ConversionSize {
 }
 
 /// The layout of one conversion, with the values of its `*` arguments.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConversionLayout {
     pub flags: ConversionFlags,
     pub width: Option<usize>,
@@ -185,6 +193,13 @@ impl ConversionLayout {
         {
             text.rotate_right(missing);
         }
+    }
+
+    /// Appends a text, cut to the precision and padded.
+    pub fn text(&self, text: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(text);
+        self.finish_text(start, out);
     }
 
     /// Cuts the text from `start` on to the precision, then pads it.

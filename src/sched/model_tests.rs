@@ -56,7 +56,7 @@ fn side(at: u64, cpu: u32, tid: i32) -> SchedSide {
 }
 
 fn had_by(tid: i32) -> CpuUse {
-    if tid == 0 { CpuUse::Idle } else { CpuUse::Task { tid, comm: Comm::default(), prio: 120 } }
+    CpuUse::of(tid, Comm::default(), 120)
 }
 
 /// The true scheduler, which hands its events to the model unless they are lost.
@@ -77,8 +77,8 @@ struct TrueScheduler {
 
 impl TrueScheduler {
     fn new() -> TrueScheduler {
-        let mut model = SchedModel::new(1000);
-        model.started(1);
+        let mut model = SchedModel::<()>::new(1000);
+        model.cpus.started(1);
         (0..CPUS).for_each(|cpu| model.cpu_switched(1, cpu, had_by(0), had_by(0)));
         TrueScheduler {
             model,
@@ -107,7 +107,7 @@ impl TrueScheduler {
                 self.moves[tid as usize] = vec![(self.now, cpu)];
                 if self.sees() {
                     self.model.waking(side(self.now - 1, cpu, tid));
-                    self.model.woken(side(self.now, cpu, tid), false, u64::MAX);
+                    self.model.woken(side(self.now, cpu, tid), false, ());
                 }
             }
             QueueStep::Move { tid, cpu } => {
@@ -173,7 +173,7 @@ impl TrueScheduler {
             };
             self.moves[prev as usize] = vec![(self.now, cpu)];
             if self.sees() {
-                self.model.left(side(self.now, cpu, prev), how, None, u64::MAX);
+                self.model.left(side(self.now, cpu, prev), how, None, ());
             }
         }
         if let Some((ended, _)) = self.ended.last()
@@ -191,7 +191,7 @@ impl TrueScheduler {
             CpuUse::Unseen => TASKS as usize + 1,
         };
         let mut found = vec![0; TASKS as usize + 2];
-        ended.wait.queues(ended.until, |cpu, from, until| match cpu.and_then(|cpu| self.model.cpu(cpu)) {
+        ended.wait.queues(ended.until, |cpu, from, until| match cpu.and_then(|cpu| self.model.queue(cpu)) {
             Some(queue) => queue.history.uses(from, until, |had_by, ns| found[index(had_by)] += ns),
             None => found[TASKS as usize + 1] += until - from,
         });
@@ -226,7 +226,7 @@ proptest! {
             truth.step(step);
             if !any_loss {
                 for cpu in 0..CPUS {
-                    prop_assert_eq!(truth.model.cpu(cpu).map_or(0, |queue| queue.waiting), truth.waiting(cpu));
+                    prop_assert_eq!(truth.model.queue(cpu).map_or(0, |queue| queue.waiting), truth.waiting(cpu));
                 }
             }
         }
@@ -241,33 +241,33 @@ proptest! {
 
 #[test]
 fn a_queue_has_its_length_over_time() {
-    let mut model = SchedModel::new(8);
-    model.started(1);
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
     model.cpu_switched(100, 0, had_by(0), had_by(1));
     for tid in 2..=4 {
-        model.left(side(90, 1, tid), LeftCpu::Blocks, None, u64::MAX);
-        model.woken(side(100, 0, tid), false, u64::MAX);
+        model.left(side(90, 1, tid), LeftCpu::Blocks, None, ());
+        model.woken(side(100, 0, tid), false, ());
     }
-    let queue = model.cpus_mut().next().unwrap().1;
+    let queue = model.queues_mut().next().unwrap().1;
     assert_eq!((queue.waiting, queue.take(200)), (3, (300, 3)));
     // One takes the CPU of another: at no time do four wait.
     model.cpu_switched(250, 0, had_by(1), had_by(2));
     assert!(model.came(side(250, 0, 2)).is_some());
-    model.left(side(250, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, u64::MAX);
-    let queue = model.cpus_mut().next().unwrap().1;
+    model.left(side(250, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    let queue = model.queues_mut().next().unwrap().1;
     assert_eq!((queue.waiting, queue.take(300)), (3, (300, 3)));
 }
 
 #[test]
 fn a_wait_goes_with_its_task() {
-    let mut model = SchedModel::new(8);
-    model.started(1);
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
     model.cpu_switched(10, 0, had_by(0), had_by(1));
     model.cpu_switched(10, 1, had_by(0), had_by(2));
-    model.left(side(5, 0, 3), LeftCpu::Blocks, None, u64::MAX);
-    model.woken(side(20, 0, 3), false, u64::MAX);
+    model.left(side(5, 0, 3), LeftCpu::Blocks, None, ());
+    model.woken(side(20, 0, 3), false, ());
     model.migrated(50, 3, 1);
-    let queues = |model: &SchedModel| [0, 1].map(|cpu| model.cpu(cpu).unwrap().waiting);
+    let queues = |model: &SchedModel| [0, 1].map(|cpu| model.queue(cpu).unwrap().waiting);
     assert_eq!(queues(&model), [0, 1]);
     model.cpu_switched(60, 1, had_by(2), had_by(3));
     let ended = model.came(side(60, 1, 3)).unwrap();
@@ -278,17 +278,17 @@ fn a_wait_goes_with_its_task() {
 
 #[test]
 fn a_thread_that_gets_another_number_is_not_missed() {
-    let mut model = SchedModel::new(8);
-    model.started(1);
-    model.left(side(5, 0, 2), LeftCpu::Blocks, None, u64::MAX);
-    model.woken(side(10, 0, 2), false, u64::MAX);
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    model.left(side(5, 0, 2), LeftCpu::Blocks, None, ());
+    model.woken(side(10, 0, 2), false, ());
     model.cpu_switched(20, 0, had_by(0), had_by(2));
     assert!(model.came(side(20, 0, 2)).is_some());
     model.took_over(2, 1, 30, 0);
     model.exited(2);
     // It is preempted under its new number.
     model.cpu_switched(40, 0, had_by(1), had_by(3));
-    model.left(side(40, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, u64::MAX);
+    model.left(side(40, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
     model.cpu_switched(50, 0, had_by(3), had_by(1));
     assert_eq!(model.came(side(50, 0, 1)).map(|ended| ended.wait.since), Some(40));
     assert!(!model.tids().any(|tid| tid == 2) && model.take_missed_on().is_empty());
@@ -297,74 +297,74 @@ fn a_thread_that_gets_another_number_is_not_missed() {
 
 #[test]
 fn a_task_that_was_found_waits_if_another_one_runs() {
-    let mut model = SchedModel::new(8);
-    model.started(1);
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
     for tid in [1, 2] {
         model.found(side(10, 0, tid), Began::BeforeStart);
     }
-    model.settle_found(|_| 0);
+    model.settle_found(|_| ());
     assert_eq!(model.waits().count(), 0, "one of them runs");
     model.saw_current(20, 0, had_by(1));
-    model.settle_found(|_| 0);
+    model.settle_found(|_| ());
     let waiting: Vec<i32> = model.waits().map(|(tid, ..)| tid).collect();
-    assert_eq!((waiting, model.cpu(0).unwrap().waiting), (vec![2], 1));
+    assert_eq!((waiting, model.queue(0).unwrap().waiting), (vec![2], 1));
     model.cpu_switched(90, 0, had_by(1), had_by(2));
     let ended = model.came(side(90, 0, 2)).unwrap();
     assert_eq!((ended.wait.kind, ended.wait.since, ended.wait.began), (RunDelayKind::Found, 10, Began::BeforeStart));
-    assert_eq!(model.cpu(0).unwrap().waiting, 0);
+    assert_eq!(model.queue(0).unwrap().waiting, 0);
 }
 
 /// Where there are many tasks, going through them at each loss would be the cause of the next one.
 #[test]
 fn a_loss_goes_through_no_tasks() {
-    let mut model = SchedModel::new(8);
-    model.started(1);
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
     for tid in 1..=3 {
-        model.left(side(10, 0, tid), LeftCpu::Blocks, None, u64::MAX);
-        model.woken(side(20, 0, tid), false, u64::MAX);
+        model.left(side(10, 0, tid), LeftCpu::Blocks, None, ());
+        model.woken(side(20, 0, tid), false, ());
     }
     model.lost(1, 25, 30);
-    model.left(side(40, 0, 4), LeftCpu::Waits(RunDelayKind::Preempted), None, u64::MAX);
+    model.left(side(40, 0, 4), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
     let in_table =
         |model: &SchedModel, tid| matches!(model.tasks.get(tid).unwrap().activity, SchedActivity::Waiting(_));
     assert!((1..=4).all(|tid| in_table(&model, tid)));
     let waiting = |model: &SchedModel| model.waits().map(|(tid, ..)| tid).collect::<Vec<_>>();
     assert_eq!((waiting(&model), model.take_discarded()), (vec![4], 0));
     assert!(model.wait(1).is_none() && model.wait_mut(2).is_none());
-    let queue = model.cpus_mut().next().unwrap().1;
+    let queue = model.queues_mut().next().unwrap().1;
     assert_eq!((queue.waiting, queue.take(50)), (1, (3 * 5 + 10, 3)));
     assert!(model.came(side(60, 1, 1)).is_none(), "it may have waited twice");
     assert_eq!(model.take_discarded(), 1);
     model.migrated(70, 2, 1);
-    assert_eq!([0, 1].map(|cpu| model.cpu(cpu).unwrap().waiting), [1, 0]);
+    assert_eq!([0, 1].map(|cpu| model.queue(cpu).unwrap().waiting), [1, 0]);
     model.drop_doubtful(80);
     assert_eq!((waiting(&model), model.take_discarded()), (vec![4], 2));
     assert!(!in_table(&model, 3) && in_table(&model, 4));
-    assert_eq!(model.cpu(0).unwrap().waiting, 1);
+    assert_eq!(model.queue(0).unwrap().waiting, 1);
 }
 
 /// A loss that is told late leaves what began after it.
 #[test]
 fn a_wait_that_began_after_a_loss_stays() {
-    let mut model = SchedModel::new(8);
-    model.started(1);
-    model.left(side(50, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, u64::MAX);
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    model.left(side(50, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
     model.lost(1, 25, 30);
     model.drop_doubtful(60);
-    assert_eq!((model.waits().count(), model.cpu(0).unwrap().waiting), (1, 1));
+    assert_eq!((model.waits().count(), model.queue(0).unwrap().waiting), (1, 1));
     assert!(model.came(side(70, 0, 1)).is_some());
-    assert_eq!((model.cpu(0).unwrap().waiting, model.take_discarded()), (0, 0));
+    assert_eq!((model.queue(0).unwrap().waiting, model.take_discarded()), (0, 0));
 }
 
 #[test]
 fn a_wake_up_that_was_not_seen_is_told_by_its_waker() {
-    let mut model = SchedModel::new(8);
-    model.started(1);
-    model.left(side(10, 0, 1), LeftCpu::Blocks, None, u64::MAX);
+    let mut model = SchedModel::<()>::new(8);
+    model.cpus.started(1);
+    model.left(side(10, 0, 1), LeftCpu::Blocks, None, ());
     model.waking(side(20, 1, 1));
     let ended = model.came(side(25, 1, 1)).unwrap();
     assert_eq!((ended.wait.kind, ended.wait.since, ended.cpu), (RunDelayKind::Woken, 20, 1));
-    model.left(side(30, 1, 1), LeftCpu::Blocks, None, u64::MAX);
+    model.left(side(30, 1, 1), LeftCpu::Blocks, None, ());
     assert!(model.came(side(40, 1, 1)).is_none());
     assert_eq!((model.take_unwoken(), model.take_discarded()), (1, 0));
 }

@@ -18,6 +18,24 @@ pub enum CpuUse {
     Unseen,
 }
 
+impl CpuUse {
+    /// The use by the task `tid`; 0 is the number of every idle task.
+    #[inline]
+    pub fn of(tid: i32, comm: Comm, prio: i32) -> CpuUse {
+        if tid == 0 { CpuUse::Idle } else { CpuUse::Task { tid, comm, prio } }
+    }
+
+    /// The number of the task, 0 for an idle CPU. None: not known.
+    #[inline]
+    pub fn tid(self) -> Option<i32> {
+        match self {
+            CpuUse::Task { tid, .. } => Some(tid),
+            CpuUse::Idle => Some(0),
+            CpuUse::Unseen => None,
+        }
+    }
+}
+
 /// From a switch to the next one.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
@@ -67,12 +85,6 @@ impl CpuHistory {
         {
             latest.had_by = had_by;
         }
-    }
-
-    /// The latest stretch, if it is that of `tid`.
-    pub fn latest_of(&self, tid: i32) -> Option<CpuUse> {
-        let latest = self.stretches.back()?.had_by;
-        matches!(latest, CpuUse::Task { tid: known, .. } if known == tid).then_some(latest)
     }
 
     /// Calls `each` with the uses of the CPU from `from` to `until`: their times add up to all of it.
@@ -127,7 +139,6 @@ mod tests {
         let urgent = CpuUse::Task { tid: 3, comm: Comm::default(), prio: 49 };
         history.update_latest(urgent);
         history.update_latest(task(4));
-        assert_eq!((history.latest_of(3), history.latest_of(4)), (Some(urgent), None));
         assert_eq!(uses(&history, 10, 12), [(urgent, 2)]);
         assert_eq!((uses(&history, 9, 9), uses(&history, 9, 8)), (vec![], vec![]));
     }

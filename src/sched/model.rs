@@ -7,8 +7,12 @@
 //! horizon is taken for unknown whenever it is asked for, and dropped with the next event of its task or by
 //! [`SchedModel::drop_doubtful`].
 
-use crate::profilers::rundelay::cpu_queue::CpuQueue;
-use crate::profilers::rundelay::history::CpuUse;
+use crate::perf::{EventId, Record};
+use crate::profiler::{Context, Event};
+use crate::sched::cpus::{Cpu, Cpus, SwitchIn, TurnBegin};
+use crate::sched::events::Switch;
+use crate::sched::history::CpuUse;
+use crate::sched::run_queue::RunQueue;
 use crate::stats::{Began, LossHorizon, TidMap};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -27,9 +31,9 @@ pub enum RunDelayKind {
     Found,
 }
 
-/// A wait for a CPU.
+/// A wait for a CPU. `K` is what the profiler keeps of one that goes on.
 #[derive(Clone, Copy, Debug)]
-pub struct QueueWait {
+pub struct QueueWait<K = ()> {
     pub kind: RunDelayKind,
     pub since: u64,
     pub began: Began,
@@ -43,10 +47,7 @@ pub struct QueueWait {
     pub moves: u32,
     /// Where it lost its CPU.
     pub stack: Option<StackId>,
-    /// When it is shown next while it goes on.
-    pub report_at: u64,
-    /// Up to when it was shown; 0: it was not.
-    pub shown_until: u64,
+    pub kept: K,
     /// The answer is about it.
     pub is_ours: bool,
     /// The task may have had a CPU all the time, and been woken in vain.
@@ -56,8 +57,8 @@ pub struct QueueWait {
 /// Earlier queues that are remembered of one wait.
 const EARLIER: usize = 3;
 
-impl QueueWait {
-    fn new(kind: RunDelayKind, since: u64, cpu: u32) -> QueueWait {
+impl<K: Copy + Default> QueueWait<K> {
+    fn new(kind: RunDelayKind, since: u64, cpu: u32) -> QueueWait<K> {
         QueueWait {
             kind,
             since,
@@ -67,8 +68,7 @@ impl QueueWait {
             earlier: [(0, 0); EARLIER],
             moves: 0,
             stack: None,
-            report_at: 0,
-            shown_until: 0,
+            kept: K::default(),
             is_ours: true,
             is_doubtful: false,
         }
@@ -97,21 +97,21 @@ impl QueueWait {
 
 /// What a task does, by all that is known.
 #[derive(Clone, Copy, Debug, Default)]
-enum SchedActivity {
+enum SchedActivity<K> {
     #[default]
     Unknown,
     Running,
     Blocked,
     /// `sched_waking` was seen, the wake-up was not yet.
     Waking,
-    Waiting(QueueWait),
+    Waiting(QueueWait<K>),
     /// /proc says that it is runnable: it runs, or waits. Whether it is ours.
     Runnable(Began, bool),
 }
 
 #[derive(Clone, Debug, Default)]
-struct SchedTask {
-    activity: SchedActivity,
+struct SchedTask<K> {
+    activity: SchedActivity<K>,
     /// Since when, ns.
     since: u64,
     /// Where it runs, or was last.
@@ -122,13 +122,13 @@ struct SchedTask {
 
 /// A wait that has ended.
 #[derive(Clone, Copy, Debug)]
-pub struct EndedWait {
+pub struct EndedWait<K = ()> {
     pub tid: i32,
     pub comm: Comm,
     /// The CPU that it got.
     pub cpu: u32,
     pub until: u64,
-    pub wait: QueueWait,
+    pub wait: QueueWait<K>,
 }
 
 /// How a task leaves its CPU.
@@ -152,16 +152,14 @@ pub struct SchedSide {
 
 /// All tasks and CPUs.
 #[derive(Debug, Default)]
-pub struct SchedModel {
-    tasks: TidMap<SchedTask>,
-    cpus: Vec<CpuQueue>,
+pub struct SchedModel<K = ()> {
+    tasks: TidMap<SchedTask<K>>,
+    cpus: Cpus<RunQueue>,
     /// Stretches kept of each CPU.
-    history_most: usize,
-    /// When events were on.
-    watched_from: u64,
+    history_limit: usize,
     /// Waits whose end went unseen.
     discarded: u64,
-    /// Tasks that got a CPU without a wake-up that was seen.
+    /// Tasks that the answer is about that got a CPU without a wake-up that was seen.
     unwoken: u64,
     /// CPUs on which a switch went unseen.
     missed_on: Vec<u32>,
@@ -169,47 +167,84 @@ pub struct SchedModel {
     horizon: LossHorizon,
     /// The horizon up to which all tasks were gone through.
     dropped_until: LossHorizon,
+    /// The end of a loss of exit records; 0: none since tasks that are gone were searched for.
+    exits_lost_at: u64,
+    next_sweep: u64,
 }
 
-/// The number of a CPU comes from a record.
-const MAX_CPUS: usize = 1 << 13;
-
-impl SchedModel {
-    pub fn new(history_most: usize) -> SchedModel {
-        SchedModel { history_most, ..SchedModel::default() }
+impl<K: Copy + Default> SchedModel<K> {
+    /// Of each CPU so many of the latest switches are kept.
+    pub fn new(history_limit: usize) -> SchedModel<K> {
+        SchedModel { history_limit, ..SchedModel::default() }
     }
 
-    /// Events are on.
-    pub fn started(&mut self, now: u64) {
-        self.watched_from = now;
-        for queue in &mut self.cpus {
-            queue.watched_from = now;
+    /// Takes what is rare. `switches` are the events of the switches.
+    pub fn on(&mut self, event: &Event<'_>, switches: &[EventId]) {
+        match *event {
+            Event::Started { now } => self.cpus.started(now),
+            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.renamed(*tid, Comm::new(comm)),
+            Event::Task { record: Record::Exit(exit), .. } => self.exited(exit.tid),
+            Event::TookOver { old, pid, time, cpu } => self.took_over(old, pid, time, cpu),
+            // A wake-up or a move that went unseen shows at the next switch.
+            Event::Lost(window, kinds) if kinds.include(switches) => {
+                self.lost(window.cpu, window.start_ns, window.end_ns);
+            }
+            Event::LostSide(window) => self.exits_lost_at = window.end_ns,
+            _ => {}
         }
     }
 
-    pub fn cpus_mut(&mut self) -> impl Iterator<Item = (u32, &mut CpuQueue)> {
-        (0..).zip(&mut self.cpus)
+    /// Now and then drops what became doubtful, and tasks that are gone. True if it did.
+    pub fn sweep(&mut self, now: u64, ctx: &Context) -> bool {
+        const SWEEP_NS: u64 = 1_000_000_000;
+        const GONE_NS: u64 = 2_000_000_000;
+        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
+        /// Going through all tasks takes one part in so many of the time at most, however many there are.
+        const MAX_SHARE: u64 = 20;
+        if now < self.next_sweep {
+            return false;
+        }
+        let began = crate::sys::monotonic_ns();
+        self.drop_doubtful(now);
+        if self.exits_lost_at > 0 && now > self.exits_lost_at.saturating_add(AFTER_NS) {
+            self.exits_lost_at = 0;
+            let gone: Vec<i32> = self.tids().filter(|tid| ctx.tasks.has_exited(*tid)).collect();
+            gone.into_iter().for_each(|tid| self.exited(tid));
+        }
+        self.expire(now.saturating_sub(GONE_NS));
+        let pause_ns = crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MAX_SHARE);
+        self.next_sweep = now.saturating_add(SWEEP_NS.max(pause_ns));
+        true
     }
 
-    pub fn cpu(&self, cpu: u32) -> Option<&CpuQueue> {
-        self.cpus.get(cpu as usize)
+    /// The end of the last loss; 0: there was none.
+    pub fn lost_until(&self) -> u64 {
+        self.horizon.end_ns()
     }
 
-    pub fn tids(&self) -> impl Iterator<Item = i32> {
+    pub fn queues_mut(&mut self) -> impl Iterator<Item = (u32, &mut RunQueue)> {
+        self.cpus.iter_mut().map(|(number, cpu)| (number, &mut cpu.kept))
+    }
+
+    pub fn queue(&self, cpu: u32) -> Option<&RunQueue> {
+        self.cpus.get(cpu).map(|cpu| &cpu.kept)
+    }
+
+    fn tids(&self) -> impl Iterator<Item = i32> {
         self.tasks.iter().map(|(tid, _)| tid)
     }
 
     /// The tasks that are known to wait, in no order.
-    pub fn waits(&self) -> impl Iterator<Item = (i32, Comm, &QueueWait)> {
+    pub fn waits(&self) -> impl Iterator<Item = (i32, Comm, &QueueWait<K>)> {
         self.tasks.iter().filter_map(|(tid, task)| Some((tid, task.comm, task.wait(self.horizon)?)))
     }
 
-    pub fn wait(&self, tid: i32) -> Option<(Comm, &QueueWait)> {
+    pub fn wait(&self, tid: i32) -> Option<(Comm, &QueueWait<K>)> {
         let task = self.tasks.get(tid)?;
         Some((task.comm, task.wait(self.horizon)?))
     }
 
-    pub fn wait_mut(&mut self, tid: i32) -> Option<&mut QueueWait> {
+    pub fn wait_mut(&mut self, tid: i32) -> Option<&mut QueueWait<K>> {
         let horizon = self.horizon;
         match &mut self.tasks.get_mut(tid).filter(|task| horizon.saw_all_since(task.since))?.activity {
             SchedActivity::Waiting(wait) => Some(wait),
@@ -232,42 +267,38 @@ impl SchedModel {
         std::mem::take(&mut self.missed_on)
     }
 
-    fn queue(&mut self, cpu: u32) -> Option<&mut CpuQueue> {
-        let at = cpu as usize;
-        if at >= self.cpus.len() && at < MAX_CPUS {
-            let (watched_from, most) = (self.watched_from, self.history_most);
-            self.cpus.resize_with(at + 1, || CpuQueue::new(watched_from, most));
-        }
-        self.cpus.get_mut(at)
+    #[inline]
+    fn cpu_mut(&mut self, cpu: u32) -> Option<&mut Cpu<RunQueue>> {
+        let (watched_from, limit) = (self.cpus.watched_from(), self.history_limit);
+        self.cpus.get_or_add(cpu, || RunQueue::new(watched_from, limit))
     }
 
     /// A task that waits since `since` is in the queue of `cpu` from `at` on. Queues count waits that are certain only.
     #[inline]
     fn enter(&mut self, cpu: u32, at: u64, since: u64) {
         if self.horizon.saw_all_since(since)
-            && let Some(queue) = self.queue(cpu)
+            && let Some(cpu) = self.cpu_mut(cpu)
         {
-            queue.enter(at);
+            cpu.kept.enter(at);
         }
     }
 
     #[inline]
     fn leave(&mut self, cpu: u32, at: u64, since: u64) {
         if self.horizon.saw_all_since(since)
-            && let Some(queue) = self.queue(cpu)
+            && let Some(cpu) = self.cpu_mut(cpu)
         {
-            queue.leave(at);
+            cpu.kept.leave(at);
         }
     }
 
     /// `current` has `cpu` at `at`, by the head of a record.
     #[inline]
     pub fn saw_current(&mut self, at: u64, cpu: u32, current: CpuUse) {
-        let Some(queue) = self.queue(cpu) else { return };
-        if queue.current.is_none() && queue.watched_from <= at && queue.watched_from > 0 {
-            queue.current = tid_of(current);
-            let from = queue.watched_from;
-            queue.history.push(from, current);
+        if let Some(cpu) = self.cpu_mut(cpu)
+            && let Some(from) = cpu.saw_current(at, current)
+        {
+            cpu.kept.history.push(from, current);
         }
     }
 
@@ -275,16 +306,17 @@ impl SchedModel {
     #[inline]
     pub fn cpu_switched(&mut self, at: u64, cpu: u32, prev: CpuUse, next: CpuUse) {
         self.saw_current(at, cpu, prev);
-        let Some(queue) = self.queue(cpu) else { return };
-        let believed = std::mem::replace(&mut queue.current, tid_of(next));
-        queue.history.update_latest(prev);
-        if believed != tid_of(prev) && believed.is_some() {
-            queue.history.doubt_latest();
-            self.note_missed(cpu);
-            self.lost_cpu(believed, at, cpu);
+        let Some(known) = self.cpu_mut(cpu) else { return };
+        let turn = known.switched(at, prev, next);
+        let history = &mut known.kept.history;
+        history.update_latest(prev);
+        if matches!(turn, TurnBegin::Missed(..)) {
+            history.doubt_latest();
         }
-        if let Some(queue) = self.queue(cpu) {
-            queue.history.push(at, next);
+        history.push(at, next);
+        if let TurnBegin::Missed(believed, _) = turn {
+            self.note_missed(cpu);
+            self.lost_cpu(believed.tid(), at, cpu);
         }
     }
 
@@ -308,14 +340,38 @@ impl SchedModel {
         }
     }
 
-    /// Whether `tid` is the last task known to have got `cpu`.
-    pub fn has_come(&self, cpu: u32, tid: i32) -> bool {
-        self.cpu(cpu).is_some_and(|queue| queue.current == Some(tid))
+    /// Takes a switch; `left` is how its former task left the CPU, if that is known, with its stack and what is kept of the wait that begins.
+    /// Gives the wait of the other one that has ended. That one leaves the queue before the former enters.
+    #[inline]
+    pub fn switched(
+        &mut self,
+        switch: &Switch,
+        [prev_is_ours, next_is_ours]: [bool; 2],
+        left: Option<(LeftCpu, Option<StackId>, K)>,
+    ) -> Option<EndedWait<K>> {
+        let Switch { at_ns, cpu, prev, next, .. } = *switch;
+        let side = |of: CpuUse, is_ours: bool| match of {
+            CpuUse::Task { tid, comm, .. } if tid > 0 => Some(SchedSide { at: at_ns, cpu, tid, comm, is_ours }),
+            _ => None,
+        };
+        self.cpu_switched(at_ns, cpu, prev, next);
+        let ended = side(next, next_is_ours).and_then(|next| self.came(next));
+        if let Some(prev) = side(prev, prev_is_ours)
+            && let Some((how, stack, kept)) = left
+        {
+            self.left(prev, how, stack, kept);
+        }
+        ended
+    }
+
+    /// See [`Cpu::hidden_switch`].
+    pub fn hidden_switch(&mut self, switch_in: SwitchIn, comm: impl FnMut(i32) -> Comm) -> Option<Switch> {
+        self.cpu_mut(switch_in.cpu)?.hidden_switch(switch_in, comm)
     }
 
     /// `seen` leaves its CPU. `stack`: where.
     #[inline]
-    pub fn left(&mut self, seen: SchedSide, how: LeftCpu, stack: Option<StackId>, report_at: u64) {
+    pub fn left(&mut self, seen: SchedSide, how: LeftCpu, stack: Option<StackId>, kept: K) {
         if how == LeftCpu::Dies {
             return self.died(seen);
         }
@@ -327,7 +383,7 @@ impl SchedModel {
         let activity = match how {
             LeftCpu::Waits(kind) => SchedActivity::Waiting(QueueWait {
                 stack,
-                report_at,
+                kept,
                 is_ours: seen.is_ours,
                 ..QueueWait::new(kind, seen.at, seen.cpu)
             }),
@@ -350,7 +406,7 @@ impl SchedModel {
 
     /// A task did `before` up to now, as far as was known; now it is seen to leave a CPU, or to be woken.
     #[inline]
-    fn ended_unseen(&mut self, before: SchedActivity, at: u64) {
+    fn ended_unseen(&mut self, before: SchedActivity<K>, at: u64) {
         if let SchedActivity::Waiting(wait) = before {
             if wait.began == Began::Exactly && !wait.is_doubtful {
                 self.discarded += 1;
@@ -362,7 +418,7 @@ impl SchedModel {
 
     /// `seen` gets its CPU.
     #[inline]
-    pub fn came(&mut self, seen: SchedSide) -> Option<EndedWait> {
+    pub fn came(&mut self, seen: SchedSide) -> Option<EndedWait<K>> {
         let task = self.tasks.get_or_default(seen.tid);
         self.discarded += task.doubt(self.horizon);
         if task.since > seen.at {
@@ -408,16 +464,13 @@ impl SchedModel {
 
     /// `seen` is in the queue of its CPU from now on, if it was not before.
     #[inline]
-    pub fn woken(&mut self, seen: SchedSide, is_new: bool, report_at: u64) {
+    pub fn woken(&mut self, seen: SchedSide, is_new: bool, kept: K) {
         let task = self.tasks.get_or_default(seen.tid);
         self.discarded += task.doubt(self.horizon);
         if task.since > seen.at {
             return;
         }
-        let is_elsewhere = |cpu: u32| {
-            let current = self.cpus.get(cpu as usize).and_then(|queue| queue.current);
-            current.is_some_and(|tid| tid != seen.tid)
-        };
+        let is_elsewhere = |cpu: u32| self.cpus.get(cpu).and_then(Cpu::current_tid).is_some_and(|tid| tid != seen.tid);
         let waits = match task.activity {
             _ if is_new => true,
             SchedActivity::Blocked | SchedActivity::Waking => true,
@@ -434,7 +487,7 @@ impl SchedModel {
         let is_unknown = matches!(task.activity, SchedActivity::Unknown | SchedActivity::Runnable(..));
         let is_doubtful = is_unknown && !is_new && !is_elsewhere(seen.cpu);
         let is_ours = seen.is_ours;
-        let wait = QueueWait { report_at, is_ours, is_doubtful, ..QueueWait::new(kind, seen.at, seen.cpu) };
+        let wait = QueueWait { kept, is_ours, is_doubtful, ..QueueWait::new(kind, seen.at, seen.cpu) };
         let before = task.set(SchedActivity::Waiting(wait), seen);
         task.exited &= !is_new;
         self.ended_unseen(before, seen.at);
@@ -467,21 +520,21 @@ impl SchedModel {
     }
 
     /// Of the tasks that were found runnable, those wait on whose CPU another one is known to run ever since.
-    pub fn settle_found(&mut self, report_at: impl Fn(u64) -> u64) {
+    pub fn settle_found(&mut self, kept: impl Fn(u64) -> K) {
         let mut waiting = Vec::new();
         for (tid, task) in self.tasks.iter() {
             let SchedActivity::Runnable(began, is_ours) = task.activity else { continue };
             if !self.horizon.saw_all_since(task.since) {
                 continue;
             }
-            let Some(queue) = self.cpus.get(task.cpu as usize) else { continue };
-            if queue.current.is_some_and(|current| current != tid && current != 0) && queue.watched_from > 0 {
+            let Some(cpu) = self.cpus.get(task.cpu) else { continue };
+            if cpu.current_tid().is_some_and(|current| current != tid && current != 0) && cpu.is_watched() {
                 waiting.push((tid, task.since, task.cpu, began, is_ours));
             }
         }
         for (tid, since, cpu, began, is_ours) in waiting {
             let found = QueueWait::new(RunDelayKind::Found, since, cpu);
-            let wait = QueueWait { began, is_ours, report_at: report_at(since), ..found };
+            let wait = QueueWait { began, is_ours, kept: kept(since), ..found };
             if let Some(task) = self.tasks.get_mut(tid) {
                 task.activity = SchedActivity::Waiting(wait);
             }
@@ -492,15 +545,12 @@ impl SchedModel {
     /// Records of `cpu` were lost from `start` to `end`: any task may have done anything in between.
     ///
     /// Losses come fastest when there is no time for them: this takes as long whether there are ten tasks or a million.
-    pub fn lost(&mut self, cpu: u32, start: u64, end: u64) {
+    fn lost(&mut self, cpu: u32, start: u64, end: u64) {
         self.horizon.lost_until(end);
-        for queue in &mut self.cpus {
-            queue.set_waiting(start, 0);
-        }
-        if let Some(queue) = self.queue(cpu) {
-            queue.current = None;
-            queue.watched_from = end;
-            queue.history.push(start, CpuUse::Unseen);
+        self.queues_mut().for_each(|(_, queue)| queue.set_waiting(start, 0));
+        if let Some(cpu) = self.cpu_mut(cpu) {
+            cpu.lost(end);
+            cpu.kept.history.push(start, CpuUse::Unseen);
         }
     }
 
@@ -509,19 +559,19 @@ impl SchedModel {
         if std::mem::replace(&mut self.dropped_until, self.horizon) == self.horizon {
             return;
         }
-        let mut waiting = vec![0; self.cpus.len()];
+        let mut waiting = vec![0; self.cpus.iter().count()];
         for (_, task) in self.tasks.iter_mut() {
             self.discarded += task.doubt(self.horizon);
             if let Some(wait) = task.wait(self.horizon) {
                 waiting.get_mut(wait.cpu as usize).into_iter().for_each(|waiting| *waiting += 1);
             }
         }
-        for (queue, waiting) in self.cpus.iter_mut().zip(waiting) {
+        for ((_, queue), waiting) in self.queues_mut().zip(waiting) {
             queue.set_waiting(now, waiting);
         }
     }
 
-    pub fn renamed(&mut self, tid: i32, comm: Comm) {
+    fn renamed(&mut self, tid: i32, comm: Comm) {
         if let Some(task) = self.tasks.get_mut(tid) {
             task.comm = comm;
             task.exited = false;
@@ -529,18 +579,18 @@ impl SchedModel {
     }
 
     /// The thread `old`, which runs on `cpu`, goes on under the number `new`.
-    pub fn took_over(&mut self, old: i32, new: i32, at: u64, cpu: u32) {
-        let runs = |task: &SchedTask| matches!(task.activity, SchedActivity::Running) && task.cpu == cpu;
+    fn took_over(&mut self, old: i32, new: i32, at: u64, cpu: u32) {
+        let runs = |task: &SchedTask<K>| matches!(task.activity, SchedActivity::Running) && task.cpu == cpu;
         let Some(task) = self.tasks.remove(old).filter(runs) else { return }; // or the switch that followed was seen
         let before = std::mem::replace(self.tasks.get_or_default(new), task);
         self.ended_unseen(before.activity, at);
-        if let Some(queue) = self.queue(cpu).filter(|queue| queue.current == Some(old)) {
-            queue.current = Some(new);
+        if let Some(cpu) = self.cpu_mut(cpu) {
+            cpu.renumber(old, new);
         }
     }
 
     /// The task's exit record came; it still runs for a moment.
-    pub fn exited(&mut self, tid: i32) {
+    fn exited(&mut self, tid: i32) {
         if let Some(task) = self.tasks.get_mut(tid) {
             task.exited = true;
         }
@@ -556,8 +606,8 @@ impl SchedModel {
     }
 
     /// Drops tasks that exited before `at` and whose last switch was not seen.
-    pub fn expire(&mut self, at: u64) {
-        let gone = |(tid, task): (i32, &SchedTask)| (task.exited && task.since < at).then_some(tid);
+    fn expire(&mut self, at: u64) {
+        let gone = |(tid, task): (i32, &SchedTask<K>)| (task.exited && task.since < at).then_some(tid);
         let gone: Vec<i32> = self.tasks.iter().filter_map(gone).collect();
         for tid in gone {
             self.discard(tid, at);
@@ -566,9 +616,9 @@ impl SchedModel {
     }
 }
 
-impl SchedTask {
+impl<K: Copy + Default> SchedTask<K> {
     /// Its wait, if it is known to wait.
-    fn wait(&self, horizon: LossHorizon) -> Option<&QueueWait> {
+    fn wait(&self, horizon: LossHorizon) -> Option<&QueueWait<K>> {
         match &self.activity {
             SchedActivity::Waiting(wait) if horizon.saw_all_since(self.since) => Some(wait),
             _ => None,
@@ -589,17 +639,9 @@ impl SchedTask {
 
     /// Returns what it did before.
     #[inline]
-    fn set(&mut self, activity: SchedActivity, seen: SchedSide) -> SchedActivity {
+    fn set(&mut self, activity: SchedActivity<K>, seen: SchedSide) -> SchedActivity<K> {
         (self.since, self.cpu, self.comm) = (seen.at, seen.cpu, seen.comm);
         std::mem::replace(&mut self.activity, activity)
-    }
-}
-
-fn tid_of(had_by: CpuUse) -> Option<i32> {
-    match had_by {
-        CpuUse::Task { tid, .. } => Some(tid),
-        CpuUse::Idle => Some(0),
-        CpuUse::Unseen => None,
     }
 }
 

@@ -1,12 +1,10 @@
 //! The text of one value: of a cell, or of a detail in a line.
 
-use std::borrow::Cow;
 use std::io::Write;
 
 use crate::digits::{format_ns, push_hex, push_signed, push_unsigned, three_digits};
 use crate::escape::escape_into;
-use crate::output::{outcome, runners};
-use crate::report::{Command, LineageProcess, Value};
+use crate::report::Value;
 
 /// Appends a duration in seconds, and any other value as it is.
 pub fn push_seconds(value: &Value, out: &mut Vec<u8>) {
@@ -24,15 +22,8 @@ pub fn push_seconds(value: &Value, out: &mut Vec<u8>) {
 pub fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         // A place and a time of day were replaced by their texts before.
-        Value::None
-        | Value::Stack(_)
-        | Value::Place(_)
-        | Value::Interrupt(..)
-        | Value::Moment(_)
-        | Value::Offset(_) => {}
-        Value::Call(_) | Value::WaitPlace(_) => {}
-        Value::Outcome(outcome) => outcome::push_text(outcome, out),
-        Value::Runners(ran) => runners::push_text(ran, 3, out),
+        Value::None | Value::Stack(_) | Value::Place(_) | Value::Moment(_) => {}
+        Value::Cell(cell) => cell.text(out),
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
@@ -69,30 +60,6 @@ pub fn push_value(value: &Value, out: &mut Vec<u8>) {
                 escape_into(word.as_bytes(), out);
             }
         }
-        Value::Lineage(kin) => {
-            for (index, LineageProcess { pid, comm, command }) in kin.iter().enumerate() {
-                out.extend_from_slice(if index > 0 { b" < " } else { b"" });
-                push_of_kin(comm.as_bytes(), out);
-                out.push(b' ');
-                push_signed(i64::from(*pid), out);
-                match command {
-                    Command::Gone => out.extend_from_slice(b" (gone)"),
-                    Command::Line(line) => {
-                        out.extend_from_slice(b": ");
-                        push_of_kin(shortened(line).as_bytes(), out);
-                    }
-                    Command::Unasked | Command::Unknown => {}
-                }
-            }
-        }
-    }
-}
-
-/// Escapes `<`, too: a process must not name itself so that it looks like a child of another one.
-fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
-    for (index, part) in text.split(|&byte| byte == b'<').enumerate() {
-        out.extend_from_slice(if index > 0 { b"\\x3c" } else { b"" });
-        escape_into(part, out);
     }
 }
 
@@ -108,20 +75,11 @@ fn push_path(path: &[u8], out: &mut Vec<u8>) {
     escape_into(end, out);
 }
 
-/// The start of a command line, which may be many screens long.
-fn shortened(line: &str) -> Cow<'_, str> {
-    const LIMIT: usize = 60;
-    match line.char_indices().nth(LIMIT) {
-        Some((end, _)) => format!("{}...", &line[..end]).into(),
-        None => line.into(),
-    }
-}
-
 /// The text of a cell.
 pub fn cell(value: &Value) -> String {
     let mut out = Vec::new();
     match value {
-        Value::Runners(ran) => runners::push_text(ran, 1, &mut out),
+        Value::Cell(cell) => cell.brief(&mut out),
         // Milliseconds with four decimals: a typical run delay is below a microsecond.
         Value::Ns(ns) => {
             let _ = write!(out, "{}.{:04}", ns / 1_000_000, ns / 100 % 10_000);

@@ -1,16 +1,101 @@
-//! Who ran during a wait: in a line of text, or as a list of objects.
+//! Who ran on a CPU in the meantime, each with its time: in a line of text, or as a list of objects.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use crate::digits::push_signed;
 use crate::escape::escape_into;
-use crate::output::json::{self, Object};
-use crate::output::value_text;
-use crate::report::{CpuRunner, RunnerKind, TaskPriority, Value};
+use crate::json::{Object, push_list};
+use crate::report::{Cell, Value, value_text};
+use crate::task::Comm;
+
+/// A task that had the CPU during a wait of another, or why none had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CpuRunner {
+    pub who: RunnerKind,
+    pub ran_ns: u64,
+    /// Hundredths of a per cent of the wait.
+    pub share: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunnerKind {
+    Task {
+        tid: i32,
+        comm: Comm,
+        priority: TaskPriority,
+    },
+    /// The CPU had nothing to do.
+    Idle,
+    /// Which task ran is not known.
+    Unseen,
+    /// So many further tasks together.
+    Others(u32),
+}
+
+/// How a task competes for its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskPriority {
+    /// Of SCHED_OTHER, SCHED_BATCH and SCHED_IDLE, -20 to 19.
+    Nice(i32),
+    /// FIFO, RR, or RT where it is not known which of the two; 1 to 99.
+    RealTime(&'static str, i32),
+    Deadline,
+}
+
+impl CpuRunner {
+    /// The share of `ran_ns` in a wait of `wait_ns`.
+    pub fn new(who: RunnerKind, ran_ns: u64, wait_ns: u64) -> CpuRunner {
+        let share = u128::from(ran_ns) * 10_000 / u128::from(wait_ns.max(1));
+        CpuRunner { who, ran_ns, share: u32::try_from(share).unwrap_or(u32::MAX) }
+    }
+}
+
+impl TaskPriority {
+    /// From the kernel's own number, in which less is more urgent (include/linux/sched/prio.h).
+    pub fn of_kernel(prio: i32, policy: Option<u32>) -> TaskPriority {
+        const SCHED_FIFO: u32 = 1;
+        const SCHED_RR: u32 = 2;
+        match prio {
+            ..0 => TaskPriority::Deadline,
+            0..100 => {
+                let name = match policy {
+                    Some(SCHED_FIFO) => "FIFO",
+                    Some(SCHED_RR) => "RR",
+                    _ => "RT",
+                };
+                TaskPriority::RealTime(name, 99 - prio)
+            }
+            _ => TaskPriority::Nice(prio.saturating_sub(120)),
+        }
+    }
+}
+
+/// Who had the CPU during a wait, the longest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Runners(pub Arc<[CpuRunner]>);
+
+impl Cell for Runners {
+    fn text(&self, out: &mut Vec<u8>) {
+        push_text(&self.0, 3, out);
+    }
+
+    fn brief(&self, out: &mut Vec<u8>) {
+        push_text(&self.0, 1, out);
+    }
+
+    fn json(&self, out: &mut Vec<u8>) {
+        push_json(&self.0, out);
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&self.0[..])
+    }
+}
 
 /// Appends `audio-rt 21339 (FIFO 50) ran 99.000 ms (100.0 %), 2 more tasks ran 0.010 ms (0.0 %)`: the first `most`, and
 /// the rest together.
-pub fn push_text(runners: &[CpuRunner], most: usize, out: &mut Vec<u8>) {
+fn push_text(runners: &[CpuRunner], most: usize, out: &mut Vec<u8>) {
     let most = if runners.len() == most + 1 { runners.len() } else { most.min(runners.len()) };
     let (listed, rest) = runners.split_at(most);
     for (index, runner) in listed.iter().chain(&sum(rest)).enumerate() {
@@ -56,8 +141,8 @@ fn sum(runners: &[CpuRunner]) -> Option<CpuRunner> {
 }
 
 /// Appends a list of objects.
-pub fn push_json(runners: &[CpuRunner], out: &mut Vec<u8>) {
-    json::push_list(runners.iter(), out, |runner, out| {
+fn push_json(runners: &[CpuRunner], out: &mut Vec<u8>) {
+    push_list(runners.iter(), out, |runner, out| {
         let mut object = Object::new(out);
         match runner.who {
             RunnerKind::Task { tid, comm, priority } => {
@@ -87,7 +172,6 @@ pub fn push_json(runners: &[CpuRunner], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Comm;
 
     fn task(comm: &[u8], prio: i32, policy: Option<u32>) -> RunnerKind {
         let priority = TaskPriority::of_kernel(prio, policy);

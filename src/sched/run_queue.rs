@@ -1,14 +1,10 @@
-//! A CPU: the task that has it, those that had it, and how many wait for it.
+//! The run queue of a CPU: who had the CPU lately, and how many wait for it.
 
-use crate::profilers::rundelay::history::CpuHistory;
+use crate::sched::history::CpuHistory;
 
-/// A CPU with its queue.
+/// A queue.
 #[derive(Debug)]
-pub struct CpuQueue {
-    /// The task that has the CPU, 0 when it is idle; None when it is not known.
-    pub current: Option<i32>,
-    /// Since when it would have been seen had another task got the CPU.
-    pub watched_from: u64,
+pub struct RunQueue {
     pub history: CpuHistory,
     /// Tasks that wait for it.
     pub waiting: u32,
@@ -18,11 +14,9 @@ pub struct CpuQueue {
     summed_until: u64,
 }
 
-impl CpuQueue {
-    pub fn new(watched_from: u64, history_most: usize) -> CpuQueue {
-        CpuQueue {
-            current: None,
-            watched_from,
+impl RunQueue {
+    pub fn new(watched_from: u64, history_most: usize) -> RunQueue {
+        RunQueue {
             history: CpuHistory::new(history_most),
             waiting: 0,
             most_waiting: 0,

@@ -1,0 +1,88 @@
+//! A process and its ancestors, with their command lines.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::digits::push_signed;
+use crate::escape::escape_into;
+use crate::json::{Object, push_escaped, push_list};
+use crate::report::{Cell, CellLookUps, Command, Value};
+use crate::task::Comm;
+
+/// A process and its ancestors, the nearest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lineage(pub Arc<[LineageProcess]>);
+
+/// One process of a [`Lineage`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LineageProcess {
+    pub pid: i32,
+    pub comm: Comm,
+    pub command: Command,
+}
+
+impl Cell for Lineage {
+    fn text(&self, out: &mut Vec<u8>) {
+        for (index, LineageProcess { pid, comm, command }) in self.0.iter().enumerate() {
+            out.extend_from_slice(if index > 0 { b" < " } else { b"" });
+            push_of_kin(comm.as_bytes(), out);
+            out.push(b' ');
+            push_signed(i64::from(*pid), out);
+            match command {
+                Command::Gone => out.extend_from_slice(b" (gone)"),
+                Command::Line(line) => {
+                    out.extend_from_slice(b": ");
+                    push_of_kin(shortened(line).as_bytes(), out);
+                }
+                Command::Unasked | Command::Unknown => {}
+            }
+        }
+    }
+
+    fn json(&self, out: &mut Vec<u8>) {
+        push_list(self.0.iter(), out, |LineageProcess { pid, comm, command }, out| {
+            let mut object = Object::new(out);
+            object.signed("pid", i64::from(*pid));
+            push_escaped(comm.as_bytes(), object.key("comm"));
+            match command {
+                Command::Gone => object.bool("gone", true),
+                Command::Line(line) => push_escaped(line.as_bytes(), object.key("command")),
+                Command::Unasked | Command::Unknown => {}
+            }
+            object.end();
+        });
+    }
+
+    fn event_keys(&self, object: &mut Object<'_>) {
+        self.json(object.key("lineage"));
+    }
+
+    fn looked_up(&self, look_ups: &mut dyn CellLookUps) -> Option<Value> {
+        let kin = self.0.iter().map(|LineageProcess { pid, comm, command }| match command {
+            Command::Unasked => LineageProcess { pid: *pid, comm: *comm, command: look_ups.command(*pid, *comm) },
+            _ => LineageProcess { pid: *pid, comm: *comm, command: command.clone() },
+        });
+        Some(Value::cell(Lineage(kin.collect())))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&self.0[..])
+    }
+}
+
+/// Escapes `<`, too: a process must not name itself so that it looks like a child of another one.
+fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
+    for (index, part) in text.split(|&byte| byte == b'<').enumerate() {
+        out.extend_from_slice(if index > 0 { b"\\x3c" } else { b"" });
+        escape_into(part, out);
+    }
+}
+
+/// The start of a command line, which may be many screens long.
+fn shortened(line: &str) -> Cow<'_, str> {
+    const LIMIT: usize = 60;
+    match line.char_indices().nth(LIMIT) {
+        Some((end, _)) => format!("{}...", &line[..end]).into(),
+        None => line.into(),
+    }
+}

@@ -1,0 +1,62 @@
+//! What the output thread finds out about a call: its text, and the function that it waits in.
+
+use std::sync::Arc;
+
+use crate::report::{Cell, CellLookUps, Value};
+use crate::symbol::StackId;
+use crate::symbol::names::NamedFrame;
+use crate::tep::call_text::{CallLookUps, MadeCall};
+
+/// A system call with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CallText(pub Arc<MadeCall>);
+
+impl Cell for CallText {
+    fn looked_up(&self, look_ups: &mut dyn CellLookUps) -> Option<Value> {
+        Some(Value::Text(self.0.text(ThreadLookUps { look_ups, tid: self.0.tid }).into()))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+}
+
+/// What is looked up of a thread.
+struct ThreadLookUps<'a> {
+    look_ups: &'a mut dyn CellLookUps,
+    tid: i32,
+}
+
+impl CallLookUps for ThreadLookUps<'_> {
+    fn file(&mut self, fd: i32) -> Option<Vec<u8>> {
+        self.look_ups.file(self.tid, fd)
+    }
+
+    fn string(&mut self, address: u64) -> Option<Vec<u8>> {
+        self.look_ups.string(self.tid, address)
+    }
+}
+
+/// The function that waits, by the stack of the switch away from its CPU: the one that has called the scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WaitPlace(pub StackId);
+
+impl Cell for WaitPlace {
+    fn looked_up(&self, look_ups: &mut dyn CellLookUps) -> Option<Value> {
+        let frames = look_ups.frames(self.0);
+        let frame = frames.iter().find(|frame| !is_scheduler(frame));
+        Some(frame.map_or(Value::None, |frame| Value::Text(look_ups.place(frame))))
+    }
+}
+
+/// Beginnings of the names of functions through which a wait ends up in the scheduler. Source: kernel/sched/core.c,
+/// kernel/sched/completion.c, kernel/sched/wait_bit.c, kernel/time/sleep_timeout.c.
+#[rustfmt::skip]
+const SCHEDULER: [&str; 8] = [
+    "__schedule", "schedule", "io_schedule", "preempt_schedule", "__wait_for_common", "do_wait_for_common",
+    "wait_for_completion", "bit_wait",
+];
+
+fn is_scheduler(frame: &NamedFrame) -> bool {
+    frame.symbol.as_ref().is_ok_and(|name| SCHEDULER.iter().any(|start| name.starts_with(start)))
+}

@@ -1,0 +1,291 @@
+//! Who has each CPU and since when, by the switches that are seen.
+
+use crate::sched::events::Switch;
+use crate::sched::history::CpuUse;
+use crate::task::Comm;
+
+/// All CPUs, each with what a profiler keeps of it besides.
+#[derive(Debug)]
+pub struct Cpus<T> {
+    by_number: Vec<Cpu<T>>,
+    /// When events were on.
+    watched_from: u64,
+}
+
+/// A CPU.
+#[derive(Debug)]
+pub struct Cpu<T> {
+    /// What has it; None when that is not known.
+    current: Option<CpuUse>,
+    /// Since when `current` has it.
+    since: u64,
+    /// From when on a switch would have been seen; 0: events are not on yet.
+    watched_from: u64,
+    pub kept: T,
+}
+
+/// How long the task that leaves a CPU has had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnBegin {
+    /// It came then.
+    Seen(u64),
+    /// It has had the CPU since before this time, from which on all switches are seen.
+    Earlier(u64),
+    /// Another task was seen to come, at this time: a switch went unseen in between.
+    Missed(CpuUse, u64),
+    Unknown,
+}
+
+/// What a SWITCH record tells: that `tid` got `cpu`, and after whom, if the record has that.
+#[derive(Clone, Copy, Debug)]
+pub struct SwitchIn {
+    pub tid: i32,
+    pub prev: Option<i32>,
+    pub at_ns: u64,
+    pub cpu: u32,
+}
+
+/// The priority of a task whose nice value is 0, where no record tells.
+pub const USUAL_PRIO: i32 = 120;
+
+/// The number of a CPU comes from a record.
+const MAX_CPUS: usize = 1 << 13;
+
+impl<T> Default for Cpus<T> {
+    fn default() -> Cpus<T> {
+        Cpus { by_number: Vec::new(), watched_from: 0 }
+    }
+}
+
+impl<T> Cpus<T> {
+    /// Events are on.
+    pub fn started(&mut self, now: u64) {
+        self.watched_from = now;
+        self.by_number.iter_mut().for_each(|cpu| cpu.watched_from = now);
+    }
+
+    pub fn watched_from(&self) -> u64 {
+        self.watched_from
+    }
+
+    pub fn get(&self, cpu: u32) -> Option<&Cpu<T>> {
+        self.by_number.get(cpu as usize)
+    }
+
+    /// None: no machine has so many.
+    #[inline]
+    pub fn get_or_add(&mut self, cpu: u32, new: impl Fn() -> T) -> Option<&mut Cpu<T>> {
+        let index = cpu as usize;
+        if index >= self.by_number.len() && index < MAX_CPUS {
+            let watched_from = self.watched_from;
+            self.by_number.resize_with(index + 1, || Cpu { current: None, since: 0, watched_from, kept: new() });
+        }
+        self.by_number.get_mut(index)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Cpu<T>)> {
+        (0..).zip(&self.by_number)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Cpu<T>)> {
+        (0..).zip(&mut self.by_number)
+    }
+}
+
+impl<T> Cpu<T> {
+    /// What has the CPU, if that is known.
+    #[inline]
+    pub fn current(&self) -> Option<CpuUse> {
+        self.current
+    }
+
+    /// The thread that has the CPU, 0 when it is idle.
+    #[inline]
+    pub fn current_tid(&self) -> Option<i32> {
+        self.current.and_then(CpuUse::tid)
+    }
+
+    /// Since when `current` has it, or was seen on it: the beginning of its time here, as far as it was watched.
+    pub fn since(&self) -> u64 {
+        self.since
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.watched_from > 0
+    }
+
+    /// A record of another event says that `current` has the CPU at `at`. Gives since when: None if that was known, or
+    /// cannot be told.
+    #[inline]
+    pub fn saw_current(&mut self, at: u64, current: CpuUse) -> Option<u64> {
+        let is_news = self.current.is_none() && self.watched_from <= at && self.is_watched();
+        is_news.then(|| {
+            (self.current, self.since) = (Some(current), self.watched_from);
+            self.watched_from
+        })
+    }
+
+    /// The CPU goes from `prev` to `next`.
+    #[inline]
+    pub fn switched(&mut self, at: u64, prev: CpuUse, next: CpuUse) -> TurnBegin {
+        let next = Some(next).filter(|next| *next != CpuUse::Unseen);
+        let believed = std::mem::replace(&mut self.current, next);
+        let since = std::mem::replace(&mut self.since, at);
+        let is_first = since <= self.watched_from;
+        match believed {
+            Some(believed) if believed.tid() != prev.tid() => TurnBegin::Missed(believed, since),
+            Some(_) if is_first => TurnBegin::Earlier(since),
+            Some(_) => TurnBegin::Seen(since),
+            None if self.is_watched() && self.watched_from <= at => TurnBegin::Earlier(self.watched_from),
+            None => TurnBegin::Unknown,
+        }
+    }
+
+    /// The switch of a SWITCH record. None: it was seen, since the sample of a switch comes before its SWITCH record.
+    pub fn hidden_switch(&self, switch_in: SwitchIn, mut comm: impl FnMut(i32) -> Comm) -> Option<Switch> {
+        let SwitchIn { tid, prev, at_ns, cpu } = switch_in;
+        if self.current_tid() == Some(tid) {
+            return None;
+        }
+        let known = self.current.filter(|current| current.tid() == prev);
+        let mut usual = |tid: i32| CpuUse::of(tid, comm(tid), USUAL_PRIO);
+        let prev = known.or(prev.map(&mut usual)).unwrap_or(CpuUse::Unseen);
+        Some(Switch { at_ns, cpu, prev, prev_state: 0, next: usual(tid) })
+    }
+
+    /// Records were lost until `end`: anything may have the CPU, unless it was seen to come later.
+    pub fn lost(&mut self, end: u64) {
+        if self.since < end {
+            self.current = None;
+            self.watched_from = self.watched_from.max(end);
+        }
+    }
+
+    /// The thread that has the CPU goes on under another number.
+    pub fn renumber(&mut self, old: i32, new: i32) {
+        if let Some(CpuUse::Task { tid, .. }) = &mut self.current
+            && *tid == old
+        {
+            *tid = new;
+        }
+    }
+
+    /// What has the CPU becomes another one without a switch: its name or number is new.
+    pub fn becomes(&mut self, at: u64, current: CpuUse) {
+        (self.current, self.since) = (Some(current), self.since.max(at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn task(tid: i32) -> CpuUse {
+        CpuUse::of(tid, Comm::default(), 120)
+    }
+
+    #[test]
+    fn a_turn_begins_where_it_was_seen_to() {
+        let mut cpus: Cpus<()> = Cpus::default();
+        let cpu = cpus.get_or_add(3, || ()).unwrap();
+        assert_eq!(cpu.switched(5, task(1), task(2)), TurnBegin::Unknown, "events are not on");
+        cpus.started(10);
+        let cpu = cpus.get_or_add(3, || ()).unwrap();
+        assert_eq!(cpu.switched(20, task(2), task(0)), TurnBegin::Earlier(5));
+        assert_eq!(cpu.switched(30, task(0), task(7)), TurnBegin::Seen(20));
+        assert_eq!(cpu.switched(40, task(8), task(9)), TurnBegin::Missed(task(7), 30));
+        cpu.lost(35); // told late: who came after it is known
+        assert_eq!(cpu.switched(50, task(9), task(1)), TurnBegin::Seen(40));
+        cpu.lost(55);
+        assert_eq!((cpu.current(), cpu.saw_current(60, task(2))), (None, Some(55)));
+        assert_eq!(cpu.switched(70, task(2), task(3)), TurnBegin::Earlier(55));
+        cpu.renumber(3, 4);
+        assert_eq!(cpu.switched(80, task(4), CpuUse::Unseen), TurnBegin::Seen(70));
+        assert_eq!(cpu.current_tid(), None);
+        assert!(cpus.get_or_add(u32::MAX, || ()).is_none(), "no machine has so many CPUs");
+    }
+
+    #[test]
+    fn a_switch_record_is_news_where_the_switch_was_hidden() {
+        let mut cpus: Cpus<()> = Cpus::default();
+        cpus.started(1);
+        let cpu = cpus.get_or_add(0, || ()).unwrap();
+        cpu.switched(10, task(0), CpuUse::of(7, Comm::new(b"seven"), 98));
+        let switch_in = |tid, prev| SwitchIn { tid, prev, at_ns: 11, cpu: 0 };
+        assert!(cpu.hidden_switch(switch_in(7, Some(0)), |_| Comm::default()).is_none());
+        let hidden = cpu.hidden_switch(switch_in(8, Some(7)), |_| Comm::new(b"eight")).unwrap();
+        assert_eq!(hidden.prev, CpuUse::of(7, Comm::new(b"seven"), 98), "as the switch to it had it");
+        assert_eq!(hidden.next, CpuUse::of(8, Comm::new(b"eight"), USUAL_PRIO));
+        assert_eq!(cpu.hidden_switch(switch_in(8, None), |_| Comm::default()).unwrap().prev, CpuUse::Unseen);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum TurnStep {
+        Switch(i32),
+        Clock,
+        /// No record is seen for so many steps, and then it is told.
+        Lose(u32),
+    }
+
+    proptest! {
+        /// Against a list of who had each nanosecond: what is called seen or earlier is so, and without a loss nothing is left out.
+        #[test]
+        fn turns_are_those_of_the_scheduler(
+            steps in prop::collection::vec((1_u64..5, prop_oneof![
+                8 => (0..4_i32).prop_map(TurnStep::Switch),
+                2 => Just(TurnStep::Clock),
+                1 => (1..5_u32).prop_map(TurnStep::Lose),
+            ]), 0..80),
+            first in 0..4_i32,
+        ) {
+            let mut cpus: Cpus<()> = Cpus::default();
+            cpus.started(10);
+            let cpu = cpus.get_or_add(0, || ()).unwrap();
+            let (mut now, mut running, mut came, mut losing, mut any_loss) = (10, first, 0, 0, false);
+            let (mut told_ns, mut had) = (0, vec![first; 1000]);
+            for (later, step) in steps {
+                now += later;
+                match step {
+                    TurnStep::Switch(next) if next != running => {
+                        if losing == 0 {
+                            let from = match cpu.switched(now, task(running), task(next)) {
+                                TurnBegin::Seen(from) => {
+                                    prop_assert_eq!(from, came);
+                                    Some(from)
+                                }
+                                TurnBegin::Earlier(from) => Some(from),
+                                other => {
+                                    prop_assert!(any_loss, "{:?}", other);
+                                    None
+                                }
+                            };
+                            if let Some(from) = from {
+                                prop_assert!(had[from as usize..now as usize].iter().all(|tid| *tid == running));
+                                told_ns += now - from;
+                            }
+                        }
+                        (running, came) = (next, now);
+                        had[now as usize..].fill(next);
+                    }
+                    TurnStep::Clock if losing == 0 => drop(cpu.saw_current(now, task(running))),
+                    TurnStep::Lose(steps) if losing == 0 => (losing, any_loss) = (steps + 1, true),
+                    TurnStep::Switch(_) | TurnStep::Clock | TurnStep::Lose(_) => {}
+                }
+                if losing > 0 {
+                    losing -= 1;
+                    if losing == 0 {
+                        cpu.lost(now + 1);
+                        now += 1;
+                    }
+                }
+            }
+            if let Some(current) = cpu.current() {
+                prop_assert!(losing > 0 || current == task(running));
+                told_ns += now - cpu.since();
+            }
+            prop_assert!(any_loss || came == 0 || told_ns == now - 10, "{} of {}", told_ns, now - 10);
+        }
+    }
+}

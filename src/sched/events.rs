@@ -1,0 +1,337 @@
+//! The events of the scheduler, and their fields.
+
+use std::ops::Range;
+
+use anyhow::{Context as _, Result};
+
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId};
+use crate::perf::{Evsel, Sample};
+use crate::profiler::Setup;
+use crate::profiler::filters::{TaskMatch, note_too_long};
+use crate::sched::history::CpuUse;
+use crate::sched::model::{LeftCpu, RunDelayKind, SchedSide};
+use crate::symbol::kallsyms;
+use crate::task::Comm;
+use crate::tep::{Field, Filter, FlagTable, Format, Int32, ReadError, drift};
+
+pub const SWITCH: &str = "sched:sched_switch";
+
+/// The open events that tell of all that tasks do.
+#[derive(Debug)]
+pub struct SchedulerEvents {
+    /// Switches; where `runnable` is open those from idle and from tasks that block.
+    pub switch: EventId,
+    /// Switches from tasks that want to go on, with their stacks.
+    runnable: Option<EventId>,
+    wakeup: WokenFields,
+    wakeup_new: WokenFields,
+    /// Kernels before 4.3 lack it.
+    waking: Option<WokenFields>,
+    pub migrate: MigrateFields,
+    fields: SwitchFields,
+    left: LeftStates,
+}
+
+/// The stacks of tasks that lose their CPU, or give it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunnableStacks {
+    None,
+    /// As many frames of the kernel as tell that the task yielded.
+    Yields,
+    Whole,
+}
+
+/// What a record tells.
+#[derive(Clone, Copy, Debug)]
+pub enum SchedRecord {
+    Switch(Switch),
+    /// The wake-up follows, perhaps unseen.
+    Waking(SchedSide),
+    Woken {
+        seen: SchedSide,
+        is_new: bool,
+    },
+    Migrated {
+        tid: i32,
+        from: u32,
+        to: u32,
+    },
+    /// A wake-up of a task that was awake, or no record of these events.
+    Nothing,
+}
+
+/// A CPU goes from one task to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch {
+    pub at_ns: u64,
+    pub cpu: u32,
+    pub prev: CpuUse,
+    pub prev_state: u64,
+    pub next: CpuUse,
+}
+
+/// The fields of a switch.
+#[derive(Debug)]
+pub struct SwitchFields {
+    prev_pid: Int32,
+    prev_comm: Field,
+    prev_prio: Int32,
+    prev_state: Field,
+    next_pid: Int32,
+    next_comm: Field,
+    next_prio: Int32,
+}
+
+impl SwitchFields {
+    /// # Errors
+    /// The format lacks a field.
+    pub fn of(switch: &Format) -> Result<SwitchFields> {
+        let field = |name: &str| drift::require(switch, name).cloned();
+        let number = |name: &str| -> Result<Int32> { Ok(drift::require(switch, name)?.int32()?) };
+        Ok(SwitchFields {
+            prev_pid: number("prev_pid")?,
+            prev_comm: field("prev_comm")?,
+            prev_prio: number("prev_prio")?,
+            prev_state: field("prev_state")?,
+            next_pid: number("next_pid")?,
+            next_comm: field("next_comm")?,
+            next_prio: number("next_prio")?,
+        })
+    }
+
+    /// # Errors
+    /// The record ends before its fields do.
+    #[inline]
+    pub fn read(&self, sample: &Sample<'_>) -> Result<Switch, ReadError> {
+        let raw = sample.raw;
+        let side = |pid: &Int32, comm: &Field, prio: &Int32| -> Result<CpuUse, ReadError> {
+            Ok(CpuUse::of(pid.read(raw)?, Comm::new(comm.bytes(raw)?), prio.read(raw)?))
+        };
+        Ok(Switch {
+            at_ns: sample.time,
+            cpu: sample.cpu,
+            prev: side(&self.prev_pid, &self.prev_comm, &self.prev_prio)?,
+            prev_state: self.prev_state.read_u64(raw)?,
+            next: side(&self.next_pid, &self.next_comm, &self.next_prio)?,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct WokenFields {
+    event: EventId,
+    pid: Int32,
+    comm: Field,
+    target_cpu: Int32,
+    /// Zero when the task was awake already.
+    success: Option<Field>,
+}
+
+#[derive(Debug)]
+pub struct MigrateFields {
+    pub event: EventId,
+    pid: Int32,
+    orig_cpu: Int32,
+    dest_cpu: Int32,
+}
+
+impl WokenFields {
+    /// False for a wake-up in vain.
+    #[inline]
+    fn happened(&self, raw: &[u8]) -> bool {
+        self.success.as_ref().is_none_or(|success| success.read_u64(raw) != Ok(0))
+    }
+
+    #[inline]
+    fn read(&self, sample: &Sample<'_>) -> Result<SchedSide, ReadError> {
+        let raw = sample.raw;
+        let (tid, comm) = (self.pid.read(raw)?, Comm::new(self.comm.bytes(raw)?));
+        let cpu = self.target_cpu.read(raw)?.cast_unsigned();
+        Ok(SchedSide { at: sample.time, cpu, tid, comm, is_ours: true })
+    }
+}
+
+/// How a task left its CPU, by `prev_state` and the kernel's functions in the stack of the switch.
+#[derive(Debug)]
+struct LeftStates {
+    /// The bits of `prev_state` that are states, and those of a dead task.
+    mask: u64,
+    dead: u64,
+    /// The functions in which a task yields. Empty: unknown.
+    yields: Vec<Range<u64>>,
+}
+
+impl LeftStates {
+    /// A task whose state has no bit is runnable. With a further bit it was preempted in the kernel. Without any it yielded,
+    /// or lost its CPU on the way to user mode: only its stack tells which.
+    #[inline]
+    fn of(&self, prev_state: u64, sample: &Sample<'_>) -> LeftCpu {
+        if prev_state & self.mask != 0 {
+            return if prev_state & self.dead != 0 { LeftCpu::Dies } else { LeftCpu::Blocks };
+        }
+        let in_yield = |addr: u64| self.yields.iter().any(|function| function.contains(&addr));
+        let kind = match prev_state {
+            0 if sample.callchain.iter().any(in_yield) => RunDelayKind::Yielded,
+            _ => RunDelayKind::Preempted,
+        };
+        LeftCpu::Waits(kind)
+    }
+
+    fn new(table: &FlagTable, yields: Vec<Range<u64>>) -> LeftStates {
+        let is_dead = |name: &str| matches!(name, "X" | "Z" | "x");
+        let dead = table.entries.iter().filter(|(_, name)| is_dead(name)).fold(0, |bits, (mask, _)| bits | mask);
+        LeftStates { mask: table.masked(u64::MAX), dead, yields }
+    }
+
+    fn tells_yields(&self) -> bool {
+        !self.yields.is_empty()
+    }
+
+    /// Switches from tasks that want to go on; `all`: also from those that were preempted in the kernel.
+    fn runnable(&self, all: bool, switch: &Format) -> Option<Filter> {
+        let parsed = |text: &str| Filter::parse(text, switch).ok();
+        let runnable = match all {
+            true => parsed(&format!("prev_state & {}", self.mask))?.negated(),
+            false => parsed("prev_state == 0")?,
+        };
+        Filter::all_of([Some(runnable), parsed("prev_pid != 0")])
+    }
+}
+
+/// The functions of the kernel in which a task gives its CPU away: sched_yield(2), and what drivers call.
+fn yields(setup: &Setup<'_>) -> Vec<Range<u64>> {
+    kallsyms::ranges_of(&setup.host.proc.join("kallsyms"), |name| {
+        matches!(name, "do_sched_yield" | "yield" | "SyS_sched_yield") || name.ends_with("sys_sched_yield")
+    })
+}
+
+impl SchedulerEvents {
+    pub fn switches(&self) -> [EventId; 2] {
+        [self.switch, self.runnable.unwrap_or(self.switch)]
+    }
+
+    /// Tasks that yield are told from those that lose their CPU.
+    pub fn tells_yields(&self) -> bool {
+        self.left.tells_yields()
+    }
+
+    /// # Errors
+    /// The record ends before its fields do.
+    #[inline]
+    pub fn read(&self, event: EventId, sample: &Sample<'_>) -> Result<SchedRecord, ReadError> {
+        if event == self.switch || Some(event) == self.runnable {
+            return Ok(SchedRecord::Switch(self.fields.read(sample)?));
+        }
+        let raw = sample.raw;
+        if event == self.migrate.event {
+            let MigrateFields { pid, orig_cpu, dest_cpu, .. } = &self.migrate;
+            let cpu = |field: &Int32| Ok(field.read(raw)?.cast_unsigned());
+            return Ok(SchedRecord::Migrated { tid: pid.read(raw)?, from: cpu(orig_cpu)?, to: cpu(dest_cpu)? });
+        }
+        let waking = self.waking.as_ref().filter(|waking| waking.event == event);
+        let is_new = self.wakeup_new.event == event;
+        let fields = waking.unwrap_or(if is_new { &self.wakeup_new } else { &self.wakeup });
+        if fields.event != event || !fields.happened(raw) {
+            return Ok(SchedRecord::Nothing);
+        }
+        let seen = fields.read(sample)?;
+        Ok(if waking.is_some() { SchedRecord::Waking(seen) } else { SchedRecord::Woken { seen, is_new } })
+    }
+
+    /// How the task left its CPU with a switch, whose sample this is.
+    #[inline]
+    pub fn left(&self, switch: &Switch, sample: &Sample<'_>) -> LeftCpu {
+        self.left.of(switch.prev_state, sample)
+    }
+
+    /// `of_migrations`: with their stacks.
+    ///
+    /// # Errors
+    /// There is no such event here, or it lacks a field.
+    pub fn open(
+        wants: RunnableStacks,
+        of_migrations: bool,
+        evlist: &mut Evlist,
+        setup: &Setup<'_>,
+    ) -> Result<SchedulerEvents> {
+        /// Up to the system call.
+        const YIELD_DEPTH: u16 = 8;
+        let add = |evlist: &mut Evlist, name: &str, change: &dyn Fn(Evsel) -> Evsel| -> Result<_> {
+            let (evsel, format) = setup.tracepoint(name)?;
+            Ok((evlist.add(change(evsel.binding(Binding::Cpu)))?, format))
+        };
+        let plain = |evsel: Evsel| evsel;
+        let woken = |evlist: &mut Evlist, name: &str| -> Result<WokenFields> {
+            let (event, format) = add(evlist, name, &plain)?;
+            let field = |name: &str| drift::require(&format, name);
+            Ok(WokenFields {
+                event,
+                pid: field("pid")?.int32()?,
+                comm: field("comm")?.clone(),
+                target_cpu: field("target_cpu")?.int32()?,
+                success: drift::wakeup_success(&format).cloned(),
+            })
+        };
+        let (switch, format) = add(evlist, SWITCH, &plain)?;
+        let table = drift::task_states(&format)
+            .context("sched:sched_switch does not tell the task states in its print format")?;
+        let yields = if wants == RunnableStacks::None { Vec::new() } else { yields(setup) };
+        let left = LeftStates::new(&table, yields);
+        let fields = SwitchFields::of(&format)?;
+        let runnable = match (wants, left.tells_yields()) {
+            (RunnableStacks::Whole, _) => Some(add(evlist, SWITCH, &|evsel| evsel.callchain_if(true, 0))?.0),
+            (RunnableStacks::Yields, true) => Some(add(evlist, SWITCH, &|evsel| evsel.kernel_place(YIELD_DEPTH))?.0),
+            (RunnableStacks::Yields, false) | (RunnableStacks::None, _) => None,
+        };
+        let wakeup = woken(evlist, "sched:sched_wakeup")?;
+        let wakeup_new = woken(evlist, "sched:sched_wakeup_new")?;
+        let waking = woken(evlist, "sched:sched_waking").ok();
+        let (event, format) = add(evlist, "sched:sched_migrate_task", &|evsel| evsel.callchain_if(of_migrations, 0))?;
+        let field = |name: &str| -> Result<Int32> { Ok(drift::require(&format, name)?.int32()?) };
+        let migrate =
+            MigrateFields { event, pid: field("pid")?, orig_cpu: field("orig_cpu")?, dest_cpu: field("dest_cpu")? };
+        Ok(SchedulerEvents { switch, runnable, wakeup, wakeup_new, waking, migrate, fields, left })
+    }
+
+    /// Has the kernel take stacks of the tasks that are asked for only, and, `without_queues`, drop the wake-ups of all
+    /// others.
+    ///
+    /// # Errors
+    /// There is no such event here.
+    pub fn narrow(
+        &self,
+        tasks: &TaskMatch<'_>,
+        without_queues: bool,
+        evlist: &mut Evlist,
+        setup: &Setup<'_>,
+    ) -> Result<()> {
+        let switch = setup.format(SWITCH)?;
+        if let Some(event) = self.runnable
+            && let Some(runnable) = self.left.runnable(setup.stacks, &switch)
+        {
+            let ours = tasks.filter("prev_comm", "prev_pid", &switch);
+            let of_ours = ours.map(|ours| runnable.clone().and(ours));
+            // Each switch passes one of the two.
+            let with_stack = of_ours.filter(|filter| filter.clone().negated().is_short()).unwrap_or(runnable);
+            evlist.narrow(self.switch, [Some(with_stack.clone().negated())]);
+            evlist.narrow(event, [Some(with_stack)]);
+        }
+        if !without_queues {
+            return Ok(());
+        }
+        if tasks.is_all() && !setup.watched.is_all() {
+            setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
+        }
+        let waking = self.waking.as_ref().map(|waking| waking.event);
+        let mut is_short = true;
+        for event in [self.wakeup.event, self.wakeup_new.event, self.migrate.event].into_iter().chain(waking) {
+            let format = setup.format_of(evlist.evsel(event))?;
+            is_short &= evlist.narrow(event, [tasks.filter("comm", "pid", &format)]);
+        }
+        if !tasks.is_all() && !is_short {
+            note_too_long(setup);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+//! The scheduler as its events tell of it: who has each CPU and had it before, what each task waits for, and since when.
+//!
+//! [`SchedulerEvents`] opens the events and reads their fields. [`Cpus`] follows the switches of each CPU, which is enough to
+//! know who runs; [`CpuTurns`] makes whole turns of them, with all that may come between. [`SchedModel`] follows the tasks, too: their waits for a CPU, in which queues, and why; [`TaskWaits`] feeds it. [`CpuHistory`] keeps
+//! who had a CPU lately.
+
+mod cpus;
+mod events;
+mod history;
+mod model;
+mod run_queue;
+mod turns;
+mod waits;
+
+pub use cpus::{Cpu, Cpus, SwitchIn, TurnBegin, USUAL_PRIO};
+pub use events::{RunnableStacks, SWITCH, SchedRecord, SchedulerEvents, Switch, SwitchFields};
+pub use history::{CpuHistory, CpuUse};
+pub use model::{EndedWait, LeftCpu, QueueWait, RunDelayKind, SchedModel, SchedSide};
+pub use run_queue::RunQueue;
+pub use turns::{CpuTurn, CpuTurns, TurnUser};
+pub use waits::{Migration, TaskWaits, WaitUser};
