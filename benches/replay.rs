@@ -1,7 +1,8 @@
 //! Instructions per event, counted by callgrind over recorded rings: the same for the same records, on any machine,
 //! however busy. `cargo bench --bench replay` records the loads below if they are not recorded yet, which needs root,
 //! and prints a table. `-- DIR ...` counts these recordings, and `-- --record DIR PROFILER [OPTION ...] -- LOAD ...`
-//! makes one. `-- --pack DIR FILE NAME ...` makes a small file of it for `tests/data/recordings`.
+//! makes one. `-- --pack DIR FILE NAME ...` makes a small file of it for `tests/snapshots.rs`, as
+//! `tests/data/recordings/record.sh` does.
 //!
 //! A recording has the bytes of the rings as the reader found them, round by round, and the formats of the events. Only
 //! the identifiers are those of [`Evlist::assign_ids`], and records of names tell who lived at the start. Records of
@@ -376,7 +377,7 @@ fn rename_files(records: &mut [u8]) {
             let hidden = match path.iter().skip(1).position(|byte| *byte == b'/') {
                 _ if !is_file => 0,
                 _ if own => env!("CARGO_MANIFEST_DIR").len(),
-                Some(first) if is_library => first,
+                Some(first) if is_library => 1 + first,
                 _ => path.len(),
             };
             path[..hidden].iter_mut().filter(|byte| **byte != b'/').for_each(|byte| *byte = b'x');

@@ -117,6 +117,15 @@ macro_rules! recordings {
     };
 }
 
+/// Rows by thread.
+#[test]
+fn rows_by_thread() {
+    for name in ["task-state", "rundelay"] {
+        let recorded = Recorded::open(name);
+        recorded.compare("perins", &recorded.play(&["--perins"], RING_BYTES, None).printed);
+    }
+}
+
 recordings! {
     expr: "expr", compare_lines(1024);
     irq_off: "irq-off", compare_tables(4096);

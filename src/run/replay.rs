@@ -188,7 +188,7 @@ impl RunReplay<'_> {
             for (index, (records, producer)) in round.records.iter().zip(&mut producers).enumerate() {
                 run.fill(index, self.recording.places[index].1, records, producer)?;
             }
-            run.replay_round()?;
+            run.play_round()?;
             if run.core.has_enough() {
                 break;
             }
@@ -240,7 +240,7 @@ impl Run {
     }
 
     /// As a round of a run.
-    fn replay_round(&mut self) -> Result<()> {
+    fn play_round(&mut self) -> Result<()> {
         self.wakeups += 1;
         self.round(DrainLimit::Horizon);
         self.core.compare_counts(self.rings.complete_to());
