@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use sources::sources as all_sources;
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
-const ROOMS: [(&str, &[&str]); 26] = [
+const ROOMS: [(&str, &[&str]); 27] = [
     ("caret", &[]),
+    ("destination", &[]),
     ("digits", &[]),
     ("glob", &[]),
     ("host", &[]),
@@ -32,11 +33,23 @@ const ROOMS: [(&str, &[&str]); 26] = [
     (
         "output",
         &[
-            "bpf", "digits", "escape", "host", "json", "outside", "report", "stats", "symbol", "sys", "task", "tep",
+            "bpf",
+            "destination",
+            "digits",
+            "escape",
+            "host",
+            "json",
+            "outside",
+            "report",
+            "stats",
+            "symbol",
+            "sys",
+            "task",
+            "tep",
             "unwind",
         ],
     ),
-    ("cli", &["glob", "host", "output"]),
+    ("cli", &["destination", "glob", "host"]),
     (
         "profiler",
         &[
@@ -54,8 +67,23 @@ const ROOMS: [(&str, &[&str]); 26] = [
     (
         "run",
         &[
-            "bpf", "cli", "digits", "escape", "host", "output", "outside", "perf", "profiler", "report", "ringbuf",
-            "stats", "symbol", "sys", "task", "tep",
+            "bpf",
+            "cli",
+            "destination",
+            "digits",
+            "escape",
+            "host",
+            "output",
+            "outside",
+            "perf",
+            "profiler",
+            "report",
+            "ringbuf",
+            "stats",
+            "symbol",
+            "sys",
+            "task",
+            "tep",
         ],
     ),
     (
