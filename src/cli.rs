@@ -18,10 +18,8 @@ pub use crate::cli::callchain_halves::CallchainArgs;
 pub use crate::cli::latency::LatencyArgs;
 use crate::cli::values::{PidOrName, RingSize, Time};
 pub use crate::cli::wait_states::WaitStateArgs;
+use crate::destination::{FlameGraph, Heatmap, MetricsAddress};
 use crate::host::parse_cpus;
-use crate::output::flame::FlameGraph;
-use crate::output::heatmap::Heatmap;
-use crate::output::metrics::MetricsAddress;
 
 /// Text from the user that does not parse: exit code 2.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ pub mod bpf;
 pub(crate) mod caret;
 pub mod cli;
 pub mod commands;
+pub mod destination;
 pub mod digits;
 pub mod escape;
 pub mod event;

@@ -31,7 +31,6 @@ pub mod user_stacks;
 use anyhow::Result;
 use rustc_hash::FxHashSet;
 
-use crate::output::LostSpan;
 use crate::outside::QuestionHandler;
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::EventId;
@@ -50,16 +49,13 @@ pub use shown::ShownEvent;
 pub use tracefs::TracefsFinder;
 
 pub use crate::report::Report;
+pub use crate::stats::LostWindow;
 
 /// What is asked of workers before a run.
 pub const QUESTIONS: &[QuestionHandler] = &[QuestionHandler::of::<function_search::FunctionSearch>()];
 
 /// ns, CLOCK_MONOTONIC.
 pub type Timestamp = u64;
-
-/// A window in which records of one CPU were lost: every pair that was open before `end_ns` and closes after `start_ns`
-/// may be wrong.
-pub type LostWindow = LostSpan;
 
 /// One subcommand: the events it needs, what it computes from their samples, and what it reports.
 pub trait Profiler {

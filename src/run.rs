@@ -44,7 +44,7 @@ use nix::sys::signal::Signal;
 use crate::host::Host;
 use crate::output::metrics::http::MetricsServer;
 use crate::output::sink::Sink;
-use crate::output::{Output, OutputSettings};
+use crate::output::{Output, OutputSettings, flame, heatmap};
 use crate::outside;
 use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;
@@ -190,10 +190,10 @@ impl Run {
             None => Sink::stdout()?,
         };
         for flame in options.views.iter().filter_map(|view| view.flame.as_ref()).filter(|_| !options.dry_run) {
-            flame.check()?;
+            flame::check(flame)?;
         }
         for heatmap in options.views.iter().filter_map(|view| view.heatmap.as_ref()).filter(|_| !options.dry_run) {
-            heatmap.check()?;
+            heatmap::check(heatmap)?;
         }
         let workload = start_workload(&mut options)?;
         sys::raise_open_files();

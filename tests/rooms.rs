@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use sources::sources as all_sources;
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
-const ROOMS: [(&str, &[&str]); 28] = [
+const ROOMS: [(&str, &[&str]); 29] = [
     ("caret", &[]),
+    ("destination", &[]),
     ("digits", &[]),
     ("glob", &[]),
     ("host", &[]),
@@ -32,11 +33,23 @@ const ROOMS: [(&str, &[&str]); 28] = [
     (
         "output",
         &[
-            "bpf", "digits", "escape", "host", "json", "outside", "report", "stats", "symbol", "sys", "task", "tep",
+            "bpf",
+            "destination",
+            "digits",
+            "escape",
+            "host",
+            "json",
+            "outside",
+            "report",
+            "stats",
+            "symbol",
+            "sys",
+            "task",
+            "tep",
             "unwind",
         ],
     ),
-    ("cli", &["glob", "host", "output"]),
+    ("cli", &["destination", "glob", "host"]),
     (
         "profiler",
         &[
@@ -56,8 +69,23 @@ const ROOMS: [(&str, &[&str]); 28] = [
     (
         "run",
         &[
-            "bpf", "cli", "digits", "escape", "host", "output", "outside", "perf", "profiler", "report", "ringbuf",
-            "stats", "symbol", "sys", "task", "tep",
+            "bpf",
+            "cli",
+            "destination",
+            "digits",
+            "escape",
+            "host",
+            "output",
+            "outside",
+            "perf",
+            "profiler",
+            "report",
+            "ringbuf",
+            "stats",
+            "symbol",
+            "sys",
+            "task",
+            "tep",
         ],
     ),
     (

@@ -1,74 +1,27 @@
 //! Flame graphs: weighted stacks as folded lines, or as an SVG that needs nothing else.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Result;
 use inferno::flamegraph::color::{Color, MultiPalette, PaletteMap};
 use inferno::flamegraph::{self, Palette};
 
+use crate::destination::FlameGraph;
 use crate::digits::format_ns;
 use crate::output::drawing::{DrawingFile, DrawingSubject};
 use crate::output::fold::MADE_AT_RUN_TIME;
 use crate::output::sink::{Sink, SinkProgress};
 
-/// Where a flame graph goes: `--flame-graph`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FlameGraph {
-    Svg(PathBuf),
-    Folded(PathBuf),
-    /// Folded lines, in place of the other results.
-    Stdout,
-}
-
-/// Extensions by which other programs know what is in a file: no flame graph is meant to be in one of these.
-const OTHER_FORMATS: [&str; 15] =
-    ["csv", "gif", "gz", "htm", "html", "jpeg", "jpg", "json", "pb", "pdf", "perf", "png", "pprof", "svg", "txt"];
-
 /// What the file is, in messages.
 const WHAT: &str = "flame graph";
 
-const NO_FILE: &str = "it is no file: give the name of one, or - for folded lines on stdout";
-
-impl FlameGraph {
-    /// Reads the value of the option: the extension of the file name selects the format. A name without one gets `.folded`.
-    ///
-    /// # Errors
-    /// An extension of another format; a directory or a device.
-    pub fn parse(text: &str) -> Result<FlameGraph, String> {
-        let path = Path::new(text);
-        let is_other = |ending: &str| OTHER_FORMATS.contains(&ending.to_ascii_lowercase().as_str());
-        let is_bare_ending = ["svg", ".svg", "folded", ".folded"].contains(&text);
-        match path.extension().and_then(|ending| ending.to_str()) {
-            _ if text == "-" || text.is_empty() => Ok(FlameGraph::Stdout),
-            _ if text.ends_with('/') => Err(NO_FILE.to_owned()),
-            Some("svg") => Ok(FlameGraph::Svg(path.to_owned())),
-            Some("folded") => Ok(FlameGraph::Folded(path.to_owned())),
-            ending if is_bare_ending || ending.is_some_and(is_other) => {
-                Err("the name must end with .svg or .folded, or be - for folded lines on stdout".to_owned())
-            }
-            _ if path.exists() && !path.is_file() => Err(NO_FILE.to_owned()),
-            // `with_extension` would cut off what follows the last point.
-            _ => Ok(FlameGraph::Folded(format!("{text}.folded").into())),
-        }
-    }
-
-    /// The file to write. None: stdout.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            FlameGraph::Svg(path) | FlameGraph::Folded(path) => Some(path),
-            FlameGraph::Stdout => None,
-        }
-    }
-
-    /// Checks before the run that the file can be written at its end.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn check(&self) -> Result<()> {
-        self.path().map_or_else(|| Sink::stdout().map(drop), |path| DrawingFile::check(path, WHAT))
-    }
+/// Checks before the run that the file can be written at its end.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn check(graph: &FlameGraph) -> Result<()> {
+    graph.path().map_or_else(|| Sink::stdout().map(drop), |path| DrawingFile::check(path, WHAT))
 }
 
 /// Writes a flame graph at the end of the run, and every now and then before.
@@ -196,6 +149,7 @@ fn joined(lines: &[String]) -> String {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
 
     use super::*;
 
@@ -204,31 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_selects_the_format() {
-        let cases = [
-            ("-", Some(FlameGraph::Stdout)),
-            ("a.svg", Some(FlameGraph::Svg("a.svg".into()))),
-            ("/x.y/a b.folded", Some(FlameGraph::Folded("/x.y/a b.folded".into()))),
-            ("a.png", None),
-            ("svg", None),
-            (".svg", None),
-            ("a.SVG", None),
-            ("a.folded/", None),
-            ("/", None),
-            ("/dev/null", None),
-            ("", Some(FlameGraph::Stdout)),
-            ("cpu", Some(FlameGraph::Folded("cpu.folded".into()))),
-            ("/x.y/web1.2026-11-25", Some(FlameGraph::Folded("/x.y/web1.2026-11-25.folded".into()))),
-        ];
-        for (text, want) in cases {
-            assert_eq!(FlameGraph::parse(text).ok(), want, "{text:?}");
-        }
-    }
-
-    #[test]
     fn a_path_that_cannot_be_written_is_refused_before_the_run() {
         let dir = tempfile::tempdir().unwrap();
-        let check = |path: PathBuf| FlameGraph::Svg(path).check();
+        let check = |path: PathBuf| check(&FlameGraph::Svg(path));
         assert!(check(dir.path().join("a.svg")).is_ok());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the trial leaves nothing");
         assert!(check(dir.path().join("none/a.svg")).is_err());

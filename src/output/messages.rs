@@ -6,6 +6,7 @@ use crate::bpf::attached::AttachedProgram;
 use crate::output::metrics::RunMeters;
 use crate::report::Top;
 use crate::report::{Batch, LateText, Table, Value, Verdict};
+use crate::stats::LostWindow;
 use crate::stats::weights::Weighted;
 
 /// A report of the weights of stacks, from the start of the run up to the end of an interval.
@@ -34,7 +35,7 @@ pub struct IntervalEnd {
     pub samples: u64,
     pub lost: u64,
     pub lost_side: u64,
-    pub lost_windows: Vec<LostSpan>,
+    pub lost_windows: Vec<LostWindow>,
     pub discarded: u64,
     pub coverage: f64,
     /// Verdict on all tables of the interval.
@@ -44,16 +45,6 @@ pub struct IntervalEnd {
     /// What loss means and what would cure it, for text.
     pub loss_line: Option<String>,
     pub totals: Vec<(&'static str, Value)>,
-}
-
-/// Records of one CPU were lost between two moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LostSpan {
-    pub cpu: u32,
-    pub start_ns: u64,
-    pub end_ns: u64,
-    /// Records counted in a LOST record, side records among them.
-    pub count: u64,
 }
 
 /// What was unwound from copies of stacks.

@@ -53,7 +53,7 @@ use crate::output::heatmap::HeatmapWriter;
 use crate::output::in_flight::{FEW_NEWS_BYTES, InFlight, MAX_BYTES, MAX_NEWS_BYTES};
 use crate::output::late_text::LateReader;
 pub(crate) use crate::output::messages::Message;
-pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport, UnwindingSums, ViewEnd};
+pub use crate::output::messages::{IntervalEnd, RunEnd, StackReport, UnwindingSums, ViewEnd};
 use crate::output::metrics::SnapshotCell;
 use crate::output::patience::Patience;
 use crate::output::screen::{ScreenHandle, ScreenPort};

@@ -1,6 +1,6 @@
 //! Losses per interval: their counts, the time windows they fell in, and the cheapest cure.
 
-use crate::output::LostSpan;
+use crate::stats::LostWindow;
 use crate::stats::TopK;
 
 /// Windows that are kept exactly per interval; beyond, the windows of each CPU are joined.
@@ -9,7 +9,7 @@ const MAX_WINDOWS: usize = 256;
 /// Losses in this interval and in the whole run.
 #[derive(Debug, Default)]
 pub struct LossBook {
-    windows: Vec<LostSpan>,
+    windows: Vec<LostWindow>,
     interval: u64,
     total: u64,
     /// Per CPU in this interval.
@@ -56,7 +56,7 @@ impl LossBook {
     }
 
     /// Records were lost on a CPU in a window. Windows of a CPU that touch become one.
-    pub fn window(&mut self, span: LostSpan) {
+    pub fn window(&mut self, span: LostWindow) {
         self.told += 1;
         let full = self.windows.len() >= MAX_WINDOWS;
         let last = self.windows.iter_mut().rev().find(|old| old.cpu == span.cpu);
@@ -96,7 +96,7 @@ impl LossBook {
     }
 
     /// Starts the next interval. Returns the windows of the interval that ended.
-    pub fn next_interval(&mut self) -> Vec<LostSpan> {
+    pub fn next_interval(&mut self) -> Vec<LostWindow> {
         (self.interval, self.side_interval) = (0, 0);
         self.by_cpu.clear();
         std::mem::take(&mut self.windows)
@@ -147,12 +147,12 @@ pub fn cure(rings: &[RingUse], page_bytes: u64, per_cpu: u64, most_pages: u64) -
 }
 
 /// 1 - (lost-window time summed over CPUs) / (interval x CPUs).
-pub fn coverage(windows: &[LostSpan], start_ns: u64, end_ns: u64, cpus: usize) -> f64 {
+pub fn coverage(windows: &[LostWindow], start_ns: u64, end_ns: u64, cpus: usize) -> f64 {
     let span = end_ns.saturating_sub(start_ns) as f64 * cpus as f64;
     if span <= 0.0 {
         return 1.0;
     }
-    let mut sorted: Vec<LostSpan> = windows.to_vec();
+    let mut sorted: Vec<LostWindow> = windows.to_vec();
     sorted.sort_by_key(|window| (window.cpu, window.start_ns));
     let mut dark = 0_u64;
     let mut covered_to = (u32::MAX, 0);
@@ -169,13 +169,13 @@ pub fn coverage(windows: &[LostSpan], start_ns: u64, end_ns: u64, cpus: usize) -
 mod tests {
     use super::*;
 
-    fn span(cpu: u32, start_ns: u64, end_ns: u64) -> LostSpan {
-        LostSpan { cpu, start_ns, end_ns, count: 1 }
+    fn span(cpu: u32, start_ns: u64, end_ns: u64) -> LostWindow {
+        LostWindow { cpu, start_ns, end_ns, count: 1 }
     }
 
     #[test]
     fn coverage_is_the_share_of_time_seen() {
-        let cases: [(&[LostSpan], f64); 5] = [
+        let cases: [(&[LostWindow], f64); 5] = [
             (&[], 1.0),
             (&[span(0, 100, 150)], 0.75),
             (&[span(0, 100, 150), span(0, 120, 160), span(1, 0, 110)], 0.65),
@@ -195,7 +195,7 @@ mod tests {
         for window in [span(0, 1, 5), span(1, 2, 3), span(0, 5, 9), span(0, 20, 30)] {
             book.window(window);
         }
-        let joined = LostSpan { count: 2, ..span(0, 1, 9) };
+        let joined = LostWindow { count: 2, ..span(0, 1, 9) };
         assert_eq!(book.next_interval(), [joined, span(1, 2, 3), span(0, 20, 30)]);
         assert!(book.next_interval().is_empty());
     }

@@ -8,12 +8,11 @@ use anyhow::{Result, bail};
 
 use crate::cli::values::{CommPattern, PidOrName, RingSize};
 use crate::cli::{CallGraph, CgroupList, CpuList, RunArgs, TaskList, TidList, ViewArgs, usage};
+use crate::destination::{FlameGraph, Heatmap, MetricsAddress};
 use crate::digits::format_ns;
 use crate::escape::escape;
 use crate::host::{Host, processes, threads};
-use crate::output::flame::FlameGraph;
-use crate::output::heatmap::{Heatmap, TICK};
-use crate::output::metrics::MetricsAddress;
+use crate::output::heatmap::TICK;
 use crate::perf::evlist::Watermark;
 use crate::perf::evlist::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};

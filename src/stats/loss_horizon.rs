@@ -1,5 +1,16 @@
 //! How far back a loss of records reaches.
 
+/// A window in which records of one CPU were lost: every pair that was open before `end_ns` and closes after `start_ns`
+/// may be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostWindow {
+    pub cpu: u32,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Records counted in a LOST record, side records among them.
+    pub count: u64,
+}
+
 /// The end of the last loss. A period that began before it may have ended and begun anew unseen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LossHorizon {

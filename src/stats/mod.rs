@@ -16,7 +16,7 @@ pub mod weights;
 pub use distribution::Distribution;
 pub use keyed::{KeyedSums, SumKey, TaskStack};
 pub use latency::{Latency, LatencyTable, WorstCase};
-pub use loss_horizon::{Began, LossHorizon};
+pub use loss_horizon::{Began, LossHorizon, LostWindow};
 pub use pairs::{CloseOutcome, OpenPair, PairCounts, PairKey, Pairs};
 pub use signed::SignedDistribution;
 pub use tid_map::TidMap;

@@ -14,12 +14,12 @@ mod times;
 use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use rustc_hash::{FxHashSet, FxHasher};
 
+use crate::destination::Heatmap;
 use crate::digits::format_ns;
 use crate::escape::escape;
 use crate::output::IntervalEnd;
@@ -41,40 +41,12 @@ const MAX_ROWS: usize = 10_000;
 /// What the file is, in messages.
 const WHAT: &str = "heat map";
 
-/// Where a heat map goes: `--heatmap`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heatmap {
-    Svg(PathBuf),
-    /// Below the tables, at the end.
-    Text,
-}
-
-impl Heatmap {
-    /// Reads the value of the option.
-    ///
-    /// # Errors
-    /// An unknown extension.
-    pub fn parse(text: &str) -> Result<Heatmap, String> {
-        let path = Path::new(text);
-        match path.extension().and_then(|ending| ending.to_str()) {
-            _ if text == "-" => Ok(Heatmap::Text),
-            Some("svg") => Ok(Heatmap::Svg(path.to_owned())),
-            _ => Err("the name must end with .svg, or be - for text below the tables".to_owned()),
-        }
-    }
-
-    /// The file to write. None: it is text among the results.
-    pub fn path(&self) -> Option<&Path> {
-        if let Heatmap::Svg(path) = self { Some(path) } else { None }
-    }
-
-    /// Checks before the run that the file can be written at its end.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn check(&self) -> Result<()> {
-        self.path().map_or(Ok(()), |path| DrawingFile::check(path, WHAT))
-    }
+/// Checks before the run that the file can be written at its end.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn check(map: &Heatmap) -> Result<()> {
+    map.path().map_or(Ok(()), |path| DrawingFile::check(path, WHAT))
 }
 
 /// The values of one column of a table.

@@ -1,10 +1,9 @@
 //! Both drawings of one map: two labels, losses, a column without values.
 
 use super::*;
-use crate::output::LostSpan;
 use crate::output::heatmap::times::tests::clock;
 use crate::report::{Column, Report, Schema};
-use crate::stats::Distribution;
+use crate::stats::{Distribution, LostWindow};
 
 const MS: u64 = 1_000_000;
 
@@ -52,7 +51,7 @@ fn example() -> HeatmapWriter {
         vec![],
         vec![row(2, "R", &[0, 2_000])],
     ]);
-    let lost_windows = vec![LostSpan { cpu: 0, start_ns: 101 * MS, end_ns: 102 * MS, count: 7 }];
+    let lost_windows = vec![LostWindow { cpu: 0, start_ns: 101 * MS, end_ns: 102 * MS, count: 7 }];
     writer.interval(&IntervalEnd { samples: 90, lost: 7, discarded: 2, lost_windows, ..IntervalEnd::default() });
     writer
 }
@@ -120,20 +119,6 @@ fn text_has_blocks() {
             let lines = text::text(&writer.maps[0], width, height, &mut DayTimes(&mut clock));
             assert!(lines.iter().filter(|line| line.contains('│')).all(|line| line.chars().count() <= width.max(16)));
         }
-    }
-}
-
-#[test]
-fn the_extension_is_that_of_an_svg() {
-    let cases = [
-        ("-", Some(Heatmap::Text)),
-        ("a.svg", Some(Heatmap::Svg("a.svg".into()))),
-        ("a.folded", None),
-        ("", None),
-        (".svg", None),
-    ];
-    for (text, want) in cases {
-        assert_eq!(Heatmap::parse(text).ok(), want, "{text:?}");
     }
 }
 

@@ -16,30 +16,12 @@ mod registry;
 mod run;
 mod totals;
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::output::metrics::family::MetricsSnapshot;
 pub use crate::output::metrics::registry::{MetricEntry, MetricsRegistry, RowFunction};
 pub use crate::output::metrics::totals::{MeterTotal, TotalKind};
 use crate::report::Verdict;
-
-/// Where `--metrics` listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetricsAddress(pub SocketAddr);
-
-impl MetricsAddress {
-    /// # Errors
-    /// The text is neither `ADDR:PORT` nor a port.
-    pub fn parse(text: &str) -> Result<MetricsAddress, String> {
-        let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
-        let at_port = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let address = at_port.or_else(|_| text.parse::<SocketAddr>());
-        address.map(MetricsAddress).map_err(|_| {
-            "neither a port, as in 9100, nor an address with a port, as in 0.0.0.0:9100 or [::1]:9100".to_owned()
-        })
-    }
-}
 
 /// The newest snapshot: published by one thread, read by another.
 #[derive(Clone, Debug, Default)]
@@ -88,30 +70,4 @@ pub struct ViewMeters {
     pub verdict: Verdict,
     /// Numbers of its last report that belong to no row.
     pub totals: Vec<MeterTotal>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_alone_is_on_this_host() {
-        let parsed = |text| MetricsAddress::parse(text).map(|MetricsAddress(address)| address.to_string()).ok();
-        let cases = [
-            ("9100", Some("127.0.0.1:9100")),
-            (":9100", Some("127.0.0.1:9100")),
-            ("0", Some("127.0.0.1:0")),
-            ("0.0.0.0:9100", Some("0.0.0.0:9100")),
-            ("[::]:9100", Some("[::]:9100")),
-            ("127.0.0.1", None),
-            ("localhost:9100", None),
-            ("65536", None),
-            ("", None),
-            (":", None),
-            ("::1:9100", None),
-        ];
-        for (text, want) in cases {
-            assert_eq!(parsed(text).as_deref(), want, "{text:?}");
-        }
-    }
 }
