@@ -148,6 +148,13 @@ impl IrqPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct IrqKey(IrqKind, bool, u32, u64);
 
+impl IrqKey {
+    /// The key of the wait before it.
+    fn waiting(self) -> IrqKey {
+        IrqKey(self.0, true, if self.0 == IrqKind::Work { 0 } else { self.2 }, self.3)
+    }
+}
+
 impl PairKey for IrqKey {
     fn cpu(&self) -> Option<u32> {
         (self.0 != IrqKind::Work).then_some(self.2)
@@ -186,9 +193,9 @@ impl Declaration for IrqPairs {
         *sum_ns += own_ns(start, end);
     }
 
-    /// A work item that is cancelled before it begins has no event.
-    fn waits_on(&self, IrqKey(_, waits, ..): &IrqKey) -> bool {
-        !waits
+    /// A work item that is cancelled before it begins has no event. The end of an interrupt may be unseen, in a BPF program.
+    fn waits_on(&self, IrqKey(kind, waits, ..): &IrqKey) -> bool {
+        *kind == IrqKind::Work && !waits
     }
 }
 
@@ -241,7 +248,9 @@ impl Irqs {
                 }
             }
             PairOutcome::NoStart if part.waits => self.relation.rows.sum(part).no_start += 1,
-            _ => {}
+            // It began unseen, and waits no longer.
+            PairOutcome::NoStart => self.relation.hide(key.waiting()),
+            PairOutcome::Doubtful | PairOutcome::Unfit => {}
         }
     }
 
@@ -295,8 +304,8 @@ impl Profiler for Irqs {
             (_, None) => {}
         }
         let is_work = kind == IrqKind::Work;
-        let waits = IrqKey(kind, true, if is_work { 0 } else { sample.cpu }, id);
         let runs = IrqKey(kind, false, if is_work { sample.tid.cast_unsigned() } else { sample.cpu }, id);
+        let waits = runs.waiting();
         match step {
             // A softirq that is raised again has waited since the first time. A work item is queued again if it was given up.
             IrqStep::Waits if is_work || self.relation.since(waits).is_none() => self.start(waits, part, sample, ctx),
@@ -498,6 +507,15 @@ mod tests {
     fn losses_elsewhere_concern_work_alone() {
         let cpu = |kind| IrqKey(kind, false, 3, 7).cpu();
         assert_eq!([IrqKind::Hardirqs, IrqKind::Softirqs, IrqKind::Work].map(cpu), [Some(3), Some(3), None]);
+    }
+
+    #[test]
+    fn work_alone_is_told_to_go_on() {
+        let keys = [IrqKind::Hardirqs, IrqKind::Softirqs, IrqKind::Work].map(|kind| IrqKey(kind, false, 3, 7));
+        assert_eq!(keys.map(|key| IrqPairs.waits_on(&key)), [false, false, true]);
+        assert!(keys.iter().all(|key| !IrqPairs.waits_on(&key.waiting())));
+        assert_eq!(keys[1].waiting(), IrqKey(IrqKind::Softirqs, true, 3, 7));
+        assert_eq!(keys[2].waiting(), IrqKey(IrqKind::Work, true, 0, 7), "any thread may take it");
     }
 
     #[test]

@@ -308,12 +308,13 @@ impl<D: Declaration> Relation<D> {
         self.count_unpaired(ctx);
     }
 
-    /// Counts what was in no pair since the last call.
-    pub fn count_unpaired(&mut self, ctx: &mut Context) {
+    /// Counts what was in no pair since the last call, and returns it.
+    pub fn count_unpaired(&mut self, ctx: &mut Context) -> Unpaired {
         let new = self.new_unpaired();
         ctx.view.discarded += new.pairs.doubtful;
         ctx.view.untracked += new.pairs.no_room;
         self.unpaired = self.unpaired.and(new);
+        new
     }
 
     fn new_unpaired(&mut self) -> Unpaired {
@@ -324,11 +325,16 @@ impl<D: Declaration> Relation<D> {
 
     /// An interval ends. Returns what was in no pair in it.
     pub fn end_interval(&mut self, now: Timestamp, report: &Report) -> Unpaired {
+        self.begin_interval(now, report);
+        let new = self.new_unpaired(); // those that have expired
+        std::mem::take(&mut self.unpaired).and(new)
+    }
+
+    /// An interval ends, for a profiler that takes what [`Relation::count_unpaired`] returns.
+    pub fn begin_interval(&mut self, now: Timestamp, report: &Report) {
         if !report.is_quiet {
             self.interval_start = now;
         }
-        let new = self.new_unpaired(); // those that have expired
-        std::mem::take(&mut self.unpaired).and(new)
     }
 
     /// The stacks of all starts and of the worst cases.

@@ -113,3 +113,85 @@ impl<D: Declaration> Relation<D> {
         groups
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::*;
+    use crate::cli::LatencyArgs;
+    use crate::relation::{EventMoment, PairEnd, RelationKey, RelationTerms, RowKey};
+    use crate::stats::SumKey;
+    use crate::task::Comm;
+
+    /// Pairs by a number, of which the odd ones may be given up unseen.
+    #[derive(Debug)]
+    struct AgedPairs;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    struct AgedRow;
+
+    impl SumKey for AgedRow {
+        fn others(&self) -> AgedRow {
+            AgedRow
+        }
+    }
+
+    impl RowKey for AgedRow {}
+
+    impl Declaration for AgedPairs {
+        type Key = RelationKey;
+        type Start = ();
+        type End = ();
+        type Row = AgedRow;
+        type Sums = ();
+
+        fn row(&self, _key: &RelationKey, _start: &OpenStart<()>, _end: &PairEnd<()>) -> AgedRow {
+            AgedRow
+        }
+
+        fn waits_on(&self, key: &RelationKey) -> bool {
+            matches!(key, RelationKey::Number(number) if number % 2 == 0)
+        }
+    }
+
+    /// Starts of these keys, at 10 ms, 20 ms, ..., of which those that wait for 50 ms have lines.
+    fn relation(keys: &[u64]) -> Relation<AgedPairs> {
+        let args = LatencyArgs::augment_args(Command::new("x")).get_matches_from(["x", "--than", "50ms"]);
+        let lengths = LatencyArgs::from_arg_matches(&args).unwrap();
+        let mut relation = Relation::new(AgedPairs, RelationTerms { lengths, ..RelationTerms::default() });
+        for (time, key) in (1..).zip(keys) {
+            let at = EventMoment { time: time * 10_000_000, cpu: 0, pid: 1, tid: 1 };
+            relation.start(RelationKey::Number(*key), at, Comm::default(), None, ());
+        }
+        relation
+    }
+
+    fn keys(lines: Vec<(RelationKey, OpenStart<()>)>) -> Vec<u64> {
+        let number = |(key, _)| if let RelationKey::Number(number) = key { number } else { u64::MAX };
+        lines.into_iter().map(number).collect()
+    }
+
+    #[test]
+    fn a_start_has_a_line_again_when_its_age_has_doubled() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut relation = relation(&[2, 3, 4, 6]);
+        assert_eq!(keys(relation.open_lines(80_000_000)), [2, 4], "the oldest first; 6 is too young, 3 may be gone");
+        assert!(keys(relation.open_lines(90_000_000)).is_empty(), "once a second");
+        assert_eq!(keys(relation.open_lines(2 * SECOND)), [2, 4, 6]);
+        assert!(keys(relation.open_lines(3 * SECOND)).is_empty());
+        assert_eq!(keys(relation.open_lines(4 * SECOND)), [2, 4, 6]);
+        relation.forget(RelationKey::Number(4));
+        assert_eq!(keys(relation.open_lines(8 * SECOND)), [2, 6]);
+        assert!(keys(relation.due(9 * SECOND, 100, |due_age, _| due_age.is_none())).is_empty(), "all have had one");
+    }
+
+    #[test]
+    fn starts_that_wait_are_grouped() {
+        let mut relation = relation(&[8, 2, 3, 4]);
+        let groups = relation.waiting_by(100_000_000, |key, _| *key == RelationKey::Number(8));
+        let of = |is_8: bool| groups.get(&is_8).map(|waiting| (waiting.count, waiting.key, waiting.oldest.since));
+        assert_eq!(of(true), Some((1, RelationKey::Number(8), 10_000_000)));
+        assert_eq!(of(false), Some((2, RelationKey::Number(2), 20_000_000)));
+    }
+}

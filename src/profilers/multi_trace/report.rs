@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use crate::relation::with_lengths;
 use crate::report::layout::{SUBJECT, detail, text, when};
 use crate::report::{Basis, Column, Detail, GroupBy, LATENCY_MEANINGS, LatencyRow, OccurrenceSchema, Schema, Value};
 use crate::stats::{Latency, WorstCase};
@@ -74,10 +75,10 @@ pub static DELAYS: Schema<DelayRow> = Schema::<DelayRow>::new(
         Column::<DelayRow>::latency_sums()[1],
     ],
 )
-.explained(MEANINGS)
+.explained(&MEANINGS)
 .ordered(|one, other| one.rank().cmp(&other.rank()));
 
-const MEANINGS: &[(&str, &str)] = &[
+const MEANINGS: [(&str, &str); 7 + LATENCY_MEANINGS.len()] = with_lengths([
     ("key", "with `--perins`: what the events of the pairs have in common"),
     ("comm", "the name of the thread that is the key"),
     ("start", "the event that began the pairs"),
@@ -85,21 +86,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("than", "pairs that took at least `--than`"),
     ("than_pct", "their share"),
     ("before", "pairs that began before the interval"),
-    LATENCY_MEANINGS[0],
-    LATENCY_MEANINGS[1],
-    LATENCY_MEANINGS[2],
-    LATENCY_MEANINGS[3],
-    LATENCY_MEANINGS[4],
-    LATENCY_MEANINGS[5],
-    LATENCY_MEANINGS[6],
-    LATENCY_MEANINGS[7],
-    LATENCY_MEANINGS[8],
-    LATENCY_MEANINGS[9],
-    LATENCY_MEANINGS[10],
-    LATENCY_MEANINGS[11],
-    LATENCY_MEANINGS[12],
-    LATENCY_MEANINGS[13],
-];
+]);
 
 /// How many pairs there were, with `--impl pair`.
 #[derive(Clone, Debug)]

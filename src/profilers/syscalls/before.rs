@@ -4,10 +4,11 @@ use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profiler::{Context, Setup, Timestamp};
-use crate::profilers::syscalls::CallInFlight;
 use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
-use crate::stats::{Began, OpenPair};
+use crate::profilers::syscalls::pairs::CallInFlight;
+use crate::relation::{OpenStart, PairStart};
+use crate::stats::Began;
 use crate::task::call::{CallsOf, FoundCall};
 use crate::task::thread_reader::ThreadReader;
 use crate::tep::ThreadDoing;
@@ -42,7 +43,7 @@ pub struct EarlierCalls {
 #[derive(Clone, Copy, Debug)]
 struct EarlierCall {
     seen_at: Timestamp,
-    pair: OpenPair<CallInFlight>,
+    pair: OpenStart<CallInFlight>,
     /// CPU time that the thread had used before it was found, ns.
     ran_ns: Option<u64>,
 }
@@ -161,8 +162,9 @@ impl EarlierCalls {
             _ => ThreadDoing::Rests,
         };
         let (pid, comm) = (ctx.tasks.pid(tid), stat.comm);
-        let open = CallInFlight { call, pid, cpu: stat.cpu, comm, stack: None, began: self.began };
-        let pair = OpenPair { since: self.since, open };
+        let own = CallInFlight { call, began: self.began };
+        let open = PairStart { cpu: stat.cpu, pid, tid, comm, stack: None, own };
+        let pair = OpenStart { since: self.since, open };
         self.looked_until = self.looked_until.max(seen_at);
         self.calls.insert(tid, EarlierCall { seen_at, pair, ran_ns });
         Some(NewlyFound { tid, since: self.since, args: entered.args, doing })
@@ -185,7 +187,7 @@ impl EarlierCalls {
     }
 
     /// The call of a thread whose end was just seen, or that has ended unseen.
-    pub fn take(&mut self, tid: i32) -> Option<OpenPair<CallInFlight>> {
+    pub fn take(&mut self, tid: i32) -> Option<OpenStart<CallInFlight>> {
         self.asked.remove(&tid);
         self.calls.remove(&tid).filter(|_| self.lost_until == 0).map(|found| found.pair)
     }
@@ -200,7 +202,7 @@ impl EarlierCalls {
     }
 
     /// The calls that go on, by thread. None after a loss, until [`EarlierCalls::ask_anew`].
-    pub fn iter(&self) -> impl Iterator<Item = (i32, &OpenPair<CallInFlight>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &OpenStart<CallInFlight>)> {
         self.calls.iter().filter(|_| self.lost_until == 0).map(|(tid, found)| (*tid, &found.pair))
     }
 }
@@ -212,15 +214,10 @@ mod tests {
     /// A call that begins between the start of the run and the look at /proc has an event of its own.
     #[test]
     fn an_event_before_the_look_is_of_the_same_call() {
-        let open = CallInFlight {
-            call: CallNumber { number: 0, is_compat: false },
-            pid: 7,
-            cpu: 0,
-            comm: crate::task::Comm::default(),
-            stack: None,
-            began: Began::BeforeStart,
-        };
-        let found = EarlierCall { seen_at: 100, pair: OpenPair { since: 10, open }, ran_ns: None };
+        let call = CallNumber { number: 0, is_compat: false };
+        let own = CallInFlight { call, began: Began::BeforeStart };
+        let open = PairStart { cpu: 0, pid: 7, tid: 7, comm: crate::task::Comm::default(), stack: None, own };
+        let found = EarlierCall { seen_at: 100, pair: OpenStart { since: 10, open }, ran_ns: None };
         let calls = FxHashMap::from_iter([(7, found), (8, found), (9, found)]);
         let asked = FxHashSet::from_iter([10, 11, 12]);
         let mut earlier = EarlierCalls { calls, looked_until: 100, asked, ..EarlierCalls::default() };

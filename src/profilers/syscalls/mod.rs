@@ -4,7 +4,7 @@
 //! that makes the call. Cost: two records per call; the kernel applies `--calls`. With `--errors` only the ends of calls
 //! that fail have a record, and the starts of those with paths.
 //!
-//! `events` are what is opened, `kinds` knows what a call is by its number, `table` and `errors` are the tables, `args` the
+//! `events` are what is opened, `pairs` declares what is a call, `kinds` knows it by its number, `table` and `errors` are the tables, `args` the
 //! options. `slow` is about calls that have a line: `line` lays it out, `sched` has the events that tell what their threads
 //! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given. `plain` takes the samples if there
 //! are only tables.
@@ -12,11 +12,11 @@
 mod args;
 mod before;
 mod cells;
-mod count;
 mod errors;
 mod events;
 mod kinds;
 mod line;
+mod pairs;
 mod paths;
 mod plain;
 mod sched;
@@ -28,9 +28,7 @@ use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::CommonArgs;
-use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
-use crate::perf::{Record, Sample};
+use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::before::{EarlierCalls, NewlyFound};
@@ -38,11 +36,13 @@ use crate::profilers::syscalls::errors::{ERRORS, FailedCall, FailedCalls};
 use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
 use crate::profilers::syscalls::line::SLOW;
+use crate::profilers::syscalls::pairs::{CallInFlight, CallPairs, CallingThread, EndedCall};
 use crate::profilers::syscalls::table::{
-    CALLS, CallKey, CallRow, CallSums, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
+    CALLS, CallKey, CallRow, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
+use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
-use crate::stats::{Began, CloseOutcome, OpenPair, PairKey, Pairs, WorstCase};
+use crate::stats::{Began, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::errnos;
@@ -65,55 +65,6 @@ impl ProfilerArgs for SyscallsArgs {
 /// Memory for calls that go on: one for each of 100,000 threads.
 const OPEN_BYTES: usize = 16 << 20;
 
-/// A thread as the key of its call: it has one at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct CallingThread(i32);
-
-impl PairKey for CallingThread {}
-
-/// A call that goes on.
-#[derive(Clone, Copy, Debug)]
-pub struct CallInFlight {
-    call: CallNumber,
-    pid: i32,
-    cpu: u32,
-    comm: Comm,
-    stack: Option<StackId>,
-    began: Began,
-}
-
-/// When and where a call begins or ends, and whose it is.
-#[derive(Clone, Copy, Debug)]
-pub struct CallMoment {
-    time: u64,
-    cpu: u32,
-    pid: i32,
-    tid: i32,
-}
-
-impl CallMoment {
-    #[inline(always)]
-    fn of(sample: &Sample<'_>) -> CallMoment {
-        CallMoment { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid }
-    }
-}
-
-/// A call that has ended, by its exit record.
-#[derive(Clone, Copy, Debug)]
-struct EndedCall {
-    call: CallNumber,
-    ret: i64,
-    /// None: it did not fail.
-    errno: Option<u32>,
-}
-
-impl EndedCall {
-    #[inline(always)]
-    fn of(id: i64, is_compat: bool, ret: i64) -> EndedCall {
-        EndedCall { call: CallNumber::new(id, is_compat), ret, errno: errnos::of_return(ret) }
-    }
-}
-
 /// Ends of calls that were not seen since the last interval, and why there may be more.
 #[derive(Debug, Default)]
 struct UnseenEnds {
@@ -133,38 +84,32 @@ struct Syscalls {
     args: SyscallsArgs,
     events: Option<CallEvents>,
     kinds: CallKinds,
-    open: Pairs<CallingThread, CallInFlight>,
+    relation: Relation<CallPairs>,
     /// None: calls on some CPUs are not seen, and the start of a call may meet the end of a later one.
     earlier: Option<EarlierCalls>,
-    sums: CallSums,
     /// With `--errors`, and of calls that have lines.
     paths: Option<paths::CallPaths>,
     /// With `--than`.
     slow: Option<slow::SlowCalls>,
     endings: FxHashMap<CallNumber, u64>,
     errors: FailedCalls,
-    /// Calls that are as long count as over the limit.
-    limit_ns: u64,
-    /// The end of the last interval that was printed.
-    printed_until: Timestamp,
     unseen: UnseenEnds,
 }
 
 impl Syscalls {
     fn new(args: SyscallsArgs) -> Syscalls {
+        let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
+        let terms = RelationTerms { lengths, draws_stacks, start_bytes: OPEN_BYTES, longest_ns: None };
         Syscalls {
-            limit_ns: args.lengths.than_ns().unwrap_or(u64::MAX),
+            relation: Relation::new(CallPairs { by_thread: args.perins }, terms),
             args,
             events: None,
             kinds: CallKinds::default(),
-            open: Pairs::new(OPEN_BYTES, None),
             earlier: None,
-            sums: CallSums::default(),
             paths: None,
             slow: None,
             endings: FxHashMap::default(),
             errors: FailedCalls::default(),
-            printed_until: 0,
             unseen: UnseenEnds::default(),
         }
     }
@@ -174,73 +119,62 @@ impl Syscalls {
     }
 
     #[inline(always)]
-    fn entered(&mut self, at: CallMoment, call: CallNumber, stack: Option<StackId>, ctx: &mut Context) -> Use {
+    fn entered(&mut self, at: EventMoment, call: CallNumber, stack: Option<StackId>, ctx: &mut Context) -> Use {
         if self.kinds.of(call) == CallKind::NeverReturns {
             return self.ends_task(at.tid, call);
         }
-        let CallMoment { time, cpu, pid, tid } = at;
-        let open = CallInFlight { call, pid, cpu, comm: ctx.tasks.comm(tid), stack, began: Began::Exactly };
         if let Some(earlier) = &mut self.earlier {
-            earlier.entered(tid, time);
+            earlier.entered(at.tid, at.time);
         }
-        self.open.open(CallingThread(tid), time, open);
+        let call = CallInFlight { call, began: Began::Exactly };
+        self.relation.start(CallingThread(at.tid), at, ctx.tasks.comm(at.tid), stack, call);
         Use::Relevant
     }
 
     #[cold]
     fn ends_task(&mut self, tid: i32, call: CallNumber) -> Use {
-        self.open.forget(CallingThread(tid));
+        self.relation.forget(CallingThread(tid));
         *self.endings.entry(call).or_default() += 1;
         Use::Relevant
     }
 
     #[inline(always)]
-    fn exited(&mut self, at: CallMoment, ended: EndedCall, ctx: &mut Context) -> Use {
-        let rules = self.rules();
-        match self.open.close(CallingThread(at.tid), at.time) {
-            // After a sigreturn the number is that of the place to which the task has returned: none.
-            CloseOutcome::Pair(pair) if pair.open.call == ended.call || ended.call.number == -1 => {
-                rules.count(&mut self.sums, pair, ended, at, ctx);
+    fn exited(&mut self, at: EventMoment, ended: EndedCall, ctx: &mut Context) -> Use {
+        match self.relation.end(CallingThread(at.tid), &PairEnd { at, own: ended }, ctx) {
+            PairOutcome::Ended(start) => {
                 if self.slow.is_some() {
-                    let pair = *pair;
-                    self.show(&pair, ended, at, ctx);
+                    let start = *start;
+                    self.show(&start, ended, at, ctx);
                 }
             }
-            CloseOutcome::Pair(_) => self.no_start(ended, at),
-            CloseOutcome::Unmatched => self.unmatched(ended, at, ctx),
-            CloseOutcome::Doubtful => {}
+            PairOutcome::Unfit => self.no_start(ended, at),
+            PairOutcome::NoStart => self.unmatched(ended, at, ctx),
+            PairOutcome::Doubtful => {}
         }
         Use::Relevant
     }
 
-    #[inline(always)]
-    fn rules(&self) -> count::CountRules {
-        count::CountRules {
-            limit_ns: self.limit_ns,
-            printed_until: self.printed_until,
-            by_thread: self.args.perins,
-            draws_stacks: self.args.common.draws_stacks(),
-        }
-    }
-
     /// Shows a call that has ended, if it is to be shown.
     #[inline(never)]
-    fn show(&mut self, pair: &OpenPair<CallInFlight>, ended: EndedCall, at: CallMoment, ctx: &mut Context) {
+    fn show(&mut self, start: &OpenStart<CallInFlight>, ended: EndedCall, at: EventMoment, ctx: &mut Context) {
         let Some(slow) = &mut self.slow else { return };
-        let call = pair.open.call;
+        let call = start.open.own.call;
         let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(at.tid, call));
-        slow.ended(pair, self.kinds.of(call), at, (ended.ret, paths), ctx);
+        slow.ended(start, self.kinds.of(call), at, (ended.ret, paths), ctx);
     }
 
     /// The end of a call whose start was not seen. Of the child of a fork it is no call.
     #[cold]
-    fn unmatched(&mut self, ended: EndedCall, at: CallMoment, ctx: &mut Context) {
+    fn unmatched(&mut self, ended: EndedCall, at: EventMoment, ctx: &mut Context) {
         let is_birth = ended.ret == 0 && self.kinds.of(ended.call) == CallKind::Forks;
         if is_birth {
             return;
         }
-        let earlier =
-            self.earlier.as_mut().and_then(|earlier| earlier.take(at.tid)).filter(|pair| pair.open.call == ended.call);
+        let earlier = self
+            .earlier
+            .as_mut()
+            .and_then(|earlier| earlier.take(at.tid))
+            .filter(|pair| pair.open.own.call == ended.call);
         if let (Some(pair), Some(slow)) = (earlier, &mut self.slow) {
             slow.ended(&pair, self.kinds.of(ended.call), at, (ended.ret, Default::default()), ctx);
         }
@@ -249,17 +183,15 @@ impl Syscalls {
 
     /// The exec of a thread that was not the first of its process returns under the number of the first one.
     fn took_over(&mut self, old: i32, pid: i32) {
-        if let Some(pair) = self.open.forget(CallingThread(old)) {
-            self.open.open(CallingThread(pid), pair.since, pair.open);
-        }
+        self.relation.rename(CallingThread(old), CallingThread(pid));
         self.slow.iter_mut().for_each(|slow| slow.took_over(old, pid));
         self.paths.iter_mut().for_each(|paths| paths.took_over(old, pid));
     }
 
     #[cold]
-    fn no_start(&mut self, ended: EndedCall, at: CallMoment) {
+    fn no_start(&mut self, ended: EndedCall, at: EventMoment) {
         let thread = self.args.perins.then_some(CallThread { tid: at.tid, comm: Comm::default() });
-        self.sums.of(ended.call, thread).no_start += 1;
+        self.relation.rows.sum(CallKey { thread, call: ended.call }).no_start += 1;
     }
 
     fn failed(&mut self, sample: &Sample<'_>, id: i64, ret: i64, ctx: &mut Context) -> Use {
@@ -279,12 +211,12 @@ impl Syscalls {
 
     /// Looks for calls that began before the start, or before a loss.
     fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
-        let Syscalls { earlier: Some(earlier), open, slow, args, .. } = self else { return };
+        let Syscalls { earlier: Some(earlier), relation, slow, args, .. } = self else { return };
         if earlier.asks_anew(now) {
-            let doubtful: Vec<i32> = open.take_doubtful().into_iter().map(|key| key.0).collect();
+            let doubtful: Vec<i32> = relation.take_doubtful().into_iter().map(|key| key.0).collect();
             earlier.ask_anew(&doubtful, now, ctx);
         }
-        let found = earlier.look(args.calls.as_ref(), |tid| open.since(CallingThread(tid)).is_some(), ctx);
+        let found = earlier.look(args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
         for NewlyFound { tid, since, args, doing } in found {
             slow.iter_mut().for_each(|slow| slow.found(tid, since, args, doing));
         }
@@ -293,9 +225,9 @@ impl Syscalls {
     /// Forgets threads whose exit was lost.
     fn forget_gone(&mut self, ctx: &Context) {
         let is_gone = |tid| ctx.tasks.has_exited(tid);
-        let gone: Vec<_> = self.open.iter().map(|(key, _)| *key).filter(|key| is_gone(key.0)).collect();
+        let gone: Vec<_> = self.relation.iter().map(|(key, _)| *key).filter(|key| is_gone(key.0)).collect();
         for key in gone {
-            self.open.forget(key);
+            self.relation.forget(key);
         }
         self.earlier.iter_mut().for_each(|earlier| earlier.retain(|tid| !is_gone(tid)));
         self.slow.iter_mut().for_each(|slow| slow.retain(|tid| !is_gone(tid)));
@@ -304,20 +236,21 @@ impl Syscalls {
     /// The rows of calls that go on, and how many there are of each call.
     fn goes_on(&mut self, now: Timestamp) -> (Vec<OpenRow>, FxHashMap<CallKey, u64>) {
         let (mut rows, mut counts) = (Vec::new(), FxHashMap::default());
-        let Syscalls { open, earlier, kinds, args, .. } = self;
-        let seen = open.still_open(now).map(|(key, pair)| (key.0, pair));
-        for (tid, OpenPair { since, open }) in seen.chain(earlier.iter().flat_map(EarlierCalls::iter)) {
+        let Syscalls { relation, earlier, kinds, args, .. } = self;
+        let seen = relation.waiting(now).map(|(key, start)| (key.0, start));
+        for (tid, OpenStart { since, open }) in seen.chain(earlier.iter().flat_map(EarlierCalls::iter)) {
+            let CallInFlight { call, began } = open.own;
             let thread = CallThread { tid, comm: open.comm };
-            let key = CallKey { thread: args.perins.then_some(thread), call: open.call };
+            let key = CallKey { thread: args.perins.then_some(thread), call };
             *counts.entry(key).or_default() += 1;
             rows.push(OpenRow {
-                call: open.call,
-                waits: kinds.of(open.call) == CallKind::Waits,
+                call,
+                waits: kinds.of(call) == CallKind::Waits,
                 pid: open.pid,
                 thread,
                 since: *since,
                 age_ns: Some(now.saturating_sub(*since)),
-                began: open.began,
+                began,
                 stack: open.stack,
             });
         }
@@ -326,7 +259,7 @@ impl Syscalls {
 
     fn report_calls(&mut self, now: Timestamp, report: &mut Report) {
         let (open, mut now_open) = self.goes_on(now);
-        let sums = self.sums.take();
+        let sums = self.relation.rows.take();
         let has_limit = self.args.lengths.than_ns().is_some();
         let mut rows: Vec<CallRow> = sums
             .into_iter()
@@ -422,7 +355,7 @@ impl Profiler for Syscalls {
             }
             let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
             let call = CallNumber::new(id, sample.is_compat());
-            return Ok(self.entered(CallMoment::of(sample), call, stack, ctx));
+            return Ok(self.entered(EventMoment::of(sample), call, stack, ctx));
         }
         if event != events.exit {
             if self.paths.as_mut().is_some_and(|paths| paths.take(event, sample)) {
@@ -437,7 +370,7 @@ impl Profiler for Syscalls {
         if self.args.errors {
             return Ok(self.failed(sample, id, ret, ctx));
         }
-        Ok(self.exited(CallMoment::of(sample), EndedCall::of(id, sample.is_compat(), ret), ctx))
+        Ok(self.exited(EventMoment::of(sample), EndedCall::of(id, sample.is_compat(), ret), ctx))
     }
 
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
@@ -446,19 +379,17 @@ impl Profiler for Syscalls {
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         ctx.look_up(self.errors.take_look_ups());
-        let counts = self.open.take_counts();
-        ctx.view.discarded += counts.doubtful;
-        ctx.view.untracked += counts.no_room;
-        self.unseen.restarted += counts.reopened;
+        self.unseen.restarted += self.relation.count_unpaired(ctx).pairs.reopened;
         if std::mem::take(&mut self.unseen.lost_exits) {
             self.forget_gone(ctx);
         }
         self.look_for_earlier(now, ctx);
-        let Syscalls { slow: Some(slow), open, earlier, kinds, paths, .. } = self else {
+        let Syscalls { slow: Some(slow), relation, earlier, kinds, paths, .. } = self else {
             return TickOutcome::default();
         };
-        let open = open.iter().map(|(key, pair)| (key.0, pair)).chain(earlier.iter().flat_map(EarlierCalls::iter));
-        slow.show_open(open, |open| kinds.of(open.call), paths.as_ref(), now, ctx);
+        let open =
+            relation.iter().map(|(key, start)| (key.0, start)).chain(earlier.iter().flat_map(EarlierCalls::iter));
+        slow.show_open(open, |call| kinds.of(call.call), paths.as_ref(), now, ctx);
         TickOutcome::default()
     }
 
@@ -472,7 +403,7 @@ impl Profiler for Syscalls {
                 }
             }
             Event::Task { record: Record::Exit(exit), .. } => {
-                self.unseen.cut_off += u64::from(self.open.forget(CallingThread(exit.tid)).is_some());
+                self.unseen.cut_off += u64::from(self.relation.forget(CallingThread(exit.tid)).is_some());
                 self.earlier.as_mut().and_then(|earlier| earlier.take(exit.tid));
                 self.slow.iter_mut().for_each(|slow| slow.forget(exit.tid));
                 self.paths.iter_mut().for_each(|paths| paths.forget(exit.tid));
@@ -487,7 +418,7 @@ impl Profiler for Syscalls {
             }
             Event::Lost(window, _) => {
                 self.earlier.iter_mut().for_each(|earlier| earlier.lost(window.end_ns));
-                self.open.lost(window.cpu, window.end_ns);
+                self.relation.lost(window);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
             }
             Event::LostSide(_) => self.unseen.lost_exits = true,
@@ -502,16 +433,13 @@ impl Profiler for Syscalls {
         } else {
             self.report_calls(now, report);
         }
-        if !report.is_quiet {
-            self.printed_until = now;
-        }
+        self.relation.begin_interval(now, report);
         Ok(())
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.errors.stacks());
-        used.extend(self.sums.stacks());
+        used.extend(self.relation.stacks());
         used.extend(self.slow.iter().flat_map(slow::SlowCalls::stacks_in_use));
-        used.extend(self.open.opened().filter_map(|pair| pair.open.stack));
     }
 }

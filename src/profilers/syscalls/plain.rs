@@ -7,9 +7,11 @@ use anyhow::Result;
 
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Handler, Samples, Use};
+use crate::profilers::syscalls::Syscalls;
 use crate::profilers::syscalls::events::ExitFields;
 use crate::profilers::syscalls::kinds::CallNumber;
-use crate::profilers::syscalls::{CallMoment, EndedCall, Syscalls};
+use crate::profilers::syscalls::pairs::EndedCall;
+use crate::relation::EventMoment;
 use crate::tep::Int64;
 
 struct PlainCalls<'a> {
@@ -38,8 +40,7 @@ impl Syscalls {
 impl Handler for PlainCalls<'_> {
     #[inline(always)]
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let Sample { time, cpu, pid, tid, raw, .. } = *sample;
-        let at = CallMoment { time, cpu, pid, tid };
+        let (raw, at) = (sample.raw, EventMoment::of(sample));
         let is_compat = sample.is_compat_at_end();
         if event == self.enter {
             let id = self.entered_id.read(raw)?.cast_signed();

@@ -12,12 +12,13 @@ use crate::profiler::{Context, Setup};
 use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::kinds::CallKind;
 use crate::profilers::syscalls::line::{SLOW, SlowCall};
+use crate::profilers::syscalls::pairs::CallInFlight;
 use crate::profilers::syscalls::paths::{CallPaths, PathOfCall};
 use crate::profilers::syscalls::sched::SchedEvents;
 use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
-use crate::profilers::syscalls::{CallInFlight, CallMoment};
+use crate::relation::{EventMoment, OpenStart, PairStart};
 use crate::report::Subject;
-use crate::stats::{Began, OpenPair};
+use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::tep::ThreadDoing;
 use crate::tep::call_text::MadeCall;
@@ -110,17 +111,17 @@ impl SlowCalls {
     /// Shows the call that has ended, if it is to be shown. `ret`: what it returned.
     pub fn ended(
         &mut self,
-        pair: &OpenPair<CallInFlight>,
+        pair: &OpenStart<CallInFlight>,
         kind: CallKind,
-        at: CallMoment,
+        at: EventMoment,
         (ret, paths): (i64, [PathOfCall; 2]),
         ctx: &mut Context,
     ) {
-        let CallMoment { time, cpu, pid, tid } = at;
+        let EventMoment { time, cpu, pid, tid } = at;
         let Some((clock, parts)) = self.clocks.exited(tid, time) else { return };
         let ns = time.saturating_sub(pair.since);
         // Of a call that began unseen the whole length is unknown.
-        let is_whole = pair.open.began == Began::Exactly;
+        let is_whole = pair.open.own.began == Began::Exactly;
         let shows = if is_whole { self.lengths.shows(ns) } else { self.lengths.is_over(ns) };
         let is_wanted = shows && self.has_lines(kind);
         if is_wanted || clock.is_shown {
@@ -132,7 +133,7 @@ impl SlowCalls {
     /// Shows calls that go on for long, each once.
     pub fn show_open<'a>(
         &mut self,
-        open: impl Iterator<Item = (i32, &'a OpenPair<CallInFlight>)>,
+        open: impl Iterator<Item = (i32, &'a OpenStart<CallInFlight>)>,
         kind: impl Fn(&CallInFlight) -> CallKind,
         paths: Option<&CallPaths>,
         now: u64,
@@ -140,14 +141,14 @@ impl SlowCalls {
     ) {
         let Some(first) = self.lengths.than_ns().map(|limit| limit.max(FIRST_NS)) else { return };
         for (tid, pair) in open {
-            if now.saturating_sub(pair.since) < first || !self.has_lines(kind(&pair.open)) {
+            if now.saturating_sub(pair.since) < first || !self.has_lines(kind(&pair.open.own)) {
                 continue;
             }
             let Some(clock) = self.clocks.get_mut(tid, now).filter(|clock| !clock.is_shown) else { continue };
             clock.is_shown = true;
             let (clock, parts) = (*clock, clock.so_far(now));
-            let CallInFlight { pid, comm, cpu, .. } = pair.open;
-            let paths = paths.map_or_else(Default::default, |paths| paths.of(tid, pair.open.call));
+            let PairStart { pid, comm, cpu, .. } = pair.open;
+            let paths = paths.map_or_else(Default::default, |paths| paths.of(tid, pair.open.own.call));
             self.emit(pair, &clock, parts, (None, paths), Subject { time: now, cpu, pid, tid, comm }, ctx);
         }
     }
@@ -158,14 +159,14 @@ impl SlowCalls {
 
     fn emit(
         &self,
-        pair: &OpenPair<CallInFlight>,
+        pair: &OpenStart<CallInFlight>,
         clock: &CallClock,
         parts: TimeParts,
         (ret, paths): (Option<i64>, [PathOfCall; 2]),
         subject: Subject,
         ctx: &mut Context,
     ) {
-        let call = pair.open.call;
+        let call = pair.open.own.call;
         let made = MadeCall {
             number: call.number,
             is_compat: call.is_compat,
@@ -179,7 +180,7 @@ impl SlowCalls {
             duration_ns: subject.time.saturating_sub(pair.since),
             made: Arc::new(made),
             still_open: ret.is_none(),
-            began: pair.open.began,
+            began: pair.open.own.began,
             parts,
         };
         let stack = parts.wait_stack.or(pair.open.stack).filter(|_| self.stacks);

@@ -3,31 +3,12 @@
 use std::cmp::Reverse;
 
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
+use crate::profilers::syscalls::pairs::CallErrors;
+use crate::relation::{PairSums, RowKey, with_lengths};
 use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value};
-use crate::stats::{Began, KeyedSums, Latency, SumKey, WorstCase};
+use crate::stats::{Began, Latency, SumKey, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
-
-/// What is known of the calls of one name, or of one name in one thread.
-#[derive(Clone, Debug, Default)]
-pub struct CallSum {
-    pub latency: Latency,
-    pub errors: u64,
-    /// A signal ended them before they were done.
-    pub interrupted: u64,
-    /// Began before the interval in which they ended.
-    pub earlier: u64,
-    /// As long as the limit, or longer.
-    pub than: u64,
-    /// Ended without a start that was seen.
-    pub no_start: u64,
-}
-
-impl CallSum {
-    fn is_empty(&self) -> bool {
-        self.latency.distribution.is_empty() && self.no_start == 0
-    }
-}
 
 /// What the rows are kept apart by. Without `--perins` no thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,54 +29,20 @@ impl SumKey for CallKey {
     }
 }
 
-/// Sums by call, in bounded memory.
-#[derive(Debug, Default)]
-pub struct CallSums {
-    /// Those of native calls of all threads, by number: the usual case, without hashing.
-    native: Vec<CallSum>,
-    rest: KeyedSums<CallKey, CallSum>,
-}
+/// Native calls of all threads below this number have it as their index.
+const MAX_INDEXED: i32 = 1024;
 
-/// Numbers below this one have a place of their own in [`CallSums::native`].
-const MAX_NATIVE: usize = 1024;
-
-impl CallSums {
+impl RowKey for CallKey {
     #[inline(always)]
-    pub fn of(&mut self, call: CallNumber, thread: Option<CallThread>) -> &mut CallSum {
-        let number = call.number as usize; // a negative one is out of range
-        if thread.is_none() && !call.is_compat && number < MAX_NATIVE {
-            if number >= self.native.len() {
-                self.grow();
-            }
-            return &mut self.native[number];
-        }
-        self.of_rest(CallKey { thread, call })
+    fn index(&self) -> Option<usize> {
+        let CallNumber { number, is_compat } = self.call;
+        let is_indexed = self.thread.is_none() && !is_compat && (0..MAX_INDEXED).contains(&number);
+        is_indexed.then_some(number as usize)
     }
 
-    #[inline(never)]
-    fn of_rest(&mut self, key: CallKey) -> &mut CallSum {
-        self.rest.sum(key)
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        self.native.resize(MAX_NATIVE, CallSum::default());
-    }
-
-    /// Takes the sums out.
-    pub fn take(&mut self) -> Vec<(CallKey, CallSum)> {
-        let key =
-            |number: usize| CallKey { thread: None, call: CallNumber { number: number as i32, is_compat: false } };
-        let native = self.native.iter_mut().enumerate().filter(|(_, sum)| !sum.is_empty());
-        let mut all: Vec<_> = native.map(|(number, sum)| (key(number), std::mem::take(sum))).collect();
-        all.extend(self.rest.drain());
-        all
-    }
-
-    /// The stacks of the longest calls.
-    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
-        let sums = self.native.iter().chain(self.rest.values());
-        sums.filter_map(|sum| sum.latency.worst?.stack)
+    fn at_index(index: usize) -> Option<CallKey> {
+        let number = i32::try_from(index).ok()?;
+        Some(CallKey { thread: None, call: CallNumber { number, is_compat: false } })
     }
 }
 
@@ -103,7 +50,7 @@ impl CallSums {
 #[derive(Clone, Debug)]
 pub struct CallRow {
     pub key: CallKey,
-    pub sum: CallSum,
+    pub sum: PairSums<CallErrors>,
     /// A limit was given.
     pub has_limit: bool,
     /// Calls that go on.
@@ -158,11 +105,11 @@ const COLUMNS: [Column<CallRow>; 26] = [
     Column::latency_p95(),
     Column::latency_p99(),
     Column::latency_max(),
-    Column::counter("errors", "errors", |row| &mut row.sum.errors),
+    Column::counter("errors", "errors", |row| &mut row.sum.own.errors),
     Column::<CallRow>::derived("than", "than", |row, _| row.than()).if_any().additive(),
     Column::<CallRow>::derived("than_pct", "than %", |row, _| row.than_pct()).if_any(),
-    Column::<CallRow>::counter("interrupted", "interrupted", |row| &mut row.sum.interrupted).if_any(),
-    Column::<CallRow>::counter("earlier", "earlier", |row| &mut row.sum.earlier).if_any(),
+    Column::<CallRow>::counter("interrupted", "interrupted", |row| &mut row.sum.own.interrupted).if_any(),
+    Column::<CallRow>::counter("earlier", "earlier", |row| &mut row.sum.before).if_any(),
     Column::<CallRow>::counter("no_start", "no start", |row| &mut row.sum.no_start).if_any(),
     Column::<CallRow>::gauge("now", "now", |row| &mut row.now).if_any(),
     Column::<CallRow>::latency_worst()[0],
@@ -174,23 +121,7 @@ const COLUMNS: [Column<CallRow>; 26] = [
     Column::<CallRow>::counter("than_count", "", |row| &mut row.sum.than).hidden(),
 ];
 
-macro_rules! explained {
-    ($($own:expr,)*) => {{
-        const OWN: &[(&str, &str)] = &[$($own,)*];
-        const ALL: [(&str, &str); OWN.len() + LATENCY_MEANINGS.len()] = {
-            let mut all = [("", ""); OWN.len() + LATENCY_MEANINGS.len()];
-            let mut at = 0;
-            while at < all.len() {
-                all[at] = if at < OWN.len() { OWN[at] } else { LATENCY_MEANINGS[at - OWN.len()] };
-                at += 1;
-            }
-            all
-        };
-        &ALL
-    }};
-}
-
-const MEANINGS: &[(&str, &str)] = explained![
+const MEANINGS: [(&str, &str); 9 + LATENCY_MEANINGS.len()] = with_lengths([
     ("call", "its name; `sys_N` for a number without a known name, `32-bit NAME` for one of 32-bit mode"),
     ("tid", "the thread, with `--perins`"),
     ("errors", "of these, those that failed"),
@@ -204,17 +135,17 @@ const MEANINGS: &[(&str, &str)] = explained![
          them",
     ),
     ("now", "calls that go on as the interval ends"),
-];
+]);
 
 fn longest_first(one: &CallRow, other: &CallRow) -> std::cmp::Ordering {
     (Reverse(one.total_ns()), one.key).cmp(&(Reverse(other.total_ns()), other.key))
 }
 
 pub static CALLS: Schema<CallRow> =
-    Schema::<CallRow>::new("calls", &COLUMNS).titled("calls").explained(MEANINGS).ordered(longest_first);
+    Schema::<CallRow>::new("calls", &COLUMNS).titled("calls").explained(&MEANINGS).ordered(longest_first);
 pub static WAITS: Schema<CallRow> = Schema::<CallRow>::new("waits", &COLUMNS)
     .titled("calls that wait by design")
-    .explained(MEANINGS)
+    .explained(&MEANINGS)
     .ordered(longest_first);
 
 /// The longest call of one name in an interval.
@@ -324,6 +255,7 @@ pub static ENDINGS: Schema<EndingRow> = Schema::<EndingRow>::new(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relation::PairRows;
     use crate::report::{Rows, TypedRows};
 
     fn call(number: i32, is_compat: bool) -> CallNumber {
@@ -332,13 +264,13 @@ mod tests {
 
     #[test]
     fn sums_are_by_call_and_thread() {
-        let mut sums = CallSums::default();
+        let mut sums: PairRows<CallKey, CallErrors> = PairRows::default();
         let thread = CallThread { tid: 7, comm: Comm::new(b"a") };
         for (number, is_compat, thread) in
             [(3, false, None), (3, true, None), (3, false, Some(thread)), (-1, false, None), (5000, false, None)]
         {
-            sums.of(call(number, is_compat), thread).no_start += 1;
-            sums.of(call(number, is_compat), thread).no_start += 1;
+            sums.sum(CallKey { thread, call: call(number, is_compat) }).no_start += 1;
+            sums.sum(CallKey { thread, call: call(number, is_compat) }).no_start += 1;
         }
         let taken = sums.take();
         assert_eq!(taken.len(), 5);
@@ -348,9 +280,9 @@ mod tests {
 
     #[test]
     fn distinct_numbers_are_bounded() {
-        let mut sums = CallSums::default();
+        let mut sums: PairRows<CallKey, CallErrors> = PairRows::default();
         for number in 0..20_000 {
-            sums.of(call(2000 + number, false), None).no_start += 1;
+            sums.sum(CallKey { thread: None, call: call(2000 + number, false) }).no_start += 1;
         }
         let taken = sums.take();
         assert!(taken.len() <= 10_001, "{}", taken.len());
@@ -360,7 +292,7 @@ mod tests {
     #[test]
     fn shares_have_a_base() {
         let key = CallKey { thread: None, call: call(0, false) };
-        let mut row = CallRow { key, sum: CallSum::default(), has_limit: true, now: None };
+        let mut row = CallRow { key, sum: PairSums::default(), has_limit: true, now: None };
         let cell = |row: &CallRow, key: &str| {
             let mut rows = TypedRows::new(&CALLS, vec![row.clone()]);
             let at = rows.columns().iter().position(|column| column.key == key).unwrap();

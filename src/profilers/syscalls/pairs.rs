@@ -1,0 +1,78 @@
+//! What the pairs of this profiler are: the start of a call and its end, by thread.
+
+use crate::profilers::syscalls::kinds::CallNumber;
+use crate::profilers::syscalls::table::{CallKey, CallThread};
+use crate::relation::{Declaration, OpenStart, PairEnd};
+use crate::stats::{Began, PairKey};
+use crate::tep::errnos;
+
+/// A thread as the key of its call: it has one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallingThread(pub i32);
+
+impl PairKey for CallingThread {}
+
+/// A call that goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct CallInFlight {
+    pub call: CallNumber,
+    pub began: Began,
+}
+
+/// A call that has ended, by its exit record.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedCall {
+    pub call: CallNumber,
+    pub ret: i64,
+    /// None: it did not fail.
+    pub errno: Option<u32>,
+}
+
+impl EndedCall {
+    #[inline(always)]
+    pub fn of(id: i64, is_compat: bool, ret: i64) -> EndedCall {
+        EndedCall { call: CallNumber::new(id, is_compat), ret, errno: errnos::of_return(ret) }
+    }
+}
+
+/// What is counted of the calls of a row besides their lengths.
+#[derive(Clone, Debug, Default)]
+pub struct CallErrors {
+    pub errors: u64,
+    /// A signal ended them before they were done.
+    pub interrupted: u64,
+}
+
+#[derive(Debug)]
+pub struct CallPairs {
+    /// Rows are by thread, too.
+    pub by_thread: bool,
+}
+
+impl Declaration for CallPairs {
+    type Key = CallingThread;
+    type Start = CallInFlight;
+    type End = EndedCall;
+    type Row = CallKey;
+    type Sums = CallErrors;
+
+    #[inline(always)]
+    fn row(&self, _key: &CallingThread, start: &OpenStart<CallInFlight>, _end: &PairEnd<EndedCall>) -> CallKey {
+        let start = &start.open;
+        let thread = if self.by_thread { Some(CallThread { tid: start.tid, comm: start.comm }) } else { None };
+        CallKey { thread, call: start.own.call }
+    }
+
+    // After a sigreturn the number is that of the place to which the task has returned: none.
+    #[inline(always)]
+    fn fits(&self, start: &CallInFlight, end: &EndedCall) -> bool {
+        start.call == end.call || end.call.number == -1
+    }
+
+    #[inline(always)]
+    fn add(&self, sums: &mut CallErrors, _start: &OpenStart<CallInFlight>, end: &PairEnd<EndedCall>) {
+        if let Some(errno) = end.own.errno {
+            *(if errnos::is_restart(errno) { &mut sums.interrupted } else { &mut sums.errors }) += 1;
+        }
+    }
+}
