@@ -29,7 +29,7 @@
 //!
 //! **Switching rings.** The consumer gets the records that the first ring has in one piece as a [`RecordRun`], with the time up
 //! to which that ring stays first. Behind that time the run goes on with the ring that is first then
-//! ([`RecordRun::switch_ring`]): the consumer need not return to the merge, whether one CPU is busy or the rings alternate at
+//! ([`RecordRun::go_on`]): the consumer need not return to the merge, whether one CPU is busy or the rings alternate at
 //! every record. A piece ends where its ring wraps, at a gap, and at a quarter of the ring, so that room is given back in
 //! time. Records that are not ordinary, not whole in a piece or not taken from it are delivered as an [`Item`] each.
 //!

@@ -5,7 +5,7 @@ use super::prefetch::{LINE_BYTES, prefetch};
 use super::ring::{AHEAD_BYTES, first_record};
 use super::ring_switch::{RingSwitch, RingSwitcher, TakenPiece};
 
-/// Records that lie in one piece of memory and may be taken up to a time limit; behind the limit [`RecordRun::switch_ring`] finds the piece
+/// Records that lie in one piece of memory and may be taken up to a time limit; behind the limit [`RecordRun::go_on`] finds the piece
 /// that comes next.
 ///
 /// The consumer takes records from the start on and may stop early; records that were not taken stay where they are. The next record
@@ -138,7 +138,7 @@ impl<'a> RecordRun<'a> {
     /// When the next record must wait, goes on with the record that is first now. False: the next record need not wait, or the
     /// run ends here and is empty.
     #[inline(always)]
-    pub fn switch_ring(&mut self) -> bool {
+    pub fn go_on(&mut self) -> bool {
         let (Some(time), Some(switcher)) = (self.beyond, &mut self.switcher) else { return false };
         self.beyond = None;
         match switcher.next(self.rest, self.last, time) {
@@ -213,7 +213,7 @@ impl<'a> RecordRun<'a> {
             let (ring, after) = (self.ring, self.last);
             match self.take(record.len(), time) {
                 Some(late) => return Some(Item { ring, time, after, late, kind: ItemKind::Record(record) }),
-                None if self.switch_ring() => {}
+                None if self.go_on() => {}
                 None => return None,
             }
         }
