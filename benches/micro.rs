@@ -1,6 +1,8 @@
 //! The steps of a record's path, each alone and on one CPU, over rings in plain memory: ns per operation, the median of
 //! several turns (minimum to maximum). Needs no privilege.
 
+#[path = "micro/calls.rs"]
+mod calls;
 mod common;
 #[path = "micro/merges.rs"]
 mod merges;
@@ -28,26 +30,45 @@ const TURNS: usize = 9;
 const OPERATIONS: u64 = 1_000_000;
 
 fn main() -> Result<()> {
-    if !std::env::args().any(|arg| arg == "--bench") {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if !args.iter().any(|arg| arg == "--bench") {
         println!("skipped: run it with `cargo bench`");
         return Ok(());
+    }
+    if args.iter().any(|arg| arg == "merge") {
+        return merge(&Layout::new(SampleType::BASE.with(SampleType::RAW), 0));
     }
     let switch = sched_switch(7, 1_000);
     let plain = Layout::new(SampleType::BASE.with(SampleType::RAW), 0);
     decode("decode a sched_switch", &plain, &switch);
     let chained = Layout::new(SampleType::BASE.with(SampleType::CALLCHAIN).with(SampleType::RAW), 0);
     decode("decode it with a callchain of 24", &chained, &with_callchain(&switch));
-    for (rings, bunches) in [(1, &[1][..]), (2, &[1, 4, 32]), (16, &[1, 4, 32]), (128, &[1, 2, 4, 32])] {
-        for &bunch in bunches {
-            merges::merge(rings, bunch, &plain)?;
-        }
-    }
+    merge(&plain)?;
     format_text(&plain, &switch)?;
     expressions(&plain, &switch)?;
     distribution();
     stacks();
     walks::walk()?;
     kernel_names()
+}
+
+/// What depends on the number of CPUs; `cargo bench --bench micro -- merge` runs nothing else.
+fn merge(plain: &Layout) -> Result<()> {
+    for (rings, bunches) in [(1, &[1][..]), (2, &[1, 4, 32]), (16, &[1, 4, 32]), (128, &[1, 2, 4, 32]), (256, &[1, 32])]
+    {
+        for &bunch in bunches {
+            merges::merge(rings, bunch, merges::RECORDS, plain)?;
+        }
+    }
+    for rings in [1, 2, 16, 64, 256] {
+        merges::merge(rings, 1, merges::MANY_RECORDS, plain)?;
+    }
+    for cpus in [1, 2, 4, 16, 64, 256] {
+        for bunch in [1, 32] {
+            calls::calls(cpus, bunch)?;
+        }
+    }
+    Ok(())
 }
 
 /// Prints the time of one of `count` operations, done by `turn`.

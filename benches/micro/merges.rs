@@ -14,7 +14,9 @@ use super::common::Spread;
 use super::{TURNS, sched_switch};
 
 /// Records in all rings together, 14 MiB: more than the nearer caches hold.
-const RECORDS: u64 = 1 << 17;
+pub const RECORDS: u64 = 1 << 17;
+/// 112 MiB.
+pub const MANY_RECORDS: u64 = 1 << 20;
 /// ns between two records.
 const PERIOD: u64 = 4;
 
@@ -23,13 +25,13 @@ struct Rings {
     producers: Vec<Producer>,
     merge: Merge,
     walked: [Vec<RingBuf>; 2],
-    order: Order,
+    order: RingOrder,
     now: u64,
 }
 
 /// The rings in the order of their records: all rings one after the other, in another order every time, so that the
 /// CPU cannot predict it in favour of the merge.
-struct Order {
+pub struct RingOrder {
     rings: Vec<usize>,
     /// Records of a ring in each of its turns.
     bunch: u64,
@@ -43,9 +45,9 @@ struct Times {
     in_rings: Vec<f64>,
 }
 
-/// Merges `rings` rings whose records lie between each other in time, `bunch` at a time.
-pub fn merge(rings: u64, bunch: u64, layout: &Layout) -> Result<()> {
-    let mut rings = Rings::new(rings, bunch)?;
+/// Merges `rings` rings whose `records` lie between each other in time, `bunch` at a time.
+pub fn merge(rings: u64, bunch: u64, records: u64, layout: &Layout) -> Result<()> {
+    let mut rings = Rings::new(rings, bunch, records)?;
     let mut times = Times::default();
     for turn in 0..3 * TURNS {
         rings.fill()?;
@@ -59,7 +61,8 @@ pub fn merge(rings: u64, bunch: u64, layout: &Layout) -> Result<()> {
         }
     }
     let [merged, in_time, in_rings] = [&times.merged, &times.in_time, &times.in_rings].map(|times| Spread::of(times));
-    let what = format!("merge {} rings, {bunch} at a time", rings.producers.len());
+    let size = if records == RECORDS { "" } else { ", far memory" };
+    let what = format!("merge {} rings, {bunch} at a time{size}", rings.producers.len());
     println!(
         "{what:<40} {merged} ns; {:.2} x a walk in time order, {:.2} ns; ring by ring {:.2} ns",
         merged.min / in_time.min,
@@ -70,8 +73,8 @@ pub fn merge(rings: u64, bunch: u64, layout: &Layout) -> Result<()> {
 }
 
 impl Rings {
-    fn new(rings: u64, bunch: u64) -> Result<Rings> {
-        let bytes = (RECORDS / rings) as usize * sched_switch(0, 0).len();
+    fn new(rings: u64, bunch: u64, records: u64) -> Result<Rings> {
+        let bytes = (records / rings) as usize * sched_switch(0, 0).len();
         let pages = bytes.div_ceil(4096).next_power_of_two() * 2;
         let producers = (0..rings).map(|_| Producer::new(pages)).collect::<Result<Vec<_>, _>>()?;
         let mut merge = Merge::new();
@@ -80,7 +83,7 @@ impl Rings {
         }
         let map = || producers.iter().map(Producer::ring).collect::<Result<Vec<_>, _>>();
         let walked = [map()?, map()?];
-        Ok(Rings { producers, merge, walked, order: Order::new(rings, bunch), now: 0 })
+        Ok(Rings { producers, merge, walked, order: RingOrder::new(records, rings, bunch), now: 0 })
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -101,7 +104,7 @@ impl Rings {
             while take(ring, layout) {}
             ring.publish();
         }
-        per_record(start)
+        self.per_record(start)
     }
 
     /// As the merge, with the order of the rings known before.
@@ -114,7 +117,7 @@ impl Rings {
             Ok(())
         })?;
         rings.iter_mut().for_each(|ring| _ = ring.publish());
-        Ok(per_record(start))
+        Ok(self.per_record(start))
     }
 
     fn merge(&mut self, layout: &Layout) -> Result<f64> {
@@ -128,16 +131,20 @@ impl Rings {
             ControlFlow::Continue(())
         });
         self.merge.publish();
-        let time = per_record(start);
-        ensure!((drained.records, drained.late) == (RECORDS, 0), "{drained:?}");
+        let time = self.per_record(start);
+        ensure!((drained.records, drained.late) == (self.order.records(), 0), "{drained:?}");
         Ok(time)
+    }
+
+    fn per_record(&self, start: Instant) -> f64 {
+        start.elapsed().as_nanos() as f64 / self.order.records() as f64
     }
 }
 
-impl Order {
-    fn new(rings: u64, bunch: u64) -> Order {
+impl RingOrder {
+    pub fn new(records: u64, rings: u64, bunch: u64) -> RingOrder {
         let mut random = 1_u64;
-        let mut order: Vec<usize> = (0..RECORDS / bunch).map(|turn| (turn % rings) as usize).collect();
+        let mut order: Vec<usize> = (0..records / bunch).map(|turn| (turn % rings) as usize).collect();
         for turn in order.chunks_mut(rings as usize) {
             for last in (1..turn.len()).rev() {
                 random ^= random << 13;
@@ -146,11 +153,15 @@ impl Order {
                 turn.swap(last, (random % (last as u64 + 1)) as usize);
             }
         }
-        Order { rings: order, bunch }
+        RingOrder { rings: order, bunch }
+    }
+
+    pub fn records(&self) -> u64 {
+        self.rings.len() as u64 * self.bunch
     }
 
     #[inline]
-    fn visit(&self, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
+    pub fn visit(&self, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
         for &ring in &self.rings {
             for _ in 0..self.bunch {
                 each(ring)?;
@@ -174,8 +185,4 @@ fn take(ring: &mut RingBuf, layout: &Layout) -> bool {
 #[inline]
 fn use_record(record: &[u8]) {
     black_box(record.last_chunk::<8>().copied());
-}
-
-fn per_record(start: Instant) -> f64 {
-    start.elapsed().as_nanos() as f64 / RECORDS as f64
 }

@@ -116,6 +116,20 @@ impl Evlist {
         Ok(id)
     }
 
+    /// The profiler needs the samples of these events in the order of time for each thread, but not among threads.
+    pub fn order_by_thread(&mut self, events: impl IntoIterator<Item = EventId>) {
+        for event in events {
+            if let Some(evsel) = self.evsels.get_mut(event.index()) {
+                evsel.is_ordered_by_thread = true;
+            }
+        }
+    }
+
+    /// True for all events of the run: see [`Evlist::order_by_thread`].
+    pub fn is_ordered_by_thread(&self) -> bool {
+        self.evsels.iter().all(|evsel| evsel.is_ordered_by_thread)
+    }
+
     /// The kernel gets `text` when the event is opened: it takes one filter per event, once.
     ///
     /// # Errors

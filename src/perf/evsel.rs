@@ -78,6 +78,8 @@ pub struct Evsel {
     pub(super) is_unpaired: bool,
     /// The user wants some of its records only.
     pub(super) is_filtered: bool,
+    /// Its samples need no order among different threads.
+    pub(super) is_ordered_by_thread: bool,
     pub(super) chain_use: ChainUse,
     /// The profiler wants its counts.
     pub(super) is_counted: bool,
@@ -138,6 +140,7 @@ impl Evsel {
             in_program: None,
             is_unpaired: false,
             is_filtered: false,
+            is_ordered_by_thread: false,
             chain_use: ChainUse::Shown,
             is_counted: false,
             window_of: None,

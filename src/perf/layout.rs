@@ -303,6 +303,13 @@ impl Layout {
         }
     }
 
+    /// Time and thread of a sample. None: they are not where they are in nearly all samples.
+    #[inline]
+    pub fn time_and_thread(&self, record: &[u8]) -> Option<(u64, i32)> {
+        let fixed = record.first_chunk::<BASE_BYTES>().filter(|_| self.is_base_first)?;
+        Some((u64_at(fixed, BASE_TIME)?, high(u64_at(fixed, BASE_TID)?) as i32))
+    }
+
     /// The time of a record that is no sample.
     #[inline]
     pub fn side_time(&self, record: &[u8]) -> Option<u64> {

@@ -119,7 +119,7 @@ impl<'p, 'a> Samples<'p, 'a> {
             if self.taken.relevant == self.most || ctx.stacks.is_changed() || ctx.output.is_large() {
                 break;
             }
-            if (left > 0 || most == 0) && !self.run.switch_ring() && !self.one(handler, ctx) {
+            if (left > 0 || most == 0) && !self.run.go_on() && !self.one(handler, ctx) {
                 break;
             }
         }
@@ -135,7 +135,7 @@ impl<'p, 'a> Samples<'p, 'a> {
             return false;
         };
         let Some(mut sample) = self.evlist.sample(route, record) else { return false };
-        let Some(late) = self.run.take(record.len(), sample.time) else { return self.run.switch_ring() };
+        let Some(late) = self.run.take(record.len(), sample.time) else { return self.run.go_on() };
         sample.late = late;
         if self.gate.as_mut().is_some_and(|gate| !gate(route.event, &sample, ctx)) {
             self.taken.kept_out += 1;

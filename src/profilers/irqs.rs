@@ -16,12 +16,12 @@ use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Evlist, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 use crate::relation::{
-    Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, PairSums, Relation, RelationTerms, RowKey, with_lengths,
+    Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, PairSums, Relation, RelationTerms, RowKey,
 };
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{
     Column, Detail, GroupBy, LATENCY_MEANINGS, LatencyRow, OccurrenceLayout, OccurrenceSchema, Schema, Subject,
-    TableSchema, Value,
+    TableSchema, Value, latency_meanings,
 };
 use crate::stats::{Latency, PairKey, SumKey};
 use crate::symbol::StackId;
@@ -422,7 +422,7 @@ const COLUMNS: [Column<IrqRow>; 24] = [
     Column::<IrqRow>::counter("own_ns", "", |row| &mut row.sums.own).ns().hidden(),
 ];
 
-const MEANINGS: [(&str, &str); 8 + LATENCY_MEANINGS.len()] = with_lengths([
+const MEANINGS: [(&str, &str); 8 + LATENCY_MEANINGS.len()] = latency_meanings([
     ("cpu", "the CPU; of a wait that on which it ended"),
     ("kind", "`hardirq`, `softirq` or `work`"),
     ("irq", "the number of the hard interrupt or softirq"),

@@ -5,10 +5,9 @@
 //! The profiler hands over starts and ends, and shows what comes back.
 //!
 //! `key` has the usual keys, `positions` the chains of several events, `rows` the sums, `worst` the worst cases of a run,
-//! `open` starts without an end, `unpaired` the counts of what was in no pair, `meanings` those of the columns of lengths.
+//! `open` starts without an end, `unpaired` the counts of what was in no pair.
 
 mod key;
-mod meanings;
 mod open;
 mod positions;
 mod rows;
@@ -16,7 +15,6 @@ mod unpaired;
 mod worst;
 
 pub use key::RelationKey;
-pub use meanings::with_lengths;
 pub use open::WaitingStarts;
 pub use positions::{Chain, PairPositions, Positions};
 pub use rows::{PairRows, PairSums, RowKey};

@@ -31,6 +31,7 @@ pub const LATENCY_MEANINGS: [(&str, &str); 14] = [
 pub const fn latency_meanings<const OWN: usize, const ALL: usize>(
     own: [(&'static str, &'static str); OWN],
 ) -> [(&'static str, &'static str); ALL] {
+    assert!(ALL == OWN + LATENCY_MEANINGS.len());
     let mut all = [("", ""); ALL];
     let mut index = 0;
     while index < ALL {

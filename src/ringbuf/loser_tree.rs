@@ -46,11 +46,6 @@ impl LoserTree {
         self.leaves.len()
     }
 
-    /// The highest key that is due.
-    pub fn horizon(&self) -> u64 {
-        self.horizon
-    }
-
     /// Plays all games. `now` is the clock of the round.
     pub fn build(&mut self, now: u64) {
         let leaves = self.leaves.len().next_power_of_two();

@@ -6,8 +6,9 @@ use super::RingBuf;
 use super::item::{Item, ItemKind, Stamp};
 use super::loser_tree::LoserTree;
 use super::record_run::RecordRun;
-use super::ring_switch::{RingSwitcher, SwitchBuffers};
+use super::ring_switch::{RingSwitch, RingSwitcher, SwitchBuffers};
 use super::slot::{Leaving, NO_GAP, NextItem, Slot};
+use super::spans::{DeliveryOrder, SpanFinder, TurnsSeen};
 
 /// Up to which stamp a [`drain`](Merge::drain) delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,19 @@ pub enum DrainLimit {
 pub trait RecordSink {
     /// The stamp of a record of a ring.
     fn stamp(&self, ring: usize, record: &[u8]) -> Stamp;
+
+    /// Gives the stamp of an ordinary record of `ring`, and its order key: what it has in common with the records that it must be
+    /// delivered in order with, the thread, say. Records of two rings with different keys may come in any order. None: the record
+    /// must be delivered in order with all others.
+    fn order_keys(&self, ring: usize) -> impl Fn(&[u8]) -> Option<(u64, u64)> {
+        let _ = ring;
+        |_| None
+    }
+
+    /// False: no record has an order key.
+    fn has_order_keys(&self) -> bool {
+        false
+    }
 
     /// Takes a delivery. `Break` ends the drain.
     fn take(&mut self, item: Item<'_>) -> ControlFlow<()>;
@@ -74,12 +88,19 @@ pub struct Merge {
     undecodable: u64,
     tree: LoserTree, // the rings that have something up to the horizon
     buffers: SwitchBuffers,
+    spans: SpanFinder,
     near_full: Vec<usize>, // for `next_near_full`
 }
 
 impl Merge {
     pub fn new() -> Merge {
         Merge::default()
+    }
+
+    /// Delivers ring by ring wherever that is possible, whether it is worth it or not.
+    #[cfg(test)]
+    pub fn read_by_ring(&mut self) {
+        self.spans = SpanFinder::persistent();
     }
 
     /// Adds a ring and gives its index, the lowest free one, which it keeps until it has left.
@@ -168,22 +189,32 @@ impl Merge {
     /// Delivers the records of the snapshots in time order, each ring in its own order.
     pub fn drain_into(&mut self, limit: DrainLimit, sink: &mut impl RecordSink) -> Drained {
         let horizon = if limit == DrainLimit::All || self.rings < 2 { u64::MAX } else { self.horizon };
-        let Merge { slots, tree, buffers, .. } = self;
+        let Merge { slots, tree, buffers, spans, .. } = self;
         let mut run = Drain { now: self.now, newest: self.newest, undecodable: 0, drained: Drained::default(), sink };
-        tree.clear(horizon);
-        for (index, slot) in slots.iter_mut().enumerate() {
-            let Some(slot) = slot else { continue };
-            if let Some(key) = run.settle(slot, index) {
-                run.drained.held |= !tree.push(index, key);
-            }
+        let mut flow = ControlFlow::Continue(());
+        let mut first = run.settle_all(slots);
+        while flow.is_continue()
+            && let Some(key) = first.filter(|key| *key <= horizon)
+        {
+            let has_keys = run.sink.has_order_keys();
+            let next =
+                if has_keys { spans.next(slots, key, horizon, run.sink) } else { DeliveryOrder::ByTime(horizon) };
+            flow = match next {
+                DeliveryOrder::ByRing(until) => run.deliver_by_ring(slots, until),
+                DeliveryOrder::ByTime(until) => {
+                    let (records, switches) = (run.drained.records, buffers.switches);
+                    let flow = run.deliver_by_time(slots, buffers, tree, until);
+                    spans.saw(TurnsSeen {
+                        records: run.drained.records - records,
+                        switches: buffers.switches - switches,
+                    });
+                    flow
+                }
+            };
+            first = run.settle_all(slots);
         }
-        tree.build(self.now);
-        while let Some(first) = tree.first() {
-            if run.deliver(slots, buffers, tree, first).is_break() {
-                run.drained.stopped = true;
-                break;
-            }
-        }
+        run.drained.stopped = flow.is_break();
+        run.drained.held = slots.iter().flatten().any(|slot| slot.key().is_some_and(|key| key > horizon));
         self.newest = run.newest;
         self.undecodable += run.undecodable;
         run.drained
@@ -240,6 +271,76 @@ struct Drain<'a, S> {
 }
 
 impl<S: RecordSink> Drain<'_, S> {
+    /// Finds the next item of each ring. Returns the lowest key.
+    fn settle_all(&mut self, slots: &mut [Option<Slot>]) -> Option<u64> {
+        let slots = slots.iter_mut().enumerate().filter_map(|(ring, slot)| Some((ring, slot.as_mut()?)));
+        slots.filter_map(|(ring, slot)| self.settle(slot, ring)).min()
+    }
+
+    /// Delivers the items of all rings up to a time, in the order of time.
+    fn deliver_by_time(
+        &mut self,
+        slots: &mut [Option<Slot>],
+        buffers: &mut SwitchBuffers,
+        tree: &mut LoserTree,
+        until: u64,
+    ) -> ControlFlow<()> {
+        tree.clear(until);
+        for (index, slot) in slots.iter().enumerate() {
+            if let Some(key) = slot.as_ref().and_then(Slot::key) {
+                tree.push(index, key);
+            }
+        }
+        tree.build(self.now);
+        while let Some(first) = tree.first() {
+            self.deliver(slots, buffers, tree, first)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Delivers the records of each ring up to a time, one ring after the other.
+    fn deliver_by_ring(&mut self, slots: &mut [Option<Slot>], until: u64) -> ControlFlow<()> {
+        let (before, mut newest) = (self.newest, self.newest);
+        let mut flow = ControlFlow::Continue(());
+        for (ring, slot) in slots.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            self.newest = before; // nothing is late because of the rings that came first
+            let from = slot.ring.position();
+            while flow.is_continue() && slot.next == NextItem::Record && slot.time <= until {
+                flow = self.deliver_piece(slot, ring, until);
+                self.settle(slot, ring);
+            }
+            newest = newest.max(self.newest);
+            slot.visit_bytes = slot.ring.position().wrapping_sub(from) as usize;
+            slot.publish_early();
+        }
+        self.newest = newest;
+        flow
+    }
+
+    /// Delivers the records of a ring's piece up to a time, or its next record alone.
+    #[inline]
+    fn deliver_piece(&mut self, slot: &mut Slot, ring: usize, until: u64) -> ControlFlow<()> {
+        if let Some(rest) = slot.piece() {
+            let bytes = rest.len();
+            let switch = RingSwitch { ring, rest, last: slot.last(), limit: until };
+            let mut run = RecordRun::new(None, switch, self.newest);
+            run.prefetch_from(slot.visit_bytes); // at the next visit the memory has arrived
+            let flow = self.sink.take_run(&mut run);
+            let (piece, taken) = run.end_of_piece(bytes);
+            if taken.records > 0 {
+                self.drained.records += taken.records;
+                self.drained.late += taken.late;
+                self.drained.bytes += piece.bytes as u64;
+                self.newest = taken.newest;
+                slot.pass(&piece);
+                return flow;
+            }
+            flow?;
+        }
+        self.deliver_one(slot, ring)
+    }
+
     /// Delivers a run of records that begins with the ring that is `first`, or the next item of that ring alone.
     #[inline]
     fn deliver(
@@ -260,7 +361,6 @@ impl<S: RecordSink> Drain<'_, S> {
             self.drained.late += taken.late;
             for taken in buffers.taken.drain(..) {
                 self.drained.bytes += taken.bytes as u64;
-                self.drained.held |= taken.next.is_some_and(|time| time > tree.horizon());
                 if let Some(Some(slot)) = slots.get_mut(taken.ring) {
                     slot.pass(&taken);
                 }
@@ -274,7 +374,6 @@ impl<S: RecordSink> Drain<'_, S> {
             self.deliver_one(slot, ring)?;
         }
         let key = self.settle(slot, ring);
-        self.drained.held |= key.is_some_and(|key| key > tree.horizon());
         tree.replace(leaf, key);
         ControlFlow::Continue(())
     }
@@ -351,7 +450,6 @@ impl<S: RecordSink> Drain<'_, S> {
                 }
             }
         }
-        // A LOST record or a gap belongs right after the record before it.
-        Some(if slot.next == NextItem::Record { slot.time } else { slot.last })
+        slot.key()
     }
 }

@@ -289,3 +289,62 @@ fn stamps_that_are_no_times_come_to_an_end() {
     assert_eq!((&times[..2], &times[2..]), (&[(0, 1), (1, 2)][..], &far[..]));
     assert_eq!((drained.records, drained.held), (8, false));
 }
+
+/// Takes everything. The serial number of a record is its order key, 0 is none.
+#[derive(Default)]
+struct ByKey(Vec<(u64, bool)>);
+
+impl RecordSink for ByKey {
+    fn stamp(&self, _ring: usize, record: &[u8]) -> Stamp {
+        stamp_of(record)
+    }
+
+    fn order_keys(&self, _ring: usize) -> impl Fn(&[u8]) -> Option<(u64, u64)> {
+        |record| {
+            let Stamp::At(time) = stamp_of(record) else { return None };
+            let key = u64::from_ne_bytes(*record[16..].first_chunk()?);
+            (key > 0).then_some((time, key))
+        }
+    }
+
+    fn has_order_keys(&self) -> bool {
+        true
+    }
+
+    fn take(&mut self, item: Item<'_>) -> ControlFlow<()> {
+        self.0.push((item.time / 1000, item.late));
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn rings_are_read_one_after_the_other_up_to_what_needs_an_order() {
+    type Records = &'static [(u64, u64)]; // time in µs, key
+    let cases: [(Records, Records, &[u64]); 5] = [
+        (&[(1, 7), (3, 7), (5, 7)], &[(2, 8), (4, 8)], &[1, 3, 5, 2, 4]),
+        // A key comes in the other ring.
+        (&[(1, 7), (3, 8), (9, 8)], &[(2, 9), (4, 9), (6, 7), (8, 7)], &[1, 3, 2, 4, 9, 6, 8]),
+        (&[(5, 7), (7, 8)], &[(2, 7), (3, 9), (6, 9)], &[2, 3, 5, 7, 6]),
+        // A record without a key.
+        (&[(1, 7), (3, 7), (4, 0), (5, 7)], &[(2, 8), (6, 8)], &[1, 3, 2, 4, 5, 6]),
+        // It is late, and comes behind the record before it.
+        (&[(1, 7), (4, 7), (2, 0), (5, 7)], &[(3, 8), (6, 8)], &[1, 3, 4, 2, 5, 6]),
+    ];
+    for (one, other, want) in cases {
+        let mut kernel = [Producer::tiny(1024).unwrap(), Producer::tiny(1024).unwrap()];
+        let mut merge = Merge::new();
+        merge.read_by_ring();
+        kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
+        for (kernel, records) in kernel.iter_mut().zip([one, other]) {
+            records.iter().for_each(|&(us, key)| assert!(kernel.write(&record(24, us * 1000, key), 0)));
+        }
+        merge.load(1 << 20);
+        merge.load(1 << 20);
+        let mut sink = ByKey::default();
+        merge.drain_into(DrainLimit::Horizon, &mut sink);
+        let times: Vec<u64> = sink.0.iter().map(|&(us, _)| us).collect();
+        assert_eq!(times, want);
+        let late: Vec<u64> = sink.0.iter().filter(|(_, late)| *late).map(|&(us, _)| us).collect();
+        assert_eq!(late, if one.contains(&(2, 0)) { vec![2] } else { vec![] }, "{times:?}");
+    }
+}

@@ -29,9 +29,14 @@
 //!
 //! **Switching rings.** The consumer gets the records that the first ring has in one piece as a [`RecordRun`], with the time up
 //! to which that ring stays first. Behind that time the run goes on with the ring that is first then
-//! ([`RecordRun::switch_ring`]): the consumer need not return to the merge, whether one CPU is busy or the rings alternate at
+//! ([`RecordRun::go_on`]): the consumer need not return to the merge, whether one CPU is busy or the rings alternate at
 //! every record. A piece ends where its ring wraps, at a gap, and at a quarter of the ring, so that room is given back in
 //! time. Records that are not ordinary, not whole in a piece or not taken from it are delivered as an [`Item`] each.
+//!
+//! **Ring by ring.** A consumer may need the order of time only for the records of each thread
+//! ([`RecordSink::order_keys`]). Where rings take turns at nearly every record, a span of time is then delivered ring by ring,
+//! up to the next record or loss that must keep its place among all, or to a thread's first record in a second ring. A look at
+//! all records of the span comes before, and costs less than the tournament. `spans` has the argument.
 //!
 //! **Loss.** A record that does not fit is dropped. The kernel tells it only with the next record that
 //! fits, by a LOST record before it, so a drop lies between the record delivered before from that
@@ -51,6 +56,7 @@ mod ring;
 mod ring_switch;
 pub mod sim;
 mod slot;
+mod spans;
 
 #[cfg(test)]
 mod merge_tests;

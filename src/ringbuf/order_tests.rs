@@ -73,6 +73,8 @@ struct ModelCpu {
 struct Model {
     cpus: Vec<ModelCpu>,
     clock: u64,
+    /// ns of a step of the clock.
+    step: u64,
     serial: u64,
 }
 
@@ -85,7 +87,7 @@ impl Model {
             dropped: Vec::new(),
             highest: 0,
         };
-        Model { cpus: (0..cpus).map(|_| cpu()).collect(), clock: 1, serial: 0 }
+        Model { cpus: (0..cpus).map(|_| cpu()).collect(), clock: 1, step: 1, serial: 0 }
     }
 
     fn apply(&mut self, op: CpuStep) {
@@ -102,11 +104,11 @@ impl Model {
             CpuStep::Interrupted { cpu, len } => {
                 self.finish(cpu % count, u64::MAX);
                 let outer = self.clock;
-                self.clock += 2;
+                self.clock += 2 * self.step;
                 self.write(cpu % count, self.clock, len);
                 self.write(cpu % count, outer, len);
             }
-            CpuStep::Wait(time) => self.clock += time,
+            CpuStep::Wait(time) => self.clock += time * self.step,
         }
     }
 
@@ -175,11 +177,32 @@ type Round = [Vec<CpuStep>; 6];
 struct Taking<E, N> {
     each: E,
     most: N,
+    /// Number of order keys.
+    keys: Option<u64>,
+}
+
+/// The order key of a record by its serial number. Some have none.
+fn key_of(serial: u64, keys: u64) -> Option<u64> {
+    // Several records in a row have the same one.
+    let hash = (serial / 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (!hash.is_multiple_of(23)).then_some(hash % keys)
 }
 
 impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> RecordSink for Taking<E, N> {
     fn stamp(&self, _ring: usize, record: &[u8]) -> Stamp {
         stamp_of(record)
+    }
+
+    fn order_keys(&self, _ring: usize) -> impl Fn(&[u8]) -> Option<(u64, u64)> {
+        let keys = self.keys.unwrap_or(1);
+        move |record| {
+            let Stamp::At(time) = stamp_of(record) else { return None };
+            Some((time, key_of(word(record, 16), keys)?))
+        }
+    }
+
+    fn has_order_keys(&self) -> bool {
+        self.keys.is_some()
     }
 
     fn take(&mut self, item: Item<'_>) -> ControlFlow<()> {
@@ -199,7 +222,20 @@ impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> RecordSink 
 
 /// Runs the rounds and one last. `honest`: publication obeys the premise of the horizon. `pieces`: see [`Taking`].
 fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -> Vec<Delivered> {
+    run_with(model, rounds, honest, pieces, None, true)
+}
+
+/// `keys`: records have order keys, so many different ones. `stops`: the consumer breaks off some drains.
+fn run_with(
+    model: &RefCell<Model>,
+    rounds: &[Round],
+    honest: bool,
+    pieces: &[u64],
+    keys: Option<u64>,
+    stops: bool,
+) -> Vec<Delivered> {
     let mut merge = Merge::new();
+    merge.read_by_ring();
     for cpu in &model.borrow().cpus {
         merge.add(cpu.ring.ring().unwrap());
     }
@@ -219,7 +255,7 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -
         reader.mark_gaps(&mut merge, &model.borrow());
         apply(counters);
         let mut during = during.iter();
-        let stop_at = (number % 5 == 4).then_some(3);
+        let stop_at = (stops && number % 5 == 4).then_some(3);
         let mut count = 0;
         let each = |item: Item<'_>| {
             let seen = got(&item);
@@ -231,7 +267,8 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -
             count += 1;
             if stop_at == Some(count) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let drained = merge.drain_into(DrainLimit::Horizon, &mut Taking { each, most: pieces.iter().copied().cycle() });
+        let drained =
+            merge.drain_into(DrainLimit::Horizon, &mut Taking { each, most: pieces.iter().copied().cycle(), keys });
         assert_eq!(drained.stopped, stop_at.is_some_and(|stop| count == stop));
         apply(publish);
         merge.publish();
@@ -244,7 +281,7 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -
         reader.take(got(&item));
         ControlFlow::Continue(())
     };
-    let drained = merge.drain_into(DrainLimit::All, &mut Taking { each, most: pieces.iter().copied().cycle() });
+    let drained = merge.drain_into(DrainLimit::All, &mut Taking { each, most: pieces.iter().copied().cycle(), keys });
     assert!(!drained.held && !drained.stopped);
     reader.delivered
 }
@@ -407,6 +444,50 @@ proptest! {
         let model = model.into_inner();
         check_complete(&model, &delivered);
         check_flags(&model, &delivered);
+    }
+
+    /// Where records have order keys, what has none is delivered behind the same records as in the order of time, and the
+    /// records of a key as in that order.
+    #[test]
+    fn order_within_a_key(
+        cpus in 2usize..6,
+        size in 8u32..13,
+        keys in 1u64..40,
+        rounds in rounds(true),
+        pieces in pieces(),
+    ) {
+        let rounds: Vec<Round> = rounds
+            .into_iter()
+            // Where rings are read one by one, room is given back sooner.
+            .map(|[before, clock, load, counters, ..]| [before, clock, load, counters, vec![], vec![]])
+            .collect();
+        let [by_key, by_time] = [Some(keys), None].map(|keys| {
+            let mut model = Model::new(cpus, 1 << size);
+            model.step = 5_000;
+            let model = RefCell::new(model);
+            let delivered = run_with(&model, &rounds, true, &pieces, keys, false);
+            check_complete(&model.borrow(), &delivered);
+            check_windows(&model.borrow(), &delivered);
+            delivered
+        });
+        let key = |got: &Delivered| if let DeliveredKind::Record(serial) = got.what { key_of(serial, keys) } else { None };
+        for wanted in 0..keys {
+            let of_key = |all: &[Delivered]| -> Vec<Delivered> {
+                all.iter().copied().filter(|got| key(got).is_none_or(|key| key == wanted)).collect()
+            };
+            prop_assert_eq!(of_key(&by_key), of_key(&by_time));
+        }
+    }
+
+    #[test]
+    fn premise_holds_with_keys(cpus in 1usize..6, size in 8u32..13, keys in 1u64..40, rounds in rounds(true), pieces in pieces()) {
+        let mut model = Model::new(cpus, 1 << size);
+        model.step = 5_000;
+        let model = RefCell::new(model);
+        let delivered = run_with(&model, &rounds, true, &pieces, Some(keys), true);
+        let model = model.into_inner();
+        check_complete(&model, &delivered);
+        check_windows(&model, &delivered);
     }
 
     /// More rings than are due in a round.

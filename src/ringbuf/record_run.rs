@@ -3,13 +3,13 @@
 use super::item::{Item, ItemKind, Stamp};
 use super::prefetch::{LINE_BYTES, prefetch};
 use super::ring::{AHEAD_BYTES, first_record};
-use super::ring_switch::{RingSwitch, RingSwitcher};
+use super::ring_switch::{RingSwitch, RingSwitcher, TakenPiece};
 
-/// Records that lie in one piece of memory, without a record of another ring between them up to a time limit; behind the limit
-/// [`RecordRun::switch_ring`] goes on with the piece of another ring.
+/// Records that lie in one piece of memory and may be taken up to a time limit; behind the limit [`RecordRun::go_on`] finds the piece
+/// that comes next.
 ///
-/// The consumer takes records from the start on and may stop early; records that were not taken stay in the ring. The next record
-/// of a ring takes a few instructions, another ring some dozens.
+/// The consumer takes records from the start on and may stop early; records that were not taken stay where they are. The next record
+/// of a piece takes a few instructions, another piece some dozens.
 pub struct RecordRun<'a> {
     ring: usize,
     rest: &'a [u8],
@@ -19,6 +19,7 @@ pub struct RecordRun<'a> {
     records: u64, // of all rings
     late: u64,
     beyond: Option<u64>, // stamp of the next record, if known to be beyond the limit
+    ahead: usize,        // so many bytes behind the record taken last are prefetched
     switcher: Option<RingSwitcher<'a>>,
 }
 
@@ -30,6 +31,7 @@ pub struct RecordWalk<'a> {
     limit: u64,
     newest: u64,
     beyond: Option<u64>,
+    ahead: usize,
 }
 
 impl<'a> RecordWalk<'a> {
@@ -52,17 +54,19 @@ impl<'a> RecordWalk<'a> {
         }
         let bytes = self.rest.len() - behind.len();
         (self.rest, self.newest) = (behind, time);
-        prefetch_behind(behind, bytes);
+        prefetch_behind(behind, self.ahead, bytes);
         true
     }
 }
 
-/// Prefetches as many bytes as were taken, `AHEAD_BYTES` ahead in `rest`. Nothing beyond its end: the kernel writes there.
+/// Prefetches as many bytes as were taken, so many `ahead` in `rest`. Nothing beyond its end: the kernel writes there.
 #[inline(always)]
-fn prefetch_behind(rest: &[u8], bytes: usize) {
+pub(super) fn prefetch_behind(rest: &[u8], ahead: usize, bytes: usize) {
     const LINE: usize = LINE_BYTES as usize;
-    let Some(ahead) = rest.first_chunk::<{ AHEAD_BYTES as usize }>() else { return };
-    let near = ahead.as_ptr_range().end.wrapping_sub(1);
+    if rest.len() < ahead {
+        return;
+    }
+    let near = rest.as_ptr().wrapping_add(ahead).wrapping_sub(1);
     prefetch(near);
     prefetch(near.wrapping_sub(LINE));
     // Most records end here or after two lines more. The compiler unrolls the loop, which costs a dozen instructions before its first
@@ -91,7 +95,18 @@ impl<'a> RecordRun<'a> {
     #[inline(always)]
     pub(super) fn new(switcher: Option<RingSwitcher<'a>>, switch: RingSwitch<'a>, newest: u64) -> RecordRun<'a> {
         let RingSwitch { ring, rest, last, limit } = switch;
-        RecordRun { ring, rest, last, limit, newest, records: 0, late: 0, beyond: None, switcher }
+        RecordRun {
+            ring,
+            rest,
+            last,
+            limit,
+            newest,
+            records: 0,
+            late: 0,
+            beyond: None,
+            ahead: AHEAD_BYTES as usize,
+            switcher,
+        }
     }
 
     /// A run of records that belong to no merge, ordinary and due.
@@ -101,6 +116,18 @@ impl<'a> RecordRun<'a> {
         RecordRun::new(None, switch, if late { u64::MAX } else { 0 })
     }
 
+    /// Records are prefetched from `bytes` ahead on, if that is more than otherwise.
+    pub(super) fn prefetch_from(&mut self, bytes: usize) {
+        self.ahead = self.ahead.max(bytes);
+    }
+
+    /// Ends a run of one ring's piece, which had so many bytes. Gives what was taken of it.
+    pub(super) fn end_of_piece(self, bytes: usize) -> (TakenPiece, RunTotals) {
+        let RecordRun { ring, rest, last, beyond, records, late, newest, .. } = self;
+        let taken = TakenPiece { ring, bytes: bytes - rest.len(), rest: rest.len(), last, next: beyond };
+        (taken, RunTotals { records, late, newest, first: None })
+    }
+
     /// Ends the run.
     pub(super) fn end(self) -> RunTotals {
         let RecordRun { ring, rest, last, beyond, records, late, newest, switcher, .. } = self;
@@ -108,12 +135,13 @@ impl<'a> RecordRun<'a> {
         RunTotals { records, late, newest, first }
     }
 
-    /// When the next record must wait, goes on with the ring that is first now. False: the record need not wait, or no ring can
-    /// go on, in which case the run is empty.
+    /// When the next record must wait, goes on with the record that is first now. False: the next record need not wait, or the
+    /// run ends here and is empty.
     #[inline(always)]
-    pub fn switch_ring(&mut self) -> bool {
-        let Some(time) = self.beyond.take() else { return false };
-        match self.switcher.as_mut().and_then(|switcher| switcher.next(self.rest, self.last, time)) {
+    pub fn go_on(&mut self) -> bool {
+        let (Some(time), Some(switcher)) = (self.beyond, &mut self.switcher) else { return false };
+        self.beyond = None;
+        match switcher.next(self.rest, self.last, time) {
             Some(RingSwitch { ring, rest, last, limit }) => {
                 (self.ring, self.rest, self.last, self.limit) = (ring, rest, last, limit);
                 true
@@ -144,8 +172,8 @@ impl<'a> RecordRun<'a> {
     /// Starts a walk at the next record.
     #[inline(always)]
     pub fn walk(&self) -> RecordWalk<'a> {
-        let &RecordRun { rest, limit, newest, .. } = self;
-        RecordWalk { rest, limit, newest, beyond: None }
+        let &RecordRun { rest, limit, newest, ahead, .. } = self;
+        RecordWalk { rest, limit, newest, beyond: None, ahead }
     }
 
     /// Takes over the state of a walk that began here and has taken so many records.
@@ -172,7 +200,7 @@ impl<'a> RecordRun<'a> {
         self.newest = self.newest.max(time);
         (self.rest, self.last) = (rest, time);
         self.records += 1;
-        prefetch_behind(rest, bytes);
+        prefetch_behind(rest, self.ahead, bytes);
         Some(is_late)
     }
 
@@ -185,7 +213,7 @@ impl<'a> RecordRun<'a> {
             let (ring, after) = (self.ring, self.last);
             match self.take(record.len(), time) {
                 Some(late) => return Some(Item { ring, time, after, late, kind: ItemKind::Record(record) }),
-                None if self.switch_ring() => {}
+                None if self.go_on() => {}
                 None => return None,
             }
         }
@@ -196,7 +224,7 @@ impl<'a> RecordRun<'a> {
         self.records
     }
 
-    /// The stamp of the last record taken from the ring whose turn it is, 0 if there was none.
+    /// The stamp of the record before the next one in its ring, 0 if there was none.
     pub fn last(&self) -> u64 {
         self.last
     }

@@ -60,6 +60,8 @@ pub(super) struct SwitchBuffers {
     cursors: Vec<RingCursor<'static>>,
     touched: Vec<usize>, // leaves
     pub taken: Vec<TakenPiece>,
+    /// How often a ring went on.
+    pub switches: u64,
 }
 
 impl<'a> RingSwitcher<'a> {
@@ -87,6 +89,7 @@ impl<'a> RingSwitcher<'a> {
         }
         let cursor = self.cursors.get_mut(before)?;
         (cursor.rest, cursor.last, cursor.next) = (rest, last, time);
+        self.buffers.switches += 1;
         let first = self.tree.replace(before, Some(time))?;
         let &RingCursor { ring, bytes, rest, last, .. } = self.cursors.get(first)?;
         let switch = if bytes > 0 {

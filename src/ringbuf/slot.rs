@@ -16,6 +16,7 @@ pub struct Slot {
     corrupt_since: bool, // since the last load: the skipped bytes may be newer than that
     pub near_full: bool,
     pub leaving: Leaving,
+    pub visit_bytes: usize, // passed when the ring was last read alone
 }
 
 pub const NO_GAP: u64 = u64::MAX;
@@ -51,6 +52,7 @@ impl Slot {
             corrupt_since: false,
             near_full: false,
             leaving: Leaving::No,
+            visit_bytes: 0,
         }
     }
 
@@ -86,6 +88,22 @@ impl Slot {
         Some(self.ring.piece(most.min(self.gap.saturating_sub(self.ring.position()))))
     }
 
+    /// The snapshot ends with this piece.
+    pub fn ends_with(&self, piece: &[u8]) -> bool {
+        piece.len() as u64 == self.ring.backlog() && self.gap == NO_GAP
+    }
+
+    /// Where the next item belongs in the order of time, if it is known.
+    #[inline]
+    pub fn key(&self) -> Option<u64> {
+        match self.next {
+            NextItem::Unknown => None,
+            NextItem::Record => Some(self.time),
+            // A LOST record or a gap belongs right after the record before it.
+            NextItem::Here | NextItem::Gap => Some(self.last),
+        }
+    }
+
     /// Stamp of the last record delivered.
     #[inline]
     pub fn last(&self) -> u64 {
@@ -114,6 +132,13 @@ impl Slot {
     #[inline]
     pub fn publish_in_time(&mut self) {
         if self.ring.passed() > self.ring.size() / 4 {
+            self.publish();
+        }
+    }
+
+    /// Gives room back before the next piece is cut short for it.
+    pub fn publish_early(&mut self) {
+        if self.ring.passed() > self.ring.size() / 8 {
             self.publish();
         }
     }

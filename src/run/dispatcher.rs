@@ -229,6 +229,11 @@ impl Dispatcher {
         self.views.have_enough()
     }
 
+    /// The samples need no order among different threads. With a limit, those that come first are wanted.
+    pub fn is_ordered_by_thread(&self) -> bool {
+        self.evlist.is_ordered_by_thread() && self.views.iter().all(|view| view.limit.is_none())
+    }
+
     /// Samples were lost in a ring.
     pub fn count_lost(&mut self, cpu: u32, class: Class, count: u64) {
         self.loss.count(cpu, count);

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashMap;
 
 use crate::cli::values::RingSize;
@@ -15,6 +16,7 @@ use crate::perf::cpu_events::Lost;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::layout::Layout;
+use crate::perf::record::record_type;
 use crate::perf::refusal::{Refused, Shrunk, locks_little};
 use crate::perf::target::{Target, Tasks};
 use crate::profiler::LostWindow;
@@ -517,6 +519,8 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
 /// Passes the records of the merge to the dispatcher.
 struct Delivery<'a, P> {
     layouts: Arc<[Layout]>,
+    /// No profiler needs an order among the samples of different threads.
+    is_by_thread: bool,
     core: &'a mut Dispatcher,
     place: P,
 }
@@ -526,6 +530,20 @@ impl<P: Fn(usize) -> (u32, Class)> RecordSink for Delivery<'_, P> {
     fn stamp(&self, ring: usize, record: &[u8]) -> Stamp {
         let class = if let (_, Class::Events(class)) = (self.place)(ring) { class } else { 0 };
         self.layouts.get(class).map_or(Stamp::Bad, |layout| Dispatcher::stamp(layout, record))
+    }
+
+    #[inline]
+    fn order_keys(&self, ring: usize) -> impl Fn(&[u8]) -> Option<(u64, u64)> {
+        let class = if let (_, Class::Events(class)) = (self.place)(ring) { class } else { 0 };
+        let layout = self.layouts.get(class).filter(|_| self.is_by_thread);
+        move |record| {
+            let layout = layout.filter(|_| record_type(record) == PERF_RECORD_SAMPLE)?;
+            layout.time_and_thread(record).map(|(time, tid)| (time, tid as u64))
+        }
+    }
+
+    fn has_order_keys(&self) -> bool {
+        self.is_by_thread
     }
 
     #[inline(always)]
@@ -549,7 +567,8 @@ pub fn deliver(
     let drained = if core.has_enough() {
         Drained { stopped: true, ..Drained::default() }
     } else {
-        merge.drain_into(limit, &mut Delivery { layouts: core.layouts.clone(), core, place })
+        let is_by_thread = core.is_ordered_by_thread();
+        merge.drain_into(limit, &mut Delivery { layouts: core.layouts.clone(), is_by_thread, core, place })
     };
     core.record_bytes += drained.bytes;
     core.late += drained.late;

@@ -149,7 +149,7 @@ impl Dispatcher {
         let Some(record) = piece.next_record() else { return false };
         let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
         let Some(mut sample) = evlist.sample(route, record) else { return false };
-        let Some(late) = piece.take(record.len(), sample.time) else { return piece.switch_ring() };
+        let Some(late) = piece.take(record.len(), sample.time) else { return piece.go_on() };
         sample.late = late;
         self.samples_read += 1;
         let gate = SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx);
@@ -165,7 +165,7 @@ impl Dispatcher {
         let Some(mut sample) = evlist.sample(route, record) else { return false };
         let Some(copied) = evlist.copied_idle_event(route.event) else { return false };
         let comes_twice = evlist.has_own_sample(copied.of, &sample, piece.records_behind());
-        let Some(late) = piece.take(record.len(), sample.time) else { return piece.switch_ring() };
+        let Some(late) = piece.take(record.len(), sample.time) else { return piece.go_on() };
         (sample.late, sample.is_copy) = (late, true);
         if comes_twice {
             let cpu = sample.cpu;
@@ -187,7 +187,7 @@ impl Dispatcher {
         let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
         let Some(sample) = evlist.sample(route, record) else { return false };
         if piece.take(record.len(), sample.time).is_none() {
-            return piece.switch_ring();
+            return piece.go_on();
         }
         *window_bytes += record.len() as u64;
         meter.iter_mut().for_each(|meter| meter.add(route.event, &sample));

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::relation::with_lengths;
 use crate::report::layout::{SUBJECT, detail, text, when};
-use crate::report::{Basis, Column, Detail, GroupBy, LATENCY_MEANINGS, LatencyRow, OccurrenceSchema, Schema, Value};
+use crate::report::{
+    Basis, Column, Detail, GroupBy, LATENCY_MEANINGS, LatencyRow, OccurrenceSchema, Schema, Value, latency_meanings,
+};
 use crate::stats::{Latency, WorstCase};
 use crate::task::Comm;
 
@@ -78,7 +79,7 @@ pub static DELAYS: Schema<DelayRow> = Schema::<DelayRow>::new(
 .explained(&MEANINGS)
 .ordered(|one, other| one.rank().cmp(&other.rank()));
 
-const MEANINGS: [(&str, &str); 7 + LATENCY_MEANINGS.len()] = with_lengths([
+const MEANINGS: [(&str, &str); 7 + LATENCY_MEANINGS.len()] = latency_meanings([
     ("key", "with `--perins`: what the events of the pairs have in common"),
     ("comm", "the name of the thread that is the key"),
     ("start", "the event that began the pairs"),

@@ -314,6 +314,9 @@ impl Profiler for Syscalls {
         if let Some((enter, _)) = &events.enter {
             self.paths = paths::CallPaths::ask(*enter, &calls, evlist, setup)?;
         }
+        if self.is_plain() {
+            evlist.order_by_thread(events.of_calls()); // a call is made by one thread, and none has a line
+        }
         events.starts = if self.args.errors { paths::filter_of(&calls) } else { None };
         self.events = Some(events);
         if self.args.errors && self.args.common.draws_stacks() {

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
 use crate::profilers::syscalls::pairs::CallErrors;
-use crate::relation::{PairSums, RowKey, with_lengths};
-use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value};
+use crate::relation::{PairSums, RowKey};
+use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value, latency_meanings};
 use crate::stats::{Began, Latency, SumKey, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -121,7 +121,7 @@ const COLUMNS: [Column<CallRow>; 26] = [
     Column::<CallRow>::counter("than_count", "", |row| &mut row.sum.than).hidden(),
 ];
 
-const MEANINGS: [(&str, &str); 9 + LATENCY_MEANINGS.len()] = with_lengths([
+const MEANINGS: [(&str, &str); 9 + LATENCY_MEANINGS.len()] = latency_meanings([
     ("call", "its name; `sys_N` for a number without a known name, `32-bit NAME` for one of 32-bit mode"),
     ("tid", "the thread, with `--perins`"),
     ("errors", "of these, those that failed"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::{OccurrenceBody, Value};
-use crate::run::model_tests::{SWITCH_FORMAT, WAKEUP_FORMAT, World, common};
+use crate::run::model_tests::{SWITCH_FORMAT, SeenTable, WAKEUP_FORMAT, World, common};
 
 const FORMATS: [&str; 4] = [
     "raw_syscalls:sys_enter
@@ -29,6 +29,10 @@ impl Threads {
     fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
         let tid = 10 + world.random.below(4) as i32;
+        self.step_of(tid, cpu, world);
+    }
+
+    fn step_of(&mut self, tid: i32, cpu: u32, world: &mut World) {
         let calls = self.calls.entry(tid).or_default();
         let (name, words) = match calls.last_mut().filter(|call| call.1.is_none()) {
             Some((_, end)) => {
@@ -90,4 +94,50 @@ fn run(seed: u64) -> (u64, u64) {
 fn calls_that_go_on() {
     let (lines, drops) = (0..300).map(run).fold((0, 0), |sums, run| (sums.0 + run.0, sums.1 + run.1));
     assert!(lines > 300 && drops > 1000, "{lines} lines, {drops} records lost");
+}
+
+/// The tables of a run in which threads migrate, change their names, and make calls. Also the number of dropped records.
+fn tables(seed: u64, by_ring: bool) -> (Vec<Vec<SeenTable>>, u64) {
+    let mut world = World::new("syscalls", &["--perins"], &FORMATS, seed);
+    world.read_by_ring(by_ring);
+    world.inverts = world.random.one_in(4);
+    let mut threads = Threads::default();
+    let look_one_in = world.random.of(&[4, 20, 60]);
+    let migrates_one_in = world.random.of(&[2, 20, 1000]);
+    let mut cpus = [0; 4];
+    let mut tables = Vec::new();
+    for step in 0..600 {
+        world.pass(look_one_in);
+        let thread = world.random.below(4) as usize;
+        if world.random.one_in(migrates_one_in) {
+            cpus[thread] = world.random.below(world.cpus().into()) as u32;
+        }
+        let (tid, cpu) = (10 + thread as i32, cpus[thread]);
+        if world.random.one_in(30) {
+            let comm = world.random.of(&["alice", "bob", "carol"]);
+            world.name(cpu, tid, comm);
+        }
+        threads.step_of(tid, cpu, &mut world);
+        if step % 200 == 199 {
+            tables.push(world.report(step == 599).tables);
+        }
+    }
+    (tables, world.drops)
+}
+
+/// Threads need no order among each other: whether rings are read one after the other or together, the tables are the same.
+#[test]
+fn tables_do_not_depend_on_the_order_of_threads() {
+    let (mut rows, mut drops) = (0, 0);
+    for seed in 0..300 {
+        let [(by_ring, of_ring), (by_time, of_time)] = [true, false].map(|by_ring| tables(seed, by_ring));
+        assert_eq!(of_ring, of_time, "seed {seed}");
+        for (one, other) in by_ring.iter().flatten().zip(by_time.iter().flatten()) {
+            assert_eq!((&one.rows, one.verdict), (&other.rows, other.verdict), "seed {seed}");
+            rows += one.rows.len();
+        }
+        assert_eq!(by_ring.iter().flatten().count(), by_time.iter().flatten().count(), "seed {seed}");
+        drops += of_ring;
+    }
+    assert!(rows > 5_000 && drops > 5_000, "{rows} rows, {drops} records lost");
 }

@@ -131,7 +131,7 @@ pub struct SeenTable {
     pub verdict: Verdict,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct SeenRow {
     cells: Vec<Value>,
     pub verdict: Verdict,
@@ -208,6 +208,13 @@ impl World {
 
     pub fn cpus(&self) -> u32 {
         self.cpus.len() as u32
+    }
+
+    /// Reads ring by ring wherever that is possible, if the profiler lets it. False: in the order of time.
+    pub fn read_by_ring(&mut self, by_ring: bool) {
+        self.merge.read_by_ring();
+        // A limit to the number of samples needs those that come first.
+        self.core.views.iter_mut().for_each(|view| view.limit = (!by_ring).then_some(u64::MAX));
     }
 
     /// Time goes on; the reader may have a look at the rings.
