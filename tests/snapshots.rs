@@ -129,13 +129,16 @@ fn rows_by_thread() {
 recordings! {
     expr: "expr", compare_lines(1024);
     irq_off: "irq-off", compare_tables(4096);
+    irqs: "irqs", compare_tables(4096);
     kmemleak: "kmemleak", compare_tables(131072);
     multi_trace: "multi-trace", compare_tables(4096);
     num_dist: "num-dist", compare_tables(4096);
+    oncpu: "oncpu", compare_tables(16384);
     page_faults: "page-faults", compare_tables(8192);
     profile: "profile", compare_tables(1024);
     run: "run", compare_tables(4096);
     rundelay: "rundelay", compare_tables(16384);
+    sched_migrate: "sched-migrate", compare_tables(1024);
     signal: "signal", compare_tables(4096);
     split_lock: "split-lock", compare_tables(1024);
     syscalls: "syscalls", compare_tables(8192);
