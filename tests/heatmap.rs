@@ -150,7 +150,7 @@ fn what_cannot_be_drawn_is_said_at_the_start() {
     need_events!();
     let cases: [(&[&str], i32, &str); 8] = [
         (&["signal", "--heatmap", "a.svg"], 2, "--heatmap draws distributions, and signal has none: irqs"),
-        (&["trace", "-e", "sched:sched_switch", "--heatmap", "-"], 2, "and trace has none: multi-trace"),
+        (&["trace", "-e", "sched:sched_switch", "--heatmap", "-"], 2, "and trace has none: irqs"),
         (&["task-state", "--heatmap", "a.png"], 2, "the name must end with .svg, or be - for text"),
         (&["task-state", "--heatmap", "a.svg", "-o", "a.svg"], 2, "-o and --heatmap name the same file"),
         (
