@@ -1,6 +1,7 @@
 //! Flame graphs: weighted stacks as folded lines, or as an SVG that needs nothing else.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -29,7 +30,7 @@ pub fn check(graph: &FlameGraph) -> Result<()> {
 pub struct FlameWriter {
     graph: FlameGraph,
     about: DrawingSubject,
-    unit: &'static str,
+    unit: Arc<str>,
     began: Instant,
     /// None: stdout.
     file: Option<DrawingFile>,
@@ -37,9 +38,9 @@ pub struct FlameWriter {
 
 impl FlameWriter {
     /// `unit` is the unit of the weights.
-    pub fn new(graph: FlameGraph, about: DrawingSubject, unit: &'static str) -> FlameWriter {
+    pub fn new(graph: FlameGraph, about: DrawingSubject, unit: impl Into<Arc<str>>) -> FlameWriter {
         let file = graph.path().map(|path| DrawingFile::new(path, WHAT));
-        FlameWriter { graph, about, unit, began: Instant::now(), file }
+        FlameWriter { graph, about, unit: unit.into(), began: Instant::now(), file }
     }
 
     fn title(&self) -> String {
@@ -84,7 +85,7 @@ impl FlameWriter {
         }
         let mut options = flamegraph::Options::default();
         options.title = self.title();
-        options.count_name = self.unit.to_owned();
+        options.count_name = self.unit.to_string();
         options.colors = Palette::Multi(MultiPalette::Perl); // gives kernel frames a colour of their own
         options.hash = true; // a function has the same colour in every graph
         let mut own = own_colours(lines);

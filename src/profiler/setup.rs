@@ -41,7 +41,7 @@ pub struct Setup<'a> {
     pub interval: Option<std::time::Duration>,
     pub scope: RunScope,
     /// The unit of the weights of stacks, if the profiler has set it: see [`Setup::weighs`].
-    pub weight: Cell<Option<&'static str>>,
+    pub weight: Cell<Option<Arc<str>>>,
     pub notes: RefCell<Vec<String>>,
     pub warnings: RefCell<Vec<Warning>>,
 }
@@ -211,8 +211,8 @@ impl Setup<'_> {
 
     /// Sets the unit of the weights of stacks, if it is not that of
     /// [`ProfilerArgs::WEIGHT`](crate::profiler::ProfilerArgs::WEIGHT).
-    pub fn weighs(&self, unit: &'static str) {
-        self.weight.set(Some(unit));
+    pub fn weighs(&self, unit: impl Into<Arc<str>>) {
+        self.weight.set(Some(unit.into()));
     }
 
     /// Adds a line for `-v`.

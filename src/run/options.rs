@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -81,7 +82,7 @@ pub struct ViewOptions {
     pub flame: Option<FlameGraph>,
     pub heatmap: Option<Heatmap>,
     /// Unit of the widths of the flame graph.
-    pub weight: &'static str,
+    pub weight: Arc<str>,
     /// Stop after so many samples.
     pub samples: Option<u64>,
     /// The profiler has tables, at the end of each interval.
@@ -92,7 +93,7 @@ pub struct ViewOptions {
 
 impl ViewOptions {
     /// `weight`: unit of the widths of a flame graph.
-    pub fn new(args: &ViewArgs, profiler: &'static str, weight: &'static str) -> ViewOptions {
+    pub fn new(args: &ViewArgs, profiler: &'static str, weight: &str) -> ViewOptions {
         ViewOptions {
             name: profiler.to_owned(),
             profiler,
@@ -101,7 +102,7 @@ impl ViewOptions {
             halves: ChainHalves { user: args.callchains.user(), kernel: args.callchains.kernel() },
             flame: args.flame_graph.clone(),
             heatmap: args.heatmap.clone(),
-            weight,
+            weight: weight.into(),
             samples: args.exit_n,
             reports: true,
             main_table: "",

@@ -43,7 +43,7 @@ pub(super) fn add_events(
         (setup.stacks, setup.flame_graph) = (view.stacks(), view.flame.is_some());
         let named = |err: anyhow::Error| if is_alone { err } else { err.context(format!("view '{}'", view.name)) };
         profiler.init(evlist, setup).map_err(named)?;
-        view.weight = setup.weight.take().unwrap_or(view.weight);
+        setup.weight.take().into_iter().for_each(|weight| view.weight = weight);
         Ok(())
     });
     added.map_err(|err| match err.downcast::<NoTracefs>() {
@@ -72,7 +72,8 @@ pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSetti
             name: view.name.clone(),
             profiler: view.profiler,
             stacks: has_chains && (view.shows_stacks || view.flame.is_none()),
-            flame: flame.map(|flame| FlameWriter::new(flame, messages::about(options, owner, evlist), view.weight)),
+            flame: flame
+                .map(|flame| FlameWriter::new(flame, messages::about(options, owner, evlist), view.weight.clone())),
             heatmap: heatmap.map(|map| HeatmapWriter::new(map, &view.name, messages::about(options, owner, evlist))),
             main_table: view.main_table,
         }

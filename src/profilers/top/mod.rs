@@ -174,7 +174,7 @@ impl Profiler for TopByKey {
         let stacks = events.iter().any(|event| event.shown.shows_stack);
         let schema = columns::schema(TableForm { rows, name, rates: self.rates, stacks }, &columns);
         if let Some(weight) = weight {
-            setup.weighs(weight.leak());
+            setup.weighs(weight);
         }
         let names = events.iter().map(|event| Value::Text(event.shown.format.full_name().into())).collect();
         let first = events.first().map_or(0, |event| event.shown.event.index());
