@@ -342,7 +342,7 @@ impl<K: Copy + Default> SchedModel<K> {
 
     /// Takes a switch; `left` is how its former task left the CPU, if that is known, with its stack and what is kept of the wait that begins.
     /// Gives the wait of the other one that has ended. That one leaves the queue before the former enters.
-    #[inline]
+    #[inline(always)]
     pub fn switched(
         &mut self,
         switch: &Switch,

@@ -143,10 +143,12 @@ impl<K: Copy + Default> TaskWaits<K> {
         ctx: &mut Context,
         user: &mut U,
     ) -> Use {
-        let is_ours = [switch.prev, switch.next].map(|side| match side {
-            CpuUse::Task { tid, comm, .. } => user.asks_for(tid, &comm, ctx),
+        // No `map` over the two: it is not inlined, and costs a twentieth of an event.
+        let is_asked = |side: &CpuUse| match side {
+            CpuUse::Task { tid, comm, .. } => user.asks_for(*tid, comm, ctx),
             CpuUse::Idle | CpuUse::Unseen => false,
-        });
+        };
+        let is_ours = [is_asked(&switch.prev), is_asked(&switch.next)];
         let left = left.map(|(how, sample)| {
             let takes_stack = is_ours[0] && matches!(how, LeftCpu::Waits(_)) && user.takes_stacks();
             (how, if takes_stack { ctx.stack(sample) } else { None }, user.begins(switch.at_ns))
