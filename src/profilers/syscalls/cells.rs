@@ -50,13 +50,29 @@ impl Cell for WaitPlace {
 }
 
 /// Beginnings of the names of functions through which a wait ends up in the scheduler. Source: kernel/sched/core.c,
-/// kernel/sched/completion.c, kernel/sched/wait_bit.c, kernel/time/sleep_timeout.c.
+/// kernel/sched/completion.c, kernel/sched/wait_bit.c, kernel/time/sleep_timeout.c; and the tracepoint itself, which some
+/// kernels do not leave out of its stack (`__traceiter_sched_switch`, include/linux/tracepoint.h).
 #[rustfmt::skip]
-const SCHEDULER: [&str; 8] = [
+const SCHEDULER: [&str; 9] = [
+    "__traceiter_",
     "__schedule", "schedule", "io_schedule", "preempt_schedule", "__wait_for_common", "do_wait_for_common",
     "wait_for_completion", "bit_wait",
 ];
 
 fn is_scheduler(frame: &NamedFrame) -> bool {
     frame.symbol.as_ref().is_ok_and(|name| SCHEDULER.iter().any(|start| name.starts_with(start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_where_the_scheduler_was_called() {
+        let frame = |name: &str| NamedFrame::new(Ok(name.into()), 0x41, None);
+        let chain = ["__traceiter_sched_switch", "__schedule", "schedule", "do_nanosleep", "hrtimer_nanosleep"];
+        let frames = chain.map(frame);
+        let place = frames.iter().find(|frame| !is_scheduler(frame)).map(|frame| frame.symbol.clone());
+        assert_eq!(place, Some(Ok("do_nanosleep".into())));
+    }
 }
