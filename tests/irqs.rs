@@ -195,3 +195,12 @@ fn bad_options_are_refused() {
     run(&["irqs", "-p", "1"]).code(2).says(&["-p names tasks", "-C"]);
     run(&["softirqs", "--than", "x"]).code(2).says(&["--than"]);
 }
+
+#[test]
+fn only_the_cpus_that_were_asked_for_have_rows() {
+    need_events!();
+    let cpu = online_cpus()[0];
+    let done = run(&["irqs", "--json", "-C", &cpu.to_string(), "--for", "0.5"]).code(0);
+    let rows = done.of_type("row");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["cpu"] == cpu), "{rows:#?}");
+}

@@ -4,15 +4,17 @@
 mod common;
 
 use std::fs;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Again, Attempted, CpuWatch, Done, attempts, becomes_real_time, number, online_cpus, or_again, own_tid, pin, run,
-    start_watching,
+    Again, Attempted, CpuWatch, Done, attempts, becomes_real_time, copy_program, number, online_cpus, or_again,
+    own_tid, pin, run, start_watching,
 };
+use nix::sys::resource::{Usage, UsageWho, getrusage};
 use serde_json::Value;
 
 const MS: u64 = 1_000_000;
@@ -132,6 +134,10 @@ fn a_task_that_is_never_switched_has_its_time() {
 #[test]
 fn a_cpu_is_busy_idle_or_unseen() {
     need_events!();
+    attempts(each_cpu_is_accounted_for);
+}
+
+fn each_cpu_is_accounted_for() -> Attempted {
     let done = run(&["oncpu", "--json", "-i", "200", "--for", "0.6", "--by", "process"]).code(0);
     let intervals: Vec<u64> = done
         .of_type("interval")
@@ -145,10 +151,19 @@ fn a_cpu_is_busy_idle_or_unseen() {
         let sum = ["busy_ns", "idle_ns", "unseen_ns"].map(|key| number(&row, key)).iter().sum::<u64>();
         assert!(sum.abs_diff(span_ns) <= 6 * MS, "{sum} of {span_ns}: {row:#?}");
     }
+    let cpus = online_cpus().len();
+    let in_first = |row: &Value| row["table"] == "cpus" && row["interval"] == 1;
+    assert_eq!(done.of_type("row").into_iter().filter(in_first).count(), cpus, "a row for each CPU: {done:#?}");
+    let seen = done.sum("busy_ns", |row| row["table"] == "cpus") + done.sum("idle_ns", |row| row["table"] == "cpus");
+    let all = intervals.iter().sum::<u64>() * cpus as u64;
+    let reasons = [Again::RecordsLost(&done), Again::Discarded(&done), Again::IdleHidden(&done)];
+    // Who has a CPU at the start is known at the first tick of the clock.
+    or_again(seen + all / 20 >= all, &reasons, || format!("{seen} of {all} ns: {done:#?}"))?;
     let tasks = done.sum("cpu_ns", is_task);
     let busy = done.sum("busy_ns", |row| row["table"] == "cpus");
     assert!(tasks > 0 && tasks <= busy + MS, "{tasks} of {busy}: {done:#?}");
     assert!(done.of_type("row").iter().filter(|row| is_task(row)).all(|row| row["tid"].is_null()), "{done:#?}");
+    Ok(())
 }
 
 #[test]
@@ -183,4 +198,32 @@ fn each_cpu_has_a_row_and_a_name_its_sum() {
     let on = |cpu: u32| done.sum("cpu_ns", |row| is_task(row) && row["comm"] == "walks" && row["cpu"] == cpu);
     let [first, last] = [one, other].map(on);
     assert!((70 * MS..85 * MS).contains(&first) && (19 * MS..30 * MS).contains(&last), "{first} {last}: {done:#?}");
+}
+
+/// The switch to a task that will have the name is no event of `--filter`: it has its name from its exec on.
+#[test]
+fn a_task_counts_from_when_it_gets_its_name() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a folder");
+    let program = dir.path().join("ocburn");
+    copy_program("/bin/sh", &program);
+    attempts(|| {
+        let prog = start_watching(&["oncpu", "--filter", "ocburn", "--by", "process", "-m", "1024"]);
+        let before = getrusage(UsageWho::RUSAGE_CHILDREN).expect("the usage");
+        let count = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done";
+        let status = Command::new(&program).args(["-c", count]).status().expect("it runs");
+        assert!(status.success());
+        let after = getrusage(UsageWho::RUSAGE_CHILDREN).expect("the usage");
+        let done = prog.interrupt().code(0);
+        all_seen(&done)?;
+        let us = |usage: &Usage| {
+            let times = [usage.user_time(), usage.system_time()];
+            times.iter().map(|time| time.tv_sec() * 1_000_000 + time.tv_usec()).sum::<i64>()
+        };
+        let truth_ns = (us(&after) - us(&before)).cast_unsigned() * 1000;
+        let told_ns = done.sum("cpu_ns", is_task);
+        assert!(told_ns + 5 * MS + truth_ns / 20 >= truth_ns, "{told_ns} of {truth_ns} ns: {done:#?}");
+        assert!(done.of_type("row").iter().any(|row| is_task(row) && row["comm"] == "ocburn"), "{done:#?}");
+        Ok(())
+    });
 }

@@ -7,6 +7,8 @@ use crate::host::{Host, parse_cpus};
 /// The nearest that two CPUs share, the nearer first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CpuDistance {
+    /// The machine does not tell.
+    Unknown,
     Core,
     L2,
     /// The last level of cache.
@@ -14,8 +16,6 @@ pub enum CpuDistance {
     Node,
     /// Nothing: memory of one is further from the other.
     Apart,
-    /// The machine does not tell.
-    Unknown,
 }
 
 /// The places of all CPUs.

@@ -271,6 +271,14 @@ impl Irqs {
 impl Profiler for Irqs {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let is_wanted = |kind: IrqKind| self.args.kinds.is_empty() || self.args.kinds.contains(&kind);
+        // Kernels may lack the events of work items. Who asks for them is told by the error.
+        let is_there =
+            |of: IrqKind| EVENTS.iter().all(|(event, kind, ..)| *kind != of || setup.tracepoint(event).is_ok());
+        let has_work = !self.args.kinds.is_empty() || is_there(IrqKind::Work);
+        if !has_work {
+            setup.warn("this kernel has no events of work items: they are left out".to_owned());
+        }
+        let is_wanted = |kind: IrqKind| is_wanted(kind) && (has_work || kind != IrqKind::Work);
         for (event, kind, step, id, name) in EVENTS.into_iter().filter(|(_, kind, ..)| is_wanted(*kind)) {
             let (evsel, format) = setup.tracepoint(event)?;
             let id = drift::require(&format, id)?.clone();
@@ -280,7 +288,10 @@ impl Profiler for Irqs {
                 let names = table.into_iter().flat_map(|table| table.entries);
                 self.softirqs.extend(names.map(|(vec, name)| (vec, self.texts.place(name.as_bytes()))));
             }
-            let evsel = evsel.binding(Binding::Cpu).callchain_if(setup.stacks && step != IrqStep::Ends, 0);
+            let evsel = evsel
+                .binding(Binding::Cpu)
+                .cpus(setup.scope.cpus())
+                .callchain_if(setup.stacks && step != IrqStep::Ends, 0);
             self.events.push(IrqEvent { event: evlist.add(evsel)?, kind, step, id, name });
         }
         self.misses_cpus = setup.scope.cpus().is_some() && is_wanted(IrqKind::Work);
@@ -382,7 +393,10 @@ impl IrqRow {
     fn share(&self, span_ns: u64) -> Value {
         match self.part {
             IrqPart { waits: true, .. } | IrqPart { kind: IrqKind::Work, .. } => Value::None,
-            _ => Value::Pct((u128::from(self.sums.own) * 10_000 / u128::from(span_ns.max(1))) as u32),
+            _ => {
+                let pct = u128::from(self.sums.own) * 10_000 / u128::from(span_ns.max(1));
+                Value::Pct(u32::try_from(pct).unwrap_or(u32::MAX))
+            }
         }
     }
 

@@ -10,9 +10,10 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, CommList, PriorityList};
 use crate::cli::{CommonArgs, usage};
+use crate::host::online_cpus;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::filters::TaskMatch;
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
 use crate::report::{Column, Schema, TableSchema, Value};
 use crate::sched::{CpuTurn, CpuTurns, CpuUse, TurnUser};
 use crate::stats::{KeyedSums, SumKey};
@@ -85,6 +86,7 @@ impl ProfilerArgs for OncpuArgs {
             turns: CpuTurns::default(),
             rows: OnCpuRows { args: self, scope, tasks, cpus },
             is_narrowed: false,
+            online: Vec::new(),
         }))
     }
 }
@@ -213,6 +215,10 @@ impl TurnUser for OnCpuRows {
         self.args.prio.is_some()
     }
 
+    fn is_wanted(&self, kept: &Option<OnCpuKey>) -> bool {
+        kept.is_some()
+    }
+
     fn begins(&mut self, of: CpuUse, cpu: u32, ctx: &mut Context) -> Option<OnCpuKey> {
         let CpuUse::Task { tid, comm, prio } = of else { return None };
         let is_asked = self.scope.asks_for(tid, &comm, &ctx.watched, self.args.filter.as_ref());
@@ -250,11 +256,14 @@ struct Oncpu {
     rows: OnCpuRows,
     /// The turns of others than the tasks of the answer are not seen.
     is_narrowed: bool,
+    /// The CPUs that have a row, whatever is known of them.
+    online: Vec<u32>,
 }
 
 impl Profiler for Oncpu {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.rows.scope = setup.scope.clone();
+        self.online = online_cpus(setup.host)?;
         self.turns.open(evlist, setup)
     }
 
@@ -268,12 +277,19 @@ impl Profiler for Oncpu {
         self.turns.sample(event, sample, ctx, &mut self.rows)
     }
 
+    fn tick(&mut self, _now: Timestamp, _ctx: &mut Context) -> TickOutcome {
+        TickOutcome { missed_switches: self.turns.take_missed_on(), ..TickOutcome::default() }
+    }
+
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         self.turns.on(&event, ctx, &mut self.rows);
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         self.turns.tell_all(now, &mut self.rows);
+        for cpu in &self.online {
+            self.rows.cpus.entry(*cpu).or_default();
+        }
         let OnCpuRows { args, scope, tasks, cpus } = &mut self.rows;
         report.delta(&ON_CPU, tasks.drain().collect()).text_rows(args.top as usize);
         let cpus = std::mem::take(cpus).into_iter().filter(|(cpu, _)| scope.has_cpu(*cpu));

@@ -165,8 +165,9 @@ impl SumKey for MigratedTask {
 #[derive(Clone, Copy, Debug, Default)]
 struct MigrationSum {
     migrations: u64,
-    within_llc: u64,
-    within_node: u64,
+    /// None: not known.
+    within_llc: Option<u64>,
+    within_node: Option<u64>,
     waits: u64,
     waited_ns: u64,
 }
@@ -177,8 +178,8 @@ static MIGRATED_TASKS: Schema<MigratedTaskRow> = Schema::<MigratedTaskRow>::new(
     "tasks",
     &[
         Column::counter("migrations", "migrations", |(_, sum)| &mut sum.migrations),
-        Column::counter("within_llc", "in LLC", |(_, sum)| &mut sum.within_llc),
-        Column::counter("within_node", "in node", |(_, sum)| &mut sum.within_node),
+        Column::known_counter("within_llc", "in LLC", |(_, sum)| &mut sum.within_llc),
+        Column::known_counter("within_node", "in node", |(_, sum)| &mut sum.within_node),
         Column::counter("waits", "waits", |(_, sum)| &mut sum.waits),
         Column::<MigratedTaskRow>::counter("waited_ns", "waited us", |(_, sum)| &mut sum.waited_ns).us(),
         Column::label("pid", "pid", |(task, _)| Value::Signed(task.pid.into())),
@@ -195,7 +196,7 @@ static MIGRATED_TASKS: Schema<MigratedTaskRow> = Schema::<MigratedTaskRow>::new(
 ])
 .titled("tasks that went to other CPUs")
 .ordered(|(one, few), (other, many)| {
-    let far = |sum: &MigrationSum| sum.migrations - sum.within_llc;
+    let far = |sum: &MigrationSum| sum.migrations - sum.within_llc.unwrap_or(0);
     far(many).cmp(&far(few)).then(many.migrations.cmp(&few.migrations)).then(one.cmp(other))
 });
 
@@ -258,6 +259,10 @@ impl WaitUser for MigrationRows {
         Use::Ignored
     }
 
+    fn came(&mut self, tid: i32) {
+        self.moved.remove(tid);
+    }
+
     fn migrated(&mut self, Migration { tid, from, to }: Migration, sample: &Sample<'_>, ctx: &mut Context) -> Use {
         let comm = ctx.tasks.comm(tid);
         if !self.asks_for(tid, &comm, ctx) || !(self.scope.has_cpu(from) || self.scope.has_cpu(to)) {
@@ -270,8 +275,10 @@ impl WaitUser for MigrationRows {
         let pid = ctx.tasks.pid(tid);
         let sum = self.tasks.sum(MigratedTask { pid, tid, comm });
         sum.migrations += 1;
-        sum.within_llc += u64::from(distance <= CpuDistance::Llc);
-        sum.within_node += u64::from(distance <= CpuDistance::Node);
+        if distance != CpuDistance::Unknown {
+            *sum.within_llc.get_or_insert(0) += u64::from(distance <= CpuDistance::Llc);
+            *sum.within_node.get_or_insert(0) += u64::from(distance <= CpuDistance::Node);
+        }
         let is_shown = self.args.detail && distance > CpuDistance::Llc;
         let takes_stack = self.args.common.draws_stacks() || is_shown && self.args.common.stacks();
         let stack = if takes_stack { ctx.stack(sample) } else { None };
@@ -321,6 +328,9 @@ impl Profiler for SchedMigrate {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         self.waits.on(&event, ctx, &mut self.rows);
+        if matches!(event, Event::Lost(..)) {
+            self.rows.moved.retain(|_, _| false); // any of them may have got its CPU
+        }
     }
 
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {

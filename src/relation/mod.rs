@@ -269,10 +269,10 @@ impl<D: Declaration> Relation<D> {
         self.pairs.forget(key)
     }
 
-    /// A start goes on under another key.
-    pub fn rename(&mut self, old: D::Key, new: D::Key) {
+    /// A start goes on under another key, and its thread under the number `tid`.
+    pub fn renumber(&mut self, old: D::Key, new: D::Key, tid: i32) {
         if let Some(OpenPair { since, open }) = self.pairs.forget(old) {
-            self.pairs.open(new, since, open);
+            self.pairs.open(new, since, PairStart { tid, ..open });
         }
     }
 
@@ -292,7 +292,7 @@ impl<D: Declaration> Relation<D> {
     }
 
     /// Between samples: counts what was in no pair since the last call, up to `now`, and returns the starts that wait and have a
-    /// line now: see [`Relation::open_lines`].
+    /// line now: see `Relation::open_lines`.
     pub fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> Vec<(D::Key, OpenStart<D::Start>)> {
         self.drop_doubtful(now, ctx);
         self.open_lines(now)
@@ -325,7 +325,11 @@ impl<D: Declaration> Relation<D> {
     pub fn end_interval(&mut self, now: Timestamp, report: &Report) -> Unpaired {
         self.begin_interval(now, report);
         let new = self.new_unpaired(); // those that have expired
-        std::mem::take(&mut self.unpaired).and(new)
+        let unpaired = std::mem::take(&mut self.unpaired).and(new);
+        if report.is_quiet {
+            self.unpaired = unpaired; // the interval that is printed has them, too
+        }
+        unpaired
     }
 
     /// An interval ends, for a profiler that takes what [`Relation::count_unpaired`] returns.

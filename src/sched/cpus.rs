@@ -19,6 +19,8 @@ pub struct Cpu<T> {
     current: Option<CpuUse>,
     /// Since when `current` has it.
     since: u64,
+    /// It was seen to come then. Else it may have had the CPU before.
+    came: bool,
     /// From when on a switch would have been seen; 0: events are not on yet.
     watched_from: u64,
     pub kept: T,
@@ -78,7 +80,13 @@ impl<T> Cpus<T> {
         let index = cpu as usize;
         if index >= self.by_number.len() && index < MAX_CPUS {
             let watched_from = self.watched_from;
-            self.by_number.resize_with(index + 1, || Cpu { current: None, since: 0, watched_from, kept: new() });
+            self.by_number.resize_with(index + 1, || Cpu {
+                current: None,
+                since: 0,
+                came: false,
+                watched_from,
+                kept: new(),
+            });
         }
         self.by_number.get_mut(index)
     }
@@ -120,7 +128,7 @@ impl<T> Cpu<T> {
     pub fn saw_current(&mut self, at: u64, current: CpuUse) -> Option<u64> {
         let is_news = self.current.is_none() && self.watched_from <= at && self.is_watched();
         is_news.then(|| {
-            (self.current, self.since) = (Some(current), self.watched_from);
+            (self.current, self.since, self.came) = (Some(current), self.watched_from, false);
             self.watched_from
         })
     }
@@ -131,11 +139,11 @@ impl<T> Cpu<T> {
         let next = Some(next).filter(|next| *next != CpuUse::Unseen);
         let believed = std::mem::replace(&mut self.current, next);
         let since = std::mem::replace(&mut self.since, at);
-        let is_first = since <= self.watched_from;
+        let has_come = std::mem::replace(&mut self.came, true);
         match believed {
             Some(believed) if believed.tid() != prev.tid() => TurnBegin::Missed(believed, since),
-            Some(_) if is_first => TurnBegin::Earlier(since),
-            Some(_) => TurnBegin::Seen(since),
+            Some(_) if has_come => TurnBegin::Seen(since),
+            Some(_) => TurnBegin::Earlier(since),
             None if self.is_watched() && self.watched_from <= at => TurnBegin::Earlier(self.watched_from),
             None => TurnBegin::Unknown,
         }
@@ -170,9 +178,9 @@ impl<T> Cpu<T> {
         }
     }
 
-    /// What has the CPU becomes another one without a switch: its name or number is new.
+    /// `current` has the CPU from `at` on, without a switch that was seen: its name or number is new, or the switch was hidden.
     pub fn becomes(&mut self, at: u64, current: CpuUse) {
-        (self.current, self.since) = (Some(current), self.since.max(at));
+        (self.current, self.since, self.came) = (Some(current), self.since.max(at), true);
     }
 }
 
@@ -193,7 +201,7 @@ mod tests {
         assert_eq!(cpu.switched(5, task(1), task(2)), TurnBegin::Unknown, "events are not on");
         cpus.started(10);
         let cpu = cpus.get_or_add(3, || ()).unwrap();
-        assert_eq!(cpu.switched(20, task(2), task(0)), TurnBegin::Earlier(5));
+        assert_eq!(cpu.switched(20, task(2), task(0)), TurnBegin::Seen(5));
         assert_eq!(cpu.switched(30, task(0), task(7)), TurnBegin::Seen(20));
         assert_eq!(cpu.switched(40, task(8), task(9)), TurnBegin::Missed(task(7), 30));
         cpu.lost(35); // told late: who came after it is known

@@ -3,7 +3,6 @@
 
 use anyhow::Result;
 
-use crate::host::online_cpus;
 use crate::perf::evsel::Binding;
 use crate::perf::{Attr, EventId, Evlist, Evsel, Record, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
@@ -11,6 +10,7 @@ use crate::profiler::{Context, Event, Setup, Timestamp, Use};
 use crate::sched::cpus::{Cpu, Cpus, SwitchIn, TurnBegin, USUAL_PRIO};
 use crate::sched::events::{SWITCH, Switch, SwitchFields};
 use crate::sched::history::CpuUse;
+use crate::sys;
 use crate::task::Comm;
 use crate::tep::Filter;
 
@@ -18,10 +18,13 @@ use crate::tep::Filter;
 pub trait TurnUser {
     /// What is kept of a turn while it goes on.
     type Kept: Copy + Default;
-    /// Priorities matter: that of a task which no switch has shown yet is asked of /proc.
+    /// Priorities matter: that of a task which no switch has shown yet is asked of the kernel.
     fn uses_priority(&self) -> bool {
         false
     }
+
+    /// A turn with this is missed if a switch was hidden, also where the turns of others are not seen.
+    fn is_wanted(&self, kept: &Self::Kept) -> bool;
 
     /// `of` has `cpu` from now on.
     fn begins(&mut self, of: CpuUse, cpu: u32, ctx: &mut Context) -> Self::Kept;
@@ -50,9 +53,21 @@ pub struct CpuTurn<K> {
 pub struct CpuTurns<K> {
     /// None: not open yet.
     switch: Option<(EventId, SwitchFields)>,
-    cpus: Cpus<K>,
+    cpus: Cpus<OfTurn<K>>,
     /// Up to when the user was told of what goes on.
     told_until: u64,
+    /// The turns of other tasks are not seen.
+    is_narrowed: bool,
+    /// CPUs on which a switch was hidden.
+    missed_on: Vec<u32>,
+}
+
+/// What is kept of each CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfTurn<K> {
+    own: K,
+    /// When the task was last seen on its CPU.
+    seen_ns: u64,
 }
 
 impl<K: Copy + Default> CpuTurns<K> {
@@ -67,12 +82,10 @@ impl<K: Copy + Default> CpuTurns<K> {
             "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
         )?;
         let (evsel, format) = setup.tracepoint(SWITCH)?;
-        let switch = evlist.add(evsel.binding(Binding::Cpu))?;
+        let cpus = setup.scope.cpus();
+        let switch = evlist.add(evsel.binding(Binding::Cpu).cpus(cpus.clone()))?;
         evlist.watch_idle(switch);
-        evlist.add(Evsel::new("cpu-clock", Attr::timer(CLOCK_NS)).binding(Binding::Cpu))?;
-        for cpu in online_cpus(setup.host)? {
-            self.cpus.get_or_add(cpu, K::default);
-        }
+        evlist.add(Evsel::new("cpu-clock", Attr::timer(CLOCK_NS)).binding(Binding::Cpu).cpus(cpus))?;
         self.switch = Some((switch, SwitchFields::of(&format)?));
         Ok(())
     }
@@ -81,17 +94,17 @@ impl<K: Copy + Default> CpuTurns<K> {
     ///
     /// # Errors
     /// tracefs cannot be read.
-    pub fn narrow(&self, tasks: &TaskMatch<'_>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
+    pub fn narrow(&mut self, tasks: &TaskMatch<'_>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
         let Some((switch, _)) = self.switch.as_ref().filter(|_| !tasks.is_all()) else { return Ok(false) };
         let format = setup.format(SWITCH)?;
         let sides = [("prev_comm", "prev_pid"), ("next_comm", "next_pid")];
         let of_sides = sides.map(|(comm, pid)| tasks.filter(comm, pid, &format));
         let either = if of_sides.iter().all(Option::is_some) { Filter::any_of(of_sides) } else { None };
-        let is_narrowed = either.is_some() && evlist.narrow(*switch, [either]);
-        if !is_narrowed {
+        self.is_narrowed = either.is_some() && evlist.narrow(*switch, [either]);
+        if !self.is_narrowed {
             note_too_long(setup);
         }
-        Ok(is_narrowed)
+        Ok(self.is_narrowed)
     }
 
     /// # Errors
@@ -119,18 +132,39 @@ impl<K: Copy + Default> CpuTurns<K> {
     #[inline]
     fn switched<U: TurnUser<Kept = K>>(&mut self, switch: &Switch, ctx: &mut Context, user: &mut U) -> Use {
         let Switch { at_ns, cpu, prev, next, .. } = *switch;
-        let begins = user.begins(next, cpu, ctx);
-        let Some(known) = self.cpus.get_or_add(cpu, K::default) else { return Use::Ignored };
-        let is_known = known.current().is_some();
+        let begins = OfTurn { own: user.begins(next, cpu, ctx), seen_ns: at_ns };
+        let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) else { return Use::Ignored };
+        let believed = known.current();
         let begin = known.switched(at_ns, prev, next);
-        let kept = std::mem::replace(&mut known.kept, begins);
+        let kept = std::mem::replace(&mut known.kept, begins).own;
         let (from_ns, is_whole) = match begin {
             TurnBegin::Seen(from) => (from, true),
             TurnBegin::Earlier(from) => (from, false),
-            TurnBegin::Missed(..) | TurnBegin::Unknown => return Use::Relevant,
+            TurnBegin::Missed(..) => return self.missed(cpu, kept, ctx, user),
+            TurnBegin::Unknown => return Use::Relevant,
         };
-        let kept = if is_known { kept } else { user.begins(prev, cpu, ctx) };
+        // Name and priority of a task are those with which it leaves.
+        let kept = if believed == Some(prev) { kept } else { user.begins(prev, cpu, ctx) };
         user.had(&self.turn(cpu, prev, kept, [from_ns, at_ns], is_whole))
+    }
+
+    /// Another task than the one that was believed to have `cpu` was seen on it: a switch was hidden.
+    #[cold]
+    fn missed<U: TurnUser<Kept = K>>(&mut self, cpu: u32, kept: K, ctx: &mut Context, user: &U) -> Use {
+        const LIMIT: usize = 64; // it is emptied at each tick
+        if self.is_narrowed && !user.is_wanted(&kept) {
+            return Use::Ignored;
+        }
+        ctx.view.discarded += 1;
+        if self.missed_on.len() < LIMIT && !self.missed_on.contains(&cpu) {
+            self.missed_on.push(cpu);
+        }
+        Use::Relevant
+    }
+
+    /// CPUs on which a switch was hidden, since the last call.
+    pub fn take_missed_on(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.missed_on)
     }
 
     fn turn(&self, cpu: u32, had_by: CpuUse, kept: K, [from_ns, until_ns]: [u64; 2], is_whole: bool) -> CpuTurn<K> {
@@ -143,50 +177,74 @@ impl<K: Copy + Default> CpuTurns<K> {
         if let Some(known) = self.cpus.get(cpu)
             && let Some(current) = known.current()
         {
-            user.had(&self.turn(cpu, current, known.kept, [known.since(), until], false));
+            user.had(&self.turn(cpu, current, known.kept.own, [known.since(), until], false));
         }
     }
 
     /// An interval ends: tells of all turns that go on.
     pub fn tell_all<U: TurnUser<Kept = K>>(&mut self, now: Timestamp, user: &mut U) {
-        self.cpus.iter().for_each(|(cpu, _)| self.tell_current(cpu, now, user));
+        /// The clock finds every task that runs ten times a second: a CPU without it is offline, or not run by its host.
+        const SEEN_NS: u64 = 500_000_000;
+        let numbers = 0..self.cpus.iter().count() as u32;
+        for cpu in numbers {
+            let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) else { continue };
+            let seen_ns = known.kept.seen_ns;
+            let is_gone = known.current() != Some(CpuUse::Idle) && seen_ns.saturating_add(SEEN_NS) < now;
+            self.tell_current(cpu, if is_gone { seen_ns } else { now }, user);
+            if is_gone && let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) {
+                known.lost(seen_ns.max(known.since().saturating_add(1)));
+            }
+        }
         self.told_until = now;
     }
 
     /// The clock has found a task on its CPU.
     fn found<U: TurnUser<Kept = K>>(&mut self, sample: &Sample<'_>, ctx: &mut Context, user: &mut U) {
         let Sample { tid, time, cpu, .. } = *sample;
-        if self.cpus.get(cpu).is_some_and(|cpu| cpu.current().is_some()) {
+        let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) else { return };
+        known.kept.seen_ns = known.kept.seen_ns.max(time);
+        let believed = known.current_tid();
+        if believed == Some(tid) || time < known.since() {
             return;
         }
-        let asked = if user.uses_priority() { ctx.threads_from_proc(&[tid]) } else { Vec::new() };
-        let prio = asked.first().map_or(USUAL_PRIO, |seen| seen.stat.priority);
-        let current = CpuUse::of(tid, ctx.tasks.comm(tid), prio);
-        let begins = user.begins(current, cpu, ctx);
-        if let Some(cpu) = self.cpus.get_or_add(cpu, K::default)
-            && cpu.saw_current(time, current).is_some()
-        {
-            cpu.kept = begins;
+        let kept = known.kept.own;
+        let current = seen_current(tid, ctx, user);
+        let own = user.begins(current, cpu, ctx);
+        if believed.is_some() {
+            self.missed(cpu, kept, ctx, user);
         }
+        let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) else { return };
+        match believed {
+            Some(_) => known.becomes(time, current),
+            None => {
+                known.saw_current(time, current);
+            }
+        }
+        known.kept.own = own;
     }
 
-    /// The thread `old`, which has `cpu`, has a new name, or goes on under another number.
+    /// The thread `tid` has `cpu` under a new name, or goes on as `new`.
     fn becomes<U: TurnUser<Kept = K>>(
         &mut self,
-        old: i32,
-        (tid, comm): (i32, Comm),
+        tid: i32,
+        (new, comm): (i32, Comm),
         (at, cpu): (u64, u32),
         ctx: &mut Context,
         user: &mut U,
     ) {
         let current = self.cpus.get(cpu).and_then(Cpu::current);
-        let Some(CpuUse::Task { prio, .. }) = current.filter(|current| current.tid() == Some(old)) else { return };
-        self.tell_current(cpu, at, user);
-        let current = CpuUse::of(tid, comm, prio);
-        let begins = user.begins(current, cpu, ctx);
-        if let Some(cpu) = self.cpus.get_or_add(cpu, K::default) {
+        let prio = match current {
+            Some(CpuUse::Task { tid: known, prio, .. }) if known == tid => {
+                self.tell_current(cpu, at, user);
+                prio
+            }
+            _ => priority(tid, user),
+        };
+        let current = CpuUse::of(new, comm, prio);
+        let kept = OfTurn { own: user.begins(current, cpu, ctx), seen_ns: at };
+        if let Some(cpu) = self.cpus.get_or_add(cpu, OfTurn::default) {
             cpu.becomes(at, current);
-            cpu.kept = begins;
+            cpu.kept = kept;
         }
     }
 
@@ -199,12 +257,19 @@ impl<K: Copy + Default> CpuTurns<K> {
             }
             Event::SwitchIn { tid, prev, time: at_ns, cpu } => {
                 let switch_in = SwitchIn { tid, prev, at_ns, cpu };
-                let hidden = self.cpus.get(cpu).and_then(|cpu| cpu.hidden_switch(switch_in, |tid| ctx.tasks.comm(tid)));
-                if let Some(switch) = hidden {
+                let known = self.cpus.get_or_add(cpu, OfTurn::default);
+                if let Some(mut switch) = known.and_then(|cpu| cpu.hidden_switch(switch_in, |tid| ctx.tasks.comm(tid)))
+                {
+                    if let CpuUse::Task { prio, .. } = &mut switch.next {
+                        *prio = priority(tid, user);
+                    }
                     self.switched(&switch, ctx, user);
                 }
             }
-            Event::Task { record: Record::Comm { tid, comm, .. }, time, cpu } => {
+            // A task that executes a program has the CPU. That of another name may be the name of another task.
+            Event::Task { record: Record::Comm { tid, comm, exec, .. }, time, cpu }
+                if *exec || self.cpus.get(cpu).is_some_and(|cpu| cpu.current_tid() == Some(*tid)) =>
+            {
                 self.becomes(*tid, (*tid, Comm::new(comm)), (time, cpu), ctx, user);
             }
             Event::TookOver { old, pid, time, cpu } => {
@@ -213,11 +278,22 @@ impl<K: Copy + Default> CpuTurns<K> {
             }
             Event::Lost(window, kinds) if self.switch.as_ref().is_some_and(|(switch, _)| kinds.include(&[*switch])) => {
                 self.tell_current(window.cpu, window.start_ns, user);
-                if let Some(cpu) = self.cpus.get_or_add(window.cpu, K::default) {
+                if let Some(cpu) = self.cpus.get_or_add(window.cpu, OfTurn::default) {
                     cpu.lost(window.end_ns);
                 }
             }
             _ => {}
         }
     }
+}
+
+/// The task `tid`, which was found on a CPU.
+fn seen_current<U: TurnUser>(tid: i32, ctx: &mut Context, user: &U) -> CpuUse {
+    CpuUse::of(tid, ctx.tasks.comm(tid), priority(tid, user))
+}
+
+/// The priority of a task of which no switch has told.
+fn priority<U: TurnUser>(tid: i32, user: &U) -> i32 {
+    let asked = if user.uses_priority() { sys::scheduling_priority(tid) } else { None };
+    asked.unwrap_or(USUAL_PRIO)
 }

@@ -32,6 +32,9 @@ pub trait WaitUser {
     /// A task that the answer is about got its CPU.
     fn waited(&mut self, wait: &EndedWait<Self::Kept>, model: &SchedModel<Self::Kept>, ctx: &mut Context) -> Use;
 
+    /// A task that the answer is about got its CPU, and did not wait for it as far as is known.
+    fn came(&mut self, _tid: i32) {}
+
     /// Some task goes from one CPU to another.
     fn migrated(&mut self, _migration: Migration, _sample: &Sample<'_>, _ctx: &mut Context) -> Use {
         Use::Ignored
@@ -155,6 +158,10 @@ impl<K: Copy + Default> TaskWaits<K> {
         });
         match self.model.switched(switch, is_ours, left) {
             Some(ended) if is_ours[1] => user.waited(&ended, &self.model, ctx),
+            None if is_ours[1] => {
+                user.came(switch.next.tid().unwrap_or(0));
+                Use::Ignored
+            }
             _ => Use::Ignored,
         }
     }

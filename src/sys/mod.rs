@@ -130,6 +130,25 @@ pub fn scheduling_policy(tid: i32) -> Option<u32> {
     u32::try_from(policy).ok().map(|policy| policy & !RESET_ON_FORK.cast_unsigned())
 }
 
+/// The priority of a thread as the kernel's events have it: 0 to 98 real-time, 100 to 139 nice -20 to 19, -1 deadline. None when
+/// it has gone.
+pub fn scheduling_priority(tid: i32) -> Option<i32> {
+    const SIZE: usize = 48; // SCHED_ATTR_SIZE_VER0: size, policy, flags, nice, priority, three times
+    if replayed::is_on() {
+        return None;
+    }
+    let mut attr = [0_u8; SIZE];
+    // SAFETY: the kernel writes no more than `SIZE` bytes.
+    let rc = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attr.as_mut_ptr(), SIZE, 0) };
+    let word = |at: usize| attr[at..at + 4].try_into().map(u32::from_ne_bytes).unwrap_or(0);
+    let (policy, nice, priority) = (word(4).cast_signed(), word(16).cast_signed(), word(20).cast_signed());
+    (rc == 0).then_some(match policy {
+        libc::SCHED_FIFO | libc::SCHED_RR => 99 - priority,
+        libc::SCHED_DEADLINE => -1,
+        _ => 120 + nice,
+    })
+}
+
 /// The soft limit of descriptors that this process was given; 0: it was not raised.
 static GIVEN_OPEN_FILES: AtomicU64 = AtomicU64::new(0);
 

@@ -183,7 +183,7 @@ impl Syscalls {
 
     /// The exec of a thread that was not the first of its process returns under the number of the first one.
     fn took_over(&mut self, old: i32, pid: i32) {
-        self.relation.rename(CallingThread(old), CallingThread(pid));
+        self.relation.renumber(CallingThread(old), CallingThread(pid), pid);
         self.slow.iter_mut().for_each(|slow| slow.took_over(old, pid));
         self.paths.iter_mut().for_each(|paths| paths.took_over(old, pid));
     }
