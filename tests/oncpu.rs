@@ -57,7 +57,7 @@ fn times_are_those_of_the_scheduler() {
                 (0..60).for_each(|_| {
                     work(Duration::from_millis(2));
                     thread::sleep(Duration::from_millis(1));
-                })
+                });
             },
             || {
                 let end = Instant::now() + Duration::from_millis(150);
@@ -114,9 +114,9 @@ fn a_task_that_is_never_switched_has_its_time() {
                 over.store(true, Ordering::Relaxed);
                 return Ok(());
             }
-            let (pid, cpu) = (std::process::id().to_string(), cpu.to_string());
+            let (pid, cpu_list) = (std::process::id().to_string(), cpu.to_string());
             let prio = "1-98";
-            let options = ["oncpu", "-p", &pid, "-C", &cpu, "--prio", prio, "--per-cpu", "--json", "--for", "0.2"];
+            let options = ["oncpu", "-p", &pid, "-C", &cpu_list, "--prio", prio, "--per-cpu", "--json", "--for", "0.2"];
             let done = run(&options).code(0);
             over.store(true, Ordering::Relaxed);
             let rows: Vec<Value> = done.of_type("row").into_iter().filter(|row| row["tid"] == tid).collect();
@@ -124,7 +124,7 @@ fn a_task_that_is_never_switched_has_its_time() {
             let interval = &done.of_type("interval")[0];
             let span_ns = number(interval, "end_ns") - number(interval, "start_ns");
             let is_whole = number(row, "cpu_ns") + span_ns / 20 >= span_ns && row["runs"] == 0;
-            assert!(row["cpu"].to_string() == cpu && number(row, "max_ns") <= span_ns, "{row:#?}");
+            assert!(row["cpu"] == cpu && number(row, "max_ns") <= span_ns, "{row:#?}");
             // It had ended before, on a slow machine.
             or_again(is_whole, &[Again::RecordsLost(&done)], || format!("{span_ns} ns: {done:#?}"))
         })

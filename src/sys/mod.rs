@@ -140,7 +140,7 @@ pub fn scheduling_priority(tid: i32) -> Option<i32> {
     let mut attr = [0_u8; SIZE];
     // SAFETY: the kernel writes no more than `SIZE` bytes.
     let rc = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attr.as_mut_ptr(), SIZE, 0) };
-    let word = |at: usize| attr[at..at + 4].try_into().map(u32::from_ne_bytes).unwrap_or(0);
+    let word = |at: usize| attr[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
     let (policy, nice, priority) = (word(4).cast_signed(), word(16).cast_signed(), word(20).cast_signed());
     (rc == 0).then_some(match policy {
         libc::SCHED_FIFO | libc::SCHED_RR => 99 - priority,
