@@ -227,3 +227,19 @@ fn a_task_counts_from_when_it_gets_its_name() {
         Ok(())
     });
 }
+
+/// Records of names and of hidden switches come from all CPUs, and those of others are no news.
+#[test]
+fn one_cpu_is_watched_alone() {
+    need_events!(alone);
+    let cpus = online_cpus();
+    attempts(|| {
+        let done = run(&["oncpu", "--json", "-C", &cpus[0].to_string(), "--for", "0.5"]).code(0);
+        let rows: Vec<Value> = done.of_type("row").into_iter().filter(|row| row["table"] == "cpus").collect();
+        assert!(rows.len() == 1 && rows[0]["cpu"] == cpus[0], "{done:#?}");
+        // Hidden switches of this CPU are few, and it says that it has them.
+        let is_hidden = done.err().contains(&format!("CPU {} hides its idle task", cpus[0]));
+        assert!(is_hidden || done.total("discarded") == 0, "{done:#?}");
+        all_seen(&done)
+    });
+}

@@ -172,6 +172,18 @@ struct MigrationSum {
     waited_ns: u64,
 }
 
+impl MigrationSum {
+    /// A migration of this distance. Not `is_new`: the wait after it, which tells that distances are known.
+    fn add(&mut self, distance: CpuDistance, is_new: bool) {
+        let count = |within: bool| u64::from(is_new && within);
+        self.migrations += count(true);
+        if distance != CpuDistance::Unknown {
+            *self.within_llc.get_or_insert(0) += count(distance <= CpuDistance::Llc);
+            *self.within_node.get_or_insert(0) += count(distance <= CpuDistance::Node);
+        }
+    }
+}
+
 type MigratedTaskRow = (MigratedTask, MigrationSum);
 
 static MIGRATED_TASKS: Schema<MigratedTaskRow> = Schema::<MigratedTaskRow>::new(
@@ -251,10 +263,11 @@ impl WaitUser for MigrationRows {
         }
         let ns = at.saturating_sub(wait.since);
         self.distances.sum(moved).delays.record(ns, at, || WorstCase { ns, at, cpu, tid, comm, stack: None });
-        if moved.0.is_some() {
+        if let Some(distance) = moved.0 {
             let sum = self.tasks.sum(MigratedTask { pid: ctx.tasks.pid(tid), tid, comm });
             sum.waits += 1;
             sum.waited_ns = sum.waited_ns.saturating_add(ns);
+            sum.add(distance, false);
         }
         Use::Ignored
     }
@@ -274,11 +287,7 @@ impl WaitUser for MigrationRows {
         self.distances.sum(MovedBy(Some(distance))).migrations += 1;
         let pid = ctx.tasks.pid(tid);
         let sum = self.tasks.sum(MigratedTask { pid, tid, comm });
-        sum.migrations += 1;
-        if distance != CpuDistance::Unknown {
-            *sum.within_llc.get_or_insert(0) += u64::from(distance <= CpuDistance::Llc);
-            *sum.within_node.get_or_insert(0) += u64::from(distance <= CpuDistance::Node);
-        }
+        sum.add(distance, true);
         let is_shown = self.args.detail && distance > CpuDistance::Llc;
         let takes_stack = self.args.common.draws_stacks() || is_shown && self.args.common.stacks();
         let stack = if takes_stack { ctx.stack(sample) } else { None };

@@ -6,7 +6,7 @@ use anyhow::Result;
 use crate::perf::evsel::Binding;
 use crate::perf::{Attr, EventId, Evlist, Evsel, Record, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
-use crate::profiler::{Context, Event, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, RunScope, Setup, Timestamp, Use};
 use crate::sched::cpus::{Cpu, Cpus, SwitchIn, TurnBegin, USUAL_PRIO};
 use crate::sched::events::{SWITCH, Switch, SwitchFields};
 use crate::sched::history::CpuUse;
@@ -54,6 +54,8 @@ pub struct CpuTurns<K> {
     /// None: not open yet.
     switch: Option<(EventId, SwitchFields)>,
     cpus: Cpus<OfTurn<K>>,
+    /// Has the CPUs whose switches are seen.
+    scope: RunScope,
     /// Up to when the user was told of what goes on.
     told_until: u64,
     /// The turns of other tasks are not seen.
@@ -82,6 +84,7 @@ impl<K: Copy + Default> CpuTurns<K> {
             "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
         )?;
         let (evsel, format) = setup.tracepoint(SWITCH)?;
+        self.scope = setup.scope.clone();
         let cpus = setup.scope.cpus();
         let switch = evlist.add(evsel.binding(Binding::Cpu).cpus(cpus.clone()))?;
         evlist.watch_idle(switch);
@@ -250,6 +253,12 @@ impl<K: Copy + Default> CpuTurns<K> {
 
     /// Takes what is rare.
     pub fn on<U: TurnUser<Kept = K>>(&mut self, event: &Event<'_>, ctx: &mut Context, user: &mut U) {
+        // Records of names and SWITCH records come from all CPUs.
+        if let Event::SwitchIn { cpu, .. } | Event::Task { cpu, .. } | Event::TookOver { cpu, .. } = event
+            && !self.scope.has_cpu(*cpu)
+        {
+            return;
+        }
         match *event {
             Event::Started { now } => {
                 self.cpus.started(now);
