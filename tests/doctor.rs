@@ -12,6 +12,7 @@ use common::seccomp::{Refusal, refused};
 use common::user::{Copy, NOBODY, PERFMON, turn};
 use common::{Done, Prog, command, number, run, start_watching};
 use nix::sys::signal::Signal;
+use perf_prof::host::parse_cpus;
 use serde_json::Value;
 
 fn report(done: Done) -> Value {
@@ -85,8 +86,11 @@ fn cpus_that_hide_their_idle_tasks_are_named() {
     assert!(hidden.iter().chain(&unknown).all(|cpu| online.contains(&(*cpu as u32))), "{report}");
     assert!(hidden.iter().all(|cpu| !unknown.contains(cpu)), "{report}");
     let states = run(&["task-state", "--for", "1s"]).code(0);
-    let told = states.err.iter().filter_map(|line| line.strip_prefix("CPU ")?.split_once(" hides its idle task"));
-    let told: Vec<u64> = told.filter_map(|(cpu, _)| cpu.parse().ok()).collect();
+    let told = states.err.iter().filter_map(|line| {
+        let (cpus, _) = line.split_once(" hide").filter(|(_, rest)| rest.contains(" idle task"))?;
+        parse_cpus(cpus.strip_prefix("CPUs ").or(cpus.strip_prefix("CPU "))?).ok()
+    });
+    let told: Vec<u64> = told.flatten().map(u64::from).collect();
     assert!(told.iter().all(|cpu| hidden.contains(cpu) || unknown.contains(cpu)), "{told:?}: {report}");
     let text = run(&["doctor"]).code(0);
     assert!(text.out.iter().any(|line| line.starts_with("  idle tasks  ")), "{text:?}");

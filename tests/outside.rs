@@ -37,6 +37,13 @@ fn hangs(pid: &i32) -> bool {
     ["request_wait", "folio_"].iter().any(|word| place.contains(word))
 }
 
+/// SIGINT is blocked in the process.
+fn holds_interrupt(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let blocked = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigBlk:")?.trim(), 16).ok());
+    blocked.is_some_and(|signals| signals & 1 << (Signal::SIGINT as i32 - 1) != 0)
+}
+
 #[test]
 fn memory_that_does_not_answer_stalls_nobody() {
     need_events!();
@@ -75,6 +82,7 @@ fn a_search_for_functions_ends_at_a_file_that_does_not_answer() {
     // With a probe defined, which must not be left behind, the signal is held.
     let first = format!("trace -e 'uprobe:main@\"{}\"'", example("calls"));
     let run = start(&["run", "-p", &pid, &first, "name=second trace -e uprobe:malloc_of_nobody"]);
+    until("the signal is held", || holds_interrupt(run.pid()));
     until("a worker hangs", || run.helpers().iter().any(hangs));
     let more = run.helpers();
     run.interrupt().code(1).says(&["uprobe:malloc_of_nobody: told to end before the function was found"]);

@@ -209,6 +209,16 @@ impl Setup<'_> {
         Ok(())
     }
 
+    /// As [`Setup::require_host_pids`], for profilers that follow tasks by the scheduler's events.
+    ///
+    /// # Errors
+    /// We are in a nested pid namespace.
+    pub fn require_scheduler_pids(&self) -> Result<()> {
+        self.require_host_pids(
+            "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
+        )
+    }
+
     /// Sets the unit of the weights of stacks, if it is not that of
     /// [`ProfilerArgs::WEIGHT`](crate::profiler::ProfilerArgs::WEIGHT).
     pub fn weighs(&self, unit: impl Into<Arc<str>>) {

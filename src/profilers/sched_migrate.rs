@@ -70,15 +70,15 @@ impl ProfilerArgs for SchedMigrateArgs {
 
 /// How far a task went before it got its CPU. None: it stayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct MovedBy(Option<CpuDistance>);
+struct MigrationDistance(Option<CpuDistance>);
 
-impl SumKey for MovedBy {
-    fn others(&self) -> MovedBy {
+impl SumKey for MigrationDistance {
+    fn others(&self) -> MigrationDistance {
         *self
     }
 }
 
-fn distance(of: MovedBy) -> Value {
+fn distance(of: MigrationDistance) -> Value {
     Value::Word(match of.0 {
         None => "stayed",
         Some(CpuDistance::Core) => "core",
@@ -97,7 +97,7 @@ struct DistanceSum {
     delays: Latency,
 }
 
-type DistanceRow = (MovedBy, DistanceSum);
+type DistanceRow = (MigrationDistance, DistanceSum);
 
 impl LatencyRow for DistanceRow {
     fn latency(&self) -> &Latency {
@@ -217,7 +217,7 @@ static MIGRATED_TASKS: Schema<MigratedTaskRow> = Schema::<MigratedTaskRow>::new(
 struct ShownMigration {
     from: u32,
     to: u32,
-    moved: MovedBy,
+    moved: MigrationDistance,
 }
 
 static MIGRATIONS: OccurrenceSchema<ShownMigration> = OccurrenceSchema::<ShownMigration>::new(
@@ -244,7 +244,7 @@ struct MigrationRows {
     topology: Topology,
     /// How far each task went that has not got its CPU since.
     moved: TidMap<Option<CpuDistance>>,
-    distances: KeyedSums<MovedBy, DistanceSum>,
+    distances: KeyedSums<MigrationDistance, DistanceSum>,
     tasks: KeyedSums<MigratedTask, MigrationSum>,
 }
 
@@ -257,7 +257,7 @@ impl WaitUser for MigrationRows {
 
     fn waited(&mut self, ended: &EndedWait, _model: &SchedModel, ctx: &mut Context) -> Use {
         let EndedWait { tid, comm, cpu, until: at, wait } = *ended;
-        let moved = MovedBy(self.moved.remove(tid).flatten());
+        let moved = MigrationDistance(self.moved.remove(tid).flatten());
         if wait.began != Began::Exactly || !self.scope.has_cpu(cpu) {
             return Use::Ignored;
         }
@@ -284,7 +284,7 @@ impl WaitUser for MigrationRows {
         let distance = self.topology.distance(from, to);
         let moved = self.moved.get_or_default(tid);
         *moved = (*moved).max(Some(distance));
-        self.distances.sum(MovedBy(Some(distance))).migrations += 1;
+        self.distances.sum(MigrationDistance(Some(distance))).migrations += 1;
         let pid = ctx.tasks.pid(tid);
         let sum = self.tasks.sum(MigratedTask { pid, tid, comm });
         sum.add(distance, true);
@@ -295,7 +295,7 @@ impl WaitUser for MigrationRows {
             ctx.weigh(pid, comm, stack, 1);
         }
         if is_shown {
-            let shown = ShownMigration { from, to, moved: MovedBy(Some(distance)) };
+            let shown = ShownMigration { from, to, moved: MigrationDistance(Some(distance)) };
             let subject = Subject { time: sample.time, cpu: to, pid, tid, comm };
             ctx.emit(&MIGRATIONS, subject, &shown, stack.filter(|_| self.args.common.stacks()));
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashSet;
 
-use crate::host::Host;
+use crate::host::{Host, cpu_ranges};
 use crate::output::{Output, UnwindingSums};
 use crate::perf::EventId;
 use crate::perf::classes::Class;
@@ -565,12 +565,19 @@ impl Dispatcher {
         for cpu in std::mem::take(&mut self.last_tick.missed_switches) {
             self.evlist.missed_switch(cpu);
         }
-        for cpu in self.evlist.judge_idle() {
-            self.ctx.output.note(format!(
-                "CPU {cpu} hides its idle task from events, and the wake-ups in its interrupts: records of its switches \
-                 stand in, at about 1 µs each"
-            ));
-        }
+        let mut hidden = self.evlist.judge_idle();
+        hidden.sort_unstable();
+        let who = match &hidden[..] {
+            [] => return,
+            [cpu] => {
+                format!("CPU {cpu} hides its idle task from events, and the wake-ups in its interrupts: records of its")
+            }
+            cpus => format!(
+                "CPUs {} hide their idle tasks from events, and the wake-ups in their interrupts: records of their",
+                cpu_ranges(cpus)
+            ),
+        };
+        self.ctx.output.note(format!("{who} switches stand in, at about 1 µs each"));
     }
 
     /// CPUs that were never idle during the last test for a hidden idle task, and have been idle since, are tested again.

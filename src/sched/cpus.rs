@@ -33,8 +33,8 @@ pub enum TurnBegin {
     Seen(u64),
     /// It has had the CPU since before this time, from which on all switches are seen.
     Earlier(u64),
-    /// Another task was seen to come, at this time: a switch went unseen in between.
-    Missed(CpuUse, u64),
+    /// This is what was seen to come last: a switch went unseen since.
+    Missed(CpuUse),
     Unknown,
 }
 
@@ -141,7 +141,7 @@ impl<T> Cpu<T> {
         let since = std::mem::replace(&mut self.since, at);
         let has_come = std::mem::replace(&mut self.came, true);
         match believed {
-            Some(believed) if believed.tid() != prev.tid() => TurnBegin::Missed(believed, since),
+            Some(believed) if believed.tid() != prev.tid() => TurnBegin::Missed(believed),
             Some(_) if has_come => TurnBegin::Seen(since),
             Some(_) => TurnBegin::Earlier(since),
             None if self.is_watched() && self.watched_from <= at => TurnBegin::Earlier(self.watched_from),
@@ -203,7 +203,7 @@ mod tests {
         let cpu = cpus.get_or_add(3, || ()).unwrap();
         assert_eq!(cpu.switched(20, task(2), task(0)), TurnBegin::Seen(5));
         assert_eq!(cpu.switched(30, task(0), task(7)), TurnBegin::Seen(20));
-        assert_eq!(cpu.switched(40, task(8), task(9)), TurnBegin::Missed(task(7), 30));
+        assert_eq!(cpu.switched(40, task(8), task(9)), TurnBegin::Missed(task(7)));
         cpu.lost(35); // told late: who came after it is known
         assert_eq!(cpu.switched(50, task(9), task(1)), TurnBegin::Seen(40));
         cpu.lost(55);

@@ -314,7 +314,7 @@ impl<K: Copy + Default> SchedModel<K> {
             history.doubt_latest();
         }
         history.push(at, next);
-        if let TurnBegin::Missed(believed, _) = turn {
+        if let TurnBegin::Missed(believed) = turn {
             self.note_missed(cpu);
             self.lost_cpu(believed.tid(), at, cpu);
         }

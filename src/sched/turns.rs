@@ -7,7 +7,7 @@ use crate::perf::evsel::Binding;
 use crate::perf::{Attr, EventId, Evlist, Evsel, Record, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Event, RunScope, Setup, Timestamp, Use};
-use crate::sched::cpus::{Cpu, Cpus, SwitchIn, TurnBegin, USUAL_PRIO};
+use crate::sched::cpus::{Cpus, SwitchIn, TurnBegin, USUAL_PRIO};
 use crate::sched::events::{SWITCH, Switch, SwitchFields};
 use crate::sched::history::CpuUse;
 use crate::sys;
@@ -18,6 +18,7 @@ use crate::tep::Filter;
 pub trait TurnUser {
     /// What is kept of a turn while it goes on.
     type Kept: Copy + Default;
+
     /// Priorities matter: that of a task which no switch has shown yet is asked of the kernel.
     fn uses_priority(&self) -> bool {
         false
@@ -53,7 +54,7 @@ pub struct CpuTurn<K> {
 pub struct CpuTurns<K> {
     /// None: not open yet.
     switch: Option<(EventId, SwitchFields)>,
-    cpus: Cpus<OfTurn<K>>,
+    cpus: Cpus<TurnState<K>>,
     /// Has the CPUs whose switches are seen.
     scope: RunScope,
     /// Up to when the user was told of what goes on.
@@ -66,7 +67,7 @@ pub struct CpuTurns<K> {
 
 /// What is kept of each CPU.
 #[derive(Clone, Copy, Debug, Default)]
-struct OfTurn<K> {
+struct TurnState<K> {
     own: K,
     /// When the task was last seen on its CPU.
     seen_ns: u64,
@@ -80,9 +81,7 @@ impl<K: Copy + Default> CpuTurns<K> {
     pub fn open(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         /// Long enough to cost nothing, and short enough for the first interval.
         const CLOCK_NS: u64 = 100_000_000;
-        setup.require_host_pids(
-            "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
-        )?;
+        setup.require_scheduler_pids()?;
         let (evsel, format) = setup.tracepoint(SWITCH)?;
         self.scope = setup.scope.clone();
         let cpus = setup.scope.cpus();
@@ -135,8 +134,8 @@ impl<K: Copy + Default> CpuTurns<K> {
     #[inline]
     fn switched<U: TurnUser<Kept = K>>(&mut self, switch: &Switch, ctx: &mut Context, user: &mut U) -> Use {
         let Switch { at_ns, cpu, prev, next, .. } = *switch;
-        let begins = OfTurn { own: user.begins(next, cpu, ctx), seen_ns: at_ns };
-        let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) else { return Use::Ignored };
+        let begins = TurnState { own: user.begins(next, cpu, ctx), seen_ns: at_ns };
+        let Some(known) = self.cpus.get_or_add(cpu, TurnState::default) else { return Use::Ignored };
         let believed = known.current();
         let begin = known.switched(at_ns, prev, next);
         let kept = std::mem::replace(&mut known.kept, begins).own;
@@ -190,11 +189,11 @@ impl<K: Copy + Default> CpuTurns<K> {
         const SEEN_NS: u64 = 500_000_000;
         let numbers = 0..self.cpus.iter().count() as u32;
         for cpu in numbers {
-            let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) else { continue };
+            let Some(known) = self.cpus.get_or_add(cpu, TurnState::default) else { continue };
             let seen_ns = known.kept.seen_ns;
             let is_gone = known.current() != Some(CpuUse::Idle) && seen_ns.saturating_add(SEEN_NS) < now;
             self.tell_current(cpu, if is_gone { seen_ns } else { now }, user);
-            if is_gone && let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) {
+            if is_gone && let Some(known) = self.cpus.get_or_add(cpu, TurnState::default) {
                 known.lost(seen_ns.max(known.since().saturating_add(1)));
             }
         }
@@ -204,19 +203,19 @@ impl<K: Copy + Default> CpuTurns<K> {
     /// The clock has found a task on its CPU.
     fn found<U: TurnUser<Kept = K>>(&mut self, sample: &Sample<'_>, ctx: &mut Context, user: &mut U) {
         let Sample { tid, time, cpu, .. } = *sample;
-        let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) else { return };
+        let Some(known) = self.cpus.get_or_add(cpu, TurnState::default) else { return };
         known.kept.seen_ns = known.kept.seen_ns.max(time);
         let believed = known.current_tid();
         if believed == Some(tid) || time < known.since() {
             return;
         }
         let kept = known.kept.own;
-        let current = seen_current(tid, ctx, user);
+        let current = CpuUse::of(tid, ctx.tasks.comm(tid), priority(tid, user));
         let own = user.begins(current, cpu, ctx);
         if believed.is_some() {
             self.missed(cpu, kept, ctx, user);
         }
-        let Some(known) = self.cpus.get_or_add(cpu, OfTurn::default) else { return };
+        let Some(known) = self.cpus.get_or_add(cpu, TurnState::default) else { return };
         match believed {
             Some(_) => known.becomes(time, current),
             None => {
@@ -235,17 +234,21 @@ impl<K: Copy + Default> CpuTurns<K> {
         ctx: &mut Context,
         user: &mut U,
     ) {
-        let current = self.cpus.get(cpu).and_then(Cpu::current);
-        let prio = match current {
-            Some(CpuUse::Task { tid: known, prio, .. }) if known == tid => {
+        let known = self.cpus.get(cpu).and_then(|known| Some((known.current()?, known.kept.own)));
+        let prio = match known {
+            Some((CpuUse::Task { tid: known, prio, .. }, _)) if known == tid => {
                 self.tell_current(cpu, at, user);
                 prio
             }
-            _ => priority(tid, user),
+            Some((_, kept)) => {
+                self.missed(cpu, kept, ctx, user);
+                priority(tid, user)
+            }
+            None => priority(tid, user),
         };
         let current = CpuUse::of(new, comm, prio);
-        let kept = OfTurn { own: user.begins(current, cpu, ctx), seen_ns: at };
-        if let Some(cpu) = self.cpus.get_or_add(cpu, OfTurn::default) {
+        let kept = TurnState { own: user.begins(current, cpu, ctx), seen_ns: at };
+        if let Some(cpu) = self.cpus.get_or_add(cpu, TurnState::default) {
             cpu.becomes(at, current);
             cpu.kept = kept;
         }
@@ -266,7 +269,7 @@ impl<K: Copy + Default> CpuTurns<K> {
             }
             Event::SwitchIn { tid, prev, time: at_ns, cpu } => {
                 let switch_in = SwitchIn { tid, prev, at_ns, cpu };
-                let known = self.cpus.get_or_add(cpu, OfTurn::default);
+                let known = self.cpus.get_or_add(cpu, TurnState::default);
                 if let Some(mut switch) = known.and_then(|cpu| cpu.hidden_switch(switch_in, |tid| ctx.tasks.comm(tid)))
                 {
                     if let CpuUse::Task { prio, .. } = &mut switch.next {
@@ -275,7 +278,7 @@ impl<K: Copy + Default> CpuTurns<K> {
                     self.switched(&switch, ctx, user);
                 }
             }
-            // A task that executes a program has the CPU. That of another name may be the name of another task.
+            // A task that executes a program has the CPU. Other records of names may be about a task that has none.
             Event::Task { record: Record::Comm { tid, comm, exec, .. }, time, cpu }
                 if *exec || self.cpus.get(cpu).is_some_and(|cpu| cpu.current_tid() == Some(*tid)) =>
             {
@@ -287,18 +290,13 @@ impl<K: Copy + Default> CpuTurns<K> {
             }
             Event::Lost(window, kinds) if self.switch.as_ref().is_some_and(|(switch, _)| kinds.include(&[*switch])) => {
                 self.tell_current(window.cpu, window.start_ns, user);
-                if let Some(cpu) = self.cpus.get_or_add(window.cpu, OfTurn::default) {
+                if let Some(cpu) = self.cpus.get_or_add(window.cpu, TurnState::default) {
                     cpu.lost(window.end_ns);
                 }
             }
             _ => {}
         }
     }
-}
-
-/// The task `tid`, which was found on a CPU.
-fn seen_current<U: TurnUser>(tid: i32, ctx: &mut Context, user: &U) -> CpuUse {
-    CpuUse::of(tid, ctx.tasks.comm(tid), priority(tid, user))
 }
 
 /// The priority of a task of which no switch has told.

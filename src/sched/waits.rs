@@ -74,9 +74,7 @@ impl<K: Copy + Default> TaskWaits<K> {
         evlist: &mut Evlist,
         setup: &Setup<'_>,
     ) -> Result<()> {
-        setup.require_host_pids(
-            "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
-        )?;
+        setup.require_scheduler_pids()?;
         let events = SchedulerEvents::open(stacks, of_migrations, evlist, setup)?;
         evlist.watch_idle(events.switch);
         self.events = Some(events);

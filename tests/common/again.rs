@@ -144,7 +144,8 @@ impl Display for Again<'_> {
 
 /// What the program says of wake-ups, and switches from idle, that no event has shown.
 fn hides_idle(done: &Done) -> bool {
-    const WORDS: [&str; 2] = ["hides its idle task from events", "its wake-up was not seen"];
+    const WORDS: [&str; 3] =
+        ["hides its idle task from events", "hide their idle tasks from events", "its wake-up was not seen"];
     let in_words = |line: &String| WORDS.iter().any(|words| line.contains(words));
     { done.err.iter().chain(&done.out) }.any(in_words)
         || counts(done, "row", "unwoken")

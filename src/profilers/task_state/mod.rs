@@ -290,9 +290,7 @@ fn any_bit(bits: u64, switch: &Format) -> Option<Filter> {
 
 impl Profiler for TaskState {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        setup.require_host_pids(
-            "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
-        )?;
+        setup.require_scheduler_pids()?;
         if self.args.than.is_some() || self.args.common.draws_stacks() {
             self.wait_sites = WaitSites::asked_of(setup.host, self.takes_stacks())?;
         }
