@@ -10,9 +10,9 @@ use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Handler, Samples, Use};
 use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{SchedFields, TaskStateEvents};
-use crate::profilers::task_state::machine::{Change, StateMachine, TaskEvent, Wakeup};
-use crate::profilers::task_state::states::{SchedState, States, SwitchedOut};
+use crate::profilers::task_state::notes::WaitNotes;
 use crate::profilers::task_state::table::StateTimes;
+use crate::sched::{Change, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
 use crate::stats::{Began, LossHorizon};
 use crate::task::Comm;
 
@@ -20,7 +20,7 @@ use crate::task::Comm;
 struct PlainSums<'a> {
     switch: EventId,
     states: &'a mut States,
-    machine: &'a mut StateMachine,
+    machine: &'a mut TaskStates<WaitNotes>,
     all: &'a mut StateTimes,
     /// See [`TaskState::horizon`].
     horizon: LossHorizon,
@@ -117,7 +117,7 @@ impl PlainSums<'_> {
         if tid < 0 {
             return false; // no task has such a number
         }
-        let change = self.machine.switched_out(seen(at, cpu, tid), how, None, u64::MAX);
+        let change = self.machine.switched_out(seen(at, cpu, tid), how, WaitNotes::default());
         self.sum_change(change)
     }
 
@@ -135,7 +135,7 @@ impl PlainSums<'_> {
         if tid < 0 {
             return Use::Ignored;
         }
-        let change = self.machine.woken(seen(at, cpu, tid), is_new, u64::MAX);
+        let change = self.machine.woken(seen(at, cpu, tid), is_new, WaitNotes::default());
         if self.sum_change(change) { Use::Relevant } else { Use::Ignored }
     }
 
@@ -157,7 +157,7 @@ impl PlainSums<'_> {
     }
 
     /// Counts the period that ended, if one did. False: the task is none of ours.
-    fn sum_change(&mut self, change: Change) -> bool {
+    fn sum_change(&mut self, change: Change<WaitNotes>) -> bool {
         if let Change::Ended(period) = &change
             && period.wakeup != Wakeup::Seen
             && self.horizon.saw_all_since(period.since)
@@ -187,8 +187,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profilers::task_state::machine::Activity;
-    use crate::profilers::task_state::states::tests::{NEW, sched_switch};
+    use crate::sched::Activity;
+    use crate::sched::states_fixture::{NEW, sched_switch};
 
     /// What happens on a machine of few tasks and CPUs; also what cannot happen, as when records are lost.
     #[derive(Clone, Copy, Debug)]
@@ -216,7 +216,7 @@ mod tests {
     /// All that is visible after the steps.
     fn outcome(steps: &[(i64, u32, SchedStep)], is_fast: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
-        let (mut machine, mut all) = (StateMachine::new(false), StateTimes::default());
+        let (mut machine, mut all) = (TaskStates::new(false), StateTimes::default());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut horizon, mut unsure, mut ignored) = (1_000_000_u64, LossHorizon::default(), 0, 0);
         let reported_until = now + 1_000;
@@ -238,7 +238,12 @@ mod tests {
                 SchedStep::Woken { tid, is_new } => sums.awakes(now, cpu, tid, is_new),
                 SchedStep::Found { tid } => {
                     let tid = tid.max(1);
-                    sums.machine.found(seen(now, cpu, tid), SchedState::SLEEP, Began::BeforeStart, u64::MAX);
+                    sums.machine.found(
+                        seen(now, cpu, tid),
+                        SchedState::SLEEP,
+                        Began::BeforeStart,
+                        WaitNotes::default(),
+                    );
                     Use::Relevant
                 }
                 SchedStep::Exited { tid } => {
@@ -266,7 +271,7 @@ mod tests {
 
     #[test]
     fn hidden_tasks_stay_hidden() {
-        let mut machine = StateMachine::new(false);
+        let mut machine = TaskStates::<()>::new(false);
         machine.hide(5);
         machine.exited(5);
         machine.forget(5);
@@ -274,9 +279,9 @@ mod tests {
         machine.discard(5);
         machine.executes(seen(9, 0, 5));
         machine.expire(u64::MAX, |_| true);
-        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, None, 0), Change::Hidden));
+        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, ()), Change::Hidden));
         assert!(matches!(machine.switched_in(seen(9, 0, 5), false), Change::Hidden));
-        assert!(matches!(machine.woken(seen(9, 0, 5), true, 0), Change::Hidden));
+        assert!(matches!(machine.woken(seen(9, 0, 5), true, ()), Change::Hidden));
         assert_eq!(machine.iter().filter(|(_, task)| task.activity != Activity::Unknown).count(), 0);
     }
 

@@ -1,4 +1,4 @@
-//! The state machine: what every task does, and what a switch or a wake-up says of it.
+//! What every task does, and what a switch or a wake-up says of it.
 //!
 //! It trusts the events that it sees, and infers those that it did not see. A task that is believed to run on a CPU where another one
 //! runs was switched out unseen: the time in between is unknown, and is neither counted nor reported. A blocked one that
@@ -6,43 +6,14 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::task_state::coverage::{TaskLives, UnseenTime};
-use crate::profilers::task_state::states::{SchedState, SwitchedOut};
+use crate::sched::lives::{TaskLives, UnseenTime};
+use crate::sched::states::{Activity, SchedState, SwitchedOut};
 use crate::stats::{Began, TidMap};
-use crate::symbol::StackId;
 use crate::task::Comm;
-use crate::tep::context::Interruption;
 
-/// What a task does, by all that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
-    /// Not seen, or its events contradict each other.
-    Unknown,
-    /// It has left its CPU, and only the task that came next was seen: it may wait, or be runnable.
-    Away,
-    Running,
-    /// Waiting for a CPU: after a wake-up, or because it was preempted.
-    Runnable {
-        woken: bool,
-    },
-    Blocked(SchedState),
-    /// Left out of a plain table. In other modes, tasks that are left out never come here.
-    Hidden,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitWaker {
-    Task {
-        tid: i32,
-        comm: Comm,
-    },
-    /// Of a timer for instance, with its stack where that is known. The interrupted task has no part in it.
-    Interrupt(Interruption, Option<StackId>),
-}
-
-/// One task.
+/// One task. `K` is what the profiler keeps of what it does, while that goes on.
 #[derive(Clone, Debug)]
-pub struct TrackedTask {
+pub struct TrackedTask<K> {
     pub activity: Activity,
     /// ns, CLOCK_MONOTONIC.
     pub since: u64,
@@ -51,66 +22,45 @@ pub struct TrackedTask {
     pub began: Began,
     /// Where it runs, or was last.
     pub cpu: u32,
-    /// Its stack when it was switched out.
-    pub stack: Option<StackId>,
     pub comm: Comm,
-    /// What made it runnable, where that is shown.
-    pub waker: Option<WaitWaker>,
     /// A `sched_waking` has ended its wait, and the `sched_wakeup` is still to come.
     pub awaits_wakeup: bool,
-    /// When a wait that goes on is reported next.
-    pub report_at: u64,
-    /// CPU time that it had used when /proc was read: while that does not change, it does not run.
-    pub ran_ns: Option<u64>,
-    /// When /proc first contradicted `activity`; 0: never.
-    pub doubted_at: u64,
-    /// Up to when its wait was shown while it went on; 0: never shown.
-    pub shown_until: u64,
     pub exited: bool,
+    pub kept: K,
 }
 
-impl Default for TrackedTask {
-    fn default() -> TrackedTask {
+impl<K: Default> Default for TrackedTask<K> {
+    fn default() -> TrackedTask<K> {
         TrackedTask {
             activity: Activity::Unknown,
             since: 0,
             known_from: u64::MAX,
             began: Began::Exactly,
             cpu: 0,
-            stack: None,
             comm: Comm::default(),
-            waker: None,
             awaits_wakeup: false,
-            report_at: u64::MAX,
-            ran_ns: None,
-            doubted_at: 0,
-            shown_until: 0,
             exited: false,
+            kept: K::default(),
         }
     }
 }
 
-impl TrackedTask {
+impl<K: Copy + Default> TrackedTask<K> {
     #[inline(always)]
-    fn set_woken(&mut self, seen: TaskEvent, report_at: u64) {
-        self.set_activity(Activity::Runnable { woken: true }, seen, None, report_at);
+    fn set_woken(&mut self, seen: TaskEvent, kept: K) {
+        self.set_activity(Activity::Runnable { woken: true }, seen, kept);
     }
 
     #[inline(always)]
-    pub(super) fn set_activity(&mut self, activity: Activity, seen: TaskEvent, stack: Option<StackId>, report_at: u64) {
+    pub(super) fn set_activity(&mut self, activity: Activity, seen: TaskEvent, kept: K) {
         self.activity = activity;
         self.since = seen.at;
         self.known_from = self.known_from.min(seen.at); // it may have been found in /proc later
         self.began = Began::Exactly;
         self.cpu = seen.cpu;
         self.comm = seen.comm;
-        self.stack = stack;
-        self.waker = None;
         self.awaits_wakeup = false;
-        self.report_at = report_at;
-        self.ran_ns = None;
-        self.doubted_at = 0;
-        self.shown_until = 0;
+        self.kept = kept;
     }
 
     /// Whether an event at `at` is older than what is known.
@@ -132,7 +82,7 @@ pub enum Wakeup {
 
 /// A period in one state that ended.
 #[derive(Clone, Debug)]
-pub struct StatePeriod {
+pub struct StatePeriod<K> {
     pub tid: i32,
     pub state: SchedState,
     pub since: u64,
@@ -140,37 +90,33 @@ pub struct StatePeriod {
     pub began: Began,
     pub cpu: u32,
     pub comm: Comm,
-    pub stack: Option<StackId>,
-    /// What ended the wait, or made the task runnable, where that is shown.
-    pub waker: Option<WaitWaker>,
+    pub kept: K,
     /// The task was runnable when it left its CPU.
     pub preempted: bool,
     pub wakeup: Wakeup,
-    /// See [`TrackedTask::shown_until`].
-    pub shown_until: u64,
 }
 
 /// What an event of a task ended.
 #[derive(Clone, Debug)]
-pub enum Change {
-    Ended(StatePeriod),
+pub enum Change<K> {
+    Ended(StatePeriod<K>),
     /// No period that is known.
     Nothing,
     /// The task is left out.
     Hidden,
 }
 
-impl Change {
+impl<K> Change<K> {
     #[inline(always)]
-    pub fn ended(self) -> Option<StatePeriod> {
+    pub fn ended(self) -> Option<StatePeriod<K>> {
         if let Change::Ended(period) = self { Some(period) } else { None }
     }
 }
 
 /// All tasks, and which one runs on each CPU.
 #[derive(Debug, Default)]
-pub struct StateMachine {
-    pub(super) tasks: TidMap<TrackedTask>,
+pub struct TaskStates<K> {
+    pub(super) tasks: TidMap<TrackedTask<K>>,
     /// By CPU; [`UNKNOWN`] when it is not known.
     current: Vec<i32>,
     /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
@@ -181,8 +127,9 @@ pub struct StateMachine {
     missed_on: Vec<(u32, u64)>,
     /// By task, how often it came back from [`Activity::Away`].
     lapses: FxHashMap<i32, u64>,
-    pub(super) lives: TaskLives,
-    pub(super) unseen_time: UnseenTime,
+    pub lives: TaskLives,
+    /// Of periods that were discarded.
+    pub unseen_time: UnseenTime,
     /// First threads of their processes, which have exited, with time: another thread may go on under the number.
     pub(super) ended_leaders: FxHashMap<i32, u64>,
 }
@@ -199,9 +146,9 @@ pub struct TaskEvent {
     pub comm: Comm,
 }
 
-impl StateMachine {
-    pub fn new(blocked_only: bool) -> StateMachine {
-        StateMachine { blocked_only, ..StateMachine::default() }
+impl<K: Copy + Default> TaskStates<K> {
+    pub fn new(blocked_only: bool) -> TaskStates<K> {
+        TaskStates { blocked_only, ..TaskStates::default() }
     }
 
     /// Periods with an end that was not seen, since the last call.
@@ -225,22 +172,16 @@ impl StateMachine {
     }
 
     #[cold]
-    fn note_missed_switch(missed_on: &mut Vec<(u32, u64)>, task: &TrackedTask, cpu: u32) {
+    fn note_missed(missed_on: &mut Vec<(u32, u64)>, began: Began, since: u64, cpu: u32) {
         const LIMIT: usize = 64; // it is emptied at each tick
-        if task.began == Began::Exactly && missed_on.len() < LIMIT {
-            missed_on.push((cpu, task.since));
+        if began == Began::Exactly && missed_on.len() < LIMIT {
+            missed_on.push((cpu, since));
         }
     }
 
-    /// `seen` left its CPU. `report_at` is when a wait that begins here is reported first.
+    /// `seen` left its CPU. `kept`: of the wait that begins.
     #[inline(always)]
-    pub fn switched_out(
-        &mut self,
-        seen: TaskEvent,
-        how: SwitchedOut,
-        stack: Option<StackId>,
-        report_at: u64,
-    ) -> Change {
+    pub fn switched_out(&mut self, seen: TaskEvent, how: SwitchedOut, kept: K) -> Change<K> {
         let task = self.tasks.get_or_default(seen.tid);
         if task.is_stale(seen.at) {
             return Change::Nothing;
@@ -250,14 +191,14 @@ impl StateMachine {
             Activity::Running | Activity::Runnable { .. } | Activity::Blocked(_) => {
                 // Its switch-in was not seen.
                 self.unseen += u64::from(task.began == Began::Exactly);
-                self.unseen_time.add(task, seen.at, self.lives.from);
-                StateMachine::note_missed_switch(&mut self.missed_on, task, seen.cpu);
+                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
+                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, seen.cpu);
                 Change::Nothing
             }
             Activity::Away => {
                 self.unseen += 1;
-                self.unseen_time.add(task, seen.at, self.lives.from);
-                StateMachine::note_missed_switch(&mut self.missed_on, task, seen.cpu);
+                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
+                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, seen.cpu);
                 Change::Nothing
             }
             Activity::Unknown => Change::Nothing,
@@ -265,13 +206,13 @@ impl StateMachine {
         };
         match how {
             SwitchedOut::Blocked(state) => {
-                task.set_activity(Activity::Blocked(state), seen, stack, report_at);
+                task.set_activity(Activity::Blocked(state), seen, kept);
             }
             SwitchedOut::Runnable => {
-                task.set_activity(Activity::Runnable { woken: false }, seen, stack, report_at);
+                task.set_activity(Activity::Runnable { woken: false }, seen, kept);
             }
             SwitchedOut::Dead => {
-                self.lives.ended(seen.tid, task, seen.at);
+                self.lives.ended(seen.tid, task.known_from, seen.at);
                 self.tasks.remove(seen.tid);
             }
         }
@@ -280,7 +221,7 @@ impl StateMachine {
 
     /// `seen` got its CPU, which may have been idle.
     #[inline(always)]
-    pub fn switched_in(&mut self, seen: TaskEvent, from_idle: bool) -> Change {
+    pub fn switched_in(&mut self, seen: TaskEvent, from_idle: bool) -> Change<K> {
         let wakeup = if from_idle { Wakeup::TakenUp } else { Wakeup::Unseen };
         if self.blocked_only {
             return self.switched_in_blocked(seen, wakeup);
@@ -292,30 +233,30 @@ impl StateMachine {
         let change = match task.activity {
             Activity::Runnable { woken } => {
                 let run_delay = period(task, seen, SchedState::RUN_DELAY);
-                Change::Ended(StatePeriod { cpu: seen.cpu, waker: task.waker, preempted: !woken, ..run_delay })
+                Change::Ended(StatePeriod { cpu: seen.cpu, preempted: !woken, ..run_delay })
             }
             // Its wake-up was not seen. It has not run since it was switched out, or another switch would have followed: it
             // waited up to here, except for a run delay of unknown length.
             Activity::Blocked(state) => Change::Ended(StatePeriod { wakeup, ..period(task, seen, state) }),
             Activity::Running => {
                 self.unseen += 1;
-                self.unseen_time.add(task, seen.at, self.lives.from);
-                StateMachine::note_missed_switch(&mut self.missed_on, task, task.cpu);
+                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
+                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, task.cpu);
                 Change::Nothing
             }
             Activity::Away => {
                 *self.lapses.entry(seen.tid).or_default() += 1;
-                self.unseen_time.add(task, seen.at, self.lives.from);
+                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
                 Change::Nothing
             }
             Activity::Unknown => Change::Nothing,
             Activity::Hidden => return Change::Hidden,
         };
-        task.set_activity(Activity::Running, seen, None, u64::MAX);
+        task.set_activity(Activity::Running, seen, K::default());
         change
     }
 
-    fn switched_in_blocked(&mut self, seen: TaskEvent, wakeup: Wakeup) -> Change {
+    fn switched_in_blocked(&mut self, seen: TaskEvent, wakeup: Wakeup) -> Change<K> {
         let Some(task) = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
             return Change::Nothing;
         };
@@ -331,7 +272,7 @@ impl StateMachine {
     }
 
     /// `cpu` switched from `prev` to `next`. Gives the task that was believed to run there if it is another one, for
-    /// [`StateMachine::replaced`].
+    /// [`TaskStates::replaced`].
     #[inline(always)]
     #[must_use]
     pub fn cpu_switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
@@ -345,7 +286,7 @@ impl StateMachine {
 
     /// `believed` was believed to run on `cpu`, where `prev` was seen, which has just left it.
     #[cold]
-    pub fn replaced(&mut self, believed: i32, prev: i32, at: u64, cpu: u32) -> Option<StatePeriod> {
+    pub fn replaced(&mut self, believed: i32, prev: i32, at: u64, cpu: u32) -> Option<StatePeriod<K>> {
         // Nothing but an exec by another thread brings a number back whose task has ended. Its record comes a moment later.
         let is_new = |tid| self.tasks.get(tid).is_some_and(|task| task.known_from == at);
         if self.ended_leaders.contains_key(&prev) && is_new(prev) {
@@ -366,7 +307,7 @@ impl StateMachine {
     }
 
     /// `seen` lost its CPU to another task, by a record of that one.
-    pub fn left(&mut self, seen: TaskEvent) -> Change {
+    pub fn left(&mut self, seen: TaskEvent) -> Change<K> {
         let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
             return Change::Nothing;
         };
@@ -374,7 +315,7 @@ impl StateMachine {
             return Change::Nothing;
         }
         let ended = period(task, TaskEvent { comm: task.comm, ..seen }, SchedState::RUNNING);
-        task.set_activity(Activity::Away, TaskEvent { comm: task.comm, ..seen }, None, u64::MAX);
+        task.set_activity(Activity::Away, TaskEvent { comm: task.comm, ..seen }, K::default());
         Change::Ended(ended)
     }
 
@@ -385,16 +326,16 @@ impl StateMachine {
             && task.cpu == cpu
             && task.since <= at
         {
-            StateMachine::note_missed_switch(&mut self.missed_on, task, cpu);
-            self.unseen_time.add(task, at, self.lives.from);
-            task.set_activity(Activity::Unknown, TaskEvent { at, cpu, tid, comm: task.comm }, task.stack, u64::MAX);
+            TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, cpu);
+            self.unseen_time.add(task.activity, task.since, at, self.lives.from);
+            task.set_activity(Activity::Unknown, TaskEvent { at, cpu, tid, comm: task.comm }, K::default());
             self.unseen += 1;
         }
     }
 
     /// `sched_waking` of `seen`. The kernel raises it in the context of the waker, while another CPU may perform the wake-up that
     /// follows in any interrupt: so the wait ends here, and the current task is the waker.
-    pub fn waking(&mut self, seen: TaskEvent, report_at: u64) -> Change {
+    pub fn waking(&mut self, seen: TaskEvent, kept: K) -> Change<K> {
         let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
             return Change::Nothing;
         };
@@ -403,13 +344,13 @@ impl StateMachine {
             // No task is woken twice without having run in between.
             Activity::Runnable { woken: true } => {
                 self.unseen += 1;
-                self.unseen_time.add(task, seen.at, self.lives.from);
-                StateMachine::note_missed_switch(&mut self.missed_on, task, task.cpu);
+                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
+                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, task.cpu);
                 Change::Nothing
             }
             Activity::Away => {
                 *self.lapses.entry(seen.tid).or_default() += 1;
-                self.unseen_time.add(task, seen.at, self.lives.from);
+                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
                 Change::Nothing
             }
             // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
@@ -419,7 +360,7 @@ impl StateMachine {
         if self.blocked_only {
             self.tasks.remove(seen.tid);
         } else {
-            task.set_woken(seen, report_at);
+            task.set_woken(seen, kept);
             task.awaits_wakeup = true;
         }
         change
@@ -427,11 +368,11 @@ impl StateMachine {
 
     /// `seen` was made runnable. The current task need not be the waker.
     #[inline(always)]
-    pub fn woken(&mut self, seen: TaskEvent, is_new: bool, report_at: u64) -> Change {
+    pub fn woken(&mut self, seen: TaskEvent, is_new: bool, kept: K) -> Change<K> {
         if self.blocked_only {
             return self.woken_blocked(seen);
         }
-        let runs_elsewhere = |task: &TrackedTask| {
+        let runs_elsewhere = |task: &TrackedTask<K>| {
             self.current.get(task.cpu as usize).is_some_and(|&tid| tid != UNKNOWN && tid != seen.tid)
         };
         let task = self.tasks.get_or_default(seen.tid);
@@ -449,13 +390,13 @@ impl StateMachine {
             // No task is woken twice without having run in between.
             Activity::Running | Activity::Runnable { woken: true } if !is_new => {
                 self.unseen += 1;
-                self.unseen_time.add(task, seen.at, self.lives.from);
-                StateMachine::note_missed_switch(&mut self.missed_on, task, task.cpu);
+                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
+                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, task.cpu);
                 Change::Nothing
             }
             Activity::Away if !is_new => {
                 *self.lapses.entry(seen.tid).or_default() += 1;
-                self.unseen_time.add(task, seen.at, self.lives.from);
+                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
                 Change::Nothing
             }
             _ => Change::Nothing, // unknown so far, or a new task with a number used before
@@ -463,17 +404,17 @@ impl StateMachine {
         if is_new {
             // The end of the task that had the tid before was not seen.
             if task.activity != Activity::Unknown {
-                self.lives.ended(seen.tid, task, task.since);
+                self.lives.ended(seen.tid, task.known_from, task.since);
             }
             task.known_from = seen.at;
             task.exited = false;
             self.ended_leaders.remove(&seen.tid);
         }
-        task.set_woken(seen, report_at);
+        task.set_woken(seen, kept);
         change
     }
 
-    fn woken_blocked(&mut self, seen: TaskEvent) -> Change {
+    fn woken_blocked(&mut self, seen: TaskEvent) -> Change<K> {
         match self.tasks.remove(seen.tid) {
             Some(task) if !task.is_stale(seen.at) => match task.activity {
                 Activity::Blocked(state) => Change::Ended(period(&task, seen, state)),
@@ -483,32 +424,21 @@ impl StateMachine {
         }
     }
 
-    /// Stores what made `tid` runnable at `at`, if it was made runnable then.
-    pub fn woken_by(&mut self, tid: i32, at: u64, waker: Option<WaitWaker>) {
-        if waker.is_some()
-            && let Some(task) = self.get_mut(tid)
-            && task.activity == (Activity::Runnable { woken: true })
-            && task.since == at
-        {
-            task.waker = waker;
-        }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (i32, &TrackedTask)> {
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &TrackedTask<K>)> {
         self.tasks.iter().filter(|(_, task)| task.activity != Activity::Hidden)
     }
 
-    pub fn get(&self, tid: i32) -> Option<&TrackedTask> {
+    pub fn get(&self, tid: i32) -> Option<&TrackedTask<K>> {
         self.tasks.get(tid).filter(|task| task.activity != Activity::Hidden)
     }
 
-    pub fn get_mut(&mut self, tid: i32) -> Option<&mut TrackedTask> {
+    pub fn get_mut(&mut self, tid: i32) -> Option<&mut TrackedTask<K>> {
         self.tasks.get_mut(tid).filter(|task| task.activity != Activity::Hidden)
     }
 }
 
 #[inline(always)]
-pub(super) fn period(task: &TrackedTask, seen: TaskEvent, state: SchedState) -> StatePeriod {
+pub(super) fn period<K: Copy>(task: &TrackedTask<K>, seen: TaskEvent, state: SchedState) -> StatePeriod<K> {
     StatePeriod {
         tid: seen.tid,
         state,
@@ -517,14 +447,12 @@ pub(super) fn period(task: &TrackedTask, seen: TaskEvent, state: SchedState) -> 
         began: task.began,
         cpu: task.cpu,
         comm: seen.comm,
-        stack: task.stack,
-        waker: None,
+        kept: task.kept,
         preempted: false,
         wakeup: Wakeup::Seen,
-        shown_until: task.shown_until,
     }
 }
 
 #[cfg(test)]
-#[path = "machine_tests.rs"]
+#[path = "tasks_tests.rs"]
 mod tests;

@@ -1,13 +1,13 @@
 //! Changes to tasks by other sources than switches and wake-ups: side records, and /proc.
 
-use crate::profilers::task_state::machine::{Activity, StateMachine, StatePeriod, TaskEvent, TrackedTask, period};
-use crate::profilers::task_state::states::SchedState;
+use crate::sched::states::{Activity, SchedState};
+use crate::sched::tasks::{StatePeriod, TaskEvent, TaskStates, TrackedTask, period};
 use crate::stats::Began;
 use crate::task::Comm;
 
-impl StateMachine {
+impl<K: Copy + Default> TaskStates<K> {
     /// /proc says that a task of which nothing is known waits in `state`.
-    pub fn found(&mut self, seen: TaskEvent, state: SchedState, began: Began, report_at: u64) {
+    pub fn found(&mut self, seen: TaskEvent, state: SchedState, began: Began, kept: K) {
         let known_from = match self.tasks.get(seen.tid) {
             Some(task) if task.activity != Activity::Unknown => return,
             Some(task) => task.known_from,
@@ -20,7 +20,7 @@ impl StateMachine {
             began,
             cpu: seen.cpu,
             comm: seen.comm,
-            report_at,
+            kept,
             ..TrackedTask::default()
         };
         *self.tasks.get_or_default(seen.tid) = task;
@@ -32,18 +32,18 @@ impl StateMachine {
         if task.activity == Activity::Hidden {
             return;
         }
-        task.set_activity(Activity::Running, seen, task.stack, u64::MAX);
+        task.set_activity(Activity::Running, seen, K::default());
         task.exited = false;
     }
 
     /// The thread `old` goes on under another number, on `cpu`: gives the time that it ran under its own.
-    pub fn took_over(&mut self, old: i32, at: u64, cpu: u32) -> Option<StatePeriod> {
+    pub fn took_over(&mut self, old: i32, at: u64, cpu: u32) -> Option<StatePeriod<K>> {
         let task = self.get(old)?;
         let runs = task.activity == Activity::Running && task.cpu == cpu && task.since <= at;
         let seen = TaskEvent { at, cpu, tid: old, comm: task.comm };
         let ended = runs.then(|| period(task, seen, SchedState::RUNNING));
         let task = self.tasks.remove(old)?;
-        self.lives.ended(old, &task, if runs { at } else { task.since });
+        self.lives.ended(old, task.known_from, if runs { at } else { task.since });
         ended
     }
 
@@ -74,7 +74,7 @@ impl StateMachine {
     pub fn doubt(&mut self, tid: i32) {
         if let Some(task) = self.get_mut(tid) {
             task.activity = Activity::Unknown;
-            task.report_at = u64::MAX;
+            task.kept = K::default();
         }
     }
 
@@ -92,7 +92,7 @@ impl StateMachine {
         if self.tasks.get(tid).is_some_and(|task| task.activity != Activity::Hidden)
             && let Some(task) = self.tasks.remove(tid)
         {
-            self.lives.ended(tid, &task, task.since);
+            self.lives.ended(tid, task.known_from, task.since);
         }
     }
 
@@ -102,7 +102,7 @@ impl StateMachine {
         let Some(task) = self.get_mut(tid) else { return };
         let counts = task.began == Began::Exactly && !matches!(task.activity, Activity::Unknown | Activity::Away);
         task.activity = Activity::Unknown;
-        task.report_at = u64::MAX;
+        task.kept = K::default();
         self.unseen += u64::from(counts);
         if blocked_only {
             self.tasks.remove(tid);
@@ -121,7 +121,7 @@ impl StateMachine {
     /// Marks the tasks without an event since `at` whose exit record was lost.
     pub fn outlived(&mut self, at: u64, has_exited: impl Fn(i32) -> bool) {
         let gone =
-            |(tid, task): (i32, &TrackedTask)| (!task.exited && task.since < at && has_exited(tid)).then_some(tid);
+            |(tid, task): (i32, &TrackedTask<K>)| (!task.exited && task.since < at && has_exited(tid)).then_some(tid);
         let gone: Vec<i32> = self.iter().filter_map(gone).collect();
         gone.into_iter().for_each(|tid| self.exited(tid));
     }
@@ -133,7 +133,7 @@ impl StateMachine {
         self.tasks.retain(|tid, task| {
             let stays = is_ours(tid) && !(task.exited && task.since < at);
             if !stays && task.activity != Activity::Hidden {
-                lives.ended(tid, task, task.since);
+                lives.ended(tid, task.known_from, task.since);
             }
             stays
         });

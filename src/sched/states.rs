@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::report::Value;
 use crate::tep::{FlagTable, Format, drift};
 
-/// What a task does, as an index into tables. The first seven are fixed; others are met and labelled in mid-run.
+/// A state of tasks, as an index into tables. The first seven are fixed; others are met and labelled in mid-run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SchedState(u8);
 
@@ -26,6 +26,23 @@ impl SchedState {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
+}
+
+/// What a task does, by all that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Not seen, or its events contradict each other.
+    Unknown,
+    /// It has left its CPU, and only the task that came next was seen: it may wait, or be runnable.
+    Away,
+    Running,
+    /// Waiting for a CPU: after a wake-up, or because it was preempted.
+    Runnable {
+        woken: bool,
+    },
+    Blocked(SchedState),
+    /// Left out for good.
+    Hidden,
 }
 
 const LABELS: [&str; 7] = ["R", "S", "D", "T", "t", "I", "RD"];
@@ -176,7 +193,7 @@ impl States {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A sched_switch whose print format has `table` after the mask of `prev_state`.

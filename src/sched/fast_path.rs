@@ -1,15 +1,15 @@
-//! The fast path of a plain table: what happens to a task in nearly all events, in a few steps. `machine` has the long way.
+//! The fast path of a plain table: what happens to a task in nearly all events, in a few steps. `tasks` has the long way.
 //!
 //! Measured by `benches/replay.rs`: an event takes 182 instructions, and 334 when all go the long way; with two loads that take
-//! turns 391 and 540. A test of `plain` holds the two ways to the same outcome.
+//! turns 391 and 540. A test of task-state holds the two ways to the same outcome.
 
-use crate::profilers::task_state::machine::{Activity, StateMachine};
-use crate::profilers::task_state::states::{SchedState, SwitchedOut};
+use crate::sched::states::{Activity, SchedState, SwitchedOut};
+use crate::sched::tasks::TaskStates;
 use crate::stats::Began;
 
-impl StateMachine {
+impl<K: Copy + Default> TaskStates<K> {
     /// A task leaves the CPU on which it is known to run: gives since when it ran. None: nothing is changed, and
-    /// [`StateMachine::switched_out`] is to be called.
+    /// [`TaskStates::switched_out`] is to be called.
     #[inline(always)]
     pub fn fast_switched_out(&mut self, tid: i32, at: u64, cpu: u32, how: SwitchedOut) -> Option<u64> {
         let set_activity = match how {
@@ -26,7 +26,7 @@ impl StateMachine {
     }
 
     /// A task that is known to wait for a CPU gets one: gives since when it waited. None: as above, with
-    /// [`StateMachine::switched_in`].
+    /// [`TaskStates::switched_in`].
     #[inline(always)]
     pub fn fast_switched_in(&mut self, tid: i32, at: u64, cpu: u32) -> Option<u64> {
         let task = self.tasks.get_recent(tid)?;
@@ -39,7 +39,7 @@ impl StateMachine {
     }
 
     /// A task that is known to be blocked is woken: gives its state, and since when it was in it. None: as above, with
-    /// [`StateMachine::woken`].
+    /// [`TaskStates::woken`].
     #[inline(always)]
     pub fn fast_woken(&mut self, tid: i32, at: u64, cpu: u32) -> Option<(SchedState, u64)> {
         let task = self.tasks.get_recent(tid)?;
