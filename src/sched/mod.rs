@@ -21,11 +21,11 @@ pub use cpus::{Cpu, Cpus, SwitchIn, TurnBegin, USUAL_PRIO};
 pub use events::{RunnableStacks, SWITCH, SchedRecord, SchedulerEvents, Switch, SwitchFields};
 pub use history::{CpuHistory, CpuUse};
 pub use lives::{Lifetimes, MAX_THREADS, TaskLives, UnseenTime};
-pub use model::{EndedWait, LeftCpu, QueueWait, RunDelayKind, SchedModel, SchedSide};
+pub use model::{EndedWait, LeftCpu, QueueWait, RunDelayKind, SchedModel};
 pub use run_queue::RunQueue;
 #[cfg(test)]
 pub(crate) use states::tests as states_fixture;
 pub use states::{Activity, STATES, SchedState, States, SwitchedOut};
-pub use tasks::{Change, StatePeriod, TaskEvent, TaskStates, TrackedTask, Wakeup};
+pub use tasks::{Change, CurrentTasks, StatePeriod, TaskEvent, TaskStates, TrackedTask, Wakeup};
 pub use turns::{CpuTurn, CpuTurns, TurnUser};
 pub use waits::{Migration, TaskWaits, WaitUser};

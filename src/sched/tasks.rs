@@ -113,12 +113,10 @@ impl<K> Change<K> {
     }
 }
 
-/// All tasks, and which one runs on each CPU.
+/// All tasks.
 #[derive(Debug, Default)]
 pub struct TaskStates<K> {
     pub(super) tasks: TidMap<TrackedTask<K>>,
-    /// By CPU; [`UNKNOWN`] when it is not known.
-    current: Vec<i32>,
     /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
     pub(super) blocked_only: bool,
     /// Periods whose beginning or end was not seen.
@@ -134,8 +132,47 @@ pub struct TaskStates<K> {
     pub(super) ended_leaders: FxHashMap<i32, u64>,
 }
 
+/// The task that each CPU was last seen to take.
+#[derive(Debug, Default)]
+pub struct CurrentTasks(Vec<i32>);
+
 /// No task has this tid.
 const UNKNOWN: i32 = -1;
+
+impl CurrentTasks {
+    /// Whether `tid` is the last task known to have got `cpu`.
+    pub fn has_come(&self, cpu: u32, tid: i32) -> bool {
+        self.0.get(cpu as usize) == Some(&tid)
+    }
+
+    /// Whether another task than `tid` is known to have `cpu`.
+    pub fn is_other(&self, cpu: u32, tid: i32) -> bool {
+        self.0.get(cpu as usize).is_some_and(|&current| current != UNKNOWN && current != tid)
+    }
+
+    /// `cpu` switched from `prev` to `next`. Gives the task that was believed to run there if it is another one, for
+    /// [`TaskStates::replaced`].
+    #[inline(always)]
+    #[must_use]
+    pub fn switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
+        let Some(current) = self.0.get_mut(cpu as usize) else {
+            self.first_switch(cpu, next);
+            return None;
+        };
+        let believed = std::mem::replace(current, next);
+        (believed != prev && believed > 0 && believed != next).then_some(believed)
+    }
+
+    #[cold]
+    fn first_switch(&mut self, cpu: u32, next: i32) {
+        const MAX_CPUS: usize = 1 << 16; // the number comes from a record
+        let index = cpu as usize;
+        if index < MAX_CPUS {
+            self.0.resize(index + 1, UNKNOWN);
+            self.0[index] = next;
+        }
+    }
+}
 
 /// One side of a switch, or a wake-up.
 #[derive(Clone, Copy, Debug)]
@@ -266,24 +303,6 @@ impl<K: Copy + Default> TaskStates<K> {
         Change::Ended(ended)
     }
 
-    /// Whether `tid` is the last task known to have got `cpu`.
-    pub fn has_come(&self, cpu: u32, tid: i32) -> bool {
-        self.current.get(cpu as usize) == Some(&tid)
-    }
-
-    /// `cpu` switched from `prev` to `next`. Gives the task that was believed to run there if it is another one, for
-    /// [`TaskStates::replaced`].
-    #[inline(always)]
-    #[must_use]
-    pub fn cpu_switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
-        let Some(current) = self.current.get_mut(cpu as usize) else {
-            self.first_switch(cpu, next);
-            return None;
-        };
-        let believed = std::mem::replace(current, next);
-        (believed != prev && believed > 0 && believed != next).then_some(believed)
-    }
-
     /// `believed` was believed to run on `cpu`, where `prev` was seen, which has just left it.
     #[cold]
     pub fn replaced(&mut self, believed: i32, prev: i32, at: u64, cpu: u32) -> Option<StatePeriod<K>> {
@@ -294,16 +313,6 @@ impl<K: Copy + Default> TaskStates<K> {
         }
         self.lose_running(believed, at, cpu);
         None
-    }
-
-    #[cold]
-    fn first_switch(&mut self, cpu: u32, next: i32) {
-        const MAX_CPUS: usize = 1 << 16; // the number comes from a record
-        let index = cpu as usize;
-        if index < MAX_CPUS {
-            self.current.resize(index + 1, UNKNOWN);
-            self.current[index] = next;
-        }
     }
 
     /// `seen` lost its CPU to another task, by a record of that one.
@@ -319,8 +328,14 @@ impl<K: Copy + Default> TaskStates<K> {
         Change::Ended(ended)
     }
 
+    /// A switch on `cpu` went unseen since `since`.
+    #[cold]
+    pub(super) fn note_missed_on(&mut self, cpu: u32, since: u64) {
+        TaskStates::<K>::note_missed(&mut self.missed_on, Began::Exactly, since, cpu);
+    }
+
     /// `tid` was believed to run on `cpu`, where another task was seen.
-    fn lose_running(&mut self, tid: i32, at: u64, cpu: u32) {
+    pub(super) fn lose_running(&mut self, tid: i32, at: u64, cpu: u32) {
         if let Some(task) = self.tasks.get_mut(tid)
             && task.activity == Activity::Running
             && task.cpu == cpu
@@ -366,15 +381,12 @@ impl<K: Copy + Default> TaskStates<K> {
         change
     }
 
-    /// `seen` was made runnable. The current task need not be the waker.
+    /// `seen` was made runnable. The current task need not be the waker. `has_other`: another task has this CPU.
     #[inline(always)]
-    pub fn woken(&mut self, seen: TaskEvent, is_new: bool, kept: K) -> Change<K> {
+    pub fn woken(&mut self, seen: TaskEvent, is_new: bool, kept: K, has_other: impl Fn(u32) -> bool) -> Change<K> {
         if self.blocked_only {
             return self.woken_blocked(seen);
         }
-        let runs_elsewhere = |task: &TrackedTask<K>| {
-            self.current.get(task.cpu as usize).is_some_and(|&tid| tid != UNKNOWN && tid != seen.tid)
-        };
         let task = self.tasks.get_or_default(seen.tid);
         if task.is_stale(seen.at) {
             return Change::Nothing;
@@ -383,7 +395,7 @@ impl<K: Copy + Default> TaskStates<K> {
             Activity::Hidden => return Change::Hidden,
             Activity::Blocked(state) if !is_new => Change::Ended(period(task, seen, state)),
             // Waking what runs, or waits for its CPU already, changes nothing.
-            Activity::Running if !is_new && !runs_elsewhere(task) => return Change::Nothing,
+            Activity::Running if !is_new && !has_other(task.cpu) => return Change::Nothing,
             Activity::Runnable { woken: false } if !is_new => return Change::Nothing,
             // Its `sched_waking` was seen.
             Activity::Runnable { .. } if std::mem::take(&mut task.awaits_wakeup) && !is_new => return Change::Nothing,

@@ -89,7 +89,10 @@ impl TaskState {
             return Ok(Use::Ignored);
         }
         let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
-        let change = self.machine.woken(seen, is_new, WaitNotes::new(None, self.report_at(sample.time)));
+        let change = {
+            let (kept, current) = (WaitNotes::new(None, self.report_at(sample.time)), &self.current);
+            self.machine.woken(seen, is_new, kept, |cpu| current.is_other(cpu, seen.tid))
+        };
         let ended = change.ended();
         let (ended, waker) = self.with_waker(ended, sample, fields, ctx);
         // Where there is a `sched_waking`, that one has the waker.
@@ -123,7 +126,7 @@ impl TaskState {
     /// A SWITCH record tells that `tid` got `cpu`: that is news where the event of the switch was not seen.
     pub(super) fn on_came(&mut self, tid: i32, prev: Option<i32>, time: u64, cpu: u32, ctx: &mut Context) {
         if !self.blocked_only() {
-            if self.machine.has_come(cpu, tid) {
+            if self.current.has_come(cpu, tid) {
                 return;
             }
             if let Some(prev) = prev.filter(|prev| *prev > 0) {
@@ -143,7 +146,7 @@ impl TaskState {
 
     #[inline(always)]
     fn on_cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32, ctx: &mut Context) {
-        if let Some(believed) = self.machine.cpu_switched(cpu, prev, next) {
+        if let Some(believed) = self.current.switched(cpu, prev, next) {
             let ended = self.machine.replaced(believed, prev, at, cpu);
             self.account(ended, ctx);
         }

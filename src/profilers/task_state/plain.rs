@@ -12,7 +12,7 @@ use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{SchedFields, TaskStateEvents};
 use crate::profilers::task_state::notes::WaitNotes;
 use crate::profilers::task_state::table::StateTimes;
-use crate::sched::{Change, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
+use crate::sched::{Change, CurrentTasks, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
 use crate::stats::{Began, LossHorizon};
 use crate::task::Comm;
 
@@ -21,6 +21,7 @@ struct PlainSums<'a> {
     switch: EventId,
     states: &'a mut States,
     machine: &'a mut TaskStates<WaitNotes>,
+    current: &'a mut CurrentTasks,
     all: &'a mut StateTimes,
     /// See [`TaskState::horizon`].
     horizon: LossHorizon,
@@ -33,10 +34,10 @@ struct PlainSums<'a> {
 impl TaskState {
     /// Counts the periods that end in `samples`.
     pub(super) fn aggregate(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        let TaskState { plan: Some(plan), machine, all, horizon, reported_until, .. } = self else { return };
+        let TaskState { plan: Some(plan), machine, current, all, horizon, reported_until, .. } = self else { return };
         let TaskStateEvents { switch, fields, states, .. } = plan;
         let (horizon, reported_until) = (*horizon, *reported_until);
-        let sums = PlainSums { switch: *switch, states, machine, all, horizon, reported_until, unsure: 0 };
+        let sums = PlainSums { switch: *switch, states, machine, current, all, horizon, reported_until, unsure: 0 };
         let mut plainly = PlainHandler { sums, fields };
         samples.each(&mut plainly, ctx);
         ctx.view.discarded += plainly.sums.unsure + machine.take_unseen();
@@ -94,7 +95,7 @@ impl PlainSums<'_> {
 
     #[inline(always)]
     fn cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
-        if let Some(believed) = self.machine.cpu_switched(cpu, prev, next)
+        if let Some(believed) = self.current.switched(cpu, prev, next)
             && let Some(period) = self.machine.replaced(believed, prev, at, cpu)
         {
             self.sum_change(Change::Ended(period));
@@ -135,7 +136,10 @@ impl PlainSums<'_> {
         if tid < 0 {
             return Use::Ignored;
         }
-        let change = self.machine.woken(seen(at, cpu, tid), is_new, WaitNotes::default());
+        let change = {
+            let current = &self.current;
+            self.machine.woken(seen(at, cpu, tid), is_new, WaitNotes::default(), |cpu| current.is_other(cpu, tid))
+        };
         if self.sum_change(change) { Use::Relevant } else { Use::Ignored }
     }
 
@@ -216,15 +220,24 @@ mod tests {
     /// All that is visible after the steps.
     fn outcome(steps: &[(i64, u32, SchedStep)], is_fast: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
+        let mut current = CurrentTasks::default();
         let (mut machine, mut all) = (TaskStates::new(false), StateTimes::default());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut horizon, mut unsure, mut ignored) = (1_000_000_u64, LossHorizon::default(), 0, 0);
         let reported_until = now + 1_000;
         for &(later, cpu, step) in steps {
             now = now.saturating_add_signed(later);
-            let (states, machine, all) = (&mut states, &mut machine, &mut all);
-            let mut sums =
-                PlainSums { switch: EventId::default(), states, machine, all, horizon, reported_until, unsure: 0 };
+            let (states, machine, current, all) = (&mut states, &mut machine, &mut current, &mut all);
+            let mut sums = PlainSums {
+                switch: EventId::default(),
+                states,
+                machine,
+                current,
+                all,
+                horizon,
+                reported_until,
+                unsure: 0,
+            };
             let used = match step {
                 SchedStep::Switch { prev, state, next } if is_fast => sums.switched(now, cpu, prev, state, next),
                 SchedStep::Switch { prev, state, next } => {
@@ -281,7 +294,7 @@ mod tests {
         machine.expire(u64::MAX, |_| true);
         assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, ()), Change::Hidden));
         assert!(matches!(machine.switched_in(seen(9, 0, 5), false), Change::Hidden));
-        assert!(matches!(machine.woken(seen(9, 0, 5), true, ()), Change::Hidden));
+        assert!(matches!(machine.woken(seen(9, 0, 5), true, (), |_| false), Change::Hidden));
         assert_eq!(machine.iter().filter(|(_, task)| task.activity != Activity::Unknown).count(), 0);
     }
 
