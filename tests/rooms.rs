@@ -57,7 +57,7 @@ const ROOMS: [(&str, &[&str]); 29] = [
             "report", "ringbuf", "stats", "symbol", "sys", "task", "tep", "unwind",
         ],
     ),
-    ("sched", &["perf", "profiler", "stats", "symbol", "sys", "task", "tep"]),
+    ("sched", &["perf", "profiler", "report", "stats", "symbol", "sys", "task", "tep"]),
     ("relation", &["cli", "event", "perf", "profiler", "report", "stats", "symbol", "task"]),
     (
         "profilers",

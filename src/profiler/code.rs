@@ -131,6 +131,11 @@ pub fn find(
     }
 }
 
+/// No location is in the file yet.
+fn is_new(code: &Binary, locations: &[CodeLocation]) -> bool {
+    !locations.iter().any(|location| location.file.is_same(&code.file))
+}
+
 fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<CodeLocation>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     let (mut locations, mut near): (Vec<CodeLocation>, Vec<String>) = (Vec::new(), Vec::new());
@@ -139,9 +144,6 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
     let mut without: FxHashSet<Option<(u64, u64)>> = FxHashSet::default();
     for &pid in pids {
         let mut files = mapped_binaries(host, pid, search);
-        let is_new = |code: &Binary, locations: &[CodeLocation]| {
-            !locations.iter().any(|location| location.file.is_same(&code.file))
-        };
         if let Some(program) = files.first()
             && let Some(named) = in_itself(program, place, search)
         {

@@ -9,9 +9,9 @@ use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Evsel, Sample};
 use crate::profiler::Setup;
 use crate::profiler::filters::{TaskMatch, note_too_long};
+use crate::sched::cpus::Switch;
 use crate::sched::history::CpuUse;
-use crate::sched::model::{LeftCpu, RunDelayKind};
-use crate::sched::states::{States, SwitchedOut};
+use crate::sched::states::{LeftCpu, RunDelayKind, States, SwitchedOut};
 use crate::sched::tasks::TaskEvent;
 use crate::symbol::kallsyms;
 use crate::task::Comm;
@@ -61,16 +61,6 @@ pub enum SchedRecord {
     },
     /// A wake-up of a task that was awake, or no record of these events.
     Nothing,
-}
-
-/// A CPU goes from one task to another.
-#[derive(Clone, Copy, Debug)]
-pub struct Switch {
-    pub at_ns: u64,
-    pub cpu: u32,
-    pub prev: CpuUse,
-    pub prev_state: u64,
-    pub next: CpuUse,
 }
 
 /// The fields of a switch.

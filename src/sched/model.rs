@@ -9,30 +9,14 @@
 
 use crate::perf::{EventId, Record};
 use crate::profiler::{Context, Event};
-use crate::sched::cpus::{Cpu, Cpus, SwitchIn, TurnBegin};
-use crate::sched::events::Switch;
+use crate::sched::cpus::{Cpu, Cpus, Switch, SwitchIn, TurnBegin};
 use crate::sched::history::CpuUse;
 use crate::sched::run_queue::RunQueue;
-use crate::sched::states::{Activity, SchedState, SwitchedOut};
+use crate::sched::states::{Activity, LeftCpu, RunDelayKind, SwitchedOut};
 use crate::sched::tasks::{TaskEvent, TaskStates, TrackedTask};
 use crate::stats::{Began, LossHorizon};
 use crate::symbol::StackId;
 use crate::task::Comm;
-
-/// Why a task waits for a CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RunDelayKind {
-    #[default]
-    Woken,
-    /// It has not run yet.
-    New,
-    /// It lost its CPU and wants to go on.
-    Preempted,
-    /// It gave its CPU away, and wants to go on.
-    Yielded,
-    /// It was found waiting.
-    Found,
-}
 
 /// A wait for a CPU. `K` is what the profiler keeps of one that goes on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,14 +91,6 @@ pub struct EndedWait<K = ()> {
     pub cpu: u32,
     pub until: u64,
     pub wait: QueueWait<K>,
-}
-
-/// How a task leaves its CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftCpu {
-    Waits(RunDelayKind),
-    Blocks(SchedState),
-    Dies,
 }
 
 /// All tasks and CPUs.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::sched::states::SchedState;
 
 const CPUS: u32 = 2;
 const TASKS: i32 = 5;

@@ -62,6 +62,29 @@ pub enum SwitchedOut {
     Dead,
 }
 
+/// Why a task waits for a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RunDelayKind {
+    #[default]
+    Woken,
+    /// It has not run yet.
+    New,
+    /// It lost its CPU and wants to go on.
+    Preempted,
+    /// It gave its CPU away, and wants to go on.
+    Yielded,
+    /// It was found waiting.
+    Found,
+}
+
+/// How a task leaves its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftCpu {
+    Waits(RunDelayKind),
+    Blocks(SchedState),
+    Dies,
+}
+
 /// Decodes `prev_state`. Values met once are remembered: there are few.
 #[derive(Debug)]
 pub struct States {

@@ -5,10 +5,11 @@ use anyhow::Result;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::filters::TaskMatch;
 use crate::profiler::{Context, Event, Setup, Timestamp, Use};
-use crate::sched::cpus::SwitchIn;
-use crate::sched::events::{RunnableStacks, SchedRecord, SchedulerEvents, Switch};
+use crate::sched::cpus::{Switch, SwitchIn};
+use crate::sched::events::{RunnableStacks, SchedRecord, SchedulerEvents};
 use crate::sched::history::CpuUse;
-use crate::sched::model::{EndedWait, LeftCpu, SchedModel};
+use crate::sched::model::{EndedWait, SchedModel};
+use crate::sched::states::LeftCpu;
 use crate::task::Comm;
 
 /// Who is told of waits.
