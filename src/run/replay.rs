@@ -304,16 +304,15 @@ impl Replay {
     /// `tracefs` has the formats of its events; samples of event N have the identifier N + 1. `stacks`: as in [`Setup`].
     ///
     /// # Errors
-    /// An event is not in `tracefs`, or there is no memory for the rings.
+    /// An event is not in `directory`, or there is no memory for the rings.
     pub fn new(
         mut profiler: Box<dyn Profiler>,
-        tracefs: &Path,
+        directory: &Path,
         stacks: bool,
         places: Vec<(u32, Class)>,
     ) -> Result<Replay> {
-        let nowhere = tracefs.join("nowhere");
-        let host = Host { proc: nowhere.clone(), cpu: nowhere };
-        let (target, tracefs) = (Target::everything(), TracefsFinder::at(Tracefs::at(tracefs)));
+        let host = Host { proc: directory.join("proc"), cpu: directory.join("cpu") };
+        let (target, tracefs) = (Target::everything(), TracefsFinder::at(Tracefs::at(directory)));
         let watched = Watched::new(&target, &host);
         let mut setup = Setup::new(&tracefs, &target, &host, &watched, [i32::MAX - 1, i32::MAX]);
         setup.stacks = stacks;
