@@ -11,7 +11,7 @@ use crate::profiler::Setup;
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::sched::history::CpuUse;
 use crate::sched::model::{LeftCpu, RunDelayKind, SchedSide};
-use crate::symbol::kallsyms;
+use crate::symbol::kernel::kallsyms;
 use crate::task::Comm;
 use crate::tep::{Field, Filter, FlagTable, Format, Int32, ReadError, drift};
 

@@ -1,0 +1,100 @@
+//! The sections of unwind tables in an ELF file, and what else its unwinding needs. A worker copies them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::symbol::elf::file::{ElfFile, FileRange};
+use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections};
+
+/// Code that is looked through for the end of signal handlers.
+const MAX_SCANNED_BYTES: u64 = 32 << 20;
+const CHUNK_BYTES: u64 = 64 << 10;
+/// A C library has one or two.
+const MAX_SIGRETURNS: usize = 16;
+
+/// Copies the sections of unwind tables. None: the file has no code of a machine that is known, or tables of them would take more
+/// than `max_bytes`.
+pub(super) fn sections_of_file(file: &File, max_bytes: u64) -> Option<FrameSections> {
+    let elf = ElfFile::read(file)?;
+    let arch = arch(&elf)?;
+    let sections = elf.sections_named(file, [b".eh_frame", b".eh_frame_hdr", b".debug_frame"]);
+    let [mut eh_frame, mut eh_frame_hdr, debug_frame] = sections;
+    if eh_frame.is_none()
+        && let Some([header, frames]) = elf.unwind_segments(file)
+    {
+        (eh_frame_hdr, eh_frame) = (Some(header), Some(frames));
+    }
+    let len = |section: Option<(FileRange, u64)>| section.map_or(0, |(at, _)| at.len);
+    let bytes = [eh_frame, eh_frame_hdr, debug_frame].into_iter().map(len).fold(0, u64::saturating_add);
+    if bytes.saturating_mul(2) > max_bytes {
+        return None;
+    }
+    let copy = |section: Option<(FileRange, u64)>| match section {
+        Some((at, address)) => Some(FrameSection { address, bytes: read(file, at)? }),
+        None => Some(FrameSection::default()),
+    };
+    Some(FrameSections {
+        arch,
+        eh_frame: copy(eh_frame)?,
+        eh_frame_hdr: copy(eh_frame_hdr)?,
+        debug_frame: copy(debug_frame)?,
+        loads: elf.code_segments().map(|(at, address)| CodeLoad { offset: at.offset, len: at.len, address }).collect(),
+        entry: elf.entry_address(),
+        sigreturns: sigreturns(&elf, file, arch),
+    })
+}
+
+fn arch(elf: &ElfFile) -> Option<Arch> {
+    const EM_X86_64: u16 = 62;
+    const EM_AARCH64: u16 = 183;
+    match elf.machine() {
+        EM_X86_64 if elf.is_64_bit() => Some(Arch::X86_64),
+        EM_AARCH64 if elf.is_64_bit() => Some(Arch::Aarch64),
+        _ => None,
+    }
+}
+
+fn read(file: &File, at: FileRange) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(at.len).ok()?];
+    file.read_exact_at(&mut bytes, at.offset).ok()?;
+    Some(bytes)
+}
+
+/// Where signal handlers return to, by the code. Only files that need no other have it: C libraries, which may have no table
+/// for it, static programs and the vdso.
+fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
+    if elf.dynamic(file).is_some_and(|dynamic| !dynamic.libraries.is_empty()) {
+        return Vec::new();
+    }
+    // rt_sigreturn is system call 15 here and 139 there.
+    let codes: &[&[u8]] = match arch {
+        Arch::X86_64 => &[&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]],
+        Arch::Aarch64 => &[&[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]],
+    };
+    let mut found = Vec::new();
+    let mut left = MAX_SCANNED_BYTES;
+    for (at, address) in elf.code_segments() {
+        let at = FileRange { len: at.len.min(left), ..at };
+        left -= at.len;
+        for chunk in at.chunks(CHUNK_BYTES) {
+            // The code may go on in the next one.
+            let chunk = FileRange { len: (chunk.len + 16).min(at.end() - chunk.offset), ..chunk };
+            let Some(bytes) = read(file, chunk) else { return found };
+            let start = address.saturating_add(chunk.offset - at.offset);
+            for code in codes {
+                found.extend(positions(&bytes, code).map(|at| start.saturating_add(at as u64)));
+            }
+            found.sort_unstable();
+            found.dedup();
+            if found.len() >= MAX_SIGRETURNS {
+                found.truncate(MAX_SIGRETURNS);
+                return found;
+            }
+        }
+    }
+    found
+}
+
+fn positions<'a>(bytes: &'a [u8], code: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    memchr::memmem::find_iter(bytes, code)
+}
