@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::{Host, processes, threads};
 use crate::outside::{self, AskedOf, Question, WorkerContext, as_bytes};
 use crate::sys::{TimeOffsets, monotonic_ns};
-use crate::task::table::Comm;
+use crate::task::comm::Comm;
 
 /// A tick of the times in /proc: USER_HZ is 100.
 const TICK_NS: i64 = 10_000_000;
@@ -470,6 +470,13 @@ fn parse_signals(text: &str) -> Option<SignalState> {
         shared: mask("ShdPnd")?,
         blocked: mask("SigBlk")?,
     })
+}
+
+/// The addresses of a line of /proc/PID/maps.
+pub fn mapped_range(line: &[u8]) -> Option<(u64, u64)> {
+    let text = std::str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?;
+    let (start, end) = text.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
 /// True when this process is in a nested pid namespace: pids in tracepoints are then not those of our /proc.

@@ -153,13 +153,6 @@ fn parse_status(text: &str) -> Option<ThreadStatus> {
     })
 }
 
-/// The addresses of a line of /proc/PID/maps.
-pub(super) fn range(line: &[u8]) -> Option<(u64, u64)> {
-    let text = std::str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?;
-    let (start, end) = text.split_once('-')?;
-    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::io::{BufRead, BufReader};
@@ -276,7 +269,7 @@ pub(super) mod tests {
         let maps = fs::read(format!("/proc/{}/maps", part.pid)).unwrap();
         let is_code =
             |line: &&[u8]| line.split(|&byte| byte == b' ').nth(1).is_some_and(|may| may.get(2) == Some(&b'x'));
-        let code = maps.split(|&byte| byte == b'\n').filter(is_code).filter_map(range);
+        let code = maps.split(|&byte| byte == b'\n').filter(is_code).filter_map(procfs::mapped_range);
         let code: Vec<(u64, u64)> = code.collect();
         let is_code = |addr: u64| code.iter().any(|(start, end)| (*start..*end).contains(&addr));
         let (words, _) = part.stack.as_chunks::<8>();

@@ -4,7 +4,7 @@
 use gimli::{BaseAddresses, UnwindSection};
 
 use crate::unwind::cfi::{self, Bytes, Cie};
-use crate::unwind::tables::FrameSection;
+use crate::unwind::sections::FrameSection;
 
 /// Entries of one section in an index of ours.
 const MAX_FDES: usize = 4 << 20;
