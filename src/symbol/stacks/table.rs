@@ -164,6 +164,25 @@ fn is_same(words: &[[u8; 8]], chain: Callchain<'_>) -> bool {
     words.len() == chain.len() && pairs.fold(0, |all, (one, other)| all | (word(one) ^ word(other))) == 0
 }
 
+/// Whether the kernel's limit of addresses, or that of the event, cut a chain.
+#[inline(always)]
+fn is_cut(chain: Callchain<'_>, form: ChainForm, depth_limit: usize) -> bool {
+    let limit = match form.depth {
+        0 if form.user == UserPart::FramePointers => depth_limit,
+        0 => usize::MAX,
+        depth => usize::from(depth),
+    };
+    let addresses = || {
+        // Only a chain that was unwound has marks of ours among the user's addresses.
+        let before = match form.user {
+            UserPart::FramePointers => user_part_start(chain.iter(), chain.len()),
+            _ => chain.len(),
+        };
+        chain.len() - chain.iter().take(before + 1).filter(|word| *word >= PERF_CONTEXT_MAX).count()
+    };
+    chain.len() >= limit && addresses() >= limit
+}
+
 impl Stacks {
     /// `depth_limit`: number of addresses at which the kernel cuts (`kernel.perf_event_max_stack`).
     pub fn new(limit_bytes: usize, depth_limit: usize) -> Stacks {
@@ -257,21 +276,7 @@ impl Stacks {
         let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // no branch per word
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
-        let most = match form.depth {
-            0 if form.user == UserPart::FramePointers => self.depth_limit,
-            0 => usize::MAX,
-            depth => usize::from(depth),
-        };
-        let is_cut = || {
-            // Only a chain that was unwound has marks of ours among the user's addresses.
-            let before = match form.user {
-                UserPart::FramePointers => user_part_start(chain.iter(), chain.len()),
-                _ => chain.len(),
-            };
-            let markers = chain.iter().take(before + 1).filter(|word| *word >= PERF_CONTEXT_MAX).count();
-            chain.len() - markers >= most
-        };
-        let cut = chain.len() >= most && is_cut();
+        let cut = is_cut(chain, form, self.depth_limit);
         let words = &self.words;
         let ChainForm { innermost, user, .. } = form;
         let is_it = |key: &InternedStack| {
