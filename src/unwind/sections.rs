@@ -1,5 +1,7 @@
 //! Copies of the sections of one ELF file that tell how to unwind its code.
 
+use serde::{Deserialize, Serialize};
+
 use crate::unwind::Arch;
 
 /// What the tables of a file are made from. A part that a file lacks is empty.
@@ -26,7 +28,7 @@ pub struct FrameSection {
 }
 
 /// Which bytes of a file are at which of the linker's addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLoad {
     pub offset: u64,
     pub len: u64,

@@ -26,8 +26,8 @@ const MAX_LOADS: usize = 256;
 
 const STT_NOTYPE: u8 = 0;
 const STT_OBJECT: u8 = 1;
-const STT_FUNC: u8 = 2;
-const STT_GNU_IFUNC: u8 = 10;
+pub const STT_FUNC: u8 = 2;
+pub const STT_GNU_IFUNC: u8 = 10;
 const SHT_SYMTAB: u32 = 2;
 const SHT_NOTE: u32 = 7;
 const SHT_NOBITS: u32 = 8;
@@ -138,14 +138,14 @@ impl ElfFile {
         if table.offset > 0 && table.len == 0 {
             // Too many sections for `e_shnum`: the first section header has their number.
             let first = FileRange { len: section_size, ..table };
-            let count = if is_64_bit { long(&read(file, first)?, 32) } else { word(&read(file, first)?, 20) };
+            let count = if is_64_bit { long(&first.read(file)?, 32) } else { word(&first.read(file)?, 20) };
             table.len = count.min(MAX_SECTIONS) * section_size;
         }
         let names = half(counts + 8) as usize;
-        let segments = read(file, programs).unwrap_or_default();
+        let segments = programs.read(file).unwrap_or_default();
         let segments =
             segments.chunks_exact(program_size as usize).map(|bytes| ElfHeader::of_segment(bytes, is_64_bit)).collect();
-        let sections = read(file, table).unwrap_or_default();
+        let sections = table.read(file).unwrap_or_default();
         let sections =
             sections.chunks_exact(section_size as usize).map(|bytes| ElfHeader::of_section(bytes, is_64_bit)).collect();
         let (machine, entry) = (word(&head, 0x12) as u16, place(0x18, 0x18));
@@ -204,7 +204,7 @@ impl ElfFile {
     /// The path of the dynamic linker (PT_INTERP). None for a static program or a library.
     pub fn interpreter(&self, file: &File) -> Option<String> {
         let segment = self.segments.iter().find(|segment| segment.kind == PT_INTERP)?;
-        let path = read(file, segment.at.within(MAX_PATH_BYTES as u64)?)?;
+        let path = segment.at.within(MAX_PATH_BYTES as u64)?.read(file)?;
         Some(text_at(&path, 0))
     }
 
@@ -216,14 +216,14 @@ impl ElfFile {
         const RPATH: u64 = 15;
         const RUNPATH: u64 = 29;
         let segment = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-        let bytes = read(file, segment.at.within(MAX_DYNAMIC_BYTES)?)?;
+        let bytes = segment.at.within(MAX_DYNAMIC_BYTES)?.read(file)?;
         let half = if self.is_64_bit { 8 } else { 4 };
         let number = |bytes: &[u8], at| if self.is_64_bit { long(bytes, at) } else { word(bytes, at) };
         let entries = bytes.chunks_exact(2 * half).map(|entry| (number(entry, 0), number(entry, half)));
         let entries: Vec<(u64, u64)> = entries.take_while(|(tag, _)| *tag != 0).collect();
         let value = |wanted| entries.iter().find(|(tag, _)| *tag == wanted).map(|(_, value)| *value);
         let names = FileRange { offset: self.offset(value(STRTAB)?, |_| true)?, len: value(STRSZ)? };
-        let names = read(file, names.within(MAX_NAMES_BYTES)?)?;
+        let names = names.within(MAX_NAMES_BYTES)?.read(file)?;
         let mut dynamic = DynamicSection::default();
         for (tag, at) in entries {
             let text = || text_at(&names, usize::try_from(at).unwrap_or(usize::MAX));
@@ -264,7 +264,7 @@ impl ElfFile {
     pub fn build_id(&self, file: &File) -> Option<Vec<u8>> {
         let notes = self.segments.iter().filter(|segment| segment.kind == PT_NOTE);
         let notes = notes.chain(self.sections.iter().filter(|section| section.kind == SHT_NOTE));
-        notes.take(64).find_map(|note| build_id_of(&read(file, note.at.within(MAX_NOTE_BYTES)?)?))
+        notes.take(64).find_map(|note| build_id_of(&note.at.within(MAX_NOTE_BYTES)?.read(file)?))
     }
 
     /// The section `.gnu_debugdata`, a compressed ELF file.
@@ -275,7 +275,7 @@ impl ElfFile {
 
     /// The sections of these names, with their addresses. None for a section that is missing, not in the file, or compressed.
     pub fn sections_named<const N: usize>(&self, file: &File, wanted: [&[u8]; N]) -> [Option<(FileRange, u64)>; N] {
-        let names = self.sections.get(self.names).and_then(|section| read(file, section.at.within(MAX_NAMES_BYTES)?));
+        let names = self.sections.get(self.names).and_then(|section| section.at.within(MAX_NAMES_BYTES)?.read(file));
         let names = names.unwrap_or_default();
         wanted.map(|wanted| {
             let is_it = |section: &&ElfHeader| {
@@ -293,7 +293,7 @@ impl ElfFile {
     pub fn unwind_segments(&self, file: &File) -> Option<[(FileRange, u64); 2]> {
         const PLACE_AT: u64 = 4; // of the place of .eh_frame, in the header
         let header = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
-        let start = read(file, FileRange { len: 8, ..header.at.in_file(file)? })?;
+        let start = FileRange { len: 8, ..header.at.in_file(file)? }.read(file)?;
         let [1, encoding, 0x03, 0x3b, a, b, c, d] = start[..] else { return None };
         let place = i64::from(i32::from_le_bytes([a, b, c, d]));
         let address = match encoding {
@@ -403,12 +403,6 @@ impl<'a> ElfSymbol<'a> {
         self.is_defined && matches!(self.kind, STT_NOTYPE | STT_OBJECT | STT_FUNC | STT_GNU_IFUNC)
     }
 
-    /// True when the name is `wanted`, with or without a version: `memcpy` matches `memcpy@@GLIBC_2.14`.
-    pub fn is_named(&self, wanted: &str) -> bool {
-        let rest = self.names.strip_prefix(wanted.as_bytes());
-        matches!(rest, Some([0 | b'@', ..])) && !wanted.is_empty() && !wanted.contains('@')
-    }
-
     /// The name without its version. None when it is longer than `most`, or than `left`, from which the bytes read are
     /// subtracted.
     pub fn name_within(&self, most: usize, left: &mut usize) -> Option<&'a [u8]> {
@@ -442,6 +436,14 @@ impl FileRange {
         (self.end() <= file.metadata().ok()?.len()).then_some(self)
     }
 
+    /// The bytes. None for a range that reaches beyond the end of the file.
+    pub fn read(self, file: &File) -> Option<Vec<u8>> {
+        let range = self.in_file(file)?;
+        let mut bytes = vec![0; usize::try_from(range.len).ok()?];
+        file.read_exact_at(&mut bytes, range.offset).ok()?;
+        Some(bytes)
+    }
+
     /// The range in parts of up to `bytes`.
     pub fn chunks(self, bytes: u64) -> impl Iterator<Item = FileRange> {
         let starts = std::iter::successors(Some(self.offset), move |at| at.checked_add(bytes));
@@ -457,13 +459,6 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 
 fn long(bytes: &[u8], at: usize) -> u64 {
     word(bytes, at) | word(bytes, at + 4) << 32
-}
-
-fn read(file: &File, range: FileRange) -> Option<Vec<u8>> {
-    let range = range.in_file(file)?;
-    let mut bytes = vec![0; usize::try_from(range.len).ok()?];
-    file.read_exact_at(&mut bytes, range.offset).ok()?;
-    Some(bytes)
 }
 
 fn build_id_of(mut notes: &[u8]) -> Option<Vec<u8>> {
@@ -581,8 +576,8 @@ mod tests {
         assert_eq!(name(b"memcpy\0", 60, 3), (None, 0));
         assert_eq!(name(b"memcpy", 60, 100), (None, 94));
         for (names, want) in [(&b"f\0"[..], true), (b"f@V\0", true), (b"f", false), (b"fg\0", false), (b"\0", false)] {
-            assert_eq!(symbol(names).is_named("f"), want, "{names:?}");
+            assert_eq!(name(names, 60, 100).0 == Some(b"f"), want, "{names:?}");
         }
-        assert!(!symbol(b"\0").is_named("") && !symbol(b"f@V\0").is_named("f@V"));
+        assert_eq!((name(b"\0", 60, 100).0, name(b"f@V\0", 60, 100).0), (Some(&b""[..]), Some(&b"f"[..])));
     }
 }

@@ -158,11 +158,10 @@ pub struct UnwindSections {
 /// Copies of sections, and what else is needed of the file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CopiedSections {
-    is_arm: bool,
+    arch: Arch,
     /// `.eh_frame`, `.eh_frame_hdr`, `.debug_frame`.
     sections: [CopiedSection; 3],
-    /// Offset in the file, length, address.
-    loads: Vec<(u64, u64, u64)>,
+    loads: Vec<CodeLoad>,
     entry: Option<u64>,
     sigreturns: Vec<u64>,
 }
@@ -182,9 +181,9 @@ impl Question for UnwindSections {
         let sections = sections_of_file(&file, self.max_bytes)?;
         let copied = |section: FrameSection| CopiedSection { address: section.address, bytes: section.bytes };
         Some(CopiedSections {
-            is_arm: sections.arch == Arch::Aarch64,
+            arch: sections.arch,
             sections: [sections.eh_frame, sections.eh_frame_hdr, sections.debug_frame].map(copied),
-            loads: sections.loads.iter().map(|load| (load.offset, load.len, load.address)).collect(),
+            loads: sections.loads,
             entry: sections.entry,
             sigreturns: sections.sigreturns,
         })
@@ -198,11 +197,11 @@ pub fn unwind_sections(file: &File, users: &[u32], max_bytes: u64) -> Option<Fra
     let [eh_frame, eh_frame_hdr, debug_frame] =
         copied.sections.map(|CopiedSection { address, bytes }| FrameSection { address, bytes });
     Some(FrameSections {
-        arch: if copied.is_arm { Arch::Aarch64 } else { Arch::X86_64 },
+        arch: copied.arch,
         eh_frame,
         eh_frame_hdr,
         debug_frame,
-        loads: copied.loads.into_iter().map(|(offset, len, address)| CodeLoad { offset, len, address }).collect(),
+        loads: copied.loads,
         entry: copied.entry,
         sigreturns: copied.sigreturns,
     })

@@ -1,7 +1,8 @@
 //! The sections of unwind tables in an ELF file, and what else its unwinding needs. A worker copies them.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+
+use memchr::memmem;
 
 use crate::symbol::elf::file::{ElfFile, FileRange};
 use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections};
@@ -30,7 +31,7 @@ pub(super) fn sections_of_file(file: &File, max_bytes: u64) -> Option<FrameSecti
         return None;
     }
     let copy = |section: Option<(FileRange, u64)>| match section {
-        Some((at, address)) => Some(FrameSection { address, bytes: read(file, at)? }),
+        Some((at, address)) => Some(FrameSection { address, bytes: at.read(file)? }),
         None => Some(FrameSection::default()),
     };
     Some(FrameSections {
@@ -54,12 +55,6 @@ fn arch(elf: &ElfFile) -> Option<Arch> {
     }
 }
 
-fn read(file: &File, at: FileRange) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(at.len).ok()?];
-    file.read_exact_at(&mut bytes, at.offset).ok()?;
-    Some(bytes)
-}
-
 /// Where signal handlers return to, by the code. Only files that need no other have it: C libraries, which may have no table
 /// for it, static programs and the vdso.
 fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
@@ -79,10 +74,10 @@ fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
         for chunk in at.chunks(CHUNK_BYTES) {
             // The code may go on in the next one.
             let chunk = FileRange { len: (chunk.len + 16).min(at.end() - chunk.offset), ..chunk };
-            let Some(bytes) = read(file, chunk) else { return found };
+            let Some(bytes) = chunk.read(file) else { return found };
             let start = address.saturating_add(chunk.offset - at.offset);
             for code in codes {
-                found.extend(positions(&bytes, code).map(|at| start.saturating_add(at as u64)));
+                found.extend(memmem::find_iter(&bytes, code).map(|offset| start.saturating_add(offset as u64)));
             }
             found.sort_unstable();
             found.dedup();
@@ -93,8 +88,4 @@ fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
         }
     }
     found
-}
-
-fn positions<'a>(bytes: &'a [u8], code: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
-    memchr::memmem::find_iter(bytes, code)
 }

@@ -7,6 +7,7 @@ use crate::symbol::budget::ROOT;
 use crate::symbol::elf::file::in_memory;
 use crate::symbol::elf::symbols::{FileSymbols, SymbolOptions};
 use crate::sys;
+use crate::task::procfs::mapped_range;
 
 /// Symbols of the vdso of this process.
 pub struct Vdso {
@@ -31,9 +32,7 @@ pub fn own_vdso() -> Option<Vec<u8>> {
     }
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
-    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    let (start, end) = (hex(start)?, hex(end)?);
+    let (start, end) = mapped_range(line.as_bytes())?;
     let len = end.checked_sub(start).filter(|len| *len <= MAX_BYTES)?;
     let mut bytes = vec![0; usize::try_from(len).ok()?];
     File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;

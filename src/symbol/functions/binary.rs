@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::symbol::elf::debug_files::{decompress, default_debug_dirs, separate_file};
-use crate::symbol::elf::file::{DynamicSection, ElfFile, ElfSymbol, MAX_FILES, MAX_PATH_BYTES};
+use crate::symbol::elf::file::{
+    DynamicSection, ElfFile, ElfSymbol, MAX_FILES, MAX_PATH_BYTES, STT_FUNC, STT_GNU_IFUNC,
+};
 use crate::symbol::functions::search::Search;
 use crate::symbol::opening::{is_on_overlay, open_regular};
 use crate::symbol::spaces::files::{CodeMapping, DELETED_MARK, WantedFile, code_maps};
@@ -23,8 +25,6 @@ use crate::symbol::spaces::maps_line::FileKey;
 use crate::symbol::unnamed::{NOT_ELF, UnnamedReason};
 use crate::task::procfs;
 
-pub const STT_FUNC: u8 = 2;
-pub const STT_GNU_IFUNC: u8 = 10;
 /// Most segments and sections of a file; programs and libraries have up to a hundred.
 const MAX_HEADERS: usize = 1024;
 const TOO_MANY_HEADERS: UnnamedReason = "too many sections";
@@ -196,16 +196,8 @@ impl Binary {
         (&self.elf, &self.file.file)
     }
 
-    /// Calls `take` for each symbol table besides `.dynsym`.
-    pub fn each_table(&self, search: &Search, mut take: impl FnMut(&ElfFile, &File)) {
-        for table in self.tables(search) {
-            let (elf, file) = table.parts();
-            take(elf, file);
-        }
-    }
-
     /// The symbol tables besides `.dynsym`, in order of search. Each is opened when the iterator reaches it.
-    fn tables<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = SymbolTable<'a>> {
+    pub(super) fn tables<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = SymbolTable<'a>> {
         const MAX_DEBUGDATA_BYTES: u64 = 32 << 20; // twice as much while it is decompressed
         let own = std::iter::once_with(|| Some(SymbolTable::Own(self)));
         let carried = std::iter::once_with(|| {
@@ -260,13 +252,13 @@ impl Binary {
 }
 
 /// A file whose `.symtab` is searched.
-enum SymbolTable<'a> {
+pub(super) enum SymbolTable<'a> {
     Own(&'a Binary),
     Other(ElfFile, File),
 }
 
 impl SymbolTable<'_> {
-    fn parts(&self) -> (&ElfFile, &File) {
+    pub fn parts(&self) -> (&ElfFile, &File) {
         match self {
             SymbolTable::Own(binary) => (&binary.elf, &binary.file.file),
             SymbolTable::Other(elf, file) => (elf, file),

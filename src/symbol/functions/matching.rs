@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::glob::glob;
 use crate::symbol::demangle::{demangled, function_name, is_split_part};
-use crate::symbol::elf::file::ElfSymbol;
-use crate::symbol::functions::binary::{Binary, STT_FUNC, STT_GNU_IFUNC};
+use crate::symbol::elf::file::{ElfSymbol, STT_FUNC, STT_GNU_IFUNC};
+use crate::symbol::functions::binary::Binary;
 use crate::symbol::functions::search::Search;
 
 /// Longest name in a file that is compared.
@@ -185,9 +185,10 @@ impl Binary {
         let (elf, file) = self.parts();
         let mut is_whole = search.each_symbol(elf, file, true, &mut take);
         if !exports_only {
-            self.each_table(search, |elf, file| {
+            for table in self.tables(search) {
+                let (elf, file) = table.parts();
                 is_whole &= is_over.get() || search.each_symbol(elf, file, false, &mut take);
-            });
+            }
         }
         is_whole && !is_over.get() && left > 0
     }

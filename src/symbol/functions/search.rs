@@ -299,7 +299,7 @@ mod tests {
             let mut want = Vec::new();
             let elf = ElfFile::read(&file).unwrap();
             let is_whole = Search::within(1 << 20).each_symbol(&elf, &file, false, |symbol| {
-                if symbol.is_named(name) {
+                if !name.is_empty() && symbol.name_within(name.len(), &mut usize::MAX.clone()) == Some(name.as_bytes()) {
                     want.push(symbol.index);
                 }
             });

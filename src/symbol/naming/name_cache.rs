@@ -56,31 +56,32 @@ impl<K: Eq + Hash> NameCache<K> {
         if self.places.len() >= MAX_KEPT || is_long() && !self.indices.contains_key(&function) {
             return false;
         }
-        let next = self.functions.len() as u32; // no more than places
-        let index = *self.indices.entry(function).or_insert_with_key(|function| {
-            self.name_bytes += function.name_bytes();
-            self.functions.push(function.clone());
-            next
-        });
+        let index = self.index_of(function);
         self.places.insert(place, (index, offset));
         true
     }
 
+    fn index_of(&mut self, function: FunctionName) -> u32 {
+        let next = self.functions.len() as u32; // no more than places
+        *self.indices.entry(function).or_insert_with_key(|function| {
+            self.name_bytes += function.name_bytes();
+            self.functions.push(function.clone());
+            next
+        })
+    }
+
     /// Forgets places for which `keep` is false, and functions without places.
     pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.places.retain(|place, _| keep(place));
+        let mut places = std::mem::take(&mut self.places);
+        places.retain(|place, _| keep(place));
         let before = std::mem::take(&mut self.functions);
         self.indices.clear();
         self.name_bytes = 0;
-        for (index, _) in self.places.values_mut() {
+        for (index, _) in places.values_mut() {
             let Some(function) = before.get(*index as usize) else { continue };
-            let next = self.functions.len() as u32;
-            *index = *self.indices.entry(function.clone()).or_insert_with_key(|function| {
-                self.name_bytes += function.name_bytes();
-                self.functions.push(function.clone());
-                next
-            });
+            *index = self.index_of(function.clone());
         }
+        self.places = places;
     }
 }
 

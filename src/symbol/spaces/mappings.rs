@@ -39,9 +39,10 @@ pub(super) struct Mappings {
 
 impl Mappings {
     /// Sorts the mappings by start. Where two overlap, the one with the higher start cuts the other.
-    pub fn of(mut seen: Vec<Mapping>) -> Mappings {
+    /// `is_partial`: there were more.
+    pub fn of(mut seen: Vec<Mapping>, is_partial: bool) -> Mappings {
         seen.sort_by_key(|mapping| mapping.start);
-        let mut all = Mappings { all: Vec::with_capacity(seen.len()), ..Mappings::default() };
+        let mut all = Mappings { all: Vec::with_capacity(seen.len()), is_partial, ..Mappings::default() };
         seen.into_iter().for_each(|mapping| all.insert(mapping));
         all
     }
@@ -53,10 +54,6 @@ impl Mappings {
     /// There were more than are kept.
     pub fn is_partial(&self) -> bool {
         self.is_partial
-    }
-
-    pub fn set_partial(&mut self) {
-        self.is_partial = true;
     }
 
     /// The memory that they take with [`Mappings::code`].
@@ -189,7 +186,7 @@ mod tests {
             // What was read later adds what overlaps nothing.
             for (number, (start, len)) in (40..).zip(fills) {
                 let file = &files[number];
-                all.fill(Mappings::of(vec![Mapping::new((start * PAGE, (start + len) * PAGE), 0, file.clone())]));
+                all.fill(Mappings::of(vec![Mapping::new((start * PAGE, (start + len) * PAGE), 0, file.clone())], false));
                 let new = start as usize..(start + len) as usize;
                 if pages[new.clone()].iter().all(Option::is_none) {
                     new.for_each(|page| pages[page] = Some((number, (page as u64 - start) * PAGE)));

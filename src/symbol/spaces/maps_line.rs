@@ -5,6 +5,8 @@ use std::hash::Hash;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::task::procfs::mapped_range;
+
 /// Most mappings kept per process: the process decides how many it makes.
 pub(super) const MAX_MAPPINGS: usize = 16_384;
 
@@ -28,11 +30,9 @@ pub struct MapsLine<'a> {
 
 /// Parses a line of /proc/PID/maps. None for a malformed one, or a mapping that is not executable.
 pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
-    let mut words = line.splitn(6, |&byte| byte == b' ');
+    let (start, end) = mapped_range(line)?;
+    let mut words = line.splitn(6, |&byte| byte == b' ').skip(1);
     let hex = |bytes: &[u8]| u64::from_str_radix(std::str::from_utf8(bytes).ok()?, 16).ok();
-    let range = words.next()?;
-    let dash = range.iter().position(|&byte| byte == b'-')?;
-    let (start, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
     let permissions = words.next()?;
     let offset = hex(words.next()?)?;
     let device = words.next()?;

@@ -88,13 +88,7 @@ impl Unwinding {
             kernel_chain: by_frame_pointers.get(1..).unwrap_or_default(),
         };
         let mut chain = UnwoundChain::default();
-        let mut code = spaces.space_code(pid);
-        let mut walked = self.walk_in(&code, &sample, spaces, &mut chain);
-        // Mappings that nobody told of, as those of a process that was there before the run.
-        if walked == Walked::Broken(Broken::NotCode) && spaces.reread_maps(pid) {
-            code = spaces.space_code(pid);
-            walked = self.walk_in(&code, &sample, spaces, &mut chain);
-        }
+        let (code, walked) = self.walk_in(pid, &sample, spaces, &mut chain);
         // Where the channel is full the reading side asks again.
         let _ = self.publish.try_send((window.space, code));
         let user = user_part(walked, window.stack.len(), window.asked).unwrap_or(UserPart::Broken);
@@ -105,19 +99,11 @@ impl Unwinding {
     }
 
     fn walk_waiter(&mut self, waiter: &mut WaiterStack, spaces: &mut AddressSpaces) {
-        let pid = waiter.user.pid;
         let regs = waiter.registers();
         let stack = &waiter.user.stack;
         let sample = UserStackSample { arch: Arch::NATIVE, regs: &regs, stack, kernel_chain: &[] };
         let mut chain = UnwoundChain::default();
-        let mut walk = |spaces: &mut AddressSpaces| {
-            let code = spaces.space_code(pid);
-            self.walk_in(&code, &sample, spaces, &mut chain)
-        };
-        let mut walked = walk(spaces);
-        if walked == Walked::Broken(Broken::NotCode) && spaces.reread_maps(pid) {
-            walked = walk(spaces);
-        }
+        let (_, walked) = self.walk_in(waiter.user.pid, &sample, spaces, &mut chain);
         // A shorter copy ends with its mapping, and so does the stack.
         let part = user_part(walked, waiter.user.stack.len(), WINDOW_BYTES);
         waiter.part = part.unwrap_or(UserPart::Broken);
@@ -126,15 +112,24 @@ impl Unwinding {
         }
     }
 
+    /// Walks in what a process has mapped, which is returned, too.
     fn walk_in(
         &mut self,
-        code: &SpaceCode,
+        pid: i32,
         sample: &UserStackSample<'_>,
-        spaces: &AddressSpaces,
+        spaces: &mut AddressSpaces,
         chain: &mut UnwoundChain,
-    ) -> Walked {
-        let budget = &self.budget;
-        let mut load = |code: &Arc<MappedCode>| self.loading.spend(|| spaces.load_tables(code, budget));
-        self.unwinder.walk(sample, code, &mut load, chain)
+    ) -> (Arc<SpaceCode>, Walked) {
+        let mut is_reread = false;
+        loop {
+            let code = spaces.space_code(pid);
+            let mut load = |code: &Arc<MappedCode>| self.loading.spend(|| spaces.load_tables(code, &self.budget));
+            let walked = self.unwinder.walk(sample, &code, &mut load, chain);
+            // Mappings that nobody told of, as those of a process that was there before the run.
+            if is_reread || walked != Walked::Broken(Broken::NotCode) || !spaces.reread_maps(pid) {
+                return (code, walked);
+            }
+            is_reread = true;
+        }
     }
 }

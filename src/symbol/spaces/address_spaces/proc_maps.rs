@@ -53,11 +53,7 @@ impl AddressSpaces {
             seen.push(Mapping::new((start, end), offset, module));
         }
         // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap others.
-        let mut maps = Mappings::of(seen);
-        if is_partial {
-            maps.set_partial();
-        }
-        Some(maps)
+        Some(Mappings::of(seen, is_partial))
     }
 }
 
