@@ -99,7 +99,7 @@ pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
     if !is_native(host, tid) {
         return None;
     }
-    let fd = |at: &usize| entered.args.get(*at).map(|arg| *arg as i32).filter(|fd| *fd >= 0); // the kernel takes an int
+    let fd = |index: &usize| entered.args.get(*index).map(|arg| *arg as i32).filter(|fd| *fd >= 0); // the kernel takes an int
     let files = descriptors(name).iter().filter_map(fd);
     let files = files.map(|fd| Descriptor { fd, file: mounts.open_file(host, tid, fd) }).collect();
     Some(SystemCall { name, files })
@@ -146,7 +146,7 @@ fn is_native_vector(bytes: &[u8]) -> bool {
 /// The arguments of a system call that are file descriptors, by index.
 fn descriptors(name: &str) -> &'static [usize] {
     let known = DESCRIPTORS.iter().find(|(_, names)| names.contains(&name));
-    known.map_or(&[], |(at, _)| at)
+    known.map_or(&[], |(indexes, _)| indexes)
 }
 
 type DescriptorArgs = (&'static [usize], &'static [&'static str]);

@@ -191,9 +191,9 @@ fn fde_for<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bytes: &'a [u8],
     bases: &BaseAddresses,
-    at: usize,
+    start: usize,
     address: u64,
 ) -> Option<Fde<'a>> {
-    let fde = cfi::fde(section, bytes, bases, at, |offset| cfi::cie(section, bytes, bases, offset))?;
+    let fde = cfi::fde(section, bytes, bases, start, |offset| cfi::cie(section, bytes, bases, offset))?;
     fde.contains(address).then_some(fde)
 }

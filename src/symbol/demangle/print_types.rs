@@ -191,8 +191,8 @@ impl<'a> Printer<'_, 'a> {
             return self.push("...");
         };
         let outer = self.element;
-        let written = self.separated(pack.len(), |printer, at| {
-            printer.element = Some(at);
+        let written = self.separated(pack.len(), |printer, index| {
+            printer.element = Some(index);
             printer.print(pattern)
         });
         self.element = outer;

@@ -145,19 +145,19 @@ impl<'t, 'a> Printer<'t, 'a> {
     /// Writes items, with commas between those that are not empty.
     pub fn list(&mut self, list: NodeList) -> PrintResult {
         let tree = self.tree;
-        self.separated(tree.items(list).len(), |printer, at| printer.print(tree.items(list)[at]))
+        self.separated(tree.items(list).len(), |printer, index| printer.print(tree.items(list)[index]))
     }
 
     pub fn separated(&mut self, count: usize, mut item: impl FnMut(&mut Self, usize) -> PrintResult) -> PrintResult {
         let mut is_first = true;
-        for at in 0..count {
+        for index in 0..count {
             self.step()?;
             let before = self.text.len();
             if !is_first {
                 self.push(", ")?;
             }
             let start = self.text.len();
-            item(self, at)?;
+            item(self, index)?;
             if self.text.len() == start {
                 self.text.truncate(before);
             } else {

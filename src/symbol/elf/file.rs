@@ -67,7 +67,7 @@ struct ElfHeader {
     name: u32,
     kind: u32,
     address: u64,
-    at: FileRange,
+    range: FileRange,
     /// `sh_link`; of a symbol table, the section with the names.
     link: u32,
     /// Segments only: PF_X is set.
@@ -129,7 +129,7 @@ impl ElfFile {
         file.read_exact_at(&mut head, 0).ok()?;
         let [0x7f, b'E', b'L', b'F', class @ 1..=2, 1, ..] = head[..] else { return None };
         let is_64_bit = class == 2;
-        let half = |at: usize| u64::from(u16::from_le_bytes([head[at], head[at + 1]]));
+        let half = |offset: usize| u64::from(u16::from_le_bytes([head[offset], head[offset + 1]]));
         let place = |narrow: usize, wide_at: usize| if is_64_bit { long(&head, wide_at) } else { word(&head, narrow) };
         let counts = if is_64_bit { 0x36 } else { 0x2a };
         let (program_size, section_size) = if is_64_bit { (56, 64) } else { (32, 40) };
@@ -155,13 +155,13 @@ impl ElfFile {
     /// The PT_LOAD segments, for callers that keep nothing else of the file.
     pub fn loads(&self) -> LoadSegments {
         let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
-        LoadSegments(loads.take(MAX_LOADS).map(|segment| (segment.at, segment.address)).collect())
+        LoadSegments(loads.take(MAX_LOADS).map(|segment| (segment.range, segment.address)).collect())
     }
 
     /// The executable PT_LOAD segments: bytes of the file, and the virtual address of the first one.
     pub fn code_segments(&self) -> impl Iterator<Item = (FileRange, u64)> {
         let code = self.segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.is_code);
-        code.take(MAX_LOADS).map(|segment| (segment.at, segment.address))
+        code.take(MAX_LOADS).map(|segment| (segment.range, segment.address))
     }
 
     /// The virtual address of the program's entry point.
@@ -181,8 +181,8 @@ impl ElfFile {
 
     fn offset(&self, address: u64, wanted: impl Fn(&ElfHeader) -> bool) -> Option<u64> {
         self.segments.iter().filter(|segment| segment.kind == PT_LOAD && wanted(segment)).find_map(|segment| {
-            let into = address.checked_sub(segment.address).filter(|into| *into < segment.at.len)?;
-            segment.at.offset.checked_add(into)
+            let into = address.checked_sub(segment.address).filter(|into| *into < segment.range.len)?;
+            segment.range.offset.checked_add(into)
         })
     }
 
@@ -204,7 +204,7 @@ impl ElfFile {
     /// The path of the dynamic linker (PT_INTERP). None for a static program or a library.
     pub fn interpreter(&self, file: &File) -> Option<String> {
         let segment = self.segments.iter().find(|segment| segment.kind == PT_INTERP)?;
-        let path = segment.at.within(MAX_PATH_BYTES as u64)?.read(file)?;
+        let path = segment.range.within(MAX_PATH_BYTES as u64)?.read(file)?;
         Some(text_at(&path, 0))
     }
 
@@ -216,17 +216,17 @@ impl ElfFile {
         const RPATH: u64 = 15;
         const RUNPATH: u64 = 29;
         let segment = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-        let bytes = segment.at.within(MAX_DYNAMIC_BYTES)?.read(file)?;
+        let bytes = segment.range.within(MAX_DYNAMIC_BYTES)?.read(file)?;
         let half = if self.is_64_bit { 8 } else { 4 };
-        let number = |bytes: &[u8], at| if self.is_64_bit { long(bytes, at) } else { word(bytes, at) };
+        let number = |bytes: &[u8], offset| if self.is_64_bit { long(bytes, offset) } else { word(bytes, offset) };
         let entries = bytes.chunks_exact(2 * half).map(|entry| (number(entry, 0), number(entry, half)));
         let entries: Vec<(u64, u64)> = entries.take_while(|(tag, _)| *tag != 0).collect();
         let value = |wanted| entries.iter().find(|(tag, _)| *tag == wanted).map(|(_, value)| *value);
         let names = FileRange { offset: self.offset(value(STRTAB)?, |_| true)?, len: value(STRSZ)? };
         let names = names.within(MAX_NAMES_BYTES)?.read(file)?;
         let mut dynamic = DynamicSection::default();
-        for (tag, at) in entries {
-            let text = || text_at(&names, usize::try_from(at).unwrap_or(usize::MAX));
+        for (tag, offset) in entries {
+            let text = || text_at(&names, usize::try_from(offset).unwrap_or(usize::MAX));
             match tag {
                 NEEDED if dynamic.libraries.len() < MAX_FILES => dynamic.libraries.push(text()),
                 RPATH | RUNPATH if dynamic.directories.len() < MAX_LIBRARY_DIRS => {
@@ -244,11 +244,11 @@ impl ElfFile {
     pub fn is_old_version(&self, file: &File, index: usize) -> bool {
         const HIDDEN: u16 = 0x8000; // VERSYM_HIDDEN
         let Some(section) = self.sections.iter().find(|section| section.kind == SHT_GNU_VERSYM) else { return false };
-        let at = (index as u64).saturating_mul(2);
+        let offset = (index as u64).saturating_mul(2);
         let mut entry = [0; 2];
-        let is_there = section.at.len.saturating_sub(at) >= 2;
+        let is_there = section.range.len.saturating_sub(offset) >= 2;
         is_there
-            && file.read_exact_at(&mut entry, section.at.offset.saturating_add(at)).is_ok()
+            && file.read_exact_at(&mut entry, section.range.offset.saturating_add(offset)).is_ok()
             && u16::from_le_bytes(entry) & HIDDEN != 0
     }
 
@@ -258,13 +258,13 @@ impl ElfFile {
     }
 
     pub fn has_symtab(&self) -> bool {
-        self.sections.iter().any(|section| section.kind == SHT_SYMTAB && section.at.len > 0)
+        self.sections.iter().any(|section| section.kind == SHT_SYMTAB && section.range.len > 0)
     }
 
     pub fn build_id(&self, file: &File) -> Option<Vec<u8>> {
         let notes = self.segments.iter().filter(|segment| segment.kind == PT_NOTE);
         let notes = notes.chain(self.sections.iter().filter(|section| section.kind == SHT_NOTE));
-        notes.take(64).find_map(|note| build_id_of(&note.at.within(MAX_NOTE_BYTES)?.read(file)?))
+        notes.take(64).find_map(|note| build_id_of(&note.range.within(MAX_NOTE_BYTES)?.read(file)?))
     }
 
     /// The section `.gnu_debugdata`, a compressed ELF file.
@@ -275,7 +275,7 @@ impl ElfFile {
 
     /// The sections of these names, with their addresses. None for a section that is missing, not in the file, or compressed.
     pub fn sections_named<const N: usize>(&self, file: &File, wanted: [&[u8]; N]) -> [Option<(FileRange, u64)>; N] {
-        let names = self.sections.get(self.names).and_then(|section| section.at.within(MAX_NAMES_BYTES)?.read(file));
+        let names = self.sections.get(self.names).and_then(|section| section.range.within(MAX_NAMES_BYTES)?.read(file));
         let names = names.unwrap_or_default();
         wanted.map(|wanted| {
             let is_it = |section: &&ElfHeader| {
@@ -283,7 +283,7 @@ impl ElfFile {
                 section.is_plain && name.is_some_and(|rest| rest.first() == Some(&0))
             };
             let section = self.sections.iter().find(is_it)?;
-            Some((section.at.in_file(file)?, section.address))
+            Some((section.range.in_file(file)?, section.address))
         })
     }
 
@@ -293,7 +293,7 @@ impl ElfFile {
     pub fn unwind_segments(&self, file: &File) -> Option<[(FileRange, u64); 2]> {
         const PLACE_AT: u64 = 4; // of the place of .eh_frame, in the header
         let header = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
-        let start = FileRange { len: 8, ..header.at.in_file(file)? }.read(file)?;
+        let start = FileRange { len: 8, ..header.range.in_file(file)? }.read(file)?;
         let [1, encoding, 0x03, 0x3b, a, b, c, d] = start[..] else { return None };
         let place = i64::from(i32::from_le_bytes([a, b, c, d]));
         let address = match encoding {
@@ -304,11 +304,11 @@ impl ElfFile {
         };
         let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
         let (load, into) = loads.take(MAX_LOADS).find_map(|load| {
-            let into = address.checked_sub(load.address).filter(|into| *into < load.at.len)?;
-            Some((load.at, into))
+            let into = address.checked_sub(load.address).filter(|into| *into < load.range.len)?;
+            Some((load.range, into))
         })?;
         let frames = FileRange { offset: load.offset.checked_add(into)?, len: load.len - into };
-        Some([(header.at, header.address), (frames.in_file(file)?, address)])
+        Some([(header.range, header.address), (frames.in_file(file)?, address)])
     }
 
     /// The entries and the string table of `.dynsym` (`exported`) or `.symtab`.
@@ -316,7 +316,7 @@ impl ElfFile {
         let wanted = if exported { SHT_DYNSYM } else { SHT_SYMTAB };
         let table = self.sections.iter().find(|section| section.kind == wanted)?;
         let names = self.sections.get(table.link as usize)?;
-        Some((table.at.in_file(file)?, names.at.in_file(file)?))
+        Some((table.range.in_file(file)?, names.range.in_file(file)?))
     }
 
     /// Size of an entry in a symbol table.
@@ -339,8 +339,8 @@ impl ElfFile {
 impl LoadSegments {
     /// The virtual address of an offset in the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
-        self.0.iter().find_map(|(at, address)| {
-            let into = offset.checked_sub(at.offset).filter(|into| *into < at.len)?;
+        self.0.iter().find_map(|(range, address)| {
+            let into = offset.checked_sub(range.offset).filter(|into| *into < range.len)?;
             address.checked_add(into)
         })
     }
@@ -358,7 +358,7 @@ impl ElfHeader {
         ElfHeader {
             kind: word(bytes, 0) as u32,
             address,
-            at: FileRange { offset, len },
+            range: FileRange { offset, len },
             is_code,
             ..ElfHeader::default()
         }
@@ -373,8 +373,8 @@ impl ElfHeader {
         let (name, kind) = (word(bytes, 0) as u32, word(bytes, 4) as u32);
         let flags = if is_64_bit { long(bytes, 8) } else { word(bytes, 8) };
         let is_plain = kind != SHT_NOBITS && flags & SHF_COMPRESSED == 0;
-        let at = FileRange { offset, len };
-        ElfHeader { name, kind, address, at, link: link as u32, is_plain, ..ElfHeader::default() }
+        let range = FileRange { offset, len };
+        ElfHeader { name, kind, address, range, link: link as u32, is_plain, ..ElfHeader::default() }
     }
 }
 
@@ -414,8 +414,8 @@ impl<'a> ElfSymbol<'a> {
 }
 
 /// The text at an offset of `names`, up to a zero or [`MAX_PATH_BYTES`].
-fn text_at(names: &[u8], at: usize) -> String {
-    let text = names.get(at..).unwrap_or_default();
+fn text_at(names: &[u8], offset: usize) -> String {
+    let text = names.get(offset..).unwrap_or_default();
     let text = &text[..text.len().min(MAX_PATH_BYTES)];
     let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     String::from_utf8_lossy(&text[..len]).into_owned()
@@ -446,19 +446,21 @@ impl FileRange {
 
     /// The range in parts of up to `bytes`.
     pub fn chunks(self, bytes: u64) -> impl Iterator<Item = FileRange> {
-        let starts = std::iter::successors(Some(self.offset), move |at| at.checked_add(bytes));
-        let starts = starts.take_while(move |at| *at < self.end());
+        let starts = std::iter::successors(Some(self.offset), move |offset| offset.checked_add(bytes));
+        let starts = starts.take_while(move |offset| *offset < self.end());
         starts.map(move |offset| FileRange { offset, len: bytes.min(self.end() - offset) })
     }
 }
 
 /// Reads 32 bits; 0 when `bytes` ends before.
-fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 4).map_or(0, |bytes| u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
+fn word(bytes: &[u8], offset: usize) -> u64 {
+    bytes
+        .get(offset..offset + 4)
+        .map_or(0, |bytes| u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
-    word(bytes, at) | word(bytes, at + 4) << 32
+fn long(bytes: &[u8], offset: usize) -> u64 {
+    word(bytes, offset) | word(bytes, offset + 4) << 32
 }
 
 fn build_id_of(mut notes: &[u8]) -> Option<Vec<u8>> {

@@ -25,13 +25,13 @@ pub(super) fn sections_of_file(file: &File, max_bytes: u64) -> Option<FrameSecti
     {
         (eh_frame_hdr, eh_frame) = (Some(header), Some(frames));
     }
-    let len = |section: Option<(FileRange, u64)>| section.map_or(0, |(at, _)| at.len);
+    let len = |section: Option<(FileRange, u64)>| section.map_or(0, |(range, _)| range.len);
     let bytes = [eh_frame, eh_frame_hdr, debug_frame].into_iter().map(len).fold(0, u64::saturating_add);
     if bytes.saturating_mul(2) > max_bytes {
         return None;
     }
     let copy = |section: Option<(FileRange, u64)>| match section {
-        Some((at, address)) => Some(FrameSection { address, bytes: at.read(file)? }),
+        Some((range, address)) => Some(FrameSection { address, bytes: range.read(file)? }),
         None => Some(FrameSection::default()),
     };
     Some(FrameSections {
@@ -39,7 +39,10 @@ pub(super) fn sections_of_file(file: &File, max_bytes: u64) -> Option<FrameSecti
         eh_frame: copy(eh_frame)?,
         eh_frame_hdr: copy(eh_frame_hdr)?,
         debug_frame: copy(debug_frame)?,
-        loads: elf.code_segments().map(|(at, address)| CodeLoad { offset: at.offset, len: at.len, address }).collect(),
+        loads: elf
+            .code_segments()
+            .map(|(range, address)| CodeLoad { offset: range.offset, len: range.len, address })
+            .collect(),
         entry: elf.entry_address(),
         sigreturns: sigreturns(&elf, file, arch),
     })
@@ -68,14 +71,14 @@ fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
     };
     let mut found = Vec::new();
     let mut left = MAX_SCANNED_BYTES;
-    for (at, address) in elf.code_segments() {
-        let at = FileRange { len: at.len.min(left), ..at };
-        left -= at.len;
-        for chunk in at.chunks(CHUNK_BYTES) {
+    for (range, address) in elf.code_segments() {
+        let range = FileRange { len: range.len.min(left), ..range };
+        left -= range.len;
+        for chunk in range.chunks(CHUNK_BYTES) {
             // The code may go on in the next one.
-            let chunk = FileRange { len: (chunk.len + 16).min(at.end() - chunk.offset), ..chunk };
+            let chunk = FileRange { len: (chunk.len + 16).min(range.end() - chunk.offset), ..chunk };
             let Some(bytes) = chunk.read(file) else { return found };
-            let start = address.saturating_add(chunk.offset - at.offset);
+            let start = address.saturating_add(chunk.offset - range.offset);
             for code in codes {
                 found.extend(memmem::find_iter(&bytes, code).map(|offset| start.saturating_add(offset as u64)));
             }

@@ -119,7 +119,7 @@ impl Kallsyms {
         Some(KernelSymbol {
             name: entry.name(&self.names),
             offset,
-            module: module.and_then(|at| self.modules.get(at)).map(String::as_str),
+            module: module.and_then(|index| self.modules.get(index)).map(String::as_str),
         })
     }
 
@@ -162,7 +162,7 @@ impl KallsymsEntry {
     /// global, weak, local; then by leading underscores and length.
     fn rank<'a>(&self, names: &'a [u8]) -> (bool, bool, u8, usize, usize, &'a [u8]) {
         let name = self.name(names);
-        let letter = (self.name as usize).checked_sub(1).and_then(|at| names.get(at));
+        let letter = (self.name as usize).checked_sub(1).and_then(|offset| names.get(offset));
         let scope = match letter {
             Some(b'W' | b'V') => 1,
             Some(b'A'..=b'Z') => 0,
@@ -207,7 +207,7 @@ impl Builder {
             if filled == chunk.len() {
                 // Whole lines are parsed, and the start of the next one moves to the front. A line longer than the
                 // chunk is no symbol.
-                let lines = chunk.iter().rposition(|&byte| byte == b'\n').map_or(filled, |at| at + 1);
+                let lines = chunk.iter().rposition(|&byte| byte == b'\n').map_or(filled, |index| index + 1);
                 self.lines(&chunk[..lines])?;
                 chunk.copy_within(lines.., 0);
                 filled -= lines;
@@ -265,7 +265,7 @@ impl Builder {
     }
 
     fn module(&mut self, name: &[u8]) -> Result<u16, KallsymsError> {
-        if usize::from(self.last_module).checked_sub(1).is_some_and(|at| self.modules[at].as_bytes() == name) {
+        if usize::from(self.last_module).checked_sub(1).is_some_and(|index| self.modules[index].as_bytes() == name) {
             return Ok(self.last_module);
         }
         let name = String::from_utf8_lossy(name);

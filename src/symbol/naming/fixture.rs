@@ -16,7 +16,9 @@ pub fn options(budget: Budget) -> SymbolOptions {
 pub fn stripped_file() -> Arc<Module> {
     const DYNSYM: u8 = 11;
     let mut bytes = own_vdso().expect("every process has one");
-    let word = |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0, |sum, &byte| sum << 8 | byte as usize);
+    let word = |offset: usize, len: usize| {
+        bytes[offset..offset + len].iter().rev().fold(0, |sum, &byte| sum << 8 | byte as usize)
+    };
     let (table, count) = (word(0x28, 8), word(0x3c, 2)); // e_shoff, e_shnum
     for section in (0..count).map(|number| table + 64 * number) {
         if [2, DYNSYM].contains(&bytes[section + 4]) {
@@ -36,8 +38,9 @@ pub fn functions() -> [u64; 2] {
         let kernels = vdsos.replace("__vdso", "__kernel"); // as aarch64 calls them
         let weak = vdsos.replace("__vdso_", "");
         let is_it = |name: &str| [vdsos, &*kernels, &*weak].contains(&name);
-        let start =
-            (0..16384).step_by(4).find(|at| symbols.resolve(*at).is_ok_and(|(name, into)| is_it(&name) && into == 0));
+        let start = (0..16384)
+            .step_by(4)
+            .find(|offset| symbols.resolve(*offset).is_ok_and(|(name, into)| is_it(&name) && into == 0));
         start.expect("all have them")
     })
 }

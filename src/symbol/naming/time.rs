@@ -89,7 +89,7 @@ impl CurrentStep {
 #[derive(Clone, Copy, Debug)]
 pub enum LookUpStart {
     CpuNs(u64),
-    At(Instant),
+    Time(Instant),
 }
 
 /// The CPU time left for names.
@@ -163,7 +163,7 @@ impl NamingTime {
             return None;
         }
         self.step.set_file(Some(path.clone()));
-        Some(if self.was_long { LookUpStart::CpuNs(sys::thread_cpu_ns()) } else { LookUpStart::At(Instant::now()) })
+        Some(if self.was_long { LookUpStart::CpuNs(sys::thread_cpu_ns()) } else { LookUpStart::Time(Instant::now()) })
     }
 
     /// Ends a look-up that began so.
@@ -171,7 +171,7 @@ impl NamingTime {
         self.step.set_file(None);
         let took = match start {
             LookUpStart::CpuNs(start_ns) => Duration::from_nanos(sys::thread_cpu_ns().saturating_sub(start_ns)),
-            LookUpStart::At(start) => start.elapsed(),
+            LookUpStart::Time(start) => start.elapsed(),
         };
         // Whoever was kept from the CPU has not spent its time; a look-up that took long itself is followed by one that is measured.
         let is_exact = matches!(start, LookUpStart::CpuNs(_));
@@ -324,7 +324,7 @@ mod tests {
         let file: Arc<str> = "/a".into();
         assert!(matches!(time.begin(&file), Some(LookUpStart::CpuNs(_))));
         let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).expect("the machine has run for a second");
-        time.end(&file, LookUpStart::At(long_ago));
+        time.end(&file, LookUpStart::Time(long_ago));
         assert!(time.spent_of_run_ns <= SHORT.as_nanos() as u64, "the thread may have waited");
         assert!(matches!(time.begin(&file), Some(LookUpStart::CpuNs(_))));
     }

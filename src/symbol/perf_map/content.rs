@@ -143,7 +143,7 @@ impl PerfMap {
     pub fn resolve(&mut self, addr: u64) -> Option<(String, u64)> {
         // The code at `addr` may have been replaced since.
         let now = Instant::now();
-        let is_fresh = self.asked_at.is_some_and(|at| now.duration_since(at) < FRESH);
+        let is_fresh = self.asked_at.is_some_and(|asked_at| now.duration_since(asked_at) < FRESH);
         if !is_fresh || self.find(addr).is_none() {
             self.asked_at = Some(now);
             self.read_appended();
@@ -169,7 +169,7 @@ impl PerfMap {
         let Some(mut part) = self.ask() else { return };
         if part.is_rewritten {
             let now = Instant::now();
-            if self.reread_at.is_some_and(|at| now < at) {
+            if self.reread_at.is_some_and(|reread_at| now < reread_at) {
                 return;
             }
             self.reread_at = Some(now + REREAD_AFTER);

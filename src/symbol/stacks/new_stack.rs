@@ -78,13 +78,13 @@ impl NewStack {
             UserPart::FramePointers => by_frame_pointers
                 .iter()
                 .enumerate()
-                .map(|(at, &addr)| UnwoundAddress { addr, is_behind_call: at > 0, is_guess: false })
+                .map(|(index, &addr)| UnwoundAddress { addr, is_behind_call: index > 0, is_guess: false })
                 .collect(),
             _ => unwound_addresses(by_frame_pointers).collect(),
         };
         let is_return = innermost == Innermost::BehindCall && frames.is_empty();
-        for (at, &UnwoundAddress { addr, is_behind_call, is_guess }) in user_part.iter().enumerate() {
-            let behind_call = is_behind_call || at == 0 && is_return;
+        for (index, &UnwoundAddress { addr, is_behind_call, is_guess }) in user_part.iter().enumerate() {
+            let behind_call = is_behind_call || index == 0 && is_return;
             let place = spaces.locate(self.pid, addr.saturating_sub(u64::from(behind_call)));
             frames.push(Frame::User { addr, behind_call, guessed: is_guess, place });
         }

@@ -54,11 +54,11 @@ impl WaiterStack {
         let mut frames: Vec<Frame> = kernel.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect();
         for merged in merge(&chain, part, user.python) {
             frames.push(match merged {
-                MergedFrame::Address(at) => {
-                    let addr = chain.addresses().get(at).copied().unwrap_or_default();
-                    let behind_call = chain.is_behind_call(at);
+                MergedFrame::Address(index) => {
+                    let addr = chain.addresses().get(index).copied().unwrap_or_default();
+                    let behind_call = chain.is_behind_call(index);
                     let place = spaces.locate(user.pid, addr.saturating_sub(u64::from(behind_call)));
-                    Frame::User { addr, behind_call, guessed: chain.guessed_from() == Some(at), place }
+                    Frame::User { addr, behind_call, guessed: chain.guessed_from() == Some(index), place }
                 }
                 MergedFrame::Python(frame) => Frame::Python(Box::new(frame)),
                 MergedFrame::Cut => Frame::Truncated(StackCut::DepthLimit),
@@ -79,10 +79,10 @@ fn merge(chain: &UnwoundChain, part: UserPart, python: Option<PythonStack>) -> V
         let cut = (part == UserPart::TooDeep).then_some(MergedFrame::Cut);
         return (0..chain.addresses().len()).map(MergedFrame::Address).chain(cut).collect();
     };
-    let place = |at: usize, addr: u64| addr.saturating_sub(u64::from(chain.is_behind_call(at)));
+    let place = |index: usize, addr: u64| addr.saturating_sub(u64::from(chain.is_behind_call(index)));
     let addresses = chain.addresses().iter().enumerate();
-    let calls: Vec<usize> =
-        addresses.filter(|(at, addr)| interpreter.contains(&place(*at, **addr))).map(|(at, _)| at).collect();
+    let is_call = |(index, addr): &(usize, &u64)| interpreter.contains(&place(*index, **addr));
+    let calls: Vec<usize> = addresses.filter(is_call).map(|(index, _)| index).collect();
     let mut groups: Vec<Vec<PythonFrame>> = vec![Vec::new()];
     for frame in frames {
         let ends_call = frame.ends_call;
@@ -93,20 +93,20 @@ fn merge(chain: &UnwoundChain, part: UserPart, python: Option<PythonStack>) -> V
     let is_cut = cut || part == UserPart::TooDeep;
     let breaks_off = !matches!(part, UserPart::Whole | UserPart::Guessed);
     let fits = calls.len() == groups.len() || breaks_off && calls.len() < groups.len();
-    let [first, last] = [calls.first(), calls.last()].map(|at| at.copied());
+    let [first, last] = [calls.first(), calls.last()].map(|index| index.copied());
     if !fits && first.is_none() {
         return (0..chain.addresses().len()).map(MergedFrame::Address).collect();
     }
     let mut groups = groups.into_iter();
     let mut merged = Vec::new();
-    for at in 0..chain.addresses().len() {
-        let is_within = first.is_some_and(|first| at >= first) && last.is_some_and(|last| at <= last);
-        if fits && calls.contains(&at) {
+    for index in 0..chain.addresses().len() {
+        let is_within = first.is_some_and(|first| index >= first) && last.is_some_and(|last| index <= last);
+        if fits && calls.contains(&index) {
             merged.extend(groups.next().unwrap_or_default().into_iter().map(MergedFrame::Python));
         } else if !fits && is_within {
             merged.extend(groups.by_ref().flatten().map(MergedFrame::Python));
         } else {
-            merged.push(MergedFrame::Address(at));
+            merged.push(MergedFrame::Address(index));
         }
     }
     merged.extend(groups.flatten().map(MergedFrame::Python)); // whose calls are behind the break

@@ -105,17 +105,17 @@ pub fn unwound_words(kernel: &[[u8; 8]], chain: &UnwoundChain, form: ChainForm, 
     let addresses = chain.addresses();
     let kept = &addresses[..addresses.len().min(most)];
     let mut from = 0;
-    let mut mark = |at: usize, mark: u64, words: &mut Vec<[u8; 8]>| {
-        words.extend(kept[from..at].iter().map(|address| address.to_ne_bytes()));
+    let mut mark = |index: usize, mark: u64, words: &mut Vec<[u8; 8]>| {
+        words.extend(kept[from..index].iter().map(|address| address.to_ne_bytes()));
         words.push(mark.to_ne_bytes());
-        from = at;
+        from = index;
     };
-    let mut guessed = chain.guessed_from().filter(|at| *at < kept.len());
-    for &at in chain.interrupted().iter().filter(|at| **at < kept.len()) {
-        if let Some(first) = guessed.take_if(|first| *first <= at) {
+    let mut guessed = chain.guessed_from().filter(|index| *index < kept.len());
+    for &index in chain.interrupted().iter().filter(|index| **index < kept.len()) {
+        if let Some(first) = guessed.take_if(|first| *first <= index) {
             mark(first, GUESSED_NEXT, words);
         }
-        mark(at, INTERRUPTED_NEXT, words);
+        mark(index, INTERRUPTED_NEXT, words);
     }
     if let Some(first) = guessed {
         mark(first, GUESSED_NEXT, words);
