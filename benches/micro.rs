@@ -22,7 +22,7 @@ use perf_prof::perf::layout::{Layout, SampleType};
 use perf_prof::perf::record::{Callchain, ChainForm};
 use perf_prof::stats::Distribution;
 use perf_prof::symbol::budget::Budget;
-use perf_prof::symbol::elf::SymbolOptions;
+use perf_prof::symbol::elf::symbols::SymbolOptions;
 use perf_prof::symbol::{FrameNames, SpaceKeys, Stacks};
 use perf_prof::tep::{Format, NoNames, PrintFmt};
 

@@ -16,8 +16,8 @@ use crate::output::fold::tree::{FrameNode, FrameTree, FunctionTable, IN_SOURCE, 
 use crate::stats::TopK;
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
-use crate::symbol::name_cache::FunctionName;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::name_cache::FunctionName;
+use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::unnamed::Unnamed;
 use crate::task::Comm;
 

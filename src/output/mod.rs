@@ -63,7 +63,7 @@ use crate::output::writer::Writer;
 use crate::report::{ArgumentTexts, Batch, LateText};
 use crate::stats::weights::Weighted;
 use crate::symbol::budget::Budget;
-use crate::symbol::elf::SymbolOptions;
+use crate::symbol::elf::symbols::SymbolOptions;
 use crate::symbol::{CurrentStep, StackId, SymbolUpdate};
 use crate::sys;
 use crate::sys::poll::{Waker, block_signals};

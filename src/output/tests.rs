@@ -9,7 +9,7 @@ use crate::perf::record::Innermost;
 use crate::report::layout::{detail, text};
 use crate::report::{Column, Detail, Occurrence, OccurrenceSchema, Report, Schema, Subject, Table, Value};
 use crate::symbol::budget::RunBudget;
-use crate::symbol::space_keys::SpaceChange;
+use crate::symbol::spaces::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 
@@ -212,7 +212,7 @@ pub fn empty_table() -> Table {
 }
 
 fn mapping(pid: i32, n: u64) -> SymbolUpdate {
-    let (path, key) = (vec![b'x'; 1000].into(), crate::symbol::files::FileKey::Unknown);
+    let (path, key) = (vec![b'x'; 1000].into(), crate::symbol::spaces::maps_line::FileKey::Unknown);
     SymbolUpdate::Space(SpaceChange::Map { pid, start: n << 12, end: (n + 1) << 12, offset: 0, path, key })
 }
 

@@ -10,8 +10,8 @@ use crate::output::json;
 use crate::report::Top;
 use crate::report::Value;
 use crate::stats::weights::Weight;
-use crate::symbol::name_cache::FunctionName;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::name_cache::FunctionName;
+use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::Comm;
 
 /// Most functions listed.

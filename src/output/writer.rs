@@ -34,12 +34,13 @@ use crate::output::writer::views::WriterView;
 use crate::output::{IntervalEnd, OutputSettings, RunEnd, UnwindingSums, ViewEnd, json};
 use crate::report::{Batch, Book, CellLookUps, Command, LateText, Value};
 use crate::stats::weights::Weighted;
-use crate::symbol::files::UnnamedReason;
-use crate::symbol::names::NamedFrame;
-use crate::symbol::quality::CallchainQuality;
-use crate::symbol::quality_counts::{QualityCounts, UserStack};
-use crate::symbol::stacks::NewStack;
-use crate::symbol::unwinding::Unwinding;
+use crate::symbol::naming::named_frame::NamedFrame;
+use crate::symbol::quality::chain::CallchainQuality;
+use crate::symbol::quality::counts::QualityCounts;
+use crate::symbol::stacks::frames::UserStack;
+use crate::symbol::stacks::new_stack::NewStack;
+use crate::symbol::stacks::unwinding::Unwinding;
+use crate::symbol::unnamed::UnnamedReason;
 use crate::symbol::{AddressSpaces, CurrentStep, Frame, FrameNames, Frames, StackId, SymbolUpdate};
 use crate::sys;
 use crate::task::Comm;
@@ -460,7 +461,7 @@ mod tests {
     use crate::output::flood_tests;
     use crate::perf::record::Innermost;
     use crate::stats::weights::Weight;
-    use crate::symbol::stack_key::StackKey;
+    use crate::symbol::stacks::key::StackKey;
     use crate::symbol::{SpaceKeys, Stacks};
 
     /// The weight of a stack whose names were given up is counted in the next report, with names.

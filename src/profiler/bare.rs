@@ -11,7 +11,7 @@ use crate::event::counter;
 use crate::event::selector::{EVENT_FORM, Selector, SelectorHead};
 use crate::profiler::Setup;
 use crate::stats::TopK;
-use crate::symbol::kallsyms::each_function;
+use crate::symbol::kernel::kallsyms::each_function;
 use crate::tep::format::likeness;
 use crate::tep::syscalls;
 

@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::escape::escape;
 use crate::event::selector::{MAX_FUNCTIONS, ProbePoint};
 use crate::host::Host;
-use crate::symbol::elf::NOT_ELF;
-use crate::symbol::functions::{Binary, BinaryFile, FunctionLookup, find_command, library_path, mapped_binaries};
-use crate::symbol::matching::{MatchList, WantedName, last_part};
-use crate::symbol::search::Search;
+use crate::symbol::functions::binary::{
+    Binary, BinaryFile, FunctionLookup, find_command, library_path, mapped_binaries,
+};
+use crate::symbol::functions::matching::{MatchList, WantedName, last_part};
+use crate::symbol::functions::search::Search;
+use crate::symbol::unnamed::NOT_ELF;
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
 
@@ -502,7 +504,7 @@ impl<'a> NearNames<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbol::search::MAX_OF_FILE_BYTES;
+    use crate::symbol::functions::search::MAX_OF_FILE_BYTES;
 
     fn place(function: &str, offset: u64) -> ProbePoint {
         ProbePoint { function: function.to_owned(), offset, ret: false }

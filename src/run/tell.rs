@@ -9,7 +9,7 @@ use crate::run::Run;
 use crate::run::intervals::ViewInterval;
 use crate::run::messages::{self, Backlog, OwnCost};
 use crate::run::views::View;
-use crate::symbol::functions::has_mapped_inode;
+use crate::symbol::functions::binary::has_mapped_inode;
 use crate::sys;
 use crate::task::listed;
 

@@ -13,7 +13,7 @@ use crate::sched::cpus::Switch;
 use crate::sched::history::CpuUse;
 use crate::sched::states::{LeftCpu, RunDelayKind, States, SwitchedOut};
 use crate::sched::tasks::TaskEvent;
-use crate::symbol::kallsyms;
+use crate::symbol::kernel::kallsyms;
 use crate::task::Comm;
 use crate::tep::{Field, Filter, Format, Int32, ReadError, drift};
 

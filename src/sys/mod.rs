@@ -28,6 +28,7 @@ mod time_offsets;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::time::{ClockId, clock_gettime};
@@ -103,6 +104,21 @@ fn cpu_clock_ns(id: ClockId) -> u64 {
 /// The tid of the calling thread.
 pub fn thread_id() -> i32 {
     if replayed::is_on() { replayed::THREAD_ID } else { nix::unistd::gettid().as_raw() }
+}
+
+/// Starts a thread in which no signal is handled. Returns its tid.
+///
+/// # Errors
+/// No thread can be started.
+pub fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<i32> {
+    let (tell_tid, tid) = mpsc::channel();
+    let run = move || {
+        poll::block_signals();
+        let _ = tell_tid.send(thread_id());
+        work();
+    };
+    std::thread::Builder::new().name(name.into()).spawn(run)?;
+    tid.recv().map_err(|_| io::Error::other("it ended at once"))
 }
 
 /// `VmHWM:     5140 kB` of /proc/PID/status, proc(5).

@@ -13,7 +13,7 @@ use crate::perf::target::{Target, Tasks};
 use crate::profiler::Trial;
 use crate::profiler::{Profiler, Setup, TracefsFinder, Warning, WarningKind};
 use crate::run::{default_ring_pages, side_ring_pages};
-use crate::symbol::hidden::hidden;
+use crate::symbol::kernel::hidden::hidden;
 use crate::sys;
 use crate::task::Watched;
 

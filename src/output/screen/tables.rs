@@ -7,7 +7,7 @@ use crate::output::screen::model::{ScreenCell, ScreenColumn, ScreenRow};
 use crate::output::table::{TableLine, is_in_text};
 use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 
 /// Most frames in a cell.
 const MAX_FRAMES: usize = 8;

@@ -15,7 +15,7 @@ use crate::output::writer::{Writer, name_stack, name_values};
 use crate::report::value_text;
 use crate::report::{BookEntry, BookTable, ColumnHead, ColumnKind, Rows, Table, Value};
 use crate::symbol::StackId;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 
 /// The headline of a block of rows.
 #[derive(Clone, Copy, Debug)]

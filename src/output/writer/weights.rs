@@ -12,7 +12,7 @@ use crate::output::writer::{Writer, name_stack};
 use crate::output::{StackReport, top};
 use crate::report::{Top, Value, Verdict};
 use crate::stats::weights::Weighted;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::{FrameNames, Frames};
 
 impl WriterView {

@@ -32,7 +32,7 @@ use crate::profilers::watchdog::settings::{LockupLimits, WatchdogSettings};
 use crate::profilers::watchdog::signs::LifeSignReader;
 use crate::report::{Column, OccurrenceLayout, Schema, Subject, TableSchema, Value, Verdict};
 use crate::symbol::StackId;
-use crate::symbol::kallsyms::{KallsymsError, address_of};
+use crate::symbol::kernel::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
 
 /// CPUs that are about to lock up, told before the kernel's own detectors strike

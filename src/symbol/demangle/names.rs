@@ -418,9 +418,9 @@ impl<'a> Parser<'a> {
     /// A special name: vtable, thunk, guard variable ...
     fn special(&mut self) -> Option<NodeId> {
         let code = self.peek_code()?;
+        self.next();
+        self.next();
         if let Some(words) = special_of(code) {
-            self.next();
-            self.next();
             let of = match &code {
                 b"GV" | b"TH" | b"TW" => self.name()?.node,
                 b"GA" => self.encoding()?,
@@ -428,25 +428,24 @@ impl<'a> Parser<'a> {
             };
             return self.add(Node::Special(words, of));
         }
-        self.next();
-        self.next();
         match &code {
-            b"Th" | b"Tv" | b"Tc" => {
-                let words = match code[1] {
-                    b'h' => "non-virtual thunk to ",
-                    b'v' => "virtual thunk to ",
-                    _ => "covariant return thunk to ",
-                };
-                match code[1] {
-                    b'c' => {
-                        self.call_offset()?;
-                        self.call_offset()?;
-                    }
-                    kind => self.call_offset_of(kind)?,
-                }
-                let of = self.encoding()?;
-                self.add(Node::Special(words, of))
+            b"Th" => {
+                self.call_offset_of(b'h')?;
+                self.special_function("non-virtual thunk to ")
             }
+            b"Tv" => {
+                self.call_offset_of(b'v')?;
+                self.special_function("virtual thunk to ")
+            }
+            b"Tc" => {
+                self.call_offset()?;
+                self.call_offset()?;
+                self.special_function("covariant return thunk to ")
+            }
+            b"GT" => match self.next()? {
+                b'n' => self.special_function("non-transaction clone for "),
+                _ => self.special_function("transaction clone for "),
+            },
             b"TC" => {
                 let within = self.ty()?;
                 self.number()?;
@@ -467,16 +466,14 @@ impl<'a> Parser<'a> {
                 let module = self.module()?;
                 self.add(Node::Special("initializer for module ", module))
             }
-            b"GT" => {
-                let words = match self.next()? {
-                    b'n' => "non-transaction clone for ",
-                    _ => "transaction clone for ",
-                };
-                let of = self.encoding()?;
-                self.add(Node::Special(words, of))
-            }
             _ => None,
         }
+    }
+
+    /// A function, behind words that say what is special.
+    fn special_function(&mut self, words: &'static str) -> Option<NodeId> {
+        let of = self.encoding()?;
+        self.add(Node::Special(words, of))
     }
 
     fn sequence_number(&mut self) -> Option<u32> {

@@ -13,7 +13,7 @@ const MAX_NESTED: u32 = 128;
 /// State of the parser.
 pub struct Parser<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     steps: u32,
     nested: u32,
     pub tree: Tree<'a>,
@@ -34,7 +34,7 @@ pub struct Parser<'a> {
 /// A position to return to.
 #[derive(Clone, Copy)]
 pub struct Checkpoint {
-    at: usize,
+    offset: usize,
     substitutions: usize,
     pending: usize,
 }
@@ -45,7 +45,7 @@ impl<'a> Parser<'a> {
         let scope = tree.add_scope();
         Parser {
             text,
-            at: 0,
+            offset: 0,
             steps: 0,
             nested: 0,
             tree,
@@ -60,20 +60,20 @@ impl<'a> Parser<'a> {
 
     /// The text that is not read yet.
     pub fn rest(&self) -> &'a str {
-        self.text.get(self.at..).unwrap_or_default()
+        self.text.get(self.offset..).unwrap_or_default()
     }
 
     pub fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.text.as_bytes().get(self.offset).copied()
     }
 
     pub fn peek_second(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at + 1).copied()
+        self.text.as_bytes().get(self.offset + 1).copied()
     }
 
     pub fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
-        self.at += 1;
+        self.offset += 1;
         Some(byte)
     }
 
@@ -83,9 +83,9 @@ impl<'a> Parser<'a> {
     }
 
     pub fn eat(&mut self, word: &str) -> bool {
-        let is_next = self.text.as_bytes()[self.at..].starts_with(word.as_bytes());
+        let is_next = self.text.as_bytes()[self.offset..].starts_with(word.as_bytes());
         if is_next {
-            self.at += word.len();
+            self.offset += word.len();
         }
         is_next
     }
@@ -96,12 +96,12 @@ impl<'a> Parser<'a> {
 
     /// Reads bytes up to the first that is not `wanted`.
     pub fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> Option<&'a str> {
-        let start = self.at;
+        let start = self.offset;
         while self.peek().is_some_and(&wanted) {
-            self.at += 1;
+            self.offset += 1;
         }
-        self.steps += (self.at - start) as u32 / 16; // it may be read many times
-        self.text.get(start..self.at)
+        self.steps += (self.offset - start) as u32 / 16; // it may be read many times
+        self.text.get(start..self.offset)
     }
 
     pub fn number(&mut self) -> Option<u32> {
@@ -121,8 +121,8 @@ impl<'a> Parser<'a> {
     /// `3foo`
     pub fn source_name(&mut self) -> Option<&'a str> {
         let len = self.number()? as usize;
-        let name = self.text.get(self.at..self.at.checked_add(len)?)?;
-        self.at += len;
+        let name = self.text.get(self.offset..self.offset.checked_add(len)?)?;
+        self.offset += len;
         (len > 0).then_some(name)
     }
 
@@ -164,11 +164,11 @@ impl<'a> Parser<'a> {
     }
 
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { at: self.at, substitutions: self.substitutions.len(), pending: self.pending.len() }
+        Checkpoint { offset: self.offset, substitutions: self.substitutions.len(), pending: self.pending.len() }
     }
 
     pub fn go_back(&mut self, to: Checkpoint) {
-        self.at = to.at;
+        self.offset = to.offset;
         self.substitutions.truncate(to.substitutions);
         self.pending.truncate(to.pending);
     }
