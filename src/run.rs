@@ -42,9 +42,12 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::host::Host;
+use crate::output::Output;
+use crate::output::drawing::flame;
+use crate::output::drawing::heatmap;
 use crate::output::metrics::http::MetricsServer;
+use crate::output::settings::OutputSettings;
 use crate::output::sink::Sink;
-use crate::output::{Output, OutputSettings, flame, heatmap};
 use crate::outside;
 use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
-use crate::output::ViewSettings;
 use crate::output::metrics::family::{
     FamilyKind, LabelSet, MetricFamily, MetricPoint, MetricUnit, MetricValue, MetricsSnapshot,
 };
 use crate::output::metrics::run::push_run;
 use crate::output::metrics::totals::TotalSums;
 use crate::output::metrics::{RunMeters, SnapshotCell, ViewMeters, names};
+use crate::output::settings::ViewSettings;
 use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
 use crate::sys;

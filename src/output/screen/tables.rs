@@ -1,10 +1,10 @@
 //! Tables of a report as the screen has them.
 
 use crate::escape::escape_into;
-use crate::output::frames;
 pub use crate::output::screen::model::{PageKey, ScreenTable};
 use crate::output::screen::model::{ScreenCell, ScreenColumn, ScreenRow};
 use crate::output::table::{TableLine, is_in_text};
+use crate::output::text::frames;
 use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
 use crate::symbol::names::NamedFrame;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::escape::escape;
-use crate::output::frames;
 use crate::output::metrics::{MetricEntry, RowFunction, RunMeters};
 use crate::output::table::PlacedRows;
+use crate::output::text::frames;
 use crate::output::writer::{Writer, name_stack};
 use crate::report::ColumnKind;
 use crate::symbol::names::NamedFrame;

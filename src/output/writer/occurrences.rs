@@ -3,11 +3,15 @@
 use std::io::{self, Write};
 
 use crate::escape::{escape_from, escape_into};
-use crate::output::flood::{FloodGroup, Groupable};
+use crate::output::event_text::EventText;
 use crate::output::json::ViewLabel;
-use crate::output::stack_numbers::StackMention;
+use crate::output::stack_weights::top;
+use crate::output::text::call_text;
+use crate::output::text::flood::{FloodGroup, Groupable};
+use crate::output::text::frames;
+use crate::output::text::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
-use crate::output::{EventText, call_text, frames, json, text, top};
+use crate::output::{json, text};
 use crate::report::{ArgumentTexts, Batch, Occurrence, OccurrenceBody, Value};
 use crate::symbol::names::{KERNEL, NamedFrame};
 use crate::symbol::stack_key::StackKey;
@@ -195,7 +199,7 @@ impl Writer {
                 let beside = || named.iter().filter_map(Value::as_cell);
                 beside().for_each(|cell| cell.before_event(out));
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    let texts = event.texts(raw.of(&batch.raw), occurrence.subject.pid, &mut self.late);
+                    let texts = self.late.texts(event, occurrence.subject.pid, raw.of(&batch.raw));
                     text::event_head(&occurrence.subject, text::latency_flags(event, texts.raw), out);
                     out.extend_from_slice(&event.label);
                     let start = render(event, texts, &mut self.names, &self.settings.strings, out);
@@ -235,7 +239,7 @@ impl Writer {
                 let values = beside.of(&batch.values);
                 let beside = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    let texts = event.texts(raw.of(&batch.raw), occurrence.subject.pid, &mut self.late);
+                    let texts = self.late.texts(event, occurrence.subject.pid, raw.of(&batch.raw));
                     json::event(&mut object, event, texts, &beside, |out| {
                         render(event, texts, &mut self.names, &self.settings.strings, out)
                     });

@@ -2,17 +2,18 @@
 
 use std::io;
 
-use crate::output::fold::Folded;
+use crate::output::StackReport;
 use crate::output::screen::tables::{self, PageKey, ScreenTable};
 use crate::output::screen::{Screen, ScreenPort};
 use crate::output::sink::Sink;
-use crate::output::stack_numbers::StackNumbers;
+use crate::output::stack_weights::fold::Folded;
+use crate::output::stack_weights::top;
 use crate::output::table::TableLine;
+use crate::output::text::stack_numbers::StackNumbers;
 use crate::output::wall::WallClock;
 use crate::output::writer::tables::{BlockHeading, RowBlock};
 use crate::output::writer::views::WriterView;
 use crate::output::writer::{Writer, name_stack};
-use crate::output::{StackReport, top};
 use crate::report::{ColumnKind, Rows, Top};
 
 /// Most rows of a table without names.

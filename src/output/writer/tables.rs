@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::escape::escape;
-use crate::output::frames;
 use crate::output::json::{self, ViewLabel};
 use crate::output::metrics::MetricEntry;
 use crate::output::table::{
     PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
 };
 use crate::output::text;
+use crate::output::text::frames;
 use crate::output::writer::{Writer, name_stack, name_values};
 use crate::report::value_text;
 use crate::report::{BookEntry, BookTable, ColumnHead, ColumnKind, Rows, Table, Value};

@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 
 use crate::escape::escape;
-use crate::output::fold::Folded;
+use crate::output::StackReport;
 use crate::output::json::{self, ViewLabel};
+use crate::output::stack_weights::fold::Folded;
+use crate::output::stack_weights::top;
 use crate::output::wall::WallClock;
 use crate::output::writer::screen::show_lists;
 use crate::output::writer::views::WriterView;
 use crate::output::writer::{Writer, name_stack};
-use crate::output::{StackReport, top};
 use crate::report::{Top, Value, Verdict};
 use crate::stats::weights::Weighted;
 use crate::symbol::names::NamedFrame;

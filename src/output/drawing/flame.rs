@@ -11,8 +11,8 @@ use inferno::flamegraph::{self, Palette};
 use crate::destination::FlameGraph;
 use crate::digits::format_ns;
 use crate::output::drawing::{DrawingFile, DrawingSubject};
-use crate::output::fold::MADE_AT_RUN_TIME;
 use crate::output::sink::{Sink, SinkProgress};
+use crate::output::stack_weights::fold::MADE_AT_RUN_TIME;
 
 /// What the file is, in messages.
 const WHAT: &str = "flame graph";

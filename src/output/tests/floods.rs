@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader, PipeReader};
 
-use super::tests::into_a_pipe;
-use super::*;
+use super::into_a_pipe;
 use crate::output::tests::empty_table;
+use crate::output::*;
 use crate::perf::record::Innermost;
 use crate::report::layout::{SUBJECT, detail, text};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Subject, Value};

@@ -11,8 +11,10 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::escape::escape;
-use crate::output::fold::sum::FoldSum;
-use crate::output::fold::tree::{FrameNode, FrameTree, FunctionTable, IN_SOURCE, NO_ADDRESS, NONE, PROGRAM, TextTable};
+use crate::output::stack_weights::fold::sum::FoldSum;
+use crate::output::stack_weights::fold::tree::{
+    FrameNode, FrameTree, FunctionTable, IN_SOURCE, NO_ADDRESS, NONE, PROGRAM, TextTable,
+};
 use crate::stats::TopK;
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use crate::host::Host;
-use crate::output::late_text::LateReader;
+use crate::output::writer::late_text::LateReader;
 use crate::report::{Command, LateSource, LateText};
 use crate::symbol::naming::CurrentStep;
 use crate::task::{Comm, procfs};

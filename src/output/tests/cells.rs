@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::tests::settings;
-use super::writer::Writer;
+use super::settings;
 use crate::json::{Object, push_list, push_unsigned};
 use crate::output::metrics::{MetricEntry, MetricsRegistry, RowFunction, SnapshotCell};
 use crate::output::screen::tables;
 use crate::output::sink::Sink;
 use crate::output::table::TableLine;
 use crate::output::text;
+use crate::output::writer::Writer;
 use crate::report::layout::detail;
 use crate::report::{
     Batch, Cell, CellLookUps, Column, Detail, OccurrenceSchema, Rows, Schema, Subject, TypedRows, Value, Verdict,

@@ -2,6 +2,7 @@
 //! line is written, as long as it lives, by a worker.
 
 use crate::host::Host;
+use crate::output::event_text::EventText;
 use crate::outside::{self, AskedOf};
 use crate::report::{ArgumentText, ArgumentTextWriter, ArgumentTexts};
 use crate::sys;
@@ -26,8 +27,13 @@ impl LateReader {
         LateReader { host, reads: 0, since_ns: 0, record: Vec::new() }
     }
 
+    /// The record of an event, with its strings if there are any.
+    pub fn texts<'a>(&'a mut self, event: &EventText, pid: i32, bytes: &'a [u8]) -> ArgumentTexts<'a> {
+        if event.has_strings { ArgumentTexts::split(self.resolve(pid, bytes)) } else { ArgumentTexts::none(bytes) }
+    }
+
     /// The record `bytes` of a process with the strings that can still be read.
-    pub fn resolve<'a>(&'a mut self, pid: i32, bytes: &'a [u8]) -> &'a [u8] {
+    fn resolve<'a>(&'a mut self, pid: i32, bytes: &'a [u8]) -> &'a [u8] {
         let texts = ArgumentTexts::split(bytes);
         let is_unread = |text: ArgumentText<'_>| matches!(text, ArgumentText::Unread(_));
         let unread = texts.iter().filter(|(_, text)| is_unread(*text));

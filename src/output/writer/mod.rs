@@ -1,6 +1,8 @@
 //! Lays out messages as text or JSON lines.
 
+mod commands;
 mod heatmaps;
+mod late_text;
 mod metrics;
 mod occurrences;
 mod quiet;
@@ -18,20 +20,21 @@ use crossbeam_channel::Sender;
 
 use crate::escape::escape;
 use crate::json::Object;
-use crate::output::commands::Commands;
-use crate::output::fold::Folded;
-use crate::output::frames;
 use crate::output::json::ViewLabel;
-use crate::output::late_text::LateReader;
 use crate::output::metrics::MetricsRegistry;
 use crate::output::screen::Screen;
+use crate::output::settings::OutputSettings;
 use crate::output::sink::Sink;
-use crate::output::stack_numbers::StackNumbers;
+use crate::output::stack_weights::fold::Folded;
 use crate::output::table::RowPlace;
+use crate::output::text::frames;
+use crate::output::text::stack_numbers::StackNumbers;
 use crate::output::wall::WallClock;
+use crate::output::writer::commands::Commands;
+use crate::output::writer::late_text::LateReader;
 use crate::output::writer::quiet::QuietParts;
 use crate::output::writer::views::WriterView;
-use crate::output::{IntervalEnd, OutputSettings, RunEnd, UnwindingSums, ViewEnd, json};
+use crate::output::{IntervalEnd, RunEnd, UnwindingSums, ViewEnd, json};
 use crate::report::{Batch, Book, CellLookUps, Command, LateText, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::UnnamedReason;
@@ -457,7 +460,7 @@ fn fold(stacks: &Frames, names: &mut FrameNames, rows: &[Weighted]) -> Folded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::flood_tests;
+    use crate::output::tests::floods;
     use crate::perf::record::Innermost;
     use crate::stats::weights::Weight;
     use crate::symbol::stack_key::StackKey;
@@ -516,7 +519,7 @@ mod tests {
             if is_named {
                 step.end_hurry();
             }
-            flood_tests::wait(&mut batch, 1, 1, id);
+            floods::wait(&mut batch, 1, 1, id);
             writer.batch(&mut batch).unwrap();
             batch.clear();
             assert_eq!(writer.stack_numbers.is_above(&StackKey::of(id, &writer.stacks)), is_named);

@@ -4,9 +4,9 @@ use std::io::Write;
 
 use crate::escape::escape_into;
 use crate::json::Object;
-use crate::output::fold::{Folded, StackGroup};
-use crate::output::frames;
 use crate::output::json;
+use crate::output::stack_weights::fold::{Folded, StackGroup};
+use crate::output::text::frames;
 use crate::report::Top;
 use crate::report::Value;
 use crate::stats::weights::Weight;
@@ -156,7 +156,7 @@ fn json_group(object: &mut Object<'_>, group: &StackGroup) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::fold::tests::{folded, named};
+    use crate::output::stack_weights::fold::tests::{folded, named};
     use crate::symbol::unnamed::Unnamed;
 
     fn example() -> Folded {

@@ -4,8 +4,8 @@
 //! work, which is bounded by the number of results. Time in files and mappings of others is limited: the author of a
 //! file must not decide when perf-prof ends.
 
-use crate::output::in_flight::InFlight;
 use crate::output::sink::SinkProgress;
+use crate::output::thread::in_flight::InFlight;
 use crate::symbol::CurrentStep;
 use crate::sys;
 use crate::task::run_delay::RunDelay;

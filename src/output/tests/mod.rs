@@ -1,17 +1,24 @@
 //! Tests of the queue to the output thread: its bounds, and its counts of dropped messages.
 
+mod cells;
+pub mod floods;
+
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 
-use super::thread::KEPT_BYTES;
 use super::*;
+use crate::host::Host;
+use crate::output::settings::ViewSettings;
+use crate::output::thread::KEPT_BYTES;
 use crate::perf::record::Innermost;
 use crate::report::layout::{detail, text};
 use crate::report::{Column, Detail, Occurrence, OccurrenceSchema, Report, Schema, Subject, Table, Value};
-use crate::symbol::budget::RunBudget;
+use crate::symbol::budget::{Budget, RunBudget};
+use crate::symbol::elf::SymbolOptions;
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
+use crate::tep::strings::KernelStrings;
 
 static NUMBERS: OccurrenceSchema<u64> =
     OccurrenceSchema::new(&[Detail::new("n", |n| Value::Unsigned(*n))], &[detail("n").wide(9)]);

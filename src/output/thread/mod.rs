@@ -1,5 +1,8 @@
 //! The output thread: takes messages in order and writes them.
 
+pub mod in_flight;
+pub mod patience;
+
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use crate::output::drawing::DrawingWriteError;
-use crate::output::in_flight::InFlight;
+use crate::output::thread::in_flight::InFlight;
 use crate::output::writer::Writer;
 use crate::output::{Message, OutputClosed};
 use crate::report::Batch;

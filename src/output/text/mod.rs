@@ -1,16 +1,20 @@
 //! Lines and tables in text.
 
+pub mod call_text;
+pub mod flood;
+pub mod frames;
+pub mod stack_numbers;
+
 use std::io::Write;
 
 use unicode_width::UnicodeWidthStr;
 
 use crate::digits::{push_blank_padded, push_signed, push_unsigned, push_zero_padded};
 use crate::escape::{escape_into, is_plain};
-use crate::output::EventText;
-use crate::output::flood::{FloodGroup, OmittedGroups};
-use crate::output::frames;
-use crate::output::stack_numbers::StackMention;
+use crate::output::event_text::EventText;
 use crate::output::table::{BrokenStacks, TableLine, is_in_text};
+use crate::output::text::flood::{FloodGroup, OmittedGroups};
+use crate::output::text::stack_numbers::StackMention;
 use crate::report::layout::LineStep;
 use crate::report::value_text::{cell, push_seconds, push_value};
 use crate::report::{ColumnHead, OccurrenceLayout, Subject, Value};
@@ -316,7 +320,7 @@ pub fn plain_table(headings: &[&'static str], rows: Vec<Vec<Value>>, out: &mut V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::flood::{Flood, Groupable};
+    use crate::output::text::flood::{Flood, Groupable};
     use crate::report::layout::{self, CPU, SUBJECT, detail, seconds, unless, when};
     use crate::report::{Detail, GroupBy, OccurrenceSchema, Verdict};
     use crate::symbol::stack_key::StackKey;

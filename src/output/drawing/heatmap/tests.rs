@@ -1,7 +1,7 @@
 //! Both drawings of one map: two labels, losses, a column without values.
 
 use super::*;
-use crate::output::heatmap::times::tests::clock;
+use crate::output::drawing::heatmap::times::tests::clock;
 use crate::report::{Column, Report, Schema};
 use crate::stats::{Distribution, LostWindow};
 

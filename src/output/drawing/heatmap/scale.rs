@@ -1,7 +1,7 @@
 //! The scales of a heat map: which values a row of cells has, and how dark a count is.
 
 use crate::digits::format_ns;
-use crate::output::heatmap::columns::{BucketNumber, Panel, SparseCounts};
+use crate::output::drawing::heatmap::columns::{BucketNumber, Panel, SparseCounts};
 use crate::report::Unit;
 
 /// Buckets per power of two.

@@ -120,7 +120,7 @@ impl Message {
     }
 
     /// Number of lines that are missing if the message is dropped.
-    pub(super) fn lines(&self) -> u64 {
+    pub fn lines(&self) -> u64 {
         match self {
             Message::Table { table, .. } => table.rows.len().max(1) as u64,
             _ => 1,

@@ -1,5 +1,8 @@
 //! The file of a drawing: tried before the run, always replaced as a whole, and written again every now and then.
 
+pub mod flame;
+pub mod heatmap;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};

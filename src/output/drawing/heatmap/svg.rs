@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::output::heatmap::columns::{ColumnTime, Panel};
-use crate::output::heatmap::scale::{CountShades, ValueScale};
-use crate::output::heatmap::times::{DayTimes, time_labels};
-use crate::output::heatmap::{MAX_PANELS, ValueMap};
+use crate::output::drawing::heatmap::columns::{ColumnTime, Panel};
+use crate::output::drawing::heatmap::scale::{CountShades, ValueScale};
+use crate::output::drawing::heatmap::times::{DayTimes, time_labels};
+use crate::output::drawing::heatmap::{MAX_PANELS, ValueMap};
 
 /// The lightest shade first.
 const SHADES: [&str; 6] = ["#d6e6f4", "#abd0e6", "#6aaed6", "#3787c0", "#105ba4", "#08306b"];

@@ -1,9 +1,9 @@
 //! A heat map as lines of text.
 
-use crate::output::heatmap::columns::{Panel, SparseCounts};
-use crate::output::heatmap::scale::{CountShades, ValueScale};
-use crate::output::heatmap::times::DayTimes;
-use crate::output::heatmap::{MAX_PANELS, ValueMap};
+use crate::output::drawing::heatmap::columns::{Panel, SparseCounts};
+use crate::output::drawing::heatmap::scale::{CountShades, ValueScale};
+use crate::output::drawing::heatmap::times::DayTimes;
+use crate::output::drawing::heatmap::{MAX_PANELS, ValueMap};
 
 /// The lightest shade first.
 const BLOCKS: [char; 4] = ['░', '▒', '▓', '█'];
