@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::settings;
 use crate::json::{Object, push_list, push_unsigned};
+use crate::output::metrics::names::MetricView;
 use crate::output::metrics::{MetricEntry, MetricsRegistry, RowFunction, SnapshotCell};
 use crate::output::screen::tables;
 use crate::output::sink::Sink;
@@ -94,7 +95,8 @@ fn tables_have_the_brief_text() {
     assert!(screen.columns[0].is_left && &*screen.rows[0].cells[0].text == "2 doors");
 
     let snapshots = SnapshotCell::default();
-    let mut metrics = MetricsRegistry::new(snapshots.clone(), settings(false).views.iter());
+    let mut metrics =
+        MetricsRegistry::new(snapshots.clone(), vec![MetricView { name: None, profiler: "test", main_table: "all" }]);
     let entry = MetricEntry { owner: 0, verdict: Verdict::Exact, is_snapshot: false };
     metrics.add(entry, &mut rows, |_| RowFunction::default());
     metrics.publish(&Default::default());

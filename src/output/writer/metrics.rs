@@ -3,15 +3,28 @@
 use std::sync::Arc;
 
 use crate::escape::escape;
+use crate::output::metrics::names::MetricView;
 use crate::output::metrics::{MetricEntry, RowFunction, RunMeters};
 use crate::output::table::PlacedRows;
 use crate::output::text::frames;
+use crate::output::writer::views::WriterView;
 use crate::output::writer::{Writer, name_stack};
 use crate::report::ColumnKind;
 use crate::symbol::names::NamedFrame;
 
 /// Callers of the function that a row of a table of stacks is about. Whole stacks would be too many series.
 const CALLERS: usize = 3;
+
+/// What names the series of each view.
+pub(super) fn views(views: &[WriterView]) -> Vec<MetricView> {
+    let several = views.len() > 1;
+    let view = |WriterView { settings, .. }: &WriterView| MetricView {
+        name: several.then(|| settings.name.as_str().into()),
+        profiler: settings.profiler,
+        main_table: settings.main_table,
+    };
+    views.iter().map(view).collect()
+}
 
 impl Writer {
     /// Adds the rows of a table to the metrics, if there are any.

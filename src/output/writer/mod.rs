@@ -91,8 +91,8 @@ impl Writer {
             names.read_kernel();
         }
         let spaces = AddressSpaces::new(settings.host.clone()).within(&settings.budget);
-        let of_views = views.iter().map(|view| &view.settings);
-        let metrics = settings.metrics.take().map(|snapshots| MetricsRegistry::new(snapshots, of_views));
+        let metrics = settings.metrics.take();
+        let metrics = metrics.map(|snapshots| MetricsRegistry::new(snapshots, metrics::views(&views)));
         let mut sink = if settings.durable { sink.durable() } else { sink };
         let screen = settings.screen.take().map(|port| screen::start(port, &views, &mut sink));
         let commands = Commands::new(settings.host.clone(), step.clone());
