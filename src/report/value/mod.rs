@@ -1,4 +1,7 @@
-//! The typed value of a cell or key. Nothing here is text yet.
+//! The typed value of a cell or key. Nothing here is text yet. A value of a rare kind is a [`Cell`], which may become
+//! another [`Value`] when it is looked up.
+
+pub mod cell;
 
 use std::sync::Arc;
 
