@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::selector::SelectorAttrs;
+use crate::event::attributes::SelectorAttrs;
 use crate::expr::{Expr, ExprError, ExprInput, Program, SampleVariable};
 use crate::perf::Sample;
 use crate::perf::evsel::Evsel;
