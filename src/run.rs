@@ -75,7 +75,7 @@ use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
 use crate::task::{Targets, Watched};
-use crate::tep::strings::KernelStrings;
+use crate::tep::tracefs::strings::KernelStrings;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

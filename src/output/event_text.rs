@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::escape::escape_into;
 use crate::json::{push_escaped, push_string};
-use crate::tep::field::Field;
 use crate::tep::format::Format;
+use crate::tep::format::field::Field;
 use crate::tep::print_fmt::PrintFmt;
 
 /// How the records of one event become text.

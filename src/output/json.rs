@@ -13,7 +13,7 @@ use crate::symbol::coverage::Coverage;
 use crate::symbol::names::NamedFrame;
 use crate::symbol::quality_counts::QualityCounts;
 use crate::symbol::unnamed::Unnamed;
-use crate::tep::field::FieldValue;
+use crate::tep::format::field::FieldValue;
 
 /// What made an object: the view, and its profiler.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use crate::output::metrics::SnapshotCell;
 use crate::output::screen::ScreenPort;
 use crate::symbol::budget::Budget;
 use crate::symbol::elf::SymbolOptions;
-use crate::tep::strings::KernelStrings;
+use crate::tep::tracefs::strings::KernelStrings;
 
 /// Settings of the output thread, which it receives once.
 #[derive(Debug)]

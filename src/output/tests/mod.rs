@@ -18,7 +18,7 @@ use crate::symbol::elf::SymbolOptions;
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
-use crate::tep::strings::KernelStrings;
+use crate::tep::tracefs::strings::KernelStrings;
 
 static NUMBERS: OccurrenceSchema<u64> =
     OccurrenceSchema::new(&[Detail::new("n", |n| Value::Unsigned(*n))], &[detail("n").wide(9)]);

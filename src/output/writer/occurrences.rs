@@ -17,9 +17,9 @@ use crate::symbol::names::{KERNEL, NamedFrame};
 use crate::symbol::stack_key::StackKey;
 use crate::symbol::{FrameNames, StackId};
 use crate::sys;
-use crate::tep::fields_text::render_fields;
+use crate::tep::format::fields_text::render_fields;
 use crate::tep::print_fmt;
-use crate::tep::strings::KernelStrings;
+use crate::tep::tracefs::strings::KernelStrings;
 
 /// Most groups printed at once.
 const MAX_GROUPS: usize = 20;

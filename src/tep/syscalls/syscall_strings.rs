@@ -1,7 +1,7 @@
 //! Which arguments of a system call are strings, by the declarations in its event's format.
 
-use super::format::Format;
-use super::syscalls::{entered_call, without_user_text};
+use crate::tep::format::Format;
+use crate::tep::syscalls::{entered_call, without_user_text};
 
 /// Calls whose `char *` are strings though they are not `const`.
 const NOT_CONST: [&str; 2] = ["mount", "umount"];

@@ -1,7 +1,7 @@
 //! Elements of fields that are arrays or text, and where data lies that a field locates.
 
-use super::field::{Field, FieldKind, ReadError, chunk_at, int_at};
-use super::types::IntType;
+use crate::tep::format::field::{Field, FieldKind, ReadError, chunk_at, int_at};
+use crate::tep::types::IntType;
 
 impl Field {
     /// The number at `index` of an array, or of the data that the field locates; sign-extended when it is signed. A

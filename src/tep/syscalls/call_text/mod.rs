@@ -8,9 +8,9 @@ mod signatures;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::compat_calls;
-use super::errnos;
-use super::syscalls;
+use crate::tep::syscalls;
+use crate::tep::syscalls::compat_calls;
+use crate::tep::syscalls::errnos;
 use flags::ValueNames;
 use signatures::{ArgKind, CallSignature, ReturnKind};
 

@@ -6,12 +6,16 @@
 //!
 //! Source: kernel/trace/trace_syscalls.c, include/trace/events/syscalls.h.
 
-use std::borrow::Cow;
+pub mod call_id;
+pub mod call_text;
+pub mod compat_calls;
+pub mod errnos;
+pub mod syscall_strings;
+
 use std::collections::BTreeSet;
 
-use super::compat_calls;
-use super::field::{Field, FieldKind};
-use super::format::Format;
+use crate::tep::format::Format;
+use crate::tep::format::field::{Field, FieldKind};
 
 /// The tracepoint system of the events that have a system call in their name.
 pub const SYSTEM: &str = "syscalls";
@@ -71,31 +75,6 @@ pub fn name(number: u64) -> Option<&'static str> {
 /// The name of a system call whose number is the same on all architectures and in all modes.
 pub(super) fn recent(number: u64) -> Option<&'static str> {
     RECENT.iter().find(|(_, known)| u64::try_from(*known) == Ok(number)).map(|(name, _)| *name)
-}
-
-/// A system call as `syscall_name` has it: its number, and whether that is one of 32-bit mode on a 64-bit kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallId {
-    pub number: u64,
-    pub is_compat: bool,
-}
-
-impl CallId {
-    /// Set in the bits of a call of 32-bit mode. No number has it alone among its upper half.
-    pub const COMPAT: u64 = 1 << 62;
-
-    pub fn of_bits(bits: u64) -> CallId {
-        let is_compat = bits >> 32 == CallId::COMPAT >> 32;
-        CallId { number: if is_compat { bits & u64::from(u32::MAX) } else { bits }, is_compat }
-    }
-
-    /// The name, as far as it is known. Numbers of 32-bit mode mean other calls: `32-bit getpid`.
-    pub fn name(self) -> Option<Cow<'static, str>> {
-        match self.is_compat {
-            true => Some(compat_calls::text(self.number as u32).into()),
-            false => name(self.number).map(Cow::Borrowed),
-        }
-    }
 }
 
 /// The number of a system call on the running architecture, by its name in the kernel or on its manual page.

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use super::types::{self, IntType};
+use crate::tep::types::{self, IntType};
 
 /// A named byte range of a tracepoint's raw data.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub enum TextLimit {
 
 impl TextLimit {
     /// `text` up to the limit. What the kernel writes in place of text that it could not read is not cut.
-    pub(super) fn cut<'a>(self, text: &'a [u8], raw: &[u8]) -> &'a [u8] {
+    pub(in crate::tep) fn cut<'a>(self, text: &'a [u8], raw: &[u8]) -> &'a [u8] {
         const UNREAD: &[u8] = b"(fault)"; // FAULT_STRING, kernel/trace/trace_probe.h
         let most = match self {
             TextLimit::Bytes(bytes) => usize::from(bytes),
@@ -161,7 +161,7 @@ pub(super) fn chunk_at<const N: usize>(raw: &[u8], offset: usize) -> Result<[u8;
 
 /// The unsigned integer of `size` bytes at `offset`, zero-extended.
 #[inline]
-pub(super) fn int_at(raw: &[u8], offset: usize, size: usize) -> Result<u64, ReadError> {
+pub(in crate::tep) fn int_at(raw: &[u8], offset: usize, size: usize) -> Result<u64, ReadError> {
     let bytes = offset.checked_add(size).and_then(|end| raw.get(offset..end)).ok_or(ReadError::Short)?;
     match *bytes {
         [a] => Ok(u64::from(a)),
@@ -174,7 +174,7 @@ pub(super) fn int_at(raw: &[u8], offset: usize, size: usize) -> Result<u64, Read
 
 /// The bytes that the locator word at `word` points to.
 #[inline]
-pub(super) fn located(raw: &[u8], word: usize, relative: bool) -> Result<&[u8], ReadError> {
+pub(in crate::tep) fn located(raw: &[u8], word: usize, relative: bool) -> Result<&[u8], ReadError> {
     let loc = u32::from_ne_bytes(chunk_at(raw, word)?) as usize;
     let base = if relative { word + 4 } else { 0 };
     let start = base + (loc & 0xffff);
@@ -183,7 +183,7 @@ pub(super) fn located(raw: &[u8], word: usize, relative: bool) -> Result<&[u8], 
 
 /// `bytes` up to the first NUL.
 #[inline]
-pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
+pub(in crate::tep) fn until_nul(bytes: &[u8]) -> &[u8] {
     const HIGH: u64 = 0x8080_8080_8080_8080;
     const ONE: u64 = HIGH >> 7;
     let (words, rest) = bytes.as_chunks::<8>();
@@ -334,7 +334,7 @@ impl Field {
     }
 
     /// The type of the field, or of its elements when it is an array.
-    pub(super) fn int_type(&self) -> Option<IntType> {
+    pub(in crate::tep) fn int_type(&self) -> Option<IntType> {
         let size = match self.kind {
             FieldKind::Int | FieldKind::Pointer => self.size,
             FieldKind::Text => 1,

@@ -1,13 +1,16 @@
 //! Parses the arguments of a `print fmt`: C expressions with the kernel's own functions in them.
 
-use super::super::field::{Field, FieldKind};
-use super::super::format::Format;
-use super::super::operators::BinaryOperator;
-use super::super::types::{self, IntType};
-use super::Unsupported;
-use super::constants;
-use super::expr::{CExpr, COp, CType, CUnary};
-use super::lexer::{Lexer, Token};
+mod calls;
+mod constants;
+mod functions;
+
+use crate::tep::format::Format;
+use crate::tep::format::field::{Field, FieldKind};
+use crate::tep::operators::BinaryOperator;
+use crate::tep::print_fmt::Unsupported;
+use crate::tep::print_fmt::expr::{CExpr, COp, CType, CUnary};
+use crate::tep::print_fmt::lexer::{Lexer, Token};
+use crate::tep::types::{self, IntType};
 
 /// Nesting of expressions and operands; a pair of parentheses takes two levels.
 const MAX_NESTING: u32 = 128;

@@ -2,6 +2,9 @@
 //!
 //! Nothing is mounted here: [`Tracefs::at`] takes any root, such as a directory of a test.
 
+pub mod check;
+pub mod strings;
+
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -9,12 +12,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rustc_hash::FxHashSet;
 
-use super::drift;
-use super::format::{Format, FormatError, likeness};
-use super::probe::events::ProbeGroup;
 use crate::glob::{self, glob, is_glob};
 use crate::sys;
 use crate::sys::mounts::Mount;
+use crate::tep::drift;
+use crate::tep::format::{Format, FormatError, likeness};
+use crate::tep::probe::events::ProbeGroup;
 
 /// Usual mount points of tracefs. The second one exists only where debugfs is mounted.
 pub const STANDARD_ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -267,7 +270,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 255 && name.bytes().all(legal) && !name.contains("..") && name != "."
 }
 
-pub(super) fn read_limited(path: &Path) -> io::Result<String> {
+fn read_limited(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FORMAT_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -2,10 +2,14 @@
 //!
 //! Layout: `events/<system>/<name>/format` in tracefs.
 
+mod elements;
+pub mod field;
+pub mod fields_text;
+
 use std::cmp::Reverse;
 
-use super::field::{Field, TextLimit};
-use super::probe::fetch::FetchLimit;
+use crate::tep::format::field::{Field, TextLimit};
+use crate::tep::probe::fetch::FetchLimit;
 
 /// More than any kernel writes; the largest of eight kernels has 20 KiB.
 const MAX_FORMAT_BYTES: usize = 1 << 20;
@@ -133,7 +137,7 @@ impl Format {
     }
 
     /// The size of `long` in the kernel that wrote this: 4 if a field says so.
-    pub(super) fn long_size(&self) -> usize {
+    pub(in crate::tep) fn long_size(&self) -> usize {
         let is_long = |field: &Field| {
             matches!(field.declared.as_str(), "long" | "unsigned long" | "size_t") || field.declared.ends_with('*')
         };
@@ -206,9 +210,9 @@ fn edit_distance(a: &[u8], b: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::field::FieldKind;
-    use super::super::samples;
     use super::*;
+    use crate::tep::format::field::FieldKind;
+    use crate::tep::samples;
 
     #[test]
     fn parses_real_formats() {

@@ -2,12 +2,11 @@
 
 use nix::time::{ClockId, clock_getres};
 
-use super::super::operators::BinaryOperator;
-use super::super::types::IntType;
-use super::Unsupported;
-use super::calls::Call;
-use super::expr::{CExpr, CType};
-use super::parser::ArgumentParser;
+use super::ArgumentParser;
+use crate::tep::operators::BinaryOperator;
+use crate::tep::print_fmt::Unsupported;
+use crate::tep::print_fmt::expr::{CExpr, CType, Call};
+use crate::tep::types::IntType;
 
 /// enum xhci_ring_type, drivers/usb/host/xhci.h
 const XHCI_RINGS: [&str; 7] = ["CTRL", "ISOC", "BULK", "INTR", "STREAM", "CMD", "EVENT"];
@@ -32,13 +31,11 @@ impl ArgumentParser<'_> {
             }
             "nvme_trace_disk_name" => {
                 let [_buffer, name] = self.operands()?;
-                let copy = name.clone();
-                CExpr::call(Call::DiskName { name }, &[&copy]).map(Some)
+                CExpr::call(Call::DiskName { name }).map(Some)
             }
             "xhci_ring_type_string" => {
                 let [value] = self.operands()?;
-                let copy = value.clone();
-                CExpr::call(Call::Named { value, names: &XHCI_RINGS, other: "UNKNOWN" }, &[&copy]).map(Some)
+                CExpr::call(Call::Named { value, names: &XHCI_RINGS, other: "UNKNOWN" }).map(Some)
             }
             _ => Ok(None),
         }
@@ -82,8 +79,8 @@ fn tick_hz() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::expr::COp;
     use super::*;
+    use crate::tep::print_fmt::expr::COp;
 
     #[test]
     fn counts_milliseconds_as_the_kernel_does() {

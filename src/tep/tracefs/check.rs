@@ -7,9 +7,9 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::format::Format;
-use super::print_fmt::PrintFmt;
-use super::tracefs::read_limited;
+use crate::tep::format::Format;
+use crate::tep::print_fmt::PrintFmt;
+use crate::tep::tracefs::read_limited;
 
 /// `DIR/VERSION/events/SYSTEM/NAME`: not deeper, or the instances of a tracefs would be counted too.
 const MAX_DEPTH: usize = 4;

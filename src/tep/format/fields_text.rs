@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use super::field::{Field, FieldValue};
-use super::format::Format;
 use crate::digits::{push_signed, push_unsigned};
+use crate::tep::format::Format;
+use crate::tep::format::field::{Field, FieldValue};
 
 /// Appends the event's own fields to `out`. A field that the record does not hold shows as `?`.
 pub fn render_fields(format: &Format, raw: &[u8], out: &mut Vec<u8>) {
@@ -12,7 +12,12 @@ pub fn render_fields(format: &Format, raw: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends `name=value` of each of `fields`.
-pub(super) fn render_list<'a>(fields: impl Iterator<Item = &'a Field>, between: u8, raw: &[u8], out: &mut Vec<u8>) {
+pub(in crate::tep) fn render_list<'a>(
+    fields: impl Iterator<Item = &'a Field>,
+    between: u8,
+    raw: &[u8],
+    out: &mut Vec<u8>,
+) {
     for (at, field) in fields.enumerate() {
         if at > 0 {
             out.push(between);
@@ -57,8 +62,8 @@ fn render_value(value: FieldValue<'_>, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples;
     use super::*;
+    use crate::tep::samples;
 
     fn text(format: &Format, raw: &[u8]) -> String {
         let mut out = Vec::new();
