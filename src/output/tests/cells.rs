@@ -89,7 +89,7 @@ fn tables_have_the_brief_text() {
     let columns = rows.columns();
     let lines: Vec<TableLine> = (0..2).map(|at| TableLine::plain(rows.cells(at, 1))).collect();
     let mut out = Vec::new();
-    text::table(&columns, &lines, |_| Vec::new(), &mut out);
+    text::table(&columns, &lines, |_| Vec::new(), &mut Vec::new(), &mut out);
     assert_eq!(String::from_utf8(out).unwrap(), "doors   visits\n2 doors      5\n1 doors      6\n");
     let screen = tables::table(&columns, &lines, |_| None);
     assert!(screen.columns[0].is_left && &*screen.rows[0].cells[0].text == "2 doors");

@@ -230,69 +230,27 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 }
 
 /// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned. The frames of
-/// a row stand below it. A row that is not exact has a mark in front, which is explained below the table.
+/// a row stand below it. A row that is not exact has a mark in front, which is explained below the table unless the
+/// tables above have `explained` it.
 pub fn table(
-    columns: &[ColumnHead],
-    lines: &[TableLine],
-    name: impl FnMut(StackId) -> Vec<NamedFrame>,
-    out: &mut Vec<u8>,
-) {
-    one_of_several(columns, lines, name, &mut Vec::new(), out);
-}
-
-/// As [`table`], below others. `explained`: the marks that those have explained.
-pub fn one_of_several(
     columns: &[ColumnHead],
     lines: &[TableLine],
     mut name: impl FnMut(StackId) -> Vec<NamedFrame>,
     explained: &mut Vec<&'static str>,
     out: &mut Vec<u8>,
 ) {
+    let shown: Vec<usize> = (0..columns.len()).filter(|&index| is_in_text(&columns[index], index, lines)).collect();
+    let texts = |line: &TableLine| -> Vec<String> {
+        shown.iter().map(|&index| line.cells.get(index).map_or_else(String::new, cell)).collect()
+    };
+    let headings: Vec<String> = shown.iter().map(|&index| columns[index].heading.to_string()).collect();
+    let cells: Vec<Vec<String>> = lines.iter().map(texts).collect();
+    let layout = TableLayout::of(&shown, &headings, &cells, lines);
+    layout.push_row("", &headings, out);
     let mut marks: Vec<(&'static str, &str)> = Vec::new();
-    let marked = lines.iter().any(|line| line.verdict.mark().is_some());
-    let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_in_text(&columns[at], at, lines)).collect();
-    let cells: Vec<Vec<String>> = lines
-        .iter()
-        .map(|line| shown.iter().map(|&at| line.cells.get(at).map_or_else(String::new, cell)).collect())
-        .collect();
-    let widths: Vec<usize> = (shown.iter().enumerate())
-        .map(|(index, &at)| {
-            let widest = cells.iter().map(|row| row[index].width()).max();
-            widest.unwrap_or(0).max(columns[at].heading.len())
-        })
-        .collect();
-    let is_name = |at: usize| {
-        lines.iter().filter_map(|line| line.cells.get(at)).any(|value| {
-            matches!(
-                value,
-                Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Path(_) | Value::Words(_) | Value::Cell(_)
-            )
-        })
-    };
-    let names: Vec<bool> = shown.iter().map(|&at| is_name(at)).collect();
-    let row = |mark: &str, texts: &mut dyn Iterator<Item = &str>, out: &mut Vec<u8>| {
-        let start = out.len();
-        if marked {
-            let _ = write!(out, "{mark:2} ");
-        }
-        for (index, text) in texts.enumerate() {
-            let gap = if index == 0 { "" } else { " " };
-            // Some characters take two columns, marks above others none.
-            let blanks = widths[index].saturating_sub(text.width());
-            let _ = if names[index] {
-                write!(out, "{gap}{text}{:blanks$}", "")
-            } else {
-                write!(out, "{gap}{:blanks$}{text}", "")
-            };
-        }
-        let end = start + out[start..].trim_ascii_end().len();
-        out.truncate(end);
-        out.push(b'\n');
-    };
-    row("", &mut shown.iter().map(|&at| &*columns[at].heading), out);
     for (texts, line) in cells.iter().zip(lines) {
         let mark = line.verdict.mark();
-        row(mark.map_or("", |(mark, _)| mark), &mut texts.iter().map(String::as_str), out);
+        layout.push_row(mark.map_or("", |(mark, _)| mark), texts, out);
         marks.extend(mark.filter(|mark| !marks.contains(mark)));
         let Some(frames) = line.place.named(&mut name) else { continue };
         if !line.place.has_stack() {
@@ -310,11 +268,53 @@ pub fn one_of_several(
     }
 }
 
+/// Where the cells of a table stand.
+struct TableLayout {
+    /// Some rows have a mark in front.
+    is_marked: bool,
+    /// The width of each column, and whether its cells are names.
+    columns: Vec<(usize, bool)>,
+}
+
+impl TableLayout {
+    fn of(shown: &[usize], headings: &[String], cells: &[Vec<String>], lines: &[TableLine]) -> TableLayout {
+        use Value::{Cell, Comm, Path, Text, Word, Words};
+        let is_name = |value: &Value| matches!(value, Word(_) | Comm(_) | Text(_) | Path(_) | Words(_) | Cell(_));
+        let column = |(place, &index): (usize, &usize)| {
+            let widest = cells.iter().map(|row| row[place].width()).max().unwrap_or(0);
+            let is_of_names = lines.iter().filter_map(|line| line.cells.get(index)).any(is_name);
+            (widest.max(headings[place].len()), is_of_names)
+        };
+        let is_marked = lines.iter().any(|line| line.verdict.mark().is_some());
+        TableLayout { is_marked, columns: shown.iter().enumerate().map(column).collect() }
+    }
+
+    fn push_row(&self, mark: &str, texts: &[String], out: &mut Vec<u8>) {
+        let start = out.len();
+        if self.is_marked {
+            let _ = write!(out, "{mark:2} ");
+        }
+        for (index, (text, (width, is_name))) in texts.iter().zip(&self.columns).enumerate() {
+            let gap = if index == 0 { "" } else { " " };
+            // Some characters take two columns, marks above others none.
+            let blanks = width.saturating_sub(text.width());
+            let _ = if *is_name {
+                write!(out, "{gap}{text}{:blanks$}", "")
+            } else {
+                write!(out, "{gap}{:blanks$}{text}", "")
+            };
+        }
+        let end = start + out[start..].trim_ascii_end().len();
+        out.truncate(end);
+        out.push(b'\n');
+    }
+}
+
 /// Appends rows of cells under headings.
 pub fn plain_table(headings: &[&'static str], rows: Vec<Vec<Value>>, out: &mut Vec<u8>) {
     let columns: Vec<ColumnHead> = headings.iter().map(|heading| ColumnHead::plain(heading)).collect();
     let lines: Vec<TableLine> = rows.into_iter().map(TableLine::plain).collect();
-    table(&columns, &lines, |_| Vec::new(), out);
+    table(&columns, &lines, |_| Vec::new(), &mut Vec::new(), out);
 }
 
 #[cfg(test)]
@@ -346,9 +346,9 @@ mod tests {
         let mut lines = rows().map(TableLine::plain);
         lines[1].verdict = Verdict::LowerBound;
         let want = "   comm   count max ms\n   nginx      7 1.2345\n>= a\\x1b 123456\n>= at least so much: records were lost or left out\n";
-        assert_eq!(text(|out| table(&columns, &lines, |_| Vec::new(), out)), want);
+        assert_eq!(text(|out| table(&columns, &lines, |_| Vec::new(), &mut Vec::new(), out)), want);
         let mut explained = vec![">="];
-        let below = text(|out| one_of_several(&columns, &lines, |_| Vec::new(), &mut explained, out));
+        let below = text(|out| table(&columns, &lines, |_| Vec::new(), &mut explained, out));
         assert_eq!(below.lines().count(), 3, "a table above has explained the mark");
         let only_if = |at: usize| {
             let mut columns = columns.clone();
@@ -356,7 +356,8 @@ mod tests {
             columns
         };
         lines.iter_mut().for_each(|line| (line.cells[1], line.verdict) = (Value::Unsigned(0), Verdict::Exact));
-        let table_with = |columns: [ColumnHead; 3]| text(|out| table(&columns, &lines, |_| Vec::new(), out));
+        let table_with =
+            |columns: [ColumnHead; 3]| text(|out| table(&columns, &lines, |_| Vec::new(), &mut Vec::new(), out));
         assert_eq!(table_with(only_if(1)), "comm  max ms\nnginx 1.2345\na\\x1b\n");
         assert_eq!(table_with(only_if(2)), "comm  count max ms\nnginx     0 1.2345\na\\x1b     0\n");
     }

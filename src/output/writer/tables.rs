@@ -235,7 +235,7 @@ impl RowBlock {
         match (shown, &above[..]) {
             ([], []) => out.extend_from_slice(b"nothing seen\n"),
             ([], _) => {}
-            _ => text::one_of_several(columns, shown, name, explained, out),
+            _ => text::table(columns, shown, name, explained, out),
         }
         if !rest.is_empty() {
             let sums = sums_of_rest(columns, lines, rest, sum);
