@@ -94,7 +94,7 @@ fn stack(frames: &[NamedFrame]) -> String {
         out.extend_from_slice(if index > 0 { b" < " } else { b"" });
         match &frame.symbol {
             Ok(symbol) => escape_into(symbol.as_bytes(), &mut out),
-            Err(_) => frames::place(frame, &mut out),
+            Err(_) => out.extend_from_slice(frames::place(frame).as_bytes()),
         }
     }
     if frames.len() > MAX_FRAMES {

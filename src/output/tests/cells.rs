@@ -70,7 +70,7 @@ fn written(json: bool) -> String {
     let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"cat") };
     batch.add(&VISITS, subject, &vec![3, 4], None);
     writer.batch(&mut batch).unwrap();
-    writer.flush().unwrap();
+    writer.outlet.sink.flush().unwrap();
     std::fs::read_to_string(file.path()).unwrap()
 }
 

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::sync::Arc;
 
 use crate::escape::escape_into;
 use crate::symbol::matching::without_arguments;
@@ -106,18 +107,17 @@ fn lines(
     }
 }
 
-/// Appends the place of an address: `function+0x1a file`.
-pub fn place(frame: &NamedFrame, out: &mut Vec<u8>) {
+/// The place of an address: `function+0x1a file`.
+pub fn place(frame: &NamedFrame) -> Arc<str> {
     let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
-    let _ = match (&frame.symbol, module) {
-        (Ok(symbol), _) => write!(out, "{symbol}+{:#x}", frame.offset),
+    let function = match (&frame.symbol, module) {
+        (Ok(symbol), _) => format!("{symbol}+{:#x}", frame.offset),
         (Err(Unnamed { reason, function: Some(start) }), Some(module)) => {
-            let _ = write!(out, "{module}+{start:#x}+{:#x} ({reason})", frame.offset);
-            return;
+            return format!("{module}+{start:#x}+{:#x} ({reason})", frame.offset).into();
         }
-        (Err(unnamed), _) => write!(out, "({unnamed})"),
+        (Err(unnamed), _) => format!("({unnamed})"),
     };
-    let _ = module.map(|module| write!(out, " {module}"));
+    module.map_or_else(|| function.as_str().into(), |module| format!("{function} {module}").into())
 }
 
 /// Appends a function without an address: its name, or the reason why it has none, and its module. One that is known by its
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(text(|out| stack(&frames, out)), want);
         let want = "    gzip+0x5c78 (stripped)\n    gzip+0x5c78 (stripped)\n    ... 1 more\n";
         assert_eq!(text(|out| names(&frames, 2, out)), want);
-        assert_eq!(text(|out| place(&frames[0], out)), "gzip+0x5c78+0x10 (stripped)");
+        assert_eq!(&*place(&frames[0]), "gzip+0x5c78+0x10 (stripped)");
         let shown = |frames: &[NamedFrame]| text(|out| stack(frames, out)).lines().count();
         let (recursion, calls): (Vec<_>, Vec<_>) = (0..6).map(|addr| (at(1, 0x5c78), at(addr, 0x5c78))).unzip();
         assert_eq!((shown(&recursion), shown(&calls)), (4, 6), "calls from elsewhere are told apart");

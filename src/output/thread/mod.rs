@@ -102,7 +102,7 @@ pub(super) fn write_all(
         if let Err(err) = written {
             let how = OutputClosed::by(err);
             // Results have no reader any more; the flame graph and stderr are still written.
-            writer.end_results(matches!(how, OutputClosed::Pipe));
+            writer.outlet.end_results(matches!(how, OutputClosed::Pipe));
             ending.close(Some(how));
         }
         if is_last {
@@ -115,15 +115,15 @@ pub(super) fn write_all(
 fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<Message>> {
     loop {
         writer.print_due()?;
-        writer.feed_screen()?;
+        writer.outlet.feed_screen()?;
         if let Ok(message) = messages.try_recv() {
             return Ok(Some(message));
         }
-        writer.flush()?; // no message waits, so the printed lines should not wait either
-        if writer.read_ahead() {
+        writer.outlet.sink.flush()?; // no message waits, so the printed lines should not wait either
+        if writer.stacks.read_ahead() {
             continue;
         }
-        writer.feed_screen()?;
+        writer.outlet.feed_screen()?;
         let next = match writer.held_until() {
             Some(until) => messages.recv_timeout(Duration::from_nanos(until.saturating_sub(sys::monotonic_ns()))),
             None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -133,7 +133,7 @@ fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 writer.end_screen()?;
-                return writer.print_held().and_then(|()| writer.flush()).map(|()| None);
+                return writer.print_held().and_then(|()| writer.outlet.sink.flush()).map(|()| None);
             }
         }
     }
@@ -170,7 +170,7 @@ fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -
             Ok(())
         }
         Message::LivePids(pids) => {
-            writer.expect_stacks_of(pids);
+            writer.stacks.expect(pids);
             Ok(())
         }
         Message::LookUps(texts) => {
@@ -179,7 +179,7 @@ fn write(writer: &mut Writer, mut message: Message, give_back: &Sender<Batch>) -
         }
         Message::EndScreen => writer.end_screen(),
         Message::Weights { view, rows } => {
-            let written = writer.flush(); // the tables need not wait for the names of the stacks
+            let written = writer.outlet.sink.flush(); // the tables need not wait for the names of the stacks
             writer.weights(view, &rows);
             written
         }

@@ -26,8 +26,9 @@ const MAX_BYTES: usize = 512;
 /// Cached command lines. Fresh ones are always fewer: at most `MAX_ASKED` in each `SPAN` of `KEEP`.
 const LIMIT: usize = 2048;
 
+/// What is looked up in /proc and in the memory of processes, each with a limit.
 #[derive(Debug)]
-pub struct Commands {
+pub struct ProcLookUps {
     host: Host,
     step: CurrentStep,
     known: FxHashMap<(i32, Comm), (Instant, Command)>,
@@ -36,12 +37,15 @@ pub struct Commands {
     /// The same of descriptors.
     files_asked: (Option<Instant>, u32),
     strings: LateReader,
+    /// The strings of records.
+    pub record_strings: LateReader,
 }
 
-impl Commands {
-    pub fn new(host: Host, step: CurrentStep) -> Commands {
-        Commands {
+impl ProcLookUps {
+    pub fn new(host: Host, step: CurrentStep) -> ProcLookUps {
+        ProcLookUps {
             strings: LateReader::new(host.clone()),
+            record_strings: LateReader::new(host.clone()),
             host,
             step,
             known: FxHashMap::default(),
@@ -82,7 +86,7 @@ impl Commands {
     /// The string at an address of a thread's memory, if it reads as a path does: the program may have used the memory
     /// again.
     pub fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {
-        let Commands { step, strings, .. } = self;
+        let ProcLookUps { step, strings, .. } = self;
         let text = step.in_process(tid, || strings.string(tid, address))?;
         let is_path = std::str::from_utf8(&text).is_ok_and(|text| !text.is_empty() && !text.contains(char::is_control));
         is_path.then_some(text)
@@ -145,7 +149,7 @@ mod tests {
         write_stat(&task, "5 (cron) S 1 5");
         fs::write(task.join("cmdline"), "/usr/sbin/cron\0-f\0").unwrap();
         let host = Host { proc: dir.path().into(), ..Host::default() };
-        let mut commands = Commands::new(host, CurrentStep::default());
+        let mut commands = ProcLookUps::new(host, CurrentStep::default());
         let mut command = |name: &[u8], now| commands.command(5, Comm::new(name), now);
         let start = Instant::now();
         assert_eq!(command(b"cron", start), Command::Line("/usr/sbin/cron -f".into()));
@@ -164,14 +168,14 @@ mod tests {
         fs::create_dir_all(&task).unwrap();
         write_stat(&task, &format!("5 (sleep) S 1 5 {}77 0", "0 ".repeat(16)));
         let host = Host { proc: dir.path().into(), ..Host::default() };
-        let mut commands = Commands::new(host, CurrentStep::default());
+        let mut commands = ProcLookUps::new(host, CurrentStep::default());
         assert_eq!(commands.command(5, Comm::new(b"sh"), Instant::now()), Command::Unknown);
     }
 
     #[test]
     fn a_flood_of_processes_causes_few_reads() {
         let host = Host { proc: "/nonexistent".into(), ..Host::default() };
-        let mut commands = Commands::new(host, CurrentStep::default());
+        let mut commands = ProcLookUps::new(host, CurrentStep::default());
         let start = Instant::now();
         let mut gone = |pids: std::ops::Range<i32>, now| {
             let commands = pids.map(|pid| commands.command(pid, Comm::new(b"true"), now));
