@@ -42,9 +42,12 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::host::Host;
+use crate::output::Output;
+use crate::output::drawing::flame;
+use crate::output::drawing::heatmap;
 use crate::output::metrics::http::MetricsServer;
+use crate::output::settings::OutputSettings;
 use crate::output::sink::Sink;
-use crate::output::{Output, OutputSettings, flame, heatmap};
 use crate::outside;
 use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;
@@ -73,7 +76,7 @@ use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
 use crate::task::{Targets, Watched};
-use crate::tep::strings::KernelStrings;
+use crate::tep::tracefs::strings::KernelStrings;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

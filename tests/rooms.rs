@@ -241,7 +241,7 @@ fn no_kind_of_value_is_of_one_profiler() {
         "None", "Unsigned", "Signed", "Ns", "Us", "Moment", "Age", "Pct", "Bool", "Address", "Word", "Phrase", "Comm",
         "Text", "Path", "Place", "Words", "Cell", "Stack",
     ];
-    let (_, _, code) = sources().into_iter().find(|(_, path, _)| path == Path::new("report/value.rs")).unwrap();
+    let (_, _, code) = sources().into_iter().find(|(_, path, _)| path == Path::new("report/value/mod.rs")).unwrap();
     let (_, kinds) = code.split_once("pub enum Value {").unwrap();
     let (kinds, _) = kinds.split_once("\n}").unwrap();
     let kinds =

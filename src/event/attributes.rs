@@ -1,11 +1,14 @@
 //! The attributes of a selector: those that every profiler knows, and the lists of those that only some know.
 
-use crate::event::SelectorAttrs;
+use crate::event::head::SelectorHead;
 use crate::event::part::{SelectorFault, SelectorPart};
 use crate::event::print_key::PrintKey;
-use crate::event::selector::{MAX_FUNCTIONS, ProbeArgs, SelectorHead};
 use crate::expr::Expr;
 use crate::host::parse_cpus;
+
+/// How many functions a pattern may match: without the attribute `most`, and with its largest value.
+pub const DEFAULT_FUNCTIONS: u16 = 100;
+pub const MAX_FUNCTIONS: u16 = 1000;
 
 /// Attributes that every profiler knows. The part after `=` is for messages.
 const ATTRIBUTES: [&str; 6] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'", "most=N"];
@@ -43,6 +46,83 @@ const INSTEAD: [(&str, &str); 2] = [
     ("delay", "multi-trace measures the time from one event to another, num-dist the durations in a field (num=FIELD)"),
 ];
 
+/// The attributes behind the filter, each at most once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectorAttrs {
+    pub stack: bool,
+    pub max_stack: Option<u16>, // frames; implies `stack`
+    pub alias: Option<String>,
+    pub cpus: Option<Vec<u32>>,
+    pub args: Option<ProbeArgs>,
+    pub most: Option<u16>, // functions that the name may match
+    pub print_key: Option<PrintKey>,
+    /// The profiler's own attributes with a value, see [`parse_with`](crate::event::parse_with), in the order of the text.
+    pub expressions: Vec<(String, Expr)>,
+    /// The profiler's own attributes without a value.
+    pub flags: Vec<String>,
+}
+
+/// The arguments that a probe records, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeArgs {
+    pub text: String,
+    /// Byte offset in the text of the selector.
+    pub at: usize,
+}
+
+impl SelectorAttrs {
+    /// True when the profiler's own attribute `flag` was given.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|given| given == flag)
+    }
+
+    /// Sets the attribute `name`. `has_value`: it is one that has a value.
+    fn set(
+        &mut self,
+        name: &str,
+        value: SelectorPart<'_>,
+        has_value: bool,
+        head: &SelectorHead,
+    ) -> Result<(), SelectorFault> {
+        match name {
+            "stack" => self.stack = true,
+            "max-stack" => {
+                let number = value.text.parse().ok().filter(|&n| n > 0 && !value.text.starts_with('+'));
+                if number.is_none() {
+                    return value
+                        .fault(format!("max-stack is a number of frames from 1 to {}, as in max-stack=16", u16::MAX));
+                }
+                (self.stack, self.max_stack) = (true, number);
+            }
+            "most" => {
+                self.most =
+                    value.text.parse().ok().filter(|n| (1..=MAX_FUNCTIONS).contains(n) && !value.text.starts_with('+'));
+                if self.most.is_none() {
+                    return value
+                        .fault(format!("most is a number of functions from 1 to {MAX_FUNCTIONS}, as in most=200"));
+                }
+            }
+            "alias" => self.alias = Some(value.text.to_owned()),
+            "args" => self.args = Some(ProbeArgs { text: value.text.to_owned(), at: value.at }),
+            "cpus" => self.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
+            "printkey" => {
+                self.print_key = Some(PrintKey::parse(value).map_err(|SelectorFault { message, at }| {
+                    SelectorFault { message: format!("printkey of {head}: {message}"), at }
+                })?);
+            }
+            flag if !has_value => self.flags.push(flag.to_owned()),
+            name => {
+                let expr = Expr::parse(value.text).map_err(|err| SelectorFault {
+                    message: format!("{name} of {head}: {}", err.message()),
+                    at: value.at + err.at(),
+                })?;
+                self.expressions.push((name.to_owned(), expr));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Takes the attribute `part`, which stands behind those of `before`. `extra`: the profiler's own, as in
 /// [`parse_with`](crate::event::parse_with).
 pub fn attribute(
@@ -55,15 +135,8 @@ pub fn attribute(
     let part = part.trim();
     let (typed, value) = name_value(part);
     let name = dashed(typed);
-    let known = || ATTRIBUTES.iter().chain(extra).copied();
-    let Some(form) = known().find(|form| form.split('=').next() == Some(&*name)) else {
-        let list = known().collect::<Vec<_>>().join(", ");
-        let instead = INSTEAD.iter().find(|(other, _)| *other == name);
-        return match (OWNERS.iter().find(|(other, _)| *other == name), instead) {
-            (Some((_, owners)), _) => part.fault(format!("attribute {name} is for {owners}; known here: {list}")),
-            (None, Some((_, instead))) => part.fault(format!("there is no attribute {name}: {instead}")),
-            (None, None) => part.fault(format!("unknown attribute \"{}\"; known: {list}", typed.text)),
-        };
+    let Some(form) = ATTRIBUTES.iter().chain(extra).find(|form| form.split('=').next() == Some(&*name)) else {
+        return part.fault(unknown(&name, typed.text, extra));
     };
     let is_given = || before.iter().any(|other| dashed(name_value(other.trim()).0) == name);
     if !REPEATABLE.contains(&&*name) && is_given() {
@@ -79,42 +152,19 @@ pub fn attribute(
             return part.end().fault(format!("attribute {name} needs a value, {form}"));
         }
     };
-    match &*name {
-        "stack" => attrs.stack = true,
-        "max-stack" => {
-            let number = value.text.parse().ok().filter(|&n| n > 0 && !value.text.starts_with('+'));
-            if number.is_none() {
-                return value
-                    .fault(format!("max-stack is a number of frames from 1 to {}, as in max-stack=16", u16::MAX));
-            }
-            (attrs.stack, attrs.max_stack) = (true, number);
-        }
-        "most" => {
-            attrs.most =
-                value.text.parse().ok().filter(|n| (1..=MAX_FUNCTIONS).contains(n) && !value.text.starts_with('+'));
-            if attrs.most.is_none() {
-                return value.fault(format!("most is a number of functions from 1 to {MAX_FUNCTIONS}, as in most=200"));
-            }
-        }
-        "alias" => attrs.alias = Some(value.text.to_owned()),
-        "args" => attrs.args = Some(ProbeArgs { text: value.text.to_owned(), at: value.at }),
-        "cpus" => attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
-        "printkey" => {
-            attrs.print_key = Some(PrintKey::parse(value).map_err(|SelectorFault { message, at }| SelectorFault {
-                message: format!("printkey of {head}: {message}"),
-                at,
-            })?);
-        }
-        flag if !form.contains('=') => attrs.flags.push(flag.to_owned()),
-        name => {
-            let expr = Expr::parse(value.text).map_err(|err| SelectorFault {
-                message: format!("{name} of {head}: {}", err.message()),
-                at: value.at + err.at(),
-            })?;
-            attrs.expressions.push((name.to_owned(), expr));
-        }
+    attrs.set(&name, value, form.contains('='), head)
+}
+
+/// Why there is no attribute of this name.
+fn unknown(name: &str, typed: &str, extra: &[&str]) -> String {
+    let list = ATTRIBUTES.iter().chain(extra).copied().collect::<Vec<_>>().join(", ");
+    let owners = OWNERS.iter().find(|(other, _)| *other == name);
+    let instead = INSTEAD.iter().find(|(other, _)| *other == name);
+    match (owners, instead) {
+        (Some((_, owners)), _) => format!("attribute {name} is for {owners}; known here: {list}"),
+        (None, Some((_, instead))) => format!("there is no attribute {name}: {instead}"),
+        (None, None) => format!("unknown attribute \"{typed}\"; known: {list}"),
     }
-    Ok(())
 }
 
 fn name_value<'a>(part: SelectorPart<'a>) -> (SelectorPart<'a>, Option<SelectorPart<'a>>) {

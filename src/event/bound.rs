@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::event::selector::SelectorAttrs;
+use crate::event::attributes::SelectorAttrs;
 use crate::expr::{Expr, ExprError, ExprInput, Program, SampleVariable};
 use crate::perf::Sample;
 use crate::perf::evsel::Evsel;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
-use crate::tep::syscalls::CallId;
+use crate::tep::syscalls::call_id::CallId;
 
 /// One of the events that a selector stands for, not yet in the evlist.
 #[derive(Debug)]

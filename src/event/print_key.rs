@@ -14,7 +14,7 @@ use crate::event::conversion::KeyConversion;
 use crate::event::part::{SelectorFault, SelectorPart};
 use crate::expr::{self, Expr, ExprValue, Naming, NoResult, Program};
 use crate::tep::Format;
-use crate::tep::syscalls::CallId;
+use crate::tep::syscalls::call_id::CallId;
 
 /// Bytes of a shown key; the rest is cut off.
 const MAX_SHOWN: usize = 256;

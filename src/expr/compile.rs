@@ -5,7 +5,7 @@ use crate::expr::parse::{ExprKind, ExprNode, UnaryOperator};
 use crate::expr::program::{ExprStep, MAX_STACK, Program, TextSpan};
 use crate::expr::value::{ExprType, Naming, SampleVariable};
 use crate::tep::Format;
-use crate::tep::field::{Field, FieldKind};
+use crate::tep::format::field::{Field, FieldKind};
 use crate::tep::format::{likeness, nearest};
 use crate::tep::operators::BinaryOperator;
 use crate::tep::types::IntType;

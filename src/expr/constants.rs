@@ -1,6 +1,6 @@
 //! Names that stand for numbers: errors, signals, system calls, task states.
 
-use crate::tep::errnos::{ERRNOS, KERNEL_ERRNOS};
+use crate::tep::syscalls::errnos::{ERRNOS, KERNEL_ERRNOS};
 use crate::tep::{Format, drift, syscalls};
 
 macro_rules! of_libc {

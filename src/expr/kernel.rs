@@ -3,8 +3,8 @@
 use crate::expr::compile::compile;
 use crate::expr::parse::{ExprKind, ExprNode, UnaryOperator};
 use crate::expr::value::ExprType;
-use crate::tep::field::FieldKind;
 use crate::tep::filter::quote;
+use crate::tep::format::field::FieldKind;
 use crate::tep::operators::BinaryOperator;
 use crate::tep::{Comparison, Filter, Format};
 

@@ -3,7 +3,7 @@
 use crate::expr::parse::UnaryOperator;
 use crate::expr::value::{ExprInput, ExprType, ExprValue, NoResult, SampleVariable};
 use crate::glob::glob;
-use crate::tep::field::{Field, Int32, Int64};
+use crate::tep::format::field::{Field, Int32, Int64};
 use crate::tep::operators::BinaryOperator;
 use crate::tep::types::IntType;
 

@@ -30,7 +30,7 @@ pub enum SampleVariable {
     Tid,
     Time,
     Period,
-    /// What a number of a system call has besides: [`CallId::COMPAT`](crate::tep::syscalls::CallId) where the current task is in
+    /// What a number of a system call has besides: [`CallId::COMPAT`](crate::tep::syscalls::call_id::CallId) where the current task is in
     /// 32-bit mode, else 0. It has no name, and is read by `syscall_name`.
     CallMode,
 }
@@ -91,7 +91,7 @@ pub enum Naming {
     Kernel,
     /// `comm_get(tid)`
     Task,
-    /// `syscall_name(number)`: the number is a [`CallId`](crate::tep::syscalls::CallId).
+    /// `syscall_name(number)`: the number is a [`CallId`](crate::tep::syscalls::call_id::CallId).
     Syscall,
 }
 

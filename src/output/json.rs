@@ -2,19 +2,18 @@
 
 use crate::bpf::attached::AttachedProgram;
 use crate::escape::escape;
-use crate::json::{
-    Object, is_itself, label, push_address, push_escaped, push_list, push_signed, push_string, push_unsigned,
-};
+use crate::json::{Object, is_itself, push_address, push_escaped, push_list, push_signed, push_string, push_unsigned};
+use crate::output::UnwindingSums;
+use crate::output::event_text::EventText;
 use crate::output::table::TableLine;
 use crate::output::wall::WallClock;
-use crate::output::{EventText, UnwindingSums};
 use crate::report::{ArgumentText, ArgumentTexts, ColumnHead, ColumnKind, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::naming::coverage::Coverage;
 use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::quality::counts::QualityCounts;
 use crate::symbol::unnamed::Unnamed;
-use crate::tep::field::FieldValue;
+use crate::tep::format::field::FieldValue;
 
 /// What made an object: the view, and its profiler.
 #[derive(Clone, Copy, Debug)]
@@ -170,17 +169,6 @@ pub fn row<'c>(
         stack(object, &frames);
         line.place.broken.iter().for_each(|broken| object.unsigned("broken_stacks", broken.stacks));
     }
-}
-
-/// The keys of an event's name and alias: `"event":"name","alias":"name"`.
-pub fn event_label(name: &str, alias: Option<&str>) -> Vec<u8> {
-    let mut out = label("event");
-    push_string(name, &mut out);
-    if let Some(alias) = alias {
-        out.extend_from_slice(b",\"alias\":");
-        push_escaped(alias.as_bytes(), &mut out);
-    }
-    out
 }
 
 /// Writes the keys of a traced event, and the values `beside` it. `render` appends the text of the event and returns

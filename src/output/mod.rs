@@ -3,37 +3,27 @@
 //!
 //! The reading thread hands over `Message`s through a bounded channel and never waits for it before the end of the run:
 //! occurrences that find the channel full are dropped and counted, and an interval whose tables find it full is
-//! prolonged. The output thread looks up the names of addresses, on first print.
+//! prolonged. The output thread (`thread`) looks up the names of addresses, on first print.
+//!
+//! `writer` lays out each message, as `text`, as `json`, or for the `screen`; `table` has the rows of all of them.
+//! `stack_weights` adds up stacks for lists and flame graphs, `drawing` writes the files of flame graphs and heat maps,
+//! and `metrics` keeps the sums that are scraped.
 
-mod call_text;
-#[cfg(test)]
-mod cell_tests;
-mod commands;
 pub mod drawing;
-pub mod flame;
-mod flood;
-#[cfg(test)]
-mod flood_tests;
-mod fold;
+pub mod event_text;
 pub mod forecast;
-mod frames;
-pub mod heatmap;
-mod in_flight;
 pub mod json;
-mod late_text;
 mod messages;
 pub mod metrics;
-mod patience;
 pub mod screen;
+pub mod settings;
 pub mod sink;
-mod stack_numbers;
+mod stack_weights;
 mod table;
 #[cfg(test)]
 mod tests;
 pub mod text;
 mod thread;
-mod top;
-mod unsettled;
 pub mod wall;
 mod writer;
 
@@ -46,125 +36,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 
-use crate::escape::{escape, escape_into};
-use crate::host::Host;
-use crate::output::flame::FlameWriter;
-use crate::output::heatmap::HeatmapWriter;
-use crate::output::in_flight::{FEW_NEWS_BYTES, InFlight, MAX_BYTES, MAX_NEWS_BYTES};
-use crate::output::late_text::LateReader;
+use crate::escape::escape;
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, RunEnd, StackReport, UnwindingSums, ViewEnd};
-use crate::output::metrics::SnapshotCell;
-use crate::output::patience::Patience;
-use crate::output::screen::{ScreenHandle, ScreenPort};
+use crate::output::screen::ScreenHandle;
+use crate::output::settings::OutputSettings;
 use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};
+use crate::output::thread::in_flight::{FEW_NEWS_BYTES, InFlight, MAX_BYTES, MAX_NEWS_BYTES};
+use crate::output::thread::patience::Patience;
 use crate::output::thread::{CloseSignal, write_all};
 use crate::output::writer::Writer;
-use crate::report::{ArgumentTexts, Batch, LateText};
+use crate::report::{Batch, LateText};
 use crate::stats::weights::Weighted;
-use crate::symbol::budget::Budget;
-use crate::symbol::elf::symbols::SymbolOptions;
 use crate::symbol::{CurrentStep, StackId, SymbolUpdate};
 use crate::sys;
 use crate::sys::poll::{Waker, block_signals};
-use crate::tep::field::Field;
-use crate::tep::format::Format;
-use crate::tep::print_fmt::PrintFmt;
-use crate::tep::strings::KernelStrings;
 use crate::unwind::SpaceCode;
-
-/// How the records of one event become text.
-#[derive(Debug)]
-pub struct EventText {
-    pub format: Arc<Format>,
-    /// None: the print format cannot be compiled, fields are shown as `name=value`.
-    pub print: Option<PrintFmt>,
-    flags: Option<Field>,
-    preempt_count: Option<Field>,
-    /// The name, or the alias, as every line has it: `name: `.
-    label: Vec<u8>,
-    /// The label in JSON: `"event":"name","alias":"name"`.
-    json_label: Vec<u8>,
-    /// The fields of the event itself, each with its key `"name":`.
-    json_fields: Vec<(Vec<u8>, Field)>,
-    /// Strings follow its records.
-    has_strings: bool,
-}
-
-impl EventText {
-    pub fn new(name: &str, alias: Option<&str>, format: Arc<Format>) -> EventText {
-        let mut label = Vec::new();
-        escape_into(alias.unwrap_or(name).as_bytes(), &mut label);
-        label.extend_from_slice(b": ");
-        EventText {
-            label,
-            json_label: json::event_label(name, alias),
-            json_fields: format.user_fields().map(|field| (crate::json::label(&field.name), field.clone())).collect(),
-            print: PrintFmt::compile(&format).ok(),
-            flags: format.field("common_flags").cloned(),
-            preempt_count: format.field("common_preempt_count").cloned(),
-            format,
-            has_strings: false,
-        }
-    }
-
-    /// Strings follow the record of a system call: see [`ArgumentTexts`].
-    #[must_use]
-    pub fn with_strings(mut self, has_strings: bool) -> EventText {
-        self.has_strings = has_strings;
-        self
-    }
-
-    fn texts<'a>(&self, bytes: &'a [u8], pid: i32, late: &'a mut LateReader) -> ArgumentTexts<'a> {
-        if !self.has_strings {
-            return ArgumentTexts::none(bytes);
-        }
-        ArgumentTexts::split(late.resolve(pid, bytes))
-    }
-}
-
-/// Settings of the output thread, which it receives once.
-#[derive(Debug)]
-pub struct OutputSettings {
-    /// What lines about the whole run begin with.
-    pub name: String,
-    pub views: Vec<ViewSettings>,
-    pub json: bool,
-    /// By event index; None for events that are never printed.
-    pub events: Vec<Option<EventText>>,
-    /// Kernel strings that `const char *` fields of the events point to.
-    pub strings: KernelStrings,
-    pub host: Host,
-    /// Samples hold callchains.
-    pub callchains: bool,
-    pub symbols: SymbolOptions,
-    /// Memory for what others decide the size of, symbols among it.
-    pub budget: Budget,
-    /// At the end of the run, say how many frames have names.
-    pub coverage: bool,
-    /// Each line is written at once, before the lookup of names, which may take long.
-    pub prompt: bool,
-    /// The output is synced to the disk after each write, so that it survives a crash of the machine.
-    pub durable: bool,
-    /// Where the metrics are published.
-    pub metrics: Option<SnapshotCell>,
-    /// Results are shown on a screen while the run goes on.
-    pub screen: Option<ScreenPort>,
-}
-
-/// Settings of the output of one view.
-#[derive(Debug)]
-pub struct ViewSettings {
-    /// Its name for the user.
-    pub name: String,
-    pub profiler: &'static str,
-    /// Occurrences carry stacks.
-    pub stacks: bool,
-    pub flame: Option<FlameWriter>,
-    pub heatmap: Option<HeatmapWriter>,
-    /// The table that is meant where none is named.
-    pub main_table: &'static str,
-}
 
 /// Why the output ended.
 #[derive(Debug)]

@@ -379,7 +379,7 @@ mod tests {
 
     fn text_of(columns: &[ColumnHead], lines: &[TableLine], stacks: &Frames) -> String {
         let mut out = Vec::new();
-        text::table(columns, lines, |id| nameless().stack(stacks.get(id).unwrap()), &mut out);
+        text::table(columns, lines, |id| nameless().stack(stacks.get(id).unwrap()), &mut Vec::new(), &mut out);
         String::from_utf8(out).unwrap()
     }
 

@@ -78,12 +78,11 @@ impl WallClock {
         out.extend_from_slice(&six_digits(nanos / 1000));
     }
 
-    /// Appends `20:46:39.830696`.
-    pub fn time_of_day(&mut self, monotonic_ns: u64, out: &mut Vec<u8>) {
-        let nanos = self.split(monotonic_ns);
+    /// `20:46:39.830696`
+    pub fn time_of_day(&mut self, monotonic_ns: u64) -> String {
+        let micros = self.split(monotonic_ns) / 1000;
         let time = self.text.split_once(' ').map_or("", |(_, time)| time);
-        out.extend_from_slice(time.as_bytes());
-        out.extend_from_slice(&six_digits(nanos / 1000));
+        format!("{time}{micros:06}")
     }
 
     /// Appends RFC 3339 with the local offset: `2026-11-20T20:46:39.830696123+01:00`.

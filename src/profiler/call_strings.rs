@@ -15,7 +15,7 @@ use crate::profiler::Setup;
 use crate::report::{ArgumentText, UnreadText};
 use crate::task::procfs;
 use crate::tep::format::Format;
-use crate::tep::syscall_strings::string_arguments;
+use crate::tep::syscalls::syscall_strings::string_arguments;
 use crate::tep::syscalls::{number_field, without_user_text};
 
 /// A string and the record of its call are written one after the other, but for interrupts and for what a hypervisor takes.

@@ -9,7 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::escape::escape;
-use crate::event::selector::{MAX_FUNCTIONS, ProbePoint};
+use crate::event::attributes::MAX_FUNCTIONS;
+use crate::event::head::ProbePoint;
 use crate::host::Host;
 use crate::symbol::functions::binary::{
     Binary, BinaryFile, FunctionLookup, find_command, library_path, mapped_binaries,

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::escape::escape;
-use crate::event::selector::ProbePoint;
+use crate::event::head::ProbePoint;
 use crate::host::Host;
 use crate::outside::{self, NoAnswer, Question, Unanswered, WorkerContext};
 use crate::profiler::code::{self, CodeLocation, SearchScope, WantedFunctions};

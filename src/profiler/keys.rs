@@ -12,7 +12,7 @@ use crate::profiler::{Context, Report};
 use crate::report::Value;
 use crate::stats::SumKey;
 use crate::symbol::StackId;
-use crate::tep::syscalls::CallId;
+use crate::tep::syscalls::call_id::CallId;
 
 /// Names of keys that are kept.
 const MAX_NAMES: usize = 10_000;
@@ -229,7 +229,8 @@ fn plain(printed: PrintedKey) -> Value {
 mod tests {
     use super::*;
     use crate::event::parse_with;
-    use crate::tep::{Format, compat_calls};
+    use crate::tep::Format;
+    use crate::tep::syscalls::compat_calls;
 
     fn format() -> Format {
         let field = |field: &str, offset, size, signed| {

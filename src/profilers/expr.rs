@@ -12,7 +12,7 @@ use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::{Context, ExprOutcome, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
 use crate::report::Value;
 use crate::symbol::StackId;
-use crate::tep::syscalls::CallId;
+use crate::tep::syscalls::call_id::CallId;
 
 /// Try an expression on live events
 #[derive(Debug, clap::Args)]

@@ -1,11 +1,21 @@
 //! The layout of one kind of occurrences, for readers that do not know their type: the names of their values, the line
 //! of text, and how a flood of them is grouped.
 
-use crate::report::{DetailHead, Value};
+use crate::report::Value;
 
 /// Limits of the details of an occurrence, and of the steps of its line.
 const MAX_DETAILS: usize = 32;
 const MAX_STEPS: usize = 64;
+
+/// The name of a detail, independent of the type of the occurrence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DetailHead {
+    /// The key in JSON. A name with a dot belongs to an object: `waker.tid`.
+    pub name: &'static str,
+    /// A second key with the same value.
+    pub alias: Option<&'static str>,
+    pub in_json: bool,
+}
 
 /// A part of a line of text, as a schema has it. See [`text`], [`detail`], [`when`].
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! A line names its details. The names become indexes at compile time, so that a misspelt one does not compile.
 
 use crate::report::Value;
-use crate::report::layout::{GroupBy, LinePart, OccurrenceLayout};
+use crate::report::layout::{DetailHead, GroupBy, LinePart, OccurrenceLayout};
 
 /// What the occurrences of one kind have in common. `O` is the profiler's type of an occurrence.
 #[derive(Debug)]
@@ -17,16 +17,6 @@ pub struct OccurrenceSchema<O: 'static> {
 pub struct Detail<O: 'static> {
     head: DetailHead,
     value: fn(&O) -> Value,
-}
-
-/// The name of a detail, independent of the type of the occurrence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DetailHead {
-    /// The key in JSON. A name with a dot belongs to an object: `waker.tid`.
-    pub name: &'static str,
-    /// A second key with the same value.
-    pub alias: Option<&'static str>,
-    pub in_json: bool,
 }
 
 impl<O> Detail<O> {

@@ -52,6 +52,7 @@ mod memory;
 mod merge;
 mod prefetch;
 mod record_run;
+mod record_sink;
 mod ring;
 mod ring_switch;
 pub mod sim;
@@ -66,6 +67,7 @@ mod order_tests;
 mod ring_tests;
 
 pub use item::{Item, ItemKind, Stamp};
-pub use merge::{DrainLimit, Drained, Merge, RecordSink};
+pub use merge::{DrainLimit, Drained, Merge};
 pub use record_run::{RecordRun, RecordWalk};
+pub use record_sink::RecordSink;
 pub use ring::RingBuf;

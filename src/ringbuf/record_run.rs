@@ -3,7 +3,8 @@
 use super::item::{Item, ItemKind, Stamp};
 use super::prefetch::{LINE_BYTES, prefetch};
 use super::ring::{AHEAD_BYTES, first_record};
-use super::ring_switch::{RingSwitch, RingSwitcher, TakenPiece};
+use super::ring_switch::{RingSwitch, RingSwitcher};
+use super::slot::TakenPiece;
 
 /// Records that lie in one piece of memory and may be taken up to a time limit; behind the limit [`RecordRun::go_on`] finds the piece
 /// that comes next.

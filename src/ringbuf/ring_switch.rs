@@ -1,7 +1,7 @@
 //! How a run of records goes on from ring to ring.
 
 use super::loser_tree::LoserTree;
-use super::slot::Slot;
+use super::slot::{Slot, TakenPiece};
 
 /// Finds the ring that goes on when the next record of another ring must wait.
 pub(super) struct RingSwitcher<'a> {
@@ -40,18 +40,6 @@ struct RingCursor<'a> {
     last: u64,
     /// Stamp of the next record.
     next: u64,
-}
-
-/// How much of a ring's piece was taken.
-pub(super) struct TakenPiece {
-    pub ring: usize,
-    pub bytes: usize,
-    /// Bytes of the piece that were not taken.
-    pub rest: usize,
-    /// Stamp of the last record taken.
-    pub last: u64,
-    /// Stamp of the next record, if known.
-    pub next: Option<u64>,
 }
 
 /// Memory that is reused by each run.

@@ -1,7 +1,6 @@
 //! One ring of a merge.
 
 use super::RingBuf;
-use super::ring_switch::TakenPiece;
 
 /// One ring, and what is known of its next item.
 pub struct Slot {
@@ -35,6 +34,18 @@ pub enum Leaving {
     No,
     Asked,
     Loaded, // for the last time
+}
+
+/// How much of a ring's piece was taken.
+pub(super) struct TakenPiece {
+    pub ring: usize,
+    pub bytes: usize,
+    /// Bytes of the piece that were not taken.
+    pub rest: usize,
+    /// Stamp of the last record taken.
+    pub last: u64,
+    /// Stamp of the next record, if known.
+    pub next: Option<u64>,
 }
 
 impl Slot {

@@ -15,8 +15,8 @@
 use rustc_hash::FxHashMap;
 
 use super::Stamp;
-use super::merge::RecordSink;
 use super::record_run::prefetch_behind;
+use super::record_sink::RecordSink;
 use super::ring::{AHEAD_BYTES, first_record};
 use super::slot::Slot;
 

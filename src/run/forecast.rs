@@ -30,7 +30,7 @@ use crate::sys;
 use crate::sys::affinity::CpuMask;
 use crate::sys::process::Workload;
 use crate::task::run_delay::RunDelay;
-use crate::tep::field::FieldKind;
+use crate::tep::format::field::FieldKind;
 
 /// The shortest counting time that says enough.
 pub const SHORTEST: Duration = Duration::from_millis(100);

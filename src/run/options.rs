@@ -13,7 +13,7 @@ use crate::destination::{FlameGraph, Heatmap, MetricsAddress};
 use crate::digits::format_ns;
 use crate::escape::escape;
 use crate::host::{Host, processes, threads};
-use crate::output::heatmap::TICK;
+use crate::output::drawing::heatmap::TICK;
 use crate::perf::evlist::Watermark;
 use crate::perf::evlist::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use crate::host::{Host, sysctl};
-use crate::output::flame::FlameWriter;
-use crate::output::heatmap::HeatmapWriter;
-use crate::output::{EventText, ViewSettings};
+use crate::output::drawing::flame::FlameWriter;
+use crate::output::drawing::heatmap::HeatmapWriter;
+use crate::output::event_text::EventText;
+use crate::output::settings::ViewSettings;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::no_tracefs::NoTracefs;

@@ -1,7 +1,7 @@
 //! The context in which a record was written: the task itself, or an interrupt that happened to hit that task.
 
-use crate::tep::field::Field;
 use crate::tep::format::Format;
+use crate::tep::format::field::Field;
 
 /// The field of an event, `common_flags`, whose bits tell the context of each record.
 #[derive(Clone, Debug, Default)]

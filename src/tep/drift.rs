@@ -3,9 +3,9 @@
 //! A kernel is asked for what it has, never for its version. Types need no entry: a [`Field`] is read as its format
 //! describes it, `char comm[16]` or `__data_loc char[] comm`, an int or a long.
 
-use super::field::Field;
-use super::format::{FieldError, Format};
-use super::print_fmt::{FlagTable, PrintFmt};
+use crate::tep::format::field::Field;
+use crate::tep::format::{FieldError, Format};
+use crate::tep::print_fmt::{FlagTable, PrintFmt};
 
 /// A field that profilers rely on and that is not the same in all kernels.
 #[derive(Debug, PartialEq, Eq)]

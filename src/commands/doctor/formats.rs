@@ -12,7 +12,7 @@ use crate::json::{Object, push_string};
 use crate::output::text;
 use crate::profiler::TracefsFinder;
 use crate::report::Value;
-use crate::tep::check::{FormatCheck, FormatFinding, FormatFindingKind, FormatTree, check_formats};
+use crate::tep::tracefs::check::{FormatCheck, FormatFinding, FormatFindingKind, FormatTree, check_formats};
 
 const KEYS: [&str; 6] = ["tree", "formats", "parsed", "compiled", "incomplete", "fallback"];
 const HEADINGS: [&str; 6] = ["TREE", "FORMATS", "PARSED", "COMPILED", "INCOMPLETE", "FALLBACK"];

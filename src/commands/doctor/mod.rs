@@ -25,7 +25,7 @@ use crate::profiler::TracefsFinder;
 use crate::run::IdleCpus;
 use crate::sys;
 use crate::sys::privileges::{Capability, Privileges};
-use crate::tep::check::FormatCheck;
+use crate::tep::tracefs::check::FormatCheck;
 
 const WIDTH: usize = 80;
 

@@ -1,6 +1,6 @@
 //! Metrics: the tables of a run, added up since its start, for whoever scrapes them.
 //!
-//! The output thread adds deltas up by their labels (`registry`), and publishes a snapshot of plain data after each
+//! The output thread adds deltas up by their labels (`registry`, a `table` each), and publishes a snapshot of plain data after each
 //! interval (`family`), with numbers of the run itself (`run`), those of no row (`totals`) and names by the convention (`names`). The thread of the
 //! server (`http`) encodes the newest one when a client asks (`answers`), as text (`openmetrics`) or protobuf
 //! (`protobuf`); it never waits for the output, and has a limit on its CPU time (`allowance`).
@@ -9,17 +9,19 @@ mod allowance;
 pub mod answers;
 mod family;
 pub mod http;
-mod names;
+pub mod names;
 mod openmetrics;
 mod protobuf;
 mod registry;
 mod run;
+pub mod table;
 mod totals;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::output::metrics::family::MetricsSnapshot;
-pub use crate::output::metrics::registry::{MetricEntry, MetricsRegistry, RowFunction};
+pub use crate::output::metrics::registry::MetricsRegistry;
+pub use crate::output::metrics::table::{MetricEntry, RowFunction};
 pub use crate::output::metrics::totals::{MeterTotal, TotalKind};
 use crate::report::Verdict;
 

@@ -1,10 +1,22 @@
 //! The names of metrics and labels, by the convention: a prefix, words, the unit, and `_total` of what only grows.
 
+use std::sync::Arc;
+
 use crate::output::metrics::family::{FamilyKind, MetricUnit};
 use crate::report::{ColumnHead, ColumnKind, Unit};
 
 /// Prefix of all names.
 const PREFIX: &str = "perf_prof";
+
+/// What names the series of a view.
+#[derive(Debug)]
+pub struct MetricView {
+    /// None: there is but one.
+    pub name: Option<Arc<str>>,
+    pub profiler: &'static str,
+    /// The table whose name is left out.
+    pub main_table: &'static str,
+}
 
 /// `perf_prof_` and the parts, without what a name may not have.
 pub fn join(parts: &[&str]) -> String {

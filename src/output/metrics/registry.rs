@@ -3,28 +3,15 @@
 //! A scrape compares with the one before, so a counter must never go back. A row that found no room is counted in that of
 //! the others from then on, even if it had room in other readers' sums; a row that has its own keeps it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustc_hash::FxHashSet;
-
-use crate::output::ViewSettings;
-use crate::output::metrics::family::{
-    FamilyKind, LabelSet, MetricFamily, MetricPoint, MetricUnit, MetricValue, MetricsSnapshot,
-};
-use crate::output::metrics::run::push_run;
+use crate::output::metrics::family::MetricsSnapshot;
+use crate::output::metrics::names::MetricView;
+use crate::output::metrics::run::{now, push_run};
+use crate::output::metrics::table::{MetricEntry, MetricTable, RowFunction};
 use crate::output::metrics::totals::TotalSums;
-use crate::output::metrics::{RunMeters, SnapshotCell, ViewMeters, names};
-use crate::report::value_text;
-use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
-use crate::sys;
-
-/// Rows of a table with series of their own.
-pub const MAX_SERIES: usize = 1_000;
-/// Size of their names, in bytes.
-const MAX_NAME_BYTES: usize = 4 << 20;
-/// The value of all labels of the row that the others are added up in.
-const OTHERS: &str = "<others>";
+use crate::output::metrics::{RunMeters, SnapshotCell, ViewMeters};
+use crate::report::Rows;
 
 /// The metrics of a run.
 #[derive(Debug)]
@@ -32,83 +19,12 @@ pub struct MetricsRegistry {
     snapshots: SnapshotCell,
     views: Vec<MetricView>,
     tables: Vec<MetricTable>,
-    pub(super) started: Duration,
+    started: Duration,
     totals: TotalSums,
 }
 
-/// What names the series of a view.
-#[derive(Debug)]
-pub(super) struct MetricView {
-    /// None: there is but one.
-    pub name: Option<Arc<str>>,
-    pub profiler: &'static str,
-    /// The table whose name is left out.
-    main_table: &'static str,
-}
-
-#[cfg(test)]
-impl MetricView {
-    /// One of several views.
-    pub fn of(profiler: &'static str, name: &str) -> MetricView {
-        MetricView { name: Some(name.into()), profiler, main_table: "" }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct MetricTable {
-    pub owner: usize,
-    pub sums: RowSums<RowFunction>,
-    /// The worst since the start, or that of the snapshot.
-    pub verdict: Verdict,
-    columns: Vec<MetricColumn>,
-    /// Of the rows, in their order.
-    labels: Vec<LabelSet>,
-    used: FxHashSet<LabelSet>,
-}
-
-/// A column that is told.
-#[derive(Debug)]
-struct MetricColumn {
-    at: usize,
-    head: ColumnHead,
-    name: Arc<str>,
-    kind: FamilyKind,
-    unit: MetricUnit,
-    help: Arc<str>,
-}
-
-/// The function that a row is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RowFunction {
-    /// None: the table has no stacks.
-    pub innermost: Option<Arc<str>>,
-    /// Its callers. None: the table is about places, whatever called them.
-    pub callers: Option<Arc<str>>,
-}
-
-impl RowSite for RowFunction {
-    fn heap_bytes(&self) -> usize {
-        [&self.innermost, &self.callers].into_iter().flatten().map(|text| text.len()).sum()
-    }
-}
-
-/// What applies to all rows of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct MetricEntry {
-    pub owner: usize,
-    pub verdict: Verdict,
-    pub is_snapshot: bool,
-}
-
 impl MetricsRegistry {
-    pub fn new<'a>(snapshots: SnapshotCell, views: impl ExactSizeIterator<Item = &'a ViewSettings>) -> MetricsRegistry {
-        let several = views.len() > 1;
-        let view = |view: &ViewSettings| MetricView {
-            name: several.then(|| view.name.as_str().into()),
-            profiler: view.profiler,
-            main_table: view.main_table,
-        };
-        let views = views.map(view).collect();
+    pub fn new(snapshots: SnapshotCell, views: Vec<MetricView>) -> MetricsRegistry {
         let mut registry =
             MetricsRegistry { snapshots, views, tables: Vec::new(), started: now(), totals: TotalSums::default() };
         registry
@@ -150,175 +66,12 @@ impl MetricsRegistry {
         for (view, meters) in meters.views.iter().enumerate() {
             meters.totals.iter().for_each(|total| self.totals.add(view, total));
         }
-        push_run(self, meters, &mut snapshot.families);
+        push_run(self.started, &self.views, &self.tables, meters, &mut snapshot.families);
         self.totals.push(&self.views, &mut snapshot.families);
         for table in &mut self.tables {
             table.push(&mut snapshot.families);
         }
         self.snapshots.publish(snapshot);
-    }
-
-    pub(super) fn views(&self) -> &[MetricView] {
-        &self.views
-    }
-
-    pub(super) fn tables(&self) -> &[MetricTable] {
-        &self.tables
-    }
-}
-
-/// Since 1970.
-pub(super) fn now() -> Duration {
-    Duration::from_nanos(sys::realtime_ns())
-}
-
-impl MetricTable {
-    fn new(view: &MetricView, entry: MetricEntry, rows: &dyn Rows) -> MetricTable {
-        let MetricEntry { owner, verdict, is_snapshot } = entry;
-        let table = Some(rows.table()).filter(|table| *table != view.main_table);
-        let column = |(at, head): (usize, ColumnHead)| {
-            let meaning = rows.meanings().iter().find(|(key, _)| *key == head.key).map(|(_, meaning)| *meaning);
-            let (kind, unit) = match names::kind(&head, is_snapshot) {
-                Some(kind) => (kind, names::unit(&head)),
-                // The state of something now, as a word.
-                None if is_snapshot && head.kind == ColumnKind::Derived => (FamilyKind::Gauge, MetricUnit::None),
-                None => return None,
-            };
-            // What nobody shows and nobody explains is not for users.
-            if !head.in_json && !head.in_text && meaning.is_none() {
-                return None;
-            }
-            let name = names::family(view.profiler, table, &head, unit, kind);
-            let more = match head.kind {
-                ColumnKind::Counter if !is_snapshot => "; since the start of the run",
-                ColumnKind::Greatest if !is_snapshot => "; the greatest since the start of the run",
-                ColumnKind::Least if !is_snapshot => "; the least since the start of the run",
-                _ => "",
-            };
-            let help = format!("{}{more}", meaning.unwrap_or(&head.key));
-            Some(MetricColumn { at, head, name: name.into(), kind, unit, help: help.into() })
-        };
-        MetricTable {
-            owner,
-            sums: RowSums::new(rows, MAX_SERIES, MAX_NAME_BYTES),
-            verdict,
-            columns: rows.columns().into_iter().enumerate().filter_map(column).collect(),
-            labels: Vec::new(),
-            used: FxHashSet::default(),
-        }
-    }
-
-    /// Rows with series of their own.
-    pub fn series(&self) -> usize {
-        self.labels.len() - usize::from(self.sums.others().is_some())
-    }
-
-    /// Makes the labels of new rows.
-    fn name_rows(&mut self, view: Option<&Arc<str>>) {
-        let others = self.sums.others().map(|others| others.at);
-        let rows = self.sums.rows();
-        let columns: Vec<ColumnHead> = rows.columns();
-        let label_columns: Vec<&ColumnHead> = columns.iter().filter(|head| head.kind == ColumnKind::Label).collect();
-        let values: Vec<(usize, Vec<Value>)> =
-            (self.labels.len()..rows.len()).map(|at| (at, rows.labels(at))).collect();
-        for (at, values) in values {
-            let is_others = others == Some(at);
-            let mut labels: Vec<(Arc<str>, Arc<str>)> = Vec::new();
-            labels.extend(view.map(|view| ("view".into(), view.clone())));
-            // Text alone has columns that say the same in other words.
-            for (head, value) in label_columns.iter().zip(values).filter(|(head, _)| head.in_json) {
-                match value {
-                    _ if is_others => labels.push((names::label(&head.key).into(), OTHERS.into())),
-                    // Each moment would be a series of its own.
-                    Value::None | Value::Moment(_) => {}
-                    value => labels.push((names::label(&head.key).into(), value_text::cell(&value).into())),
-                }
-            }
-            let RowFunction { innermost, callers } = self.sums.site(at).cloned().unwrap_or_default();
-            for (key, text) in [("function", innermost), ("callers", callers)] {
-                let told = |text| if is_others { OTHERS.into() } else { text };
-                labels.extend(text.map(|text| (key.into(), told(text))));
-            }
-            labels.sort();
-            let mut set: LabelSet = labels.as_slice().into();
-            if self.used.contains(&set) {
-                // The names of two rows may differ only in what text alone has.
-                labels.push(("row".into(), at.to_string().into()));
-                labels.sort();
-                set = labels.into();
-            }
-            self.used.insert(set.clone());
-            self.labels.push(set);
-        }
-    }
-
-    fn push(&mut self, families: &mut Vec<MetricFamily>) {
-        let others = self.sums.others().map(|others| others.at);
-        for column in &self.columns {
-            let rows = self.sums.rows();
-            let mut points = Vec::with_capacity(rows.len());
-            for (at, labels) in self.labels.iter().enumerate() {
-                // Of several rows a gauge has but the newest.
-                if others == Some(at) && column.head.kind == ColumnKind::Gauge {
-                    continue;
-                }
-                points.extend(column.point(rows, at, labels));
-            }
-            if points.is_empty() && column.kind == FamilyKind::Gauge {
-                continue;
-            }
-            // Two views of one profiler tell of one family.
-            match families.iter_mut().find(|family| family.name == column.name) {
-                Some(family) => family.points.append(&mut points),
-                None => {
-                    families.push(column.family(column.name.clone(), column.unit, points));
-                }
-            }
-        }
-        self.push_native(families);
-    }
-
-    /// The distributions once more, in the unit in which their buckets are those of native histograms.
-    fn push_native(&mut self, families: &mut Vec<MetricFamily>) {
-        let is_native =
-            |column: &&MetricColumn| column.kind == FamilyKind::Histogram && column.unit == MetricUnit::Seconds;
-        for column in self.columns.iter().filter(is_native) {
-            let name: Arc<str> = column.name.replace("_seconds", "_nanoseconds").into();
-            let Some(classic) = families.iter().find(|family| family.name == column.name) else { continue };
-            let points = classic.points.clone();
-            match families.iter_mut().find(|family| family.name == name) {
-                Some(family) => family.points = points,
-                None => families.push(column.family(name, MetricUnit::Nanoseconds, points)),
-            }
-        }
-    }
-}
-
-impl MetricColumn {
-    fn family(&self, name: Arc<str>, unit: MetricUnit, points: Vec<MetricPoint>) -> MetricFamily {
-        MetricFamily { name, kind: self.kind, unit, help: self.help.clone(), points }
-    }
-
-    /// None: nothing is known there.
-    fn point(&self, rows: &mut dyn Rows, at: usize, labels: &LabelSet) -> Option<MetricPoint> {
-        let labels = labels.clone();
-        if self.kind == FamilyKind::Histogram {
-            let values = rows.distribution(at, self.at)?.clone();
-            return Some(MetricPoint { labels, value: MetricValue::Distribution(Arc::new(values)) });
-        }
-        let number = match rows.cell(at, self.at, 0) {
-            Value::Unsigned(number) | Value::Ns(number) | Value::Us(number) | Value::Age(number) => number,
-            Value::Signed(number) if self.kind == FamilyKind::Counter => u64::try_from(number).ok()?,
-            Value::Word(word) => {
-                let mut labels = labels.to_vec();
-                labels.push((names::label(&self.head.key).into(), word.into()));
-                labels.sort();
-                return Some(MetricPoint { labels: labels.into(), value: MetricValue::Number(1) });
-            }
-            _ => return None,
-        };
-        // A derived number of a snapshot follows from others, or has no sense as a number.
-        (self.head.kind != ColumnKind::Derived).then_some(MetricPoint { labels, value: MetricValue::Number(number) })
     }
 }
 
@@ -330,7 +83,8 @@ mod tests {
 
     use super::*;
     use crate::output::metrics::openmetrics::{TextFormat, encode};
-    use crate::report::{Column, Schema, TypedRows};
+    use crate::output::metrics::table::{MAX_SERIES, OTHERS};
+    use crate::report::{Column, Schema, TypedRows, Value, Verdict};
     use crate::stats::Distribution;
 
     #[derive(Clone, Debug)]
@@ -373,20 +127,11 @@ mod tests {
         MetricRow { name, count, now: Some(count), greatest: Some(count), ns, inner: 1 }
     }
 
-    fn settings(name: &str) -> ViewSettings {
-        ViewSettings {
-            name: name.to_owned(),
-            profiler: "test",
-            stacks: false,
-            flame: None,
-            heatmap: None,
-            main_table: "things",
-        }
-    }
-
     fn registry(views: &[&str]) -> MetricsRegistry {
-        let views: Vec<ViewSettings> = views.iter().map(|name| settings(name)).collect();
-        MetricsRegistry::new(SnapshotCell::default(), views.iter())
+        let several = views.len() > 1;
+        let view =
+            |name: &&str| MetricView { name: several.then(|| (*name).into()), profiler: "test", main_table: "things" };
+        MetricsRegistry::new(SnapshotCell::default(), views.iter().map(view).collect())
     }
 
     fn add<R: Clone + std::fmt::Debug + Send>(
@@ -502,7 +247,7 @@ mod tests {
                 let sum = |start: &str| after.iter().filter(|(name, _)| name.starts_with(start)).map(|(_, n)| n).sum::<f64>();
                 prop_assert_eq!(sum("perf_prof_test_total"), all as f64);
                 prop_assert_eq!(sum("perf_prof_test_seconds_count"), all as f64);
-                prop_assert!(registry.tables[0].labels.len() <= MAX_SERIES + 1);
+                prop_assert!(registry.tables[0].series() <= MAX_SERIES);
                 before = after;
             }
         }

@@ -1,28 +1,40 @@
 //! The metrics of the run itself: what it has seen and lost, how far its tables can be trusted, and what it costs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::output::metrics::family::{FamilyKind, LabelSet, MetricFamily, MetricUnit, MetricValue};
-use crate::output::metrics::names;
-use crate::output::metrics::registry::{MetricView, MetricsRegistry, now};
+use crate::output::metrics::names::{self, MetricView};
+use crate::output::metrics::table::MetricTable;
 use crate::output::metrics::{RunMeters, ViewMeters};
 use crate::report::Verdict;
+use crate::sys;
 
 const VERDICTS: [Verdict; 5] =
     [Verdict::Exact, Verdict::Estimate, Verdict::Discarded, Verdict::LowerBound, Verdict::Unsure];
 
-/// Adds the families of the run.
-pub fn push_run(registry: &MetricsRegistry, meters: &RunMeters, families: &mut Vec<MetricFamily>) {
-    push_self(registry, meters, families);
-    push_views(registry, meters, families);
-    push_tables(registry, families);
+/// Since 1970.
+pub fn now() -> Duration {
+    Duration::from_nanos(sys::realtime_ns())
 }
 
-fn push_self(registry: &MetricsRegistry, meters: &RunMeters, families: &mut Vec<MetricFamily>) {
+/// Adds the families of a run that began at `started`, since 1970.
+pub fn push_run(
+    started: Duration,
+    views: &[MetricView],
+    tables: &[MetricTable],
+    meters: &RunMeters,
+    families: &mut Vec<MetricFamily>,
+) {
+    push_self(started, meters, families);
+    push_views(views, meters, families);
+    push_tables(views, tables, families);
+}
+
+fn push_self(started: Duration, meters: &RunMeters, families: &mut Vec<MetricFamily>) {
     use FamilyKind::{Counter, Gauge};
     use MetricUnit::{Bytes, None, Seconds};
-    let started = registry.started;
-    let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let numbers = [
         ("start_time", Gauge, Seconds, ns(started), "when the run started, since 1970"),
         ("snapshot_time", Gauge, Seconds, ns(now()), "when these numbers were published, since 1970"),
@@ -43,11 +55,11 @@ fn push_self(registry: &MetricsRegistry, meters: &RunMeters, families: &mut Vec<
     }
 }
 
-fn push_views(registry: &MetricsRegistry, meters: &RunMeters, families: &mut Vec<MetricFamily>) {
+fn push_views(views: &[MetricView], meters: &RunMeters, families: &mut Vec<MetricFamily>) {
     let mut push = |word: &str, kind, unit: MetricUnit, help, value: &dyn Fn(&ViewMeters) -> MetricValue| {
         let name = names::join(&["run", word, unit.word().unwrap_or_default()]);
         let mut family = MetricFamily::new(&name, kind, unit, help);
-        for (view, meters) in registry.views().iter().zip(&meters.views) {
+        for (view, meters) in views.iter().zip(&meters.views) {
             family = family.with(labels_of(view, []), value(meters));
         }
         families.push(family);
@@ -69,7 +81,7 @@ fn push_views(registry: &MetricsRegistry, meters: &RunMeters, families: &mut Vec
     let help = "1 for the verdict on the interval";
     let mut verdicts = MetricFamily::new(&names::join(&["run", "verdict"]), FamilyKind::Gauge, MetricUnit::None, help);
     let mut info = MetricFamily::new(&names::join(&["run", "info"]), FamilyKind::Gauge, MetricUnit::None, "what runs");
-    for (view, meters) in registry.views().iter().zip(&meters.views) {
+    for (view, meters) in views.iter().zip(&meters.views) {
         verdicts = with_verdict(verdicts, view, None, meters.verdict);
         let about = [("profiler", view.profiler), ("version", env!("CARGO_PKG_VERSION"))];
         info = info.with(labels_of(view, about), MetricValue::Number(1));
@@ -77,15 +89,15 @@ fn push_views(registry: &MetricsRegistry, meters: &RunMeters, families: &mut Vec
     families.extend([verdicts, info]);
 }
 
-fn push_tables(registry: &MetricsRegistry, families: &mut Vec<MetricFamily>) {
+fn push_tables(views: &[MetricView], tables: &[MetricTable], families: &mut Vec<MetricFamily>) {
     let family = |word, kind, help| MetricFamily::new(&names::join(&["run", word]), kind, MetricUnit::None, help);
     let help = "1 for the verdict on the rows of a table, the worst since the start of the run";
     let mut verdicts = family("table_verdict", FamilyKind::Gauge, help);
     let mut series = family("table_series", FamilyKind::Gauge, "rows of a table with series of their own");
     let help = "how often a row found no room and was added to <others>";
     let mut others = family("table_others", FamilyKind::Counter, help);
-    for table in registry.tables() {
-        let Some(view) = registry.views().get(table.owner) else { continue };
+    for table in tables {
+        let Some(view) = views.get(table.owner) else { continue };
         let labels = labels_of(view, [("table", table.sums.table())]);
         let folded = table.sums.others().map_or(0, |others| others.rows);
         verdicts = with_verdict(verdicts, view, Some(table.sums.table()), table.verdict);

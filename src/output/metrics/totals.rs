@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::output::metrics::family::{FamilyKind, MetricFamily, MetricPoint, MetricUnit, MetricValue};
-use crate::output::metrics::names;
-use crate::output::metrics::registry::MetricView;
+use crate::output::metrics::names::{self, MetricView};
 use crate::report::{Report, Value};
 
 /// How such a number goes on.
@@ -89,7 +88,7 @@ mod tests {
 
     #[test]
     fn numbers_of_intervals_add_up_and_those_of_the_run_do_not() {
-        let view = |name: &str| MetricView::of("kmemleak", name);
+        let view = |name: &str| MetricView { name: Some(name.into()), profiler: "kmemleak", main_table: "" };
         let mut sums = TotalSums::default();
         for (allocs, now) in [(5, 3), (9, 1)] {
             let mut report = Report::default();

@@ -1,10 +1,10 @@
 //! Tables of a report as the screen has them.
 
 use crate::escape::escape_into;
-use crate::output::frames;
 pub use crate::output::screen::model::{PageKey, ScreenTable};
 use crate::output::screen::model::{ScreenCell, ScreenColumn, ScreenRow};
 use crate::output::table::{TableLine, is_in_text};
+use crate::output::text::frames;
 use crate::report::value_text;
 use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
 use crate::symbol::naming::named_frame::NamedFrame;
@@ -94,7 +94,7 @@ fn stack(frames: &[NamedFrame]) -> String {
         out.extend_from_slice(if index > 0 { b" < " } else { b"" });
         match &frame.symbol {
             Ok(symbol) => escape_into(symbol.as_bytes(), &mut out),
-            Err(_) => frames::place(frame, &mut out),
+            Err(_) => out.extend_from_slice(frames::place(frame).as_bytes()),
         }
     }
     if frames.len() > MAX_FRAMES {

@@ -18,7 +18,7 @@ impl Writer {
 
     /// Marks what was lost in an interval, and draws the map again if it is time. The run goes on if that fails.
     pub fn map_interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
-        let (waits, wall) = (self.sink.waits(), &mut self.wall);
+        let (waits, wall) = (self.outlet.sink.waits(), &mut self.outlet.wall);
         let Some(view) = self.views.get_mut(end.view) else { return Ok(()) };
         let Some(map) = &mut view.settings.heatmap else { return Ok(()) };
         map.interval(end);
@@ -33,14 +33,14 @@ impl Writer {
 
     /// Prints the maps that are text.
     pub(super) fn print_heatmaps(&mut self, time_ns: u64) -> io::Result<()> {
-        let (out, wall) = (&mut self.sink.buffer, &mut self.wall);
+        let (out, wall) = (&mut self.outlet.sink.buffer, &mut self.outlet.wall);
         for view in &self.views {
             let Some(map) = view.settings.heatmap.as_ref().filter(|map| map.is_text()) else { continue };
             wall.text(time_ns, out);
             let _ = writeln!(out, " {}, heat map", escape(view.settings.name.as_bytes()));
             map.text(&mut |ns| time_text(wall, ns)).iter().for_each(|line| drop(writeln!(out, "{line}")));
         }
-        self.sink.flush_large()
+        self.outlet.sink.flush_large()
     }
 
     /// Draws the maps for the last time.
@@ -48,7 +48,7 @@ impl Writer {
     /// # Errors
     /// A file cannot be written: that of the first map that could not.
     pub fn draw_heatmaps(&mut self) -> io::Result<()> {
-        let (waits, wall) = (self.sink.waits(), &mut self.wall);
+        let (waits, wall) = (self.outlet.sink.waits(), &mut self.outlet.wall);
         let mut drawn = Ok(());
         for map in self.views.iter_mut().filter_map(|view| view.settings.heatmap.as_mut()) {
             drawn = drawn.and(map.write(&waits, &mut |ns| time_text(wall, ns), true));

@@ -3,21 +3,33 @@
 use std::sync::Arc;
 
 use crate::escape::escape;
-use crate::output::frames;
+use crate::output::metrics::names::MetricView;
 use crate::output::metrics::{MetricEntry, RowFunction, RunMeters};
+use crate::output::settings::ViewSettings;
 use crate::output::table::PlacedRows;
-use crate::output::writer::{Writer, name_stack};
+use crate::output::text::frames;
+use crate::output::writer::Writer;
 use crate::report::ColumnKind;
 use crate::symbol::naming::named_frame::NamedFrame;
 
 /// Callers of the function that a row of a table of stacks is about. Whole stacks would be too many series.
 const CALLERS: usize = 3;
 
+/// What names the series of each view.
+pub(super) fn views(views: &[ViewSettings]) -> Vec<MetricView> {
+    let several = views.len() > 1;
+    let view = |view: &ViewSettings| MetricView {
+        name: several.then(|| view.name.as_str().into()),
+        profiler: view.profiler,
+        main_table: view.main_table,
+    };
+    views.iter().map(view).collect()
+}
+
 impl Writer {
     /// Adds the rows of a table to the metrics, if there are any.
     pub(super) fn add_to_metrics(&mut self, entry: MetricEntry, placed: &mut PlacedRows) {
-        let Some(metrics) = &mut self.metrics else { return };
-        let (stacks, names) = (&self.stacks, &mut self.names);
+        let Some(metrics) = &mut self.sums.metrics else { return };
         let PlacedRows { rows, places } = placed;
         let is_of_stacks = rows.columns().iter().any(|column| column.kind == ColumnKind::Stack);
         metrics.add(entry, &mut **rows, |at| {
@@ -25,7 +37,7 @@ impl Writer {
                 return RowFunction::default();
             };
             let depth = if is_of_stacks { 1 + CALLERS } else { 1 };
-            let frames = place.innermost(depth, |id| name_stack(stacks, names, id));
+            let frames = place.innermost(depth, |id| self.stacks.name(id));
             let (innermost, callers) = frames.split_first().map_or((None, &[][..]), |(one, rest)| (Some(one), rest));
             let callers: Vec<Arc<str>> = callers.iter().map(function).collect();
             RowFunction {
@@ -37,7 +49,7 @@ impl Writer {
 
     /// Publishes the metrics as of the end of an interval.
     pub fn publish(&mut self, meters: &RunMeters) {
-        if let Some(metrics) = &mut self.metrics {
+        if let Some(metrics) = &mut self.sums.metrics {
             metrics.publish(meters);
         }
     }

@@ -3,20 +3,24 @@
 use std::io::{self, Write};
 
 use crate::escape::{escape_from, escape_into};
-use crate::output::flood::{FloodGroup, Groupable};
+use crate::output::event_text::EventText;
 use crate::output::json::ViewLabel;
-use crate::output::stack_numbers::StackMention;
-use crate::output::writer::{Writer, fold, name_stack, name_values};
-use crate::output::{EventText, call_text, frames, json, text, top};
+use crate::output::stack_weights::top;
+use crate::output::text::call_text;
+use crate::output::text::flood::{FloodGroup, Groupable};
+use crate::output::text::frames;
+use crate::output::text::stack_numbers::StackMention;
+use crate::output::writer::{Writer, name_values};
+use crate::output::{json, text};
 use crate::report::{ArgumentTexts, Batch, Occurrence, OccurrenceBody, Value};
 use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::naming::names::KERNEL;
 use crate::symbol::stacks::key::StackKey;
 use crate::symbol::{FrameNames, StackId};
 use crate::sys;
-use crate::tep::fields_text::render_fields;
+use crate::tep::format::fields_text::render_fields;
 use crate::tep::print_fmt;
-use crate::tep::strings::KernelStrings;
+use crate::tep::tracefs::strings::KernelStrings;
 
 /// Most groups printed at once.
 const MAX_GROUPS: usize = 20;
@@ -55,7 +59,7 @@ impl print_fmt::KernelLookup for KernelNames<'_> {
 
 impl Writer {
     pub(super) fn occurrences(&mut self, batch: &Batch) -> io::Result<()> {
-        if self.sink.is_over() {
+        if self.outlet.sink.is_over() {
             return Ok(());
         }
         let mut groupable_left = None;
@@ -70,7 +74,7 @@ impl Writer {
             } else {
                 self.text_occurrence(occurrence, batch)?;
             }
-            self.sink.flush_large()?;
+            self.outlet.sink.flush_large()?;
         }
         Ok(())
     }
@@ -85,7 +89,7 @@ impl Writer {
     /// Writes an occurrence of a kind that is grouped in floods. `at_once` of them arrive together, this one included.
     fn text_groupable(&mut self, one: &Groupable<'_>, at_once: usize) -> io::Result<()> {
         let now = sys::monotonic_ns();
-        let key = StackKey::of(one.stack, &self.stacks);
+        let key = StackKey::of(one.stack, &self.stacks.frames);
         let below = self.lines_below(&key);
         let Some(view) = self.views.get_mut(usize::from(one.view)) else { return Ok(()) };
         if view.flood.is_on(now, at_once) {
@@ -93,12 +97,12 @@ impl Writer {
             view.flood.record_arrival(now, 1 + if is_new { below } else { 0 });
             return Ok(());
         }
-        let start = self.sink.buffer.len();
+        let start = self.outlet.sink.buffer.len();
         self.line_head(usize::from(one.view), one.subject.time);
-        let named = name_values(&self.stacks, &mut self.names, &mut self.commands, one.values);
-        text::occurrence(one.subject, one.layout, &named, &mut self.sink.buffer);
+        let named = name_values(&mut self.stacks, &mut self.look_ups, one.values);
+        text::occurrence(one.subject, one.layout, &named, &mut self.outlet.sink.buffer);
         self.text_stack(one.stack, &key);
-        let lines = self.stack_numbers.passed(&self.sink.buffer[start..]);
+        let lines = self.above.stack_numbers.passed(&self.outlet.sink.buffer[start..]);
         self.views
             .iter_mut()
             .skip(usize::from(one.view))
@@ -109,22 +113,22 @@ impl Writer {
 
     /// Number of lines of frames that a line with this stack would have.
     fn lines_below(&self, key: &StackKey) -> u32 {
-        if self.stack_numbers.is_above(key) { 0 } else { key.frames() }
+        if self.above.stack_numbers.is_above(key) { 0 } else { key.frames() }
     }
 
     /// Ends a line with its stack: the frames, or the number of the stack above.
     fn text_stack(&mut self, stack: Option<StackId>, key: &StackKey) {
-        let out = &mut self.sink.buffer;
-        let mention = self.stack_numbers.mention(key);
+        let out = &mut self.outlet.sink.buffer;
+        let mention = self.above.stack_numbers.mention(key);
         if let Some(mention) = mention {
             text::stack_mention(mention, out);
         }
         out.push(b'\n');
         if let Some(id) = stack.filter(|_| !matches!(mention, Some(StackMention::Above(_)))) {
-            let frames = name_stack(&self.stacks, &mut self.names, id);
+            let frames = self.stacks.name(id);
             frames::stack(&frames, out);
             if frames.iter().any(NamedFrame::is_given_up) {
-                self.stack_numbers.print_again(key);
+                self.above.stack_numbers.print_again(key);
             }
         }
     }
@@ -155,21 +159,21 @@ impl Writer {
     fn print_held_of(&mut self, view: usize) -> io::Result<()> {
         let flood = self.views.get_mut(view).map(|view| &mut view.flood).filter(|flood| flood.due_at().is_some());
         let Some(mut held) = flood.map(|flood| flood.take(sys::monotonic_ns())) else { return Ok(()) };
-        if self.sink.is_over() {
+        if self.outlet.sink.is_over() {
             return Ok(());
         }
         held.choose(MAX_GROUPS, MAX_LINES, |group| 1 + self.lines_below(&group.stack_key));
         held.groups.iter().for_each(|group| self.text_group(view, group));
-        let start = self.sink.buffer.len();
-        held.rests.iter().for_each(|rest| text::rest(rest, &mut self.sink.buffer));
-        self.stack_numbers.passed(&self.sink.buffer[start..]);
-        self.sink.flush_large()
+        let start = self.outlet.sink.buffer.len();
+        held.rests.iter().for_each(|rest| text::rest(rest, &mut self.outlet.sink.buffer));
+        self.above.stack_numbers.passed(&self.outlet.sink.buffer[start..]);
+        self.outlet.sink.flush_large()
     }
 
     /// Begins a line: with the time of day, and the name of the view where there are several.
     fn line_head(&mut self, view: usize, time_ns: u64) {
-        let out = &mut self.sink.buffer;
-        self.wall.text(time_ns, out);
+        let out = &mut self.outlet.sink.buffer;
+        self.outlet.wall.text(time_ns, out);
         out.push(b' ');
         if let Some(view) = self.views.get(view).filter(|_| self.views.len() > 1) {
             escape_into(view.settings.name.as_bytes(), out);
@@ -178,49 +182,49 @@ impl Writer {
     }
 
     fn text_group(&mut self, view: usize, group: &FloodGroup) {
-        let start = self.sink.buffer.len();
+        let start = self.outlet.sink.buffer.len();
         self.line_head(view, group.subject.time);
-        let named = name_values(&self.stacks, &mut self.names, &mut self.commands, &group.values);
-        text::group(group, &named, &mut self.sink.buffer);
+        let named = name_values(&mut self.stacks, &mut self.look_ups, &group.values);
+        text::group(group, &named, &mut self.outlet.sink.buffer);
         self.text_stack(group.stack, &group.stack_key);
-        self.stack_numbers.passed(&self.sink.buffer[start..]);
+        self.above.stack_numbers.passed(&self.outlet.sink.buffer[start..]);
     }
 
     fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
         self.line_head(usize::from(occurrence.view), occurrence.subject.time);
-        let out = &mut self.sink.buffer;
+        let out = &mut self.outlet.sink.buffer;
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
                 let values = beside.of(&batch.values);
-                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                let named = name_values(&mut self.stacks, &mut self.look_ups, values);
                 let beside = || named.iter().filter_map(Value::as_cell);
                 beside().for_each(|cell| cell.before_event(out));
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    let texts = event.texts(raw.of(&batch.raw), occurrence.subject.pid, &mut self.late);
+                    let texts = self.look_ups.record_strings.texts(event, occurrence.subject.pid, raw.of(&batch.raw));
                     text::event_head(&occurrence.subject, text::latency_flags(event, texts.raw), out);
                     out.extend_from_slice(&event.label);
-                    let start = render(event, texts, &mut self.names, &self.settings.strings, out);
+                    let start = render(event, texts, &mut self.stacks.names, &self.settings.strings, out);
                     escape_from(start, out);
                 }
                 beside().for_each(|cell| cell.behind_event(out));
             }
             OccurrenceBody::Detailed { layout, values } | OccurrenceBody::Weighted { layout, values, .. } => {
                 let values = values.of(&batch.values);
-                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                let named = name_values(&mut self.stacks, &mut self.look_ups, values);
                 text::occurrence(&occurrence.subject, layout, &named, out);
             }
         }
         out.push(b'\n');
         if self.settings.prompt {
-            self.sink.flush()?;
+            self.outlet.sink.flush()?;
         }
         if let OccurrenceBody::Weighted { weights, .. } = &occurrence.body {
-            let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
-            top::stacks_of_one(&folded, &mut self.sink.buffer);
+            let folded = self.stacks.fold(weights.of(&batch.weights));
+            top::stacks_of_one(&folded, &mut self.outlet.sink.buffer);
         }
         if let Some(id) = occurrence.stack {
-            let frames = name_stack(&self.stacks, &mut self.names, id);
-            frames::stack(&frames, &mut self.sink.buffer);
+            let frames = self.stacks.name(id);
+            frames::stack(&frames, &mut self.outlet.sink.buffer);
         }
         Ok(())
     }
@@ -228,31 +232,31 @@ impl Writer {
     fn json_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
         let view = usize::from(occurrence.view);
         let label = ViewLabel::of(&self.views, view);
-        let out = &mut self.sink.buffer;
-        let mut object = json::head(out, "event", label, occurrence.subject.time, &mut self.wall);
+        let out = &mut self.outlet.sink.buffer;
+        let mut object = json::head(out, "event", label, occurrence.subject.time, &mut self.outlet.wall);
         json::subject(&mut object, &occurrence.subject);
         match &occurrence.body {
             OccurrenceBody::Event { event, raw, beside } => {
                 let values = beside.of(&batch.values);
-                let beside = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                let beside = name_values(&mut self.stacks, &mut self.look_ups, values);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    let texts = event.texts(raw.of(&batch.raw), occurrence.subject.pid, &mut self.late);
+                    let texts = self.look_ups.record_strings.texts(event, occurrence.subject.pid, raw.of(&batch.raw));
                     json::event(&mut object, event, texts, &beside, |out| {
-                        render(event, texts, &mut self.names, &self.settings.strings, out)
+                        render(event, texts, &mut self.stacks.names, &self.settings.strings, out)
                     });
                 }
             }
             OccurrenceBody::Detailed { layout, values } | OccurrenceBody::Weighted { layout, values, .. } => {
                 let values = values.of(&batch.values);
-                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                let named = name_values(&mut self.stacks, &mut self.look_ups, values);
                 json::details(&mut object, layout, &named);
             }
         }
         if let OccurrenceBody::Weighted { weights, .. } = &occurrence.body {
-            let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
+            let folded = self.stacks.fold(weights.of(&batch.weights));
             top::json_stacks_of_one(&folded, &mut object);
         } else if self.views.get(view).is_some_and(|view| view.settings.stacks) || occurrence.stack.is_some() {
-            let frames = occurrence.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
+            let frames = occurrence.stack.map_or_else(Vec::new, |id| self.stacks.name(id));
             json::stack(&mut object, &frames);
         }
         object.end();

@@ -28,37 +28,37 @@ struct QuietWords {
 impl Writer {
     /// Adds a part of an interval, `span_ns` long, to the book and to what is printed when the interval ends.
     pub fn quiet_table(&mut self, table: Table, span_ns: u64) {
-        if self.sink.is_over() {
+        if self.outlet.sink.is_over() {
             return;
         }
         let Table { owner, rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
         if is_snapshot {
             // Only the metrics have it.
-            let mut placed = PlacedRows::new(rows, &self.stacks, &mut self.names);
+            let mut placed = PlacedRows::new(rows, &self.stacks.frames, &mut self.stacks.names);
             return self.add_to_metrics(MetricEntry { owner, verdict, is_snapshot }, &mut placed);
         }
         let mut placed = self.kept_rows(rows);
         self.add_to_metrics(MetricEntry { owner, verdict, is_snapshot }, &mut placed);
         let entry = BookEntry { owner, title, verdict, span_ns, text_rows, in_text, is_quiet: true };
-        self.book.add(&mut *placed.rows, &placed.places, entry);
-        self.quiet.book.add(&mut *placed.rows, &placed.places, entry);
+        self.sums.book.add(&mut *placed.rows, &placed.places, entry);
+        self.sums.quiet.book.add(&mut *placed.rows, &placed.places, entry);
         let table = placed.rows.table();
-        self.quiet.words.retain(|words| (words.owner, words.table, words.title) != (owner, table, title));
-        self.quiet.words.push(QuietWords { owner, table, title, above, below });
+        self.sums.quiet.words.retain(|words| (words.owner, words.table, words.title) != (owner, table, title));
+        self.sums.quiet.words.push(QuietWords { owner, table, title, above, below });
     }
 
     /// Writes the tables of an interval that was sent in parts, those within `reach`.
     pub fn quiet_sums(&mut self, interval: u64, time_ns: u64, span_ns: u64, reach: SumsReach) -> io::Result<()> {
-        let mut book = self.quiet.book.take_through(reach.owner, reach.last);
-        if self.sink.is_over() {
+        let mut book = self.sums.quiet.book.take_through(reach.owner, reach.last);
+        if self.outlet.sink.is_over() {
             return Ok(());
         }
         self.print_held()?;
         for table in book.tables() {
-            self.book.count_interval(table, span_ns);
+            self.sums.book.count_interval(table, span_ns);
             table.span_ns = span_ns;
             let of = (table.owner(), table.sums.table(), table.title);
-            let words = &mut self.quiet.words;
+            let words = &mut self.sums.quiet.words;
             let at = words.iter().position(|words| (words.owner, words.table, words.title) == of);
             let words = at.map(|at| words.swap_remove(at));
             let (above, below) = words.map_or_else(Default::default, |words| (words.above, words.below));

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::escape::escape;
-use crate::output::frames;
 use crate::output::json::{self, ViewLabel};
 use crate::output::metrics::MetricEntry;
 use crate::output::table::{
     PlacedRows, RowPlace, RowStack, TableLine, lines, lines_of_sums, sum_of_rows, sums_of_rest,
 };
 use crate::output::text;
-use crate::output::writer::{Writer, name_stack, name_values};
+use crate::output::text::frames;
+use crate::output::writer::{Writer, name_values};
 use crate::report::value_text;
 use crate::report::{BookEntry, BookTable, ColumnHead, ColumnKind, Rows, Table, Value};
 use crate::symbol::StackId;
@@ -49,7 +49,7 @@ pub(super) struct RowBlock {
 impl Writer {
     /// Writes the table of an interval that ended at `time_ns`, and enters it in the book.
     pub fn table(&mut self, table: Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
-        if self.sink.is_over() {
+        if self.outlet.sink.is_over() {
             return Ok(());
         }
         self.print_held()?;
@@ -58,11 +58,11 @@ impl Writer {
         let heading = BlockHeading { view: owner, title, table, interval, is_snapshot, time_ns, span_ns };
         self.preview(&heading, &mut *rows, in_text);
         let mut placed = if is_snapshot {
-            PlacedRows::new(rows, &self.stacks, &mut self.names)
+            PlacedRows::new(rows, &self.stacks.frames, &mut self.stacks.names)
         } else {
             let mut placed = self.kept_rows(rows);
             let entry = BookEntry { owner, title, verdict, span_ns, text_rows, in_text, is_quiet: false };
-            self.book.add(&mut *placed.rows, &placed.places, entry);
+            self.sums.book.add(&mut *placed.rows, &placed.places, entry);
             placed
         };
         self.add_to_metrics(MetricEntry { owner, verdict, is_snapshot }, &mut placed);
@@ -78,11 +78,10 @@ impl Writer {
     /// The rows with copies of their frames, since stacks may be forgotten before the run ends. The rows that are shown
     /// come first: they get names before the budget of time is used up.
     pub(super) fn kept_rows(&mut self, rows: Box<dyn Rows>) -> PlacedRows {
-        let mut placed = PlacedRows::new(rows, &self.stacks, &mut self.names);
-        let (stacks, names) = (&self.stacks, &mut self.names);
+        let mut placed = PlacedRows::new(rows, &self.stacks.frames, &mut self.stacks.names);
         for at in placed.rows.order() {
             if let Some(place) = placed.places.get_mut(at).filter(|place| !matches!(place.stack, RowStack::Nowhere)) {
-                *place = place.kept(|id| name_stack(stacks, names, id));
+                *place = place.kept(|id| self.stacks.name(id));
             }
         }
         placed
@@ -90,10 +89,10 @@ impl Writer {
 
     /// Writes the sums of tables of several intervals, of all views up to `last` that were not written yet.
     pub fn totals_of_run(&mut self, last: usize, time_ns: u64) -> io::Result<()> {
-        if self.sink.is_over() {
+        if self.outlet.sink.is_over() {
             return Ok(());
         }
-        let mut book = self.book.take_up_to(last);
+        let mut book = self.sums.book.take_up_to(last);
         let json = self.settings.json;
         for table in book.tables().filter(|table| table.intervals > 1 && (table.in_text || json)) {
             self.block_of_sums(table, None, time_ns, Vec::new(), None)?;
@@ -122,20 +121,19 @@ impl Writer {
 
     fn block(&mut self, heading: BlockHeading, mut block: RowBlock) -> io::Result<()> {
         self.name_cells(&mut block);
-        if self.screen.is_some() {
+        if self.outlet.screen.is_some() {
             self.show_block(&heading, &block);
             return Ok(());
         }
-        let start = self.sink.buffer.len();
-        let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
-        let name = |id| name_stack(stacks, names, id);
+        let start = self.outlet.sink.buffer.len();
+        let out = &mut self.outlet.sink.buffer;
+        let mut name = |id| self.stacks.name(id);
         let label = ViewLabel::of(&self.views, heading.view);
         if self.settings.json {
             let BlockHeading { table, interval, is_snapshot, time_ns, .. } = heading;
-            let mut name = name;
             for line in &block.lines {
                 let kind = if interval.is_some() { "row" } else { "total" };
-                let mut object = json::head(out, kind, label, time_ns, &mut self.wall);
+                let mut object = json::head(out, kind, label, time_ns, &mut self.outlet.wall);
                 object.text("table", table);
                 interval.iter().for_each(|interval| object.unsigned("interval", *interval));
                 if is_snapshot {
@@ -147,33 +145,30 @@ impl Writer {
                 out.push(b'\n');
             }
         } else {
-            self.wall.text(heading.time_ns, out);
+            self.outlet.wall.text(heading.time_ns, out);
             heading.push(label, out);
-            block.push(name, self.explained.below(&heading), out);
-            self.stack_numbers.passed(&self.sink.buffer[start..]);
+            block.push(name, self.above.explained.below(&heading), out);
+            self.above.stack_numbers.passed(&self.outlet.sink.buffer[start..]);
         }
-        self.sink.flush_large()
+        self.outlet.sink.flush_large()
     }
 
     /// Replaces cells of places, interrupts, ancestors and times by their text.
     fn name_cells(&mut self, block: &mut RowBlock) {
-        let (stacks, names, commands) = (&self.stacks, &mut self.names, &mut self.commands);
         let moments = block.lines.iter_mut().flat_map(|line| &mut line.cells).filter(|_| !self.settings.json);
         for cell in moments {
             if let Value::Moment(time_ns) = *cell {
-                let mut text = Vec::new();
-                self.wall.time_of_day(time_ns, &mut text);
-                *cell = Value::Text(String::from_utf8_lossy(&text).into());
+                *cell = Value::Text(self.outlet.wall.time_of_day(time_ns).into());
             }
         }
         let place = block.columns.iter().position(|column| column.kind == ColumnKind::Place);
         for line in &mut block.lines {
-            if let Cow::Owned(cells) = name_values(stacks, names, commands, &line.cells) {
+            if let Cow::Owned(cells) = name_values(&mut self.stacks, &mut self.look_ups, &line.cells) {
                 line.cells = cells;
             }
             if let Some(cell) = place.and_then(|at| line.cells.get_mut(at)) {
-                let frames = line.place.named(|id| name_stack(stacks, names, id)).unwrap_or_default();
-                *cell = frames.first().map_or(Value::None, function);
+                let frames = line.place.named(|id| self.stacks.name(id)).unwrap_or_default();
+                *cell = frames.first().map_or(Value::None, |frame| Value::Text(frames::place(frame)));
                 if frames.len() < 2 && !self.settings.json {
                     line.place = RowPlace::nowhere(); // the cell says it all
                 }
@@ -185,13 +180,6 @@ impl Writer {
 /// The places of the rows that text leaves out.
 fn beyond(order: &[usize], most: Option<usize>) -> &[usize] {
     most.and_then(|most| order.get(most..)).unwrap_or_default()
-}
-
-/// The function of a frame, as a cell.
-fn function(frame: &NamedFrame) -> Value {
-    let mut text = Vec::new();
-    frames::place(frame, &mut text);
-    Value::Text(String::from_utf8_lossy(&text).into())
 }
 
 /// The marks that the tables of a report have explained so far.
@@ -235,7 +223,7 @@ impl RowBlock {
         match (shown, &above[..]) {
             ([], []) => out.extend_from_slice(b"nothing seen\n"),
             ([], _) => {}
-            _ => text::one_of_several(columns, shown, name, explained, out),
+            _ => text::table(columns, shown, name, explained, out),
         }
         if !rest.is_empty() {
             let sums = sums_of_rest(columns, lines, rest, sum);

@@ -1,10 +1,10 @@
 //! What the writer keeps for each view of the run.
 
-use crate::output::ViewSettings;
-use crate::output::flood::Flood;
-use crate::output::fold::Folded;
 use crate::output::json::ViewLabel;
-use crate::output::unsettled::Unsettled;
+use crate::output::settings::ViewSettings;
+use crate::output::stack_weights::fold::Folded;
+use crate::output::stack_weights::unsettled::Unsettled;
+use crate::output::text::flood::Flood;
 
 pub(super) struct WriterView {
     pub settings: ViewSettings,

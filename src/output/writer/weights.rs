@@ -3,23 +3,24 @@
 use std::io::{self, Write};
 
 use crate::escape::escape;
-use crate::output::fold::Folded;
+use crate::output::StackReport;
 use crate::output::json::{self, ViewLabel};
+use crate::output::stack_weights::fold::Folded;
+use crate::output::stack_weights::top;
 use crate::output::wall::WallClock;
+use crate::output::writer::Writer;
+use crate::output::writer::named_stacks::NamedStacks;
 use crate::output::writer::screen::show_lists;
 use crate::output::writer::views::WriterView;
-use crate::output::writer::{Writer, name_stack};
-use crate::output::{StackReport, top};
 use crate::report::{Top, Value, Verdict};
 use crate::stats::weights::Weighted;
 use crate::symbol::naming::named_frame::NamedFrame;
-use crate::symbol::{FrameNames, Frames};
 
 impl WriterView {
     /// Adds weights of stacks. Those of a stack whose names were given up are kept for a later report.
-    fn weigh(&mut self, rows: &[Weighted], stacks: &Frames, names: &mut FrameNames) {
+    fn weigh(&mut self, rows: &[Weighted], stacks: &mut NamedStacks) {
         for row in rows {
-            let frames = row.stack.map_or_else(Vec::new, |id| name_stack(stacks, names, id));
+            let frames = row.stack.map_or_else(Vec::new, |id| stacks.name(id));
             if !frames.iter().any(NamedFrame::may_get_name) || !self.unsettled.add(row) {
                 self.folded.extend(std::slice::from_ref(row), |_| frames.clone());
             }
@@ -31,7 +32,7 @@ impl Writer {
     /// Adds weights of stacks of a view.
     pub fn weights(&mut self, view: usize, rows: &[Weighted]) {
         if let Some(view) = self.views.get_mut(view) {
-            view.weigh(rows, &self.stacks, &mut self.names);
+            view.weigh(rows, &mut self.stacks);
         }
     }
 
@@ -40,7 +41,7 @@ impl Writer {
         self.print_held()?;
         let Some(view) = self.views.get(report.view) else { return Ok(()) };
         let draws = view.settings.flame.as_ref().is_some_and(|flame| flame.is_due(report.last));
-        let lists = report.top.is_some() && !self.sink.is_over();
+        let lists = report.top.is_some() && !self.outlet.sink.is_over();
         if !lists && !draws {
             return Ok(());
         }
@@ -49,29 +50,37 @@ impl Writer {
             self.totals_of_run(report.view, report.time_ns)?;
         }
         let Some(view) = self.views.get_mut(report.view) else { return Ok(()) };
-        let (stacks, names) = (&self.stacks, &mut self.names);
+        let stacks = &mut self.stacks;
         // Where the time ends the others stay.
         for row in view.unsettled.take(|_| true) {
-            if !names.has_no_time() || !view.unsettled.add(&row) {
-                view.weigh(&[row], stacks, names);
+            if !stacks.names.has_no_time() || !view.unsettled.add(&row) {
+                view.weigh(&[row], stacks);
             }
         }
         let mut ongoing = view.unsettled.rows();
         ongoing.extend_from_slice(&report.ongoing);
         let with_ongoing = (!ongoing.is_empty()).then(|| {
             let mut folded = view.folded.clone();
-            folded.extend(&ongoing, |id| name_stack(stacks, names, id));
+            folded.extend(&ongoing, |id| stacks.name(id));
             folded
         });
         let folded = with_ongoing.as_ref().unwrap_or(&view.folded);
-        if let Some((top, screen)) = report.top.filter(|_| lists).zip(self.screen.as_ref()) {
-            show_lists(folded, top, report, screen, &mut self.wall);
+        if let Some((top, screen)) = report.top.filter(|_| lists).zip(self.outlet.screen.as_ref()) {
+            show_lists(folded, top, report, screen, &mut self.outlet.wall);
         } else if let Some(top) = report.top.filter(|_| lists) {
-            list(folded, top, report, self.settings.json, view.label(), &mut self.wall, &mut self.sink.buffer);
-            self.sink.flush_large()?;
+            list(
+                folded,
+                top,
+                report,
+                self.settings.json,
+                view.label(),
+                &mut self.outlet.wall,
+                &mut self.outlet.sink.buffer,
+            );
+            self.outlet.sink.flush_large()?;
         }
         match &mut view.settings.flame {
-            Some(flame) if draws => flame.write(&self.sink.waits(), || folded.lines()),
+            Some(flame) if draws => flame.write(&self.outlet.sink.waits(), || folded.lines()),
             _ => Ok(()),
         }
     }

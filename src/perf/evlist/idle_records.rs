@@ -19,9 +19,9 @@ use crate::perf::record::sample_identifier;
 use crate::perf::refusal::Reason;
 use crate::sys::perf::Watch;
 use crate::tep::context::ContextFlags;
-use crate::tep::field::{Field, FieldKind};
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
+use crate::tep::format::field::{Field, FieldKind};
 
 /// Owner of the events that programs write the records through: the number of no profiler.
 pub const IDLE_OWNER: usize = u32::MAX as usize - 3;

@@ -15,9 +15,9 @@ use crate::profiler::Setup;
 use crate::sys;
 use crate::tep::EventError;
 use crate::tep::drift::ALLOCATED_BYTES;
-use crate::tep::field::Field;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
+use crate::tep::format::field::Field;
 
 /// Allocators whose events are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

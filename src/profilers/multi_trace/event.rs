@@ -14,8 +14,8 @@ use crate::profilers::multi_trace::detail::{MAX_MARKS, RecordMarks};
 use crate::profilers::multi_trace::scheduling::Scheduling;
 use crate::relation::Positions;
 use crate::task::Watched;
-use crate::tep::field::Int32;
 use crate::tep::format::Format;
+use crate::tep::format::field::Int32;
 
 /// Fields that name a CPU, and fields that name a thread or a process.
 const CPU_FIELDS: [&str; 5] = ["cpu", "target_cpu", "orig_cpu", "dest_cpu", "cpu_id"];

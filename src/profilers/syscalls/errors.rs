@@ -9,7 +9,7 @@ use crate::report::{Column, LateText, Schema, Unit, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
-use crate::tep::errnos;
+use crate::tep::syscalls::errnos;
 
 /// Who fails at what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::report::Value;
-use crate::tep::{compat_calls, syscalls};
+use crate::tep::syscalls;
+use crate::tep::syscalls::compat_calls;
 
 /// A system call by its number. Numbers of 32-bit mode mean other calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,8 +9,8 @@ use crate::profilers::syscalls::where_time::TimeParts;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
 use crate::stats::Began;
-use crate::tep::call_text::MadeCall;
-use crate::tep::errnos;
+use crate::tep::syscalls::call_text::MadeCall;
+use crate::tep::syscalls::errnos;
 
 /// A call that has ended or goes on, as its line shows it.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
 use crate::stats::{Began, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
-use crate::tep::errnos;
+use crate::tep::syscalls::errnos;
 
 impl ProfilerArgs for SyscallsArgs {
     const NAME: &'static str = "syscalls";

@@ -4,7 +4,7 @@ use crate::profilers::syscalls::kinds::CallNumber;
 use crate::profilers::syscalls::table::{CallKey, CallThread};
 use crate::relation::{Declaration, OpenStart, PairEnd};
 use crate::stats::{Began, PairKey};
-use crate::tep::errnos;
+use crate::tep::syscalls::errnos;
 
 /// A thread as the key of its call: it has one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,9 +14,9 @@ use crate::profiler::call_strings::CallStrings;
 use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::report::{ArgumentText, LateSource};
-use crate::tep::call_text::{PathStart, is_relative, path_starts};
 use crate::tep::format::Format;
-use crate::tep::syscall_strings::string_arguments;
+use crate::tep::syscalls::call_text::{PathStart, is_relative, path_starts};
+use crate::tep::syscalls::syscall_strings::string_arguments;
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Threads whose strings are kept at most.

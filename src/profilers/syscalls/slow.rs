@@ -21,7 +21,7 @@ use crate::report::Subject;
 use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::tep::ThreadDoing;
-use crate::tep::call_text::MadeCall;
+use crate::tep::syscalls::call_text::MadeCall;
 
 /// A call that goes on has no line before it has lasted so long: one that ends soon gets a single line.
 const FIRST_NS: u64 = 200_000_000;

@@ -14,9 +14,9 @@ use crate::event::{BoundEvent, EventFilters};
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::Setup;
-use crate::tep::field::{Field, ReadError};
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
+use crate::tep::format::field::{Field, ReadError};
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Number of events with the same spec up to which they are opened themselves.

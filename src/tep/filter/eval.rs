@@ -1,9 +1,9 @@
 //! Evaluates a parsed filter for a record, as the kernel does.
 
-use super::super::field::{Field, ReadError, until_nul};
-use super::super::types::IntType;
 use super::cpus::CpuSet;
 use crate::glob::kernel_glob;
+use crate::tep::format::field::{Field, ReadError, until_nul};
+use crate::tep::types::IntType;
 
 /// The parts of a sample that a filter may test.
 pub struct FilterInput<'a> {

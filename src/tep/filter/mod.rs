@@ -11,9 +11,9 @@ mod tests;
 
 use std::fmt;
 
-use super::field::Field;
-use super::format::Format;
 use crate::caret::caret;
+use crate::tep::format::Format;
+use crate::tep::format::field::Field;
 use eval::{FilterNode, FilterTest};
 
 /// A filter that fits an event.

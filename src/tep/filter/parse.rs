@@ -2,12 +2,12 @@
 
 use std::num::IntErrorKind;
 
-use super::super::field::{Field, FieldKind};
-use super::super::format::{Format, nearest};
-use super::super::types::IntType;
 use super::cpus::CpuSet;
 use super::eval::{FilterNode, FilterOp, FilterTest};
 use super::{Comparison, Filter, FilterError, FilterFaultKind, quote};
+use crate::tep::format::field::{Field, FieldKind};
+use crate::tep::format::{Format, nearest};
+use crate::tep::types::IntType;
 
 /// The kernel takes strings shorter than this (`MAX_FILTER_STR_VAL`).
 pub const MAX_STRING: usize = 256;

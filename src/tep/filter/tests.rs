@@ -1,7 +1,7 @@
 //! Filters over two events of Linux 6.18.
 
-use super::super::format::Format;
 use super::*;
+use crate::tep::format::Format;
 
 const FORMAT: &str = "name: test\nID: 1\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\

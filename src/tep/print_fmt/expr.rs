@@ -1,12 +1,11 @@
-//! Typed C expressions over a record: how they are built, folded and evaluated.
+//! Typed C expressions over a record: how they are built, folded and evaluated. A call makes text of its operands.
 
 use std::ops::Not;
 
-use super::super::field::{ReadError, TextLimit, int_at, located, until_nul};
-use super::super::operators::BinaryOperator;
-use super::super::types::IntType;
 use super::Unsupported;
-use super::calls::Call;
+use crate::tep::format::field::{ReadError, TextLimit, int_at, located, until_nul};
+use crate::tep::operators::BinaryOperator;
+use crate::tep::types::IntType;
 
 /// Deeper expressions are refused, so that evaluation never runs out of stack.
 const MAX_DEPTH: u16 = 200;
@@ -70,6 +69,46 @@ pub enum CUnary {
     Not,
 }
 
+/// A call that makes text.
+#[derive(Clone, Debug)]
+pub enum Call {
+    Flags {
+        value: CExpr,
+        delimiter: Vec<u8>,
+        table: NameTable,
+    },
+    Symbolic {
+        value: CExpr,
+        table: NameTable,
+    },
+    Hex {
+        bytes: CExpr,
+        len: CExpr,
+        spaced: bool,
+    },
+    Array {
+        bytes: CExpr,
+        count: CExpr,
+        size: CExpr,
+    },
+    Bitmask {
+        bytes: CExpr,
+    },
+    /// `nvme_trace_disk_name`
+    DiskName {
+        name: CExpr,
+    },
+    /// A function of the kernel that returns a name for each value.
+    Named {
+        value: CExpr,
+        names: &'static [&'static str],
+        other: &'static str,
+    },
+}
+
+/// `{ mask, "name" }, ..` in the kernel's order.
+pub type NameTable = Vec<(u64, Vec<u8>)>;
+
 /// What an expression evaluates to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CValue<'a> {
@@ -132,6 +171,18 @@ fn common_type(a: CType, b: CType) -> IntType {
     }
 }
 
+impl Call {
+    pub fn operands(&self) -> Vec<&CExpr> {
+        match self {
+            Call::Flags { value, .. } | Call::Symbolic { value, .. } | Call::Named { value, .. } => vec![value],
+            Call::DiskName { name } => vec![name],
+            Call::Hex { bytes, len, .. } => vec![bytes, len],
+            Call::Array { bytes, count, size } => vec![bytes, count, size],
+            Call::Bitmask { bytes } => vec![bytes],
+        }
+    }
+}
+
 impl CExpr {
     pub fn constant(value: u64, ty: IntType) -> CExpr {
         CExpr { op: COp::Const(ty.convert(value)), ty: CType::Int(ty), depth: 1 }
@@ -181,8 +232,8 @@ impl CExpr {
         }
     }
 
-    pub fn call(call: Call, operands: &[&CExpr]) -> Result<CExpr, Unsupported> {
-        let depths: Vec<u16> = operands.iter().map(|operand| operand.depth).collect();
+    pub fn call(call: Call) -> Result<CExpr, Unsupported> {
+        let depths: Vec<u16> = call.operands().iter().map(|operand| operand.depth).collect();
         CExpr::node(COp::Call(Box::new(call)), CType::Text, &depths)
     }
 

@@ -1,13 +1,13 @@
 //! Conversions of a bare field, `%d` of `REC->pid`: most of what a `print fmt` has. They become an offset and a way
 //! to show what is there, with no expression to evaluate and no layout to compute.
 
-use super::super::field::{TextLimit, int_at, located, until_nul};
-use super::super::operators::BinaryOperator;
-use super::super::types::IntType;
 use super::expr::{CExpr, COp, CType, NoValue};
 use super::pointer::PointerKind;
 use super::printf::{Conversion, ConversionFlags, ConversionKind, ConversionSize};
 use crate::digits::{push_hex, push_hex16, push_signed, push_unsigned};
+use crate::tep::format::field::{TextLimit, int_at, located, until_nul};
+use crate::tep::operators::BinaryOperator;
+use crate::tep::types::IntType;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldConversion {

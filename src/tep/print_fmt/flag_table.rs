@@ -1,7 +1,7 @@
 //! The names a `print fmt` gives to a field's values: task states, flags, actions.
 
-use super::calls::{self, Call, NameTable};
-use super::expr::{CExpr, COp};
+use super::calls;
+use super::expr::{CExpr, COp, Call, NameTable};
 
 /// A field of a record ends before this, as `Format::parse` checks.
 const MAX_RECORD_BYTES: usize = 1 << 16;

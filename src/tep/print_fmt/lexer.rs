@@ -1,7 +1,7 @@
 //! Tokens of the C expressions behind a `print fmt`.
 
-use super::super::types::IntType;
 use super::Unsupported;
+use crate::tep::types::IntType;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token<'a> {

@@ -5,11 +5,9 @@
 
 mod bitmap;
 mod calls;
-mod constants;
 mod expr;
 mod field_conversion;
 mod flag_table;
-mod functions;
 mod lexer;
 mod parser;
 mod pointer;
@@ -20,9 +18,9 @@ mod tests;
 
 use rustc_hash::FxHashSet;
 
-use super::field::until_nul;
-use super::format::Format;
-use super::types::IntType;
+use crate::tep::format::Format;
+use crate::tep::format::field::until_nul;
+use crate::tep::types::IntType;
 use expr::{CExpr, COp, CType, CValue, NoValue};
 use field_conversion::FieldConversion;
 use lexer::{Lexer, unescape};

@@ -1,10 +1,10 @@
 //! The text for an argument that cannot be computed here, `vmemmap_base(pfn=4660)`: the unknown name, and the fields
 //! from which the kernel would have computed the value.
 
-use super::super::field::Field;
-use super::super::fields_text::render_list;
-use super::super::format::Format;
 use super::lexer::{Lexer, Token};
+use crate::tep::format::Format;
+use crate::tep::format::field::Field;
+use crate::tep::format::fields_text::render_list;
 
 #[derive(Clone, Debug)]
 pub struct StandIn {

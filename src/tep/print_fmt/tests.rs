@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use super::super::format::Format;
-use super::super::samples;
 use super::*;
+use crate::tep::format::Format;
+use crate::tep::samples;
 
 const FIELDS: &str = "name: test\nID: 1\nformat:\n\
     \tfield:int i;\toffset:8;\tsize:4;\tsigned:1;\n\

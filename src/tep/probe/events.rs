@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::address::ProbeAddress;
 use super::error_log::{LoggedError, last_error};
 use super::fetch::FetchArg;
 use super::step::is_stepped;
@@ -30,20 +31,6 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 const PENDING_RETURNS: u32 = 1024;
 /// How long a probe may still be held by an event that is being released.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Where a probe is put.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProbeAddress {
-    Kernel {
-        function: String,
-        offset: u64,
-    },
-    /// A byte of a file that this process has open.
-    User {
-        fd: i32,
-        offset: u64,
-    },
-}
 
 /// A probe to be defined.
 #[derive(Clone, Debug)]

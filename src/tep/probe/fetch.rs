@@ -239,25 +239,7 @@ impl<'a> FetchParser<'a> {
                 }
                 Ok(Fetched { text: format!("@{place}"), kind: FetchedKind::Memory })
             }
-            Some(sign @ ('+' | '-')) => {
-                self.next += 1;
-                let user = self.take(|c| c == 'u');
-                let offset = self.number()?;
-                if user.len() > 1 || !self.rest().starts_with('(') {
-                    return self.fault("write an offset and what it is from, as in +8($arg1)");
-                }
-                self.next += 1;
-                let at = self.next;
-                let inner = self.fetch(depth + 1)?;
-                if inner.kind == FetchedKind::StackWord32 {
-                    return fault(self.base + at, STACK_WORD_32);
-                }
-                if !self.rest().starts_with(')') {
-                    return self.fault("a `)` is missing");
-                }
-                self.next += 1;
-                Ok(Fetched { text: format!("{sign}{user}{offset}({})", inner.text), kind: FetchedKind::Memory })
-            }
+            Some(sign @ ('+' | '-')) => self.behind_pointer(sign, depth),
             Some('\\') => {
                 self.next += 1;
                 let is_text = self.rest().starts_with('"');
@@ -275,6 +257,27 @@ impl<'a> FetchParser<'a> {
                 self.fault(format!("what to record is missing here: one of {VARIABLES}, %REGISTER, +N(...), @ADDRESS"))
             }
         }
+    }
+
+    /// `+8($arg1)`: what lies at an offset from what another fetch gives.
+    fn behind_pointer(&mut self, sign: char, depth: usize) -> Result<Fetched, ArgFault> {
+        self.next += 1;
+        let user = self.take(|c| c == 'u');
+        let offset = self.number()?;
+        if user.len() > 1 || !self.rest().starts_with('(') {
+            return self.fault("write an offset and what it is from, as in +8($arg1)");
+        }
+        self.next += 1;
+        let inner_offset = self.next;
+        let inner = self.fetch(depth + 1)?;
+        if inner.kind == FetchedKind::StackWord32 {
+            return fault(self.base + inner_offset, STACK_WORD_32);
+        }
+        if !self.rest().starts_with(')') {
+            return self.fault("a `)` is missing");
+        }
+        self.next += 1;
+        Ok(Fetched { text: format!("{sign}{user}{offset}({})", inner.text), kind: FetchedKind::Memory })
     }
 
     fn variable(&mut self) -> Result<Fetched, ArgFault> {

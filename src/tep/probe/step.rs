@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::events::ProbeAddress;
+use super::address::ProbeAddress;
 use super::machine::Machine;
 
 /// Bytes of an instruction that tell whether it is emulated.

@@ -1,0 +1,66 @@
+//! Which arguments of a system call are strings, by the declarations in its event's format.
+
+use crate::tep::format::Format;
+use crate::tep::syscalls::{entered_call, without_user_text};
+
+/// Calls whose `char *` are strings though they are not `const`.
+const NOT_CONST: [&str; 2] = ["mount", "umount"];
+/// Arguments that are `const char *` and data without an end.
+const DATA: [&str; 1] = ["buf"];
+
+/// The number of each argument that is a string, and its offset in the record. Empty where the kernel copies the strings
+/// into the record itself.
+pub fn string_arguments(format: &Format) -> Vec<(u8, u16)> {
+    let event = format.full_name();
+    let Some(call) = entered_call(&event) else { return Vec::new() };
+    if without_user_text(format).fields.len() < format.fields.len() {
+        return Vec::new();
+    }
+    let is_string = |declared: &str, name: &str| match declared {
+        "const char *" => !DATA.contains(&name),
+        "char *" => NOT_CONST.contains(&call),
+        _ => false,
+    };
+    let arguments = format.user_fields().skip(1).enumerate(); // behind the number of the call
+    arguments
+        .filter(|(_, field)| field.size == 8 && is_string(&field.declared, &field.name))
+        .filter_map(|(index, field)| Some((u8::try_from(index).ok()?, u16::try_from(field.offset).ok()?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(name: &str, arguments: &[&str]) -> Format {
+        let mut text =
+            format!("name: {name}\nID: 1\nformat:\n\tfield:int __syscall_nr;\toffset:8;\tsize:4;\tsigned:1;\n");
+        for (index, declaration) in arguments.iter().enumerate() {
+            let (at, size) = (16 + 8 * index, if declaration.starts_with("__data_loc") { 4 } else { 8 });
+            text += &format!("\tfield:{declaration};\toffset:{at};\tsize:{size};\tsigned:0;\n");
+        }
+        Format::parse("syscalls", &(text + "\nprint fmt: \"\"\n")).unwrap()
+    }
+
+    #[test]
+    fn strings_are_told_from_other_pointers() {
+        type Arguments = &'static [(u8, u16)];
+        let cases: [(&str, &[&str], Arguments); 8] = [
+            ("sys_enter_openat", &["int dfd", "const char * filename", "int flags", "umode_t mode"], &[(1, 24)]),
+            ("sys_enter_rename", &["const char * oldname", "const char * newname"], &[(0, 16), (1, 24)]),
+            ("sys_enter_execve", &["const char * filename", "const char *const * argv"], &[(0, 16)]),
+            ("sys_enter_write", &["unsigned int fd", "const char * buf", "size_t count"], &[]),
+            (
+                "sys_enter_mount",
+                &["char * dev_name", "char * dir_name", "char * type", "unsigned long flags", "void * data"],
+                &[(0, 16), (1, 24), (2, 32)],
+            ),
+            ("sys_enter_getcwd", &["char * buf", "unsigned long size"], &[]),
+            ("sys_exit_openat", &["const char * ret"], &[]),
+            ("sys_enter_openat", &["int dfd", "const char * filename", "__data_loc char[] __filename_val"], &[]),
+        ];
+        for (name, arguments, want) in cases {
+            assert_eq!(string_arguments(&format(name, arguments)), want, "{name}");
+        }
+    }
+}
