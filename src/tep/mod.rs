@@ -4,7 +4,7 @@
 //! own text for a record (with the `strings` it points to), `filter` checks a filter before the kernel sees it, and
 //! `check` tries all this on whole trees of descriptions. `drift` knows what differs among kernels, `syscalls` the
 //! number of each system call by name, `errnos` the names of errors, `call_text` words a system call with its arguments,
-//! `context` whether a record was made in an interrupt, `task_states` what a task does after a switch.
+//! `context` whether a record was made in an interrupt.
 //! Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
 
 pub mod call_text;
@@ -28,7 +28,6 @@ mod samples;
 pub mod strings;
 pub mod syscall_strings;
 pub mod syscalls;
-mod task_states;
 pub mod tracefs;
 pub mod types;
 
@@ -38,5 +37,4 @@ pub use filter::{Comparison, Filter, FilterError};
 pub use format::{FieldError, Format, FormatError};
 pub use print_fmt::{FlagTable, KernelLookup, NoNames, PrintFmt, Unsupported};
 pub use strings::KernelStrings;
-pub use task_states::{StateBits, ThreadDoing};
 pub use tracefs::{EventError, Tracefs};

@@ -1,8 +1,11 @@
 //! What the events of the scheduler tell: who runs on each CPU, and what one thread does.
 
+use std::cell::RefCell;
+
 use crate::perf::Sample;
 use crate::profilers::multi_trace::cells::ThreadNow;
-use crate::tep::{Field, Format, Int32, StateBits, ThreadDoing};
+use crate::sched::{SchedState, States, SwitchedOut};
+use crate::tep::{Field, Format, Int32};
 
 const MAX_CPUS: usize = 1 << 16;
 
@@ -18,7 +21,8 @@ pub enum Scheduling {
         prev_pid: Int32,
         prev_state: Field,
         next_pid: Int32,
-        bits: StateBits,
+        /// It remembers what it has decoded.
+        states: RefCell<States>,
         /// All switches of the CPU are seen.
         is_whole: bool,
     },
@@ -53,7 +57,7 @@ impl Scheduling {
                 prev_pid: int("prev_pid")?,
                 prev_state: format.field("prev_state")?.clone(),
                 next_pid: int("next_pid")?,
-                bits: StateBits::of(format)?,
+                states: RefCell::new(States::new(format)?),
                 is_whole,
             },
             "sched:sched_migrate_task" => Scheduling::Migration { pid: int("pid")?, dest_cpu: int("dest_cpu")? },
@@ -173,12 +177,12 @@ impl FollowedThread {
         let to = |field: &Int32| field.read(raw).ok().and_then(|cpu| u32::try_from(cpu).ok());
         let told = match scheduling {
             Scheduling::Switch { next_pid, .. } if is_it(next_pid) => Some((ThreadNow::Running, Some(cpu))),
-            Scheduling::Switch { prev_pid, prev_state, bits, .. } if is_it(prev_pid) => {
-                prev_state.read_u64(raw).ok().map(|state| match bits.doing(state) {
-                    ThreadDoing::Runs | ThreadDoing::Ready => (ThreadNow::Preempted, Some(cpu)),
-                    ThreadDoing::Sleeps => (ThreadNow::Sleeping, None),
-                    ThreadDoing::Blocks => (ThreadNow::Blocked, None),
-                    ThreadDoing::Rests => (ThreadNow::Stopped, None),
+            Scheduling::Switch { prev_pid, prev_state, states, .. } if is_it(prev_pid) => {
+                prev_state.read_u64(raw).ok().map(|state| match states.borrow_mut().decode(state) {
+                    SwitchedOut::Runnable => (ThreadNow::Preempted, Some(cpu)),
+                    SwitchedOut::Blocked(SchedState::SLEEP) => (ThreadNow::Sleeping, None),
+                    SwitchedOut::Blocked(SchedState::DISK) => (ThreadNow::Blocked, None),
+                    SwitchedOut::Blocked(_) | SwitchedOut::Dead => (ThreadNow::Stopped, None),
                 })
             }
             Scheduling::Switch { .. } => None,
@@ -195,6 +199,7 @@ impl FollowedThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::states_fixture::{self, NEW};
     use crate::tep::fixture;
 
     #[test]
@@ -227,7 +232,7 @@ mod tests {
                 .unwrap()
                 .int32()
                 .unwrap(),
-            bits: StateBits::made_up(),
+            states: States::new(&states_fixture::sched_switch(NEW.0, NEW.1)).unwrap().into(),
             is_whole: true,
         };
         let record = |first: i32, second: i32, state: u64| {

@@ -217,8 +217,8 @@ impl Syscalls {
             earlier.ask_anew(&doubtful, now, ctx);
         }
         let found = earlier.look(args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
-        for NewlyFound { tid, since, args, doing } in found {
-            slow.iter_mut().for_each(|slow| slow.found(tid, since, args, doing));
+        for NewlyFound { tid, since, args, state } in found {
+            slow.iter_mut().for_each(|slow| slow.found(tid, since, args, state));
         }
     }
 
