@@ -29,9 +29,10 @@ impl SchedState {
 }
 
 /// What a task does, by all that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activity {
     /// Not seen, or its events contradict each other.
+    #[default]
     Unknown,
     /// It has left its CPU, and only the task that came next was seen: it may wait, or be runnable.
     Away,
