@@ -3,8 +3,9 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::perf::classes::Class;
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::idle::IdleWatch;
-use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::evsel::Evsel;
 use crate::sys;
 
 /// The descriptors of one CPU, which share its rings.

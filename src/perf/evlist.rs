@@ -30,14 +30,16 @@ use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::classes::{self, Class, RingLoad};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evlist::idle_records::IdleRecords;
 use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evlist::layouts::shared_bits;
 use crate::perf::evlist::string_tasks::StringTasks;
 use crate::perf::evlist::strings::CopiedStrings;
-use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
+use crate::perf::evsel::{Binding, ChainUse, Evsel};
 use crate::perf::ids::{Ids, Route, Routes};
+use crate::perf::layout::Layout;
 use crate::perf::opening::{is_gone, is_refused, watch_error};
 use crate::perf::plan::{BoundTo, OpenPlan, watches_of};
 pub use crate::perf::plan::{PlanOutcome, Watermark};
@@ -54,6 +56,8 @@ use crate::tep::filter::{FILTER_MAX, Filter};
 #[derive(Debug, Default)]
 pub struct Evlist {
     evsels: Vec<Evsel>,
+    /// The layout of each event's samples.
+    layouts: Vec<Layout>,
     missing: MissingFeatures,
     cpus: Vec<CpuEvents>,
     ids: Ids,
@@ -393,6 +397,8 @@ impl Evlist {
     }
 
     fn open_evsel(&mut self, index: usize, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
+        let event = EventId(index as u16);
+        let route = self.route_of(event);
         let evsel = &mut self.evsels[index];
         if !evsel.is_opened() || !evsel.is_on(cpu.cpu) {
             return Ok(());
@@ -426,13 +432,12 @@ impl Evlist {
             let owner = cpu.owner(Class::Events(class)).context("a CPU without its rings")?;
             sys::perf::set_output(fd.as_fd(), owner)
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
-            let event = EventId(index as u16);
             let id = sys::perf::id(fd.as_fd())?;
             self.strings.iter_mut().filter(|strings| strings.output == event).for_each(|strings| {
                 strings.write_through(cpu.cpu, fd.as_fd());
             });
             self.idle_records.write_through(event, cpu.cpu, fd.as_fd());
-            self.ids.insert(id, evsel.route(event));
+            self.ids.insert(id, route);
             cpu.events.push(EventFd::new(fd, event, class));
         }
         Ok(())
@@ -442,7 +447,7 @@ impl Evlist {
     pub fn assign_ids(&mut self) {
         self.share_layout();
         for index in 0..self.evsels.len() {
-            self.ids.insert(index as u64 + 1, self.evsels[index].route(EventId(index as u16)));
+            self.ids.insert(index as u64 + 1, self.route_of(EventId(index as u16)));
         }
     }
 
@@ -618,13 +623,13 @@ impl Evlist {
 
     /// The sample that is this record. None: an error of [`crate::perf::layout::Layout::sample`].
     pub fn sample<'a>(&'a self, route: &Route, record: &'a [u8]) -> Option<Sample<'a>> {
-        Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.kind, record)
+        Sample::decode(LayoutOf::Event(&self.layouts, route.event), route.kind, record)
     }
 
     /// The sample at the start of `rest` and the bytes behind it: see `Sample::decode_fast`.
     #[inline(always)]
     pub fn decode_fast<'a, 'r: 'a>(&'a self, route: &Route, rest: &'r [u8]) -> Option<(Sample<'a>, &'r [u8])> {
-        Sample::decode_fast(LayoutOf::Event(&self.evsels, route.event), route.kind, rest)
+        Sample::decode_fast(LayoutOf::Event(&self.layouts, route.event), route.kind, rest)
     }
 }
 

@@ -394,7 +394,7 @@ impl Run {
             metered.iter().fold((0, 0), |(samples, sum), of| (samples + of.samples, sum + of.addresses));
         let addresses = addresses.checked_div(samples).map_or(ADDRESSES, |mean| mean as usize);
         let window = evsel.attr().user_window_bytes() as usize;
-        (evsel.layout().estimated_bytes(raw, addresses) + window) as f64
+        (self.core.evlist.layout(event).estimated_bytes(raw, addresses) + window) as f64
     }
 
     /// The forecast.

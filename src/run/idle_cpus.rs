@@ -8,10 +8,10 @@ use nix::unistd::gettid;
 
 use crate::host::{Host, online_cpus};
 use crate::perf::Record;
+use crate::perf::decode::decode;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Binding;
 use crate::perf::layout::Layout;
-use crate::perf::record::decode;
 use crate::perf::target::Target;
 use crate::profiler::{Setup, TracefsFinder};
 use crate::ringbuf::RingBuf;

@@ -3,10 +3,8 @@
 
 use std::ops::ControlFlow;
 
+use crate::perf::event_id::{IDLE_OWNER, SHARED_OWNER, WINDOW_OWNER};
 use crate::perf::evlist::Evlist;
-use crate::perf::evlist::idle_records::IDLE_OWNER;
-use crate::perf::evlist::shared::SHARED_OWNER;
-use crate::perf::evlist::windows::WINDOW_OWNER;
 use crate::perf::record::sample_identifier;
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Gate, Samples, Use};

@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result};
 
 use crate::perf::cpu_events::EventFd;
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::{BoundTo, Evlist, is_gone, watch_error};
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::Binding;
 use crate::sys;
 use crate::sys::perf::Watch;
 

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::perf::attr::Attr;
 use crate::perf::classes::Class;
 use crate::perf::cpu_events::{CpuEvents, SideFd};
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::layouts::shared_bits;
-use crate::perf::evsel::EventId;
 use crate::sys;
 use crate::sys::perf::Watch;
 

@@ -12,9 +12,10 @@ use crate::bpf::copier::Copier;
 use crate::bpf::idle::{ArrayPlace, IdleRecord, RecordBuffer, load_copier};
 use crate::host::Host;
 use crate::perf::Sample;
+use crate::perf::event_id::{EventId, IDLE_OWNER};
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::strings::{explain, possible_cpus};
-use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::evsel::{Binding, Evsel};
 use crate::perf::record::sample_identifier;
 use crate::perf::refusal::Reason;
 use crate::sys::perf::Watch;
@@ -22,9 +23,6 @@ use crate::tep::context::ContextFlags;
 use crate::tep::field::{Field, FieldKind};
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
-
-/// Owner of the events that programs write the records through: the number of no profiler.
-pub const IDLE_OWNER: usize = u32::MAX as usize - 3;
 
 /// Events with a program at most. Each takes a descriptor per CPU.
 const MAX_COPIED_EVENTS: usize = 64;

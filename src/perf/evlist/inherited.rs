@@ -17,8 +17,9 @@ use std::os::fd::OwnedFd;
 use anyhow::Result;
 
 use crate::perf::attr::Attr;
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId, Evsel, ProbeKeeping};
+use crate::perf::evsel::{Binding, Evsel, ProbeKeeping};
 use crate::perf::opening::{is_gone, watch_error};
 use crate::perf::plan::BoundTo;
 use crate::perf::target::{Target, Tasks};

@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result};
 
 use crate::host::{Host, sysctl};
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Setup};
 use crate::profilers::task_state::machine::WaitWaker;
 use crate::profilers::task_state::states::States;
