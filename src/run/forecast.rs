@@ -32,8 +32,6 @@ use crate::sys::process::Workload;
 use crate::task::run_delay::RunDelay;
 use crate::tep::field::FieldKind;
 
-/// The shortest counting time that says enough.
-pub const SHORTEST: Duration = Duration::from_millis(100);
 /// Counting time without `--for`.
 const DEFAULT_COUNTING: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(100);
