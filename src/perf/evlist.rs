@@ -7,7 +7,7 @@
 pub mod counters;
 mod cycles;
 pub mod halves;
-pub(super) mod idle;
+pub mod idle;
 pub mod idle_records;
 mod inherited;
 mod later;
@@ -31,7 +31,7 @@ use crate::perf::classes::{self, Class, RingLoad};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::event_id::EventId;
-use crate::perf::evlist::idle::IdleWatch;
+use crate::perf::evlist::idle::{IdleTask, IdleWatches};
 use crate::perf::evlist::idle_records::IdleRecords;
 use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evlist::layouts::shared_bits;
@@ -75,9 +75,7 @@ pub struct Evlist {
     /// A counter will be opened beside each event.
     with_counters: bool,
     keepers: Keepers,
-    /// `sched:sched_switch`, where an [`IdleWatch`] records the switches that idle tasks hide from it.
-    idle_switch: Option<EventId>,
-    idle_watchers: Vec<usize>,
+    pub idle: IdleWatches,
     /// When the rings of events wake the reader.
     pub watermark: Watermark,
     /// Why some ring is smaller than was asked for.
@@ -238,7 +236,7 @@ impl Evlist {
             opened.notes.push(format!("degraded: {without}; cure: raise `ulimit -n`"));
             need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
         }
-        if need > limit && self.idle_switch.take().is_some() {
+        if need > limit && self.idle.leave_out() {
             // Better without the switches from hidden idle tasks than not at all.
             need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
         }
@@ -291,13 +289,13 @@ impl Evlist {
     /// Descriptors of events that a run on `cpus` whole CPUs has open.
     pub fn events_on(&self, cpus: usize) -> usize {
         let opened = self.evsels.iter().filter(|evsel| evsel.is_opened()).count();
-        let of_cpu = opened + self.plan.rings + 1 + self.idle_descriptors() as usize; // 1: side records
+        let of_cpu = opened + self.plan.rings + 1 + self.idle.descriptors_per_cpu() as usize; // 1: side records
         of_cpu * cpus + self.idle_records.programs().count() // each is attached on one CPU
     }
 
     fn descriptors(&self, bound: Option<&BoundTo>, cpus: usize, others: usize) -> u64 {
         const OURS: u64 = 64; // output, timers, tracefs, symbol files
-        let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64 + self.idle_descriptors();
+        let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64 + self.idle.descriptors_per_cpu();
         OURS + of_cpu * cpus as u64 + (watches_of(bound) + 1) * (cpus + others) as u64
     }
 
@@ -333,7 +331,7 @@ impl Evlist {
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
         if joined.is_ok() {
-            self.open_idle_watch(&mut events);
+            self.open_idle_watch(&events);
         }
         self.cpus.push(events); // also after an error: `drop` hands them over, as releasing them is slow
         joined?;
@@ -473,7 +471,7 @@ impl Evlist {
             for event in cpu.events.iter().filter(|event| is_of_cpu(&self.evsels[event.event.index()])) {
                 sys::perf::enable(event.fd.as_fd()).context("cannot enable the events")?;
             }
-            cpu.idle.iter().for_each(IdleWatch::enable);
+            self.idle.enable(cpu.cpu);
         }
         Ok(())
     }
@@ -485,7 +483,7 @@ impl Evlist {
     pub fn enable_cpu(&mut self, cpu: u32) -> Result<()> {
         for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu) {
             events.events.iter_mut().for_each(EventFd::begin);
-            for fd in events.all() {
+            for fd in events.all().chain(self.idle.fds(Some(cpu))) {
                 sys::perf::enable(fd.as_fd()).with_context(|| format!("cannot enable the events of CPU {cpu}"))?;
             }
         }
@@ -497,7 +495,9 @@ impl Evlist {
         self.lacks_counts = true;
         let mut gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
         gone.iter_mut().for_each(|events| events.close_probes(&self.evsels));
-        hand_over(&gone.iter().flat_map(CpuEvents::descriptors).collect::<Vec<_>>());
+        let idle = self.idle.take(cpu);
+        let fds = gone.iter().flat_map(CpuEvents::all).chain(idle.iter().flat_map(IdleTask::fds));
+        hand_over(&fds.map(AsRawFd::as_raw_fd).collect::<Vec<_>>());
     }
 
     /// Closes the events of the run's own probes, so that these can be removed.
@@ -556,9 +556,12 @@ impl Evlist {
 
     /// Records that a ring of `cpu` has lost since the last call, as the kernel counts them.
     pub fn take_lost(&mut self, cpu: u32, class: Class) -> Lost {
-        let Evlist { cpus, evsels, unread, .. } = self;
+        let Evlist { cpus, evsels, unread, idle, .. } = self;
         let of_cpu = cpus.iter_mut().find(|events| events.cpu == cpu && !*unread);
-        of_cpu.map(|events| events.take_lost(class, evsels)).unwrap_or_default()
+        of_cpu.map_or_else(Lost::default, |events| Lost {
+            switches: idle.take_lost(cpu, class),
+            ..events.take_lost(class, evsels)
+        })
     }
 
     /// By CPU and event, counts and times from the last call to the last [`Evlist::take_lost`]. The times of task-bound events are
@@ -638,7 +641,8 @@ impl Drop for Evlist {
     fn drop(&mut self) {
         self.close_probes(); // the other process must not keep them open
         self.strings.clear();
-        let mut open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
+        let fds = self.cpus.iter().flat_map(CpuEvents::all).chain(self.idle.fds(None));
+        let mut open: Vec<RawFd> = fds.map(AsRawFd::as_raw_fd).collect();
         open.extend(self.idle_records.attached());
         open.extend(self.string_tasks.iter().filter_map(|tasks| tasks.forks.as_ref()).map(AsRawFd::as_raw_fd));
         if !open.is_empty() {

@@ -247,7 +247,7 @@ impl Dispatcher {
     /// SWITCH records were lost: only some views need them.
     pub fn count_lost_switches(&mut self, count: u64) {
         self.loss.count_switches(count);
-        for &at in self.evlist.idle_watchers() {
+        for &at in self.evlist.idle.watchers() {
             self.views.count_loss(at, |loss| loss.count_switches(count));
         }
     }
@@ -361,13 +361,13 @@ impl Dispatcher {
                 return Ok(());
             }
             Record::Switch { out: false, other: prev, .. } => {
-                self.evlist.count_switch_in(cpu, prev == Some(0));
+                self.evlist.idle.count_switch_in(cpu, prev == Some(0));
                 if id.tid < 0 {
                     return Ok(()); // it has exited, and has lost its number; the event of the switch has that all the same
                 }
                 let switch_in = Event::SwitchIn { tid: id.tid, prev, time: id.time, cpu };
-                for at in 0..self.evlist.idle_watchers().len() {
-                    self.notify_view(self.evlist.idle_watchers()[at], switch_in);
+                for at in 0..self.evlist.idle.watchers().len() {
+                    self.notify_view(self.evlist.idle.watchers()[at], switch_in);
                 }
                 return Ok(());
             }
@@ -566,7 +566,7 @@ impl Dispatcher {
         for cpu in std::mem::take(&mut self.last_tick.missed_switches) {
             self.evlist.missed_switch(cpu);
         }
-        let mut hidden = self.evlist.judge_idle();
+        let mut hidden = self.evlist.idle.judge();
         hidden.sort_unstable();
         let who = match &hidden[..] {
             [] => return,
@@ -583,7 +583,7 @@ impl Dispatcher {
 
     /// CPUs that were never idle during the last test for a hidden idle task, and have been idle since, are tested again.
     pub fn retest_idle(&mut self) {
-        let busy: Vec<u32> = self.evlist.never_idle().collect();
+        let busy: Vec<u32> = self.evlist.idle.never_idle().collect();
         if busy.is_empty() {
             self.cpu_times = None;
             return;
@@ -593,7 +593,7 @@ impl Dispatcher {
         if let Some(before) = &self.cpu_times {
             for cpu in busy {
                 if idle_ns(&now, cpu) > idle_ns(before, cpu) {
-                    self.evlist.retest_idle(cpu);
+                    self.evlist.idle.retest(cpu);
                 }
             }
         }

@@ -29,6 +29,7 @@ impl Evlist {
     /// Counters will be opened beside the events: [`Evlist::plan`] checks that there are descriptors for both.
     pub fn with_counters(&mut self) {
         self.with_counters = true;
+        self.idle.leave_out(); // a forecast counts samples
     }
 
     /// Opens a counter for each event that is open, with the same filter and target. They wait for [`EventCounters::enable`].
