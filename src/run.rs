@@ -1,16 +1,19 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. `dispatcher` handles records, `finish` ends the
-//! run, `forecast` is a dry run and `meter` weighs its samples, `idle_cpus` finds CPUs that hide idle tasks for `doctor`, `intervals` closes intervals, `live` decides on the screen, `loss` keeps the losses, `messages` has the texts for the user,
-//! `onlookers` finds others who watch the same events, `options` has the options, `pace` keeps a run going beside a stuck CPU,
-//! `probed` tells what probes cost, `quiet` sends tables more often than they are printed, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing` takes samples to their views,
-//! `report_pace` limits how often dear reports are made, `setup` prepares the start, `tell` answers signals in mid-run, `views`
-//! are the profilers of the run, `windows` adds copies of user stacks.
+//! run, `forecast` is a dry run and `meter` weighs its samples, `idle_cpus` finds CPUs that hide idle tasks for `doctor`, and
+//! `idle_judge` in a run, `intervals` closes intervals, `live` decides on the screen, `loss` keeps the losses, and `unseen` what
+//! went unseen otherwise, `messages` has the texts for the user, `onlookers` finds others who watch the same events, `options`
+//! has the options, `pace` keeps a run going beside a stuck CPU, `probed` tells what probes cost, `quiet` sends tables more often
+//! than they are printed, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing`
+//! takes samples to their views, past `task_filter`, `report_pace` limits how often dear reports are made, `setup` prepares the
+//! start, `tell` answers signals in mid-run, `views` are the profilers of the run, `windows` adds copies of user stacks.
 
 mod dispatcher;
 mod finish;
 pub mod forecast;
 mod idle_cpus;
+mod idle_judge;
 mod intervals;
 mod live;
 mod loss;
@@ -29,7 +32,9 @@ mod ring_sizes;
 mod rings;
 mod routing;
 mod setup;
+mod task_filter;
 mod tell;
+mod unseen;
 mod views;
 mod windows;
 
@@ -62,6 +67,7 @@ use crate::run::report_pace::ReportPace;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
 use crate::run::setup::{add_events, event_texts, halve_callchains, max_stack, start_workload, view_settings};
+use crate::run::unseen::UnseenEvents;
 use crate::run::windows::WindowPace;
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
@@ -299,9 +305,9 @@ impl Run {
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)).within(&budget.whole);
         let evlist_has_windows = evlist.any_windows();
         let mut core = Dispatcher::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
-        core.filter_in_user = rings.filter_in_user;
+        core.filter.turn(rings.filter_in_user);
         core.ctx.user_stacks.turn(evlist_has_windows);
-        core.may_miss_children = !core.evlist.in_doubt().is_empty();
+        core.unseen = UnseenEvents::of(&core.evlist);
         for (view, options) in core.views.iter_mut().zip(&options.views).filter(|_| !options.dry_run) {
             view.limit = options.samples;
         }
@@ -453,7 +459,7 @@ impl Run {
                 let notes = self.rings.take_notes().into_iter().chain(outside::take_notes());
                 notes.for_each(|note| self.core.ctx.output.note(note));
                 self.look_for_onlookers();
-                self.core.retest_idle();
+                self.core.idle.retest(&mut self.core.evlist, &self.host);
                 self.core.check_tasks(now);
                 self.core.expire(now);
                 self.tell_ended();

@@ -39,7 +39,7 @@ impl Run {
         }
         if matches!(stop, StopReason::Asked) {
             // The events are off, and all their records were taken.
-            self.core.forget_counts();
+            self.core.unseen.forget_counts();
             self.rings.read_lost(&mut self.core);
             self.core.compare_counts(Timestamp::MAX);
         }
@@ -49,7 +49,8 @@ impl Run {
             format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
         };
         messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
-        messages.extend(messages::of_children(&self.options.name, self.core.children_in_doubt).map(Message::Note));
+        messages
+            .extend(messages::of_children(&self.options.name, self.core.unseen.children_in_doubt()).map(Message::Note));
         let not_judged = self.core.evlist.not_judged();
         messages.extend(messages::of_filters(&not_judged).map(Message::Note));
         let hits = self.hits_so_far();
@@ -66,15 +67,15 @@ impl Run {
             lost_switches: self.core.loss.switches_total(),
             lost_stacks: self.core.ctx.stacks.refused() + self.core.ctx.output.dropped_stacks(),
             lost_pairs: self.core.views.sum(&self.core.ctx, |sums| sums.untracked),
-            lost_calls: self.core.missed_calls,
-            unseen: self.core.unseen,
+            lost_calls: self.core.unseen.missed_calls,
+            unseen: self.core.unseen.hidden(),
             lost_unwind: self.core.lost_unwind(),
-            windows_ended: self.core.windows_ended,
+            windows_ended: self.window_pace.has_ended(),
             unwinding: self.core.unwinding(),
-            children_in_doubt: self.core.children_in_doubt,
-            malformed: self.core.malformed + self.rings.undecodable(),
+            children_in_doubt: self.core.unseen.children_in_doubt(),
+            malformed: self.core.records.malformed + self.rings.undecodable(),
             discarded: self.core.views.sum(&self.core.ctx, |sums| sums.discarded),
-            late: self.core.late,
+            late: self.core.records.late,
             intervals: self.intervals,
             cpu_ns: cost.cpu_ns,
             rss_peak_bytes: cost.rss_peak_bytes,
@@ -104,7 +105,7 @@ impl Run {
                 end.summary.push(messages::own_cost(&cost));
             }
         }
-        let follows = self.core.filter_in_user || self.core.evlist.any_cpu_bound();
+        let follows = self.core.filter.is_on() || self.core.evlist.any_cpu_bound();
         if self.core.ctx.watched.awaits_exec() && follows && self.core.loss.total() + self.core.loss.side_total() > 0 {
             messages.push(Message::Note(format!(
                 "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",

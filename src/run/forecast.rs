@@ -299,7 +299,7 @@ impl Run {
 
     /// Samples that were read, also those that were dropped: each has cost something.
     fn samples_read(&self) -> u64 {
-        self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.filtered.samples
+        self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.filter.samples()
     }
 
     /// One turn of the loop, as in a run.
@@ -415,7 +415,7 @@ impl Run {
         let metered_bytes: u64 = metered.iter().map(|metered| metered.bytes).sum();
         let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
         let side_bytes_per_s =
-            rate(self.core.record_bytes.saturating_sub(metered_bytes + self.core.filtered.bytes) as f64, lived_ns);
+            rate(self.core.records.bytes.saturating_sub(metered_bytes + self.core.filter.bytes()) as f64, lived_ns);
         // Few samples do not tell what one costs: then most of the cost is waiting.
         let scale = if cost.samples >= 1000 { records_per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;
@@ -449,7 +449,7 @@ impl Run {
     fn leave_out_copies(&self, events: &mut Vec<EventForecast>, dry_run: &mut DryRun) -> Option<String> {
         let copies = events.iter().filter(|event| event.is_copy_of_stack);
         let bytes_per_s: f64 = copies.map(|event| event.busiest_per_s * event.record_bytes).sum();
-        if !self.window_pace.ends_at(bytes_per_s) && !self.core.windows_ended {
+        if !self.window_pace.ends_at(bytes_per_s) && !self.window_pace.has_ended() {
             return None;
         }
         events.retain(|event| !event.is_copy_of_stack);

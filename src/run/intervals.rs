@@ -91,7 +91,8 @@ impl Run {
         let cpu_ns = sys::thread_cpu_ns();
         let mut reports = Vec::new();
         for owner in 0..self.core.views.len() {
-            let mut report = Report { owner, takes_snapshots, is_quiet, unseen: self.core.unseen, ..Report::default() };
+            let mut report =
+                Report { owner, takes_snapshots, is_quiet, unseen: self.core.unseen.hidden(), ..Report::default() };
             if let Some(view) = self.core.views.enter(owner, &mut self.core.ctx) {
                 match last {
                     true => view.profiler.deinit(end_ns, &mut report)?,
@@ -109,7 +110,7 @@ impl Run {
             let told = pace.made(PacedReport::Snapshots, end_ns, took_ns, interval).filter(|_| !last);
             report.notes.extend(told.map(|line| format!("{}: {line}", self.options.name)));
         }
-        self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
+        self.core.unseen.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
         let undecodable = self.rings.undecodable();
         let judged = reports.into_iter().enumerate().map(|(owner, mut report)| {
             let ended = self.core.judge(owner, &mut report, undecodable);
@@ -120,7 +121,7 @@ impl Run {
 
     /// The ends of the interval, by view.
     fn interval_ends(&mut self, views: Vec<ViewInterval>, samples: u64, end_ns: u64) -> Vec<Message> {
-        let cure = self.rings.cure(self.core.mean_record_bytes());
+        let cure = self.rings.cure(self.core.records.mean_bytes());
         let line = self.core.loss.line(samples, &cure);
         let mut loss_line = line.map(|line| format!("{}: {line}", self.options.name));
         self.core.loss.next_interval();

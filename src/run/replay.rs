@@ -24,7 +24,7 @@ use crate::perf::target::Target;
 use crate::profiler::{Profiler, Setup, Timestamp, TracefsFinder};
 use crate::ringbuf::sim::Producer;
 use crate::ringbuf::{DrainLimit, Merge, RingBuf, Stamp};
-use crate::run::dispatcher::Dispatcher;
+use crate::run::dispatcher::{Dispatcher, RecordCounts};
 use crate::run::rings::deliver;
 use crate::run::{Options, Run, StopReason};
 use crate::symbol::Stacks;
@@ -370,7 +370,7 @@ impl Replay {
     }
 
     pub fn played(&self) -> Played {
-        let Dispatcher { malformed, late, .. } = self.core;
+        let RecordCounts { malformed, late, .. } = self.core.records;
         let samples = self.core.samples();
         let lost_output = self.core.ctx.output.dropped();
         Played { samples, malformed, late, discarded: self.core.ctx.view.discarded, lost_output }

@@ -419,7 +419,7 @@ impl Rings {
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving) {
             ring.count_lost(core);
         }
-        core.counts_were_read();
+        core.unseen.counts_were_read(&core.evlist);
     }
 
     /// The ring size that would have prevented the losses so far, as text. The next interval begins.
@@ -570,8 +570,8 @@ pub fn deliver(
         let is_by_thread = core.is_ordered_by_thread();
         merge.drain_into(limit, &mut Delivery { layouts: core.layouts.clone(), is_by_thread, core, place })
     };
-    core.record_bytes += drained.bytes;
-    core.late += drained.late;
+    core.records.bytes += drained.bytes;
+    core.records.late += drained.late;
     merge.publish();
     drained
 }
