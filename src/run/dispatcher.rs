@@ -121,6 +121,7 @@ impl Dispatcher {
         Dispatcher {
             layouts: evlist.shared_layouts(),
             any_address: evlist.any_address(),
+            unseen: UnseenEvents::of(&evlist),
             evlist,
             views: Views::new(profilers),
             meter: None,
@@ -143,7 +144,6 @@ impl Dispatcher {
             lost_windows: 0,
             ended_ns: None,
             records: RecordCounts::default(),
-            unseen: UnseenEvents::default(),
             idle: IdleJudge::default(),
             task_check: TaskCheck::default(),
         }

@@ -48,12 +48,12 @@ impl Run {
         let say = |(name, count)| {
             format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
         };
-        messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
+        messages.extend(self.probes.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
         messages
             .extend(messages::of_children(&self.options.name, self.core.unseen.children_in_doubt()).map(Message::Note));
         let not_judged = self.core.evlist.not_judged();
         messages.extend(messages::of_filters(&not_judged).map(Message::Note));
-        let hits = self.hits_so_far();
+        let hits = self.probes.hits_so_far();
         let lost = self.core.loss.total();
         let dropped = self.core.ctx.output.dropped();
         let cost = self.own_cost(end_ns);
@@ -76,13 +76,13 @@ impl Run {
             malformed: self.core.records.malformed + self.rings.undecodable(),
             discarded: self.core.views.sum(&self.core.ctx, |sums| sums.discarded),
             late: self.core.records.late,
-            intervals: self.intervals,
+            intervals: self.interval.number,
             cpu_ns: cost.cpu_ns,
             rss_peak_bytes: cost.rss_peak_bytes,
             locked_bytes: cost.locked_bytes,
             wakeups: cost.wakeups,
             record_bytes: cost.record_bytes,
-            totals: std::mem::take(&mut self.run_totals),
+            totals: std::mem::take(&mut self.reports.totals),
             filtered_by: self.onlookers.watch().run_programs(),
             views: self.view_ends(),
             summary: Vec::new(),
@@ -133,16 +133,16 @@ impl Run {
 
     /// Writes the rest of the output and removes the run's probes. True when it could not wait for all to be written.
     pub(super) fn leave(self, messages: Vec<Message>) -> Result<bool> {
-        let Run { core, signals, workload, host, told_to_end, tracefs, options, .. } = self;
+        let Run { core, wake, workload, host, told_to_end, probes, options, .. } = self;
         let Dispatcher { evlist, ctx, .. } = core;
-        let removal = remove_probes(evlist, tracefs);
+        let removal = remove_probes(evlist, probes.tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         let mut told = usize::from(told_to_end);
         let is_end = |signal: &Signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
         let closed = ctx.output.finish(messages, || {
-            told += std::iter::from_fn(|| signals.take()).filter(is_end).count();
+            told += std::iter::from_fn(|| wake.take_signal()).filter(is_end).count();
             told
         });
         removal.wait()?;

@@ -24,8 +24,9 @@ use crate::run::forecast::book::{ForecastBook, Phase, RingDemand, rate};
 use crate::run::meter::{Meter, Metered};
 use crate::run::ring_sizes::{default_ring_pages, most_pages};
 use crate::run::rings::why_shrunk;
+use crate::run::wake::WakeReasons;
 use crate::run::windows::LEAST_IN_RING;
-use crate::run::{FOLLOW_UP, LATENCY, Run, StopReason, WakeReasons};
+use crate::run::{FOLLOW_UP, LATENCY, Run, StopReason};
 use crate::sys;
 use crate::sys::affinity::CpuMask;
 use crate::sys::process::Workload;
@@ -160,7 +161,7 @@ impl Run {
             sys::perf::disable_all().context("cannot stop the events")?;
         }
         self.round(DrainLimit::All);
-        if let Some(hits) = self.hits_so_far() {
+        if let Some(hits) = self.probes.hits_so_far() {
             let looked_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
             self.core.ctx.output.note(hits.forecast(looked_ns));
         }
@@ -304,7 +305,7 @@ impl Run {
 
     /// One turn of the loop, as in a run.
     fn serve(&mut self, wait: Duration, follow_up: &mut bool, dry_run: &mut DryRun) -> Result<Option<StopReason>> {
-        let WakeReasons { signalled, ticked } = self.wait(wait)?;
+        let WakeReasons { signalled, ticked, .. } = self.wait(wait)?;
         let woken = sys::monotonic_ns();
         let kept = dry_run.delay.take();
         dry_run.delay_ns += kept;
@@ -316,8 +317,8 @@ impl Run {
         if signalled && let Some(stop) = self.take_signals()? {
             return Ok(Some(stop));
         }
-        self.report_due |= ticked;
-        if self.report_due {
+        self.interval.is_due |= ticked;
+        if self.interval.is_due {
             self.report()?;
         }
         let is_over = self.core.ctx.watched.is_over() || self.workload.as_mut().is_some_and(Workload::ended);
@@ -370,10 +371,10 @@ impl Run {
 
     fn raw_bytes(&self, evsel: &Evsel) -> usize {
         const TEXT: usize = 16;
-        let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.tracefs.format_of_probe(id));
+        let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.probes.tracefs.format_of_probe(id));
         let by_name = || {
             let (system, name) = evsel.name().split_once(':')?;
-            Some(Arc::new(self.tracefs.get().ok()?.format(system, name).ok()?))
+            Some(Arc::new(self.probes.tracefs.get().ok()?.format(system, name).ok()?))
         };
         let format = of_probe.or_else(by_name);
         let fields = format.iter().flat_map(|format| &format.fields).map(|field| {

@@ -1,21 +1,144 @@
-//! Prepared before the events of a run are opened: the workload, the events of the profilers, and their formats.
+//! Prepared before the events of a run are opened: where results go, the workload, the events of the profilers, and their formats.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::Signal;
 
 use crate::host::{Host, sysctl};
-use crate::output::flame::FlameWriter;
-use crate::output::heatmap::HeatmapWriter;
-use crate::output::{EventText, ViewSettings};
-use crate::perf::evlist::Evlist;
+use crate::output::flame::{self, FlameWriter};
+use crate::output::heatmap::{self, HeatmapWriter};
+use crate::output::metrics::SnapshotCell;
+use crate::output::metrics::http::MetricsServer;
+use crate::output::screen::ScreenPort;
+use crate::output::sink::Sink;
+use crate::output::{EventText, Output, OutputSettings, SettingsSender, ViewSettings};
+use crate::perf::Evlist;
+use crate::perf::evlist::windows::WindowsAdded;
 use crate::perf::evsel::Evsel;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::Tasks;
-use crate::profiler::{Profiler, Setup};
-use crate::run::{Options, ViewOptions, messages};
+
+use crate::profiler::{Profiler, RunScope, Setup, Warning};
+use crate::run::replay::ReplayedMachine;
+use crate::run::rings::Rings;
+use crate::run::{Options, ViewOptions, live, messages, windows};
+use crate::symbol::budget::RunBudget;
+use crate::symbol::elf::{SymbolOptions, default_debug_dirs};
+use crate::sys::poll::{Waker, ending_signals};
 use crate::sys::process::Workload;
+use crate::tep::strings::KernelStrings;
 use crate::tep::syscalls;
+
+/// Where the results go.
+pub(super) fn open_sink(options: &Options) -> Result<Sink> {
+    match &options.output {
+        // The forecast goes to stdout, which must be open.
+        _ if options.dry_run => Sink::stdout().and_then(|_| Sink::file(Path::new("/dev/null"))),
+        Some(path) => Sink::file(path),
+        None if options.draws_to_stdout() => Sink::file(Path::new("/dev/null")),
+        None => Sink::stdout(),
+    }
+}
+
+/// Refuses drawings that could not be written in the end.
+pub(super) fn check_drawing_files(options: &Options) -> Result<()> {
+    let views = || options.views.iter().filter(|_| !options.dry_run);
+    views().filter_map(|view| view.flame.as_ref()).try_for_each(flame::check)?;
+    views().filter_map(|view| view.heatmap.as_ref()).try_for_each(heatmap::check)
+}
+
+/// The output of a run, which waits for its settings, and who else reads results.
+pub(super) struct OpenedOutput {
+    pub output: Output,
+    pub settle: SettingsSender,
+    pub server: Option<MetricsServer>,
+    /// With it the output wakes the run.
+    pub waker: Arc<Waker>,
+    screen: Option<ScreenPort>,
+    /// Where a replay publishes metrics.
+    metrics: Option<SnapshotCell>,
+}
+
+impl OpenedOutput {
+    pub fn start(
+        options: &Options,
+        sink: Sink,
+        machine: &mut ReplayedMachine,
+        is_replay: bool,
+    ) -> Result<OpenedOutput> {
+        let waker = Arc::new(Waker::new().context("cannot wait for events")?);
+        let is_served = !options.dry_run && !is_replay;
+        let server = options.metrics.filter(|_| is_served).map(|at| MetricsServer::start(at.0)).transpose()?;
+        let (mut output, settle) = Output::start(sink, waker.clone())?;
+        let (handle, screen) = if is_replay { (None, machine.screen.take()) } else { live::open(options)?.unzip() };
+        output.screen = handle;
+        Ok(OpenedOutput { output, settle, server, waker, screen, metrics: machine.metrics.take() })
+    }
+
+    /// The tasks of the answer, without the threads that serve results.
+    pub fn leave_out(&self, mut scope: RunScope) -> RunScope {
+        if let Some(server) = &self.server {
+            scope = scope.with_server(server.tid());
+        }
+        if let Some(screen) = &self.output.screen {
+            scope = scope.with_keyboard(screen.tid);
+        }
+        scope
+    }
+
+    /// What the output waits for.
+    pub fn settings(
+        &mut self,
+        options: &Options,
+        evlist: &Evlist,
+        setup: &Setup<'_>,
+        budget: &RunBudget,
+    ) -> Result<OutputSettings> {
+        Ok(OutputSettings {
+            name: options.name.clone(),
+            views: view_settings(options, evlist),
+            json: options.json,
+            events: event_texts(evlist, setup)?,
+            strings: setup.tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
+            host: setup.host.clone(),
+            callchains: evlist.any_callchain(),
+            symbols: SymbolOptions {
+                demangle: options.demangle,
+                debug_dirs: default_debug_dirs(),
+                budget: budget.symbols.clone(),
+            },
+            budget: budget.whole.clone(),
+            coverage: options.verbose && evlist.any_address(),
+            prompt: options.paced,
+            durable: options.durable,
+            metrics: self.server.as_ref().map(MetricsServer::snapshots).or(self.metrics.take()),
+            screen: self.screen.take(),
+        })
+    }
+}
+
+/// The signals that a run takes.
+pub(super) fn wanted_signals(output: &Output) -> Vec<Signal> {
+    ending_signals().chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD]).chain(live::signals(output)).collect()
+}
+
+/// What the user is told when the events are open.
+pub(super) fn start_lines(
+    options: &mut Options,
+    server: Option<&MetricsServer>,
+    rings: &mut Rings,
+    warnings: Vec<Warning>,
+) -> Vec<String> {
+    let served = server.map(|server| format!("{}: metrics at http://{}/metrics", options.name, server.address()));
+    let mut lines: Vec<String> = served.into_iter().collect();
+    lines.append(&mut options.notes);
+    lines.extend(messages::watching(options, rings.cpus()));
+    lines.extend(warnings.iter().map(Warning::to_string));
+    lines.append(&mut rings.take_notes());
+    lines
+}
 
 /// Forks the command, which waits for its release. It is the target, if none was named.
 pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
@@ -52,8 +175,48 @@ pub(super) fn add_events(
     })
 }
 
+/// The events of a run, none so far.
+pub(super) fn new_evlist(options: &Options) -> Evlist {
+    let mut evlist = Evlist::new();
+    evlist.watermark = options.watermark;
+    if options.paced {
+        evlist.leave_unread();
+    } else if options.dry_run {
+        evlist.with_counters();
+    }
+    evlist
+}
+
+/// Settles what is opened of the events that the profilers have added. Returns the windows of user stacks.
+pub(super) fn settle_events(
+    profilers: &mut [Box<dyn Profiler>],
+    evlist: &mut Evlist,
+    options: &Options,
+    setup: &Setup<'_>,
+    is_replay: bool,
+) -> Result<WindowsAdded> {
+    if evlist.is_empty() {
+        bail!("{} has no event to open", options.name);
+    }
+    for profiler in profilers {
+        profiler.filter(evlist, setup)?;
+    }
+    setup.keep_inherited_probes(evlist);
+    halve_callchains(evlist, options, setup)?;
+    evlist.share_events();
+    let windows = windows::add(evlist, options)?;
+    if !options.dry_run && !is_replay {
+        setup.copy_idle_records(evlist);
+    }
+    if options.paced {
+        evlist.keep_idle_copiers();
+    }
+    setup.degrade_outsiders();
+    Ok(windows)
+}
+
 /// Leaves the halves of callchains that each view wants. A view without callchains is told so.
-pub(super) fn halve_callchains(evlist: &mut Evlist, options: &Options, setup: &Setup<'_>) -> Result<()> {
+fn halve_callchains(evlist: &mut Evlist, options: &Options, setup: &Setup<'_>) -> Result<()> {
     let halves: Vec<_> = options.views.iter().map(|view| view.halves).collect();
     for owner in evlist.halve_callchains(&halves)? {
         let name = options.views.get(owner).map_or("", |view| view.name.as_str());
@@ -63,7 +226,7 @@ pub(super) fn halve_callchains(evlist: &mut Evlist, options: &Options, setup: &S
 }
 
 /// The settings of the output of each view.
-pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
+fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
     let settings = |(owner, view): (usize, &ViewOptions)| {
         let has_chains = evlist.any_callchain_of(owner);
         let flame = view.flame.clone().filter(|_| !options.dry_run);
@@ -82,7 +245,7 @@ pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSetti
 }
 
 /// The formats of the events that may be printed. Events without a format are left out.
-pub(super) fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
+fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
         let format = setup.format_of(evsel)?;

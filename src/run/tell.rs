@@ -112,7 +112,7 @@ impl Run {
                 lost_side: view.loss.side_total(),
                 untracked: sums.map_or(0, |sums| sums.untracked),
                 discarded: sums.map_or(0, |sums| sums.discarded),
-                coverage: view.loss.coverage(self.interval_start_ns, now, self.rings.cpus()),
+                coverage: view.loss.coverage(self.interval.start_ns, now, self.rings.cpus()),
                 verdict: ended.judged.verdict,
                 totals: MeterTotal::all_of(&ended.report),
             }
