@@ -7,7 +7,7 @@
 //! went unseen otherwise, `messages` has the texts for the user, `onlookers` finds others who watch the same events, `options`
 //! has the options, `pace` keeps a run going beside a stuck CPU, `probed` tells what probes cost, `quiet` sends tables more often
 //! than they are printed, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing`
-//! takes samples to their views, past `task_filter`, `report_pace` limits how often dear reports are made, `setup` prepares the
+//! takes samples to their views, past `task_filter`, `report_pace` limits how often dear reports are made, `setup` and `opened_events` prepare the
 //! start, `tell` answers signals in mid-run, `views` are the profilers of the run, `windows` adds copies of user stacks.
 
 mod dispatcher;
@@ -24,6 +24,7 @@ mod meter;
 mod model_tests;
 mod observe;
 mod onlookers;
+mod opened_events;
 mod options;
 mod pace;
 mod probed;
@@ -41,18 +42,18 @@ mod views;
 mod wake;
 mod windows;
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use crate::host::Host;
 use crate::output::metrics::http::MetricsServer;
-use crate::profiler::{Profiler, Setup};
+use crate::profiler::Profiler;
 use crate::run::dispatcher::Dispatcher;
 pub use crate::run::idle_cpus::IdleCpus;
 use crate::run::intervals::{CurrentInterval, ReportsMade};
 use crate::run::onlookers::Onlookers;
+use crate::run::opened_events::OpenedEvents;
 pub use crate::run::options::{Options, SEVERAL, ViewOptions};
 use crate::run::pace::Pace;
 use crate::run::probed::RunProbes;
@@ -60,17 +61,11 @@ use crate::run::quiet::QuietIntervals;
 use crate::run::replay::ReplayedMachine;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
-use crate::run::setup::{
-    OpenedOutput, add_events, check_drawing_files, max_stack, new_evlist, open_sink, settle_events, start_lines,
-    start_workload, wanted_signals,
-};
+use crate::run::setup::{OpenedOutput, check_drawing_files, max_stack, open_sink, start_workload};
 use crate::run::wake::WakeSources;
 use crate::run::windows::WindowPace;
 use crate::symbol::Stacks;
-use crate::symbol::budget::{RunBudget, SYMBOL_BYTES};
-use crate::symbol::hidden::hidden;
 use crate::sys;
-use crate::sys::poll::Poller;
 use crate::sys::process::Workload;
 use crate::task::{Targets, Watched};
 
@@ -158,42 +153,10 @@ impl Run {
         let mut opened = OpenedOutput::start(&options, sink, &mut machine, is_replay)?;
         let watched = Watched::new(&options.target, &machine.host);
         let targets = Targets::new(&options.target.tasks, &machine.host);
-        let own = [sys::thread_id(), opened.output.tid()];
-        let mut setup = Setup {
-            command: options.workload.first().map(OsString::as_os_str),
-            interval: options.interval,
-            ..Setup::new(&machine.tracefs, &options.target, &machine.host, &watched, own)
-        };
-        setup.scope = opened.leave_out(setup.scope);
-        let mut evlist = new_evlist(&options);
-        add_events(&mut profilers, &mut options.views, &mut evlist, &mut setup)?;
-        let windows = settle_events(&mut profilers, &mut evlist, &options, &setup, is_replay)?;
-        let notes = setup.notes.take();
-        let poller = Poller::new().context("cannot wait for events")?;
-        let budget = RunBudget::new(options.symbol_memory.unwrap_or(SYMBOL_BYTES));
-        let settings = opened.settings(&options, &evlist, &setup, &budget)?;
-        let mut rings = match machine.rings.take() {
-            Some(rings) => Rings::of_replay(rings, &mut evlist, &options.target, &machine.host, &poller)?,
-            None => Rings::open(&mut evlist, &options.target, &machine.host, options.ring, &poller)?,
-        };
-        if !options.dry_run {
-            rings.note_shrunk(&evlist); // a forecast tells of the rings of the run itself
-        }
-        // Until here a Ctrl-C ends the process at once.
-        let wanted = if is_replay { Vec::new() } else { wanted_signals(&opened.output) };
-        let wake = WakeSources::new(poller, opened.waker, &wanted)?;
+        let events = OpenedEvents::open(&mut options, &mut profilers, &mut machine, is_replay, &watched, &mut opened)?;
+        let OpenedEvents { evlist, rings, wake, window_pace, scope, budget, settings, lines } = events;
         opened.settle.send(settings);
         let mut output = opened.output;
-        let scope = setup.scope.clone();
-        let warnings = setup.warnings.take();
-        let mut lines = start_lines(&mut options, opened.server.as_ref(), &mut rings, warnings);
-        if evlist.any_address() && !is_replay {
-            lines.extend(hidden(&machine.host).into_iter().map(|reason| format!("degraded: {reason}")));
-        }
-        if options.verbose {
-            lines.extend(messages::describe(&evlist, &rings, &machine.tracefs, notes));
-            lines.extend(windows::describe(&windows, &options));
-        }
         lines.into_iter().for_each(|line| output.note(line));
         let ReplayedMachine { host, tracefs, .. } = machine;
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)).within(&budget.whole);
@@ -203,8 +166,6 @@ impl Run {
         for (view, options) in core.views.iter_mut().zip(&options.views).filter(|_| !options.dry_run) {
             view.limit = options.samples;
         }
-        let ends_windows = windows.companions > 0 && windows::any_auto(&options);
-        let window_pace = WindowPace::new(ends_windows, rings.ring_bytes());
         let mut run = Run {
             options,
             host,

@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use anyhow::{Context, Result, bail};
 use rustc_hash::FxHashSet;
 
-use crate::host::{Host, threads};
+use crate::host::Host;
 use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::classes::{self, Class, RingLoad};
 pub use crate::perf::cpu_events::Counted;
@@ -219,55 +219,9 @@ impl Evlist {
     /// # Errors
     /// More descriptors needed than this process may have; a process that has gone.
     pub fn plan(&mut self, target: &Target, host: &Host, cpus: usize, others: usize) -> Result<PlanOutcome> {
-        let mut opened = PlanOutcome::default();
-        let mut bound = match &target.tasks {
-            Tasks::All => None,
-            Tasks::Threads(tids) => Some(BoundTo::Threads(tids.clone())),
-            Tasks::Processes(pids) => Some(BoundTo::Threads(pids.iter().flat_map(|&pid| threads(host, pid)).collect())),
-            Tasks::Cgroups(groups) => Some(BoundTo::Cgroups(groups.iter().map(|group| group.fd()).collect())),
-            Tasks::Workload(pid) => Some(BoundTo::Threads(vec![*pid])),
-        };
+        let mut outcome = PlanOutcome::default();
         (self.plan.classes, self.plan.rings, self.plan.windows) = classes::of(&self.evsels);
-        let limit = sys::raise_open_files();
-        let keepers = self.keepers(target, bound.as_ref());
-        let mut need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
-        if need > limit && self.leave_out_idle_records() {
-            let without = "what happens on idle CPUs may be unseen: it takes more file descriptors than are allowed";
-            opened.notes.push(format!("degraded: {without}; cure: raise `ulimit -n`"));
-            need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
-        }
-        if need > limit && self.idle.leave_out() {
-            // Better without the switches from hidden idle tasks than not at all.
-            need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
-        }
-        if need > limit && bound.is_some() {
-            // The counter of a whole CPU cannot tell tasks apart.
-            if let Some(evsel) = self.evsels.iter().find(|evsel| evsel.is_opened() && evsel.is_counted) {
-                bail!(
-                    "counting {} of each task takes {need} file descriptors, {limit} are allowed: raise `ulimit -n`, or \
-                     leave out the tasks and count on whole CPUs",
-                    evsel.name
-                );
-            }
-            opened.filter_in_user = true;
-            opened.notes.push(format!(
-                "degraded: opening each task's events takes {need} file descriptors, {limit} are allowed: watching whole \
-                 CPUs and dropping what is of other tasks; cure: raise `ulimit -n`"
-            ));
-            bound = None;
-            need = self.descriptors(None, cpus, others);
-        }
-        if need > limit {
-            bail!(
-                "{need} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
-            );
-        }
-        let twice = need + self.event_descriptors(bound.as_ref()) * cpus as u64;
-        if self.with_counters && twice > limit {
-            bail!(
-                "--dry-run opens each event twice: {twice} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
-            );
-        }
+        let bound = self.fit_descriptors(target, host, [cpus, others], &mut outcome)?;
         let any_cpu = bound.is_none() || self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu);
         self.plan = OpenPlan {
             side_on_cpu: any_cpu || self.all_tasks,
@@ -282,8 +236,63 @@ impl Evlist {
         };
         self.share_layout();
         self.open_keepers()?;
-        opened.notes.extend(self.doubt());
-        Ok(opened)
+        outcome.notes.extend(self.doubt());
+        Ok(outcome)
+    }
+
+    /// What task-bound events are opened on, so that descriptors suffice on `cpus` CPUs, and on `others` for side records alone. What
+    /// the run can do without is left out.
+    fn fit_descriptors(
+        &mut self,
+        target: &Target,
+        host: &Host,
+        [cpus, others]: [usize; 2],
+        outcome: &mut PlanOutcome,
+    ) -> Result<Option<BoundTo>> {
+        let mut bound = BoundTo::of(target, host);
+        let limit = sys::raise_open_files();
+        let needed = |evlist: &Evlist, bound: Option<&BoundTo>| {
+            evlist.descriptors(bound, cpus, others) + evlist.keepers(target, bound)
+        };
+        let mut need = needed(self, bound.as_ref());
+        if need > limit && self.leave_out_idle_records() {
+            let without = "what happens on idle CPUs may be unseen: it takes more file descriptors than are allowed";
+            outcome.notes.push(format!("degraded: {without}; cure: raise `ulimit -n`"));
+            need = needed(self, bound.as_ref());
+        }
+        if need > limit && self.idle.leave_out() {
+            // Better without the switches from hidden idle tasks than not at all.
+            need = needed(self, bound.as_ref());
+        }
+        if need > limit && bound.is_some() {
+            // The counter of a whole CPU cannot tell tasks apart.
+            if let Some(evsel) = self.evsels.iter().find(|evsel| evsel.is_opened() && evsel.is_counted) {
+                bail!(
+                    "counting {} of each task takes {need} file descriptors, {limit} are allowed: raise `ulimit -n`, or \
+                     leave out the tasks and count on whole CPUs",
+                    evsel.name
+                );
+            }
+            outcome.filter_in_user = true;
+            outcome.notes.push(format!(
+                "degraded: opening each task's events takes {need} file descriptors, {limit} are allowed: watching whole \
+                 CPUs and dropping what is of other tasks; cure: raise `ulimit -n`"
+            ));
+            bound = None;
+            need = needed(self, None);
+        }
+        if need > limit {
+            bail!(
+                "{need} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
+            );
+        }
+        let twice = need + self.event_descriptors(bound.as_ref()) * cpus as u64;
+        if self.with_counters && twice > limit {
+            bail!(
+                "--dry-run opens each event twice: {twice} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
+            );
+        }
+        Ok(bound)
     }
 
     /// Descriptors of events that a run on `cpus` whole CPUs has open.

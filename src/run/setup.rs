@@ -1,10 +1,9 @@
-//! Prepared before the events of a run are opened: where results go, the workload, the events of the profilers, and their formats.
+//! Prepared before the events of a run are opened: where results go, in which form, and the workload.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
-use nix::sys::signal::Signal;
+use anyhow::{Context as _, Result};
 
 use crate::host::{Host, sysctl};
 use crate::output::flame::{self, FlameWriter};
@@ -15,18 +14,15 @@ use crate::output::screen::ScreenPort;
 use crate::output::sink::Sink;
 use crate::output::{EventText, Output, OutputSettings, SettingsSender, ViewSettings};
 use crate::perf::Evlist;
-use crate::perf::evlist::windows::WindowsAdded;
 use crate::perf::evsel::Evsel;
-use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::Tasks;
 
-use crate::profiler::{Profiler, RunScope, Setup, Warning};
+use crate::profiler::{RunScope, Setup};
 use crate::run::replay::ReplayedMachine;
-use crate::run::rings::Rings;
-use crate::run::{Options, ViewOptions, live, messages, windows};
+use crate::run::{Options, ViewOptions, live, messages};
 use crate::symbol::budget::RunBudget;
 use crate::symbol::elf::{SymbolOptions, default_debug_dirs};
-use crate::sys::poll::{Waker, ending_signals};
+use crate::sys::poll::Waker;
 use crate::sys::process::Workload;
 use crate::tep::strings::KernelStrings;
 use crate::tep::syscalls;
@@ -119,27 +115,6 @@ impl OpenedOutput {
     }
 }
 
-/// The signals that a run takes.
-pub(super) fn wanted_signals(output: &Output) -> Vec<Signal> {
-    ending_signals().chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD]).chain(live::signals(output)).collect()
-}
-
-/// What the user is told when the events are open.
-pub(super) fn start_lines(
-    options: &mut Options,
-    server: Option<&MetricsServer>,
-    rings: &mut Rings,
-    warnings: Vec<Warning>,
-) -> Vec<String> {
-    let served = server.map(|server| format!("{}: metrics at http://{}/metrics", options.name, server.address()));
-    let mut lines: Vec<String> = served.into_iter().collect();
-    lines.append(&mut options.notes);
-    lines.extend(messages::watching(options, rings.cpus()));
-    lines.extend(warnings.iter().map(Warning::to_string));
-    lines.append(&mut rings.take_notes());
-    lines
-}
-
 /// Forks the command, which waits for its release. It is the target, if none was named.
 pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
     if options.workload.is_empty() {
@@ -151,78 +126,6 @@ pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> 
         options.target.tasks = Tasks::Workload(workload.pid());
     }
     Ok(Some(workload))
-}
-
-/// Adds the events of the profilers.
-pub(super) fn add_events(
-    profilers: &mut [Box<dyn Profiler>],
-    views: &mut [ViewOptions],
-    evlist: &mut Evlist,
-    setup: &mut Setup<'_>,
-) -> Result<()> {
-    let is_alone = views.len() == 1;
-    let added: Result<()> = profilers.iter_mut().zip(views).enumerate().try_for_each(|(index, (profiler, view))| {
-        evlist.adding_for(index);
-        (setup.stacks, setup.flame_graph) = (view.stacks(), view.flame.is_some());
-        let named = |err: anyhow::Error| if is_alone { err } else { err.context(format!("view '{}'", view.name)) };
-        profiler.init(evlist, setup).map_err(named)?;
-        setup.weight.take().into_iter().for_each(|weight| view.weight = weight);
-        Ok(())
-    });
-    added.map_err(|err| match err.downcast::<NoTracefs>() {
-        Ok(none) => none.for_events(setup.host).into(),
-        Err(err) => err,
-    })
-}
-
-/// The events of a run, none so far.
-pub(super) fn new_evlist(options: &Options) -> Evlist {
-    let mut evlist = Evlist::new();
-    evlist.watermark = options.watermark;
-    if options.paced {
-        evlist.leave_unread();
-    } else if options.dry_run {
-        evlist.with_counters();
-    }
-    evlist
-}
-
-/// Settles what is opened of the events that the profilers have added. Returns the windows of user stacks.
-pub(super) fn settle_events(
-    profilers: &mut [Box<dyn Profiler>],
-    evlist: &mut Evlist,
-    options: &Options,
-    setup: &Setup<'_>,
-    is_replay: bool,
-) -> Result<WindowsAdded> {
-    if evlist.is_empty() {
-        bail!("{} has no event to open", options.name);
-    }
-    for profiler in profilers {
-        profiler.filter(evlist, setup)?;
-    }
-    setup.keep_inherited_probes(evlist);
-    halve_callchains(evlist, options, setup)?;
-    evlist.share_events();
-    let windows = windows::add(evlist, options)?;
-    if !options.dry_run && !is_replay {
-        setup.copy_idle_records(evlist);
-    }
-    if options.paced {
-        evlist.keep_idle_copiers();
-    }
-    setup.degrade_outsiders();
-    Ok(windows)
-}
-
-/// Leaves the halves of callchains that each view wants. A view without callchains is told so.
-fn halve_callchains(evlist: &mut Evlist, options: &Options, setup: &Setup<'_>) -> Result<()> {
-    let halves: Vec<_> = options.views.iter().map(|view| view.halves).collect();
-    for owner in evlist.halve_callchains(&halves)? {
-        let name = options.views.get(owner).map_or("", |view| view.name.as_str());
-        setup.warn(format!("{name}: a half of the stacks is chosen, but there are no stacks without -g"));
-    }
-    Ok(())
 }
 
 /// The settings of the output of each view.
