@@ -33,10 +33,9 @@ use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::event_id::EventId;
 use crate::perf::evlist::idle::{IdleTask, IdleWatches};
 use crate::perf::evlist::idle_records::IdleRecords;
-use crate::perf::evlist::inherited::Keepers;
+use crate::perf::evlist::inherited::InheritedGuards;
 use crate::perf::evlist::layouts::shared_bits;
-use crate::perf::evlist::string_tasks::StringTasks;
-use crate::perf::evlist::strings::CopiedStrings;
+use crate::perf::evlist::strings::StringCopiers;
 use crate::perf::evsel::{Binding, ChainUse, Evsel};
 use crate::perf::ids::{Ids, Route, Routes};
 use crate::perf::layout::Layout;
@@ -74,15 +73,14 @@ pub struct Evlist {
     lacks_counts: bool,
     /// A counter will be opened beside each event.
     with_counters: bool,
-    keepers: Keepers,
+    guards: InheritedGuards,
     pub idle: IdleWatches,
     /// When the rings of events wake the reader.
     pub watermark: Watermark,
     /// Why some ring is smaller than was asked for.
     shrunk: Option<Shrunk>,
-    strings: Vec<CopiedStrings>,
-    string_tasks: Option<StringTasks>,
-    idle_records: IdleRecords,
+    strings: StringCopiers,
+    pub idle_records: IdleRecords,
 }
 
 impl Evlist {
@@ -235,7 +233,7 @@ impl Evlist {
             windows: self.plan.windows,
         };
         self.share_layout();
-        self.open_keepers()?;
+        self.open_guards()?;
         outcome.notes.extend(self.doubt());
         Ok(outcome)
     }
@@ -252,7 +250,7 @@ impl Evlist {
         let mut bound = BoundTo::of(target, host);
         let limit = sys::raise_open_files();
         let needed = |evlist: &Evlist, bound: Option<&BoundTo>| {
-            evlist.descriptors(bound, cpus, others) + evlist.keepers(target, bound)
+            evlist.descriptors(bound, cpus, others) + evlist.guard_descriptors(target, bound)
         };
         let mut need = needed(self, bound.as_ref());
         if need > limit && self.leave_out_idle_records() {
@@ -440,9 +438,7 @@ impl Evlist {
             sys::perf::set_output(fd.as_fd(), owner)
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
             let id = sys::perf::id(fd.as_fd())?;
-            self.strings.iter_mut().filter(|strings| strings.output == event).for_each(|strings| {
-                strings.write_through(cpu.cpu, fd.as_fd());
-            });
+            self.strings.write_through(event, cpu.cpu, fd.as_fd());
             self.idle_records.write_through(event, cpu.cpu, fd.as_fd());
             self.ids.insert(id, route);
             cpu.events.push(EventFd::new(fd, event, class));
@@ -511,7 +507,7 @@ impl Evlist {
 
     /// Closes the events of the run's own probes, so that these can be removed.
     pub fn close_probes(&mut self) {
-        self.keepers.close_probes();
+        self.guards.close_probes();
         self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 
@@ -649,11 +645,11 @@ impl Drop for Evlist {
     /// Releasing tracepoints is slow, however the run ends: another process does it, and the prompt need not wait.
     fn drop(&mut self) {
         self.close_probes(); // the other process must not keep them open
-        self.strings.clear();
+        let at_forks = self.strings.end();
         let fds = self.cpus.iter().flat_map(CpuEvents::all).chain(self.idle.fds(None));
         let mut open: Vec<RawFd> = fds.map(AsRawFd::as_raw_fd).collect();
         open.extend(self.idle_records.attached());
-        open.extend(self.string_tasks.iter().filter_map(|tasks| tasks.forks.as_ref()).map(AsRawFd::as_raw_fd));
+        open.extend(at_forks);
         if !open.is_empty() {
             hand_over(&open);
         }

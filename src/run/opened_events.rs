@@ -143,7 +143,7 @@ fn settle_events(
         setup.copy_idle_records(evlist);
     }
     if options.paced {
-        evlist.keep_idle_copiers();
+        evlist.idle_records.keep_attached();
     }
     setup.degrade_outsiders();
     Ok(windows)
