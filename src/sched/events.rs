@@ -5,8 +5,8 @@ use std::ops::Range;
 use anyhow::{Context as _, Result};
 
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
-use crate::perf::{Evsel, Sample};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Evsel, Sample};
 use crate::profiler::Setup;
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::sched::cpus::Switch;

@@ -20,8 +20,8 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::CommonArgs;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
-use crate::perf::{Record, Sample};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Record, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::signal::args::SignalArgs;

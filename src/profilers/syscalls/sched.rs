@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Setup};
 use crate::profilers::syscalls::where_time::CallClocks;

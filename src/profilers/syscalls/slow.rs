@@ -5,9 +5,8 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use crate::cli::LatencyArgs;
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Setup};
 use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::kinds::CallKind;

@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 
-use crate::perf::Sample;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Use};
 use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{WakeupFields, brief_waker, name, waker};

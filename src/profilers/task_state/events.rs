@@ -5,9 +5,9 @@ use crate::sched::States;
 use anyhow::{Context as _, Result};
 
 use crate::host::{Host, sysctl};
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Setup};
 use crate::task::Comm;
 use crate::tep::context::ContextFlags;

@@ -5,8 +5,7 @@
 
 use anyhow::Result;
 
-use crate::perf::Sample;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Handler, Samples, Use};
 use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{SchedFields, TaskStateEvents};

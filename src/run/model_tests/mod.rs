@@ -21,7 +21,7 @@ use crate::output::sink::Sink;
 use crate::output::{Output, SettingsSender};
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
-use crate::perf::layout::SampleType;
+use crate::perf::sample_type::SampleType;
 use crate::perf::target::Target;
 use crate::profiler::{Report, Setup, TracefsFinder};
 use crate::profilers::trials;
