@@ -113,6 +113,8 @@ pub struct Run {
     wakeups: u64,
     /// A signal ended the run.
     told_to_end: bool,
+    /// The reading thread has been given priority, or cannot be.
+    precedes: bool,
     /// The tasks whose end is reported.
     targets: Targets,
     probes: RunProbes, // a private mount, and probes, live as long as the run
@@ -183,6 +185,7 @@ impl Run {
             start_ns: 0,
             wakeups: 0,
             told_to_end: false,
+            precedes: false,
             targets,
             probes: RunProbes::new(tracefs),
         };

@@ -326,8 +326,7 @@ pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
 mod tests {
     use super::*;
     use crate::output::text;
-    use crate::report::value_text;
-    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit};
+    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit, value_text};
     use crate::symbol::elf::symbols::SymbolOptions;
     use crate::symbol::naming::fixture;
     use crate::symbol::spaces::module::{Content, Module};

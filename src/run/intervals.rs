@@ -7,11 +7,10 @@ use anyhow::Result;
 use crate::output::{IntervalEnd, Message, StackReport};
 use crate::profiler::Timestamp;
 use crate::report::{Report, Table, Value};
-use crate::run::Run;
 use crate::run::dispatcher::JudgedInterval;
 use crate::run::loss::coverage;
-use crate::run::messages;
 use crate::run::report_pace::{PacedReport, ReportPace};
+use crate::run::{Run, messages};
 use crate::stats::weights::Weighted;
 use crate::sys;
 

@@ -120,6 +120,17 @@ impl Run {
         }
         self.core.ctx.output.flush_round(sys::monotonic_ns());
         self.core.ctx.output.report_standstill(&self.options.name);
+        self.precede_others();
+    }
+
+    /// Records were lost: while the thread that reads them waits for a CPU, full rings lose more.
+    fn precede_others(&mut self) {
+        if !self.precedes && self.core.loss.total() > 0 {
+            self.precedes = true;
+            if sys::precede_others() {
+                self.core.ctx.output.note(messages::PRECEDES.to_owned());
+            }
+        }
     }
 
     /// Closes an interval that has ended, once the output has room for its report.

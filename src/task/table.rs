@@ -232,8 +232,7 @@ impl TaskTable {
 mod tests {
     use super::*;
     use crate::perf::record::TaskRecord;
-    use crate::task::fixture::FixtureProcess;
-    use crate::task::fixture::write_stat;
+    use crate::task::fixture::{FixtureProcess, write_stat};
 
     fn nowhere() -> TaskTable {
         TaskTable::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })

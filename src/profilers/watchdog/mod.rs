@@ -15,8 +15,7 @@ mod signs;
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
 
-use crate::cli::CommonArgs;
-use crate::cli::values;
+use crate::cli::{CommonArgs, values};
 use crate::digits::format_ns;
 use crate::host::{Host, online_cpus};
 use crate::perf::attr::{Exclude, Sampling};
