@@ -13,7 +13,7 @@ use crate::sched::cpus::{Cpu, Cpus, Switch, SwitchIn, TurnBegin};
 use crate::sched::history::CpuUse;
 use crate::sched::run_queue::RunQueue;
 use crate::sched::states::{Activity, LeftCpu, RunDelayKind, SwitchedOut};
-use crate::sched::tasks::{TaskEvent, TaskStates, TrackedTask};
+use crate::sched::tasks::{Change, TaskEvent, TaskStates, TrackedTask};
 use crate::stats::{Began, LossHorizon};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -245,8 +245,10 @@ impl<K: Copy + Default> SchedModel<K> {
     /// `cpu` goes from `prev` to `next`.
     #[inline]
     pub fn cpu_switched(&mut self, at: u64, cpu: u32, prev: CpuUse, next: CpuUse) {
-        self.saw_current(at, cpu, prev);
         let Some(known) = self.cpu_mut(cpu) else { return };
+        if let Some(from) = known.saw_current(at, prev) {
+            known.kept.history.push(from, prev);
+        }
         let turn = known.switched(at, prev, next);
         let history = &mut known.kept.history;
         history.update_latest(prev);
@@ -255,7 +257,7 @@ impl<K: Copy + Default> SchedModel<K> {
         }
         history.push(at, next);
         if let TurnBegin::Missed(believed) = turn {
-            self.states.note_missed_on(cpu, at);
+            self.states.unseen.missed_on(cpu, at);
             self.states.lose_running(believed.tid().unwrap_or(0), at, cpu);
         }
     }
@@ -292,34 +294,29 @@ impl<K: Copy + Default> SchedModel<K> {
     /// `seen` leaves its CPU. `stack`: where.
     #[inline]
     pub fn left(&mut self, seen: TaskEvent, is_ours: bool, how: LeftCpu, stack: Option<StackId>, kept: K) {
-        let Some(before) = self.queue_of(seen) else { return };
+        let task = self.states.tasks.get_or_default(seen.tid);
+        self.discarded += doubt(task, self.horizon);
+        if task.since > seen.at {
+            return;
+        }
+        let before = Queued::of(task);
         let (how, kind) = match how {
             LeftCpu::Waits(kind) => (SwitchedOut::Runnable, Some(kind)),
             LeftCpu::Blocks(state) => (SwitchedOut::Blocked(state), None),
             LeftCpu::Dies => (SwitchedOut::Dead, None),
         };
-        let wait = kind.map(|kind| QueueWait { stack, kept, is_ours, ..QueueWait::new(kind, seen.at, seen.cpu) });
-        self.states.switched_out(seen, how, wait.unwrap_or_default());
+        let wait = match kind {
+            Some(kind) => QueueWait { stack, kept, is_ours, ..QueueWait::new(kind, seen.at, seen.cpu) },
+            None => QueueWait::default(),
+        };
+        task.leaves(seen, how, wait, &mut self.states.unseen);
+        if how == SwitchedOut::Dead {
+            self.states.tasks.remove(seen.tid);
+        }
         self.ended_unseen(before, seen.at);
-        if wait.is_some() {
+        if kind.is_some() {
             self.enter(seen.cpu, seen.at, seen.at);
         }
-    }
-
-    /// What the task of an event was in the queue of, and since when, as far as is known. None: the event is older than what is known.
-    #[inline]
-    fn queue_of(&mut self, seen: TaskEvent) -> Option<Queued> {
-        let task = self.states.tasks.get_or_default(seen.tid);
-        self.discarded += doubt(task, self.horizon);
-        if task.since > seen.at {
-            return None;
-        }
-        Some(match task.activity {
-            Activity::Runnable { .. } if !task.awaits_wakeup => {
-                Queued::In { cpu: task.kept.cpu, since: task.since, counts: counts_as_missed(&task.kept) }
-            }
-            _ => Queued::Nowhere,
-        })
     }
 
     /// A task was `before` up to now, as far as was known; now it is seen to leave a CPU, or to be woken.
@@ -339,11 +336,12 @@ impl<K: Copy + Default> SchedModel<K> {
         if task.since > seen.at {
             return None;
         }
-        let (activity, since, cpu) = (task.activity, task.since, task.cpu);
+        let (activity, since, cpu, awaits_wakeup) = (task.activity, task.since, task.cpu, task.awaits_wakeup);
         let mut wait = task.kept;
+        task.comes(seen, false, &mut self.states.unseen);
         match activity {
             // The wake-up itself happened where events are not seen.
-            Activity::Runnable { .. } if task.awaits_wakeup => {
+            Activity::Runnable { .. } if awaits_wakeup => {
                 wait = QueueWait { is_ours, ..QueueWait::new(RunDelayKind::Woken, since, seen.cpu) };
             }
             Activity::Runnable { .. } => {
@@ -354,16 +352,13 @@ impl<K: Copy + Default> SchedModel<K> {
                 }
             }
             Activity::Unknown if wait.kind == RunDelayKind::Found && cpu == seen.cpu => {}
-            Activity::Blocked(_) => self.unwoken += u64::from(is_ours),
-            _ => {}
+            Activity::Blocked(_) => {
+                self.unwoken += u64::from(is_ours);
+                return None;
+            }
+            _ => return None,
         }
-        self.states.switched_in(seen, false);
-        let has_waited = match activity {
-            Activity::Runnable { .. } => true,
-            Activity::Unknown => wait.kind == RunDelayKind::Found && cpu == seen.cpu,
-            _ => false,
-        };
-        has_waited.then_some(EndedWait { tid: seen.tid, comm: seen.comm, cpu: seen.cpu, until: seen.at, wait })
+        Some(EndedWait { tid: seen.tid, comm: seen.comm, cpu: seen.cpu, until: seen.at, wait })
     }
 
     /// `sched_waking` of `seen`, by its waker: the wake-up follows, perhaps unseen.
@@ -382,12 +377,15 @@ impl<K: Copy + Default> SchedModel<K> {
     /// `seen` is in the queue of its CPU from now on, if it was not before.
     #[inline]
     pub fn woken(&mut self, seen: TaskEvent, is_new: bool, is_ours: bool, kept: K) {
-        let Some(before) = self.queue_of(seen) else { return };
-        let cpus = &self.cpus;
-        let is_elsewhere = |cpu: u32| cpus.get(cpu).and_then(Cpu::current_tid).is_some_and(|tid| tid != seen.tid);
         let task = self.states.tasks.get_or_default(seen.tid);
+        self.discarded += doubt(task, self.horizon);
+        if task.since > seen.at {
+            return;
+        }
+        let (before, cpus) = (Queued::of(task), &self.cpus);
+        let has_other = |cpu: u32| cpus.get(cpu).and_then(Cpu::current_tid).is_some_and(|tid| tid != seen.tid);
         // If it gets a CPU next, it had none.
-        let is_doubtful = task.activity == Activity::Unknown && !is_new && !is_elsewhere(seen.cpu);
+        let is_doubtful = task.activity == Activity::Unknown && !is_new && !has_other(seen.cpu);
         let kind = if is_new { RunDelayKind::New } else { RunDelayKind::Woken };
         let wait = QueueWait { kept, is_ours, is_doubtful, ..QueueWait::new(kind, seen.at, seen.cpu) };
         if std::mem::take(&mut task.awaits_wakeup) && !is_new {
@@ -396,9 +394,8 @@ impl<K: Copy + Default> SchedModel<K> {
             if task.kept.is_doubtful {
                 task.activity = Activity::Unknown;
             }
-            self.states.woken(seen, is_new, wait, is_elsewhere);
-            if self.states.tasks.get_or_default(seen.tid).kept.since != seen.at {
-                return; // it was awake
+            if matches!(task.wakes(seen, is_new, wait, has_other, &mut self.states.unseen), Change::Stale) {
+                return;
             }
         }
         self.ended_unseen(before, seen.at);
@@ -484,10 +481,12 @@ impl<K: Copy + Default> SchedModel<K> {
     /// The thread `old`, which runs on `cpu`, goes on under the number `new`.
     fn took_over(&mut self, old: i32, new: i32, at: u64, cpu: u32) {
         let Some(comm) = self.states.get(old).map(|task| task.comm) else { return };
-        let Some(before) = self.queue_of(TaskEvent { at, cpu, tid: new, comm }) else { return };
         if self.states.took_over(old, at, cpu).is_none() {
             return; // the switch that followed was seen
         }
+        let task = self.states.tasks.get_or_default(new);
+        self.discarded += doubt(task, self.horizon);
+        let before = Queued::of(task);
         self.states.executes(TaskEvent { at, cpu, tid: new, comm });
         self.ended_unseen(before, at);
         if let Some(cpu) = self.cpu_mut(cpu) {
@@ -497,9 +496,10 @@ impl<K: Copy + Default> SchedModel<K> {
 
     /// /proc contradicts the wait of `tid`: its end went unseen.
     pub fn discard(&mut self, tid: i32, at: u64) {
-        let Some(task) = self.states.get(tid) else { return };
-        let seen = TaskEvent { at: at.max(task.since), cpu: task.cpu, tid, comm: task.comm };
-        let before = self.queue_of(seen).unwrap_or(Queued::Nowhere);
+        let Some(task) = self.states.get_mut(tid) else { return };
+        let discarded = doubt(task, self.horizon);
+        let before = Queued::of(task);
+        self.discarded += discarded;
         self.states.discard(tid);
         self.ended_unseen(before, at);
     }
@@ -527,8 +527,17 @@ enum Queued {
     Nowhere,
 }
 
-fn counts_as_missed<K>(wait: &QueueWait<K>) -> bool {
-    wait.began == Began::Exactly && !wait.is_doubtful
+impl Queued {
+    #[inline]
+    fn of<K>(task: &TrackedTask<QueueWait<K>>) -> Queued {
+        match task.activity {
+            Activity::Runnable { .. } if !task.awaits_wakeup => {
+                let counts = task.kept.began == Began::Exactly && !task.kept.is_doubtful;
+                Queued::In { cpu: task.kept.cpu, since: task.since, counts }
+            }
+            _ => Queued::Nowhere,
+        }
+    }
 }
 
 /// The wait of a task, if it is known to wait.

@@ -43,7 +43,7 @@ impl<K: Copy + Default> TaskStates<K> {
         let seen = TaskEvent { at, cpu, tid: old, comm: task.comm };
         let ended = runs.then(|| period(task, seen, SchedState::RUNNING));
         let task = self.tasks.remove(old)?;
-        self.lives.ended(old, task.known_from, if runs { at } else { task.since });
+        self.unseen.lives.ended(old, task.known_from, if runs { at } else { task.since });
         ended
     }
 
@@ -92,7 +92,7 @@ impl<K: Copy + Default> TaskStates<K> {
         if self.tasks.get(tid).is_some_and(|task| task.activity != Activity::Hidden)
             && let Some(task) = self.tasks.remove(tid)
         {
-            self.lives.ended(tid, task.known_from, task.since);
+            self.unseen.lives.ended(tid, task.known_from, task.since);
         }
     }
 
@@ -103,7 +103,7 @@ impl<K: Copy + Default> TaskStates<K> {
         let counts = task.began == Began::Exactly && !matches!(task.activity, Activity::Unknown | Activity::Away);
         task.activity = Activity::Unknown;
         task.kept = K::default();
-        self.unseen += u64::from(counts);
+        self.unseen.count += u64::from(counts);
         if blocked_only {
             self.tasks.remove(tid);
         }
@@ -129,7 +129,7 @@ impl<K: Copy + Default> TaskStates<K> {
     /// Drops tasks that exited before `at` and whose last switch was not seen, and those that are not watched any more.
     pub fn expire(&mut self, at: u64, is_ours: impl Fn(i32) -> bool) {
         self.ended_leaders.retain(|_, exited_at| *exited_at >= at);
-        let lives = &mut self.lives;
+        let lives = &mut self.unseen.lives;
         self.tasks.retain(|tid, task| {
             let stays = is_ours(tid) && !(task.exited && task.since < at);
             if !stays && task.activity != Activity::Hidden {

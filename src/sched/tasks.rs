@@ -68,6 +68,111 @@ impl<K: Copy + Default> TrackedTask<K> {
     fn is_stale(&self, at: u64) -> bool {
         self.began == Began::Exactly && at < self.since
     }
+
+    /// It left its CPU. `kept`: of the wait that begins. The dead have to be removed.
+    #[inline(always)]
+    pub(super) fn leaves(
+        &mut self,
+        seen: TaskEvent,
+        how: SwitchedOut,
+        kept: K,
+        unseen: &mut UnseenPeriods,
+    ) -> Change<K> {
+        if self.is_stale(seen.at) {
+            return Change::Stale;
+        }
+        let change = match self.activity {
+            Activity::Running if self.cpu == seen.cpu => Change::Ended(period(self, seen, SchedState::RUNNING)),
+            // Its switch-in was not seen.
+            Activity::Running | Activity::Runnable { .. } | Activity::Blocked(_) | Activity::Away => {
+                unseen.missed(self, seen.at, seen.cpu);
+                Change::Nothing
+            }
+            Activity::Unknown => Change::Nothing,
+            Activity::Hidden => return Change::Hidden,
+        };
+        match how {
+            SwitchedOut::Blocked(state) => self.set_activity(Activity::Blocked(state), seen, kept),
+            SwitchedOut::Runnable => self.set_activity(Activity::Runnable { woken: false }, seen, kept),
+            SwitchedOut::Dead => unseen.lives.ended(seen.tid, self.known_from, seen.at),
+        }
+        change
+    }
+
+    /// It got its CPU, which may have been idle.
+    #[inline(always)]
+    pub(super) fn comes(&mut self, seen: TaskEvent, from_idle: bool, unseen: &mut UnseenPeriods) -> Change<K> {
+        if self.is_stale(seen.at) {
+            return Change::Stale;
+        }
+        let change = match self.activity {
+            Activity::Runnable { woken } => {
+                let run_delay = period(self, seen, SchedState::RUN_DELAY);
+                Change::Ended(StatePeriod { cpu: seen.cpu, preempted: !woken, ..run_delay })
+            }
+            // Its wake-up was not seen. It has not run since it was switched out, or another switch would have followed: it
+            // waited up to here, except for a run delay of unknown length.
+            Activity::Blocked(state) => {
+                Change::Ended(StatePeriod { wakeup: Wakeup::of_switch(from_idle), ..period(self, seen, state) })
+            }
+            Activity::Running => {
+                unseen.missed(self, seen.at, self.cpu);
+                Change::Nothing
+            }
+            Activity::Away => {
+                unseen.lapsed(seen.tid, self, seen.at);
+                Change::Nothing
+            }
+            Activity::Unknown => Change::Nothing,
+            Activity::Hidden => return Change::Hidden,
+        };
+        self.set_activity(Activity::Running, seen, K::default());
+        change
+    }
+
+    /// It was made runnable. The current task need not be the waker. `has_other`: another task has this CPU.
+    #[inline(always)]
+    pub(super) fn wakes(
+        &mut self,
+        seen: TaskEvent,
+        is_new: bool,
+        kept: K,
+        has_other: impl Fn(u32) -> bool,
+        unseen: &mut UnseenPeriods,
+    ) -> Change<K> {
+        if self.is_stale(seen.at) {
+            return Change::Stale;
+        }
+        let change = match self.activity {
+            Activity::Hidden => return Change::Hidden,
+            Activity::Blocked(state) if !is_new => Change::Ended(period(self, seen, state)),
+            // Waking what runs, or waits for its CPU already, changes nothing.
+            Activity::Running if !is_new && !has_other(self.cpu) => return Change::Stale,
+            Activity::Runnable { woken: false } if !is_new => return Change::Stale,
+            // Its `sched_waking` was seen.
+            Activity::Runnable { .. } if std::mem::take(&mut self.awaits_wakeup) && !is_new => return Change::Stale,
+            // No task is woken twice without having run in between.
+            Activity::Running | Activity::Runnable { woken: true } if !is_new => {
+                unseen.missed(self, seen.at, self.cpu);
+                Change::Nothing
+            }
+            Activity::Away if !is_new => {
+                unseen.lapsed(seen.tid, self, seen.at);
+                Change::Nothing
+            }
+            _ => Change::Nothing, // unknown so far, or a new task with a number used before
+        };
+        if is_new {
+            // The end of the task that had the tid before was not seen.
+            if self.activity != Activity::Unknown {
+                unseen.lives.ended(seen.tid, self.known_from, self.since);
+            }
+            self.known_from = seen.at;
+            self.exited = false;
+        }
+        self.set_woken(seen, kept);
+        change
+    }
 }
 
 /// What is known of the end of a wait.
@@ -78,6 +183,13 @@ pub enum Wakeup {
     TakenUp,
     /// Not seen, and the CPU ran something else meanwhile: the wait includes a run delay of any length.
     Unseen,
+}
+
+impl Wakeup {
+    /// That of a wait that a switch ended.
+    fn of_switch(from_idle: bool) -> Wakeup {
+        if from_idle { Wakeup::TakenUp } else { Wakeup::Unseen }
+    }
 }
 
 /// A period in one state that ended.
@@ -102,6 +214,8 @@ pub enum Change<K> {
     Ended(StatePeriod<K>),
     /// No period that is known.
     Nothing,
+    /// None: the event is older than what is known, or tells nothing new.
+    Stale,
     /// The task is left out.
     Hidden,
 }
@@ -119,17 +233,51 @@ pub struct TaskStates<K> {
     pub(super) tasks: TidMap<TrackedTask<K>>,
     /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
     pub(super) blocked_only: bool,
+    pub unseen: UnseenPeriods,
+    /// First threads of their processes, which have exited, with time: another thread may go on under the number.
+    pub(super) ended_leaders: FxHashMap<i32, u64>,
+}
+
+/// What is not known of periods, and how long tasks are known.
+#[derive(Debug, Default)]
+pub struct UnseenPeriods {
     /// Periods whose beginning or end was not seen.
-    pub(super) unseen: u64,
+    pub(super) count: u64,
     /// CPUs on which switches were not seen, each with the time since which another state was believed.
     missed_on: Vec<(u32, u64)>,
     /// By task, how often it came back from [`Activity::Away`].
     lapses: FxHashMap<i32, u64>,
     pub lives: TaskLives,
     /// Of periods that were discarded.
-    pub unseen_time: UnseenTime,
-    /// First threads of their processes, which have exited, with time: another thread may go on under the number.
-    pub(super) ended_leaders: FxHashMap<i32, u64>,
+    pub time: UnseenTime,
+}
+
+impl UnseenPeriods {
+    /// What `task` was believed to do ended some time before `at`, by a switch on `cpu` that went unseen.
+    #[cold]
+    fn missed<K>(&mut self, task: &TrackedTask<K>, at: u64, cpu: u32) {
+        self.count += u64::from(task.began == Began::Exactly);
+        self.time.add(task.activity, task.since, at, self.lives.from);
+        if task.began == Began::Exactly {
+            self.missed_on(cpu, task.since);
+        }
+    }
+
+    /// A switch on `cpu` went unseen since `since`.
+    #[cold]
+    pub(super) fn missed_on(&mut self, cpu: u32, since: u64) {
+        const LIMIT: usize = 64; // it is emptied at each tick
+        if self.missed_on.len() < LIMIT {
+            self.missed_on.push((cpu, since));
+        }
+    }
+
+    /// The task `tid`, which was away, is seen again.
+    #[cold]
+    fn lapsed<K>(&mut self, tid: i32, task: &TrackedTask<K>, at: u64) {
+        *self.lapses.entry(tid).or_default() += 1;
+        self.time.add(task.activity, task.since, at, self.lives.from);
+    }
 }
 
 /// The task that each CPU was last seen to take.
@@ -191,67 +339,29 @@ impl<K: Copy + Default> TaskStates<K> {
     /// Periods with an end that was not seen, since the last call.
     #[inline]
     pub fn take_unseen(&mut self) -> u64 {
-        std::mem::take(&mut self.unseen)
+        std::mem::take(&mut self.unseen.count)
     }
 
     /// The CPUs on which switches went unseen since the last call, each with the time since which something else was believed.
     pub fn take_missed_on(&mut self) -> Vec<(u32, u64)> {
-        std::mem::take(&mut self.missed_on)
+        std::mem::take(&mut self.unseen.missed_on)
     }
 
     /// By task, the periods since the last call whose state is not known.
     pub fn take_lapses(&mut self) -> FxHashMap<i32, u64> {
-        let mut lapses = std::mem::take(&mut self.lapses);
+        let mut lapses = std::mem::take(&mut self.unseen.lapses);
         for (tid, _) in self.iter().filter(|(_, task)| task.activity == Activity::Away && !task.exited) {
             *lapses.entry(tid).or_default() += 1;
         }
         lapses
     }
 
-    #[cold]
-    fn note_missed(missed_on: &mut Vec<(u32, u64)>, began: Began, since: u64, cpu: u32) {
-        const LIMIT: usize = 64; // it is emptied at each tick
-        if began == Began::Exactly && missed_on.len() < LIMIT {
-            missed_on.push((cpu, since));
-        }
-    }
-
     /// `seen` left its CPU. `kept`: of the wait that begins.
     #[inline(always)]
     pub fn switched_out(&mut self, seen: TaskEvent, how: SwitchedOut, kept: K) -> Change<K> {
-        let task = self.tasks.get_or_default(seen.tid);
-        if task.is_stale(seen.at) {
-            return Change::Nothing;
-        }
-        let change = match task.activity {
-            Activity::Running if task.cpu == seen.cpu => Change::Ended(period(task, seen, SchedState::RUNNING)),
-            Activity::Running | Activity::Runnable { .. } | Activity::Blocked(_) => {
-                // Its switch-in was not seen.
-                self.unseen += u64::from(task.began == Began::Exactly);
-                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
-                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, seen.cpu);
-                Change::Nothing
-            }
-            Activity::Away => {
-                self.unseen += 1;
-                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
-                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, seen.cpu);
-                Change::Nothing
-            }
-            Activity::Unknown => Change::Nothing,
-            Activity::Hidden => return Change::Hidden,
-        };
-        match how {
-            SwitchedOut::Blocked(state) => {
-                task.set_activity(Activity::Blocked(state), seen, kept);
-            }
-            SwitchedOut::Runnable => {
-                task.set_activity(Activity::Runnable { woken: false }, seen, kept);
-            }
-            SwitchedOut::Dead => {
-                self.lives.ended(seen.tid, task.known_from, seen.at);
-                self.tasks.remove(seen.tid);
-            }
+        let change = self.tasks.get_or_default(seen.tid).leaves(seen, how, kept, &mut self.unseen);
+        if how == SwitchedOut::Dead && !matches!(change, Change::Hidden | Change::Stale) {
+            self.tasks.remove(seen.tid);
         }
         change
     }
@@ -259,38 +369,10 @@ impl<K: Copy + Default> TaskStates<K> {
     /// `seen` got its CPU, which may have been idle.
     #[inline(always)]
     pub fn switched_in(&mut self, seen: TaskEvent, from_idle: bool) -> Change<K> {
-        let wakeup = if from_idle { Wakeup::TakenUp } else { Wakeup::Unseen };
         if self.blocked_only {
-            return self.switched_in_blocked(seen, wakeup);
+            return self.switched_in_blocked(seen, Wakeup::of_switch(from_idle));
         }
-        let task = self.tasks.get_or_default(seen.tid);
-        if task.is_stale(seen.at) {
-            return Change::Nothing;
-        }
-        let change = match task.activity {
-            Activity::Runnable { woken } => {
-                let run_delay = period(task, seen, SchedState::RUN_DELAY);
-                Change::Ended(StatePeriod { cpu: seen.cpu, preempted: !woken, ..run_delay })
-            }
-            // Its wake-up was not seen. It has not run since it was switched out, or another switch would have followed: it
-            // waited up to here, except for a run delay of unknown length.
-            Activity::Blocked(state) => Change::Ended(StatePeriod { wakeup, ..period(task, seen, state) }),
-            Activity::Running => {
-                self.unseen += 1;
-                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
-                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, task.cpu);
-                Change::Nothing
-            }
-            Activity::Away => {
-                *self.lapses.entry(seen.tid).or_default() += 1;
-                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
-                Change::Nothing
-            }
-            Activity::Unknown => Change::Nothing,
-            Activity::Hidden => return Change::Hidden,
-        };
-        task.set_activity(Activity::Running, seen, K::default());
-        change
+        self.tasks.get_or_default(seen.tid).comes(seen, from_idle, &mut self.unseen)
     }
 
     fn switched_in_blocked(&mut self, seen: TaskEvent, wakeup: Wakeup) -> Change<K> {
@@ -328,12 +410,6 @@ impl<K: Copy + Default> TaskStates<K> {
         Change::Ended(ended)
     }
 
-    /// A switch on `cpu` went unseen since `since`.
-    #[cold]
-    pub(super) fn note_missed_on(&mut self, cpu: u32, since: u64) {
-        TaskStates::<K>::note_missed(&mut self.missed_on, Began::Exactly, since, cpu);
-    }
-
     /// `tid` was believed to run on `cpu`, where another task was seen.
     pub(super) fn lose_running(&mut self, tid: i32, at: u64, cpu: u32) {
         if let Some(task) = self.tasks.get_mut(tid)
@@ -341,10 +417,8 @@ impl<K: Copy + Default> TaskStates<K> {
             && task.cpu == cpu
             && task.since <= at
         {
-            TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, cpu);
-            self.unseen_time.add(task.activity, task.since, at, self.lives.from);
+            self.unseen.missed(task, at, cpu);
             task.set_activity(Activity::Unknown, TaskEvent { at, cpu, tid, comm: task.comm }, K::default());
-            self.unseen += 1;
         }
     }
 
@@ -358,14 +432,11 @@ impl<K: Copy + Default> TaskStates<K> {
             Activity::Blocked(state) => Change::Ended(period(task, seen, state)),
             // No task is woken twice without having run in between.
             Activity::Runnable { woken: true } => {
-                self.unseen += 1;
-                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
-                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, task.cpu);
+                self.unseen.missed(task, seen.at, task.cpu);
                 Change::Nothing
             }
             Activity::Away => {
-                *self.lapses.entry(seen.tid).or_default() += 1;
-                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
+                self.unseen.lapsed(seen.tid, task, seen.at);
                 Change::Nothing
             }
             // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
@@ -387,43 +458,10 @@ impl<K: Copy + Default> TaskStates<K> {
         if self.blocked_only {
             return self.woken_blocked(seen);
         }
-        let task = self.tasks.get_or_default(seen.tid);
-        if task.is_stale(seen.at) {
-            return Change::Nothing;
-        }
-        let change = match task.activity {
-            Activity::Hidden => return Change::Hidden,
-            Activity::Blocked(state) if !is_new => Change::Ended(period(task, seen, state)),
-            // Waking what runs, or waits for its CPU already, changes nothing.
-            Activity::Running if !is_new && !has_other(task.cpu) => return Change::Nothing,
-            Activity::Runnable { woken: false } if !is_new => return Change::Nothing,
-            // Its `sched_waking` was seen.
-            Activity::Runnable { .. } if std::mem::take(&mut task.awaits_wakeup) && !is_new => return Change::Nothing,
-            // No task is woken twice without having run in between.
-            Activity::Running | Activity::Runnable { woken: true } if !is_new => {
-                self.unseen += 1;
-                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
-                TaskStates::<K>::note_missed(&mut self.missed_on, task.began, task.since, task.cpu);
-                Change::Nothing
-            }
-            Activity::Away if !is_new => {
-                *self.lapses.entry(seen.tid).or_default() += 1;
-                self.unseen_time.add(task.activity, task.since, seen.at, self.lives.from);
-                Change::Nothing
-            }
-            _ => Change::Nothing, // unknown so far, or a new task with a number used before
-        };
         if is_new {
-            // The end of the task that had the tid before was not seen.
-            if task.activity != Activity::Unknown {
-                self.lives.ended(seen.tid, task.known_from, task.since);
-            }
-            task.known_from = seen.at;
-            task.exited = false;
             self.ended_leaders.remove(&seen.tid);
         }
-        task.set_woken(seen, kept);
-        change
+        self.tasks.get_or_default(seen.tid).wakes(seen, is_new, kept, has_other, &mut self.unseen)
     }
 
     fn woken_blocked(&mut self, seen: TaskEvent) -> Change<K> {

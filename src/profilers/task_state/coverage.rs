@@ -109,7 +109,7 @@ impl TaskState {
 
     /// Time of periods that were discarded in the interval, or will be.
     fn unseen(&mut self, now: u64) -> UnseenTime {
-        let mut unseen = std::mem::take(&mut self.machine.unseen_time);
+        let mut unseen = std::mem::take(&mut self.machine.unseen.time);
         for (sum, ns) in unseen.by_state.iter_mut().zip(self.all.unseen) {
             *sum = sum.saturating_add(ns);
         }
@@ -124,7 +124,7 @@ impl TaskState {
     }
 
     fn lives(&mut self, now: u64, coverage: &mut TimeCoverage) -> FxHashMap<i32, (Comm, u64)> {
-        let (ended, ended_apart) = self.machine.lives.take(now);
+        let (ended, ended_apart) = self.machine.unseen.lives.take(now);
         let from = self.reported_until;
         let mut apart: FxHashMap<i32, (Comm, u64)> =
             ended_apart.into_iter().map(|(tid, ns)| (tid, (Comm::default(), ns))).collect();

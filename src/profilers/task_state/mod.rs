@@ -301,7 +301,7 @@ impl Profiler for TaskState {
             [0].into_iter().chain(self.scope.own()).for_each(|tid| self.machine.hide(tid));
         }
         if self.args.perins && !self.narrowed {
-            self.machine.lives.keep_apart();
+            self.machine.unseen.lives.keep_apart();
         }
         let blocked_only = self.blocked_only();
         let narrowed = self.args.filter.is_some() || setup.watched.fixed().is_some();

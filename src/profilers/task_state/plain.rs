@@ -179,7 +179,7 @@ impl PlainSums<'_> {
                 }
                 true
             }
-            Change::Nothing => true,
+            Change::Nothing | Change::Stale => true,
             Change::Hidden => false,
         }
     }
@@ -277,7 +277,7 @@ mod tests {
         let sums =
             all.distributions.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>()));
         lines.extend(sums);
-        lines.push(format!("{:?} {:?} {:?} {:?}", all.unwoken(), all.totals(), all.unseen, machine.unseen_time));
+        lines.push(format!("{:?} {:?} {:?} {:?}", all.unwoken(), all.totals(), all.unseen, machine.unseen.time));
         (lines, unsure + machine.take_unseen(), ignored)
     }
 
