@@ -149,18 +149,35 @@ impl<'a> Parser<'a> {
         self.tree.add(node)
     }
 
+    /// The node made of what `rule` reads behind a code, which is empty where it was read already.
+    pub fn behind<T>(
+        &mut self,
+        code: &str,
+        rule: impl FnOnce(&mut Self) -> Option<T>,
+        node: impl FnOnce(T) -> Node<'a>,
+    ) -> Option<NodeId> {
+        self.expect(code)?;
+        let read = rule(self)?;
+        self.add(node(read))
+    }
+
     /// Adds a node to the substitutions.
     pub fn substitutable(&mut self, node: NodeId) -> NodeId {
         self.substitutions.push(node);
         node
     }
 
-    /// A substitution `S_`, `S0_`, `SA_`, numbered in base 36. The `S` has been read.
+    /// A substitution `S_`, `S0_`, `SA_`. The `S` has been read.
     pub fn back_reference(&mut self) -> Option<NodeId> {
+        let index = self.sequence_number()?;
+        self.substitutions.get(index as usize).copied()
+    }
+
+    /// In base 36: `_` is 0, `0_` is 1, and so on.
+    pub fn sequence_number(&mut self) -> Option<u32> {
         let digits = self.take_while(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())?;
         self.expect("_")?;
-        let index = if digits.is_empty() { 0 } else { u32::from_str_radix(digits, 36).ok()?.checked_add(1)? };
-        self.substitutions.get(index as usize).copied()
+        if digits.is_empty() { Some(0) } else { u32::from_str_radix(digits, 36).ok()?.checked_add(1) }
     }
 
     pub fn checkpoint(&self) -> Checkpoint {
