@@ -20,8 +20,8 @@ pub enum Scheduling {
         prev_pid: Int32,
         prev_state: Field,
         next_pid: Int32,
-        /// It remembers what it has decoded.
-        states: RefCell<States>,
+        /// It decodes `prev_state`, and remembers what it has met.
+        states: Box<RefCell<States>>,
         /// All switches of the CPU are seen.
         is_whole: bool,
     },
@@ -56,7 +56,7 @@ impl Scheduling {
                 prev_pid: int("prev_pid")?,
                 prev_state: format.field("prev_state")?.clone(),
                 next_pid: int("next_pid")?,
-                states: RefCell::new(States::new(format)?),
+                states: Box::new(RefCell::new(States::new(format)?)),
                 is_whole,
             },
             "sched:sched_migrate_task" => Scheduling::Migration { pid: int("pid")?, dest_cpu: int("dest_cpu")? },
@@ -216,7 +216,7 @@ mod tests {
                 .unwrap()
                 .int32()
                 .unwrap(),
-            states: States::new(&states_fixture::sched_switch(NEW.0, NEW.1)).unwrap().into(),
+            states: Box::new(States::new(&states_fixture::sched_switch(NEW.0, NEW.1)).unwrap().into()),
             is_whole: true,
         };
         let record = |first: i32, second: i32, state: u64| {
