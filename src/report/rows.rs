@@ -79,6 +79,7 @@ impl<R: Clone> TypedRows<R> {
     }
 
     /// The rows, in the order in which they were added.
+    #[cfg(test)]
     pub fn rows(&self) -> &[R] {
         &self.rows
     }

@@ -7,7 +7,7 @@ use super::eval::{FilterNode, FilterOp, FilterTest};
 use super::{Comparison, Filter, FilterError, FilterFaultKind, quote};
 use crate::tep::format::field::{Field, FieldKind};
 use crate::tep::format::{Format, nearest};
-use crate::tep::types::IntType;
+use crate::tep::types::{IntType, radix_and_digits};
 
 /// The kernel takes strings shorter than this (`MAX_FILTER_STR_VAL`).
 pub const MAX_STRING: usize = 256;
@@ -211,11 +211,7 @@ impl<'a> FilterParser<'a> {
         let negative = self.rest_as_is().starts_with('-');
         self.offset += usize::from(negative);
         let digits = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
-        let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-            Some(hex) => (16, hex),
-            None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
-            None => (10, digits),
-        };
+        let (radix, digits) = radix_and_digits(digits);
         let bits = 8 * ty.size as u32;
         let (low, high) =
             if ty.signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
