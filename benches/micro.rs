@@ -18,11 +18,12 @@ use anyhow::{Context, Result};
 use common::Spread;
 use perf_prof::event::{KeyExpr, KeyTexts};
 use perf_prof::expr::Expr;
-use perf_prof::perf::layout::{Layout, SampleType};
+use perf_prof::perf::layout::Layout;
 use perf_prof::perf::record::{Callchain, ChainForm};
+use perf_prof::perf::sample_type::SampleType;
 use perf_prof::stats::Distribution;
 use perf_prof::symbol::budget::Budget;
-use perf_prof::symbol::elf::SymbolOptions;
+use perf_prof::symbol::elf::symbols::SymbolOptions;
 use perf_prof::symbol::{FrameNames, SpaceKeys, Stacks};
 use perf_prof::tep::{Format, NoNames, PrintFmt};
 

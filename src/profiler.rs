@@ -33,8 +33,7 @@ use rustc_hash::FxHashSet;
 
 use crate::outside::QuestionHandler;
 use crate::perf::evlist::{Counted, Evlist};
-use crate::perf::evsel::EventId;
-use crate::perf::{Record, Sample};
+use crate::perf::{EventId, Record, Sample};
 use crate::symbol::StackId;
 
 pub use args::{ProfilerArgs, Trial};

@@ -11,7 +11,7 @@ use common::seccomp::{Arg, Refusal, refused};
 use common::{Done, Load, Prog, command, copy_program, example, run_over, start_watching, until};
 use perf_prof::event::ProbePoint;
 use perf_prof::profiler::code::{self, CodeLocation, WantedFunctions};
-use perf_prof::symbol::search::{MAX_OF_FILE_BYTES, Search};
+use perf_prof::symbol::functions::search::{MAX_OF_FILE_BYTES, Search};
 use perf_prof::sys::mount::private_tracefs;
 use serde_json::Value;
 use tempfile::TempDir;

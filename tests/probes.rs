@@ -13,8 +13,8 @@ use std::process::Command;
 use common::{Load, Prog, command, example, load_number, number, run, run_over, start, start_watching, until};
 use nix::sys::signal::Signal;
 use perf_prof::event::ProbePoint;
-use perf_prof::symbol::functions::Binary;
-use perf_prof::symbol::search::Search;
+use perf_prof::symbol::functions::binary::Binary;
+use perf_prof::symbol::functions::search::Search;
 use serde_json::Value;
 use uprobes::{calls, fields, in_file, probe};
 

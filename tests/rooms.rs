@@ -57,7 +57,7 @@ const ROOMS: [(&str, &[&str]); 29] = [
             "report", "ringbuf", "stats", "symbol", "sys", "task", "tep", "unwind",
         ],
     ),
-    ("sched", &["perf", "profiler", "stats", "symbol", "sys", "task", "tep"]),
+    ("sched", &["perf", "profiler", "report", "stats", "symbol", "sys", "task", "tep"]),
     ("relation", &["cli", "event", "perf", "profiler", "report", "stats", "symbol", "task"]),
     (
         "profilers",
@@ -185,21 +185,22 @@ fn unsafe_code_is_in_two_rooms() {
 }
 
 /// Files that speak of what others have in hand, and why they may: in a worker, or of what never hangs.
-const OF_OTHERS: [(&str, &str); 12] = [
+const OF_OTHERS: [(&str, &str); 13] = [
     // The kernel lists numbers, and takes no lock of a process.
     ("host.rs", "lists of processes and threads"),
     // Of others the owner in status, of which the kernel keeps a copy; of our workers more, which hold none of their own locks.
     ("outside/pool.rs", "status, which never hangs"),
-    ("symbol/file_tables.rs", "in a worker"),
+    ("symbol/elf/questions.rs", "in a worker"),
     // Opens and reads in answers to questions; a place is closed without telling the file's server.
-    ("symbol/files.rs", "in a worker; places (O_PATH) only in this process"),
+    ("symbol/spaces/files.rs", "in a worker; places (O_PATH) only in this process"),
+    ("symbol/opening.rs", "in a worker; places (O_PATH) only in this process"),
     // Called by the search alone: profiler/function_search.rs asks for it.
-    ("symbol/functions.rs", "the search for functions, in a worker"),
-    ("symbol/elf.rs", "separate debug files, in a worker"),
-    ("symbol/perf_map.rs", "in a worker"),
-    ("symbol/perf_map_file.rs", "in a worker"),
+    ("symbol/functions/binary.rs", "the search for functions, in a worker"),
+    ("symbol/elf/debug_files.rs", "separate debug files, in a worker"),
+    ("symbol/perf_map/content.rs", "in a worker"),
+    ("symbol/perf_map/file.rs", "in a worker"),
     // stat(2) of /proc/PID.
-    ("symbol/spaces.rs", "whether a process exists"),
+    ("symbol/spaces/address_spaces.rs", "whether a process exists"),
     // What may hang is asked for there; comm, status, schedstat, sched, cgroup and children take no lock that a process can hold.
     ("task/procfs.rs", "in a worker, or files that never hang"),
     ("task/python/mod.rs", "in a worker"),

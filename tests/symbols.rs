@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Done, Load, command, example, number, run, run_over, start, state_letter, syscall, until};
-use perf_prof::symbol::elf_file::ElfFile;
-use perf_prof::symbol::search::Search;
+use perf_prof::symbol::elf::file::ElfFile;
+use perf_prof::symbol::functions::search::Search;
 use serde_json::Value;
 
 const CALL: &str = "syscalls:sys_enter_getppid";
@@ -201,7 +201,7 @@ fn a_stripped_program_says_so_and_a_debug_file_helps() {
     let start = format!("{:#x}", address_of(Path::new(&whole), "call_from_own"));
     assert!(frames.iter().all(|frame| frame["function_addr"] == start), "{start}: {frames:?}");
 
-    let id = perf_prof::symbol::elf_file::build_id(&fs::File::open(&whole).expect("open"));
+    let id = perf_prof::symbol::elf::file::build_id(&fs::File::open(&whole).expect("open"));
     let Some(id) = id else { skip!("the linker writes no build ids") };
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let cache = dir.path().join("cache");

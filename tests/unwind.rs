@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use perf_prof::host::{Host, threads};
 use perf_prof::symbol::budget::Budget;
-use perf_prof::symbol::elf::SymbolOptions;
+use perf_prof::symbol::elf::symbols::SymbolOptions;
 use perf_prof::symbol::{AddressSpaces, Frame, FrameNames};
 use perf_prof::unwind::{Arch, Cut, MAX_FRAMES, MappedCode, Unwinder, UnwoundChain, UserStackSample, Walked};
 use stopped::{StoppedStack, stop_once};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use perf_prof::symbol::budget::Budget;
-use perf_prof::symbol::elf_file::ElfFile;
-use perf_prof::symbol::unwind_tables::tables_of_file;
+use perf_prof::symbol::elf::file::ElfFile;
+use perf_prof::symbol::spaces::unwind_tables::tables_of_file;
 use perf_prof::unwind::{
     Arch, Broken, CodeKind, CodeRange, LoadNothing, MappedCode, SpaceCode, Unwinder, UnwoundChain, UserRegs,
     UserStackSample, Walked,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 
 use perf_prof::symbol::budget::Budget;
-use perf_prof::symbol::elf_file::ElfFile;
-use perf_prof::symbol::unwind_tables::tables_of_file;
+use perf_prof::symbol::elf::file::ElfFile;
+use perf_prof::symbol::spaces::unwind_tables::tables_of_file;
 use perf_prof::unwind::{
     Arch, CodeKind, CodeLoad, CodeRange, FrameSection, FrameSections, FrameTables, LoadNothing, MappedCode, SpaceCode,
     Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,

@@ -1,8 +1,8 @@
 //! An ELF file: all queries, with false sizes.
 
-use perf_prof::symbol::elf_file::{ElfFile, build_id, is_elf};
-use perf_prof::symbol::search::Search;
-use perf_prof::symbol::tables;
+use perf_prof::symbol::elf::file::{ElfFile, build_id, is_elf};
+use perf_prof::symbol::elf::symbol_copy;
+use perf_prof::symbol::functions::search::Search;
 
 use super::input::file_of;
 
@@ -33,14 +33,13 @@ pub fn run(data: &[u8]) {
             seen += 1;
             let name = symbol.name_within(512, &mut left);
             assert!(name.is_none_or(|name| name.len() <= 512 && !name.contains(&0)));
-            let _ = symbol.is_named("main");
         });
         assert!(seen == 0 || elf.has_symtab() || exported);
         let mut named = 0;
         search.each_named(&elf, &file, exported, "main", |_| named += 1);
         assert!(named <= seen);
     }
-    if let Ok((copied, kept)) = tables::copy(&elf, &file, BUDGET_BYTES) {
+    if let Ok((copied, kept)) = symbol_copy::copy(&elf, &file, BUDGET_BYTES) {
         let len = copied.metadata().expect("a file").len();
         assert!(len <= kept && kept <= BUDGET_BYTES, "{len} bytes of {kept}");
         let copy = ElfFile::read(&copied).expect("an ELF file");

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use perf_prof::symbol::kallsyms::{Kallsyms, address_of, each_function};
+use perf_prof::symbol::kernel::kallsyms::{Kallsyms, address_of, each_function};
 
 use super::input::file_of;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use perf_prof::symbol::budget::Budget;
-use perf_prof::symbol::elf::SymbolOptions;
+use perf_prof::symbol::elf::symbols::SymbolOptions;
 use perf_prof::symbol::{Content, Frame, FrameNames, Module};
 use perf_prof::sys;
 

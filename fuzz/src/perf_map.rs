@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use perf_prof::symbol::budget::Budget;
-use perf_prof::symbol::perf_map::PerfMap;
-use perf_prof::symbol::perf_map_file::MapPlace;
+use perf_prof::symbol::perf_map::content::PerfMap;
+use perf_prof::symbol::perf_map::file::MapPlace;
 
 use super::input::{Input, file_of};
 

@@ -1,8 +1,10 @@
 //! Records of any event: what is decoded lies within the record, and agrees with the short cuts of the hot path.
 
 use perf_prof::perf::Sample;
-use perf_prof::perf::layout::{Layout, SampleType};
-use perf_prof::perf::record::{FileId, Record, decode, record_type, sample_identifier};
+use perf_prof::perf::decode::decode;
+use perf_prof::perf::layout::Layout;
+use perf_prof::perf::record::{FileId, Record, record_type, sample_identifier};
+use perf_prof::perf::sample_type::SampleType;
 
 use super::input::Input;
 

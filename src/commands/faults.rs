@@ -117,7 +117,6 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
         Some(chosen) => format!("see `perf-prof {} --help`", chosen.get_name()),
         None => "see `perf-prof --help`".to_owned(),
     };
-    let refused = chosen.and_then(|chosen| older::refusal(chosen, &argument));
     match err.kind() {
         ErrorKind::InvalidSubcommand => {
             let wanted = text(ContextKind::InvalidSubcommand);
@@ -126,29 +125,7 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
                 .map_or_else(|| suggestion(&wanted, &names), |line| format!("`perf-prof {line}` is nearest"));
             format!("there is no subcommand '{wanted}'; {cure}")
         }
-        ErrorKind::UnknownArgument
-            if chosen.is_some_and(|chosen| chosen.get_name() == "run")
-                && command.get_subcommands().any(|command| has_option(command, &argument)) =>
-        {
-            format!("{argument} belongs to a view: `perf-prof run 'PROFILER {argument} ...'`")
-        }
-        ErrorKind::UnknownArgument if refused.is_some() => refused.unwrap_or_default(),
-        ErrorKind::UnknownArgument if argument.starts_with('-') => {
-            let of_command = chosen.map(|chosen| format!(" of {}", chosen.get_name())).unwrap_or_default();
-            let options = chosen.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long);
-            let options: Vec<String> = options.map(|name| format!("--{name}")).collect();
-            let options: Vec<&str> = options.iter().map(String::as_str).collect();
-            match nearest(&argument, options.into_iter(), 1).as_slice() {
-                [one] if likeness(&argument, one) > 0 && argument.starts_with("--") => {
-                    format!("there is no option {argument}{of_command}; did you mean {one}?")
-                }
-                _ => format!("there is no option {argument}{of_command}; {help}"),
-            }
-        }
-        ErrorKind::UnknownArgument if chosen.is_some_and(takes_workload) => {
-            format!("'{argument}' belongs to no option; a command to run goes behind --, as in `-- {argument}`")
-        }
-        ErrorKind::UnknownArgument => format!("'{argument}' is one argument too many; {help}"),
+        ErrorKind::UnknownArgument => unknown_argument(&argument, chosen, command, &help),
         ErrorKind::ValueValidation | ErrorKind::InvalidValue if !value.is_empty() || err.source().is_some() => {
             let values = text(ContextKind::ValidValue);
             let other = if values.is_empty() { help.clone() } else { format!("it is one of {values}") };
@@ -172,6 +149,34 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
             shown.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         }
     }
+}
+
+/// Why `argument` is not one of `chosen`, a subcommand of `command`.
+fn unknown_argument(argument: &str, chosen: Option<&Command>, command: &Command, help: &str) -> String {
+    if chosen.is_some_and(|chosen| chosen.get_name() == "run")
+        && command.get_subcommands().any(|command| has_option(command, argument))
+    {
+        return format!("{argument} belongs to a view: `perf-prof run 'PROFILER {argument} ...'`");
+    }
+    if let Some(refusal) = chosen.and_then(|chosen| older::refusal(chosen, argument)) {
+        return refusal;
+    }
+    if argument.starts_with('-') {
+        let of_command = chosen.map(|chosen| format!(" of {}", chosen.get_name())).unwrap_or_default();
+        let options = chosen.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long);
+        let options: Vec<String> = options.map(|name| format!("--{name}")).collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        return match nearest(argument, options.into_iter(), 1).as_slice() {
+            [one] if likeness(argument, one) > 0 && argument.starts_with("--") => {
+                format!("there is no option {argument}{of_command}; did you mean {one}?")
+            }
+            _ => format!("there is no option {argument}{of_command}; {help}"),
+        };
+    }
+    if chosen.is_some_and(takes_workload) {
+        return format!("'{argument}' belongs to no option; a command to run goes behind --, as in `-- {argument}`");
+    }
+    format!("'{argument}' is one argument too many; {help}")
 }
 
 /// Names of other tools, and the command line here that comes nearest.

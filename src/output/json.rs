@@ -9,9 +9,9 @@ use crate::output::table::TableLine;
 use crate::output::wall::WallClock;
 use crate::report::{ArgumentText, ArgumentTexts, ColumnHead, ColumnKind, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
-use crate::symbol::coverage::Coverage;
-use crate::symbol::names::NamedFrame;
-use crate::symbol::quality_counts::QualityCounts;
+use crate::symbol::naming::coverage::Coverage;
+use crate::symbol::naming::named_frame::NamedFrame;
+use crate::symbol::quality::counts::QualityCounts;
 use crate::symbol::unnamed::Unnamed;
 use crate::tep::format::field::FieldValue;
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::bpf::attached::AttachedProgram;
 use crate::output::metrics::RunMeters;
-use crate::report::Top;
-use crate::report::{Batch, LateText, Table, Value, Verdict};
+use crate::report::{Batch, LateText, Table, Top, Value, Verdict};
 use crate::stats::LostWindow;
 use crate::stats::weights::Weighted;
 

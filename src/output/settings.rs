@@ -7,7 +7,7 @@ use crate::output::event_text::EventText;
 use crate::output::metrics::SnapshotCell;
 use crate::output::screen::ScreenPort;
 use crate::symbol::budget::Budget;
-use crate::symbol::elf::SymbolOptions;
+use crate::symbol::elf::symbols::SymbolOptions;
 use crate::tep::tracefs::strings::KernelStrings;
 
 /// Settings of the output thread, which it receives once.

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
-use crate::symbol::name_cache::FunctionName;
-use crate::symbol::names::{FrameNames, NamedFrame};
-use crate::symbol::naming::GIVEN_UP;
-use crate::symbol::quality::CallchainQuality;
-use crate::symbol::stack_key::{FrameKey, StackKey};
-use crate::symbol::unnamed::Unnamed;
+use crate::symbol::naming::name_cache::FunctionName;
+use crate::symbol::naming::named_frame::NamedFrame;
+use crate::symbol::naming::names::FrameNames;
+use crate::symbol::quality::chain::CallchainQuality;
+use crate::symbol::stacks::key::{FrameKey, StackKey};
+use crate::symbol::unnamed::{GIVEN_UP, Unnamed};
 use crate::symbol::{Frame, Frames, StackId};
 
 /// The place of a row. Rows with equal keys are merged.
@@ -327,14 +327,12 @@ pub fn is_in_text(column: &ColumnHead, index: usize, lines: &[TableLine]) -> boo
 mod tests {
     use super::*;
     use crate::output::text;
-    use crate::report::value_text;
-    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit};
-    use crate::symbol::elf::SymbolOptions;
-    use crate::symbol::mappings::{Content, Module};
-    use crate::symbol::perf_map_file::JIT_NO_MAP;
-    use crate::symbol::spaces::NOT_MAPPED;
-    use crate::symbol::stacks::StackCut;
-    use crate::symbol::unnamed;
+    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit, value_text};
+    use crate::symbol::elf::symbols::SymbolOptions;
+    use crate::symbol::naming::fixture;
+    use crate::symbol::spaces::module::{Content, Module};
+    use crate::symbol::stacks::frame::StackCut;
+    use crate::symbol::unnamed::{JIT_NO_MAP, NOT_MAPPED};
     use crate::task::Comm;
 
     fn number(value: &Value) -> u64 {
@@ -551,7 +549,7 @@ mod tests {
 
     #[test]
     fn functions_without_a_name_are_known_frames_of_broken_stacks() {
-        let (file, [one, other]) = (unnamed::tests::stripped_file(), unnamed::tests::functions());
+        let (file, [one, other]) = (fixture::stripped_file(), fixture::functions());
         let user =
             |offset: u64| Frame::User { addr: 7, behind_call: true, guessed: false, place: Ok((file.clone(), offset)) };
         let nowhere = |addr: u64| Frame::User { addr, behind_call: true, guessed: false, place: Err(NOT_MAPPED) };

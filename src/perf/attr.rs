@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use perf_event_open_sys::bindings as b;
 
-use crate::perf::layout::SampleType;
+use crate::perf::sample_type::SampleType;
 use crate::perf::user_window::{MAX_WINDOW_BYTES, WINDOW_REGS};
 use crate::sys::perf::{Watch, open};
 

@@ -5,7 +5,8 @@
 //! few. Events without a filter that are known to be loud share one: they alternate, and none of them is rare. Views have
 //! rings of their own, as long as they are few.
 
-use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::event_id::EventId;
+use crate::perf::evsel::Evsel;
 
 /// What a ring of a CPU is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

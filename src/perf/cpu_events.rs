@@ -1,10 +1,10 @@
 //! The descriptors of one CPU, and their counts of events and lost records.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::perf::classes::Class;
-use crate::perf::evlist::idle::IdleWatch;
-use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::event_id::EventId;
+use crate::perf::evsel::Evsel;
 use crate::sys;
 
 /// The descriptors of one CPU, which share its rings.
@@ -22,13 +22,6 @@ pub struct CpuEvents {
     pub(super) side_half: u32,
     pub(super) side: Vec<SideFd>,
     pub(super) events: Vec<EventFd>,
-    /// Records switches from a hidden idle task into the ring of `idle_class`.
-    pub(super) idle: Option<IdleWatch>,
-    pub(super) idle_class: usize,
-    /// Records lost by an idle watch that is closed.
-    pub(super) idle_lost: u64,
-    /// Switches that went unseen though no record was lost.
-    pub(super) missed_switches: u64,
 }
 
 /// A dummy event that writes side records, or only owns their ring.
@@ -171,10 +164,6 @@ impl CpuEvents {
             side_half: 0,
             side: Vec::new(),
             events: Vec::new(),
-            idle: None,
-            idle_class: 0,
-            idle_lost: 0,
-            missed_switches: 0,
         }
     }
 
@@ -197,17 +186,12 @@ impl CpuEvents {
         self.owner(Class::Side).or_else(|| self.owner(Class::Events(0)))
     }
 
-    /// Records that a ring has lost since the last call.
+    /// Records that a ring has lost since the last call, without those of idle tasks.
     pub(super) fn take_lost(&mut self, class: Class, evsels: &[Evsel]) -> Lost {
         let has_side = class == if self.side_ring { Class::Side } else { Class::Events(0) };
         let side = self.side.iter_mut().chain(&mut self.side_owner).filter(|_| has_side);
         let of = self.events.iter_mut().filter(|event| Class::Events(event.class) == class);
-        let switches = if class == Class::Events(self.idle_class) {
-            self.idle.as_mut().map_or(0, |idle| idle.switches.read()) + std::mem::take(&mut self.idle_lost)
-        } else {
-            0
-        };
-        Lost { switches, side: side.map(SideFd::read).sum(), samples: of.map(|event| event.read(evsels)).sum() }
+        Lost { switches: 0, side: side.map(SideFd::read).sum(), samples: of.map(|event| event.read(evsels)).sum() }
     }
 
     /// How often the events happened that write a sample each time, as of the last reading, and when that was.
@@ -235,11 +219,6 @@ impl CpuEvents {
     pub(super) fn all(&self) -> impl Iterator<Item = &OwnedFd> {
         let events = self.events.iter().map(|event| &event.fd);
         let side = self.side.iter().chain(&self.side_owner).map(|side| &side.fd);
-        let idle = self.idle.iter().flat_map(|idle| idle.seen.iter().chain([&idle.switches.fd]));
-        side.chain(&self.owners).chain(events).chain(idle)
-    }
-
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.all().map(AsRawFd::as_raw_fd)
+        side.chain(&self.owners).chain(events)
     }
 }

@@ -7,7 +7,7 @@
 pub mod counters;
 mod cycles;
 pub mod halves;
-pub(super) mod idle;
+pub mod idle;
 pub mod idle_records;
 mod inherited;
 mod later;
@@ -25,19 +25,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use anyhow::{Context, Result, bail};
 use rustc_hash::FxHashSet;
 
-use crate::host::{Host, threads};
+use crate::host::Host;
 use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::classes::{self, Class, RingLoad};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
-use crate::perf::evlist::idle::IdleWatch;
+use crate::perf::event_id::EventId;
+use crate::perf::evlist::idle::{IdleTask, IdleWatches};
 use crate::perf::evlist::idle_records::IdleRecords;
-use crate::perf::evlist::inherited::Keepers;
+use crate::perf::evlist::inherited::InheritedGuards;
 use crate::perf::evlist::layouts::shared_bits;
-use crate::perf::evlist::string_tasks::StringTasks;
-use crate::perf::evlist::strings::CopiedStrings;
-use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
+use crate::perf::evlist::strings::StringCopiers;
+use crate::perf::evsel::{Binding, ChainUse, Evsel};
 use crate::perf::ids::{Ids, Route, Routes};
+use crate::perf::layout::Layout;
 use crate::perf::opening::{is_gone, is_refused, watch_error};
 use crate::perf::plan::{BoundTo, OpenPlan, watches_of};
 pub use crate::perf::plan::{PlanOutcome, Watermark};
@@ -54,6 +55,8 @@ use crate::tep::filter::{FILTER_MAX, Filter};
 #[derive(Debug, Default)]
 pub struct Evlist {
     evsels: Vec<Evsel>,
+    /// The layout of each event's samples.
+    layouts: Vec<Layout>,
     missing: MissingFeatures,
     cpus: Vec<CpuEvents>,
     ids: Ids,
@@ -70,17 +73,14 @@ pub struct Evlist {
     lacks_counts: bool,
     /// A counter will be opened beside each event.
     with_counters: bool,
-    keepers: Keepers,
-    /// `sched:sched_switch`, where an [`IdleWatch`] records the switches that idle tasks hide from it.
-    idle_switch: Option<EventId>,
-    idle_watchers: Vec<usize>,
+    guards: InheritedGuards,
+    pub idle: IdleWatches,
     /// When the rings of events wake the reader.
     pub watermark: Watermark,
     /// Why some ring is smaller than was asked for.
     shrunk: Option<Shrunk>,
-    strings: Vec<CopiedStrings>,
-    string_tasks: Option<StringTasks>,
-    idle_records: IdleRecords,
+    strings: StringCopiers,
+    pub idle_records: IdleRecords,
 }
 
 impl Evlist {
@@ -217,55 +217,9 @@ impl Evlist {
     /// # Errors
     /// More descriptors needed than this process may have; a process that has gone.
     pub fn plan(&mut self, target: &Target, host: &Host, cpus: usize, others: usize) -> Result<PlanOutcome> {
-        let mut opened = PlanOutcome::default();
-        let mut bound = match &target.tasks {
-            Tasks::All => None,
-            Tasks::Threads(tids) => Some(BoundTo::Threads(tids.clone())),
-            Tasks::Processes(pids) => Some(BoundTo::Threads(pids.iter().flat_map(|&pid| threads(host, pid)).collect())),
-            Tasks::Cgroups(groups) => Some(BoundTo::Cgroups(groups.iter().map(|group| group.fd()).collect())),
-            Tasks::Workload(pid) => Some(BoundTo::Threads(vec![*pid])),
-        };
+        let mut outcome = PlanOutcome::default();
         (self.plan.classes, self.plan.rings, self.plan.windows) = classes::of(&self.evsels);
-        let limit = sys::raise_open_files();
-        let keepers = self.keepers(target, bound.as_ref());
-        let mut need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
-        if need > limit && self.leave_out_idle_records() {
-            let without = "what happens on idle CPUs may be unseen: it takes more file descriptors than are allowed";
-            opened.notes.push(format!("degraded: {without}; cure: raise `ulimit -n`"));
-            need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
-        }
-        if need > limit && self.idle_switch.take().is_some() {
-            // Better without the switches from hidden idle tasks than not at all.
-            need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
-        }
-        if need > limit && bound.is_some() {
-            // The counter of a whole CPU cannot tell tasks apart.
-            if let Some(evsel) = self.evsels.iter().find(|evsel| evsel.is_opened() && evsel.is_counted) {
-                bail!(
-                    "counting {} of each task takes {need} file descriptors, {limit} are allowed: raise `ulimit -n`, or \
-                     leave out the tasks and count on whole CPUs",
-                    evsel.name
-                );
-            }
-            opened.filter_in_user = true;
-            opened.notes.push(format!(
-                "degraded: opening each task's events takes {need} file descriptors, {limit} are allowed: watching whole \
-                 CPUs and dropping what is of other tasks; cure: raise `ulimit -n`"
-            ));
-            bound = None;
-            need = self.descriptors(None, cpus, others);
-        }
-        if need > limit {
-            bail!(
-                "{need} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
-            );
-        }
-        let twice = need + self.event_descriptors(bound.as_ref()) * cpus as u64;
-        if self.with_counters && twice > limit {
-            bail!(
-                "--dry-run opens each event twice: {twice} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
-            );
-        }
+        let bound = self.fit_descriptors(target, host, [cpus, others], &mut outcome)?;
         let any_cpu = bound.is_none() || self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu);
         self.plan = OpenPlan {
             side_on_cpu: any_cpu || self.all_tasks,
@@ -279,21 +233,76 @@ impl Evlist {
             windows: self.plan.windows,
         };
         self.share_layout();
-        self.open_keepers()?;
-        opened.notes.extend(self.doubt());
-        Ok(opened)
+        self.open_guards()?;
+        outcome.notes.extend(self.doubt());
+        Ok(outcome)
+    }
+
+    /// What task-bound events are opened on, so that descriptors suffice on `cpus` CPUs, and on `others` for side records alone. What
+    /// the run can do without is left out.
+    fn fit_descriptors(
+        &mut self,
+        target: &Target,
+        host: &Host,
+        [cpus, others]: [usize; 2],
+        outcome: &mut PlanOutcome,
+    ) -> Result<Option<BoundTo>> {
+        let mut bound = BoundTo::of(target, host);
+        let limit = sys::raise_open_files();
+        let needed = |evlist: &Evlist, bound: Option<&BoundTo>| {
+            evlist.descriptors(bound, cpus, others) + evlist.guard_descriptors(target, bound)
+        };
+        let mut need = needed(self, bound.as_ref());
+        if need > limit && self.leave_out_idle_records() {
+            let without = "what happens on idle CPUs may be unseen: it takes more file descriptors than are allowed";
+            outcome.notes.push(format!("degraded: {without}; cure: raise `ulimit -n`"));
+            need = needed(self, bound.as_ref());
+        }
+        if need > limit && self.idle.leave_out() {
+            // Better without the switches from hidden idle tasks than not at all.
+            need = needed(self, bound.as_ref());
+        }
+        if need > limit && bound.is_some() {
+            // The counter of a whole CPU cannot tell tasks apart.
+            if let Some(evsel) = self.evsels.iter().find(|evsel| evsel.is_opened() && evsel.is_counted) {
+                bail!(
+                    "counting {} of each task takes {need} file descriptors, {limit} are allowed: raise `ulimit -n`, or \
+                     leave out the tasks and count on whole CPUs",
+                    evsel.name
+                );
+            }
+            outcome.filter_in_user = true;
+            outcome.notes.push(format!(
+                "degraded: opening each task's events takes {need} file descriptors, {limit} are allowed: watching whole \
+                 CPUs and dropping what is of other tasks; cure: raise `ulimit -n`"
+            ));
+            bound = None;
+            need = needed(self, None);
+        }
+        if need > limit {
+            bail!(
+                "{need} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
+            );
+        }
+        let twice = need + self.event_descriptors(bound.as_ref()) * cpus as u64;
+        if self.with_counters && twice > limit {
+            bail!(
+                "--dry-run opens each event twice: {twice} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
+            );
+        }
+        Ok(bound)
     }
 
     /// Descriptors of events that a run on `cpus` whole CPUs has open.
     pub fn events_on(&self, cpus: usize) -> usize {
         let opened = self.evsels.iter().filter(|evsel| evsel.is_opened()).count();
-        let of_cpu = opened + self.plan.rings + 1 + self.idle_descriptors() as usize; // 1: side records
+        let of_cpu = opened + self.plan.rings + 1 + self.idle.descriptors_per_cpu() as usize; // 1: side records
         of_cpu * cpus + self.idle_records.programs().count() // each is attached on one CPU
     }
 
     fn descriptors(&self, bound: Option<&BoundTo>, cpus: usize, others: usize) -> u64 {
         const OURS: u64 = 64; // output, timers, tracefs, symbol files
-        let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64 + self.idle_descriptors();
+        let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64 + self.idle.descriptors_per_cpu();
         OURS + of_cpu * cpus as u64 + (watches_of(bound) + 1) * (cpus + others) as u64
     }
 
@@ -329,7 +338,7 @@ impl Evlist {
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
         if joined.is_ok() {
-            self.open_idle_watch(&mut events);
+            self.open_idle_watch(&events);
         }
         self.cpus.push(events); // also after an error: `drop` hands them over, as releasing them is slow
         joined?;
@@ -393,6 +402,8 @@ impl Evlist {
     }
 
     fn open_evsel(&mut self, index: usize, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
+        let event = EventId(index as u16);
+        let route = self.route_of(event);
         let evsel = &mut self.evsels[index];
         if !evsel.is_opened() || !evsel.is_on(cpu.cpu) {
             return Ok(());
@@ -426,13 +437,10 @@ impl Evlist {
             let owner = cpu.owner(Class::Events(class)).context("a CPU without its rings")?;
             sys::perf::set_output(fd.as_fd(), owner)
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
-            let event = EventId(index as u16);
             let id = sys::perf::id(fd.as_fd())?;
-            self.strings.iter_mut().filter(|strings| strings.output == event).for_each(|strings| {
-                strings.write_through(cpu.cpu, fd.as_fd());
-            });
+            self.strings.write_through(event, cpu.cpu, fd.as_fd());
             self.idle_records.write_through(event, cpu.cpu, fd.as_fd());
-            self.ids.insert(id, evsel.route(event));
+            self.ids.insert(id, route);
             cpu.events.push(EventFd::new(fd, event, class));
         }
         Ok(())
@@ -442,7 +450,7 @@ impl Evlist {
     pub fn assign_ids(&mut self) {
         self.share_layout();
         for index in 0..self.evsels.len() {
-            self.ids.insert(index as u64 + 1, self.evsels[index].route(EventId(index as u16)));
+            self.ids.insert(index as u64 + 1, self.route_of(EventId(index as u16)));
         }
     }
 
@@ -468,7 +476,7 @@ impl Evlist {
             for event in cpu.events.iter().filter(|event| is_of_cpu(&self.evsels[event.event.index()])) {
                 sys::perf::enable(event.fd.as_fd()).context("cannot enable the events")?;
             }
-            cpu.idle.iter().for_each(IdleWatch::enable);
+            self.idle.enable(cpu.cpu);
         }
         Ok(())
     }
@@ -480,7 +488,7 @@ impl Evlist {
     pub fn enable_cpu(&mut self, cpu: u32) -> Result<()> {
         for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu) {
             events.events.iter_mut().for_each(EventFd::begin);
-            for fd in events.all() {
+            for fd in events.all().chain(self.idle.fds(Some(cpu))) {
                 sys::perf::enable(fd.as_fd()).with_context(|| format!("cannot enable the events of CPU {cpu}"))?;
             }
         }
@@ -492,12 +500,14 @@ impl Evlist {
         self.lacks_counts = true;
         let mut gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
         gone.iter_mut().for_each(|events| events.close_probes(&self.evsels));
-        hand_over(&gone.iter().flat_map(CpuEvents::descriptors).collect::<Vec<_>>());
+        let idle = self.idle.take(cpu);
+        let fds = gone.iter().flat_map(CpuEvents::all).chain(idle.iter().flat_map(IdleTask::fds));
+        hand_over(&fds.map(AsRawFd::as_raw_fd).collect::<Vec<_>>());
     }
 
     /// Closes the events of the run's own probes, so that these can be removed.
     pub fn close_probes(&mut self) {
-        self.keepers.close_probes();
+        self.guards.close_probes();
         self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 
@@ -551,9 +561,12 @@ impl Evlist {
 
     /// Records that a ring of `cpu` has lost since the last call, as the kernel counts them.
     pub fn take_lost(&mut self, cpu: u32, class: Class) -> Lost {
-        let Evlist { cpus, evsels, unread, .. } = self;
+        let Evlist { cpus, evsels, unread, idle, .. } = self;
         let of_cpu = cpus.iter_mut().find(|events| events.cpu == cpu && !*unread);
-        of_cpu.map(|events| events.take_lost(class, evsels)).unwrap_or_default()
+        of_cpu.map_or_else(Lost::default, |events| Lost {
+            switches: idle.take_lost(cpu, class),
+            ..events.take_lost(class, evsels)
+        })
     }
 
     /// By CPU and event, counts and times from the last call to the last [`Evlist::take_lost`]. The times of task-bound events are
@@ -618,13 +631,13 @@ impl Evlist {
 
     /// The sample that is this record. None: an error of [`crate::perf::layout::Layout::sample`].
     pub fn sample<'a>(&'a self, route: &Route, record: &'a [u8]) -> Option<Sample<'a>> {
-        Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.kind, record)
+        Sample::decode(LayoutOf::Event(&self.layouts, route.event), route.kind, record)
     }
 
     /// The sample at the start of `rest` and the bytes behind it: see `Sample::decode_fast`.
     #[inline(always)]
     pub fn decode_fast<'a, 'r: 'a>(&'a self, route: &Route, rest: &'r [u8]) -> Option<(Sample<'a>, &'r [u8])> {
-        Sample::decode_fast(LayoutOf::Event(&self.evsels, route.event), route.kind, rest)
+        Sample::decode_fast(LayoutOf::Event(&self.layouts, route.event), route.kind, rest)
     }
 }
 
@@ -632,10 +645,11 @@ impl Drop for Evlist {
     /// Releasing tracepoints is slow, however the run ends: another process does it, and the prompt need not wait.
     fn drop(&mut self) {
         self.close_probes(); // the other process must not keep them open
-        self.strings.clear();
-        let mut open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
+        let at_forks = self.strings.end();
+        let fds = self.cpus.iter().flat_map(CpuEvents::all).chain(self.idle.fds(None));
+        let mut open: Vec<RawFd> = fds.map(AsRawFd::as_raw_fd).collect();
         open.extend(self.idle_records.attached());
-        open.extend(self.string_tasks.iter().filter_map(|tasks| tasks.forks.as_ref()).map(AsRawFd::as_raw_fd));
+        open.extend(at_forks);
         if !open.is_empty() {
             hand_over(&open);
         }

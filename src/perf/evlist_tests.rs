@@ -30,14 +30,14 @@ fn probes_in_programs_are_kept_where_children_go() {
     let target = |tasks| Target { wanted: None, tasks };
     let follows = target(Tasks::Processes(vec![7]));
     let threads = BoundTo::Threads(vec![7, 8, 9]);
-    assert_eq!(evlist.keepers(&follows, Some(&threads)), 0, "one that is on whole CPUs is everywhere");
+    assert_eq!(evlist.guard_descriptors(&follows, Some(&threads)), 0, "one that is on whole CPUs is everywhere");
     let events = [3, 4].map(|id| evlist.add(probe(id)).unwrap());
     assert_eq!(evlist.inherited_probes(&follows), [(events[0], Some(3)), (events[1], Some(4))]);
     assert!(evlist.inherited_probes(&target(Tasks::Threads(vec![7]))).is_empty(), "nobody inherits them");
-    assert_eq!((evlist.keepers(&follows, Some(&threads)), evlist.keepers(&follows, None)), (3, 0));
+    assert_eq!((evlist.guard_descriptors(&follows, Some(&threads)), evlist.guard_descriptors(&follows, None)), (3, 0));
     evlist.keep(events[0], ProbeKeeping::Everywhere);
     evlist.keep(events[1], ProbeKeeping::InDoubt);
-    assert_eq!(evlist.keepers(&follows, Some(&threads)), 1);
+    assert_eq!(evlist.guard_descriptors(&follows, Some(&threads)), 1);
     assert!(evlist.in_doubt().is_empty(), "whole CPUs are not in doubt");
     (evlist.plan.bound, evlist.plan.inherit) = (Some(threads), true);
     assert_eq!(evlist.in_doubt(), ["uprobe:f4"]);

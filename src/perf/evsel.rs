@@ -5,21 +5,9 @@ use std::sync::Arc;
 
 use crate::perf::Sample;
 use crate::perf::attr::{Attr, Exclude};
-use crate::perf::evlist::idle_records::IDLE_OWNER;
-use crate::perf::evlist::shared::SHARED_OWNER;
-use crate::perf::ids::Route;
-use crate::perf::layout::{Layout, SampleType};
+use crate::perf::event_id::{EventId, IDLE_OWNER, SHARED_OWNER};
 use crate::perf::record::{ChainForm, Innermost};
-
-/// One event of a run, by its place in the [`Evlist`](crate::perf::Evlist).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EventId(pub(in crate::perf) u16);
-
-impl EventId {
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
+use crate::perf::sample_type::SampleType;
 
 /// How an event relates to the tasks that the answer is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +46,6 @@ pub struct Evsel {
     pub(in crate::perf) binding: Binding,
     pub(in crate::perf) cpus: Option<Vec<u32>>,
     pub(in crate::perf) filter: Option<String>,
-    pub(in crate::perf) layout: Layout,
     /// Its records are shown as text, behind this alias if there is one.
     printed: Option<Option<String>>,
     /// One of many events that a pattern stands for: left out when the kernel refuses it.
@@ -121,7 +108,6 @@ pub(super) enum ChainUse {
 
 impl Evsel {
     pub fn new(name: impl Into<String>, attr: Attr) -> Evsel {
-        let layout = Layout::new(attr.sample_type(), 0);
         let is_tracepoint = attr.tracepoint_id().is_some();
         Evsel {
             name: name.into(),
@@ -130,7 +116,6 @@ impl Evsel {
             binding: Binding::Task,
             cpus: None,
             filter: None,
-            layout,
             printed: None,
             optional: false,
             opened: true,
@@ -379,22 +364,17 @@ impl Evsel {
         self.filter.as_deref()
     }
 
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     pub fn owner(&self) -> usize {
         self.owner
     }
 
-    /// The route of its samples. `event`: its id.
-    pub(in crate::perf) fn route(&self, event: EventId) -> Route {
-        let owner = match self.idle_of {
+    /// Who gets its samples.
+    pub(in crate::perf) fn owner_of_samples(&self) -> usize {
+        match self.idle_of {
             Some(_) => IDLE_OWNER,
             None if self.sharers.is_empty() => self.owner,
             None => SHARED_OWNER,
-        };
-        Route { event, owner: owner as u32, kind: self.layout.kind() }
+        }
     }
 
     /// It is opened on the tasks of the answer, so that no further narrowing is needed.

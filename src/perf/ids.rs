@@ -2,14 +2,14 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::perf::evsel::EventId;
+use crate::perf::event_id::EventId;
 use crate::perf::layout::SampleLayoutKind;
 
 /// Where a sample goes, and how it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub event: EventId,
-    /// [`Evsel::owner`](crate::perf::evsel::Evsel::owner)
+    /// The number of the profiler that gets its samples, or one of the owners that are none.
     pub owner: u32,
     /// [`Layout::kind`](crate::perf::layout::Layout::kind)
     pub kind: SampleLayoutKind,

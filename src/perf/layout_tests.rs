@@ -10,8 +10,10 @@ use perf_event_open_sys::bindings as b;
 use proptest::prelude::*;
 
 use crate::perf::Sample;
-use crate::perf::layout::{Layout, SampleLayoutKind, SampleType};
-use crate::perf::record::{Branches, Extra, Malformed, decode};
+use crate::perf::decode::decode;
+use crate::perf::layout::{Layout, SampleLayoutKind};
+use crate::perf::record::{Branches, Extra, Malformed};
+use crate::perf::sample_type::SampleType;
 
 const MISC: u16 = 2; // PERF_RECORD_MISC_USER
 const REGS_USER: u64 = 0b1011;

@@ -1,10 +1,12 @@
-//! Perf events as types: attributes ([`attr`]), events ([`evsel`]) and their descriptors ([`evlist`]), what they watch
-//! ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write ([`layout`], [`record`],
-//! [`sample`], [`user_window`]). Safe code only; no profiler is known here.
+//! Perf events as types: attributes ([`attr`]), events ([`evsel`], by their numbers: [`event_id`]) and their descriptors
+//! ([`evlist`]), what they watch ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write
+//! ([`sample_type`], [`record`], [`layout`], [`decode`], [`sample`], [`user_window`]). Safe code only; no profiler is known here.
 
 pub mod attr;
 pub mod classes;
 pub mod cpu_events;
+pub mod decode;
+pub mod event_id;
 pub mod evlist;
 pub mod evsel;
 mod ids;
@@ -15,6 +17,7 @@ mod plan;
 pub mod record;
 pub mod refusal;
 pub mod sample;
+pub mod sample_type;
 pub mod target;
 pub mod user_window;
 
@@ -24,8 +27,9 @@ mod layout_tests;
 mod record_tests;
 
 pub use attr::{Attr, Counter};
+pub use event_id::EventId;
 pub use evlist::Evlist;
-pub use evsel::{EventId, Evsel};
+pub use evsel::Evsel;
 pub use record::Record;
 pub use sample::Sample;
 pub use target::Target;

@@ -4,6 +4,8 @@ use std::os::fd::RawFd;
 
 use anyhow::{Context, Result};
 
+use crate::host::{Host, threads};
+use crate::perf::target::{Target, Tasks};
 use crate::sys;
 use crate::sys::perf::Watch;
 
@@ -32,6 +34,19 @@ pub(super) struct OpenPlan {
 pub(super) enum BoundTo {
     Threads(Vec<i32>),
     Cgroups(Vec<RawFd>),
+}
+
+impl BoundTo {
+    /// None: all tasks.
+    pub fn of(target: &Target, host: &Host) -> Option<BoundTo> {
+        match &target.tasks {
+            Tasks::All => None,
+            Tasks::Threads(tids) => Some(BoundTo::Threads(tids.clone())),
+            Tasks::Processes(pids) => Some(BoundTo::Threads(pids.iter().flat_map(|&pid| threads(host, pid)).collect())),
+            Tasks::Cgroups(groups) => Some(BoundTo::Cgroups(groups.iter().map(|group| group.fd()).collect())),
+            Tasks::Workload(pid) => Some(BoundTo::Threads(vec![*pid])),
+        }
+    }
 }
 
 /// What a plan means for the run and its user.

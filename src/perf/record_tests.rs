@@ -4,9 +4,11 @@
 
 use perf_event_open_sys::bindings as b;
 
-use crate::perf::layout::{Layout, SampleType};
+use crate::perf::decode::decode;
+use crate::perf::layout::Layout;
 use crate::perf::layout_tests::{RecordBytes, every_bit, pair};
-use crate::perf::record::{Callchain, FileId, Malformed, Mmap, Record, SampleId, TaskRecord, decode};
+use crate::perf::record::{Callchain, FileId, Malformed, Mmap, Record, SampleId, TaskRecord};
+use crate::perf::sample_type::SampleType;
 
 /// The trailer of every record that is no sample.
 const TRAILER: SampleId = SampleId { pid: 21, tid: 22, time: 2_000, id: 77, cpu: 3 };

@@ -2,7 +2,7 @@
 
 use perf_event_open_sys::bindings as b;
 
-use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::event_id::EventId;
 use crate::perf::layout::{
     BASE_BYTES, BASE_CPU, BASE_TID, BASE_TIME, Layout, SampleLayoutKind, VariableFields, high, low, size_in, u64_at,
 };
@@ -40,16 +40,34 @@ pub const FAST_MIN_BYTES: usize = BASE_BYTES + 4;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::perf) enum LayoutOf<'a> {
     Known(&'a Layout),
-    /// That of one of these events.
-    Event(&'a [Evsel], EventId),
+    /// That of an event, among those of all events.
+    Event(&'a [Layout], EventId),
 }
 
 impl<'a> LayoutOf<'a> {
     fn get(self) -> &'a Layout {
         match self {
             LayoutOf::Known(layout) => layout,
-            LayoutOf::Event(evsels, event) => evsels.get(event.index()).map_or(&Layout::NONE, Evsel::layout),
+            LayoutOf::Event(layouts, event) => layouts.get(event.index()).unwrap_or(&Layout::NONE),
         }
+    }
+}
+
+impl Layout {
+    /// The sample at the start of `rest`, decoded field by field.
+    ///
+    /// # Errors
+    /// As [`Layout::sample_of_kind`].
+    pub fn sample<'a>(&'a self, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
+        self.sample_of_kind(SampleLayoutKind::Other, rest)
+    }
+
+    /// The sample at the start of `rest`, decoded the fastest way for layouts of this kind.
+    ///
+    /// # Errors
+    /// The record is not whole, or ends before a field that its event asks for, or a length in it does not fit.
+    pub fn sample_of_kind<'a>(&'a self, kind: SampleLayoutKind, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
+        Sample::decode(LayoutOf::Known(self), kind, rest).ok_or(Malformed::Length)
     }
 }
 

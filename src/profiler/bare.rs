@@ -12,7 +12,7 @@ use crate::event::head::{EVENT_FORM, SelectorHead};
 use crate::event::selector::Selector;
 use crate::profiler::Setup;
 use crate::stats::TopK;
-use crate::symbol::kallsyms::each_function;
+use crate::symbol::kernel::kallsyms::each_function;
 use crate::tep::format::likeness;
 use crate::tep::syscalls;
 

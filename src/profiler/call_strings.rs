@@ -7,10 +7,9 @@
 use std::io;
 
 use crate::bpf::strings::{CopiedString, MAX_ARGUMENTS, StringArguments};
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::string_tasks::ForkEvent;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::Setup;
 use crate::report::{ArgumentText, UnreadText};
 use crate::task::procfs;

@@ -12,10 +12,12 @@ use crate::escape::escape;
 use crate::event::attributes::MAX_FUNCTIONS;
 use crate::event::head::ProbePoint;
 use crate::host::Host;
-use crate::symbol::elf::NOT_ELF;
-use crate::symbol::functions::{Binary, BinaryFile, FunctionLookup, find_command, library_path, mapped_binaries};
-use crate::symbol::matching::{MatchList, WantedName, last_part};
-use crate::symbol::search::Search;
+use crate::symbol::functions::binary::{
+    Binary, BinaryFile, FunctionLookup, find_command, library_path, mapped_binaries,
+};
+use crate::symbol::functions::matching::{MatchList, WantedName, last_part};
+use crate::symbol::functions::search::Search;
+use crate::symbol::unnamed::NOT_ELF;
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
 
@@ -132,6 +134,11 @@ pub fn find(
     }
 }
 
+/// No location is in the file yet.
+fn is_new(code: &Binary, locations: &[CodeLocation]) -> bool {
+    !locations.iter().any(|location| location.file.is_same(&code.file))
+}
+
 fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<CodeLocation>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     let (mut locations, mut near): (Vec<CodeLocation>, Vec<String>) = (Vec::new(), Vec::new());
@@ -140,9 +147,6 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
     let mut without: FxHashSet<Option<(u64, u64)>> = FxHashSet::default();
     for &pid in pids {
         let mut files = mapped_binaries(host, pid, search);
-        let is_new = |code: &Binary, locations: &[CodeLocation]| {
-            !locations.iter().any(|location| location.file.is_same(&code.file))
-        };
         if let Some(program) = files.first()
             && let Some(named) = in_itself(program, place, search)
         {
@@ -501,7 +505,7 @@ impl<'a> NearNames<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbol::search::MAX_OF_FILE_BYTES;
+    use crate::symbol::functions::search::MAX_OF_FILE_BYTES;
 
     fn place(function: &str, offset: u64) -> ProbePoint {
         ProbePoint { function: function.to_owned(), offset, ret: false }

@@ -6,9 +6,8 @@ use perf_event_open_sys::bindings::{PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_M
 
 use crate::host::Host;
 use crate::output::Output;
-use crate::perf::Sample;
-use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
+use crate::perf::{EventId, Sample};
 use crate::profiler::lineage::{Lineage, LineageProcess};
 use crate::profiler::user_stacks::UserStacks;
 use crate::profiler::{RunScope, Timestamp};

@@ -13,9 +13,9 @@ use crate::event::head::ProbePoint;
 use crate::host::Host;
 use crate::outside::{self, NoAnswer, Question, Unanswered, WorkerContext};
 use crate::profiler::code::{self, CodeLocation, SearchScope, WantedFunctions};
-use crate::symbol::files::place_of;
-use crate::symbol::functions::{BinaryFile, FileStamp};
-use crate::symbol::search::{MAX_OF_FILE_BYTES, MAX_OF_TARGET_BYTES, Search};
+use crate::symbol::functions::binary::{BinaryFile, FileStamp};
+use crate::symbol::functions::search::{MAX_OF_FILE_BYTES, MAX_OF_TARGET_BYTES, Search};
+use crate::symbol::opening::place_of;
 use crate::sys::packets::MAX_DESCRIPTORS;
 use crate::tep::probe::Machine;
 

@@ -11,7 +11,7 @@ use crate::host::{Host, online_cpus};
 use crate::perf::Attr;
 use crate::perf::attr::MissingFeatures;
 use crate::profiler::TracefsFinder;
-use crate::symbol::mappings::offset_in_file;
+use crate::symbol::spaces::maps_line::offset_in_file;
 use crate::sys;
 use crate::sys::perf::Watch;
 use crate::sys::probed::FirstInstruction;

@@ -5,7 +5,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Evsel, ProbeKeeping};
 use crate::perf::target::Tasks;
 use crate::profiler::Setup;
-use crate::symbol::functions::has_mapped_inode;
+use crate::symbol::functions::binary::has_mapped_inode;
 use crate::task::procfs;
 
 impl Setup<'_> {

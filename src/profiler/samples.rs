@@ -2,11 +2,10 @@
 
 use anyhow::Result;
 
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
 use crate::perf::record::sample_identifier;
 use crate::perf::sample::FAST_MIN_BYTES;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Profiler};
 use crate::ringbuf::RecordRun;
 

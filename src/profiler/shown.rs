@@ -5,9 +5,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 
 use crate::event::{BoundEvent, SelectorAttrs};
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::Setup;
 use crate::task::Comm;
 use crate::tep::context::ContextFlags;

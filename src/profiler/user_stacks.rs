@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 use crate::perf::record::{Callchain, ChainForm, UserPart};
 use crate::perf::user_window::UserWindow;
 use crate::perf::{EventId, Sample};
-use crate::symbol::stacks::user_part_start;
-use crate::symbol::windows::{CopiedStack, WindowPool, unwound_words, user_part};
+use crate::symbol::stacks::chain_words::user_part_start;
+use crate::symbol::stacks::windows::{CopiedStack, WindowPool, unwound_words, user_part};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::unwind::{Arch, LoadNothing, SpaceCode, Unwinder, UnwinderCounts, UnwoundChain, UserRegs, UserStackSample};
 

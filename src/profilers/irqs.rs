@@ -12,8 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, LatencyArgs, values};
 use crate::event::{KeyText, KeyTexts};
-use crate::perf::evsel::{Binding, EventId};
-use crate::perf::{Evlist, Sample};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 use crate::relation::{
     Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, PairSums, Relation, RelationTerms, RowKey,

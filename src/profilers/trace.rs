@@ -12,9 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, usage};
 use crate::event::{BoundEvent, Selector, SelectorAttrs, selector};
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::call_strings::CallStrings;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
 use crate::profilers::trace::system_calls::{RawEvent, ShownCalls};

@@ -8,24 +8,27 @@ use std::time::Duration;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashSet;
 
-use crate::host::{Host, cpu_ranges};
+use crate::host::Host;
 use crate::output::{Output, UnwindingSums};
 use crate::perf::EventId;
 use crate::perf::classes::Class;
+use crate::perf::decode::decode;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
-use crate::perf::record::{Malformed, Record, SampleId, TaskRecord, decode, record_type};
+use crate::perf::record::{Malformed, Record, SampleId, TaskRecord, record_type};
 use crate::profiler::user_stacks::UserStacks;
 use crate::profiler::{Context, Event, LostKinds, LostWindow, Profiler, RunScope, TickOutcome, Timestamp, ViewSums};
 use crate::report::{Basis, Report, Verdict};
 use crate::ringbuf::{Item, ItemKind, RecordRun, Stamp};
+use crate::run::idle_judge::IdleJudge;
 use crate::run::loss::LossBook;
 use crate::run::meter::Meter;
+use crate::run::task_filter::TaskFilter;
+use crate::run::unseen::UnseenEvents;
 use crate::run::views::{MissingCounts, Views};
 use crate::stats::weights::Weighted;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
-use crate::task::cpu_times::Reading;
 use crate::task::{TaskTable, Watched};
 
 /// The state behind the merge.
@@ -44,37 +47,33 @@ pub struct Dispatcher {
     pub last_tick: TickOutcome,
     /// Losses in all rings.
     pub loss: LossBook,
-    /// Task-bound events also see other tasks, whose samples are dropped here.
-    pub filter_in_user: bool,
-    pub filtered: FilteredSamples,
-    /// Bytes of windows of user stacks that came beside samples.
-    pub window_bytes: u64,
+    pub filter: TaskFilter,
     /// Windows of user stacks that found their rings full.
     pub lost_windows: u64,
-    /// Windows beside samples came too often, and were ended.
-    pub windows_ended: bool,
     /// Time of the sample that reached the limit.
     pub ended_ns: Option<Timestamp>,
-    /// Samples that came out of the rings, also those that are ignored or dropped here.
-    pub(super) samples_read: u64,
-    pub record_bytes: u64,
+    pub records: RecordCounts,
+    pub unseen: UnseenEvents,
+    pub idle: IdleJudge,
+    task_check: TaskCheck,
+}
+
+/// What came out of the rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecordCounts {
+    /// Samples, also those that are ignored or dropped here.
+    pub samples: u64,
+    /// Of all records.
+    pub bytes: u64,
     pub late: u64,
     pub malformed: u64,
-    /// Calls of probed functions that no probe saw.
-    pub missed_calls: u64,
-    /// Events that the kernel has counted and that came neither as samples nor as losses, at least: a task hides them.
-    pub unseen: u64,
-    /// The last reading of the kernel's counts, until all records before it were taken.
-    counts_read: Option<(u64, Timestamp)>,
-    /// Calls of probed functions in children of the target's processes may go unseen.
-    pub may_miss_children: bool,
-    /// Number of such children.
-    pub children_in_doubt: u64,
-    /// BPF programs may have hidden some events that the kernel does not count.
-    pub hides_uncounted: bool,
-    task_check: TaskCheck,
-    /// CPU times at the last look at CPUs that are never idle.
-    cpu_times: Option<Reading>,
+}
+
+impl RecordCounts {
+    /// Bytes of a sample.
+    pub fn mean_bytes(self) -> u64 {
+        self.bytes.checked_div(self.samples).unwrap_or(0)
+    }
 }
 
 /// An interval of a view.
@@ -85,20 +84,27 @@ pub struct JudgedInterval {
     pub discarded: u64,
 }
 
-/// Samples of other tasks, which were dropped here.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FilteredSamples {
-    pub samples: u64,
-    pub bytes: u64,
-}
-
 /// The last comparison of the task table with /proc.
 #[derive(Clone, Copy, Debug, Default)]
 struct TaskCheck {
     /// Records lost by then.
     lost: u64,
     /// Earliest time of the next comparison.
-    next: Timestamp,
+    next_ns: Timestamp,
+}
+
+impl TaskCheck {
+    /// Compares, if records were lost since the last time. `lost`: how many were up to now.
+    fn compare(&mut self, tasks: &mut TaskTable, lost: u64, now: Timestamp) {
+        const PAUSE_NS: u64 = 1_000_000_000;
+        if lost == self.lost || now < self.next_ns {
+            return;
+        }
+        tasks.correct(now);
+        // On a machine with many threads this takes long, and the rings fill meanwhile.
+        let took = sys::monotonic_ns().saturating_sub(now);
+        *self = TaskCheck { lost, next_ns: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
+    }
 }
 
 impl Dispatcher {
@@ -115,6 +121,7 @@ impl Dispatcher {
         Dispatcher {
             layouts: evlist.shared_layouts(),
             any_address: evlist.any_address(),
+            unseen: UnseenEvents::of(&evlist),
             evlist,
             views: Views::new(profilers),
             meter: None,
@@ -133,24 +140,12 @@ impl Dispatcher {
             },
             last_tick: TickOutcome::default(),
             loss: LossBook::default(),
-            filter_in_user: false,
-            filtered: FilteredSamples::default(),
-            window_bytes: 0,
+            filter: TaskFilter::default(),
             lost_windows: 0,
-            windows_ended: false,
             ended_ns: None,
-            samples_read: 0,
-            record_bytes: 0,
-            late: 0,
-            malformed: 0,
-            missed_calls: 0,
-            unseen: 0,
-            counts_read: None,
-            may_miss_children: false,
-            children_in_doubt: 0,
-            hides_uncounted: false,
+            records: RecordCounts::default(),
+            idle: IdleJudge::default(),
             task_check: TaskCheck::default(),
-            cpu_times: None,
         }
     }
 
@@ -174,7 +169,7 @@ impl Dispatcher {
             ItemKind::Record(record) if record_type(record) == PERF_RECORD_SAMPLE => {
                 let mut piece = RecordRun::of(record, item.late);
                 let flow = self.take_samples(&mut piece);
-                self.malformed += u64::from(piece.records() == 0); // no event of this run has its id
+                self.records.malformed += u64::from(piece.records() == 0); // no event of this run has its id
                 flow
             }
             _ => {
@@ -189,16 +184,11 @@ impl Dispatcher {
     #[inline(never)]
     fn take_non_sample(&mut self, item: &Item<'_>, cpu: u32, class: Class) {
         if let ItemKind::Record(record) = item.kind {
-            self.malformed += u64::from(self.take_side_record(record, item, cpu, class).is_err());
+            self.records.malformed += u64::from(self.take_side_record(record, item, cpu, class).is_err());
             return;
         }
         // No counter knows of skipped bytes: at least one record was among them.
-        let least = u64::from(matches!(item.kind, ItemKind::Corrupt));
-        match class {
-            Class::Side => self.count_side_lost(least),
-            Class::Events(_) if self.evlist.holds_windows(class) => self.lost_windows += least,
-            Class::Events(_) => self.count_lost(cpu, class, least),
-        }
+        self.count_dropped(cpu, class, u64::from(matches!(item.kind, ItemKind::Corrupt)));
         self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
     }
 
@@ -239,15 +229,24 @@ impl Dispatcher {
         self.loss.count(cpu, count);
         if count > 0 {
             let owners = self.views.in_class(class, &self.evlist);
-            owners.into_iter().for_each(|at| self.views.count_loss(at, |loss| loss.count(cpu, count)));
+            owners.into_iter().for_each(|view| self.views.count_loss(view, |loss| loss.count(cpu, count)));
+        }
+    }
+
+    /// Records of a ring were lost, as its own records tell.
+    fn count_dropped(&mut self, cpu: u32, class: Class, count: u64) {
+        match class {
+            Class::Side => self.count_side_lost(count),
+            Class::Events(_) if self.evlist.holds_windows(class) => self.lost_windows += count,
+            Class::Events(_) => self.count_lost(cpu, class, count),
         }
     }
 
     /// SWITCH records were lost: only some views need them.
     pub fn count_lost_switches(&mut self, count: u64) {
         self.loss.count_switches(count);
-        for &at in self.evlist.idle_watchers() {
-            self.views.count_loss(at, |loss| loss.count_switches(count));
+        for &view in self.evlist.idle.watchers() {
+            self.views.count_loss(view, |loss| loss.count_switches(count));
         }
     }
 
@@ -300,10 +299,10 @@ impl Dispatcher {
     /// Sends the weights of stacks since the last time to the output, which names the stacks and adds the weights up.
     fn send_weights(&mut self) {
         self.weigh_samples();
-        for at in 0..self.views.len() {
-            let rows = self.take_weights(at);
+        for view in 0..self.views.len() {
+            let rows = self.take_weights(view);
             if !rows.is_empty() {
-                self.ctx.output.weights(at, rows);
+                self.ctx.output.weights(view, rows);
             }
         }
     }
@@ -321,69 +320,70 @@ impl Dispatcher {
 
     /// Notifies all profilers.
     fn notify(&mut self, event: Event<'_>) {
-        for at in 0..self.views.len() {
-            self.notify_view(at, event);
+        for view in 0..self.views.len() {
+            self.notify_view(view, event);
         }
     }
 
-    fn notify_view(&mut self, at: usize, event: Event<'_>) {
+    fn notify_view(&mut self, index: usize, event: Event<'_>) {
         let Dispatcher { views, ctx, .. } = self;
-        if let Some(view) = views.enter(at, ctx) {
+        if let Some(view) = views.enter(index, ctx) {
             view.profiler.on(event, ctx);
         }
     }
 
     fn take_side_record(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {
         let (side, id) = decode(record, self.layouts.first().unwrap_or(&Layout::NONE))?;
+        let window = |count| LostWindow { cpu, start_ns: item.after, end_ns: item.time, count };
         match side {
             Record::Lost { count } => {
-                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count }, class);
-                match class {
-                    _ if self.evlist.counts_lost() => {}
-                    _ if self.evlist.holds_windows(class) => self.lost_windows += count,
-                    Class::Side => self.count_side_lost(count),
-                    Class::Events(_) => self.count_lost(cpu, class, count),
+                self.lost(window(count), class);
+                if !self.evlist.counts_lost() {
+                    self.count_dropped(cpu, class, count);
                 }
-                return Ok(());
             }
-            Record::LostSamples { count } if self.evlist.holds_windows(class) => {
-                self.lost_windows += count;
-                return Ok(());
-            }
+            Record::LostSamples { count } if self.evlist.holds_windows(class) => self.lost_windows += count,
             Record::LostSamples { count } => {
-                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count }, class);
+                self.lost(window(count), class);
                 self.count_lost(cpu, class, count);
-                return Ok(());
             }
-            Record::Throttle { on: true } => {
-                self.notify(Event::Throttled { cpu });
-                return Ok(());
+            Record::Throttle { on: true } => self.notify(Event::Throttled { cpu }),
+            Record::Switch { out: false, other: prev, .. } => self.take_switch_in(prev, cpu, id),
+            Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {
+                self.take_task_record(&side, id)
             }
-            Record::Switch { out: false, other: prev, .. } => {
-                self.evlist.count_switch_in(cpu, prev == Some(0));
-                if id.tid < 0 {
-                    return Ok(()); // it has exited, and has lost its number; the event of the switch has that all the same
-                }
-                let switch_in = Event::SwitchIn { tid: id.tid, prev, time: id.time, cpu };
-                for at in 0..self.evlist.idle_watchers().len() {
-                    self.notify_view(self.evlist.idle_watchers()[at], switch_in);
-                }
-                return Ok(());
-            }
-            Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}
-            _ => return Ok(()),
+            _ => {}
         }
+        Ok(())
+    }
+
+    /// A task comes to a CPU where a hidden one may have been.
+    fn take_switch_in(&mut self, prev: Option<i32>, cpu: u32, id: SampleId) {
+        self.evlist.idle.count_switch_in(cpu, prev == Some(0));
+        if id.tid < 0 {
+            return; // it has exited, and has lost its number; the event of the switch has that all the same
+        }
+        let switch_in = Event::SwitchIn { tid: id.tid, prev, time: id.time, cpu };
+        for index in 0..self.evlist.idle.watchers().len() {
+            self.notify_view(self.evlist.idle.watchers()[index], switch_in);
+        }
+    }
+
+    /// A task has another name, program or mapping, or comes or goes.
+    fn take_task_record(&mut self, side: &Record<'_>, id: SampleId) {
         if self.any_address
-            && let Some(change) = self.ctx.spaces.apply(&side, id.time)
+            && let Some(change) = self.ctx.spaces.apply(side, id.time)
         {
             self.ctx.stacks.push_change(change);
             self.send_stacks();
         }
-        if let Record::Fork(fork) = &side {
-            let is_child = fork.pid == fork.tid && self.ctx.watched.contains(fork.ptid);
-            self.children_in_doubt += u64::from(is_child && self.may_miss_children);
+        if let Record::Fork(fork) = side
+            && fork.pid == fork.tid
+            && self.ctx.watched.contains(fork.ptid)
+        {
+            self.unseen.count_child();
         }
-        if let Record::Comm { pid, tid, exec: true, .. } = side
+        if let Record::Comm { pid, tid, exec: true, .. } = *side
             && pid == tid
         {
             let left = if self.evlist.sees_all_exits() || self.ctx.watched.fixed().is_none() {
@@ -392,15 +392,13 @@ impl Dispatcher {
                 self.ctx.watched.left_of(pid)
             };
             if !left.is_empty() {
-                self.taken_over(pid, &left, &side, id);
-                return Ok(());
+                return self.taken_over(pid, &left, side, id);
             }
         }
-        self.apply_to_tasks(&side, id.time);
+        self.apply_to_tasks(side, id.time);
         if !matches!(side, Record::Mmap(_)) {
-            self.notify(Event::Task { record: &side, time: id.time, cpu: id.cpu });
+            self.notify(Event::Task { record: side, time: id.time, cpu: id.cpu });
         }
-        Ok(())
     }
 
     /// A process executes a program, and another thread than the first one had done so.
@@ -445,12 +443,12 @@ impl Dispatcher {
     fn lost_to(&mut self, views: Vec<usize>, window: LostWindow) {
         self.loss.window(window);
         self.ctx.user_stacks.forget(window.cpu); // the sample that it came with may be among the lost ones
-        views.into_iter().for_each(|at| self.lost_to_view(at, window, LostKinds::Any));
+        views.into_iter().for_each(|view| self.lost_to_view(view, window, LostKinds::Any));
     }
 
-    fn lost_to_view(&mut self, at: usize, window: LostWindow, kinds: LostKinds<'_>) {
-        self.views.count_loss(at, |loss| loss.window(window));
-        self.notify_view(at, Event::Lost(&window, kinds));
+    fn lost_to_view(&mut self, view: usize, window: LostWindow, kinds: LostKinds<'_>) {
+        self.views.count_loss(view, |loss| loss.window(window));
+        self.notify_view(view, Event::Lost(&window, kinds));
     }
 
     /// Samples of the events `is_hidden` may have been hidden in `windows`, each of another CPU.
@@ -465,30 +463,16 @@ impl Dispatcher {
         }
     }
 
-    /// The kernel's counts have been read: they will be compared with the records.
-    pub fn counts_were_read(&mut self) {
-        if self.counts_read.is_none() {
-            self.counts_read = self.evlist.happened();
-        }
-    }
-
-    /// The last reading of counts is too old to be of use.
-    pub fn forget_counts(&mut self) {
-        self.counts_read = None;
-    }
-
-    /// All records up to `complete_ns` were taken: compares them with the counts of before. More records may have been taken
-    /// since, so that this is the least number of those that went unseen.
+    /// All records up to `complete_ns` were taken: compares them with the counts of before.
     pub fn compare_counts(&mut self, complete_ns: Timestamp) {
-        let Some((happened, _)) = self.counts_read.take_if(|(_, read_ns)| *read_ns <= complete_ns) else { return };
-        let known = [self.samples_read, self.loss.total(), self.malformed].into_iter().fold(0, u64::saturating_add);
-        self.unseen = self.unseen.max(happened.saturating_sub(known));
+        let known = [self.records.samples, self.loss.total(), self.records.malformed];
+        self.unseen.compare_counts(complete_ns, known.into_iter().fold(0, u64::saturating_add));
     }
 
-    /// Notifies the profilers of the counts of their events; not with `filter_in_user`, as the counts are of other tasks then, too.
+    /// Notifies the profilers of the counts of their events; not where samples of other tasks are dropped, as the counts are of these, too.
     pub fn notify_counts(&mut self) {
         for (cpu, event, counted) in self.evlist.take_counted() {
-            if self.filter_in_user {
+            if self.filter.is_on() {
                 continue;
             }
             let subscribers: Vec<(usize, EventId)> = self.evlist.subscribers(event).collect();
@@ -525,13 +509,13 @@ impl Dispatcher {
     pub fn tick(&mut self, now: Timestamp) {
         self.resend_dropped();
         self.last_tick = TickOutcome::default();
-        for at in 0..self.views.len() {
-            if let Some(view) = self.views.enter(at, &mut self.ctx) {
+        for index in 0..self.views.len() {
+            if let Some(view) = self.views.enter(index, &mut self.ctx) {
                 self.last_tick.merge(view.profiler.tick(now, &mut self.ctx));
             }
         }
         self.send_stacks();
-        let are_many = |at| self.views.sums(at, &self.ctx).is_some_and(|sums| sums.weights.are_many());
+        let are_many = |view| self.views.sums(view, &self.ctx).is_some_and(|sums| sums.weights.are_many());
         if (0..self.views.len()).any(are_many) && self.ctx.output.flush_all() {
             self.send_weights();
         }
@@ -549,54 +533,16 @@ impl Dispatcher {
 
     /// After losses, compares the task table with /proc: tasks may have come, gone and changed their names unseen.
     pub fn check_tasks(&mut self, now: Timestamp) {
-        const PAUSE_NS: u64 = 1_000_000_000;
         let lost = self.loss.total().saturating_add(self.loss.side_total());
-        if lost == self.task_check.lost || now < self.task_check.next {
-            return;
-        }
-        self.ctx.tasks.correct(now);
-        // On a machine with many threads this takes long, and the rings fill meanwhile.
-        let took = sys::monotonic_ns().saturating_sub(now);
-        self.task_check = TaskCheck { lost, next: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
+        self.task_check.compare(&mut self.ctx.tasks, lost, now);
     }
 
     /// Decides which CPUs hide their idle tasks, and says so once.
     pub fn judge_idle(&mut self) {
-        for cpu in std::mem::take(&mut self.last_tick.missed_switches) {
-            self.evlist.missed_switch(cpu);
+        let missed = std::mem::take(&mut self.last_tick.missed_switches);
+        if let Some(line) = self.idle.judge(&mut self.evlist, missed) {
+            self.ctx.output.note(line);
         }
-        let mut hidden = self.evlist.judge_idle();
-        hidden.sort_unstable();
-        let who = match &hidden[..] {
-            [] => return,
-            [cpu] => {
-                format!("CPU {cpu} hides its idle task from events, and the wake-ups in its interrupts: records of its")
-            }
-            cpus => format!(
-                "CPUs {} hide their idle tasks from events, and the wake-ups in their interrupts: records of their",
-                cpu_ranges(cpus)
-            ),
-        };
-        self.ctx.output.note(format!("{who} switches stand in, at about 1 µs each"));
-    }
-
-    /// CPUs that were never idle during the last test for a hidden idle task, and have been idle since, are tested again.
-    pub fn retest_idle(&mut self) {
-        let busy: Vec<u32> = self.evlist.never_idle().collect();
-        if busy.is_empty() {
-            self.cpu_times = None;
-            return;
-        }
-        let now = Reading::now(&self.ctx.host);
-        let idle_ns = |times: &Reading, cpu| times.cpu(cpu).map(|times| times.idle_ns);
-        if let Some(before) = &self.cpu_times {
-            for cpu in busy {
-                if idle_ns(&now, cpu) > idle_ns(before, cpu) {
-                    self.evlist.retest_idle(cpu);
-                }
-            }
-        }
-        self.cpu_times = Some(now);
     }
 
     /// Forgets tasks that ended a while ago.
@@ -609,7 +555,7 @@ impl Dispatcher {
     pub fn judge(&mut self, view: usize, report: &mut Report, undecodable: u64) -> JudgedInterval {
         let sums = self.views.sums(view, &self.ctx);
         let (untracked, discarded) = sums.map_or((0, 0), |sums| (sums.untracked, sums.discarded));
-        let [of_run, in_doubt] = [self.verdict_of_run(), Verdict::Unsure];
+        let [of_run, in_doubt] = [self.unseen.verdict_of_run(), Verdict::Unsure];
         let Some(view) = self.views.iter_mut().nth(view) else { return JudgedInterval::default() };
         let missing = MissingCounts {
             lost: [
@@ -617,9 +563,9 @@ impl Dispatcher {
                 view.loss.side_total(),
                 view.loss.switches_total(),
                 view.loss.windows_total(),
-                self.malformed,
-                self.missed_calls,
-                self.unseen,
+                self.records.malformed,
+                self.unseen.missed_calls,
+                self.unseen.hidden(),
                 undecodable,
             ]
             .into_iter()
@@ -627,14 +573,14 @@ impl Dispatcher {
             untracked,
             stacks: self.ctx.stacks.refused() + self.ctx.output.dropped_stacks(),
             discarded,
-            late: self.late,
+            late: self.records.late,
         };
         let (samples, before) = view.next_interval(missing);
         for table in &mut report.tables {
             let basis = table.rows.basis();
             let Some(verdict) = missing.verdict_on(basis, before) else { continue };
             let of_run = match basis {
-                Basis::RunByRow if self.children_in_doubt > 0 => in_doubt, // what ended what is counted
+                Basis::RunByRow if self.unseen.children_in_doubt() > 0 => in_doubt, // what ended what is counted
                 _ => of_run,
             };
             table.verdict = table.verdict.and(verdict).and(of_run);
@@ -642,15 +588,5 @@ impl Dispatcher {
         let of_interval = missing.since(before);
         let verdict = of_interval.verdict(false).and(of_run);
         JudgedInterval { verdict, samples, discarded: of_interval.discarded }
-    }
-
-    /// What holds in all of the run.
-    fn verdict_of_run(&self) -> Verdict {
-        let of_children = if self.children_in_doubt > 0 { Verdict::LowerBound } else { Verdict::Exact };
-        of_children.and(if self.hides_uncounted { Verdict::Unsure } else { Verdict::Exact })
-    }
-
-    pub fn mean_record_bytes(&self) -> u64 {
-        self.record_bytes.checked_div(self.samples_read).unwrap_or(0)
     }
 }

@@ -16,6 +16,8 @@ use crate::profiler::{Timestamp, TracefsFinder};
 use crate::report::Value;
 use crate::ringbuf::DrainLimit;
 use crate::run::dispatcher::Dispatcher;
+use crate::run::messages::OwnCost;
+use crate::run::probed::Paid;
 use crate::run::views::View;
 use crate::run::{Outcome, Run, StopReason, messages};
 use crate::sys;
@@ -25,75 +27,12 @@ impl Run {
     /// Stops the events, reports the last interval, and cleans up.
     pub(super) fn finish(mut self, stop: StopReason) -> Result<Outcome> {
         outside::hurry();
-        // Disabling waits for an answer of each CPU.
-        if !self.options.paced {
-            sys::perf::disable_all().context("cannot stop the events")?;
-        }
-        if matches!(stop, StopReason::Asked) {
-            self.round(DrainLimit::All);
-        }
-        // Records after the last sample of -N were not read.
-        let end_ns = self.core.ended_ns.unwrap_or_else(sys::monotonic_ns);
-        if !matches!(stop, StopReason::Enough) {
-            self.core.stopped(end_ns);
-        }
-        if matches!(stop, StopReason::Asked) {
-            // The events are off, and all their records were taken.
-            self.core.forget_counts();
-            self.rings.read_lost(&mut self.core);
-            self.core.compare_counts(Timestamp::MAX);
-        }
+        let end_ns = self.stop_events(&stop)?;
         let mut messages = self.close_interval(end_ns, true)?;
         messages.extend(outside::take_notes().into_iter().map(Message::Note));
-        let say = |(name, count)| {
-            format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
-        };
-        messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
-        messages.extend(messages::of_children(&self.options.name, self.core.children_in_doubt).map(Message::Note));
-        let not_judged = self.core.evlist.not_judged();
-        messages.extend(messages::of_filters(&not_judged).map(Message::Note));
-        let hits = self.hits_so_far();
-        let lost = self.core.loss.total();
-        let dropped = self.core.ctx.output.dropped();
-        let cost = self.own_cost(end_ns);
-        let mut end = RunEnd {
-            time_ns: end_ns,
-            duration_ns: end_ns.saturating_sub(self.start_ns),
-            samples: self.core.samples(),
-            lost,
-            lost_output: dropped,
-            lost_side: self.core.loss.side_total(),
-            lost_switches: self.core.loss.switches_total(),
-            lost_stacks: self.core.ctx.stacks.refused() + self.core.ctx.output.dropped_stacks(),
-            lost_pairs: self.core.views.sum(&self.core.ctx, |sums| sums.untracked),
-            lost_calls: self.core.missed_calls,
-            unseen: self.core.unseen,
-            lost_unwind: self.core.lost_unwind(),
-            windows_ended: self.core.windows_ended,
-            unwinding: self.core.unwinding(),
-            children_in_doubt: self.core.children_in_doubt,
-            malformed: self.core.malformed + self.rings.undecodable(),
-            discarded: self.core.views.sum(&self.core.ctx, |sums| sums.discarded),
-            late: self.core.late,
-            intervals: self.intervals,
-            cpu_ns: cost.cpu_ns,
-            rss_peak_bytes: cost.rss_peak_bytes,
-            locked_bytes: cost.locked_bytes,
-            wakeups: cost.wakeups,
-            record_bytes: cost.record_bytes,
-            totals: std::mem::take(&mut self.run_totals),
-            filtered_by: self.onlookers.watch().run_programs(),
-            views: self.view_ends(),
-            summary: Vec::new(),
-        };
-        if !not_judged.is_empty() {
-            let total = not_judged.iter().map(|(_, count, _)| count).sum();
-            end.totals.push(("filter_no_value", Value::Unsigned(total)));
-        }
-        if let Some(hits) = hits {
-            end.totals.push(("probe_hits", Value::Unsigned(hits.count)));
-            end.totals.extend(hits.cost_ns.map(|ns| ("probe_cost_ns", Value::Ns(ns))));
-        }
+        messages.extend(self.notes_on_unseen().into_iter().map(Message::Note));
+        let (hits, cost) = (self.probes.hits_so_far(), self.own_cost(end_ns));
+        let mut end = self.run_end(end_ns, &cost, hits);
         // Nobody knows how much was hidden.
         let missing = end.missing().max(u64::from(!end.filtered_by.is_empty()));
         if !self.options.json {
@@ -104,7 +43,7 @@ impl Run {
                 end.summary.push(messages::own_cost(&cost));
             }
         }
-        let follows = self.core.filter_in_user || self.core.evlist.any_cpu_bound();
+        let follows = self.core.filter.is_on() || self.core.evlist.any_cpu_bound();
         if self.core.ctx.watched.awaits_exec() && follows && self.core.loss.total() + self.core.loss.side_total() > 0 {
             messages.push(Message::Note(format!(
                 "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
@@ -119,11 +58,89 @@ impl Run {
         Ok(Outcome { lost: missing, unwritten })
     }
 
+    /// Stops the events and takes their last records, unless these are not wanted. Returns the time up to which all was seen.
+    fn stop_events(&mut self, stop: &StopReason) -> Result<Timestamp> {
+        // Disabling waits for an answer of each CPU.
+        if !self.options.paced {
+            sys::perf::disable_all().context("cannot stop the events")?;
+        }
+        if matches!(stop, StopReason::Asked) {
+            self.round(DrainLimit::All);
+        }
+        // Records after the last sample of -N were not read.
+        let end_ns = self.core.ended_ns.unwrap_or_else(sys::monotonic_ns);
+        if !matches!(stop, StopReason::Enough) {
+            self.core.stopped(end_ns);
+        }
+        if matches!(stop, StopReason::Asked) {
+            // The events are off, and all their records were taken.
+            self.core.unseen.forget_counts();
+            self.rings.read_lost(&mut self.core);
+            self.core.compare_counts(Timestamp::MAX);
+        }
+        Ok(end_ns)
+    }
+
+    /// Notes on calls that went unseen, and on samples that a filter could not judge.
+    fn notes_on_unseen(&self) -> Vec<String> {
+        let say = |(name, count)| {
+            format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
+        };
+        let mut notes: Vec<String> = self.probes.tracefs.missed_calls().into_iter().map(say).collect();
+        notes.extend(messages::of_children(&self.options.name, self.core.unseen.children_in_doubt()));
+        notes.extend(messages::of_filters(&self.core.evlist.not_judged()));
+        notes
+    }
+
+    /// The counts of the whole run.
+    fn run_end(&mut self, end_ns: Timestamp, cost: &OwnCost, hits: Option<Paid>) -> RunEnd {
+        let mut end = RunEnd {
+            time_ns: end_ns,
+            duration_ns: end_ns.saturating_sub(self.start_ns),
+            samples: self.core.samples(),
+            lost: self.core.loss.total(),
+            lost_output: self.core.ctx.output.dropped(),
+            lost_side: self.core.loss.side_total(),
+            lost_switches: self.core.loss.switches_total(),
+            lost_stacks: self.core.ctx.stacks.refused() + self.core.ctx.output.dropped_stacks(),
+            lost_pairs: self.core.views.sum(&self.core.ctx, |sums| sums.untracked),
+            lost_calls: self.core.unseen.missed_calls,
+            unseen: self.core.unseen.hidden(),
+            lost_unwind: self.core.lost_unwind(),
+            windows_ended: self.window_pace.has_ended(),
+            unwinding: self.core.unwinding(),
+            children_in_doubt: self.core.unseen.children_in_doubt(),
+            malformed: self.core.records.malformed + self.rings.undecodable(),
+            discarded: self.core.views.sum(&self.core.ctx, |sums| sums.discarded),
+            late: self.core.records.late,
+            intervals: self.interval.number,
+            cpu_ns: cost.cpu_ns,
+            rss_peak_bytes: cost.rss_peak_bytes,
+            locked_bytes: cost.locked_bytes,
+            wakeups: cost.wakeups,
+            record_bytes: cost.record_bytes,
+            totals: std::mem::take(&mut self.reports.totals),
+            filtered_by: self.onlookers.watch().run_programs(),
+            views: self.view_ends(),
+            summary: Vec::new(),
+        };
+        let not_judged = self.core.evlist.not_judged();
+        if !not_judged.is_empty() {
+            let total = not_judged.iter().map(|(_, count, _)| count).sum();
+            end.totals.push(("filter_no_value", Value::Unsigned(total)));
+        }
+        if let Some(hits) = hits {
+            end.totals.push(("probe_hits", Value::Unsigned(hits.count)));
+            end.totals.extend(hits.cost_ns.map(|ns| ("probe_cost_ns", Value::Ns(ns))));
+        }
+        end
+    }
+
     /// What is told of each of several views.
     fn view_ends(&self) -> Vec<ViewEnd> {
         let Dispatcher { views, ctx, .. } = &self.core;
-        let end = |(at, view): (usize, &View)| {
-            let sums = views.sums(at, ctx);
+        let end = |(index, view): (usize, &View)| {
+            let sums = views.sums(index, ctx);
             let (lost_pairs, discarded) = sums.map_or((0, 0), |sums| (sums.untracked, sums.discarded));
             ViewEnd { samples: view.samples, lost: view.loss.total(), lost_pairs, discarded }
         };
@@ -132,16 +149,16 @@ impl Run {
 
     /// Writes the rest of the output and removes the run's probes. True when it could not wait for all to be written.
     pub(super) fn leave(self, messages: Vec<Message>) -> Result<bool> {
-        let Run { core, signals, workload, host, told_to_end, tracefs, options, .. } = self;
+        let Run { core, wake, workload, host, told_to_end, probes, options, .. } = self;
         let Dispatcher { evlist, ctx, .. } = core;
-        let removal = remove_probes(evlist, tracefs);
+        let removal = remove_probes(evlist, probes.tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         let mut told = usize::from(told_to_end);
         let is_end = |signal: &Signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
         let closed = ctx.output.finish(messages, || {
-            told += std::iter::from_fn(|| signals.take()).filter(is_end).count();
+            told += std::iter::from_fn(|| wake.take_signal()).filter(is_end).count();
             told
         });
         removal.wait()?;

@@ -24,16 +24,15 @@ use crate::run::forecast::book::{ForecastBook, Phase, RingDemand, rate};
 use crate::run::meter::{Meter, Metered};
 use crate::run::ring_sizes::{default_ring_pages, most_pages};
 use crate::run::rings::why_shrunk;
+use crate::run::wake::WakeReasons;
 use crate::run::windows::LEAST_IN_RING;
-use crate::run::{FOLLOW_UP, LATENCY, Run, StopReason, WakeReasons};
+use crate::run::{FOLLOW_UP, LATENCY, Run, StopReason};
 use crate::sys;
 use crate::sys::affinity::CpuMask;
 use crate::sys::process::Workload;
 use crate::task::run_delay::RunDelay;
 use crate::tep::format::field::FieldKind;
 
-/// The shortest counting time that says enough.
-pub const SHORTEST: Duration = Duration::from_millis(100);
 /// Counting time without `--for`.
 const DEFAULT_COUNTING: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -162,7 +161,7 @@ impl Run {
             sys::perf::disable_all().context("cannot stop the events")?;
         }
         self.round(DrainLimit::All);
-        if let Some(hits) = self.hits_so_far() {
+        if let Some(hits) = self.probes.hits_so_far() {
             let looked_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
             self.core.ctx.output.note(hits.forecast(looked_ns));
         }
@@ -301,12 +300,12 @@ impl Run {
 
     /// Samples that were read, also those that were dropped: each has cost something.
     fn samples_read(&self) -> u64 {
-        self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.filtered.samples
+        self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.filter.samples()
     }
 
     /// One turn of the loop, as in a run.
     fn serve(&mut self, wait: Duration, follow_up: &mut bool, dry_run: &mut DryRun) -> Result<Option<StopReason>> {
-        let WakeReasons { signalled, ticked } = self.wait(wait)?;
+        let WakeReasons { signalled, ticked, .. } = self.wait(wait)?;
         let woken = sys::monotonic_ns();
         let kept = dry_run.delay.take();
         dry_run.delay_ns += kept;
@@ -318,8 +317,8 @@ impl Run {
         if signalled && let Some(stop) = self.take_signals()? {
             return Ok(Some(stop));
         }
-        self.report_due |= ticked;
-        if self.report_due {
+        self.interval.is_due |= ticked;
+        if self.interval.is_due {
             self.report()?;
         }
         let is_over = self.core.ctx.watched.is_over() || self.workload.as_mut().is_some_and(Workload::ended);
@@ -372,10 +371,10 @@ impl Run {
 
     fn raw_bytes(&self, evsel: &Evsel) -> usize {
         const TEXT: usize = 16;
-        let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.tracefs.format_of_probe(id));
+        let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.probes.tracefs.format_of_probe(id));
         let by_name = || {
             let (system, name) = evsel.name().split_once(':')?;
-            Some(Arc::new(self.tracefs.get().ok()?.format(system, name).ok()?))
+            Some(Arc::new(self.probes.tracefs.get().ok()?.format(system, name).ok()?))
         };
         let format = of_probe.or_else(by_name);
         let fields = format.iter().flat_map(|format| &format.fields).map(|field| {
@@ -394,7 +393,7 @@ impl Run {
             metered.iter().fold((0, 0), |(samples, sum), of| (samples + of.samples, sum + of.addresses));
         let addresses = addresses.checked_div(samples).map_or(ADDRESSES, |mean| mean as usize);
         let window = evsel.attr().user_window_bytes() as usize;
-        (evsel.layout().estimated_bytes(raw, addresses) + window) as f64
+        (self.core.evlist.layout(event).estimated_bytes(raw, addresses) + window) as f64
     }
 
     /// The forecast.
@@ -417,7 +416,7 @@ impl Run {
         let metered_bytes: u64 = metered.iter().map(|metered| metered.bytes).sum();
         let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
         let side_bytes_per_s =
-            rate(self.core.record_bytes.saturating_sub(metered_bytes + self.core.filtered.bytes) as f64, lived_ns);
+            rate(self.core.records.bytes.saturating_sub(metered_bytes + self.core.filter.bytes()) as f64, lived_ns);
         // Few samples do not tell what one costs: then most of the cost is waiting.
         let scale = if cost.samples >= 1000 { records_per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;
@@ -451,7 +450,7 @@ impl Run {
     fn leave_out_copies(&self, events: &mut Vec<EventForecast>, dry_run: &mut DryRun) -> Option<String> {
         let copies = events.iter().filter(|event| event.is_copy_of_stack);
         let bytes_per_s: f64 = copies.map(|event| event.busiest_per_s * event.record_bytes).sum();
-        if !self.window_pace.ends_at(bytes_per_s) && !self.core.windows_ended {
+        if !self.window_pace.ends_at(bytes_per_s) && !self.window_pace.has_ended() {
             return None;
         }
         events.retain(|event| !event.is_copy_of_stack);

@@ -8,10 +8,10 @@ use nix::unistd::gettid;
 
 use crate::host::{Host, online_cpus};
 use crate::perf::Record;
+use crate::perf::decode::decode;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Binding;
 use crate::perf::layout::Layout;
-use crate::perf::record::decode;
 use crate::perf::target::Target;
 use crate::profiler::{Setup, TracefsFinder};
 use crate::ringbuf::RingBuf;
@@ -62,13 +62,13 @@ impl IdleCpus {
         for _ in 0..ROUNDS {
             thread::scope(|sleepers| online.iter().for_each(|&cpu| drop(sleepers.spawn(move || sleep_on(cpu)))));
             for (cpu, ring) in &mut rings {
-                count_switches(ring, layout, |from_idle| evlist.count_switch_in(*cpu, from_idle));
+                count_switches(ring, layout, |from_idle| evlist.idle.count_switch_in(*cpu, from_idle));
             }
-            if !evlist.tests_idle() && idle.hidden.is_empty() {
+            if !evlist.idle.tests_any() && idle.hidden.is_empty() {
                 bail!("the kernel has no SWITCH records");
             }
-            idle.hidden.extend(evlist.judge_idle());
-            idle.unknown = evlist.idle_untested().collect();
+            idle.hidden.extend(evlist.idle.judge());
+            idle.unknown = evlist.idle.untested().collect();
             if idle.unknown.is_empty() {
                 break;
             }

@@ -1,16 +1,17 @@
 //! The end of an interval: each view reports, and is judged by what it has missed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use anyhow::Result;
 
 use crate::output::{IntervalEnd, Message, StackReport};
-use crate::report::{Report, Table};
-use crate::run::Run;
+use crate::profiler::Timestamp;
+use crate::report::{Report, Table, Value};
 use crate::run::dispatcher::JudgedInterval;
 use crate::run::loss::coverage;
-use crate::run::messages;
 use crate::run::report_pace::{PacedReport, ReportPace};
+use crate::run::{Run, messages};
+use crate::stats::weights::Weighted;
 use crate::sys;
 
 /// How an interval ended for one view.
@@ -29,11 +30,35 @@ pub(super) enum IntervalUse {
     Last,
 }
 
+/// The interval that goes on.
+#[derive(Debug, Default)]
+pub(super) struct CurrentInterval {
+    pub start_ns: Timestamp,
+    /// It is to be closed as soon as the output has room for its report.
+    pub is_due: bool,
+    /// Number of intervals that were closed, with the one that is being closed.
+    pub number: u64,
+    /// Samples before it.
+    samples_before: u64,
+}
+
+/// What earlier reports leave behind for later ones.
+#[derive(Debug, Default)]
+pub(super) struct ReportsMade {
+    pub snapshots: ReportPace,
+    /// Totals of the run as of the last interval.
+    pub totals: Vec<(&'static str, Value)>,
+    /// It was told that a filter had no value for some samples.
+    told_no_value: bool,
+    /// The last reports of stacks, as long as the output is not done with them.
+    stacks: Vec<Weak<Vec<Weighted>>>,
+}
+
 impl Run {
     /// Closes an interval, or a quiet one, and reports it.
     pub(super) fn report(&mut self) -> Result<()> {
         self.quiet.is_due = false;
-        let is_printed = std::mem::take(&mut self.report_due);
+        let is_printed = std::mem::take(&mut self.interval.is_due);
         self.rings.catch_up(&mut self.core);
         let end_ns = self.rings.complete_to();
         let messages = if is_printed { self.close_interval(end_ns, false)? } else { self.close_quietly(end_ns)? };
@@ -44,10 +69,10 @@ impl Run {
     }
 
     pub(super) fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
-        self.intervals += 1;
+        self.interval.number += 1;
         let mut views = self.view_reports(end_ns, if last { IntervalUse::Last } else { IntervalUse::Printed })?;
-        let samples = self.core.samples() - self.samples_before;
-        let span_ns = end_ns.saturating_sub(self.interval_start_ns);
+        let samples = self.core.samples() - self.interval.samples_before;
+        let span_ns = end_ns.saturating_sub(self.interval.start_ns);
         let mut tables = Vec::new();
         for view in &mut views {
             if last && samples == 0 && span_ns < self.short_ns() {
@@ -61,23 +86,23 @@ impl Run {
         for view in &mut views {
             messages.extend(std::mem::take(&mut view.report.notes).into_iter().map(Message::Note));
         }
-        if !last && !self.told_no_value {
+        if !last && !self.reports.told_no_value {
             // Once: the end of the run tells how many there were.
             let not_judged = self.core.evlist.not_judged();
-            self.told_no_value = !not_judged.is_empty();
+            self.reports.told_no_value = !not_judged.is_empty();
             messages.extend(messages::of_filters(&not_judged).map(Message::Note));
         }
         let meters = self.meters(&views, end_ns);
         messages.extend(self.interval_ends(views, samples, end_ns));
         messages.extend(meters);
-        self.interval_start_ns = end_ns;
-        self.samples_before = self.core.samples();
+        self.interval.start_ns = end_ns;
+        self.interval.samples_before = self.core.samples();
         self.quiet.begin_interval();
         Ok(messages)
     }
 
     fn snapshot_pace(&mut self, is_quiet: bool) -> &mut ReportPace {
-        if is_quiet { &mut self.quiet.snapshots } else { &mut self.snapshots }
+        if is_quiet { &mut self.quiet.snapshots } else { &mut self.reports.snapshots }
     }
 
     /// Has each view report, and judges the reports.
@@ -91,7 +116,8 @@ impl Run {
         let cpu_ns = sys::thread_cpu_ns();
         let mut reports = Vec::new();
         for owner in 0..self.core.views.len() {
-            let mut report = Report { owner, takes_snapshots, is_quiet, unseen: self.core.unseen, ..Report::default() };
+            let mut report =
+                Report { owner, takes_snapshots, is_quiet, unseen: self.core.unseen.hidden(), ..Report::default() };
             if let Some(view) = self.core.views.enter(owner, &mut self.core.ctx) {
                 match last {
                     true => view.profiler.deinit(end_ns, &mut report)?,
@@ -109,7 +135,7 @@ impl Run {
             let told = pace.made(PacedReport::Snapshots, end_ns, took_ns, interval).filter(|_| !last);
             report.notes.extend(told.map(|line| format!("{}: {line}", self.options.name)));
         }
-        self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
+        self.core.unseen.missed_calls = self.probes.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
         let undecodable = self.rings.undecodable();
         let judged = reports.into_iter().enumerate().map(|(owner, mut report)| {
             let ended = self.core.judge(owner, &mut report, undecodable);
@@ -120,12 +146,12 @@ impl Run {
 
     /// The ends of the interval, by view.
     fn interval_ends(&mut self, views: Vec<ViewInterval>, samples: u64, end_ns: u64) -> Vec<Message> {
-        let cure = self.rings.cure(self.core.mean_record_bytes());
+        let cure = self.rings.cure(self.core.records.mean_bytes());
         let line = self.core.loss.line(samples, &cure);
         let mut loss_line = line.map(|line| format!("{}: {line}", self.options.name));
         self.core.loss.next_interval();
-        self.run_totals.clear();
-        let (interval, start_ns, cpus) = (self.intervals, self.interval_start_ns, self.rings.cpus());
+        self.reports.totals.clear();
+        let (interval, start_ns, cpus) = (self.interval.number, self.interval.start_ns, self.rings.cpus());
         let filtered_by = self.onlookers.watch().take_interval_programs();
         let mut ends = Vec::new();
         for (index, (view, ViewInterval { report, judged })) in self.core.views.iter_mut().zip(views).enumerate() {
@@ -148,7 +174,7 @@ impl Run {
                 loss_line: loss_line.take(),
                 totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
             }));
-            self.run_totals.extend(report.run_totals);
+            self.reports.totals.extend(report.run_totals);
         }
         ends
     }
@@ -164,8 +190,8 @@ impl Run {
             return Vec::new();
         }
         // Reports may be large, and must not be dropped: in mid-run only one at a time is on its way.
-        self.reports_sent.retain(|sent| sent.strong_count() > 0);
-        if !last && (!self.reports_sent.is_empty() || !self.core.ctx.output.flush_all()) {
+        self.reports.stacks.retain(|sent| sent.strong_count() > 0);
+        if !last && (!self.reports.stacks.is_empty() || !self.core.ctx.output.flush_all()) {
             let lists = views.iter().filter(|view| view.report.top.is_some()).count();
             self.core.ctx.output.skip(lists);
             return Vec::new();
@@ -174,7 +200,7 @@ impl Run {
         let mut messages = Vec::new();
         for (view, ended) in views.iter_mut().enumerate().filter(|(view, _)| wanted.get(*view) == Some(&true)) {
             let ongoing = Arc::new(std::mem::take(&mut ended.report.weights));
-            self.reports_sent.push(Arc::downgrade(&ongoing));
+            self.reports.stacks.push(Arc::downgrade(&ongoing));
             messages.push(Message::Weights { view, rows: self.core.take_weights(view) });
             let top = ended.report.top;
             messages.push(Message::Stacks(StackReport { view, time_ns, span_ns, ongoing, top, last }));

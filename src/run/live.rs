@@ -5,41 +5,10 @@ use std::io::{IsTerminal, stderr, stdin, stdout};
 use anyhow::{Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::cli::{RunArgs, usage};
 use crate::output::Output;
 use crate::output::screen::{self, ScreenHandle, ScreenPort};
-use crate::run::Options;
+use crate::run::options::{LiveWish, Options};
 use crate::sys::terminal::is_in_foreground;
-
-/// What the user has asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LiveWish {
-    /// A screen where it is of use.
-    #[default]
-    Fitting,
-    /// `--live`
-    Always,
-    /// `--no-live`
-    Never,
-}
-
-impl LiveWish {
-    /// # Errors
-    /// `--live` with an option that leaves nothing to be shown.
-    pub fn of(args: &RunArgs) -> Result<LiveWish> {
-        if !args.live {
-            return Ok(if args.no_live { LiveWish::Never } else { LiveWish::Fitting });
-        }
-        let others = [("--json", args.json), ("-o", args.output.is_some()), ("--dry-run", args.dry_run)];
-        if let Some((option, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
-            return Err(usage(format!("--live shows tables on the terminal, and {option} asks for something else")));
-        }
-        if args.interval.is_none() {
-            return Err(usage("--live shows the tables of intervals: give their length, as in -i 1000"));
-        }
-        Ok(LiveWish::Always)
-    }
-}
 
 /// What a screen depends on, beside the wish.
 #[derive(Clone, Copy, Debug)]
@@ -138,21 +107,5 @@ mod tests {
         }
         let told = is_wanted(LiveWish::Always, dumb).unwrap_err().to_string();
         assert_eq!(told, "--live: no terminal");
-    }
-
-    #[test]
-    fn options_that_contradict_a_screen_are_refused() {
-        let live = RunArgs { live: true, interval: Some(crate::cli::values::Time(1)), ..RunArgs::default() };
-        assert_eq!(LiveWish::of(&live).unwrap(), LiveWish::Always);
-        let json = RunArgs { json: true, ..live.clone() };
-        let at_end = RunArgs { interval: None, ..live.clone() };
-        let to_file = RunArgs { output: Some("x".into()), ..live };
-        for (args, word) in [(json, "--json"), (at_end, "-i 1000"), (to_file, "-o")] {
-            let told = LiveWish::of(&args).unwrap_err().to_string();
-            assert!(told.contains(word), "{told}");
-        }
-        let never = RunArgs { no_live: true, json: true, ..RunArgs::default() };
-        assert_eq!(LiveWish::of(&never).unwrap(), LiveWish::Never);
-        assert_eq!(LiveWish::of(&RunArgs::default()).unwrap(), LiveWish::Fitting);
     }
 }

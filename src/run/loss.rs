@@ -1,7 +1,6 @@
 //! Losses per interval: their counts, the time windows they fell in, and the cheapest cure.
 
-use crate::stats::LostWindow;
-use crate::stats::TopK;
+use crate::stats::{LostWindow, TopK};
 
 /// Windows that are kept exactly per interval; beyond, the windows of each CPU are joined.
 const MAX_WINDOWS: usize = 256;

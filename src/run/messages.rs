@@ -15,6 +15,9 @@ use crate::profiler::TracefsFinder;
 use crate::run::Options;
 use crate::run::rings::Rings;
 
+/// What is noted when the reading thread gets priority: see [`sys::precede_others`](crate::sys::precede_others).
+pub const PRECEDES: &str = "events were lost: the thread that reads them runs before others from now on (nice -20)";
+
 /// The lines of `-v` before the run.
 pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: Vec<String>) -> Vec<String> {
     let mut lines = vec![rings.describe()];

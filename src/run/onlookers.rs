@@ -64,7 +64,7 @@ impl Run {
             self.core.ctx.output.note(format!("degraded: {reason}"));
         }
         let changes = self.onlookers.watch.update(query);
-        self.core.hides_uncounted = self.onlookers.watch.is_uncounted();
+        self.core.unseen.hides_uncounted = self.onlookers.watch.is_uncounted();
         for line in changes.lines(self.options.verbose) {
             self.core.ctx.output.note(line);
         }

@@ -17,8 +17,6 @@ use crate::output::drawing::heatmap::TICK;
 use crate::perf::evlist::Watermark;
 use crate::perf::evlist::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
-use crate::run::forecast;
-use crate::run::live::LiveWish;
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};
 
@@ -27,6 +25,10 @@ pub const SEVERAL: &str = "run";
 
 /// How often metrics are published where no interval is asked for.
 const METRICS_PERIOD: Duration = Duration::from_secs(1);
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+/// The shortest counting time of a dry run that says enough.
+const SHORTEST_COUNTING: Duration = Duration::from_millis(100);
 
 /// The options of a run, whatever its profilers are.
 #[derive(Debug)]
@@ -65,6 +67,36 @@ pub struct Options {
     pub names: Vec<CommPattern>,
     /// Notes for the user on how the options were understood.
     pub notes: Vec<String>,
+}
+
+/// What the user has asked for, as to a screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LiveWish {
+    /// A screen where it is of use.
+    #[default]
+    Fitting,
+    /// `--live`
+    Always,
+    /// `--no-live`
+    Never,
+}
+
+impl LiveWish {
+    /// # Errors
+    /// `--live` with an option that leaves nothing to be shown.
+    pub fn of(args: &RunArgs) -> Result<LiveWish> {
+        if !args.live {
+            return Ok(if args.no_live { LiveWish::Never } else { LiveWish::Fitting });
+        }
+        let others = [("--json", args.json), ("-o", args.output.is_some()), ("--dry-run", args.dry_run)];
+        if let Some((option, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(usage(format!("--live shows tables on the terminal, and {option} asks for something else")));
+        }
+        if args.interval.is_none() {
+            return Err(usage("--live shows the tables of intervals: give their length, as in -i 1000"));
+        }
+        Ok(LiveWish::Always)
+    }
 }
 
 /// The options of a view: one profiler of a run.
@@ -119,18 +151,7 @@ impl Options {
     /// # Errors
     /// A process, thread or cgroup that does not exist; an interval of zero; two views that want the same file.
     pub fn new(args: RunArgs, views: Vec<ViewOptions>) -> Result<Options> {
-        const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-        let interval = args.interval();
-        if let Some(interval) = interval.filter(|interval| *interval < SHORTEST_INTERVAL) {
-            let asked = format_ns(interval.as_nanos() as u64);
-            return Err(usage(format!("-i {asked} is too short: the shortest interval is 1ms")));
-        }
-        if args.duration.is_some_and(|time| time.0 == 0) {
-            return Err(usage("--for 0 would show nothing: give it a time, as in 10s"));
-        }
-        if args.dry_run && args.duration.is_some_and(|time| Duration::from_nanos(time.0) < forecast::SHORTEST) {
-            return Err(usage("--dry-run counts for 100 ms at least: give --for more, or leave it out for a second"));
-        }
+        check_times(&args)?;
         check_drawings(&args, &views)?;
         let live = LiveWish::of(&args)?;
         let host = Host::default();
@@ -141,22 +162,8 @@ impl Options {
             PidOrName::Pid(_) => None,
         });
         let names = names.collect();
-        let tasks = if let Some(TaskList(list)) = &args.pids {
-            Tasks::Processes(resolve_processes(&host, list, &mut notes)?)
-        } else if let Some(TidList(tids)) = &args.tids {
-            if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(&host, tid).is_none()) {
-                bail!("no thread {tid}: it may have exited, `ps -eL` lists those that live");
-            }
-            Tasks::Threads(tids.clone())
-        } else if let Some(CgroupList(names)) = &args.cgroups {
-            let mut groups: Vec<Cgroup> = names.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?;
-            // A group's events are those of the groups below it too: each must be seen once.
-            groups.sort_by(|a, b| a.path.cmp(&b.path));
-            groups.dedup_by(|below, above| below.path.starts_with(&above.path));
-            Tasks::Cgroups(groups)
-        } else {
-            Tasks::All
-        };
+        let tasks = tasks_of(&args, &host, &mut notes)?;
+        let interval = args.interval();
         let for_maps = views.iter().any(|view| view.heatmap.is_some()).then_some(TICK);
         let for_metrics = args.metrics.filter(|_| interval.is_none()).map(|_| METRICS_PERIOD);
         let quiet = for_maps.or(for_metrics); // the shorter one
@@ -190,6 +197,40 @@ impl Options {
     pub fn draws_to_stdout(&self) -> bool {
         self.views.iter().any(|view| view.flame == Some(FlameGraph::Stdout))
     }
+}
+
+/// Refuses times in which nothing could be seen.
+fn check_times(args: &RunArgs) -> Result<()> {
+    if let Some(interval) = args.interval().filter(|interval| *interval < SHORTEST_INTERVAL) {
+        let asked = format_ns(interval.as_nanos() as u64);
+        return Err(usage(format!("-i {asked} is too short: the shortest interval is 1ms")));
+    }
+    if args.duration.is_some_and(|time| time.0 == 0) {
+        return Err(usage("--for 0 would show nothing: give it a time, as in 10s"));
+    }
+    if args.dry_run && args.duration.is_some_and(|time| Duration::from_nanos(time.0) < SHORTEST_COUNTING) {
+        return Err(usage("--dry-run counts for 100 ms at least: give --for more, or leave it out for a second"));
+    }
+    Ok(())
+}
+
+/// The tasks of the answer. `notes`: gets those for the user on how they were found.
+fn tasks_of(args: &RunArgs, host: &Host, notes: &mut Vec<String>) -> Result<Tasks> {
+    if let Some(TaskList(list)) = &args.pids {
+        return Ok(Tasks::Processes(resolve_processes(host, list, notes)?));
+    }
+    if let Some(TidList(tids)) = &args.tids {
+        if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(host, tid).is_none()) {
+            bail!("no thread {tid}: it may have exited, `ps -eL` lists those that live");
+        }
+        return Ok(Tasks::Threads(tids.clone()));
+    }
+    let Some(CgroupList(names)) = &args.cgroups else { return Ok(Tasks::All) };
+    let mut groups: Vec<Cgroup> = names.iter().map(|name| find_cgroup(host, name)).collect::<Result<_>>()?;
+    // A group's events are those of the groups below it too: each must be seen once.
+    groups.sort_by(|a, b| a.path.cmp(&b.path));
+    groups.dedup_by(|below, above| below.path.starts_with(&above.path));
+    Ok(Tasks::Cgroups(groups))
 }
 
 /// Refuses files that two outputs want.
@@ -273,5 +314,26 @@ fn like(host: &Host, name: &str) -> String {
     match nearest(name, alike, 3).as_slice() {
         [] => "`ps -eo comm` lists the names".to_owned(),
         near => format!("did you mean {}?", near.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_contradict_a_screen_are_refused() {
+        let live = RunArgs { live: true, interval: Some(crate::cli::values::Time(1)), ..RunArgs::default() };
+        assert_eq!(LiveWish::of(&live).unwrap(), LiveWish::Always);
+        let json = RunArgs { json: true, ..live.clone() };
+        let at_end = RunArgs { interval: None, ..live.clone() };
+        let to_file = RunArgs { output: Some("x".into()), ..live };
+        for (args, word) in [(json, "--json"), (at_end, "-i 1000"), (to_file, "-o")] {
+            let told = LiveWish::of(&args).unwrap_err().to_string();
+            assert!(told.contains(word), "{told}");
+        }
+        let never = RunArgs { no_live: true, json: true, ..RunArgs::default() };
+        assert_eq!(LiveWish::of(&never).unwrap(), LiveWish::Never);
+        assert_eq!(LiveWish::of(&RunArgs::default()).unwrap(), LiveWish::Fitting);
     }
 }

@@ -57,7 +57,7 @@ impl Run {
     pub(super) fn keep_pace(&mut self) {
         let threads = [nix::unistd::gettid().as_raw(), self.core.ctx.output.tid()];
         let cpus = online_cpus(&self.host).unwrap_or_default();
-        self.pace = Pace::start(threads, &cpus, &self.waker).unwrap_or(None);
+        self.pace = Pace::start(threads, &cpus, &self.wake.waker).unwrap_or(None);
         if self.pace.is_none() {
             let line = "degraded: perf-prof may run on one CPU only: while that one is stuck, nothing is told";
             self.core.ctx.output.note(line);

@@ -2,20 +2,42 @@
 
 use crate::digits::format_ns;
 use crate::perf::target::Tasks;
+use crate::profiler::TracefsFinder;
 use crate::profiler::hits::HitCost;
 use crate::run::Run;
 use crate::tep::probe::ProbeHits;
 
+/// The probes of a run.
+pub(super) struct RunProbes {
+    pub tracefs: TracefsFinder,
+    /// What a hit of one in a program costs. None: that is not known, or there is none.
+    hit_cost: Option<HitCost>,
+}
+
+impl RunProbes {
+    pub fn new(tracefs: TracefsFinder) -> RunProbes {
+        RunProbes { tracefs, hit_cost: None }
+    }
+
+    /// Number of hits of the probes, and their cost in ns, about.
+    pub fn hits_so_far(&self) -> Option<Paid> {
+        let hits = self.tracefs.hits()?;
+        let count = hits.iter().map(|hits| hits.count).fold(0, u64::saturating_add);
+        Some(Paid { count, cost_ns: self.hit_cost.map(|cost| cost.of(&hits)) })
+    }
+}
+
 impl Run {
     /// The line about the cost of each hit, and who pays for it.
     pub(super) fn tell_hit_cost(&mut self) {
-        let probes = self.tracefs.probes_in_programs();
+        let RunProbes { tracefs, hit_cost } = &mut self.probes;
+        let probes = tracefs.probes_in_programs();
         if probes.is_empty() {
             return;
         }
         // Where the cost cannot be measured, the line has words in place of a number.
-        self.hit_cost = self.tracefs.measure_hits(&self.host).ok();
-        let line = format!("{}; {}", each(self.hit_cost, &probes), self.who_pays());
+        *hit_cost = tracefs.measure_hits(&self.host).ok();
+        let line = format!("{}; {}", each(*hit_cost, &probes), self.who_pays());
         self.core.ctx.output.note(line);
     }
 
@@ -23,18 +45,11 @@ impl Run {
     /// whole CPU, or of a cgroup, has them in every process that maps the file.
     fn who_pays(&self) -> &'static str {
         let narrow = matches!(self.options.target.tasks, Tasks::Processes(_) | Tasks::Threads(_) | Tasks::Workload(_));
-        if narrow && !self.core.filter_in_user && !self.core.evlist.any_cpu_bound() {
+        if narrow && !self.core.filter.is_on() && !self.core.evlist.any_cpu_bound() {
             "the processes that are watched pay"
         } else {
             "every process of the machine pays that has the file mapped, watched or not"
         }
-    }
-
-    /// Number of hits of the probes, and their cost in ns, about.
-    pub(super) fn hits_so_far(&self) -> Option<Paid> {
-        let hits = self.tracefs.hits()?;
-        let count = hits.iter().map(|hits| hits.count).fold(0, u64::saturating_add);
-        Some(Paid { count, cost_ns: self.hit_cost.map(|cost| cost.of(&hits)) })
     }
 }
 

@@ -3,22 +3,20 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::output::Message;
 use crate::profiler::Timestamp;
 use crate::report::Table;
+use crate::run::Run;
 use crate::run::dispatcher::JudgedInterval;
 use crate::run::intervals::{IntervalUse, ViewInterval};
 use crate::run::report_pace::{PacedReport, ReportPace};
-use crate::run::{QUIET_TICKER, Run};
-use crate::sys::{self, poll::Ticker};
+use crate::sys;
 
 /// The quiet intervals of a run.
 #[derive(Debug, Default)]
 pub(super) struct QuietIntervals {
-    /// None: nobody wants tables more often than they are printed.
-    ticker: Option<Ticker>,
     pub is_due: bool,
     /// When the last one ended. None: none has ended since the last printed interval did.
     since_ns: Option<Timestamp>,
@@ -32,10 +30,9 @@ pub(super) struct QuietIntervals {
 }
 
 impl QuietIntervals {
-    /// The ticker is ready. Where intervals are dear, some ticks are passed over.
+    /// It is time for one. Where intervals are dear, some ticks are passed over.
     pub fn tick(&mut self) {
-        let has_expired = self.ticker.as_ref().is_some_and(Ticker::expired);
-        self.is_due |= has_expired && self.tables.is_due(sys::monotonic_ns());
+        self.is_due |= self.tables.is_due(sys::monotonic_ns());
     }
 
     /// A printed interval has ended.
@@ -72,9 +69,7 @@ impl Run {
     pub(super) fn begin_quiet_intervals(&mut self) -> Result<()> {
         let is_shorter = |quiet: &Duration| self.options.interval.is_none_or(|interval| *quiet < interval);
         if let Some(period) = self.options.quiet.filter(is_shorter).filter(|_| !self.options.dry_run) {
-            let ticker = Ticker::every(period).context("cannot start the timer of the tables")?;
-            self.poller.add(&ticker, QUIET_TICKER).context("cannot wait for the timer of the tables")?;
-            self.quiet.ticker = Some(ticker);
+            self.wake.tick_quietly_every(period)?;
         }
         Ok(())
     }
@@ -105,7 +100,7 @@ impl Run {
 
     /// The tables of an interval that is printed. If parts of it were sent, these are the last ones.
     pub(super) fn table_messages(&self, tables: Vec<Table>, time_ns: Timestamp) -> Vec<Message> {
-        let (interval, span_ns) = (self.intervals, time_ns.saturating_sub(self.interval_start_ns));
+        let (interval, span_ns) = (self.interval.number, time_ns.saturating_sub(self.interval.start_ns));
         if self.quiet.since_ns.is_none() {
             let table = |table| Message::Table { table, interval, time_ns, span_ns, is_quiet: false };
             return tables.into_iter().map(table).collect();
@@ -114,13 +109,13 @@ impl Run {
     }
 
     fn parts(&self, tables: Vec<Table>, time_ns: Timestamp) -> Vec<Message> {
-        let (interval, span_ns) = (self.intervals, self.part_ns(time_ns));
+        let (interval, span_ns) = (self.interval.number, self.part_ns(time_ns));
         let part = |table| Message::Table { table, interval, time_ns, span_ns, is_quiet: true };
         tables.into_iter().map(part).collect()
     }
 
     /// Length of the part of an interval that ends now.
     fn part_ns(&self, time_ns: Timestamp) -> u64 {
-        time_ns.saturating_sub(self.quiet.since_ns.unwrap_or(self.interval_start_ns))
+        time_ns.saturating_sub(self.quiet.since_ns.unwrap_or(self.interval.start_ns))
     }
 }

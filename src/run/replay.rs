@@ -24,7 +24,7 @@ use crate::perf::target::Target;
 use crate::profiler::{Profiler, Setup, Timestamp, TracefsFinder};
 use crate::ringbuf::sim::Producer;
 use crate::ringbuf::{DrainLimit, Merge, RingBuf, Stamp};
-use crate::run::dispatcher::Dispatcher;
+use crate::run::dispatcher::{Dispatcher, RecordCounts};
 use crate::run::rings::deliver;
 use crate::run::{Options, Run, StopReason};
 use crate::symbol::Stacks;
@@ -216,7 +216,7 @@ impl RunReplay<'_> {
 impl Run {
     fn begin_replay(&mut self) {
         let now_ns = sys::monotonic_ns();
-        (self.start_ns, self.interval_start_ns, self.core.ctx.started_ns) = (now_ns, now_ns, now_ns);
+        (self.start_ns, self.interval.start_ns, self.core.ctx.started_ns) = (now_ns, now_ns, now_ns);
         self.core.ctx.tasks.scan();
         self.core.started(now_ns);
     }
@@ -249,9 +249,9 @@ impl Run {
         let now_ns = sys::monotonic_ns();
         self.core.ctx.output.flush_round(now_ns);
         let interval_ns = self.options.interval.map_or(u64::MAX, |interval| interval.as_nanos() as u64);
-        self.report_due |= self.core.last_tick.wants_report;
-        self.report_due |= now_ns.saturating_sub(self.interval_start_ns) >= interval_ns;
-        if self.report_due {
+        self.interval.is_due |= self.core.last_tick.wants_report;
+        self.interval.is_due |= now_ns.saturating_sub(self.interval.start_ns) >= interval_ns;
+        if self.interval.is_due {
             self.report()?;
         }
         self.core.check_tasks(now_ns);
@@ -304,16 +304,15 @@ impl Replay {
     /// `tracefs` has the formats of its events; samples of event N have the identifier N + 1. `stacks`: as in [`Setup`].
     ///
     /// # Errors
-    /// An event is not in `tracefs`, or there is no memory for the rings.
+    /// An event is not in `directory`, or there is no memory for the rings.
     pub fn new(
         mut profiler: Box<dyn Profiler>,
-        tracefs: &Path,
+        directory: &Path,
         stacks: bool,
         places: Vec<(u32, Class)>,
     ) -> Result<Replay> {
-        let nowhere = tracefs.join("nowhere");
-        let host = Host { proc: nowhere.clone(), cpu: nowhere };
-        let (target, tracefs) = (Target::everything(), TracefsFinder::at(Tracefs::at(tracefs)));
+        let host = Host { proc: directory.join("proc"), cpu: directory.join("cpu") };
+        let (target, tracefs) = (Target::everything(), TracefsFinder::at(Tracefs::at(directory)));
         let watched = Watched::new(&target, &host);
         let mut setup = Setup::new(&tracefs, &target, &host, &watched, [i32::MAX - 1, i32::MAX]);
         setup.stacks = stacks;
@@ -370,7 +369,7 @@ impl Replay {
     }
 
     pub fn played(&self) -> Played {
-        let Dispatcher { malformed, late, .. } = self.core;
+        let RecordCounts { malformed, late, .. } = self.core.records;
         let samples = self.core.samples();
         let lost_output = self.core.ctx.output.dropped();
         Played { samples, malformed, late, discarded: self.core.ctx.view.discarded, lost_output }

@@ -65,6 +65,15 @@ impl RunRing {
         core.count_lost_switches(switches);
         self.unmarked |= samples > 0 || side > 0 || switches > 0;
     }
+
+    /// The CPU is closed: the ring goes once its records are delivered.
+    fn leave(&mut self, merge: &mut Merge, core: &Dispatcher, poller: &Poller) {
+        self.leaving = true;
+        merge.remove(self.index);
+        if let Some(owner) = core.evlist.ring_owner(self.cpu, self.class) {
+            let _ = poller.remove(owner);
+        }
+    }
 }
 
 /// All rings, merged.
@@ -112,40 +121,19 @@ impl Rings {
         // A pair may begin on a CPU of the answer and end on another: such events are open everywhere.
         let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
         let alone: Vec<u32> = online.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
-        let opened = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
-        let most = most_pages(cpus.len(), evlist.rings());
-        let asked = match size {
-            Some(size) => size.pages(sys::page_size()),
-            None => {
-                let sizes = default_ring_pages(cpus.len(), &evlist.ring_demands());
-                let largest = sizes.iter().copied().max().unwrap_or(1);
-                evlist.limit_rings(sizes);
-                largest
-            }
-        };
+        let planned = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
         let mut rings = Rings {
-            wanted_pages: asked.min(most),
-            data_pages: asked.min(most),
             looked_ns: sys::monotonic_ns(),
             directories: online.iter().filter_map(|&cpu| Some((cpu, directory_of(host, cpu)?))).collect(),
-            filter_in_user: opened.filter_in_user,
-            notes: opened.notes,
+            filter_in_user: planned.filter_in_user,
+            notes: planned.notes,
             ..Rings::default()
         };
         if !absent.is_empty() {
-            let present: Vec<u32> = target.cpus(&online).0;
-            rings.notes.push(format!(
-                "CPU {} is not online: watching {} without it",
-                cpu_ranges(&absent),
-                cpu_ranges(&present)
-            ));
+            let present = cpu_ranges(&target.cpus(&online).0);
+            rings.notes.push(format!("CPU {} is not online: watching {present} without it", cpu_ranges(&absent)));
         }
-        if size.is_some() && asked > most {
-            rings.notes.push(format!(
-                "ring buffers are limited to {} MiB in total: {most} pages each instead of {asked}",
-                MAX_BYTES >> 20
-            ));
-        }
+        rings.settle_size(size, cpus.len(), evlist);
         if locks_little(host) {
             let others: Vec<(u32, usize)> = alone.iter().map(|&cpu| (cpu, side_ring_pages(0))).collect();
             rings.data_pages = evlist.fitting_pages(&cpus, &others, rings.data_pages)?;
@@ -164,14 +152,34 @@ impl Rings {
         rings.notes.extend(evlist.attach_string_copiers());
         rings.notes.extend(evlist.attach_idle_copiers());
         if !evlist.left_out().is_empty() {
-            rings
-                .notes
-                .push(format!("left out, the kernel does not let them be sampled: {}", evlist.left_out().join(" ")));
+            let names = evlist.left_out().join(" ");
+            rings.notes.push(format!("left out, the kernel does not let them be sampled: {names}"));
         }
         if !evlist.any_open() {
             bail!(nothing_opened(evlist, &target.tasks, &cpus));
         }
         Ok(rings)
+    }
+
+    /// Settles how large the rings are to be on `cpus` CPUs.
+    fn settle_size(&mut self, size: Option<RingSize>, cpus: usize, evlist: &mut Evlist) {
+        let most = most_pages(cpus, evlist.rings());
+        let asked = match size {
+            Some(size) => size.pages(sys::page_size()),
+            None => {
+                let sizes = default_ring_pages(cpus, &evlist.ring_demands());
+                let largest = sizes.iter().copied().max().unwrap_or(1);
+                evlist.limit_rings(sizes);
+                largest
+            }
+        };
+        if size.is_some() && asked > most {
+            self.notes.push(format!(
+                "ring buffers are limited to {} MiB in total: {most} pages each instead of {asked}",
+                MAX_BYTES >> 20
+            ));
+        }
+        (self.wanted_pages, self.data_pages) = (asked.min(most), asked.min(most));
     }
 
     /// The rings of a replay, by CPU and class, with events that are not opened.
@@ -260,8 +268,7 @@ impl Rings {
     /// Opens CPUs that came online, closes those that went offline.
     pub fn follow_hotplug(&mut self, core: &mut Dispatcher, target: &Target, host: &Host, poller: &Poller) {
         let Ok(online) = online_cpus(host) else { return core.ctx.watched.refresh_in_time(target, host) };
-        let looked_ns = sys::monotonic_ns();
-        let before_ns = std::mem::replace(&mut self.looked_ns, looked_ns);
+        let before_ns = std::mem::replace(&mut self.looked_ns, sys::monotonic_ns());
         // The events of a CPU that was offline are gone for good.
         let was_away = online.iter().copied().filter(|&cpu| self.was_away(cpu, host)).collect::<Vec<u32>>();
         let has_ring = |cpu: u32| self.rings.iter().any(|ring| !ring.leaving && ring.cpu == cpu);
@@ -273,7 +280,21 @@ impl Rings {
             core.ctx.watched.refresh_in_time(target, host);
         }
         self.rings.retain(|ring| !ring.leaving || self.merge.has(ring.index));
-        let cpus = if core.evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
+        self.leave_offline(&online, &was_away, before_ns, core, poller);
+        self.refused.retain(|cpu| online.contains(cpu));
+        self.open_online(&online, before_ns, core, target, host, poller);
+        self.note_shrunk(&core.evlist);
+    }
+
+    /// Closes the CPUs that went offline, and those that are back: their old events are gone.
+    fn leave_offline(
+        &mut self,
+        online: &[u32],
+        was_away: &[u32],
+        before_ns: u64,
+        core: &mut Dispatcher,
+        poller: &Poller,
+    ) {
         let mut gone: Vec<u32> = Vec::new();
         let is_gone = |cpu: u32| !online.contains(&cpu) || was_away.contains(&cpu);
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && is_gone(ring.cpu)) {
@@ -281,13 +302,9 @@ impl Rings {
             // No later record of this CPU will tell of the loss.
             if std::mem::take(&mut ring.unmarked) || was_away.contains(&ring.cpu) {
                 let start_ns = self.complete_ns.min(before_ns);
-                core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns: looked_ns, count: 0 }, ring.class);
+                core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns: self.looked_ns, count: 0 }, ring.class);
             }
-            ring.leaving = true;
-            self.merge.remove(ring.index); // after its records are delivered
-            if let Some(owner) = core.evlist.ring_owner(ring.cpu, ring.class) {
-                let _ = poller.remove(owner);
-            }
+            ring.leave(&mut self.merge, core, poller);
             if !gone.contains(&ring.cpu) {
                 gone.push(ring.cpu);
                 if !ring.side_alone {
@@ -299,27 +316,29 @@ impl Rings {
             core.notify_counts(); // the counters go with their CPU
         }
         gone.into_iter().for_each(|cpu| core.evlist.close_cpu(cpu));
-        self.refused.retain(|cpu| online.contains(cpu));
+    }
+
+    /// Opens the CPUs that came online.
+    fn open_online(
+        &mut self,
+        online: &[u32],
+        before_ns: u64,
+        core: &mut Dispatcher,
+        target: &Target,
+        host: &Host,
+        poller: &Poller,
+    ) {
+        let cpus = if core.evlist.any_cpu_bound() { online.to_vec() } else { target.cpus(online).0 };
         let mut failed: Vec<(String, Vec<u32>)> = Vec::new();
-        for cpu in online {
+        for &cpu in online {
             if self.rings.iter().any(|ring| ring.cpu == cpu) || self.refused.contains(&cpu) {
                 continue;
             }
             let side_alone = !cpus.contains(&cpu);
             self.was_away(cpu, host); // remembers the new directory
-            let evlist = &mut core.evlist;
-            evlist.bind(core.ctx.watched.now());
-            let added = if side_alone { Ok(()) } else { self.add(cpu, evlist, poller) }
-                .and_then(|()| self.add_side(cpu, side_alone, evlist, poller))
-                .and_then(|()| evlist.enable_cpu(cpu));
-            if added.is_ok() {
-                // Nothing of this CPU was seen until now.
-                let window = LostWindow { cpu, start_ns: before_ns, end_ns: sys::monotonic_ns(), count: 0 };
-                if side_alone { core.lost(window, Class::Side) } else { core.lost_to_all(window) }
-            }
-            self.notes.push(match added {
-                Ok(()) if side_alone => continue,
-                Ok(()) => format!("CPU {cpu} came online: watching it"),
+            match self.open_one(cpu, side_alone, before_ns, core, poller) {
+                Ok(()) if side_alone => {}
+                Ok(()) => self.notes.push(format!("CPU {cpu} came online: watching it")),
                 Err(err) => {
                     self.refused.push(cpu);
                     self.close_cpu(cpu, core, poller);
@@ -329,14 +348,37 @@ impl Rings {
                         Some((_, cpus)) => cpus.push(cpu),
                         None => failed.push((why, vec![cpu])),
                     }
-                    continue;
                 }
-            });
+            }
         }
         for (why, cpus) in failed {
             self.notes.push(format!("CPU {} came online and cannot be watched: {why}", cpu_ranges(&cpus)));
         }
-        self.note_shrunk(&core.evlist);
+    }
+
+    /// Opens a CPU that came online, of which nothing was seen until now.
+    fn open_one(
+        &mut self,
+        cpu: u32,
+        side_alone: bool,
+        before_ns: u64,
+        core: &mut Dispatcher,
+        poller: &Poller,
+    ) -> Result<()> {
+        let evlist = &mut core.evlist;
+        evlist.bind(core.ctx.watched.now());
+        if !side_alone {
+            self.add(cpu, evlist, poller)?;
+        }
+        self.add_side(cpu, side_alone, evlist, poller)?;
+        evlist.enable_cpu(cpu)?;
+        let window = LostWindow { cpu, start_ns: before_ns, end_ns: sys::monotonic_ns(), count: 0 };
+        if side_alone {
+            core.lost(window, Class::Side)
+        } else {
+            core.lost_to_all(window)
+        }
+        Ok(())
     }
 
     /// An unknown loss on each CPU between two times.
@@ -370,11 +412,7 @@ impl Rings {
     /// Closes a CPU whose events could not all be opened.
     fn close_cpu(&mut self, cpu: u32, core: &mut Dispatcher, poller: &Poller) {
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && ring.cpu == cpu) {
-            ring.leaving = true;
-            self.merge.remove(ring.index);
-            if let Some(owner) = core.evlist.ring_owner(cpu, ring.class) {
-                let _ = poller.remove(owner);
-            }
+            ring.leave(&mut self.merge, core, poller);
         }
         core.evlist.close_cpu(cpu);
     }
@@ -419,7 +457,7 @@ impl Rings {
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving) {
             ring.count_lost(core);
         }
-        core.counts_were_read();
+        core.unseen.counts_were_read(&core.evlist);
     }
 
     /// The ring size that would have prevented the losses so far, as text. The next interval begins.
@@ -570,8 +608,8 @@ pub fn deliver(
         let is_by_thread = core.is_ordered_by_thread();
         merge.drain_into(limit, &mut Delivery { layouts: core.layouts.clone(), is_by_thread, core, place })
     };
-    core.record_bytes += drained.bytes;
-    core.late += drained.late;
+    core.records.bytes += drained.bytes;
+    core.records.late += drained.late;
     merge.publish();
     drained
 }

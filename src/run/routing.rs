@@ -3,16 +3,15 @@
 
 use std::ops::ControlFlow;
 
+use crate::perf::event_id::{IDLE_OWNER, SHARED_OWNER, WINDOW_OWNER};
 use crate::perf::evlist::Evlist;
-use crate::perf::evlist::idle_records::IDLE_OWNER;
-use crate::perf::evlist::shared::SHARED_OWNER;
-use crate::perf::evlist::windows::WINDOW_OWNER;
 use crate::perf::record::sample_identifier;
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Gate, Samples, Use};
 use crate::ringbuf::RecordRun;
-use crate::run::dispatcher::{Dispatcher, FilteredSamples};
+use crate::run::dispatcher::Dispatcher;
 use crate::run::meter::Meter;
+use crate::run::task_filter::TaskFilter;
 use crate::run::views::Views;
 
 /// What became of a record that belongs to no single profiler.
@@ -25,8 +24,7 @@ enum UnownedRecord {
 /// What each sample must pass before a profiler sees it, in runs that need that.
 struct SampleGate<'a> {
     evlist: &'a Evlist,
-    /// Drops samples of tasks that are not watched, and counts them.
-    filtered: Option<&'a mut FilteredSamples>,
+    filter: &'a mut TaskFilter,
     meter: &'a mut Option<Meter>,
     has_companions: bool,
     /// No sample passes.
@@ -37,19 +35,18 @@ impl<'a> SampleGate<'a> {
     #[inline]
     fn new(
         evlist: &'a Evlist,
-        filter_in_user: bool,
-        filtered: &'a mut FilteredSamples,
+        filter: &'a mut TaskFilter,
         meter: &'a mut Option<Meter>,
         ctx: &Context,
     ) -> SampleGate<'a> {
         let has_companions = ctx.user_stacks.has_companions();
-        SampleGate { evlist, filtered: filter_in_user.then_some(filtered), meter, has_companions, is_shut: false }
+        SampleGate { evlist, filter, meter, has_companions, is_shut: false }
     }
 
     /// True if not all samples of the view simply pass.
     #[inline]
     fn is_needed(&self, owner: usize) -> bool {
-        let is_of_run = self.filtered.is_some() || self.meter.is_some() || self.has_companions;
+        let is_of_run = self.filter.is_on() || self.meter.is_some() || self.has_companions;
         is_of_run || self.is_shut || self.evlist.tests_samples_of(owner)
     }
 
@@ -57,12 +54,7 @@ impl<'a> SampleGate<'a> {
         if self.has_companions {
             ctx.user_stacks.comes(event, sample.cpu);
         }
-        if let Some(filtered) = &mut self.filtered
-            && self.evlist.evsel(event).is_task_bound()
-            && !ctx.watched.contains(sample.tid)
-        {
-            filtered.samples += 1;
-            filtered.bytes += sample.record().len() as u64;
+        if self.filter.is_on() && !self.filter.admits(self.evlist.evsel(event), sample, &ctx.watched) {
             return false;
         }
         self.meter.iter_mut().for_each(|meter| meter.add(event, sample));
@@ -91,7 +83,7 @@ impl Dispatcher {
     #[inline]
     pub fn take_samples(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         loop {
-            let Dispatcher { evlist, views, meter, ctx, filter_in_user, filtered, .. } = self;
+            let Dispatcher { evlist, views, meter, ctx, filter, .. } = self;
             let route = piece.next_record().and_then(sample_identifier).and_then(|id| evlist.route(id));
             let Some(owner) = route.map(|route| route.owner as usize) else { break };
             if owner >= IDLE_OWNER {
@@ -103,7 +95,7 @@ impl Dispatcher {
             } else {
                 let Some(view) = views.enter(owner, ctx) else { break };
                 let room = view.room();
-                let mut gate = SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx);
+                let mut gate = SampleGate::new(evlist, filter, meter, ctx);
                 gate.is_shut = room == 0;
                 let is_gated = gate.is_needed(owner);
                 let most = if room == 0 { u64::MAX } else { room };
@@ -114,8 +106,8 @@ impl Dispatcher {
                 view.profiler.samples(&mut samples, ctx);
                 let taken = samples.taken();
                 view.samples += taken.relevant;
-                self.samples_read += taken.all();
-                self.malformed += taken.malformed;
+                self.records.samples += taken.all();
+                self.records.malformed += taken.malformed;
                 if taken.all() == 0 {
                     self.send_stacks();
                     self.ctx.output.flush_large();
@@ -145,25 +137,25 @@ impl Dispatcher {
 
     /// Takes a sample of an event that several views share. False: there is no more to take.
     fn take_shared(&mut self, piece: &mut RecordRun<'_>) -> bool {
-        let Dispatcher { evlist, views, meter, ctx, filter_in_user, filtered, .. } = self;
+        let Dispatcher { evlist, views, meter, ctx, filter, .. } = self;
         let Some(record) = piece.next_record() else { return false };
         let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
         let Some(mut sample) = evlist.sample(route, record) else { return false };
         let Some(late) = piece.take(record.len(), sample.time) else { return piece.go_on() };
         sample.late = late;
-        self.samples_read += 1;
-        let gate = SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx);
-        self.malformed += give(route.event, &sample, gate, views, ctx);
+        self.records.samples += 1;
+        let gate = SampleGate::new(evlist, filter, meter, ctx);
+        self.records.malformed += give(route.event, &sample, gate, views, ctx);
         true
     }
 
     /// Takes the copy of a record of an idle task, if it has no sample of its own. False: there is no more to take.
     fn take_idle(&mut self, piece: &mut RecordRun<'_>) -> bool {
-        let Dispatcher { evlist, views, meter, ctx, filter_in_user, filtered, .. } = self;
+        let Dispatcher { evlist, views, meter, ctx, filter, .. } = self;
         let Some(record) = piece.next_record() else { return false };
         let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
         let Some(mut sample) = evlist.sample(route, record) else { return false };
-        let Some(copied) = evlist.copied_idle_event(route.event) else { return false };
+        let Some(copied) = evlist.idle_records.copied(route.event) else { return false };
         let comes_twice = evlist.has_own_sample(copied.of, &sample, piece.records_behind());
         let Some(late) = piece.take(record.len(), sample.time) else { return piece.go_on() };
         (sample.late, sample.is_copy) = (late, true);
@@ -173,26 +165,26 @@ impl Dispatcher {
             return true;
         }
         if copied.passes(&sample) {
-            self.samples_read += 1;
-            let gate = SampleGate::new(evlist, *filter_in_user, filtered, meter, ctx);
-            self.malformed += give(copied.of, &sample, gate, views, ctx);
+            self.records.samples += 1;
+            let gate = SampleGate::new(evlist, filter, meter, ctx);
+            self.records.malformed += give(copied.of, &sample, gate, views, ctx);
         }
         true
     }
 
     /// Takes the window of a user stack that comes before its sample. False: there is no more to take.
     fn take_window(&mut self, piece: &mut RecordRun<'_>) -> bool {
-        let Dispatcher { evlist, ctx, filter_in_user, meter, window_bytes, .. } = self;
+        let Dispatcher { evlist, ctx, filter, meter, .. } = self;
         let Some(record) = piece.next_record() else { return false };
         let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
         let Some(sample) = evlist.sample(route, record) else { return false };
         if piece.take(record.len(), sample.time).is_none() {
             return piece.go_on();
         }
-        *window_bytes += record.len() as u64;
         meter.iter_mut().for_each(|meter| meter.add(route.event, &sample));
-        if !*filter_in_user || !evlist.evsel(route.event).is_task_bound() || ctx.watched.contains(sample.tid) {
-            let of = evlist.evsel(route.event).window_of().unwrap_or_default();
+        let evsel = evlist.evsel(route.event);
+        if filter.wants(evsel, &sample, &ctx.watched) {
+            let of = evsel.window_of().unwrap_or_default();
             ctx.user_stacks.companion(of, &sample, &mut ctx.spaces, ctx.output.published());
         }
         true

@@ -1,5 +1,6 @@
-//! Prepared before the events of a run are opened: the workload, the events of the profilers, and their formats.
+//! Prepared before the events of a run are opened: where results go, in which form, and the workload.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -7,16 +8,116 @@ use anyhow::{Context as _, Result};
 use crate::host::{Host, sysctl};
 use crate::output::drawing::flame::FlameWriter;
 use crate::output::drawing::heatmap::HeatmapWriter;
+use crate::output::drawing::{flame, heatmap};
 use crate::output::event_text::EventText;
-use crate::output::settings::ViewSettings;
-use crate::perf::evlist::Evlist;
+use crate::output::metrics::SnapshotCell;
+use crate::output::metrics::http::MetricsServer;
+use crate::output::screen::ScreenPort;
+use crate::output::settings::{OutputSettings, ViewSettings};
+use crate::output::sink::Sink;
+use crate::output::{Output, SettingsSender};
+use crate::perf::Evlist;
 use crate::perf::evsel::Evsel;
-use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::Tasks;
-use crate::profiler::{Profiler, Setup};
-use crate::run::{Options, ViewOptions, messages};
+
+use crate::profiler::{RunScope, Setup};
+use crate::run::replay::ReplayedMachine;
+use crate::run::{Options, ViewOptions, live, messages};
+use crate::symbol::budget::RunBudget;
+use crate::symbol::elf::debug_files::default_debug_dirs;
+use crate::symbol::elf::symbols::SymbolOptions;
+use crate::sys::poll::Waker;
 use crate::sys::process::Workload;
 use crate::tep::syscalls;
+use crate::tep::tracefs::strings::KernelStrings;
+
+/// Where the results go.
+pub(super) fn open_sink(options: &Options) -> Result<Sink> {
+    match &options.output {
+        // The forecast goes to stdout, which must be open.
+        _ if options.dry_run => Sink::stdout().and_then(|_| Sink::file(Path::new("/dev/null"))),
+        Some(path) => Sink::file(path),
+        None if options.draws_to_stdout() => Sink::file(Path::new("/dev/null")),
+        None => Sink::stdout(),
+    }
+}
+
+/// Refuses drawings that could not be written in the end.
+pub(super) fn check_drawing_files(options: &Options) -> Result<()> {
+    let views = || options.views.iter().filter(|_| !options.dry_run);
+    views().filter_map(|view| view.flame.as_ref()).try_for_each(flame::check)?;
+    views().filter_map(|view| view.heatmap.as_ref()).try_for_each(heatmap::check)
+}
+
+/// The output of a run, which waits for its settings, and who else reads results.
+pub(super) struct OpenedOutput {
+    pub output: Output,
+    pub settle: SettingsSender,
+    pub server: Option<MetricsServer>,
+    /// With it the output wakes the run.
+    pub waker: Arc<Waker>,
+    screen: Option<ScreenPort>,
+    /// Where a replay publishes metrics.
+    metrics: Option<SnapshotCell>,
+}
+
+impl OpenedOutput {
+    pub fn start(
+        options: &Options,
+        sink: Sink,
+        machine: &mut ReplayedMachine,
+        is_replay: bool,
+    ) -> Result<OpenedOutput> {
+        let waker = Arc::new(Waker::new().context("cannot wait for events")?);
+        let is_served = !options.dry_run && !is_replay;
+        let server = options.metrics.filter(|_| is_served).map(|at| MetricsServer::start(at.0)).transpose()?;
+        let (mut output, settle) = Output::start(sink, waker.clone())?;
+        let (handle, screen) = if is_replay { (None, machine.screen.take()) } else { live::open(options)?.unzip() };
+        output.screen = handle;
+        Ok(OpenedOutput { output, settle, server, waker, screen, metrics: machine.metrics.take() })
+    }
+
+    /// The tasks of the answer, without the threads that serve results.
+    pub fn leave_out(&self, mut scope: RunScope) -> RunScope {
+        if let Some(server) = &self.server {
+            scope = scope.with_server(server.tid());
+        }
+        if let Some(screen) = &self.output.screen {
+            scope = scope.with_keyboard(screen.tid);
+        }
+        scope
+    }
+
+    /// What the output waits for.
+    pub fn settings(
+        &mut self,
+        options: &Options,
+        evlist: &Evlist,
+        setup: &Setup<'_>,
+        budget: &RunBudget,
+    ) -> Result<OutputSettings> {
+        Ok(OutputSettings {
+            name: options.name.clone(),
+            views: view_settings(options, evlist),
+            json: options.json,
+            events: event_texts(evlist, setup)?,
+            strings: setup.tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
+            host: setup.host.clone(),
+            callchains: evlist.any_callchain(),
+            symbols: SymbolOptions {
+                demangle: options.demangle,
+                debug_dirs: default_debug_dirs(),
+                budget: budget.symbols.clone(),
+            },
+            budget: budget.whole.clone(),
+            coverage: options.verbose && evlist.any_address(),
+            prompt: options.paced,
+            durable: options.durable,
+            metrics: self.server.as_ref().map(MetricsServer::snapshots).or(self.metrics.take()),
+            screen: self.screen.take(),
+        })
+    }
+}
 
 /// Forks the command, which waits for its release. It is the target, if none was named.
 pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
@@ -31,40 +132,8 @@ pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> 
     Ok(Some(workload))
 }
 
-/// Adds the events of the profilers.
-pub(super) fn add_events(
-    profilers: &mut [Box<dyn Profiler>],
-    views: &mut [ViewOptions],
-    evlist: &mut Evlist,
-    setup: &mut Setup<'_>,
-) -> Result<()> {
-    let is_alone = views.len() == 1;
-    let added: Result<()> = profilers.iter_mut().zip(views).enumerate().try_for_each(|(index, (profiler, view))| {
-        evlist.adding_for(index);
-        (setup.stacks, setup.flame_graph) = (view.stacks(), view.flame.is_some());
-        let named = |err: anyhow::Error| if is_alone { err } else { err.context(format!("view '{}'", view.name)) };
-        profiler.init(evlist, setup).map_err(named)?;
-        setup.weight.take().into_iter().for_each(|weight| view.weight = weight);
-        Ok(())
-    });
-    added.map_err(|err| match err.downcast::<NoTracefs>() {
-        Ok(none) => none.for_events(setup.host).into(),
-        Err(err) => err,
-    })
-}
-
-/// Leaves the halves of callchains that each view wants. A view without callchains is told so.
-pub(super) fn halve_callchains(evlist: &mut Evlist, options: &Options, setup: &Setup<'_>) -> Result<()> {
-    let halves: Vec<_> = options.views.iter().map(|view| view.halves).collect();
-    for owner in evlist.halve_callchains(&halves)? {
-        let name = options.views.get(owner).map_or("", |view| view.name.as_str());
-        setup.warn(format!("{name}: a half of the stacks is chosen, but there are no stacks without -g"));
-    }
-    Ok(())
-}
-
 /// The settings of the output of each view.
-pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
+fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
     let settings = |(owner, view): (usize, &ViewOptions)| {
         let has_chains = evlist.any_callchain_of(owner);
         let flame = view.flame.clone().filter(|_| !options.dry_run);
@@ -83,7 +152,7 @@ pub(super) fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSetti
 }
 
 /// The formats of the events that may be printed. Events without a format are left out.
-pub(super) fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
+fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
         let format = setup.format_of(evsel)?;

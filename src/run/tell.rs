@@ -9,7 +9,7 @@ use crate::run::Run;
 use crate::run::intervals::ViewInterval;
 use crate::run::messages::{self, Backlog, OwnCost};
 use crate::run::views::View;
-use crate::symbol::functions::has_mapped_inode;
+use crate::symbol::functions::binary::has_mapped_inode;
 use crate::sys;
 use crate::task::listed;
 
@@ -112,7 +112,7 @@ impl Run {
                 lost_side: view.loss.side_total(),
                 untracked: sums.map_or(0, |sums| sums.untracked),
                 discarded: sums.map_or(0, |sums| sums.discarded),
-                coverage: view.loss.coverage(self.interval_start_ns, now, self.rings.cpus()),
+                coverage: view.loss.coverage(self.interval.start_ns, now, self.rings.cpus()),
                 verdict: ended.judged.verdict,
                 totals: MeterTotal::all_of(&ended.report),
             }
@@ -124,7 +124,7 @@ impl Run {
             rss_peak_bytes: cost.rss_peak_bytes,
             locked_bytes: cost.locked_bytes,
             wakeups: cost.wakeups,
-            malformed: core.malformed + self.rings.undecodable(),
+            malformed: core.records.malformed + self.rings.undecodable(),
             late: cost.late,
             dropped_lines: core.ctx.output.dropped(),
             dropped_stacks: core.ctx.stacks.refused() + core.ctx.output.dropped_stacks(),
@@ -142,8 +142,8 @@ impl Run {
             locked_bytes: self.rings.locked_bytes(),
             wakeups: self.wakeups,
             samples: self.core.samples(),
-            record_bytes: self.core.record_bytes,
-            late: self.core.late,
+            record_bytes: self.core.records.bytes,
+            late: self.core.records.late,
         }
     }
 }

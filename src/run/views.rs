@@ -123,30 +123,30 @@ impl Views {
 
     /// The view whose profiler is to be called next. The context counts for it from now on.
     #[inline]
-    pub fn enter(&mut self, at: usize, ctx: &mut Context) -> Option<&mut View> {
-        if at != self.current {
-            self.switch_to(at, ctx);
+    pub fn enter(&mut self, index: usize, ctx: &mut Context) -> Option<&mut View> {
+        if index != self.current {
+            self.switch_to(index, ctx);
         }
-        self.all.get_mut(at)
+        self.all.get_mut(index)
     }
 
     #[inline(never)]
-    fn switch_to(&mut self, at: usize, ctx: &mut Context) {
-        let Some(number) = u16::try_from(at).ok().filter(|_| at < self.all.len()) else { return };
+    fn switch_to(&mut self, index: usize, ctx: &mut Context) {
+        let Some(number) = u16::try_from(index).ok().filter(|_| index < self.all.len()) else { return };
         std::mem::swap(&mut self.all[self.current].sums, &mut ctx.view);
-        std::mem::swap(&mut self.all[at].sums, &mut ctx.view);
-        self.current = at;
+        std::mem::swap(&mut self.all[index].sums, &mut ctx.view);
+        self.current = index;
         ctx.output.batch.set_view(number);
     }
 
     /// What was counted for a view.
-    pub fn sums<'a>(&'a self, at: usize, ctx: &'a Context) -> Option<&'a ViewSums> {
-        if at == self.current { Some(&ctx.view) } else { self.all.get(at).map(|view| &view.sums) }
+    pub fn sums<'a>(&'a self, index: usize, ctx: &'a Context) -> Option<&'a ViewSums> {
+        if index == self.current { Some(&ctx.view) } else { self.all.get(index).map(|view| &view.sums) }
     }
 
     /// A count of all views together.
     pub fn sum(&self, ctx: &Context, count: impl Fn(&ViewSums) -> u64) -> u64 {
-        (0..self.len()).filter_map(|at| self.sums(at, ctx)).map(count).sum()
+        (0..self.len()).filter_map(|index| self.sums(index, ctx)).map(count).sum()
     }
 
     /// No view takes any more samples.
@@ -157,12 +157,12 @@ impl Views {
 
     /// The views with events in rings of `class`: a loss there is theirs.
     pub fn in_class(&self, class: Class, evlist: &Evlist) -> Vec<usize> {
-        (0..self.len()).filter(|&at| self.len() == 1 || evlist.is_in(class, at)).collect()
+        (0..self.len()).filter(|&view| self.len() == 1 || evlist.is_in(class, view)).collect()
     }
 
     /// Enters a loss in the book of a view.
-    pub fn count_loss(&mut self, at: usize, count: impl FnOnce(&mut LossBook)) {
-        if let Some(view) = self.all.get_mut(at) {
+    pub fn count_loss(&mut self, index: usize, count: impl FnOnce(&mut LossBook)) {
+        if let Some(view) = self.all.get_mut(index) {
             count(&mut view.loss);
         }
     }

@@ -70,6 +70,7 @@ pub(super) fn describe(added: &WindowsAdded, options: &Options) -> Option<String
 #[derive(Debug, Default)]
 pub(super) struct WindowPace {
     is_on: bool,
+    has_ended: bool,
     most_bytes_per_s: u64,
     checked_ns: Timestamp,
 }
@@ -83,7 +84,12 @@ impl WindowPace {
     /// `on`: events have companions that may be ended; their rings have so many bytes.
     pub fn new(on: bool, ring_bytes: u64) -> WindowPace {
         let most_bytes_per_s = ring_bytes.saturating_mul(1_000_000_000) / HELD_NS;
-        WindowPace { is_on: on, most_bytes_per_s, checked_ns: sys::monotonic_ns() }
+        WindowPace { is_on: on, has_ended: false, most_bytes_per_s, checked_ns: sys::monotonic_ns() }
+    }
+
+    /// Windows came too often, and were ended.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// So many bytes a second on one CPU end the windows.
@@ -103,9 +109,8 @@ impl WindowPace {
         if per_s <= u128::from(self.most_bytes_per_s) {
             return;
         }
-        self.is_on = false;
+        (self.is_on, self.has_ended) = (false, true);
         core.evlist.turn_windows(false);
-        core.windows_ended = true;
         core.ctx.output.note(format!(
             "degraded: copies of stacks on CPU {cpu} come to {} MB/s: from now on user stacks are by frame pointers; cure: \
              a filter, a larger -m, or --call-graph=dwarf, which goes on",

@@ -1,6 +1,5 @@
 //! Who has each CPU and since when, by the switches that are seen.
 
-use crate::sched::events::Switch;
 use crate::sched::history::CpuUse;
 use crate::task::Comm;
 
@@ -36,6 +35,16 @@ pub enum TurnBegin {
     /// This is what was seen to come last: a switch went unseen since.
     Missed(CpuUse),
     Unknown,
+}
+
+/// A CPU goes from one task to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch {
+    pub at_ns: u64,
+    pub cpu: u32,
+    pub prev: CpuUse,
+    pub prev_state: u64,
+    pub next: CpuUse,
 }
 
 /// What a SWITCH record tells: that `tid` got `cpu`, and after whom, if the record has that.

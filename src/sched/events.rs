@@ -5,15 +5,17 @@ use std::ops::Range;
 use anyhow::{Context as _, Result};
 
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
-use crate::perf::{Evsel, Sample};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Evsel, Sample};
 use crate::profiler::Setup;
 use crate::profiler::filters::{TaskMatch, note_too_long};
+use crate::sched::cpus::Switch;
 use crate::sched::history::CpuUse;
-use crate::sched::model::{LeftCpu, RunDelayKind, SchedSide};
-use crate::symbol::kallsyms;
+use crate::sched::states::{LeftCpu, RunDelayKind, States, SwitchedOut};
+use crate::sched::tasks::TaskEvent;
+use crate::symbol::kernel::kallsyms;
 use crate::task::Comm;
-use crate::tep::{Field, Filter, FlagTable, Format, Int32, ReadError, drift};
+use crate::tep::{Field, Filter, Format, Int32, ReadError, drift};
 
 pub const SWITCH: &str = "sched:sched_switch";
 
@@ -47,9 +49,9 @@ pub enum RunnableStacks {
 pub enum SchedRecord {
     Switch(Switch),
     /// The wake-up follows, perhaps unseen.
-    Waking(SchedSide),
+    Waking(TaskEvent),
     Woken {
-        seen: SchedSide,
+        seen: TaskEvent,
         is_new: bool,
     },
     Migrated {
@@ -59,16 +61,6 @@ pub enum SchedRecord {
     },
     /// A wake-up of a task that was awake, or no record of these events.
     Nothing,
-}
-
-/// A CPU goes from one task to another.
-#[derive(Clone, Copy, Debug)]
-pub struct Switch {
-    pub at_ns: u64,
-    pub cpu: u32,
-    pub prev: CpuUse,
-    pub prev_state: u64,
-    pub next: CpuUse,
 }
 
 /// The fields of a switch.
@@ -144,20 +136,18 @@ impl WokenFields {
     }
 
     #[inline(always)]
-    fn read(&self, sample: &Sample<'_>) -> Result<SchedSide, ReadError> {
+    fn read(&self, sample: &Sample<'_>) -> Result<TaskEvent, ReadError> {
         let raw = sample.raw;
         let (tid, comm) = (self.pid.read(raw)?, Comm::new(self.comm.bytes(raw)?));
         let cpu = self.target_cpu.read(raw)?.cast_unsigned();
-        Ok(SchedSide { at: sample.time, cpu, tid, comm, is_ours: true })
+        Ok(TaskEvent { at: sample.time, cpu, tid, comm })
     }
 }
 
 /// How a task left its CPU, by `prev_state` and the kernel's functions in the stack of the switch.
 #[derive(Debug)]
 struct LeftStates {
-    /// The bits of `prev_state` that are states, and those of a dead task.
-    mask: u64,
-    dead: u64,
+    states: States,
     /// The functions in which a task yields. Empty: unknown.
     yields: Vec<Range<u64>>,
 }
@@ -166,22 +156,16 @@ impl LeftStates {
     /// A task whose state has no bit is runnable. With a further bit it was preempted in the kernel. Without any it yielded,
     /// or lost its CPU on the way to user mode: only its stack tells which.
     #[inline]
-    fn of(&self, prev_state: u64, sample: &Sample<'_>) -> LeftCpu {
-        if prev_state & self.mask != 0 {
-            return if prev_state & self.dead != 0 { LeftCpu::Dies } else { LeftCpu::Blocks };
-        }
+    fn of(&mut self, prev_state: u64, sample: &Sample<'_>) -> LeftCpu {
         let in_yield = |addr: u64| self.yields.iter().any(|function| function.contains(&addr));
-        let kind = match prev_state {
-            0 if sample.callchain.iter().any(in_yield) => RunDelayKind::Yielded,
-            _ => RunDelayKind::Preempted,
-        };
-        LeftCpu::Waits(kind)
-    }
-
-    fn new(table: &FlagTable, yields: Vec<Range<u64>>) -> LeftStates {
-        let is_dead = |name: &str| matches!(name, "X" | "Z" | "x");
-        let dead = table.entries.iter().filter(|(_, name)| is_dead(name)).fold(0, |bits, (mask, _)| bits | mask);
-        LeftStates { mask: table.masked(u64::MAX), dead, yields }
+        match self.states.decode(prev_state) {
+            SwitchedOut::Blocked(state) => LeftCpu::Blocks(state),
+            SwitchedOut::Dead => LeftCpu::Dies,
+            SwitchedOut::Runnable if prev_state == 0 && sample.callchain.iter().any(in_yield) => {
+                LeftCpu::Waits(RunDelayKind::Yielded)
+            }
+            SwitchedOut::Runnable => LeftCpu::Waits(RunDelayKind::Preempted),
+        }
     }
 
     fn tells_yields(&self) -> bool {
@@ -192,7 +176,7 @@ impl LeftStates {
     fn runnable(&self, all: bool, switch: &Format) -> Option<Filter> {
         let parsed = |text: &str| Filter::parse(text, switch).ok();
         let runnable = match all {
-            true => parsed(&format!("prev_state & {}", self.mask))?.negated(),
+            true => parsed(&format!("prev_state & {}", self.states.mask()))?.negated(),
             false => parsed("prev_state == 0")?,
         };
         Filter::all_of([Some(runnable), parsed("prev_pid != 0")])
@@ -241,7 +225,7 @@ impl SchedulerEvents {
 
     /// How the task left its CPU with a switch, whose sample this is.
     #[inline(always)]
-    pub fn left(&self, switch: &Switch, sample: &Sample<'_>) -> LeftCpu {
+    pub fn left(&mut self, switch: &Switch, sample: &Sample<'_>) -> LeftCpu {
         self.left.of(switch.prev_state, sample)
     }
 
@@ -274,10 +258,10 @@ impl SchedulerEvents {
             })
         };
         let (switch, format) = add(evlist, SWITCH, &plain)?;
-        let table = drift::task_states(&format)
-            .context("sched:sched_switch does not tell the task states in its print format")?;
+        let states =
+            States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
         let yields = if wants == RunnableStacks::None { Vec::new() } else { yields(setup) };
-        let left = LeftStates::new(&table, yields);
+        let left = LeftStates { states, yields };
         let fields = SwitchFields::of(&format)?;
         let runnable = match (wants, left.tells_yields()) {
             (RunnableStacks::Whole, _) => Some(add(evlist, SWITCH, &|evsel| evsel.callchain_if(true, 0))?.0),

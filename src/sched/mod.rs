@@ -1,21 +1,32 @@
 //! The scheduler as its events tell of it: who has each CPU and had it before, what each task waits for, and since when.
 //!
 //! [`SchedulerEvents`] opens the events and reads their fields. [`Cpus`] follows the switches of each CPU, which is enough to
-//! know who runs; [`CpuTurns`] makes whole turns of them, with all that may come between. [`SchedModel`] follows the tasks, too: their waits for a CPU, in which queues, and why; [`TaskWaits`] feeds it. [`CpuHistory`] keeps
-//! who had a CPU lately.
+//! know who runs; [`CpuTurns`] makes whole turns of them, with all that may come between. [`TaskStates`] follows the tasks:
+//! what each does and since when, and the periods that end. [`SchedModel`] has both, with the run queues: the waits for a CPU,
+//! in which queues, and why; [`TaskWaits`] feeds it. [`CpuHistory`] keeps who had a CPU lately.
 
 mod cpus;
 mod events;
+mod fast_path;
 mod history;
+mod lives;
 mod model;
 mod run_queue;
+mod side;
+mod states;
+mod tasks;
 mod turns;
 mod waits;
 
-pub use cpus::{Cpu, Cpus, SwitchIn, TurnBegin, USUAL_PRIO};
-pub use events::{RunnableStacks, SWITCH, SchedRecord, SchedulerEvents, Switch, SwitchFields};
+pub use cpus::{Cpu, Cpus, Switch, SwitchIn, TurnBegin, USUAL_PRIO};
+pub use events::{RunnableStacks, SWITCH, SchedRecord, SchedulerEvents, SwitchFields};
 pub use history::{CpuHistory, CpuUse};
-pub use model::{EndedWait, LeftCpu, QueueWait, RunDelayKind, SchedModel, SchedSide};
+pub use lives::{Lifetimes, MAX_THREADS, TaskLives, UnseenTime};
+pub use model::{EndedWait, QueueWait, SchedModel};
 pub use run_queue::RunQueue;
+#[cfg(test)]
+pub(crate) use states::tests as states_fixture;
+pub use states::{Activity, LeftCpu, RunDelayKind, STATES, SchedState, States, SwitchedOut};
+pub use tasks::{Change, CurrentTasks, StatePeriod, TaskEvent, TaskStates, TrackedTask, Wakeup};
 pub use turns::{CpuTurn, CpuTurns, TurnUser};
 pub use waits::{Migration, TaskWaits, WaitUser};

@@ -1,4 +1,4 @@
-//! What every task and every CPU does, by switches, wake-ups and migrations: who waits for which CPU, and since when.
+//! Who waits for which CPU, and since when: what every task does, with the CPUs, their queues and the moves between these.
 //!
 //! It trusts what it sees. A wait whose end went unseen is discarded and counted. A task that waited before anything
 //! was seen of it is taken from /proc; its wait is at least as long as it is known.
@@ -9,30 +9,17 @@
 
 use crate::perf::{EventId, Record};
 use crate::profiler::{Context, Event};
-use crate::sched::cpus::{Cpu, Cpus, SwitchIn, TurnBegin};
-use crate::sched::events::Switch;
+use crate::sched::cpus::{Cpu, Cpus, Switch, SwitchIn, TurnBegin};
 use crate::sched::history::CpuUse;
 use crate::sched::run_queue::RunQueue;
-use crate::stats::{Began, LossHorizon, TidMap};
+use crate::sched::states::{Activity, LeftCpu, RunDelayKind, SwitchedOut};
+use crate::sched::tasks::{Change, TaskEvent, TaskStates, TrackedTask};
+use crate::stats::{Began, LossHorizon};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Why a task waits for a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RunDelayKind {
-    Woken,
-    /// It has not run yet.
-    New,
-    /// It lost its CPU and wants to go on.
-    Preempted,
-    /// It gave its CPU away, and wants to go on.
-    Yielded,
-    /// It was found waiting.
-    Found,
-}
-
 /// A wait for a CPU. `K` is what the profiler keeps of one that goes on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct QueueWait<K = ()> {
     pub kind: RunDelayKind,
     pub since: u64,
@@ -95,31 +82,6 @@ impl<K: Copy + Default> QueueWait<K> {
     }
 }
 
-/// What a task does, by all that is known.
-#[derive(Clone, Copy, Debug, Default)]
-enum SchedActivity<K> {
-    #[default]
-    Unknown,
-    Running,
-    Blocked,
-    /// `sched_waking` was seen, the wake-up was not yet.
-    Waking,
-    Waiting(QueueWait<K>),
-    /// /proc says that it is runnable: it runs, or waits. Whether it is ours.
-    Runnable(Began, bool),
-}
-
-#[derive(Clone, Debug, Default)]
-struct SchedTask<K> {
-    activity: SchedActivity<K>,
-    /// Since when, ns.
-    since: u64,
-    /// Where it runs, or was last.
-    cpu: u32,
-    comm: Comm,
-    exited: bool,
-}
-
 /// A wait that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedWait<K = ()> {
@@ -131,29 +93,10 @@ pub struct EndedWait<K = ()> {
     pub wait: QueueWait<K>,
 }
 
-/// How a task leaves its CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftCpu {
-    Waits(RunDelayKind),
-    Blocks,
-    Dies,
-}
-
-/// One side of a switch, or the task of a wake-up.
-#[derive(Clone, Copy, Debug)]
-pub struct SchedSide {
-    pub at: u64,
-    pub cpu: u32,
-    pub tid: i32,
-    pub comm: Comm,
-    /// The answer is about it.
-    pub is_ours: bool,
-}
-
 /// All tasks and CPUs.
 #[derive(Debug, Default)]
 pub struct SchedModel<K = ()> {
-    tasks: TidMap<SchedTask<K>>,
+    states: TaskStates<QueueWait<K>>,
     cpus: Cpus<RunQueue>,
     /// Stretches kept of each CPU.
     history_limit: usize,
@@ -161,9 +104,7 @@ pub struct SchedModel<K = ()> {
     discarded: u64,
     /// Tasks that the answer is about that got a CPU without a wake-up that was seen.
     unwoken: u64,
-    /// CPUs on which a switch went unseen.
-    missed_on: Vec<u32>,
-    /// What a task did before, it may not do any more: see [`SchedTask::doubt`].
+    /// What a task did before, it may not do any more: see [`doubt`].
     horizon: LossHorizon,
     /// The horizon up to which all tasks were gone through.
     dropped_until: LossHorizon,
@@ -182,8 +123,8 @@ impl<K: Copy + Default> SchedModel<K> {
     pub fn on(&mut self, event: &Event<'_>, switches: &[EventId]) {
         match *event {
             Event::Started { now } => self.cpus.started(now),
-            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.renamed(*tid, Comm::new(comm)),
-            Event::Task { record: Record::Exit(exit), .. } => self.exited(exit.tid),
+            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.states.renamed(*tid, Comm::new(comm)),
+            Event::Task { record: Record::Exit(exit), .. } => self.states.exited(exit.tid),
             Event::TookOver { old, pid, time, cpu } => self.took_over(old, pid, time, cpu),
             // A wake-up or a move that went unseen shows at the next switch.
             Event::Lost(window, kinds) if kinds.include(switches) => {
@@ -208,8 +149,9 @@ impl<K: Copy + Default> SchedModel<K> {
         self.drop_doubtful(now);
         if self.exits_lost_at > 0 && now > self.exits_lost_at.saturating_add(AFTER_NS) {
             self.exits_lost_at = 0;
-            let gone: Vec<i32> = self.tids().filter(|tid| ctx.tasks.has_exited(*tid)).collect();
-            gone.into_iter().for_each(|tid| self.exited(tid));
+            let gone: Vec<i32> =
+                self.states.iter().map(|(tid, _)| tid).filter(|tid| ctx.tasks.has_exited(*tid)).collect();
+            gone.into_iter().for_each(|tid| self.states.exited(tid));
         }
         self.expire(now.saturating_sub(GONE_NS));
         let pause_ns = crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MAX_SHARE);
@@ -230,26 +172,21 @@ impl<K: Copy + Default> SchedModel<K> {
         self.cpus.get(cpu).map(|cpu| &cpu.kept)
     }
 
-    fn tids(&self) -> impl Iterator<Item = i32> {
-        self.tasks.iter().map(|(tid, _)| tid)
-    }
-
     /// The tasks that are known to wait, in no order.
     pub fn waits(&self) -> impl Iterator<Item = (i32, Comm, &QueueWait<K>)> {
-        self.tasks.iter().filter_map(|(tid, task)| Some((tid, task.comm, task.wait(self.horizon)?)))
+        self.states.tasks.iter().filter_map(|(tid, task)| Some((tid, task.comm, wait_of(task, self.horizon)?)))
     }
 
     pub fn wait(&self, tid: i32) -> Option<(Comm, &QueueWait<K>)> {
-        let task = self.tasks.get(tid)?;
-        Some((task.comm, task.wait(self.horizon)?))
+        let task = self.states.get(tid)?;
+        Some((task.comm, wait_of(task, self.horizon)?))
     }
 
     pub fn wait_mut(&mut self, tid: i32) -> Option<&mut QueueWait<K>> {
         let horizon = self.horizon;
-        match &mut self.tasks.get_mut(tid).filter(|task| horizon.saw_all_since(task.since))?.activity {
-            SchedActivity::Waiting(wait) => Some(wait),
-            _ => None,
-        }
+        let task = self.states.get_mut(tid)?;
+        wait_of(task, horizon)?;
+        Some(&mut task.kept)
     }
 
     /// Waits whose end went unseen, since the last call.
@@ -264,7 +201,10 @@ impl<K: Copy + Default> SchedModel<K> {
 
     /// The CPUs on which a switch went unseen, since the last call.
     pub fn take_missed_on(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.missed_on)
+        let mut cpus: Vec<u32> = self.states.take_missed_on().into_iter().map(|(cpu, _)| cpu).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
     }
 
     #[inline]
@@ -305,8 +245,10 @@ impl<K: Copy + Default> SchedModel<K> {
     /// `cpu` goes from `prev` to `next`.
     #[inline]
     pub fn cpu_switched(&mut self, at: u64, cpu: u32, prev: CpuUse, next: CpuUse) {
-        self.saw_current(at, cpu, prev);
         let Some(known) = self.cpu_mut(cpu) else { return };
+        if let Some(from) = known.saw_current(at, prev) {
+            known.kept.history.push(from, prev);
+        }
         let turn = known.switched(at, prev, next);
         let history = &mut known.kept.history;
         history.update_latest(prev);
@@ -315,28 +257,8 @@ impl<K: Copy + Default> SchedModel<K> {
         }
         history.push(at, next);
         if let TurnBegin::Missed(believed) = turn {
-            self.note_missed(cpu);
-            self.lost_cpu(believed.tid(), at, cpu);
-        }
-    }
-
-    /// `tid` was believed to have `cpu`, where another task was seen.
-    #[cold]
-    fn lost_cpu(&mut self, tid: Option<i32>, at: u64, cpu: u32) {
-        if let Some(task) = tid.and_then(|tid| self.tasks.get_mut(tid))
-            && matches!(task.activity, SchedActivity::Running)
-            && task.cpu == cpu
-            && task.since <= at
-        {
-            task.activity = SchedActivity::Unknown;
-        }
-    }
-
-    #[cold]
-    fn note_missed(&mut self, cpu: u32) {
-        const LIMIT: usize = 64; // it is emptied at each tick
-        if self.missed_on.len() < LIMIT && !self.missed_on.contains(&cpu) {
-            self.missed_on.push(cpu);
+            self.states.unseen.missed_on(cpu, at);
+            self.states.lose_running(believed.tid().unwrap_or(0), at, cpu);
         }
     }
 
@@ -350,16 +272,16 @@ impl<K: Copy + Default> SchedModel<K> {
         left: Option<(LeftCpu, Option<StackId>, K)>,
     ) -> Option<EndedWait<K>> {
         let Switch { at_ns, cpu, prev, next, .. } = *switch;
-        let side = |of: CpuUse, is_ours: bool| match of {
-            CpuUse::Task { tid, comm, .. } if tid > 0 => Some(SchedSide { at: at_ns, cpu, tid, comm, is_ours }),
+        let side = |of: CpuUse| match of {
+            CpuUse::Task { tid, comm, .. } if tid > 0 => Some(TaskEvent { at: at_ns, cpu, tid, comm }),
             _ => None,
         };
         self.cpu_switched(at_ns, cpu, prev, next);
-        let ended = side(next, next_is_ours).and_then(|next| self.came(next));
-        if let Some(prev) = side(prev, prev_is_ours)
+        let ended = side(next).and_then(|next| self.came(next, next_is_ours));
+        if let Some(prev) = side(prev)
             && let Some((how, stack, kept)) = left
         {
-            self.left(prev, how, stack, kept);
+            self.left(prev, prev_is_ours, how, stack, kept);
         }
         ended
     }
@@ -371,125 +293,111 @@ impl<K: Copy + Default> SchedModel<K> {
 
     /// `seen` leaves its CPU. `stack`: where.
     #[inline]
-    pub fn left(&mut self, seen: SchedSide, how: LeftCpu, stack: Option<StackId>, kept: K) {
-        if how == LeftCpu::Dies {
-            return self.died(seen);
-        }
-        let task = self.tasks.get_or_default(seen.tid);
-        self.discarded += task.doubt(self.horizon);
+    pub fn left(&mut self, seen: TaskEvent, is_ours: bool, how: LeftCpu, stack: Option<StackId>, kept: K) {
+        let task = self.states.tasks.get_or_default(seen.tid);
+        self.discarded += doubt(task, self.horizon);
         if task.since > seen.at {
             return;
         }
-        let activity = match how {
-            LeftCpu::Waits(kind) => SchedActivity::Waiting(QueueWait {
-                stack,
-                kept,
-                is_ours: seen.is_ours,
-                ..QueueWait::new(kind, seen.at, seen.cpu)
-            }),
-            LeftCpu::Blocks | LeftCpu::Dies => SchedActivity::Blocked,
+        let before = Queued::of(task);
+        let (how, kind) = match how {
+            LeftCpu::Waits(kind) => (SwitchedOut::Runnable, Some(kind)),
+            LeftCpu::Blocks(state) => (SwitchedOut::Blocked(state), None),
+            LeftCpu::Dies => (SwitchedOut::Dead, None),
         };
-        let before = task.set(activity, seen);
+        let wait = match kind {
+            Some(kind) => QueueWait { stack, kept, is_ours, ..QueueWait::new(kind, seen.at, seen.cpu) },
+            None => QueueWait::default(),
+        };
+        task.leaves(seen, how, wait, &mut self.states.unseen);
+        if how == SwitchedOut::Dead {
+            self.states.tasks.remove(seen.tid);
+        }
         self.ended_unseen(before, seen.at);
-        if matches!(activity, SchedActivity::Waiting(_)) {
+        if kind.is_some() {
             self.enter(seen.cpu, seen.at, seen.at);
         }
     }
 
-    #[cold]
-    fn died(&mut self, seen: SchedSide) {
-        if let Some(mut task) = self.tasks.remove(seen.tid) {
-            self.discarded += task.doubt(self.horizon);
-            self.ended_unseen(task.activity, seen.at);
-        }
-    }
-
-    /// A task did `before` up to now, as far as was known; now it is seen to leave a CPU, or to be woken.
+    /// A task was `before` up to now, as far as was known; now it is seen to leave a CPU, or to be woken.
     #[inline]
-    fn ended_unseen(&mut self, before: SchedActivity<K>, at: u64) {
-        if let SchedActivity::Waiting(wait) = before {
-            if wait.began == Began::Exactly && !wait.is_doubtful {
-                self.discarded += 1;
-                self.note_missed(wait.cpu);
-            }
-            self.leave(wait.cpu, at, wait.since);
+    fn ended_unseen(&mut self, before: Queued, at: u64) {
+        if let Queued::In { cpu, since, counts } = before {
+            self.discarded += u64::from(counts);
+            self.leave(cpu, at, since);
         }
     }
 
     /// `seen` gets its CPU.
     #[inline]
-    pub fn came(&mut self, seen: SchedSide) -> Option<EndedWait<K>> {
-        let task = self.tasks.get_or_default(seen.tid);
-        self.discarded += task.doubt(self.horizon);
+    pub fn came(&mut self, seen: TaskEvent, is_ours: bool) -> Option<EndedWait<K>> {
+        let task = self.states.tasks.get_or_default(seen.tid);
+        self.discarded += doubt(task, self.horizon);
         if task.since > seen.at {
             return None;
         }
-        let (since, cpu) = (task.since, task.cpu);
-        let before = task.set(SchedActivity::Running, seen);
-        let wait = match before {
-            SchedActivity::Waiting(wait) => {
-                self.leave(wait.cpu, seen.at, wait.since);
+        let (activity, since, cpu, awaits_wakeup) = (task.activity, task.since, task.cpu, task.awaits_wakeup);
+        let mut wait = task.kept;
+        task.comes(seen, false, &mut self.states.unseen);
+        match activity {
+            // The wake-up itself happened where events are not seen.
+            Activity::Runnable { .. } if awaits_wakeup => {
+                wait = QueueWait { is_ours, ..QueueWait::new(RunDelayKind::Woken, since, seen.cpu) };
+            }
+            Activity::Runnable { .. } => {
+                self.leave(wait.cpu, seen.at, since);
                 // An idle CPU has just taken it from the queue of another.
-                let mut wait = wait;
                 if wait.cpu != seen.cpu {
                     wait.moved(seen.at, seen.cpu);
                 }
-                wait
             }
-            // The wake-up itself happened where events are not seen.
-            SchedActivity::Waking => QueueWait::new(RunDelayKind::Woken, since, seen.cpu),
-            SchedActivity::Runnable(began, _) if cpu == seen.cpu => {
-                QueueWait { began, ..QueueWait::new(RunDelayKind::Found, since, cpu) }
-            }
-            SchedActivity::Blocked => {
-                self.unwoken += u64::from(seen.is_ours);
+            Activity::Unknown if wait.kind == RunDelayKind::Found && cpu == seen.cpu => {}
+            Activity::Blocked(_) => {
+                self.unwoken += u64::from(is_ours);
                 return None;
             }
-            SchedActivity::Running | SchedActivity::Unknown | SchedActivity::Runnable(..) => return None,
-        };
+            _ => return None,
+        }
         Some(EndedWait { tid: seen.tid, comm: seen.comm, cpu: seen.cpu, until: seen.at, wait })
     }
 
     /// `sched_waking` of `seen`, by its waker: the wake-up follows, perhaps unseen.
     #[inline]
-    pub fn waking(&mut self, seen: SchedSide) {
-        if let Some(task) = self.tasks.get_mut(seen.tid)
+    pub fn waking(&mut self, seen: TaskEvent) {
+        if let Some(task) = self.states.tasks.get_mut(seen.tid)
             && task.since <= seen.at
             && self.horizon.saw_all_since(task.since)
-            && matches!(task.activity, SchedActivity::Blocked)
+            && matches!(task.activity, Activity::Blocked(_))
         {
-            task.set(SchedActivity::Waking, SchedSide { cpu: task.cpu, ..seen });
+            let cpu = task.cpu;
+            self.states.waking(TaskEvent { cpu, ..seen }, QueueWait::default());
         }
     }
 
     /// `seen` is in the queue of its CPU from now on, if it was not before.
     #[inline]
-    pub fn woken(&mut self, seen: SchedSide, is_new: bool, kept: K) {
-        let task = self.tasks.get_or_default(seen.tid);
-        self.discarded += task.doubt(self.horizon);
+    pub fn woken(&mut self, seen: TaskEvent, is_new: bool, is_ours: bool, kept: K) {
+        let task = self.states.tasks.get_or_default(seen.tid);
+        self.discarded += doubt(task, self.horizon);
         if task.since > seen.at {
             return;
         }
-        let is_elsewhere = |cpu: u32| self.cpus.get(cpu).and_then(Cpu::current_tid).is_some_and(|tid| tid != seen.tid);
-        let waits = match task.activity {
-            _ if is_new => true,
-            SchedActivity::Blocked | SchedActivity::Waking => true,
-            SchedActivity::Unknown | SchedActivity::Runnable(..) => true,
-            // A task on its way to sleep that is woken goes on.
-            SchedActivity::Running => is_elsewhere(task.cpu),
-            SchedActivity::Waiting(wait) => matches!(wait.kind, RunDelayKind::Woken | RunDelayKind::New),
-        };
-        if !waits {
-            return;
-        }
-        let kind = if is_new { RunDelayKind::New } else { RunDelayKind::Woken };
+        let (before, cpus) = (Queued::of(task), &self.cpus);
+        let has_other = |cpu: u32| cpus.get(cpu).and_then(Cpu::current_tid).is_some_and(|tid| tid != seen.tid);
         // If it gets a CPU next, it had none.
-        let is_unknown = matches!(task.activity, SchedActivity::Unknown | SchedActivity::Runnable(..));
-        let is_doubtful = is_unknown && !is_new && !is_elsewhere(seen.cpu);
-        let is_ours = seen.is_ours;
+        let is_doubtful = task.activity == Activity::Unknown && !is_new && !has_other(seen.cpu);
+        let kind = if is_new { RunDelayKind::New } else { RunDelayKind::Woken };
         let wait = QueueWait { kept, is_ours, is_doubtful, ..QueueWait::new(kind, seen.at, seen.cpu) };
-        let before = task.set(SchedActivity::Waiting(wait), seen);
-        task.exited &= !is_new;
+        if std::mem::take(&mut task.awaits_wakeup) && !is_new {
+            (task.since, task.cpu, task.kept) = (seen.at, seen.cpu, wait);
+        } else {
+            if task.kept.is_doubtful {
+                task.activity = Activity::Unknown;
+            }
+            if matches!(task.wakes(seen, is_new, wait, has_other, &mut self.states.unseen), Change::Stale) {
+                return;
+            }
+        }
         self.ended_unseen(before, seen.at);
         self.enter(seen.cpu, seen.at, seen.at);
     }
@@ -497,49 +405,48 @@ impl<K: Copy + Default> SchedModel<K> {
     /// `tid` goes to another CPU: when it waits, its wait goes with it.
     #[inline]
     pub fn migrated(&mut self, at: u64, tid: i32, cpu: u32) {
-        let Some(task) = self.tasks.get_mut(tid).filter(|task| task.since <= at) else { return };
-        match &mut task.activity {
-            SchedActivity::Waiting(wait) if wait.cpu != cpu => {
-                let (before, since) = (wait.cpu, wait.since);
-                wait.moved(at, cpu);
-                self.leave(before, at, since);
-                self.enter(cpu, at, since);
+        let Some(task) = self.states.tasks.get_mut(tid).filter(|task| task.since <= at) else { return };
+        match task.activity {
+            Activity::Runnable { .. } if !task.awaits_wakeup => {
+                let (before, since) = (task.kept.cpu, task.since);
+                if before != cpu {
+                    task.kept.moved(at, cpu);
+                    self.leave(before, at, since);
+                    self.enter(cpu, at, since);
+                }
             }
-            SchedActivity::Waiting(_) => {}
+            Activity::Running => {} // until its next switch
             _ => task.cpu = cpu,
         }
     }
 
-    /// /proc says that `seen` is runnable, and nothing else is known of it.
-    pub fn found(&mut self, seen: SchedSide, began: Began) {
-        let task = self.tasks.get_or_default(seen.tid);
-        self.discarded += task.doubt(self.horizon);
-        if matches!(task.activity, SchedActivity::Unknown) && task.since <= seen.at {
-            task.set(SchedActivity::Runnable(began, seen.is_ours), seen);
+    /// /proc says that `seen` is runnable, and nothing else is known of it: it runs, or waits.
+    pub fn found(&mut self, seen: TaskEvent, is_ours: bool, began: Began) {
+        let task = self.states.tasks.get_or_default(seen.tid);
+        self.discarded += doubt(task, self.horizon);
+        if task.activity == Activity::Unknown && task.since <= seen.at {
+            let wait = QueueWait { began, is_ours, ..QueueWait::new(RunDelayKind::Found, seen.at, seen.cpu) };
+            task.set_activity(Activity::Unknown, seen, wait);
         }
     }
 
     /// Of the tasks that were found runnable, those wait on whose CPU another one is known to run ever since.
     pub fn settle_found(&mut self, kept: impl Fn(u64) -> K) {
         let mut waiting = Vec::new();
-        for (tid, task) in self.tasks.iter() {
-            let SchedActivity::Runnable(began, is_ours) = task.activity else { continue };
-            if !self.horizon.saw_all_since(task.since) {
+        for (tid, task) in self.states.tasks.iter_mut() {
+            let is_found = task.activity == Activity::Unknown && task.kept.kind == RunDelayKind::Found;
+            if !is_found || !self.horizon.saw_all_since(task.since) {
                 continue;
             }
             let Some(cpu) = self.cpus.get(task.cpu) else { continue };
             if cpu.current_tid().is_some_and(|current| current != tid && current != 0) && cpu.is_watched() {
-                waiting.push((tid, task.since, task.cpu, began, is_ours));
+                task.activity = Activity::Runnable { woken: false };
+                (task.kept.cpu, task.kept.cpu_since) = (task.cpu, task.since);
+                task.kept.kept = kept(task.since);
+                waiting.push((task.cpu, task.since));
             }
         }
-        for (tid, since, cpu, began, is_ours) in waiting {
-            let found = QueueWait::new(RunDelayKind::Found, since, cpu);
-            let wait = QueueWait { began, is_ours, kept: kept(since), ..found };
-            if let Some(task) = self.tasks.get_mut(tid) {
-                task.activity = SchedActivity::Waiting(wait);
-            }
-            self.enter(cpu, since, since);
-        }
+        waiting.into_iter().for_each(|(cpu, since)| self.enter(cpu, since, since));
     }
 
     /// Records of `cpu` were lost from `start` to `end`: any task may have done anything in between.
@@ -560,9 +467,9 @@ impl<K: Copy + Default> SchedModel<K> {
             return;
         }
         let mut waiting = vec![0; self.cpus.iter().count()];
-        for (_, task) in self.tasks.iter_mut() {
-            self.discarded += task.doubt(self.horizon);
-            if let Some(wait) = task.wait(self.horizon) {
+        for (_, task) in self.states.tasks.iter_mut() {
+            self.discarded += doubt(task, self.horizon);
+            if let Some(wait) = wait_of(task, self.horizon) {
                 waiting.get_mut(wait.cpu as usize).into_iter().for_each(|waiting| *waiting += 1);
             }
         }
@@ -571,78 +478,84 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    fn renamed(&mut self, tid: i32, comm: Comm) {
-        if let Some(task) = self.tasks.get_mut(tid) {
-            task.comm = comm;
-            task.exited = false;
-        }
-    }
-
     /// The thread `old`, which runs on `cpu`, goes on under the number `new`.
     fn took_over(&mut self, old: i32, new: i32, at: u64, cpu: u32) {
-        let runs = |task: &SchedTask<K>| matches!(task.activity, SchedActivity::Running) && task.cpu == cpu;
-        let Some(task) = self.tasks.remove(old).filter(runs) else { return }; // or the switch that followed was seen
-        let before = std::mem::replace(self.tasks.get_or_default(new), task);
-        self.ended_unseen(before.activity, at);
+        let Some(comm) = self.states.get(old).map(|task| task.comm) else { return };
+        if self.states.took_over(old, at, cpu).is_none() {
+            return; // the switch that followed was seen
+        }
+        let task = self.states.tasks.get_or_default(new);
+        self.discarded += doubt(task, self.horizon);
+        let before = Queued::of(task);
+        self.states.executes(TaskEvent { at, cpu, tid: new, comm });
+        self.ended_unseen(before, at);
         if let Some(cpu) = self.cpu_mut(cpu) {
             cpu.renumber(old, new);
         }
     }
 
-    /// The task's exit record came; it still runs for a moment.
-    fn exited(&mut self, tid: i32) {
-        if let Some(task) = self.tasks.get_mut(tid) {
-            task.exited = true;
-        }
-    }
-
     /// /proc contradicts the wait of `tid`: its end went unseen.
     pub fn discard(&mut self, tid: i32, at: u64) {
-        if let Some(task) = self.tasks.get_mut(tid) {
-            self.discarded += task.doubt(self.horizon);
-            let before = std::mem::take(&mut task.activity);
-            self.ended_unseen(before, at);
-        }
+        let Some(task) = self.states.get_mut(tid) else { return };
+        let discarded = doubt(task, self.horizon);
+        let before = Queued::of(task);
+        self.discarded += discarded;
+        self.states.discard(tid);
+        self.ended_unseen(before, at);
     }
 
     /// Drops tasks that exited before `at` and whose last switch was not seen.
     fn expire(&mut self, at: u64) {
-        let gone = |(tid, task): (i32, &SchedTask<K>)| (task.exited && task.since < at).then_some(tid);
-        let gone: Vec<i32> = self.tasks.iter().filter_map(gone).collect();
+        let gone = |(tid, task): (i32, &TrackedTask<_>)| (task.exited && task.since < at).then_some(tid);
+        let gone: Vec<i32> = self.states.tasks.iter().filter_map(gone).collect();
         for tid in gone {
             self.discard(tid, at);
-            self.tasks.remove(tid);
+            self.states.forget(tid);
         }
     }
 }
 
-impl<K: Copy + Default> SchedTask<K> {
-    /// Its wait, if it is known to wait.
-    fn wait(&self, horizon: LossHorizon) -> Option<&QueueWait<K>> {
-        match &self.activity {
-            SchedActivity::Waiting(wait) if horizon.saw_all_since(self.since) => Some(wait),
-            _ => None,
-        }
-    }
+/// Where a task waits.
+#[derive(Clone, Copy, Debug)]
+enum Queued {
+    /// `counts`: if it is not seen to end, it is missing.
+    In {
+        cpu: u32,
+        since: u64,
+        counts: bool,
+    },
+    Nowhere,
+}
 
-    /// Forgets what it did since before `horizon`. Returns how many waits are discarded with that.
+impl Queued {
     #[inline]
-    fn doubt(&mut self, horizon: LossHorizon) -> u64 {
-        if horizon.saw_all_since(self.since) {
-            return 0;
-        }
-        match std::mem::take(&mut self.activity) {
-            SchedActivity::Waiting(wait) => u64::from(wait.began == Began::Exactly),
-            _ => 0,
+    fn of<K>(task: &TrackedTask<QueueWait<K>>) -> Queued {
+        match task.activity {
+            Activity::Runnable { .. } if !task.awaits_wakeup => {
+                let counts = task.kept.began == Began::Exactly && !task.kept.is_doubtful;
+                Queued::In { cpu: task.kept.cpu, since: task.since, counts }
+            }
+            _ => Queued::Nowhere,
         }
     }
+}
 
-    /// Returns what it did before.
-    #[inline]
-    fn set(&mut self, activity: SchedActivity<K>, seen: SchedSide) -> SchedActivity<K> {
-        (self.since, self.cpu, self.comm) = (seen.at, seen.cpu, seen.comm);
-        std::mem::replace(&mut self.activity, activity)
+/// The wait of a task, if it is known to wait.
+fn wait_of<K>(task: &TrackedTask<QueueWait<K>>, horizon: LossHorizon) -> Option<&QueueWait<K>> {
+    let waits = matches!(task.activity, Activity::Runnable { .. }) && !task.awaits_wakeup;
+    (waits && horizon.saw_all_since(task.since)).then_some(&task.kept)
+}
+
+/// Forgets what a task did since before `horizon`. Returns how many waits are discarded with that.
+#[inline]
+fn doubt<K: Copy + Default>(task: &mut TrackedTask<QueueWait<K>>, horizon: LossHorizon) -> u64 {
+    if horizon.saw_all_since(task.since) {
+        return 0;
     }
+    let waits = matches!(task.activity, Activity::Runnable { .. }) && !task.awaits_wakeup;
+    let discarded = waits && task.kept.began == Began::Exactly;
+    (task.activity, task.kept) = (Activity::Unknown, QueueWait::default());
+    u64::from(discarded)
 }
 
 #[cfg(test)]

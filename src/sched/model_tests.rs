@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::sched::states::SchedState;
 
 const CPUS: u32 = 2;
 const TASKS: i32 = 5;
@@ -40,7 +41,7 @@ fn step() -> impl Strategy<Value = QueueStep> {
     let how = prop::sample::select(vec![
         LeftCpu::Waits(RunDelayKind::Preempted),
         LeftCpu::Waits(RunDelayKind::Yielded),
-        LeftCpu::Blocks,
+        LeftCpu::Blocks(SchedState::SLEEP),
         LeftCpu::Dies,
     ]);
     prop_oneof![
@@ -51,8 +52,8 @@ fn step() -> impl Strategy<Value = QueueStep> {
     ]
 }
 
-fn side(at: u64, cpu: u32, tid: i32) -> SchedSide {
-    SchedSide { at, cpu, tid, comm: Comm::default(), is_ours: true }
+fn side(at: u64, cpu: u32, tid: i32) -> TaskEvent {
+    TaskEvent { at, cpu, tid, comm: Comm::default() }
 }
 
 fn had_by(tid: i32) -> CpuUse {
@@ -107,7 +108,7 @@ impl TrueScheduler {
                 self.moves[tid as usize] = vec![(self.now, cpu)];
                 if self.sees() {
                     self.model.waking(side(self.now - 1, cpu, tid));
-                    self.model.woken(side(self.now, cpu, tid), false, ());
+                    self.model.woken(side(self.now, cpu, tid), false, true, ());
                 }
             }
             QueueStep::Move { tid, cpu } => {
@@ -162,18 +163,18 @@ impl TrueScheduler {
             self.tasks[next as usize] = Truth::Runs { cpu };
             let is_seen = since > self.lost_until && self.sees();
             self.true_waits += u64::from(is_seen);
-            let ended = if self.sees() { self.model.came(side(self.now, cpu, next)) } else { None };
+            let ended = if self.sees() { self.model.came(side(self.now, cpu, next), true) } else { None };
             assert!(ended.is_some() || !is_seen, "a wait is missing");
             self.ended.extend(ended.map(|ended| (ended, since)));
         }
         if prev > 0 {
             self.tasks[prev as usize] = match how {
                 LeftCpu::Waits(_) => Truth::Waits { cpu, since: self.now },
-                LeftCpu::Blocks | LeftCpu::Dies => Truth::Sleeps,
+                LeftCpu::Blocks(_) | LeftCpu::Dies => Truth::Sleeps,
             };
             self.moves[prev as usize] = vec![(self.now, cpu)];
             if self.sees() {
-                self.model.left(side(self.now, cpu, prev), how, None, ());
+                self.model.left(side(self.now, cpu, prev), true, how, None, ());
             }
         }
         if let Some((ended, _)) = self.ended.last()
@@ -245,15 +246,15 @@ fn a_queue_has_its_length_over_time() {
     model.cpus.started(1);
     model.cpu_switched(100, 0, had_by(0), had_by(1));
     for tid in 2..=4 {
-        model.left(side(90, 1, tid), LeftCpu::Blocks, None, ());
-        model.woken(side(100, 0, tid), false, ());
+        model.left(side(90, 1, tid), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+        model.woken(side(100, 0, tid), false, true, ());
     }
     let queue = model.queues_mut().next().unwrap().1;
     assert_eq!((queue.waiting, queue.take(200)), (3, (300, 3)));
     // One takes the CPU of another: at no time do four wait.
     model.cpu_switched(250, 0, had_by(1), had_by(2));
-    assert!(model.came(side(250, 0, 2)).is_some());
-    model.left(side(250, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    assert!(model.came(side(250, 0, 2), true).is_some());
+    model.left(side(250, 0, 1), true, LeftCpu::Waits(RunDelayKind::Preempted), None, ());
     let queue = model.queues_mut().next().unwrap().1;
     assert_eq!((queue.waiting, queue.take(300)), (3, (300, 3)));
 }
@@ -264,13 +265,13 @@ fn a_wait_goes_with_its_task() {
     model.cpus.started(1);
     model.cpu_switched(10, 0, had_by(0), had_by(1));
     model.cpu_switched(10, 1, had_by(0), had_by(2));
-    model.left(side(5, 0, 3), LeftCpu::Blocks, None, ());
-    model.woken(side(20, 0, 3), false, ());
+    model.left(side(5, 0, 3), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+    model.woken(side(20, 0, 3), false, true, ());
     model.migrated(50, 3, 1);
     let queues = |model: &SchedModel| [0, 1].map(|cpu| model.queue(cpu).unwrap().waiting);
     assert_eq!(queues(&model), [0, 1]);
     model.cpu_switched(60, 1, had_by(2), had_by(3));
-    let ended = model.came(side(60, 1, 3)).unwrap();
+    let ended = model.came(side(60, 1, 3), true).unwrap();
     let mut parts = Vec::new();
     ended.wait.queues(ended.until, |cpu, from, until| parts.push((cpu, from, until)));
     assert_eq!((parts, queues(&model)), (vec![(Some(1), 50, 60), (Some(0), 20, 50)], [0, 0]));
@@ -280,18 +281,18 @@ fn a_wait_goes_with_its_task() {
 fn a_thread_that_gets_another_number_is_not_missed() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
-    model.left(side(5, 0, 2), LeftCpu::Blocks, None, ());
-    model.woken(side(10, 0, 2), false, ());
+    model.left(side(5, 0, 2), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+    model.woken(side(10, 0, 2), false, true, ());
     model.cpu_switched(20, 0, had_by(0), had_by(2));
-    assert!(model.came(side(20, 0, 2)).is_some());
+    assert!(model.came(side(20, 0, 2), true).is_some());
     model.took_over(2, 1, 30, 0);
-    model.exited(2);
+    model.states.exited(2);
     // It is preempted under its new number.
     model.cpu_switched(40, 0, had_by(1), had_by(3));
-    model.left(side(40, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.left(side(40, 0, 1), true, LeftCpu::Waits(RunDelayKind::Preempted), None, ());
     model.cpu_switched(50, 0, had_by(3), had_by(1));
-    assert_eq!(model.came(side(50, 0, 1)).map(|ended| ended.wait.since), Some(40));
-    assert!(!model.tids().any(|tid| tid == 2) && model.take_missed_on().is_empty());
+    assert_eq!(model.came(side(50, 0, 1), true).map(|ended| ended.wait.since), Some(40));
+    assert!(model.states.get(2).is_none() && model.take_missed_on().is_empty());
     assert_eq!((model.take_unwoken(), model.take_discarded()), (0, 0));
 }
 
@@ -300,7 +301,7 @@ fn a_task_that_was_found_waits_if_another_one_runs() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
     for tid in [1, 2] {
-        model.found(side(10, 0, tid), Began::BeforeStart);
+        model.found(side(10, 0, tid), true, Began::BeforeStart);
     }
     model.settle_found(|_| ());
     assert_eq!(model.waits().count(), 0, "one of them runs");
@@ -309,7 +310,7 @@ fn a_task_that_was_found_waits_if_another_one_runs() {
     let waiting: Vec<i32> = model.waits().map(|(tid, ..)| tid).collect();
     assert_eq!((waiting, model.queue(0).unwrap().waiting), (vec![2], 1));
     model.cpu_switched(90, 0, had_by(1), had_by(2));
-    let ended = model.came(side(90, 0, 2)).unwrap();
+    let ended = model.came(side(90, 0, 2), true).unwrap();
     assert_eq!((ended.wait.kind, ended.wait.since, ended.wait.began), (RunDelayKind::Found, 10, Began::BeforeStart));
     assert_eq!(model.queue(0).unwrap().waiting, 0);
 }
@@ -320,20 +321,20 @@ fn a_loss_goes_through_no_tasks() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
     for tid in 1..=3 {
-        model.left(side(10, 0, tid), LeftCpu::Blocks, None, ());
-        model.woken(side(20, 0, tid), false, ());
+        model.left(side(10, 0, tid), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+        model.woken(side(20, 0, tid), false, true, ());
     }
     model.lost(1, 25, 30);
-    model.left(side(40, 0, 4), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.left(side(40, 0, 4), true, LeftCpu::Waits(RunDelayKind::Preempted), None, ());
     let in_table =
-        |model: &SchedModel, tid| matches!(model.tasks.get(tid).unwrap().activity, SchedActivity::Waiting(_));
+        |model: &SchedModel, tid| matches!(model.states.get(tid).unwrap().activity, Activity::Runnable { .. });
     assert!((1..=4).all(|tid| in_table(&model, tid)));
     let waiting = |model: &SchedModel| model.waits().map(|(tid, ..)| tid).collect::<Vec<_>>();
     assert_eq!((waiting(&model), model.take_discarded()), (vec![4], 0));
     assert!(model.wait(1).is_none() && model.wait_mut(2).is_none());
     let queue = model.queues_mut().next().unwrap().1;
     assert_eq!((queue.waiting, queue.take(50)), (1, (3 * 5 + 10, 3)));
-    assert!(model.came(side(60, 1, 1)).is_none(), "it may have waited twice");
+    assert!(model.came(side(60, 1, 1), true).is_none(), "it may have waited twice");
     assert_eq!(model.take_discarded(), 1);
     model.migrated(70, 2, 1);
     assert_eq!([0, 1].map(|cpu| model.queue(cpu).unwrap().waiting), [1, 0]);
@@ -348,11 +349,11 @@ fn a_loss_goes_through_no_tasks() {
 fn a_wait_that_began_after_a_loss_stays() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
-    model.left(side(50, 0, 1), LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.left(side(50, 0, 1), true, LeftCpu::Waits(RunDelayKind::Preempted), None, ());
     model.lost(1, 25, 30);
     model.drop_doubtful(60);
     assert_eq!((model.waits().count(), model.queue(0).unwrap().waiting), (1, 1));
-    assert!(model.came(side(70, 0, 1)).is_some());
+    assert!(model.came(side(70, 0, 1), true).is_some());
     assert_eq!((model.queue(0).unwrap().waiting, model.take_discarded()), (0, 0));
 }
 
@@ -360,11 +361,11 @@ fn a_wait_that_began_after_a_loss_stays() {
 fn a_wake_up_that_was_not_seen_is_told_by_its_waker() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
-    model.left(side(10, 0, 1), LeftCpu::Blocks, None, ());
+    model.left(side(10, 0, 1), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
     model.waking(side(20, 1, 1));
-    let ended = model.came(side(25, 1, 1)).unwrap();
+    let ended = model.came(side(25, 1, 1), true).unwrap();
     assert_eq!((ended.wait.kind, ended.wait.since, ended.cpu), (RunDelayKind::Woken, 20, 1));
-    model.left(side(30, 1, 1), LeftCpu::Blocks, None, ());
-    assert!(model.came(side(40, 1, 1)).is_none());
+    model.left(side(30, 1, 1), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+    assert!(model.came(side(40, 1, 1), true).is_none());
     assert_eq!((model.take_unwoken(), model.take_discarded()), (1, 0));
 }

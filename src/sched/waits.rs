@@ -5,10 +5,11 @@ use anyhow::Result;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::filters::TaskMatch;
 use crate::profiler::{Context, Event, Setup, Timestamp, Use};
-use crate::sched::cpus::SwitchIn;
-use crate::sched::events::{RunnableStacks, SchedRecord, SchedulerEvents, Switch};
+use crate::sched::cpus::{Switch, SwitchIn};
+use crate::sched::events::{RunnableStacks, SchedRecord, SchedulerEvents};
 use crate::sched::history::CpuUse;
-use crate::sched::model::{EndedWait, LeftCpu, SchedModel, SchedSide};
+use crate::sched::model::{EndedWait, SchedModel};
+use crate::sched::states::LeftCpu;
 use crate::task::Comm;
 
 /// Who is told of waits.
@@ -110,7 +111,7 @@ impl<K: Copy + Default> TaskWaits<K> {
         ctx: &mut Context,
         user: &mut U,
     ) -> Result<Use> {
-        let Some(events) = &self.events else { return Ok(Use::Ignored) };
+        let Some(events) = &mut self.events else { return Ok(Use::Ignored) };
         let used = match events.read(event, sample)? {
             SchedRecord::Switch(switch) => {
                 let how = events.left(&switch, sample);
@@ -126,7 +127,7 @@ impl<K: Copy + Default> TaskWaits<K> {
             }
             SchedRecord::Woken { seen, is_new } => {
                 let is_ours = user.asks_for(seen.tid, &seen.comm, ctx);
-                self.model.woken(SchedSide { is_ours, ..seen }, is_new, user.begins(seen.at));
+                self.model.woken(seen, is_new, is_ours, user.begins(seen.at));
                 Use::Ignored
             }
             SchedRecord::Nothing => Use::Ignored,

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use crate::symbol::vdso::ROOT;
-
 /// Bytes for symbols, unless the command line says otherwise. Symbols of a large C++ program take 30 MiB.
 pub const SYMBOL_BYTES: u64 = 256 << 20;
 /// Bytes for all that the programs of others decide the size of: symbols, lists of mappings and stacks, of all views of a run together.
 /// With the rings and all else a run stays below 256 MiB. What the command line gives symbols beyond [`SYMBOL_BYTES`] is added.
 const WHOLE_BYTES: u64 = 136 << 20;
+/// The user charged for what belongs to nobody else: the vdso, the table of stacks.
+pub const ROOT: u32 = 0;
 /// One user may have 1/SHARES of the budget.
 const SHARES: u64 = 4;
 

@@ -28,6 +28,7 @@ mod time_offsets;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::time::{ClockId, clock_gettime};
@@ -105,6 +106,21 @@ pub fn thread_id() -> i32 {
     if replayed::is_on() { replayed::THREAD_ID } else { nix::unistd::gettid().as_raw() }
 }
 
+/// Starts a thread in which no signal is handled. Returns its tid.
+///
+/// # Errors
+/// No thread can be started.
+pub fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<i32> {
+    let (tell_tid, tid) = mpsc::channel();
+    let run = move || {
+        poll::block_signals();
+        let _ = tell_tid.send(thread_id());
+        work();
+    };
+    std::thread::Builder::new().name(name.into()).spawn(run)?;
+    tid.recv().map_err(|_| io::Error::other("it ended at once"))
+}
+
 /// `VmHWM:     5140 kB` of /proc/PID/status, proc(5).
 fn peak_rss_bytes(status: &str) -> Option<u64> {
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -147,6 +163,13 @@ pub fn scheduling_priority(tid: i32) -> Option<i32> {
         libc::SCHED_DEADLINE => -1,
         _ => 120 + nice,
     })
+}
+
+/// Gives this thread the best nice value, if it has the usual one. False: somebody has chosen another one, or may not.
+pub fn precede_others() -> bool {
+    const USUAL_PRIORITY: i32 = 120;
+    // SAFETY: the call takes numbers only.
+    scheduling_priority(0) == Some(USUAL_PRIORITY) && unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0
 }
 
 /// The soft limit of descriptors that this process was given; 0: it was not raised.

@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 use crate::host::{Host, processes};
 use crate::perf::Record;
+use crate::task::comm::Comm;
 use crate::task::procfs;
-use crate::task::table::Comm;
 
 /// A process in the lineage of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,12 @@
 //! Asks what waiting threads wait in, on a thread of its own: the answers come from a worker, which may hang in a file of /proc whose
 //! lock a stuck exec holds, or in memory of others. The caller goes on, and gets the answer later.
 
-use std::io;
-
 use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::outside::{self, AskedOf, WorkerContext};
-use crate::sys::poll::block_signals;
 use crate::sys::{self, monotonic_ns};
 use crate::task::call::{SystemCall, call};
 use crate::task::descriptor::Mounts;
@@ -73,10 +70,7 @@ impl Asker {
         let pool = snapshots.clone();
         let (questions, to_ask) = bounded::<WaitQuestion>(LIMIT);
         let (give, answers) = bounded::<Answer>(2 * LIMIT);
-        let (tell_tid, tid) = bounded::<i32>(1);
         let work = move || {
-            block_signals();
-            let _ = tell_tid.send(sys::thread_id());
             for question in to_ask {
                 let site = ask(&host, question, &pool);
                 let WaitQuestion { tid, since, .. } = question;
@@ -85,9 +79,7 @@ impl Asker {
                 }
             }
         };
-        let spawned: io::Result<_> = std::thread::Builder::new().name("asker".into()).spawn(work);
-        spawned.context("cannot start the thread that asks about waits")?;
-        let tid = tid.recv().context("the thread that asks about waits ended at once")?;
+        let tid = sys::start_thread("asker", work).context("cannot start the thread that asks about waits")?;
         Ok(Asker { tid, snapshots, questions, answers })
     }
 

@@ -4,16 +4,13 @@
 //! mode (`proc_pid_syscall`, fs/proc/base.c). The number depends on the ABI, which is read from the auxiliary vector:
 //! that is in the kernel's memory, while reading the file of the program may hang.
 
-use std::fs;
-use std::io::Read;
-
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::outside::{Question, WorkerContext};
 use crate::sys::monotonic_ns;
 use crate::task::descriptor::{Mounts, OpenFile};
-use crate::task::procfs::{self, Stat, file};
+use crate::task::procfs::{self, Stat, read_start};
 use crate::tep::syscalls;
 
 /// A name of [`syscalls`].
@@ -102,7 +99,7 @@ pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
     if !is_native(host, tid) {
         return None;
     }
-    let fd = |at: &usize| entered.args.get(*at).map(|arg| *arg as i32).filter(|fd| *fd >= 0); // the kernel takes an int
+    let fd = |index: &usize| entered.args.get(*index).map(|arg| *arg as i32).filter(|fd| *fd >= 0); // the kernel takes an int
     let files = descriptors(name).iter().filter_map(fd);
     let files = files.map(|fd| Descriptor { fd, file: mounts.open_file(host, tid, fd) }).collect();
     Some(SystemCall { name, files })
@@ -111,15 +108,9 @@ pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
 /// Number, by its ABI, and arguments of the call that a thread is in. None when it is in none, runs, or cannot be read. It may
 /// hang where the thread is in an exec.
 pub fn entered_call(host: &Host, tid: i32) -> Option<EnteredCall> {
-    const MAX_BYTES: u64 = 512;
-    let line = read(host, tid, "syscall", MAX_BYTES)?;
+    const MAX_BYTES: u32 = 512;
+    let line = read_start(host, tid, "syscall", MAX_BYTES)?;
     parse_entered(std::str::from_utf8(&line).ok()?)
-}
-
-fn read(host: &Host, tid: i32, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(file(host, tid, name)).ok()?.take(most_bytes).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
 }
 
 /// Parses /proc/TID/syscall. None for `running`, and for -1, an exception such as a page fault; also for a thread that
@@ -138,8 +129,8 @@ fn parse_entered(line: &str) -> Option<EnteredCall> {
 
 /// Whether the program of a thread has the native ABI: system calls have other numbers in 32-bit mode.
 pub fn is_native(host: &Host, tid: i32) -> bool {
-    const MAX_BYTES: u64 = 4096;
-    read(host, tid, "auxv", MAX_BYTES).is_some_and(|bytes| is_native_vector(&bytes))
+    const MAX_BYTES: u32 = 4096;
+    read_start(host, tid, "auxv", MAX_BYTES).is_some_and(|bytes| is_native_vector(&bytes))
 }
 
 /// Whether an auxiliary vector is native. Its words have the width of the program. AT_PHENT, the size of a program
@@ -155,7 +146,7 @@ fn is_native_vector(bytes: &[u8]) -> bool {
 /// The arguments of a system call that are file descriptors, by index.
 fn descriptors(name: &str) -> &'static [usize] {
     let known = DESCRIPTORS.iter().find(|(_, names)| names.contains(&name));
-    known.map_or(&[], |(at, _)| at)
+    known.map_or(&[], |(indexes, _)| indexes)
 }
 
 type DescriptorArgs = (&'static [usize], &'static [&'static str]);

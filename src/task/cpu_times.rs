@@ -95,9 +95,9 @@ fn parse(text: &str) -> FxHashMap<u32, CpuTimes> {
         let cpu: u32 = cpu.parse().ok()?; // the line of the sum has no number
         let words = rest.split_ascii_whitespace();
         let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-        let ns = |at: usize| ticks.get(at).copied().unwrap_or(0).saturating_mul(TICK_NS);
+        let ns = |index: usize| ticks.get(index).copied().unwrap_or(0).saturating_mul(TICK_NS);
         ticks.get(3)?;
-        let sum = |from: usize, to: usize| (from..=to).fold(0_u64, |sum, at| sum.saturating_add(ns(at)));
+        let sum = |from: usize, to: usize| (from..=to).fold(0_u64, |sum, index| sum.saturating_add(ns(index)));
         let (irq_ns, softirq_ns) = (ns(5), ns(6));
         Some((cpu, CpuTimes { idle_ns: sum(3, 4), irq_ns, softirq_ns, steal_ns: ns(7), own_ns: sum(0, 6) }))
     };

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::Host;
 use crate::sys::monotonic_ns;
 use crate::sys::mounts::unescaped;
-use crate::task::procfs::file;
+use crate::task::procfs::{file, read_start};
 
 /// An open file. Path and device are chosen by others, and may contain any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +47,8 @@ impl Mounts {
     }
 
     fn device(&mut self, host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
-        const MAX_BYTES: u64 = 4096;
-        let mut text = Vec::new();
-        fs::File::open(file(host, tid, &format!("fdinfo/{fd}"))).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-        let mount = mount_id(&text)?;
+        const MAX_BYTES: u32 = 4096;
+        let mount = mount_id(&read_start(host, tid, &format!("fdinfo/{fd}"), MAX_BYTES)?)?;
         let now = monotonic_ns();
         if let Some((asked_ns, device)) = self.0.get(&mount)
             && now.saturating_sub(*asked_ns) < KEEP_NS

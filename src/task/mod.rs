@@ -1,4 +1,4 @@
-//! Tasks: names and processes of threads ([`TaskTable`]), which process created which ([`ancestry`]), the tasks a run
+//! Tasks: names ([`Comm`]) and processes of threads ([`TaskTable`]), which process created which ([`ancestry`]), the tasks a run
 //! is about ([`watched::Watched`]) and the end of those given by pid or name ([`Targets`]), /proc of a task
 //! ([`procfs`]) and of the CPUs ([`cpu_times`]), the CPU time that its cgroup may use ([`cpu_quota`]), and how long a thread
 //! of ours waited for a CPU ([`run_delay`]). [`thread_reader`] asks one thing of many threads; [`asker`]
@@ -8,6 +8,7 @@
 pub mod ancestry;
 pub mod asker;
 pub mod call;
+mod comm;
 pub mod cpu_quota;
 pub mod cpu_times;
 pub mod descriptor;
@@ -38,6 +39,7 @@ pub const QUESTIONS: &[QuestionHandler] = &[
 ];
 
 pub use ancestry::Ancestor;
-pub use table::{Comm, TaskTable};
+pub use comm::Comm;
+pub use table::TaskTable;
 pub use targets::{Targets, listed};
 pub use watched::Watched;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::{Host, processes, threads};
 use crate::outside::{self, AskedOf, Question, WorkerContext, as_bytes};
 use crate::sys::{TimeOffsets, monotonic_ns};
-use crate::task::table::Comm;
+use crate::task::comm::Comm;
 
 /// A tick of the times in /proc: USER_HZ is 100.
 const TICK_NS: i64 = 10_000_000;
@@ -50,6 +50,18 @@ pub(super) fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
     host.proc.join(format!("{tid}/task/{tid}/{name}"))
 }
 
+/// The first bytes of a file of one thread. For workers, where it may hang.
+pub(super) fn read_start(host: &Host, tid: i32, name: &str, max_bytes: u32) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(file(host, tid, name)).ok()?.take(max_bytes.into()).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The value of a line of /proc/TID/status.
+pub(super) fn status_value<'a>(status: &'a str, key: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
+}
+
 /// The start of a file of one thread.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ThreadFile {
@@ -66,10 +78,7 @@ impl Question for ThreadFile {
     type Answer = Option<ForeignBytes>;
 
     fn answer(&self, context: &mut WorkerContext) -> Option<ForeignBytes> {
-        let mut bytes = Vec::new();
-        let file = File::open(file(&context.host, self.tid, &self.name)).ok()?;
-        file.take(self.max_bytes.into()).read_to_end(&mut bytes).ok()?;
-        Some(ForeignBytes(bytes))
+        read_start(&context.host, self.tid, &self.name, self.max_bytes).map(ForeignBytes)
     }
 }
 
@@ -244,13 +253,6 @@ impl BriefStatus {
     }
 }
 
-impl Stat {
-    /// False for a thread that has exited and waits to be reaped.
-    pub fn is_alive(&self) -> bool {
-        !matches!(self.state, b'Z' | b'X')
-    }
-}
-
 fn parse_stat(text: &[u8]) -> Option<Stat> {
     // The name may hold blanks and parentheses: it ends at the last one.
     let open = text.iter().position(|&byte| byte == b'(')?;
@@ -405,7 +407,7 @@ pub fn process_status(host: &Host, pid: i32) -> Option<ProcessStatus> {
 }
 
 fn parse_process_status(text: &str) -> ProcessStatus {
-    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
+    let value = |key: &str| status_value(text, key);
     let threads: Option<u32> = value("Threads").and_then(|count| count.parse().ok());
     ProcessStatus {
         owner: value("Uid").and_then(|users| users.split_ascii_whitespace().nth(1)?.parse().ok()),
@@ -423,7 +425,7 @@ pub fn ran_ns(host: &Host, tid: i32) -> Option<u64> {
 /// The process of a thread.
 pub fn pid_of(host: &Host, tid: i32) -> Option<i32> {
     let text = fs::read_to_string(file(host, tid, "status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    status_value(&text, "Tgid")?.parse().ok()
 }
 
 /// Signals of a thread from /proc/TID/status, as masks: bit 0 is signal 1.
@@ -462,7 +464,7 @@ pub fn process_signals(host: &Host, pid: i32) -> Option<SignalState> {
 }
 
 fn parse_signals(text: &str) -> Option<SignalState> {
-    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
+    let value = |key: &str| status_value(text, key);
     let mask = |key: &str| u64::from_str_radix(value(key)?, 16).ok();
     Some(SignalState {
         state: *value("State")?.as_bytes().first()?,
@@ -470,6 +472,13 @@ fn parse_signals(text: &str) -> Option<SignalState> {
         shared: mask("ShdPnd")?,
         blocked: mask("SigBlk")?,
     })
+}
+
+/// The addresses of a line of /proc/PID/maps.
+pub fn mapped_range(line: &[u8]) -> Option<(u64, u64)> {
+    let text = std::str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?;
+    let (start, end) = text.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
 /// True when this process is in a nested pid namespace: pids in tracepoints are then not those of our /proc.

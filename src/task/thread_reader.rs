@@ -9,7 +9,6 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::host::Host;
 use crate::outside::{self, Question};
 use crate::sys;
-use crate::sys::poll::block_signals;
 
 /// Answers that wait to be taken.
 const MAX_WAITING: usize = 4096;
@@ -35,20 +34,16 @@ impl<A: Send + 'static> ThreadReader<A> {
     {
         let (to_read, wanted) = bounded::<Vec<i32>>(1);
         let (give, found) = bounded(MAX_WAITING);
-        let (tell_tid, tid) = bounded::<i32>(1);
         let is_reading = Arc::new(AtomicBool::new(false));
         let shared = is_reading.clone();
         let work = move || {
-            block_signals();
-            let _ = tell_tid.send(sys::thread_id());
             for tids in wanted {
                 outside::ask_each(&host, &tids, question, |_, answer| give.send(answer).is_ok());
                 shared.store(false, Ordering::Release);
             }
         };
-        let spawned = std::thread::Builder::new().name("thread-reader".into()).spawn(work);
-        spawned.context("cannot start the thread that asks about threads")?;
-        let tid = tid.recv().context("the thread that asks about threads ended at once")?;
+        let tid =
+            sys::start_thread("thread-reader", work).context("cannot start the thread that asks about threads")?;
         Ok(ThreadReader { tid, to_read, found, is_reading })
     }
 

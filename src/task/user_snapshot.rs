@@ -3,9 +3,6 @@
 //! The thread is not stopped, so a snapshot counts only if the thread was in the same wait before and after the reading. The memory
 //! of others may hang: [`WaitSnapshot`] is asked of a worker.
 
-use std::fs;
-use std::io::Read;
-
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
@@ -13,7 +10,7 @@ use crate::outside::{Question, WorkerContext, as_bytes};
 use crate::sys::monotonic_ns;
 use crate::task::call::is_native;
 use crate::task::memory::ProcessMemory;
-use crate::task::procfs::{self, file};
+use crate::task::procfs::{self, read_start, status_value};
 use crate::task::python::{self, PythonFrame, PythonRuntimes, PythonStack};
 use crate::task::snapshots::SnapshotTicket;
 
@@ -110,20 +107,15 @@ fn read(host: &Host, wanted: &WaitSnapshot, runtimes: &mut PythonRuntimes) -> Op
 }
 
 fn wait(host: &Host, tid: i32) -> Option<Wait> {
-    const MAX_BYTES: u64 = 512;
+    const MAX_BYTES: u32 = 512;
+    let text = |name, max_bytes| Some(String::from_utf8_lossy(&read_start(host, tid, name, max_bytes)?).into_owned());
     let state = procfs::read_stat(host, tid)?.state;
     if !matches!(state, b'S' | b'D') {
         return None;
     }
-    let registers = parse_registers(&text(host, tid, "syscall", MAX_BYTES)?)?;
-    let status = parse_status(&text(host, tid, "status", 128 * MAX_BYTES)?)?;
+    let registers = parse_registers(&text("syscall", MAX_BYTES)?)?;
+    let status = parse_status(&text("status", 128 * MAX_BYTES)?)?;
     Some(Wait { state, ran_ns: procfs::ran_ns(host, tid), status, registers })
-}
-
-fn text(host: &Host, tid: i32, name: &str, most_bytes: u64) -> Option<String> {
-    let mut text = Vec::new();
-    fs::File::open(file(host, tid, name)).ok()?.take(most_bytes).read_to_end(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The line of /proc/TID/syscall (`proc_pid_syscall`, fs/proc/base.c): the number of a call, six arguments, the stack pointer
@@ -140,10 +132,7 @@ fn parse_registers(line: &str) -> Option<Registers> {
 }
 
 fn parse_status(text: &str) -> Option<ThreadStatus> {
-    let words = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-        Some(line.split_ascii_whitespace())
-    };
+    let words = |key: &str| Some(status_value(text, key)?.split_ascii_whitespace());
     let number = |key: &str| words(key)?.next()?.parse().ok();
     let own_tid = words("NSpid").and_then(Iterator::last).or_else(|| words("Pid")?.next())?;
     Some(ThreadStatus {
@@ -153,15 +142,9 @@ fn parse_status(text: &str) -> Option<ThreadStatus> {
     })
 }
 
-/// The addresses of a line of /proc/PID/maps.
-pub(super) fn range(line: &[u8]) -> Option<(u64, u64)> {
-    let text = std::str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?;
-    let (start, end) = text.split_once('-')?;
-    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
+    use std::fs;
     use std::io::{BufRead, BufReader};
     use std::process::{Child, Command, Stdio};
 
@@ -276,7 +259,7 @@ pub(super) mod tests {
         let maps = fs::read(format!("/proc/{}/maps", part.pid)).unwrap();
         let is_code =
             |line: &&[u8]| line.split(|&byte| byte == b' ').nth(1).is_some_and(|may| may.get(2) == Some(&b'x'));
-        let code = maps.split(|&byte| byte == b'\n').filter(is_code).filter_map(range);
+        let code = maps.split(|&byte| byte == b'\n').filter(is_code).filter_map(procfs::mapped_range);
         let code: Vec<(u64, u64)> = code.collect();
         let is_code = |addr: u64| code.iter().any(|(start, end)| (*start..*end).contains(&addr));
         let (words, _) = part.stack.as_chunks::<8>();

@@ -65,12 +65,7 @@ impl Watched {
                 until_exit: true,
                 ..WatchedTasks::default()
             },
-            Tasks::Processes(pids) => WatchedTasks {
-                targets: without_start_time(pids),
-                follow: true,
-                until_exit: true,
-                ..WatchedTasks::default()
-            },
+            Tasks::Processes(pids) => WatchedTasks::of_processes(pids),
             Tasks::Cgroups(_) => WatchedTasks { follow: true, ..WatchedTasks::default() },
         };
         members.remove_reused(host);
@@ -96,7 +91,7 @@ impl Watched {
             (Watched::BeforeExec(pid) | Watched::Released { pid, .. }, Record::Comm { tid, exec: true, .. })
                 if tid == pid =>
             {
-                *self = Watched::Some(WatchedTasks::of_workload(&[*pid]));
+                *self = Watched::Some(WatchedTasks::of_processes(&[*pid]));
             }
             (Watched::Some(members), record) => members.apply(record),
             _ => {}
@@ -157,7 +152,7 @@ impl Watched {
             Watched::Released { pid, .. } => {
                 let mut pids = procfs::descendants(host, *pid);
                 pids.push(*pid);
-                *self = Watched::Some(WatchedTasks::of_workload(&pids));
+                *self = Watched::Some(WatchedTasks::of_processes(&pids));
                 self.refresh(target, host);
             }
             Watched::All | Watched::BeforeExec(_) => {}
@@ -241,8 +236,8 @@ fn next_refresh_ns(began: u64, ended: u64) -> u64 {
 const MAX_REFRESHES: u32 = 1;
 
 impl WatchedTasks {
-    /// The processes of a workload. Children join, and the run ends with the last of them.
-    fn of_workload(pids: &[i32]) -> WatchedTasks {
+    /// The first threads of processes. Children join, and the run ends with the last of them.
+    fn of_processes(pids: &[i32]) -> WatchedTasks {
         let tids = pids.iter().copied().collect();
         WatchedTasks {
             tids,

@@ -3,7 +3,7 @@
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
 //! own text for a record, `filter` checks a filter before the kernel sees it. `drift` knows what differs among kernels,
 //! `syscalls` the numbers, arguments and errors of system calls, `probe` how probes are defined,
-//! `context` whether a record was made in an interrupt, `task_states` what a task does after a switch.
+//! `context` whether a record was made in an interrupt.
 //! Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
 
 pub mod context;
@@ -18,7 +18,6 @@ pub mod probe;
 #[cfg(test)]
 mod samples;
 pub mod syscalls;
-mod task_states;
 pub mod tracefs;
 pub mod types;
 
@@ -27,6 +26,5 @@ pub use format::field::{Field, FieldKind, FieldValue, Int32, Int64, ReadError};
 pub use format::fields_text::render_fields;
 pub use format::{FieldError, Format, FormatError};
 pub use print_fmt::{FlagTable, KernelLookup, NoNames, PrintFmt, Unsupported};
-pub use task_states::{StateBits, ThreadDoing};
 pub use tracefs::strings::KernelStrings;
 pub use tracefs::{EventError, Tracefs};

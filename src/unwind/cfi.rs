@@ -19,18 +19,18 @@ const MAX_ENTRY_BYTES: usize = 64 << 10;
 /// an entry is looked at; `zPLRS` has all that is known.
 const MAX_AUGMENTATION_BYTES: usize = 16;
 
-/// Where a section's entry ends that starts at `at`. None: it is not within the section.
-pub(super) fn entry(section: &[u8], at: usize) -> Option<Range<usize>> {
-    let number = |at: usize, len: usize| -> Option<u64> {
-        let bytes = section.get(at..at.checked_add(len)?)?;
+/// Where a section's entry ends that starts at `offset`. None: it is not within the section.
+pub(super) fn entry(section: &[u8], offset: usize) -> Option<Range<usize>> {
+    let number = |offset: usize, len: usize| -> Option<u64> {
+        let bytes = section.get(offset..offset.checked_add(len)?)?;
         Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     };
-    let (len, start) = match number(at, 4)? {
-        0xffff_ffff => (number(at + 4, 8)?, at + 12), // of 64-bit DWARF
-        len => (len, at + 4),
+    let (len, start) = match number(offset, 4)? {
+        0xffff_ffff => (number(offset + 4, 8)?, offset + 12), // of 64-bit DWARF
+        len => (len, offset + 4),
     };
     let end = start.checked_add(usize::try_from(len).ok()?).filter(|end| *end <= section.len())?;
-    Some(at..end)
+    Some(offset..end)
 }
 
 /// The entry of a function at a place in its section.
@@ -38,14 +38,14 @@ pub(super) fn fde<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bytes: &'a [u8],
     bases: &BaseAddresses,
-    at: usize,
+    start: usize,
     mut cie: impl FnMut(usize) -> gimli::Result<Cie<'a>>,
 ) -> Option<Fde<'a>> {
-    let range = entry(bytes, at)?;
+    let range = entry(bytes, start)?;
     if range.len() > MAX_ENTRY_BYTES {
         return None;
     }
-    section.fde_from_offset(bases, S::Offset::from(at), |_, _, offset| cie(UnwindOffset::into(offset))).ok()
+    section.fde_from_offset(bases, S::Offset::from(start), |_, _, offset| cie(UnwindOffset::into(offset))).ok()
 }
 
 /// What an entry of a function refers to.
@@ -53,13 +53,13 @@ pub(super) fn cie<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bytes: &'a [u8],
     bases: &BaseAddresses,
-    at: usize,
+    offset: usize,
 ) -> gimli::Result<Cie<'a>> {
-    match entry(bytes, at) {
+    match entry(bytes, offset) {
         Some(range) if range.len() <= MAX_ENTRY_BYTES && has_short_augmentation(&bytes[range.clone()]) => {
-            section.cie_from_offset(bases, S::Offset::from(at))
+            section.cie_from_offset(bases, S::Offset::from(offset))
         }
-        _ => Err(gimli::Error::NotCieId(at as u64)),
+        _ => Err(gimli::Error::NotCieId(offset as u64)),
     }
 }
 

@@ -48,8 +48,8 @@ impl UnwoundChain {
     }
 
     /// The address is behind a call, and its place is that of the call, one byte before.
-    pub fn is_behind_call(&self, at: usize) -> bool {
-        at > 0 && !self.interrupted.contains(&at)
+    pub fn is_behind_call(&self, index: usize) -> bool {
+        index > 0 && !self.interrupted.contains(&index)
     }
 
     /// Approximate heap memory, in bytes.

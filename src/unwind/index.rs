@@ -4,7 +4,7 @@
 use gimli::{BaseAddresses, UnwindSection};
 
 use crate::unwind::cfi::{self, Bytes, Cie};
-use crate::unwind::tables::FrameSection;
+use crate::unwind::sections::FrameSection;
 
 /// Entries of one section in an index of ours.
 const MAX_FDES: usize = 4 << 20;
@@ -56,8 +56,8 @@ impl HeaderTable {
         Some(self.pair(section, first.checked_sub(1)?)?.1)
     }
 
-    fn pair(self, section: &FrameSection, at: usize) -> Option<(u64, u64)> {
-        let start = HeaderTable::START + at * HeaderTable::PAIR;
+    fn pair(self, section: &FrameSection, index: usize) -> Option<(u64, u64)> {
+        let start = HeaderTable::START + index * HeaderTable::PAIR;
         let bytes = section.bytes.get(start..start + HeaderTable::PAIR)?;
         let [a, b, c, d, e, f, g, h] = *bytes else { return None };
         let address = |offset: [u8; 4]| section.address.wrapping_add_signed(i64::from(i32::from_le_bytes(offset)));

@@ -17,6 +17,7 @@ mod forms;
 mod index;
 mod regs;
 mod rules;
+mod sections;
 mod space;
 mod tables;
 #[cfg(test)]
@@ -27,8 +28,9 @@ mod walk_tests;
 
 pub use chain::{UnwoundChain, UserStackSample};
 pub use regs::{Arch, UserRegs};
+pub use sections::{CodeLoad, FrameSection, FrameSections};
 pub use space::{CodeKind, CodeRange, LoadNothing, LoadTables, MappedCode, SpaceCode};
-pub use tables::{CodeLoad, FrameSection, FrameSections, FrameTables};
+pub use tables::FrameTables;
 pub use walk::{Broken, Cut, Unwinder, UnwinderCounts, Walked};
 
 /// Addresses of one chain at most.

@@ -1,7 +1,9 @@
 //! The registers that a walk starts from, and what differs among architectures.
 
+use serde::{Deserialize, Serialize};
+
 /// Whose code is walked. Both are walked on any host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arch {
     X86_64,
     Aarch64,

@@ -10,37 +10,7 @@ use crate::unwind::Arch;
 use crate::unwind::cfi::{self, Bytes, Fde};
 use crate::unwind::index::{FdeIndex, HeaderTable};
 use crate::unwind::rules::{self, Rule, Saved};
-
-/// What the tables of a file are made from. A part that a file lacks is empty.
-#[derive(Clone, Debug)]
-pub struct FrameSections {
-    pub arch: Arch,
-    pub eh_frame: FrameSection,
-    pub eh_frame_hdr: FrameSection,
-    /// Not compressed.
-    pub debug_frame: FrameSection,
-    /// The executable segments.
-    pub loads: Vec<CodeLoad>,
-    /// The linker's address of where a program begins; None for what is no program.
-    pub entry: Option<u64>,
-    /// The linker's addresses of code that returns from signals: `mov $15, %eax; syscall`, or `mov x8, #139; svc #0`.
-    pub sigreturns: Vec<u64>,
-}
-
-/// A section, and the linker's address of its first byte.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FrameSection {
-    pub address: u64,
-    pub bytes: Vec<u8>,
-}
-
-/// Which bytes of a file are at which of the linker's addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CodeLoad {
-    pub offset: u64,
-    pub len: u64,
-    pub address: u64,
-}
+use crate::unwind::sections::{CodeLoad, FrameSections};
 
 /// See [`FrameSections`].
 pub struct FrameTables {
@@ -55,20 +25,6 @@ pub struct FrameTables {
 
 /// What it takes to find the entry for an address, in instructions of tables.
 const FINDING_INSTRUCTIONS: usize = 16;
-
-impl Default for FrameSections {
-    fn default() -> FrameSections {
-        FrameSections {
-            arch: Arch::NATIVE,
-            eh_frame: FrameSection::default(),
-            eh_frame_hdr: FrameSection::default(),
-            debug_frame: FrameSection::default(),
-            loads: Vec::new(),
-            entry: None,
-            sigreturns: Vec::new(),
-        }
-    }
-}
 
 impl fmt::Debug for FrameTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -235,9 +191,9 @@ fn fde_for<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bytes: &'a [u8],
     bases: &BaseAddresses,
-    at: usize,
+    start: usize,
     address: u64,
 ) -> Option<Fde<'a>> {
-    let fde = cfi::fde(section, bytes, bases, at, |offset| cfi::cie(section, bytes, bases, offset))?;
+    let fde = cfi::fde(section, bytes, bases, start, |offset| cfi::cie(section, bytes, bases, offset))?;
     fde.contains(address).then_some(fde)
 }

@@ -86,7 +86,7 @@ struct Walk<'a, 'b> {
     chain: &'b mut UnwoundChain,
     /// Which range was found last.
     near: usize,
-    at: Position<'a>,
+    position: Position<'a>,
     /// A register that is looked for in the frames of all callees, since a caller has its frame in it.
     followed: Option<FollowedRegister>,
     /// The register for want of which the walk ended.
@@ -143,7 +143,7 @@ impl Unwinder {
         chain: &mut UnwoundChain,
     ) -> Walked {
         let UserStackSample { arch, regs, stack, kernel_chain } = *sample;
-        let at = Position {
+        let position = Position {
             pc: arch.address(regs.pc),
             sp: regs.sp,
             fp: regs.frame_pointer(),
@@ -160,7 +160,7 @@ impl Unwinder {
             load,
             chain,
             near: 0,
-            at,
+            position,
             followed: None,
             missing: None,
             instructions: MAX_INSTRUCTIONS_OF_WALK,
@@ -178,14 +178,14 @@ type Step = Result<(), Walked>;
 
 impl<'a> Walk<'a, '_> {
     fn run(&mut self) -> Walked {
-        let (start, stack) = (self.at, self.stack);
+        let (start, stack) = (self.position, self.stack);
         let mut ended = self.go();
         // Rules of most functions do not need it, so it is followed only for those that do: glibc's _dl_runtime_resolve has
         // its frame in rbx, and calls others.
         if ended == Walked::Broken(Broken::NoRegister)
             && let Some(number) = self.missing.take()
         {
-            (self.at, self.stack) = (start, stack);
+            (self.position, self.stack) = (start, stack);
             let value = self.general(start.scratch, number).ok();
             self.followed = Some(FollowedRegister { number, value });
             self.chain.clear();
@@ -203,7 +203,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn go(&mut self) -> Walked {
-        self.chain.push(self.at.pc);
+        self.chain.push(self.position.pc);
         loop {
             if let Err(ended) = self.step() {
                 return ended;
@@ -214,7 +214,7 @@ impl<'a> Walk<'a, '_> {
     /// To the caller.
     fn step(&mut self) -> Step {
         // A call may be the last instruction of its function.
-        let address = if self.at.is_exact { self.at.pc } else { self.at.pc.wrapping_sub(1) };
+        let address = if self.position.is_exact { self.position.pc } else { self.position.pc.wrapping_sub(1) };
         let space = self.space;
         let range = space.find_near(address, &mut self.near).ok_or(Walked::Broken(Broken::NotCode))?;
         match self.rule(range, address)? {
@@ -222,11 +222,11 @@ impl<'a> Walk<'a, '_> {
             Rule::Signal => self.step_over_signal(),
             Rule::Frame(frame) if self.followed.is_none() => self.step_by(&frame),
             Rule::Frame(frame) => {
-                let callee = self.at;
+                let callee = self.position;
                 self.step_by(&frame)?;
                 self.follow(range, address, &callee)
             }
-            Rule::Missing if self.at.is_exact && self.rule(range, address.wrapping_sub(1))? == Rule::Signal => {
+            Rule::Missing if self.position.is_exact && self.rule(range, address.wrapping_sub(1))? == Rule::Signal => {
                 // As long as that system call goes on, the task is behind its instruction, the last of its function.
                 self.step_over_signal()
             }
@@ -267,7 +267,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn step_by(&mut self, rule: &FrameRule) -> Step {
-        let Position { sp, fp, scratch, is_exact, .. } = self.at;
+        let Position { sp, fp, scratch, is_exact, .. } = self.position;
         let (base, offset) = match rule.cfa {
             Cfa::At(base, offset) | Cfa::Behind(base, offset, _) => (base, offset),
         };
@@ -305,7 +305,8 @@ impl<'a> Walk<'a, '_> {
             Saved::Fp(words) => Some(word(known_fp()?, words)?),
             Saved::Sp(words) => Some(word(sp, words)?),
         };
-        self.at = Position { pc: return_address, sp: cfa, fp, scratch: Scratch::Unknown, is_exact: is_interrupted };
+        self.position =
+            Position { pc: return_address, sp: cfa, fp, scratch: Scratch::Unknown, is_exact: is_interrupted };
         // Where a frame pointer is kept, the kernel has seen the same callers.
         let is_kernels = rule.cfa == Cfa::At(Base::Fp, 16);
         self.enter(is_kernels)
@@ -324,7 +325,7 @@ impl<'a> Walk<'a, '_> {
             None => Saved::Lost,
         };
         let place = |from: u64, words: i16| from.wrapping_add_signed(i64::from(words) * 8);
-        let cfa = self.at.sp;
+        let cfa = self.position.sp;
         let value = match saved {
             Saved::Kept => value,
             Saved::Lost => None,
@@ -339,23 +340,23 @@ impl<'a> Walk<'a, '_> {
 
     /// Takes `at.pc` as a return address.
     fn enter(&mut self, is_kernels: bool) -> Step {
-        if self.space.is_trampoline(self.at.pc) {
-            self.at.pc = self.behind_probe().ok_or(Walked::Broken(Broken::ReturnProbe))?;
+        if self.space.is_trampoline(self.position.pc) {
+            self.position.pc = self.behind_probe().ok_or(Walked::Broken(Broken::ReturnProbe))?;
             if !is_kernels {
                 self.chain.guess_next();
             }
         }
-        let pc = self.arch.address(self.at.pc);
+        let pc = self.arch.address(self.position.pc);
         if pc == 0 {
             return Err(Walked::Whole); // whoever made the thread has put it there
         }
-        let address = if self.at.is_exact { pc } else { pc - 1 };
+        let address = if self.position.is_exact { pc } else { pc - 1 };
         self.space.find_near(address, &mut self.near).ok_or(Walked::Broken(Broken::NotCode))?;
         if self.chain.addresses().len() >= MAX_FRAMES {
             return Err(Walked::Truncated(Cut::Frames));
         }
-        self.at.pc = pc;
-        if self.at.is_exact {
+        self.position.pc = pc;
+        if self.position.is_exact {
             self.chain.push_interrupted(pc);
         } else {
             self.chain.push(pc);
@@ -365,11 +366,11 @@ impl<'a> Walk<'a, '_> {
 
     /// To who was interrupted by a signal. The handler may have had a stack of its own.
     fn step_over_signal(&mut self) -> Step {
-        let frame = self.at.sp;
+        let frame = self.position.sp;
         let SignalFrame { pc, sp, fp, .. } = self.arch.signal_frame();
-        let word = |at: u64| self.stack.word(frame.wrapping_add(at));
+        let word = |offset: u64| self.stack.word(frame.wrapping_add(offset));
         let (pc, sp, fp) = (word(pc)?, word(sp)?, word(fp)?);
-        self.at = Position { pc, sp, fp: Some(fp), scratch: Scratch::Signal(frame), is_exact: true };
+        self.position = Position { pc, sp, fp: Some(fp), scratch: Scratch::Signal(frame), is_exact: true };
         self.stack.is_left = sp < self.stack.start;
         if let Some(FollowedRegister { number, .. }) = self.followed {
             let value = self.general(Scratch::Signal(frame), number).ok();
@@ -403,7 +404,7 @@ impl<'a> Walk<'a, '_> {
 
     /// Where no table helps.
     fn guess(&mut self, kind: CodeKind) -> Step {
-        let Position { sp, fp, is_exact, .. } = self.at;
+        let Position { sp, fp, is_exact, .. } = self.position;
         let missing = Walked::Broken(Broken::NoRule);
         if is_exact && kind == CodeKind::File && self.guess_without_frame()? {
             return Ok(());
@@ -420,7 +421,7 @@ impl<'a> Walk<'a, '_> {
             return Err(missing);
         }
         self.chain.guess_next();
-        self.at = Position {
+        self.position = Position {
             pc: return_address,
             sp: fp.wrapping_add(16),
             fp: Some(caller),
@@ -434,7 +435,7 @@ impl<'a> Walk<'a, '_> {
     /// In files whose compiled functions have tables, the innermost function without is short assembly, which pushes nothing.
     /// True where that leads to code that has a rule.
     fn guess_without_frame(&mut self) -> Result<bool, Walked> {
-        let Position { sp, scratch, .. } = self.at;
+        let Position { sp, scratch, .. } = self.position;
         let (word, caller_sp) = match self.arch {
             Arch::X86_64 => (self.stack.word(sp).ok(), sp.wrapping_add(8)),
             Arch::Aarch64 => (self.link_register(scratch)?, sp),
@@ -448,7 +449,8 @@ impl<'a> Walk<'a, '_> {
             return Ok(false);
         }
         self.chain.guess_next();
-        self.at = Position { pc: word, sp: caller_sp, scratch: Scratch::Unknown, is_exact: false, ..self.at };
+        self.position =
+            Position { pc: word, sp: caller_sp, scratch: Scratch::Unknown, is_exact: false, ..self.position };
         self.enter(false).map(|()| true)
     }
 
@@ -456,8 +458,9 @@ impl<'a> Walk<'a, '_> {
     /// fixup_uretprobe_trampoline_entries(), arch/x86/events/core.c and kernel/events/callchain.c.
     fn behind_probe(&self) -> Option<u64> {
         let chain = self.chain.addresses();
-        let kernel = |at: usize| self.kernel_chain.get(at).map(|word| self.arch.address(u64::from_ne_bytes(*word)));
-        let is_same = (0..chain.len()).all(|at| kernel(at) == Some(chain[at]));
+        let kernel =
+            |index: usize| self.kernel_chain.get(index).map(|word| self.arch.address(u64::from_ne_bytes(*word)));
+        let is_same = (0..chain.len()).all(|index| kernel(index) == Some(chain[index]));
         let at = if is_same { chain.len() } else { self.in_kernel_chain(*chain.last()?)? + 1 };
         kernel(at).filter(|address| !self.space.is_trampoline(*address))
     }
@@ -506,8 +509,8 @@ impl Window<'_> {
     #[inline]
     fn word(self, address: u64) -> Result<u64, Walked> {
         let below = if self.is_left { Walked::Truncated(Cut::Window) } else { Walked::Broken(Broken::NotRising) };
-        let at = address.checked_sub(self.start).ok_or(below)?;
-        let word = usize::try_from(at).ok().and_then(|at| self.bytes.get(at..)?.first_chunk());
+        let offset = address.checked_sub(self.start).ok_or(below)?;
+        let word = usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)?.first_chunk());
         word.map(|word| u64::from_le_bytes(*word)).ok_or(Walked::Truncated(Cut::Window))
     }
 }

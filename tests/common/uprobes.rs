@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use perf_prof::event::ProbePoint;
 use perf_prof::profiler::code::{self, CodeLocation, WantedFunctions};
-use perf_prof::symbol::search::{MAX_OF_FILE_BYTES, Search};
+use perf_prof::symbol::functions::search::{MAX_OF_FILE_BYTES, Search};
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
 use serde_json::Value;
 

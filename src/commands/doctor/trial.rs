@@ -10,10 +10,9 @@ use crate::perf::Evlist;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Target, Tasks};
-use crate::profiler::Trial;
-use crate::profiler::{Profiler, Setup, TracefsFinder, Warning, WarningKind};
+use crate::profiler::{Profiler, Setup, TracefsFinder, Trial, Warning, WarningKind};
 use crate::run::{default_ring_pages, side_ring_pages};
-use crate::symbol::hidden::hidden;
+use crate::symbol::kernel::hidden::hidden;
 use crate::sys;
 use crate::task::Watched;
 

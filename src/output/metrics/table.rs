@@ -6,8 +6,7 @@ use rustc_hash::FxHashSet;
 
 use crate::output::metrics::family::{FamilyKind, LabelSet, MetricFamily, MetricPoint, MetricUnit, MetricValue};
 use crate::output::metrics::names::{self, MetricView};
-use crate::report::value_text;
-use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
+use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict, value_text};
 
 /// Rows of a table with series of their own.
 pub const MAX_SERIES: usize = 1_000;

@@ -8,8 +8,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::output::screen::fit::{cut, fit};
 use crate::output::screen::model::{Page, SPARK_NS, ScreenModel, ScreenRow, ScreenTable, ScreenTrust};
-use crate::report::Value;
-use crate::report::value_text;
+use crate::report::{Value, value_text};
 
 /// The keys, for the help.
 const HELP: [&str; 12] = [

@@ -5,9 +5,8 @@ pub use crate::output::screen::model::{PageKey, ScreenTable};
 use crate::output::screen::model::{ScreenCell, ScreenColumn, ScreenRow};
 use crate::output::table::{TableLine, is_in_text};
 use crate::output::text::frames;
-use crate::report::value_text;
-use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict};
-use crate::symbol::names::NamedFrame;
+use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict, value_text};
+use crate::symbol::naming::named_frame::NamedFrame;
 
 /// Most frames in a cell.
 const MAX_FRAMES: usize = 8;

@@ -18,8 +18,8 @@ use crate::output::stack_weights::fold::tree::{
 use crate::stats::TopK;
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
-use crate::symbol::name_cache::FunctionName;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::name_cache::FunctionName;
+use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::unnamed::Unnamed;
 use crate::task::Comm;
 

@@ -7,11 +7,10 @@ use crate::json::Object;
 use crate::output::json;
 use crate::output::stack_weights::fold::{Folded, StackGroup};
 use crate::output::text::frames;
-use crate::report::Top;
-use crate::report::Value;
+use crate::report::{Top, Value};
 use crate::stats::weights::Weight;
-use crate::symbol::name_cache::FunctionName;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::name_cache::FunctionName;
+use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::Comm;
 
 /// Most functions listed.

@@ -14,8 +14,8 @@ use crate::perf::record::Innermost;
 use crate::report::layout::{detail, text};
 use crate::report::{Column, Detail, Occurrence, OccurrenceSchema, Report, Schema, Subject, Table, Value};
 use crate::symbol::budget::{Budget, RunBudget};
-use crate::symbol::elf::SymbolOptions;
-use crate::symbol::space_keys::SpaceChange;
+use crate::symbol::elf::symbols::SymbolOptions;
+use crate::symbol::spaces::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 use crate::tep::tracefs::strings::KernelStrings;
@@ -219,7 +219,7 @@ pub fn empty_table() -> Table {
 }
 
 fn mapping(pid: i32, n: u64) -> SymbolUpdate {
-    let (path, key) = (vec![b'x'; 1000].into(), crate::symbol::files::FileKey::Unknown);
+    let (path, key) = (vec![b'x'; 1000].into(), crate::symbol::spaces::maps_line::FileKey::Unknown);
     SymbolUpdate::Space(SpaceChange::Map { pid, start: n << 12, end: (n + 1) << 12, offset: 0, path, key })
 }
 

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::report::{Grouping, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
-use crate::symbol::stack_key::StackKey;
+use crate::symbol::stacks::key::StackKey;
 use crate::task::Comm;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -326,7 +326,7 @@ fn duration(grouping: &Grouping, values: &[Value]) -> u64 {
 mod tests {
     use super::*;
     use crate::report::{Detail, GroupBy, OccurrenceSchema};
-    use crate::symbol::stack_key::FrameKey;
+    use crate::symbol::stacks::key::FrameKey;
 
     const MS: u64 = 1_000_000;
 

@@ -6,8 +6,9 @@ use std::io::Write;
 use std::sync::Arc;
 
 use crate::escape::escape_into;
-use crate::symbol::matching::without_arguments;
-use crate::symbol::names::{KERNEL, NamedFrame};
+use crate::symbol::functions::matching::without_arguments;
+use crate::symbol::naming::named_frame::NamedFrame;
+use crate::symbol::naming::names::KERNEL;
 use crate::symbol::unnamed::Unnamed;
 
 /// Equal frames in a row that are shown. Further ones are counted.

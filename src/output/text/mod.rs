@@ -19,7 +19,7 @@ use crate::report::layout::LineStep;
 use crate::report::value_text::{cell, push_seconds, push_value};
 use crate::report::{ColumnHead, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::Comm;
 
 /// Appends `comm tid flags [cpu]` of a traced event, the comm right-aligned as trace readers know it.
@@ -323,7 +323,7 @@ mod tests {
     use crate::output::text::flood::{Flood, Groupable};
     use crate::report::layout::{self, CPU, SUBJECT, detail, seconds, unless, when};
     use crate::report::{Detail, GroupBy, OccurrenceSchema, Verdict};
-    use crate::symbol::stack_key::StackKey;
+    use crate::symbol::stacks::key::StackKey;
 
     fn text(build: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::symbol::stack_key::StackKey;
+use crate::symbol::stacks::key::StackKey;
 
 /// Most stacks that have numbers.
 const LIMIT: usize = 256;
@@ -89,7 +89,7 @@ fn is_near(known: &NumberedStack, now: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbol::stack_key::FrameKey;
+    use crate::symbol::stacks::key::FrameKey;
 
     fn key(addr: u64) -> StackKey {
         StackKey::Frames([FrameKey::Kernel(addr)].into())

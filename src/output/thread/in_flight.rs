@@ -137,8 +137,8 @@ mod tests {
     use crate::output::tests::into_a_pipe;
     use crate::report::{Batch, Column, Report, Schema, Value};
     use crate::symbol::SymbolUpdate;
-    use crate::symbol::files::FileKey;
-    use crate::symbol::space_keys::SpaceChange;
+    use crate::symbol::spaces::maps_line::FileKey;
+    use crate::symbol::spaces::space_keys::SpaceChange;
 
     static NUMBERS: Schema<u64> = Schema::new("numbers", &[Column::counter("n", "n", |row| row)]);
     static TEXTS: Schema<[u8; 1000]> = Schema::new(

@@ -10,7 +10,7 @@ use crate::output::table::PlacedRows;
 use crate::output::text::frames;
 use crate::output::writer::Writer;
 use crate::report::ColumnKind;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 
 /// Callers of the function that a row of a table of stacks is about. Whole stacks would be too many series.
 const CALLERS: usize = 3;

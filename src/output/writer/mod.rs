@@ -33,8 +33,9 @@ use crate::output::writer::proc_look_ups::ProcLookUps;
 use crate::output::writer::quiet::QuietParts;
 use crate::output::writer::views::WriterView;
 use crate::report::{Batch, Book, CellLookUps, Command, LateText, Value};
-use crate::symbol::names::NamedFrame;
-use crate::symbol::{CurrentStep, StackId, SymbolUpdate};
+use crate::symbol::naming::named_frame::NamedFrame;
+use crate::symbol::naming::time::CurrentStep;
+use crate::symbol::{StackId, SymbolUpdate};
 use crate::task::Comm;
 use crate::unwind::SpaceCode;
 
@@ -195,7 +196,7 @@ mod tests {
     use crate::output::tests::floods;
     use crate::perf::record::Innermost;
     use crate::stats::weights::{Weight, Weighted};
-    use crate::symbol::stack_key::StackKey;
+    use crate::symbol::stacks::key::StackKey;
     use crate::symbol::{SpaceKeys, Stacks};
 
     /// A writer that knows the stack of one function, and the step that it shows.

@@ -8,13 +8,16 @@ use rustc_hash::FxHashSet;
 use crate::output::settings::OutputSettings;
 use crate::output::stack_weights::fold::Folded;
 use crate::stats::weights::Weighted;
-use crate::symbol::files::UnnamedReason;
-use crate::symbol::names::NamedFrame;
-use crate::symbol::quality::CallchainQuality;
-use crate::symbol::quality_counts::{QualityCounts, UserStack};
-use crate::symbol::stacks::NewStack;
-use crate::symbol::unwinding::Unwinding;
-use crate::symbol::{AddressSpaces, CurrentStep, Frame, FrameNames, Frames, StackId, SymbolUpdate};
+use crate::symbol::naming::named_frame::NamedFrame;
+use crate::symbol::naming::names::FrameNames;
+use crate::symbol::naming::time::CurrentStep;
+use crate::symbol::quality::chain::CallchainQuality;
+use crate::symbol::quality::counts::QualityCounts;
+use crate::symbol::stacks::frames::UserStack;
+use crate::symbol::stacks::new_stack::NewStack;
+use crate::symbol::stacks::unwinding::Unwinding;
+use crate::symbol::unnamed::UnnamedReason;
+use crate::symbol::{AddressSpaces, Frame, Frames, StackId, SymbolUpdate};
 use crate::unwind::SpaceCode;
 
 /// The reading thread left out the stack, or the mappings of its addresses.

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::host::Host;
 use crate::output::writer::late_text::LateReader;
 use crate::report::{Command, LateSource, LateText};
-use crate::symbol::naming::CurrentStep;
+use crate::symbol::naming::time::CurrentStep;
 use crate::task::{Comm, procfs};
 
 /// How long a command line from /proc is used again.

@@ -12,10 +12,9 @@ use crate::output::table::{
 use crate::output::text;
 use crate::output::text::frames;
 use crate::output::writer::{Writer, name_values};
-use crate::report::value_text;
-use crate::report::{BookEntry, BookTable, ColumnHead, ColumnKind, Rows, Table, Value};
+use crate::report::{BookEntry, BookTable, ColumnHead, ColumnKind, Rows, Table, Value, value_text};
 use crate::symbol::StackId;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 
 /// The headline of a block of rows.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,7 @@ use crate::output::writer::screen::show_lists;
 use crate::output::writer::views::WriterView;
 use crate::report::{Top, Value, Verdict};
 use crate::stats::weights::Weighted;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 
 impl WriterView {
     /// Adds weights of stacks. Those of a stack whose names were given up are kept for a later report.

@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result};
 
 use crate::perf::cpu_events::EventFd;
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::{BoundTo, Evlist, is_gone, watch_error};
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::Binding;
 use crate::sys;
 use crate::sys::perf::Watch;
 
@@ -28,6 +29,7 @@ impl Evlist {
     /// Counters will be opened beside the events: [`Evlist::plan`] checks that there are descriptors for both.
     pub fn with_counters(&mut self) {
         self.with_counters = true;
+        self.idle.leave_out(); // a forecast counts samples
     }
 
     /// Opens a counter for each event that is open, with the same filter and target. They wait for [`EventCounters::enable`].

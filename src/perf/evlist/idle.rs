@@ -7,22 +7,46 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::perf::attr::Attr;
+use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::classes::Class;
 use crate::perf::cpu_events::{CpuEvents, SideFd};
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::layouts::shared_bits;
-use crate::perf::evsel::EventId;
+use crate::perf::evsel::Evsel;
 use crate::sys;
 use crate::sys::perf::Watch;
 
+/// The idle tasks of the CPUs of a run, and what watches them.
+#[derive(Debug, Default)]
+pub struct IdleWatches {
+    /// `sched:sched_switch`, from which idle tasks may hide their switches. None: no idle task is watched.
+    switch: Option<EventId>,
+    /// The views that asked for SWITCH records.
+    watchers: Vec<usize>,
+    tasks: Vec<IdleTask>,
+}
+
+/// The idle task of a CPU.
+#[derive(Debug)]
+pub(super) struct IdleTask {
+    cpu: u32,
+    watch: Option<IdleWatch>,
+    /// Number of the ring that its SWITCH records go to.
+    ring: usize,
+    /// Records lost by a watch that is closed.
+    lost: u64,
+    /// Switches that went unseen though no record was lost.
+    missed_switches: u64,
+}
+
 /// How the switches of a CPU are watched.
 #[derive(Debug)]
-pub struct IdleWatch {
+struct IdleWatch {
     /// Writes the SWITCH records.
-    pub(in crate::perf) switches: SideFd,
+    switches: SideFd,
     /// Counts the switches from idle that events see. None: the test is over.
-    pub(in crate::perf) seen: Option<OwnedFd>,
+    seen: Option<OwnedFd>,
     switch_ins: SwitchInCounts,
     visibility: IdleVisibility,
     /// It was [`IdleVisibility::Hidden`] before the pause.
@@ -82,7 +106,7 @@ impl SwitchInCounts {
 
 impl IdleWatch {
     /// The counter comes first, as it must not miss a switch that has a record.
-    pub(super) fn enable(&self) {
+    fn enable(&self) {
         for fd in self.seen.iter().chain([&self.switches.fd]) {
             let _ = sys::perf::enable(fd.as_fd());
         }
@@ -99,114 +123,130 @@ impl IdleWatch {
     }
 }
 
-impl Evlist {
-    /// Switches from a hidden idle task will come as SWITCH records, in the ring of the event `switch`: `sched:sched_switch`.
-    /// See [`Event::SwitchIn`](crate::profiler::Event::SwitchIn).
-    pub fn watch_idle(&mut self, switch: EventId) {
-        self.idle_switch.get_or_insert(switch);
-        self.idle_watchers.push(self.evsel(switch).owner);
+impl IdleTask {
+    fn new(cpu: u32) -> IdleTask {
+        IdleTask { cpu, watch: None, ring: 0, lost: 0, missed_switches: 0 }
     }
 
-    /// The views that asked for SWITCH records.
-    pub fn idle_watchers(&self) -> &[usize] {
-        &self.idle_watchers
+    pub fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.watch.iter().flat_map(|watch| watch.seen.iter().chain([&watch.switches.fd]))
     }
 
-    /// Descriptors per CPU of an [`IdleWatch`].
-    pub(super) fn idle_descriptors(&self) -> u64 {
-        if self.idle_switch.is_some() && !self.with_counters { 2 } else { 0 }
-    }
-
-    /// Opens the [`IdleWatch`] of `cpu`. On a kernel that refuses it, hidden switches stay unseen.
-    ///
-    /// Opened last, as events are enabled in the order in which they were opened: a task that is reported to come must be seen to
-    /// go.
-    pub(super) fn open_idle_watch(&mut self, cpu: &mut CpuEvents) {
-        let Some(switch) = self.idle_switch.filter(|_| !self.with_counters) else { return }; // a forecast counts samples
-        let class = self.ring_of(switch);
-        let watch = Watch::Cpu(cpu.cpu);
-        let mut attr =
-            Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(cpu.watermark_of(class)).switches();
-        let mut counter = self.evsels[switch.index()].attr.clone().counting().enable_on_exec(false);
-        let Ok(seen) = self.missing.open(&mut counter, watch) else { return };
+    /// Opens the watch. On a kernel that refuses it, hidden switches stay unseen.
+    fn open(
+        &mut self,
+        events: &CpuEvents,
+        ring: usize,
+        switch: &Evsel,
+        mut switches: Attr,
+        kernel: &mut MissingFeatures,
+    ) {
+        let watch = Watch::Cpu(events.cpu);
+        let mut counter = switch.attr.clone().counting().enable_on_exec(false);
+        let Ok(seen) = kernel.open(&mut counter, watch) else { return };
         if sys::perf::set_filter(seen.as_fd(), "prev_pid == 0").is_err() {
             return;
         }
-        let Ok(switches) = self.missing.open(&mut attr, watch) else { return };
-        let Some(owner) = cpu.owner(Class::Events(class)).filter(|_| attr.has_switches()) else { return };
-        if sys::perf::set_output(switches.as_fd(), owner).is_err() {
+        let Ok(fd) = kernel.open(&mut switches, watch) else { return };
+        let Some(owner) = events.owner(Class::Events(ring)).filter(|_| switches.has_switches()) else { return };
+        if sys::perf::set_output(fd.as_fd(), owner).is_err() {
             return;
         }
-        cpu.idle = Some(IdleWatch {
-            switches: SideFd::new(switches),
+        self.watch = Some(IdleWatch {
+            switches: SideFd::new(fd),
             seen: Some(seen),
             switch_ins: SwitchInCounts::default(),
             visibility: IdleVisibility::Testing,
             hides: false,
         });
-        cpu.idle_class = class;
+        self.ring = ring;
+    }
+}
+
+impl IdleWatches {
+    /// The views that asked for SWITCH records.
+    pub fn watchers(&self) -> &[usize] {
+        &self.watchers
     }
 
-    /// A switch on `cpu` went unseen though no record was lost: some other task is hidden there. Where that happens again, or idle
-    /// tasks are hidden too, the CPU has SWITCH records from now on.
-    pub fn missed_switch(&mut self, cpu: u32) {
-        let is_hidden = |events: &CpuEvents| events.idle.as_ref().is_some_and(|idle| idle.hides);
-        let hides = self.cpus.iter().any(is_hidden);
-        let Some(at) = self.cpus.iter().position(|events| events.cpu == cpu) else { return };
-        let mut cpus = std::mem::take(&mut self.cpus);
-        self.watch_hidden(&mut cpus[at], hides);
-        self.cpus = cpus;
+    /// Descriptors per CPU.
+    pub(super) fn descriptors_per_cpu(&self) -> u64 {
+        if self.switch.is_some() { 2 } else { 0 }
     }
 
-    fn watch_hidden(&mut self, events: &mut CpuEvents, hides: bool) {
-        const CHANCE: u64 = 2;
-        events.missed_switches += 1;
-        let is_watched = |idle: &IdleWatch| matches!(idle.visibility, IdleVisibility::Testing | IdleVisibility::Hidden);
-        if events.missed_switches <= CHANCE && !hides || events.idle.as_ref().is_some_and(is_watched) {
-            return;
-        }
-        if events.idle.is_none() {
-            self.open_idle_watch(events);
-        }
-        match &mut events.idle {
-            Some(idle) => {
-                (idle.seen, idle.visibility, idle.hides, idle.switch_ins) =
-                    (None, IdleVisibility::Hidden, true, SwitchInCounts::default());
-                idle.enable();
-            }
-            None => self.idle_switch = None, // the kernel will refuse the next one too
-        }
+    /// Watches no idle task. False: none would have been.
+    pub(super) fn leave_out(&mut self) -> bool {
+        self.switch.take().is_some()
+    }
+
+    /// Starts the watch of a CPU.
+    pub(super) fn enable(&self, cpu: u32) {
+        self.watches_of(cpu).for_each(IdleWatch::enable);
+    }
+
+    /// Records of the idle task of `cpu` that the ring has lost since the last call.
+    pub(super) fn take_lost(&mut self, cpu: u32, class: Class) -> u64 {
+        let of_ring = |task: &&mut IdleTask| task.cpu == cpu && Class::Events(task.ring) == class;
+        let Some(task) = self.tasks.iter_mut().find(of_ring) else { return 0 };
+        task.watch.as_mut().map_or(0, |watch| watch.switches.read()) + std::mem::take(&mut task.lost)
+    }
+
+    /// Takes out the watch of a CPU that went offline.
+    pub(super) fn take(&mut self, cpu: u32) -> Vec<IdleTask> {
+        self.tasks.extract_if(.., |task| task.cpu == cpu).collect()
+    }
+
+    /// What is open, of a CPU or of all.
+    pub(super) fn fds(&self, cpu: Option<u32>) -> impl Iterator<Item = &OwnedFd> {
+        let tasks = self.tasks.iter().filter(move |task| cpu.is_none_or(|cpu| task.cpu == cpu));
+        tasks.flat_map(IdleTask::fds)
+    }
+
+    fn watches_of(&self, cpu: u32) -> impl Iterator<Item = &IdleWatch> {
+        self.tasks.iter().filter(move |task| task.cpu == cpu).filter_map(|task| task.watch.as_ref())
+    }
+
+    fn watch_mut(&mut self, cpu: u32) -> Option<&mut IdleWatch> {
+        self.tasks.iter_mut().find(|task| task.cpu == cpu)?.watch.as_mut()
+    }
+
+    /// The idle task of a CPU whose events are open.
+    fn task_mut(&mut self, cpu: u32) -> &mut IdleTask {
+        let known = self.tasks.iter().position(|task| task.cpu == cpu);
+        let index = known.unwrap_or_else(|| {
+            self.tasks.push(IdleTask::new(cpu));
+            self.tasks.len() - 1
+        });
+        &mut self.tasks[index]
     }
 
     /// A SWITCH record reports a switch-in.
     pub fn count_switch_in(&mut self, cpu: u32, from_idle: bool) {
-        let of_cpu = self.cpus.iter_mut().find(|events| events.cpu == cpu);
-        if let Some(idle) = of_cpu.and_then(|events| events.idle.as_mut()) {
-            idle.switch_ins.add(from_idle);
+        if let Some(watch) = self.watch_mut(cpu) {
+            watch.switch_ins.add(from_idle);
         }
     }
 
     /// Evaluates the tests of idle tasks. Returns the CPUs whose idle tasks were just found to be hidden.
-    pub fn judge_idle(&mut self) -> Vec<u32> {
+    pub fn judge(&mut self) -> Vec<u32> {
         let mut hidden = Vec::new();
-        for events in &mut self.cpus {
-            let Some(idle) = events.idle.as_mut() else { continue };
-            match idle.visibility {
-                IdleVisibility::Testing => idle.visibility = idle.evaluate(),
-                IdleVisibility::Hidden if idle.switch_ins.can_pause() => idle.visibility = IdleVisibility::Paused,
+        for task in &mut self.tasks {
+            let Some(watch) = task.watch.as_mut() else { continue };
+            match watch.visibility {
+                IdleVisibility::Testing => watch.visibility = watch.evaluate(),
+                IdleVisibility::Hidden if watch.switch_ins.can_pause() => watch.visibility = IdleVisibility::Paused,
                 _ => continue,
             }
-            match idle.visibility {
+            match watch.visibility {
                 IdleVisibility::Testing => {}
                 IdleVisibility::Hidden => {
-                    (idle.seen, idle.hides) = (None, true);
-                    hidden.push(events.cpu);
+                    (watch.seen, watch.hides) = (None, true);
+                    hidden.push(task.cpu);
                 }
-                IdleVisibility::Paused => drop(sys::perf::disable(idle.switches.fd.as_fd())),
+                IdleVisibility::Paused => drop(sys::perf::disable(watch.switches.fd.as_fd())),
                 IdleVisibility::Seen => {
-                    let lost = idle.switches.read();
-                    events.idle_lost += lost;
-                    events.idle = None;
+                    task.lost += watch.switches.read();
+                    task.watch = None;
                 }
             }
         }
@@ -214,32 +254,83 @@ impl Evlist {
     }
 
     /// The idle tasks of some CPUs are tested.
-    pub fn tests_idle(&self) -> bool {
-        self.cpus.iter().any(|events| events.idle.is_some())
+    pub fn tests_any(&self) -> bool {
+        self.tasks.iter().any(|task| task.watch.is_some())
     }
 
     /// CPUs whose tests have come to no result.
-    pub fn idle_untested(&self) -> impl Iterator<Item = u32> + '_ {
-        let is_open = |idle: &IdleWatch| !matches!(idle.visibility, IdleVisibility::Hidden | IdleVisibility::Seen);
-        self.cpus.iter().filter(move |events| events.idle.as_ref().is_some_and(is_open)).map(|events| events.cpu)
+    pub fn untested(&self) -> impl Iterator<Item = u32> + '_ {
+        self.cpus_of(|watch| !matches!(watch.visibility, IdleVisibility::Hidden | IdleVisibility::Seen))
     }
 
     /// CPUs that were never idle during their last test.
     pub fn never_idle(&self) -> impl Iterator<Item = u32> + '_ {
-        let rests =
-            |events: &&CpuEvents| events.idle.as_ref().is_some_and(|idle| idle.visibility == IdleVisibility::Paused);
-        self.cpus.iter().filter(rests).map(|events| events.cpu)
+        self.cpus_of(|watch| watch.visibility == IdleVisibility::Paused)
     }
 
-    /// Tests a CPU of [`Evlist::never_idle`] again, which has been idle since.
-    pub fn retest_idle(&mut self, cpu: u32) {
-        let of_cpu = self.cpus.iter_mut().find(|events| events.cpu == cpu);
-        if let Some(idle) =
-            of_cpu.and_then(|events| events.idle.as_mut()).filter(|idle| idle.visibility == IdleVisibility::Paused)
-        {
-            idle.switch_ins = SwitchInCounts::default();
-            idle.visibility = if idle.hides { IdleVisibility::Hidden } else { IdleVisibility::Testing };
-            idle.enable();
+    fn cpus_of(&self, is_one: fn(&IdleWatch) -> bool) -> impl Iterator<Item = u32> + '_ {
+        self.tasks.iter().filter(move |task| task.watch.as_ref().is_some_and(is_one)).map(|task| task.cpu)
+    }
+
+    /// Tests a CPU of [`IdleWatches::never_idle`] again, which has been idle since.
+    pub fn retest(&mut self, cpu: u32) {
+        if let Some(watch) = self.watch_mut(cpu).filter(|watch| watch.visibility == IdleVisibility::Paused) {
+            watch.switch_ins = SwitchInCounts::default();
+            watch.visibility = if watch.hides { IdleVisibility::Hidden } else { IdleVisibility::Testing };
+            watch.enable();
+        }
+    }
+}
+
+impl Evlist {
+    /// Switches from a hidden idle task will come as SWITCH records, in the ring of the event `switch`: `sched:sched_switch`.
+    /// See [`Event::SwitchIn`](crate::profiler::Event::SwitchIn).
+    pub fn watch_idle(&mut self, switch: EventId) {
+        // A forecast counts samples.
+        if !self.with_counters {
+            self.idle.switch.get_or_insert(switch);
+        }
+        let owner = self.evsel(switch).owner;
+        self.idle.watchers.push(owner);
+    }
+
+    /// Opens the watch of the idle task of a CPU.
+    ///
+    /// Opened last, as events are enabled in the order in which they were opened: a task that is reported to come must be seen to
+    /// go.
+    pub(super) fn open_idle_watch(&mut self, events: &CpuEvents) {
+        let Some(switch) = self.idle.switch else { return };
+        let ring = self.ring_of(switch);
+        let records = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(events.watermark_of(ring));
+        let (evsel, kernel) = (&self.evsels[switch.index()], &mut self.missing);
+        self.idle.task_mut(events.cpu).open(events, ring, evsel, records.switches(), kernel);
+    }
+
+    /// A switch on `cpu` went unseen though no record was lost: some other task is hidden there. Where that happens again, or idle
+    /// tasks are hidden too, the CPU has SWITCH records from now on.
+    pub fn missed_switch(&mut self, cpu: u32) {
+        const CHANCE: u64 = 2;
+        let Some(index) = self.cpus.iter().position(|events| events.cpu == cpu) else { return };
+        let hides = self.idle.tasks.iter().any(|task| task.watch.as_ref().is_some_and(|watch| watch.hides));
+        let task = self.idle.task_mut(cpu);
+        task.missed_switches += 1;
+        let is_watched =
+            |watch: &IdleWatch| matches!(watch.visibility, IdleVisibility::Testing | IdleVisibility::Hidden);
+        if task.missed_switches <= CHANCE && !hides || task.watch.as_ref().is_some_and(is_watched) {
+            return;
+        }
+        if task.watch.is_none() {
+            let cpus = std::mem::take(&mut self.cpus);
+            self.open_idle_watch(&cpus[index]);
+            self.cpus = cpus;
+        }
+        match self.idle.watch_mut(cpu) {
+            Some(watch) => {
+                (watch.seen, watch.visibility, watch.hides, watch.switch_ins) =
+                    (None, IdleVisibility::Hidden, true, SwitchInCounts::default());
+                watch.enable();
+            }
+            None => self.idle.switch = None, // the kernel will refuse the next one too
         }
     }
 }

@@ -12,9 +12,12 @@ use crate::bpf::copier::Copier;
 use crate::bpf::idle::{ArrayPlace, IdleRecord, RecordBuffer, load_copier};
 use crate::host::Host;
 use crate::perf::Sample;
+use crate::perf::attr::MissingFeatures;
+use crate::perf::cpu_events::CpuEvents;
+use crate::perf::event_id::{EventId, IDLE_OWNER};
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::strings::{explain, possible_cpus};
-use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::evsel::{Binding, Evsel};
 use crate::perf::record::sample_identifier;
 use crate::perf::refusal::Reason;
 use crate::sys::perf::Watch;
@@ -22,9 +25,6 @@ use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 use crate::tep::format::field::{Field, FieldKind};
-
-/// Owner of the events that programs write the records through: the number of no profiler.
-pub const IDLE_OWNER: usize = u32::MAX as usize - 3;
 
 /// Events with a program at most. Each takes a descriptor per CPU.
 const MAX_COPIED_EVENTS: usize = 64;
@@ -75,8 +75,56 @@ impl IdleRecords {
         self.copied.iter().filter_map(|copied| Some(copied.attached.as_ref()?.as_raw_fd()))
     }
 
-    pub(super) fn end(&mut self) {
+    fn end(&mut self) {
         self.copied.clear();
+    }
+
+    /// The program that writes through the event `output`.
+    pub fn copied(&self, output: EventId) -> Option<&CopiedIdleEvent> {
+        self.copied.iter().find(|copied| copied.output == output)
+    }
+
+    /// For a run that must end though a CPU is stuck: letting a program go waits for all CPUs, and so would the end of the run, unless
+    /// it is left to the process that holds events behind it.
+    pub fn keep_attached(&mut self) {
+        self.stays = true;
+    }
+
+    /// Attaches the programs. Returns a line for each event that has none then.
+    fn attach(&mut self, evsels: &[Evsel], missing: &mut MissingFeatures, cpus: &[CpuEvents]) -> Vec<String> {
+        let open = |of: EventId| cpus.iter().find(|cpu| cpu.events.iter().any(|event| event.event == of));
+        let mut unseen = Vec::new();
+        for copied in &mut self.copied {
+            let Some(cpu) = open(copied.output).map(|cpu| cpu.cpu) else { continue };
+            let evsel = &evsels[copied.of.index()];
+            let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
+            let attached = missing.open(&mut counter, Watch::Cpu(cpu)).and_then(|event| {
+                copied.copier.attach(event.as_fd())?;
+                Ok(event)
+            });
+            match (attached, copied.refused.take()) {
+                (Ok(event), None) => copied.attached = Some(event),
+                (Err(err), _) | (Ok(_), Some(err)) => {
+                    unseen.push(format!("degraded: {} is unseen where idle tasks are hidden: {err}", evsel.name));
+                }
+            }
+        }
+        unseen
+    }
+
+    /// Events see the idle task of `cpu`, one of `cpus`: no more copies of its records.
+    fn sees_idle(&mut self, cpu: u32, mut cpus: impl Iterator<Item = u32>) {
+        let IdleRecords { copied, seen, stays, .. } = self;
+        if seen.contains(&cpu) {
+            return;
+        }
+        seen.push(cpu);
+        copied.iter().for_each(|copied| copied.copier.leave_out(cpu));
+        if !*stays && cpus.all(|cpu| seen.contains(&cpu)) {
+            let attached: Vec<OwnedFd> = copied.iter_mut().filter_map(|copied| copied.attached.take()).collect();
+            // Releasing them takes some 40 ms each, in which the rings are to be read.
+            let _ = std::thread::Builder::new().name("releases".into()).spawn(move || drop(attached));
+        }
     }
 }
 
@@ -149,30 +197,7 @@ impl Evlist {
 
     /// Attaches the programs, once the events are open. Returns a line for each event that has none then.
     pub fn attach_idle_copiers(&mut self) -> Vec<String> {
-        let Evlist { idle_records, evsels, missing, cpus, .. } = self;
-        let open = |of: EventId| cpus.iter().find(|cpu| cpu.events.iter().any(|event| event.event == of));
-        let mut unseen = Vec::new();
-        for copied in &mut idle_records.copied {
-            let Some(cpu) = open(copied.output).map(|cpu| cpu.cpu) else { continue };
-            let evsel = &evsels[copied.of.index()];
-            let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
-            let attached = missing.open(&mut counter, Watch::Cpu(cpu)).and_then(|event| {
-                copied.copier.attach(event.as_fd())?;
-                Ok(event)
-            });
-            match (attached, copied.refused.take()) {
-                (Ok(event), None) => copied.attached = Some(event),
-                (Err(err), _) | (Ok(_), Some(err)) => {
-                    unseen.push(format!("degraded: {} is unseen where idle tasks are hidden: {err}", evsel.name));
-                }
-            }
-        }
-        unseen
-    }
-
-    /// The program that writes through the event `output`.
-    pub fn copied_idle_event(&self, output: EventId) -> Option<&CopiedIdleEvent> {
-        self.idle_records.copied.iter().find(|copied| copied.output == output)
+        self.idle_records.attach(&self.evsels, &mut self.missing, &self.cpus)
     }
 
     /// Whether the event's own sample is among the records behind a copy: then the idle task is not hidden.
@@ -186,25 +211,9 @@ impl Evlist {
         })
     }
 
-    /// For a run that must end though a CPU is stuck: letting a program go waits for all CPUs, and so would the end of the run, unless
-    /// it is left to the process that holds events behind it.
-    pub fn keep_idle_copiers(&mut self) {
-        self.idle_records.stays = true;
-    }
-
     /// Events see the idle task of `cpu`: no more copies of its records.
     pub fn sees_idle(&mut self, cpu: u32) {
-        let IdleRecords { copied, seen, stays, .. } = &mut self.idle_records;
-        if seen.contains(&cpu) {
-            return;
-        }
-        seen.push(cpu);
-        copied.iter().for_each(|copied| copied.copier.leave_out(cpu));
-        if !*stays && self.cpus.iter().all(|cpu| seen.contains(&cpu.cpu)) {
-            let attached: Vec<OwnedFd> = copied.iter_mut().filter_map(|copied| copied.attached.take()).collect();
-            // Releasing them takes some 40 ms each, in which the rings are to be read.
-            let _ = std::thread::Builder::new().name("releases".into()).spawn(move || drop(attached));
-        }
+        self.idle_records.sees_idle(cpu, self.cpus.iter().map(|cpu| cpu.cpu));
     }
 }
 

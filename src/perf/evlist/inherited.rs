@@ -16,9 +16,10 @@ use std::os::fd::OwnedFd;
 
 use anyhow::Result;
 
-use crate::perf::attr::Attr;
+use crate::perf::attr::{Attr, MissingFeatures};
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId, Evsel, ProbeKeeping};
+use crate::perf::evsel::{Binding, Evsel, ProbeKeeping};
 use crate::perf::opening::{is_gone, watch_error};
 use crate::perf::plan::BoundTo;
 use crate::perf::target::{Target, Tasks};
@@ -26,17 +27,45 @@ use crate::sys::perf::{Watch, open};
 
 /// The descriptors that keep inherited events right.
 #[derive(Debug, Default)]
-pub(super) struct Keepers {
+pub(super) struct InheritedGuards {
     /// One per task.
     apart: Vec<OwnedFd>,
     /// One per probe. A probe cannot be removed while its descriptor is open.
     everywhere: Vec<OwnedFd>,
 }
 
-impl Keepers {
+impl InheritedGuards {
     pub fn close_probes(&mut self) {
         self.everywhere.clear();
     }
+
+    /// Puts the probe of an event in every program that has its file.
+    fn hold_everywhere(&mut self, evsel: &Evsel, missing: &mut MissingFeatures) -> Result<()> {
+        let cpu = nix::sched::sched_getcpu().map_or(0, |cpu| cpu as u32);
+        let (mut attr, watch) = (evsel.attr.clone().counting(), Watch::Cpu(cpu));
+        let fd = missing.open(&mut attr, watch).map_err(|err| watch_error(err, &evsel.name, &attr, watch))?;
+        self.everywhere.push(fd);
+        Ok(())
+    }
+
+    /// Keeps the events of these threads with them.
+    fn hold_apart(&mut self, tids: &[i32]) -> Result<()> {
+        for &tid in tids {
+            let (attr, watch) = (Attr::stays_with_task(), Watch::Thread { tid });
+            match open(&mut attr.raw(), watch) {
+                Ok(fd) => self.apart.push(fd),
+                Err(err) if is_gone(&err) => {}
+                Err(err) => return Err(watch_error(err, "an event that keeps probes with their task", &attr, watch)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The event of a probe in a program, which tasks inherit and which is kept in this way.
+fn is_inherited(evsel: &Evsel, keeping: ProbeKeeping) -> bool {
+    let is_so = evsel.in_program.is_some_and(|in_program| in_program.keeping == keeping);
+    is_so && evsel.is_opened() && evsel.binding == Binding::Task
 }
 
 impl Evlist {
@@ -71,11 +100,7 @@ impl Evlist {
     }
 
     fn inherited(&self, keeping: ProbeKeeping) -> impl Iterator<Item = &Evsel> {
-        let is = move |evsel: &&Evsel| {
-            let is_so = evsel.in_program.is_some_and(|in_program| in_program.keeping == keeping);
-            is_so && evsel.is_opened() && evsel.binding == Binding::Task
-        };
-        self.evsels.iter().filter(is)
+        self.evsels.iter().filter(move |evsel| is_inherited(evsel, keeping))
     }
 
     /// Names of events whose calls in children may go unseen.
@@ -99,7 +124,7 @@ impl Evlist {
     }
 
     /// Number of descriptors that keep inherited probes.
-    pub(super) fn keepers(&self, target: &Target, bound: Option<&BoundTo>) -> u64 {
+    pub(super) fn guard_descriptors(&self, target: &Target, bound: Option<&BoundTo>) -> u64 {
         let (Some(BoundTo::Threads(tids)), false) = (bound, self.inherited_probes(target).is_empty()) else { return 0 };
         let apart = self.inherited(ProbeKeeping::Apart).next().map_or(0, |_| tids.len());
         (apart + self.inherited(ProbeKeeping::Everywhere).count()) as u64
@@ -109,33 +134,19 @@ impl Evlist {
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].
-    pub(super) fn open_keepers(&mut self) -> Result<()> {
+    pub(super) fn open_guards(&mut self) -> Result<()> {
         let Some(BoundTo::Threads(tids)) = self.plan.bound.clone().filter(|_| self.plan.inherit) else { return Ok(()) };
-        let cpu = nix::sched::sched_getcpu().map_or(0, |cpu| cpu as u32);
-        let probes: Vec<(String, Attr)> = self
-            .inherited(ProbeKeeping::Everywhere)
-            .map(|evsel| (evsel.name.clone(), evsel.attr.clone().counting()))
-            .collect();
-        for (name, mut attr) in probes {
-            let watch = Watch::Cpu(cpu);
-            let fd = self.missing.open(&mut attr, watch).map_err(|err| watch_error(err, &name, &attr, watch))?;
-            self.keepers.everywhere.push(fd);
+        for evsel in self.evsels.iter().filter(|evsel| is_inherited(evsel, ProbeKeeping::Everywhere)) {
+            self.guards.hold_everywhere(evsel, &mut self.missing)?;
         }
-        self.keep_apart(&tids)
+        self.guard_apart(&tids)
     }
 
-    pub(super) fn keep_apart(&mut self, tids: &[i32]) -> Result<()> {
+    /// Keeps the events of these threads with them, where they inherit some that need it.
+    pub(super) fn guard_apart(&mut self, tids: &[i32]) -> Result<()> {
         if self.inherited(ProbeKeeping::Apart).next().is_none() {
             return Ok(());
         }
-        for &tid in tids {
-            let (attr, watch) = (Attr::stays_with_task(), Watch::Thread { tid });
-            match open(&mut attr.raw(), watch) {
-                Ok(fd) => self.keepers.apart.push(fd),
-                Err(err) if is_gone(&err) => {}
-                Err(err) => return Err(watch_error(err, "an event that keeps probes with their task", &attr, watch)),
-            }
-        }
-        Ok(())
+        self.guards.hold_apart(tids)
     }
 }

@@ -47,7 +47,7 @@ impl Evlist {
             bail!("{open} file descriptors are open for events, it needs {need}, and {most} are the most in mid-run");
         }
         let before: Vec<[usize; 2]> = self.cpus.iter().map(|cpu| [cpu.side.len(), cpu.events.len()]).collect();
-        self.copy_strings_of(pid).context("its strings cannot be copied")?;
+        self.strings.add_process(pid).context("its strings cannot be copied")?;
         self.open_threads_of(&[pid], host)?;
         for (cpu, [side, events]) in self.cpus.iter_mut().zip(before) {
             let side = cpu.side.iter().skip(side).map(|side| &side.fd);
@@ -69,7 +69,7 @@ impl Evlist {
                 break;
             }
             known.extend(&new);
-            self.keep_apart(&new)?;
+            self.guard_apart(&new)?;
             let mut cpus = std::mem::take(&mut self.cpus);
             let joined: Result<()> = cpus.iter_mut().try_for_each(|cpu| {
                 let watches: Vec<Watch> = new.iter().map(|&tid| Watch::Task { tid, cpu: cpu.cpu }).collect();

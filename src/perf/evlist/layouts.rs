@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{EventId, Evsel};
-use crate::perf::layout::{Layout, SampleType};
+use crate::perf::evsel::Evsel;
+use crate::perf::ids::Route;
+use crate::perf::layout::Layout;
+use crate::perf::sample_type::SampleType;
 
 impl Evlist {
     /// Events share rings, so the time must be at the same offset in the records of all events of a ring.
@@ -12,13 +15,25 @@ impl Evlist {
         let shared: Vec<SampleType> =
             (0..self.evsels.len()).map(|at| self.shared_in(self.ring_of(EventId(at as u16)))).collect();
         let with_companion: Vec<EventId> = self.evsels.iter().filter_map(|evsel| evsel.window_of).collect();
-        for (index, evsel) in self.evsels.iter_mut().enumerate() {
+        let layout = |(index, evsel): (usize, &mut Evsel)| {
             evsel.attr.add_sample_type(shared[index]);
             let has_companion = with_companion.iter().any(|event| event.index() == index);
-            evsel.layout = Layout::full(evsel.attr.sample_type(), 0, 0, evsel.attr.regs_user(), 0)
+            Layout::full(evsel.attr.sample_type(), 0, 0, evsel.attr.regs_user(), 0)
                 .with_chain_form(evsel.chain_form())
-                .with_window(has_companion || evsel.attr.has_user_window());
-        }
+                .with_window(has_companion || evsel.attr.has_user_window())
+        };
+        self.layouts = self.evsels.iter_mut().enumerate().map(layout).collect();
+    }
+
+    /// The layout of an event's samples, once it is settled how events are opened.
+    pub fn layout(&self, event: EventId) -> &Layout {
+        self.layouts.get(event.index()).unwrap_or(&Layout::NONE)
+    }
+
+    /// The route of an event's samples.
+    pub(super) fn route_of(&self, event: EventId) -> Route {
+        let owner = self.evsels[event.index()].owner_of_samples();
+        Route { event, owner: owner as u32, kind: self.layout(event).kind() }
     }
 
     /// By class of rings, the layout of id and time, which all records of a ring share. At least one.

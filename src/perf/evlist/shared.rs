@@ -1,11 +1,9 @@
 //! Events that several views want alike: opened once, and the samples go to all of them.
 
 use crate::perf::classes::Class;
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{EventId, Evsel};
-
-/// Owner of the samples of an event that several views share: the number of no profiler.
-pub const SHARED_OWNER: usize = u32::MAX as usize - 2;
+use crate::perf::evsel::Evsel;
 
 impl Evlist {
     /// Opens events of several views only once where their attrs and filters are equal. After all filters are set.
@@ -71,6 +69,7 @@ impl Evsel {
 mod tests {
     use super::*;
     use crate::perf::Attr;
+    use crate::perf::event_id::SHARED_OWNER;
     use crate::perf::ids::Route;
 
     fn evlist(events: &[(usize, u32, Option<&str>, bool)]) -> Evlist {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::bpf::tasks::{CopiedTasks, TaskMap};
 use crate::host::{Host, online_cpus};
-use crate::perf::attr::Attr;
+use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::evlist::Evlist;
 use crate::perf::target::{Target, Tasks};
 use crate::sys::perf::Watch;
@@ -26,6 +26,39 @@ pub struct ForkEvent {
     pub child: u16,
 }
 
+impl StringTasks {
+    /// None: strings are to be copied for all tasks.
+    fn of(
+        target: &Target,
+        numbers: Option<&[i32]>,
+        host: &Host,
+        forks: impl FnOnce() -> io::Result<ForkEvent>,
+        missing: &mut MissingFeatures,
+    ) -> io::Result<Option<StringTasks>> {
+        let workload;
+        let pids = match &target.tasks {
+            Tasks::All | Tasks::Cgroups(_) => return Ok(None),
+            Tasks::Threads(tids) => {
+                let map = TaskMap::new(CopiedTasks::Threads(numbers.unwrap_or(tids)))?;
+                return Ok(Some(StringTasks { map, forks: None }));
+            }
+            Tasks::Processes(pids) => &pids[..],
+            Tasks::Workload(pid) => {
+                workload = [*pid];
+                &workload
+            }
+        };
+        let forks = forks()?;
+        let cpu = online_cpus(host).map(|online| target.cpus(&online).0.first().copied());
+        let cpu = cpu.ok().flatten().ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))?;
+        let map = TaskMap::new(CopiedTasks::Processes { pids, child: forks.child })?;
+        // Before any event is opened: what a child inherits is known then.
+        let event = missing.open(&mut Attr::tracepoint(forks.id).counting(), Watch::Cpu(cpu))?;
+        map.attach(event.as_fd())?;
+        Ok(Some(StringTasks { map, forks: Some(event) }))
+    }
+}
+
 impl Evlist {
     /// Strings are copied for the tasks of `target` only, and for the processes that they start from now on. To be called
     /// before [`Evlist::copy_strings`]; a second call changes nothing. `numbers`: those that the given threads have and may get.
@@ -39,36 +72,9 @@ impl Evlist {
         host: &Host,
         forks: impl FnOnce() -> io::Result<ForkEvent>,
     ) -> io::Result<()> {
-        if self.string_tasks.is_some() || self.with_counters {
-            return Ok(());
+        if self.strings.tasks.is_none() && !self.with_counters {
+            self.strings.tasks = StringTasks::of(target, numbers, host, forks, &mut self.missing)?;
         }
-        let workload;
-        let pids = match &target.tasks {
-            Tasks::All | Tasks::Cgroups(_) => return Ok(()),
-            Tasks::Threads(tids) => {
-                let map = TaskMap::new(CopiedTasks::Threads(numbers.unwrap_or(tids)))?;
-                self.string_tasks = Some(StringTasks { map, forks: None });
-                return Ok(());
-            }
-            Tasks::Processes(pids) => &pids[..],
-            Tasks::Workload(pid) => {
-                workload = [*pid];
-                &workload
-            }
-        };
-        let forks = forks()?;
-        let cpu = online_cpus(host).map(|online| target.cpus(&online).0.first().copied());
-        let cpu = cpu.ok().flatten().ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))?;
-        let map = TaskMap::new(CopiedTasks::Processes { pids, child: forks.child })?;
-        // Before any event is opened: what a child inherits is known then.
-        let event = self.missing.open(&mut Attr::tracepoint(forks.id).counting(), Watch::Cpu(cpu))?;
-        map.attach(event.as_fd())?;
-        self.string_tasks = Some(StringTasks { map, forks: Some(event) });
         Ok(())
-    }
-
-    /// The strings of a process that is watched from now on are copied, too.
-    pub(super) fn copy_strings_of(&self, pid: i32) -> io::Result<()> {
-        self.string_tasks.as_ref().map_or(Ok(()), |tasks| tasks.map.insert(pid))
     }
 }

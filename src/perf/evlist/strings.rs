@@ -2,37 +2,87 @@
 //! that shares a ring with it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::bpf::CopierRefusal;
 use crate::bpf::copier::Copier;
 use crate::bpf::strings::{StringArguments, load_copier};
 use crate::host::{Host, sysctl};
-use crate::perf::attr::Attr;
+use crate::perf::attr::{Attr, MissingFeatures};
+use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::evlist::string_tasks::StringTasks;
+use crate::perf::evsel::Evsel;
 use crate::perf::refusal::Reason;
 use crate::sys::perf::Watch;
 use crate::sys::privileges::{Capability, Privileges};
 
+/// All programs of a run that copy strings.
+#[derive(Debug, Default)]
+pub struct StringCopiers {
+    copied: Vec<CopiedStrings>,
+    /// None: strings are copied for all tasks.
+    pub(super) tasks: Option<StringTasks>,
+}
+
 /// The program on an event, and what it writes through.
 #[derive(Debug)]
-pub struct CopiedStrings {
+struct CopiedStrings {
     copier: Copier,
     /// The system call's event.
     of: EventId,
-    pub(super) output: EventId,
+    output: EventId,
     /// An event that counts, and keeps the program attached. None: it is not attached yet.
     attached: Option<OwnedFd>,
     /// The first refusal after the program was loaded.
     refused: Option<io::Error>,
 }
 
-impl CopiedStrings {
-    pub(super) fn write_through(&mut self, cpu: u32, event: BorrowedFd<'_>) {
-        if let Err(err) = self.copier.write_through(cpu, event) {
-            self.refused.get_or_insert(err);
+impl StringCopiers {
+    /// What is written through the event `output` goes to the ring of `event`, on a CPU.
+    pub(super) fn write_through(&mut self, output: EventId, cpu: u32, event: BorrowedFd<'_>) {
+        for copied in self.copied.iter_mut().filter(|copied| copied.output == output) {
+            if let Err(err) = copied.copier.write_through(cpu, event) {
+                copied.refused.get_or_insert(err);
+            }
         }
+    }
+
+    /// Attaches the programs on `cpu`. Returns a line for each event whose strings stay unread.
+    fn attach(&mut self, evsels: &[Evsel], missing: &mut MissingFeatures, cpu: u32) -> Vec<String> {
+        let mut unread = Vec::new();
+        for copied in &mut self.copied {
+            let Some(evsel) = evsels.get(copied.of.index()) else { continue };
+            // An event of its own: those that record are closed as their CPUs go offline.
+            let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
+            let attached = missing.open(&mut counter, Watch::Cpu(cpu)).and_then(|event| {
+                copied.copier.attach(event.as_fd())?;
+                Ok(event)
+            });
+            match (attached, copied.refused.take()) {
+                (Ok(event), None) => copied.attached = Some(event),
+                (Err(err), _) | (Ok(_), Some(err)) => {
+                    unread.push(format!("degraded: the strings of {} stay unread: {err}", evsel.name));
+                }
+            }
+        }
+        unread
+    }
+
+    /// The strings of a process that is watched from now on are copied, too.
+    pub(super) fn add_process(&self, pid: i32) -> io::Result<()> {
+        self.tasks.as_ref().map_or(Ok(()), |tasks| tasks.map.insert(pid))
+    }
+
+    fn programs(&self) -> impl Iterator<Item = u32> + '_ {
+        let at_forks = self.tasks.iter().filter_map(|tasks| tasks.map.id());
+        self.copied.iter().filter_map(|copied| copied.copier.id()).chain(at_forks)
+    }
+
+    /// Ends the programs. Returns the event that still keeps one attached at forks.
+    pub(super) fn end(&mut self) -> Option<RawFd> {
+        self.copied.clear();
+        self.tasks.as_ref()?.forks.as_ref().map(AsRawFd::as_raw_fd)
     }
 }
 
@@ -47,7 +97,7 @@ impl Evlist {
             return Err(Reason::incurable("a forecast leaves them out"));
         }
         let cpus = possible_cpus(host);
-        let copier = load_copier(arguments, cpus, self.string_tasks.as_ref().map(|tasks| &tasks.map))
+        let copier = load_copier(arguments, cpus, self.strings.tasks.as_ref().map(|tasks| &tasks.map))
             .map_err(|refusal| explain(&refusal, host))?;
         let evsel = self.evsel(of);
         let mut output = Evsel::new(format!("strings of {}", evsel.name), Attr::bpf_output()).cpus(evsel.cpus.clone());
@@ -57,7 +107,7 @@ impl Evlist {
         let output = self.add(output).map_err(too_many);
         self.adding_for = owner;
         let output = output?;
-        self.strings.push(CopiedStrings { copier, of, output, attached: None, refused: None });
+        self.strings.copied.push(CopiedStrings { copier, of, output, attached: None, refused: None });
         Ok(output)
     }
 
@@ -68,35 +118,13 @@ impl Evlist {
 
     /// Attaches the programs, once the events are open. Returns a line for each event whose strings stay unread.
     pub fn attach_string_copiers(&mut self) -> Vec<String> {
-        let Evlist { strings, evsels, missing, cpus, .. } = self;
-        let Some(cpu) = cpus.iter().find(|cpu| !cpu.owners.is_empty()).map(|cpu| cpu.cpu) else { return Vec::new() };
-        let mut unread = Vec::new();
-        for strings in strings {
-            let Some(evsel) = evsels.get(strings.of.index()) else { continue };
-            // An event of its own: those that record are closed as their CPUs go offline.
-            let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
-            let attached = missing.open(&mut counter, Watch::Cpu(cpu)).and_then(|event| {
-                strings.copier.attach(event.as_fd())?;
-                Ok(event)
-            });
-            match (attached, strings.refused.take()) {
-                (Ok(event), None) => strings.attached = Some(event),
-                (Err(err), _) | (Ok(_), Some(err)) => {
-                    unread.push(format!("degraded: the strings of {} stay unread: {err}", evsel.name));
-                }
-            }
-        }
-        unread
+        let with_events = self.cpus.iter().find(|cpu| !cpu.owners.is_empty()).map(|cpu| cpu.cpu);
+        with_events.map_or_else(Vec::new, |cpu| self.strings.attach(&self.evsels, &mut self.missing, cpu))
     }
 
     /// The ids of our own programs.
     pub fn own_programs(&self) -> impl Iterator<Item = u32> + '_ {
-        let at_forks = self.string_tasks.iter().filter_map(|tasks| tasks.map.id());
-        self.strings
-            .iter()
-            .filter_map(|strings| strings.copier.id())
-            .chain(at_forks)
-            .chain(self.idle_records.programs())
+        self.strings.programs().chain(self.idle_records.programs())
     }
 }
 

@@ -3,12 +3,10 @@
 use std::os::fd::AsFd;
 
 use crate::perf::classes::{Class, is_loud};
+use crate::perf::event_id::{EventId, WINDOW_OWNER};
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{ChainUse, EventId, Evsel};
+use crate::perf::evsel::{ChainUse, Evsel};
 use crate::sys;
-
-/// Owner of the companions: the number of no profiler.
-pub const WINDOW_OWNER: usize = u32::MAX as usize - 1;
 
 /// The windows that a run asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

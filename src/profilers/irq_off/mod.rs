@@ -22,10 +22,10 @@ use crate::cli::{CommonArgs, usage};
 use crate::digits::format_ns;
 use crate::host::{Host, online_cpus, tickless_cpus};
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::evsel::{Binding, Evsel};
 use crate::perf::record::Innermost;
 use crate::perf::refusal::Reason;
-use crate::perf::{Attr, Sample};
+use crate::perf::{Attr, EventId, Sample};
 use crate::profiler::{
     Context, Event, LostWindow, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use,
 };

@@ -3,13 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::cli::usage;
 use crate::event::{ALLOCATION_ATTRS, BoundEvent, Selector, SelectorHead, selector};
 use crate::expr::Program;
+use crate::perf::EventId;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::Binding;
 use crate::perf::target::Tasks;
 use crate::profiler::Setup;
 use crate::sys;
@@ -284,6 +285,17 @@ pub fn open(wanted: &[WantedSource], evlist: &mut Evlist, setup: &Setup<'_>) -> 
     Ok(sources)
 }
 
+/// The error about an event that does not tell the address.
+fn no_address(format: &Format) -> anyhow::Error {
+    let fields: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
+    anyhow!(
+        "{} has no field `ptr`: say what the address is, as in {}//ptr=EXPR/; its fields are {}",
+        format.full_name(),
+        format.full_name(),
+        if fields.is_empty() { "none".to_owned() } else { fields.join(", ") }
+    )
+}
+
 fn source(
     wanted: &WantedSource,
     mut bound: BoundEvent,
@@ -300,13 +312,7 @@ fn source(
     let size = value("size", &ALLOCATED_BYTES)?;
     let is_free = wanted.role == Role::Free;
     if ptr.is_none() && (is_free || size.is_none()) {
-        let has: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
-        bail!(
-            "{} has no field `ptr`: say what the address is, as in {}//ptr=EXPR/; its fields are {}",
-            format.full_name(),
-            format.full_name(),
-            if has.is_empty() { "none".to_owned() } else { has.join(", ") }
-        );
+        return Err(no_address(&format));
     }
     if filter.as_ref().is_some_and(Filter::tests_limited_text) {
         bail!("{}: the kernel has no filter for text with a length", format.full_name());

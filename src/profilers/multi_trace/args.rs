@@ -7,9 +7,8 @@ use crate::cli::{CommonArgs, LatencyArgs, usage};
 use crate::event::{RELATION_ATTRS, Selector, selector};
 use crate::expr::Expr;
 use crate::profiler::{Profiler, ProfilerArgs};
-use crate::profilers::multi_trace::MultiTrace;
 use crate::profilers::multi_trace::detail::{self, DetailArgs};
-use crate::profilers::multi_trace::report;
+use crate::profilers::multi_trace::{MultiTrace, report};
 use crate::relation::Positions;
 use crate::report::{OccurrenceLayout, TableSchema};
 

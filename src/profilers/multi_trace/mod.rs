@@ -362,7 +362,7 @@ impl Profiler for MultiTrace {
         match event {
             Event::SwitchIn { tid, time, cpu, .. } => self.came(tid, time, cpu, ctx),
             Event::Lost(window, _) => {
-                self.running.lost(window.cpu);
+                self.running.lost(window.cpu, window.end_ns);
                 self.slow.lost(window.end_ns);
             }
             Event::Task { record: Record::Exit(task), .. } if self.default_key == DefaultKey::Thread => {

@@ -1,10 +1,12 @@
 //! What the events of the scheduler tell: who runs on each CPU, and what one thread does.
 
+use std::cell::RefCell;
+
 use crate::perf::Sample;
 use crate::profilers::multi_trace::cells::ThreadNow;
-use crate::tep::{Field, Format, Int32, StateBits, ThreadDoing};
-
-const MAX_CPUS: usize = 1 << 16;
+use crate::sched::{CpuUse, Cpus, SchedState, States, SwitchedOut, USUAL_PRIO};
+use crate::task::Comm;
+use crate::tep::{Field, Format, Int32};
 
 /// What an event tells about who runs where.
 #[derive(Debug)]
@@ -18,7 +20,8 @@ pub enum Scheduling {
         prev_pid: Int32,
         prev_state: Field,
         next_pid: Int32,
-        bits: StateBits,
+        /// It remembers what it has decoded.
+        states: RefCell<States>,
         /// All switches of the CPU are seen.
         is_whole: bool,
     },
@@ -53,7 +56,7 @@ impl Scheduling {
                 prev_pid: int("prev_pid")?,
                 prev_state: format.field("prev_state")?.clone(),
                 next_pid: int("next_pid")?,
-                bits: StateBits::of(format)?,
+                states: RefCell::new(States::new(format)?),
                 is_whole,
             },
             "sched:sched_migrate_task" => Scheduling::Migration { pid: int("pid")?, dest_cpu: int("dest_cpu")? },
@@ -73,16 +76,14 @@ pub enum RunningFields {
 /// Who runs on each CPU, as far as switches tell.
 #[derive(Debug, Default)]
 pub struct Running {
-    by_cpu: Vec<LastSwitchIn>,
+    /// The task that came last to each, and whether it runs: no switch away from it was left out.
+    cpus: Cpus<bool>,
 }
 
-/// The last switch to a task that was seen on a CPU.
-#[derive(Clone, Copy, Debug, Default)]
-struct LastSwitchIn {
-    tid: i32,
-    time: u64,
-    /// It runs: no switch away from it was left out.
-    runs: bool,
+/// The use of a CPU by a task of which the number is enough.
+#[inline(always)]
+fn used_by(tid: i32) -> CpuUse {
+    CpuUse::of(tid, Comm::default(), USUAL_PRIO)
 }
 
 impl Running {
@@ -93,60 +94,47 @@ impl Running {
         match fields {
             RunningFields::Nothing => false,
             RunningFields::Switch { next_pid, is_whole } => {
-                if let Ok(tid) = next_pid.read(raw) {
-                    self.put(cpu, LastSwitchIn { tid, time, runs: is_whole });
+                if let Ok(tid) = next_pid.read(raw)
+                    && let Some(cpu) = self.cpus.get_or_add(cpu, || false)
+                {
+                    cpu.becomes(time, used_by(tid));
+                    cpu.kept = is_whole;
                 }
                 false
             }
             RunningFields::Wakeup { pid, target_cpu } => {
                 let Ok(woken) = pid.read(raw) else { return false };
-                let target = target_cpu.read(raw).ok().and_then(|cpu| usize::try_from(cpu).ok());
-                let last = target.and_then(|cpu| self.by_cpu.get(cpu));
-                woken == current || last.is_some_and(|last| last.runs && last.tid == woken)
+                let target = target_cpu.read(raw).ok().and_then(|cpu| self.cpus.get(cpu.cast_unsigned()));
+                woken == current || target.is_some_and(|cpu| cpu.kept && cpu.current_tid() == Some(woken))
             }
         }
     }
 
     /// A task got a CPU, as another witness tells. Returns when a switch to it was last seen there, or 0.
     pub fn came(&mut self, cpu: u32, tid: i32, time: u64, is_whole: bool) -> u64 {
-        let last = self.by_cpu.get(cpu as usize).copied().unwrap_or_default();
+        let Some(cpu) = self.cpus.get_or_add(cpu, || false) else { return 0 };
+        let seen = if cpu.current_tid() == Some(tid) { cpu.since() } else { 0 };
         // The record of a switch that was seen comes a moment after it.
-        let is_seen = last.tid == tid && last.runs;
-        self.put(cpu, LastSwitchIn { tid, time: if is_seen { last.time } else { time }, runs: is_whole });
-        if last.tid == tid { last.time } else { 0 }
+        if seen == 0 || !cpu.kept {
+            cpu.becomes(time, used_by(tid));
+        }
+        cpu.kept = is_whole;
+        seen
     }
 
     /// How long the task has run that leaves its CPU with this record, ns, before [`Running::follow`] takes it. None: it is
     /// no switch, or of the idle task, or the switch to this task was not seen.
     pub fn ran_ns(&self, scheduling: &Scheduling, sample: &Sample<'_>) -> Option<u64> {
         let Scheduling::Switch { prev_pid, .. } = scheduling else { return None };
-        let last = self.by_cpu.get(sample.cpu as usize).filter(|last| last.runs)?;
-        let leaves = prev_pid.read(sample.raw).is_ok_and(|tid| tid == last.tid && tid > 0);
-        leaves.then(|| sample.time.saturating_sub(last.time))
+        let cpu = self.cpus.get(sample.cpu).filter(|cpu| cpu.kept)?;
+        let leaves = prev_pid.read(sample.raw).is_ok_and(|tid| tid > 0 && cpu.current_tid() == Some(tid));
+        leaves.then(|| sample.time.saturating_sub(cpu.since()))
     }
 
-    #[inline(always)]
-    fn put(&mut self, cpu: u32, last: LastSwitchIn) {
-        let at = cpu as usize;
-        if at >= self.by_cpu.len() {
-            self.add_cpu(at);
-        }
-        if let Some(slot) = self.by_cpu.get_mut(at) {
-            *slot = last;
-        }
-    }
-
-    #[cold]
-    fn add_cpu(&mut self, at: usize) {
-        if at < MAX_CPUS {
-            self.by_cpu.resize(at + 1, LastSwitchIn::default());
-        }
-    }
-
-    /// Records were lost on a CPU.
-    pub fn lost(&mut self, cpu: u32) {
-        if let Some(last) = self.by_cpu.get_mut(cpu as usize) {
-            *last = LastSwitchIn::default();
+    /// Records of a CPU were lost until `end`.
+    pub fn lost(&mut self, cpu: u32, end: u64) {
+        if let Some(cpu) = self.cpus.get_or_add(cpu, || false) {
+            cpu.lost(end);
         }
     }
 }
@@ -173,12 +161,12 @@ impl FollowedThread {
         let to = |field: &Int32| field.read(raw).ok().and_then(|cpu| u32::try_from(cpu).ok());
         let told = match scheduling {
             Scheduling::Switch { next_pid, .. } if is_it(next_pid) => Some((ThreadNow::Running, Some(cpu))),
-            Scheduling::Switch { prev_pid, prev_state, bits, .. } if is_it(prev_pid) => {
-                prev_state.read_u64(raw).ok().map(|state| match bits.doing(state) {
-                    ThreadDoing::Runs | ThreadDoing::Ready => (ThreadNow::Preempted, Some(cpu)),
-                    ThreadDoing::Sleeps => (ThreadNow::Sleeping, None),
-                    ThreadDoing::Blocks => (ThreadNow::Blocked, None),
-                    ThreadDoing::Rests => (ThreadNow::Stopped, None),
+            Scheduling::Switch { prev_pid, prev_state, states, .. } if is_it(prev_pid) => {
+                prev_state.read_u64(raw).ok().map(|state| match states.borrow_mut().decode(state) {
+                    SwitchedOut::Runnable => (ThreadNow::Preempted, Some(cpu)),
+                    SwitchedOut::Blocked(SchedState::SLEEP) => (ThreadNow::Sleeping, None),
+                    SwitchedOut::Blocked(SchedState::DISK) => (ThreadNow::Blocked, None),
+                    SwitchedOut::Blocked(_) | SwitchedOut::Dead => (ThreadNow::Stopped, None),
                 })
             }
             Scheduling::Switch { .. } => None,
@@ -195,6 +183,7 @@ impl FollowedThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::states_fixture::{self, NEW};
     use crate::tep::fixture;
 
     #[test]
@@ -205,7 +194,7 @@ mod tests {
         assert_eq!(running.came(1, 7, 300, true), 100);
         assert_eq!(running.came(1, 8, 300, true), 0, "of another one");
         assert_eq!(running.came(0, 8, 400, true), 0, "elsewhere");
-        running.lost(1);
+        running.lost(1, 301);
         assert_eq!(running.came(1, 8, 500, true), 0);
         assert_eq!(running.came(u32::MAX, 8, 600, true), 0, "no such CPU");
     }
@@ -227,7 +216,7 @@ mod tests {
                 .unwrap()
                 .int32()
                 .unwrap(),
-            bits: StateBits::made_up(),
+            states: States::new(&states_fixture::sched_switch(NEW.0, NEW.1)).unwrap().into(),
             is_whole: true,
         };
         let record = |first: i32, second: i32, state: u64| {

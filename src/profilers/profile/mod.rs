@@ -40,7 +40,7 @@ use crate::profilers::profile::windows::{BUSY, WindowSample, Windows};
 use crate::report::{OccurrenceLayout, TableSchema, Top, Verdict};
 use crate::stats::weights::StackWeights;
 use crate::symbol::StackId;
-use crate::symbol::stacks::innermost_user;
+use crate::symbol::stacks::chain_words::innermost_user;
 use crate::sys;
 use crate::task::cpu_times::Reading;
 use crate::task::{Comm, procfs};

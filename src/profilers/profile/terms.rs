@@ -2,8 +2,10 @@
 
 use crate::perf::attr::Sampling;
 use crate::profilers::profile::shares::{Division, ExcludedModes, ModeWeights};
-use crate::profilers::profile::windows::WINDOW_NS;
 use crate::task::cpu_times::CpuShares;
+
+/// The span of which `--than` judges a share, and whose running time a sample stands for a part of.
+pub const WINDOW_NS: u64 = 1_000_000_000;
 
 /// How the samples are taken, and of what.
 #[derive(Clone, Copy, Debug)]

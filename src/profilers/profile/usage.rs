@@ -264,7 +264,7 @@ pub(super) mod tests {
     use crate::perf::attr::Sampling;
     use crate::profilers::profile::rows::CPUS;
     use crate::profilers::profile::shares::ExcludedModes;
-    use crate::profilers::profile::windows::WINDOW_NS;
+    use crate::profilers::profile::terms::WINDOW_NS;
     use crate::report::{Book, BookEntry, Rows, Schema, TypedRows, Value, Verdict};
 
     pub const SECOND: u64 = 1_000_000_000;

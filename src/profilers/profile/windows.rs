@@ -3,7 +3,7 @@
 use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::profile::shares::{CpuMode, Division, ModeWeights, Shares, share_value};
-use crate::profilers::profile::terms::SamplingTerms;
+use crate::profilers::profile::terms::{SamplingTerms, WINDOW_NS};
 use crate::report::layout::{SUBJECT, detail};
 use crate::report::{Detail, OccurrenceSchema, Subject, Value};
 use crate::stats::weights::{Weight, Weighted};
@@ -11,8 +11,6 @@ use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
-
-pub const WINDOW_NS: u64 = 1_000_000_000;
 
 /// CPUs or threads, tasks and stacks told apart in a window.
 const LIMIT: usize = 1 << 14;

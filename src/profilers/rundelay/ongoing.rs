@@ -12,7 +12,7 @@ use crate::profilers::rundelay::table::{
 };
 use crate::profilers::rundelay::{Rundelay, Showing};
 use crate::report::Subject;
-use crate::sched::{QueueWait, RunDelayKind, RunQueue, SchedSide, WaitUser as _};
+use crate::sched::{QueueWait, RunDelayKind, RunQueue, TaskEvent, WaitUser as _};
 use crate::stats::Began;
 use crate::task::Comm;
 use crate::task::procfs::SeenThread;
@@ -78,7 +78,8 @@ impl Rundelay {
     fn take_seen(&mut self, seen: Vec<SeenThread>, began: Began, ctx: &mut Context) {
         for SeenThread { tid, at_ns, stat } in seen.into_iter().filter(|seen| seen.stat.state == b'R') {
             let is_ours = self.account.asks_for(tid, &stat.comm, ctx);
-            self.waits.model.found(SchedSide { at: at_ns, cpu: stat.cpu, tid, comm: stat.comm, is_ours }, began);
+            let seen = TaskEvent { at: at_ns, cpu: stat.cpu, tid, comm: stat.comm };
+            self.waits.model.found(seen, is_ours, began);
         }
     }
 

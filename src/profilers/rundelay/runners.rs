@@ -108,21 +108,21 @@ impl Policies {
 mod tests {
     use super::*;
     use crate::profiler::Event;
-    use crate::sched::SchedSide;
+    use crate::sched::TaskEvent;
     use crate::task::Comm;
 
     #[test]
     fn a_task_has_one_share_under_its_latest_name() {
         let task = |tid, name: &[u8]| CpuUse::Task { tid, comm: Comm::new(name), prio: 120 };
-        let seen = |at, tid| SchedSide { at, cpu: 0, tid, comm: Comm::default(), is_ours: true };
+        let seen = |at, tid| TaskEvent { at, cpu: 0, tid, comm: Comm::default() };
         let mut model = SchedModel::<Showing>::new(16);
         model.on(&Event::Started { now: 1 }, &[]);
         model.cpu_switched(5, 0, CpuUse::Idle, task(1, b"old"));
-        model.woken(seen(10, 9), false, Showing::default());
+        model.woken(seen(10, 9), false, true, Showing::default());
         model.cpu_switched(20, 0, task(1, b"old"), task(2, b"other"));
         model.cpu_switched(50, 0, task(2, b"other"), task(1, b"new"));
         model.cpu_switched(65, 0, task(1, b"new"), task(9, b"waits"));
-        let ended = model.came(seen(65, 9)).expect("it waited");
+        let ended = model.came(seen(65, 9), true).expect("it waited");
         let mut shares = WaitShares::default();
         let of_wait = shares.fill(&model, &ended.wait, ended.until);
         assert_eq!(of_wait, [(task(2, b"other"), 30), (task(1, b"new"), 25)]);

@@ -11,8 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::host::Host;
 use crate::profilers::rundelay::Showing;
 use crate::profilers::rundelay::table::QuotaRow;
-use crate::sched::CpuUse;
-use crate::sched::{QueueWait, SchedModel};
+use crate::sched::{CpuUse, QueueWait, SchedModel};
 use crate::task::cpu_quota::{CpuQuota, QuotaHierarchies, ThrottledTime};
 
 /// Shorter waits are not looked at: a period of a quota is long.

@@ -20,8 +20,8 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::CommonArgs;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
-use crate::perf::{Record, Sample};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Record, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::signal::args::SignalArgs;
@@ -149,15 +149,15 @@ impl Signal {
         self.args.signals.as_ref().is_none_or(|SignalList(list)| list.contains(&signo))
     }
 
-    /// Takes a sent signal. It counts as an event when its fate is known.
-    fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let Some(plan) = &self.plan else { return Ok(Use::Ignored) };
+    /// Reads a sent signal, with the kernel's word on what it did with it. None: the answer is not about it.
+    fn read_generated(&self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Option<(SentSignal, i32)>> {
+        let Some(plan) = &self.plan else { return Ok(None) };
         let fields = &plan.generated;
         let tid = fields.pid.read_i32(sample.raw)?;
         let comm = fields.comm.text(sample.raw)?;
         let signo = signo(fields.sig.read_i32(sample.raw)?);
         if !self.is_ours(tid, comm, ctx) || !self.is_asked_for(signo) {
-            return Ok(Use::Ignored);
+            return Ok(None);
         }
         // A signal from another CPU is not shown, but may be in front of another one in the queue.
         let hidden = !ctx.scope.has_cpu(sample.cpu);
@@ -193,9 +193,15 @@ impl Signal {
             hidden,
             certain_until: 0,
         };
-        if !hidden {
+        Ok(Some((sent, result)))
+    }
+
+    /// Takes a sent signal. It counts as an event when its fate is known.
+    fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let Some((sent, result)) = self.read_generated(sample, ctx)? else { return Ok(Use::Ignored) };
+        if !sent.hidden {
             if self.args.common.draws_stacks() {
-                ctx.weigh(sender.pid, sender.comm, stack, 1);
+                ctx.weigh(sent.sender.pid, sent.sender.comm, sent.stack, 1);
             }
             self.sums.sent(&sent);
         }
@@ -211,7 +217,7 @@ impl Signal {
                 Use::Ignored
             }
             result::IGNORED => {
-                let kill = QueueKey { id: target.pid, group: true, signo: SIGKILL };
+                let kill = QueueKey { id: sent.target.pid, group: true, signo: SIGKILL };
                 let is_killed = self.pending.queue(kill).is_some();
                 self.end_here(&sent, if is_killed { SignalFate::Ending } else { SignalFate::Ignored }, ctx)
             }

@@ -1,7 +1,6 @@
 //! The options of syscalls.
 
-use crate::cli::values;
-use crate::cli::{CommonArgs, LatencyArgs};
+use crate::cli::{CommonArgs, LatencyArgs, values};
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Latencies and errors of system calls, by name; those that hang now

@@ -8,10 +8,10 @@ use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::profilers::syscalls::pairs::CallInFlight;
 use crate::relation::{OpenStart, PairStart};
+use crate::sched::{SchedState, States};
 use crate::stats::Began;
 use crate::task::call::{CallsOf, FoundCall};
 use crate::task::thread_reader::ThreadReader;
-use crate::tep::ThreadDoing;
 
 /// Threads that are asked for, and calls that are remembered.
 const LIMIT: usize = 100_000;
@@ -54,7 +54,7 @@ pub struct NewlyFound {
     pub tid: i32,
     pub since: Timestamp,
     pub args: [u64; 6],
-    pub doing: ThreadDoing,
+    pub state: SchedState,
 }
 
 impl EarlierCalls {
@@ -156,18 +156,14 @@ impl EarlierCalls {
         if calls.is_some_and(|calls| !calls.contains(call.number)) {
             return None;
         }
-        let doing = match stat.state {
-            b'D' => ThreadDoing::Blocks,
-            b'S' => ThreadDoing::Sleeps,
-            _ => ThreadDoing::Rests,
-        };
+        let state = States::of_letter(stat.state).unwrap_or(SchedState::IDLE);
         let (pid, comm) = (ctx.tasks.pid(tid), stat.comm);
         let own = CallInFlight { call, began: self.began };
         let open = PairStart { cpu: stat.cpu, pid, tid, comm, stack: None, own };
         let pair = OpenStart { since: self.since, open };
         self.looked_until = self.looked_until.max(seen_at);
         self.calls.insert(tid, EarlierCall { seen_at, pair, ran_ns });
-        Some(NewlyFound { tid, since: self.since, args: entered.args, doing })
+        Some(NewlyFound { tid, since: self.since, args: entered.args, state })
     }
 
     /// A thread has begun a call: if it was found in one later, it is this one.

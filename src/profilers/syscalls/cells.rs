@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::report::{Cell, CellLookUps, Value};
 use crate::symbol::StackId;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 use crate::tep::syscalls::call_text::{CallLookUps, MadeCall};
 
 /// A system call with its arguments.

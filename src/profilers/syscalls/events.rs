@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
+use crate::perf::EventId;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::evsel::Evsel;
 use crate::profiler::{RunScope, Setup};
 use crate::profilers::syscalls::args::CallList;
 use crate::tep::syscalls::SyscallEnd;

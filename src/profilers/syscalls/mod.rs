@@ -36,9 +36,9 @@ use crate::profilers::syscalls::errors::{ERRORS, FailedCall, FailedCalls};
 use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
 use crate::profilers::syscalls::line::SLOW;
-use crate::profilers::syscalls::pairs::{CallInFlight, CallPairs, CallingThread, EndedCall};
+use crate::profilers::syscalls::pairs::{CallInFlight, CallKey, CallPairs, CallThread, CallingThread, EndedCall};
 use crate::profilers::syscalls::table::{
-    CALLS, CallKey, CallRow, CallThread, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
+    CALLS, CallRow, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
 use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
@@ -217,8 +217,8 @@ impl Syscalls {
             earlier.ask_anew(&doubtful, now, ctx);
         }
         let found = earlier.look(args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
-        for NewlyFound { tid, since, args, doing } in found {
-            slow.iter_mut().for_each(|slow| slow.found(tid, since, args, doing));
+        for NewlyFound { tid, since, args, state } in found {
+            slow.iter_mut().for_each(|slow| slow.found(tid, since, args, state));
         }
     }
 

@@ -1,9 +1,9 @@
 //! What the pairs of this profiler are: the start of a call and its end, by thread.
 
-use crate::profilers::syscalls::kinds::CallNumber;
-use crate::profilers::syscalls::table::{CallKey, CallThread};
-use crate::relation::{Declaration, OpenStart, PairEnd};
-use crate::stats::{Began, PairKey};
+use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
+use crate::relation::{Declaration, OpenStart, PairEnd, RowKey};
+use crate::stats::{Began, PairKey, SumKey};
+use crate::task::Comm;
 use crate::tep::syscalls::errnos;
 
 /// A thread as the key of its call: it has one at a time.
@@ -32,6 +32,42 @@ impl EndedCall {
     #[inline(always)]
     pub fn of(id: i64, is_compat: bool, ret: i64) -> EndedCall {
         EndedCall { call: CallNumber::new(id, is_compat), ret, errno: errnos::of_return(ret) }
+    }
+}
+
+/// What the rows are kept apart by. Without `--perins` no thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallKey {
+    pub thread: Option<CallThread>,
+    pub call: CallNumber,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallThread {
+    pub tid: i32,
+    pub comm: Comm,
+}
+
+impl SumKey for CallKey {
+    fn others(&self) -> CallKey {
+        CallKey { thread: None, call: OTHERS }
+    }
+}
+
+/// Native calls of all threads below this number have it as their index.
+const MAX_INDEXED: i32 = 1024;
+
+impl RowKey for CallKey {
+    #[inline(always)]
+    fn index(&self) -> Option<usize> {
+        let CallNumber { number, is_compat } = self.call;
+        let is_indexed = self.thread.is_none() && !is_compat && (0..MAX_INDEXED).contains(&number);
+        is_indexed.then_some(number as usize)
+    }
+
+    fn at_index(index: usize) -> Option<CallKey> {
+        let number = i32::try_from(index).ok()?;
+        Some(CallKey { thread: None, call: CallNumber { number, is_compat: false } })
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::Setup;
 use crate::profiler::call_strings::CallStrings;
 use crate::profilers::syscalls::args::CallList;

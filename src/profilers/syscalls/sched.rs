@@ -2,13 +2,14 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Setup};
 use crate::profilers::syscalls::where_time::CallClocks;
-use crate::tep::{Field, Filter, Int32, StateBits, drift};
+use crate::sched::{SWITCH, States};
+use crate::tep::{Field, Filter, Int32, drift};
 
 /// Frames of the kernel that tell where a thread waits.
 const DEPTH: u16 = 24;
@@ -23,7 +24,7 @@ pub struct SchedEvents {
     prev_pid: Int32,
     next_pid: Int32,
     prev_state: Field,
-    bits: StateBits,
+    states: States,
     /// The program's part of the stacks is wanted, too.
     whole_stacks: bool,
 }
@@ -35,7 +36,6 @@ impl SchedEvents {
         setup.require_host_pids(
             "where the time goes is told by the scheduler, whose task numbers mean nothing in this pid namespace",
         )?;
-        const SWITCH: &str = "sched:sched_switch";
         let (evsel, format) = setup.tracepoint(SWITCH)?;
         let switch = evlist.add(evsel.binding(Binding::Cpu))?;
         let evsel = setup.tracepoint(SWITCH)?.0.binding(Binding::Cpu);
@@ -47,12 +47,12 @@ impl SchedEvents {
         // The first comes when a waker begins, the other when the task is ready; kernels before 4.3 lack the first.
         let waking = woken(evlist, "sched:sched_waking").ok();
         let woken = [waking, Some(woken(evlist, "sched:sched_wakeup")?)];
-        let bits = StateBits::of(&format).context("sched:sched_switch does not tell the task states")?;
+        let states = States::new(&format).context("sched:sched_switch does not tell the task states")?;
         let pid = |name| -> Result<Int32> { Ok(drift::require(&format, name)?.int32()?) };
         let (prev_pid, next_pid) = (pid("prev_pid")?, pid("next_pid")?);
         let prev_state = drift::require(&format, "prev_state")?.clone();
         evlist.watch_idle(switch);
-        Ok(SchedEvents { switch, with_stack, woken, prev_pid, next_pid, prev_state, bits, whole_stacks })
+        Ok(SchedEvents { switch, with_stack, woken, prev_pid, next_pid, prev_state, states, whole_stacks })
     }
 
     /// Leaves to the kernel what concerns other tasks.
@@ -61,8 +61,9 @@ impl SchedEvents {
     /// tracefs cannot be read.
     pub fn filter(&self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let tasks = TaskMatch::new(None, setup);
-        let switch = setup.format("sched:sched_switch")?;
-        let stacks = if self.whole_stacks { self.bits.disk | self.bits.sleep } else { self.bits.disk };
+        let switch = setup.format(SWITCH)?;
+        let letters = if self.whole_stacks { &["D", "S"][..] } else { &["D"] };
+        let stacks = letters.iter().filter_map(|letter| self.states.bit(letter)).fold(0, |bits, bit| bits | bit);
         let waits = Filter::parse(&format!("prev_state & {stacks}"), &switch).ok();
         let others = waits.clone().map(Filter::negated);
         let of_tasks = [("prev_comm", "prev_pid"), ("next_comm", "next_pid")];
@@ -90,7 +91,7 @@ impl SchedEvents {
     /// A record without its fields.
     #[inline]
     pub fn sample(
-        &self,
+        &mut self,
         event: EventId,
         sample: &Sample<'_>,
         clocks: &mut CallClocks,
@@ -98,13 +99,13 @@ impl SchedEvents {
     ) -> Result<bool> {
         let (raw, at) = (sample.raw, sample.time);
         if event == self.switch || event == self.with_stack {
-            let doing = self.bits.doing(self.prev_state.read_u64(raw)?);
+            let how = self.states.decode(self.prev_state.read_u64(raw)?);
             let stack = || match (event == self.with_stack, self.whole_stacks) {
                 (false, _) => None,
                 (true, true) => ctx.stack(sample),
                 (true, false) => ctx.kernel_place(sample),
             };
-            clocks.left(self.prev_pid.read(raw)?, at, doing, stack);
+            clocks.left(self.prev_pid.read(raw)?, at, how, stack);
             clocks.came(self.next_pid.read(raw)?, at);
             return Ok(true);
         }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use crate::cli::LatencyArgs;
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Setup};
 use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::kinds::CallKind;
@@ -18,9 +17,9 @@ use crate::profilers::syscalls::sched::SchedEvents;
 use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
 use crate::relation::{EventMoment, OpenStart, PairStart};
 use crate::report::Subject;
+use crate::sched::SchedState;
 use crate::stats::Began;
 use crate::symbol::StackId;
-use crate::tep::ThreadDoing;
 use crate::tep::syscalls::call_text::MadeCall;
 
 /// A call that goes on has no line before it has lasted so long: one that ends soon gets a single line.
@@ -76,8 +75,8 @@ impl SlowCalls {
     }
 
     /// A thread was found in a call. `since`: the start of the run, or the end of a loss.
-    pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], doing: ThreadDoing) {
-        self.clocks.found(tid, since, args, doing);
+    pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], state: SchedState) {
+        self.clocks.found(tid, since, args, state);
     }
 
     /// A SWITCH record tells that the thread got a CPU.

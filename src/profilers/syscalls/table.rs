@@ -2,49 +2,12 @@
 
 use std::cmp::Reverse;
 
-use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
-use crate::profilers::syscalls::pairs::CallErrors;
-use crate::relation::{PairSums, RowKey};
+use crate::profilers::syscalls::kinds::CallNumber;
+use crate::profilers::syscalls::pairs::{CallErrors, CallKey, CallThread};
+use crate::relation::PairSums;
 use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value, latency_meanings};
-use crate::stats::{Began, Latency, SumKey, WorstCase};
+use crate::stats::{Began, Latency, WorstCase};
 use crate::symbol::StackId;
-use crate::task::Comm;
-
-/// What the rows are kept apart by. Without `--perins` no thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CallKey {
-    pub thread: Option<CallThread>,
-    pub call: CallNumber,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CallThread {
-    pub tid: i32,
-    pub comm: Comm,
-}
-
-impl SumKey for CallKey {
-    fn others(&self) -> CallKey {
-        CallKey { thread: None, call: OTHERS }
-    }
-}
-
-/// Native calls of all threads below this number have it as their index.
-const MAX_INDEXED: i32 = 1024;
-
-impl RowKey for CallKey {
-    #[inline(always)]
-    fn index(&self) -> Option<usize> {
-        let CallNumber { number, is_compat } = self.call;
-        let is_indexed = self.thread.is_none() && !is_compat && (0..MAX_INDEXED).contains(&number);
-        is_indexed.then_some(number as usize)
-    }
-
-    fn at_index(index: usize) -> Option<CallKey> {
-        let number = i32::try_from(index).ok()?;
-        Some(CallKey { thread: None, call: CallNumber { number, is_compat: false } })
-    }
-}
 
 /// A row of the tables of calls.
 #[derive(Clone, Debug)]
@@ -257,6 +220,7 @@ mod tests {
     use super::*;
     use crate::relation::PairRows;
     use crate::report::{Rows, TypedRows};
+    use crate::task::Comm;
 
     fn call(number: i32, is_compat: bool) -> CallNumber {
         CallNumber { number, is_compat }

@@ -1,8 +1,8 @@
 //! Where the time of a call went: on a CPU, waiting for one, asleep, in D state. The parts add up to its length.
 
+use crate::sched::{Activity, SchedState, SwitchedOut};
 use crate::stats::{LossHorizon, TidMap};
 use crate::symbol::StackId;
-use crate::tep::ThreadDoing;
 
 /// The length of a call, in ns by what the thread did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +23,7 @@ pub struct TimeParts {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallClock {
     pub args: [u64; 6],
-    /// None: unknown after a loss.
-    doing: Option<ThreadDoing>,
+    activity: Activity,
     since: u64,
     parts: TimeParts,
     /// The stack at the last switch away from a CPU.
@@ -45,16 +44,16 @@ impl CallClock {
     /// What the thread has done up to `at` counts. An event that comes late changes nothing that was counted.
     fn advance(&mut self, at: u64) {
         let ns = at.saturating_sub(self.since);
-        let part = match self.doing {
-            None => &mut self.parts.unseen,
-            Some(ThreadDoing::Runs) => &mut self.parts.ran,
-            Some(ThreadDoing::Ready) => &mut self.parts.ready,
-            Some(ThreadDoing::Sleeps) => &mut self.parts.slept,
-            Some(ThreadDoing::Blocks) => &mut self.parts.blocked,
-            Some(ThreadDoing::Rests) => &mut self.parts.rested,
+        let part = match self.activity {
+            Activity::Running => &mut self.parts.ran,
+            Activity::Runnable { .. } => &mut self.parts.ready,
+            Activity::Blocked(SchedState::SLEEP) => &mut self.parts.slept,
+            Activity::Blocked(SchedState::DISK) => &mut self.parts.blocked,
+            Activity::Blocked(_) => &mut self.parts.rested,
+            Activity::Unknown | Activity::Away | Activity::Hidden => &mut self.parts.unseen,
         };
         *part += ns;
-        if self.doing.is_some_and(is_wait) && self.stack.is_some() && ns >= self.parts.longest {
+        if matches!(self.activity, Activity::Blocked(_)) && self.stack.is_some() && ns >= self.parts.longest {
             (self.parts.longest, self.parts.wait_stack) = (ns, self.stack);
         }
         self.since = self.since.max(at);
@@ -78,19 +77,19 @@ pub struct CallClocks {
 impl CallClocks {
     pub fn entered(&mut self, tid: i32, at: u64, args: [u64; 6]) {
         *self.clocks.get_or_default(tid) =
-            CallClock { args, since: at, doing: Some(ThreadDoing::Runs), is_open: true, ..CallClock::default() };
+            CallClock { args, since: at, activity: Activity::Running, is_open: true, ..CallClock::default() };
     }
 
     /// A thread was found in a call that it began before `since`. If an event has told of the thread since then, that counts.
-    pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], doing: ThreadDoing) {
+    pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], state: SchedState) {
         *self.clocks.get_or_default(tid) =
-            CallClock { args, since, doing: Some(doing), is_open: true, ..CallClock::default() };
+            CallClock { args, since, activity: Activity::Blocked(state), is_open: true, ..CallClock::default() };
     }
 
     /// The call of a thread has ended.
     pub fn exited(&mut self, tid: i32, at: u64) -> Option<(CallClock, TimeParts)> {
         let clock = self.get_mut(tid, at)?;
-        if clock.doing == Some(ThreadDoing::Runs) {
+        if clock.activity == Activity::Running {
             clock.advance(at);
         } else {
             // It runs, so a CPU took it: it did so unseen.
@@ -102,19 +101,26 @@ impl CallClocks {
 
     /// The thread left its CPU.
     #[inline]
-    pub fn left(&mut self, tid: i32, at: u64, doing: ThreadDoing, stack: impl FnOnce() -> Option<StackId>) {
+    pub fn left(&mut self, tid: i32, at: u64, how: SwitchedOut, stack: impl FnOnce() -> Option<StackId>) {
         if let Some(clock) = self.get_mut(tid, at).filter(|clock| at >= clock.since) {
             clock.advance(at);
-            (clock.doing, clock.stack) = (Some(doing), stack());
+            clock.stack = stack();
+            clock.activity = match how {
+                SwitchedOut::Runnable => Activity::Runnable { woken: false },
+                SwitchedOut::Blocked(state) => Activity::Blocked(state),
+                SwitchedOut::Dead => Activity::Unknown,
+            };
         }
     }
 
     #[inline]
     pub fn woken(&mut self, tid: i32, at: u64) {
-        let waits = |clock: &&mut CallClock| at >= clock.since && clock.doing.is_none_or(is_wait);
+        let waits = |clock: &&mut CallClock| {
+            at >= clock.since && matches!(clock.activity, Activity::Unknown | Activity::Blocked(_))
+        };
         if let Some(clock) = self.get_mut(tid, at).filter(waits) {
             clock.advance(at);
-            clock.doing = Some(ThreadDoing::Ready);
+            clock.activity = Activity::Runnable { woken: true };
         }
     }
 
@@ -123,7 +129,7 @@ impl CallClocks {
     pub fn came(&mut self, tid: i32, at: u64) {
         if let Some(clock) = self.get_mut(tid, at).filter(|clock| at >= clock.since) {
             clock.advance(at);
-            clock.doing = Some(ThreadDoing::Runs);
+            clock.activity = Activity::Running;
         }
     }
 
@@ -148,7 +154,7 @@ impl CallClocks {
         let horizon = self.horizon;
         let clock = self.clocks.get_mut(tid).filter(|clock| clock.is_open)?;
         if !horizon.saw_all_since(clock.since) {
-            clock.doing = None;
+            clock.activity = Activity::Unknown;
             clock.advance(horizon.end_ns().min(at));
         }
         Some(clock)
@@ -165,41 +171,41 @@ impl CallClocks {
     }
 }
 
-fn is_wait(doing: ThreadDoing) -> bool {
-    matches!(doing, ThreadDoing::Sleeps | ThreadDoing::Blocks | ThreadDoing::Rests)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
+    const SLEEPS: SwitchedOut = SwitchedOut::Blocked(SchedState::SLEEP);
+    const BLOCKS: SwitchedOut = SwitchedOut::Blocked(SchedState::DISK);
+    const RESTS: SwitchedOut = SwitchedOut::Blocked(SchedState::STOPPED);
+
     #[test]
     fn parts_are_what_the_thread_did() {
         let mut clocks = CallClocks::default();
         clocks.entered(7, 100, [1, 2, 3, 4, 5, 6]);
-        clocks.left(7, 110, ThreadDoing::Blocks, || None);
+        clocks.left(7, 110, BLOCKS, || None);
         clocks.woken(7, 150);
         clocks.came(7, 153);
         clocks.woken(7, 154); // awake already
-        clocks.left(7, 160, ThreadDoing::Ready, || None);
+        clocks.left(7, 160, SwitchedOut::Runnable, || None);
         clocks.came(7, 165);
-        clocks.left(7, 166, ThreadDoing::Sleeps, || None);
+        clocks.left(7, 166, SLEEPS, || None);
         clocks.came(7, 176); // the wake-up went unseen
         let so_far = clocks.get_mut(7, 178).unwrap().so_far(178);
         let (clock, parts) = clocks.exited(7, 180).unwrap();
         let want = TimeParts { ran: 10 + 7 + 1 + 4, ready: 3 + 5, slept: 10, blocked: 40, ..TimeParts::default() };
         assert_eq!((parts, so_far.ran, clock.args[5]), (want, want.ran - 2, 6));
         assert!(clocks.exited(7, 190).is_none() && clocks.get_mut(7, 190).is_none());
-        clocks.left(8, 5, ThreadDoing::Sleeps, || panic!("the thread is in no call"));
+        clocks.left(8, 5, SLEEPS, || panic!("the thread is in no call"));
         // A CPU took it unseen.
         clocks.entered(7, 200, [0; 6]);
-        clocks.left(7, 210, ThreadDoing::Sleeps, || None);
+        clocks.left(7, 210, SLEEPS, || None);
         assert_eq!(clocks.exited(7, 250).unwrap().1, TimeParts { ran: 10, unseen: 40, ..TimeParts::default() });
         // What it did up to the end of a loss is unknown, and then up to its next event.
         clocks.entered(7, 300, [0; 6]);
-        clocks.left(7, 310, ThreadDoing::Sleeps, || None);
+        clocks.left(7, 310, SLEEPS, || None);
         clocks.lost(330);
         clocks.came(7, 340);
         assert_eq!(clocks.exited(7, 341).unwrap().1, TimeParts { ran: 11, unseen: 30, ..TimeParts::default() });
@@ -216,10 +222,10 @@ mod tests {
                 let at = now + at - 10.min(at);
                 now = now.max(at);
                 match step {
-                    0 => clocks.left(1, at, ThreadDoing::Sleeps, || None),
-                    1 => clocks.left(1, at, ThreadDoing::Blocks, || None),
-                    2 => clocks.left(1, at, ThreadDoing::Ready, || None),
-                    3 => clocks.left(1, at, ThreadDoing::Rests, || None),
+                    0 => clocks.left(1, at, SLEEPS, || None),
+                    1 => clocks.left(1, at, BLOCKS, || None),
+                    2 => clocks.left(1, at, SwitchedOut::Runnable, || None),
+                    3 => clocks.left(1, at, RESTS, || None),
                     4 => clocks.woken(1, at),
                     5 => clocks.lost(at + 3),
                     _ => clocks.came(1, at),

@@ -2,15 +2,14 @@
 
 use anyhow::Result;
 
-use crate::perf::Sample;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Use};
+use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{WakeupFields, brief_waker, name, waker};
-use crate::profilers::task_state::machine::{StatePeriod, TaskEvent, WaitWaker, Wakeup};
+use crate::profilers::task_state::notes::{WaitNotes, WaitWaker};
 use crate::profilers::task_state::priority::{self, PriorityMatch};
-use crate::profilers::task_state::states::{SchedState, SwitchedOut};
 use crate::profilers::task_state::table::StateTimes;
-use crate::profilers::task_state::{MAX_THREADS, TaskState};
+use crate::sched::{Activity, MAX_THREADS, SchedState, StatePeriod, SwitchedOut, TaskEvent, Wakeup};
 use crate::stats::Began;
 use crate::task::Comm;
 
@@ -58,8 +57,8 @@ impl TaskState {
                 // A switch between two of the tasks: the first event had this side.
             } else if relevant {
                 let stack = if self.takes_stacks() && !is_other { ctx.stack(sample) } else { None };
-                let report_at = self.report_at(sample.time);
-                let change = self.machine.switched_out(seen(prev, prev_comm), how, stack, report_at);
+                let kept = WaitNotes::new(stack, self.report_at(sample.time));
+                let change = self.machine.switched_out(seen(prev, prev_comm), how, kept);
                 self.account(change.ended(), ctx);
             } else {
                 self.machine.discard(prev); // it waits, but not for anything that was asked for
@@ -89,12 +88,15 @@ impl TaskState {
             return Ok(Use::Ignored);
         }
         let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
-        let change = self.machine.woken(seen, is_new, self.report_at(sample.time));
+        let change = {
+            let (kept, current) = (WaitNotes::new(None, self.report_at(sample.time)), &self.current);
+            self.machine.woken(seen, is_new, kept, |cpu| current.is_other(cpu, seen.tid))
+        };
         let ended = change.ended();
         let (ended, waker) = self.with_waker(ended, sample, fields, ctx);
         // Where there is a `sched_waking`, that one has the waker.
         if is_new || plan.fields.waking.is_none() {
-            self.machine.woken_by(tid, sample.time, waker);
+            self.note_waker(tid, sample.time, waker);
         }
         self.account(ended, ctx);
         self.forget_if_it_leaves(tid, prio);
@@ -112,9 +114,9 @@ impl TaskState {
             return Ok(Use::Ignored);
         }
         let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
-        let change = self.machine.waking(seen, self.report_at(sample.time));
+        let change = self.machine.waking(seen, WaitNotes::new(None, self.report_at(sample.time)));
         let (ended, waker) = self.with_waker(change.ended(), sample, fields, ctx);
-        self.machine.woken_by(tid, sample.time, waker);
+        self.note_waker(tid, sample.time, waker);
         self.account(ended, ctx);
         self.forget_if_it_leaves(tid, prio);
         Ok(Use::Relevant)
@@ -123,7 +125,7 @@ impl TaskState {
     /// A SWITCH record tells that `tid` got `cpu`: that is news where the event of the switch was not seen.
     pub(super) fn on_came(&mut self, tid: i32, prev: Option<i32>, time: u64, cpu: u32, ctx: &mut Context) {
         if !self.blocked_only() {
-            if self.machine.has_come(cpu, tid) {
+            if self.current.has_come(cpu, tid) {
                 return;
             }
             if let Some(prev) = prev.filter(|prev| *prev > 0) {
@@ -143,7 +145,7 @@ impl TaskState {
 
     #[inline(always)]
     fn on_cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32, ctx: &mut Context) {
-        if let Some(believed) = self.machine.cpu_switched(cpu, prev, next) {
+        if let Some(believed) = self.current.switched(cpu, prev, next) {
             let ended = self.machine.replaced(believed, prev, at, cpu);
             self.account(ended, ctx);
         }
@@ -166,22 +168,36 @@ impl TaskState {
         }
     }
 
+    /// Stores what made `tid` runnable at `at`, if it was made runnable then.
+    fn note_waker(&mut self, tid: i32, at: u64, waker: Option<WaitWaker>) {
+        if waker.is_some()
+            && let Some(task) = self.machine.get_mut(tid)
+            && task.activity == (Activity::Runnable { woken: true })
+            && task.since == at
+        {
+            task.kept.waker = waker;
+        }
+    }
+
     /// Gives the period its waker where that is shown, and the waker for the run delay that follows.
     #[inline(always)]
     fn with_waker(
         &self,
-        ended: Option<StatePeriod>,
+        ended: Option<StatePeriod<WaitNotes>>,
         sample: &Sample<'_>,
         fields: &WakeupFields,
         ctx: &mut Context,
-    ) -> (Option<StatePeriod>, Option<WaitWaker>) {
+    ) -> (Option<StatePeriod<WaitNotes>>, Option<WaitWaker>) {
         let Some(than) = self.args.than else { return (ended, None) };
-        let is_shown = |period: &StatePeriod| {
-            period.until.saturating_sub(period.since) >= than.0 && self.reports(period.state) || period.shown_until > 0
+        let is_shown = |period: &StatePeriod<WaitNotes>| {
+            period.until.saturating_sub(period.since) >= than.0 && self.reports(period.state)
+                || period.kept.shown_until > 0
         };
         if ended.as_ref().is_some_and(is_shown) {
             let waker = Some(waker(sample, fields, ctx));
-            return (ended.map(|period| StatePeriod { waker, ..period }), waker);
+            let with_waker =
+                |period: StatePeriod<WaitNotes>| StatePeriod { kept: WaitNotes { waker, ..period.kept }, ..period };
+            return (ended.map(with_waker), waker);
         }
         // How long the task will wait for a CPU is not known: of interrupts, only what costs nothing.
         let waker = self.reports(SchedState::RUN_DELAY).then(|| brief_waker(sample, fields, ctx));
@@ -192,7 +208,7 @@ impl TaskState {
     ///
     /// Inlined: else half of the time is spent on copying the period.
     #[inline(always)]
-    fn account(&mut self, period: Option<StatePeriod>, ctx: &mut Context) {
+    fn account(&mut self, period: Option<StatePeriod<WaitNotes>>, ctx: &mut Context) {
         let Some(period) = period else { return };
         if self.narrowed && !self.is_wanted(&period) {
             return;
@@ -214,23 +230,23 @@ impl TaskState {
     }
 
     #[inline(never)]
-    fn is_wanted(&self, period: &StatePeriod) -> bool {
+    fn is_wanted(&self, period: &StatePeriod<WaitNotes>) -> bool {
         self.selects(period.state) && self.scope.has_cpu(period.cpu)
     }
 
     /// The period may have ended, and another one begun, in a loss. What was shown of it was true, and is over now.
     #[cold]
-    fn account_unsure(&mut self, period: StatePeriod, ctx: &mut Context) {
+    fn account_unsure(&mut self, period: StatePeriod<WaitNotes>, ctx: &mut Context) {
         ctx.view.discarded += u64::from(period.began == Began::Exactly);
         self.all.take_unseen(period.state, period.since, period.until, self.reported_until);
-        if period.shown_until > period.since {
-            self.report_ended(&StatePeriod { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
+        if period.kept.shown_until > period.since {
+            self.report_ended(&StatePeriod { began: Began::BeforeLoss, ..period }, period.kept.shown_until, ctx);
         }
     }
 
     /// The period on its own, or in its thread's row.
     #[inline(never)]
-    fn account_details(&mut self, period: StatePeriod, ctx: &mut Context) {
+    fn account_details(&mut self, period: StatePeriod<WaitNotes>, ctx: &mut Context) {
         let duration = period.until.saturating_sub(period.since);
         let fits = || self.by_thread.len() < MAX_THREADS || self.by_thread.contains_key(&period.tid);
         if self.args.perins && fits() {
@@ -246,9 +262,9 @@ impl TaskState {
         } else if self.args.perins {
             ctx.view.untracked += 1;
         }
-        if let Some(us) = self.drawn(period.state, period.began, period.stack, duration) {
+        if let Some(us) = self.drawn(period.state, period.began, period.kept.stack, duration) {
             let pid = ctx.tasks.pid(period.tid);
-            ctx.weigh(pid, period.comm, period.stack, us);
+            ctx.weigh(pid, period.comm, period.kept.stack, us);
         }
         if self.args.than.is_some() && self.reports(period.state) {
             self.report_ended(&period, period.until, ctx);

@@ -1,7 +1,8 @@
 //! The interrupt that has woken a task.
 
 use crate::report::{Cell, CellLookUps, Value};
-use crate::symbol::{StackId, interrupt};
+use crate::symbol::StackId;
+use crate::symbol::naming::interrupt;
 use crate::tep::context::Interruption;
 
 /// An interrupt, by its kind and the stack of its handler.

@@ -5,96 +5,11 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::task_state::machine::{Activity, TrackedTask};
-use crate::profilers::task_state::states::{STATES, SchedState};
-use crate::profilers::task_state::{MAX_THREADS, TaskState};
+use crate::profilers::task_state::TaskState;
+use crate::profilers::task_state::notes::WaitNotes;
+use crate::sched::{Activity, Lifetimes, TrackedTask, UnseenTime};
 use crate::stats::Began;
 use crate::task::Comm;
-
-/// The lifetimes of tasks in the interval: from the first event of a task, or from when /proc said that it waits.
-#[derive(Debug, Default)]
-pub struct TaskLives {
-    /// When the interval began.
-    pub from: u64,
-    /// Lifetimes of tasks that ended in the interval.
-    ended: Lifetimes,
-    /// `ended_apart` is kept.
-    apart: bool,
-    /// By thread, as `ended`, ns.
-    ended_apart: FxHashMap<i32, u64>,
-}
-
-/// Number of tasks, and the sum of their time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lifetimes {
-    pub tasks: u64,
-    pub ns: u64,
-}
-
-impl Lifetimes {
-    pub fn add(&mut self, ns: u64) {
-        self.tasks += 1;
-        self.ns = self.ns.saturating_add(ns);
-    }
-}
-
-impl TaskLives {
-    /// Keeps lifetimes by thread: threads have rows of their own.
-    pub fn keep_apart(&mut self) {
-        self.apart = true;
-    }
-
-    /// A task ended at `until`, or nothing is known of it from then on.
-    #[cold]
-    pub fn ended(&mut self, tid: i32, task: &TrackedTask, until: u64) {
-        let ns = self.in_interval(task, until);
-        self.ended.add(ns);
-        if self.apart && (self.ended_apart.len() < MAX_THREADS || self.ended_apart.contains_key(&tid)) {
-            let sum = self.ended_apart.entry(tid).or_default();
-            *sum = sum.saturating_add(ns);
-        }
-    }
-
-    /// The part of a lifetime up to `until` that is in the interval, ns.
-    pub fn in_interval(&self, task: &TrackedTask, until: u64) -> u64 {
-        until.saturating_sub(task.known_from.max(self.from))
-    }
-
-    /// The lifetimes of ended tasks; the next interval begins at `now`.
-    pub fn take(&mut self, now: u64) -> (Lifetimes, FxHashMap<i32, u64>) {
-        self.from = now;
-        (std::mem::take(&mut self.ended), std::mem::take(&mut self.ended_apart))
-    }
-}
-
-/// Time of discarded periods in the interval, where something is known of them, ns.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UnseenTime {
-    /// By the state in which it began.
-    pub by_state: [u64; STATES],
-    /// Of tasks that had left their CPU by a switch that was hidden.
-    pub hidden: u64,
-}
-
-impl UnseenTime {
-    /// The period of `task` ended, unseen, some time before `until`.
-    #[cold]
-    pub fn add(&mut self, task: &TrackedTask, until: u64, from: u64) {
-        let ns = until.saturating_sub(task.since.max(from));
-        match task.activity {
-            Activity::Unknown | Activity::Hidden => {}
-            Activity::Away => self.hidden = self.hidden.saturating_add(ns),
-            Activity::Running => self.add_state(SchedState::RUNNING, ns),
-            Activity::Runnable { .. } => self.add_state(SchedState::RUN_DELAY, ns),
-            Activity::Blocked(state) => self.add_state(state, ns),
-        }
-    }
-
-    pub fn add_state(&mut self, state: SchedState, ns: u64) {
-        let sum = &mut self.by_state[state.index()];
-        *sum = sum.saturating_add(ns);
-    }
-}
 
 /// A task that /proc found neither waiting nor dead, and that has had no event since: all its time is missing.
 #[derive(Clone, Copy, Debug)]
@@ -194,22 +109,22 @@ impl TaskState {
 
     /// Time of periods that were discarded in the interval, or will be.
     fn unseen(&mut self, now: u64) -> UnseenTime {
-        let mut unseen = std::mem::take(&mut self.machine.unseen_time);
+        let mut unseen = std::mem::take(&mut self.machine.unseen.time);
         for (sum, ns) in unseen.by_state.iter_mut().zip(self.all.unseen) {
             *sum = sum.saturating_add(ns);
         }
         let from = self.reported_until;
-        let elsewhere = |task: &TrackedTask| !self.scope.has_cpu(task.cpu);
+        let elsewhere = |task: &TrackedTask<WaitNotes>| !self.scope.has_cpu(task.cpu);
         for (_, task) in self.machine.iter().filter(|(_, task)| !task.exited && !elsewhere(task)) {
             if !self.horizon.saw_all_since(task.since) || task.activity == Activity::Away {
-                unseen.add(task, now, from);
+                unseen.add(task.activity, task.since, now, from);
             }
         }
         unseen
     }
 
     fn lives(&mut self, now: u64, coverage: &mut TimeCoverage) -> FxHashMap<i32, (Comm, u64)> {
-        let (ended, ended_apart) = self.machine.lives.take(now);
+        let (ended, ended_apart) = self.machine.unseen.lives.take(now);
         let from = self.reported_until;
         let mut apart: FxHashMap<i32, (Comm, u64)> =
             ended_apart.into_iter().map(|(tid, ns)| (tid, (Comm::default(), ns))).collect();
@@ -237,6 +152,7 @@ impl TaskState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::SchedState;
 
     #[test]
     fn what_is_missing_is_told_and_nothing_else() {
@@ -267,18 +183,5 @@ mod tests {
         let both = part(5, 2, 100, 80).then(&part(4, 1, 60, 60));
         assert_eq!((both.of, both.seen_ns, both.eventless_ns), (Lifetimes { tasks: 6, ns: 160 }, 140, 2));
         assert_eq!(TimeCoverage::default().then(&both).of, Lifetimes { tasks: 4 + 2, ns: 160 });
-    }
-
-    #[test]
-    fn lives_begin_and_end() {
-        let mut lives = TaskLives::default();
-        lives.keep_apart();
-        let task = |known_from| TrackedTask { since: known_from + 5, known_from, ..TrackedTask::default() };
-        lives.ended(7, &task(10), 25);
-        lives.ended(7, &task(30), 31);
-        lives.ended(8, &task(40), 30); // late
-        assert_eq!(lives.take(100), (Lifetimes { tasks: 3, ns: 16 }, [(7, 16), (8, 0)].into_iter().collect()));
-        lives.ended(9, &task(60), 130);
-        assert_eq!(lives.take(200).0, Lifetimes { tasks: 1, ns: 30 });
     }
 }

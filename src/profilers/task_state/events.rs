@@ -1,14 +1,14 @@
 //! The events of task-state, and their fields.
 
+use crate::profilers::task_state::notes::WaitWaker;
+use crate::sched::States;
 use anyhow::{Context as _, Result};
 
 use crate::host::{Host, sysctl};
-use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Setup};
-use crate::profilers::task_state::machine::WaitWaker;
-use crate::profilers::task_state::states::States;
 use crate::task::Comm;
 use crate::tep::context::ContextFlags;
 use crate::tep::{Field, Format, Int32, Int64, ReadError, drift};

@@ -1,10 +1,10 @@
 //! The line of one wait, and its keys in JSON.
 
 use crate::profilers::task_state::cells::WakingInterrupt;
-use crate::profilers::task_state::machine::WaitWaker;
-use crate::profilers::task_state::states::SchedState;
+use crate::profilers::task_state::notes::WaitWaker;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
+use crate::sched::SchedState;
 use crate::stats::Began;
 use crate::task::asker::WaitSite;
 use crate::task::call::{Descriptor, SystemCall};

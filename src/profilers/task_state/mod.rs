@@ -12,15 +12,12 @@ mod account;
 mod cells;
 mod coverage;
 mod events;
-mod fast_path;
 mod line;
-mod machine;
+mod notes;
 mod ongoing;
 mod plain;
 mod priority;
 mod selection;
-mod side;
-mod states;
 mod table;
 mod wait_sites;
 
@@ -37,13 +34,13 @@ use crate::profiler::{
 use crate::profilers::task_state::coverage::{EventlessTask, TimeCoverage};
 use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
 use crate::profilers::task_state::line::{ShownWait, WAITS};
-use crate::profilers::task_state::machine::{Activity, StateMachine, StatePeriod, TaskEvent, WaitWaker};
+use crate::profilers::task_state::notes::{WaitNotes, WaitWaker};
 use crate::profilers::task_state::ongoing::OngoingLines;
 use crate::profilers::task_state::priority::PriorityMatch;
-use crate::profilers::task_state::states::SchedState;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, StateTimes, TimeTable};
 use crate::profilers::task_state::wait_sites::WaitSites;
 use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
+use crate::sched::{Activity, CurrentTasks, MAX_THREADS, SchedState, StatePeriod, TaskEvent, TaskStates};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -118,9 +115,6 @@ impl ProfilerArgs for TaskStateArgs {
 /// A wait over the limit that goes on is not reported before it has lasted so long: one that ends soon gets a single line.
 const FIRST_NS: u64 = 200_000_000;
 
-/// Threads listed apart in one interval at most: without -i every thread that ever ran would be kept.
-const MAX_THREADS: usize = 50_000;
-
 /// Rows in text without `--top`: nobody reads more of them, and those that waited most come first.
 const MAX_TEXT_ROWS: usize = 1000;
 
@@ -129,7 +123,8 @@ const MAX_TEXT_ROWS: usize = 1000;
 pub struct TaskState {
     args: TaskStateArgs,
     plan: Option<TaskStateEvents>,
-    machine: StateMachine,
+    machine: TaskStates<WaitNotes>,
+    current: CurrentTasks,
     /// The answer is about some tasks only: their sleeps have lines while they go on. Those of all tasks would bury the rest.
     few: bool,
     /// Its last own thread is the one that reads /proc.
@@ -175,7 +170,7 @@ impl TaskState {
         let detailed = args.than.is_some() || args.perins || args.common.draws_stacks();
         TaskState {
             few: args.filter.is_some() || args.prio.is_some(),
-            machine: StateMachine::new(args.states.blocked_only()),
+            machine: TaskStates::new(args.states.blocked_only()),
             narrowed: args.states.leaves_out_any() || args.prio.is_some(),
             detailed,
             named: detailed || args.filter.is_some(),
@@ -235,7 +230,7 @@ impl TaskState {
     }
 
     /// Reports a wait that has ended, and lasted at least until `certain`.
-    fn report_ended(&self, period: &StatePeriod, certain: u64, ctx: &mut Context) {
+    fn report_ended(&self, period: &StatePeriod<WaitNotes>, certain: u64, ctx: &mut Context) {
         let duration = certain.saturating_sub(period.since);
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
@@ -246,7 +241,7 @@ impl TaskState {
             duration_ns: duration,
             still_waiting: false,
             began: period.began,
-            waker: period.waker,
+            waker: period.kept.waker,
             preempted: period.preempted,
             site: self.wait_sites.of_ended(period.tid, period.since, certain).cloned(),
             has_user_stack_of_now: false,
@@ -258,7 +253,7 @@ impl TaskState {
             tid: period.tid,
             comm: period.comm,
         };
-        ctx.emit(&WAITS, subject, &wait, period.stack.filter(|_| self.args.common.stacks()));
+        ctx.emit(&WAITS, subject, &wait, period.kept.stack.filter(|_| self.args.common.stacks()));
     }
 
     fn label(&self, state: SchedState) -> Value {
@@ -306,7 +301,7 @@ impl Profiler for TaskState {
             [0].into_iter().chain(self.scope.own()).for_each(|tid| self.machine.hide(tid));
         }
         if self.args.perins && !self.narrowed {
-            self.machine.lives.keep_apart();
+            self.machine.unseen.lives.keep_apart();
         }
         let blocked_only = self.blocked_only();
         let narrowed = self.args.filter.is_some() || setup.watched.fixed().is_some();
@@ -408,7 +403,7 @@ impl Profiler for TaskState {
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         let of_waker = |waker| if let Some(WaitWaker::Interrupt(_, stack)) = waker { stack } else { None };
-        used.extend(self.machine.iter().flat_map(|(_, task)| [task.stack, of_waker(task.waker)]).flatten());
+        used.extend(self.machine.iter().flat_map(|(_, task)| [task.kept.stack, of_waker(task.kept.waker)]).flatten());
         used.extend(self.wait_sites.stacks_in_use());
     }
 

@@ -4,11 +4,11 @@ use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::coverage::EventlessTask;
 use crate::profilers::task_state::line::{ShownWait, WAITS};
-use crate::profilers::task_state::machine::{Activity, TaskEvent, TrackedTask};
+use crate::profilers::task_state::notes::WaitNotes;
 use crate::profilers::task_state::priority::PriorityMatch;
-use crate::profilers::task_state::states::{SchedState, States};
 use crate::profilers::task_state::wait_sites::{Allowance, FoundStack, Progress};
 use crate::report::{Subject, Verdict};
+use crate::sched::{Activity, SchedState, States, TaskEvent, TrackedTask};
 use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::task::procfs::{SeenThread, Stat};
@@ -45,7 +45,7 @@ fn again_ns(state: SchedState, duration: u64) -> u64 {
 impl TaskState {
     /// How far what goes on can be trusted: what tasks of unknown state do is missing from it.
     pub(super) fn sight(&self) -> Verdict {
-        let of = |task: &TrackedTask| match task.activity {
+        let of = |task: &TrackedTask<WaitNotes>| match task.activity {
             _ if task.exited => Verdict::Exact,
             _ if !self.horizon.saw_all_since(task.since) => Verdict::LowerBound,
             Activity::Unknown => Verdict::Discarded,
@@ -63,7 +63,7 @@ impl TaskState {
         let mut due = self.due(clock).into_iter();
         while let Some(tid) = due.next() {
             let Some(task) = self.machine.get_mut(tid) else { continue };
-            let (since, is_due) = (task.since, task.report_at <= now);
+            let (since, is_due) = (task.since, task.kept.report_at_ns <= now);
             let asks = matches!(task.activity, Activity::Blocked(_)) && !self.is_over;
             match self.wait_sites.progress(tid, since, clock) {
                 Progress::Unasked if asks && self.wait_sites.ask(tid, since, clock) => continue,
@@ -81,7 +81,7 @@ impl TaskState {
     /// The waits to be reported by now, the longest first; D before S, and what was never shown before all that was.
     fn due(&mut self, clock: u64) -> Vec<i32> {
         let tids: Vec<i32> =
-            self.machine.iter().filter(|(_, task)| task.report_at <= clock).map(|(tid, _)| tid).collect();
+            self.machine.iter().filter(|(_, task)| task.kept.report_at_ns <= clock).map(|(tid, _)| tid).collect();
         let mut due = Vec::new();
         for tid in tids {
             let Some(task) = self.machine.get_mut(tid) else { continue };
@@ -94,11 +94,11 @@ impl TaskState {
                     continue;
                 }
             };
-            let order = if task.shown_until > 0 { task.report_at } else { task.since };
+            let order = if task.kept.shown_until > 0 { task.kept.report_at_ns } else { task.since };
             if !self.shows_ongoing(&task, state) {
-                self.machine.get_mut(tid).into_iter().for_each(|task| task.report_at = u64::MAX);
-            } else if !is_over || task.shown_until == 0 {
-                due.push((task.shown_until > 0, state == SchedState::SLEEP, order, tid));
+                self.machine.get_mut(tid).into_iter().for_each(|task| task.kept.report_at_ns = u64::MAX);
+            } else if !is_over || task.kept.shown_until == 0 {
+                due.push((task.kept.shown_until > 0, state == SchedState::SLEEP, order, tid));
             }
         }
         due.sort_unstable();
@@ -106,7 +106,7 @@ impl TaskState {
     }
 
     /// Whether a wait in `state` has lines while it goes on.
-    fn shows_ongoing(&self, task: &TrackedTask, state: SchedState) -> bool {
+    fn shows_ongoing(&self, task: &TrackedTask<WaitNotes>, state: SchedState) -> bool {
         let noise = state == SchedState::SLEEP
             && !self.few
             && (!self.args.states.interruptible || task.began == Began::BeforeStart);
@@ -117,7 +117,9 @@ impl TaskState {
     fn note_left_out(&mut self, tids: impl Iterator<Item = i32>, clock: u64, ctx: &mut Context) {
         const PAUSE_NS: u64 = 10_000_000_000;
         const LATE_NS: u64 = 1_000_000_000;
-        let is_late = |task: &TrackedTask| task.shown_until == 0 && task.report_at.saturating_add(LATE_NS) <= clock;
+        let is_late = |task: &TrackedTask<WaitNotes>| {
+            task.kept.shown_until == 0 && task.kept.report_at_ns.saturating_add(LATE_NS) <= clock
+        };
         let waits = tids.filter(|&tid| self.machine.get(tid).is_some_and(is_late)).count();
         if waits > 0 && clock >= self.ongoing_lines.left_out_noted_ns.saturating_add(PAUSE_NS) {
             self.ongoing_lines.left_out_noted_ns = clock;
@@ -140,13 +142,13 @@ impl TaskState {
         }
         let ran_ns = ctx.ran_ns_from_proc(tid);
         // A task that has not run since /proc was read is still in the same wait, whatever was lost.
-        let is_same = task.ran_ns.is_some() && task.ran_ns == ran_ns;
+        let is_same = task.kept.ran_ns.is_some() && task.kept.ran_ns == ran_ns;
         if let Some(known) = self.machine.get_mut(tid) {
-            known.ran_ns = ran_ns;
+            known.kept.ran_ns = ran_ns;
             if before_loss && !is_same {
                 // /proc says that it waits now; since when is not known any more.
                 (known.since, known.began) = (crate::sys::monotonic_ns(), Began::BeforeLoss);
-                known.report_at = now.saturating_add(SETTLE_NS);
+                known.kept.report_at_ns = now.saturating_add(SETTLE_NS);
                 return;
             }
         }
@@ -155,14 +157,14 @@ impl TaskState {
         let least = self.args.than.map_or(0, |than| than.0);
         if duration < least {
             if let Some(task) = self.machine.get_mut(tid) {
-                task.report_at = task.since.saturating_add(least);
+                task.kept.report_at_ns = task.since.saturating_add(least);
             }
             return;
         }
         self.emit_ongoing(tid, &task, state, (now, duration), ran_ns, ctx);
         if let Some(task) = self.machine.get_mut(tid) {
-            task.shown_until = now;
-            task.report_at = now.saturating_add(again_ns(state, duration));
+            task.kept.shown_until = now;
+            task.kept.report_at_ns = now.saturating_add(again_ns(state, duration));
         }
     }
 
@@ -170,7 +172,7 @@ impl TaskState {
     fn emit_ongoing(
         &mut self,
         tid: i32,
-        task: &TrackedTask,
+        task: &TrackedTask<WaitNotes>,
         state: SchedState,
         (now, duration): (Timestamp, u64),
         ran_ns: Option<u64>,
@@ -197,7 +199,7 @@ impl TaskState {
             has_user_stack_of_now: stack.is_some(),
         };
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
-        ctx.emit(&WAITS, subject, &wait, stack.or(task.stack).filter(|_| self.args.common.stacks()));
+        ctx.emit(&WAITS, subject, &wait, stack.or(task.kept.stack).filter(|_| self.args.common.stacks()));
     }
 
     /// Takes the answers to where tasks wait.
@@ -217,7 +219,7 @@ impl TaskState {
             if kernel.is_empty() && user.is_none() {
                 continue;
             }
-            let has_none = task.stack.is_none();
+            let has_none = task.kept.stack.is_none();
             let stack = match user {
                 // The stack of a record is whole more often, but does not show what an interpreter executes.
                 Some(user) if has_none || user.python.is_some() => {
@@ -228,7 +230,7 @@ impl TaskState {
                 _ if has_none => ctx.stacks.intern_named(kernel),
                 _ => continue,
             };
-            task.stack = task.stack.or(stack);
+            task.kept.stack = task.kept.stack.or(stack);
         }
     }
 
@@ -254,8 +256,8 @@ impl TaskState {
             if task.exited || !self.horizon.saw_all_since(task.since) || !self.scope.has_cpu(task.cpu) {
                 continue;
             }
-            if let Some(us) = self.drawn(state, task.began, task.stack, now.saturating_sub(task.since)) {
-                report.weigh(tid, task.comm, task.stack, us);
+            if let Some(us) = self.drawn(state, task.began, task.kept.stack, now.saturating_sub(task.since)) {
+                report.weigh(tid, task.comm, task.kept.stack, us);
             }
         }
     }
@@ -267,11 +269,11 @@ impl TaskState {
             return true;
         }
         if let Some(task) = self.machine.get_mut(tid) {
-            if task.doubted_at != 0 && now > task.doubted_at.saturating_add(DOUBT_NS) {
+            if task.kept.doubted_at_ns != 0 && now > task.kept.doubted_at_ns.saturating_add(DOUBT_NS) {
                 self.machine.discard(tid);
             } else {
-                task.doubted_at = if task.doubted_at == 0 { now } else { task.doubted_at };
-                task.report_at = now.saturating_add(SETTLE_NS);
+                task.kept.doubted_at_ns = if task.kept.doubted_at_ns == 0 { now } else { task.kept.doubted_at_ns };
+                task.kept.report_at_ns = now.saturating_add(SETTLE_NS);
             }
         }
         false
@@ -315,7 +317,7 @@ impl TaskState {
             };
             // What was seen of it since /proc was read is newer.
             let horizon = self.horizon;
-            let is_known = |task: &mut TrackedTask| {
+            let is_known = |task: &mut TrackedTask<WaitNotes>| {
                 horizon.saw_all_since(task.since) || task.since > at || task.activity == Activity::Blocked(state)
             };
             if self.machine.get_mut(tid).is_some_and(is_known) {
@@ -323,7 +325,7 @@ impl TaskState {
             }
             let report_at = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0));
             self.machine.discard(tid); // what it did before the loss
-            self.machine.found(TaskEvent { at, cpu, tid, comm }, state, began, report_at);
+            self.machine.found(TaskEvent { at, cpu, tid, comm }, state, began, WaitNotes::new(None, report_at));
             // Each question costs, and the sleepers of the whole machine would fill the graph.
             if self.args.common.draws_stacks() && self.reports(state) && (self.few || state != SchedState::SLEEP) {
                 self.wait_sites.ask_later(tid, at);

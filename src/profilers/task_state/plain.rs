@@ -5,14 +5,13 @@
 
 use anyhow::Result;
 
-use crate::perf::Sample;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Handler, Samples, Use};
 use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{SchedFields, TaskStateEvents};
-use crate::profilers::task_state::machine::{Change, StateMachine, TaskEvent, Wakeup};
-use crate::profilers::task_state::states::{SchedState, States, SwitchedOut};
+use crate::profilers::task_state::notes::WaitNotes;
 use crate::profilers::task_state::table::StateTimes;
+use crate::sched::{Change, CurrentTasks, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
 use crate::stats::{Began, LossHorizon};
 use crate::task::Comm;
 
@@ -20,7 +19,8 @@ use crate::task::Comm;
 struct PlainSums<'a> {
     switch: EventId,
     states: &'a mut States,
-    machine: &'a mut StateMachine,
+    machine: &'a mut TaskStates<WaitNotes>,
+    current: &'a mut CurrentTasks,
     all: &'a mut StateTimes,
     /// See [`TaskState::horizon`].
     horizon: LossHorizon,
@@ -33,10 +33,10 @@ struct PlainSums<'a> {
 impl TaskState {
     /// Counts the periods that end in `samples`.
     pub(super) fn aggregate(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        let TaskState { plan: Some(plan), machine, all, horizon, reported_until, .. } = self else { return };
+        let TaskState { plan: Some(plan), machine, current, all, horizon, reported_until, .. } = self else { return };
         let TaskStateEvents { switch, fields, states, .. } = plan;
         let (horizon, reported_until) = (*horizon, *reported_until);
-        let sums = PlainSums { switch: *switch, states, machine, all, horizon, reported_until, unsure: 0 };
+        let sums = PlainSums { switch: *switch, states, machine, current, all, horizon, reported_until, unsure: 0 };
         let mut plainly = PlainHandler { sums, fields };
         samples.each(&mut plainly, ctx);
         ctx.view.discarded += plainly.sums.unsure + machine.take_unseen();
@@ -94,7 +94,7 @@ impl PlainSums<'_> {
 
     #[inline(always)]
     fn cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
-        if let Some(believed) = self.machine.cpu_switched(cpu, prev, next)
+        if let Some(believed) = self.current.switched(cpu, prev, next)
             && let Some(period) = self.machine.replaced(believed, prev, at, cpu)
         {
             self.sum_change(Change::Ended(period));
@@ -117,7 +117,7 @@ impl PlainSums<'_> {
         if tid < 0 {
             return false; // no task has such a number
         }
-        let change = self.machine.switched_out(seen(at, cpu, tid), how, None, u64::MAX);
+        let change = self.machine.switched_out(seen(at, cpu, tid), how, WaitNotes::default());
         self.sum_change(change)
     }
 
@@ -135,7 +135,10 @@ impl PlainSums<'_> {
         if tid < 0 {
             return Use::Ignored;
         }
-        let change = self.machine.woken(seen(at, cpu, tid), is_new, u64::MAX);
+        let change = {
+            let current = &self.current;
+            self.machine.woken(seen(at, cpu, tid), is_new, WaitNotes::default(), |cpu| current.is_other(cpu, tid))
+        };
         if self.sum_change(change) { Use::Relevant } else { Use::Ignored }
     }
 
@@ -157,7 +160,7 @@ impl PlainSums<'_> {
     }
 
     /// Counts the period that ended, if one did. False: the task is none of ours.
-    fn sum_change(&mut self, change: Change) -> bool {
+    fn sum_change(&mut self, change: Change<WaitNotes>) -> bool {
         if let Change::Ended(period) = &change
             && period.wakeup != Wakeup::Seen
             && self.horizon.saw_all_since(period.since)
@@ -176,7 +179,7 @@ impl PlainSums<'_> {
                 }
                 true
             }
-            Change::Nothing => true,
+            Change::Nothing | Change::Stale => true,
             Change::Hidden => false,
         }
     }
@@ -187,8 +190,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profilers::task_state::machine::Activity;
-    use crate::profilers::task_state::states::tests::{NEW, sched_switch};
+    use crate::sched::Activity;
+    use crate::sched::states_fixture::{NEW, sched_switch};
 
     /// What happens on a machine of few tasks and CPUs; also what cannot happen, as when records are lost.
     #[derive(Clone, Copy, Debug)]
@@ -216,15 +219,24 @@ mod tests {
     /// All that is visible after the steps.
     fn outcome(steps: &[(i64, u32, SchedStep)], is_fast: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
-        let (mut machine, mut all) = (StateMachine::new(false), StateTimes::default());
+        let mut current = CurrentTasks::default();
+        let (mut machine, mut all) = (TaskStates::new(false), StateTimes::default());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut horizon, mut unsure, mut ignored) = (1_000_000_u64, LossHorizon::default(), 0, 0);
         let reported_until = now + 1_000;
         for &(later, cpu, step) in steps {
             now = now.saturating_add_signed(later);
-            let (states, machine, all) = (&mut states, &mut machine, &mut all);
-            let mut sums =
-                PlainSums { switch: EventId::default(), states, machine, all, horizon, reported_until, unsure: 0 };
+            let (states, machine, current, all) = (&mut states, &mut machine, &mut current, &mut all);
+            let mut sums = PlainSums {
+                switch: EventId::default(),
+                states,
+                machine,
+                current,
+                all,
+                horizon,
+                reported_until,
+                unsure: 0,
+            };
             let used = match step {
                 SchedStep::Switch { prev, state, next } if is_fast => sums.switched(now, cpu, prev, state, next),
                 SchedStep::Switch { prev, state, next } => {
@@ -238,7 +250,12 @@ mod tests {
                 SchedStep::Woken { tid, is_new } => sums.awakes(now, cpu, tid, is_new),
                 SchedStep::Found { tid } => {
                     let tid = tid.max(1);
-                    sums.machine.found(seen(now, cpu, tid), SchedState::SLEEP, Began::BeforeStart, u64::MAX);
+                    sums.machine.found(
+                        seen(now, cpu, tid),
+                        SchedState::SLEEP,
+                        Began::BeforeStart,
+                        WaitNotes::default(),
+                    );
                     Use::Relevant
                 }
                 SchedStep::Exited { tid } => {
@@ -260,13 +277,13 @@ mod tests {
         let sums =
             all.distributions.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>()));
         lines.extend(sums);
-        lines.push(format!("{:?} {:?} {:?} {:?}", all.unwoken(), all.totals(), all.unseen, machine.unseen_time));
+        lines.push(format!("{:?} {:?} {:?} {:?}", all.unwoken(), all.totals(), all.unseen, machine.unseen.time));
         (lines, unsure + machine.take_unseen(), ignored)
     }
 
     #[test]
     fn hidden_tasks_stay_hidden() {
-        let mut machine = StateMachine::new(false);
+        let mut machine = TaskStates::<()>::new(false);
         machine.hide(5);
         machine.exited(5);
         machine.forget(5);
@@ -274,9 +291,9 @@ mod tests {
         machine.discard(5);
         machine.executes(seen(9, 0, 5));
         machine.expire(u64::MAX, |_| true);
-        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, None, 0), Change::Hidden));
+        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, ()), Change::Hidden));
         assert!(matches!(machine.switched_in(seen(9, 0, 5), false), Change::Hidden));
-        assert!(matches!(machine.woken(seen(9, 0, 5), true, 0), Change::Hidden));
+        assert!(matches!(machine.woken(seen(9, 0, 5), true, (), |_| false), Change::Hidden));
         assert_eq!(machine.iter().filter(|(_, task)| task.activity != Activity::Unknown).count(), 0);
     }
 

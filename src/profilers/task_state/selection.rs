@@ -1,7 +1,7 @@
 //! The states that are wanted.
 
 use crate::cli::WaitStateArgs;
-use crate::profilers::task_state::states::SchedState;
+use crate::sched::SchedState;
 
 /// Whether the options ask for a state.
 pub fn selects(args: WaitStateArgs, state: SchedState) -> bool {

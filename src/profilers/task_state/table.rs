@@ -6,9 +6,8 @@ use std::hint::cold_path;
 use rustc_hash::FxHashMap;
 
 use crate::profilers::task_state::coverage;
-use crate::profilers::task_state::machine::Wakeup;
-use crate::profilers::task_state::states::{STATES, SchedState, States};
 use crate::report::{Column, Schema, Value, Verdict};
+use crate::sched::{STATES, SchedState, States, Wakeup};
 use crate::stats::Distribution;
 use crate::task::Comm;
 
@@ -436,8 +435,8 @@ fn sum_of(ongoing: &Ongoing) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profilers::task_state::states::tests::{NEW, sched_switch};
     use crate::report::{RowSums, Rows, TypedRows};
+    use crate::sched::states_fixture::{NEW, sched_switch};
 
     #[test]
     fn rows_have_what_ended_and_what_goes_on() {

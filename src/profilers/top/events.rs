@@ -57,38 +57,10 @@ impl AmountEvents {
     /// # Errors
     /// An event, field or function that is not there; keys or names that only some events have.
     pub fn open(wish: &Wish, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<AmountEvents> {
-        setup.find_functions(wish.selectors.iter().map(|selector| (selector, true)))?;
-        let mut bound: Vec<(BoundEvent, Option<KeyExpr>)> = Vec::new();
-        let mut has_pattern = false;
-        for selector in &wish.selectors {
-            has_pattern |= selector.has_wildcard();
-            let mut unfit = Vec::new();
-            for mut event in setup.bind(selector, None)? {
-                match key_of(&mut event, wish.default_key.as_ref()) {
-                    Ok(key) => bound.push((event, key)),
-                    Err(err) if selector.has_wildcard() && lacks_field(&err) => unfit.push(event.format.full_name()),
-                    Err(err) => return Err(err),
-                }
-            }
-            if !unfit.is_empty() {
-                setup.warn(format!(
-                    "left out of {}, without the fields of the key: {}",
-                    selector.head,
-                    unfit.join(" ")
-                ));
-            }
-        }
-        if bound.is_empty() {
-            bail!("no event has the fields of the key");
-        }
-        let keyed = bound.iter().filter(|(_, key)| key.is_some()).count();
-        if let Some((event, _)) = bound.iter().find(|(_, key)| key.is_none()).filter(|_| keyed > 0) {
-            let name = event.format.full_name();
-            return Err(usage(format!(
-                "{name} has no key, and others have one: give it key=EXPR, or all of them -k EXPR"
-            )));
-        }
-        let by_event = has_pattern && keyed == 0 && !wish.only_names;
+        let bound = bind(wish, setup)?;
+        let has_pattern = wish.selectors.iter().any(Selector::has_wildcard);
+        let is_keyed = bound.iter().any(|(_, key)| key.is_some());
+        let by_event = has_pattern && !is_keyed && !wish.only_names;
         let mut events = AmountEvents { by_event, ..AmountEvents::default() };
         let mut opened = Vec::new();
         for (event, key) in bound {
@@ -173,6 +145,34 @@ impl AmountEvents {
         self.name_heading.get_or_insert_with(|| expr.text().to_owned());
         Ok(Some(program.clone()))
     }
+}
+
+/// The events of the selectors, each with its key: either all have one, or none.
+fn bind(wish: &Wish, setup: &Setup<'_>) -> Result<Vec<(BoundEvent, Option<KeyExpr>)>> {
+    setup.find_functions(wish.selectors.iter().map(|selector| (selector, true)))?;
+    let mut bound: Vec<(BoundEvent, Option<KeyExpr>)> = Vec::new();
+    for selector in &wish.selectors {
+        let mut unfit = Vec::new();
+        for mut event in setup.bind(selector, None)? {
+            match key_of(&mut event, wish.default_key.as_ref()) {
+                Ok(key) => bound.push((event, key)),
+                Err(err) if selector.has_wildcard() && lacks_field(&err) => unfit.push(event.format.full_name()),
+                Err(err) => return Err(err),
+            }
+        }
+        if !unfit.is_empty() {
+            setup.warn(format!("left out of {}, without the fields of the key: {}", selector.head, unfit.join(" ")));
+        }
+    }
+    if bound.is_empty() {
+        bail!("no event has the fields of the key");
+    }
+    let keyed = bound.iter().filter(|(_, key)| key.is_some()).count();
+    if let Some((event, _)) = bound.iter().find(|(_, key)| key.is_none()).filter(|_| keyed > 0) {
+        let name = event.format.full_name();
+        return Err(usage(format!("{name} has no key, and others have one: give it key=EXPR, or all of them -k EXPR")));
+    }
+    Ok(bound)
 }
 
 const TOP_BY: &str = "top-by";

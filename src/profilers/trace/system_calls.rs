@@ -11,8 +11,7 @@ use anyhow::{Context as _, Result};
 
 use super::{EventSpec, SelectedTracepoint};
 use crate::event::{BoundEvent, EventFilters};
-use crate::perf::Sample;
-use crate::perf::evsel::EventId;
+use crate::perf::{EventId, Sample};
 use crate::profiler::Setup;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;

@@ -4,26 +4,17 @@
 //! off: a hard lockup begins. If it expires and the stop task has not run since the last expiry, nothing is scheduled:
 //! a soft one.
 
-use crate::profilers::watchdog::lockup::{LockupFinding, LockupKind, LockupPhase};
+use crate::profilers::watchdog::lockup::{LockupFinding, LockupKind, LockupPhase, SeenTask};
 use crate::profilers::watchdog::settings::LockupLimits;
 use crate::profilers::watchdog::signs::LifeSigns;
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
-use crate::task::Comm;
 
 /// Time between two looks at the signs of life.
 const LOOK_NS: u64 = 90_000_000;
 /// A lockup that goes on is reported again after a pause, which starts here and doubles each time.
 const SHORTEST_PAUSE_NS: u64 = 200_000_000;
 const LONGEST_PAUSE_NS: u64 = 60_000_000_000;
-
-/// The task that an event of any kind has shown on the CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeenTask {
-    pub at: u64,
-    pub tid: i32,
-    pub comm: Comm,
-}
 
 /// How the sampler works here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -305,6 +296,7 @@ impl WatchedCpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::Comm;
 
     const S: u64 = 1_000_000_000;
     const MS: u64 = 1_000_000;

@@ -2,10 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::profilers::watchdog::cpu::SeenTask;
 use crate::report::layout::{CPU, detail, seconds, text, unless, when};
 use crate::report::{Detail, OccurrenceSchema, Value};
 use crate::task::Comm;
+
+/// The task that an event of any kind has shown on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenTask {
+    pub at: u64,
+    pub tid: i32,
+    pub comm: Comm,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockupKind {

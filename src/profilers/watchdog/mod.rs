@@ -15,24 +15,23 @@ mod signs;
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
 
-use crate::cli::CommonArgs;
-use crate::cli::values;
+use crate::cli::{CommonArgs, values};
 use crate::digits::format_ns;
 use crate::host::{Host, online_cpus};
 use crate::perf::attr::{Exclude, Sampling};
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::evsel::{Binding, Evsel};
 use crate::perf::target::Tasks;
-use crate::perf::{Attr, Sample};
+use crate::perf::{Attr, EventId, Sample};
 use crate::profiler::sampling::check_limit;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
-use crate::profilers::watchdog::cpu::{Sampler, SeenTask, WatchedCpu};
-use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup, LockupFinding, LockupKind, LockupPhase};
+use crate::profilers::watchdog::cpu::{Sampler, WatchedCpu};
+use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup, LockupFinding, LockupKind, LockupPhase, SeenTask};
 use crate::profilers::watchdog::settings::{LockupLimits, WatchdogSettings};
 use crate::profilers::watchdog::signs::LifeSignReader;
 use crate::report::{Column, OccurrenceLayout, Schema, Subject, TableSchema, Value, Verdict};
 use crate::symbol::StackId;
-use crate::symbol::kallsyms::{KallsymsError, address_of};
+use crate::symbol::kernel::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
 
 /// CPUs that are about to lock up, told before the kernel's own detectors strike

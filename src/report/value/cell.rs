@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::json::Object;
 use crate::report::Value;
 use crate::symbol::StackId;
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::Comm;
 
 /// A value of a kind of its own. What needs a look-up has neither text nor JSON before it: see [`Cell::looked_up`].

@@ -8,6 +8,7 @@ mod memory;
 mod signals;
 mod stages;
 mod tasks;
+mod turns;
 
 use std::borrow::Cow;
 use std::fs;
@@ -20,7 +21,7 @@ use crate::output::sink::Sink;
 use crate::output::{Output, SettingsSender};
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
-use crate::perf::layout::SampleType;
+use crate::perf::sample_type::SampleType;
 use crate::perf::target::Target;
 use crate::profiler::{Report, Setup, TracefsFinder};
 use crate::profilers::trials;
@@ -159,8 +160,9 @@ impl World {
         let mut random = Random::new(seed);
         let dir = tempfile::tempdir().unwrap();
         formats.iter().for_each(|text| write_format(&dir, text));
-        let nowhere = dir.path().join("nowhere");
-        let host = Host { proc: nowhere.clone(), cpu: nowhere };
+        let host = Host { proc: dir.path().join("nowhere"), cpu: dir.path().join("cpu") };
+        fs::create_dir(&host.cpu).unwrap();
+        fs::write(host.cpu.join("online"), "0-2\n").unwrap();
         let (target, tracefs) = (Target::everything(), TracefsFinder::at(Tracefs::at(dir.path())));
         let watched = Watched::new(&target, &host);
         let setup = Setup::new(&tracefs, &target, &host, &watched, [1, 2]);
@@ -226,10 +228,10 @@ impl World {
         }
     }
 
-    /// The event `name` happens.
+    /// The event `name` happens: to the profiler, if it has it open.
     pub fn event(&mut self, name: &str, cpu: u32, tid: i32, raw: &[u8]) {
         let at = RecordOrigin { time: self.clock, cpu, tid };
-        let (event, evsel) = self.core.evlist.iter().find(|(_, evsel)| evsel.name() == name).unwrap();
+        let Some((event, evsel)) = self.core.evlist.iter().find(|(_, evsel)| evsel.name() == name) else { return };
         let record = sample(event.index() as u64 + 1, evsel.attr().sample_type(), at, raw);
         let cpu = cpu as usize;
         if self.inverts && self.held.is_none() && self.random.one_in(16) {
@@ -388,7 +390,7 @@ pub fn cell<'a>(table: &SeenTable, row: &'a SeenRow, key: &str) -> &'a Value {
 /// The same as a number, 0 where there is none.
 pub fn number(table: &SeenTable, row: &SeenRow, key: &str) -> u64 {
     match cell(table, row, key) {
-        Value::Unsigned(number) | Value::Ns(number) => *number,
+        Value::Unsigned(number) | Value::Ns(number) | Value::Us(number) => *number,
         Value::Signed(number) => *number as u64,
         Value::None => 0,
         other => panic!("{key} is {other:?}"),

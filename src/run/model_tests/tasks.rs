@@ -7,7 +7,7 @@ use crate::run::model_tests::{
     ModelTally, SWITCH_FORMAT, SeenRow, SeenTable, WAKEUP_FORMAT, World, cell, common, number, text,
 };
 
-const FORMATS: [&str; 3] = [
+pub const FORMATS: [&str; 3] = [
     SWITCH_FORMAT,
     WAKEUP_FORMAT,
     "sched:sched_wakeup_new
@@ -18,9 +18,9 @@ const FORMATS: [&str; 3] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum TaskActivity {
+pub enum TaskActivity {
     Runs(u32),
-    Ready,
+    Ready { woken: bool },
     Waits(&'static str),
 }
 
@@ -28,61 +28,70 @@ impl TaskActivity {
     fn label(self) -> &'static str {
         match self {
             TaskActivity::Runs(_) => "R",
-            TaskActivity::Ready => "RD",
+            TaskActivity::Ready { .. } => "RD",
             TaskActivity::Waits(state) => state,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ModelTask {
-    doing: TaskActivity,
+pub struct ModelTask {
+    pub doing: TaskActivity,
     /// None: since before the start.
-    since: Option<u64>,
+    pub since: Option<u64>,
 }
 
 /// What was done, by whom, from when to when.
 #[derive(Clone, Copy, Debug)]
-struct EndedPeriod {
-    tid: usize,
-    label: &'static str,
-    since: Option<u64>,
-    until: u64,
+pub struct EndedPeriod {
+    pub tid: usize,
+    pub doing: TaskActivity,
+    /// None: since before the start.
+    pub since: Option<u64>,
+    pub until: u64,
 }
 
 /// The scheduler. Tids are places in `tasks`, from 10 on; 0 is idle.
-struct Scheduler {
-    tasks: Vec<ModelTask>,
+pub struct Scheduler {
+    pub tasks: Vec<ModelTask>,
     current: Vec<Option<usize>>,
-    ended: Vec<EndedPeriod>,
+    pub ended: Vec<EndedPeriod>,
     /// No event happens while this one is current.
     hidden: Option<usize>,
     /// It, or an idle task, was found to be hidden.
     hid: bool,
 }
 
-const FIRST: usize = 10;
+pub const FIRST: usize = 10;
 
 fn tid(task: Option<usize>) -> i32 {
     task.map_or(0, |task| (FIRST + task) as i32)
 }
 
 impl Scheduler {
+    /// Of a world, with a few tasks that wait.
+    pub fn new(world: &mut World) -> Scheduler {
+        let waits = ModelTask { doing: TaskActivity::Waits("S"), since: None };
+        Scheduler {
+            tasks: vec![waits; 1 + world.random.below(6) as usize],
+            current: vec![None; world.cpus() as usize],
+            ended: Vec::new(),
+            hidden: None,
+            hid: false,
+        }
+    }
+
     fn becomes(&mut self, task: usize, doing: TaskActivity, now: u64) {
         let before = std::mem::replace(&mut self.tasks[task], ModelTask { doing, since: Some(now) });
-        self.ended.push(EndedPeriod {
-            tid: FIRST + task,
-            label: before.doing.label(),
-            since: before.since,
-            until: now,
-        });
+        self.ended.push(EndedPeriod { tid: FIRST + task, doing: before.doing, since: before.since, until: now });
     }
 
     /// Something happens on some CPU.
-    fn step(&mut self, world: &mut World) {
+    pub fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
-        let ready: Vec<usize> =
-            (0..self.tasks.len()).filter(|&task| self.tasks[task].doing == TaskActivity::Ready).collect();
+        let ready: Vec<usize> = (0..self.tasks.len())
+            .filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Ready { .. }))
+            .collect();
         let waits: Vec<usize> =
             (0..self.tasks.len()).filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Waits(_))).collect();
         let current = self.current[cpu as usize];
@@ -90,7 +99,7 @@ impl Scheduler {
             // In an interrupt of an idle task that is hidden. The CPU takes it, if no other does, as soon as it can.
             (0, None) if !waits.is_empty() && world.hides[cpu as usize] => {
                 let task = world.random.of(&waits);
-                self.becomes(task, TaskActivity::Ready, world.clock);
+                self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
                 if !self.hid || !world.random.one_in(4) {
                     world.clock += 1 + world.random.below(100);
                     self.switch(world, cpu, None, Some(task));
@@ -98,7 +107,7 @@ impl Scheduler {
             }
             (0, Some(_)) if !waits.is_empty() && current == self.hidden => {
                 let woken = self.hid.then(|| world.random.of(&waits));
-                woken.into_iter().for_each(|task| self.becomes(task, TaskActivity::Ready, world.clock));
+                woken.into_iter().for_each(|task| self.becomes(task, TaskActivity::Ready { woken: true }, world.clock));
             }
             (0, _) if !waits.is_empty() => {
                 let task = world.random.of(&waits);
@@ -106,7 +115,7 @@ impl Scheduler {
                 raw.extend(text("t"));
                 [tid(Some(task)), 120, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
                 world.event("sched:sched_wakeup", cpu, tid(current), &raw);
-                self.becomes(task, TaskActivity::Ready, world.clock);
+                self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
             }
             (1, Some(task)) => {
                 let (state, bits) = world.random.of(&[("S", 1), ("D", 2)]);
@@ -115,7 +124,7 @@ impl Scheduler {
             }
             (_, Some(task)) if !ready.is_empty() => {
                 let next = world.random.of(&ready);
-                self.switch(world, cpu, Some((task, TaskActivity::Ready, 0)), Some(next));
+                self.switch(world, cpu, Some((task, TaskActivity::Ready { woken: false }, 0)), Some(next));
             }
             (_, None) if !ready.is_empty() => {
                 let next = world.random.of(&ready);
@@ -161,7 +170,7 @@ impl Scheduler {
         for period in &self.ended {
             let Some(since) = period.since.filter(|since| *since > from) else { continue };
             let lasted = period.until - since;
-            let row = rows.entry((period.tid, period.label)).or_default();
+            let row = rows.entry((period.tid, period.doing.label())).or_default();
             let least = if row[0] == 0 { lasted } else { row[2].min(lasted) };
             *row = [row[0] + 1, row[1] + (period.until - since.max(begin)), least, row[3].max(lasted), 0, 0];
         }
@@ -241,15 +250,7 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTall
     if hides_a_task {
         world.tells_switches.fill(true);
     }
-    let waits = ModelTask { doing: TaskActivity::Waits("S"), since: None };
-    let tasks = 1 + world.random.below(6) as usize;
-    let mut scheduler = Scheduler {
-        tasks: vec![waits; tasks],
-        current: vec![None; world.cpus() as usize],
-        ended: Vec::new(),
-        hidden: None,
-        hid: false,
-    };
+    let mut scheduler = Scheduler::new(&mut world);
     scheduler.hidden = hides_a_task.then_some(0);
     let steps = 20 + world.random.below(80);
     let intervals = 6;

@@ -34,8 +34,7 @@ impl<'a> Parser<'a> {
             }
             b'I' | b'J' => {
                 self.next();
-                let pack = self.nest(|parser| parser.list_to_end(Self::template_argument))?;
-                self.add(Node::Pack(pack))
+                self.behind("", |parser| parser.nest(|parser| parser.list_to_end(Self::template_argument)), Node::Pack)
             }
             b'T' if self.is_head() => {
                 self.head(0)?;

@@ -29,22 +29,14 @@ impl<'a> Parser<'a> {
     /// An expression with a code of its own, else an operation.
     fn by_code(&mut self) -> Option<NodeId> {
         match &self.peek_code()? {
-            b"gs" => {
-                self.expect("gs")?;
-                let of = self.expression()?;
-                self.add(Node::Global(of))
-            }
+            b"gs" => self.behind("gs", Self::expression, Node::Global),
             b"on" => {
                 self.expect("on")?;
                 let name = self.operator_name()?;
                 self.maybe_template(name)
             }
             b"cv" => self.conversion(),
-            b"il" => {
-                self.expect("il")?;
-                let items = self.braced_items()?;
-                self.add(Node::Braced(None, items))
-            }
+            b"il" => self.behind("il", Self::braced_items, |items| Node::Braced(None, items)),
             b"tl" => {
                 self.expect("tl")?;
                 let of = self.ty()?;
@@ -65,21 +57,9 @@ impl<'a> Parser<'a> {
     fn expression_of_s(&mut self) -> Option<NodeId> {
         match &self.peek_code()? {
             b"sr" => self.unresolved(),
-            b"sp" => {
-                self.expect("sp")?;
-                let pattern = self.expression()?;
-                self.add(Node::Expansion(pattern))
-            }
-            b"sZ" => {
-                self.expect("sZ")?;
-                let pack = self.expression()?;
-                self.add(Node::SizeofPack(pack))
-            }
-            b"sP" => {
-                self.expect("sP")?;
-                let arguments = self.list_to_end(Self::template_argument)?;
-                self.add(Node::SizeofArguments(arguments))
-            }
+            b"sp" => self.behind("sp", Self::expression, Node::Expansion),
+            b"sZ" => self.behind("sZ", Self::expression, Node::SizeofPack),
+            b"sP" => self.behind("sP", |parser| parser.list_to_end(Self::template_argument), Node::SizeofArguments),
             _ => self.operation(),
         }
     }
@@ -103,8 +83,7 @@ impl<'a> Parser<'a> {
         self.next();
         match operator.form {
             OperatorForm::Prefix | OperatorForm::OfValue => {
-                let operand = self.expression()?;
-                self.add(Node::Unary(operator, operand))
+                self.behind("", Self::expression, |operand| Node::Unary(operator, operand))
             }
             OperatorForm::Step => {
                 let is_prefix = self.eat("_");
@@ -132,10 +111,7 @@ impl<'a> Parser<'a> {
                 let (to, value) = (self.ty()?, self.expression()?);
                 self.add(Node::Binary(operator, to, value))
             }
-            OperatorForm::OfType => {
-                let of = self.ty()?;
-                self.add(Node::Unary(operator, of))
-            }
+            OperatorForm::OfType => self.behind("", Self::ty, |of| Node::Unary(operator, of)),
             OperatorForm::New => self.new_expression(operator),
         }
     }
@@ -156,11 +132,7 @@ impl<'a> Parser<'a> {
         let placement = self.list(|parser| parser.eat("_"), Self::expression)?;
         let of = self.ty()?;
         let with = match &self.peek_code()? {
-            b"pi" => {
-                self.expect("pi")?;
-                let items = self.list_to_end(Self::expression)?;
-                Some(self.add(Node::Parenthesized(items))?)
-            }
+            b"pi" => Some(self.behind("pi", |parser| parser.list_to_end(Self::expression), Node::Parenthesized)?),
             b"il" => Some(self.expression()?),
             _ => {
                 self.expect("E")?;
@@ -174,8 +146,7 @@ impl<'a> Parser<'a> {
         self.expect("cv")?;
         let to = self.ty()?;
         let value = if self.eat("_") {
-            let items = self.list_to_end(Self::expression)?;
-            self.add(Node::Parenthesized(items))?
+            self.behind("", |parser| parser.list_to_end(Self::expression), Node::Parenthesized)?
         } else {
             self.expression()?
         };
@@ -253,12 +224,11 @@ impl<'a> Parser<'a> {
         self.maybe_template(name)
     }
 
-    fn maybe_template(&mut self, name: NodeId) -> Option<NodeId> {
+    pub fn maybe_template(&mut self, name: NodeId) -> Option<NodeId> {
         if self.peek() != Some(b'I') {
             return Some(name);
         }
-        let arguments = self.template_arguments()?;
-        self.add(Node::Template(name, arguments))
+        self.template_of(name)
     }
 
     /// The last component of an unresolved name.
@@ -287,12 +257,8 @@ impl<'a> Parser<'a> {
 
     /// The form of the ABI: names up to an `E`, then the last component.
     fn unresolved_in_names(&mut self) -> Option<NodeId> {
-        let mut scope = self.simple_name()?;
-        while !self.eat("E") {
-            self.step()?;
-            scope = self.member_of(scope)?;
-        }
-        self.member_of(scope)
+        let scope = self.simple_name()?;
+        self.members_of(scope)
     }
 
     /// The form of gcc: a type, then the last component: `srSt8is_arrayIT_E5value`.
@@ -309,7 +275,12 @@ impl<'a> Parser<'a> {
     /// Nested names in a type: `srNT_3fooE3bar`.
     fn unresolved_in_type(&mut self) -> Option<NodeId> {
         self.expect("N")?;
-        let mut scope = self.ty()?;
+        let scope = self.ty()?;
+        self.members_of(scope)
+    }
+
+    /// Names up to an `E`, then the last component.
+    fn members_of(&mut self, mut scope: NodeId) -> Option<NodeId> {
         while !self.eat("E") {
             self.step()?;
             scope = self.member_of(scope)?;
@@ -351,14 +322,8 @@ impl<'a> Parser<'a> {
                 let constraint = if self.eat("R") { Some(self.class_name()?) } else { None };
                 self.add(Node::Requirement { expression, is_noexcept, constraint })
             }
-            b'T' => {
-                let of = self.ty()?;
-                self.add(Node::TypeRequirement(of))
-            }
-            b'Q' => {
-                let condition = self.expression()?;
-                self.add(Node::NestedRequirement(condition))
-            }
+            b'T' => self.behind("", Self::ty, Node::TypeRequirement),
+            b'Q' => self.behind("", Self::expression, Node::NestedRequirement),
             _ => None,
         }
     }

@@ -71,10 +71,7 @@ impl<'a> Parser<'a> {
             self.tree.set_arguments(self.scope, arguments);
         }
         if matches!(self.peek(), None | Some(b'E' | b'.')) {
-            return match of_this.qualifiers.is_empty() {
-                true => Some(node),
-                false => self.add(Node::Qualify(of_this.qualifiers, node)),
-            };
+            return self.qualified_by(of_this, node);
         }
         let returns = if self.has_return_type(node) { Some(self.ty()?) } else { None };
         let parameters = self.parameters(|parser| matches!(parser.peek(), None | Some(b'E' | b'.' | b'Q')))?;
@@ -149,7 +146,17 @@ impl<'a> Parser<'a> {
     /// A name in a type or an expression.
     pub fn class_name(&mut self) -> Option<NodeId> {
         let NestedName { node, of_this } = self.name()?;
-        if of_this.qualifiers.is_empty() { Some(node) } else { self.add(Node::Qualify(of_this.qualifiers, node)) }
+        self.qualified_by(of_this, node)
+    }
+
+    fn qualified_by(&mut self, ThisQualifiers { qualifiers, .. }: ThisQualifiers, node: NodeId) -> Option<NodeId> {
+        if qualifiers.is_empty() { Some(node) } else { self.add(Node::Qualify(qualifiers, node)) }
+    }
+
+    /// A name with the template arguments that follow.
+    pub fn template_of(&mut self, name: NodeId) -> Option<NodeId> {
+        let arguments = self.template_arguments()?;
+        self.add(Node::Template(name, arguments))
     }
 
     fn unscoped_name(&mut self) -> Option<NodeId> {
@@ -170,8 +177,7 @@ impl<'a> Parser<'a> {
         if !is_substitution {
             self.substitutable(node);
         }
-        let arguments = self.template_arguments()?;
-        self.add(Node::Template(node, arguments))
+        self.template_of(node)
     }
 
     /// `S_`, or a class of the standard library.
@@ -201,10 +207,7 @@ impl<'a> Parser<'a> {
                 (b'S', None) => (self.substitution()?, false),
                 (b'T', None) => (self.template_parameter()?, true),
                 (b'D', None) if matches!(self.peek_second(), Some(b't' | b'T')) => (self.decltype()?, true),
-                (b'I', Some(name)) => {
-                    let arguments = self.template_arguments()?;
-                    (self.add(Node::Template(name, arguments))?, true)
-                }
+                (b'I', Some(name)) => (self.template_of(name)?, true),
                 (b'M', Some(member)) => {
                     self.next(); // the initializer of a member
                     (member, false)
@@ -353,10 +356,7 @@ impl<'a> Parser<'a> {
     /// `auto [a, b]`
     fn binding(&mut self) -> Option<NodeId> {
         self.expect("DC")?;
-        let names = self.list_to_end(|parser| {
-            let name = parser.source_name()?;
-            parser.add(Node::Name(name))
-        })?;
+        let names = self.list_to_end(|parser| parser.behind("", Self::source_name, Node::Name))?;
         self.add(Node::Binding(names))
     }
 
@@ -365,14 +365,10 @@ impl<'a> Parser<'a> {
         self.expect("U")?;
         match self.next()? {
             b't' => {
-                let number = self.number_from_underscore()?;
-                let node = self.add(Node::Unnamed(number))?;
+                let node = self.behind("", Self::number_from_underscore, Node::Unnamed)?;
                 Some(self.substitutable(node))
             }
-            b'b' => {
-                let number = self.number_from_underscore()?;
-                self.add(Node::Block(number))
-            }
+            b'b' => self.behind("", Self::number_from_underscore, Node::Block),
             b'l' => self.lambda(),
             _ => None,
         }
@@ -400,14 +396,12 @@ impl<'a> Parser<'a> {
             return self.add(Node::Conversion(of?));
         }
         if self.eat("li") {
-            let name = self.source_name()?;
-            return self.add(Node::LiteralOperator(name));
+            return self.behind("", Self::source_name, Node::LiteralOperator);
         }
         if self.peek() == Some(b'v') && self.peek_second().is_some_and(|byte| byte.is_ascii_digit()) {
             self.next();
             self.next(); // number of operands
-            let name = self.source_name()?;
-            return self.add(Node::VendorOperator(name));
+            return self.behind("", Self::source_name, Node::VendorOperator);
         }
         let operator = operator_of(self.peek_code()?)?;
         self.next();
@@ -418,9 +412,9 @@ impl<'a> Parser<'a> {
     /// A special name: vtable, thunk, guard variable ...
     fn special(&mut self) -> Option<NodeId> {
         let code = self.peek_code()?;
+        self.next();
+        self.next();
         if let Some(words) = special_of(code) {
-            self.next();
-            self.next();
             let of = match &code {
                 b"GV" | b"TH" | b"TW" => self.name()?.node,
                 b"GA" => self.encoding()?,
@@ -428,25 +422,24 @@ impl<'a> Parser<'a> {
             };
             return self.add(Node::Special(words, of));
         }
-        self.next();
-        self.next();
         match &code {
-            b"Th" | b"Tv" | b"Tc" => {
-                let words = match code[1] {
-                    b'h' => "non-virtual thunk to ",
-                    b'v' => "virtual thunk to ",
-                    _ => "covariant return thunk to ",
-                };
-                match code[1] {
-                    b'c' => {
-                        self.call_offset()?;
-                        self.call_offset()?;
-                    }
-                    kind => self.call_offset_of(kind)?,
-                }
-                let of = self.encoding()?;
-                self.add(Node::Special(words, of))
+            b"Th" => {
+                self.call_offset_of(b'h')?;
+                self.special_function("non-virtual thunk to ")
             }
+            b"Tv" => {
+                self.call_offset_of(b'v')?;
+                self.special_function("virtual thunk to ")
+            }
+            b"Tc" => {
+                self.call_offset()?;
+                self.call_offset()?;
+                self.special_function("covariant return thunk to ")
+            }
+            b"GT" => match self.next()? {
+                b'n' => self.special_function("non-transaction clone for "),
+                _ => self.special_function("transaction clone for "),
+            },
             b"TC" => {
                 let within = self.ty()?;
                 self.number()?;
@@ -455,34 +448,21 @@ impl<'a> Parser<'a> {
                 self.add(Node::ConstructionTable { of, within })
             }
             b"TA" => {
-                let value = self.template_argument()?;
-                self.add(Node::Special("template parameter object for ", value))
+                self.behind("", Self::template_argument, |value| Node::Special("template parameter object for ", value))
             }
             b"GR" => {
                 let name = self.name()?.node;
                 let number = if self.rest().is_empty() { 0 } else { self.sequence_number()? };
                 self.add(Node::Temporary(name, number))
             }
-            b"GI" => {
-                let module = self.module()?;
-                self.add(Node::Special("initializer for module ", module))
-            }
-            b"GT" => {
-                let words = match self.next()? {
-                    b'n' => "non-transaction clone for ",
-                    _ => "transaction clone for ",
-                };
-                let of = self.encoding()?;
-                self.add(Node::Special(words, of))
-            }
+            b"GI" => self.behind("", Self::module, |module| Node::Special("initializer for module ", module)),
             _ => None,
         }
     }
 
-    fn sequence_number(&mut self) -> Option<u32> {
-        let digits = self.take_while(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())?;
-        self.expect("_")?;
-        if digits.is_empty() { Some(0) } else { u32::from_str_radix(digits, 36).ok()?.checked_add(1) }
+    /// A function, behind words that say what is special.
+    fn special_function(&mut self, words: &'static str) -> Option<NodeId> {
+        self.behind("", Self::encoding, |of| Node::Special(words, of))
     }
 
     fn call_offset(&mut self) -> Option<()> {

@@ -13,7 +13,7 @@ const MAX_NESTED: u32 = 128;
 /// State of the parser.
 pub struct Parser<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     steps: u32,
     nested: u32,
     pub tree: Tree<'a>,
@@ -34,7 +34,7 @@ pub struct Parser<'a> {
 /// A position to return to.
 #[derive(Clone, Copy)]
 pub struct Checkpoint {
-    at: usize,
+    offset: usize,
     substitutions: usize,
     pending: usize,
 }
@@ -45,7 +45,7 @@ impl<'a> Parser<'a> {
         let scope = tree.add_scope();
         Parser {
             text,
-            at: 0,
+            offset: 0,
             steps: 0,
             nested: 0,
             tree,
@@ -60,20 +60,20 @@ impl<'a> Parser<'a> {
 
     /// The text that is not read yet.
     pub fn rest(&self) -> &'a str {
-        self.text.get(self.at..).unwrap_or_default()
+        self.text.get(self.offset..).unwrap_or_default()
     }
 
     pub fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.text.as_bytes().get(self.offset).copied()
     }
 
     pub fn peek_second(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at + 1).copied()
+        self.text.as_bytes().get(self.offset + 1).copied()
     }
 
     pub fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
-        self.at += 1;
+        self.offset += 1;
         Some(byte)
     }
 
@@ -83,9 +83,9 @@ impl<'a> Parser<'a> {
     }
 
     pub fn eat(&mut self, word: &str) -> bool {
-        let is_next = self.text.as_bytes()[self.at..].starts_with(word.as_bytes());
+        let is_next = self.text.as_bytes()[self.offset..].starts_with(word.as_bytes());
         if is_next {
-            self.at += word.len();
+            self.offset += word.len();
         }
         is_next
     }
@@ -96,12 +96,12 @@ impl<'a> Parser<'a> {
 
     /// Reads bytes up to the first that is not `wanted`.
     pub fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> Option<&'a str> {
-        let start = self.at;
+        let start = self.offset;
         while self.peek().is_some_and(&wanted) {
-            self.at += 1;
+            self.offset += 1;
         }
-        self.steps += (self.at - start) as u32 / 16; // it may be read many times
-        self.text.get(start..self.at)
+        self.steps += (self.offset - start) as u32 / 16; // it may be read many times
+        self.text.get(start..self.offset)
     }
 
     pub fn number(&mut self) -> Option<u32> {
@@ -121,8 +121,8 @@ impl<'a> Parser<'a> {
     /// `3foo`
     pub fn source_name(&mut self) -> Option<&'a str> {
         let len = self.number()? as usize;
-        let name = self.text.get(self.at..self.at.checked_add(len)?)?;
-        self.at += len;
+        let name = self.text.get(self.offset..self.offset.checked_add(len)?)?;
+        self.offset += len;
         (len > 0).then_some(name)
     }
 
@@ -149,26 +149,43 @@ impl<'a> Parser<'a> {
         self.tree.add(node)
     }
 
+    /// The node made of what `rule` reads behind a code, which is empty where it was read already.
+    pub fn behind<T>(
+        &mut self,
+        code: &str,
+        rule: impl FnOnce(&mut Self) -> Option<T>,
+        node: impl FnOnce(T) -> Node<'a>,
+    ) -> Option<NodeId> {
+        self.expect(code)?;
+        let read = rule(self)?;
+        self.add(node(read))
+    }
+
     /// Adds a node to the substitutions.
     pub fn substitutable(&mut self, node: NodeId) -> NodeId {
         self.substitutions.push(node);
         node
     }
 
-    /// A substitution `S_`, `S0_`, `SA_`, numbered in base 36. The `S` has been read.
+    /// A substitution `S_`, `S0_`, `SA_`. The `S` has been read.
     pub fn back_reference(&mut self) -> Option<NodeId> {
-        let digits = self.take_while(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())?;
-        self.expect("_")?;
-        let index = if digits.is_empty() { 0 } else { u32::from_str_radix(digits, 36).ok()?.checked_add(1)? };
+        let index = self.sequence_number()?;
         self.substitutions.get(index as usize).copied()
     }
 
+    /// In base 36: `_` is 0, `0_` is 1, and so on.
+    pub fn sequence_number(&mut self) -> Option<u32> {
+        let digits = self.take_while(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())?;
+        self.expect("_")?;
+        if digits.is_empty() { Some(0) } else { u32::from_str_radix(digits, 36).ok()?.checked_add(1) }
+    }
+
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { at: self.at, substitutions: self.substitutions.len(), pending: self.pending.len() }
+        Checkpoint { offset: self.offset, substitutions: self.substitutions.len(), pending: self.pending.len() }
     }
 
     pub fn go_back(&mut self, to: Checkpoint) {
-        self.at = to.at;
+        self.offset = to.offset;
         self.substitutions.truncate(to.substitutions);
         self.pending.truncate(to.pending);
     }

@@ -27,14 +27,10 @@ impl<'a> Printer<'_, 'a> {
                     Node::Encoding { name, .. } => self.operand(name)?,
                     _ => self.operand(function)?,
                 }
-                self.push("(")?;
-                self.list(arguments)?;
-                self.push(")")
+                self.enclosed_list("(", arguments, ")")
             }
             Node::Cast(to, value) => {
-                self.push("(")?;
-                self.print(to)?;
-                self.push(")")?;
+                self.enclosed("(", to, ")")?;
                 self.operand(value)
             }
             Node::New { operator, placement, of, with } => self.new_expression(operator, placement, of, with),
@@ -56,58 +52,34 @@ impl<'a> Printer<'_, 'a> {
     #[inline(never)]
     fn other_expression(&mut self, node: Node<'a>) -> PrintResult {
         match node {
-            Node::Parenthesized(items) => {
-                self.push("(")?;
-                self.list(items)?;
-                self.push(")")
-            }
+            Node::Parenthesized(items) => self.enclosed_list("(", items, ")"),
             Node::Braced(of, items) => {
                 if let Some(of) = of {
                     self.print(of)?;
                 }
-                self.push("{")?;
-                self.list(items)?;
-                self.push("}")
+                self.enclosed_list("{", items, "}")
             }
-            Node::Global(of) => {
-                self.push("::")?;
-                self.print(of)
-            }
-            Node::DestructorName(of) => {
-                self.push("~")?;
-                self.print(of)
-            }
+            Node::Global(of) => self.enclosed("::", of, ""),
+            Node::DestructorName(of) => self.enclosed("~", of, ""),
             Node::Designated { place, value, is_index } => {
-                self.push(if is_index { "[" } else { "." })?;
-                self.print(place)?;
-                self.push(if is_index { "]=" } else { "=" })?;
+                self.enclosed(if is_index { "[" } else { "." }, place, if is_index { "]=" } else { "=" })?;
                 self.operand(value)
             }
             Node::DesignatedRange(first, last, value) => {
-                self.push("[")?;
-                self.print(first)?;
-                self.push(" ... ")?;
+                self.enclosed("[", first, " ... ")?;
                 self.print(last)?;
                 self.push("]=")?;
                 self.operand(value)
             }
             Node::VendorCall(name, arguments) => {
                 self.push(name)?;
-                self.push("(")?;
-                self.list(arguments)?;
-                self.push(")")
+                self.enclosed_list("(", arguments, ")")
             }
             Node::Requirement { expression, is_noexcept, constraint } => {
                 self.requirement(expression, is_noexcept, constraint)
             }
-            Node::TypeRequirement(of) => {
-                self.push("typename ")?;
-                self.print(of)
-            }
-            Node::NestedRequirement(condition) => {
-                self.push("requires ")?;
-                self.print(condition)
-            }
+            Node::TypeRequirement(of) => self.enclosed("typename ", of, ""),
+            Node::NestedRequirement(condition) => self.enclosed("requires ", condition, ""),
             _ => Err(PrintStop::Refused),
         }
     }
@@ -122,17 +94,13 @@ impl<'a> Printer<'_, 'a> {
         if is_simple {
             return self.print(id);
         }
-        self.push("(")?;
-        self.print(id)?;
-        self.push(")")
+        self.enclosed("(", id, ")")
     }
 
     fn unary(&mut self, operator: &'static Operator, operand: NodeId) -> PrintResult {
         self.push(operator.text)?;
         if matches!(operator.form, OperatorForm::OfType | OperatorForm::OfValue) {
-            self.push(" (")?;
-            self.print(operand)?;
-            return self.push(")");
+            return self.enclosed(" (", operand, ")");
         }
         if operator.text.starts_with(|first: char| first.is_ascii_lowercase()) {
             self.push(" ")?;
@@ -151,17 +119,13 @@ impl<'a> Printer<'_, 'a> {
         match operator.form {
             OperatorForm::NamedCast => {
                 self.push(operator.text)?;
-                self.push("<")?;
-                self.print(left)?;
-                self.push(">(")?;
+                self.enclosed("<", left, ">(")?;
                 self.print(right)?;
                 self.push(")")
             }
             OperatorForm::Subscript => {
                 self.operand(left)?;
-                self.push("[")?;
-                self.print(right)?;
-                self.push("]")
+                self.enclosed("[", right, "]")
             }
             _ => {
                 // A bare `>` would end a list of template arguments.
@@ -187,9 +151,7 @@ impl<'a> Printer<'_, 'a> {
         self.push(operator.text)?;
         self.push(" ")?;
         if !placement.is_empty() {
-            self.push("(")?;
-            self.list(placement)?;
-            self.push(") ")?;
+            self.enclosed_list("(", placement, ") ")?;
         }
         self.print(of)?;
         with.map_or(Ok(()), |with| self.print(with))
@@ -200,9 +162,7 @@ impl<'a> Printer<'_, 'a> {
         if let Some(list) = self.pack_in(pack)? {
             return self.push_number(list.len() as u64);
         }
-        self.push("sizeof...(")?;
-        self.print(pack)?;
-        self.push(")")
+        self.enclosed("sizeof...(", pack, ")")
     }
 
     /// Writes the number of arguments, counting the elements of packs.
@@ -249,38 +209,25 @@ impl<'a> Printer<'_, 'a> {
         match (kind, value) {
             (Literal::Bool, "0") if !is_negative => return self.push("false"),
             (Literal::Bool, "1") if !is_negative => return self.push("true"),
-            (Literal::Suffix(suffix), _) => {
-                self.push(sign)?;
-                self.push(value)?;
-                return self.push(suffix);
-            }
+            (Literal::Suffix(suffix), _) => return self.push_all(&[sign, value, suffix]),
             _ => {}
         }
-        self.push("(")?;
-        self.print(of)?;
-        self.push(")")?;
-        self.push(sign)?;
-        if kind == Literal::Float {
-            self.push("[")?;
-            self.push(value)?;
-            return self.push("]");
+        self.enclosed("(", of, ")")?;
+        match kind {
+            Literal::Float => self.push_all(&[sign, "[", value, "]"]),
+            _ => self.push_all(&[sign, value]),
         }
-        self.push(value)
     }
 
     fn requires(&mut self, parameters: NodeList, requirements: NodeList) -> PrintResult {
         self.push("requires")?;
         if !parameters.is_empty() {
-            self.push(" (")?;
-            self.list(parameters)?;
-            self.push(")")?;
+            self.enclosed_list(" (", parameters, ")")?;
         }
         self.push(" {")?;
         for at in 0..requirements.len() {
             let Some(requirement) = self.tree.item(requirements, at) else { break };
-            self.push(" ")?;
-            self.print(requirement)?;
-            self.push(";")?;
+            self.enclosed(" ", requirement, ";")?;
         }
         self.push(" }")
     }
@@ -289,14 +236,9 @@ impl<'a> Printer<'_, 'a> {
         if !is_noexcept && constraint.is_none() {
             return self.print(expression);
         }
-        self.push("{")?;
-        self.print(expression)?;
-        self.push(if is_noexcept { "} noexcept" } else { "}" })?;
+        self.enclosed("{", expression, if is_noexcept { "} noexcept" } else { "}" })?;
         match constraint {
-            Some(constraint) => {
-                self.push(" -> ")?;
-                self.print(constraint)
-            }
+            Some(constraint) => self.enclosed(" -> ", constraint, ""),
             None => Ok(()),
         }
     }

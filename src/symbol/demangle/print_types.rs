@@ -37,21 +37,13 @@ impl<'a> Printer<'_, 'a> {
     #[inline(never)]
     fn other_type(&mut self, node: Node<'a>) -> PrintResult {
         match node {
-            Node::Float { bits, suffix } => {
-                self.push("_Float")?;
-                self.push(bits)?;
-                self.push(suffix)
-            }
+            Node::Float { bits, suffix } => self.push_all(&["_Float", bits, suffix]),
             Node::BitInt { is_unsigned, bits } => {
-                self.push(if is_unsigned { "unsigned _BitInt(" } else { "_BitInt(" })?;
-                self.print(bits)?;
-                self.push(")")
+                self.enclosed(if is_unsigned { "unsigned _BitInt(" } else { "_BitInt(" }, bits, ")")
             }
             Node::Vector { of, len } => {
                 self.print(of)?;
-                self.push(" __vector(")?;
-                self.print(len)?;
-                self.push(")")
+                self.enclosed(" __vector(", len, ")")
             }
             Node::VendorQualified(of, name) => {
                 self.left(of)?;
@@ -62,15 +54,8 @@ impl<'a> Printer<'_, 'a> {
                 self.left(of)?;
                 self.push(word)
             }
-            Node::Decltype(expression) => {
-                self.push("decltype (")?;
-                self.print(expression)?;
-                self.push(")")
-            }
-            Node::Constrained(constraint, word) => {
-                self.print(constraint)?;
-                self.push(word)
-            }
+            Node::Decltype(expression) => self.enclosed("decltype (", expression, ")"),
+            Node::Constrained(constraint, word) => self.enclosed("", constraint, word),
             _ => self.expression(node),
         }
     }
@@ -206,8 +191,8 @@ impl<'a> Printer<'_, 'a> {
             return self.push("...");
         };
         let outer = self.element;
-        let written = self.separated(pack.len(), |printer, at| {
-            printer.element = Some(at);
+        let written = self.separated(pack.len(), |printer, index| {
+            printer.element = Some(index);
             printer.print(pattern)
         });
         self.element = outer;

@@ -53,6 +53,10 @@ impl<'t, 'a> Printer<'t, 'a> {
         if self.text.push(text) { Ok(()) } else { Err(PrintStop::Full) }
     }
 
+    pub fn push_all(&mut self, texts: &[&str]) -> PrintResult {
+        texts.iter().try_for_each(|text| self.push(text))
+    }
+
     pub fn push_number(&mut self, number: u64) -> PrintResult {
         self.push(&number.to_string())
     }
@@ -124,22 +128,36 @@ impl<'t, 'a> Printer<'t, 'a> {
         self.push(">")
     }
 
+    /// Writes a node between two texts.
+    pub fn enclosed(&mut self, before: &str, id: NodeId, behind: &str) -> PrintResult {
+        self.push(before)?;
+        self.print(id)?;
+        self.push(behind)
+    }
+
+    /// Writes a list between two texts.
+    pub fn enclosed_list(&mut self, before: &str, list: NodeList, behind: &str) -> PrintResult {
+        self.push(before)?;
+        self.list(list)?;
+        self.push(behind)
+    }
+
     /// Writes items, with commas between those that are not empty.
     pub fn list(&mut self, list: NodeList) -> PrintResult {
         let tree = self.tree;
-        self.separated(tree.items(list).len(), |printer, at| printer.print(tree.items(list)[at]))
+        self.separated(tree.items(list).len(), |printer, index| printer.print(tree.items(list)[index]))
     }
 
     pub fn separated(&mut self, count: usize, mut item: impl FnMut(&mut Self, usize) -> PrintResult) -> PrintResult {
         let mut is_first = true;
-        for at in 0..count {
+        for index in 0..count {
             self.step()?;
             let before = self.text.len();
             if !is_first {
                 self.push(", ")?;
             }
             let start = self.text.len();
-            item(self, at)?;
+            item(self, index)?;
             if self.text.len() == start {
                 self.text.truncate(before);
             } else {
@@ -156,9 +174,7 @@ impl<'t, 'a> Printer<'t, 'a> {
             Node::Tagged(name, _) if self.is_brief => self.print(name),
             Node::Tagged(name, tag) => {
                 self.print(name)?;
-                self.push("[abi:")?;
-                self.push(tag)?;
-                self.push("]")
+                self.push_all(&["[abi:", tag, "]"])
             }
             Node::OfModule(name, module) => {
                 self.print(name)?;
@@ -166,25 +182,10 @@ impl<'t, 'a> Printer<'t, 'a> {
                 self.print(module)
             }
             Node::Module { of, name, is_partition } => self.module(of, name, is_partition),
-            Node::OperatorName(operator) => {
-                self.push("operator")?;
-                if operator.text.starts_with(|first: char| first.is_ascii_lowercase()) {
-                    self.push(" ")?;
-                }
-                self.push(operator.text)
-            }
-            Node::VendorOperator(name) => {
-                self.push("operator ")?;
-                self.push(name)
-            }
-            Node::LiteralOperator(name) => {
-                self.push("operator\"\" ")?;
-                self.push(name)
-            }
-            Node::Conversion(to) => {
-                self.push("operator ")?;
-                self.print(to)
-            }
+            Node::OperatorName(operator) => self.operator_name(operator.text),
+            Node::VendorOperator(name) => self.push_all(&["operator ", name]),
+            Node::LiteralOperator(name) => self.push_all(&["operator\"\" ", name]),
+            Node::Conversion(to) => self.enclosed("operator ", to, ""),
             Node::Constructor(of) => self.last_name(of),
             Node::Destructor(of) => {
                 self.push("~")?;
@@ -194,26 +195,14 @@ impl<'t, 'a> Printer<'t, 'a> {
             Node::Unnamed(number) => self.numbered("{unnamed type#", number),
             Node::Block(number) => self.numbered("{block literal#", number),
             Node::DefaultArgument(number) => self.numbered("{default arg#", number),
-            Node::Friend(name) => {
-                self.push("friend ")?;
-                self.print(name)
-            }
-            Node::Binding(names) => {
-                self.push("[")?;
-                self.list(names)?;
-                self.push("]")
-            }
+            Node::Friend(name) => self.enclosed("friend ", name, ""),
+            Node::Binding(names) => self.enclosed_list("[", names, "]"),
             Node::StringLiteral => self.push("string literal"),
             Node::Local(function, entity) => self.local(function, entity),
             Node::Encoding { .. } => self.encoding(node, false),
-            Node::Special(words, of) => {
-                self.push(words)?;
-                self.print(of)
-            }
+            Node::Special(words, of) => self.enclosed(words, of, ""),
             Node::ConstructionTable { of, within } => {
-                self.push("construction vtable for ")?;
-                self.print(of)?;
-                self.push("-in-")?;
+                self.enclosed("construction vtable for ", of, "-in-")?;
                 self.print(within)
             }
             Node::Temporary(name, number) => {
@@ -224,13 +213,19 @@ impl<'t, 'a> Printer<'t, 'a> {
             }
             Node::Clone(of, suffix) => {
                 self.print(of)?;
-                self.push(" [clone ")?;
-                self.push(suffix)?;
-                self.push("]")
+                self.push_all(&[" [clone ", suffix, "]"])
             }
             Node::Head { .. } => self.head(node),
             _ => self.type_left(node),
         }
+    }
+
+    fn operator_name(&mut self, operator: &str) -> PrintResult {
+        self.push("operator")?;
+        if operator.starts_with(|first: char| first.is_ascii_lowercase()) {
+            self.push(" ")?;
+        }
+        self.push(operator)
     }
 
     fn numbered(&mut self, words: &str, number: u32) -> PrintResult {
@@ -275,9 +270,7 @@ impl<'t, 'a> Printer<'t, 'a> {
         if !heads.is_empty() {
             self.arguments(heads)?;
         }
-        self.push("(")?;
-        self.list(parameters)?;
-        self.push(")#")?;
+        self.enclosed_list("(", parameters, ")#")?;
         self.heads = outer;
         self.push_number(u64::from(number) + 1)?;
         self.push("}")
@@ -290,9 +283,7 @@ impl<'t, 'a> Printer<'t, 'a> {
             ParameterKind::Type if detail.is_empty() => self.push("typename")?,
             ParameterKind::Type | ParameterKind::Value => self.list(detail)?,
             ParameterKind::Template => {
-                self.push("template<")?;
-                self.list(detail)?;
-                self.push("> class")?;
+                self.enclosed_list("template<", detail, "> class")?;
             }
         }
         self.push(if is_pack { "... " } else { " " })?;
@@ -371,10 +362,7 @@ impl<'t, 'a> Printer<'t, 'a> {
             self.right(returns)?;
         }
         match function.requires {
-            Some(condition) => {
-                self.push(" requires ")?;
-                self.print(condition)
-            }
+            Some(condition) => self.enclosed(" requires ", condition, ""),
             None => Ok(()),
         }
     }
@@ -391,16 +379,8 @@ impl<'t, 'a> Printer<'t, 'a> {
     fn exceptions(&mut self, exceptions: Exceptions) -> PrintResult {
         match exceptions {
             Exceptions::None => self.push(" noexcept"),
-            Exceptions::NoneIf(condition) => {
-                self.push(" noexcept(")?;
-                self.print(condition)?;
-                self.push(")")
-            }
-            Exceptions::Some(types) => {
-                self.push(" throw(")?;
-                self.list(types)?;
-                self.push(")")
-            }
+            Exceptions::NoneIf(condition) => self.enclosed(" noexcept(", condition, ")"),
+            Exceptions::Some(types) => self.enclosed_list(" throw(", types, ")"),
         }
     }
 

@@ -195,8 +195,7 @@ impl<'a> Parser<'a> {
         if matches!(self.tree.node(node), Node::Parameter { .. }) {
             return self.with_arguments(node);
         }
-        let arguments = self.template_arguments()?;
-        let node = self.add(Node::Template(node, arguments))?;
+        let node = self.template_of(node)?;
         Some(self.substitutable(node))
     }
 
@@ -213,27 +212,20 @@ impl<'a> Parser<'a> {
     }
 
     fn vendor_name(&mut self) -> Option<NodeId> {
-        let name = self.source_name()?;
-        let node = self.add(Node::Name(name))?;
-        if self.peek() != Some(b'I') {
-            return Some(node);
-        }
-        let arguments = self.template_arguments()?;
-        self.add(Node::Template(node, arguments))
+        let node = self.behind("", Self::source_name, Node::Name)?;
+        self.maybe_template(node)
     }
 
     /// A type whose code begins with `D`: `Dt`, `Dp`, `Dv` and so on.
     fn extended(&mut self) -> Option<NodeId> {
         let node = match self.peek_second()? {
             b't' | b'T' => self.decltype()?,
-            b'p' => {
-                self.expect("Dp")?;
-                let pattern = self.ty()?;
-                self.add(Node::Expansion(pattern))?
-            }
+            b'p' => self.behind("Dp", Self::ty, Node::Expansion)?,
             b'v' => self.vector()?,
-            b'k' => self.constrained("Dk", " auto")?,
-            b'K' => self.constrained("DK", " decltype(auto)")?,
+            b'k' => self.behind("Dk", Self::class_name, |constraint| Node::Constrained(constraint, " auto"))?,
+            b'K' => {
+                self.behind("DK", Self::class_name, |constraint| Node::Constrained(constraint, " decltype(auto)"))?
+            }
             b'F' => return self.float(),
             b'B' | b'U' => return self.bit_int(),
             _ => return None,
@@ -255,12 +247,6 @@ impl<'a> Parser<'a> {
         self.expect("_")?;
         let of = if self.eat("p") { self.add(Node::Plain("pixel"))? } else { self.ty()? };
         self.add(Node::Vector { of, len })
-    }
-
-    fn constrained(&mut self, code: &str, word: &'static str) -> Option<NodeId> {
-        self.expect(code)?;
-        let constraint = self.class_name()?;
-        self.add(Node::Constrained(constraint, word))
     }
 
     /// `DF16_`, `DF16b`, `DF32x`

@@ -27,7 +27,7 @@ impl Image {
         let header: [u8; HEADER_BYTES] = memory.array(base)?;
         let is_ours =
             header.starts_with(b"\x7fELF\x02") && header[5] == if cfg!(target_endian = "little") { 1 } else { 2 };
-        let half = |at: usize| Some(u16::from_ne_bytes(header.get(at..at + 2)?.try_into().ok()?));
+        let half = |offset: usize| Some(u16::from_ne_bytes(header.get(offset..offset + 2)?.try_into().ok()?));
         let (size, count) = (half(54)?, half(56)?);
         if !is_ours || usize::from(size) != SEGMENT_BYTES || count > MAX_SEGMENTS {
             return None;
@@ -55,7 +55,7 @@ impl Image {
     pub fn symbol(&self, name: &str, memory: &mut ProcessMemory) -> Option<Range<u64>> {
         const MAX_STEPS: u32 = 4096;
         let hash = name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)));
-        let [buckets, first, filter_words] = [0, 4, 8].map(|at| memory.half(self.hash.wrapping_add(at)));
+        let [buckets, first, filter_words] = [0, 4, 8].map(|offset| memory.half(self.hash.wrapping_add(offset)));
         let (buckets, first, filter_words) = (buckets.filter(|&count| count > 0)?, first?, filter_words?);
         let bucket_table = self.hash.checked_add(16 + u64::from(filter_words) * 8)?;
         let chains = bucket_table.checked_add(u64::from(buckets) * 4)?;
@@ -79,8 +79,8 @@ impl Image {
     fn defined(&self, index: u32, name: &str, memory: &mut ProcessMemory) -> Option<Range<u64>> {
         let symbol: [u8; SYMBOL_BYTES] =
             memory.array(self.symbols.checked_add(u64::from(index) * SYMBOL_BYTES as u64)?)?;
-        let at = u32::from_ne_bytes(symbol[..4].try_into().ok()?);
-        let text = memory.up_to(self.names.checked_add(u64::from(at))?, name.len() + 1);
+        let offset = u32::from_ne_bytes(symbol[..4].try_into().ok()?);
+        let text = memory.up_to(self.names.checked_add(u64::from(offset))?, name.len() + 1);
         let is_defined = symbol[6..8] != [0, 0];
         if !is_defined || text.strip_suffix(b"\0") != Some(name.as_bytes()) {
             return None;
@@ -112,6 +112,6 @@ fn tables(dynamic: u64, memory: &mut ProcessMemory) -> Option<(u64, u64, u64)> {
     Some((symbols?, names?, hash?))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+fn word(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }

@@ -116,12 +116,12 @@ impl InterpreterLayout {
         const WORDS: usize = 81;
         let bytes = memory.up_to(runtime, WORDS * 8);
         let (words, _) = bytes.as_chunks::<8>();
-        let plain = |at: usize| words.get(at).map(|bytes| u64::from_ne_bytes(*bytes));
+        let plain = |index: usize| words.get(index).map(|bytes| u64::from_ne_bytes(*bytes));
         let is_known = words.first() == Some(&COOKIE) && plain(1) == Some(version) && plain(2) == Some(0); // not free-threaded
         if !is_known {
             return None;
         }
-        let word = |at: usize| plain(at).filter(|&offset| offset < MAX_OFFSET);
+        let word = |index: usize| plain(index).filter(|&offset| offset < MAX_OFFSET);
         let ascii = word(UNICODE + 3)?;
         Some(InterpreterLayout {
             interpreters: word(RUNTIME + 2)?,

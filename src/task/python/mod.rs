@@ -22,7 +22,6 @@ use crate::task::memory::ProcessMemory;
 use crate::task::procfs;
 use crate::task::python::elf::Image;
 use crate::task::python::layout::InterpreterLayout;
-use crate::task::user_snapshot::range;
 
 /// The Python functions that a thread executes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +112,9 @@ fn python_base(line: &[u8]) -> Option<u64> {
     let name = line.rsplit(|&byte| byte == b'/').next().filter(|name| name.len() < line.len())?;
     let version = name.strip_prefix(b"lib").unwrap_or(name).strip_prefix(b"python3.")?;
     let is_header = line.split(|&byte| byte == b' ').nth(2).is_some_and(|offset| offset.iter().all(|&c| c == b'0'));
-    (is_header && version.first().is_some_and(u8::is_ascii_digit)).then(|| range(line))?.map(|(start, _)| start)
+    (is_header && version.first().is_some_and(u8::is_ascii_digit))
+        .then(|| procfs::mapped_range(line))?
+        .map(|(start, _)| start)
 }
 
 impl PythonRuntime {

@@ -1,7 +1,7 @@
 //! What is known of all samples of one stack.
 
 use crate::stats::weights::{Weight, Weighted};
-use crate::symbol::names::NamedFrame;
+use crate::symbol::naming::named_frame::NamedFrame;
 
 #[derive(Clone, Copy, Debug)]
 pub struct FoldSum {

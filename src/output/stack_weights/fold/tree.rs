@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::stats::weights::Weight;
-use crate::symbol::name_cache::FunctionName;
+use crate::symbol::naming::name_cache::FunctionName;
 
 /// Bytes of an entry beside its text or function: its part of the map, and the overhead of the allocator.
 const ENTRY_BYTES: usize = 64;

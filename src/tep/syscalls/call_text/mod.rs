@@ -9,8 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::tep::syscalls;
-use crate::tep::syscalls::compat_calls;
-use crate::tep::syscalls::errnos;
+use crate::tep::syscalls::{compat_calls, errnos};
 use flags::ValueNames;
 use signatures::{ArgKind, CallSignature, ReturnKind};
 

@@ -1,0 +1,508 @@
+//! What every task does, and what a switch or a wake-up says of it.
+//!
+//! It trusts the events that it sees, and infers those that it did not see. A task that is believed to run on a CPU where another one
+//! runs was switched out unseen: the time in between is unknown, and is neither counted nor reported. A blocked one that
+//! gets a CPU was woken unseen: its wait ended there at the latest.
+
+use rustc_hash::FxHashMap;
+
+use crate::sched::lives::{TaskLives, UnseenTime};
+use crate::sched::states::{Activity, SchedState, SwitchedOut};
+use crate::stats::{Began, TidMap};
+use crate::task::Comm;
+
+/// One task. `K` is what the profiler keeps of what it does, while that goes on.
+#[derive(Clone, Debug)]
+pub struct TrackedTask<K> {
+    pub activity: Activity,
+    /// ns, CLOCK_MONOTONIC.
+    pub since: u64,
+    /// Its birth, or when it was seen first; `u64::MAX`: never.
+    pub known_from: u64,
+    pub began: Began,
+    /// Where it runs, or was last.
+    pub cpu: u32,
+    pub comm: Comm,
+    /// A `sched_waking` has ended its wait, and the `sched_wakeup` is still to come.
+    pub awaits_wakeup: bool,
+    pub exited: bool,
+    pub kept: K,
+}
+
+impl<K: Default> Default for TrackedTask<K> {
+    fn default() -> TrackedTask<K> {
+        TrackedTask {
+            activity: Activity::Unknown,
+            since: 0,
+            known_from: u64::MAX,
+            began: Began::Exactly,
+            cpu: 0,
+            comm: Comm::default(),
+            awaits_wakeup: false,
+            exited: false,
+            kept: K::default(),
+        }
+    }
+}
+
+impl<K: Copy + Default> TrackedTask<K> {
+    #[inline(always)]
+    fn set_woken(&mut self, seen: TaskEvent, kept: K) {
+        self.set_activity(Activity::Runnable { woken: true }, seen, kept);
+    }
+
+    #[inline(always)]
+    pub(super) fn set_activity(&mut self, activity: Activity, seen: TaskEvent, kept: K) {
+        self.activity = activity;
+        self.since = seen.at;
+        self.known_from = self.known_from.min(seen.at); // it may have been found in /proc later
+        self.began = Began::Exactly;
+        self.cpu = seen.cpu;
+        self.comm = seen.comm;
+        self.awaits_wakeup = false;
+        self.kept = kept;
+    }
+
+    /// Whether an event at `at` is older than what is known.
+    #[inline]
+    fn is_stale(&self, at: u64) -> bool {
+        self.began == Began::Exactly && at < self.since
+    }
+
+    /// It left its CPU. `kept`: of the wait that begins. The dead have to be removed.
+    #[inline(always)]
+    pub(super) fn leaves(
+        &mut self,
+        seen: TaskEvent,
+        how: SwitchedOut,
+        kept: K,
+        unseen: &mut UnseenPeriods,
+    ) -> Change<K> {
+        if self.is_stale(seen.at) {
+            return Change::Stale;
+        }
+        let change = match self.activity {
+            Activity::Running if self.cpu == seen.cpu => Change::Ended(period(self, seen, SchedState::RUNNING)),
+            // Its switch-in was not seen.
+            Activity::Running | Activity::Runnable { .. } | Activity::Blocked(_) | Activity::Away => {
+                unseen.missed(self, seen.at, seen.cpu);
+                Change::Nothing
+            }
+            Activity::Unknown => Change::Nothing,
+            Activity::Hidden => return Change::Hidden,
+        };
+        match how {
+            SwitchedOut::Blocked(state) => self.set_activity(Activity::Blocked(state), seen, kept),
+            SwitchedOut::Runnable => self.set_activity(Activity::Runnable { woken: false }, seen, kept),
+            SwitchedOut::Dead => unseen.lives.ended(seen.tid, self.known_from, seen.at),
+        }
+        change
+    }
+
+    /// It got its CPU, which may have been idle.
+    #[inline(always)]
+    pub(super) fn comes(&mut self, seen: TaskEvent, from_idle: bool, unseen: &mut UnseenPeriods) -> Change<K> {
+        if self.is_stale(seen.at) {
+            return Change::Stale;
+        }
+        let change = match self.activity {
+            Activity::Runnable { woken } => {
+                let run_delay = period(self, seen, SchedState::RUN_DELAY);
+                Change::Ended(StatePeriod { cpu: seen.cpu, preempted: !woken, ..run_delay })
+            }
+            // Its wake-up was not seen. It has not run since it was switched out, or another switch would have followed: it
+            // waited up to here, except for a run delay of unknown length.
+            Activity::Blocked(state) => {
+                Change::Ended(StatePeriod { wakeup: Wakeup::of_switch(from_idle), ..period(self, seen, state) })
+            }
+            Activity::Running => {
+                unseen.missed(self, seen.at, self.cpu);
+                Change::Nothing
+            }
+            Activity::Away => {
+                unseen.lapsed(seen.tid, self, seen.at);
+                Change::Nothing
+            }
+            Activity::Unknown => Change::Nothing,
+            Activity::Hidden => return Change::Hidden,
+        };
+        self.set_activity(Activity::Running, seen, K::default());
+        change
+    }
+
+    /// It was made runnable. The current task need not be the waker. `has_other`: another task has this CPU.
+    #[inline(always)]
+    pub(super) fn wakes(
+        &mut self,
+        seen: TaskEvent,
+        is_new: bool,
+        kept: K,
+        has_other: impl Fn(u32) -> bool,
+        unseen: &mut UnseenPeriods,
+    ) -> Change<K> {
+        if self.is_stale(seen.at) {
+            return Change::Stale;
+        }
+        let change = match self.activity {
+            Activity::Hidden => return Change::Hidden,
+            Activity::Blocked(state) if !is_new => Change::Ended(period(self, seen, state)),
+            // Waking what runs, or waits for its CPU already, changes nothing.
+            Activity::Running if !is_new && !has_other(self.cpu) => return Change::Stale,
+            Activity::Runnable { woken: false } if !is_new => return Change::Stale,
+            // Its `sched_waking` was seen.
+            Activity::Runnable { .. } if std::mem::take(&mut self.awaits_wakeup) && !is_new => return Change::Stale,
+            // No task is woken twice without having run in between.
+            Activity::Running | Activity::Runnable { woken: true } if !is_new => {
+                unseen.missed(self, seen.at, self.cpu);
+                Change::Nothing
+            }
+            Activity::Away if !is_new => {
+                unseen.lapsed(seen.tid, self, seen.at);
+                Change::Nothing
+            }
+            _ => Change::Nothing, // unknown so far, or a new task with a number used before
+        };
+        if is_new {
+            // The end of the task that had the tid before was not seen.
+            if self.activity != Activity::Unknown {
+                unseen.lives.ended(seen.tid, self.known_from, self.since);
+            }
+            self.known_from = seen.at;
+            self.exited = false;
+        }
+        self.set_woken(seen, kept);
+        change
+    }
+}
+
+/// What is known of the end of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wakeup {
+    Seen,
+    /// Not seen; a CPU that was idle took the task: the wait includes the moment that the CPU needed for that.
+    TakenUp,
+    /// Not seen, and the CPU ran something else meanwhile: the wait includes a run delay of any length.
+    Unseen,
+}
+
+impl Wakeup {
+    /// That of a wait that a switch ended.
+    fn of_switch(from_idle: bool) -> Wakeup {
+        if from_idle { Wakeup::TakenUp } else { Wakeup::Unseen }
+    }
+}
+
+/// A period in one state that ended.
+#[derive(Clone, Debug)]
+pub struct StatePeriod<K> {
+    pub tid: i32,
+    pub state: SchedState,
+    pub since: u64,
+    pub until: u64,
+    pub began: Began,
+    pub cpu: u32,
+    pub comm: Comm,
+    pub kept: K,
+    /// The task was runnable when it left its CPU.
+    pub preempted: bool,
+    pub wakeup: Wakeup,
+}
+
+/// What an event of a task ended.
+#[derive(Clone, Debug)]
+pub enum Change<K> {
+    Ended(StatePeriod<K>),
+    /// No period that is known.
+    Nothing,
+    /// None: the event is older than what is known, or tells nothing new.
+    Stale,
+    /// The task is left out.
+    Hidden,
+}
+
+impl<K> Change<K> {
+    #[inline(always)]
+    pub fn ended(self) -> Option<StatePeriod<K>> {
+        if let Change::Ended(period) = self { Some(period) } else { None }
+    }
+}
+
+/// All tasks.
+#[derive(Debug, Default)]
+pub struct TaskStates<K> {
+    pub(super) tasks: TidMap<TrackedTask<K>>,
+    /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
+    pub(super) blocked_only: bool,
+    pub unseen: UnseenPeriods,
+    /// First threads of their processes, which have exited, with time: another thread may go on under the number.
+    pub(super) ended_leaders: FxHashMap<i32, u64>,
+}
+
+/// What is not known of periods, and how long tasks are known.
+#[derive(Debug, Default)]
+pub struct UnseenPeriods {
+    /// Periods whose beginning or end was not seen.
+    pub(super) count: u64,
+    /// CPUs on which switches were not seen, each with the time since which another state was believed.
+    missed_on: Vec<(u32, u64)>,
+    /// By task, how often it came back from [`Activity::Away`].
+    lapses: FxHashMap<i32, u64>,
+    pub lives: TaskLives,
+    /// Of periods that were discarded.
+    pub time: UnseenTime,
+}
+
+impl UnseenPeriods {
+    /// What `task` was believed to do ended some time before `at`, by a switch on `cpu` that went unseen.
+    #[cold]
+    fn missed<K>(&mut self, task: &TrackedTask<K>, at: u64, cpu: u32) {
+        self.count += u64::from(task.began == Began::Exactly);
+        self.time.add(task.activity, task.since, at, self.lives.from);
+        if task.began == Began::Exactly {
+            self.missed_on(cpu, task.since);
+        }
+    }
+
+    /// A switch on `cpu` went unseen since `since`.
+    #[cold]
+    pub(super) fn missed_on(&mut self, cpu: u32, since: u64) {
+        const LIMIT: usize = 64; // it is emptied at each tick
+        if self.missed_on.len() < LIMIT {
+            self.missed_on.push((cpu, since));
+        }
+    }
+
+    /// The task `tid`, which was away, is seen again.
+    #[cold]
+    fn lapsed<K>(&mut self, tid: i32, task: &TrackedTask<K>, at: u64) {
+        *self.lapses.entry(tid).or_default() += 1;
+        self.time.add(task.activity, task.since, at, self.lives.from);
+    }
+}
+
+/// The task that each CPU was last seen to take.
+#[derive(Debug, Default)]
+pub struct CurrentTasks(Vec<i32>);
+
+/// No task has this tid.
+const UNKNOWN: i32 = -1;
+
+impl CurrentTasks {
+    /// Whether `tid` is the last task known to have got `cpu`.
+    pub fn has_come(&self, cpu: u32, tid: i32) -> bool {
+        self.0.get(cpu as usize) == Some(&tid)
+    }
+
+    /// Whether another task than `tid` is known to have `cpu`.
+    pub fn is_other(&self, cpu: u32, tid: i32) -> bool {
+        self.0.get(cpu as usize).is_some_and(|&current| current != UNKNOWN && current != tid)
+    }
+
+    /// `cpu` switched from `prev` to `next`. Gives the task that was believed to run there if it is another one, for
+    /// [`TaskStates::replaced`].
+    #[inline(always)]
+    #[must_use]
+    pub fn switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
+        let Some(current) = self.0.get_mut(cpu as usize) else {
+            self.first_switch(cpu, next);
+            return None;
+        };
+        let believed = std::mem::replace(current, next);
+        (believed != prev && believed > 0 && believed != next).then_some(believed)
+    }
+
+    #[cold]
+    fn first_switch(&mut self, cpu: u32, next: i32) {
+        const MAX_CPUS: usize = 1 << 16; // the number comes from a record
+        let index = cpu as usize;
+        if index < MAX_CPUS {
+            self.0.resize(index + 1, UNKNOWN);
+            self.0[index] = next;
+        }
+    }
+}
+
+/// One side of a switch, or a wake-up.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskEvent {
+    pub at: u64,
+    pub cpu: u32,
+    pub tid: i32,
+    pub comm: Comm,
+}
+
+impl<K: Copy + Default> TaskStates<K> {
+    pub fn new(blocked_only: bool) -> TaskStates<K> {
+        TaskStates { blocked_only, ..TaskStates::default() }
+    }
+
+    /// Periods with an end that was not seen, since the last call.
+    #[inline]
+    pub fn take_unseen(&mut self) -> u64 {
+        std::mem::take(&mut self.unseen.count)
+    }
+
+    /// The CPUs on which switches went unseen since the last call, each with the time since which something else was believed.
+    pub fn take_missed_on(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.unseen.missed_on)
+    }
+
+    /// By task, the periods since the last call whose state is not known.
+    pub fn take_lapses(&mut self) -> FxHashMap<i32, u64> {
+        let mut lapses = std::mem::take(&mut self.unseen.lapses);
+        for (tid, _) in self.iter().filter(|(_, task)| task.activity == Activity::Away && !task.exited) {
+            *lapses.entry(tid).or_default() += 1;
+        }
+        lapses
+    }
+
+    /// `seen` left its CPU. `kept`: of the wait that begins.
+    #[inline(always)]
+    pub fn switched_out(&mut self, seen: TaskEvent, how: SwitchedOut, kept: K) -> Change<K> {
+        let change = self.tasks.get_or_default(seen.tid).leaves(seen, how, kept, &mut self.unseen);
+        if how == SwitchedOut::Dead && !matches!(change, Change::Hidden | Change::Stale) {
+            self.tasks.remove(seen.tid);
+        }
+        change
+    }
+
+    /// `seen` got its CPU, which may have been idle.
+    #[inline(always)]
+    pub fn switched_in(&mut self, seen: TaskEvent, from_idle: bool) -> Change<K> {
+        if self.blocked_only {
+            return self.switched_in_blocked(seen, Wakeup::of_switch(from_idle));
+        }
+        self.tasks.get_or_default(seen.tid).comes(seen, from_idle, &mut self.unseen)
+    }
+
+    fn switched_in_blocked(&mut self, seen: TaskEvent, wakeup: Wakeup) -> Change<K> {
+        let Some(task) = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+            return Change::Nothing;
+        };
+        let Activity::Blocked(state) = task.activity else { return Change::Nothing };
+        let ended = StatePeriod { wakeup, ..period(task, seen, state) };
+        self.tasks.remove(seen.tid);
+        Change::Ended(ended)
+    }
+
+    /// `believed` was believed to run on `cpu`, where `prev` was seen, which has just left it.
+    #[cold]
+    pub fn replaced(&mut self, believed: i32, prev: i32, at: u64, cpu: u32) -> Option<StatePeriod<K>> {
+        // Nothing but an exec by another thread brings a number back whose task has ended. Its record comes a moment later.
+        let is_new = |tid| self.tasks.get(tid).is_some_and(|task| task.known_from == at);
+        if self.ended_leaders.contains_key(&prev) && is_new(prev) {
+            return self.took_over(believed, at, cpu);
+        }
+        self.lose_running(believed, at, cpu);
+        None
+    }
+
+    /// `seen` lost its CPU to another task, by a record of that one.
+    pub fn left(&mut self, seen: TaskEvent) -> Change<K> {
+        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+            return Change::Nothing;
+        };
+        if task.activity != Activity::Running || task.cpu != seen.cpu {
+            return Change::Nothing;
+        }
+        let ended = period(task, TaskEvent { comm: task.comm, ..seen }, SchedState::RUNNING);
+        task.set_activity(Activity::Away, TaskEvent { comm: task.comm, ..seen }, K::default());
+        Change::Ended(ended)
+    }
+
+    /// `tid` was believed to run on `cpu`, where another task was seen.
+    pub(super) fn lose_running(&mut self, tid: i32, at: u64, cpu: u32) {
+        if let Some(task) = self.tasks.get_mut(tid)
+            && task.activity == Activity::Running
+            && task.cpu == cpu
+            && task.since <= at
+        {
+            self.unseen.missed(task, at, cpu);
+            task.set_activity(Activity::Unknown, TaskEvent { at, cpu, tid, comm: task.comm }, K::default());
+        }
+    }
+
+    /// `sched_waking` of `seen`. The kernel raises it in the context of the waker, while another CPU may perform the wake-up that
+    /// follows in any interrupt: so the wait ends here, and the current task is the waker.
+    pub fn waking(&mut self, seen: TaskEvent, kept: K) -> Change<K> {
+        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+            return Change::Nothing;
+        };
+        let change = match task.activity {
+            Activity::Blocked(state) => Change::Ended(period(task, seen, state)),
+            // No task is woken twice without having run in between.
+            Activity::Runnable { woken: true } => {
+                self.unseen.missed(task, seen.at, task.cpu);
+                Change::Nothing
+            }
+            Activity::Away => {
+                self.unseen.lapsed(seen.tid, task, seen.at);
+                Change::Nothing
+            }
+            // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
+            Activity::Runnable { woken: false } | Activity::Running | Activity::Unknown => return Change::Nothing,
+            Activity::Hidden => return Change::Hidden,
+        };
+        if self.blocked_only {
+            self.tasks.remove(seen.tid);
+        } else {
+            task.set_woken(seen, kept);
+            task.awaits_wakeup = true;
+        }
+        change
+    }
+
+    /// `seen` was made runnable. The current task need not be the waker. `has_other`: another task has this CPU.
+    #[inline(always)]
+    pub fn woken(&mut self, seen: TaskEvent, is_new: bool, kept: K, has_other: impl Fn(u32) -> bool) -> Change<K> {
+        if self.blocked_only {
+            return self.woken_blocked(seen);
+        }
+        if is_new {
+            self.ended_leaders.remove(&seen.tid);
+        }
+        self.tasks.get_or_default(seen.tid).wakes(seen, is_new, kept, has_other, &mut self.unseen)
+    }
+
+    fn woken_blocked(&mut self, seen: TaskEvent) -> Change<K> {
+        match self.tasks.remove(seen.tid) {
+            Some(task) if !task.is_stale(seen.at) => match task.activity {
+                Activity::Blocked(state) => Change::Ended(period(&task, seen, state)),
+                _ => Change::Nothing,
+            },
+            _ => Change::Nothing,
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &TrackedTask<K>)> {
+        self.tasks.iter().filter(|(_, task)| task.activity != Activity::Hidden)
+    }
+
+    pub fn get(&self, tid: i32) -> Option<&TrackedTask<K>> {
+        self.tasks.get(tid).filter(|task| task.activity != Activity::Hidden)
+    }
+
+    pub fn get_mut(&mut self, tid: i32) -> Option<&mut TrackedTask<K>> {
+        self.tasks.get_mut(tid).filter(|task| task.activity != Activity::Hidden)
+    }
+}
+
+#[inline(always)]
+pub(super) fn period<K: Copy>(task: &TrackedTask<K>, seen: TaskEvent, state: SchedState) -> StatePeriod<K> {
+    StatePeriod {
+        tid: seen.tid,
+        state,
+        since: task.since,
+        until: seen.at,
+        began: task.began,
+        cpu: task.cpu,
+        comm: seen.comm,
+        kept: task.kept,
+        preempted: false,
+        wakeup: Wakeup::Seen,
+    }
+}
+
+#[cfg(test)]
+#[path = "tasks_tests.rs"]
+mod tests;

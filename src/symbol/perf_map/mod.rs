@@ -1,0 +1,5 @@
+//! Perf maps, in which processes name code that they generate: where the map of a process is ([`file`]), and what is in it
+//! ([`content`]).
+
+pub mod content;
+pub mod file;

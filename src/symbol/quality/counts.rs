@@ -1,0 +1,356 @@
+//! Numbers of callchains of a run by quality, of all of them and by program; and what would make more of them whole.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::perf::record::UserPart;
+use crate::symbol::quality::chain::{BreakCause, BreakPlace, CallchainQuality, ChainLimit};
+use crate::symbol::stacks::frames::UserStack;
+use crate::unwind::MAX_FRAMES;
+
+/// Numbers of callchains of a run, by quality.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QualityCounts {
+    pub good: u64,
+    pub guessed: u64,
+    pub broken_libc: u64,
+    pub broken: u64,
+    pub truncated: u64,
+    pub empty: u64,
+    pub unjudged: u64,
+    /// With a user part found by unwind tables.
+    pub unwound: u64,
+    programs: FxHashMap<Option<Arc<str>>, ProgramQuality>,
+}
+
+/// The user stacks of one program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramQuality {
+    /// The path of its file. None: that of programs of which nothing is known.
+    pub program: Option<Arc<str>>,
+    pub whole: u64,
+    pub guessed: u64,
+    pub truncated: u64,
+    pub broken: u64,
+    /// Found by unwind tables.
+    unwound: u64,
+    /// How many end where, of those that do not reach the start.
+    ends: FxHashMap<StackEnd, u64>,
+}
+
+/// Why a user stack ends before the start of its thread.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum StackEnd {
+    Cut(ChainLimit),
+    Broken(BreakPlace),
+}
+
+/// Programs that are told apart; whatever users run, the number of files is theirs to choose.
+const MAX_PROGRAMS: usize = 1024;
+/// Ends of the stacks of one program that are told apart.
+const MAX_ENDS: usize = 64;
+/// Programs that are listed in text.
+const LISTED: usize = 5;
+/// Share of user stacks that may end early without a word, in per cent.
+const QUIET_PCT: u64 = 5;
+/// The largest copy of a stack, about: sizes of records have 16 bits.
+const LARGEST_KIB: u8 = 64;
+
+impl QualityCounts {
+    /// Adds a stack that was sampled `taken` times. `user`: of one with frames of a program.
+    pub fn add(&mut self, quality: &CallchainQuality, user: Option<&UserStack>, taken: u64) {
+        *match quality {
+            CallchainQuality::Good => &mut self.good,
+            CallchainQuality::Guessed => &mut self.guessed,
+            CallchainQuality::BrokenLibc(_) => &mut self.broken_libc,
+            CallchainQuality::Broken(_) => &mut self.broken,
+            CallchainQuality::Truncated(_) => &mut self.truncated,
+            CallchainQuality::Empty => &mut self.empty,
+            CallchainQuality::Unjudged => &mut self.unjudged,
+        } += taken;
+        let Some(user) = user else { return };
+        let unwound = if user.part == UserPart::FramePointers { 0 } else { taken };
+        self.unwound += unwound;
+        let is_known = self.programs.contains_key(&user.program) || self.programs.len() < MAX_PROGRAMS;
+        let program = user.program.clone().filter(|_| is_known);
+        let entry = self
+            .programs
+            .entry(program)
+            .or_insert_with_key(|program| ProgramQuality { program: program.clone(), ..ProgramQuality::default() });
+        entry.unwound += unwound;
+        entry.add(quality, taken);
+    }
+
+    pub fn total(&self) -> u64 {
+        let whole = self.good + self.guessed;
+        whole + self.broken_libc + self.broken + self.truncated + self.empty + self.unjudged
+    }
+
+    /// The programs, those with most stacks that do not reach the start first.
+    pub fn programs(&self) -> Vec<&ProgramQuality> {
+        let mut programs: Vec<&ProgramQuality> = self.programs.values().filter(|program| program.taken() > 0).collect();
+        programs.sort_by_key(|program| (Reverse(program.early()), Reverse(program.taken()), program.program.clone()));
+        programs
+    }
+
+    /// For `-v`: the shares, and the worst programs with what would help.
+    pub fn describe(&self) -> Vec<String> {
+        let total = self.total();
+        if total == 0 {
+            return Vec::new();
+        }
+        let mut shares = vec![
+            (self.good, "good"),
+            (self.guessed, "guessed"),
+            (self.broken_libc, "broken at libc"),
+            (self.broken, "broken elsewhere"),
+            (self.truncated, "truncated"),
+            (self.empty, "empty"),
+        ];
+        shares.extend((self.unjudged > 0).then_some((self.unjudged, "not judged: names were given up")));
+        let mut lines = vec![format!("stacks: {total} taken: {}", join_shares(&shares, total))];
+        let programs = self.programs();
+        lines.extend(programs.iter().take(LISTED).map(|program| program.line()));
+        if let Some(more) = programs.len().checked_sub(LISTED).filter(|more| *more > 0) {
+            let early = programs.iter().skip(LISTED).filter(|program| program.early() > 0).count();
+            let rest =
+                if early == 0 { "all whole".to_owned() } else { format!("{early} with stacks that are not whole") };
+            lines.push(format!("stacks: {more} more programs, {rest}"));
+        }
+        lines
+    }
+
+    /// Without `-v`: one line if too many user stacks do not reach the start.
+    pub fn warning(&self) -> Option<String> {
+        let programs = self.programs();
+        let taken: u64 = programs.iter().map(|program| program.taken()).sum();
+        let early: u64 = programs.iter().map(|program| program.early()).sum();
+        let worst = programs.first().filter(|_| early * 100 > taken * QUIET_PCT)?;
+        let name = worst.name();
+        let help = worst.help().map(|help| format!("; {help}")).unwrap_or_default();
+        Some(format!(
+            "stacks: {early} of {taken} user stacks do not reach the start of their program, {} of them in {name}{help} \
+             (-v: every program)",
+            worst.early()
+        ))
+    }
+}
+
+impl ProgramQuality {
+    fn add(&mut self, quality: &CallchainQuality, taken: u64) {
+        let (sum, end) = match quality {
+            CallchainQuality::Good => (&mut self.whole, None),
+            CallchainQuality::Guessed => (&mut self.guessed, None),
+            CallchainQuality::Truncated(limit) => (&mut self.truncated, Some(StackEnd::Cut(*limit))),
+            CallchainQuality::BrokenLibc(place) | CallchainQuality::Broken(place) => {
+                (&mut self.broken, Some(StackEnd::Broken(place.clone())))
+            }
+            CallchainQuality::Empty | CallchainQuality::Unjudged => return,
+        };
+        *sum += taken;
+        let Some(end) = end else { return };
+        if let Some(count) = self.ends.get_mut(&end) {
+            *count += taken;
+        } else if self.ends.len() < MAX_ENDS {
+            self.ends.insert(end, taken);
+        }
+    }
+
+    pub fn taken(&self) -> u64 {
+        self.whole + self.guessed + self.early()
+    }
+
+    /// Those that do not reach the start.
+    fn early(&self) -> u64 {
+        self.truncated + self.broken
+    }
+
+    fn name(&self) -> &str {
+        self.program.as_deref().unwrap_or("programs that had gone")
+    }
+
+    /// Why most of the others are not whole, and the one thing that would help. None: all are whole.
+    pub fn help(&self) -> Option<String> {
+        let rank = |end: &StackEnd| match end {
+            StackEnd::Cut(_) => None,
+            StackEnd::Broken(place) => Some(place.path.clone()),
+        };
+        // Equal counts: always the same one.
+        let (most, _) = self.ends.iter().max_by_key(|(end, count)| (**count, Reverse(rank(end))))?;
+        Some(match most {
+            StackEnd::Cut(ChainLimit::Window { kib }) => match kib.saturating_mul(2).min(LARGEST_KIB) {
+                _ if *kib >= LARGEST_KIB => "mostly larger than the largest copy: --call-graph=fp goes on where frame \
+                                             pointers are kept"
+                    .to_owned(),
+                larger => format!("mostly larger than copies of {kib} KiB: --call-graph=dwarf,{larger}K"),
+            },
+            StackEnd::Cut(ChainLimit::Depth) => "mostly cut at the depth limit: a larger max-stack=, or \
+                                                 kernel.perf_event_max_stack, keeps them whole"
+                .to_owned(),
+            StackEnd::Cut(ChainLimit::UnwoundFrames) => {
+                format!("mostly more than {MAX_FRAMES} frames, and no more are followed")
+            }
+            StackEnd::Broken(BreakPlace { cause: BreakCause::MadeAtRunTime, .. }) => {
+                format!("mostly in code made at run time: {} keeps frame pointers there", self.runtime_option())
+            }
+            StackEnd::Broken(BreakPlace { cause: BreakCause::NoFramePointers, path }) => {
+                let place = path.as_deref().unwrap_or("no file");
+                match self.unwound {
+                    0 => format!("mostly in {place}, by frame pointers: --call-graph=dwarf unwinds them by tables"),
+                    _ => format!("mostly in {place}, by frame pointers, since no copy of their stack came"),
+                }
+            }
+            StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: Some(path) }) => format!(
+                "mostly in {path}: built with -fno-omit-frame-pointer or -fasynchronous-unwind-tables it would not cut them"
+            ),
+            StackEnd::Broken(BreakPlace { cause: BreakCause::InExec, .. }) => {
+                "mostly within exec, when the program before is gone and the next one has not begun".to_owned()
+            }
+            StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: None }) => return None,
+        })
+    }
+
+    fn runtime_option(&self) -> &'static str {
+        let name = self.program.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        if name.starts_with("java") { "-XX:+PreserveFramePointer" } else { "an option of its run time" }
+    }
+
+    fn line(&self) -> String {
+        let shares =
+            [(self.whole, "whole"), (self.guessed, "guessed"), (self.truncated, "truncated"), (self.broken, "broken")];
+        let taken = self.taken();
+        let help = self.help().map(|help| format!("; {help}")).unwrap_or_default();
+        format!("stacks: {taken} in {}: {}{help}", self.name(), join_shares(&shares, taken))
+    }
+}
+
+/// The counts in per cent of `total`, which is not 0.
+fn join_shares(shares: &[(u64, &str)], total: u64) -> String {
+    let share = |(count, what): &(u64, &str)| format!("{:.1} % {what}", *count as f64 * 100.0 / total as f64);
+    shares.iter().map(share).collect::<Vec<String>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(part: UserPart, program: &str) -> Option<UserStack> {
+        Some(UserStack { part, program: Some(program.into()) })
+    }
+
+    fn broken(path: &str, cause: BreakCause) -> CallchainQuality {
+        CallchainQuality::Broken(BreakPlace { path: Some(path.into()), cause })
+    }
+
+    fn truncated(kib: u8) -> CallchainQuality {
+        CallchainQuality::Truncated(ChainLimit::Window { kib })
+    }
+
+    #[test]
+    fn describes_shares_and_programs() {
+        let mut stacks = QualityCounts::default();
+        assert!(stacks.describe().is_empty() && stacks.warning().is_none());
+        let libc = CallchainQuality::BrokenLibc(BreakPlace {
+            path: Some("/l/libc.so.6".into()),
+            cause: BreakCause::NoFramePointers,
+        });
+        for (quality, user, taken) in [
+            (CallchainQuality::Good, None, 30),
+            (CallchainQuality::Good, user(UserPart::Whole, "/bin/a"), 18),
+            (CallchainQuality::Guessed, user(UserPart::Guessed, "/bin/a"), 2),
+            (libc, user(UserPart::FramePointers, "/bin/b"), 20),
+            (broken("/bin/b", BreakCause::NoFramePointers), user(UserPart::FramePointers, "/bin/b"), 10),
+            (truncated(8), user(UserPart::Truncated { kib: 8 }, "/bin/a"), 12),
+            (CallchainQuality::Empty, None, 8),
+        ] {
+            stacks.add(&quality, user.as_ref(), taken);
+        }
+        let shares = "48.0 % good, 2.0 % guessed, 20.0 % broken at libc, 10.0 % broken elsewhere, 12.0 % truncated, \
+                      8.0 % empty";
+        let want = [
+            format!("stacks: 100 taken: {shares}"),
+            "stacks: 30 in /bin/b: 0.0 % whole, 0.0 % guessed, 0.0 % truncated, 100.0 % broken; mostly in \
+             /l/libc.so.6, by frame pointers: --call-graph=dwarf unwinds them by tables"
+                .to_owned(),
+            "stacks: 32 in /bin/a: 56.2 % whole, 6.2 % guessed, 37.5 % truncated, 0.0 % broken; mostly \
+             larger than copies of 8 KiB: --call-graph=dwarf,16K"
+                .to_owned(),
+        ];
+        assert_eq!((stacks.total(), stacks.unwound), (100, 32));
+        assert_eq!(stacks.describe(), want);
+        let warning = stacks.warning().unwrap();
+        assert!(warning.starts_with("stacks: 42 of 62 user stacks do not"), "{warning}");
+        assert!(warning.contains("30 of them in /bin/b; mostly in /l/libc.so.6"), "{warning}");
+        stacks.add(&CallchainQuality::Unjudged, user(UserPart::FramePointers, "/bin/c").as_ref(), 100);
+        assert!(stacks.describe()[0].ends_with(", 50.0 % not judged: names were given up"), "{:?}", stacks.describe());
+        assert_eq!(stacks.programs().len(), 2, "nothing is known of that one");
+    }
+
+    #[test]
+    fn one_line_if_more_than_a_twentieth_ends_early() {
+        let mut stacks = QualityCounts::default();
+        stacks.add(&CallchainQuality::Good, None, 1_000_000); // of the kernel alone
+        stacks.add(&CallchainQuality::Good, user(UserPart::Whole, "/a").as_ref(), 80);
+        stacks.add(&CallchainQuality::Guessed, user(UserPart::Guessed, "/a").as_ref(), 15);
+        stacks.add(&truncated(1), user(UserPart::Truncated { kib: 1 }, "/a").as_ref(), 5);
+        assert_eq!(stacks.warning(), None);
+        stacks.add(&truncated(1), user(UserPart::Truncated { kib: 1 }, "/a").as_ref(), 1);
+        let line = stacks.warning().expect("6 of 101");
+        assert!(line.contains("6 of 101 user stacks") && line.contains("--call-graph=dwarf,2K"), "{line}");
+    }
+
+    #[test]
+    fn what_would_help() {
+        let help = |quality: CallchainQuality, program: &str| {
+            let mut stacks = QualityCounts::default();
+            stacks.add(&quality, user(UserPart::Broken, program).as_ref(), 3);
+            stacks.programs()[0].help().unwrap_or_default()
+        };
+        let limit = CallchainQuality::Truncated;
+        let nowhere = CallchainQuality::Broken(BreakPlace { path: None, cause: BreakCause::NoTables });
+        let in_exec = CallchainQuality::Broken(BreakPlace { path: None, cause: BreakCause::InExec });
+        let cases = [
+            (truncated(8), "/a", "dwarf,16K"),
+            (truncated(48), "/a", "dwarf,64K"),
+            (truncated(64), "/a", "--call-graph=fp"),
+            (limit(ChainLimit::Depth), "/a", "kernel.perf_event_max_stack"),
+            (limit(ChainLimit::UnwoundFrames), "/a", "more than 512 frames"),
+            (broken("//anon", BreakCause::MadeAtRunTime), "/usr/bin/java", "-XX:+PreserveFramePointer"),
+            (broken("//anon", BreakCause::MadeAtRunTime), "/usr/bin/luajit", "an option of its run time"),
+            (broken("/a", BreakCause::NoTables), "/a", "-fasynchronous-unwind-tables"),
+            (broken("/a", BreakCause::NoFramePointers), "/a", "no copy of their stack came"),
+            (nowhere, "/a", ""),
+            (in_exec, "/a", "within exec"),
+            (CallchainQuality::Good, "/a", ""),
+        ];
+        for (quality, program, want) in cases {
+            let text = help(quality.clone(), program);
+            assert!(text.contains(want) && text.is_empty() == want.is_empty(), "{quality:?}: {text}");
+        }
+    }
+
+    /// Users choose what runs, and how it is called.
+    #[test]
+    fn programs_and_ends_beyond_a_number_are_summed() {
+        let mut stacks = QualityCounts::default();
+        let most = MAX_PROGRAMS + 10;
+        for number in 0..most {
+            let quality = broken(&format!("/end/{number}"), BreakCause::NoTables);
+            stacks.add(&quality, user(UserPart::Broken, &format!("/p/{number}")).as_ref(), 1);
+            stacks.add(&quality, user(UserPart::Broken, "/p/0").as_ref(), 1);
+        }
+        let programs = stacks.programs();
+        assert_eq!(programs.len(), MAX_PROGRAMS + 1);
+        assert_eq!(programs.iter().map(|program| program.broken).sum::<u64>(), 2 * most as u64);
+        assert_eq!((programs[0].broken, programs[0].ends.len()), (most as u64 + 1, MAX_ENDS));
+        assert_eq!((programs[1].name(), programs[1].broken), ("programs that had gone", 10));
+        let lines = stacks.describe();
+        assert_eq!(lines.len(), 1 + LISTED + 1);
+        assert_eq!(
+            lines[LISTED + 1],
+            format!("stacks: {0} more programs, {0} with stacks that are not whole", MAX_PROGRAMS + 1 - LISTED)
+        );
+    }
+}

@@ -1,0 +1,321 @@
+//! The files of mappings: opened while they can be reached, and checked to be the ones that were mapped. Workers do that: this process
+//! holds places (O_PATH) alone, since opening, reading and even closing the files of others may hang.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes};
+use crate::symbol::elf::file::{build_id, is_elf};
+use crate::symbol::opening::{is_on_overlay, open_regular, place_of};
+use crate::symbol::spaces::maps_line::{FileKey, MAX_MAPPINGS, MapsLine, leave_last_of_each, parse_maps_line};
+use crate::symbol::unnamed::{DELETED, EXITED, NO_ANSWER, NO_PERM, NO_ROOM, UnnamedReason};
+use crate::sys;
+
+/// Number of files that this process may still open.
+pub fn room_for_files(host: &Host) -> usize {
+    let taken = fs::read_dir(host.proc.join("self/fd")).map_or(0, Iterator::count);
+    usize::try_from(sys::open_files().0).unwrap_or(usize::MAX).saturating_sub(taken)
+}
+
+/// A mapping whose file is to be opened.
+#[derive(Debug)]
+pub struct WantedFile<'a> {
+    pub pid: i32,
+    pub start: u64,
+    pub end: u64,
+    /// The path, as the process sees it, without [`DELETED_MARK`].
+    pub path: &'a Path,
+    pub key: &'a FileKey,
+    /// Parent, grandparent and so on: they may outlive the process, and mostly see the same files.
+    pub ancestors: &'a [i32],
+}
+
+/// A [`WantedFile`], to be opened by a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OpenMapped {
+    pid: i32,
+    start: u64,
+    end: u64,
+    #[serde(with = "as_bytes")]
+    path: Vec<u8>,
+    key: FileKey,
+    ancestors: Vec<i32>,
+}
+
+/// What a worker says of a file that it has opened. Its place comes with it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct OpenedFile {
+    pub is_elf: bool,
+    /// Its owner (uid).
+    pub owner: Option<u32>,
+}
+
+/// Why a file could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotOpened {
+    Deleted,
+    NoPermission,
+    Exited,
+    NoDescriptor,
+}
+
+impl From<NotOpened> for UnnamedReason {
+    fn from(why: NotOpened) -> UnnamedReason {
+        match why {
+            NotOpened::Deleted => DELETED,
+            NotOpened::NoPermission => NO_PERM,
+            NotOpened::Exited => EXITED,
+            NotOpened::NoDescriptor => NO_ROOM,
+        }
+    }
+}
+
+impl Question for OpenMapped {
+    type Answer = Result<OpenedFile, NotOpened>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Result<OpenedFile, NotOpened> {
+        let OpenMapped { pid, start, end, path, key, ancestors } = self;
+        let path = Path::new(OsStr::from_bytes(path));
+        let wanted = WantedFile { pid: *pid, start: *start, end: *end, path, key, ancestors };
+        let file = wanted.open_here(&context.host)?;
+        let opened = OpenedFile { is_elf: is_elf(&file), owner: file.metadata().ok().map(|metadata| metadata.uid()) };
+        context.give(place_of(&file).map_err(|_| NotOpened::NoDescriptor)?);
+        Ok(opened)
+    }
+}
+
+impl WantedFile<'_> {
+    /// Has the file opened, as [`WantedFile::open_here`] does. Returns its place (O_PATH).
+    ///
+    /// # Errors
+    /// The file cannot be reached any more, another file is at its path, or it does not answer.
+    pub fn open(&self, host: &Host) -> Result<(File, OpenedFile), UnnamedReason> {
+        let WantedFile { pid, start, end, path, key, ancestors } = *self;
+        let (path, key, ancestors) = (path.as_os_str().as_bytes().to_vec(), key.clone(), ancestors.to_vec());
+        let question = OpenMapped { pid, start, end, path, key, ancestors };
+        let answered = outside::ask(host, AskedOf::file_of(pid), &question).map_err(|_| NO_ANSWER)?;
+        let Answered { value, mut files } = answered;
+        let opened = value?;
+        Ok((files.pop().ok_or(NO_ROOM)?, opened))
+    }
+
+    /// Opens the file: through `map_files`, which is right even if the path leads elsewhere by now, else by its path as
+    /// the process, or the nearest living ancestor, sees it.
+    ///
+    /// # Errors
+    /// The file cannot be reached any more, or another file is at its path.
+    pub fn open_here(&self, host: &Host) -> Result<File, NotOpened> {
+        let process = host.proc.join(self.pid.to_string());
+        let by_mapping = process.join(format!("map_files/{:x}-{:x}", self.start, self.end));
+        if self.links_to_path(&by_mapping)
+            && let Ok(file) = open_regular(&by_mapping)
+        {
+            return Ok(file);
+        }
+        let tail = self.path.strip_prefix("/").unwrap_or(self.path);
+        let roots = std::iter::once(self.pid).chain(self.ancestors.iter().copied());
+        let mut paths: Vec<PathBuf> =
+            roots.map(|pid| host.proc.join(pid.to_string()).join("root").join(tail)).collect();
+        paths.push(self.path.to_owned());
+        let mut reason = if process.exists() { NotOpened::Deleted } else { NotOpened::Exited };
+        for path in paths {
+            match open_regular(&path) {
+                Ok(file) if self.is_same(&file) => return Ok(file),
+                Ok(_) => reason = NotOpened::Deleted, // another file has taken its place
+                Err(err) if sys::lacks_descriptors(&err) => return Err(NotOpened::NoDescriptor),
+                Err(err) if err.kind() == io::ErrorKind::PermissionDenied => reason = NotOpened::NoPermission,
+                Err(_) => {}
+            }
+        }
+        Err(reason)
+    }
+
+    /// Whether a `map_files` link leads to the wanted path: another mapping may be at these addresses by now.
+    fn links_to_path(&self, link: &Path) -> bool {
+        fs::read_link(link).is_ok_and(|target| {
+            let target = target.as_os_str().as_bytes();
+            target.strip_suffix(DELETED_MARK).unwrap_or(target) == self.path.as_os_str().as_bytes()
+        })
+    }
+
+    fn is_same(&self, file: &File) -> bool {
+        match self.key {
+            FileKey::Unknown => true,
+            FileKey::BuildId(id) => build_id(file).is_some_and(|own| own == **id),
+            FileKey::Inode { major, minor, inode } => file.metadata().is_ok_and(|meta| {
+                let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
+                // A layered file system (overlay, btrfs) reports different devices in stat and in mappings.
+                let is_layered = || device.0 == 0 || is_on_overlay(file);
+                meta.ino() == *inode && (device == (*major, *minor) || is_layered())
+            }),
+        }
+    }
+}
+
+/// The path in a line of /proc/PID/maps. The kernel writes a newline as `\012`, but a backslash as itself
+/// (show_map_vma() in fs/proc/task_mmu.c). The `map_files` link tells the two apart; without it, the path at which the
+/// file is found.
+pub fn path_of_line<'a>(host: &Host, pid: i32, line: &MapsLine<'a>) -> Cow<'a, [u8]> {
+    const NEWLINE: &[u8] = b"\\012";
+    if !line.path.windows(NEWLINE.len()).any(|bytes| bytes == NEWLINE) {
+        return line.path.into();
+    }
+    let link = host.proc.join(format!("{pid}/map_files/{:x}-{:x}", line.start, line.end));
+    if let Ok(target) = fs::read_link(link) {
+        let target = target.into_os_string().into_vec();
+        let written: Vec<&[u8]> = target.split(|&byte| byte == b'\n').collect();
+        if written.join(NEWLINE) == line.path {
+            return target.into();
+        }
+    }
+    let mut path = Vec::with_capacity(line.path.len());
+    let mut rest = line.path;
+    while let [first, behind @ ..] = rest {
+        let is_newline = rest.starts_with(NEWLINE);
+        path.push(if is_newline { b'\n' } else { *first });
+        rest = if is_newline { &rest[NEWLINE.len()..] } else { behind };
+    }
+    let own = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(&path)));
+    let wanted = WantedFile { pid, start: line.start, end: line.end, path: own, key: &line.key, ancestors: &[] };
+    if wanted.open_here(host).is_ok() { path.into() } else { line.path.into() }
+}
+
+/// Appended to the path of a deleted file, d_path() in fs/d_path.c.
+pub const DELETED_MARK: &[u8] = b" (deleted)";
+
+/// An executable mapping of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeMapping {
+    pub start: u64,
+    pub end: u64,
+    /// Of `start`, in the file.
+    pub offset: u64,
+    pub key: FileKey,
+    #[serde(with = "as_bytes")]
+    pub path: Vec<u8>,
+}
+
+/// The executable mappings in /proc/PID/maps of a process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CodeMaps {
+    pid: i32,
+}
+
+/// 16,384 at most, see `MAX_MAPPINGS`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct CodeMapList {
+    pub mappings: Vec<CodeMapping>,
+    /// There were more.
+    pub is_partial: bool,
+}
+
+impl Question for CodeMaps {
+    type Answer = CodeMapList;
+
+    fn answer(&self, context: &mut WorkerContext) -> CodeMapList {
+        /// The 65,530 mappings that a process may have by default take 7 MiB, unless it gives them long paths.
+        const MAX_BYTES: u64 = 12 << 20; // the asker has it twice for a moment, beside its budget
+        let (host, mut text) = (&context.host, Vec::new());
+        let file = File::open(host.proc.join(self.pid.to_string()).join("maps"));
+        if !file.is_ok_and(|file| file.take(MAX_BYTES).read_to_end(&mut text).is_ok()) {
+            return CodeMapList::default();
+        }
+        let mut lines: Vec<MapsLine<'_>> = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).collect();
+        let is_partial = lines.len() > MAX_MAPPINGS || text.len() as u64 == MAX_BYTES;
+        leave_last_of_each(&mut lines, MAX_MAPPINGS, |line| line.path);
+        let mapping = |line: MapsLine<'_>| {
+            let path = path_of_line(host, self.pid, &line).into_owned();
+            CodeMapping { start: line.start, end: line.end, offset: line.offset, key: line.key, path }
+        };
+        CodeMapList { mappings: lines.into_iter().map(mapping).collect(), is_partial }
+    }
+}
+
+/// Asks what a process has mapped executable. None: there is no answer.
+pub fn code_maps(host: &Host, pid: i32) -> Option<CodeMapList> {
+    Some(outside::ask(host, AskedOf::process(pid), &CodeMaps { pid }).ok()?.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbol::spaces::maps_line::parse_maps_line;
+
+    fn key_of(path: &Path) -> FileKey {
+        let meta = fs::metadata(path).unwrap();
+        FileKey::Inode { major: libc::major(meta.dev()), minor: libc::minor(meta.dev()), inode: meta.ino() }
+    }
+
+    #[test]
+    fn a_file_that_replaced_the_mapped_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lib.so");
+        fs::write(&path, "old").unwrap();
+        let key = key_of(&path);
+        let wanted = WantedFile { pid: -1, start: 0, end: 1, path: &path, key: &key, ancestors: &[] };
+        let host = Host::default();
+        assert!(wanted.open(&host).is_ok());
+        let kept = File::open(&path).unwrap(); // keeps its inode number in use
+        fs::remove_file(&path).unwrap();
+        assert_eq!(wanted.open(&host).err(), Some(EXITED));
+        fs::write(&path, "new").unwrap();
+        assert_eq!(wanted.open(&host).err(), Some(DELETED));
+        assert!(WantedFile { key: &FileKey::Unknown, ..wanted }.open(&host).is_ok());
+        drop(kept);
+    }
+
+    #[test]
+    fn the_root_of_an_ancestor_is_tried() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = dir.path().join("proc");
+        let file = proc.join("7/root/only/in/there");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "x").unwrap();
+        let host = Host { proc, ..Host::default() };
+        let key = key_of(&file);
+        let wanted =
+            WantedFile { pid: 9, start: 0, end: 1, path: Path::new("/only/in/there"), key: &key, ancestors: &[8, 7] };
+        assert!(wanted.open(&host).is_ok());
+        assert_eq!(WantedFile { ancestors: &[8], ..wanted }.open(&host).err(), Some(EXITED));
+    }
+
+    #[test]
+    fn a_newline_in_a_path_is_told_from_its_octal_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = dir.path().join("proc");
+        let links = proc.join("7/map_files");
+        fs::create_dir_all(&links).unwrap();
+        let host = Host { proc, ..Host::default() };
+        let path_of = |name: &str| dir.path().join(name).into_os_string().into_vec();
+        let (newline, number) = (path_of("a\nb.so"), path_of("a\\012b.so"));
+        let as_written = format!("1000-2000 r-xp 0 1:2 3 {}", String::from_utf8(number.clone()).unwrap());
+        let seen = |text: &str| path_of_line(&host, 7, &parse_maps_line(text.as_bytes()).unwrap()).into_owned();
+        assert_eq!(seen("1000-2000 r-xp 0 1:2 3 /a b\\011c\\"), b"/a b\\011c\\");
+        assert_eq!(seen(&as_written), number, "neither file exists");
+        for file in [&newline, &number] {
+            let link = links.join("1000-2000");
+            std::os::unix::fs::symlink(Path::new(OsStr::from_bytes(file)), &link).unwrap();
+            assert_eq!(seen(&as_written), *file, "its link tells");
+            fs::remove_file(link).unwrap();
+        }
+        for file in [&number, &newline] {
+            let file = Path::new(OsStr::from_bytes(file));
+            fs::write(file, "x").unwrap();
+            let FileKey::Inode { major, minor, inode } = key_of(file) else { panic!() };
+            let text = as_written.replace(" 1:2 3 ", &format!(" {major:x}:{minor:x} {inode} "));
+            assert_eq!(seen(&text), file.as_os_str().as_bytes(), "the file tells");
+        }
+        let text = as_written.clone() + " (deleted)";
+        std::os::unix::fs::symlink(OsStr::from_bytes(&[&newline[..], DELETED_MARK].concat()), links.join("1000-2000"))
+            .unwrap();
+        assert_eq!(seen(&text), [&newline[..], DELETED_MARK].concat());
+    }
+}
