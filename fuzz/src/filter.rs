@@ -19,7 +19,7 @@ pub fn run(data: &[u8]) {
             }
         }
         Err(error) => {
-            assert!(error.at <= text.len() && text.is_char_boundary(error.at) && !error.to_string().is_empty());
+            assert!(error.offset <= text.len() && text.is_char_boundary(error.offset) && !error.to_string().is_empty());
         }
     }
     let _ = (glob(text.as_bytes(), raw), kernel_glob(text.as_bytes(), raw), fault(text));

@@ -19,11 +19,11 @@ pub fn run(data: &[u8]) {
         Ok(args) => {
             for arg in &args {
                 assert!(arg.text.bytes().all(|byte| byte.is_ascii_graphic() && !b";#".contains(&byte)), "{arg:?}");
-                assert!(text.is_char_boundary(arg.at));
-                assert!(!arg.as_typed || text[arg.at..].starts_with(&arg.text));
+                assert!(text.is_char_boundary(arg.offset));
+                assert!(!arg.as_typed || text[arg.offset..].starts_with(&arg.text));
             }
         }
-        Err(fault) => assert!(text.is_char_boundary(fault.at) && fault.at <= text.len(), "{fault:?}"),
+        Err(fault) => assert!(text.is_char_boundary(fault.offset) && fault.offset <= text.len(), "{fault:?}"),
     }
     if let Some(group) = ProbeGroup::parse(text) {
         assert_eq!(ProbeGroup::parse(&group.to_string()), Some(group));

@@ -19,9 +19,9 @@ pub fn run(data: &[u8]) {
 }
 
 fn is_in(text: &str, selector: &Selector) {
-    assert_eq!(&text[selector.at..][..selector.text.len()], selector.text);
+    assert_eq!(&text[selector.offset..][..selector.text.len()], selector.text);
     if let Some(args) = &selector.attrs.args {
-        assert!(selector.text[args.at..].starts_with(&args.text));
+        assert!(selector.text[args.offset..].starts_with(&args.text));
     }
     if let Some(cpus) = &selector.attrs.cpus {
         assert!(cpus.is_sorted_by(|a, b| a < b));

@@ -67,7 +67,7 @@ pub struct SelectorAttrs {
 pub struct ProbeArgs {
     pub text: String,
     /// Byte offset in the text of the selector.
-    pub at: usize,
+    pub offset: usize,
 }
 
 impl SelectorAttrs {
@@ -103,18 +103,18 @@ impl SelectorAttrs {
                 }
             }
             "alias" => self.alias = Some(value.text.to_owned()),
-            "args" => self.args = Some(ProbeArgs { text: value.text.to_owned(), at: value.at }),
+            "args" => self.args = Some(ProbeArgs { text: value.text.to_owned(), offset: value.offset }),
             "cpus" => self.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
             "printkey" => {
-                self.print_key = Some(PrintKey::parse(value).map_err(|SelectorFault { message, at }| {
-                    SelectorFault { message: format!("printkey of {head}: {message}"), at }
+                self.print_key = Some(PrintKey::parse(value).map_err(|SelectorFault { message, offset }| {
+                    SelectorFault { message: format!("printkey of {head}: {message}"), offset }
                 })?);
             }
             flag if !has_value => self.flags.push(flag.to_owned()),
             name => {
                 let expr = Expr::parse(value.text).map_err(|err| SelectorFault {
                     message: format!("{name} of {head}: {}", err.message()),
-                    at: value.at + err.at(),
+                    offset: value.offset + err.at(),
                 })?;
                 self.expressions.push((name.to_owned(), expr));
             }
@@ -192,10 +192,10 @@ mod tests {
             ("a:b//key=x/key=y/", 11, "attribute key given twice"),
             ("a:b//printkey=printf(\"%q\", key)/", 22, "printkey of a:b: "),
         ];
-        for (text, at, message) in cases {
+        for (text, offset, message) in cases {
             let err = parse_with(text, &AMOUNT_ATTRS).expect_err(text);
             assert!(err.message().starts_with(message), "{text:?}: {err}");
-            assert_eq!(err.at(), at, "{text:?}: {err}");
+            assert_eq!(err.at(), offset, "{text:?}: {err}");
         }
         for form in RELATION_ATTRS.iter().chain(&AMOUNT_ATTRS).chain(&NUMBER_ATTRS).chain(&ALLOCATION_ATTRS) {
             let name = form.split('=').next().unwrap();

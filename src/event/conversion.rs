@@ -32,11 +32,11 @@ impl KeyConversion {
         let mut conversion = KeyConversion::default();
         let mut flagged = text.get(1..).unwrap_or_default();
         conversion.layout.flags = ConversionFlags::parse(&mut flagged);
-        let mut at = text.len() - flagged.len();
-        conversion.layout.width = number(text, &mut at)?;
-        if text.get(at) == Some(&b'.') {
-            at += 1;
-            conversion.layout.precision = Some(number(text, &mut at)?.unwrap_or(0));
+        let mut offset = text.len() - flagged.len();
+        conversion.layout.width = number(text, &mut offset)?;
+        if text.get(offset) == Some(&b'.') {
+            offset += 1;
+            conversion.layout.precision = Some(number(text, &mut offset)?.unwrap_or(0));
         }
         let sizes: [(&[u8], PrintedSize); 6] = [
             (b"hh", PrintedSize::Char),
@@ -46,12 +46,12 @@ impl KeyConversion {
             (b"z", PrintedSize::Long),
             (b"j", PrintedSize::Long),
         ];
-        let rest = text.get(at..).unwrap_or_default();
+        let rest = text.get(offset..).unwrap_or_default();
         if let Some((letters, size)) = sizes.iter().find(|(letters, _)| rest.starts_with(letters)) {
             conversion.size = *size;
-            at += letters.len();
+            offset += letters.len();
         }
-        match text.get(at) {
+        match text.get(offset) {
             Some(letter) if b"diuxXocsp%".contains(letter) => conversion.letter = *letter,
             other => {
                 let other =
@@ -59,7 +59,7 @@ impl KeyConversion {
                 return Err(format!("`%{other}` is none of {KNOWN}"));
             }
         }
-        Ok((conversion, at + 1))
+        Ok((conversion, offset + 1))
     }
 
     /// Why a value of this type cannot be shown so.
@@ -121,15 +121,15 @@ impl KeyConversion {
 }
 
 /// A number of characters.
-fn number(text: &[u8], at: &mut usize) -> Result<Option<usize>, String> {
+fn number(text: &[u8], offset: &mut usize) -> Result<Option<usize>, String> {
     let mut value: Option<usize> = None;
-    while let Some(digit) = text.get(*at).filter(|byte| byte.is_ascii_digit()) {
+    while let Some(digit) = text.get(*offset).filter(|byte| byte.is_ascii_digit()) {
         let next = value.unwrap_or(0) * 10 + usize::from(digit - b'0');
         if next > MAX_WIDTH {
             return Err(format!("at most {MAX_WIDTH} characters"));
         }
         value = Some(next);
-        *at += 1;
+        *offset += 1;
     }
     Ok(value)
 }

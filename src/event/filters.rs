@@ -77,7 +77,7 @@ fn condition(text: &str, format: &Format, refused: FilterError) -> Result<Condit
     };
     Expr::parse(text).and_then(condition).map_err(|err: ExprError| {
         let is_unknown = err.is_unknown_field() && !refused.is_unknown_field();
-        let is_meant = err.at() > refused.at || err.at() == refused.at && is_unknown;
+        let is_meant = err.at() > refused.offset || err.at() == refused.offset && is_unknown;
         if is_meant { EventFilterError::Expr(err) } else { EventFilterError::Filter(refused) }
     })
 }

@@ -5,19 +5,19 @@ use std::str::CharIndices;
 /// A fault, and its byte offset in the whole text.
 pub struct SelectorFault {
     pub message: String,
-    pub at: usize,
+    pub offset: usize,
 }
 
 /// A piece of the text, and its byte offset in the whole text.
 #[derive(Clone, Copy)]
 pub struct SelectorPart<'a> {
     pub text: &'a str,
-    pub at: usize,
+    pub offset: usize,
 }
 
 impl<'a> SelectorPart<'a> {
     pub fn from(self, start: usize) -> SelectorPart<'a> {
-        SelectorPart { text: &self.text[start..], at: self.at + start }
+        SelectorPart { text: &self.text[start..], offset: self.offset + start }
     }
 
     pub fn end(self) -> SelectorPart<'a> {
@@ -26,13 +26,13 @@ impl<'a> SelectorPart<'a> {
 
     pub fn trim(self) -> SelectorPart<'a> {
         let start = self.text.len() - self.text.trim_start().len();
-        SelectorPart { text: self.text.trim(), at: self.at + start }
+        SelectorPart { text: self.text.trim(), offset: self.offset + start }
     }
 
     /// The parts before and after the first `separator`, even one in quotes or parentheses.
     pub fn cut(self, separator: char) -> Option<(SelectorPart<'a>, SelectorPart<'a>)> {
         let (before, _) = self.text.split_once(separator)?;
-        Some((SelectorPart { text: before, at: self.at }, self.from(before.len() + separator.len_utf8())))
+        Some((SelectorPart { text: before, offset: self.offset }, self.from(before.len() + separator.len_utf8())))
     }
 
     /// Removes a pair of quotes around the whole part. `"a" == "b"` has none.
@@ -42,7 +42,9 @@ impl<'a> SelectorPart<'a> {
         };
         let mut inside = self.text[1..].char_indices();
         match closing(&mut inside, quote) {
-            Some(at) if inside.next().is_none() => SelectorPart { text: &self.text[1..=at], at: self.at + 1 },
+            Some(offset) if inside.next().is_none() => {
+                SelectorPart { text: &self.text[1..=offset], offset: self.offset + 1 }
+            }
             _ => self,
         }
     }
@@ -51,31 +53,31 @@ impl<'a> SelectorPart<'a> {
     pub fn split(self, separator: char) -> Result<Vec<SelectorPart<'a>>, SelectorFault> {
         let (mut parts, mut start, mut open) = (Vec::new(), 0, Vec::new());
         let mut chars = self.text.char_indices();
-        while let Some((at, c)) = chars.next() {
+        while let Some((offset, c)) = chars.next() {
             match c {
                 quote if is_quote(quote) && closing(&mut chars, quote).is_none() => {
-                    return self.from(at).fault("this quote is never closed");
+                    return self.from(offset).fault("this quote is never closed");
                 }
-                '(' => open.push(at),
+                '(' => open.push(offset),
                 ')' if open.pop().is_none() => {
-                    return self.from(at).fault("this `)` closes nothing");
+                    return self.from(offset).fault("this `)` closes nothing");
                 }
                 c if c == separator && open.is_empty() => {
-                    parts.push(SelectorPart { text: &self.text[start..at], at: self.at + start });
-                    start = at + c.len_utf8();
+                    parts.push(SelectorPart { text: &self.text[start..offset], offset: self.offset + start });
+                    start = offset + c.len_utf8();
                 }
                 _ => {}
             }
         }
-        if let Some(at) = open.pop() {
-            return self.from(at).fault("this `(` is never closed");
+        if let Some(offset) = open.pop() {
+            return self.from(offset).fault("this `(` is never closed");
         }
         parts.push(self.from(start));
         Ok(parts)
     }
 
     pub fn fault<T>(self, message: impl Into<String>) -> Result<T, SelectorFault> {
-        Err(SelectorFault { message: message.into(), at: self.at })
+        Err(SelectorFault { message: message.into(), offset: self.offset })
     }
 }
 
@@ -85,10 +87,10 @@ fn is_quote(c: char) -> bool {
 
 /// Offset of the next `quote`. Leaves the iterator behind it.
 fn closing(chars: &mut CharIndices<'_>, quote: char) -> Option<usize> {
-    while let Some((at, c)) = chars.next() {
+    while let Some((offset, c)) = chars.next() {
         match c {
             '\\' => drop(chars.next()),
-            c if c == quote => return Some(at),
+            c if c == quote => return Some(offset),
             _ => {}
         }
     }
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     fn part(text: &str) -> SelectorPart<'_> {
-        SelectorPart { text, at: 0 }
+        SelectorPart { text, offset: 0 }
     }
 
     #[test]
@@ -118,7 +120,7 @@ mod tests {
         for (text, want) in cases {
             let parts = part(text).split(',').ok().unwrap();
             assert!(parts.iter().map(|part| part.text).eq(want.iter().copied()), "{text:?}");
-            assert!(parts.iter().all(|part| text[part.at..].starts_with(part.text)));
+            assert!(parts.iter().all(|part| text[part.offset..].starts_with(part.text)));
         }
     }
 

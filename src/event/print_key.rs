@@ -79,7 +79,7 @@ impl PrintKey {
         let Some(inside) = parentheses.text[1..].strip_suffix(')') else {
             return parentheses.end().fault("a `)` is missing, and nothing stands behind it");
         };
-        let arguments = SelectorPart { text: inside, at: parentheses.at + 1 }.split(',')?;
+        let arguments = SelectorPart { text: inside, offset: parentheses.offset + 1 }.split(',')?;
         Ok(PrintKey { text, form: PrintForm::Printf(printf(&arguments)?) })
     }
 
@@ -131,7 +131,8 @@ impl PrintKey {
 /// An expression over the key.
 fn program(part: SelectorPart<'_>) -> Result<Program, SelectorFault> {
     let part = part.trim();
-    let fault = |message: &str, at: usize| SelectorFault { message: message.to_owned(), at: part.at + at };
+    let fault =
+        |message: &str, offset: usize| SelectorFault { message: message.to_owned(), offset: part.offset + offset };
     let expr = Expr::parse(part.text).map_err(|err| fault(err.message(), err.at()))?;
     let format = Format::parse("key", KEY_RECORD).map_err(|err| fault(&err.to_string(), 0))?;
     expr.compile(&format).map_err(|err| match err.is_unknown_field() {
@@ -148,18 +149,19 @@ fn printf(arguments: &[SelectorPart<'_>]) -> Result<Vec<PrintPart>, SelectorFaul
     if !form.text.starts_with('"') {
         return form.fault("printf begins with a text in double quotes, as in printf(\"%d %d\", key >> 32, (int)key)");
     }
-    let (text, used) = expr::quoted(form.text).map_err(|(message, at)| SelectorFault { message, at: form.at + at })?;
+    let (text, used) =
+        expr::quoted(form.text).map_err(|(message, offset)| SelectorFault { message, offset: form.offset + offset })?;
     if used < form.text.len() {
         return form.from(used).fault("a `,` is missing here");
     }
     let (mut parts, mut rest, mut values) = (Vec::new(), &text[..], values.iter());
-    let mut signs = form.text.match_indices('%').map(|(at, _)| at);
-    while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
-        let (before, from) = rest.split_at(at);
+    let mut signs = form.text.match_indices('%').map(|(offset, _)| offset);
+    while let Some(offset) = rest.iter().position(|byte| *byte == b'%') {
+        let (before, from) = rest.split_at(offset);
         parts.push(PrintPart::Text(before.to_vec()));
         let sign = form.from(signs.next().unwrap_or(0));
         let (conversion, used) =
-            KeyConversion::parse(from).map_err(|why| SelectorFault { message: why, at: sign.at })?;
+            KeyConversion::parse(from).map_err(|why| SelectorFault { message: why, offset: sign.offset })?;
         rest = from.get(used..).unwrap_or_default();
         if conversion.letter == b'%' {
             signs.next();
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<PrintKey, SelectorFault> {
-        PrintKey::parse(SelectorPart { text, at: 100 })
+        PrintKey::parse(SelectorPart { text, offset: 100 })
     }
 
     fn printed(text: &str, key: u64) -> PrintedKey {
@@ -261,10 +263,10 @@ mod tests {
             ("printf(\"%s\", ksymbol(key))", 13, "only what stands alone"),
             ("printf()", 7, "printf begins with a text"),
         ];
-        for (text, at, message) in cases {
+        for (text, offset, message) in cases {
             let fault = parse(text).err().unwrap_or_else(|| panic!("{text}"));
             assert!(fault.message.starts_with(message), "{text}: {}", fault.message);
-            assert_eq!(fault.at, 100 + at, "{text}: {}", fault.message);
+            assert_eq!(fault.offset, 100 + offset, "{text}: {}", fault.message);
         }
     }
 
@@ -277,7 +279,7 @@ mod tests {
                         prop_assert!(shown.len() <= MAX_SHOWN || !text.starts_with("printf"));
                     }
                 }
-                Err(fault) => prop_assert!((100..=100 + text.len()).contains(&fault.at)),
+                Err(fault) => prop_assert!((100..=100 + text.len()).contains(&fault.offset)),
             }
         }
     }

@@ -24,8 +24,8 @@ pub struct Selector {
     pub head: SelectorHead,
     pub filter: Option<String>,
     pub attrs: SelectorAttrs,
-    pub text: String, // as typed
-    pub at: usize,    // byte offset of `text` in the whole list
+    pub text: String,  // as typed
+    pub offset: usize, // byte offset of `text` in the whole list
 }
 
 impl Selector {
@@ -44,7 +44,7 @@ impl Selector {
 pub struct SelectorError {
     message: String,
     text: String,
-    at: usize, // byte offset in `text`, at most its length
+    offset: usize, // byte offset in `text`, at most its length
 }
 
 impl SelectorError {
@@ -54,13 +54,13 @@ impl SelectorError {
 
     /// Byte offset of the fault in the whole text, its length when something is missing at the end.
     pub fn at(&self) -> usize {
-        self.at
+        self.offset
     }
 }
 
 impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.message, caret(&self.text, self.at, 2))
+        write!(f, "{}{}", self.message, caret(&self.text, self.offset, 2))
     }
 }
 
@@ -80,9 +80,9 @@ pub fn parse(text: &str) -> Result<Vec<Selector>, SelectorError> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_with(text: &str, extra: &[&str]) -> Result<Vec<Selector>, SelectorError> {
-    let whole = SelectorPart { text, at: 0 };
+    let whole = SelectorPart { text, offset: 0 };
     let selectors = whole.split(',').and_then(|parts| parts.into_iter().map(|part| selector(part, extra)).collect());
-    selectors.map_err(|SelectorFault { message, at }| SelectorError { message, text: text.to_owned(), at })
+    selectors.map_err(|SelectorFault { message, offset }| SelectorError { message, text: text.to_owned(), offset })
 }
 
 fn selector(part: SelectorPart<'_>, extra: &[&str]) -> Result<Selector, SelectorFault> {
@@ -114,15 +114,15 @@ fn selector(part: SelectorPart<'_>, extra: &[&str]) -> Result<Selector, Selector
     }
     if let Some(args) = &mut attrs.args {
         if matches!(head, SelectorHead::Tracepoint { .. } | SelectorHead::Bare(_)) {
-            return SelectorPart { text: "", at: args.at }
+            return SelectorPart { text: "", offset: args.offset }
                 .fault("args are for probes: a tracepoint has fields of its own");
         }
-        args.at -= part.at;
+        args.offset -= part.offset;
     }
     if attrs.most.is_some() && !matches!(head, SelectorHead::Uprobe(..)) {
         return part.end().fault("most is for functions of programs: uprobe:, uretprobe:");
     }
-    Ok(Selector { head, filter, attrs, text: part.text.to_owned(), at: part.at })
+    Ok(Selector { head, filter, attrs, text: part.text.to_owned(), offset: part.offset })
 }
 
 #[cfg(test)]
@@ -219,13 +219,13 @@ mod tests {
         let all = parse("a:b, uprobe:f//args='x=$arg1 y=+0($arg2):b4@0/32'/stack/").unwrap();
         let args = all[1].attrs.args.as_ref().unwrap();
         assert_eq!(args.text, "x=$arg1 y=+0($arg2):b4@0/32");
-        assert!(all[1].text[args.at..].starts_with(&args.text));
+        assert!(all[1].text[args.offset..].starts_with(&args.text));
     }
 
     #[test]
     fn parses_lists() {
         let all = parse("a:b, c:d/x==\",\"/alias=(e,f)/ ,g:h").unwrap();
-        let parts: Vec<_> = all.iter().map(|selector| (selector.text.as_str(), selector.at)).collect();
+        let parts: Vec<_> = all.iter().map(|selector| (selector.text.as_str(), selector.offset)).collect();
         assert_eq!(parts, [("a:b", 0), ("c:d/x==\",\"/alias=(e,f)/", 5), ("g:h", 30)]);
     }
 
@@ -276,10 +276,10 @@ mod tests {
             ("uprobe:main@/bin/true", 12, "the file is missing, or its path"),
             ("uprobe:@\"/bin/true\"", 7, "the function is missing"),
         ];
-        for (text, at, message) in cases {
+        for (text, offset, message) in cases {
             let err = parse_with(text, &["ptr=EXPR"]).expect_err(text);
             assert!(err.message().starts_with(message), "{text:?}: {err}");
-            assert_eq!(err.at(), at, "{text:?}: {err}");
+            assert_eq!(err.at(), offset, "{text:?}: {err}");
         }
     }
 
@@ -310,7 +310,7 @@ mod tests {
         fn never_panics(text in "([a-z:/,=\"'()\\\\é@ \n]|stack|cpus|kprobe:|uprobe:|\\PC){0,40}") {
             match parse_with(&text, &["ptr=EXPR"]) {
                 Ok(all) => for selector in all {
-                    prop_assert_eq!(&text[selector.at..][..selector.text.len()], &selector.text);
+                    prop_assert_eq!(&text[selector.offset..][..selector.text.len()], &selector.text);
                     let _ = selector.has_wildcard();
                 },
                 Err(err) => {

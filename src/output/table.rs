@@ -171,9 +171,9 @@ impl PlacedRows {
             return PlacedRows { rows, places };
         }
         let mut sums = RowSums::unbounded(&*rows);
-        for at in 0..rows.len() {
-            let id = rows.stack(at).flatten();
-            sums.add(&mut *rows, at, RowPlace::of(id, stacks));
+        for index in 0..rows.len() {
+            let id = rows.stack(index).flatten();
+            sums.add(&mut *rows, index, RowPlace::of(id, stacks));
         }
         let order = sums.order(); // the greatest rows first: they get names before the budget of time is used up
         let (rows, places) = sums.into_parts();
@@ -185,19 +185,19 @@ impl PlacedRows {
 fn join_broken(mut placed: PlacedRows, order: &[usize], stacks: &Frames, names: &mut FrameNames) -> PlacedRows {
     let mut sums = RowSums::unbounded(&*placed.rows);
     let mut counts: FxHashMap<usize, u64> = FxHashMap::default();
-    for &at in order {
-        let Some(place) = placed.places.get(at) else { continue };
+    for &index in order {
+        let Some(place) = placed.places.get(index) else { continue };
         let id = if let RowStack::Of(id) = place.stack { id } else { None };
         let known = id.and_then(|id| known(id, stacks, names));
         let place = match known {
             Some(known) => RowPlace { key: PlaceKey::Broken(known.into()), ..place.clone() },
             None => place.clone(),
         };
-        *counts.entry(sums.add(&mut *placed.rows, at, place)).or_default() += 1;
+        *counts.entry(sums.add(&mut *placed.rows, index, place)).or_default() += 1;
     }
     let (rows, mut places) = sums.into_parts();
-    for (at, place) in places.iter_mut().enumerate() {
-        let stacks = counts.get(&at).copied().unwrap_or(1);
+    for (index, place) in places.iter_mut().enumerate() {
+        let stacks = counts.get(&index).copied().unwrap_or(1);
         if let PlaceKey::Broken(known) = &place.key {
             place.broken = (stacks > 1).then_some(BrokenStacks { frames: known.len(), stacks });
         }
@@ -256,10 +256,10 @@ impl TableLine {
 pub fn lines(placed: &mut PlacedRows, verdict: Verdict, span_ns: u64) -> Vec<TableLine> {
     let PlacedRows { rows, places } = placed;
     let order = rows.order();
-    let line = |at: usize| TableLine {
-        cells: rows.cells(at, span_ns),
-        verdict: verdict.max(rows.verdict(at)),
-        place: places.get(at).cloned().unwrap_or_else(RowPlace::nowhere),
+    let line = |index: usize| TableLine {
+        cells: rows.cells(index, span_ns),
+        verdict: verdict.max(rows.verdict(index)),
+        place: places.get(index).cloned().unwrap_or_else(RowPlace::nowhere),
         others: None,
     };
     order.into_iter().map(line).collect()
@@ -269,17 +269,17 @@ pub fn lines(placed: &mut PlacedRows, verdict: Verdict, span_ns: u64) -> Vec<Tab
 pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u64) -> Vec<TableLine> {
     sums.settle();
     let (columns, order) = (sums.rows().columns(), sums.order());
-    let line = |at: usize| {
-        let others = sums.others().filter(|others| others.at == at).map(|others| others.rows);
-        let mut cells = sums.rows().cells(at, span_ns);
-        let mut place = sums.site(at).cloned().unwrap_or_else(RowPlace::nowhere);
+    let line = |index: usize| {
+        let others = sums.others().filter(|others| others.index == index).map(|others| others.rows);
+        let mut cells = sums.rows().cells(index, span_ns);
+        let mut place = sums.site(index).cloned().unwrap_or_else(RowPlace::nowhere);
         if others.is_some() {
             for (cell, _) in cells.iter_mut().zip(&columns).filter(|(_, column)| column.kind == ColumnKind::Label) {
                 *cell = if is_text(cell) { Value::Word("<others>") } else { Value::None };
             }
             place = RowPlace::nowhere();
         }
-        TableLine { cells, verdict: verdict.max(sums.rows().verdict(at)), place, others }
+        TableLine { cells, verdict: verdict.max(sums.rows().verdict(index)), place, others }
     };
     order.into_iter().map(line).collect()
 }
@@ -294,7 +294,7 @@ pub fn sum_of_rows(rows: &mut dyn Rows, places: &[usize], span_ns: u64) -> Vec<V
     let Some((&first, others)) = places.split_first() else { return Vec::new() };
     let mut sum = rows.none();
     sum.push(rows, first);
-    others.iter().for_each(|&at| sum.add(0, rows, at));
+    others.iter().for_each(|&index| sum.add(0, rows, index));
     sum.cells(0, span_ns)
 }
 
@@ -306,19 +306,20 @@ pub fn sums_of_rest<'a>(
     rest: &'a [TableLine],
     sum: &'a [Value],
 ) -> impl Iterator<Item = (&'a Value, &'a str)> + 'a {
-    let is_known = |at: usize, column: &ColumnHead| {
-        column.kind == ColumnKind::Counter || rest.iter().all(|line| line.cells.get(at) != Some(&Value::None))
+    let is_known = |index: usize, column: &ColumnHead| {
+        column.kind == ColumnKind::Counter || rest.iter().all(|line| line.cells.get(index) != Some(&Value::None))
     };
-    columns.iter().enumerate().zip(sum).filter_map(move |((at, column), cell)| {
-        let is_told = column.is_additive && is_in_text(column, at, all) && is_known(at, column);
+    columns.iter().enumerate().zip(sum).filter_map(move |((index, column), cell)| {
+        let is_told = column.is_additive && is_in_text(column, index, all) && is_known(index, column);
         is_told.then_some((cell, &*column.heading))
     })
 }
 
 /// Whether text shows a column.
-pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
-    let says =
-        |line: &TableLine| !matches!(line.cells.get(at), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0)));
+pub fn is_in_text(column: &ColumnHead, index: usize, lines: &[TableLine]) -> bool {
+    let says = |line: &TableLine| {
+        !matches!(line.cells.get(index), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0)))
+    };
     column.in_text && column.kind != ColumnKind::Stack && (!column.if_any || lines.iter().any(says))
 }
 
@@ -583,8 +584,8 @@ mod tests {
         );
         let mut rows = TypedRows::new(&TASKS, vec![(1, 5), (2, 6), (3, 7)]);
         let mut sums = RowSums::new(&rows, 1, usize::MAX);
-        for at in 0..3 {
-            sums.add(&mut rows, at, RowPlace::nowhere());
+        for index in 0..3 {
+            sums.add(&mut rows, index, RowPlace::nowhere());
         }
         let lines = lines_of_sums(&mut sums, Verdict::Exact, 1);
         assert_eq!(lines[1].cells, [Value::None, Value::Word("<others>"), Value::Unsigned(13)]);

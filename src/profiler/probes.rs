@@ -175,7 +175,7 @@ impl Setup<'_> {
                     "args of {}: {}{}",
                     selector.head,
                     fault.message,
-                    caret(&selector.text, args.at + fault.at, 2)
+                    caret(&selector.text, args.offset + fault.offset, 2)
                 ))
             })?,
         };
@@ -238,8 +238,8 @@ fn site(place: &ProbePoint, user: bool, machine: Machine) -> ProbeSite {
 
 /// The offset in the selector's text of the byte that the kernel complains about: byte `into` of argument `number`.
 fn column_of(args: &ProbeArgs, parsed: &[FetchArg], number: usize, into: usize) -> usize {
-    let at = parsed.get(number).map_or(0, |arg| arg.at + if arg.as_typed { into } else { 0 });
-    args.at + at.min(args.text.len())
+    let at = parsed.get(number).map_or(0, |arg| arg.offset + if arg.as_typed { into } else { 0 });
+    args.offset + at.min(args.text.len())
 }
 
 fn lower_first(text: &str) -> String {
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn an_error_of_the_kernel_is_about_what_was_typed() {
         let site = ProbeSite { user: true, ret: false, entry: true, machine: Machine::X86_64 };
-        let args = ProbeArgs { text: "a=$arg1 b=%di:u64".to_owned(), at: 10 };
+        let args = ProbeArgs { text: "a=$arg1 b=%di:u64".to_owned(), offset: 10 };
         let parsed = fetch::parse(&args.text, &site).unwrap();
         assert_eq!(column_of(&args, &parsed, 0, 2), 10, "`$arg1` is `%di` to the kernel");
         assert_eq!(column_of(&args, &parsed, 1, 2), 10 + 8 + 2);

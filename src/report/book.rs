@@ -60,7 +60,7 @@ impl<S: RowSite> Book<S> {
     pub fn add(&mut self, rows: &mut dyn Rows, sites: &[S], entry: BookEntry) {
         let BookEntry { owner, title, verdict, span_ns, text_rows, in_text, is_quiet } = entry;
         let known = self.tables.iter().position(|table| table.is_of(owner, rows, title));
-        let table = match known.map(|at| self.tables.remove(at)) {
+        let table = match known.map(|index| self.tables.remove(index)) {
             Some(table) => table,
             None => {
                 let sums = RowSums::new(rows, MAX_ROWS, MAX_BYTES);
@@ -69,16 +69,16 @@ impl<S: RowSite> Book<S> {
         };
         let bytes_of_others: usize = self.tables.iter().map(|table| table.bytes).sum();
         // The order is that of the last interval, so that a table that only some intervals have keeps its place.
-        let at = self.tables.partition_point(|table| table.owner <= owner);
-        let table = self.tables.insert_mut(at, table);
+        let index = self.tables.partition_point(|table| table.owner <= owner);
+        let table = self.tables.insert_mut(index, table);
         table.span_ns = table.span_ns.saturating_add(span_ns);
         table.verdict = table.verdict.max(verdict);
         table.intervals += u64::from(!is_quiet);
         table.in_text |= in_text;
         table.sums.rows().forget_gauges();
         table.sums.limit_names(MAX_BYTES.saturating_sub(bytes_of_others));
-        for (at, site) in sites.iter().enumerate() {
-            table.sums.add(rows, at, site.clone());
+        for (index, site) in sites.iter().enumerate() {
+            table.sums.add(rows, index, site.clone());
         }
         table.bytes = table.sums.bytes();
         if bytes_of_others + table.bytes > MAX_BYTES {
@@ -100,7 +100,7 @@ impl<S: RowSite> Book<S> {
             table.owner == owner && last.is_some_and(|last| last == (table.sums.table(), table.title))
         };
         let end = match self.tables.iter().position(is_last) {
-            Some(at) => at + 1,
+            Some(index) => index + 1,
             None => self.tables.partition_point(|table| table.owner < owner),
         };
         Book { tables: self.tables.drain(..end).collect() }
@@ -204,7 +204,7 @@ mod tests {
             let newest = intervals.last().unwrap();
             let order = table.sums.order();
             prop_assert_eq!(order.len(), told.len());
-            for (at, (name, numbers)) in order.into_iter().zip(told) {
+            for (index, (name, numbers)) in order.into_iter().zip(told) {
                 let seen: Vec<u64> = numbers.iter().copied().flatten().collect();
                 let known = |number: Option<u64>| number.map_or(Value::None, Value::Unsigned);
                 let sum = seen.iter().sum::<u64>();
@@ -219,8 +219,8 @@ mod tests {
                     Value::Unsigned(sum * 1000 / table.span_ns),
                 ];
                 let span_ns = table.span_ns;
-                prop_assert_eq!(table.sums.rows().cells(at, span_ns), want);
-                let values = table.sums.rows().distribution(at, 6).unwrap();
+                prop_assert_eq!(table.sums.rows().cells(index, span_ns), want);
+                let values = table.sums.rows().distribution(index, 6).unwrap();
                 prop_assert_eq!((values.count(), values.sum()), (seen.len() as u64, u128::from(sum)));
             }
         }
@@ -246,8 +246,8 @@ mod tests {
             sums.add(&mut TypedRows::new(&ROWS, vec![row(name, Some(10))]), 0, ());
         }
         let others = sums.others().unwrap();
-        assert_eq!((others.rows, sums.order().last()), (3, Some(&others.at)));
-        let counts: Vec<Value> = sums.order().into_iter().map(|at| sums.rows().cells(at, 1)[1].clone()).collect();
+        assert_eq!((others.rows, sums.order().last()), (3, Some(&others.index)));
+        let counts: Vec<Value> = sums.order().into_iter().map(|index| sums.rows().cells(index, 1)[1].clone()).collect();
         assert_eq!(counts, [20, 10, 30].map(Value::Unsigned));
     }
 
@@ -317,8 +317,8 @@ mod tests {
             sums.add(&mut TypedRows::new(&ROWS, vec![row(1, Some(1))]), 0, LargeSite(number));
         }
         let others = sums.others().unwrap();
-        assert!((9..=10).contains(&others.at), "{others:?}");
-        assert_eq!(others.rows + others.at as u64, 1000);
+        assert!((9..=10).contains(&others.index), "{others:?}");
+        assert_eq!(others.rows + others.index as u64, 1000);
         assert!((100_000..200_000).contains(&sums.bytes()), "{}", sums.bytes());
     }
 }

@@ -97,7 +97,7 @@ impl LinePart {
 pub enum LineStep {
     Text(&'static str),
     Value {
-        at: usize,
+        index: usize,
         width: usize,
         in_seconds: bool,
     },
@@ -105,7 +105,7 @@ pub enum LineStep {
     Cpu,
     /// Skips the next `steps`, unless whether the value is known is equal to `is_known`.
     SkipUnless {
-        at: usize,
+        index: usize,
         is_known: bool,
         steps: usize,
     },
@@ -142,7 +142,7 @@ impl Grouping {
     /// The values in which the occurrences of a group agree.
     pub fn same<'a>(&self, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
         let same = self.same;
-        values.iter().enumerate().filter(move |(at, _)| same >> at & 1 != 0).map(|(_, value)| value)
+        values.iter().enumerate().filter(move |(index, _)| same >> index & 1 != 0).map(|(_, value)| value)
     }
 }
 
@@ -189,23 +189,23 @@ impl OccurrenceLayout {
 
     /// Details of the same object must be adjacent, since the object is written in one go.
     const fn check_is_new(&self, name: &str) {
-        let mut at = 0;
-        while at < self.detail_count {
-            let head = self.details[at];
+        let mut index = 0;
+        while index < self.detail_count {
+            let head = self.details[index];
             let is_known = are_equal(head.name, name) || matches!(head.alias, Some(alias) if are_equal(alias, name));
             assert!(!is_known, "two details have one name");
-            let is_torn = at + 1 < self.detail_count
+            let is_torn = index + 1 < self.detail_count
                 && are_of_one_object(head.name, name)
-                && !are_of_one_object(self.details[at + 1].name, name);
+                && !are_of_one_object(self.details[index + 1].name, name);
             assert!(!is_torn, "details of one object are no neighbours");
-            at += 1;
+            index += 1;
         }
     }
 
     pub(super) const fn push_parts(&mut self, parts: &[LinePart]) {
-        let mut at = 0;
-        while at < parts.len() {
-            match parts[at] {
+        let mut index = 0;
+        while index < parts.len() {
+            match parts[index] {
                 LinePart::Text(text) => self.push_step(LineStep::Text(text)),
                 LinePart::Subject => self.push_step(LineStep::Subject),
                 LinePart::Cpu => self.push_step(LineStep::Cpu),
@@ -216,13 +216,13 @@ impl OccurrenceLayout {
                 }
                 LinePart::Detail(detail) => self.push_value(&detail),
             }
-            at += 1;
+            index += 1;
         }
     }
 
     const fn push_value(&mut self, detail: &LineDetail) {
         let LineDetail { name, width, in_seconds, between } = *detail;
-        let value = LineStep::Value { at: self.index_of(name), width, in_seconds };
+        let value = LineStep::Value { index: self.index_of(name), width, in_seconds };
         let Some((before, after)) = between else { return self.push_step(value) };
         let skip = self.begin_skip();
         self.push_step(LineStep::Text(before));
@@ -234,14 +234,14 @@ impl OccurrenceLayout {
     }
 
     const fn begin_skip(&mut self) -> usize {
-        let at = self.step_count;
+        let index = self.step_count;
         self.push_step(LineStep::Text("")); // `end_skip` replaces it
-        at
+        index
     }
 
     const fn end_skip(&mut self, skip: usize, name: &str, is_known: bool) {
         self.steps[skip] =
-            LineStep::SkipUnless { at: self.index_of(name), is_known, steps: self.step_count - skip - 1 };
+            LineStep::SkipUnless { index: self.index_of(name), is_known, steps: self.step_count - skip - 1 };
     }
 
     const fn push_step(&mut self, step: LineStep) {
@@ -251,10 +251,10 @@ impl OccurrenceLayout {
     }
 
     pub(super) const fn group(&mut self, by: GroupBy) {
-        let (mut same, mut at) = (0, 0);
-        while at < by.same.len() {
-            same |= 1 << self.index_of(by.same[at]);
-            at += 1;
+        let (mut same, mut index) = (0, 0);
+        while index < by.same.len() {
+            same |= 1 << self.index_of(by.same[index]);
+            index += 1;
         }
         let (place, duration, goes_on) =
             (self.index_of(by.place), self.index_of(by.duration), self.index_of(by.goes_on));
@@ -262,12 +262,12 @@ impl OccurrenceLayout {
     }
 
     const fn index_of(&self, name: &str) -> usize {
-        let mut at = 0;
-        while at < self.detail_count {
-            if are_equal(self.details[at].name, name) {
-                return at;
+        let mut index = 0;
+        while index < self.detail_count {
+            if are_equal(self.details[index].name, name) {
+                return index;
             }
-            at += 1;
+            index += 1;
         }
         panic!("no detail has the name that is asked for")
     }

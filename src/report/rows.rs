@@ -21,24 +21,24 @@ pub trait Rows: Any + Debug + Send {
     }
 
     /// The cells of a row, one for each column, in a table that covers `span_ns`.
-    fn cells(&mut self, at: usize, span_ns: u64) -> Vec<Value>;
+    fn cells(&mut self, index: usize, span_ns: u64) -> Vec<Value>;
 
     /// One cell of a row.
-    fn cell(&mut self, at: usize, column: usize, span_ns: u64) -> Value;
+    fn cell(&mut self, index: usize, column: usize, span_ns: u64) -> Value;
 
     /// The meanings of the columns, by their keys.
     fn meanings(&self) -> &'static [(&'static str, &'static str)];
 
     /// The name of a row without its stack.
-    fn labels(&self, at: usize) -> Vec<Value>;
+    fn labels(&self, index: usize) -> Vec<Value>;
 
     /// The stack of a row. None: the table has no column of stacks.
-    fn stack(&mut self, at: usize) -> Option<Option<StackId>>;
+    fn stack(&mut self, index: usize) -> Option<Option<StackId>>;
 
-    fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Distribution>;
+    fn distribution(&mut self, index: usize, column: usize) -> Option<&mut Distribution>;
 
     /// The verdict that follows from the row itself.
-    fn verdict(&self, at: usize) -> Verdict;
+    fn verdict(&self, index: usize) -> Verdict;
 
     /// After rows were added: computes the cells of the first `count` rows that depend on all of these.
     fn settle(&mut self, count: usize);
@@ -50,10 +50,10 @@ pub trait Rows: Any + Debug + Send {
     fn none(&self) -> Box<dyn Rows>;
 
     /// Appends a row of the same schema.
-    fn push(&mut self, from: &dyn Rows, at: usize);
+    fn push(&mut self, from: &dyn Rows, index: usize);
 
     /// Adds row `at` of `from`, a later row of the same schema, to row `to`.
-    fn add(&mut self, to: usize, from: &mut dyn Rows, at: usize);
+    fn add(&mut self, to: usize, from: &mut dyn Rows, index: usize);
 
     /// Makes all gauges unknown.
     fn forget_gauges(&mut self);
@@ -79,6 +79,7 @@ impl<R: Clone> TypedRows<R> {
     }
 
     /// The rows, in the order in which they were added.
+    #[cfg(test)]
     pub fn rows(&self) -> &[R] {
         &self.rows
     }
@@ -105,13 +106,13 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
         self.rows.len()
     }
 
-    fn cells(&mut self, at: usize, span_ns: u64) -> Vec<Value> {
-        let Some(row) = self.rows.get_mut(at) else { return Vec::new() };
+    fn cells(&mut self, index: usize, span_ns: u64) -> Vec<Value> {
+        let Some(row) = self.rows.get_mut(index) else { return Vec::new() };
         self.schema.columns().map(|column| column.value(row, span_ns)).collect()
     }
 
-    fn cell(&mut self, at: usize, column: usize, span_ns: u64) -> Value {
-        let row = self.rows.get_mut(at);
+    fn cell(&mut self, index: usize, column: usize, span_ns: u64) -> Value {
+        let row = self.rows.get_mut(index);
         row.zip(self.schema.columns().nth(column)).map_or(Value::None, |(row, column)| column.value(row, span_ns))
     }
 
@@ -119,23 +120,23 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
         self.schema.meanings
     }
 
-    fn labels(&self, at: usize) -> Vec<Value> {
-        let Some(row) = self.rows.get(at) else { return Vec::new() };
+    fn labels(&self, index: usize) -> Vec<Value> {
+        let Some(row) = self.rows.get(index) else { return Vec::new() };
         self.schema.columns().filter_map(|column| column.label(row)).collect()
     }
 
-    fn stack(&mut self, at: usize) -> Option<Option<StackId>> {
-        let row = self.rows.get_mut(at)?;
+    fn stack(&mut self, index: usize) -> Option<Option<StackId>> {
+        let row = self.rows.get_mut(index)?;
         self.schema.columns().find_map(|column| column.stack(row))
     }
 
-    fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Distribution> {
-        let row = self.rows.get_mut(at)?;
+    fn distribution(&mut self, index: usize, column: usize) -> Option<&mut Distribution> {
+        let row = self.rows.get_mut(index)?;
         self.schema.columns().nth(column)?.distribution(row)
     }
 
-    fn verdict(&self, at: usize) -> Verdict {
-        self.rows.get(at).map_or(Verdict::Exact, self.schema.verdict)
+    fn verdict(&self, index: usize) -> Verdict {
+        self.rows.get(index).map_or(Verdict::Exact, self.schema.verdict)
     }
 
     fn settle(&mut self, count: usize) {
@@ -155,15 +156,15 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
         Box::new(TypedRows { schema: self.schema.clone(), rows: Vec::new() })
     }
 
-    fn push(&mut self, from: &dyn Rows, at: usize) {
-        if let Some(row) = of_same::<R>(from).and_then(|from| from.rows.get(at)) {
+    fn push(&mut self, from: &dyn Rows, index: usize) {
+        if let Some(row) = of_same::<R>(from).and_then(|from| from.rows.get(index)) {
             self.rows.push(row.clone());
         }
     }
 
-    fn add(&mut self, to: usize, from: &mut dyn Rows, at: usize) {
+    fn add(&mut self, to: usize, from: &mut dyn Rows, index: usize) {
         let from = from.as_any_mut().downcast_mut::<TypedRows<R>>();
-        let later = from.and_then(|from| from.rows.get_mut(at));
+        let later = from.and_then(|from| from.rows.get_mut(index));
         if let (Some(row), Some(later)) = (self.rows.get_mut(to), later) {
             self.schema.columns().for_each(|column| column.add(row, later));
         }

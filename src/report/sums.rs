@@ -43,7 +43,7 @@ pub struct RowSums<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OthersRow {
     /// Its index.
-    pub at: usize,
+    pub index: usize,
     /// Number of rows that were added to it.
     pub rows: u64,
 }
@@ -61,10 +61,10 @@ impl<S: RowSite> RowSums<S> {
     }
 
     /// Adds row `at` of `from`, whose site is `site`; returns its index here.
-    pub fn add(&mut self, from: &mut dyn Rows, at: usize, site: S) -> usize {
-        let name = (from.labels(at), site);
+    pub fn add(&mut self, from: &mut dyn Rows, index: usize, site: S) -> usize {
+        let name = (from.labels(index), site);
         if let Some(&known) = self.by_name.get(&name) {
-            self.rows.add(known, from, at);
+            self.rows.add(known, from, index);
             if let Some(site) = self.sites.get_mut(known).filter(|site| name.1.improves(site)) {
                 *site = name.1;
             }
@@ -73,26 +73,26 @@ impl<S: RowSite> RowSums<S> {
         let next = self.rows.len();
         if self.by_name.len() < self.most && self.name_bytes < self.most_bytes {
             self.name_bytes += bytes_of(&name.0, &name.1);
-            self.push(from, at, name.1.clone());
+            self.push(from, index, name.1.clone());
             self.by_name.insert(name, next);
             return next;
         }
         match &mut self.others {
             Some(others) => {
                 others.rows += 1;
-                self.rows.add(others.at, from, at);
-                others.at
+                self.rows.add(others.index, from, index);
+                others.index
             }
             None => {
-                self.others = Some(OthersRow { at: next, rows: 1 });
-                self.push(from, at, name.1);
+                self.others = Some(OthersRow { index: next, rows: 1 });
+                self.push(from, index, name.1);
                 next
             }
         }
     }
 
-    fn push(&mut self, from: &dyn Rows, at: usize, site: S) {
-        self.rows.push(from, at);
+    fn push(&mut self, from: &dyn Rows, index: usize, site: S) {
+        self.rows.push(from, index);
         self.sites.push(site);
     }
 
@@ -105,8 +105,8 @@ impl<S: RowSite> RowSums<S> {
         &mut *self.rows
     }
 
-    pub fn site(&self, at: usize) -> Option<&S> {
-        self.sites.get(at)
+    pub fn site(&self, index: usize) -> Option<&S> {
+        self.sites.get(index)
     }
 
     pub fn others(&self) -> Option<OthersRow> {
@@ -115,7 +115,7 @@ impl<S: RowSite> RowSums<S> {
 
     /// Computes what rows say of several of them (see [`Rows::settle`]), without the row of the others.
     pub fn settle(&mut self) {
-        let count = self.others.map_or(self.rows.len(), |others| others.at);
+        let count = self.others.map_or(self.rows.len(), |others| others.index);
         self.rows.settle(count);
     }
 
@@ -123,8 +123,8 @@ impl<S: RowSite> RowSums<S> {
     pub fn order(&self) -> Vec<usize> {
         let mut order = self.rows.order();
         if let Some(others) = self.others {
-            order.retain(|&at| at != others.at);
-            order.push(others.at);
+            order.retain(|&index| index != others.index);
+            order.push(others.index);
         }
         order
     }

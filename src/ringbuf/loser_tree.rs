@@ -65,13 +65,13 @@ impl LoserTree {
     }
 
     /// The players of a game, while the games below it hold their winners.
-    fn players(&self, at: usize) -> (u64, u64) {
+    fn players(&self, game: usize) -> (u64, u64) {
         let player = |child: usize| match child.checked_sub(self.games.len()) {
             None => self.games[child],
             Some(leaf) => self.leaves.get(leaf).map_or(NONE, |&Leaf { key, .. }| self.player(leaf, key)),
         };
         // The winner of all comes from the game at 1, or is the only one.
-        if at == 0 { (player(1), NONE) } else { (player(2 * at), player(2 * at + 1)) }
+        if game == 0 { (player(1), NONE) } else { (player(2 * game), player(2 * game + 1)) }
     }
 
     /// The leaf of the ring that is first.

@@ -5,18 +5,18 @@ pub(super) const LINE_BYTES: u64 = 64;
 
 /// Prefetches the cache line of `at`. It is a hint: an address that cannot be read does no harm.
 #[inline(always)]
-pub(super) fn prefetch(at: *const u8) {
+pub(super) fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: no read that a program can see, and an address that is not mapped is ignored.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: as above. The intrinsic for it is not stable.
     unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    let _ = at;
+    let _ = address;
 }

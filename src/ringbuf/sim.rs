@@ -164,8 +164,8 @@ impl Producer {
     }
 
     /// Copies `bytes` to `at`, in two pieces when they wrap. Gives where they end.
-    fn copy(&mut self, at: u64, bytes: &[u8]) -> u64 {
-        let start = (at & (self.size - 1)) as usize;
+    fn copy(&mut self, position: u64, bytes: &[u8]) -> u64 {
+        let start = (position & (self.size - 1)) as usize;
         let first = bytes.len().min(self.size as usize - start);
         let rest = bytes.len() - first;
         assert!(rest <= start && self.data + self.size as usize <= self.map.len());
@@ -177,7 +177,7 @@ impl Producer {
             ptr::copy_nonoverlapping(bytes.as_ptr(), data.add(start), first);
             ptr::copy_nonoverlapping(bytes[first..].as_ptr(), data, rest);
         }
-        at.wrapping_add(bytes.len() as u64)
+        position.wrapping_add(bytes.len() as u64)
     }
 
     fn page(&self) -> *mut perf_event_mmap_page {

@@ -27,6 +27,15 @@ impl IntType {
     }
 }
 
+/// The radix of a C literal without its suffix, and its digits.
+pub fn radix_and_digits(literal: &str) -> (u32, &str) {
+    match literal.strip_prefix("0x").or_else(|| literal.strip_prefix("0X")) {
+        Some(hex) => (16, hex),
+        None if literal.len() > 1 && literal.starts_with('0') => (8, literal),
+        None => (10, literal),
+    }
+}
+
 /// True for a word that changes neither size nor sign.
 pub fn is_qualifier(word: &str) -> bool {
     matches!(word, "const" | "volatile" | "__user" | "__rcu" | "__iomem" | "__percpu" | "__force" | "restrict")

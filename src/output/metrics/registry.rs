@@ -38,24 +38,24 @@ impl MetricsRegistry {
         let Some(view) = self.views.get(owner) else { return };
         let is_same = |table: &MetricTable| table.owner == owner && table.sums.table() == rows.table();
         let known = self.tables.iter().position(is_same);
-        let at = match known {
-            Some(at) if !is_snapshot => at,
+        let index = match known {
+            Some(index) if !is_snapshot => index,
             known => {
                 let table = MetricTable::new(view, entry, rows);
-                match known.and_then(|at| self.tables.get_mut(at)) {
+                match known.and_then(|index| self.tables.get_mut(index)) {
                     Some(old) => *old = table, // the snapshot before
                     None => self.tables.push(table),
                 }
                 known.unwrap_or(self.tables.len() - 1)
             }
         };
-        let Some(table) = self.tables.get_mut(at) else { return };
+        let Some(table) = self.tables.get_mut(index) else { return };
         table.verdict = table.verdict.max(verdict);
         table.sums.rows().forget_gauges();
         // The greatest first: they are the ones to have series of their own.
-        for at in rows.order() {
-            let site = function(at);
-            table.sums.add(rows, at, site);
+        for index in rows.order() {
+            let site = function(index);
+            table.sums.add(rows, index, site);
         }
         table.name_rows(view.name.as_ref());
     }

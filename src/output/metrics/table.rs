@@ -31,7 +31,7 @@ pub struct MetricTable {
 /// A column that is told.
 #[derive(Debug)]
 struct MetricColumn {
-    at: usize,
+    index: usize,
     head: ColumnHead,
     name: Arc<str>,
     kind: FamilyKind,
@@ -66,7 +66,7 @@ impl MetricTable {
     pub fn new(view: &MetricView, entry: MetricEntry, rows: &dyn Rows) -> MetricTable {
         let MetricEntry { owner, verdict, is_snapshot } = entry;
         let table = Some(rows.table()).filter(|table| *table != view.main_table);
-        let column = |(at, head): (usize, ColumnHead)| {
+        let column = |(index, head): (usize, ColumnHead)| {
             let meaning = rows.meanings().iter().find(|(key, _)| *key == head.key).map(|(_, meaning)| *meaning);
             let (kind, unit) = match names::kind(&head, is_snapshot) {
                 Some(kind) => (kind, names::unit(&head)),
@@ -86,7 +86,7 @@ impl MetricTable {
                 _ => "",
             };
             let help = format!("{}{more}", meaning.unwrap_or(&head.key));
-            Some(MetricColumn { at, head, name: name.into(), kind, unit, help: help.into() })
+            Some(MetricColumn { index, head, name: name.into(), kind, unit, help: help.into() })
         };
         MetricTable {
             owner,
@@ -105,14 +105,14 @@ impl MetricTable {
 
     /// Makes the labels of new rows.
     pub fn name_rows(&mut self, view: Option<&Arc<str>>) {
-        let others = self.sums.others().map(|others| others.at);
+        let others = self.sums.others().map(|others| others.index);
         let rows = self.sums.rows();
         let columns: Vec<ColumnHead> = rows.columns();
         let label_columns: Vec<&ColumnHead> = columns.iter().filter(|head| head.kind == ColumnKind::Label).collect();
         let values: Vec<(usize, Vec<Value>)> =
-            (self.labels.len()..rows.len()).map(|at| (at, rows.labels(at))).collect();
-        for (at, values) in values {
-            let is_others = others == Some(at);
+            (self.labels.len()..rows.len()).map(|index| (index, rows.labels(index))).collect();
+        for (index, values) in values {
+            let is_others = others == Some(index);
             let mut labels: Vec<(Arc<str>, Arc<str>)> = Vec::new();
             labels.extend(view.map(|view| ("view".into(), view.clone())));
             // Text alone has columns that say the same in other words.
@@ -124,7 +124,7 @@ impl MetricTable {
                     value => labels.push((names::label(&head.key).into(), value_text::cell(&value).into())),
                 }
             }
-            let RowFunction { innermost, callers } = self.sums.site(at).cloned().unwrap_or_default();
+            let RowFunction { innermost, callers } = self.sums.site(index).cloned().unwrap_or_default();
             for (key, text) in [("function", innermost), ("callers", callers)] {
                 let told = |text| if is_others { OTHERS.into() } else { text };
                 labels.extend(text.map(|text| (key.into(), told(text))));
@@ -133,7 +133,7 @@ impl MetricTable {
             let mut set: LabelSet = labels.as_slice().into();
             if self.used.contains(&set) {
                 // The names of two rows may differ only in what text alone has.
-                labels.push(("row".into(), at.to_string().into()));
+                labels.push(("row".into(), index.to_string().into()));
                 labels.sort();
                 set = labels.into();
             }
@@ -143,16 +143,16 @@ impl MetricTable {
     }
 
     pub fn push(&mut self, families: &mut Vec<MetricFamily>) {
-        let others = self.sums.others().map(|others| others.at);
+        let others = self.sums.others().map(|others| others.index);
         for column in &self.columns {
             let rows = self.sums.rows();
             let mut points = Vec::with_capacity(rows.len());
-            for (at, labels) in self.labels.iter().enumerate() {
+            for (index, labels) in self.labels.iter().enumerate() {
                 // Of several rows a gauge has but the newest.
-                if others == Some(at) && column.head.kind == ColumnKind::Gauge {
+                if others == Some(index) && column.head.kind == ColumnKind::Gauge {
                     continue;
                 }
-                points.extend(column.point(rows, at, labels));
+                points.extend(column.point(rows, index, labels));
             }
             if points.is_empty() && column.kind == FamilyKind::Gauge {
                 continue;
@@ -190,13 +190,13 @@ impl MetricColumn {
     }
 
     /// None: nothing is known there.
-    fn point(&self, rows: &mut dyn Rows, at: usize, labels: &LabelSet) -> Option<MetricPoint> {
+    fn point(&self, rows: &mut dyn Rows, index: usize, labels: &LabelSet) -> Option<MetricPoint> {
         let labels = labels.clone();
         if self.kind == FamilyKind::Histogram {
-            let values = rows.distribution(at, self.at)?.clone();
+            let values = rows.distribution(index, self.index)?.clone();
             return Some(MetricPoint { labels, value: MetricValue::Distribution(Arc::new(values)) });
         }
-        let number = match rows.cell(at, self.at, 0) {
+        let number = match rows.cell(index, self.index, 0) {
             Value::Unsigned(number) | Value::Ns(number) | Value::Us(number) | Value::Age(number) => number,
             Value::Signed(number) if self.kind == FamilyKind::Counter => u64::try_from(number).ok()?,
             Value::Word(word) => {

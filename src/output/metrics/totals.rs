@@ -56,8 +56,8 @@ impl TotalSums {
     }
 
     pub fn push(&self, views: &[MetricView], families: &mut Vec<MetricFamily>) {
-        for (&(key, at), &(kind, number)) in &self.0 {
-            let Some(view) = views.get(at) else { continue };
+        for (&(key, index), &(kind, number)) in &self.0 {
+            let Some(view) = views.get(index) else { continue };
             let (word, unit) = match key.strip_suffix("_ns") {
                 Some(word) => (word, MetricUnit::Seconds),
                 None => key.strip_suffix("_bytes").map_or((key, MetricUnit::None), |word| (word, MetricUnit::Bytes)),

@@ -54,14 +54,14 @@ impl Canvas<'_> {
     }
 
     fn line(&mut self, text: &str, style: Style) {
-        let at = self.take(1);
-        self.text_at(at, text, style);
+        let area = self.take(1);
+        self.text_at(area, text, style);
     }
 
-    fn text_at(&mut self, at: Rect, text: &str, style: Style) {
-        if at.height > 0 && at.width > 0 {
-            let (text, _) = cut(text, usize::from(at.width));
-            self.buffer.set_stringn(at.x, at.y, text, usize::from(at.width), style);
+    fn text_at(&mut self, area: Rect, text: &str, style: Style) {
+        if area.height > 0 && area.width > 0 {
+            let (text, _) = cut(text, usize::from(area.width));
+            self.buffer.set_stringn(area.x, area.y, text, usize::from(area.width), style);
         }
     }
 
@@ -145,14 +145,18 @@ fn head(model: &ScreenModel, table: Option<&ScreenTable>, canvas: &mut Canvas<'_
         _ => "? help".to_owned(),
     };
     let style = Style::new().add_modifier(Modifier::REVERSED);
-    let at = canvas.take(1);
-    canvas.buffer.set_style(at, style);
+    let area = canvas.take(1);
+    canvas.buffer.set_style(area, style);
     // What the user has asked for is in sight on the narrowest screen, too.
     let (right, right_width) = cut(&right, canvas.width());
     let room = canvas.width().saturating_sub(right_width + 1);
-    canvas.text_at(Rect { width: u16::try_from(room).unwrap_or(0), ..at }, &left, style);
-    let from = at.width.saturating_sub(u16::try_from(right_width).unwrap_or(0));
-    canvas.text_at(Rect { x: at.x + from, width: at.width - from, ..at }, &right, style.add_modifier(Modifier::BOLD));
+    canvas.text_at(Rect { width: u16::try_from(room).unwrap_or(0), ..area }, &left, style);
+    let from = area.width.saturating_sub(u16::try_from(right_width).unwrap_or(0));
+    canvas.text_at(
+        Rect { x: area.x + from, width: area.width - from, ..area },
+        &right,
+        style.add_modifier(Modifier::BOLD),
+    );
 }
 
 fn tabs(model: &ScreenModel, canvas: &mut Canvas<'_>) {
@@ -166,8 +170,8 @@ fn tabs(model: &ScreenModel, canvas: &mut Canvas<'_>) {
         first += 1;
     }
     let mut x = line.x;
-    for (at, name) in names.iter().enumerate().skip(first) {
-        let style = if at == model.current {
+    for (index, name) in names.iter().enumerate().skip(first) {
+        let style = if index == model.current {
             Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
         } else {
             Style::new()
@@ -199,11 +203,11 @@ fn spark_line(page: &Page, table: &ScreenTable, canvas: &mut Canvas<'_>) {
         Some(sum) => BARS[(u128::from(sum) * 7).div_ceil(u128::from(most.max(1))).min(7) as usize],
     };
     let line: String = bars.iter().map(bar).collect();
-    let at = canvas.take(1);
-    canvas.text_at(at, &label, Style::new());
-    let from = at.width.min(u16::try_from(label.width()).unwrap_or(u16::MAX));
+    let area = canvas.take(1);
+    canvas.text_at(area, &label, Style::new());
+    let from = area.width.min(u16::try_from(label.width()).unwrap_or(u16::MAX));
     let style = canvas.style(Color::Cyan, Modifier::empty());
-    canvas.text_at(Rect { x: at.x + from, width: at.width - from, ..at }, line.trim_end(), style);
+    canvas.text_at(Rect { x: area.x + from, width: area.width - from, ..area }, line.trim_end(), style);
 }
 
 /// A number in a few characters.
@@ -226,9 +230,9 @@ fn rows(all: &[&ScreenRow], page: &Page, table: &ScreenTable, canvas: &mut Canva
         return canvas.line(why, Style::new());
     }
     if let Some(line) = table.below.as_ref().filter(|_| canvas.height() > 6) {
-        let at = canvas.below(1);
+        let area = canvas.below(1);
         canvas.area.height -= 1;
-        canvas.text_at(at, line, Style::new());
+        canvas.text_at(area, line, Style::new());
     }
     // Without the heading, and the line of what is left out.
     let room = canvas.height().saturating_sub(1).max(1);
@@ -239,15 +243,15 @@ fn rows(all: &[&ScreenRow], page: &Page, table: &ScreenTable, canvas: &mut Canva
     let marked = shown.iter().any(|row| row.verdict.mark().is_some());
     let mark_width = if marked { 3 } else { 0 };
     let widths: Vec<usize> = (table.columns.iter().enumerate())
-        .map(|(at, column)| {
-            let cells = shown.iter().filter_map(|row| row.cells.get(at)).map(|cell| cell.text.width());
+        .map(|(index, column)| {
+            let cells = shown.iter().filter_map(|row| row.cells.get(index)).map(|cell| cell.text.width());
             cells.max().unwrap_or(0).max(column.heading.width())
         })
         .collect();
     let favourite = page.sort.map(|sort| sort.column);
     let fitted = fit(&table.columns, &widths, favourite, page.first_column, canvas.width().saturating_sub(mark_width));
     if canvas.height() > 1 {
-        let at = canvas.take(1);
+        let area = canvas.take(1);
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let heads: Vec<(&str, Style)> = table
             .columns
@@ -258,16 +262,16 @@ fn rows(all: &[&ScreenRow], page: &Page, table: &ScreenTable, canvas: &mut Canva
                 (&*head.heading, if is_sorted { bold.add_modifier(Modifier::UNDERLINED) } else { bold })
             })
             .collect();
-        cells(at, mark_width, table, &fitted.shown, &heads, canvas);
+        cells(area, mark_width, table, &fitted.shown, &heads, canvas);
     }
     for row in shown {
-        let at = canvas.take(1);
+        let area = canvas.take(1);
         if let Some((mark, _)) = row.verdict.mark() {
             let style = canvas.style(Color::Yellow, Modifier::BOLD);
-            canvas.text_at(at, mark, style);
+            canvas.text_at(area, mark, style);
         }
         let texts: Vec<(&str, Style)> = row.cells.iter().map(|cell| (&*cell.text, Style::new())).collect();
-        cells(at, mark_width, table, &fitted.shown, &texts, canvas);
+        cells(area, mark_width, table, &fitted.shown, &texts, canvas);
     }
     let left_out = left_out(fitted.left_out, all.len() - shown.len(), table.rows_left_out);
     if !left_out.is_empty() && canvas.height() > 0 {
@@ -278,7 +282,7 @@ fn rows(all: &[&ScreenRow], page: &Page, table: &ScreenTable, canvas: &mut Canva
 
 /// Cells side by side: names to the left, numbers to the right.
 fn cells(
-    at: Rect,
+    area: Rect,
     mark_width: usize,
     table: &ScreenTable,
     shown: &[(usize, usize)],
@@ -292,7 +296,11 @@ fn cells(
         let is_left = table.columns.get(column).is_some_and(|column| column.is_left);
         let from = x + if is_left { 0 } else { width - used };
         if let (Ok(from), Ok(used)) = (u16::try_from(from), u16::try_from(used)) {
-            canvas.text_at(Rect { x: at.x + from, width: used.min(at.width.saturating_sub(from)), ..at }, &text, style);
+            canvas.text_at(
+                Rect { x: area.x + from, width: used.min(area.width.saturating_sub(from)), ..area },
+                &text,
+                style,
+            );
         }
         x += width + 1;
     }

@@ -195,21 +195,21 @@ fn line(
     values: &[Value],
     out: &mut Vec<u8>,
 ) {
-    let value = |at: usize| values.get(at).unwrap_or(&Value::None);
+    let value = |index: usize| values.get(index).unwrap_or(&Value::None);
     let mut steps = layout.line().iter();
     while let Some(step) = steps.next() {
         match *step {
             LineStep::Text(text) => out.extend_from_slice(text.as_bytes()),
-            LineStep::Value { at, width, in_seconds } => {
+            LineStep::Value { index, width, in_seconds } => {
                 let start = out.len();
                 let push = if in_seconds { push_seconds } else { push_value };
-                push(value(at), out);
+                push(value(index), out);
                 pad_left(start, width, out);
             }
             LineStep::Subject => push_subject(subject, out),
             LineStep::Cpu => push_unsigned(u64::from(subject.cpu), out),
-            LineStep::SkipUnless { at, is_known, steps: many } => {
-                if is_known == matches!(value(at), Value::None | Value::Bool(false) | Value::Pct(0)) {
+            LineStep::SkipUnless { index, is_known, steps: many } => {
+                if is_known == matches!(value(index), Value::None | Value::Bool(false) | Value::Pct(0)) {
                     steps = steps.as_slice().get(many..).unwrap_or_default().iter();
                 }
             }
@@ -350,9 +350,9 @@ mod tests {
         let mut explained = vec![">="];
         let below = text(|out| table(&columns, &lines, |_| Vec::new(), &mut explained, out));
         assert_eq!(below.lines().count(), 3, "a table above has explained the mark");
-        let only_if = |at: usize| {
+        let only_if = |index: usize| {
             let mut columns = columns.clone();
-            columns[at].if_any = true;
+            columns[index].if_any = true;
             columns
         };
         lines.iter_mut().for_each(|line| (line.cells[1], line.verdict) = (Value::Unsigned(0), Verdict::Exact));

@@ -32,8 +32,8 @@ impl Writer {
         let Some(metrics) = &mut self.sums.metrics else { return };
         let PlacedRows { rows, places } = placed;
         let is_of_stacks = rows.columns().iter().any(|column| column.kind == ColumnKind::Stack);
-        metrics.add(entry, &mut **rows, |at| {
-            let Some(place) = places.get(at).filter(|place| place.is_somewhere()) else {
+        metrics.add(entry, &mut **rows, |index| {
+            let Some(place) = places.get(index).filter(|place| place.is_somewhere()) else {
                 return RowFunction::default();
             };
             let depth = if is_of_stacks { 1 + CALLERS } else { 1 };

@@ -199,20 +199,26 @@ mod tests {
     use crate::symbol::stacks::key::StackKey;
     use crate::symbol::{SpaceKeys, Stacks};
 
-    /// The weight of a stack whose names were given up is counted in the next report, with names.
-    #[test]
-    fn names_that_were_given_up_are_looked_for_again() {
+    /// A writer that knows the stack of one function, and the step that it shows.
+    fn writer_with_stack(function: fn()) -> (Writer, CurrentStep, Option<StackId>) {
         let sink = Sink::file("/dev/null".as_ref()).unwrap();
         let step = CurrentStep::default();
-        let mut writer =
-            Writer::new(crate::output::tests::settings(false), sink, step.clone(), crossbeam_channel::bounded(1).0);
+        let publish = crossbeam_channel::bounded(1).0;
+        let mut writer = Writer::new(crate::output::tests::settings(false), sink, step.clone(), publish);
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
-        let pid = std::process::id() as i32;
-        let ip = names_that_were_given_up_are_looked_for_again as *const () as u64;
+        let (ip, pid) = (function as *const () as u64, std::process::id() as i32);
         let id = stacks.intern_address(ip, true, Innermost::Executed, pid, &mut keys);
         let mut batch = Batch::default();
         stacks.take_updates().for_each(|news| batch.push_update(news));
         writer.batch(&mut batch).unwrap();
+        (writer, step, id)
+    }
+
+    /// The weight of a stack whose names were given up is counted in the next report, with names.
+    #[test]
+    fn names_that_were_given_up_are_looked_for_again() {
+        let (mut writer, step, id) = writer_with_stack(names_that_were_given_up_are_looked_for_again);
+        let pid = std::process::id() as i32;
         let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: Weight { amount: 7, samples: 1 } };
         step.set_hurry();
         writer.weights(0, &[row]);
@@ -237,16 +243,8 @@ mod tests {
     /// A stack is not referred to by its number until its frames were printed with all names that can be found.
     #[test]
     fn a_stack_without_its_names_is_printed_again() {
-        let sink = Sink::file("/dev/null".as_ref()).unwrap();
-        let step = CurrentStep::default();
-        let mut writer =
-            Writer::new(crate::output::tests::settings(false), sink, step.clone(), crossbeam_channel::bounded(1).0);
-        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
-        let ip = a_stack_without_its_names_is_printed_again as *const () as u64;
-        let id = stacks.intern_address(ip, true, Innermost::Executed, std::process::id() as i32, &mut keys);
+        let (mut writer, step, id) = writer_with_stack(a_stack_without_its_names_is_printed_again);
         let mut batch = Batch::default();
-        stacks.take_updates().for_each(|news| batch.push_update(news));
-        writer.batch(&mut batch).unwrap();
         step.set_hurry();
         for is_named in [false, false, true] {
             if is_named {

@@ -59,8 +59,8 @@ impl Writer {
             table.span_ns = span_ns;
             let of = (table.owner(), table.sums.table(), table.title);
             let words = &mut self.sums.quiet.words;
-            let at = words.iter().position(|words| (words.owner, words.table, words.title) == of);
-            let words = at.map(|at| words.swap_remove(at));
+            let index = words.iter().position(|words| (words.owner, words.table, words.title) == of);
+            let words = index.map(|index| words.swap_remove(index));
             let (above, below) = words.map_or_else(Default::default, |words| (words.above, words.below));
             if table.in_text || self.settings.json {
                 self.block_of_sums(table, Some(interval), time_ns, above, below)?;
@@ -151,8 +151,8 @@ mod tests {
         let text = printed(false, vec![parts(), whole()]);
         assert!(text.contains("whole run, 6.000 s: what is rare\n") && text.contains(" 14"), "{text}");
         assert!(text.contains("and 1 more: 1 count\n"), "{text}");
-        let at = |title: &str| text.find(title).unwrap();
+        let offset = |title: &str| text.find(title).unwrap();
         let titles = ["what is rare", "what is now", "all of it twice", "what is then"];
-        assert!(titles.map(at).is_sorted(), "{text}");
+        assert!(titles.map(offset).is_sorted(), "{text}");
     }
 }

@@ -34,7 +34,7 @@ impl Writer {
         let Some(screen) = self.outlet.screen.as_ref().filter(|_| in_text && has_places) else { return };
         let mut order = rows.order();
         order.truncate(PREVIEW_ROWS);
-        let line = |at: usize| TableLine::plain(rows.cells(at, heading.span_ns));
+        let line = |index: usize| TableLine::plain(rows.cells(index, heading.span_ns));
         let lines: Vec<TableLine> = order.into_iter().map(line).collect();
         let table = tables::table(&columns, &lines, |_| None);
         let (key, table) = heading.on_screen(table, &mut self.outlet.wall);

@@ -78,8 +78,9 @@ impl Writer {
     /// come first: they get names before the budget of time is used up.
     pub(super) fn kept_rows(&mut self, rows: Box<dyn Rows>) -> PlacedRows {
         let mut placed = PlacedRows::new(rows, &self.stacks.frames, &mut self.stacks.names);
-        for at in placed.rows.order() {
-            if let Some(place) = placed.places.get_mut(at).filter(|place| !matches!(place.stack, RowStack::Nowhere)) {
+        for index in placed.rows.order() {
+            if let Some(place) = placed.places.get_mut(index).filter(|place| !matches!(place.stack, RowStack::Nowhere))
+            {
                 *place = place.kept(|id| self.stacks.name(id));
             }
         }
@@ -165,7 +166,7 @@ impl Writer {
             if let Cow::Owned(cells) = name_values(&mut self.stacks, &mut self.look_ups, &line.cells) {
                 line.cells = cells;
             }
-            if let Some(cell) = place.and_then(|at| line.cells.get_mut(at)) {
+            if let Some(cell) = place.and_then(|index| line.cells.get_mut(index)) {
                 let frames = line.place.named(|id| self.stacks.name(id)).unwrap_or_default();
                 *cell = frames.first().map_or(Value::None, |frame| Value::Text(frames::place(frame)));
                 if frames.len() < 2 && !self.settings.json {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::cli::usage;
-use crate::event::{BoundEvent, Selector, SelectorHead, selector};
+use crate::event::{ALLOCATION_ATTRS, BoundEvent, Selector, SelectorHead, selector};
 use crate::expr::Program;
 use crate::perf::EventId;
 use crate::perf::evlist::Evlist;
@@ -216,7 +216,7 @@ fn calls() -> Result<Vec<WantedSource>> {
 /// # Errors
 /// Text that does not parse.
 fn allocs(list: &str) -> Result<Vec<WantedSource>> {
-    parsed("--alloc", list, &["ptr=EXPR", "key=EXPR", "size=EXPR"], Role::Alloc)
+    parsed("--alloc", list, &ALLOCATION_ATTRS, Role::Alloc)
 }
 
 /// The events of `--free`.

@@ -68,7 +68,7 @@ impl Comparison {
 pub struct FilterError {
     pub text: String,
     /// Where the fault is, in bytes.
-    pub at: usize,
+    pub offset: usize,
     pub message: String,
     kind: FilterFaultKind,
 }
@@ -98,7 +98,7 @@ impl FilterError {
 
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.message, caret(&self.text, self.at, 4))
+        write!(f, "{}{}", self.message, caret(&self.text, self.offset, 4))
     }
 }
 

@@ -7,7 +7,7 @@ use super::eval::{FilterNode, FilterOp, FilterTest};
 use super::{Comparison, Filter, FilterError, FilterFaultKind, quote};
 use crate::tep::format::field::{Field, FieldKind};
 use crate::tep::format::{Format, nearest};
-use crate::tep::types::IntType;
+use crate::tep::types::{IntType, radix_and_digits};
 
 /// The kernel takes strings shorter than this (`MAX_FILTER_STR_VAL`).
 pub const MAX_STRING: usize = 256;
@@ -26,13 +26,14 @@ const OPS: [(&str, FilterOp); 8] = [
 ];
 
 pub fn parse(text: &str, format: &Format) -> Result<Filter, FilterError> {
-    let mut parser = FilterParser { text, at: 0, format, kernel_text: String::with_capacity(text.len()), copied: 0 };
+    let mut parser =
+        FilterParser { text, offset: 0, format, kernel_text: String::with_capacity(text.len()), copied: 0 };
     let parsed = parser.filter();
     let rest = text.get(parser.copied..).unwrap_or_default();
     match parsed {
         Ok(root) => Ok(Filter { kernel_text: parser.kernel_text + rest, root }),
-        Err(FilterFault { at, message, kind }) => {
-            Err(FilterError { text: text.to_owned(), at: at.min(text.len()), message, kind })
+        Err(FilterFault { offset, message, kind }) => {
+            Err(FilterError { text: text.to_owned(), offset: offset.min(text.len()), message, kind })
         }
     }
 }
@@ -40,13 +41,13 @@ pub fn parse(text: &str, format: &Format) -> Result<Filter, FilterError> {
 type FilterResult<T> = Result<T, FilterFault>;
 
 struct FilterFault {
-    at: usize,
+    offset: usize,
     message: String,
     kind: FilterFaultKind,
 }
 
-fn fail<T>(at: usize, message: impl Into<String>) -> FilterResult<T> {
-    Err(FilterFault { at, message: message.into(), kind: FilterFaultKind::Form })
+fn fail<T>(offset: usize, message: impl Into<String>) -> FilterResult<T> {
+    Err(FilterFault { offset, message: message.into(), kind: FilterFaultKind::Form })
 }
 
 /// What a name in a filter stands for.
@@ -63,7 +64,7 @@ enum FilterOperand<'a> {
 
 struct FilterParser<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     format: &'a Format,
     kernel_text: String,
     /// Bytes of `text` that are already in `kernel_text`.
@@ -72,8 +73,8 @@ struct FilterParser<'a> {
 
 impl<'a> FilterParser<'a> {
     fn filter(&mut self) -> FilterResult<FilterNode> {
-        if let Some(at) = self.text.find('\0') {
-            return fail(at, "a NUL byte in the filter");
+        if let Some(offset) = self.text.find('\0') {
+            return fail(offset, "a NUL byte in the filter");
         }
         if self.rest().is_empty() {
             return fail(0, "the filter is empty");
@@ -81,9 +82,9 @@ impl<'a> FilterParser<'a> {
         let root = self.any(0)?;
         match self.rest().chars().next() {
             None => Ok(root),
-            Some(')') => fail(self.at, "this parenthesis closes nothing"),
-            Some('&' | '|') => fail(self.at, "tests are joined by `&&` or `||`"),
-            Some(_) => fail(self.at, "`&&`, `||` or the end expected here"),
+            Some(')') => fail(self.offset, "this parenthesis closes nothing"),
+            Some('&' | '|') => fail(self.offset, "tests are joined by `&&` or `||`"),
+            Some(_) => fail(self.offset, "`&&`, `||` or the end expected here"),
         }
     }
 
@@ -108,7 +109,7 @@ impl<'a> FilterParser<'a> {
         while self.eat("!") {
             negated = !negated;
         }
-        let open = self.at;
+        let open = self.offset;
         let inner = if self.eat("(") {
             if depth >= MAX_DEPTH {
                 return fail(open, "too many parentheses inside each other");
@@ -117,7 +118,7 @@ impl<'a> FilterParser<'a> {
             if !self.eat(")") {
                 return match self.rest() {
                     "" => fail(open, "this parenthesis is never closed"),
-                    _ => fail(self.at, "`&&`, `||` or `)` expected here"),
+                    _ => fail(self.offset, "`&&`, `||` or `)` expected here"),
                 };
             }
             inner
@@ -130,34 +131,34 @@ impl<'a> FilterParser<'a> {
     /// `field op value`
     fn test(&mut self) -> FilterResult<FilterTest> {
         self.skip_blanks();
-        let start = self.at;
+        let start = self.offset;
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
         if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             return fail(start, "a field name expected here");
         }
         let Some(subject) = self.subject(name) else {
             return Err(FilterFault {
-                at: start,
+                offset: start,
                 message: self.no_such_field(name),
                 kind: FilterFaultKind::UnknownField,
             });
         };
-        let behind_name = self.at;
+        let behind_name = self.offset;
         let suffix = if self.rest_as_is().starts_with('.') {
-            self.at += 1;
+            self.offset += 1;
             self.take_while(|c| c.is_ascii_alphanumeric() || c == '_')
         } else {
             ""
         };
         self.skip_blanks();
-        let op_at = self.at;
+        let op_at = self.offset;
         let Some((mark, op)) = OPS.into_iter().find(|(mark, _)| self.rest_as_is().starts_with(mark)) else {
             return fail(op_at, "one of == != ~ < <= > >= & expected here");
         };
-        self.at += mark.len();
+        self.offset += mark.len();
         self.skip_blanks();
         match suffix {
-            "" if self.at == behind_name => fail(self.at, "a value expected here"),
+            "" if self.offset == behind_name => fail(self.offset, "a value expected here"),
             "" => self.value(name, subject, op_at, op),
             "function" => self.function(name, subject, op_at, op),
             "ustring" => match subject {
@@ -176,7 +177,7 @@ impl<'a> FilterParser<'a> {
         op: FilterOp,
     ) -> FilterResult<FilterTest> {
         if self.rest_as_is().is_empty() {
-            return fail(self.at, "a value expected here");
+            return fail(self.offset, "a value expected here");
         }
         if self.rest_as_is().starts_with("CPUS") {
             return self.cpus(name, subject, op_at, op);
@@ -192,7 +193,7 @@ impl<'a> FilterParser<'a> {
                 Ok(FilterTest::Text { value: self.text_value(field, op_at, op)?, field: field.cloned(), op })
             }
             FilterOperand::TextPointer => self.text_value(None, op_at, op).map(|_| FilterTest::KernelOnly),
-            FilterOperand::Mask(_) => fail(self.at, format!("`{name}` is a CPU mask: compare it with CPUS{{0-3}}")),
+            FilterOperand::Mask(_) => fail(self.offset, format!("`{name}` is a CPU mask: compare it with CPUS{{0-3}}")),
             FilterOperand::Other(field) => {
                 fail(op_at, format!("`{name}` is `{}`, which no filter can compare", field.declared))
             }
@@ -200,7 +201,7 @@ impl<'a> FilterParser<'a> {
     }
 
     fn number(&mut self, name: &str, ty: IntType, op_at: usize, op: FilterOp) -> FilterResult<u64> {
-        let start = self.at;
+        let start = self.offset;
         if op == FilterOp::Glob {
             return fail(op_at, format!("`~` compares text, and `{name}` is a number"));
         }
@@ -208,19 +209,15 @@ impl<'a> FilterParser<'a> {
             return fail(start, format!("`{name}` is a number, so its value takes no quotes"));
         }
         let negative = self.rest_as_is().starts_with('-');
-        self.at += usize::from(negative);
+        self.offset += usize::from(negative);
         let digits = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
-        let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-            Some(hex) => (16, hex),
-            None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
-            None => (10, digits),
-        };
+        let (radix, digits) = radix_and_digits(digits);
         let bits = 8 * ty.size as u32;
         let (low, high) =
             if ty.signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
         let out_of_range = || {
             let message = format!("`{name}` holds {low} to {high}");
-            Err(FilterFault { at: start, message, kind: FilterFaultKind::OutOfRange })
+            Err(FilterFault { offset: start, message, kind: FilterFaultKind::OutOfRange })
         };
         let magnitude = match u64::from_str_radix(digits, radix) {
             Ok(magnitude) => magnitude,
@@ -239,25 +236,25 @@ impl<'a> FilterParser<'a> {
             let what = field.map_or_else(|| "this".to_owned(), |field| format!("`{}`", field.name));
             return fail(op_at, format!("{what} is text, which is compared with == != or ~"));
         }
-        let start = self.at;
+        let start = self.offset;
         let value = match self.rest_as_is().chars().next() {
             Some(mark @ ('"' | '\'')) => {
-                self.at += 1;
+                self.offset += 1;
                 let value = self.take_while(|c| c != mark);
                 if self.rest_as_is().is_empty() {
                     return fail(start, "this quote is never closed");
                 }
-                self.at += 1;
+                self.offset += 1;
                 value
             }
             _ => self.take_while(|c| !c.is_whitespace() && !matches!(c, '(' | ')' | '&' | '|')),
         };
-        if value.is_empty() && self.at == start {
+        if value.is_empty() && self.offset == start {
             return fail(start, "text expected here");
         }
         let in_kernel = if op == FilterOp::Glob { kernel_pattern(value, field) } else { value.to_owned() };
         match quote(&in_kernel) {
-            Some(quoted) if self.text.get(start..self.at) != Some(quoted.as_str()) => self.replace(start, &quoted),
+            Some(quoted) if self.text.get(start..self.offset) != Some(quoted.as_str()) => self.replace(start, &quoted),
             Some(_) => {}
             None if in_kernel.len() >= MAX_STRING => return fail(start, "the kernel takes at most 255 bytes of text"),
             None => return fail(start, "text with both kinds of quotes cannot be written in a filter"),
@@ -280,7 +277,7 @@ impl<'a> FilterParser<'a> {
         if !matches!(op, FilterOp::Equal | FilterOp::NotEqual) {
             return fail(op_at, "functions are compared with == or !=");
         }
-        let start = self.at;
+        let start = self.offset;
         let symbol = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$' | ':'));
         if symbol.is_empty() {
             return fail(start, "a kernel function or an address expected here");
@@ -297,18 +294,18 @@ impl<'a> FilterParser<'a> {
         if !matches!(op, FilterOp::Equal | FilterOp::NotEqual | FilterOp::BitAnd) {
             return fail(op_at, "a set of CPUs is compared with == != or &");
         }
-        self.at += "CPUS".len();
-        let open = self.at;
+        self.offset += "CPUS".len();
+        let open = self.offset;
         if !self.rest_as_is().starts_with('{') {
             return fail(open, "`{` expected here");
         }
-        self.at += 1;
-        let start = self.at;
+        self.offset += 1;
+        let start = self.offset;
         let list = self.take_while(|c| c != '}');
         if self.rest_as_is().is_empty() {
             return fail(open, "this brace is never closed");
         }
-        self.at += 1;
+        self.offset += 1;
         let Some(cpus) = CpuSet::parse(list) else { return fail(start, "CPUs expected here, such as 0-3,8") };
         match subject {
             FilterOperand::Int(field) => Ok(FilterTest::CpuIn { field: Some(field.clone()), op, cpus }),
@@ -340,11 +337,11 @@ impl<'a> FilterParser<'a> {
     fn replace(&mut self, start: usize, with: &str) {
         self.kernel_text.push_str(self.text.get(self.copied..start).unwrap_or_default());
         self.kernel_text.push_str(with);
-        self.copied = self.at;
+        self.copied = self.offset;
     }
 
     fn rest_as_is(&self) -> &'a str {
-        self.text.get(self.at..).unwrap_or_default()
+        self.text.get(self.offset..).unwrap_or_default()
     }
 
     fn rest(&mut self) -> &'a str {
@@ -359,13 +356,13 @@ impl<'a> FilterParser<'a> {
     fn take_while(&mut self, belongs: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest_as_is();
         let len = rest.find(|c| !belongs(c)).unwrap_or(rest.len());
-        self.at += len;
+        self.offset += len;
         rest.get(..len).unwrap_or_default()
     }
 
     fn eat(&mut self, mark: &str) -> bool {
         let found = self.rest().starts_with(mark);
-        self.at += if found { mark.len() } else { 0 };
+        self.offset += if found { mark.len() } else { 0 };
         found
     }
 }
@@ -400,8 +397,9 @@ fn subject_of(field: &Field) -> FilterOperand<'_> {
 /// `*text` at the end of a fixed array, behind the NUL. Both were seen on 6.18. A backslash prevents both.
 fn kernel_pattern(pattern: &str, field: Option<&Field>) -> String {
     let body = pattern.strip_prefix('!').unwrap_or(pattern);
-    let escape_at =
-        |at: usize| format!("{}\\{}", pattern.get(..at).unwrap_or_default(), pattern.get(at..).unwrap_or_default());
+    let escape_at = |offset: usize| {
+        format!("{}\\{}", pattern.get(..offset).unwrap_or_default(), pattern.get(offset..).unwrap_or_default())
+    };
     if body.starts_with(|c: char| c.is_ascii_digit()) && body.contains(['*', '?', '[', '\\']) {
         return escape_at(pattern.len() - body.len());
     }

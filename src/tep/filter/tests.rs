@@ -171,10 +171,10 @@ fn points_at_the_fault() {
         ("comm.ustring == x", 4, "`.ustring` is for `char *`"),
         ("pid.foo == x", 3, "`.foo` is unknown"),
     ];
-    for (text, at, message) in cases {
+    for (text, offset, message) in cases {
         let error = Filter::parse(text, &format()).expect_err(text);
         assert!(error.message.contains(message), "{text:?}: {}", error.message);
-        assert_eq!(error.at, at, "{text:?}: {}", error.message);
+        assert_eq!(error.offset, offset, "{text:?}: {}", error.message);
     }
     let error = Filter::parse("comm == é && x == 1", &format()).unwrap_err();
     let shown = error.to_string();
@@ -185,7 +185,7 @@ fn points_at_the_fault() {
 #[test]
 fn nesting_and_length_are_bounded() {
     let deep = format!("{}pid == 1{}", "(".repeat(65), ")".repeat(65));
-    assert_eq!(Filter::parse(&deep, &format()).unwrap_err().at, 64);
+    assert_eq!(Filter::parse(&deep, &format()).unwrap_err().offset, 64);
     let deep = format!("{}pid == 1{}", "(".repeat(64), ")".repeat(64));
     assert!(Filter::parse(&deep, &format()).is_ok());
     assert!(Filter::parse(&format!("{}pid == 1", "!".repeat(100_001)), &format()).is_ok());
@@ -219,7 +219,7 @@ proptest::proptest! {
                 let again = Filter::parse(filter.text(), &format()).expect("the kernel's text parses");
                 proptest::prop_assert_eq!(again.matches(&raw, &raw, 3), filter.matches(&raw, &raw, 3));
             }
-            Err(error) => proptest::prop_assert!(error.at <= text.len() && !error.to_string().is_empty()),
+            Err(error) => proptest::prop_assert!(error.offset <= text.len() && !error.to_string().is_empty()),
         }
     }
 }

@@ -255,15 +255,6 @@ impl Field {
         if self.size <= 4 { Ok(value as i32) } else { i32::try_from(value).map_err(|_| ReadError::TooLarge) }
     }
 
-    /// Reads the field as an unsigned integer of 32 bits, zero-extended.
-    ///
-    /// # Errors
-    /// As `read_u64`, or the value does not fit.
-    #[inline]
-    pub fn read_u32(&self, raw: &[u8]) -> Result<u32, ReadError> {
-        u32::try_from(self.read_u64(raw)?).map_err(|_| ReadError::TooLarge)
-    }
-
     /// The bytes of the field, or of the data it locates.
     ///
     /// # Errors
@@ -512,7 +503,7 @@ mod tests {
         assert_eq!(at(4, false).read_i64(&raw), Ok(0xffff_fffe));
         assert_eq!(at(4, true).read_u64(&raw), Ok(0xffff_fffe));
         assert_eq!(at(1, true).read_i32(&raw), Ok(-2));
-        assert_eq!(at(2, true).read_u32(&raw), Ok(0xfffe));
+        assert_eq!(at(2, true).read_u64(&raw), Ok(0xfffe));
         assert_eq!(at(4, false).read_i32(&raw), Ok(-2));
         assert_eq!(at(8, true).read_i32(&raw), Err(ReadError::TooLarge));
         assert_eq!(at(8, true).read_u64(&raw[..7]), Err(ReadError::Short));

@@ -3,10 +3,10 @@
 use std::io::Write;
 
 /// Bit `at` of a mask stored as native `unsigned long` words.
-fn bit(bytes: &[u8], at: usize) -> bool {
-    let byte = at / 8;
+fn bit(bytes: &[u8], index: usize) -> bool {
+    let byte = index / 8;
     let byte = if cfg!(target_endian = "big") { byte ^ 7 } else { byte };
-    bytes.get(byte).is_some_and(|bits| bits & (1 << (at % 8)) != 0)
+    bytes.get(byte).is_some_and(|bits| bits & (1 << (index % 8)) != 0)
 }
 
 /// 32 bits at a time, the highest first, separated by commas: `00000001,0000000f`.
@@ -14,7 +14,8 @@ pub fn render_hex(bytes: &[u8], bits: usize, out: &mut Vec<u8>) {
     let bits = bits.min(bytes.len() * 8);
     for chunk in (0..bits.div_ceil(32)).rev() {
         let width = (bits - chunk * 32).min(32);
-        let value = (0..width).filter(|at| bit(bytes, chunk * 32 + at)).fold(0u32, |value, at| value | 1 << at);
+        let value =
+            (0..width).filter(|index| bit(bytes, chunk * 32 + index)).fold(0u32, |value, index| value | 1 << index);
         let digits = width.div_ceil(4);
         let separator = if chunk == 0 { "" } else { "," };
         let _ = write!(out, "{value:0digits$x}{separator}"); // writing to a Vec cannot fail
@@ -25,18 +26,18 @@ pub fn render_hex(bytes: &[u8], bits: usize, out: &mut Vec<u8>) {
 pub fn render_list(bytes: &[u8], bits: usize, out: &mut Vec<u8>) {
     let bits = bits.min(bytes.len() * 8);
     let start = out.len();
-    let mut at = 0;
-    while at < bits {
-        if !bit(bytes, at) {
-            at += 1;
+    let mut index = 0;
+    while index < bits {
+        if !bit(bytes, index) {
+            index += 1;
             continue;
         }
-        let end = (at..bits).find(|&next| !bit(bytes, next)).unwrap_or(bits);
+        let end = (index..bits).find(|&next| !bit(bytes, next)).unwrap_or(bits);
         if out.len() > start {
             out.push(b',');
         }
-        let _ = if end - at == 1 { write!(out, "{at}") } else { write!(out, "{at}-{}", end - 1) };
-        at = end;
+        let _ = if end - index == 1 { write!(out, "{index}") } else { write!(out, "{index}-{}", end - 1) };
+        index = end;
     }
 }
 

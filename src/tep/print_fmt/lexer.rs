@@ -1,7 +1,7 @@
 //! Tokens of the C expressions behind a `print fmt`.
 
 use super::Unsupported;
-use crate::tep::types::IntType;
+use crate::tep::types::{IntType, radix_and_digits};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
@@ -115,11 +115,7 @@ impl<'a> Lexer<'a> {
         let bad = || Unsupported::new(format!("number {text}"));
         let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
         let suffix = text.get(digits.len()..).unwrap_or_default().to_ascii_lowercase();
-        let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-            Some(hex) => (16, hex),
-            None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
-            None => (10, digits),
-        };
+        let (radix, digits) = radix_and_digits(digits);
         let value = u64::from_str_radix(digits, radix).map_err(|_| bad())?;
         let unsigned = suffix.contains('u');
         let size = match suffix.matches('l').count() {

@@ -159,8 +159,8 @@ impl PointerKind {
 }
 
 /// `N` bytes at `at`.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], NoValue> {
-    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(NoValue)
+fn array<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], NoValue> {
+    bytes.get(offset..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(NoValue)
 }
 
 fn render_ip4(ip: [u8; 4], padded: bool, out: &mut Vec<u8>) {
@@ -173,8 +173,8 @@ fn render_ip6(ip: [u8; 16], compressed: bool, colons: bool, out: &mut Vec<u8>) {
         let _ = write!(out, "{}", Ipv6Addr::from(ip));
         return;
     }
-    for (at, pair) in ip.chunks_exact(2).enumerate() {
-        if at > 0 && colons {
+    for (index, pair) in ip.chunks_exact(2).enumerate() {
+        if index > 0 && colons {
             out.push(b':');
         }
         render_hex(pair, b"", out);
@@ -190,8 +190,8 @@ fn render_uuid(mut uuid: [u8; 16], little: bool, upper: bool, out: &mut Vec<u8>)
         }
     }
     let start = out.len();
-    for (at, byte) in uuid.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
             out.push(b'-');
         }
         let _ = write!(out, "{byte:02x}");

@@ -15,17 +15,17 @@ pub struct LoggedError {
     /// The kernel's message.
     pub what: String,
     /// Byte offset in the definition.
-    pub at: usize,
+    pub offset: usize,
 }
 
 /// The last error about `command`. The log has errors about the definitions of other processes, too.
 pub fn last_error(log: &str, command: &str) -> Option<LoggedError> {
     let lines: Vec<&str> = log.lines().collect();
     let about = |line: &str| line.strip_prefix(COMMAND).is_some_and(|text| text.trim_end() == command.trim_end());
-    let at = lines.iter().rposition(|line| about(line))?;
-    let what = lines.get(at.checked_sub(1)?)?.split_once("error: ")?.1;
-    let caret = lines.get(at + 1).and_then(|line| line.find('^')).unwrap_or(0);
-    Some(LoggedError { what: what.trim().to_owned(), at: caret.saturating_sub(COMMAND.len()) })
+    let index = lines.iter().rposition(|line| about(line))?;
+    let what = lines.get(index.checked_sub(1)?)?.split_once("error: ")?.1;
+    let caret = lines.get(index + 1).and_then(|line| line.find('^')).unwrap_or(0);
+    Some(LoggedError { what: what.trim().to_owned(), offset: caret.saturating_sub(COMMAND.len()) })
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn finds_the_last_error_about_a_command() {
-        let said = |command: &str| last_error(LOG, command).map(|said| (said.what, said.at));
+        let said = |command: &str| last_error(LOG, command).map(|said| (said.what, said.offset));
         let command = "p:pp/b /bin/true:0x1234 a=$arg1 b=%di:zork";
         let what = "$arg* can be used only on function entry or exit".to_owned();
         assert_eq!(said(command), Some((what, command.find("$arg1").unwrap())));

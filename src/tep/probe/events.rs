@@ -149,8 +149,8 @@ impl Probes {
         if let Err(error) = written {
             let log = read_limited(&self.root.join("error_log")).unwrap_or_default();
             let logged = last_error(&log, &command).map(|said| {
-                let part = match starts.iter().rposition(|&start| start <= said.at) {
-                    Some(arg) => DefinitionPart::Arg(arg, said.at - starts[arg]),
+                let part = match starts.iter().rposition(|&start| start <= said.offset) {
+                    Some(arg) => DefinitionPart::Arg(arg, said.offset - starts[arg]),
                     None => DefinitionPart::Place,
                 };
                 (said, part)

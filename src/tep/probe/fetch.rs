@@ -46,7 +46,7 @@ pub struct FetchArg {
     /// The argument in the kernel's language, with name and type.
     pub text: String,
     /// Byte offset in the text of all arguments, as typed.
-    pub at: usize,
+    pub offset: usize,
     /// `text` is what was typed.
     pub as_typed: bool,
     pub name: String,
@@ -66,7 +66,7 @@ pub enum FetchLimit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgFault {
     pub message: String,
-    pub at: usize,
+    pub offset: usize,
 }
 
 /// Parses all arguments.
@@ -75,20 +75,20 @@ pub struct ArgFault {
 /// The kernel would refuse an argument, as far as that can be known here.
 pub fn parse(text: &str, site: &ProbeSite) -> Result<Vec<FetchArg>, ArgFault> {
     let mut args: Vec<FetchArg> = Vec::new();
-    let mut at = 0;
+    let mut offset = 0;
     for word in text.split(' ') {
         if !word.is_empty() {
-            for arg in argument(word, at, site, args.len() + 1)? {
+            for arg in argument(word, offset, site, args.len() + 1)? {
                 if args.iter().any(|other| other.name == arg.name) {
                     return fault(
-                        at,
+                        offset,
                         format!("there are two of the name {}: write another one before a `=`", arg.name),
                     );
                 }
                 args.push(arg);
             }
         }
-        at += word.len() + 1;
+        offset += word.len() + 1;
     }
     match args.len() {
         0 => fault(0, "nothing to record: write as in args='size=$arg1 path=$arg2:ustring'"),
@@ -98,9 +98,9 @@ pub fn parse(text: &str, site: &ProbeSite) -> Result<Vec<FetchArg>, ArgFault> {
 }
 
 /// Parses one argument. A text whose length is fetched makes a second one, that length.
-fn argument(word: &str, at: usize, site: &ProbeSite, number: usize) -> Result<Vec<FetchArg>, ArgFault> {
+fn argument(word: &str, offset: usize, site: &ProbeSite, number: usize) -> Result<Vec<FetchArg>, ArgFault> {
     if let Some(bad) = word.find(|c: char| !c.is_ascii_graphic() || matches!(c, ';' | '#')) {
-        return fault(at + bad, "the kernel takes no such character");
+        return fault(offset + bad, "the kernel takes no such character");
     }
     let is_name = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -108,31 +108,31 @@ fn argument(word: &str, at: usize, site: &ProbeSite, number: usize) -> Result<Ve
     };
     let (given, fetch_at) = match word.split_once('=') {
         Some((name, _)) if name.len() > MAX_NAME_BYTES => {
-            return fault(at, format!("a name has {MAX_NAME_BYTES} bytes at most"));
+            return fault(offset, format!("a name has {MAX_NAME_BYTES} bytes at most"));
         }
         Some((name, _)) if name.starts_with("common_") || name.starts_with("__probe_") => {
-            return fault(at, format!("{name} is a field of every probe already: choose another name"));
+            return fault(offset, format!("{name} is a field of every probe already: choose another name"));
         }
         Some((name, _)) if is_name(name) => (Some(name), name.len() + 1),
         Some((name, _)) if !name.contains('"') => {
-            return fault(at, "a name is letters, digits and `_`, as in size=$arg1");
+            return fault(offset, "a name is letters, digits and `_`, as in size=$arg1");
         }
         _ => (None, 0),
     };
-    let mut parser = FetchParser { word, next: fetch_at, base: at, site };
+    let mut parser = FetchParser { word, next: fetch_at, base: offset, site };
     let fetched = parser.fetch(0)?;
     let (ty, len) = parser.type_and_len()?;
     let name = given.map(str::to_owned).or_else(|| default_name(&word[fetch_at..])).unwrap_or(format!("value{number}"));
     let is_text = ty.is_some_and(|ty| ty.starts_with("string") || ty.starts_with("ustring"));
     if fetched.kind == FetchedKind::StackWord32 && is_text {
-        return fault(at + fetch_at, STACK_WORD_32);
+        return fault(offset + fetch_at, STACK_WORD_32);
     }
     let (ty, len) = match len {
         Some(TextLen::Bytes(bytes)) => (ty, Some((FetchLimit::Bytes(bytes), None))),
         Some(TextLen::Fetched(len)) => {
             let len_name = format!("{name}_len");
             if len_name.len() > MAX_NAME_BYTES {
-                return fault(at, format!("a name of text with a length has {} bytes at most", MAX_NAME_BYTES - 4));
+                return fault(offset, format!("a name of text with a length has {} bytes at most", MAX_NAME_BYTES - 4));
             }
             let word = if site.user && site.machine.word().is_some() { "u32" } else { "u64" };
             let text = format!("{len_name}={}:{word}", len.text);
@@ -142,8 +142,8 @@ fn argument(word: &str, at: usize, site: &ProbeSite, number: usize) -> Result<Ve
     };
     let text = format!("{name}={}", with_type(fetched, ty, site));
     let (limit, len) = len.unzip();
-    let mut args = vec![FetchArg { as_typed: text == word, text, at, name, limit }];
-    args.extend(len.flatten().map(|(text, name)| FetchArg { text, at, as_typed: false, name, limit: None }));
+    let mut args = vec![FetchArg { as_typed: text == word, text, offset, name, limit }];
+    args.extend(len.flatten().map(|(text, name)| FetchArg { text, offset, as_typed: false, name, limit: None }));
     Ok(args)
 }
 
@@ -393,8 +393,8 @@ fn is_type(ty: &str) -> bool {
         })
 }
 
-fn fault<T>(at: usize, message: impl Into<String>) -> Result<T, ArgFault> {
-    Err(ArgFault { message: message.into(), at })
+fn fault<T>(offset: usize, message: impl Into<String>) -> Result<T, ArgFault> {
+    Err(ArgFault { message: message.into(), offset })
 }
 
 #[cfg(test)]
@@ -442,7 +442,7 @@ mod tests {
             assert_eq!(texts(text, &site), want, "{text:?}");
         }
         let args = parse(" a=%di  b=$arg2", &USER).unwrap();
-        assert_eq!((args[0].at, args[0].as_typed, args[1].at, args[1].as_typed), (1, true, 8, false));
+        assert_eq!((args[0].offset, args[0].as_typed, args[1].offset, args[1].as_typed), (1, true, 8, false));
     }
 
     #[test]
@@ -484,10 +484,10 @@ mod tests {
             ("a=$arg1,b", USER, 7, "a blank or a `:`"),
             ("a=$arg1:é", USER, 8, "the kernel takes no such character"),
         ];
-        for (text, site, at, message) in cases {
+        for (text, site, offset, message) in cases {
             let err = parse(text, &site).expect_err(text);
             assert!(err.message.starts_with(message), "{text:?}: {err:?}");
-            assert_eq!(err.at, at, "{text:?}: {err:?}");
+            assert_eq!(err.offset, offset, "{text:?}: {err:?}");
         }
     }
 
@@ -497,9 +497,9 @@ mod tests {
             match parse(&text, &ProbeSite { user, ret, entry: !ret, machine: Machine::X86_64 }) {
                 Ok(args) => for arg in args {
                     prop_assert!(arg.text.bytes().all(|byte| byte.is_ascii_graphic() && !b";#".contains(&byte)));
-                    prop_assert!(text.is_char_boundary(arg.at));
+                    prop_assert!(text.is_char_boundary(arg.offset));
                 },
-                Err(err) => prop_assert!(err.at <= text.len() && text.is_char_boundary(err.at), "{err:?}"),
+                Err(err) => prop_assert!(err.offset <= text.len() && text.is_char_boundary(err.offset), "{err:?}"),
             }
         }
     }

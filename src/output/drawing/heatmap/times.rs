@@ -67,14 +67,15 @@ pub fn time_labels(start_ns: u64, end_ns: u64, times: &mut DayTimes<'_>) -> Vec<
         .unwrap_or_else(|| (span_ns / MAX_LABELS).div_ceil(DAY).max(1) * DAY);
     let first_step_ns = step_ns.min(DAY);
     let first_ns = start_ns + (first_step_ns - times.of_day_ns(start_ns) % first_step_ns) % first_step_ns;
-    let places = std::iter::successors(Some(first_ns), |at| at.checked_add(step_ns)).take_while(|at| *at <= end_ns);
-    let label = |at: u64| {
+    let places =
+        std::iter::successors(Some(first_ns), |at_ns| at_ns.checked_add(step_ns)).take_while(|at_ns| *at_ns <= end_ns);
+    let label = |at_ns: u64| {
         // The clock of the text has microseconds.
-        let text = times.millis(at.saturating_add(500_000));
+        let text = times.millis(at_ns.saturating_add(500_000));
         match step_ns {
-            DAY.. => (at, times.second(at)),
-            S.. => (at, text.chars().take("20:46:39".len()).collect()),
-            _ => (at, text),
+            DAY.. => (at_ns, times.second(at_ns)),
+            S.. => (at_ns, text.chars().take("20:46:39".len()).collect()),
+            _ => (at_ns, text),
         }
     };
     places.take(2 * MAX_LABELS as usize).map(label).collect()
@@ -108,7 +109,7 @@ pub mod tests {
             let texts: Vec<&str> = labels.iter().map(|(_, text)| text.as_str()).take(want.len()).collect();
             assert!(
                 labels.len() <= MAX_LABELS as usize + 1
-                    && labels.iter().all(|(at, _)| (start_ns..=end_ns).contains(at))
+                    && labels.iter().all(|(at_ns, _)| (start_ns..=end_ns).contains(at_ns))
             );
             assert_eq!(texts, want);
         }

@@ -45,15 +45,15 @@ impl CallSignature {
     /// The arguments that are strings, with where they begin if they are paths of files.
     pub fn path_starts(&self) -> impl Iterator<Item = (usize, Option<PathStart>)> + '_ {
         let is_path = |(_, kind): &(usize, &ArgKind)| **kind == Path;
-        self.args.iter().enumerate().filter(is_path).map(|(at, _)| (at, self.path_start(at)))
+        self.args.iter().enumerate().filter(is_path).map(|(index, _)| (index, self.path_start(index)))
     }
 
-    fn path_start(&self, at: usize) -> Option<PathStart> {
+    fn path_start(&self, index: usize) -> Option<PathStart> {
         // What a symbolic link holds is no file of the call.
-        if self.name == "memfd_create" || at == 0 && self.name.starts_with("symlink") {
+        if self.name == "memfd_create" || index == 0 && self.name.starts_with("symlink") {
             return None;
         }
-        let before = at.checked_sub(1).and_then(|before| Some((before, self.args.get(before)?)));
+        let before = index.checked_sub(1).and_then(|before| Some((before, self.args.get(before)?)));
         Some(match before {
             Some((before, DirFd)) => PathStart::Descriptor(before as u8),
             _ => PathStart::Current,
@@ -236,12 +236,12 @@ mod tests {
 
     #[test]
     fn signatures_are_of_calls() {
-        for (at, signature) in SIGNATURES.iter().enumerate() {
+        for (index, signature) in SIGNATURES.iter().enumerate() {
             let name = signature.name;
             // aarch64 lacks the older ones.
             assert!(syscalls::number(name).is_some() || cfg!(not(target_arch = "x86_64")), "{name}");
             assert!(signature.args.len() <= 6, "{name}");
-            assert!(SIGNATURES[..at].iter().all(|other| other.name != name), "{name} is there twice");
+            assert!(SIGNATURES[..index].iter().all(|other| other.name != name), "{name} is there twice");
             assert!(signature.args.iter().filter(|kind| **kind == Path).count() <= 2, "{name}");
         }
         assert!(SIGNATURES.len() > 60);
