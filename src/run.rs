@@ -162,7 +162,7 @@ impl Run {
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)).within(&budget.whole);
         let mut core = Dispatcher::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
         core.filter.turn(rings.filter_in_user);
-        core.ctx.user_stacks.turn(core.evlist.any_windows());
+        core.ctx.user_stacks.turn(core.evlist.evsels.any_windows());
         for (view, options) in core.views.iter_mut().zip(&options.views).filter(|_| !options.dry_run) {
             view.limit = options.samples;
         }

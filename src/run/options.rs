@@ -15,7 +15,7 @@ use crate::escape::escape;
 use crate::host::{Host, processes, threads};
 use crate::output::heatmap::TICK;
 use crate::perf::evlist::Watermark;
-use crate::perf::evlist::halves::ChainHalves;
+use crate::perf::evsels::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};

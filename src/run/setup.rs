@@ -99,14 +99,14 @@ impl OpenedOutput {
             events: event_texts(evlist, setup)?,
             strings: setup.tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: setup.host.clone(),
-            callchains: evlist.any_callchain(),
+            callchains: evlist.evsels.any_callchain(),
             symbols: SymbolOptions {
                 demangle: options.demangle,
                 debug_dirs: default_debug_dirs(),
                 budget: budget.symbols.clone(),
             },
             budget: budget.whole.clone(),
-            coverage: options.verbose && evlist.any_address(),
+            coverage: options.verbose && evlist.evsels.any_address(),
             prompt: options.paced,
             durable: options.durable,
             metrics: self.server.as_ref().map(MetricsServer::snapshots).or(self.metrics.take()),
@@ -131,7 +131,7 @@ pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> 
 /// The settings of the output of each view.
 fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
     let settings = |(owner, view): (usize, &ViewOptions)| {
-        let has_chains = evlist.any_callchain_of(owner);
+        let has_chains = evlist.evsels.any_callchain_of(owner);
         let flame = view.flame.clone().filter(|_| !options.dry_run);
         let heatmap = view.heatmap.clone().filter(|_| !options.dry_run);
         ViewSettings {
