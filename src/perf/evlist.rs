@@ -350,7 +350,9 @@ impl Evlist {
         let events = if cpu.owners.is_empty() { 0 } else { self.evsels.len() };
         // Events are enabled in the order in which they were opened: those of programs first, or the first calls would be
         // without strings.
-        for (of_program, index) in [true, false].into_iter().flat_map(|first| (0..events).map(move |at| (first, at))) {
+        for (of_program, index) in
+            [true, false].into_iter().flat_map(|first| (0..events).map(move |index| (first, index)))
+        {
             let evsel = &self.evsels[index];
             let is_joining = all || evsel.binding == Binding::Task && !of_program;
             if evsel.is_of_program() == of_program && is_joining {
@@ -511,8 +513,8 @@ impl Evlist {
     /// One of the events of view `owner` is in a ring of `class`.
     pub fn is_in(&self, class: Class, owner: usize) -> bool {
         let Class::Events(ring) = class else { return true };
-        let in_ring = |(at, evsel): (usize, &Evsel)| {
-            let first = evsel.shared_with.map_or(at, EventId::index);
+        let in_ring = |(index, evsel): (usize, &Evsel)| {
+            let first = evsel.shared_with.map_or(index, EventId::index);
             evsel.owner == owner && evsel.is_wanted() && self.plan.classes.get(first).copied().unwrap_or(0) == ring
         };
         self.evsels.iter().enumerate().any(in_ring)

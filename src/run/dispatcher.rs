@@ -350,7 +350,7 @@ impl Dispatcher {
             Record::Throttle { on: true } => self.notify(Event::Throttled { cpu }),
             Record::Switch { out: false, other: prev, .. } => self.take_switch_in(prev, cpu, id),
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {
-                self.take_task_record(&side, id)
+                self.take_task_record(&side, id);
             }
             _ => {}
         }

@@ -169,11 +169,11 @@ impl Run {
                     options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
                 return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
             }
-            Some(OutputClosed::GivenUp(at)) => {
+            Some(OutputClosed::GivenUp(step)) => {
                 let again = if told > 1 { "told to end again: " } else { "" };
-                let what = match at {
+                let what = match step {
                     None => "results that nobody had read yet are dropped, the last ones among them".to_owned(),
-                    Some(at) => format!("results are dropped, the last ones among them: the output {at}"),
+                    Some(step) => format!("results are dropped, the last ones among them: the output {step}"),
                 };
                 print_to_stderr_at_once(&format!("{}: {again}{what}", options.name));
                 return Ok(true);

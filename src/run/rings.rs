@@ -374,9 +374,9 @@ impl Rings {
         evlist.enable_cpu(cpu)?;
         let window = LostWindow { cpu, start_ns: before_ns, end_ns: sys::monotonic_ns(), count: 0 };
         if side_alone {
-            core.lost(window, Class::Side)
+            core.lost(window, Class::Side);
         } else {
-            core.lost_to_all(window)
+            core.lost_to_all(window);
         }
         Ok(())
     }

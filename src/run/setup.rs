@@ -66,7 +66,8 @@ impl OpenedOutput {
     ) -> Result<OpenedOutput> {
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let is_served = !options.dry_run && !is_replay;
-        let server = options.metrics.filter(|_| is_served).map(|at| MetricsServer::start(at.0)).transpose()?;
+        let server =
+            options.metrics.filter(|_| is_served).map(|address| MetricsServer::start(address.0)).transpose()?;
         let (mut output, settle) = Output::start(sink, waker.clone())?;
         let (handle, screen) = if is_replay { (None, machine.screen.take()) } else { live::open(options)?.unzip() };
         output.screen = handle;
