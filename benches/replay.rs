@@ -142,7 +142,7 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
         profiler.init(&mut evlist, &setup)?;
     }
     profilers.iter_mut().try_for_each(|profiler| profiler.filter(&mut evlist, &setup))?;
-    evlist.share_events();
+    evlist.evsels.share();
     for (system, name) in evlist.iter().filter_map(|(_, evsel)| evsel.name().split_once(':')) {
         let (from, to) =
             [tracefs.get()?.root(), directory].map(|root| root.join("events").join(system).join(name)).into();

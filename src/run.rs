@@ -1,14 +1,15 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
-//! [`Run::new`] turns options into open events; [`Run::start`] is the run, `observe` its loop, which `wake`
-//! wakes. `dispatcher` handles records, `finish` ends the
-//! run, `forecast` is a dry run and `meter` weighs its samples, `idle_cpus` finds CPUs that hide idle tasks for `doctor`, and
-//! `idle_judge` in a run, `intervals` closes intervals, `live` decides on the screen, `loss` keeps the losses, and `unseen` what
-//! went unseen otherwise, `messages` has the texts for the user, `onlookers` finds others who watch the same events, `options`
-//! has the options, `pace` keeps a run going beside a stuck CPU, `probed` tells what probes cost, `quiet` sends tables more often
-//! than they are printed, `replay` plays recorded rings, `rings` and `ring_sizes` open rings and follow CPU hotplug, `routing`
-//! takes samples to their views, past `task_filter`, `report_pace` limits how often dear reports are made, `setup` and `opened_events` prepare the
-//! start, `tell` answers signals in mid-run, `views` are the profilers of the run, `windows` adds copies of user stacks.
+//! [`Run::new`] turns options into open events; [`Run::start`] is the run, and `observe` its loop, which `wake` wakes.
+//! The start: `options` has the options, `setup` the output and the workload, `opened_events` the events; `rings` and
+//! `ring_sizes` open rings and follow CPU hotplug, `windows` adds copies of user stacks, `live` decides on the screen.
+//! Records: `dispatcher` handles them, `routing` takes samples to their views, past `task_filter`, `views` are the
+//! profilers of the run. What is missing: `loss` keeps the losses, `unseen` what went unseen otherwise, `onlookers` finds
+//! others who watch the same events, `idle_judge` CPUs that hide idle tasks, and `idle_cpus` does for `doctor`. Reports:
+//! `intervals` closes intervals, `quiet` sends tables more often than they are printed, `report_pace` limits how often
+//! dear reports are made, `finish` ends the run, `messages` has the texts for the user, `tell` answers signals in
+//! mid-run, `probed` tells what probes cost. `pace` keeps a run going beside a stuck CPU. `forecast` is a dry run, and
+//! `meter` weighs its samples; `replay` plays recorded rings.
 
 mod dispatcher;
 mod finish;
@@ -164,7 +165,7 @@ impl Run {
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)).within(&budget.whole);
         let mut core = Dispatcher::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
         core.filter.turn(rings.filter_in_user);
-        core.ctx.user_stacks.turn(core.evlist.any_windows());
+        core.ctx.user_stacks.turn(core.evlist.evsels.any_windows());
         for (view, options) in core.views.iter_mut().zip(&options.views).filter(|_| !options.dry_run) {
             view.limit = options.samples;
         }

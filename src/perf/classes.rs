@@ -88,11 +88,11 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
         *class = rings;
     }
     // What a program writes comes just before the record of its event.
-    for (at, evsel) in evsels.iter().enumerate() {
+    for (index, evsel) in evsels.iter().enumerate() {
         let of = evsel.program_of().map(EventId::index);
         let opened = of.map(|of| evsels.get(of).and_then(|of| of.shared_with).map_or(of, EventId::index));
         if let Some(class) = opened.and_then(|opened| classes.get(opened).copied()) {
-            classes[at] = class;
+            classes[index] = class;
         }
     }
     (classes, rings + usize::from(windows.is_some()), windows)
@@ -185,8 +185,8 @@ mod tests {
             point("sched:sched_switch"),
             point("sched:sched_switch").unopened(),
         ];
-        let demand = |at: &[usize]| {
-            let classes: Vec<usize> = (0..evsels.len()).map(|index| usize::from(!at.contains(&index))).collect();
+        let demand = |indices: &[usize]| {
+            let classes: Vec<usize> = (0..evsels.len()).map(|index| usize::from(!indices.contains(&index))).collect();
             demands(&evsels, &classes, 1)[0]
         };
         let cases: [(&[usize], RingLoad); 9] = [
@@ -200,8 +200,8 @@ mod tests {
             (&[0, 4], Any),
             (&[8], Any),
         ];
-        for (at, want) in cases {
-            assert_eq!(demand(at), want, "{at:?}");
+        for (indices, want) in cases {
+            assert_eq!(demand(indices), want, "{indices:?}");
         }
     }
 

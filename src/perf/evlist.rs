@@ -1,23 +1,19 @@
-//! The events of a run and where they are opened. `plan` settles how the events of a CPU are opened, `opening` explains a
-//! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
-//! `strings` copies the strings of system calls, of the tasks that `string_tasks` keeps, `idle_records` what idle tasks hide, `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
-//! events for threads that appear later, `layouts` are those of records, `shared` opens events once that several views
-//! want, `tested` is for those whose samples must pass a test, `halves` chooses the halves of callchains.
+//! Where the events of a run are opened. `plan` settles how the events of a CPU are opened, `opening` explains a refusal,
+//! `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast, `strings`
+//! copies the strings of system calls, of the tasks that `string_tasks` keeps, `idle` watches idle tasks, `idle_records`
+//! copies what they hide, `inherited` keeps probes in programs for children of the target, `later` opens events for threads
+//! that appear later, `layouts` are those of records, `cycles` measures the frequency of a CPU.
 
 pub mod counters;
 mod cycles;
-pub mod halves;
 pub mod idle;
 pub mod idle_records;
 mod inherited;
 mod later;
 mod layouts;
-pub mod shared;
 mod side;
 pub mod string_tasks;
 mod strings;
-mod tested;
-pub mod windows;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -36,7 +32,8 @@ use crate::perf::evlist::idle_records::IdleRecords;
 use crate::perf::evlist::inherited::InheritedGuards;
 use crate::perf::evlist::layouts::shared_bits;
 use crate::perf::evlist::strings::StringCopiers;
-use crate::perf::evsel::{Binding, ChainUse, Evsel};
+use crate::perf::evsel::{Binding, Evsel};
+use crate::perf::evsels::Evsels;
 use crate::perf::ids::{Ids, Route, Routes};
 use crate::perf::layout::Layout;
 use crate::perf::opening::{is_gone, is_refused, watch_error};
@@ -54,7 +51,7 @@ use crate::tep::filter::{FILTER_MAX, Filter};
 /// All events of a run and, once open, their descriptors by CPU.
 #[derive(Debug, Default)]
 pub struct Evlist {
-    evsels: Vec<Evsel>,
+    pub evsels: Evsels,
     /// The layout of each event's samples.
     layouts: Vec<Layout>,
     missing: MissingFeatures,
@@ -65,8 +62,6 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// See [`Evlist::watch_all_tasks`].
     all_tasks: bool,
-    /// The views some of whose samples must pass a test: see [`Evsel::tested`]. Few, each once.
-    tested_owners: Vec<usize>,
     /// Counters are never read.
     unread: bool,
     /// Those of some CPU are closed.
@@ -107,13 +102,8 @@ impl Evlist {
     /// # Errors
     /// More events than ids.
     pub fn add(&mut self, mut evsel: Evsel) -> Result<EventId> {
-        let id = EventId(u16::try_from(self.evsels.len()).context("more than 65,536 events")?);
         evsel.owner = self.adding_for;
-        if evsel.test.is_some() && !self.tests_samples_of(evsel.owner) {
-            self.tested_owners.push(evsel.owner);
-        }
-        self.evsels.push(evsel);
-        Ok(id)
+        self.evsels.push(evsel)
     }
 
     /// The profiler needs the samples of these events in the order of time for each thread, but not among threads.
@@ -123,11 +113,6 @@ impl Evlist {
                 evsel.is_ordered_by_thread = true;
             }
         }
-    }
-
-    /// True for all events of the run: see [`Evlist::order_by_thread`].
-    pub fn is_ordered_by_thread(&self) -> bool {
-        self.evsels.iter().all(|evsel| evsel.is_ordered_by_thread)
     }
 
     /// The kernel gets `text` when the event is opened: it takes one filter per event, once.
@@ -170,35 +155,9 @@ impl Evlist {
         self.evsels.is_empty()
     }
 
-    /// Some event must be open on every CPU, whatever CPUs the answer is about.
-    pub fn any_cpu_bound(&self) -> bool {
-        self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu)
-    }
-
     /// Some event is open for each watched thread, and the threads that it creates inherit the event.
     pub fn any_inherited(&self) -> bool {
         self.plan.bound.is_some() && self.plan.inherit && self.evsels.iter().any(|evsel| evsel.binding == Binding::Task)
-    }
-
-    /// Inodes of the files that have probes, as far as they are known.
-    pub fn probed_inodes(&self) -> impl Iterator<Item = u64> {
-        self.evsels.iter().filter_map(|evsel| evsel.in_program?.inode)
-    }
-
-    /// Samples hold callchains that are shown.
-    pub fn any_callchain(&self) -> bool {
-        self.evsels.iter().any(|evsel| evsel.has_callchain() && evsel.chain_use == ChainUse::Shown)
-    }
-
-    /// As [`Evlist::any_callchain`], of the events of one view.
-    pub fn any_callchain_of(&self, owner: usize) -> bool {
-        let mut of_view = self.evsels.iter().filter(|evsel| evsel.owner == owner);
-        of_view.any(|evsel| evsel.has_callchain() && evsel.chain_use == ChainUse::Shown)
-    }
-
-    /// Samples hold addresses that need mappings to be told apart.
-    pub fn any_address(&self) -> bool {
-        self.evsels.iter().any(Evsel::has_address)
     }
 
     /// Attribute features that this kernel lacks.
@@ -225,7 +184,7 @@ impl Evlist {
             side_on_cpu: any_cpu || self.all_tasks,
             enable_on_exec: matches!(target.tasks, Tasks::Workload(_)) && bound.is_some(),
             inherit: matches!(target.tasks, Tasks::Workload(_) | Tasks::Processes(_)),
-            mappings: self.any_address(),
+            mappings: self.evsels.any_address(),
             bound,
             classes: std::mem::take(&mut self.plan.classes),
             rings: self.plan.rings,
@@ -391,7 +350,9 @@ impl Evlist {
         let events = if cpu.owners.is_empty() { 0 } else { self.evsels.len() };
         // Events are enabled in the order in which they were opened: those of programs first, or the first calls would be
         // without strings.
-        for (of_program, index) in [true, false].into_iter().flat_map(|first| (0..events).map(move |at| (first, at))) {
+        for (of_program, index) in
+            [true, false].into_iter().flat_map(|first| (0..events).map(move |index| (first, index)))
+        {
             let evsel = &self.evsels[index];
             let is_joining = all || evsel.binding == Binding::Task && !of_program;
             if evsel.is_of_program() == of_program && is_joining {
@@ -529,6 +490,36 @@ impl Evlist {
         events.take(all).collect()
     }
 
+    /// Windows that come beside their samples are in rings of their own.
+    pub fn holds_windows(&self, class: Class) -> bool {
+        self.plan.windows.map(Class::Events) == Some(class)
+    }
+
+    /// The number of these rings, among those of a CPU.
+    pub fn window_rings(&self) -> Option<usize> {
+        self.plan.windows
+    }
+
+    /// Starts or ends the companions, and nothing else.
+    pub fn turn_windows(&self, on: bool) {
+        let turn = if on { sys::perf::enable } else { sys::perf::disable };
+        for event in self.cpus.iter().flat_map(|cpu| &cpu.events) {
+            if self.evsels.get(event.event.index()).is_some_and(Evsel::is_window) {
+                let _ = turn(event.fd.as_fd()); // of a task that has gone, perhaps
+            }
+        }
+    }
+
+    /// One of the events of view `owner` is in a ring of `class`.
+    pub fn is_in(&self, class: Class, owner: usize) -> bool {
+        let Class::Events(ring) = class else { return true };
+        let in_ring = |(index, evsel): (usize, &Evsel)| {
+            let first = evsel.shared_with.map_or(index, EventId::index);
+            evsel.owner == owner && evsel.is_wanted() && self.plan.classes.get(first).copied().unwrap_or(0) == ring
+        };
+        self.evsels.iter().enumerate().any(in_ring)
+    }
+
     /// Number of rings of the events of a CPU.
     pub fn rings(&self) -> usize {
         self.plan.rings
@@ -586,11 +577,6 @@ impl Evlist {
         }
         let read = self.cpus.iter().map(|cpu| cpu.happened(&self.evsels));
         Some(read.fold((0, 0), |(all, last), (count, told_ns)| (all + count, last.max(told_ns))))
-    }
-
-    /// Some event writes samples, and does not only count.
-    pub fn any_samples(&self) -> bool {
-        self.evsels.iter().any(|evsel| evsel.is_opened() && evsel.attr.samples())
     }
 
     /// Tries whether the machine has an event: on a whole CPU, and for users who may not do that on a thread of ours. A whole CPU is

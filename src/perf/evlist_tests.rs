@@ -32,11 +32,11 @@ fn probes_in_programs_are_kept_where_children_go() {
     let threads = BoundTo::Threads(vec![7, 8, 9]);
     assert_eq!(evlist.guard_descriptors(&follows, Some(&threads)), 0, "one that is on whole CPUs is everywhere");
     let events = [3, 4].map(|id| evlist.add(probe(id)).unwrap());
-    assert_eq!(evlist.inherited_probes(&follows), [(events[0], Some(3)), (events[1], Some(4))]);
-    assert!(evlist.inherited_probes(&target(Tasks::Threads(vec![7]))).is_empty(), "nobody inherits them");
+    assert_eq!(evlist.evsels.inherited_probes(&follows), [(events[0], Some(3)), (events[1], Some(4))]);
+    assert!(evlist.evsels.inherited_probes(&target(Tasks::Threads(vec![7]))).is_empty(), "nobody inherits them");
     assert_eq!((evlist.guard_descriptors(&follows, Some(&threads)), evlist.guard_descriptors(&follows, None)), (3, 0));
-    evlist.keep(events[0], ProbeKeeping::Everywhere);
-    evlist.keep(events[1], ProbeKeeping::InDoubt);
+    evlist.evsels.keep(events[0], ProbeKeeping::Everywhere);
+    evlist.evsels.keep(events[1], ProbeKeeping::InDoubt);
     assert_eq!(evlist.guard_descriptors(&follows, Some(&threads)), 1);
     assert!(evlist.in_doubt().is_empty(), "whole CPUs are not in doubt");
     (evlist.plan.bound, evlist.plan.inherit) = (Some(threads), true);
@@ -67,4 +67,18 @@ fn a_new_cpu_is_opened_for_the_threads_of_now() {
     assert_eq!(tids(&evlist), [7]);
     evlist.bind(Some(vec![8, 9]));
     assert_eq!(tids(&evlist), [8, 9]);
+}
+
+#[test]
+fn a_ring_belongs_to_all_who_have_events_in_it() {
+    let mut evlist = Evlist::new();
+    for (owner, id) in [(0, 1), (1, 1), (2, 2)] {
+        evlist.adding_for(owner);
+        evlist.add(Evsel::new(format!("a:{id}"), Attr::tracepoint(id))).unwrap();
+    }
+    evlist.evsels.share();
+    evlist.plan.classes = vec![0, 0, 1];
+    let owners = |class| [0, 1, 2].map(|owner| evlist.is_in(Class::Events(class), owner));
+    assert_eq!([owners(0), owners(1)], [[true, true, false], [false, false, true]]);
+    assert!(evlist.is_in(Class::Side, 2));
 }

@@ -33,12 +33,12 @@ impl Ids {
             self.base = id;
         }
         match id.checked_sub(self.base) {
-            Some(at) if at < SPAN => {
-                let at = at as usize;
-                if at >= self.near.len() {
-                    self.near.resize(at + 1, NONE);
+            Some(index) if index < SPAN => {
+                let index = index as usize;
+                if index >= self.near.len() {
+                    self.near.resize(index + 1, NONE);
                 }
-                self.near[at] = route;
+                self.near[index] = route;
             }
             _ => {
                 self.far.insert(id, route);

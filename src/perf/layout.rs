@@ -151,13 +151,13 @@ impl Layout {
         regs_user: u64,
         regs_intr: u64,
     ) -> Layout {
-        let mut at = HEADER;
+        let mut offset = HEADER;
         let mut place = |bit: SampleType| {
             if !sample_type.contains(bit) {
                 return 0;
             }
-            let here = at;
-            at += 8;
+            let here = offset;
+            offset += 8;
             here
         };
         let _identifier = place(SampleType::IDENTIFIER);
@@ -190,7 +190,7 @@ impl Layout {
             stream_id,
             cpu,
             period,
-            variable: at,
+            variable: offset,
             id_len,
             id_time,
             chain_form: ChainForm::default(),
@@ -263,7 +263,7 @@ impl Layout {
     /// The words of `BASE` in a whole record: process and thread, time, CPU.
     #[inline]
     pub(in crate::perf) fn base_words(&self, record: &[u8]) -> [u64; 3] {
-        [self.tid, self.time, self.cpu].map(|at| word(record, at))
+        [self.tid, self.time, self.cpu].map(|offset| word(record, offset))
     }
 
     /// The fields of variable length of the sample at the start of `rest`. None: an error of [`Layout::sample`].
@@ -272,7 +272,7 @@ impl Layout {
         if record.len() < self.variable || !record.len().is_multiple_of(8) {
             return None;
         }
-        let mut cursor = Cursor { record, at: self.variable };
+        let mut cursor = Cursor { record, offset: self.variable };
         let (mut callchain, mut raw) = (Callchain::empty(), &[][..]);
         if self.sample_type.contains(SampleType::READ) {
             self.read(&mut cursor).ok()?;
@@ -285,7 +285,7 @@ impl Layout {
             let size = cursor.u32().ok()? as usize;
             raw = cursor.bytes(size).ok()?;
         }
-        Some(VariableFields { record, callchain, raw, raw_end: cursor.at })
+        Some(VariableFields { record, callchain, raw, raw_end: cursor.offset })
     }
 
     #[inline]
@@ -315,7 +315,7 @@ impl Layout {
         if !self.sample_type.contains(SampleType::READ) {
             return ReadValues::none();
         }
-        self.read(&mut Cursor { record, at: self.variable }).unwrap_or(ReadValues::none())
+        self.read(&mut Cursor { record, offset: self.variable }).unwrap_or(ReadValues::none())
     }
 
     fn read<'a>(&self, cursor: &mut Cursor<'a>) -> Result<ReadValues<'a>, Malformed> {
@@ -346,7 +346,7 @@ impl Layout {
     /// As [`Layout::sample`].
     pub fn extra<'a>(&self, rest: &'a [u8]) -> Result<Extra<'a>, Malformed> {
         let has = |bit| self.sample_type.contains(bit);
-        let mut cursor = Cursor { record: rest, at: 0 };
+        let mut cursor = Cursor { record: rest, offset: 0 };
         let mut extra = Extra::default();
         if has(SampleType::BRANCH_STACK) {
             let count = cursor.u64()?;
@@ -419,7 +419,7 @@ impl Layout {
             return Err(Malformed::Short);
         }
         let end = record.len().checked_sub(self.id_len).filter(|end| *end >= HEADER).ok_or(Malformed::Short)?;
-        let mut cursor = Cursor { record, at: end };
+        let mut cursor = Cursor { record, offset: end };
         let mut word = |bit| if self.sample_type.contains(bit) { cursor.u64() } else { Ok(0) };
         let tid = word(SampleType::TID)?;
         let time = word(SampleType::TIME)?;
@@ -434,8 +434,8 @@ impl Layout {
 
 /// The word at a byte offset; 0 where the offset is 0, which stands for an absent field.
 #[inline]
-fn word(record: &[u8], at: usize) -> u64 {
-    if at == 0 { 0 } else { u64_at(record, at).unwrap_or(0) }
+fn word(record: &[u8], offset: usize) -> u64 {
+    if offset == 0 { 0 } else { u64_at(record, offset).unwrap_or(0) }
 }
 
 /// The size of a record in bytes, from its header.
@@ -458,30 +458,30 @@ pub(in crate::perf) fn high(word: u64) -> u32 {
 }
 
 #[inline]
-pub(in crate::perf) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let word = bytes.get(at..at.checked_add(8)?)?;
+pub(in crate::perf) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    let word = bytes.get(offset..offset.checked_add(8)?)?;
     Some(u64::from_ne_bytes(word.try_into().ok()?))
 }
 
 /// Reads forward through a record and checks each length before it is used.
 struct Cursor<'a> {
     record: &'a [u8],
-    at: usize,
+    offset: usize,
 }
 
 impl<'a> Cursor<'a> {
     #[inline]
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let end = self.at.checked_add(len).ok_or(Malformed::Length)?;
-        let bytes = self.record.get(self.at..end).ok_or(Malformed::Length)?;
-        self.at = end;
+        let end = self.offset.checked_add(len).ok_or(Malformed::Length)?;
+        let bytes = self.record.get(self.offset..end).ok_or(Malformed::Length)?;
+        self.offset = end;
         Ok(bytes)
     }
 
     #[inline]
     fn u64(&mut self) -> Result<u64, Malformed> {
-        let value = u64_at(self.record, self.at).ok_or(Malformed::Short)?;
-        self.at += 8;
+        let value = u64_at(self.record, self.offset).ok_or(Malformed::Short)?;
+        self.offset += 8;
         Ok(value)
     }
 

@@ -35,9 +35,9 @@ fn samples_cut_anywhere_are_refused() {
     }
 }
 
-/// Puts `value` over the word at `at`.
-fn lie(record: &mut [u8], at: usize, value: u64) {
-    record[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+/// Puts `value` over the word at `offset`.
+fn lie(record: &mut [u8], offset: usize, value: u64) {
+    record[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Perf events as types: attributes ([`attr`]), events ([`evsel`], by their numbers: [`event_id`]) and their descriptors
-//! ([`evlist`]), what they watch ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write
+//! Perf events as types: attributes ([`attr`]), events ([`evsel`], by their numbers: [`event_id`]) all of a run
+//! ([`evsels`]) and their descriptors ([`evlist`]), what they watch ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write
 //! ([`sample_type`], [`record`], [`layout`], [`decode`], [`sample`], [`user_window`]). Safe code only; no profiler is known here.
 
 pub mod attr;
@@ -9,6 +9,7 @@ pub mod decode;
 pub mod event_id;
 pub mod evlist;
 pub mod evsel;
+pub mod evsels;
 mod ids;
 pub mod layout;
 pub mod no_tracefs;

@@ -97,29 +97,29 @@ impl<'a> Sample<'a> {
         if kind.is_other() {
             return None;
         }
-        let mut at = BASE_BYTES;
+        let mut offset = BASE_BYTES;
         if kind.has_period() {
-            at += 8;
+            offset += 8;
         }
         if !kind.has_callchain() {
-            return Sample::with_raw(layout, rest, Callchain::empty(), at, false);
+            return Sample::with_raw(layout, rest, Callchain::empty(), offset, false);
         }
-        let (count, behind) = rest.get(at..)?.split_first_chunk::<8>()?;
+        let (count, behind) = rest.get(offset..)?.split_first_chunk::<8>()?;
         let words = behind.as_chunks::<8>().0.get(..usize::try_from(u64::from_ne_bytes(*count)).ok()?)?.as_flattened();
-        Sample::with_raw(layout, rest, Callchain::of_sample(words), at + 8 + words.len(), false)
+        Sample::with_raw(layout, rest, Callchain::of_sample(words), offset + 8 + words.len(), false)
     }
 
-    /// A sample whose RAW, with its size, begins at `at`. The kernel chooses that size so that RAW ends with the record, or
+    /// A sample whose RAW, with its size, begins at `offset`. The kernel chooses that size so that RAW ends with the record, or
     /// `before_abi`: in front of the ABI and the register that follow it. Without a user mode there is no register.
     #[inline(always)]
     fn with_raw<'r: 'a>(
         layout: LayoutOf<'a>,
         rest: &'r [u8],
         callchain: Callchain<'a>,
-        at: usize,
+        offset: usize,
         before_abi: bool,
     ) -> Option<(Sample<'a>, &'r [u8])> {
-        let (raw_bytes, raw_at) = (u32::from_ne_bytes(*rest.get(at..at + 4)?.first_chunk()?), at + 4);
+        let (raw_bytes, raw_at) = (u32::from_ne_bytes(*rest.get(offset..offset + 4)?.first_chunk()?), offset + 4);
         let (fixed, raw_end) = (rest.first_chunk::<BASE_BYTES>()?, raw_at + raw_bytes as usize);
         // `raw_end` is in a register. Asked of the size in the header, the compiler would load that byte by byte.
         let end = if before_abi { size_in(fixed) } else { raw_end };
@@ -129,7 +129,7 @@ impl<'a> Sample<'a> {
         }
         let (record, behind) = rest.split_at_checked(end)?;
         let raw = record.get(raw_at..raw_end)?;
-        let [tid, time, cpu] = [BASE_TID, BASE_TIME, BASE_CPU].map(|at| u64_at(fixed, at).unwrap_or(0));
+        let [tid, time, cpu] = [BASE_TID, BASE_TIME, BASE_CPU].map(|offset| u64_at(fixed, offset).unwrap_or(0));
         let (pid, tid) = (low(tid) as i32, high(tid) as i32);
         let cpu = low(cpu);
         Some((
@@ -227,8 +227,8 @@ impl<'a> Sample<'a> {
     pub fn user_word(&self, address: u64) -> Option<u64> {
         let extra = self.extra().ok()?;
         let (stack_pointer, _) = extra.regs_user?.split_first_chunk()?;
-        let at = usize::try_from(address.checked_sub(u64::from_ne_bytes(*stack_pointer))?).ok()?;
-        let stack = extra.stack_user.get(at..)?;
+        let offset = usize::try_from(address.checked_sub(u64::from_ne_bytes(*stack_pointer))?).ok()?;
+        let stack = extra.stack_user.get(offset..)?;
         if self.is_compat() {
             return stack.first_chunk().map(|word| u64::from(u32::from_ne_bytes(*word)));
         }

@@ -57,7 +57,7 @@ impl<'a> UserWindow<'a> {
         if abi != u64::from(b::PERF_SAMPLE_REGS_ABI_64) || words.len() != WINDOW_REGS.count_ones() as usize {
             return None;
         }
-        let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
+        let word = |index: usize| words.get(index).map_or(0, |word| u64::from_ne_bytes(*word));
         let (pc, sp, fp, lr) = match cfg!(target_arch = "aarch64") {
             true => (word(3), word(2), word(0), word(1)),
             false => (word(8), word(7), word(6), 0),
@@ -86,7 +86,7 @@ impl<'a> UserWindow<'a> {
             (15, 16),
         ];
         let words = if cfg!(target_arch = "aarch64") { &[] } else { self.words };
-        DWARF.into_iter().filter_map(|(number, at)| Some((number, u64::from_ne_bytes(*words.get(at)?))))
+        DWARF.into_iter().filter_map(|(number, index)| Some((number, u64::from_ne_bytes(*words.get(index)?))))
     }
 }
 

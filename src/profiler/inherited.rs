@@ -15,7 +15,7 @@ impl Setup<'_> {
             return;
         }
         self.mark_foreign_probes(evlist);
-        let probes = evlist.inherited_probes(self.target);
+        let probes = evlist.evsels.inherited_probes(self.target);
         if probes.is_empty() || Evlist::can_keep_apart() {
             return;
         }
@@ -32,7 +32,7 @@ impl Setup<'_> {
                     })
                 }
             };
-            evlist.keep(event, if is_shared { ProbeKeeping::InDoubt } else { ProbeKeeping::Everywhere });
+            evlist.evsels.keep(event, if is_shared { ProbeKeeping::InDoubt } else { ProbeKeeping::Everywhere });
         }
     }
 
@@ -44,9 +44,9 @@ impl Setup<'_> {
         }
         let Ok(tracefs) = self.tracefs.get() else { return };
         match tracefs.uprobes() {
-            Ok(names) => evlist.mark_in_programs(|evsel| is_tracepoint(evsel) && names.contains(evsel.name())),
+            Ok(names) => evlist.evsels.mark_in_programs(|evsel| is_tracepoint(evsel) && names.contains(evsel.name())),
             // Without permission to read the list a probe is known by its first field. So are probes in the kernel.
-            Err(_) => evlist.mark_in_programs(|evsel| {
+            Err(_) => evlist.evsels.mark_in_programs(|evsel| {
                 let has = |field: &str| self.format_of(evsel).is_ok_and(|format| format.field(field).is_some());
                 is_tracepoint(evsel) && (has("__probe_ip") || has("__probe_func"))
             }),

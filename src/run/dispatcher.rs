@@ -120,7 +120,7 @@ impl Dispatcher {
     ) -> Dispatcher {
         Dispatcher {
             layouts: evlist.shared_layouts(),
-            any_address: evlist.any_address(),
+            any_address: evlist.evsels.any_address(),
             unseen: UnseenEvents::of(&evlist),
             evlist,
             views: Views::new(profilers),
@@ -221,7 +221,7 @@ impl Dispatcher {
 
     /// The samples need no order among different threads. With a limit, those that come first are wanted.
     pub fn is_ordered_by_thread(&self) -> bool {
-        self.evlist.is_ordered_by_thread() && self.views.iter().all(|view| view.limit.is_none())
+        self.evlist.evsels.is_ordered_by_thread() && self.views.iter().all(|view| view.limit.is_none())
     }
 
     /// Samples were lost in a ring.
@@ -350,7 +350,7 @@ impl Dispatcher {
             Record::Throttle { on: true } => self.notify(Event::Throttled { cpu }),
             Record::Switch { out: false, other: prev, .. } => self.take_switch_in(prev, cpu, id),
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {
-                self.take_task_record(&side, id)
+                self.take_task_record(&side, id);
             }
             _ => {}
         }
@@ -455,7 +455,7 @@ impl Dispatcher {
     pub fn hidden(&mut self, is_hidden: impl Fn(&str) -> bool, windows: &[LostWindow]) {
         let mut events: BTreeMap<usize, Vec<EventId>> = BTreeMap::new();
         for (event, _) in self.evlist.iter().filter(|(_, evsel)| evsel.is_opened() && is_hidden(evsel.name())) {
-            self.evlist.subscribers(event).for_each(|(view, event)| events.entry(view).or_default().push(event));
+            self.evlist.evsels.subscribers(event).for_each(|(view, event)| events.entry(view).or_default().push(event));
         }
         for &window in windows {
             self.loss.window(window);
@@ -475,7 +475,7 @@ impl Dispatcher {
             if self.filter.is_on() {
                 continue;
             }
-            let subscribers: Vec<(usize, EventId)> = self.evlist.subscribers(event).collect();
+            let subscribers: Vec<(usize, EventId)> = self.evlist.evsels.subscribers(event).collect();
             for (owner, event) in subscribers {
                 self.notify_view(owner, Event::Counted { event, cpu, counted: &counted });
             }

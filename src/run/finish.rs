@@ -43,7 +43,7 @@ impl Run {
                 end.summary.push(messages::own_cost(&cost));
             }
         }
-        let follows = self.core.filter.is_on() || self.core.evlist.any_cpu_bound();
+        let follows = self.core.filter.is_on() || self.core.evlist.evsels.any_cpu_bound();
         if self.core.ctx.watched.awaits_exec() && follows && self.core.loss.total() + self.core.loss.side_total() > 0 {
             messages.push(Message::Note(format!(
                 "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
@@ -88,7 +88,7 @@ impl Run {
         };
         let mut notes: Vec<String> = self.probes.tracefs.missed_calls().into_iter().map(say).collect();
         notes.extend(messages::of_children(&self.options.name, self.core.unseen.children_in_doubt()));
-        notes.extend(messages::of_filters(&self.core.evlist.not_judged()));
+        notes.extend(messages::of_filters(&self.core.evlist.evsels.not_judged()));
         notes
     }
 
@@ -124,7 +124,7 @@ impl Run {
             views: self.view_ends(),
             summary: Vec::new(),
         };
-        let not_judged = self.core.evlist.not_judged();
+        let not_judged = self.core.evlist.evsels.not_judged();
         if !not_judged.is_empty() {
             let total = not_judged.iter().map(|(_, count, _)| count).sum();
             end.totals.push(("filter_no_value", Value::Unsigned(total)));
@@ -169,11 +169,11 @@ impl Run {
                     options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
                 return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
             }
-            Some(OutputClosed::GivenUp(at)) => {
+            Some(OutputClosed::GivenUp(step)) => {
                 let again = if told > 1 { "told to end again: " } else { "" };
-                let what = match at {
+                let what = match step {
                     None => "results that nobody had read yet are dropped, the last ones among them".to_owned(),
-                    Some(at) => format!("results are dropped, the last ones among them: the output {at}"),
+                    Some(step) => format!("results are dropped, the last ones among them: the output {step}"),
                 };
                 print_to_stderr_at_once(&format!("{}: {again}{what}", options.name));
                 return Ok(true);

@@ -88,7 +88,7 @@ impl Run {
         }
         if !last && !self.reports.told_no_value {
             // Once: the end of the run tells how many there were.
-            let not_judged = self.core.evlist.not_judged();
+            let not_judged = self.core.evlist.evsels.not_judged();
             self.reports.told_no_value = !not_judged.is_empty();
             messages.extend(messages::of_filters(&not_judged).map(Message::Note));
         }

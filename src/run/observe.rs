@@ -181,7 +181,7 @@ impl Run {
         if !clock.said_silence
             && self.core.samples() == 0
             && !self.core.ctx.output.has_shown()
-            && self.core.evlist.any_samples()
+            && self.core.evlist.evsels.any_samples()
             && now - self.start_ns > SILENCE.as_nanos() as u64
         {
             clock.said_silence = true;

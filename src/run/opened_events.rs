@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::output::metrics::http::MetricsServer;
 use crate::output::settings::OutputSettings;
 use crate::perf::Evlist;
-use crate::perf::evlist::windows::WindowsAdded;
+use crate::perf::evsels::windows::WindowsAdded;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::profiler::{Profiler, RunScope, Setup, Warning};
 use crate::run::replay::ReplayedMachine;
@@ -76,7 +76,7 @@ impl OpenedEvents {
         let wake = WakeSources::new(poller, opened.waker.clone(), &wanted)?;
         let (scope, warnings) = (setup.scope.clone(), setup.warnings.take());
         let mut lines = start_lines(options, opened.server.as_ref(), &mut rings, warnings);
-        if evlist.any_address() && !is_replay {
+        if evlist.evsels.any_address() && !is_replay {
             lines.extend(hidden(host).into_iter().map(|reason| format!("degraded: {reason}")));
         }
         if options.verbose {
@@ -138,7 +138,7 @@ fn settle_events(
     }
     setup.keep_inherited_probes(evlist);
     halve_callchains(evlist, options, setup)?;
-    evlist.share_events();
+    evlist.evsels.share();
     let windows = windows::add(evlist, options)?;
     if !options.dry_run && !is_replay {
         setup.copy_idle_records(evlist);
@@ -153,7 +153,7 @@ fn settle_events(
 /// Leaves the halves of callchains that each view wants. A view without callchains is told so.
 fn halve_callchains(evlist: &mut Evlist, options: &Options, setup: &Setup<'_>) -> Result<()> {
     let halves: Vec<_> = options.views.iter().map(|view| view.halves).collect();
-    for owner in evlist.halve_callchains(&halves)? {
+    for owner in evlist.evsels.halve_callchains(&halves)? {
         let name = options.views.get(owner).map_or("", |view| view.name.as_str());
         setup.warn(format!("{name}: a half of the stacks is chosen, but there are no stacks without -g"));
     }

@@ -15,7 +15,7 @@ use crate::escape::escape;
 use crate::host::{Host, processes, threads};
 use crate::output::drawing::heatmap::TICK;
 use crate::perf::evlist::Watermark;
-use crate::perf::evlist::halves::ChainHalves;
+use crate::perf::evsels::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};
@@ -250,11 +250,11 @@ fn check_drawings(args: &RunArgs, views: &[ViewOptions]) -> Result<()> {
     let flames = flames.into_iter().map(|flame| ("--flame-graph", "flame graph", flame.path()));
     let maps = maps.into_iter().filter_map(|map| Some(("--heatmap", "heat map", Some(map.path()?))));
     let drawings: Vec<(&str, &str, Option<&Path>)> = flames.chain(maps).collect();
-    for (at, (option, what, path)) in drawings.iter().enumerate() {
+    for (index, (option, what, path)) in drawings.iter().enumerate() {
         if path.is_some() && *path == args.output.as_deref() {
             return Err(usage(format!("-o and {option} name the same file: give each its own")));
         }
-        match drawings[..at].iter().find(|(_, _, other)| other == path) {
+        match drawings[..index].iter().find(|(_, _, other)| other == path) {
             Some((other, ..)) if other == option => {
                 return Err(usage(format!(
                     "two views draw their {what} in the same place: give each a file of its own"

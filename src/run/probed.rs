@@ -45,7 +45,7 @@ impl Run {
     /// whole CPU, or of a cgroup, has them in every process that maps the file.
     fn who_pays(&self) -> &'static str {
         let narrow = matches!(self.options.target.tasks, Tasks::Processes(_) | Tasks::Threads(_) | Tasks::Workload(_));
-        if narrow && !self.core.filter.is_on() && !self.core.evlist.any_cpu_bound() {
+        if narrow && !self.core.filter.is_on() && !self.core.evlist.evsels.any_cpu_bound() {
             "the processes that are watched pay"
         } else {
             "every process of the machine pays that has the file mapped, watched or not"

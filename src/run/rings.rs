@@ -119,7 +119,7 @@ impl Rings {
             bail!("none of the CPUs {} is online (online: {})", cpu_ranges(&absent), cpu_ranges(&online));
         }
         // A pair may begin on a CPU of the answer and end on another: such events are open everywhere.
-        let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
+        let cpus = if evlist.evsels.any_cpu_bound() { online.clone() } else { cpus };
         let alone: Vec<u32> = online.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
         let planned = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
         let mut rings = Rings {
@@ -328,7 +328,7 @@ impl Rings {
         host: &Host,
         poller: &Poller,
     ) {
-        let cpus = if core.evlist.any_cpu_bound() { online.to_vec() } else { target.cpus(online).0 };
+        let cpus = if core.evlist.evsels.any_cpu_bound() { online.to_vec() } else { target.cpus(online).0 };
         let mut failed: Vec<(String, Vec<u32>)> = Vec::new();
         for &cpu in online {
             if self.rings.iter().any(|ring| ring.cpu == cpu) || self.refused.contains(&cpu) {
@@ -374,9 +374,9 @@ impl Rings {
         evlist.enable_cpu(cpu)?;
         let window = LostWindow { cpu, start_ns: before_ns, end_ns: sys::monotonic_ns(), count: 0 };
         if side_alone {
-            core.lost(window, Class::Side)
+            core.lost(window, Class::Side);
         } else {
-            core.lost_to_all(window)
+            core.lost_to_all(window);
         }
         Ok(())
     }

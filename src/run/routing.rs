@@ -47,7 +47,7 @@ impl<'a> SampleGate<'a> {
     #[inline]
     fn is_needed(&self, owner: usize) -> bool {
         let is_of_run = self.filter.is_on() || self.meter.is_some() || self.has_companions;
-        is_of_run || self.is_shut || self.evlist.tests_samples_of(owner)
+        is_of_run || self.is_shut || self.evlist.evsels.tests_samples_of(owner)
     }
 
     fn admits(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> bool {
@@ -68,7 +68,7 @@ fn give(event: EventId, sample: &Sample<'_>, mut gate: SampleGate<'_>, views: &m
     if !gate.admits(event, sample, ctx) {
         return 0;
     }
-    for (owner, event) in gate.evlist.subscribers(event) {
+    for (owner, event) in gate.evlist.evsels.subscribers(event) {
         let Some(view) = views.enter(owner, ctx).filter(|view| view.room() > 0) else { continue };
         let used = view.profiler.sample(event, sample, ctx);
         let is_relevant = !matches!(used, Ok(Use::Ignored));

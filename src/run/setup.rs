@@ -70,7 +70,8 @@ impl OpenedOutput {
     ) -> Result<OpenedOutput> {
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let is_served = !options.dry_run && !is_replay;
-        let server = options.metrics.filter(|_| is_served).map(|at| MetricsServer::start(at.0)).transpose()?;
+        let server =
+            options.metrics.filter(|_| is_served).map(|address| MetricsServer::start(address.0)).transpose()?;
         let (mut output, settle) = Output::start(sink, waker.clone())?;
         let (handle, screen) = if is_replay { (None, machine.screen.take()) } else { live::open(options)?.unzip() };
         output.screen = handle;
@@ -103,14 +104,14 @@ impl OpenedOutput {
             events: event_texts(evlist, setup)?,
             strings: setup.tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: setup.host.clone(),
-            callchains: evlist.any_callchain(),
+            callchains: evlist.evsels.any_callchain(),
             symbols: SymbolOptions {
                 demangle: options.demangle,
                 debug_dirs: default_debug_dirs(),
                 budget: budget.symbols.clone(),
             },
             budget: budget.whole.clone(),
-            coverage: options.verbose && evlist.any_address(),
+            coverage: options.verbose && evlist.evsels.any_address(),
             prompt: options.paced,
             durable: options.durable,
             metrics: self.server.as_ref().map(MetricsServer::snapshots).or(self.metrics.take()),
@@ -135,7 +136,7 @@ pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> 
 /// The settings of the output of each view.
 fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
     let settings = |(owner, view): (usize, &ViewOptions)| {
-        let has_chains = evlist.any_callchain_of(owner);
+        let has_chains = evlist.evsels.any_callchain_of(owner);
         let flame = view.flame.clone().filter(|_| !options.dry_run);
         let heatmap = view.heatmap.clone().filter(|_| !options.dry_run);
         ViewSettings {

@@ -79,7 +79,7 @@ impl Run {
         core.evlist.join_process(pid, &self.host)?;
         core.ctx.watched.join(pid, &self.host);
         let is_elsewhere = |inode| has_mapped_inode(&self.host, pid, inode) == Some(false);
-        let has_other_files = core.evlist.probed_inodes().any(is_elsewhere);
+        let has_other_files = core.evlist.evsels.probed_inodes().any(is_elsewhere);
         Ok(has_other_files.then_some("but it has not loaded all the files that probes are in"))
     }
 

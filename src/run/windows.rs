@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::cli::CallGraph;
 use crate::perf::evlist::Evlist;
-use crate::perf::evlist::windows::{WindowPlan, WindowsAdded};
+use crate::perf::evsels::windows::{WindowPlan, WindowsAdded};
 use crate::perf::target::Tasks;
 use crate::profiler::Timestamp;
 use crate::run::Options;
@@ -30,7 +30,7 @@ pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded
     let any_task =
         matches!(options.target.tasks, Tasks::All) && options.views.iter().all(|view| view.samples.is_none());
     let ring_bytes = options.ring.map(|ring| ring.pages(sys::page_size()) * sys::page_size());
-    let most_bytes = evlist.most_window_bytes(plan, any_task) as usize;
+    let most_bytes = evlist.evsels.most_window_bytes(plan, any_task) as usize;
     if let Some(ring_bytes) = ring_bytes.filter(|bytes| *bytes < LEAST_IN_RING * most_bytes) {
         if options.views.iter().all(|view| !matches!(view.call_graph, CallGraph::Dwarf(_))) {
             return Ok(WindowsAdded::default());
@@ -43,7 +43,7 @@ pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded
             (LEAST_IN_RING * most_bytes).next_power_of_two() / 1024,
         );
     }
-    Ok(evlist.add_windows(plan, any_task))
+    Ok(evlist.evsels.add_windows(plan, any_task))
 }
 
 /// Some view has callchains of programs in whatever way fits.

@@ -6,14 +6,14 @@ const D: SwitchedOut = SwitchedOut::Blocked(SchedState::DISK);
 const S: SwitchedOut = SwitchedOut::Blocked(SchedState::SLEEP);
 
 /// The tasks, and who has each CPU.
-struct Tasks {
+struct FollowedTasks {
     states: TaskStates<()>,
     current: CurrentTasks,
 }
 
-impl Tasks {
-    fn new(blocked_only: bool) -> Tasks {
-        Tasks { states: TaskStates::new(blocked_only), current: CurrentTasks::default() }
+impl FollowedTasks {
+    fn new(blocked_only: bool) -> FollowedTasks {
+        FollowedTasks { states: TaskStates::new(blocked_only), current: CurrentTasks::default() }
     }
 
     fn cpu_switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
@@ -30,7 +30,7 @@ impl Tasks {
     }
 }
 
-impl Deref for Tasks {
+impl Deref for FollowedTasks {
     type Target = TaskStates<()>;
 
     fn deref(&self) -> &TaskStates<()> {
@@ -38,7 +38,7 @@ impl Deref for Tasks {
     }
 }
 
-impl DerefMut for Tasks {
+impl DerefMut for FollowedTasks {
     fn deref_mut(&mut self) -> &mut TaskStates<()> {
         &mut self.states
     }
@@ -54,7 +54,7 @@ fn brief(change: Change<()>) -> Brief {
 
 type Brief = Option<(SchedState, u64)>;
 
-fn switch(machine: &mut Tasks, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
+fn switch(machine: &mut FollowedTasks, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
     let out = if prev > 0 { brief(machine.switched_out(seen(at, cpu, prev), how, ())) } else { None };
     if let Some(believed) = machine.cpu_switched(cpu, prev, next) {
         assert!(machine.replaced(believed, prev, at, cpu).is_none());
@@ -65,7 +65,7 @@ fn switch(machine: &mut Tasks, at: u64, cpu: u32, prev: i32, how: SwitchedOut, n
 
 #[test]
 fn the_worked_example() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     assert_eq!(switch(&mut machine, 0, 0, 0, S, 7), (None, None));
     assert_eq!(switch(&mut machine, 10, 0, 7, S, 0), (Some((SchedState::RUNNING, 10)), None));
     assert_eq!(brief(machine.woken(seen(30, 0, 7), false)), Some((SchedState::SLEEP, 20)));
@@ -82,7 +82,7 @@ fn the_worked_example() {
 
 #[test]
 fn a_task_switched_out_unseen_is_no_long_run_delay() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     // 7 was switched out unseen: 8 leaves a CPU on which 7 was believed to run.
     switch(&mut machine, 1_000, 0, 8, S, 9);
@@ -93,7 +93,7 @@ fn a_task_switched_out_unseen_is_no_long_run_delay() {
 
 #[test]
 fn a_wakeup_tells_that_a_running_task_does_not_run() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     assert_eq!(machine.cpu_switched(0, 7, 9), None); // 7's own side was not for us to see
     assert_eq!(brief(machine.woken(seen(2_000, 1, 7), false)), None);
@@ -104,7 +104,7 @@ fn a_wakeup_tells_that_a_running_task_does_not_run() {
 #[test]
 fn a_thread_goes_on_under_the_number_of_the_first_one() {
     for is_preempted in [false, true] {
-        let mut machine = Tasks::new(false);
+        let mut machine = FollowedTasks::new(false);
         switch(&mut machine, 0, 0, 0, S, 7);
         switch(&mut machine, 5, 1, 0, S, 8);
         machine.exited(7);
@@ -133,12 +133,12 @@ fn a_thread_goes_on_under_the_number_of_the_first_one() {
 
 #[test]
 fn a_task_woken_unseen_waited_until_it_ran() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     switch(&mut machine, 10, 0, 7, D, 0);
     assert_eq!(switch(&mut machine, 500, 1, 0, S, 7), (None, Some((SchedState::DISK, 490))));
     assert_eq!(switch(&mut machine, 510, 1, 7, S, 0).0, Some((SchedState::RUNNING, 10)));
-    let mut machine = Tasks::new(true);
+    let mut machine = FollowedTasks::new(true);
     machine.switched_out(seen(10, 0, 7), D, ());
     assert_eq!(brief(machine.switched_in(seen(500, 1, 7), true)), Some((SchedState::DISK, 490)));
     assert_eq!(brief(machine.switched_in(seen(900, 1, 7), true)), None);
@@ -146,14 +146,14 @@ fn a_task_woken_unseen_waited_until_it_ran() {
 
 #[test]
 fn a_migration_unseen_counts_nothing() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     assert_eq!(switch(&mut machine, 100, 1, 7, S, 0), (None, None), "it was believed to run on CPU 0");
 }
 
 #[test]
 fn late_events_do_not_turn_time_back() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 100, 0, 0, S, 7);
     assert_eq!(brief(machine.switched_out(seen(50, 0, 7), S, ())), None);
     assert_eq!(brief(machine.woken(seen(50, 0, 7), false)), None);
@@ -162,7 +162,7 @@ fn late_events_do_not_turn_time_back() {
 
 #[test]
 fn waking_a_preempted_task_keeps_its_delay() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 10, 0, 7, SwitchedOut::Runnable, 8);
     machine.woken(seen(20, 0, 7), false);
     assert_eq!(switch(&mut machine, 30, 0, 8, S, 7).1, Some((SchedState::RUN_DELAY, 20)));
@@ -170,7 +170,7 @@ fn waking_a_preempted_task_keeps_its_delay() {
 
 #[test]
 fn a_task_woken_twice_ran_unseen() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     machine.woken(seen(10, 0, 7), true);
     machine.woken(seen(1_000, 0, 7), false);
     assert_eq!(switch(&mut machine, 1_002, 0, 0, S, 7).1, Some((SchedState::RUN_DELAY, 2)));
@@ -179,7 +179,7 @@ fn a_task_woken_twice_ran_unseen() {
 
 #[test]
 fn a_wait_ends_when_its_waker_asks() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     machine.switched_out(seen(10, 0, 7), D, ());
     let period = machine.waking(seen(19, 1, 7), ()).ended().unwrap();
     assert_eq!((period.cpu, period.until - period.since), (0, 9));
@@ -194,11 +194,11 @@ fn a_wait_ends_when_its_waker_asks() {
 
 #[test]
 fn a_wake_up_that_nobody_saw_is_known_by_its_waking() {
-    let mut machine = Tasks::new(true);
+    let mut machine = FollowedTasks::new(true);
     machine.switched_out(seen(10, 0, 7), D, ());
     assert_eq!(brief(machine.waking(seen(60, 1, 7), ())), Some((SchedState::DISK, 50)));
     assert_eq!(brief(machine.woken(seen(9_000, 1, 7), false)), None);
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     machine.switched_out(seen(10, 0, 7), D, ());
     machine.waking(seen(60, 1, 7), ());
     machine.waking(seen(9_000, 1, 7), ()); // it ran and slept in between, unseen
@@ -208,7 +208,7 @@ fn a_wake_up_that_nobody_saw_is_known_by_its_waking() {
 
 #[test]
 fn what_was_stuck_before_the_start_is_at_least_so_long() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     machine.found(seen(100, 0, 7), SchedState::DISK, Began::BeforeStart, ());
     let period = machine.woken(seen(350, 0, 7), false).ended().unwrap();
     assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
@@ -220,7 +220,7 @@ fn what_was_stuck_before_the_start_is_at_least_so_long() {
 
 #[test]
 fn with_blocked_periods_only_a_woken_task_is_forgotten() {
-    let mut machine = Tasks::new(true);
+    let mut machine = FollowedTasks::new(true);
     machine.switched_out(seen(10, 0, 7), D, ());
     assert_eq!(brief(machine.woken(seen(30, 1, 7), false)), Some((SchedState::DISK, 20)));
     assert_eq!(brief(machine.woken(seen(40, 1, 7), false)), None);
@@ -240,12 +240,12 @@ fn with_blocked_periods_only_a_woken_task_is_forgotten() {
 fn a_wait_whose_wake_up_was_hidden_says_who_took_the_task_up() {
     for (from_idle, want) in [(true, Wakeup::TakenUp), (false, Wakeup::Unseen)] {
         for blocked_only in [false, true] {
-            let mut machine = Tasks::new(blocked_only);
+            let mut machine = FollowedTasks::new(blocked_only);
             machine.switched_out(seen(10, 0, 7), D, ());
             let period = machine.switched_in(seen(500, 1, 7), from_idle).ended().unwrap();
             assert_eq!((period.until - period.since, period.wakeup), (490, want));
         }
-        let mut machine = Tasks::new(false);
+        let mut machine = FollowedTasks::new(false);
         machine.switched_out(seen(10, 0, 7), D, ());
         machine.woken(seen(20, 0, 7), false);
         let period = machine.switched_in(seen(500, 1, 7), from_idle).ended().unwrap();
@@ -255,7 +255,7 @@ fn a_wait_whose_wake_up_was_hidden_says_who_took_the_task_up() {
 
 #[test]
 fn a_switch_is_told_once_whoever_tells_it() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     assert!(!machine.has_come(0, 7), "nothing was told");
     switch(&mut machine, 0, 0, 0, S, 7);
     assert!(machine.has_come(0, 7) && !machine.has_come(1, 7));
@@ -265,7 +265,7 @@ fn a_switch_is_told_once_whoever_tells_it() {
 
 #[test]
 fn a_task_that_left_unseen_ran_until_the_next_one_came() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     assert_eq!(brief(machine.left(seen(30, 1, 7))), None, "it runs elsewhere");
     assert_eq!(brief(machine.left(seen(30, 0, 7))), Some((SchedState::RUNNING, 30)));
@@ -284,7 +284,7 @@ fn a_task_that_left_unseen_ran_until_the_next_one_came() {
 
 #[test]
 fn a_cpu_on_which_a_switch_went_unseen_is_named() {
-    let mut machine = Tasks::new(false);
+    let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
     assert!(machine.take_missed_on().is_empty());
     switch(&mut machine, 50, 0, 8, S, 9); // 7 left unseen

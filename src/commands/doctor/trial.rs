@@ -192,7 +192,7 @@ impl<'a> TrialBench<'a> {
             descriptors: evlist.events_on(online.len()) as u64,
             locked_bytes: (locked_pages * sys::page_size()) as u64,
         };
-        let addresses = evlist.any_address();
+        let addresses = evlist.evsels.any_address();
         let filters = Vec::new();
         Ok(OpenedTrial { warnings: setup.warnings.take(), filters, cost, pages: (pages, wanted), addresses })
     }

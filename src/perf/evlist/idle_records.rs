@@ -179,9 +179,7 @@ impl Evlist {
         (output.cpus, output.binding, output.chain_use) = (evsel.cpus.clone(), Binding::Cpu, evsel.chain_use);
         output.idle_of = Some(of);
         output.owner = IDLE_OWNER;
-        let too_many = |_| Reason::incurable("there are more than 65,536 events");
-        let id = u16::try_from(evsels.len()).map(EventId).map_err(too_many)?;
-        evsels.push(output);
+        let id = evsels.push(output).map_err(|_| Reason::incurable("there are more than 65,536 events"))?;
         let copied = CopiedIdleEvent { copier, of, output: id, filter, attached: None, refused: None };
         idle_records.copied.push(copied);
         Ok(true)
@@ -191,7 +189,7 @@ impl Evlist {
     pub(super) fn leave_out_idle_records(&mut self) -> bool {
         let had_any = !self.idle_records.copied.is_empty();
         self.idle_records.end();
-        while self.evsels.pop_if(|evsel| evsel.idle_of.is_some()).is_some() {} // they were added last
+        self.evsels.leave_out_last(|evsel| evsel.idle_of.is_some());
         had_any
     }
 

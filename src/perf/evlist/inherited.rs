@@ -17,12 +17,11 @@ use std::os::fd::OwnedFd;
 use anyhow::Result;
 
 use crate::perf::attr::{Attr, MissingFeatures};
-use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, Evsel, ProbeKeeping};
+use crate::perf::evsel::{Evsel, ProbeKeeping};
 use crate::perf::opening::{is_gone, watch_error};
 use crate::perf::plan::BoundTo;
-use crate::perf::target::{Target, Tasks};
+use crate::perf::target::Target;
 use crate::sys::perf::{Watch, open};
 
 /// The descriptors that keep inherited events right.
@@ -62,51 +61,17 @@ impl InheritedGuards {
     }
 }
 
-/// The event of a probe in a program, which tasks inherit and which is kept in this way.
-fn is_inherited(evsel: &Evsel, keeping: ProbeKeeping) -> bool {
-    let is_so = evsel.in_program.is_some_and(|in_program| in_program.keeping == keeping);
-    is_so && evsel.is_opened() && evsel.binding == Binding::Task
-}
-
 impl Evlist {
-    /// The events of probes in programs that children of the target's tasks will inherit, each with the inode of its file.
-    pub fn inherited_probes(&self, target: &Target) -> Vec<(EventId, Option<u64>)> {
-        if !matches!(target.tasks, Tasks::Workload(_) | Tasks::Processes(_)) {
-            return Vec::new();
-        }
-        let of_task = |evsel: &&Evsel| evsel.is_opened() && evsel.binding == Binding::Task;
-        let events = self.iter().filter(|(_, evsel)| of_task(evsel));
-        events.filter_map(|(event, evsel)| Some((event, evsel.in_program?.inode))).collect()
-    }
-
-    /// Says which of the events that others have defined are probes in programs.
-    pub fn mark_in_programs(&mut self, is_in_program: impl Fn(&Evsel) -> bool) {
-        for evsel in self.evsels.iter_mut().filter(|evsel| evsel.in_program.is_none() && is_in_program(evsel)) {
-            evsel.mark_in_program(None);
-        }
-    }
-
     /// Whether the kernel knows events that keep tasks from swapping.
     pub fn can_keep_apart() -> bool {
         let own = nix::unistd::gettid().as_raw();
         open(&mut Attr::stays_with_task().raw(), Watch::Thread { tid: own }).is_ok()
     }
 
-    /// Settles how an inherited probe is kept where the kernel cannot keep tasks apart.
-    pub fn keep(&mut self, event: EventId, keeping: ProbeKeeping) {
-        if let Some(in_program) = &mut self.evsels[event.index()].in_program {
-            in_program.keeping = keeping;
-        }
-    }
-
-    fn inherited(&self, keeping: ProbeKeeping) -> impl Iterator<Item = &Evsel> {
-        self.evsels.iter().filter(move |evsel| is_inherited(evsel, keeping))
-    }
-
     /// Names of events whose calls in children may go unseen.
     pub fn in_doubt(&self) -> Vec<&str> {
         match self.plan.inherit && self.plan.bound.is_some() {
-            true => self.inherited(ProbeKeeping::InDoubt).map(Evsel::name).collect(),
+            true => self.evsels.inherited(ProbeKeeping::InDoubt).map(Evsel::name).collect(),
             false => Vec::new(),
         }
     }
@@ -125,9 +90,11 @@ impl Evlist {
 
     /// Number of descriptors that keep inherited probes.
     pub(super) fn guard_descriptors(&self, target: &Target, bound: Option<&BoundTo>) -> u64 {
-        let (Some(BoundTo::Threads(tids)), false) = (bound, self.inherited_probes(target).is_empty()) else { return 0 };
-        let apart = self.inherited(ProbeKeeping::Apart).next().map_or(0, |_| tids.len());
-        (apart + self.inherited(ProbeKeeping::Everywhere).count()) as u64
+        let (Some(BoundTo::Threads(tids)), false) = (bound, self.evsels.inherited_probes(target).is_empty()) else {
+            return 0;
+        };
+        let apart = self.evsels.inherited(ProbeKeeping::Apart).next().map_or(0, |_| tids.len());
+        (apart + self.evsels.inherited(ProbeKeeping::Everywhere).count()) as u64
     }
 
     /// Opens the events that keep probes everywhere and tasks apart, before the events that tasks will inherit.
@@ -136,7 +103,7 @@ impl Evlist {
     /// As [`Evlist::open_cpu`].
     pub(super) fn open_guards(&mut self) -> Result<()> {
         let Some(BoundTo::Threads(tids)) = self.plan.bound.clone().filter(|_| self.plan.inherit) else { return Ok(()) };
-        for evsel in self.evsels.iter().filter(|evsel| is_inherited(evsel, ProbeKeeping::Everywhere)) {
+        for evsel in self.evsels.inherited(ProbeKeeping::Everywhere) {
             self.guards.hold_everywhere(evsel, &mut self.missing)?;
         }
         self.guard_apart(&tids)
@@ -144,7 +111,7 @@ impl Evlist {
 
     /// Keeps the events of these threads with them, where they inherit some that need it.
     pub(super) fn guard_apart(&mut self, tids: &[i32]) -> Result<()> {
-        if self.inherited(ProbeKeeping::Apart).next().is_none() {
+        if self.evsels.inherited(ProbeKeeping::Apart).next().is_none() {
             return Ok(());
         }
         self.guards.hold_apart(tids)

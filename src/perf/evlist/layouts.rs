@@ -13,7 +13,7 @@ impl Evlist {
     /// Events share rings, so the time must be at the same offset in the records of all events of a ring.
     pub(super) fn share_layout(&mut self) {
         let shared: Vec<SampleType> =
-            (0..self.evsels.len()).map(|at| self.shared_in(self.ring_of(EventId(at as u16)))).collect();
+            (0..self.evsels.len()).map(|index| self.shared_in(self.ring_of(EventId(index as u16)))).collect();
         let with_companion: Vec<EventId> = self.evsels.iter().filter_map(|evsel| evsel.window_of).collect();
         let layout = |(index, evsel): (usize, &mut Evsel)| {
             evsel.attr.add_sample_type(shared[index]);
@@ -45,8 +45,8 @@ impl Evlist {
     /// The fields in front of the time that events in a ring ask for, and those in the trailer of side records that any event
     /// does: side records of all rings are alike.
     fn shared_in(&self, ring: usize) -> SampleType {
-        let has_address = |(at, evsel): (usize, &Evsel)| {
-            self.ring_of(EventId(at as u16)) == ring
+        let has_address = |(index, evsel): (usize, &Evsel)| {
+            self.ring_of(EventId(index as u16)) == ring
                 && evsel.is_opened()
                 && evsel.attr.sample_type().contains(SampleType::IP)
         };

@@ -36,11 +36,11 @@ impl Evlist {
         };
         let owner = self.open_side(&mut attr, watch)?;
         let mut cpus = std::mem::take(&mut self.cpus);
-        let at = cpus.iter().position(|events| events.cpu == cpu).unwrap_or_else(|| {
+        let index = cpus.iter().position(|events| events.cpu == cpu).unwrap_or_else(|| {
             cpus.push(CpuEvents::new(cpu));
             cpus.len() - 1
         });
-        let result = self.join_side_records(&mut cpus[at], owner, half, data_pages);
+        let result = self.join_side_records(&mut cpus[index], owner, half, data_pages);
         self.cpus = cpus;
         result
     }

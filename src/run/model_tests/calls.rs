@@ -70,7 +70,11 @@ fn run(seed: u64) -> (u64, u64) {
         for occurrence in &batch.occurrences {
             let OccurrenceBody::Detailed { layout, values } = &occurrence.body else { panic!("{occurrence:?}") };
             let value = |key| {
-                layout.details().iter().position(|detail| detail.name == key).map(|at| &values.of(&batch.values)[at])
+                layout
+                    .details()
+                    .iter()
+                    .position(|detail| detail.name == key)
+                    .map(|index| &values.of(&batch.values)[index])
             };
             let (Some(Value::Ns(ns)), Some(Value::Bool(true))) = (value("duration_ns"), value("still_open")) else {
                 panic!("seed {seed}: {occurrence:?}");

@@ -141,9 +141,9 @@ pub struct SeenRow {
 impl SeenTable {
     fn of(mut table: Table, span_ns: u64) -> SeenTable {
         let (order, rows) = (table.rows.order(), &mut table.rows);
-        let row = |at: usize| {
-            let verdict = table.verdict.max(rows.verdict(at));
-            SeenRow { cells: rows.cells(at, span_ns), verdict }
+        let row = |index: usize| {
+            let verdict = table.verdict.max(rows.verdict(index));
+            SeenRow { cells: rows.cells(index, span_ns), verdict }
         };
         let rows = order.into_iter().map(row).collect();
         let keys = table.rows.columns().iter().map(|column| column.key.clone()).collect();
@@ -230,9 +230,9 @@ impl World {
 
     /// The event `name` happens: to the profiler, if it has it open.
     pub fn event(&mut self, name: &str, cpu: u32, tid: i32, raw: &[u8]) {
-        let at = RecordOrigin { time: self.clock, cpu, tid };
+        let origin = RecordOrigin { time: self.clock, cpu, tid };
         let Some((event, evsel)) = self.core.evlist.iter().find(|(_, evsel)| evsel.name() == name) else { return };
-        let record = sample(event.index() as u64 + 1, evsel.attr().sample_type(), at, raw);
+        let record = sample(event.index() as u64 + 1, evsel.attr().sample_type(), origin, raw);
         let cpu = cpu as usize;
         if self.inverts && self.held.is_none() && self.random.one_in(16) {
             self.held = Some((cpu, record));
@@ -324,9 +324,9 @@ impl World {
         if last {
             core.stopped(end);
         }
-        for (at, cpu) in cpus.iter_mut().enumerate() {
+        for (number, cpu) in cpus.iter_mut().enumerate() {
             for class in [Class::Events(0), Class::Side] {
-                count_lost(cpu, at as u32, class, core);
+                count_lost(cpu, number as u32, class, core);
             }
         }
         let mut report = Report::default();
@@ -383,8 +383,8 @@ impl ModelTally {
 
 /// A cell by the key of its column.
 pub fn cell<'a>(table: &SeenTable, row: &'a SeenRow, key: &str) -> &'a Value {
-    let at = table.keys.iter().position(|other| *other == key).unwrap();
-    &row.cells[at]
+    let index = table.keys.iter().position(|other| *other == key).unwrap();
+    &row.cells[index]
 }
 
 /// The same as a number, 0 where there is none.
@@ -400,13 +400,13 @@ pub fn number(table: &SeenTable, row: &SeenRow, key: &str) -> u64 {
 // Records as in kernel/events/core.c
 
 /// `perf_output_sample` with what every event has, a period, RAW, and the ABI.
-fn sample(id: u64, has: SampleType, at: RecordOrigin, raw: &[u8]) -> Vec<u8> {
+fn sample(id: u64, has: SampleType, origin: RecordOrigin, raw: &[u8]) -> Vec<u8> {
     let known = SampleType::BASE.with(SampleType::PERIOD).with(SampleType::RAW).with(SampleType::REGS_USER);
     assert!(known.contains(has) && has.contains(SampleType::RAW), "{has:?}");
     let mut body = id.to_ne_bytes().to_vec();
-    body.extend(who(at));
-    body.extend(at.time.to_ne_bytes());
-    body.extend(u64::from(at.cpu).to_ne_bytes());
+    body.extend(who(origin));
+    body.extend(origin.time.to_ne_bytes());
+    body.extend(u64::from(origin.cpu).to_ne_bytes());
     if has.contains(SampleType::PERIOD) {
         body.extend(1_u64.to_ne_bytes());
     }
@@ -421,11 +421,11 @@ fn sample(id: u64, has: SampleType, at: RecordOrigin, raw: &[u8]) -> Vec<u8> {
 }
 
 /// A record that ends with `perf_event__output_id_sample`.
-fn side(kind: u32, body: &[u8], at: RecordOrigin) -> Vec<u8> {
+fn side(kind: u32, body: &[u8], origin: RecordOrigin) -> Vec<u8> {
     let mut body = body.to_vec();
-    body.extend(who(at));
-    body.extend(at.time.to_ne_bytes());
-    body.extend(u64::from(at.cpu).to_ne_bytes());
+    body.extend(who(origin));
+    body.extend(origin.time.to_ne_bytes());
+    body.extend(u64::from(origin.cpu).to_ne_bytes());
     body.extend(0_u64.to_ne_bytes());
     record(kind, &body)
 }
@@ -434,8 +434,8 @@ fn lost_record(lost: u64, time: u64) -> Vec<u8> {
     side(2, &[0_u64.to_ne_bytes(), lost.to_ne_bytes()].concat(), RecordOrigin { time, cpu: 0, tid: 0 })
 }
 
-fn who(at: RecordOrigin) -> Vec<u8> {
-    [at.tid.to_ne_bytes(), at.tid.to_ne_bytes()].concat()
+fn who(origin: RecordOrigin) -> Vec<u8> {
+    [origin.tid.to_ne_bytes(), origin.tid.to_ne_bytes()].concat()
 }
 
 fn record(kind: u32, body: &[u8]) -> Vec<u8> {

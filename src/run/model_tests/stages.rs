@@ -13,7 +13,10 @@ fn counters(world: &World) -> [u64; 4] {
 /// That one and no other has counted.
 fn only(world: &World, stage: usize) {
     let counters = counters(world);
-    assert!(counters.iter().enumerate().all(|(at, count)| (*count > 0) == (at == stage)), "{stage}: {counters:?}");
+    assert!(
+        counters.iter().enumerate().all(|(index, count)| (*count > 0) == (index == stage)),
+        "{stage}: {counters:?}"
+    );
 }
 
 fn allocate(world: &mut World, number: u64, look_one_in: u64) {

@@ -174,9 +174,9 @@ impl Scheduler {
             let least = if row[0] == 0 { lasted } else { row[2].min(lasted) };
             *row = [row[0] + 1, row[1] + (period.until - since.max(begin)), least, row[3].max(lasted), 0, 0];
         }
-        for (at, task) in self.tasks.iter().enumerate() {
+        for (index, task) in self.tasks.iter().enumerate() {
             if let Some(since) = task.since.filter(|since| *since > from) {
-                let row = rows.entry((FIRST + at, task.doing.label())).or_default();
+                let row = rows.entry((FIRST + index, task.doing.label())).or_default();
                 (row[4], row[5]) = (1, end - since);
                 (row[1], row[3]) = (row[1] + (end - since.max(begin)), row[3].max(end - since));
             }

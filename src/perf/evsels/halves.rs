@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 
 use crate::perf::attr::Attr;
-use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{ChainUse, Evsel};
+use crate::perf::evsels::Evsels;
 
 /// Which halves of callchains are wanted. None: as the event has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl ChainHalves {
     }
 }
 
-impl Evlist {
+impl Evsels {
     /// Gives the callchains that are shown the halves that their view wants. Before windows of stacks are added. Returns the
     /// views that have no callchains to choose from.
     ///
@@ -33,7 +33,7 @@ impl Evlist {
         let mut without = Vec::new();
         for (owner, halves) in views.iter().enumerate().filter(|(_, halves)| **halves != ChainHalves::default()) {
             let shown = |evsel: &&mut Evsel| evsel.owner == owner && evsel.chain_use == ChainUse::Shown;
-            let mut events = self.evsels.iter_mut().filter(shown).filter(|evsel| evsel.has_callchain()).peekable();
+            let mut events = self.list.iter_mut().filter(shown).filter(|evsel| evsel.has_callchain()).peekable();
             if events.peek().is_none() {
                 without.push(owner);
             }
@@ -67,6 +67,7 @@ impl Attr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::Evlist;
     use crate::perf::attr::{Exclude, Sampling};
 
     fn halves(user: Option<bool>, kernel: Option<bool>) -> ChainHalves {
@@ -77,7 +78,7 @@ mod tests {
     fn left(attr: Attr, wanted: ChainHalves) -> Option<[bool; 2]> {
         let mut evlist = Evlist::new();
         evlist.add(Evsel::new("x", attr).callchain(0)).unwrap();
-        evlist.halve_callchains(&[wanted]).ok()?;
+        evlist.evsels.halve_callchains(&[wanted]).ok()?;
         let raw = evlist.evsels[0].attr.raw();
         Some([raw.exclude_callchain_user() == 0, raw.exclude_callchain_kernel() == 0])
     }
@@ -102,7 +103,7 @@ mod tests {
         let mut evlist = Evlist::new();
         evlist.add(Evsel::new("x", Attr::tracepoint(1))).unwrap();
         evlist.add(Evsel::new("y", Attr::tracepoint(2)).kernel_place(3)).unwrap();
-        assert_eq!(evlist.halve_callchains(&[halves(Some(false), None)]).unwrap(), [0]);
-        assert_eq!(evlist.halve_callchains(&[ChainHalves::default()]).unwrap(), [0; 0]);
+        assert_eq!(evlist.evsels.halve_callchains(&[halves(Some(false), None)]).unwrap(), [0]);
+        assert_eq!(evlist.evsels.halve_callchains(&[ChainHalves::default()]).unwrap(), [0; 0]);
     }
 }

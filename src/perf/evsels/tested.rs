@@ -1,9 +1,9 @@
 //! Events whose samples must pass a test that is no kernel filter.
 
-use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
+use crate::perf::evsels::Evsels;
 
-impl Evlist {
+impl Evsels {
     /// Some event of the view has samples that must pass a test: see [`Evsel::tested`].
     #[inline]
     pub fn tests_samples_of(&self, owner: usize) -> bool {
@@ -13,7 +13,7 @@ impl Evlist {
     /// The events with samples that their test could not judge: name, number of samples, and why.
     pub fn not_judged(&self) -> Vec<(&str, u64, String)> {
         let of = |evsel: &'_ Evsel| evsel.test()?.not_judged();
-        self.evsels.iter().filter_map(|evsel| of(evsel).map(|(count, why)| (evsel.name(), count, why))).collect()
+        self.list.iter().filter_map(|evsel| of(evsel).map(|(count, why)| (evsel.name(), count, why))).collect()
     }
 }
 
@@ -23,7 +23,7 @@ mod tests {
 
     use super::*;
     use crate::perf::evsel::SampleTest;
-    use crate::perf::{Attr, Sample};
+    use crate::perf::{Attr, Evlist, Sample};
 
     #[derive(Debug)]
     struct NonePasses;
@@ -50,6 +50,6 @@ mod tests {
             let test = is_tested.then(|| Arc::new(NonePasses) as Arc<dyn SampleTest>);
             evlist.add(Evsel::new("a:b".to_owned(), Attr::tracepoint(1)).tested(test)).unwrap();
         }
-        assert_eq!([0, 1, 2].map(|owner| evlist.tests_samples_of(owner)), [false, true, false]);
+        assert_eq!([0, 1, 2].map(|owner| evlist.evsels.tests_samples_of(owner)), [false, true, false]);
     }
 }

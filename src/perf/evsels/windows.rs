@@ -1,12 +1,9 @@
 //! Windows of user stacks: the events that carry them, and the companions of the events that must not.
 
-use std::os::fd::AsFd;
-
-use crate::perf::classes::{Class, is_loud};
+use crate::perf::classes::is_loud;
 use crate::perf::event_id::{EventId, WINDOW_OWNER};
-use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{ChainUse, Evsel};
-use crate::sys;
+use crate::perf::evsels::Evsels;
 
 /// The windows that a run asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,14 +77,14 @@ impl WindowPlan {
     }
 }
 
-impl Evlist {
+impl Evsels {
     /// Gives every event with callchains of programs a window in its samples, or a companion that has one. After all
     /// filters are set, before the events are opened: a companion is enabled after its event, and the kernel calls what was
     /// enabled last first (`perf_trace_add`, kernel/trace/trace_event_perf.c), so a window comes before its sample.
     pub fn add_windows(&mut self, plans: impl Fn(usize) -> Option<WindowPlan>, any_task: bool) -> WindowsAdded {
         let mut added = WindowsAdded::default();
-        for index in 0..self.evsels.len() {
-            let evsel = &mut self.evsels[index];
+        for index in 0..self.list.len() {
+            let evsel = &mut self.list[index];
             let Some(plan) = plans(evsel.owner) else { continue };
             let use_of = plan.of(evsel, any_task);
             match use_of {
@@ -102,10 +99,9 @@ impl Evlist {
                 }
                 WindowUse::Companion(bytes) => {
                     let companion = evsel.window_companion(EventId(index as u16), bytes);
-                    if self.evsels.len() > usize::from(u16::MAX) {
+                    if self.push(companion).is_err() {
                         continue; // there are no numbers left
                     }
-                    self.evsels.push(companion);
                     added.companions += 1;
                 }
             }
@@ -114,35 +110,15 @@ impl Evlist {
         added
     }
 
-    /// Bytes of the largest window that [`Evlist::add_windows`] would add.
+    /// Bytes of the largest window that [`Evsels::add_windows`] would add.
     pub fn most_window_bytes(&self, plans: impl Fn(usize) -> Option<WindowPlan>, any_task: bool) -> u32 {
         let bytes = |evsel: &Evsel| Some(plans(evsel.owner)?.of(evsel, any_task).bytes());
-        self.evsels.iter().filter_map(bytes).max().unwrap_or(0)
-    }
-
-    /// Windows that come beside their samples are in rings of their own.
-    pub fn holds_windows(&self, class: Class) -> bool {
-        self.plan.windows.map(Class::Events) == Some(class)
-    }
-
-    /// The number of these rings, among those of a CPU.
-    pub fn window_rings(&self) -> Option<usize> {
-        self.plan.windows
-    }
-
-    /// Starts or ends the companions, and nothing else.
-    pub fn turn_windows(&self, on: bool) {
-        let turn = if on { sys::perf::enable } else { sys::perf::disable };
-        for event in self.cpus.iter().flat_map(|cpu| &cpu.events) {
-            if self.evsels.get(event.event.index()).is_some_and(Evsel::is_window) {
-                let _ = turn(event.fd.as_fd()); // of a task that has gone, perhaps
-            }
-        }
+        self.list.iter().filter_map(bytes).max().unwrap_or(0)
     }
 
     /// Some event has a window, or a companion with one.
     pub fn any_windows(&self) -> bool {
-        self.evsels.iter().any(|evsel| evsel.is_window() || evsel.attr.has_user_window())
+        self.list.iter().any(|evsel| evsel.is_window() || evsel.attr.has_user_window())
     }
 }
 

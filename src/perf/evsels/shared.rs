@@ -1,15 +1,14 @@
 //! Events that several views want alike: opened once, and the samples go to all of them.
 
-use crate::perf::classes::Class;
 use crate::perf::event_id::EventId;
-use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
+use crate::perf::evsels::Evsels;
 
-impl Evlist {
+impl Evsels {
     /// Opens events of several views only once where their attrs and filters are equal. After all filters are set.
-    pub fn share_events(&mut self) {
-        for index in 1..self.evsels.len() {
-            let (earlier, rest) = self.evsels.split_at_mut(index);
+    pub fn share(&mut self) {
+        for index in 1..self.list.len() {
+            let (earlier, rest) = self.list.split_at_mut(index);
             let Some(evsel) = rest.first_mut() else { continue };
             let Some(first) = earlier.iter().position(|first| first.is_opened() && first.is_same_event(evsel)) else {
                 continue;
@@ -25,18 +24,8 @@ impl Evlist {
 
     /// The views that get the samples of an event, each with its own id of the event.
     pub fn subscribers(&self, event: EventId) -> impl Iterator<Item = (usize, EventId)> {
-        let sharers = self.evsel(event).sharers.iter().copied();
-        std::iter::once(event).chain(sharers).map(|event| (self.evsel(event).owner, event))
-    }
-
-    /// One of the events of view `owner` is in a ring of `class`.
-    pub fn is_in(&self, class: Class, owner: usize) -> bool {
-        let Class::Events(ring) = class else { return true };
-        let in_ring = |(at, evsel): (usize, &Evsel)| {
-            let first = evsel.shared_with.map_or(at, EventId::index);
-            evsel.owner == owner && evsel.is_wanted() && self.plan.classes.get(first).copied().unwrap_or(0) == ring
-        };
-        self.evsels.iter().enumerate().any(in_ring)
+        let sharers = self.list[event.index()].sharers.iter().copied();
+        std::iter::once(event).chain(sharers).map(|event| (self.list[event.index()].owner, event))
     }
 }
 
@@ -68,9 +57,9 @@ impl Evsel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::Attr;
     use crate::perf::event_id::SHARED_OWNER;
     use crate::perf::ids::Route;
+    use crate::perf::{Attr, Evlist};
 
     fn evlist(events: &[(usize, u32, Option<&str>, bool)]) -> Evlist {
         let mut evlist = Evlist::new();
@@ -94,23 +83,13 @@ mod tests {
             (2, 2, None, true),
             (3, 1, None, false),
         ]);
-        evlist.share_events();
+        evlist.evsels.share();
         let opened: Vec<bool> = evlist.evsels.iter().map(Evsel::is_opened).collect();
         assert_eq!(opened, [true, true, false, true, true, true, false]);
-        let of_first: Vec<(usize, EventId)> = evlist.subscribers(EventId(0)).collect();
+        let of_first: Vec<(usize, EventId)> = evlist.evsels.subscribers(EventId(0)).collect();
         assert_eq!(of_first, [(0, EventId(0)), (1, EventId(2)), (3, EventId(6))]);
         evlist.assign_ids();
         let owner = |id| evlist.route(id).map(|route: &Route| route.owner as usize);
         assert_eq!([1, 2, 4].map(owner), [Some(SHARED_OWNER), Some(0), Some(1)]);
-    }
-
-    #[test]
-    fn a_ring_belongs_to_all_who_have_events_in_it() {
-        let mut evlist = evlist(&[(0, 1, None, false), (1, 1, None, false), (2, 2, None, false)]);
-        evlist.share_events();
-        evlist.plan.classes = vec![0, 0, 1];
-        let owners = |class| [0, 1, 2].map(|owner| evlist.is_in(Class::Events(class), owner));
-        assert_eq!([owners(0), owners(1)], [[true, true, false], [false, false, true]]);
-        assert!(evlist.is_in(Class::Side, 2));
     }
 }
