@@ -30,13 +30,12 @@ impl Comm {
     /// Clears the bytes from the first NUL on, without a loop: every event of the scheduler has two names.
     #[inline]
     fn cut(field: u128) -> Comm {
-        const ONES: u128 = u128::MAX / 0xff;
-        const HIGH: u128 = ONES << 7;
-        let field = field & (u128::MAX >> 8); // the last byte is always NUL
-        // The high bit of each zero byte, and of some bytes behind the first one.
-        let zeros = field.wrapping_sub(ONES) & !field & HIGH;
-        let first = zeros & zeros.wrapping_neg();
-        Comm((field & (first >> 7).wrapping_sub(1)).to_le_bytes())
+        let [first, last] = [field as u64, (field >> 64) as u64 & (u64::MAX >> 8)]; // the last byte is always NUL
+        let [first, last] = match before_nul(first) {
+            Some(first) => [first, 0], // most names are short
+            None => [first, before_nul(last).unwrap_or(last)],
+        };
+        Comm((u128::from(first) | u128::from(last) << 64).to_le_bytes())
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -50,6 +49,17 @@ impl Comm {
     }
 }
 
+/// The bytes of a word before its first NUL. None: it has none.
+#[inline]
+fn before_nul(word: u64) -> Option<u64> {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES << 7;
+    // The high bit of each zero byte, and of some bytes behind the first one.
+    let zeros = word.wrapping_sub(ONES) & !word & HIGH;
+    let first = zeros & zeros.wrapping_neg();
+    (zeros != 0).then(|| word & (first >> 7).wrapping_sub(1))
+}
+
 impl fmt::Debug for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.as_bytes().escape_ascii())
@@ -59,6 +69,16 @@ impl fmt::Debug for Comm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_byte_may_end_a_name() {
+        for (end, byte) in (0..16).flat_map(|end| [0x01, 0x7f, 0x80, 0x81, 0xff].map(|byte| (end, byte))) {
+            let mut field = [byte; 16];
+            field[end] = 0;
+            assert_eq!(Comm::new(&field).as_bytes(), &field[..end]);
+        }
+        assert_eq!(Comm::new(&[0x80; 16]).as_bytes(), [0x80; 15]);
+    }
 
     #[test]
     fn comm_is_cut_at_nul_and_15_bytes() {

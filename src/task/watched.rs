@@ -77,7 +77,7 @@ impl Watched {
     pub fn contains(&self, tid: i32) -> bool {
         match self {
             Watched::All => true,
-            Watched::Some(members) => members.tids.contains(&tid) || members.leaving.contains_key(&tid),
+            Watched::Some(members) => members.contain(tid),
             Watched::BeforeExec(_) | Watched::Released { .. } => false,
         }
     }
@@ -236,6 +236,11 @@ fn next_refresh_ns(began: u64, ended: u64) -> u64 {
 const MAX_REFRESHES: u32 = 1;
 
 impl WatchedTasks {
+    #[inline(never)]
+    fn contain(&self, tid: i32) -> bool {
+        self.tids.contains(&tid) || self.leaving.contains_key(&tid)
+    }
+
     /// The first threads of processes. Children join, and the run ends with the last of them.
     fn of_processes(pids: &[i32]) -> WatchedTasks {
         let tids = pids.iter().copied().collect();
