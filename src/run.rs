@@ -1,7 +1,7 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the run, and `observe` its loop, which `wake` wakes.
-//! The start: `options` has the options, `setup` the output and the workload, `opened_events` the events; `rings` and
+//! The start: `options` has the options, `setup` the output and the workload, `run_events` the events; `rings` and
 //! `ring_sizes` open rings and follow CPU hotplug, `windows` adds copies of user stacks, `live` decides on the screen.
 //! Records: `dispatcher` handles them, `routing` takes samples to their views, past `task_filter`, `views` are the
 //! profilers of the run. What is missing: `loss` keeps the losses, `unseen` what went unseen otherwise, `onlookers` finds
@@ -25,7 +25,6 @@ mod meter;
 mod model_tests;
 mod observe;
 mod onlookers;
-mod opened_events;
 mod options;
 mod pace;
 mod probed;
@@ -35,6 +34,7 @@ mod report_pace;
 mod ring_sizes;
 mod rings;
 mod routing;
+mod run_events;
 mod setup;
 mod task_filter;
 mod tell;
@@ -54,7 +54,6 @@ use crate::run::dispatcher::Dispatcher;
 pub use crate::run::idle_cpus::IdleCpus;
 use crate::run::intervals::{CurrentInterval, ReportsMade};
 use crate::run::onlookers::Onlookers;
-use crate::run::opened_events::OpenedEvents;
 pub use crate::run::options::{Options, SEVERAL, ViewOptions};
 use crate::run::pace::Pace;
 use crate::run::probed::RunProbes;
@@ -62,6 +61,7 @@ use crate::run::quiet::QuietIntervals;
 use crate::run::replay::ReplayedMachine;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
+use crate::run::run_events::RunEvents;
 use crate::run::setup::{OpenedOutput, check_drawing_files, max_stack, open_sink, start_workload};
 use crate::run::wake::WakeSources;
 use crate::run::windows::WindowPace;
@@ -156,8 +156,8 @@ impl Run {
         let mut opened = OpenedOutput::start(&options, sink, &mut machine, is_replay)?;
         let watched = Watched::new(&options.target, &machine.host);
         let targets = Targets::new(&options.target.tasks, &machine.host);
-        let events = OpenedEvents::open(&mut options, &mut profilers, &mut machine, is_replay, &watched, &mut opened)?;
-        let OpenedEvents { evlist, rings, wake, window_pace, scope, budget, settings, lines } = events;
+        let events = RunEvents::open(&mut options, &mut profilers, &mut machine, is_replay, &watched, &mut opened)?;
+        let RunEvents { evlist, rings, wake, window_pace, scope, budget, settings, lines } = events;
         opened.settle.send(settings);
         let mut output = opened.output;
         lines.into_iter().for_each(|line| output.note(line));

@@ -25,7 +25,7 @@ use crate::sys::poll::{Poller, ending_signals};
 use crate::task::Watched;
 
 /// The events of a run with their rings, and what follows from them for the rest of the run.
-pub(super) struct OpenedEvents {
+pub(super) struct RunEvents {
     pub evlist: Evlist,
     pub rings: Rings,
     pub wake: WakeSources,
@@ -37,7 +37,7 @@ pub(super) struct OpenedEvents {
     pub lines: Vec<String>,
 }
 
-impl OpenedEvents {
+impl RunEvents {
     /// Signals do not end the process any more when this returns.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl OpenedEvents {
         is_replay: bool,
         watched: &Watched,
         opened: &mut OpenedOutput,
-    ) -> Result<OpenedEvents> {
+    ) -> Result<RunEvents> {
         let ReplayedMachine { host, tracefs, rings, .. } = machine;
         let mut setup = Setup {
             command: options.workload.first().map(OsString::as_os_str),
@@ -84,7 +84,7 @@ impl OpenedEvents {
             lines.extend(windows::describe(&windows, options));
         }
         let window_pace = WindowPace::new(windows.companions > 0 && windows::any_auto(options), rings.ring_bytes());
-        Ok(OpenedEvents { evlist, rings, wake, window_pace, scope, budget, settings, lines })
+        Ok(RunEvents { evlist, rings, wake, window_pace, scope, budget, settings, lines })
     }
 }
 
