@@ -30,8 +30,8 @@ pub(super) fn record(len: usize, stamp: u64, serial: u64) -> Vec<u8> {
     bytes
 }
 
-fn word(record: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(record[at..at + 8].try_into().unwrap())
+fn word(record: &[u8], offset: usize) -> u64 {
+    u64::from_ne_bytes(record[offset..offset + 8].try_into().unwrap())
 }
 
 pub(super) fn stamp_of(record: &[u8]) -> Stamp {

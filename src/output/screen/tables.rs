@@ -17,14 +17,14 @@ pub fn table(
     lines: &[TableLine],
     mut frames: impl FnMut(&TableLine) -> Option<Vec<NamedFrame>>,
 ) -> ScreenTable {
-    let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_in_text(&columns[at], at, lines)).collect();
+    let shown: Vec<usize> = (0..columns.len()).filter(|&index| is_in_text(&columns[index], index, lines)).collect();
     let mut heads: Vec<ScreenColumn> = shown
         .iter()
-        .map(|&at| {
-            let is_left = lines.iter().any(|line| is_text(line, at));
+        .map(|&index| {
+            let is_left = lines.iter().any(|line| is_text(line, index));
             ScreenColumn {
-                heading: columns[at].heading.to_string(),
-                is_name: is_left || tells_apart(&columns[at]),
+                heading: columns[index].heading.to_string(),
+                is_name: is_left || tells_apart(&columns[index]),
                 is_left,
             }
         })
@@ -35,7 +35,7 @@ pub fn table(
         heads.push(ScreenColumn { heading: "stack".to_owned(), is_name: true, is_left: true });
     }
     let rows = lines.iter().zip(stacks).map(|(line, stack)| {
-        let cells = shown.iter().map(|&at| line.cells.get(at).map_or_else(ScreenCell::default, cell));
+        let cells = shown.iter().map(|&index| line.cells.get(index).map_or_else(ScreenCell::default, cell));
         let stack = has_stacks.then(|| ScreenCell { text: stack.unwrap_or_default().into(), number: None });
         ScreenRow { cells: cells.chain(stack).collect(), verdict: line.verdict }
     });
@@ -78,8 +78,8 @@ fn number(value: &Value) -> Option<i64> {
 }
 
 /// The cell is neither a number nor empty.
-fn is_text(line: &TableLine, at: usize) -> bool {
-    line.cells.get(at).is_some_and(|cell| *cell != Value::None && number(cell).is_none())
+fn is_text(line: &TableLine, index: usize) -> bool {
+    line.cells.get(index).is_some_and(|cell| *cell != Value::None && number(cell).is_none())
 }
 
 fn tells_apart(column: &ColumnHead) -> bool {
@@ -106,11 +106,11 @@ fn stack(frames: &[NamedFrame]) -> String {
 fn main(columns: &[ColumnHead], lines: &[TableLine]) -> Option<(String, u64)> {
     let counters = || columns.iter().enumerate().filter(|(_, column)| column.is_additive && column.in_text);
     let in_time = counters().find(|(_, column)| matches!(column.unit, Unit::Ns | Unit::Us | Unit::Age));
-    let (at, column) = in_time.or_else(|| counters().next())?;
-    let numbers = lines.iter().filter_map(|line| line.cells.get(at).and_then(number));
+    let (index, column) = in_time.or_else(|| counters().next())?;
+    let numbers = lines.iter().filter_map(|line| line.cells.get(index).and_then(number));
     let sum = numbers.fold(0_u64, |sum, number| sum.saturating_add(u64::try_from(number).unwrap_or(0)));
     // As text has it.
-    let is_share = lines.iter().any(|line| matches!(line.cells.get(at), Some(Value::Pct(_))));
+    let is_share = lines.iter().any(|line| matches!(line.cells.get(index), Some(Value::Pct(_))));
     let sum = match column.unit {
         _ if is_share => sum / 100,
         Unit::Ns => sum / 1_000_000,

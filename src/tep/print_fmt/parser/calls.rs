@@ -9,8 +9,9 @@ use crate::tep::print_fmt::lexer::Token;
 use crate::tep::types::IntType;
 
 impl ArgumentParser<'_> {
-    /// The call of `name`, whose opening bracket is read. Long, since it has an arm for each function.
+    /// The call of `name`, whose opening bracket is read.
     pub fn call(&mut self, name: &str) -> Result<CExpr, Unsupported> {
+        // One function, since each arm is one function of the kernel.
         let name = name.strip_suffix("_u64").filter(|name| name.starts_with("__print_")).unwrap_or(name);
         let expr = match name {
             "__get_str" | "__get_rel_str" => self.located(CType::Pointer(Some(IntType::signed(1))))?,
