@@ -3,19 +3,20 @@
 use crate::sched::history::CpuUse;
 use crate::task::Comm;
 
-/// All CPUs, each with what a profiler keeps of it besides.
+/// All CPUs, each with what a profiler keeps of it besides. `U` is what is known of who has a CPU: [`CpuUse`], or a thread's
+/// number where that is enough.
 #[derive(Debug)]
-pub struct Cpus<T> {
-    by_number: Vec<Cpu<T>>,
+pub struct Cpus<T, U = CpuUse> {
+    by_number: Vec<Cpu<T, U>>,
     /// When events were on.
     watched_from: u64,
 }
 
 /// A CPU.
 #[derive(Debug)]
-pub struct Cpu<T> {
+pub struct Cpu<T, U = CpuUse> {
     /// What has it; None when that is not known.
-    current: Option<CpuUse>,
+    current: Option<U>,
     /// Since when `current` has it.
     since: u64,
     /// It was seen to come then. Else it may have had the CPU before.
@@ -62,13 +63,13 @@ pub const USUAL_PRIO: i32 = 120;
 /// The number of a CPU comes from a record.
 const MAX_CPUS: usize = 1 << 13;
 
-impl<T> Default for Cpus<T> {
-    fn default() -> Cpus<T> {
+impl<T, U> Default for Cpus<T, U> {
+    fn default() -> Cpus<T, U> {
         Cpus { by_number: Vec::new(), watched_from: 0 }
     }
 }
 
-impl<T> Cpus<T> {
+impl<T, U> Cpus<T, U> {
     /// Events are on.
     pub fn started(&mut self, now: u64) {
         self.watched_from = now;
@@ -79,13 +80,13 @@ impl<T> Cpus<T> {
         self.watched_from
     }
 
-    pub fn get(&self, cpu: u32) -> Option<&Cpu<T>> {
+    pub fn get(&self, cpu: u32) -> Option<&Cpu<T, U>> {
         self.by_number.get(cpu as usize)
     }
 
     /// None: no machine has so many.
     #[inline]
-    pub fn get_or_add(&mut self, cpu: u32, new: impl Fn() -> T) -> Option<&mut Cpu<T>> {
+    pub fn get_or_add(&mut self, cpu: u32, new: impl Fn() -> T) -> Option<&mut Cpu<T, U>> {
         let index = cpu as usize;
         if index >= self.by_number.len() && index < MAX_CPUS {
             let watched_from = self.watched_from;
@@ -100,31 +101,46 @@ impl<T> Cpus<T> {
         self.by_number.get_mut(index)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Cpu<T>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Cpu<T, U>)> {
         (0..).zip(&self.by_number)
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Cpu<T>)> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Cpu<T, U>)> {
         (0..).zip(&mut self.by_number)
     }
 }
 
-impl<T> Cpu<T> {
+impl<T, U: Copy> Cpu<T, U> {
     /// What has the CPU, if that is known.
     #[inline]
-    pub fn current(&self) -> Option<CpuUse> {
+    pub fn current(&self) -> Option<U> {
         self.current
-    }
-
-    /// The thread that has the CPU, 0 when it is idle.
-    #[inline]
-    pub fn current_tid(&self) -> Option<i32> {
-        self.current.and_then(CpuUse::tid)
     }
 
     /// Since when `current` has it, or was seen on it: the beginning of its time here, as far as it was watched.
     pub fn since(&self) -> u64 {
         self.since
+    }
+
+    /// Records were lost until `end`: anything may have the CPU, unless it was seen to come later.
+    pub fn lost(&mut self, end: u64) {
+        if self.since < end {
+            self.current = None;
+            self.watched_from = self.watched_from.max(end);
+        }
+    }
+
+    /// `current` has the CPU from `at` on, without a switch that was seen: its name or number is new, or the switch was hidden.
+    pub fn becomes(&mut self, at: u64, current: U) {
+        (self.current, self.since, self.came) = (Some(current), self.since.max(at), true);
+    }
+}
+
+impl<T> Cpu<T> {
+    /// The thread that has the CPU, 0 when it is idle.
+    #[inline]
+    pub fn current_tid(&self) -> Option<i32> {
+        self.current.and_then(CpuUse::tid)
     }
 
     pub fn is_watched(&self) -> bool {
@@ -170,14 +186,6 @@ impl<T> Cpu<T> {
         Some(Switch { at_ns, cpu, prev, prev_state: 0, next: usual(tid) })
     }
 
-    /// Records were lost until `end`: anything may have the CPU, unless it was seen to come later.
-    pub fn lost(&mut self, end: u64) {
-        if self.since < end {
-            self.current = None;
-            self.watched_from = self.watched_from.max(end);
-        }
-    }
-
     /// The thread that has the CPU goes on under another number.
     pub fn renumber(&mut self, old: i32, new: i32) {
         if let Some(CpuUse::Task { tid, .. }) = &mut self.current
@@ -185,11 +193,6 @@ impl<T> Cpu<T> {
         {
             *tid = new;
         }
-    }
-
-    /// `current` has the CPU from `at` on, without a switch that was seen: its name or number is new, or the switch was hidden.
-    pub fn becomes(&mut self, at: u64, current: CpuUse) {
-        (self.current, self.since, self.came) = (Some(current), self.since.max(at), true);
     }
 }
 

@@ -243,7 +243,7 @@ impl<K: Copy + Default> SchedModel<K> {
     }
 
     /// `cpu` goes from `prev` to `next`.
-    #[inline]
+    #[inline(always)]
     pub fn cpu_switched(&mut self, at: u64, cpu: u32, prev: CpuUse, next: CpuUse) {
         let Some(known) = self.cpu_mut(cpu) else { return };
         if let Some(from) = known.saw_current(at, prev) {
@@ -364,13 +364,12 @@ impl<K: Copy + Default> SchedModel<K> {
     /// `sched_waking` of `seen`, by its waker: the wake-up follows, perhaps unseen.
     #[inline]
     pub fn waking(&mut self, seen: TaskEvent) {
-        if let Some(task) = self.states.tasks.get_mut(seen.tid)
+        if let Some(task) = self.states.tasks.find(seen.tid)
             && task.since <= seen.at
             && self.horizon.saw_all_since(task.since)
             && matches!(task.activity, Activity::Blocked(_))
         {
-            let cpu = task.cpu;
-            self.states.waking(TaskEvent { cpu, ..seen }, QueueWait::default());
+            task.is_waking(TaskEvent { cpu: task.cpu, ..seen }, QueueWait::default());
         }
     }
 
@@ -405,7 +404,7 @@ impl<K: Copy + Default> SchedModel<K> {
     /// `tid` goes to another CPU: when it waits, its wait goes with it.
     #[inline]
     pub fn migrated(&mut self, at: u64, tid: i32, cpu: u32) {
-        let Some(task) = self.states.tasks.get_mut(tid).filter(|task| task.since <= at) else { return };
+        let Some(task) = self.states.tasks.find(tid).filter(|task| task.since <= at) else { return };
         match task.activity {
             Activity::Runnable { .. } if !task.awaits_wakeup => {
                 let (before, since) = (task.kept.cpu, task.since);

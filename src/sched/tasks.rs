@@ -51,6 +51,13 @@ impl<K: Copy + Default> TrackedTask<K> {
         self.set_activity(Activity::Runnable { woken: true }, seen, kept);
     }
 
+    /// The wake-up follows.
+    #[inline(always)]
+    pub(super) fn is_waking(&mut self, seen: TaskEvent, kept: K) {
+        self.set_woken(seen, kept);
+        self.awaits_wakeup = true;
+    }
+
     #[inline(always)]
     pub(super) fn set_activity(&mut self, activity: Activity, seen: TaskEvent, kept: K) {
         self.activity = activity;
@@ -446,8 +453,7 @@ impl<K: Copy + Default> TaskStates<K> {
         if self.blocked_only {
             self.tasks.remove(seen.tid);
         } else {
-            task.set_woken(seen, kept);
-            task.awaits_wakeup = true;
+            task.is_waking(seen, kept);
         }
         change
     }

@@ -32,6 +32,15 @@ impl<T> TidMap<T> {
         self.entries.get_mut(*self.indexes.get(&tid)? as usize).map(|(_, value)| value)
     }
 
+    /// As [`get_mut`](TidMap::get_mut), by the hint where there is one.
+    #[inline]
+    pub fn find(&mut self, tid: i32) -> Option<&mut T> {
+        let hint = self.hints[tid as usize % HINTS];
+        let is_hint = self.entries.get(hint as usize).is_some_and(|(other, _)| *other == tid);
+        let index = if is_hint { hint } else { *self.indexes.get(&tid)? };
+        self.entries.get_mut(index as usize).map(|(_, value)| value)
+    }
+
     /// As [`get_mut`](TidMap::get_mut), but only for a thread that was looked up lately, by its hint.
     #[inline(always)]
     pub fn get_recent(&mut self, tid: i32) -> Option<&mut T> {
@@ -158,6 +167,7 @@ mod tests {
                 for tid in [0, 5, 5 + HINTS as i32, -1] {
                     prop_assert_eq!(map.get(tid), plain.get(&tid));
                     prop_assert_eq!(map.get_mut(tid), plain.get_mut(&tid));
+                    prop_assert_eq!(map.find(tid), plain.get_mut(&tid));
                 }
             }
         }

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 
 use crate::perf::Sample;
 use crate::profilers::multi_trace::cells::ThreadNow;
-use crate::sched::{CpuUse, Cpus, SchedState, States, SwitchedOut, USUAL_PRIO};
-use crate::task::Comm;
+use crate::sched::{Cpus, SchedState, States, SwitchedOut};
 use crate::tep::{Field, Format, Int32};
 
 /// What an event tells about who runs where.
@@ -77,13 +76,7 @@ pub enum RunningFields {
 #[derive(Debug, Default)]
 pub struct Running {
     /// The task that came last to each, and whether it runs: no switch away from it was left out.
-    cpus: Cpus<bool>,
-}
-
-/// The use of a CPU by a task of which the number is enough.
-#[inline(always)]
-fn used_by(tid: i32) -> CpuUse {
-    CpuUse::of(tid, Comm::default(), USUAL_PRIO)
+    cpus: Cpus<bool, i32>,
 }
 
 impl Running {
@@ -97,7 +90,7 @@ impl Running {
                 if let Ok(tid) = next_pid.read(raw)
                     && let Some(cpu) = self.cpus.get_or_add(cpu, || false)
                 {
-                    cpu.becomes(time, used_by(tid));
+                    cpu.becomes(time, tid);
                     cpu.kept = is_whole;
                 }
                 false
@@ -105,7 +98,7 @@ impl Running {
             RunningFields::Wakeup { pid, target_cpu } => {
                 let Ok(woken) = pid.read(raw) else { return false };
                 let target = target_cpu.read(raw).ok().and_then(|cpu| self.cpus.get(cpu.cast_unsigned()));
-                woken == current || target.is_some_and(|cpu| cpu.kept && cpu.current_tid() == Some(woken))
+                woken == current || target.is_some_and(|cpu| cpu.kept && cpu.current() == Some(woken))
             }
         }
     }
@@ -113,10 +106,10 @@ impl Running {
     /// A task got a CPU, as another witness tells. Returns when a switch to it was last seen there, or 0.
     pub fn came(&mut self, cpu: u32, tid: i32, time: u64, is_whole: bool) -> u64 {
         let Some(cpu) = self.cpus.get_or_add(cpu, || false) else { return 0 };
-        let seen = if cpu.current_tid() == Some(tid) { cpu.since() } else { 0 };
+        let seen = if cpu.current() == Some(tid) { cpu.since() } else { 0 };
         // The record of a switch that was seen comes a moment after it.
         if seen == 0 || !cpu.kept {
-            cpu.becomes(time, used_by(tid));
+            cpu.becomes(time, tid);
         }
         cpu.kept = is_whole;
         seen
@@ -127,7 +120,7 @@ impl Running {
     pub fn ran_ns(&self, scheduling: &Scheduling, sample: &Sample<'_>) -> Option<u64> {
         let Scheduling::Switch { prev_pid, .. } = scheduling else { return None };
         let cpu = self.cpus.get(sample.cpu).filter(|cpu| cpu.kept)?;
-        let leaves = prev_pid.read(sample.raw).is_ok_and(|tid| tid > 0 && cpu.current_tid() == Some(tid));
+        let leaves = prev_pid.read(sample.raw).is_ok_and(|tid| tid > 0 && cpu.current() == Some(tid));
         leaves.then(|| sample.time.saturating_sub(cpu.since()))
     }
 

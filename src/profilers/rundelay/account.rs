@@ -47,9 +47,9 @@ impl DelayAccount {
     /// Counts a wait that has ended, and shows it if it was long.
     #[inline]
     fn account(&mut self, ended: &EndedWait<Showing>, model: &SchedModel<Showing>, ctx: &mut Context) {
-        let EndedWait { tid, comm, cpu, until, wait } = *ended;
+        let &EndedWait { tid, comm, cpu, until, ref wait } = ended;
         let ns = until.saturating_sub(wait.since);
-        let shares = self.shares.fill(model, &wait, until);
+        let shares = self.shares.fill(model, wait, until);
         for &(had_by, ns) in shares {
             self.policies.learn(had_by, |tid| ctx.policy(tid));
             let sum = self.behind.sum(BehindKey(Some(had_by)));
@@ -57,7 +57,7 @@ impl DelayAccount {
             sum.ns = sum.ns.saturating_add(ns);
         }
         if wait.began == Began::Exactly {
-            self.throttling.ended(tid, &wait, until);
+            self.throttling.ended(tid, wait, until);
             let thread = self.args.perins.then_some((tid, comm));
             let sum = self.delays.sum(RunDelayKey { kind: wait.kind, thread });
             sum.latency.record(ns, until, || WorstCase { ns, at: until, cpu, tid, comm, stack: wait.stack });
@@ -99,7 +99,7 @@ impl DelayAccount {
     }
 
     fn show_ended(&self, ended: &EndedWait<Showing>, duration_ns: u64, ran: Arc<[CpuRunner]>, ctx: &mut Context) {
-        let EndedWait { tid, comm, cpu, until, wait } = *ended;
+        let &EndedWait { tid, comm, cpu, until, ref wait } = ended;
         let (kind, began, moves) = (wait.kind, wait.began, wait.moves);
         let shown = ShownRunDelay { kind, duration_ns, still_waiting: false, began, moves, ran };
         let subject = Subject { time: until, cpu, pid: ctx.tasks.pid(tid), tid, comm };
