@@ -340,7 +340,7 @@ impl Layout {
         }
     }
 
-    /// Decodes the fields behind RAW. `rest`: [`Sample::rest`] of a sample of this event.
+    /// Decodes the fields behind RAW. `rest`: [`Sample::rest`](crate::perf::Sample::rest) of a sample of this event.
     ///
     /// # Errors
     /// As [`Layout::sample`].

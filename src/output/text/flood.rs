@@ -76,7 +76,7 @@ pub struct FloodGroup {
 #[derive(Debug, Default)]
 pub struct FloodName {
     pub count: u64,
-    /// The first [`MAX_TIDS`] tids, sorted.
+    /// The first tids, `MAX_TIDS` of them at most, sorted.
     pub tids: Vec<i32>,
     /// There are more tids.
     pub is_crowd: bool,

@@ -1,4 +1,4 @@
-//! Perf maps, in which processes name code that they generate: where the map of a process is ([`file`]), and what is in it
+//! Perf maps, in which processes name code that they generate: where the map of a process is ([`mod@file`]), and what is in it
 //! ([`content`]).
 
 pub mod content;
