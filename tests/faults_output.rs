@@ -162,7 +162,7 @@ fn try_unread_tables() -> Attempted {
     assert_eq!(seen.slept_in_all_ns, seen.slept_ns, "the whole run is what its intervals add up to");
     let least = seen.slept_ns.iter().min_by_key(|(_, ns)| **ns).expect("threads");
     let is_whole = seen.slept_ns.len() == 1000 && *least.1 >= SLEPT_NS;
-    or_again(is_whole, &[Again::RecordsHidden(end)], || format!("{} threads, {least:?}", seen.slept_ns.len()))
+    or_again(is_whole, &[Again::EndUnseen(end)], || format!("{} threads, {least:?}: {end}", seen.slept_ns.len()))
 }
 
 #[test]

@@ -20,8 +20,9 @@ const ATTEMPTS: usize = 4;
 pub enum Again<'a> {
     /// The run has lost records, or BPF programs have hidden some, as it says.
     RecordsLost(&'a Done),
-    /// The end of a run says that BPF programs, of another test that runs at the same time, have hidden records.
-    RecordsHidden(&'a Value),
+    /// The end of a run says that BPF programs, of another test that runs at the same time, have hidden records, or that the run has
+    /// discarded what it could not pair.
+    EndUnseen(&'a Value),
     /// The run has discarded what it could not pair, as it says.
     Discarded(&'a Done),
     /// The run says of a CPU that it hides its idle task, or of a row that a wake-up was hidden. No excuse where perf-prof has
@@ -92,7 +93,7 @@ impl Again<'_> {
                     || done.of_type("end").iter().any(has_hidden)
                     || done.err.iter().chain(&done.out).any(|line| line.contains(WORDS))
             }
-            Again::RecordsHidden(end) => has_hidden(end),
+            Again::EndUnseen(end) => has_hidden(end) || end["discarded"].as_u64() > Some(0),
             Again::Discarded(done) => done.counts_any(&["discarded"], " discarded"),
             Again::IdleHidden(done) => hides_idle(done),
             Again::TaskHidden(done) => counts(done, "row", "unknown"),
@@ -124,7 +125,9 @@ impl Display for Again<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Again::RecordsLost(_) => write!(f, "the run has lost records"),
-            Again::RecordsHidden(_) => write!(f, "BPF programs have hidden records from the run"),
+            Again::EndUnseen(_) => {
+                write!(f, "records were hidden from the run, or it has discarded what it could not pair")
+            }
             Again::Discarded(_) => write!(f, "the run has discarded what it could not pair"),
             Again::IdleHidden(_) => write!(f, "the run says that an idle task is hidden"),
             Again::TaskHidden(_) => write!(f, "the run says that a task is hidden"),
