@@ -12,7 +12,7 @@ use crate::tep::types::IntType;
 
 pub struct CompileFault {
     pub message: String,
-    pub at: usize,
+    pub offset: usize,
     pub unknown_field: bool,
 }
 
@@ -30,7 +30,7 @@ const FUNCTIONS: [(&str, usize, &str); 6] = [
 const NAME_WITHIN: &str = "only what is printed has this name: it is the whole expression or none of it";
 
 fn fault<T>(at: usize, message: impl Into<String>) -> Result<T, CompileFault> {
-    Err(CompileFault { message: message.into(), at, unknown_field: false })
+    Err(CompileFault { message: message.into(), offset: at, unknown_field: false })
 }
 
 pub fn compile(root: &ExprNode, format: &Format) -> Result<Program, CompileFault> {
@@ -66,7 +66,7 @@ impl Compiler<'_> {
 
     /// Appends the steps that leave the value of `node`. Returns its type.
     fn node(&mut self, node: &ExprNode) -> Result<ExprType, CompileFault> {
-        let at = node.at;
+        let at = node.offset;
         match &node.kind {
             ExprKind::Number { bits, unsigned } => {
                 self.push(ExprStep::Push(*bits), 0, at)?;
@@ -114,17 +114,17 @@ impl Compiler<'_> {
         match self.node(node)? {
             ExprType::Signed => Ok(false),
             ExprType::Unsigned => Ok(true),
-            ExprType::Text => fault(node.at, "this is text, and a number is needed here: an element is text[0]"),
-            ExprType::Named(_) => fault(node.at, NAME_WITHIN),
+            ExprType::Text => fault(node.offset, "this is text, and a number is needed here: an element is text[0]"),
+            ExprType::Named(_) => fault(node.offset, NAME_WITHIN),
         }
     }
 
     fn text(&mut self, node: &ExprNode) -> Result<(), CompileFault> {
         match self.node(node)? {
             ExprType::Text => Ok(()),
-            ExprType::Named(_) => fault(node.at, NAME_WITHIN),
+            ExprType::Named(_) => fault(node.offset, NAME_WITHIN),
             ExprType::Signed | ExprType::Unsigned => {
-                fault(node.at, "this is a number, and text is needed here, as in comm ~ \"java*\"")
+                fault(node.offset, "this is a number, and text is needed here, as in comm ~ \"java*\"")
             }
         }
     }
@@ -190,7 +190,7 @@ impl Compiler<'_> {
                 ExprType::Text
             }
             ExprType::Named(_) if self.node(other)? == then_type => then_type,
-            ExprType::Named(_) => return fault(other.at, "both sides of the `:` must be of one type"),
+            ExprType::Named(_) => return fault(other.offset, "both sides of the `:` must be of one type"),
         };
         self.steps[end] = ExprStep::Jump(self.steps.len());
         Ok(ty)
@@ -209,7 +209,7 @@ impl Compiler<'_> {
             && let Some(field) = self.format.field(name)
         {
             let Some(ty) = field.element_type() else {
-                return fault(of.at, format!("`{name}` is {}, which has no elements", field.declared));
+                return fault(of.offset, format!("`{name}` is {}, which has no elements", field.declared));
             };
             let field = field.clone();
             self.number(index)?;
@@ -259,9 +259,9 @@ impl Compiler<'_> {
     fn expect_number(&self, node: &ExprNode, ty: ExprType) -> Result<bool, CompileFault> {
         match ty {
             ExprType::Text => {
-                fault(node.at, "this is text: `==`, `!=` and `~` compare texts, and an element is text[0]")
+                fault(node.offset, "this is text: `==`, `!=` and `~` compare texts, and an element is text[0]")
             }
-            ExprType::Named(_) => fault(node.at, NAME_WITHIN),
+            ExprType::Named(_) => fault(node.offset, NAME_WITHIN),
             number => Ok(number == ExprType::Unsigned),
         }
     }
@@ -336,7 +336,7 @@ impl Compiler<'_> {
         {
             message = format!("{message}; did you mean {other}?");
         }
-        CompileFault { message, at, unknown_field: true }
+        CompileFault { message, offset: at, unknown_field: true }
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Expr {
 pub struct ExprError {
     message: String,
     text: String,
-    at: usize,
+    offset: usize,
     unknown_field: bool,
 }
 
@@ -54,7 +54,7 @@ impl ExprError {
 
     /// Byte offset of the fault in the text.
     pub fn at(&self) -> usize {
-        self.at
+        self.offset
     }
 
     /// The text is an expression, but of another event: it names a field that this one lacks.
@@ -65,7 +65,7 @@ impl ExprError {
 
 impl fmt::Display for ExprError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.message, caret(&self.text, self.at, 2))
+        write!(f, "{}{}", self.message, caret(&self.text, self.offset, 2))
     }
 }
 
@@ -77,7 +77,7 @@ impl Expr {
     pub fn parse(text: &str) -> Result<Expr, ExprError> {
         match parse::parse(text) {
             Ok(root) => Ok(Expr { text: text.to_owned(), root }),
-            Err((message, at)) => Err(ExprError { message, text: text.to_owned(), at, unknown_field: false }),
+            Err((message, at)) => Err(ExprError { message, text: text.to_owned(), offset: at, unknown_field: false }),
         }
     }
 
@@ -91,8 +91,10 @@ impl Expr {
     /// # Errors
     /// The event lacks a field, or a number stands where text is needed, or the other way round; the error says where.
     pub fn compile(&self, format: &Format) -> Result<Program, ExprError> {
-        compile::compile(&self.root, format)
-            .map_err(|fault| ExprError { unknown_field: fault.unknown_field, ..self.error(fault.message, fault.at) })
+        compile::compile(&self.root, format).map_err(|fault| ExprError {
+            unknown_field: fault.unknown_field,
+            ..self.error(fault.message, fault.offset)
+        })
     }
 
     /// As [`Expr::compile`], for an expression whose value must be a number.
@@ -103,7 +105,7 @@ impl Expr {
         let program = self.compile(format)?;
         match program.ty() {
             ty if ty.is_number() => Ok(program),
-            ty => Err(self.error(format!("this is {ty}, and a number is needed"), self.root.at)),
+            ty => Err(self.error(format!("this is {ty}, and a number is needed"), self.root.offset)),
         }
     }
 
@@ -113,7 +115,7 @@ impl Expr {
     }
 
     fn error(&self, message: String, at: usize) -> ExprError {
-        ExprError { message, text: self.text.clone(), at, unknown_field: false }
+        ExprError { message, text: self.text.clone(), offset: at, unknown_field: false }
     }
 }
 

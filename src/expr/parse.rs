@@ -18,7 +18,7 @@ pub type ParseFault = (String, usize);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExprNode {
     /// Byte offset in the text.
-    pub at: usize,
+    pub offset: usize,
     pub kind: ExprKind,
 }
 
@@ -168,8 +168,8 @@ impl<'a> ExprParser<'a> {
             if !parser.takes(":") {
                 return parser.fault("a `:` is missing, as in a ? b : c");
             }
-            let at = condition.at;
-            Ok(ExprNode { at, kind: ExprKind::Choice(Box::new([condition, then, parser.choice()?])) })
+            let at = condition.offset;
+            Ok(ExprNode { offset: at, kind: ExprKind::Choice(Box::new([condition, then, parser.choice()?])) })
         })
     }
 
@@ -186,7 +186,7 @@ impl<'a> ExprParser<'a> {
             self.at += token.len();
             self.operator()?;
             let right = self.deeper(|parser| parser.infix(level))?;
-            let at = left.at;
+            let at = left.offset;
             let both = Box::new([left, right]);
             let kind = match infix {
                 Infix::Plain(binary) => ExprKind::Binary(binary, both),
@@ -194,7 +194,7 @@ impl<'a> ExprParser<'a> {
                 Infix::And => ExprKind::And(both),
                 Infix::Or => ExprKind::Or(both),
             };
-            left = ExprNode { at, kind };
+            left = ExprNode { offset: at, kind };
         }
     }
 
@@ -214,7 +214,7 @@ impl<'a> ExprParser<'a> {
             if self.takes(token) {
                 let inner = self.deeper(Self::unary)?;
                 return Ok(match unary {
-                    Some(unary) => ExprNode { at, kind: ExprKind::Unary(unary, Box::new(inner)) },
+                    Some(unary) => ExprNode { offset: at, kind: ExprKind::Unary(unary, Box::new(inner)) },
                     None => inner,
                 });
             }
@@ -222,7 +222,7 @@ impl<'a> ExprParser<'a> {
         if let Some((ty, used)) = type_in_parentheses(rest)? {
             self.at += used;
             let inner = self.deeper(Self::unary)?;
-            return Ok(ExprNode { at, kind: ExprKind::Cast(ty, Box::new(inner)) });
+            return Ok(ExprNode { offset: at, kind: ExprKind::Cast(ty, Box::new(inner)) });
         }
         self.postfix()
     }
@@ -237,7 +237,7 @@ impl<'a> ExprParser<'a> {
             if !self.takes("]") {
                 return Err(("this `[` is never closed".to_owned(), open));
             }
-            node = ExprNode { at: node.at, kind: ExprKind::Index(Box::new([node, index])) };
+            node = ExprNode { offset: node.offset, kind: ExprKind::Index(Box::new([node, index])) };
         }
         Ok(node)
     }
@@ -272,7 +272,7 @@ impl<'a> ExprParser<'a> {
             None => return self.fault("a field or a number is missing here"),
             Some(_) => return self.fault("neither a field nor a number"),
         };
-        Ok(ExprNode { at, kind })
+        Ok(ExprNode { offset: at, kind })
     }
 
     fn quoted(&mut self, rest: &str) -> Result<ExprKind, ParseFault> {

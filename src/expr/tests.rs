@@ -155,7 +155,7 @@ fn faults_have_their_place() {
     ];
     for (text, at, message) in cases {
         let err = Expr::parse(text).unwrap_err();
-        assert!(err.at == at && err.message.contains(message), "{text:?}: {err} at {}", err.at);
+        assert!(err.offset == at && err.message.contains(message), "{text:?}: {err} at {}", err.offset);
     }
     let refused = |text: &str| Expr::parse(text).unwrap().compile(&format()).unwrap_err();
     let unknown = [
@@ -166,7 +166,7 @@ fn faults_have_their_place() {
     ];
     for (text, at, message) in unknown {
         let err = refused(text);
-        assert!(err.is_unknown_field() && err.at == at && err.message.contains(message), "{err}");
+        assert!(err.is_unknown_field() && err.offset == at && err.message.contains(message), "{err}");
     }
     let cases = [
         ("s + 1", 0, "this is text"),
@@ -191,10 +191,14 @@ fn faults_have_their_place() {
     ];
     for (text, at, message) in cases {
         let err = refused(text);
-        assert!(!err.is_unknown_field() && err.at == at && err.message.contains(message), "{err} at {}", err.at);
+        assert!(
+            !err.is_unknown_field() && err.offset == at && err.message.contains(message),
+            "{err} at {}",
+            err.offset
+        );
     }
     let err = Expr::parse(" s").unwrap().compile_number(&format()).unwrap_err();
-    assert!(err.at == 1 && err.message.contains("this is text, and a number is needed"), "{err}");
+    assert!(err.offset == 1 && err.message.contains("this is text, and a number is needed"), "{err}");
 }
 
 #[test]

@@ -181,7 +181,7 @@ impl Declaration for IrqPairs {
     type Sums = u64;
 
     fn row(&self, _key: &IrqKey, start: &OpenStart<IrqStart>, end: &PairEnd<u64>) -> IrqPart {
-        IrqPart { cpu: end.at.cpu, ..start.open.own.part }
+        IrqPart { cpu: end.moment.cpu, ..start.open.own.part }
     }
 
     /// Some begin without having waited for it, as far as events tell.
@@ -202,7 +202,7 @@ impl Declaration for IrqPairs {
 /// The length of a pair without the hard interrupts in it.
 fn own_ns(start: &OpenStart<IrqStart>, end: &PairEnd<u64>) -> u64 {
     let in_between_ns = end.own.saturating_sub(start.open.own.taken_ns);
-    end.at.time.saturating_sub(start.since).saturating_sub(in_between_ns)
+    end.moment.time.saturating_sub(start.since).saturating_sub(in_between_ns)
 }
 
 /// The profiler behind [`IrqsArgs`].
@@ -236,7 +236,7 @@ impl Irqs {
 
     fn end(&mut self, key: IrqKey, part: IrqPart, sample: &Sample<'_>, ctx: &mut Context) {
         let taken_ns = self.taken_ns.entry(sample.cpu).or_default();
-        let end = PairEnd { at: EventMoment::of(sample), own: *taken_ns };
+        let end = PairEnd { moment: EventMoment::of(sample), own: *taken_ns };
         match self.relation.end(key, &end, ctx) {
             PairOutcome::Ended(start) => {
                 let start = *start;
@@ -513,7 +513,7 @@ mod tests {
         let start = OpenStart { since: 1000, open };
         let at = EventMoment { time: 1100, cpu: 0, pid: 1, tid: 1 };
         for (taken_ns, want) in [(500, 100), (530, 70), (700, 0)] {
-            assert_eq!(own_ns(&start, &PairEnd { at, own: taken_ns }), want, "{taken_ns}");
+            assert_eq!(own_ns(&start, &PairEnd { moment: at, own: taken_ns }), want, "{taken_ns}");
         }
     }
 

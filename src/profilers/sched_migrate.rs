@@ -262,7 +262,7 @@ impl WaitUser for MigrationRows {
             return Use::Ignored;
         }
         let ns = at.saturating_sub(wait.since);
-        self.distances.sum(moved).delays.record(ns, at, || WorstCase { ns, at, cpu, tid, comm, stack: None });
+        self.distances.sum(moved).delays.record(ns, at, || WorstCase { ns, at_ns: at, cpu, tid, comm, stack: None });
         if let Some(distance) = moved.0 {
             let sum = self.tasks.sum(MigratedTask { pid: ctx.tasks.pid(tid), tid, comm });
             sum.waits += 1;

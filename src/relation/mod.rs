@@ -105,7 +105,7 @@ pub struct PairStart<S> {
 /// An event that may end a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairEnd<E> {
-    pub at: EventMoment,
+    pub moment: EventMoment,
     /// What the profiler knows of it.
     pub own: E,
 }
@@ -207,7 +207,7 @@ impl<D: Declaration> Relation<D> {
         let draws_stacks = self.draws_stacks;
         let outcome = self.count(key, end);
         if draws_stacks && let PairOutcome::Ended(OpenPair { since, open }) = outcome {
-            ctx.weigh(open.pid, open.comm, open.stack, end.at.time.saturating_sub(*since) / 1000);
+            ctx.weigh(open.pid, open.comm, open.stack, end.moment.time.saturating_sub(*since) / 1000);
         }
         outcome
     }
@@ -215,7 +215,7 @@ impl<D: Declaration> Relation<D> {
     // The start may have been written just before: only what is needed is read of it, as it was written.
     #[inline(always)]
     fn count(&mut self, key: D::Key, end: &PairEnd<D::End>) -> PairOutcome<'_, D::Start> {
-        let at = &end.at;
+        let at = &end.moment;
         let pair = match self.pairs.close(key, at.time) {
             CloseOutcome::Pair(pair) => pair,
             CloseOutcome::Unmatched => {
@@ -231,7 +231,7 @@ impl<D: Declaration> Relation<D> {
         }
         let ns = at.time.saturating_sub(*since);
         let sums = self.rows.sum(self.declared.row(&key, pair, end));
-        let case = || WorstCase { ns, at: at.time, cpu: at.cpu, tid: open.tid, comm: open.comm, stack: open.stack };
+        let case = || WorstCase { ns, at_ns: at.time, cpu: at.cpu, tid: open.tid, comm: open.comm, stack: open.stack };
         sums.latency.record(ns, at.time, case);
         sums.than += u64::from(ns >= self.than_ns);
         sums.before += u64::from(*since < self.interval_start);

@@ -156,7 +156,7 @@ mod tests {
         /// When the pair began, in which position, and the position in which it ended.
         fn ends(&mut self, key: RelationKey, part: PairPositions, time: u64) -> Option<(u64, u16, u16)> {
             let chain = self.declared.0;
-            match self.count(key, &PairEnd { at: moment(time), own: part }) {
+            match self.count(key, &PairEnd { moment: moment(time), own: part }) {
                 PairOutcome::Ended(start) => Some((start.since, start.open.own, chain.next(start.open.own))),
                 _ => None,
             }

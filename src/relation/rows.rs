@@ -140,7 +140,7 @@ mod tests {
         for (ns, row) in (1..).zip(rows.iter().chain(&rows)) {
             let (tid, comm, stack) = (1, Comm::default(), None);
             let sums = all.sum(*row);
-            sums.latency.record(ns, ns, || WorstCase { ns, at: ns, cpu: 0, tid, comm, stack });
+            sums.latency.record(ns, ns, || WorstCase { ns, at_ns: ns, cpu: 0, tid, comm, stack });
             sums.own += ns;
         }
         assert_eq!(all.iter().count(), rows.len());

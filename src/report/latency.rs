@@ -87,7 +87,8 @@ impl<R: LatencyRow> Column<R> {
     /// Four columns of JSON: the time, CPU and task of the longest.
     pub const fn latency_worst() -> [Column<R>; 4] {
         [
-            Column::<R>::derived("max_time_ns", "at", |row, _| worst(row, |case| Value::Moment(case.at))).json_only(),
+            Column::<R>::derived("max_time_ns", "at", |row, _| worst(row, |case| Value::Moment(case.at_ns)))
+                .json_only(),
             Column::<R>::derived("max_cpu", "cpu", |row, _| worst(row, |case| Value::Unsigned(case.cpu.into())))
                 .json_only(),
             Column::<R>::derived("max_tid", "tid", |row, _| worst(row, |case| Value::Signed(case.tid.into())))
@@ -160,7 +161,7 @@ mod tests {
         let interval = |cases: &[(u64, u64, i32)]| {
             let mut row = NamedLatency { name: "a", ..NamedLatency::default() };
             for &(ns, at, tid) in cases {
-                let case = WorstCase { ns, at, cpu: 0, tid, comm: Comm::default(), stack: None };
+                let case = WorstCase { ns, at_ns: at, cpu: 0, tid, comm: Comm::default(), stack: None };
                 row.latency.record(ns, at, || case);
             }
             TypedRows::new(&LATENCIES, vec![row])

@@ -140,7 +140,7 @@ impl WokenFields {
         let raw = sample.raw;
         let (tid, comm) = (self.pid.read(raw)?, Comm::new(self.comm.bytes(raw)?));
         let cpu = self.target_cpu.read(raw)?.cast_unsigned();
-        Ok(TaskEvent { at: sample.time, cpu, tid, comm })
+        Ok(TaskEvent { at_ns: sample.time, cpu, tid, comm })
     }
 }
 

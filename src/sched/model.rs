@@ -273,7 +273,7 @@ impl<K: Copy + Default> SchedModel<K> {
     ) -> Option<EndedWait<K>> {
         let Switch { at_ns, cpu, prev, next, .. } = *switch;
         let side = |of: CpuUse| match of {
-            CpuUse::Task { tid, comm, .. } if tid > 0 => Some(TaskEvent { at: at_ns, cpu, tid, comm }),
+            CpuUse::Task { tid, comm, .. } if tid > 0 => Some(TaskEvent { at_ns, cpu, tid, comm }),
             _ => None,
         };
         self.cpu_switched(at_ns, cpu, prev, next);
@@ -296,7 +296,7 @@ impl<K: Copy + Default> SchedModel<K> {
     pub fn left(&mut self, seen: TaskEvent, is_ours: bool, how: LeftCpu, stack: Option<StackId>, kept: K) {
         let task = self.states.tasks.get_or_default(seen.tid);
         self.discarded += doubt(task, self.horizon);
-        if task.since > seen.at {
+        if task.since > seen.at_ns {
             return;
         }
         let before = Queued::of(task);
@@ -306,16 +306,16 @@ impl<K: Copy + Default> SchedModel<K> {
             LeftCpu::Dies => (SwitchedOut::Dead, None),
         };
         let wait = match kind {
-            Some(kind) => QueueWait { stack, kept, is_ours, ..QueueWait::new(kind, seen.at, seen.cpu) },
+            Some(kind) => QueueWait { stack, kept, is_ours, ..QueueWait::new(kind, seen.at_ns, seen.cpu) },
             None => QueueWait::default(),
         };
         task.leaves(seen, how, wait, &mut self.states.unseen);
         if how == SwitchedOut::Dead {
             self.states.tasks.remove(seen.tid);
         }
-        self.ended_unseen(before, seen.at);
+        self.ended_unseen(before, seen.at_ns);
         if kind.is_some() {
-            self.enter(seen.cpu, seen.at, seen.at);
+            self.enter(seen.cpu, seen.at_ns, seen.at_ns);
         }
     }
 
@@ -333,7 +333,7 @@ impl<K: Copy + Default> SchedModel<K> {
     pub fn came(&mut self, seen: TaskEvent, is_ours: bool) -> Option<EndedWait<K>> {
         let task = self.states.tasks.get_or_default(seen.tid);
         self.discarded += doubt(task, self.horizon);
-        if task.since > seen.at {
+        if task.since > seen.at_ns {
             return None;
         }
         let (activity, since, cpu, awaits_wakeup) = (task.activity, task.since, task.cpu, task.awaits_wakeup);
@@ -345,10 +345,10 @@ impl<K: Copy + Default> SchedModel<K> {
                 wait = QueueWait { is_ours, ..QueueWait::new(RunDelayKind::Woken, since, seen.cpu) };
             }
             Activity::Runnable { .. } => {
-                self.leave(wait.cpu, seen.at, since);
+                self.leave(wait.cpu, seen.at_ns, since);
                 // An idle CPU has just taken it from the queue of another.
                 if wait.cpu != seen.cpu {
-                    wait.moved(seen.at, seen.cpu);
+                    wait.moved(seen.at_ns, seen.cpu);
                 }
             }
             Activity::Unknown if wait.kind == RunDelayKind::Found && cpu == seen.cpu => {}
@@ -358,14 +358,14 @@ impl<K: Copy + Default> SchedModel<K> {
             }
             _ => return None,
         }
-        Some(EndedWait { tid: seen.tid, comm: seen.comm, cpu: seen.cpu, until: seen.at, wait })
+        Some(EndedWait { tid: seen.tid, comm: seen.comm, cpu: seen.cpu, until: seen.at_ns, wait })
     }
 
     /// `sched_waking` of `seen`, by its waker: the wake-up follows, perhaps unseen.
     #[inline]
     pub fn waking(&mut self, seen: TaskEvent) {
         if let Some(task) = self.states.tasks.find(seen.tid)
-            && task.since <= seen.at
+            && task.since <= seen.at_ns
             && self.horizon.saw_all_since(task.since)
             && matches!(task.activity, Activity::Blocked(_))
         {
@@ -378,7 +378,7 @@ impl<K: Copy + Default> SchedModel<K> {
     pub fn woken(&mut self, seen: TaskEvent, is_new: bool, is_ours: bool, kept: K) {
         let task = self.states.tasks.get_or_default(seen.tid);
         self.discarded += doubt(task, self.horizon);
-        if task.since > seen.at {
+        if task.since > seen.at_ns {
             return;
         }
         let (before, cpus) = (Queued::of(task), &self.cpus);
@@ -386,9 +386,9 @@ impl<K: Copy + Default> SchedModel<K> {
         // If it gets a CPU next, it had none.
         let is_doubtful = task.activity == Activity::Unknown && !is_new && !has_other(seen.cpu);
         let kind = if is_new { RunDelayKind::New } else { RunDelayKind::Woken };
-        let wait = QueueWait { kept, is_ours, is_doubtful, ..QueueWait::new(kind, seen.at, seen.cpu) };
+        let wait = QueueWait { kept, is_ours, is_doubtful, ..QueueWait::new(kind, seen.at_ns, seen.cpu) };
         if std::mem::take(&mut task.awaits_wakeup) && !is_new {
-            (task.since, task.cpu, task.kept) = (seen.at, seen.cpu, wait);
+            (task.since, task.cpu, task.kept) = (seen.at_ns, seen.cpu, wait);
         } else {
             if task.kept.is_doubtful {
                 task.activity = Activity::Unknown;
@@ -397,8 +397,8 @@ impl<K: Copy + Default> SchedModel<K> {
                 return;
             }
         }
-        self.ended_unseen(before, seen.at);
-        self.enter(seen.cpu, seen.at, seen.at);
+        self.ended_unseen(before, seen.at_ns);
+        self.enter(seen.cpu, seen.at_ns, seen.at_ns);
     }
 
     /// `tid` goes to another CPU: when it waits, its wait goes with it.
@@ -423,8 +423,8 @@ impl<K: Copy + Default> SchedModel<K> {
     pub fn found(&mut self, seen: TaskEvent, is_ours: bool, began: Began) {
         let task = self.states.tasks.get_or_default(seen.tid);
         self.discarded += doubt(task, self.horizon);
-        if task.activity == Activity::Unknown && task.since <= seen.at {
-            let wait = QueueWait { began, is_ours, ..QueueWait::new(RunDelayKind::Found, seen.at, seen.cpu) };
+        if task.activity == Activity::Unknown && task.since <= seen.at_ns {
+            let wait = QueueWait { began, is_ours, ..QueueWait::new(RunDelayKind::Found, seen.at_ns, seen.cpu) };
             task.set_activity(Activity::Unknown, seen, wait);
         }
     }
@@ -486,7 +486,7 @@ impl<K: Copy + Default> SchedModel<K> {
         let task = self.states.tasks.get_or_default(new);
         self.discarded += doubt(task, self.horizon);
         let before = Queued::of(task);
-        self.states.executes(TaskEvent { at, cpu, tid: new, comm });
+        self.states.executes(TaskEvent { at_ns: at, cpu, tid: new, comm });
         self.ended_unseen(before, at);
         if let Some(cpu) = self.cpu_mut(cpu) {
             cpu.renumber(old, new);

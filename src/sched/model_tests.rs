@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = QueueStep> {
 }
 
 fn side(at: u64, cpu: u32, tid: i32) -> TaskEvent {
-    TaskEvent { at, cpu, tid, comm: Comm::default() }
+    TaskEvent { at_ns: at, cpu, tid, comm: Comm::default() }
 }
 
 fn had_by(tid: i32) -> CpuUse {

@@ -11,11 +11,11 @@ impl<K: Copy + Default> TaskStates<K> {
         let known_from = match self.tasks.get(seen.tid) {
             Some(task) if task.activity != Activity::Unknown => return,
             Some(task) => task.known_from,
-            None => seen.at,
+            None => seen.at_ns,
         };
         let task = TrackedTask {
             activity: Activity::Blocked(state),
-            since: seen.at,
+            since: seen.at_ns,
             known_from,
             began,
             cpu: seen.cpu,
@@ -40,7 +40,7 @@ impl<K: Copy + Default> TaskStates<K> {
     pub fn took_over(&mut self, old: i32, at: u64, cpu: u32) -> Option<StatePeriod<K>> {
         let task = self.get(old)?;
         let runs = task.activity == Activity::Running && task.cpu == cpu && task.since <= at;
-        let seen = TaskEvent { at, cpu, tid: old, comm: task.comm };
+        let seen = TaskEvent { at_ns: at, cpu, tid: old, comm: task.comm };
         let ended = runs.then(|| period(task, seen, SchedState::RUNNING));
         let task = self.tasks.remove(old)?;
         self.unseen.lives.ended(old, task.known_from, if runs { at } else { task.since });

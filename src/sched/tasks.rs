@@ -61,8 +61,8 @@ impl<K: Copy + Default> TrackedTask<K> {
     #[inline(always)]
     pub(super) fn set_activity(&mut self, activity: Activity, seen: TaskEvent, kept: K) {
         self.activity = activity;
-        self.since = seen.at;
-        self.known_from = self.known_from.min(seen.at); // it may have been found in /proc later
+        self.since = seen.at_ns;
+        self.known_from = self.known_from.min(seen.at_ns); // it may have been found in /proc later
         self.began = Began::Exactly;
         self.cpu = seen.cpu;
         self.comm = seen.comm;
@@ -85,14 +85,14 @@ impl<K: Copy + Default> TrackedTask<K> {
         kept: K,
         unseen: &mut UnseenPeriods,
     ) -> Change<K> {
-        if self.is_stale(seen.at) {
+        if self.is_stale(seen.at_ns) {
             return Change::Stale;
         }
         let change = match self.activity {
             Activity::Running if self.cpu == seen.cpu => Change::Ended(period(self, seen, SchedState::RUNNING)),
             // Its switch-in was not seen.
             Activity::Running | Activity::Runnable { .. } | Activity::Blocked(_) | Activity::Away => {
-                unseen.missed(self, seen.at, seen.cpu);
+                unseen.missed(self, seen.at_ns, seen.cpu);
                 Change::Nothing
             }
             Activity::Unknown => Change::Nothing,
@@ -101,7 +101,7 @@ impl<K: Copy + Default> TrackedTask<K> {
         match how {
             SwitchedOut::Blocked(state) => self.set_activity(Activity::Blocked(state), seen, kept),
             SwitchedOut::Runnable => self.set_activity(Activity::Runnable { woken: false }, seen, kept),
-            SwitchedOut::Dead => unseen.lives.ended(seen.tid, self.known_from, seen.at),
+            SwitchedOut::Dead => unseen.lives.ended(seen.tid, self.known_from, seen.at_ns),
         }
         change
     }
@@ -109,7 +109,7 @@ impl<K: Copy + Default> TrackedTask<K> {
     /// It got its CPU, which may have been idle.
     #[inline(always)]
     pub(super) fn comes(&mut self, seen: TaskEvent, from_idle: bool, unseen: &mut UnseenPeriods) -> Change<K> {
-        if self.is_stale(seen.at) {
+        if self.is_stale(seen.at_ns) {
             return Change::Stale;
         }
         let change = match self.activity {
@@ -123,11 +123,11 @@ impl<K: Copy + Default> TrackedTask<K> {
                 Change::Ended(StatePeriod { wakeup: Wakeup::of_switch(from_idle), ..period(self, seen, state) })
             }
             Activity::Running => {
-                unseen.missed(self, seen.at, self.cpu);
+                unseen.missed(self, seen.at_ns, self.cpu);
                 Change::Nothing
             }
             Activity::Away => {
-                unseen.lapsed(seen.tid, self, seen.at);
+                unseen.lapsed(seen.tid, self, seen.at_ns);
                 Change::Nothing
             }
             Activity::Unknown => Change::Nothing,
@@ -147,7 +147,7 @@ impl<K: Copy + Default> TrackedTask<K> {
         has_other: impl Fn(u32) -> bool,
         unseen: &mut UnseenPeriods,
     ) -> Change<K> {
-        if self.is_stale(seen.at) {
+        if self.is_stale(seen.at_ns) {
             return Change::Stale;
         }
         let change = match self.activity {
@@ -160,11 +160,11 @@ impl<K: Copy + Default> TrackedTask<K> {
             Activity::Runnable { .. } if std::mem::take(&mut self.awaits_wakeup) && !is_new => return Change::Stale,
             // No task is woken twice without having run in between.
             Activity::Running | Activity::Runnable { woken: true } if !is_new => {
-                unseen.missed(self, seen.at, self.cpu);
+                unseen.missed(self, seen.at_ns, self.cpu);
                 Change::Nothing
             }
             Activity::Away if !is_new => {
-                unseen.lapsed(seen.tid, self, seen.at);
+                unseen.lapsed(seen.tid, self, seen.at_ns);
                 Change::Nothing
             }
             _ => Change::Nothing, // unknown so far, or a new task with a number used before
@@ -174,7 +174,7 @@ impl<K: Copy + Default> TrackedTask<K> {
             if self.activity != Activity::Unknown {
                 unseen.lives.ended(seen.tid, self.known_from, self.since);
             }
-            self.known_from = seen.at;
+            self.known_from = seen.at_ns;
             self.exited = false;
         }
         self.set_woken(seen, kept);
@@ -332,7 +332,7 @@ impl CurrentTasks {
 /// One side of a switch, or a wake-up.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEvent {
-    pub at: u64,
+    pub at_ns: u64,
     pub cpu: u32,
     pub tid: i32,
     pub comm: Comm,
@@ -383,7 +383,7 @@ impl<K: Copy + Default> TaskStates<K> {
     }
 
     fn switched_in_blocked(&mut self, seen: TaskEvent, wakeup: Wakeup) -> Change<K> {
-        let Some(task) = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+        let Some(task) = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at_ns)) else {
             return Change::Nothing;
         };
         let Activity::Blocked(state) = task.activity else { return Change::Nothing };
@@ -406,7 +406,7 @@ impl<K: Copy + Default> TaskStates<K> {
 
     /// `seen` lost its CPU to another task, by a record of that one.
     pub fn left(&mut self, seen: TaskEvent) -> Change<K> {
-        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at_ns)) else {
             return Change::Nothing;
         };
         if task.activity != Activity::Running || task.cpu != seen.cpu {
@@ -425,25 +425,25 @@ impl<K: Copy + Default> TaskStates<K> {
             && task.since <= at
         {
             self.unseen.missed(task, at, cpu);
-            task.set_activity(Activity::Unknown, TaskEvent { at, cpu, tid, comm: task.comm }, K::default());
+            task.set_activity(Activity::Unknown, TaskEvent { at_ns: at, cpu, tid, comm: task.comm }, K::default());
         }
     }
 
     /// `sched_waking` of `seen`. The kernel raises it in the context of the waker, while another CPU may perform the wake-up that
     /// follows in any interrupt: so the wait ends here, and the current task is the waker.
     pub fn waking(&mut self, seen: TaskEvent, kept: K) -> Change<K> {
-        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at_ns)) else {
             return Change::Nothing;
         };
         let change = match task.activity {
             Activity::Blocked(state) => Change::Ended(period(task, seen, state)),
             // No task is woken twice without having run in between.
             Activity::Runnable { woken: true } => {
-                self.unseen.missed(task, seen.at, task.cpu);
+                self.unseen.missed(task, seen.at_ns, task.cpu);
                 Change::Nothing
             }
             Activity::Away => {
-                self.unseen.lapsed(seen.tid, task, seen.at);
+                self.unseen.lapsed(seen.tid, task, seen.at_ns);
                 Change::Nothing
             }
             // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
@@ -472,7 +472,7 @@ impl<K: Copy + Default> TaskStates<K> {
 
     fn woken_blocked(&mut self, seen: TaskEvent) -> Change<K> {
         match self.tasks.remove(seen.tid) {
-            Some(task) if !task.is_stale(seen.at) => match task.activity {
+            Some(task) if !task.is_stale(seen.at_ns) => match task.activity {
                 Activity::Blocked(state) => Change::Ended(period(&task, seen, state)),
                 _ => Change::Nothing,
             },
@@ -499,7 +499,7 @@ pub(super) fn period<K: Copy>(task: &TrackedTask<K>, seen: TaskEvent, state: Sch
         tid: seen.tid,
         state,
         since: task.since,
-        until: seen.at,
+        until: seen.at_ns,
         began: task.began,
         cpu: task.cpu,
         comm: seen.comm,

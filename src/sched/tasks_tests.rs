@@ -45,7 +45,7 @@ impl DerefMut for FollowedTasks {
 }
 
 fn seen(at: u64, cpu: u32, tid: i32) -> TaskEvent {
-    TaskEvent { at, cpu, tid, comm: Comm::new(b"t") }
+    TaskEvent { at_ns: at, cpu, tid, comm: Comm::new(b"t") }
 }
 
 fn brief(change: Change<()>) -> Brief {

@@ -127,7 +127,7 @@ impl<K: Copy + Default> TaskWaits<K> {
             }
             SchedRecord::Woken { seen, is_new } => {
                 let is_ours = user.asks_for(seen.tid, &seen.comm, ctx);
-                self.model.woken(seen, is_new, is_ours, user.begins(seen.at));
+                self.model.woken(seen, is_new, is_ours, user.begins(seen.at_ns));
                 Use::Ignored
             }
             SchedRecord::Nothing => Use::Ignored,

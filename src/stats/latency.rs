@@ -20,7 +20,7 @@ pub struct Latency {
 pub struct WorstCase {
     pub ns: u64,
     /// When it ended, ns, CLOCK_MONOTONIC.
-    pub at: u64,
+    pub at_ns: u64,
     pub cpu: u32,
     pub tid: i32,
     pub comm: Comm,
@@ -32,13 +32,13 @@ impl WorstCase {
     #[must_use]
     pub fn worse(one: Option<WorstCase>, other: Option<WorstCase>) -> Option<WorstCase> {
         match (one, other) {
-            (Some(one), Some(other)) => Some(if other.exceeds(one.ns, one.at) { other } else { one }),
+            (Some(one), Some(other)) => Some(if other.exceeds(one.ns, one.at_ns) { other } else { one }),
             (one, other) => one.or(other),
         }
     }
 
     fn exceeds(&self, ns: u64, at: u64) -> bool {
-        self.ns > ns || self.ns == ns && self.at < at
+        self.ns > ns || self.ns == ns && self.at_ns < at
     }
 }
 
@@ -47,7 +47,7 @@ impl Latency {
     #[inline(always)]
     pub fn record(&mut self, ns: u64, at: u64, case: impl FnOnce() -> WorstCase) {
         self.distribution.record(ns);
-        if self.worst.is_none_or(|worst| ns > worst.ns || ns == worst.ns && at < worst.at) {
+        if self.worst.is_none_or(|worst| ns > worst.ns || ns == worst.ns && at < worst.at_ns) {
             self.worst = Some(case());
         }
     }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     fn case(ns: u64, at: u64) -> WorstCase {
-        WorstCase { ns, at, cpu: 0, tid: 1, comm: Comm::default(), stack: None }
+        WorstCase { ns, at_ns: at, cpu: 0, tid: 1, comm: Comm::default(), stack: None }
     }
 
     proptest! {

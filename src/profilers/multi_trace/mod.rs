@@ -170,7 +170,7 @@ impl MultiTrace {
     /// A record that may end a pair: the position in which it has ended one.
     #[inline(always)]
     fn end(&mut self, key: RelationKey, at: EventMoment, own: DelayEnd, ctx: &mut Context) -> Option<u16> {
-        let end = PairEnd { at, own };
+        let end = PairEnd { moment: at, own };
         let PairOutcome::Ended(start) = self.relation.end(key, &end, ctx) else { return None };
         let position = self.chain.next(start.open.own.position);
         if self.shows_any && self.question.lengths.shows(at.time.saturating_sub(start.since)) {
@@ -185,7 +185,7 @@ impl MultiTrace {
     fn show(&mut self, start: &OpenStart<DelayStart>, end: PairEnd<DelayEnd>, key: RelationKey, ctx: &mut Context) {
         let shown_key = if self.has_keys() { self.shown_key(key.event_key()) } else { Value::None };
         let names = [self.name(start.open.own.event), self.name(end.own.event)];
-        let EventMoment { time, cpu, pid, tid } = end.at;
+        let EventMoment { time, cpu, pid, tid } = end.moment;
         let subject = Subject { time, cpu, pid, tid, comm: ctx.tasks.comm(tid) };
         let thread = self.thread_of(key);
         let pair = SlowPair { start: *start, end: subject, number: end.own.number, key, shown_key, thread, names };

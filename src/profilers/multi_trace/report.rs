@@ -172,7 +172,7 @@ const WORST_COLUMNS: &[Column<WorstRow>] = &[
     Column::label("start", "worst of", |row| Value::Text(row.start.clone())),
     Column::label("end", "=> end", |row| Value::Text(row.end.clone())),
     Column::<WorstRow>::derived("max_ns", "max us", |row, _| Value::Us(row.case.ns)).us(),
-    Column::derived("max_time_ns", "at", |row, _| Value::Moment(row.case.at)),
+    Column::derived("max_time_ns", "at", |row, _| Value::Moment(row.case.at_ns)),
     Column::derived("cpu", "cpu", |row, _| Value::Unsigned(row.case.cpu.into())),
     Column::derived("tid", "tid", |row, _| Value::Signed(row.case.tid.into())),
     Column::derived("comm", "comm", |row, _| Value::Comm(row.case.comm)),
@@ -193,7 +193,7 @@ const fn worst(columns: &'static [Column<WorstRow>]) -> Schema<WorstRow> {
             ("tid", "the thread that was current at the start"),
             ("comm", "and its name"),
         ])
-        .ordered(|one, other| (Reverse(one.case.ns), one.case.at).cmp(&(Reverse(other.case.ns), other.case.at)))
+        .ordered(|one, other| (Reverse(one.case.ns), one.case.at_ns).cmp(&(Reverse(other.case.ns), other.case.at_ns)))
 }
 
 /// One pair that `--than` or `--lower` asks for.

@@ -28,7 +28,7 @@ pub struct KeptRecord {
 struct KeptEntry {
     record: KeptRecord,
     /// The record's bytes: how many were kept before, and their number.
-    at: u64,
+    offset: u64,
     len: u32,
 }
 
@@ -55,7 +55,7 @@ impl Timeline {
         let number = self.first + self.entries.len() as u64;
         let at = self.dropped + self.raw.len() as u64;
         self.raw.extend(raw);
-        self.entries.push_back(KeptEntry { record, at, len: raw.len() as u32 });
+        self.entries.push_back(KeptEntry { record, offset: at, len: raw.len() as u32 });
         while self.bytes() > self.most_bytes && self.entries.len() > 1 {
             self.drop_first();
         }
@@ -67,7 +67,7 @@ impl Timeline {
         let skip = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.entries.len());
         let mut bytes = Vec::new();
         for (number, entry) in (self.first + skip as u64..).zip(self.entries.range(skip..)) {
-            let start = (entry.at - self.dropped) as usize;
+            let start = (entry.offset - self.dropped) as usize;
             bytes.clear();
             bytes.extend(self.raw.range(start..start + entry.len as usize));
             if !each(number, &entry.record, &bytes) {

@@ -128,7 +128,7 @@ struct OpenedNumbers {
 /// What a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NumberKey {
-    at: usize,
+    index: usize,
     key: Option<EventKey>,
     instance: Option<i32>,
     stack: Option<StackId>,
@@ -136,7 +136,7 @@ struct NumberKey {
 
 impl SumKey for NumberKey {
     fn others(&self) -> NumberKey {
-        NumberKey { at: self.at, key: Some(EventKey::OTHERS), instance: None, stack: None }
+        NumberKey { index: self.index, key: Some(EventKey::OTHERS), instance: None, stack: None }
     }
 }
 
@@ -227,8 +227,12 @@ impl Profiler for NumDist {
         }
         let stack = ctx.stack(sample);
         let instance = self.instance.map(|by| if by == Instance::Cpu { sample.cpu as i32 } else { sample.tid });
-        let row =
-            NumberKey { at, key, instance, stack: stack.filter(|_| opened.by_stack && numbered.shown.shows_stack) };
+        let row = NumberKey {
+            index: at,
+            key,
+            instance,
+            stack: stack.filter(|_| opened.by_stack && numbered.shown.shows_stack),
+        };
         let sum = self.sums.sum(row);
         let number = match value {
             ExprValue::Unsigned(number) => {
@@ -244,7 +248,7 @@ impl Profiler for NumDist {
         let ns = greatness(number);
         if sum.greatest.is_none_or(|greatest| ns > greatest.ns) {
             let (at, cpu, tid, comm) = (sample.time, sample.cpu, sample.tid, subject.comm);
-            sum.greatest = Some(WorstCase { ns, at, cpu, tid, comm, stack });
+            sum.greatest = Some(WorstCase { ns, at_ns: at, cpu, tid, comm, stack });
         }
         if self.draws_stacks {
             ctx.weigh(sample.pid, subject.comm, stack, u64::try_from(number).unwrap_or(0));
@@ -286,11 +290,11 @@ impl Profiler for NumDist {
 
 impl OpenedNumbers {
     fn row(&self, key: NumberKey, sum: NumberSum, texts: &KeyTexts) -> NumberRow {
-        let NumberKey { at, key, instance, stack } = key;
+        let NumberKey { index: at, key, instance, stack } = key;
         let NumberSum { numbers, greatest } = sum;
         let event = self.events.get(at).map_or(Value::None, |event| event.name.clone());
         NumberRow {
-            at,
+            index: at,
             event,
             key: key.map_or(Value::None, |key| self.keys.value(key, texts)),
             text_key: key.map_or(Value::None, |key| self.keys.text_value(key, texts)),

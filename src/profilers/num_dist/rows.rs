@@ -12,7 +12,7 @@ use crate::symbol::StackId;
 #[derive(Clone, Debug)]
 pub struct NumberRow {
     /// The place of the event on the command line.
-    pub at: usize,
+    pub index: usize,
     pub event: Value,
     /// The key as it is shown, and as text has it where a program reads a number.
     pub key: Value,
@@ -60,7 +60,7 @@ const NUMBERS_OF: [NumberColumn; 15] = [
     Column::<NumberRow>::derived("stddev", "stddev", |row, _| {
         row.numbers.variance().map_or(Value::None, |variance| Value::Unsigned(variance.sqrt().round() as u64))
     }),
-    Column::<NumberRow>::derived("max_time_ns", "at", |row, _| case(row, |case| Value::Moment(case.at))).json_only(),
+    Column::<NumberRow>::derived("max_time_ns", "at", |row, _| case(row, |case| Value::Moment(case.at_ns))).json_only(),
     Column::<NumberRow>::derived("max_cpu", "on", |row, _| case(row, |case| Value::Unsigned(case.cpu.into())))
         .json_only(),
     Column::<NumberRow>::derived("max_tid", "tid", |row, _| case(row, |case| Value::Signed(case.tid.into())))
@@ -150,7 +150,7 @@ pub fn schema(form: RowForm<'_>) -> Schema<NumberRow> {
 
 /// The greatest sum first, within each event.
 fn worst_first(one: &NumberRow, other: &NumberRow) -> Ordering {
-    let by = |row: &NumberRow| (row.at, Reverse(row.numbers.sum()), Reverse(row.numbers.count()));
+    let by = |row: &NumberRow| (row.index, Reverse(row.numbers.sum()), Reverse(row.numbers.count()));
     by(one).cmp(&by(other)).then_with(|| one.instance.cmp(&other.instance))
 }
 
@@ -165,7 +165,7 @@ pub fn merged(rows: Vec<NumberRow>) -> Vec<NumberRow> {
     let mut places: FxHashMap<(usize, Value, Option<i32>, Option<StackId>), usize> = FxHashMap::default();
     let mut merged: Vec<NumberRow> = Vec::with_capacity(rows.len());
     for row in rows {
-        let place = *places.entry((row.at, row.text_key.clone(), row.instance, row.stack)).or_insert(merged.len());
+        let place = *places.entry((row.index, row.text_key.clone(), row.instance, row.stack)).or_insert(merged.len());
         match merged.get_mut(place) {
             Some(known) => {
                 known.numbers.merge(&row.numbers);
@@ -209,9 +209,9 @@ mod tests {
         numbers.iter().for_each(|number| of.record(*number));
         let key = Value::Signed(key);
         let ns = greatness(of.max().unwrap_or(0));
-        let greatest = Some(WorstCase { ns, at: 7, cpu: 1, tid: 2, comm: Comm::new(b"a"), stack: None });
+        let greatest = Some(WorstCase { ns, at_ns: 7, cpu: 1, tid: 2, comm: Comm::new(b"a"), stack: None });
         let event = Value::Word("e");
-        NumberRow { at, event, text_key: key.clone(), key, instance: None, numbers: of, greatest, stack: None }
+        NumberRow { index: at, event, text_key: key.clone(), key, instance: None, numbers: of, greatest, stack: None }
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl DelayAccount {
             self.throttling.ended(tid, wait, until);
             let thread = self.args.perins.then_some((tid, comm));
             let sum = self.delays.sum(RunDelayKey { kind: wait.kind, thread });
-            sum.latency.record(ns, until, || WorstCase { ns, at: until, cpu, tid, comm, stack: wait.stack });
+            sum.latency.record(ns, until, || WorstCase { ns, at_ns: until, cpu, tid, comm, stack: wait.stack });
             sum.than += u64::from(self.args.lengths.is_over(ns));
             sum.earlier += u64::from(wait.since < self.reported_until);
             self.note_longest(ended, ns);

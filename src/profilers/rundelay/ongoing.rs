@@ -78,7 +78,7 @@ impl Rundelay {
     fn take_seen(&mut self, seen: Vec<SeenThread>, began: Began, ctx: &mut Context) {
         for SeenThread { tid, at_ns, stat } in seen.into_iter().filter(|seen| seen.stat.state == b'R') {
             let is_ours = self.account.asks_for(tid, &stat.comm, ctx);
-            let seen = TaskEvent { at: at_ns, cpu: stat.cpu, tid, comm: stat.comm };
+            let seen = TaskEvent { at_ns, cpu: stat.cpu, tid, comm: stat.comm };
             self.waits.model.found(seen, is_ours, began);
         }
     }

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_task_has_one_share_under_its_latest_name() {
         let task = |tid, name: &[u8]| CpuUse::Task { tid, comm: Comm::new(name), prio: 120 };
-        let seen = |at, tid| TaskEvent { at, cpu: 0, tid, comm: Comm::default() };
+        let seen = |at, tid| TaskEvent { at_ns: at, cpu: 0, tid, comm: Comm::default() };
         let mut model = SchedModel::<Showing>::new(16);
         model.on(&Event::Started { now: 1 }, &[]);
         model.cpu_switched(5, 0, CpuUse::Idle, task(1, b"old"));

@@ -379,7 +379,7 @@ impl Signal {
         let Some(state) = living.filter(waits) else {
             match queue.absent {
                 // All records up to that moment were read, and none was of a delivery.
-                Some(AbsentSignal { at, gone }) if now >= at => {
+                Some(AbsentSignal { at_ns: at, gone }) if now >= at => {
                     let fate = if gone { SignalFate::TargetEnded } else { SignalFate::Taken };
                     queue.absent = None;
                     queue.look_at = now.saturating_add(SETTLE_NS);
@@ -388,7 +388,7 @@ impl Signal {
                     }
                 }
                 Some(_) => {}
-                None => queue.absent = Some(AbsentSignal { at: looked_at, gone: living.is_none() }),
+                None => queue.absent = Some(AbsentSignal { at_ns: looked_at, gone: living.is_none() }),
             }
             return;
         };

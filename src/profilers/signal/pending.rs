@@ -86,7 +86,7 @@ impl SignalQueue {
 /// An answer of /proc that a signal is not pending.
 #[derive(Clone, Copy, Debug)]
 pub struct AbsentSignal {
-    pub at: u64,
+    pub at_ns: u64,
     /// The target has ended.
     pub gone: bool,
 }

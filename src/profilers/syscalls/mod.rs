@@ -140,7 +140,7 @@ impl Syscalls {
 
     #[inline(always)]
     fn exited(&mut self, at: EventMoment, ended: EndedCall, ctx: &mut Context) -> Use {
-        match self.relation.end(CallingThread(at.tid), &PairEnd { at, own: ended }, ctx) {
+        match self.relation.end(CallingThread(at.tid), &PairEnd { moment: at, own: ended }, ctx) {
             PairOutcome::Ended(start) => {
                 if self.slow.is_some() {
                     let start = *start;

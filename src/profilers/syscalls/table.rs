@@ -127,7 +127,7 @@ pub static LONGEST: Schema<LongestRow> = Schema::<LongestRow>::new(
             row.case.map_or(Value::None, |case| Value::Us(case.ns))
         })
         .us(),
-        Column::derived("max_time_ns", "at", |row, _| row.case.map_or(Value::None, |case| Value::Moment(case.at))),
+        Column::derived("max_time_ns", "at", |row, _| row.case.map_or(Value::None, |case| Value::Moment(case.at_ns))),
         Column::derived("max_cpu", "CPU", |row, _| {
             row.case.map_or(Value::None, |case| Value::Unsigned(case.cpu.into()))
         }),

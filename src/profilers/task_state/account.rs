@@ -43,7 +43,7 @@ impl TaskState {
         let prev_prio = priority::read(fields.prev_prio.as_ref(), sample)?;
         let next_prio = priority::read(fields.next_prio.as_ref(), sample)?;
         let how = plan.states.decode(fields.prev_state.read(sample.raw)?);
-        let seen = |tid, comm| TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
+        let seen = |tid, comm| TaskEvent { at_ns: sample.time, cpu: sample.cpu, tid, comm };
         let blocked_only = self.blocked_only();
         let (prev_prio, next_prio) = (self.by_priority(prev, prev_prio), self.by_priority(next, next_prio));
         let leaves = prev_prio != PriorityMatch::Outside && self.is_ours(prev, &prev_comm, ctx);
@@ -87,7 +87,7 @@ impl TaskState {
         if prio == PriorityMatch::Outside || !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
-        let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
+        let seen = TaskEvent { at_ns: sample.time, cpu: sample.cpu, tid, comm };
         let change = {
             let (kept, current) = (WaitNotes::new(None, self.report_at(sample.time)), &self.current);
             self.machine.woken(seen, is_new, kept, |cpu| current.is_other(cpu, seen.tid))
@@ -113,7 +113,7 @@ impl TaskState {
         if prio == PriorityMatch::Outside || !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
-        let seen = TaskEvent { at: sample.time, cpu: sample.cpu, tid, comm };
+        let seen = TaskEvent { at_ns: sample.time, cpu: sample.cpu, tid, comm };
         let change = self.machine.waking(seen, WaitNotes::new(None, self.report_at(sample.time)));
         let (ended, waker) = self.with_waker(change.ended(), sample, fields, ctx);
         self.note_waker(tid, sample.time, waker);
@@ -135,7 +135,7 @@ impl TaskState {
         }
         let comm = if self.named { ctx.tasks.comm(tid) } else { Comm::default() };
         if self.by_priority(tid, None) == PriorityMatch::Inside && self.is_ours(tid, &comm, ctx) {
-            let change = self.machine.switched_in(TaskEvent { at: time, cpu, tid, comm }, prev == Some(0));
+            let change = self.machine.switched_in(TaskEvent { at_ns: time, cpu, tid, comm }, prev == Some(0));
             let ended = change.ended();
             self.hides |= !self.blocked_only() || ended.is_some();
             self.account(ended, ctx);
@@ -162,7 +162,7 @@ impl TaskState {
     fn on_left(&mut self, tid: i32, time: u64, cpu: u32, ctx: &mut Context) {
         let comm = ctx.tasks.comm(tid);
         if self.by_priority(tid, None) == PriorityMatch::Inside && self.is_ours(tid, &comm, ctx) {
-            let ended = self.machine.left(TaskEvent { at: time, cpu, tid, comm }).ended();
+            let ended = self.machine.left(TaskEvent { at_ns: time, cpu, tid, comm }).ended();
             self.hides |= ended.is_some();
             self.account(ended, ctx);
         }

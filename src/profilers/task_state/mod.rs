@@ -456,7 +456,7 @@ impl TaskState {
                     self.machine.forget(*tid);
                     self.eventless.retain(|eventless| eventless.tid != *tid);
                 } else if *exec && !self.blocked_only() && self.machine.get_mut(*tid).is_none() {
-                    self.machine.executes(TaskEvent { at: time, cpu, tid: *tid, comm });
+                    self.machine.executes(TaskEvent { at_ns: time, cpu, tid: *tid, comm });
                 } else {
                     self.machine.renamed(*tid, comm);
                 }

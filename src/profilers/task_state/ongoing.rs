@@ -325,7 +325,7 @@ impl TaskState {
             }
             let report_at = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0));
             self.machine.discard(tid); // what it did before the loss
-            self.machine.found(TaskEvent { at, cpu, tid, comm }, state, began, WaitNotes::new(None, report_at));
+            self.machine.found(TaskEvent { at_ns: at, cpu, tid, comm }, state, began, WaitNotes::new(None, report_at));
             // Each question costs, and the sleepers of the whole machine would fill the graph.
             if self.args.common.draws_stacks() && self.reports(state) && (self.few || state != SchedState::SLEEP) {
                 self.wait_sites.ask_later(tid, at);

@@ -44,7 +44,7 @@ impl TaskState {
 }
 
 fn seen(at: u64, cpu: u32, tid: i32) -> TaskEvent {
-    TaskEvent { at, cpu, tid, comm: Comm::default() }
+    TaskEvent { at_ns: at, cpu, tid, comm: Comm::default() }
 }
 
 /// The sums, and the fields from which they are made.

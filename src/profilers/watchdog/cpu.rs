@@ -113,8 +113,8 @@ impl WatchedCpu {
 
     /// The CPU was sampled.
     pub fn sampled(&mut self, seen: SeenTask, sampler: &Sampler, limits: &LockupLimits) -> Option<LockupFinding> {
-        let SeenTask { at, tid, .. } = seen;
-        if self.sampled.is_none_or(|before| before.at <= at) {
+        let SeenTask { at_ns: at, tid, .. } = seen;
+        if self.sampled.is_none_or(|before| before.at_ns <= at) {
             self.sampled = Some(seen);
         }
         if !sampler.is_nmi && self.is_overdue(at, limits) && self.stuck.is_none() {
@@ -132,7 +132,7 @@ impl WatchedCpu {
     /// An event of any kind has shown a task. `idle`: the idle task, in an event other than a sample.
     pub fn see(&mut self, seen: SeenTask, idle: bool) {
         self.shows_idle |= idle;
-        if self.seen.is_none_or(|before| before.at <= seen.at) {
+        if self.seen.is_none_or(|before| before.at_ns <= seen.at_ns) {
             self.seen = Some(seen);
         }
     }
@@ -177,7 +177,7 @@ impl WatchedCpu {
                 None if now >= stuck.next => {
                     let signs = signs();
                     if signs.show_life_since(&stuck.signs, !self.shows_idle) {
-                        return self.is_alive(signs.at, now);
+                        return self.is_alive(signs.at_ns, now);
                     }
                     self.go_on(now, stuck, sampler)
                 }
@@ -194,19 +194,19 @@ impl WatchedCpu {
             self.doubt = Some(signs());
             return None;
         };
-        if now.saturating_sub(before.at) < LOOK_NS {
+        if now.saturating_sub(before.at_ns) < LOOK_NS {
             return None;
         }
         self.doubt = None;
         let signs = signs();
         if signs.show_life_since(&before, !self.shows_idle) {
-            (self.hidden, self.alive) = (true, Some(now.max(signs.at)));
+            (self.hidden, self.alive) = (true, Some(now.max(signs.at_ns)));
             return None;
         }
         let since = self.last_sign_of_timer().unwrap_or(now);
         let mut finding = self.predict(LockupKind::Hard, since, now, limits);
         self.stuck.iter_mut().for_each(|stuck| {
-            (stuck.signs, stuck.next) = (signs, stuck.next.max(signs.at.saturating_add(LOOK_NS)));
+            (stuck.signs, stuck.next) = (signs, stuck.next.max(signs.at_ns.saturating_add(LOOK_NS)));
         });
         finding.dark = self.is_dark(now, sampler);
         Some(finding)
@@ -277,7 +277,7 @@ impl WatchedCpu {
     /// The latest time at which the timer may have expired. Where the timer is not seen, samples and the stop task
     /// stand for it.
     fn last_sign_of_timer(&self) -> Option<u64> {
-        let seen = if self.silent { self.sampled.map(|seen| seen.at).max(self.stop) } else { self.armed };
+        let seen = if self.silent { self.sampled.map(|seen| seen.at_ns).max(self.stop) } else { self.armed };
         seen.map(|seen| self.horizon.latest(seen))
     }
 
@@ -289,7 +289,7 @@ impl WatchedCpu {
     fn is_dark(&self, now: u64, sampler: &Sampler) -> bool {
         const SLACK_NS: u64 = 200_000_000;
         let longest = sampler.period.saturating_mul(2).saturating_add(SLACK_NS);
-        self.sampled.is_none_or(|seen| now.saturating_sub(seen.at) > longest)
+        self.sampled.is_none_or(|seen| now.saturating_sub(seen.at_ns) > longest)
     }
 }
 
@@ -307,12 +307,12 @@ mod tests {
     const NMI: Sampler = Sampler { period: 100 * MS, is_nmi: true };
 
     fn seen(at: u64, tid: i32) -> SeenTask {
-        SeenTask { at, tid, comm: Comm::default() }
+        SeenTask { at_ns: at, tid, comm: Comm::default() }
     }
 
     /// Signs of life that do not change.
     fn frozen(at: u64) -> LifeSigns {
-        LifeSigns { timer_interrupts: Some(7), idle: 7, at }
+        LifeSigns { timer_interrupts: Some(7), idle: 7, at_ns: at }
     }
 
     fn of(kind: LockupKind, phase: LockupPhase, stuck_ns: u64) -> Option<LockupFinding> {
@@ -435,13 +435,13 @@ mod tests {
     fn a_timer_that_works_unseen() {
         // Its interrupts go on, or its idle time grows where the idle task raises no events.
         let mut cpu = healthy();
-        let ticking = |at| LifeSigns { timer_interrupts: Some(at), idle: 7, at };
+        let ticking = |at| LifeSigns { timer_interrupts: Some(at), idle: 7, at_ns: at };
         assert_eq!(watch(&mut cpu, 104 * S, 120 * S, &CLOCK, ticking), []);
         assert!(cpu.hidden);
         assert_eq!(cpu.expired(121 * S, &LIMITS), None);
         assert!(!cpu.hidden);
 
-        let idling = |at| LifeSigns { timer_interrupts: Some(7), idle: at, at };
+        let idling = |at| LifeSigns { timer_interrupts: Some(7), idle: at, at_ns: at };
         let mut visible = healthy();
         assert!(!watch(&mut visible, 104 * S, 105 * S, &CLOCK, idling).is_empty(), "stuck on its way to sleep");
         let mut hides_idle = WatchedCpu { shows_idle: false, ..healthy() };
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn life_is_not_seen_before_its_time() {
         // We did not run while the lockup ended: the signs are newer than the records. The expiry tells when it ended.
-        let later = || LifeSigns { timer_interrupts: Some(9), idle: 7, at: 130 * S };
+        let later = || LifeSigns { timer_interrupts: Some(9), idle: 7, at_ns: 130 * S };
         let locked_up = || {
             let mut cpu = healthy();
             let found = watch(&mut cpu, 104 * S, 107 * S, &CLOCK, frozen);

@@ -9,7 +9,7 @@ use crate::task::Comm;
 /// The task that an event of any kind has shown on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenTask {
-    pub at: u64,
+    pub at_ns: u64,
     pub tid: i32,
     pub comm: Comm,
 }

@@ -268,7 +268,7 @@ impl Watchdog {
             timer_ns: age(cpu.timer),
             stop_ns: age(cpu.stop),
             sampled: cpu.sampled,
-            sampled_ns: age(cpu.sampled.map(|seen| seen.at)),
+            sampled_ns: age(cpu.sampled.map(|seen| seen.at_ns)),
             runnable: runnable.iter().take(MAX_RUNNABLE).map(name).collect(),
         };
         let stack = cpu.stack.filter(|_| lockup.goes_on());
@@ -283,7 +283,7 @@ impl Watchdog {
         }
         let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
         let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
-        let seen = SeenTask { at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
+        let seen = SeenTask { at_ns: at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
         // The PMU's interrupt finds the idle task even where tracepoints in it, and so the timer, are hidden.
         cpu.see(seen, event != events.sampler && sample.tid == 0 && !self.nested);
         if event == events.expire {

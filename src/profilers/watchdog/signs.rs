@@ -13,7 +13,7 @@ pub struct LifeSigns {
     /// Idle time in ticks.
     pub idle: u64,
     /// When the files were read.
-    pub at: u64,
+    pub at_ns: u64,
 }
 
 /// Reads the two files once for all CPUs, when they are first needed: many CPUs may be stuck at once.
@@ -28,7 +28,11 @@ impl LifeSignReader {
         let read = |name: &str| fs::read_to_string(host.proc.join(name)).unwrap_or_default();
         let (interrupts, stat, at) =
             self.read.get_or_insert_with(|| (read("interrupts"), read("stat"), monotonic_ns()));
-        LifeSigns { timer_interrupts: timer_interrupts(interrupts, cpu), idle: idle(stat, cpu).unwrap_or(0), at: *at }
+        LifeSigns {
+            timer_interrupts: timer_interrupts(interrupts, cpu),
+            idle: idle(stat, cpu).unwrap_or(0),
+            at_ns: *at,
+        }
     }
 }
 
@@ -95,7 +99,7 @@ IPI0:         5          6       Rescheduling interrupts
     fn idleness_counts_where_idle_is_hidden() {
         let stat = "cpu  9 9 9 9\ncpu0 1 2 3 40 5 6\ncpu1 1 2 3 4\ncpu10 1 1 1 1\n";
         assert_eq!([0, 1, 10, 2].map(|cpu| idle(stat, cpu)), [Some(45), Some(4), Some(1), None]);
-        let at = |timer_interrupts, idle| LifeSigns { timer_interrupts, idle, at: 0 };
+        let at = |timer_interrupts, idle| LifeSigns { timer_interrupts, idle, at_ns: 0 };
         let before = at(Some(5), 7);
         let cases = [(at(Some(5), 7), false, false), (at(Some(6), 7), true, true), (at(Some(5), 8), false, true)];
         for (now, seen, hidden) in cases {
