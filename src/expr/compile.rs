@@ -133,21 +133,21 @@ impl Compiler<'_> {
         &mut self,
         binary: BinaryOperator,
         operands: &[ExprNode; 2],
-        at: usize,
+        offset: usize,
     ) -> Result<ExprType, CompileFault> {
         let [left, right] = operands;
         let is_equality = matches!(binary, BinaryOperator::Equal | BinaryOperator::NotEqual);
         let left_type = self.node(left)?;
         if is_equality && left_type == ExprType::Text {
             self.text(right)?;
-            self.push(ExprStep::SameText(binary == BinaryOperator::Equal), 2, at)?;
+            self.push(ExprStep::SameText(binary == BinaryOperator::Equal), 2, offset)?;
             return Ok(ExprType::Signed);
         }
         let left_unsigned = self.expect_number(left, left_type)?;
         let right_unsigned = self.number(right)?;
         let is_shift = matches!(binary, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
         let unsigned = left_unsigned || right_unsigned && !is_shift; // a shift has the type of its left operand
-        self.push(ExprStep::Binary(binary, unsigned), 2, at)?;
+        self.push(ExprStep::Binary(binary, unsigned), 2, offset)?;
         let is_truth = is_equality
             || matches!(
                 binary,

@@ -105,7 +105,7 @@ pub fn parse(text: &str) -> Result<ExprNode, ParseFault> {
     if text.len() > MAX_TEXT {
         return Err((format!("longer than {MAX_TEXT} bytes"), 0));
     }
-    let mut parser = ExprParser { text, at: 0, depth: 0, operators: 0 };
+    let mut parser = ExprParser { text, offset: 0, depth: 0, operators: 0 };
     let root = parser.choice()?;
     match parser.rest().chars().next() {
         None => Ok(root),
@@ -118,7 +118,7 @@ pub fn parse(text: &str) -> Result<ExprNode, ParseFault> {
 
 struct ExprParser<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     depth: usize,
     operators: usize,
 }
@@ -126,20 +126,20 @@ struct ExprParser<'a> {
 impl<'a> ExprParser<'a> {
     /// The unread text, without blanks in front.
     fn rest(&mut self) -> &'a str {
-        let rest = self.text.get(self.at..).unwrap_or_default();
+        let rest = self.text.get(self.offset..).unwrap_or_default();
         let trimmed = rest.trim_start();
-        self.at += rest.len() - trimmed.len();
+        self.offset += rest.len() - trimmed.len();
         trimmed
     }
 
     fn takes(&mut self, token: &str) -> bool {
         let is_next = self.rest().starts_with(token);
-        self.at += if is_next { token.len() } else { 0 };
+        self.offset += if is_next { token.len() } else { 0 };
         is_next
     }
 
     fn fault<T>(&self, message: impl Into<String>) -> Result<T, ParseFault> {
-        Err((message.into(), self.at))
+        Err((message.into(), self.offset))
     }
 
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, ParseFault>) -> Result<T, ParseFault> {
@@ -183,7 +183,7 @@ impl<'a> ExprParser<'a> {
             }
             let next = INFIX.iter().find(|(token, ..)| rest.starts_with(token));
             let Some(&(token, level, infix)) = next.filter(|(_, level, _)| *level > above) else { return Ok(left) };
-            self.at += token.len();
+            self.offset += token.len();
             self.operator()?;
             let right = self.deeper(|parser| parser.infix(level))?;
             let at = left.offset;
@@ -206,7 +206,7 @@ impl<'a> ExprParser<'a> {
             ("!", Some(UnaryOperator::Not)),
         ];
         let rest = self.rest();
-        let at = self.at;
+        let at = self.offset;
         if let Some((_, why)) = REFUSED_PREFIXES.iter().find(|(token, _)| rest.starts_with(token)) {
             return self.fault(*why);
         }
@@ -220,7 +220,7 @@ impl<'a> ExprParser<'a> {
             }
         }
         if let Some((ty, used)) = type_in_parentheses(rest)? {
-            self.at += used;
+            self.offset += used;
             let inner = self.deeper(Self::unary)?;
             return Ok(ExprNode { offset: at, kind: ExprKind::Cast(ty, Box::new(inner)) });
         }
@@ -230,8 +230,8 @@ impl<'a> ExprParser<'a> {
     fn postfix(&mut self) -> Result<ExprNode, ParseFault> {
         let mut node = self.primary()?;
         while self.rest().starts_with('[') {
-            let open = self.at;
-            self.at += 1;
+            let open = self.offset;
+            self.offset += 1;
             self.operator()?;
             let index = self.choice()?;
             if !self.takes("]") {
@@ -244,7 +244,7 @@ impl<'a> ExprParser<'a> {
 
     fn primary(&mut self) -> Result<ExprNode, ParseFault> {
         let rest = self.rest();
-        let at = self.at;
+        let at = self.offset;
         let word = first_word(rest);
         if self.takes("(") {
             let inner = self.choice()?;
@@ -259,11 +259,11 @@ impl<'a> ExprParser<'a> {
                 let Some(bits) = literals::number(word) else {
                     return self.fault(format!("`{word}` is no number of 64 bits, write 10, 0x1f or 017"));
                 };
-                self.at += word.len();
+                self.offset += word.len();
                 ExprKind::Number { bits, unsigned: bits > i64::MAX as u64 }
             }
             Some(_) if !word.is_empty() => {
-                self.at += word.len();
+                self.offset += word.len();
                 match self.rest().starts_with('(') {
                     true => self.call(word, at)?,
                     false => ExprKind::Name(word.to_owned()),
@@ -276,14 +276,14 @@ impl<'a> ExprParser<'a> {
     }
 
     fn quoted(&mut self, rest: &str) -> Result<ExprKind, ParseFault> {
-        let (bytes, used) = literals::quoted(rest).map_err(|(message, at)| (message, self.at + at))?;
+        let (bytes, used) = literals::quoted(rest).map_err(|(message, at)| (message, self.offset + at))?;
         let is_text = rest.starts_with('"');
         let kind = match &bytes[..] {
             _ if is_text => ExprKind::Text(bytes),
             [byte] => ExprKind::Number { bits: u64::from(*byte), unsigned: false },
             _ => return self.fault("a character of one byte is in single quotes, text in double ones"),
         };
-        self.at += used;
+        self.offset += used;
         Ok(kind)
     }
 
@@ -293,15 +293,15 @@ impl<'a> ExprParser<'a> {
             return Err(((*why).to_owned(), at));
         }
         let rest = self.rest();
-        let open = self.at;
+        let open = self.offset;
         if name == "sizeof" {
             let Some((ty, used)) = type_in_parentheses(rest)? else {
                 return Err(("sizeof is of a type, as in sizeof(long)".to_owned(), open));
             };
-            self.at += used;
+            self.offset += used;
             return Ok(ExprKind::Number { bits: ty.size as u64, unsigned: false });
         }
-        self.at += 1;
+        self.offset += 1;
         let mut arguments = Vec::new();
         while !self.takes(")") {
             if !arguments.is_empty() && !self.takes(",") {

@@ -112,11 +112,11 @@ impl SlowCalls {
         &mut self,
         pair: &OpenStart<CallInFlight>,
         kind: CallKind,
-        at: EventMoment,
+        moment: EventMoment,
         (ret, paths): (i64, [PathOfCall; 2]),
         ctx: &mut Context,
     ) {
-        let EventMoment { time, cpu, pid, tid } = at;
+        let EventMoment { time, cpu, pid, tid } = moment;
         let Some((clock, parts)) = self.clocks.exited(tid, time) else { return };
         let ns = time.saturating_sub(pair.since);
         // Of a call that began unseen the whole length is unknown.
