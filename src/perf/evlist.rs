@@ -6,6 +6,7 @@
 
 pub mod counters;
 mod cycles;
+mod event_copier;
 pub mod idle;
 pub mod idle_records;
 mod inherited;

@@ -369,7 +369,7 @@ impl<K: Copy + Default> SchedModel<K> {
             && self.horizon.saw_all_since(task.since)
             && matches!(task.activity, Activity::Blocked(_))
         {
-            task.is_waking(TaskEvent { cpu: task.cpu, ..seen }, QueueWait::default());
+            task.set_waking(TaskEvent { cpu: task.cpu, ..seen }, QueueWait::default());
         }
     }
 

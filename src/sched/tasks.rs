@@ -51,9 +51,9 @@ impl<K: Copy + Default> TrackedTask<K> {
         self.set_activity(Activity::Runnable { woken: true }, seen, kept);
     }
 
-    /// The wake-up follows.
+    /// A `sched_waking` was seen: its wake-up follows.
     #[inline(always)]
-    pub(super) fn is_waking(&mut self, seen: TaskEvent, kept: K) {
+    pub(super) fn set_waking(&mut self, seen: TaskEvent, kept: K) {
         self.set_woken(seen, kept);
         self.awaits_wakeup = true;
     }
@@ -453,7 +453,7 @@ impl<K: Copy + Default> TaskStates<K> {
         if self.blocked_only {
             self.tasks.remove(seen.tid);
         } else {
-            task.is_waking(seen, kept);
+            task.set_waking(seen, kept);
         }
         change
     }

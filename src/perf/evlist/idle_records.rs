@@ -4,11 +4,9 @@
 //! Where the idle task is not hidden, the event's own sample follows the copy, which is dropped then, and that CPU has no
 //! copies any more.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::bpf::CopierRefusal;
-use crate::bpf::copier::Copier;
 use crate::bpf::idle::{ArrayPlace, IdleRecord, RecordBuffer, load_copier};
 use crate::host::Host;
 use crate::perf::Sample;
@@ -16,11 +14,11 @@ use crate::perf::attr::MissingFeatures;
 use crate::perf::cpu_events::CpuEvents;
 use crate::perf::event_id::{EventId, IDLE_OWNER};
 use crate::perf::evlist::Evlist;
+use crate::perf::evlist::event_copier::EventCopier;
 use crate::perf::evlist::strings::{explain, possible_cpus};
 use crate::perf::evsel::{Binding, Evsel};
 use crate::perf::record::sample_identifier;
 use crate::perf::refusal::Reason;
-use crate::sys::perf::Watch;
 use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
@@ -47,32 +45,23 @@ pub struct IdleRecords {
 /// The program on an event, and what it writes through.
 #[derive(Debug)]
 pub struct CopiedIdleEvent {
-    copier: Copier,
-    pub of: EventId,
-    output: EventId,
+    program: EventCopier,
     /// That of the event, which the kernel does not apply to what a program writes.
     filter: Option<Filter>,
-    /// An event that counts, and keeps the program attached.
-    attached: Option<OwnedFd>,
-    refused: Option<io::Error>,
 }
 
 impl IdleRecords {
     pub(super) fn write_through(&mut self, output: EventId, cpu: u32, event: BorrowedFd<'_>) {
-        for copied in self.copied.iter_mut().filter(|copied| copied.output == output) {
-            if let Err(err) = copied.copier.write_through(cpu, event) {
-                copied.refused.get_or_insert(err);
-            }
-        }
+        self.copied.iter_mut().for_each(|copied| copied.program.write_through(output, cpu, event));
     }
 
     pub(super) fn programs(&self) -> impl Iterator<Item = u32> + '_ {
-        self.copied.iter().filter_map(|copied| copied.copier.id())
+        self.copied.iter().filter_map(|copied| copied.program.copier.id())
     }
 
     /// The events that keep programs attached.
     pub(super) fn attached(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.copied.iter().filter_map(|copied| Some(copied.attached.as_ref()?.as_raw_fd()))
+        self.copied.iter().filter_map(|copied| Some(copied.program.attached.as_ref()?.as_raw_fd()))
     }
 
     fn end(&mut self) {
@@ -81,7 +70,7 @@ impl IdleRecords {
 
     /// The program that writes through the event `output`.
     pub fn copied(&self, output: EventId) -> Option<&CopiedIdleEvent> {
-        self.copied.iter().find(|copied| copied.output == output)
+        self.copied.iter().find(|copied| copied.program.output == output)
     }
 
     /// For a run that must end though a CPU is stuck: letting a program go waits for all CPUs, and so would the end of the run, unless
@@ -95,18 +84,10 @@ impl IdleRecords {
         let open = |of: EventId| cpus.iter().find(|cpu| cpu.events.iter().any(|event| event.event == of));
         let mut unseen = Vec::new();
         for copied in &mut self.copied {
-            let Some(cpu) = open(copied.output).map(|cpu| cpu.cpu) else { continue };
-            let evsel = &evsels[copied.of.index()];
-            let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
-            let attached = missing.open(&mut counter, Watch::Cpu(cpu)).and_then(|event| {
-                copied.copier.attach(event.as_fd())?;
-                Ok(event)
-            });
-            match (attached, copied.refused.take()) {
-                (Ok(event), None) => copied.attached = Some(event),
-                (Err(err), _) | (Ok(_), Some(err)) => {
-                    unseen.push(format!("degraded: {} is unseen where idle tasks are hidden: {err}", evsel.name));
-                }
+            let Some(cpu) = open(copied.program.output).map(|cpu| cpu.cpu) else { continue };
+            let evsel = &evsels[copied.program.of.index()];
+            if let Err(err) = copied.program.attach(evsel, missing, cpu) {
+                unseen.push(format!("degraded: {} is unseen where idle tasks are hidden: {err}", evsel.name));
             }
         }
         unseen
@@ -119,9 +100,10 @@ impl IdleRecords {
             return;
         }
         seen.push(cpu);
-        copied.iter().for_each(|copied| copied.copier.leave_out(cpu));
+        copied.iter().for_each(|copied| copied.program.copier.leave_out(cpu));
         if !*stays && cpus.all(|cpu| seen.contains(&cpu)) {
-            let attached: Vec<OwnedFd> = copied.iter_mut().filter_map(|copied| copied.attached.take()).collect();
+            let attached: Vec<OwnedFd> =
+                copied.iter_mut().filter_map(|copied| copied.program.attached.take()).collect();
             // Releasing them takes some 40 ms each, in which the rings are to be read.
             let _ = std::thread::Builder::new().name("releases".into()).spawn(move || drop(attached));
         }
@@ -129,6 +111,11 @@ impl IdleRecords {
 }
 
 impl CopiedIdleEvent {
+    /// The event whose samples the copies are.
+    pub fn of(&self) -> EventId {
+        self.program.of
+    }
+
     /// The event's own filter lets the record pass.
     pub fn passes(&self, sample: &Sample<'_>) -> bool {
         let Some(filter) = &self.filter else { return true };
@@ -180,7 +167,7 @@ impl Evlist {
         output.idle_of = Some(of);
         output.owner = IDLE_OWNER;
         let id = evsels.push(output).map_err(|_| Reason::incurable("there are more than 65,536 events"))?;
-        let copied = CopiedIdleEvent { copier, of, output: id, filter, attached: None, refused: None };
+        let copied = CopiedIdleEvent { program: EventCopier::new(copier, of, id), filter };
         idle_records.copied.push(copied);
         Ok(true)
     }

@@ -2,50 +2,32 @@
 //! that shares a ring with it.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::bpf::CopierRefusal;
-use crate::bpf::copier::Copier;
 use crate::bpf::strings::{StringArguments, load_copier};
 use crate::host::{Host, sysctl};
 use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::event_id::EventId;
 use crate::perf::evlist::Evlist;
+use crate::perf::evlist::event_copier::EventCopier;
 use crate::perf::evlist::string_tasks::StringTasks;
 use crate::perf::evsel::Evsel;
 use crate::perf::refusal::Reason;
-use crate::sys::perf::Watch;
 use crate::sys::privileges::{Capability, Privileges};
 
 /// All programs of a run that copy strings.
 #[derive(Debug, Default)]
 pub struct StringCopiers {
-    copied: Vec<CopiedStrings>,
+    copied: Vec<EventCopier>,
     /// None: strings are copied for all tasks.
     pub(super) tasks: Option<StringTasks>,
-}
-
-/// The program on an event, and what it writes through.
-#[derive(Debug)]
-struct CopiedStrings {
-    copier: Copier,
-    /// The system call's event.
-    of: EventId,
-    output: EventId,
-    /// An event that counts, and keeps the program attached. None: it is not attached yet.
-    attached: Option<OwnedFd>,
-    /// The first refusal after the program was loaded.
-    refused: Option<io::Error>,
 }
 
 impl StringCopiers {
     /// What is written through the event `output` goes to the ring of `event`, on a CPU.
     pub(super) fn write_through(&mut self, output: EventId, cpu: u32, event: BorrowedFd<'_>) {
-        for copied in self.copied.iter_mut().filter(|copied| copied.output == output) {
-            if let Err(err) = copied.copier.write_through(cpu, event) {
-                copied.refused.get_or_insert(err);
-            }
-        }
+        self.copied.iter_mut().for_each(|copied| copied.write_through(output, cpu, event));
     }
 
     /// Attaches the programs on `cpu`. Returns a line for each event whose strings stay unread.
@@ -53,17 +35,8 @@ impl StringCopiers {
         let mut unread = Vec::new();
         for copied in &mut self.copied {
             let Some(evsel) = evsels.get(copied.of.index()) else { continue };
-            // An event of its own: those that record are closed as their CPUs go offline.
-            let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
-            let attached = missing.open(&mut counter, Watch::Cpu(cpu)).and_then(|event| {
-                copied.copier.attach(event.as_fd())?;
-                Ok(event)
-            });
-            match (attached, copied.refused.take()) {
-                (Ok(event), None) => copied.attached = Some(event),
-                (Err(err), _) | (Ok(_), Some(err)) => {
-                    unread.push(format!("degraded: the strings of {} stay unread: {err}", evsel.name));
-                }
+            if let Err(err) = copied.attach(evsel, missing, cpu) {
+                unread.push(format!("degraded: the strings of {} stay unread: {err}", evsel.name));
             }
         }
         unread
@@ -107,7 +80,7 @@ impl Evlist {
         let output = self.add(output).map_err(too_many);
         self.adding_for = owner;
         let output = output?;
-        self.strings.copied.push(CopiedStrings { copier, of, output, attached: None, refused: None });
+        self.strings.copied.push(EventCopier::new(copier, of, output));
         Ok(output)
     }
 
