@@ -1,7 +1,7 @@
 //! Burns CPU in code of given files.
 //!
-//! `burn FILE...`: maps each file's second page and calls the loop that is there, one file after the other, until it is
-//! killed. For `-` the loop is in memory without a file. Prints `ready pid=N` first. The loop is [`LOOP`].
+//! `burn FILE...`: maps each file's second page, or that of `FILE@OFFSET`, and calls the loop that is there, one file after the other,
+//! until it is killed. For `-` the loop is in memory without a file. Prints `ready pid=N` first. The loop is [`LOOP`].
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -28,9 +28,11 @@ fn main() {
 }
 
 fn map(path: &str) -> Function {
+    let page = path.rsplit_once('@').and_then(|(path, offset)| Some((path, offset.parse().ok()?)));
+    let (path, offset) = page.unwrap_or((path, PAGE as i64));
     let file = (path != "-").then(|| File::open(path).unwrap_or_else(|err| panic!("{path}: {err}")));
     let (flags, fd, offset) = match &file {
-        Some(file) => (libc::MAP_PRIVATE, file.as_raw_fd(), PAGE as i64),
+        Some(file) => (libc::MAP_PRIVATE, file.as_raw_fd(), offset),
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
     };
     let protection = libc::PROT_READ | libc::PROT_EXEC | if file.is_none() { libc::PROT_WRITE } else { 0 };

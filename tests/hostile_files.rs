@@ -166,12 +166,16 @@ fn tables_that_lie_are_survived() {
     let names: Vec<u8> = std::iter::repeat_n(b'A', MIB as usize - 1).chain([0]).collect();
     let symbols = Section(1, SYMTAB, SYMBOL_AT, 48, 2, 24);
     let names_of_symbols = Section(9, STRTAB, SYMBOL_AT + 48, 8, 0, 0);
-    // Very many symbols at one address, each of which is a candidate for the name.
-    let mut same = [1_u32.to_le_bytes(), [18, 0, 1, 0]].concat();
-    same.extend([16_u64, 1].map(u64::to_le_bytes).concat());
-    let same = same.repeat(8 * MIB as usize / same.len());
+    // Very many symbols at one address, each of which is a candidate for the name, and a million at addresses of their own.
+    let symbol = |address: u64| {
+        let mut symbol = [1_u32.to_le_bytes(), [18, 0, 1, 0]].concat();
+        symbol.extend([address, 1].map(u64::to_le_bytes).concat());
+        symbol
+    };
+    let same = symbol(16).repeat(8 * MIB as usize / 24);
+    let many: Vec<u8> = (0..MIB).flat_map(|number| symbol((number * 5_800_003) % (1 << 40))).collect();
     let entries = unwind_entries(8 * MIB);
-    let cases: [Case<'_>; 7] = [
+    let cases: [Case<'_>; 8] = [
         // Holes in a section with the name of a symbol table, but another type.
         (
             "a table by name",
@@ -187,11 +191,20 @@ fn tables_that_lie_are_survived() {
             &["too many symbols: a larger `--symbol-memory` helps"],
         ),
         (
-            "more tables than one user may have",
+            "a table of one address",
             9,
             &|path| {
                 let table = Section(1, SYMTAB, MORE_AT, same.len() as u64, 2, 24);
                 write(path, &[table, names_of_symbols, NAMES], 12288, 9 * MIB, &[(MORE_AT, &same)]);
+            },
+            &["between symbols"],
+        ),
+        (
+            "more tables than one user may have",
+            5,
+            &|path| {
+                let table = Section(1, SYMTAB, MORE_AT, many.len() as u64, 2, 24);
+                write(path, &[table, names_of_symbols, NAMES], 12288, 25 * MIB, &[(MORE_AT, &many)]);
             },
             &["between symbols", "too many symbols: a larger `--symbol-memory` helps"],
         ),

@@ -1,7 +1,9 @@
 //! An ELF file: all queries, with false sizes.
 
+use std::ops::Range;
+
 use perf_prof::symbol::elf::file::{ElfFile, build_id, is_elf};
-use perf_prof::symbol::elf::symbol_copy;
+use perf_prof::symbol::elf::function_index::{FunctionIndex, IndexSource, name_at};
 use perf_prof::symbol::functions::search::Search;
 
 use super::input::file_of;
@@ -39,13 +41,18 @@ pub fn run(data: &[u8]) {
         search.each_named(&elf, &file, exported, "main", |_| named += 1);
         assert!(named <= seen);
     }
-    if let Ok((copied, kept)) = symbol_copy::copy(&elf, &file, BUDGET_BYTES) {
-        let len = copied.metadata().expect("a file").len();
-        assert!(len <= kept && kept <= BUDGET_BYTES, "{len} bytes of {kept}");
-        let copy = ElfFile::read(&copied).expect("an ELF file");
-        for exported in [false, true] {
-            assert!(copy.symbol_table(&copied, exported).is_some());
-            Search::within(u64::MAX).each_symbol(&copy, &copied, exported, |symbol| assert!(symbol.may_be_code()));
+    let code: Vec<Range<u64>> =
+        elf.code_segments().map(|(range, address)| address..address.saturating_add(range.len)).collect();
+    for copies_names in [false, true] {
+        let source = IndexSource { elf: &elf, file: &file, code: &code, copies_names };
+        let Ok((memory, layout)) = source.index(BUDGET_BYTES) else { continue };
+        assert!(memory.metadata().expect("a file").len() <= BUDGET_BYTES);
+        let index = FunctionIndex::open(memory, layout).expect("it is whole");
+        for address in code.iter().flat_map(|code| [code.start, code.start / 2 + code.end / 2, code.end]) {
+            let Some(found) = index.find(address) else { continue };
+            assert!(found.start <= address);
+            let Some(table) = index.text(found.name) else { continue };
+            name_at(if table.is_copied { index.file() } else { &file }, table.range);
         }
     }
 }

@@ -13,6 +13,7 @@ mod question;
 mod refusals;
 mod spawner;
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -34,8 +35,10 @@ pub struct AskedOf {
     /// The user (uid) in whose hands it is, where `pid` does not tell.
     pub user: Option<u32>,
     pub deadline: Duration,
-    /// The deadline begins anew as long as the worker gets on, and the wait ends when this process is told to end.
+    /// The deadline begins anew as long as the worker gets on, which bounds its work itself.
     pub by_steps: bool,
+    /// The wait ends when this process is told to end.
+    pub ends_when_told: bool,
 }
 
 /// What the kernel and the memory of a process answer at once, unless they hang.
@@ -47,9 +50,10 @@ const STEP_DEADLINE: Duration = Duration::from_secs(3);
 
 impl AskedOf {
     /// Several processes: the worker tells with [`WorkerContext::about`] which one it is at.
-    pub const SEVERAL: AskedOf = AskedOf { pid: 0, user: None, deadline: PROCESS_DEADLINE, by_steps: false };
+    pub const SEVERAL: AskedOf =
+        AskedOf { pid: 0, user: None, deadline: PROCESS_DEADLINE, by_steps: false, ends_when_told: false };
     /// As many files and processes as it takes.
-    const LONG: AskedOf = AskedOf { deadline: STEP_DEADLINE, by_steps: true, ..AskedOf::SEVERAL };
+    const LONG: AskedOf = AskedOf { deadline: STEP_DEADLINE, by_steps: true, ends_when_told: true, ..AskedOf::SEVERAL };
 
     /// The memory, or files in /proc, of a process or thread.
     pub fn process(pid: i32) -> AskedOf {
@@ -69,6 +73,10 @@ impl AskedOf {
 }
 
 static POOL: OnceLock<Pool> = OnceLock::new();
+
+thread_local! {
+    static ASKED_CPU_NS: Cell<u64> = const { Cell::new(0) };
+}
 
 /// Forks the spawner. From now on [`ask`] asks workers, which know the questions in `handlers`. This process must have one thread
 /// still. Where there can be no spawner, nothing is answered, and [`take_notes`] tells why.
@@ -177,6 +185,11 @@ pub fn stop() {
 /// The processes of the room: this program's own, as is what they do.
 pub fn own_processes() -> Vec<i32> {
     POOL.get().map_or_else(Vec::new, Pool::processes)
+}
+
+/// CPU time that workers have used so far for questions of the calling thread, ns.
+pub fn asked_cpu_ns() -> u64 {
+    ASKED_CPU_NS.get()
 }
 
 /// CPU time that these have used so far, ns.

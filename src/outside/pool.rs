@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::host::Host;
-use crate::outside::AskedOf;
 use crate::outside::question::{self, ABOUT, Answered, Question, QuestionHandlers};
 use crate::outside::refusals::{AfterHang, MAX_STUCK, Refusals};
 use crate::outside::spawner::{Spawner, Worker};
+use crate::outside::{ASKED_CPU_NS, AskedOf};
 use crate::sys::packets::Packet;
 use crate::sys::poll::is_told_to_end;
 use crate::sys::process_cpu_ns;
@@ -31,6 +31,9 @@ pub enum NoAnswer {
     Ended,
     #[error("told to end")]
     ToldToEnd,
+    /// The run is to end, and there is no time for so much work.
+    #[error("it takes too long")]
+    TakesLong,
     #[error("the question cannot be asked")]
     NotUnderstood,
 }
@@ -62,13 +65,16 @@ struct PoolState {
 enum WaitEnd {
     Answered,
     Late,
-    ToldToEnd,
+    /// Nobody is to blame.
+    Unawaited(NoAnswer),
 }
 
 /// Workers that are forked at the start, so that what they do can be left out of the answer: as many as there are threads that ask.
 const AT_START: usize = 3;
 /// Longest wait for one answer when the run is to end.
 const HURRIED: Duration = Duration::from_millis(400);
+/// As [`HURRIED`], while the worker gets on. The end of a run waits for names of its last report, but not much longer than this.
+const HURRIED_BY_STEPS: Duration = Duration::from_millis(800);
 /// A worker that is ready to run, but gets no CPU, is waited for that many times as long.
 const STARVED: u32 = 10;
 /// CPU time of a worker that gets on, within a deadline: enough for a megabyte of a file.
@@ -123,17 +129,22 @@ impl Pool {
         files: &[BorrowedFd<'_>],
     ) -> Result<Packet, NoAnswer> {
         let worker = self.take_worker(host, subject)?;
+        let before_ns = process_cpu_ns(worker.pid);
         if worker.socket.send(message, files).is_err() {
             self.done(&worker);
             return Err(NoAnswer::Ended);
         }
-        match self.wait(&worker, subject) {
+        let end = self.wait(&worker, subject);
+        if let (Some(before_ns), Some(after_ns)) = (before_ns, process_cpu_ns(worker.pid)) {
+            ASKED_CPU_NS.set(ASKED_CPU_NS.get() + after_ns.saturating_sub(before_ns));
+        }
+        match end {
             WaitEnd::Answered => {}
             WaitEnd::Late => return Err(NoAnswer::Late(self.give_up(host, worker, subject))),
-            WaitEnd::ToldToEnd => {
+            WaitEnd::Unawaited(why) => {
                 self.done(&worker);
                 self.state().kill(&worker);
-                return Err(NoAnswer::ToldToEnd);
+                return Err(why);
             }
         }
         let reply = worker.socket.receive();
@@ -217,24 +228,29 @@ impl Pool {
     }
 
     /// Waits for the answer.
-    fn wait(&self, worker: &Worker, AskedOf { deadline, by_steps, .. }: AskedOf) -> WaitEnd {
-        let mut start = Instant::now();
+    fn wait(&self, worker: &Worker, AskedOf { deadline, by_steps, ends_when_told, .. }: AskedOf) -> WaitEnd {
+        let asked = Instant::now();
+        let mut start = asked;
         let mut used_before = None;
         loop {
             if worker.socket.is_ready_within(SLICE_MS) {
                 return WaitEnd::Answered;
             }
-            if by_steps && is_told_to_end() {
-                return WaitEnd::ToldToEnd;
+            if ends_when_told && is_told_to_end() {
+                return WaitEnd::Unawaited(NoAnswer::ToldToEnd);
             }
+            let is_hurried = self.is_hurried.load(Ordering::Relaxed);
             let used_now = process_cpu_ns(worker.pid).map_or(Duration::ZERO, Duration::from_nanos);
             let used = used_now.saturating_sub(*used_before.get_or_insert(used_now));
             if by_steps && used >= GETS_ON {
+                if is_hurried && asked.elapsed() >= HURRIED_BY_STEPS {
+                    return WaitEnd::Unawaited(NoAnswer::TakesLong);
+                }
                 (start, used_before) = (Instant::now(), Some(used_now));
                 continue;
             }
             let waited = start.elapsed();
-            let deadline = if self.is_hurried.load(Ordering::Relaxed) { deadline.min(HURRIED) } else { deadline };
+            let deadline = if is_hurried { deadline.min(HURRIED) } else { deadline };
             let is_starved = || used < deadline && waited < deadline * STARVED && is_runnable(worker.pid);
             if waited >= deadline && !is_starved() {
                 return if worker.socket.is_ready_within(0) { WaitEnd::Answered } else { WaitEnd::Late };

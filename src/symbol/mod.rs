@@ -42,7 +42,8 @@ pub use stacks::table::{Stacks, SymbolUpdate};
 pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<spaces::files::OpenMapped>(),
     QuestionHandler::of::<spaces::files::CodeMaps>(),
-    QuestionHandler::of::<elf::questions::SymbolTables>(),
+    QuestionHandler::of::<elf::questions::IndexFunctions>(),
+    QuestionHandler::of::<elf::questions::ReadNames>(),
     QuestionHandler::of::<elf::questions::UnwindSections>(),
     QuestionHandler::of::<perf_map::file::FindPerfMap>(),
     QuestionHandler::of::<perf_map::content::PerfMapPart>(),

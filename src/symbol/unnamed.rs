@@ -9,6 +9,9 @@ pub const NOT_ELF: UnnamedReason = "non-elf";
 pub const STRIPPED: UnnamedReason = "stripped";
 pub const NO_SYMBOL: UnnamedReason = "between symbols";
 pub const TOO_LARGE: UnnamedReason = "too many symbols: a larger `--symbol-memory` helps";
+pub const TOO_SLOW: UnnamedReason = "too many symbols: they take too long to read";
+/// Its names cannot be those of the functions that were found in it.
+pub const CHANGED: UnnamedReason = "its file has changed";
 /// The file did not answer in time.
 pub const NO_ANSWER: UnnamedReason = "its file does not answer";
 pub const DELETED: UnnamedReason = "deleted";

@@ -25,6 +25,7 @@ pub mod split_lock;
 pub mod stdio;
 pub mod terminal;
 mod time_offsets;
+pub mod unsealed;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -57,7 +57,13 @@ impl NamedStacks {
         }
     }
 
+    /// Reads the names of stacks that are named next.
+    pub fn names_ahead(&mut self, ids: impl Iterator<Item = StackId>) {
+        self.names.read_ahead(ids.filter_map(|id| self.frames.get(id)).flatten());
+    }
+
     pub fn fold(&mut self, rows: &[Weighted]) -> Folded {
+        self.names_ahead(rows.iter().filter_map(|row| row.stack));
         Folded::new(rows, |id| self.name(id))
     }
 
@@ -66,13 +72,14 @@ impl NamedStacks {
         const FEW: usize = 64;
         let few = pids.len() <= FEW;
         self.unread = pids;
-        while few && self.read_ahead() {}
+        while few && !self.unread.is_empty() && self.read_ahead() {}
     }
 
-    /// Reads the mappings of one more process. False when there is none left.
+    /// Reads the mappings of one more process, or the symbols of one more file. False when there is none left.
     pub fn read_ahead(&mut self) -> bool {
-        let next = self.unread.pop();
-        next.inspect(|pid| self.step.in_process(*pid, || self.spaces.preload(*pid))).is_some()
+        let Some(pid) = self.unread.pop() else { return self.names.read_next_symbols() };
+        self.step.in_process(pid, || self.spaces.preload(pid));
+        true
     }
 
     /// Takes news. Gives which stacks are to be forgotten: those up to an id, except some.
@@ -98,6 +105,7 @@ impl NamedStacks {
             let has_user = frames.iter().any(|frame| matches!(frame, Frame::User { .. }));
             (frames, has_user.then(|| UserStack { part, program: self.spaces.program(pid) }))
         });
+        self.names.expect(&frames);
         self.frames.insert(id, frames);
         user.into_iter().for_each(|user| self.frames.set_user(id, user));
     }

@@ -78,7 +78,10 @@ impl Writer {
     /// come first: they get names before the budget of time is used up.
     pub(super) fn kept_rows(&mut self, rows: Box<dyn Rows>) -> PlacedRows {
         let mut placed = PlacedRows::new(rows, &self.stacks.frames, &mut self.stacks.names);
-        for index in placed.rows.order() {
+        let order = placed.rows.order();
+        let stacks = order.iter().filter_map(|index| placed.places.get(*index));
+        self.stacks.names_ahead(stacks.filter_map(|place| if let RowStack::Of(id) = place.stack { id } else { None }));
+        for index in order {
             if let Some(place) = placed.places.get_mut(index).filter(|place| !matches!(place.stack, RowStack::Nowhere))
             {
                 *place = place.kept(|id| self.stacks.name(id));

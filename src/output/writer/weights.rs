@@ -19,6 +19,7 @@ use crate::symbol::naming::named_frame::NamedFrame;
 impl WriterView {
     /// Adds weights of stacks. Those of a stack whose names were given up are kept for a later report.
     fn weigh(&mut self, rows: &[Weighted], stacks: &mut NamedStacks) {
+        stacks.names_ahead(rows.iter().filter_map(|row| row.stack));
         for row in rows {
             let frames = row.stack.map_or_else(Vec::new, |id| stacks.name(id));
             if !frames.iter().any(NamedFrame::may_get_name) || !self.unsettled.add(row) {

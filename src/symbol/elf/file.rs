@@ -87,6 +87,7 @@ pub struct ElfSymbol<'a> {
     /// STT_FUNC, STT_OBJECT ...
     pub kind: u8,
     pub is_local: bool,
+    pub is_weak: bool,
     /// False for a symbol that another file defines.
     pub is_defined: bool,
     pub address: u64,
@@ -381,6 +382,7 @@ impl ElfHeader {
 impl<'a> ElfSymbol<'a> {
     fn of(entry: &[u8], is_64_bit: bool, names: &'a [u8], index: usize) -> ElfSymbol<'a> {
         const LOCAL: u8 = 0; // STB_LOCAL
+        const WEAK: u8 = 2; // STB_WEAK
         let (info, section, address, size) = if is_64_bit {
             (entry[4], word(entry, 4) >> 16, long(entry, 8), long(entry, 16))
         } else {
@@ -391,11 +393,17 @@ impl<'a> ElfSymbol<'a> {
             name_at: word(entry, 0) as u32,
             kind: info & 0xf,
             is_local: info >> 4 == LOCAL,
+            is_weak: info >> 4 == WEAK,
             is_defined: section != 0,
             address,
             size,
             index,
         }
+    }
+
+    /// True for a symbol that its file calls code.
+    pub fn is_function(&self) -> bool {
+        matches!(self.kind, STT_FUNC | STT_GNU_IFUNC)
     }
 
     /// True for a symbol with an address in this file that may be code.

@@ -1,27 +1,27 @@
 //! The symbol and unwind tables of a mapped file, as workers read them: the file may be on a server that does not answer, and may change
-//! or shrink meanwhile. What comes back is a small ELF file of our own, or copies of sections.
+//! or shrink meanwhile. What comes back is an index of functions, the text of some names, or copies of sections.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes};
+use crate::outside::{self, Answered, AskedOf, NoAnswer, Question, WorkerContext, as_bytes};
 use crate::symbol::elf::debug_files::{MAX_DEBUGDATA_BYTES, decompress, separate_file};
-use crate::symbol::elf::file::{ElfFile, LoadSegments};
-use crate::symbol::elf::symbol_copy;
+use crate::symbol::elf::file::{ElfFile, FileRange, LoadSegments};
+use crate::symbol::elf::function_index::{FunctionIndex, IndexLayout, IndexSource, NoTables, UNREADABLE, name_at};
 use crate::symbol::elf::unwind_sections::sections_of_file;
-use crate::symbol::opening::reopen;
-use crate::symbol::unnamed::{NO_ANSWER, NO_ROOM, NOT_ELF, TOO_LARGE, UnnamedReason};
-use crate::sys;
-use crate::sys::packets::sealed_len;
+use crate::symbol::opening::{place_of, reopen};
+use crate::symbol::unnamed::{CHANGED, GIVEN_UP, NO_ANSWER, NO_ROOM, UnnamedReason};
 use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections};
 
-const UNREADABLE: UnnamedReason = "cannot be read";
+/// Most bytes of names in one answer.
+const MAX_NAMES_BYTES: usize = 4 << 20;
 
 /// Where symbols are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,20 +34,20 @@ pub enum SymbolSource {
     Separate { build_id: Vec<u8>, dirs: Vec<Vec<u8>> },
 }
 
-/// Copies the symbol tables of the file that comes with it.
+/// Makes an index of the functions of the file that comes with it.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct SymbolTables {
+pub struct IndexFunctions {
     source: SymbolSource,
-    /// For what is kept of them.
     max_bytes: u64,
 }
 
-/// What came of a copy.
+/// What came of an index. Its file is the first one that comes with it; the debug file in which its names are, the second one.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct CopiedTables {
-    /// Memory that they take, with the index that is made of them.
-    pub kept_bytes: u64,
-    pub head: FileHead,
+pub struct IndexedTables {
+    layout: IndexLayout,
+    /// Of the file with the names, when it was read.
+    stamp: Option<ContentStamp>,
+    head: FileHead,
 }
 
 /// What is kept of the headers of a file.
@@ -61,64 +61,36 @@ pub struct FileHead {
     pub has_debugdata: bool,
 }
 
-/// Why there are no tables.
+/// What tells the content of a file from what it was before. (What changes with its links, as ctime, does not count.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NoTables {
-    NotElf,
-    TooLarge,
-    NoDescriptor,
-    Unreadable,
+pub struct ContentStamp {
+    len: u64,
+    /// Seconds and ns.
+    modified: (i64, i64),
 }
 
-impl From<NoTables> for UnnamedReason {
-    fn from(why: NoTables) -> UnnamedReason {
-        match why {
-            NoTables::NotElf => NOT_ELF,
-            NoTables::TooLarge => TOO_LARGE,
-            NoTables::NoDescriptor => NO_ROOM,
-            NoTables::Unreadable => UNREADABLE,
-        }
+impl ContentStamp {
+    fn of(file: &File) -> Option<ContentStamp> {
+        let meta = file.metadata().ok()?;
+        Some(ContentStamp { len: meta.len(), modified: (meta.mtime(), meta.mtime_nsec()) })
     }
 }
 
-impl From<io::Error> for NoTables {
-    fn from(err: io::Error) -> NoTables {
-        match err.kind() {
-            io::ErrorKind::QuotaExceeded => NoTables::TooLarge,
-            _ if sys::lacks_descriptors(&err) => NoTables::NoDescriptor,
-            _ => NoTables::Unreadable,
-        }
+impl Question for IndexFunctions {
+    type Answer = Result<IndexedTables, NoTables>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Result<IndexedTables, NoTables> {
+        let (tables, files) = self.index(reopen(context.file(0).ok_or(NoTables::Unreadable)?)?)?;
+        files.into_iter().for_each(|file| context.give(file));
+        Ok(tables)
     }
 }
 
-impl Question for SymbolTables {
-    type Answer = Result<CopiedTables, NoTables>;
-
-    fn answer(&self, context: &mut WorkerContext) -> Result<CopiedTables, NoTables> {
-        let (copied, copy) = self.copy(reopen(context.file(0).ok_or(NoTables::Unreadable)?)?)?;
-        context.give(copy);
-        Ok(copied)
-    }
-}
-
-impl SymbolTables {
+impl IndexFunctions {
     /// # Errors
-    /// There are no tables in that place, or they take too much memory.
-    fn copy(&self, file: File) -> Result<(CopiedTables, File), NoTables> {
-        let file = match &self.source {
-            SymbolSource::Own => file,
-            SymbolSource::Debugdata => {
-                let xz = ElfFile::read(&file).and_then(|elf| elf.debugdata(&file)).ok_or(NoTables::NotElf)?;
-                // It takes memory twice until its tables are copied: as a file, and as the decompressor's dictionary.
-                decompress(&file, xz, MAX_DEBUGDATA_BYTES.min(self.max_bytes / 3))?
-            }
-            SymbolSource::Separate { build_id, dirs } => {
-                let dirs: Vec<PathBuf> = dirs.iter().map(|dir| OsStr::from_bytes(dir).into()).collect();
-                separate_file(build_id, &dirs).ok_or(NoTables::Unreadable)?
-            }
-        };
+    /// There are no tables in that place, or they take too much memory or time.
+    fn index(&self, file: File) -> Result<(IndexedTables, Vec<File>), NoTables> {
         let elf = ElfFile::read(&file).ok_or(NoTables::NotElf)?;
-        let (copy, kept_bytes) = symbol_copy::copy(&elf, &file, self.max_bytes)?;
         let head = FileHead {
             loads: elf.loads(),
             entry: elf.entry(),
@@ -126,23 +98,121 @@ impl SymbolTables {
             has_symtab: elf.has_symtab(),
             has_debugdata: elf.debugdata(&file).is_some(),
         };
-        Ok((CopiedTables { kept_bytes, head }, copy))
+        let other = self.source.open(&elf, &file, self.max_bytes)?;
+        let other_elf = other.as_ref().map(|other| ElfFile::read(other).ok_or(NoTables::NotElf)).transpose()?;
+        let code: Vec<Range<u64>> =
+            elf.code_segments().map(|(range, address)| address..address.saturating_add(range.len)).collect();
+        let source = IndexSource {
+            elf: other_elf.as_ref().unwrap_or(&elf),
+            file: other.as_ref().unwrap_or(&file),
+            code: &code,
+            copies_names: matches!(self.source, SymbolSource::Debugdata),
+        };
+        let stamp = ContentStamp::of(source.file);
+        let (index, layout) = source.index(self.max_bytes)?;
+        let mut files = vec![index];
+        if let (SymbolSource::Separate { .. }, Some(other)) = (&self.source, &other) {
+            files.push(place_of(other)?);
+        }
+        Ok((IndexedTables { layout, stamp, head }, files))
     }
 }
 
-/// Asks for the symbol tables of a file that processes of `users` have mapped.
+impl SymbolSource {
+    /// The file with the tables, if it is another one.
+    fn open(&self, elf: &ElfFile, file: &File, max_bytes: u64) -> Result<Option<File>, NoTables> {
+        match self {
+            SymbolSource::Own => Ok(None),
+            SymbolSource::Debugdata => {
+                let xz = elf.debugdata(file).ok_or(NoTables::NotElf)?;
+                // It takes memory twice until its tables are copied: as a file, and as the decompressor's dictionary.
+                Ok(Some(decompress(file, xz, MAX_DEBUGDATA_BYTES.min(max_bytes / 3))?))
+            }
+            SymbolSource::Separate { build_id, dirs } => {
+                let dirs: Vec<PathBuf> = dirs.iter().map(|dir| OsStr::from_bytes(dir).into()).collect();
+                Ok(Some(separate_file(build_id, &dirs).ok_or(NoTables::Unreadable)?))
+            }
+        }
+    }
+}
+
+/// The functions of a file, as a worker has found them.
+#[derive(Debug)]
+pub struct FoundFunctions {
+    pub index: FunctionIndex,
+    pub head: FileHead,
+    pub names: NamesFile,
+}
+
+/// The file in which names are, open as a place only (O_PATH).
+#[derive(Debug)]
+pub struct NamesFile {
+    /// None: all names came along with the index.
+    place: Option<File>,
+    stamp: Option<ContentStamp>,
+}
+
+/// Asks for an index of the functions of a file that processes of `users` have mapped.
 ///
 /// # Errors
-/// There are none, or there is no answer.
-pub fn symbol_tables(
+/// There are no tables, or there is no answer.
+pub fn index_functions(
     file: &File,
     users: &[u32],
     source: SymbolSource,
     max_bytes: u64,
-) -> Result<(CopiedTables, File), UnnamedReason> {
-    let Answered { value, mut files } = ask(file, users, &SymbolTables { source, max_bytes })?;
-    let copy = files.pop().filter(|copy| sealed_len(copy).is_ok());
-    Ok((value?, copy.ok_or(UNREADABLE)?))
+) -> Result<FoundFunctions, UnnamedReason> {
+    let subject = AskedOf { by_steps: true, ..AskedOf::file_of_users(users) };
+    let answered = outside::ask_with(&Host::default(), subject, &IndexFunctions { source, max_bytes }, &[file]);
+    let Answered { value, files } =
+        answered.map_err(|why| if why == NoAnswer::TakesLong { GIVEN_UP } else { NO_ANSWER })?;
+    let IndexedTables { layout, stamp, head } = value?;
+    let mut files = files.into_iter();
+    let index = files.next().and_then(|index| FunctionIndex::open(index, layout).ok()).ok_or(UNREADABLE)?;
+    let place = match files.next() {
+        None if index.has_all_names() => None,
+        None => Some(file.try_clone().map_err(|_| NO_ROOM)?),
+        other => other,
+    };
+    Ok(FoundFunctions { index, head, names: NamesFile { place, stamp } })
+}
+
+/// Reads names in the file that comes with it: from where they begin, up to their end, or that of their ranges.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ReadNames {
+    stamp: Option<ContentStamp>,
+    places: Vec<FileRange>,
+}
+
+/// One name. Empty: it cannot be read.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NameBytes(#[serde(with = "as_bytes")] pub Vec<u8>);
+
+impl Question for ReadNames {
+    /// The first of the names, as far as there is room. None: the file has changed.
+    type Answer = Option<Vec<NameBytes>>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Option<Vec<NameBytes>> {
+        let file = reopen(context.file(0)?).ok()?;
+        let mut left = MAX_NAMES_BYTES;
+        let has_room = |name: &NameBytes| {
+            left = left.saturating_sub(name.0.len());
+            left > 0
+        };
+        let names = self.places.iter().map(|place| NameBytes(name_at(&file, *place))).take_while(has_room).collect();
+        (ContentStamp::of(&file) == self.stamp).then_some(names)
+    }
+}
+
+impl NamesFile {
+    /// Asks for names. There may be fewer than places.
+    ///
+    /// # Errors
+    /// There is no answer, or the file has changed.
+    pub fn read(&self, users: &[u32], places: Vec<FileRange>) -> Result<Vec<NameBytes>, UnnamedReason> {
+        let place = self.place.as_ref().ok_or(UNREADABLE)?;
+        ask(place, users, &ReadNames { stamp: self.stamp, places })?.value.ok_or(CHANGED)
+    }
 }
 
 fn ask<Q: Question>(file: &File, users: &[u32], question: &Q) -> Result<Answered<Q::Answer>, UnnamedReason> {

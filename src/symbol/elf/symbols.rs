@@ -1,18 +1,23 @@
 //! The symbols of one ELF file: from its own tables, then `.gnu_debugdata`, then a separate debug file.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use blazesym::symbolize::source::{self, Source};
-use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::escape::escape;
 use crate::symbol::budget::{Budget, Share};
 use crate::symbol::demangle;
-use crate::symbol::elf::questions::{CopiedTables, FileHead, SymbolSource, symbol_tables};
+use crate::symbol::elf::file::FileRange;
+use crate::symbol::elf::function_index::{FunctionIndex, NamePlace, name_at};
+use crate::symbol::elf::questions::{FileHead, NamesFile, SymbolSource, index_functions};
 use crate::symbol::unnamed::{NO_SYMBOL, STRIPPED, TOO_LARGE, UnnamedReason};
+
+/// Most names that are asked for at once: they fit into a message.
+const MAX_ASKED: usize = 2048;
+/// Most bytes of names that are kept per table, beside those of the places that have them.
+const MAX_KEPT_BYTES: u64 = 1 << 20;
 
 /// Symbols of one file. The next table is opened when a look-up fails in all before it.
 pub struct FileSymbols {
@@ -36,12 +41,18 @@ pub struct SymbolOptions {
     pub budget: Budget,
 }
 
-/// The symbols of one file on disk or in memory.
+/// The functions of one file on disk or in memory.
 struct SymbolLayer {
-    symbolizer: Symbolizer,
-    source: Source<'static>,
+    index: FunctionIndex,
+    names: NamesFile,
+    /// Names that were asked for. Empty: there is none.
+    texts: FxHashMap<NamePlace, String>,
+    text_bytes: u64,
     demangle: bool,
-    _tables: Tables, // keeps open the descriptor that `source` names
+    /// For the index, and the names.
+    share: Share,
+    /// The names take as much as they may.
+    is_full: bool,
 }
 
 impl FileSymbols {
@@ -65,24 +76,47 @@ impl FileSymbols {
     /// The function at `offset` in the file, and the distance from its start.
     ///
     /// # Errors
-    /// No table has a symbol there.
+    /// No table has a symbol there, or its name cannot be read.
     pub fn resolve(&mut self, offset: u64) -> Result<(String, u64), UnnamedReason> {
         let missing = if self.head.has_symtab { NO_SYMBOL } else { STRIPPED };
         let address = self.head.loads.address(offset).ok_or(missing)?;
         let mut next = 0;
         loop {
             while let Some(layer) = self.layers.get_mut(next) {
-                match layer.resolve(address) {
-                    Ok(Some(found)) => return Ok(found),
-                    Ok(None) => next += 1,
-                    Err(DamagedTables) => drop(self.layers.remove(next)),
+                if let Some(function) = layer.index.find(address)
+                    && let Some(name) = layer.name(function.name, &self.users)?
+                {
+                    return Ok((name, address - function.start));
                 }
+                next += 1;
             }
             if !self.open_next() {
                 break;
             }
         }
         Err(if self.head.has_symtab { NO_SYMBOL } else { STRIPPED })
+    }
+
+    /// Asks for the names at these offsets, all at once, so that [`FileSymbols::resolve`] need not.
+    pub fn read_ahead(&mut self, offsets: impl Iterator<Item = u64>) {
+        let addresses = offsets.filter_map(|offset| self.head.loads.address(offset));
+        let mut wanted: Vec<FxHashSet<NamePlace>> = vec![FxHashSet::default(); self.layers.len()];
+        for address in addresses {
+            let mut layers = self.layers.iter().zip(&mut wanted);
+            if let Some((function, wanted)) =
+                layers.find_map(|(layer, wanted)| Some((layer.index.find(address)?, wanted)))
+            {
+                wanted.insert(function.name);
+            }
+        }
+        for (layer, wanted) in self.layers.iter_mut().zip(wanted) {
+            let wanted: Vec<NamePlace> = wanted.into_iter().collect();
+            for some in wanted.chunks(MAX_ASKED) {
+                if layer.ask(some, &self.users).is_err() || layer.is_full {
+                    break; // whoever prints the frame hears why
+                }
+            }
+        }
     }
 
     /// The linker's address of a byte of the file.
@@ -111,16 +145,6 @@ impl FileSymbols {
     }
 }
 
-/// A copy in memory. It can be mapped: later changes of the original do not reach it.
-#[derive(Debug)]
-struct Tables {
-    file: File,
-    _share: Share,
-}
-
-/// Tables whose content made the reader panic.
-struct DamagedTables;
-
 impl SymbolLayer {
     fn open(
         file: &File,
@@ -128,45 +152,75 @@ impl SymbolLayer {
         options: &SymbolOptions,
         users: &[u32],
     ) -> Result<(SymbolLayer, FileHead), UnnamedReason> {
-        let (CopiedTables { kept_bytes, head }, file) = symbol_tables(file, users, from, options.budget.room(users))?;
-        let share = options.budget.take(kept_bytes, users).ok_or(TOO_LARGE)?;
-        let tables = Tables { file, _share: share };
-        let mut source = source::Elf::new(format!("/proc/self/fd/{}", tables.file.as_raw_fd()));
-        source.debug_syms = false; // line tables are large, and names do not need them
-        let symbolizer = Symbolizer::builder()
-            .enable_code_info(false)
-            .enable_inlined_fns(false)
-            .enable_auto_reload(false)
-            .enable_demangling(false) // blazesym takes `f` for `float`, see `demangle`
-            .build();
-        let source = Source::Elf(source);
-        Ok((SymbolLayer { symbolizer, source, demangle: options.demangle, _tables: tables }, head))
+        let found = index_functions(file, users, from, options.budget.room(users))?;
+        let share = options.budget.take(found.index.bytes(), users).ok_or(TOO_LARGE)?;
+        let layer = SymbolLayer {
+            index: found.index,
+            names: found.names,
+            texts: FxHashMap::default(),
+            text_bytes: 0,
+            demangle: options.demangle,
+            share,
+            is_full: false,
+        };
+        Ok((layer, found.head))
     }
 
-    fn resolve(&mut self, address: u64) -> Result<Option<(String, u64)>, DamagedTables> {
-        let input = Input::VirtOffset(address);
-        // The tables come from others: a panic of their reader must not end the run.
-        let found = catch_unwind(AssertUnwindSafe(|| match self.symbolizer.symbolize_single(&self.source, input) {
-            Ok(Symbolized::Sym(symbol)) => {
-                let name = self.demangle.then(|| demangle::demangled(&symbol.name)).flatten();
-                let name = name.unwrap_or_else(|| demangle::cut(&symbol.name));
-                Some((name, symbol.offset as u64))
-            }
-            _ => None,
-        }));
-        found.map_err(|_| DamagedTables)
+    /// The name in a place. None: there is none.
+    fn name(&mut self, place: NamePlace, users: &[u32]) -> Result<Option<String>, UnnamedReason> {
+        let Some(table) = self.index.text(place) else { return Ok(None) };
+        let text = if table.is_copied {
+            self.text(&name_at(self.index.file(), table.range))
+        } else {
+            self.ask(&[place], users)?;
+            self.texts.get(&place).cloned().unwrap_or_default()
+        };
+        Ok(Some(text).filter(|text| !text.is_empty()))
+    }
+
+    /// Asks for those of these names that are to be asked for.
+    fn ask(&mut self, places: &[NamePlace], users: &[u32]) -> Result<(), UnnamedReason> {
+        let is_asked = |place: &NamePlace| {
+            let table = self.index.text(*place).filter(|table| !table.is_copied)?;
+            (!self.texts.contains_key(place)).then_some((*place, table.range))
+        };
+        let (asked, ranges): (Vec<NamePlace>, Vec<FileRange>) = places.iter().filter_map(is_asked).unzip();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.is_full) {
+            (self.texts, self.text_bytes) = Default::default();
+        }
+        for (place, name) in asked.into_iter().zip(self.names.read(users, ranges)?) {
+            let text = self.text(&name.0);
+            self.text_bytes += text.len() as u64;
+            self.texts.insert(place, text);
+        }
+        // What is too much goes with the next question.
+        let is_paid = self.share.set(self.index.bytes() + self.text_bytes);
+        self.is_full = !is_paid || self.text_bytes > MAX_KEPT_BYTES;
+        Ok(())
+    }
+
+    /// A name as it is shown.
+    fn text(&self, name: &[u8]) -> String {
+        let Ok(name) = str::from_utf8(name) else { return demangle::cut(&escape(name)) };
+        let demangled = if self.demangle { demangle::demangled(name) } else { None };
+        demangled.unwrap_or_else(|| demangle::cut(name))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
 
     use super::*;
     use crate::symbol::elf::debug_files::decompress;
     use crate::symbol::elf::file::{FileRange, in_memory};
-    use crate::symbol::elf::fixture::damaged;
+    use crate::symbol::elf::fixture::{GLOBAL_FUNCTION, SymbolSpec, damaged, file_with};
     use crate::symbol::elf::vdso::own_vdso;
+    use crate::symbol::unnamed::CHANGED;
     use proptest::prelude::*;
 
     fn options() -> SymbolOptions {
@@ -223,6 +277,38 @@ mod tests {
         assert_eq!(open().err(), Some(TOO_LARGE));
         kept.pop();
         assert!(open().is_ok_and(|mut symbols| (0..8192).any(|offset| symbols.resolve(offset).is_ok())));
+    }
+
+    /// Names of large tables stay in their file until they are asked for.
+    #[test]
+    fn names_are_read_when_they_are_printed() {
+        const PADDING: usize = 2 << 20;
+        let names: Vec<String> = (0..5000).map(|number| format!("_Z{}function_{number:04}i", 13)).collect();
+        let symbols: Vec<SymbolSpec<'_>> =
+            names.iter().zip(0..).map(|(name, number)| (name.as_str(), 64 * number, 64, GLOBAL_FUNCTION)).collect();
+        let bytes = file_with(&symbols, &[], PADDING);
+        let file = in_memory(&mut bytes.as_slice()).unwrap();
+        let open = || FileSymbols::open(&file, &options(), &[0]).unwrap();
+        let mut symbols = open();
+        assert_eq!(symbols.resolve(64 * 7 + 63), Ok(("function_0007(int)".to_owned(), 63)));
+        assert_eq!(symbols.layers[0].texts.len(), 1);
+        symbols.read_ahead((0..5000).map(|number| 64 * number + 1));
+        assert_eq!(symbols.layers[0].texts.len(), 5000);
+        assert!(symbols.layers[0].share.bytes() < 500_000, "{}", symbols.layers[0].share.bytes());
+        file.write_all_at(b"?", bytes.len() as u64).unwrap();
+        assert_eq!(symbols.resolve(64 * 4999), Ok(("function_4999(int)".to_owned(), 0)), "that was read before");
+        let mut symbols = open();
+        file.write_all_at(b"??", bytes.len() as u64).unwrap();
+        assert_eq!(symbols.resolve(0), Err(CHANGED), "the names may be others");
+    }
+
+    #[test]
+    fn names_that_are_not_text_are_escaped() {
+        let mut bytes = file_with(&[("h\u{e9}llo", 100, 10, GLOBAL_FUNCTION)], &[], 0);
+        let place = bytes.windows(2).position(|pair| pair == [0xc3, 0xa9]).unwrap();
+        bytes[place] = 0xff;
+        let mut symbols = FileSymbols::open(&in_memory(&mut bytes.as_slice()).unwrap(), &options(), &[0]).unwrap();
+        assert_eq!(symbols.resolve(103), Ok((r"h\xff\xa9llo".to_owned(), 3)));
     }
 
     #[test]

@@ -430,7 +430,17 @@ mod tests {
 
     fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> ElfSymbol<'_> {
         let names = name.as_bytes();
-        ElfSymbol { names, name_at: 0, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
+        ElfSymbol {
+            names,
+            name_at: 0,
+            kind,
+            is_local,
+            is_weak: false,
+            is_defined: address > 0,
+            address,
+            size: 8,
+            index: 0,
+        }
     }
 
     #[test]

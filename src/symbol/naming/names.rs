@@ -1,10 +1,11 @@
 //! Names of frames, on the output thread: a frame is named when it is first printed, and the name is kept.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::symbol::elf::symbols::{FileSymbols, SymbolOptions};
 use crate::symbol::elf::vdso::Vdso;
@@ -18,7 +19,8 @@ use crate::symbol::spaces::module::{Content, Module};
 use crate::symbol::spaces::unwind_tables;
 use crate::symbol::stacks::frame::{Frame, StackCut};
 use crate::symbol::unnamed::{
-    GIVEN_UP, HIDDEN, JIT_NO_MAP, NO_ADDRESS, NO_SYMBOL, NOT_IN_MAP, STRIPPED, TOO_LARGE, Unnamed, UnnamedReason,
+    GIVEN_UP, HIDDEN, JIT_NO_MAP, NO_ADDRESS, NO_SYMBOL, NOT_IN_MAP, STRIPPED, TOO_LARGE, TOO_SLOW, Unnamed,
+    UnnamedReason,
 };
 
 /// Names frames, and keeps the names of places. Opens kallsyms and files only when a frame needs them.
@@ -31,6 +33,8 @@ pub struct FrameNames {
     options: SymbolOptions,
     /// By address of the [`Module`].
     modules: FxHashMap<usize, ModuleNames>,
+    /// Files whose symbols will be needed.
+    unread: Vec<Arc<Module>>,
     /// By address of the open file.
     perf_maps: FxHashMap<usize, PerfMap>,
     vdso: Option<Option<Vdso>>,
@@ -48,6 +52,8 @@ pub struct FrameNames {
 struct ModuleNames {
     module: Arc<Module>,
     symbols: Option<Result<FileSymbols, UnnamedReason>>,
+    /// How often there was no time for its symbols.
+    given_up: u32,
     /// Number of users that had mapped the module when its symbols were read.
     users: usize,
     tally: PlaceTally,
@@ -68,6 +74,7 @@ impl FrameNames {
             data: None,
             options,
             modules: FxHashMap::default(),
+            unread: Vec::new(),
             perf_maps: FxHashMap::default(),
             vdso: None,
             places: NameCache::default(),
@@ -219,8 +226,7 @@ impl FrameNames {
 
     /// Names a user frame. `offset`: with `behind_call`, that of the call, one byte before `addr`.
     fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64, behind_call: bool) -> NamedFrame {
-        const BEHIND_CALL: u64 = 1 << 63; // no file is that large
-        let key = (Arc::as_ptr(module) as usize, offset | if behind_call { BEHIND_CALL } else { 0 });
+        let key = place_key(module, offset, behind_call);
         if let Some((function, offset)) = self.places.get(&key) {
             return NamedFrame::of(function, offset, None);
         }
@@ -275,6 +281,9 @@ impl FrameNames {
         }
         let start_ns = self.time.begin(&module.path).ok_or((GIVEN_UP.into(), offset))?;
         let found = self.look_up(module, addr, offset);
+        if found == Err(GIVEN_UP) {
+            self.time.give_up(&module.path);
+        }
         let found = found.map_err(|reason| self.without_symbol(module, offset, reason));
         self.time.end(&module.path, start_ns);
         found
@@ -303,6 +312,7 @@ impl FrameNames {
         self.modules.entry(Arc::as_ptr(module) as usize).or_insert_with(|| ModuleNames {
             module: module.clone(),
             symbols: None,
+            given_up: 0,
             users: 0,
             tally: PlaceTally::default(),
             reason: None,
@@ -311,19 +321,7 @@ impl FrameNames {
 
     fn look_up(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Result<(String, u64), UnnamedReason> {
         match &module.content {
-            Content::File(file) => {
-                let options = self.options.clone();
-                let known = self.of_module(module);
-                // A failure is kept: else each frame would read the file again. But a new user may have budget left for
-                // it.
-                let users = module.users();
-                let may_fit = matches!(known.symbols, Some(Err(TOO_LARGE))) && known.users < users.len();
-                if known.symbols.is_none() || may_fit {
-                    known.symbols = Some(FileSymbols::open(file, &options, &users));
-                    known.users = users.len();
-                }
-                known.symbols.as_mut().ok_or(TOO_LARGE)?.as_mut().map_err(|reason| *reason)?.resolve(offset)
-            }
+            Content::File(file) => self.symbols_of(module, file)?.resolve(offset),
             Content::Vdso { len } => {
                 let options = &self.options;
                 match self.vdso.get_or_insert_with(|| Vdso::ours(options)) {
@@ -342,6 +340,90 @@ impl FrameNames {
                 known.resolve(addr).ok_or(missing)
             }
             Content::Unnamed { reason, map: None } => Err(reason),
+        }
+    }
+
+    /// The symbols of a file, read when they are first asked for.
+    fn symbols_of(&mut self, module: &Arc<Module>, file: &File) -> Result<&mut FileSymbols, UnnamedReason> {
+        /// Each time more of the file is in the page cache, unless that is too small.
+        const MAX_GIVEN_UP: u32 = 5;
+        let options = self.options.clone();
+        let known = self.of_module(module);
+        // A failure is kept: else each frame would read the file again. But a new user may have budget left for it, and where
+        // there was no time there may be some in the next report.
+        let users = module.users();
+        let may_succeed = match known.symbols {
+            None => true,
+            Some(Err(TOO_LARGE)) => known.users < users.len(),
+            Some(Err(GIVEN_UP)) => known.given_up < MAX_GIVEN_UP,
+            Some(_) => false,
+        };
+        if may_succeed {
+            known.symbols = Some(FileSymbols::open(file, &options, &users));
+            known.users = users.len();
+            known.given_up += u32::from(matches!(known.symbols, Some(Err(GIVEN_UP))));
+        }
+        match known.symbols.as_mut() {
+            Some(Ok(symbols)) => Ok(symbols),
+            Some(Err(GIVEN_UP)) if known.given_up >= MAX_GIVEN_UP => Err(TOO_SLOW),
+            Some(Err(reason)) => Err(reason),
+            None => Err(TOO_LARGE),
+        }
+    }
+
+    /// Notes the files of frames that will be named. [`FrameNames::read_next_symbols`] reads them.
+    pub fn expect(&mut self, frames: &[Frame]) {
+        for frame in frames {
+            let Frame::User { place: Ok((module, _)), .. } = frame else { continue };
+            let is_file = matches!(module.content, Content::File(_));
+            if is_file && !self.modules.contains_key(&(Arc::as_ptr(module) as usize)) {
+                self.of_module(module);
+                self.unread.push(module.clone());
+            }
+        }
+    }
+
+    /// Reads the symbols of one more file, ahead of its first name: at the end of a run there is less time. False when there is none
+    /// left, or no time.
+    pub fn read_next_symbols(&mut self) -> bool {
+        let Some(module) = self.unread.pop().filter(|_| !self.has_no_time()) else {
+            self.unread.clear();
+            return false;
+        };
+        if let Content::File(file) = &module.content
+            && let Some(start) = self.time.begin(&module.path)
+        {
+            let _ = self.symbols_of(&module, file); // whoever prints a frame hears why there are none
+            self.time.end(&module.path, start);
+        }
+        true
+    }
+
+    /// Reads names of frames, those of one file all at once.
+    pub fn read_ahead<'a>(&mut self, frames: impl Iterator<Item = &'a Frame>) {
+        let mut files: Vec<(&'a Arc<Module>, FxHashSet<u64>)> = Vec::new();
+        let mut indices: FxHashMap<usize, usize> = FxHashMap::default();
+        for frame in frames {
+            let Frame::User { behind_call, place: Ok((module, offset)), .. } = frame else { continue };
+            let is_in_file = matches!(module.content, Content::File(_));
+            if !is_in_file || self.places.get(&place_key(module, *offset, *behind_call)).is_some() {
+                continue;
+            }
+            let index = *indices.entry(Arc::as_ptr(module) as usize).or_insert(files.len());
+            if index == files.len() {
+                files.push((module, FxHashSet::default()));
+            }
+            files[index].1.insert(*offset);
+        }
+        for (module, offsets) in files {
+            let Content::File(file) = &module.content else { continue };
+            let Some(start) = self.time.begin(&module.path) else { continue };
+            match self.symbols_of(module, file) {
+                Ok(symbols) => symbols.read_ahead(offsets.into_iter()),
+                Err(GIVEN_UP) => self.time.give_up(&module.path),
+                Err(_) => {} // whoever prints a frame hears why
+            }
+            self.time.end(&module.path, start);
         }
     }
 
@@ -406,6 +488,12 @@ fn returns_from_signals(function: &str) -> bool {
     ["__restore_rt", "__restore", "__kernel_rt_sigreturn", "__kernel_sigreturn"].contains(&function)
 }
 
+/// A place in the file of a module: its address, and the offset.
+fn place_key(module: &Arc<Module>, offset: u64, behind_call: bool) -> (usize, u64) {
+    const BEHIND_CALL: u64 = 1 << 63; // no file is that large
+    (Arc::as_ptr(module) as usize, offset | if behind_call { BEHIND_CALL } else { 0 })
+}
+
 const VDSO: UnnamedReason = "vdso";
 const MAP_TOO_LARGE: UnnamedReason = "perf map too large: a larger `--symbol-memory` helps";
 
@@ -423,7 +511,7 @@ fn reason(err: KallsymsError) -> UnnamedReason {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, File};
+    use std::fs;
 
     use super::*;
     use crate::symbol::budget::Budget;
@@ -593,7 +681,7 @@ mod tests {
     #[test]
     fn functions_cost_no_more_than_names_may() {
         let (file, [one, _]) = (stripped_file(), functions());
-        let mut names = FrameNames::new("/nonexistent", options(Budget::new(4 << 10)));
+        let mut names = FrameNames::new("/nonexistent", options(Budget::new(2 << 10)));
         assert_eq!(named(&mut names, &file, one, false).symbol, Err(STRIPPED.into()));
         let (file, mut names) = (stripped_file(), FrameNames::new("/nonexistent", options(Budget::default())));
         names.spend_all();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
+use crate::outside;
 use crate::symbol::unnamed::GIVEN_UP;
 use crate::sys;
 
@@ -13,6 +14,9 @@ use crate::sys;
 const MAX_REPORT_NS: u64 = 500_000_000;
 /// Share of it for one file, ns: a large or hostile file must not use up the time of the others.
 const MAX_FILE_NS: u64 = 400_000_000;
+/// Most of a report's time that one look-up may take by the work of a worker, ns. An index of a large file takes longer, but the file's
+/// names are worth nothing without it.
+const MAX_WORKER_NS: u64 = 100_000_000;
 /// CPU time for names that a run may spend at once, ns, and the share of its time that it may spend from then on: a program that
 /// is never twice at the same address would have us look for names all the time.
 const AT_ONCE_NS: u64 = 2_000_000_000;
@@ -106,6 +110,8 @@ pub struct NamingTime {
     spent_ns: FxHashMap<Arc<str>, u64>,
     /// The last look-up took long, or there was none.
     was_long: bool,
+    /// CPU time of workers when the look-up began.
+    workers_before_ns: u64,
     /// Some names were given up since the last message.
     gave_up: bool,
     is_reported: bool,
@@ -122,6 +128,7 @@ impl NamingTime {
             had_last_report: false,
             spent_ns: FxHashMap::default(),
             was_long: true,
+            workers_before_ns: 0,
             gave_up: false,
             is_reported: false,
         }
@@ -163,6 +170,7 @@ impl NamingTime {
             return None;
         }
         self.step.set_file(Some(path.clone()));
+        self.workers_before_ns = outside::asked_cpu_ns();
         Some(if self.was_long { LookUpStart::CpuNs(sys::thread_cpu_ns()) } else { LookUpStart::Time(Instant::now()) })
     }
 
@@ -178,6 +186,15 @@ impl NamingTime {
         self.was_long = took > SHORT;
         let took = if is_exact { took } else { took.min(SHORT) };
         self.charge(path, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        let of_workers_ns = outside::asked_cpu_ns().saturating_sub(self.workers_before_ns);
+        self.left_ns = self.left_ns.saturating_sub(of_workers_ns.min(MAX_WORKER_NS));
+        self.spent_of_run_ns += of_workers_ns;
+    }
+
+    /// No name is looked up any more in a file until the next report.
+    pub fn give_up(&mut self, path: &Arc<str>) {
+        self.spent_ns.insert(path.clone(), MAX_FILE_NS);
+        self.gave_up = true;
     }
 
     pub(super) fn charge(&mut self, path: &Arc<str>, took_ns: u64) {
