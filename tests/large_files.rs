@@ -9,6 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use common::{Load, example, number, start};
+use perf_prof::symbol::functions::binary::Binary;
+use perf_prof::symbol::functions::matching::WantedName;
+use perf_prof::symbol::functions::search::{MAX_OF_FILE_BYTES, Search};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
@@ -143,4 +146,29 @@ fn functions_with_a_gigabyte_of_names_have_them() {
         );
         assert!(peak < 64 * MIB && worker < 64 * MIB, "{} and {} MiB", peak / MIB, worker / MIB);
     }
+}
+
+#[test]
+fn functions_are_found_by_a_pattern_among_a_gigabyte_of_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("liblarge.so");
+    let functions = [0, 64, 65, LIBRARY.functions / 3, LIBRARY.functions - 1];
+    LIBRARY.write(&path, &functions, false);
+    let search = Search::within(MAX_OF_FILE_BYTES);
+    let binary = Binary::open(&path, &search).expect("it opens").expect("ELF");
+    let found = |text: &str| {
+        let functions = binary.matching(WantedName::new(text, text.contains('*')), false, &search).functions;
+        functions.into_iter().map(|function| (function.name, function.address)).collect::<Vec<(String, u64)>>()
+    };
+    let want = |functions: &[u64]| {
+        functions
+            .iter()
+            .map(|function| (LIBRARY.name(*function), LIBRARY.offset(*function)))
+            .collect::<Vec<(String, u64)>>()
+    };
+    assert_eq!(found("function_*"), want(&functions));
+    assert_eq!(found("function_000006*"), want(&functions[1..3]));
+    assert_eq!(found(&LIBRARY.name(65)), want(&functions[2..3]));
+    assert_eq!(search.left_out(), None);
+    println!("{} MiB read for three searches", (MAX_OF_FILE_BYTES - search.left_bytes()) / MIB);
 }

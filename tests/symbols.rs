@@ -126,12 +126,18 @@ fn address_of(program: &Path, name: &str) -> u64 {
     let file = fs::File::open(program).expect("open");
     let elf = ElfFile::read(&file).expect("ELF");
     let (mut found, mut left) = (Vec::new(), usize::MAX);
-    let is_whole = Search::within(1 << 30).each_symbol(&elf, &file, false, |symbol| {
-        let text = symbol.name_within(4096, &mut left).map(String::from_utf8_lossy);
-        if symbol.is_defined && text.is_some_and(|text| text.contains(name)) {
-            found.push(symbol.address);
-        }
-    });
+    let is_whole = Search::within(1 << 30).each_symbol(
+        &elf,
+        &file,
+        false,
+        |symbol| symbol.is_defined,
+        |symbol| {
+            let text = symbol.name_within(4096, &mut left).map(String::from_utf8_lossy);
+            if text.is_some_and(|text| text.contains(name)) {
+                found.push(symbol.address);
+            }
+        },
+    );
     let [address] = found[..] else { panic!("{name}: {found:x?}") };
     assert!(is_whole);
     address

@@ -31,11 +31,17 @@ pub fn run(data: &[u8]) {
     for exported in [false, true] {
         let (mut left, mut seen) = (1 << 16, 0_u64);
         let search = Search::within(BUDGET_BYTES);
-        search.each_symbol(&elf, &file, exported, |symbol| {
-            seen += 1;
-            let name = symbol.name_within(512, &mut left);
-            assert!(name.is_none_or(|name| name.len() <= 512 && !name.contains(&0)));
-        });
+        search.each_symbol(
+            &elf,
+            &file,
+            exported,
+            |_| true,
+            |symbol| {
+                seen += 1;
+                let name = symbol.name_within(512, &mut left);
+                assert!(name.is_none_or(|name| name.len() <= 512 && !name.contains(&0)));
+            },
+        );
         assert!(seen == 0 || elf.has_symtab() || exported);
         let mut named = 0;
         search.each_named(&elf, &file, exported, "main", |_| named += 1);

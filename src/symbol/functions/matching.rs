@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use crate::glob::glob;
 use crate::symbol::demangle::{demangled, function_name, is_split_part};
-use crate::symbol::elf::file::{ElfSymbol, STT_FUNC, STT_GNU_IFUNC};
+use crate::symbol::elf::file::{ElfSymbol, STT_GNU_IFUNC};
 use crate::symbol::functions::binary::Binary;
 use crate::symbol::functions::search::Search;
 
 /// Longest name in a file that is compared.
 const MAX_NAME_BYTES: usize = 4096;
-/// Most bytes of names that are read per file; a browser with all its symbols has fewer.
-const MAX_NAMES_BYTES: usize = 256 << 20;
+/// Most bytes of names that are read per file; a library of two million functions has fewer.
+const MAX_NAMES_BYTES: usize = 2 << 30;
 /// Most functions whose names are kept.
 const MAX_NAMED: usize = 1000;
 /// Most functions that are counted.
@@ -169,7 +169,7 @@ impl Binary {
         let (mut left, mut number) = (MAX_NAMES_BYTES, 0_u32);
         let is_over = Cell::new(false);
         let mut take = |symbol: &ElfSymbol<'_>| {
-            if is_over.get() || !symbol.is_defined || !matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) {
+            if is_over.get() {
                 return;
             }
             if number.is_multiple_of(NAMES_PER_CLOCK_READ) && !search.has_time() {
@@ -182,12 +182,13 @@ impl Binary {
                 take(name, symbol);
             }
         };
+        let wants = |symbol: &ElfSymbol<'_>| symbol.is_defined && symbol.is_function();
         let (elf, file) = self.parts();
-        let mut is_whole = search.each_symbol(elf, file, true, &mut take);
+        let mut is_whole = search.each_symbol(elf, file, true, wants, &mut take);
         if !exports_only {
             for table in self.tables(search) {
                 let (elf, file) = table.parts();
-                is_whole &= is_over.get() || search.each_symbol(elf, file, false, &mut take);
+                is_whole &= is_over.get() || search.each_symbol(elf, file, false, wants, &mut take);
             }
         }
         is_whole && !is_over.get() && left > 0

@@ -5,19 +5,23 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use memchr::memchr;
+
 use crate::escape::escape;
 use crate::outside::WorkerPlace;
 use crate::symbol::elf::file::{ElfFile, ElfSymbol, FileRange};
 use crate::sys;
 
-/// Most bytes read of a file that the user has named: the tables of a browser with all its symbols.
-pub const MAX_OF_FILE_BYTES: u64 = 1 << 30;
+/// Most bytes read of a file that the user has named: the tables of a library of two million functions with long names, twice.
+pub const MAX_OF_FILE_BYTES: u64 = 4 << 30;
 /// Most bytes read of all files that the processes of a target have mapped, which choose the files.
-pub const MAX_OF_TARGET_BYTES: u64 = 256 << 20;
+pub const MAX_OF_TARGET_BYTES: u64 = 512 << 20;
 
 const CHUNK_BYTES: u64 = 256 << 10;
-/// Largest string table that is held in memory, to look for patterns and similar names.
-const MAX_NAMES_BYTES: u64 = 32 << 20;
+/// Symbols whose names are read in one pass over a string table: 48 MiB of them.
+const MAX_IN_PASS: usize = 1 << 20;
+/// Bytes that are read behind the first one of a name; longer names are cut.
+const MAX_NAME_BYTES: u64 = 8 << 10;
 /// CPU time for demangling, ns. A million names take a few seconds.
 const MAX_NAMES_NS: u64 = 10_000_000_000;
 /// Most offsets of a name in a string table: it may be the end of other names, as `free` of `xfree`.
@@ -123,31 +127,73 @@ impl Search {
         }
         let Some(offsets) = name_offsets(file, names, name.as_bytes()) else { return false };
         offsets.is_empty()
-            || each_entry(elf, file, entries, &[], |symbol| {
+            || each_entry(elf, file, entries, |symbol| {
                 if offsets.binary_search(&symbol.name_at).is_ok() {
                     take(symbol);
                 }
             })
     }
 
-    /// Calls `take` for all symbols of a table. False when the search was cut short.
-    pub fn each_symbol(&self, elf: &ElfFile, file: &File, exported: bool, take: impl FnMut(&ElfSymbol<'_>)) -> bool {
+    /// Calls `take` for all symbols of a table that are wanted, with their names, in no order. False when the search was cut short.
+    pub fn each_symbol(
+        &self,
+        elf: &ElfFile,
+        file: &File,
+        exported: bool,
+        wants: impl Fn(&ElfSymbol<'_>) -> bool,
+        mut take: impl FnMut(&ElfSymbol<'_>),
+    ) -> bool {
         let Some((entries, names)) = elf.symbol_table(file, exported) else { return true };
-        if names.len > MAX_NAMES_BYTES || !self.spend(entries.len.saturating_add(names.len)) {
+        if !self.spend(entries.len) {
             return false;
         }
-        let mut text = Vec::new();
-        read(file, names, &mut text).is_some() && each_entry(elf, file, entries, &text, take)
+        let (mut wanted, mut is_whole) = (Vec::new(), true);
+        let is_read = each_entry(elf, file, entries, |symbol| {
+            if is_whole && wants(symbol) {
+                wanted.push(*symbol);
+                if wanted.len() == MAX_IN_PASS {
+                    is_whole = self.with_names(file, names, &mut wanted, &mut take);
+                }
+            }
+        });
+        is_read && is_whole && self.with_names(file, names, &mut wanted, &mut take)
+    }
+
+    /// Gives symbols their names, in the order of a string table, and takes them out of `symbols`.
+    fn with_names(
+        &self,
+        file: &File,
+        names: FileRange,
+        symbols: &mut Vec<ElfSymbol<'static>>,
+        take: &mut impl FnMut(&ElfSymbol<'_>),
+    ) -> bool {
+        symbols.sort_unstable_by_key(|symbol| symbol.name_at);
+        let (mut rest, mut bytes) = (&symbols[..], Vec::new());
+        while let Some(first) = rest.first() {
+            let start = u64::from(first.name_at);
+            let len = names.len.saturating_sub(start).min(CHUNK_BYTES + MAX_NAME_BYTES);
+            if !self.spend(len) || !self.has_time() {
+                return false;
+            }
+            let offset = names.offset.saturating_add(start.min(names.len));
+            if read(file, FileRange { offset, len }, &mut bytes).is_none() {
+                return false;
+            }
+            let (here, behind) =
+                rest.split_at(rest.partition_point(|symbol| u64::from(symbol.name_at) - start < CHUNK_BYTES));
+            for symbol in here {
+                let names = bytes.get((symbol.name_at - first.name_at) as usize..).unwrap_or_default();
+                take(&ElfSymbol { names, ..*symbol });
+            }
+            rest = behind;
+        }
+        symbols.clear();
+        true
     }
 }
 
-fn each_entry(
-    elf: &ElfFile,
-    file: &File,
-    entries: FileRange,
-    names: &[u8],
-    mut take: impl FnMut(&ElfSymbol<'_>),
-) -> bool {
+/// Calls `take` for all entries of a table, without their names. False when the file cannot be read.
+fn each_entry(elf: &ElfFile, file: &File, entries: FileRange, mut take: impl FnMut(&ElfSymbol<'static>)) -> bool {
     let size = elf.symbol_bytes();
     let (mut bytes, mut index) = (Vec::new(), 0);
     for chunk in entries.chunks(CHUNK_BYTES / size * size) {
@@ -155,7 +201,7 @@ fn each_entry(
             return false;
         }
         for entry in bytes.chunks_exact(size as usize) {
-            take(&elf.symbol(entry, names, index));
+            take(&elf.symbol(entry, &[], index));
             index += 1;
         }
     }
@@ -173,7 +219,7 @@ fn name_offsets(file: &File, names: FileRange, wanted: &[u8]) -> Option<Vec<u32>
         let len = chunk.len.saturating_add(wanted.len() as u64).min(names.end() - chunk.offset);
         read(file, FileRange { len, ..chunk }, &mut bytes)?;
         let mut at = 0;
-        while let Some(next) = bytes.get(at..chunk.len as usize)?.iter().position(|byte| byte == first) {
+        while let Some(next) = memchr(*first, bytes.get(at..chunk.len as usize)?) {
             at += next;
             if matches!(bytes[at..].strip_prefix(wanted), Some([0 | b'@', ..])) {
                 offsets.push(u32::try_from(chunk.offset - names.offset + at as u64).ok()?);
@@ -269,10 +315,53 @@ mod tests {
         assert_eq!(search.left_bytes(), 100 - 24 - 6);
         (0..4).for_each(|_| _ = indexes(&search, &small, "main"));
         assert_eq!(indexes(&search, &small, "main"), (vec![], false), "the limit is that of all files together");
+        // Of a terabyte of names those of the symbols are read, and no more than may be.
         let elf = ElfFile::read(&large).unwrap();
-        assert!(!Search::within(u64::MAX).each_symbol(&elf, &large, false, |_| panic!("a terabyte of names")));
+        let names_within = |bytes| {
+            let mut all = Vec::new();
+            let is_whole = Search::within(bytes).each_symbol(
+                &elf,
+                &large,
+                false,
+                |_| true,
+                |symbol| all.extend(symbol.name_within(9, &mut usize::MAX.clone()).map(<[u8]>::to_vec)),
+            );
+            (all, is_whole)
+        };
+        assert_eq!(names_within(1 << 20), (vec![b"main".to_vec()], true));
+        assert_eq!(names_within(1 << 10), (vec![], false));
         let repeated = file_of(&b"main\0".repeat(MAX_OFFSETS + 2), &[1], 0);
         assert!(!indexes(&Search::within(1 << 30), &repeated, "main").1);
+    }
+
+    #[test]
+    fn names_far_apart_and_across_windows_are_read() {
+        let offsets = [1, CHUNK_BYTES - 3, CHUNK_BYTES, CHUNK_BYTES + 5, 7 * CHUNK_BYTES + 3, 20 * CHUNK_BYTES - 9];
+        let mut names = vec![0; 20 * CHUNK_BYTES as usize];
+        for (number, offset) in offsets.iter().enumerate() {
+            names[*offset as usize..][..2].copy_from_slice(&[b'a' + number as u8, b'0']);
+        }
+        let entries: Vec<u32> = offsets.iter().rev().map(|offset| *offset as u32).chain([u32::MAX]).collect();
+        let file = file_of(&names, &entries, 0);
+        let (elf, mut found) = (ElfFile::read(&file).unwrap(), Vec::new());
+        let search = Search::within(10 * CHUNK_BYTES);
+        let is_whole = search.each_symbol(
+            &elf,
+            &file,
+            false,
+            |symbol| symbol.index != 1,
+            |symbol| {
+                let name = symbol
+                    .name_within(9, &mut usize::MAX.clone())
+                    .map(|name| String::from_utf8(name.to_vec()).unwrap());
+                found.push((symbol.index, name));
+            },
+        );
+        assert!(is_whole && search.left_bytes() > 5 * CHUNK_BYTES, "gaps are not read: {}", search.left_bytes());
+        let want =
+            [(5, "a0"), (4, "b0"), (3, "c0"), (2, "d0"), (0, "f0")].map(|(index, name)| (index, Some(name.to_owned())));
+        assert_eq!(found[..5], want);
+        assert_eq!(found[5..], [(6, None)], "outside of the table");
     }
 
     #[test]
@@ -298,12 +387,13 @@ mod tests {
             let file = file_of(&names, &entries, 0);
             let mut want = Vec::new();
             let elf = ElfFile::read(&file).unwrap();
-            let is_whole = Search::within(1 << 20).each_symbol(&elf, &file, false, |symbol| {
+            let is_whole = Search::within(1 << 20).each_symbol(&elf, &file, false, |_| true, |symbol| {
                 if !name.is_empty() && symbol.name_within(name.len(), &mut usize::MAX.clone()) == Some(name.as_bytes()) {
                     want.push(symbol.index);
                 }
             });
             prop_assert!(is_whole);
+            want.sort_unstable();
             prop_assert_eq!(indexes(&Search::within(1 << 20), &file, name), (want, true));
         }
     }
