@@ -221,6 +221,31 @@ fn a_process_is_its_children_too() {
     assert!(naps.iter().all(|nap| number(nap, "pid") == load_number(&load, "pid")), "{load}");
 }
 
+/// A child that lives before the run is watched if that is asked for; else it is counted.
+#[test]
+fn children_that_live_already_are_asked_for() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo").display().to_string();
+    let mut shell = Load::shell();
+    shell.tell(&format!("mkfifo {fifo}; exec 3<>{fifo}; cat <&3 >/dev/null & echo $!"));
+    let child: i64 = shell.says().trim().parse().unwrap();
+    let pid = shell.pid().to_string();
+    let args = ["trace", "--json", "-e", &syscall(libc::SYS_write), "-p", &pid];
+    let of_child = format!("\"pid\":{child},");
+    let mut trace = start(&[&args[..], &["--children"]].concat());
+    trace.provoke(|| shell.tell("echo >&3"), |line| line.contains(&of_child));
+    trace.interrupt().code(0);
+    let mut trace = start(&args);
+    trace.provoke(|| shell.tell("echo >&3"), |line| line.contains(&format!("\"pid\":{pid},")));
+    let done = trace.interrupt().code(0);
+    assert!(done.of_type("event").iter().all(|event| event["pid"] != child), "{done:?}");
+    let note = "-p: 1 child that lived before is not watched, only later ones: --children watches them, too";
+    assert!(done.err().contains(note), "{done:?}");
+    shell.tell("kill $!");
+    shell.stop();
+}
+
 #[test]
 fn a_thread_is_itself_alone() {
     need_events!();

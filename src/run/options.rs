@@ -217,7 +217,8 @@ fn check_times(args: &RunArgs) -> Result<()> {
 /// The tasks of the answer. `notes`: gets those for the user on how they were found.
 fn tasks_of(args: &RunArgs, host: &Host, notes: &mut Vec<String>) -> Result<Tasks> {
     if let Some(TaskList(list)) = &args.pids {
-        return Ok(Tasks::Processes(resolve_processes(host, list, notes)?));
+        let pids = resolve_processes(host, list, notes)?;
+        return Ok(Tasks::Processes(with_children(host, pids, args.children, notes)));
     }
     if let Some(TidList(tids)) = &args.tids {
         if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(host, tid).is_none()) {
@@ -301,6 +302,22 @@ fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -
     pids.sort_unstable();
     pids.dedup();
     Ok(pids)
+}
+
+/// The processes with those of their descendants that live already, if they are asked for; else a note tells their number.
+fn with_children(host: &Host, mut pids: Vec<i32>, are_asked: bool, notes: &mut Vec<String>) -> Vec<i32> {
+    let born = procfs::family(host, &pids, std::process::id() as i32);
+    if are_asked {
+        pids.extend(born);
+        pids.sort_unstable();
+    } else if !born.is_empty() {
+        let (children, are) = if born.len() == 1 { ("child", "is") } else { ("children", "are") };
+        notes.push(format!(
+            "-p: {} {children} that lived before {are} not watched, only later ones: --children watches them, too",
+            born.len()
+        ));
+    }
+    pids
 }
 
 /// The names of processes that are most like a name that no process has.

@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
@@ -301,6 +302,21 @@ pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
         }
     }
     family.split_off(1)
+}
+
+/// The living descendants of these processes, in no order, without those below `but`. Descendants whose parent has exited are
+/// not included.
+pub fn family(host: &Host, pids: &[i32], but: i32) -> Vec<i32> {
+    let mut children: FxHashMap<i32, Vec<i32>> = FxHashMap::default();
+    stats(host, &processes(host), |seen| children.entry(seen.stat.parent).or_default().push(seen.tid));
+    let (mut met, mut family) = (FxHashSet::from_iter(pids.iter().copied().chain([but])), pids.to_vec());
+    let mut index = 0;
+    while let Some(parent) = family.get(index) {
+        let born = children.remove(parent).unwrap_or_default();
+        family.extend(born.into_iter().filter(|child| met.insert(*child)));
+        index += 1;
+    }
+    family.split_off(pids.len())
 }
 
 /// Start time of a thread, in ticks since the machine's boot, whatever time namespace we are in. Together with the tid it
