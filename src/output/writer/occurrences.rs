@@ -277,7 +277,9 @@ fn render(
 ) -> usize {
     let (start, raw) = (out.len(), texts.raw);
     match &event.print {
-        _ if !texts.is_empty() => call_text::render(&event.format, texts, out),
+        _ if !texts.is_empty() || event.arguments.is_some() => {
+            call_text::render(&event.format, event.arguments.as_ref(), texts, out);
+        }
         Some(print) => print.render(raw, &KernelNames { names: names.into(), strings }, out),
         None => render_fields(&event.format, raw, out),
     }

@@ -50,6 +50,42 @@ pub fn path_starts(number: u64) -> [Option<PathStart>; 2] {
     [starts.next().flatten(), starts.next().flatten()]
 }
 
+/// The arguments of a call, where these are known: each alone.
+#[derive(Clone, Copy, Debug)]
+pub struct CallArguments(CallSignature);
+
+impl CallArguments {
+    /// Of the call with this number.
+    pub fn of(number: u32) -> Option<CallArguments> {
+        syscalls::name(number.into()).and_then(signatures::find).map(CallArguments)
+    }
+
+    /// Appends the argument `index` of these. False: it is not known, or means nothing in this call.
+    pub fn push(&self, index: usize, args: &[u64; 6], out: &mut String) -> bool {
+        let CallArguments(signature) = self;
+        let is_known = index < signature.shown(args);
+        match is_known.then(|| signature.args[index]) {
+            None => {}
+            Some(ArgKind::DirFd) if args[index] as i32 == libc::AT_FDCWD => out.push_str("AT_FDCWD"),
+            Some(_) => push_arg(signature, index, args, None::<&mut NoCallLookUps>, out),
+        }
+        is_known
+    }
+}
+
+/// For text of a record alone.
+enum NoCallLookUps {}
+
+impl CallLookUps for NoCallLookUps {
+    fn file(&mut self, _fd: i32) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn string(&mut self, _address: u64) -> Option<Vec<u8>> {
+        None
+    }
+}
+
 /// Arguments of a call without a known signature that are shown.
 const SHOWN_OF_UNKNOWN: usize = 3;
 
@@ -78,9 +114,9 @@ impl MadeCall {
                                 push_file(libc::AT_FDCWD, &mut look_ups, &mut out);
                             }
                         }
-                        kind => {
+                        _ => {
                             let named = self.names_file(name, index).then_some(&mut look_ups);
-                            push_arg(*kind, arg, named, &mut out);
+                            push_arg(signature, index, &self.args, named, &mut out);
                         }
                     }
                 }
@@ -174,8 +210,16 @@ fn push_file(fd: i32, look_ups: &mut impl CallLookUps, out: &mut String) {
     }
 }
 
-fn push_arg(kind: ArgKind, arg: u64, look_ups: Option<&mut impl CallLookUps>, out: &mut String) {
-    match kind {
+/// Appends the argument `index`, which the signature has.
+fn push_arg(
+    signature: &CallSignature,
+    index: usize,
+    args: &[u64; 6],
+    look_ups: Option<&mut impl CallLookUps>,
+    out: &mut String,
+) {
+    let (arg, before) = (args[index], args[index.saturating_sub(1)] as i32);
+    match signature.args[index] {
         ArgKind::Int => put(out, format_args!("{}", arg as i32)),
         ArgKind::Long => put(out, format_args!("{}", arg.cast_signed())),
         ArgKind::Size => put(out, format_args!("{arg}")),
@@ -184,6 +228,19 @@ fn push_arg(kind: ArgKind, arg: u64, look_ups: Option<&mut impl CallLookUps>, ou
         ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
         ArgKind::Fd | ArgKind::DirFd => push_fd(arg as i32, look_ups, out),
         ArgKind::Named(names) => names.push(arg as u32, out),
+        ArgKind::SocketOption => match before {
+            flags::SOL_SOCKET => flags::SOCKET_OPTION.push(arg as u32, out),
+            flags::IPPROTO_TCP => flags::TCP_OPTION.push(arg as u32, out),
+            _ => put(out, format_args!("{}", arg as i32)),
+        },
+        ArgKind::FcntlArgument => match before {
+            libc::F_SETFL => flags::OPEN.push(arg as u32, out),
+            libc::F_SETFD => flags::DESCRIPTOR.push(arg as u32, out),
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETPIPE_SZ | libc::F_SETOWN => {
+                put(out, format_args!("{}", arg as i32));
+            }
+            _ => put(out, format_args!("{arg:#x}")),
+        },
     }
 }
 
@@ -268,6 +325,24 @@ mod tests {
                 "futex(0x10, FUTEX_WAIT|FUTEX_PRIVATE_FLAG, 2, NULL) = ? ERESTARTSYS",
             ),
             (call(libc::SYS_getppid, &[1, 2], Some(7)), "getppid() = 7"),
+            (
+                call(libc::SYS_getsockopt, &[3, 1, 4, 0x10, 0x20], Some(0)),
+                "getsockopt(3</tmp/x>, SOL_SOCKET, SO_ERROR, 0x10, 0x20) = 0",
+            ),
+            (
+                call(libc::SYS_setsockopt, &[4, 6, 1, 0x10, 4], Some(0)),
+                "setsockopt(4, IPPROTO_TCP, TCP_NODELAY, 0x10, 4) = 0",
+            ),
+            (call(libc::SYS_setsockopt, &[4, 41, 26, 0, 4], Some(0)), "setsockopt(4, IPPROTO_IPV6, 26, NULL, 4) = 0"),
+            (call(libc::SYS_fcntl, &[4, 4, 0x802], Some(0)), "fcntl(4, F_SETFL, O_RDWR|O_NONBLOCK) = 0"),
+            (call(libc::SYS_fcntl, &[4, 2, 1], Some(0)), "fcntl(4, F_SETFD, FD_CLOEXEC) = 0"),
+            (call(libc::SYS_fcntl, &[4, 1, 77], Some(1)), "fcntl(4, F_GETFD) = 1"),
+            (call(libc::SYS_prctl, &[38, 1], Some(0)), "prctl(PR_SET_NO_NEW_PRIVS, 0x1, 0x0, 0x0, 0x0) = 0"),
+            (call(libc::SYS_prlimit64, &[0, 7, 0, 0x10], Some(0)), "prlimit64(0, RLIMIT_NOFILE, NULL, 0x10) = 0"),
+            (
+                call(libc::SYS_sched_setscheduler, &[77, 0x4000_0001, 0x10], Some(-1)),
+                "sched_setscheduler(77, SCHED_FIFO|SCHED_RESET_ON_FORK, 0x10) = -1 EPERM",
+            ),
             (call(libc::SYS_lseek, &[3, u64::MAX, 2], Some(0)), "lseek(3</tmp/x>, -1, SEEK_END) = 0"),
             (call(9999, &[1, 2], Some(-38)), "sys_9999(0x1, 0x2, 0x0, ...) = -1 ENOSYS"),
             (call(libc::SYS_read, &[1], Some(-4000)), "read(1, NULL, 0) = -1 errno 4000"),
@@ -307,7 +382,7 @@ mod tests {
             (libc::SYS_symlinkat, &[1, CWD, 1], 0, ["a", "/b"], "symlinkat(\"a\", AT_FDCWD, \"/b\") = 0"),
             (libc::SYS_chdir, &[1], -2, ["a", ""], "chdir(\"a\" (in /srv)) = -1 ENOENT"),
             (libc::SYS_chdir, &[1], 0, ["a", ""], "chdir(\"a\") = 0"),
-            (libc::SYS_memfd_create, &[1, 0], 3, ["a", ""], "memfd_create(\"a\", 0x0) = 3</tmp/x>"),
+            (libc::SYS_memfd_create, &[1, 0], 3, ["a", ""], "memfd_create(\"a\", 0) = 3</tmp/x>"),
         ];
         for (number, args, ret, paths, want) in cases {
             assert_eq!(with(number, args, Some(ret), paths.map(Some)), want);
