@@ -5,7 +5,10 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::net::{TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::PathBuf;
 
 use common::seccomp::{Refusal, refused};
@@ -345,6 +348,59 @@ fn strings_of_a_thread() {
     let path = format!("/missing/{tid}");
     trace.provoke(|| drop(std::fs::File::open(&path)), |line| line.contains(&format!(r#""filename":"{path}""#)));
     trace.interrupt().code(0);
+}
+
+/// Where the sockets lead, of calls that fail at once.
+fn use_sockets(path: &str) {
+    let _ = TcpStream::connect("127.0.0.1:9").expect_err("nobody listens");
+    let _ = TcpStream::connect("[::1]:9").expect_err("nobody listens");
+    let _ = UnixStream::connect(path).expect_err("nobody listens");
+    let abstract_name = SocketAddr::from_abstract_name(b"perf-prof\0\xff").expect("a name");
+    let _ = UnixStream::connect_addr(&abstract_name).expect_err("nobody listens");
+    let _ = UdpSocket::bind("192.0.2.1:53").expect_err("not our address");
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    udp.send_to(b"x", "127.0.0.1:9").expect("it is sent");
+}
+
+/// In text, in the errors of calls by address, and in lines.
+#[test]
+fn addresses_of_sockets() {
+    need_events!();
+    let tid = own_tid().to_string();
+    let path = format!("/missing/{tid}");
+    let unix = format!("\"{path}\"");
+    let hidden = r#"@"perf-prof\x00\xff""#;
+    let want: [(&str, &str); 6] = [
+        ("connect", "127.0.0.1:9"),
+        ("connect", "[::1]:9"),
+        ("connect", &unix),
+        ("connect", hidden),
+        ("bind", "192.0.2.1:53"),
+        ("sendto", "127.0.0.1:9"),
+    ];
+    let calls = "connect,bind,sendto";
+    let trace = start_watching(&["trace", "-e", calls, "-t", &tid]);
+    use_sockets(&path);
+    let done = trace.interrupt().code(0);
+    for (call, address) in want {
+        let is_it = |fields: &Value| ["uservaddr", "umyaddr", "addr"].iter().any(|key| fields[*key] == address);
+        assert_eq!(fields(&done).filter(is_it).count(), 1, "{call} {address}: {done:?}");
+    }
+    let lines = start_watching(&["syscalls", "--calls", calls, "--than", "1", "-t", &tid]);
+    use_sockets(&path);
+    let done = lines.interrupt().code(0);
+    for (call, address) in want {
+        let text = |event: &Value| event["text"].as_str().unwrap_or_default().to_owned();
+        let is_it = |event: &Value| text(event).starts_with(call) && text(event).contains(&format!(", {address}, "));
+        assert_eq!(done.of_type("event").iter().filter(|event| is_it(event)).count(), 1, "{call} {address}: {done:?}");
+    }
+    let errors = start_watching(&["syscalls", "--errors", "-t", &tid]);
+    use_sockets(&path);
+    let done = errors.interrupt().code(0);
+    for (call, address) in &want[..5] {
+        let is_it = |row: &&Value| row["call"] == *call && row["address"] == *address && row["count"] == 1;
+        assert_eq!(done.of_type("row").iter().filter(is_it).count(), 1, "{call} {address}: {done:?}");
+    }
 }
 
 /// What other tasks are given is not copied: it would cost them time, and us room in the rings.

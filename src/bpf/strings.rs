@@ -1,6 +1,7 @@
-//! A program that copies the strings that system calls are given into our own rings, just before the record of the call.
+//! A program that copies the strings and the addresses of sockets that system calls are given into our own rings, just before
+//! the record of the call.
 //!
-//! A record of a system call has addresses only. The program is attached to its tracepoint, reads each string at its
+//! A record of a system call has pointers only. The program is attached to its tracepoint, reads each string at its
 //! address (what is not in memory then cannot be read), and writes it through an event of ours that shares a ring with
 //! those of the call: the kernel runs the program before it writes the record of the call, on the same CPU and with
 //! preemption disabled, so that no other call comes in between. The program always returns 1.
@@ -20,6 +21,10 @@ pub const MAX_ARGUMENTS: usize = 6;
 pub const PATH_BYTES: usize = 4096;
 /// Bytes that are read at most, with the NUL byte: some more, so that a path that is too long can be told.
 const READ_BYTES: i32 = PATH_BYTES as i32 + 8;
+/// The longest address of a socket that the kernel takes: `struct sockaddr_storage`.
+const MAX_SOCKET_ADDRESS: i32 = 128;
+/// In the number of an argument: it is the address of a socket.
+const IS_SOCKET_ADDRESS: u32 = 1 << 8;
 /// A mask for lengths, which tells the kernel that they are bounded.
 const LENGTH_MASK: i32 = 8191;
 /// Bytes in front of the string.
@@ -27,18 +32,59 @@ const HEADER_BYTES: usize = 16;
 const BUFFER_BYTES: u32 = HEADER_BYTES as u32 + LENGTH_MASK as u32 + 1;
 const NAME: &str = "perf_prof_paths";
 
-/// Which arguments are strings.
+/// An argument whose memory is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointerArgument {
+    /// Its number.
+    pub argument: u8,
+    /// In the event's record.
+    pub offset: u16,
+    pub pointee: Pointee,
+}
+
+/// What a pointer leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointee {
+    String,
+    /// The address of a socket. The next argument is its length.
+    SocketAddress,
+}
+
+impl PointerArgument {
+    /// The arguments that are addresses of sockets in some call, with their bits: of connect and bind, and of sendto.
+    const SOCKET_ADDRESSES: [(u8, u8); 2] = [(1, 1 << 6), (4, 1 << 7)];
+
+    /// All that a mask may have, each with its bit. `first`: offset of the first argument.
+    pub fn all(first: u16) -> impl Iterator<Item = (u8, PointerArgument)> {
+        let of = move |argument: u8, pointee| {
+            let offset = first.saturating_add(8 * u16::from(argument));
+            PointerArgument { argument, offset, pointee }
+        };
+        let strings = (0..MAX_ARGUMENTS as u8).map(move |argument| (1 << argument, of(argument, Pointee::String)));
+        let addresses = PointerArgument::SOCKET_ADDRESSES.into_iter();
+        strings.chain(addresses.map(move |(argument, bit)| (bit, of(argument, Pointee::SocketAddress))))
+    }
+
+    /// The bit of the argument in a mask. 0: it has none.
+    pub fn bit(&self) -> u8 {
+        let is_it =
+            |(_, other): &(u8, PointerArgument)| (other.argument, other.pointee) == (self.argument, self.pointee);
+        PointerArgument::all(0).find(is_it).map_or(0, |(bit, _)| bit)
+    }
+}
+
+/// Which arguments are copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StringArguments {
-    /// The event is of one system call. The number of each argument, and its offset in the event's record.
-    OfCall(Vec<(u8, u16)>),
+    /// The event is of one system call.
+    OfCall(Vec<PointerArgument>),
     /// The event is of all system calls.
     ByNumber {
         /// Offset of the number of the call.
         number: u16,
         /// Offset of the first argument.
         first: u16,
-        /// By the number of the call, a bit for each argument that is a string.
+        /// By the number of the call, a bit for each argument that is copied.
         masks: Vec<u8>,
     },
 }
@@ -68,11 +114,12 @@ pub fn load_copier(arguments: &StringArguments, cpus: u32, tasks: Option<&TaskMa
     })
 }
 
-/// A string as the program has written it.
+/// A string, or the address of a socket, as the program has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedString<'a> {
     /// The number of the argument.
     pub argument: u8,
+    pub pointee: Pointee,
     pub address: u64,
     /// Without the NUL byte. None: the address is not in memory.
     pub text: Option<&'a [u8]>,
@@ -86,11 +133,20 @@ impl<'a> CopiedString<'a> {
         let (header, rest) = raw.split_first_chunk::<HEADER_BYTES>()?;
         let [address, words] = [header.first_chunk::<8>()?, header.last_chunk::<8>()?].map(|word| *word);
         let (argument, result) = (words.first_chunk::<4>()?, words.last_chunk::<4>()?);
-        let argument = u8::try_from(u32::from_ne_bytes(*argument)).ok()?;
+        let argument = u32::from_ne_bytes(*argument);
+        let pointee = if argument & IS_SOCKET_ADDRESS == 0 { Pointee::String } else { Pointee::SocketAddress };
+        let argument = u8::try_from(argument & !IS_SOCKET_ADDRESS).ok()?;
         let result = i32::from_ne_bytes(*result);
-        let mut copied = CopiedString { argument, address: u64::from_ne_bytes(address), text: None, is_cut: false };
+        let address = u64::from_ne_bytes(address);
+        let mut copied = CopiedString { argument, pointee, address, text: None, is_cut: false };
         if usize::from(argument) >= MAX_ARGUMENTS || result > READ_BYTES {
             return None;
+        }
+        if pointee == Pointee::SocketAddress {
+            if let Ok(len) = usize::try_from(result) {
+                copied.text = Some(rest.get(..len)?);
+            }
+            return Some(copied);
         }
         // A length of 0 is none: the NUL byte counts.
         if let Some(len) = usize::try_from(result).ok().and_then(|bytes| bytes.checked_sub(1)) {
@@ -124,6 +180,7 @@ fn assemble(
     use MoveSize::{Eight, Four};
     let mut program = Assembler::default();
     let end = program.label();
+    let read = if read == Helper::ProbeReadUserStr { [read, Helper::ProbeReadUser] } else { [read, Helper::ProbeRead] };
     program.add(I::copy(R6, R1));
     if let (StringArguments::ByNumber { number, .. }, Some(masks)) = (arguments, maps.masks) {
         program.add(I::load(Eight, R8, R6, offset_of(*number)?));
@@ -142,18 +199,18 @@ fn assemble(
     program.add(I::copy(R7, R0));
     match arguments {
         StringArguments::OfCall(arguments) => {
-            for &(argument, offset) in arguments {
-                copy_argument(&mut program, argument, offset, maps, read)?;
+            for argument in arguments {
+                copy_argument(&mut program, argument, maps, read)?;
             }
         }
-        StringArguments::ByNumber { first, .. } => {
-            for argument in 0..MAX_ARGUMENTS as u8 {
+        StringArguments::ByNumber { first, masks, .. } => {
+            let any = masks.iter().fold(0, |any, mask| any | mask);
+            for (bit, argument) in PointerArgument::all(*first).filter(|(bit, _)| any & bit != 0) {
                 let (wanted, next) = (program.label(), program.label());
-                program.jump_if(R8, JumpCondition::HasBits, 1 << argument, wanted);
+                program.jump_if(R8, JumpCondition::HasBits, bit.into(), wanted);
                 program.jump(next);
                 program.put(wanted);
-                let offset = first.checked_add(8 * u16::from(argument)).ok_or(AssemblyError::TooFar)?;
-                copy_argument(&mut program, argument, offset, maps, read)?;
+                copy_argument(&mut program, &argument, maps, read)?;
                 program.put(next);
             }
         }
@@ -164,24 +221,47 @@ fn assemble(
     program.finish()
 }
 
-/// Copies a string into the buffer, behind its header, and writes both.
+/// Copies what an argument points to into the buffer, behind its header, and writes both. `read`: what reads strings, and
+/// what reads bytes.
 fn copy_argument(
     program: &mut Assembler,
-    argument: u8,
-    offset: u16,
+    argument: &PointerArgument,
     maps: &MapFds,
-    read: Helper,
+    [read_string, read_bytes]: [Helper; 2],
 ) -> Result<(), AssemblyError> {
     use Instruction as I;
     use MoveSize::{Eight, Four};
-    let is_read = program.label();
+    let PointerArgument { argument, offset, pointee } = *argument;
+    let (is_read, is_known, next) = (program.label(), program.label(), program.label());
     program.add(I::load(Eight, R3, R6, offset_of(offset)?));
     program.add(I::store(Eight, R7, 0, R3));
-    program.add(I::store_number(Four, R7, 8, argument.into()));
+    match pointee {
+        Pointee::String => {
+            program.add(I::store_number(Four, R7, 8, argument.into()));
+            program.add(I::set(R2, READ_BYTES));
+        }
+        Pointee::SocketAddress => {
+            let is_short = program.label();
+            program.jump_if(R3, JumpCondition::Equal, 0, next); // the call is given none
+            program.add(I::store_number(Four, R7, 8, (IS_SOCKET_ADDRESS | u32::from(argument)).cast_signed()));
+            program.add(I::load(Four, R2, R6, offset_of(offset.saturating_add(8))?));
+            program.jump_if(R2, JumpCondition::Above, MAX_SOCKET_ADDRESS, is_short);
+            program.jump(is_known);
+            program.put(is_short);
+            program.add(I::set(R2, MAX_SOCKET_ADDRESS));
+            program.put(is_known);
+            program.add(I::store(Four, R7, 12, R2));
+        }
+    }
     program.add(I::copy(R1, R7));
     program.add(I::add(R1, HEADER_BYTES as i32));
-    program.add(I::set(R2, READ_BYTES));
-    program.add(I::call(read));
+    program.add(I::call(if pointee == Pointee::String { read_string } else { read_bytes }));
+    if pointee == Pointee::SocketAddress {
+        let failed = program.label();
+        program.jump_if(R0, JumpCondition::NotEqual, 0, failed);
+        program.add(I::load(Four, R0, R7, 12)); // the length
+        program.put(failed);
+    }
     program.add(I::store(Four, R7, 12, R0));
     program.add(I::copy(R5, R0));
     program.jump_if(R5, JumpCondition::Greater, 0, is_read);
@@ -194,6 +274,7 @@ fn copy_argument(
     program.add(I::set_half(R3, CURRENT_CPU));
     program.add(I::copy(R4, R7));
     program.add(I::call(Helper::PerfEventOutput));
+    program.put(next);
     Ok(())
 }
 
@@ -212,8 +293,11 @@ mod tests {
     #[test]
     fn our_program_hides_nothing() {
         let maps = MapFds { output: 3, buffer: 4, masks: Some(5) };
-        let of_call = StringArguments::OfCall(vec![(0, 16), (1, 24), (3, 40)]);
-        let by_number = StringArguments::ByNumber { number: 8, first: 16, masks: vec![0, 1, 3] };
+        let string = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::String };
+        let address = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::SocketAddress };
+        assert_eq!([string(5, 0).bit(), address(1, 0).bit(), address(4, 0).bit()], [1 << 5, 1 << 6, 1 << 7]);
+        let of_call = StringArguments::OfCall(vec![string(0, 16), string(1, 24), address(3, 40)]);
+        let by_number = StringArguments::ByNumber { number: 8, first: 16, masks: vec![0, 1, 3, u8::MAX] };
         // Without the rights to have a map, that part is left out.
         let tasks = TaskMap::new(CopiedTasks::Threads(&[1])).ok();
         for arguments in [of_call, by_number] {
@@ -223,14 +307,22 @@ mod tests {
                 assert!(program.len() / 8 < 256, "{arguments:?}: {} instructions", program.len() / 8);
             }
         }
-        let far = StringArguments::OfCall(vec![(0, 40_000)]);
+        let far = StringArguments::OfCall(vec![string(0, 40_000)]);
         assert_eq!(assemble(&far, &maps, None, Helper::ProbeReadStr), Err(AssemblyError::TooFar));
     }
 
     #[test]
     fn records_are_decoded() {
-        let of = |text: Option<&'static [u8]>| CopiedString { argument: 1, address: 7, text, is_cut: false };
-        let cases: [(Vec<u8>, Option<CopiedString<'_>>); 10] = [
+        let of = |text: Option<&'static [u8]>| {
+            let (argument, pointee) = (1, Pointee::String);
+            CopiedString { argument, pointee, address: 7, text, is_cut: false }
+        };
+        let address = |text| Some(CopiedString { pointee: Pointee::SocketAddress, ..of(text) });
+        let cases: [(Vec<u8>, Option<CopiedString<'_>>); 14] = [
+            (record(0x101, 7, 4, b"\x02\0\0\0pad"), address(Some(b"\x02\0\0\0"))),
+            (record(0x101, 7, 0, b""), address(Some(b""))),
+            (record(0x101, 7, -libc::EFAULT, b""), address(None)),
+            (record(0x101, 7, 4, b"\x02"), None),
             (record(1, 7, 5, b"/etc\0pad"), Some(of(Some(b"/etc")))),
             (record(1, 7, 1, b"\0"), Some(of(Some(b"")))),
             (record(1, 7, -libc::EFAULT, b""), Some(of(None))),

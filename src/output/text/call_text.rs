@@ -5,7 +5,7 @@ use std::io::Write;
 
 use crate::report::{ArgumentText, ArgumentTexts};
 use crate::tep::format::Format;
-use crate::tep::syscalls::call_text::CallArguments;
+use crate::tep::syscalls::call_text::{CallArguments, socket_address};
 
 /// Appends the arguments, not escaped but for quotes: `dfd: AT_FDCWD, filename: "/etc/passwd", flags: O_RDONLY`.
 pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
@@ -31,7 +31,12 @@ pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTex
                 push_quoted(text, out);
                 out.extend_from_slice(b" (read late)");
             }
-            Some(ArgumentText::Unread(_)) | None => {
+            Some(ArgumentText::SocketAddress(address)) => {
+                value.clear();
+                socket_address::push(address, &mut value);
+                out.extend_from_slice(value.as_bytes());
+            }
+            Some(ArgumentText::Unread(_) | ArgumentText::UnreadSocketAddress(_)) | None => {
                 value.clear();
                 // Writing to a Vec cannot fail.
                 let _ = match field.read_u64(texts.raw) {
@@ -41,7 +46,7 @@ pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTex
                 };
             }
         }
-        if let Some(ArgumentText::Unread(unread)) = text {
+        if let Some(ArgumentText::Unread(unread) | ArgumentText::UnreadSocketAddress(unread)) = text {
             let _ = write!(out, " (unread: {})", unread.reason());
         }
     }

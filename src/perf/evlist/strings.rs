@@ -25,6 +25,10 @@ pub struct StringCopiers {
 }
 
 impl StringCopiers {
+    pub(super) fn add(&mut self, copied: EventCopier) {
+        self.copied.push(copied);
+    }
+
     /// What is written through the event `output` goes to the ring of `event`, on a CPU.
     pub(super) fn write_through(&mut self, output: EventId, cpu: u32, event: BorrowedFd<'_>) {
         self.copied.iter_mut().for_each(|copied| copied.write_through(output, cpu, event));
@@ -72,16 +76,20 @@ impl Evlist {
         let cpus = possible_cpus(host);
         let copier = load_copier(arguments, cpus, self.strings.tasks.as_ref().map(|tasks| &tasks.map))
             .map_err(|refusal| explain(&refusal, host))?;
-        let evsel = self.evsel(of);
-        let mut output = Evsel::new(format!("strings of {}", evsel.name), Attr::bpf_output()).cpus(evsel.cpus.clone());
-        output.strings_of = Some(of);
-        let too_many = |err: anyhow::Error| Reason::incurable(err.to_string());
-        let owner = std::mem::replace(&mut self.adding_for, self.evsels[of.index()].owner);
-        let output = self.add(output).map_err(too_many);
-        self.adding_for = owner;
-        let output = output?;
-        self.strings.copied.push(EventCopier::new(copier, of, output));
+        let output = self.add_output(format!("strings of {}", self.evsel(of).name), of)?;
+        self.strings.add(EventCopier::new(copier, of, output));
         Ok(output)
+    }
+
+    /// An event that a program writes through, which belongs to the profiler of the event `beside` and shares a ring with that.
+    pub(super) fn add_output(&mut self, name: String, beside: EventId) -> Result<EventId, Reason> {
+        let evsel = self.evsel(beside);
+        let mut output = Evsel::new(name, Attr::bpf_output()).cpus(evsel.cpus.clone());
+        output.strings_of = Some(beside);
+        let owner = std::mem::replace(&mut self.adding_for, self.evsels[beside.index()].owner);
+        let output = self.add(output).map_err(|err| Reason::incurable(err.to_string()));
+        self.adding_for = owner;
+        output
     }
 
     /// What is shown of the records of `event` has strings behind it.

@@ -9,6 +9,7 @@ use crate::report::{Column, LateText, Schema, Unit, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
+use crate::tep::syscalls::call_text::socket_address;
 use crate::tep::syscalls::errnos;
 
 /// Who fails at what.
@@ -97,6 +98,7 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
         Column::counter("count", "count", |(_, sum)| &mut sum.count),
         Column::<ErrorRow>::derived("per_s", "per s", |(_, sum), span_ns| per_second(sum.count, span_ns))
             .in_unit(Unit::Hz),
+        Column::<ErrorRow>::label("address", "address", address).if_any(),
         Column::<ErrorRow>::label("path", "path", |row| path(row, 0)).if_any(),
         Column::<ErrorRow>::label("directory", "in", |row| directory(row, 0)).if_any(),
         Column::<ErrorRow>::label("path2", "second path", |row| path(row, 1)).if_any(),
@@ -110,6 +112,7 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     ("error", "the name of the error, or its number"),
     ("count", "calls of the process that failed with it"),
     ("per_s", "the same in a second"),
+    ("address", "the address of a socket that connect, bind or sendto was given"),
     ("path", "the path, or other string, that the call was given, as the program wrote it"),
     (
         "directory",
@@ -128,9 +131,16 @@ fn path((who, sum): &ErrorRow, at: usize) -> Value {
     let text = match &who.paths[at] {
         PathOfCall::Read { text, .. } => Some(text),
         PathOfCall::Unread { .. } => sum.found(at),
-        PathOfCall::None => None,
+        PathOfCall::None | PathOfCall::Socket(_) | PathOfCall::UnreadSocket { .. } => None,
     };
     text.map_or(Value::None, |text| Value::Path(text.clone()))
+}
+
+fn address((who, _): &ErrorRow) -> Value {
+    let PathOfCall::Socket(address) = &who.paths[0] else { return Value::None };
+    let mut text = String::new();
+    socket_address::push(address, &mut text);
+    Value::Text(text.into())
 }
 
 fn directory((who, sum): &ErrorRow, at: usize) -> Value {
@@ -145,7 +155,7 @@ fn directory((who, sum): &ErrorRow, at: usize) -> Value {
 fn unread((who, sum): &ErrorRow) -> Value {
     match who.paths[0] {
         PathOfCall::Unread { .. } if sum.found(0).is_some() => Value::Word("read late, once"),
-        PathOfCall::Unread { reason, .. } => Value::Word(reason),
+        PathOfCall::Unread { reason, .. } | PathOfCall::UnreadSocket { reason } => Value::Word(reason),
         _ => Value::None,
     }
 }

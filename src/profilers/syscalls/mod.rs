@@ -306,7 +306,10 @@ impl Syscalls {
 impl Profiler for Syscalls {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let with_paths = !self.args.no_paths && (self.args.errors || self.args.lengths.shows_any());
-        let calls = if with_paths { paths::calls_with_strings(self.args.calls.as_ref(), setup)? } else { Vec::new() };
+        let calls = match with_paths {
+            true => paths::calls_with_strings(self.args.calls.as_ref(), !self.args.errors, setup)?,
+            false => Vec::new(),
+        };
         let wanted =
             WantedCalls { only_errors: self.args.errors, paths: !calls.is_empty(), stacks: self.takes_stacks() };
         let mut events = CallEvents::open(wanted, evlist, setup)?;

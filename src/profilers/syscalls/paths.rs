@@ -1,4 +1,4 @@
-//! The paths and other strings that calls are given: kept from the entry of a call to its end.
+//! The paths and other strings, and the addresses of sockets that calls are given: kept from the entry of a call to its end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,13 +9,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
 use crate::profiler::Setup;
-use crate::profiler::call_strings::CallStrings;
+use crate::profiler::call_strings::{CallStrings, pointer_arguments};
 use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::report::{ArgumentText, LateSource};
 use crate::tep::format::Format;
-use crate::tep::syscalls::call_text::{PathStart, is_relative, path_starts};
-use crate::tep::syscalls::syscall_strings::string_arguments;
+use crate::tep::syscalls::call_text::{PathStart, is_relative, path_starts, socket_address};
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Threads whose strings are kept at most.
@@ -61,12 +60,20 @@ pub enum PathOfCall {
         directory: Option<i32>,
     },
     /// Its address, and why it is not known.
-    Unread { address: u64, reason: &'static str },
+    Unread {
+        address: u64,
+        reason: &'static str,
+    },
+    /// The address of a socket.
+    Socket(Arc<[u8]>),
+    UnreadSocket {
+        reason: &'static str,
+    },
 }
 
 impl PathOfCall {
     pub fn text(&self) -> Option<Arc<[u8]>> {
-        if let PathOfCall::Read { text, .. } = self { Some(text.clone()) } else { None }
+        if let PathOfCall::Read { text, .. } | PathOfCall::Socket(text) = self { Some(text.clone()) } else { None }
     }
 
     /// What can still be looked up of it.
@@ -79,11 +86,19 @@ impl PathOfCall {
     }
 }
 
-/// The calls that have strings, of those that are wanted.
+/// Calls that are made for each piece of data, and most often without an address: where only failures are counted, the
+/// starts of all of them would be too dear, unless they are asked for by name.
+const FREQUENT: [u32; 1] = [libc::SYS_sendto as u32];
+
+/// The calls that have strings or addresses of sockets, of those that are wanted. `starts_too`: their starts are recorded anyway.
 ///
 /// # Errors
 /// tracefs cannot be read.
-pub fn calls_with_strings(wanted: Option<&CallList>, setup: &Setup<'_>) -> Result<Vec<CallWithStrings>> {
+pub fn calls_with_strings(
+    wanted: Option<&CallList>,
+    starts_too: bool,
+    setup: &Setup<'_>,
+) -> Result<Vec<CallWithStrings>> {
     let names = setup.tracefs.get()?.matching(&format!("{}:sys_enter_*", syscalls::SYSTEM))?;
     let mut calls = Vec::new();
     for name in names {
@@ -95,8 +110,11 @@ pub fn calls_with_strings(wanted: Option<&CallList>, setup: &Setup<'_>) -> Resul
         if !wanted.is_none_or(|wanted| i32::try_from(number).is_ok_and(|number| wanted.contains(number))) {
             continue;
         }
+        if FREQUENT.contains(&number) && !starts_too && wanted.is_none() {
+            continue;
+        }
         let format = setup.format(&name)?;
-        if !string_arguments(&syscalls::without_user_text(&format)).is_empty() {
+        if !pointer_arguments(&syscalls::without_user_text(&format)).is_empty() {
             calls.push((number, format));
         }
     }
@@ -159,11 +177,19 @@ impl CallPaths {
             ArgumentText::Unread(unread) => {
                 PathOfCall::Unread { address: word(offset.into()).unwrap_or(0), reason: unread.reason() }
             }
+            ArgumentText::SocketAddress(address) => {
+                PathOfCall::Socket(kept(socket_address::meaningful(address), known))
+            }
+            ArgumentText::UnreadSocketAddress(unread) => PathOfCall::UnreadSocket { reason: unread.reason() },
         });
         let (first, second) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
         drop(texts);
         if first == PathOfCall::None {
-            return; // what is held of an earlier call is of a call with another number
+            // What is held of an earlier call is of a call with another number, or with the address of a socket.
+            if strings.asks_for(number) {
+                held.remove(&sample.tid);
+            }
+            return;
         }
         if held.len() >= MAX_THREADS {
             held.clear(); // their strings are unread

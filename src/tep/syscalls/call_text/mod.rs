@@ -4,6 +4,7 @@
 
 mod flags;
 mod signatures;
+pub mod socket_address;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub struct MadeCall {
     pub args: [u64; 6],
     /// None: it goes on.
     pub ret: Option<i64>,
-    /// What the arguments point to that are paths, in their order. None: that was not read.
+    /// What the arguments point to that are paths or addresses of sockets, in their order. None: that was not read.
     pub paths: [Option<Arc<[u8]>>; 2],
 }
 
@@ -108,6 +109,9 @@ impl MadeCall {
                     out.push_str(if index > 0 { ", " } else { "" });
                     match kind {
                         ArgKind::Path => self.push_path(signature, index, &mut look_ups, &mut out),
+                        ArgKind::SocketAddress if self.paths[0].is_some() => {
+                            self.paths[0].iter().for_each(|address| socket_address::push(address, &mut out));
+                        }
                         ArgKind::DirFd if arg as i32 == libc::AT_FDCWD => {
                             out.push_str("AT_FDCWD");
                             if self.begins_at(signature, index) {
@@ -223,8 +227,8 @@ fn push_arg(
         ArgKind::Int => put(out, format_args!("{}", arg as i32)),
         ArgKind::Long => put(out, format_args!("{}", arg.cast_signed())),
         ArgKind::Size => put(out, format_args!("{arg}")),
-        ArgKind::Pointer | ArgKind::Path if arg == 0 => out.push_str("NULL"),
-        ArgKind::Pointer | ArgKind::Path | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
+        ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress if arg == 0 => out.push_str("NULL"),
+        ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
         ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
         ArgKind::Fd | ArgKind::DirFd => push_fd(arg as i32, look_ups, out),
         ArgKind::Named(names) => names.push(arg as u32, out),
@@ -360,6 +364,15 @@ mod tests {
         renames.paths = [Some(b"/a b".as_slice().into()), None];
         assert_eq!(text(&renames), "renameat2(AT_FDCWD, \"/a b\", AT_FDCWD, path unread, RENAME_NOREPLACE) = 0");
         assert_eq!(text(&call(libc::SYS_openat, &[CWD, 0, 0], None)), "openat(AT_FDCWD, NULL, O_RDONLY)");
+    }
+
+    #[test]
+    fn addresses_of_sockets_are_shown() {
+        let mut connects = call(libc::SYS_connect, &[9, 0x10, 16], Some(-115));
+        assert_eq!(text(&connects), "connect(9, 0x10, 16) = -1 EINPROGRESS");
+        let address = [&(libc::AF_INET as u16).to_ne_bytes()[..], &[0x15, 0x38, 10, 0, 0, 5]].concat();
+        connects.paths[0] = Some(address.into());
+        assert_eq!(text(&connects), "connect(9, 10.0.0.5:5432, 16) = -1 EINPROGRESS");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum ArgKind {
     Pointer,
     /// To a path.
     Path,
+    /// To the address of a socket.
+    SocketAddress,
     /// Flags without names.
     Bits,
     /// Permissions.
@@ -82,7 +84,9 @@ pub fn find(name: &str) -> Option<CallSignature> {
     SIGNATURES.iter().find(|signature| signature.name == name).copied()
 }
 
-use ArgKind::{Bits, DirFd, FcntlArgument, Fd, Int, Long, Mode, Named, Path, Pointer, Size, SocketOption};
+use ArgKind::{
+    Bits, DirFd, FcntlArgument, Fd, Int, Long, Mode, Named, Path, Pointer, Size, SocketAddress, SocketOption,
+};
 
 const fn call(name: &'static str, args: &'static [ArgKind]) -> CallSignature {
     CallSignature { name, args, returns: ReturnKind::Number }
@@ -221,12 +225,12 @@ const SIGNATURES: &[CallSignature] = &[
     call("io_uring_enter", &[Fd, Size, Size, Bits]),
     // Sockets.
     opens("socket", &[Named(&f::FAMILY), Named(&f::SOCKET), Int]),
-    call("connect", &[Fd, Pointer, Int]),
+    call("connect", &[Fd, SocketAddress, Int]),
     opens("accept", &[Fd, Pointer, Pointer]),
     opens("accept4", &[Fd, Pointer, Pointer, Named(&f::ACCEPT)]),
-    call("bind", &[Fd, Pointer, Int]),
+    call("bind", &[Fd, SocketAddress, Int]),
     call("listen", &[Fd, Int]),
-    call("sendto", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer, Int]),
+    call("sendto", &[Fd, Pointer, Size, Named(&f::MESSAGE), SocketAddress, Int]),
     call("recvfrom", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer, Pointer]),
     call("sendmsg", &[Fd, Pointer, Named(&f::MESSAGE)]),
     call("recvmsg", &[Fd, Pointer, Named(&f::MESSAGE)]),
