@@ -1,11 +1,13 @@
-//! Calls that fail: by error, call and process.
+//! Calls that fail: by error, call, name of the process, and what they were given.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
 use crate::profilers::syscalls::paths::PathOfCall;
-use crate::report::{Column, LateText, Schema, Unit, Value};
+use crate::report::{Column, LateText, Schema, TaskNames, Unit, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -17,7 +19,6 @@ use crate::tep::syscalls::errnos;
 pub struct FailedCall {
     pub call: CallNumber,
     pub errno: u32,
-    pub pid: i32,
     pub comm: Comm,
     /// What it was given.
     pub paths: [PathOfCall; 2],
@@ -30,7 +31,6 @@ impl SumKey for FailedCall {
         FailedCall {
             call: OTHERS,
             errno: self.errno,
-            pid: 0,
             comm: Comm::new(b"<others>"),
             paths: Default::default(),
             stack: None,
@@ -38,10 +38,14 @@ impl SumKey for FailedCall {
     }
 }
 
-/// How often, and what is looked up of the calls: soon after the first of them.
+/// How often, in which processes, and what is looked up of the calls: soon after the first of them.
 #[derive(Clone, Debug, Default)]
 pub struct FailedSum {
     pub count: u64,
+    /// Processes of the interval.
+    pids: FxHashSet<i32>,
+    /// The same when the row is made.
+    processes: TaskNames,
     late: [Option<Arc<LateText>>; 2],
 }
 
@@ -52,19 +56,33 @@ impl FailedSum {
 }
 
 /// The calls of an interval that failed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FailedCalls {
     sums: KeyedSums<FailedCall, FailedSum>,
+    /// Room for the processes of further rows.
+    pids_left: usize,
     /// What their rows lack.
     look_ups: Vec<Arc<LateText>>,
 }
 
+/// Processes that are told apart in an interval, in all rows. Further ones are not counted: more than a machine starts in a minute.
+const MAX_PIDS: usize = 1 << 18;
+
+impl Default for FailedCalls {
+    fn default() -> FailedCalls {
+        FailedCalls { sums: KeyedSums::default(), pids_left: MAX_PIDS, look_ups: Vec::new() }
+    }
+}
+
 impl FailedCalls {
-    /// Counts a call of the thread `tid`.
-    pub fn add(&mut self, who: FailedCall, tid: i32) {
+    /// Counts a call of a thread.
+    pub fn add(&mut self, who: FailedCall, pid: i32, tid: i32) {
         let (comm, wanted) = (who.comm, who.paths.each_ref().map(PathOfCall::to_look_up));
         let sum = self.sums.sum(who);
         sum.count += 1;
+        if self.pids_left > 0 && sum.pids.insert(pid) {
+            self.pids_left -= 1;
+        }
         if sum.count == 1 && wanted != [None; 2] {
             sum.late = wanted.map(|source| source.map(|source| LateText::new(tid, comm, source)));
             self.look_ups.extend(sum.late.iter().flatten().cloned());
@@ -77,7 +95,12 @@ impl FailedCalls {
     }
 
     pub fn take(&mut self) -> Vec<ErrorRow> {
-        self.sums.drain().collect()
+        self.pids_left = MAX_PIDS;
+        let row = |(who, mut sum): (FailedCall, FailedSum)| {
+            sum.processes = TaskNames::of_processes(std::mem::take(&mut sum.pids), who.comm);
+            (who, sum)
+        };
+        self.sums.drain().map(row).collect()
     }
 
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
@@ -92,7 +115,14 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     "errors",
     &[
         Column::label("comm", "comm", |(who, _)| Value::Comm(who.comm)),
-        Column::label("pid", "pid", |(who, _)| Value::Signed(who.pid.into())),
+        Column::<ErrorRow>::derived("pid", "pid", |(_, sum), _| {
+            sum.processes.only_pid().map_or(Value::None, |pid| Value::Signed(pid.into()))
+        })
+        .if_any(),
+        Column::<ErrorRow>::derived("processes", "procs", |(_, sum), _| {
+            Some(sum.processes.count()).filter(|count| *count > 1).map_or(Value::None, Value::Unsigned)
+        })
+        .if_any(),
         Column::label("call", "call", |(who, _)| who.call.value()),
         Column::label("error", "error", |(who, _)| error(who.errno)),
         Column::counter("count", "count", |(_, sum)| &mut sum.count),
@@ -105,12 +135,19 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
         Column::<ErrorRow>::label("directory2", "in", |row| directory(row, 1)).if_any(),
         Column::<ErrorRow>::label("path_unread", "path unread", unread).if_any(),
         Column::<ErrorRow>::place("place", "function", |(who, _)| &mut who.stack).if_any(),
+        Column::<ErrorRow>::names("names", "", |(_, sum)| &mut sum.processes).hidden(),
     ],
 )
 .explained(&[
+    ("pid", "the process, if all calls were of one"),
+    (
+        "processes",
+        "processes of that name with such calls, if they are several; of more than 64, in the sums of a run, one counts in each interval \
+         again",
+    ),
     ("call", "its name; `sys_N` for a number without a known name, `32-bit NAME` for one of 32-bit mode"),
     ("error", "the name of the error, or its number"),
-    ("count", "calls of the process that failed with it"),
+    ("count", "calls that failed with it"),
     ("per_s", "the same in a second"),
     ("address", "the address of a socket that connect, bind or sendto was given"),
     ("path", "the path, or other string, that the call was given, as the program wrote it"),

@@ -202,7 +202,7 @@ impl Syscalls {
         let call = CallNumber::new(id, sample.is_compat());
         let shown = stack.filter(|_| self.args.common.stacks());
         let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, call));
-        self.errors.add(FailedCall { call, errno, pid: sample.pid, comm, paths, stack: shown }, sample.tid);
+        self.errors.add(FailedCall { call, errno, comm, paths, stack: shown }, sample.pid, sample.tid);
         if self.args.common.draws_stacks() {
             ctx.weigh(sample.pid, comm, stack, 1);
         }
