@@ -81,6 +81,11 @@ impl Evlist {
         Ok(output)
     }
 
+    /// Events are only counted.
+    pub fn is_forecast(&self) -> bool {
+        self.with_counters
+    }
+
     /// An event that a program writes through, which belongs to the profiler of the event `beside` and shares a ring with that.
     pub(super) fn add_output(&mut self, name: String, beside: EventId) -> Result<EventId, Reason> {
         let evsel = self.evsel(beside);

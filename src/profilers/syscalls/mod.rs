@@ -6,12 +6,14 @@
 //!
 //! `events` are what is opened, `pairs` declares what is a call, `kinds` knows it by its number, `table` and `errors` are the tables, `args` the
 //! options. `slow` is about calls that have a line: `line` lays it out, `sched` has the events that tell what their threads
-//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given. `plain` takes the samples if there
+//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given, `connects` the connections that go on when
+//! connect has returned. `plain` takes the samples if there
 //! are only tables.
 
 mod args;
 mod before;
 mod cells;
+mod connects;
 mod errors;
 mod events;
 mod kinds;
@@ -29,9 +31,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::CommonArgs;
 use crate::perf::{EventId, Evlist, Record, Sample};
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, TickOutcome, Timestamp, Use};
+use crate::profiler::{
+    Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, SocketErrors, TickOutcome, Timestamp, Use,
+};
 pub use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::before::{EarlierCalls, NewlyFound};
+use crate::profilers::syscalls::connects::{FailedConnect, PendingConnects};
 use crate::profilers::syscalls::errors::{ERRORS, FailedCall, FailedCalls};
 use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
@@ -89,6 +94,8 @@ struct Syscalls {
     earlier: Option<EarlierCalls>,
     /// With `--errors`, and of calls that have lines.
     paths: Option<paths::CallPaths>,
+    /// With `--errors`.
+    connects: Option<PendingConnects>,
     /// With `--than`.
     slow: Option<slow::SlowCalls>,
     endings: FxHashMap<CallNumber, u64>,
@@ -107,6 +114,7 @@ impl Syscalls {
             kinds: CallKinds::default(),
             earlier: None,
             paths: None,
+            connects: None,
             slow: None,
             endings: FxHashMap::default(),
             errors: FailedCalls::default(),
@@ -201,12 +209,32 @@ impl Syscalls {
         let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
         let call = CallNumber::new(id, sample.is_compat());
         let shown = stack.filter(|_| self.args.common.stacks());
+        let descriptor = self.paths.as_ref().and_then(|paths| paths.descriptor(sample.tid, call));
         let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, call));
-        self.errors.add(FailedCall { call, errno, comm, paths, stack: shown }, sample.pid, sample.tid);
+        let failed = FailedCall { call, errno, comm, paths, stack: shown };
+        if connects::is_under_way(call, errno) {
+            let connects = self.connects.iter_mut().zip(descriptor);
+            let connect = FailedConnect { failed, pid: sample.pid, stack };
+            connects.for_each(|(connects, descriptor)| connects.goes_on(descriptor, connect.clone()));
+            return Use::Ignored;
+        }
+        self.errors.add(failed, sample.pid, sample.tid);
         if self.args.common.draws_stacks() {
             ctx.weigh(sample.pid, comm, stack, 1);
         }
         Use::Relevant
+    }
+
+    /// Takes what a program was told of a connection that was made in the background. None: the sample is of another event.
+    fn take_connect(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Option<Use> {
+        let connects = self.connects.as_mut().filter(|connects| connects.event() == event)?;
+        let told = connects.told(sample, ctx.tasks.comm(sample.tid));
+        let Some(FailedConnect { failed, pid, stack }) = told else { return Some(Use::Ignored) };
+        if self.args.common.draws_stacks() {
+            ctx.weigh(pid, failed.comm, stack, 1);
+        }
+        self.errors.add(failed, pid, sample.tid);
+        Some(Use::Relevant)
     }
 
     /// Looks for calls that began before the start, or before a loss.
@@ -317,6 +345,9 @@ impl Profiler for Syscalls {
         if let Some((enter, _)) = &events.enter {
             self.paths = paths::CallPaths::ask(*enter, &calls, evlist, setup)?;
         }
+        if self.args.errors && paths::has_connect(&calls) {
+            self.connects = SocketErrors::ask(events.exit, evlist, setup)?.map(PendingConnects::new);
+        }
         if self.is_plain() {
             evlist.order_by_thread(events.of_calls()); // a call is made by one thread, and none has a line
         }
@@ -366,6 +397,9 @@ impl Profiler for Syscalls {
         if event != events.exit {
             if self.paths.as_mut().is_some_and(|paths| paths.take(event, sample)) {
                 return Ok(Use::Ignored);
+            }
+            if let Some(used) = self.take_connect(event, sample, ctx) {
+                return Ok(used);
             }
             let Some(slow) = &mut self.slow else { return Ok(Use::Ignored) };
             slow.sched(event, sample, ctx)?;
@@ -426,6 +460,7 @@ impl Profiler for Syscalls {
                 self.earlier.iter_mut().for_each(|earlier| earlier.lost(window.end_ns));
                 self.relation.lost(window);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
+                self.connects.iter_mut().for_each(PendingConnects::lost);
             }
             Event::LostSide(_) => self.unseen.lost_exits = true,
             Event::Stopped { now } => drop(self.tick(now, ctx)),
@@ -445,6 +480,7 @@ impl Profiler for Syscalls {
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.errors.stacks());
+        used.extend(self.connects.iter().flat_map(PendingConnects::stacks));
         used.extend(self.relation.stacks());
         used.extend(self.slow.iter().flat_map(slow::SlowCalls::stacks_in_use));
     }

@@ -44,6 +44,8 @@ pub struct CallPaths {
 #[derive(Clone, Debug)]
 struct HeldStrings {
     call: CallNumber,
+    /// The first argument.
+    descriptor: i32,
     first: PathOfCall,
     second: PathOfCall,
 }
@@ -121,6 +123,11 @@ pub fn calls_with_strings(
     Ok(calls)
 }
 
+/// Connections are made by some of these calls.
+pub fn has_connect(calls: &[CallWithStrings]) -> bool {
+    calls.iter().any(|(number, _)| i64::from(*number) == libc::SYS_connect)
+}
+
 /// A kernel filter of the raw event that passes these calls.
 pub fn filter_of(calls: &[CallWithStrings]) -> Option<String> {
     let numbers: BTreeSet<u32> = calls.iter().map(|(number, _)| *number).collect();
@@ -194,13 +201,19 @@ impl CallPaths {
         if held.len() >= MAX_THREADS {
             held.clear(); // their strings are unread
         }
-        held.insert(sample.tid, HeldStrings { call, first, second });
+        let descriptor = word(*args).unwrap_or(0) as i32;
+        held.insert(sample.tid, HeldStrings { call, descriptor, first, second });
     }
 
     /// The strings of the call of a thread.
     pub fn of(&self, tid: i32, call: CallNumber) -> [PathOfCall; 2] {
         let held = self.held.get(&tid).filter(|held| held.call == call);
         held.map_or_else(Default::default, |held| [held.first.clone(), held.second.clone()])
+    }
+
+    /// The first argument of the call of a thread, if it has strings or an address.
+    pub fn descriptor(&self, tid: i32, call: CallNumber) -> Option<i32> {
+        self.held.get(&tid).filter(|held| held.call == call).map(|held| held.descriptor)
     }
 
     /// The strings of a call that ends.
