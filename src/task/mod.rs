@@ -35,6 +35,7 @@ pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<asker::KernelWait>(),
     QuestionHandler::of::<user_snapshot::WaitSnapshot>(),
     QuestionHandler::of::<call::CallsOf>(),
+    QuestionHandler::of::<descriptor::OpenFileOf>(),
     QuestionHandler::of::<memory::StringsAt>(),
 ];
 

@@ -129,11 +129,6 @@ fn ask_path(host: &Host, tid: i32, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The path of the file that a descriptor of a thread is open on, or what stands for it: `socket:[1]`.
-pub fn open_path(host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
-    ask_path(host, tid, &format!("fd/{fd}"))
-}
-
 /// The current directory of a thread.
 pub fn current_directory(host: &Host, tid: i32) -> Option<Vec<u8>> {
     ask_path(host, tid, "cwd")

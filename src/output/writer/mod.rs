@@ -37,6 +37,7 @@ use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::naming::time::CurrentStep;
 use crate::symbol::{StackId, SymbolUpdate};
 use crate::task::Comm;
+use crate::task::descriptor::OpenFile;
 use crate::unwind::SpaceCode;
 
 pub struct Writer {
@@ -181,7 +182,7 @@ impl CellLookUps for WriterLookUps<'_> {
         self.proc.command(pid, comm, Instant::now())
     }
 
-    fn file(&mut self, tid: i32, fd: i32) -> Option<Vec<u8>> {
+    fn file(&mut self, tid: i32, fd: i32) -> Option<OpenFile> {
         self.proc.file(tid, fd, Instant::now())
     }
 

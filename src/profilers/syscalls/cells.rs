@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::report::{Cell, CellLookUps, Value};
 use crate::symbol::StackId;
 use crate::symbol::naming::named_frame::NamedFrame;
-use crate::tep::syscalls::call_text::{CallLookUps, MadeCall};
+use crate::task::descriptor::OpenFile;
+use crate::tep::syscalls::call_text::{CallFile, CallLookUps, MadeCall};
 
 /// A system call with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,8 +29,9 @@ struct ThreadLookUps<'a> {
 }
 
 impl CallLookUps for ThreadLookUps<'_> {
-    fn file(&mut self, fd: i32) -> Option<Vec<u8>> {
-        self.look_ups.file(self.tid, fd)
+    fn file(&mut self, fd: i32) -> Option<CallFile> {
+        let OpenFile { path, device } = self.look_ups.file(self.tid, fd)?;
+        Some(CallFile { path, device })
     }
 
     fn string(&mut self, address: u64) -> Option<Vec<u8>> {

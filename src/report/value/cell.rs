@@ -11,6 +11,7 @@ use crate::report::Value;
 use crate::symbol::StackId;
 use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::Comm;
+use crate::task::descriptor::OpenFile;
 
 /// A value of a kind of its own. What needs a look-up has neither text nor JSON before it: see [`Cell::looked_up`].
 ///
@@ -63,8 +64,8 @@ pub trait CellLookUps {
     /// What a process executes, if it still has this name.
     fn command(&mut self, pid: i32, comm: Comm) -> Command;
 
-    /// The file that a descriptor of a thread is open on; of `AT_FDCWD` the current directory.
-    fn file(&mut self, tid: i32, fd: i32) -> Option<Vec<u8>>;
+    /// The file that a descriptor of a thread is open on; of `AT_FDCWD` the current directory, without its device.
+    fn file(&mut self, tid: i32, fd: i32) -> Option<OpenFile>;
 
     /// The path at an address of a thread's memory.
     fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>>;
@@ -149,7 +150,7 @@ pub mod tests {
             Command::Unknown
         }
 
-        fn file(&mut self, _tid: i32, _fd: i32) -> Option<Vec<u8>> {
+        fn file(&mut self, _tid: i32, _fd: i32) -> Option<OpenFile> {
             None
         }
 

@@ -31,9 +31,17 @@ pub struct MadeCall {
 /// What is looked up of the thread of a call while its text is made: as it is then.
 pub trait CallLookUps {
     /// The file that a descriptor is open on; of `AT_FDCWD` the current directory.
-    fn file(&mut self, fd: i32) -> Option<Vec<u8>>;
+    fn file(&mut self, fd: i32) -> Option<CallFile>;
     /// The string at an address.
     fn string(&mut self, address: u64) -> Option<Vec<u8>>;
+}
+
+/// The file of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallFile {
+    pub path: Vec<u8>,
+    /// What it is mounted from. None: it is no file of a mount, or that is not known.
+    pub device: Option<Vec<u8>>,
 }
 
 /// The directory that a relative path begins at.
@@ -78,7 +86,7 @@ impl CallArguments {
 enum NoCallLookUps {}
 
 impl CallLookUps for NoCallLookUps {
-    fn file(&mut self, _fd: i32) -> Option<Vec<u8>> {
+    fn file(&mut self, _fd: i32) -> Option<CallFile> {
         None
     }
 
@@ -156,7 +164,7 @@ impl MadeCall {
                 put(out, format_args!("\"{}\"", String::from_utf8_lossy(path)));
                 let is_here = start == Some(PathStart::Current) && is_relative(path) && !self.has_moved(signature.name);
                 if let Some(dir) = is_here.then(|| look_ups.file(libc::AT_FDCWD)).flatten() {
-                    put(out, format_args!(" (in {})", String::from_utf8_lossy(&dir)));
+                    put(out, format_args!(" (in {})", String::from_utf8_lossy(&dir.path)));
                 }
             }
             None if address == 0 => out.push_str("NULL"),
@@ -201,17 +209,21 @@ pub fn is_relative(path: &[u8]) -> bool {
     path.first().is_some_and(|first| *first != b'/')
 }
 
+/// Appends a descriptor with its file and the device of that.
 fn push_fd(fd: i32, look_ups: Option<&mut impl CallLookUps>, out: &mut String) {
     put(out, format_args!("{fd}"));
-    if let Some(look_ups) = look_ups.filter(|_| fd >= 0) {
-        push_file(fd, look_ups, out);
+    if let Some(look_ups) = look_ups.filter(|_| fd >= 0)
+        && let Some(device) = push_file(fd, look_ups, out)
+    {
+        put(out, format_args!(" on {}", String::from_utf8_lossy(&device)));
     }
 }
 
-fn push_file(fd: i32, look_ups: &mut impl CallLookUps, out: &mut String) {
-    if let Some(path) = look_ups.file(fd) {
-        put(out, format_args!("<{}>", String::from_utf8_lossy(&path)));
-    }
+/// Appends the file of a descriptor, and returns its device.
+fn push_file(fd: i32, look_ups: &mut impl CallLookUps, out: &mut String) -> Option<Vec<u8>> {
+    let CallFile { path, device } = look_ups.file(fd)?;
+    put(out, format_args!("<{}>", String::from_utf8_lossy(&path)));
+    device
 }
 
 /// Appends the argument `index`, which the signature has.
@@ -230,7 +242,11 @@ fn push_arg(
         ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress if arg == 0 => out.push_str("NULL"),
         ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
         ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
-        ArgKind::Fd | ArgKind::DirFd => push_fd(arg as i32, look_ups, out),
+        ArgKind::Fd => push_fd(arg as i32, look_ups, out),
+        ArgKind::DirFd => {
+            put(out, format_args!("{}", arg as i32));
+            look_ups.filter(|_| arg as i32 >= 0).and_then(|look_ups| push_file(arg as i32, look_ups, out));
+        }
         ArgKind::Named(names) => names.push(arg as u32, out),
         ArgKind::SocketOption => match before {
             flags::SOL_SOCKET => flags::SOCKET_OPTION.push(arg as u32, out),
@@ -286,10 +302,14 @@ mod tests {
     struct Thread;
 
     impl CallLookUps for Thread {
-        fn file(&mut self, fd: i32) -> Option<Vec<u8>> {
+        fn file(&mut self, fd: i32) -> Option<CallFile> {
+            let of = |path: &str, device: Option<&str>| {
+                Some(CallFile { path: path.into(), device: device.map(|device| device.into()) })
+            };
             match fd {
-                libc::AT_FDCWD => Some(b"/srv".to_vec()),
-                3 => Some(b"/tmp/x".to_vec()),
+                libc::AT_FDCWD => of("/srv", None),
+                3 => of("/tmp/x", None),
+                7 => of("/var/log", Some("/dev/vdb")),
                 _ => None,
             }
         }
@@ -313,6 +333,7 @@ mod tests {
             (call(libc::SYS_read, &[4, 0, 10], Some(-11)), "read(4, NULL, 10) = -1 EAGAIN"),
             (call(libc::SYS_read, &[3, 0, 10], Some(-9)), "read(3, NULL, 10) = -1 EBADF"),
             (call(libc::SYS_close, &[3], Some(0)), "close(3) = 0"),
+            (call(libc::SYS_fsync, &[7], Some(0)), "fsync(7</var/log> on /dev/vdb) = 0"),
             (call(libc::SYS_close, &[3], None), "close(3</tmp/x>)"),
             (
                 call(libc::SYS_openat, &[CWD, 1, cloexec, 0o644], Some(3)),
