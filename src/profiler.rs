@@ -4,7 +4,7 @@
 //! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
 //! `keys` has the keys of all events of a run, and shows them with their names.
 //! `call_strings` joins the strings of system calls to their records, `socket_errors` tells how connections end that are made in the
-//! background.
+//! background, `executed` what programs are executed with.
 //! `shown` is for events that are shown one by one, `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
 
 mod args;
@@ -13,6 +13,7 @@ mod bind;
 pub mod call_strings;
 pub mod code;
 mod context;
+mod executed;
 pub mod filters;
 mod function_search;
 pub mod hits;
@@ -40,6 +41,7 @@ use crate::symbol::StackId;
 
 pub use args::{ProfilerArgs, Trial};
 pub use context::{Context, ViewSums};
+pub use executed::ExecutedPrograms;
 pub use keys::{ShownKeys, key_of};
 pub use lineage::{Lineage, LineageProcess};
 pub use outcome::ExprOutcome;

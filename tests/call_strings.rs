@@ -408,6 +408,21 @@ fn addresses_of_sockets() {
     }
 }
 
+/// Programs as they are executed: the words of each.
+#[test]
+fn arguments_of_programs() {
+    need_events!();
+    let done = trace(&["-e", "execve"], &["sh", "-c", "/bin/true 'a b' '' \"\\\"\"; /bin/true $(seq 1 40); :"]);
+    let of: Vec<Value> = fields(&done).filter(|fields| fields["filename"] == "/bin/true").collect();
+    let [few, many] = &of[..] else { panic!("{done:?}") };
+    assert_eq!(few["argv"], serde_json::json!(["/bin/true", "a b", "", "\""]), "{few}");
+    let words: Vec<String> =
+        std::iter::once("/bin/true".to_owned()).chain((1..16).map(|word| word.to_string())).collect();
+    assert_eq!((&many["argv"], &many["argv_cut"]), (&serde_json::json!(words), &true.into()), "{many}");
+    let text = done.of_type("event").iter().find(|event| event["fields"] == *few).unwrap()["text"].to_string();
+    assert!(text.contains(r#"argv: [\"/bin/true\", \"a b\", \"\", \"\\\"\"], envp: 0x"#), "{text}");
+}
+
 /// What other tasks are given is not copied: it would cost them time, and us room in the rings.
 #[test]
 fn strings_of_other_tasks_are_left_alone() {

@@ -59,6 +59,7 @@ pub const R5: Register = Register(5);
 pub const R6: Register = Register(6);
 pub const R7: Register = Register(7);
 pub const R8: Register = Register(8);
+pub const R9: Register = Register(9);
 pub const R10: Register = Register(10);
 
 /// Bytes that a load or a store moves.

@@ -14,7 +14,7 @@ use crate::profiler::Setup;
 use crate::report::{ArgumentText, UnreadText};
 use crate::task::procfs;
 use crate::tep::format::Format;
-use crate::tep::syscalls::syscall_strings::{socket_address_argument, string_arguments};
+use crate::tep::syscalls::syscall_strings::{socket_address_argument, string_arguments, word_list_argument};
 use crate::tep::syscalls::{number_field, without_user_text};
 
 /// A string and the record of its call are written one after the other, but for interrupts and for what a hypervisor takes.
@@ -39,7 +39,7 @@ enum AskedStrings {
     OfCall(Vec<PointerArgument>),
     /// By the number of the call, a bit for each argument, and the offset of the first.
     ByNumber {
-        masks: Vec<u8>,
+        masks: Vec<u16>,
         first: u16,
     },
 }
@@ -149,7 +149,7 @@ impl CallStrings {
             let address = address_at(sample.raw, argument.offset);
             let text = match waiting {
                 // The call is given none.
-                _ if argument.pointee == Pointee::SocketAddress && address == Some(0) => return None,
+                _ if argument.pointee != Pointee::String && address == Some(0) => return None,
                 _ if !is_copied => Err(UnreadText::Refused),
                 Some(waiting) => waiting.of(argument, address),
                 None => Err(UnreadText::NoCopy),
@@ -225,6 +225,8 @@ impl WaitingStrings {
         let text = string.text.and_then(|(start, end)| self.text.get(start..end)).ok_or(UnreadText::NotInMemory)?;
         Ok(match argument.pointee {
             Pointee::SocketAddress => ArgumentText::SocketAddress(text),
+            Pointee::Words if string.is_cut => ArgumentText::Words(text.strip_suffix(b"\0").unwrap_or(text)),
+            Pointee::Words => ArgumentText::Words(text),
             Pointee::String if string.is_cut => ArgumentText::Cut(text),
             Pointee::String => ArgumentText::Read(text),
         })
@@ -234,7 +236,7 @@ impl WaitingStrings {
 fn unread_text(pointee: Pointee, unread: UnreadText) -> ArgumentText<'static> {
     match pointee {
         Pointee::String => ArgumentText::Unread(unread),
-        Pointee::SocketAddress => ArgumentText::UnreadSocketAddress(unread),
+        Pointee::SocketAddress | Pointee::Words => ArgumentText::UnreadData(unread),
     }
 }
 
@@ -242,7 +244,8 @@ fn unread_text(pointee: Pointee, unread: UnreadText) -> ArgumentText<'static> {
 pub fn pointer_arguments(format: &Format) -> Vec<PointerArgument> {
     let of = |pointee| move |(argument, offset)| PointerArgument { argument, offset, pointee };
     let strings = string_arguments(format).into_iter().map(of(Pointee::String));
-    strings.chain(socket_address_argument(format).map(of(Pointee::SocketAddress))).collect()
+    let addresses = socket_address_argument(format).map(of(Pointee::SocketAddress));
+    strings.chain(addresses).chain(word_list_argument(format).map(of(Pointee::Words))).collect()
 }
 
 /// Leaves out tasks that the answer is not about, if the kernel can tell them.

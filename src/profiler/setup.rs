@@ -188,6 +188,11 @@ impl Setup<'_> {
         self.degrade_once("how connections end that are made in the background stays unread", reason);
     }
 
+    /// Warns that what processes that have ended had executed stays unknown.
+    pub fn degrade_executed(&self, reason: Reason) {
+        self.degrade_once("command lines of processes that have ended stay unknown", reason);
+    }
+
     fn degrade_once(&self, what: &str, reason: Reason) {
         let why = format!("{what}: {}", reason.why);
         let warning = Warning { reason: Reason { why, ..reason }, kind: WarningKind::Degraded };

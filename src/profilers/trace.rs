@@ -15,7 +15,9 @@ use crate::event::{BoundEvent, Selector, SelectorAttrs, selector};
 use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
 use crate::profiler::call_strings::CallStrings;
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
+use crate::profiler::{
+    Context, Event, ExecutedPrograms, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use,
+};
 use crate::profilers::trace::system_calls::{RawEvent, ShownCalls};
 use crate::report::{ArgumentTextWriter, Value};
 use crate::symbol::StackId;
@@ -114,6 +116,8 @@ pub struct Trace {
     /// `--no-paths`
     leaves_strings: bool,
     traced: Vec<Traced>,
+    /// With `--ancestors`.
+    executed: ExecutedPrograms,
     /// Events whose samples are strings, with the indexes of their calls in `traced`.
     copies: Vec<(EventId, usize)>,
     /// A record with its strings.
@@ -145,6 +149,7 @@ impl ProfilerArgs for TraceArgs {
             leaves_strings: self.no_paths,
             only_draws: self.common.only_draws() && !self.ancestors,
             traced: Vec::new(),
+            executed: ExecutedPrograms::default(),
             copies: Vec::new(),
             record: Vec::new(),
         }))
@@ -256,6 +261,9 @@ impl Profiler for Trace {
         if !self.leaves_strings {
             self.ask_for_strings(evlist, setup);
         }
+        if let Some(first) = self.traced.first().filter(|_| self.shows_lineage) {
+            self.executed = ExecutedPrograms::ask(first.shown.event, evlist, setup);
+        }
         Ok(())
     }
 
@@ -268,6 +276,9 @@ impl Profiler for Trace {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        if self.executed.take(event, sample, ctx) {
+            return Ok(Use::Ignored);
+        }
         let first = self.traced.first().map_or(0, |traced| traced.shown.event.index());
         let at = event.index().checked_sub(first).context("an event of another profiler")?;
         let Some(traced) = self.traced.get_mut(at) else { return self.take_string(event, sample) };

@@ -15,7 +15,10 @@ pub enum ArgumentText<'a> {
     Unread(UnreadText),
     /// The address of a socket, as the kernel takes it.
     SocketAddress(&'a [u8]),
-    UnreadSocketAddress(UnreadText),
+    /// The strings of a list, each with its NUL byte; the last one has none if the list goes on.
+    Words(&'a [u8]),
+    /// Another thing than a string.
+    UnreadData(UnreadText),
 }
 
 /// Why a string is not known.
@@ -54,9 +57,11 @@ pub struct ArgumentTextWriter<'b> {
     raw_bytes: u32,
 }
 
-/// Kinds from these on: an unread string by its reason; the address of a socket, and an unread one by its reason.
+/// Kinds. From `UNREAD` and `UNREAD_DATA` on there is one for each reason.
 const UNREAD: u16 = 3;
 const SOCKET_ADDRESS: u16 = 6;
+const WORDS: u16 = 7;
+const UNREAD_DATA: u16 = 8;
 
 const HEADER_BYTES: usize = 8;
 const LAST_BYTES: usize = 4;
@@ -78,7 +83,8 @@ impl<'b> ArgumentTextWriter<'b> {
             ArgumentText::Late(text) => (2, text),
             ArgumentText::Unread(unread) => (UNREAD + unread as u16, b""),
             ArgumentText::SocketAddress(address) => (SOCKET_ADDRESS, address),
-            ArgumentText::UnreadSocketAddress(unread) => (SOCKET_ADDRESS + 1 + unread as u16, b""),
+            ArgumentText::Words(words) => (WORDS, words),
+            ArgumentText::UnreadData(unread) => (UNREAD_DATA + unread as u16, b""),
         };
         self.bytes.extend_from_slice(&offset.to_ne_bytes());
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -129,7 +135,8 @@ impl<'a> ArgumentTexts<'a> {
                 2 => ArgumentText::Late(text),
                 SOCKET_ADDRESS => ArgumentText::SocketAddress(text),
                 kind @ UNREAD..SOCKET_ADDRESS => ArgumentText::Unread(UnreadText::of_kind(kind - UNREAD)),
-                kind => ArgumentText::UnreadSocketAddress(UnreadText::of_kind(kind - SOCKET_ADDRESS - 1)),
+                WORDS => ArgumentText::Words(text),
+                kind => ArgumentText::UnreadData(UnreadText::of_kind(kind - UNREAD_DATA)),
             };
             Some((u16::from_ne_bytes([offset0, offset1]), text))
         })
@@ -161,9 +168,10 @@ mod tests {
             (48, ArgumentText::Unread(UnreadText::NoCopy)),
             (56, ArgumentText::Unread(UnreadText::Refused)),
             (64, ArgumentText::SocketAddress(b"\x02\0")),
-            (72, ArgumentText::UnreadSocketAddress(UnreadText::NotInMemory)),
-            (80, ArgumentText::UnreadSocketAddress(UnreadText::NoCopy)),
-            (88, ArgumentText::UnreadSocketAddress(UnreadText::Refused)),
+            (68, ArgumentText::Words(b"ls\0-l\0")),
+            (72, ArgumentText::UnreadData(UnreadText::NotInMemory)),
+            (80, ArgumentText::UnreadData(UnreadText::NoCopy)),
+            (88, ArgumentText::UnreadData(UnreadText::Refused)),
         ];
         let mut bytes = vec![1, 2];
         let mut writer = ArgumentTextWriter::new(&mut bytes, b"record");

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use crate::report::{ArgumentText, ArgumentTexts};
 use crate::tep::format::Format;
-use crate::tep::syscalls::call_text::{CallArguments, socket_address};
+use crate::tep::syscalls::call_text::{CallArguments, socket_address, words};
 
 /// Appends the arguments, not escaped but for quotes: `dfd: AT_FDCWD, filename: "/etc/passwd", flags: O_RDONLY`.
 pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
@@ -36,7 +36,12 @@ pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTex
                 socket_address::push(address, &mut value);
                 out.extend_from_slice(value.as_bytes());
             }
-            Some(ArgumentText::Unread(_) | ArgumentText::UnreadSocketAddress(_)) | None => {
+            Some(ArgumentText::Words(list)) => {
+                value.clear();
+                words::push(list, &mut value);
+                out.extend_from_slice(value.as_bytes());
+            }
+            Some(ArgumentText::Unread(_) | ArgumentText::UnreadData(_)) | None => {
                 value.clear();
                 // Writing to a Vec cannot fail.
                 let _ = match field.read_u64(texts.raw) {
@@ -46,7 +51,7 @@ pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTex
                 };
             }
         }
-        if let Some(ArgumentText::Unread(unread) | ArgumentText::UnreadSocketAddress(unread)) = text {
+        if let Some(ArgumentText::Unread(unread) | ArgumentText::UnreadData(unread)) = text {
             let _ = write!(out, " (unread: {})", unread.reason());
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::bpf::CopierRefusal;
-use crate::bpf::strings::{StringArguments, load_copier};
+use crate::bpf::strings::{PointerArgument, StringArguments, load_copier};
 use crate::host::{Host, sysctl};
 use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::event_id::EventId;
@@ -77,6 +77,26 @@ impl Evlist {
         let copier = load_copier(arguments, cpus, self.strings.tasks.as_ref().map(|tasks| &tasks.map))
             .map_err(|refusal| explain(&refusal, host))?;
         let output = self.add_output(format!("strings of {}", self.evsel(of).name), of)?;
+        self.strings.add(EventCopier::new(copier, of, output));
+        Ok(output)
+    }
+
+    /// The lists of strings of the calls that begin with the tracepoint `enter` will come as samples of the returned event, which
+    /// shares a ring with `beside`, of the same profiler; the calls of all tasks of the machine.
+    ///
+    /// # Errors
+    /// As [`Evlist::copy_strings`].
+    pub fn copy_words(
+        &mut self,
+        beside: EventId,
+        enter: Evsel,
+        words: Vec<PointerArgument>,
+        host: &Host,
+    ) -> Result<EventId, Reason> {
+        let copier = load_copier(&StringArguments::OfCall(words), possible_cpus(host), None);
+        let copier = copier.map_err(|refusal| explain(&refusal, host))?;
+        let output = self.add_output(format!("strings of {}", enter.name), beside)?;
+        let of = self.add(enter.unopened()).map_err(|err| Reason::incurable(err.to_string()))?;
         self.strings.add(EventCopier::new(copier, of, output));
         Ok(output)
     }

@@ -168,7 +168,7 @@ fn path((who, sum): &ErrorRow, at: usize) -> Value {
     let text = match &who.paths[at] {
         PathOfCall::Read { text, .. } => Some(text),
         PathOfCall::Unread { .. } => sum.found(at),
-        PathOfCall::None | PathOfCall::Socket(_) | PathOfCall::UnreadSocket { .. } => None,
+        PathOfCall::None | PathOfCall::Socket(_) | PathOfCall::Words(_) | PathOfCall::UnreadData { .. } => None,
     };
     text.map_or(Value::None, |text| Value::Path(text.clone()))
 }
@@ -192,7 +192,7 @@ fn directory((who, sum): &ErrorRow, at: usize) -> Value {
 fn unread((who, sum): &ErrorRow) -> Value {
     match who.paths[0] {
         PathOfCall::Unread { .. } if sum.found(0).is_some() => Value::Word("read late, once"),
-        PathOfCall::Unread { reason, .. } | PathOfCall::UnreadSocket { reason } => Value::Word(reason),
+        PathOfCall::Unread { reason, .. } | PathOfCall::UnreadData { reason } => Value::Word(reason),
         _ => Value::None,
     }
 }

@@ -42,6 +42,7 @@ use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
 use crate::profilers::syscalls::line::SLOW;
 use crate::profilers::syscalls::pairs::{CallInFlight, CallKey, CallPairs, CallThread, CallingThread, EndedCall};
+use crate::profilers::syscalls::paths::PathOfCall;
 use crate::profilers::syscalls::table::{
     CALLS, CallRow, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
@@ -211,6 +212,7 @@ impl Syscalls {
         let shown = stack.filter(|_| self.args.common.stacks());
         let descriptor = self.paths.as_ref().and_then(|paths| paths.descriptor(sample.tid, call));
         let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, call));
+        let paths = paths.map(PathOfCall::without_words);
         let failed = FailedCall { call, errno, comm, paths, stack: shown };
         if connects::is_under_way(call, errno) {
             let connects = self.connects.iter_mut().zip(descriptor);

@@ -62,20 +62,27 @@ pub enum PathOfCall {
         directory: Option<i32>,
     },
     /// Its address, and why it is not known.
-    Unread {
-        address: u64,
-        reason: &'static str,
-    },
+    Unread { address: u64, reason: &'static str },
     /// The address of a socket.
     Socket(Arc<[u8]>),
-    UnreadSocket {
-        reason: &'static str,
-    },
+    /// The arguments of a program.
+    Words(Arc<[u8]>),
+    /// Of a socket's address, or a program's arguments.
+    UnreadData { reason: &'static str },
 }
 
 impl PathOfCall {
     pub fn text(&self) -> Option<Arc<[u8]>> {
-        if let PathOfCall::Read { text, .. } | PathOfCall::Socket(text) = self { Some(text.clone()) } else { None }
+        match self {
+            PathOfCall::Read { text, .. } | PathOfCall::Socket(text) | PathOfCall::Words(text) => Some(text.clone()),
+            PathOfCall::None | PathOfCall::Unread { .. } | PathOfCall::UnreadData { .. } => None,
+        }
+    }
+
+    /// A row is not by the arguments of a program that is executed.
+    #[must_use]
+    pub fn without_words(self) -> PathOfCall {
+        if let PathOfCall::Words(_) = self { PathOfCall::None } else { self }
     }
 
     /// What can still be looked up of it.
@@ -187,7 +194,8 @@ impl CallPaths {
             ArgumentText::SocketAddress(address) => {
                 PathOfCall::Socket(kept(socket_address::meaningful(address), known))
             }
-            ArgumentText::UnreadSocketAddress(unread) => PathOfCall::UnreadSocket { reason: unread.reason() },
+            ArgumentText::Words(list) => PathOfCall::Words(kept(list, known)),
+            ArgumentText::UnreadData(unread) => PathOfCall::UnreadData { reason: unread.reason() },
         });
         let (first, second) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
         drop(texts);

@@ -39,6 +39,15 @@ pub fn socket_address_argument(format: &Format) -> Option<(u8, u16)> {
     arguments(format).zip(lengths).find(is_given).and_then(|(address, _)| place(address))
 }
 
+/// The number and offset of the argument that is a list of strings, up to a null pointer: the arguments of a program that is
+/// executed. What it finds in its environment is no business of others.
+pub fn word_list_argument(format: &Format) -> Option<(u8, u16)> {
+    entered_call(&format.full_name()).filter(|_| has_arguments_alone(format))?;
+    let is_list =
+        |(_, field): &(usize, &Field)| field.size == 8 && field.name == "argv" && field.declared.contains("char");
+    arguments(format).find(is_list).and_then(place)
+}
+
 /// The kernel copies no strings into the record.
 fn has_arguments_alone(format: &Format) -> bool {
     without_user_text(format).fields.len() == format.fields.len()
@@ -87,6 +96,16 @@ mod tests {
             assert_eq!(string_arguments(&format(name, arguments)), want, "{name}");
         }
     }
+    #[test]
+    fn arguments_of_programs_are_a_list() {
+        let exec = ["const char * filename", "const char *const * argv", "const char *const * envp"];
+        let exec_at = ["int fd", "const char * filename", "const char *const * argv", "const char *const * envp"];
+        assert_eq!(word_list_argument(&format("sys_enter_execve", &exec)), Some((1, 24)));
+        assert_eq!(word_list_argument(&format("sys_enter_execveat", &exec_at)), Some((2, 32)));
+        assert_eq!(word_list_argument(&format("sys_enter_openat", &exec_at[..2])), None);
+        assert_eq!(word_list_argument(&format("sys_exit_execve", &exec)), None);
+    }
+
     #[test]
     fn addresses_of_sockets_have_a_length() {
         let cases: [(&str, &[&str], Option<(u8, u16)>); 6] = [

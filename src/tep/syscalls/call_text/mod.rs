@@ -5,6 +5,7 @@
 mod flags;
 mod signatures;
 pub mod socket_address;
+pub mod words;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub struct MadeCall {
     pub args: [u64; 6],
     /// None: it goes on.
     pub ret: Option<i64>,
-    /// What the arguments point to that are paths or addresses of sockets, in their order. None: that was not read.
+    /// What the arguments point to that are paths, addresses of sockets or lists of strings, in their order. None: that was not
+    /// read.
     pub paths: [Option<Arc<[u8]>>; 2],
 }
 
@@ -117,6 +119,9 @@ impl MadeCall {
                     out.push_str(if index > 0 { ", " } else { "" });
                     match kind {
                         ArgKind::Path => self.push_path(signature, index, &mut look_ups, &mut out),
+                        ArgKind::Words if self.paths[1].is_some() => {
+                            self.paths[1].iter().for_each(|list| words::push(list, &mut out));
+                        }
                         ArgKind::SocketAddress if self.paths[0].is_some() => {
                             self.paths[0].iter().for_each(|address| socket_address::push(address, &mut out));
                         }
@@ -239,8 +244,10 @@ fn push_arg(
         ArgKind::Int => put(out, format_args!("{}", arg as i32)),
         ArgKind::Long => put(out, format_args!("{}", arg.cast_signed())),
         ArgKind::Size => put(out, format_args!("{arg}")),
-        ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress if arg == 0 => out.push_str("NULL"),
-        ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
+        ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress | ArgKind::Words if arg == 0 => out.push_str("NULL"),
+        ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress | ArgKind::Words | ArgKind::Bits => {
+            put(out, format_args!("{arg:#x}"))
+        }
         ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
         ArgKind::Fd => push_fd(arg as i32, look_ups, out),
         ArgKind::DirFd => {
@@ -394,6 +401,9 @@ mod tests {
         let address = [&(libc::AF_INET as u16).to_ne_bytes()[..], &[0x15, 0x38, 10, 0, 0, 5]].concat();
         connects.paths[0] = Some(address.into());
         assert_eq!(text(&connects), "connect(9, 10.0.0.5:5432, 16) = -1 EINPROGRESS");
+        let mut executes = call(libc::SYS_execve, &[0x10, 0x20, 0x30], Some(0));
+        executes.paths = [Some(b"/bin/ls".as_slice().into()), Some(b"ls\0-l\0".as_slice().into())];
+        assert_eq!(text(&executes), "execve(\"/bin/ls\", [\"ls\", \"-l\"], 0x30) = 0");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum ArgKind {
     Path,
     /// To the address of a socket.
     SocketAddress,
+    /// To a list of strings.
+    Words,
     /// Flags without names.
     Bits,
     /// Permissions.
@@ -85,7 +87,7 @@ pub fn find(name: &str) -> Option<CallSignature> {
 }
 
 use ArgKind::{
-    Bits, DirFd, FcntlArgument, Fd, Int, Long, Mode, Named, Path, Pointer, Size, SocketAddress, SocketOption,
+    Bits, DirFd, FcntlArgument, Fd, Int, Long, Mode, Named, Path, Pointer, Size, SocketAddress, SocketOption, Words,
 };
 
 const fn call(name: &'static str, args: &'static [ArgKind]) -> CallSignature {
@@ -247,8 +249,8 @@ const SIGNATURES: &[CallSignature] = &[
     call("clone3", &[Pointer, Size]),
     call("fork", &[]),
     call("vfork", &[]),
-    call("execve", &[Path, Pointer, Pointer]),
-    call("execveat", &[DirFd, Path, Pointer, Pointer, Named(&f::AT)]),
+    call("execve", &[Path, Words, Pointer]),
+    call("execveat", &[DirFd, Path, Words, Pointer, Named(&f::AT)]),
     call("kill", &[Int, Named(&f::SIGNAL)]),
     call("tkill", &[Int, Named(&f::SIGNAL)]),
     call("tgkill", &[Int, Int, Named(&f::SIGNAL)]),
