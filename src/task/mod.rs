@@ -18,6 +18,7 @@ pub mod memory;
 pub mod procfs;
 pub mod python;
 pub mod run_delay;
+mod script;
 pub mod snapshots;
 pub mod table;
 mod targets;
@@ -41,6 +42,7 @@ pub const QUESTIONS: &[QuestionHandler] = &[
 
 pub use ancestry::Ancestor;
 pub use comm::Comm;
+pub use script::script_of;
 pub use table::TaskTable;
 pub use targets::{Targets, listed};
 pub use watched::Watched;
