@@ -97,6 +97,20 @@ fn arguments_have_names() {
     assert!(commands.iter().any(|event| event["text"].as_str().unwrap().contains("cmd: F_DUPFD")), "{commands:#?}");
 }
 
+/// The raw events as they are.
+#[test]
+fn calls_of_raw_events_have_names() {
+    need_events!();
+    let options = ["-e", "raw_syscalls:*"];
+    let done = flood(&options);
+    let exits = of(&done, "raw_syscalls:sys_exit");
+    let of_call = exits.iter().filter(|event| event["call"] == "getppid").count() as u64;
+    assert_eq!(of_call, load_number(&done.load, "calls"), "{done:?}");
+    let text = run(&[&["trace", "-m", "4M"], &options[..], &["--", "/bin/true"]].concat()).code(0);
+    let last = text.out.iter().rev().find(|line| line.contains("raw_syscalls:sys_enter")).unwrap();
+    assert!(last.contains("NR 231 (") && last.ends_with(") (exit_group)") || !cfg!(target_arch = "x86_64"), "{last}");
+}
+
 #[test]
 fn few_are_opened_themselves() {
     need_events!();

@@ -5,7 +5,8 @@ use std::io::Write;
 
 use crate::report::{ArgumentText, ArgumentTexts};
 use crate::tep::format::Format;
-use crate::tep::syscalls::call_text::{CallArguments, socket_address, words};
+use crate::tep::format::field::Field;
+use crate::tep::syscalls::call_text::{CallArguments, CallResult, socket_address, words};
 
 /// Appends the arguments, not escaped but for quotes: `dfd: AT_FDCWD, filename: "/etc/passwd", flags: O_RDONLY`.
 pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
@@ -57,6 +58,16 @@ pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTex
     }
 }
 
+/// Appends what a call has returned: `3`, `-1 ENOENT`.
+pub fn render_result((result, field): &(CallResult, Field), raw: &[u8], out: &mut Vec<u8>) {
+    let mut text = String::new();
+    match field.read_i64(raw) {
+        Ok(ret) => result.push(ret, &mut text),
+        Err(_) => text.push('?'),
+    }
+    out.extend_from_slice(text.as_bytes());
+}
+
 fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in text {
@@ -78,6 +89,24 @@ mod tests {
         \tfield:int dfd;\toffset:16;\tsize:8;\tsigned:0;\n\
         \tfield:const char * filename;\toffset:24;\tsize:8;\tsigned:0;\n\
         \tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n\nprint fmt: \"\"\n";
+
+    #[test]
+    fn results_are_numbers_or_errors() {
+        let format = "name: sys_exit_openat\nID: 1\nformat:\n\
+            \tfield:int __syscall_nr;\toffset:8;\tsize:4;\tsigned:1;\n\
+            \tfield:long ret;\toffset:16;\tsize:8;\tsigned:1;\n\nprint fmt: \"\"\n";
+        let ret = Format::parse("syscalls", format).unwrap().field("ret").cloned().unwrap();
+        let text = |number: libc::c_long, ret_value: i64| {
+            let raw = [[0; 16].as_slice(), &ret_value.to_ne_bytes()].concat();
+            let mut out = Vec::new();
+            render_result(&(CallResult::of(number as u32), ret.clone()), &raw, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text(libc::SYS_openat, 3), "3");
+        assert_eq!(text(libc::SYS_openat, -2), "-1 ENOENT");
+        assert_eq!(text(libc::SYS_mmap, 0x7f00), "0x7f00");
+        assert_eq!(text(9999, -512), "? ERESTARTSYS");
+    }
 
     #[test]
     fn strings_stand_for_their_addresses() {

@@ -84,6 +84,23 @@ impl CallArguments {
     }
 }
 
+/// What a call returns.
+#[derive(Clone, Copy, Debug)]
+pub struct CallResult(ReturnKind);
+
+impl CallResult {
+    /// Of the call with this number.
+    pub fn of(number: u32) -> CallResult {
+        let signature = syscalls::name(number.into()).and_then(signatures::find);
+        CallResult(signature.map_or(ReturnKind::Number, |signature| signature.returns))
+    }
+
+    /// Appends it: a number, an address, or the error.
+    pub fn push(self, ret: i64, out: &mut String) {
+        push_result(self.0, ret, None::<&mut NoCallLookUps>, out);
+    }
+}
+
 /// For text of a record alone.
 enum NoCallLookUps {}
 
@@ -147,12 +164,9 @@ impl MadeCall {
         }
         out.push(')');
         if let Some(ret) = self.ret {
-            push_return(
-                signature.map_or(ReturnKind::Number, |signature| signature.returns),
-                ret,
-                &mut look_ups,
-                &mut out,
-            );
+            out.push_str(" = ");
+            let kind = signature.map_or(ReturnKind::Number, |signature| signature.returns);
+            push_result(kind, ret, Some(&mut look_ups), &mut out);
         }
         out
     }
@@ -271,23 +285,21 @@ fn push_arg(
     }
 }
 
-fn push_return(kind: ReturnKind, ret: i64, look_ups: &mut impl CallLookUps, out: &mut String) {
+/// Appends what a call has returned.
+fn push_result(kind: ReturnKind, ret: i64, look_ups: Option<&mut impl CallLookUps>, out: &mut String) {
     match errnos::of_return(ret) {
         // The kernel's own codes never reach the program.
         Some(errno) if errnos::is_restart(errno) => {
-            put(out, format_args!(" = ? {}", errnos::name(errno).unwrap_or("interrupted")));
+            put(out, format_args!("? {}", errnos::name(errno).unwrap_or("interrupted")));
         }
         Some(errno) => match errnos::name(errno) {
-            Some(name) => put(out, format_args!(" = -1 {name}")),
-            None => put(out, format_args!(" = -1 errno {errno}")),
+            Some(name) => put(out, format_args!("-1 {name}")),
+            None => put(out, format_args!("-1 errno {errno}")),
         },
         None => match kind {
-            ReturnKind::Number => put(out, format_args!(" = {ret}")),
-            ReturnKind::Address => put(out, format_args!(" = {ret:#x}")),
-            ReturnKind::Fd => {
-                out.push_str(" = ");
-                push_fd(ret as i32, Some(look_ups), out);
-            }
+            ReturnKind::Number => put(out, format_args!("{ret}")),
+            ReturnKind::Address => put(out, format_args!("{ret:#x}")),
+            ReturnKind::Fd => push_fd(ret as i32, look_ups, out),
         },
     }
 }
