@@ -8,6 +8,7 @@
 pub mod ancestry;
 pub mod asker;
 pub mod call;
+pub mod call_parts;
 mod comm;
 pub mod cpu_quota;
 pub mod cpu_times;
@@ -36,6 +37,7 @@ pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<asker::KernelWait>(),
     QuestionHandler::of::<user_snapshot::WaitSnapshot>(),
     QuestionHandler::of::<call::CallsOf>(),
+    QuestionHandler::of::<call_parts::CallPartsOf>(),
     QuestionHandler::of::<descriptor::OpenFileOf>(),
     QuestionHandler::of::<memory::StringsAt>(),
 ];

@@ -37,6 +37,7 @@ use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::naming::time::CurrentStep;
 use crate::symbol::{StackId, SymbolUpdate};
 use crate::task::Comm;
+use crate::task::call_parts::{CallPartsOf, PartSums};
 use crate::task::descriptor::OpenFile;
 use crate::unwind::SpaceCode;
 
@@ -184,6 +185,10 @@ impl CellLookUps for WriterLookUps<'_> {
 
     fn file(&mut self, tid: i32, fd: i32) -> Option<OpenFile> {
         self.proc.file(tid, fd, Instant::now())
+    }
+
+    fn part_sums(&mut self, question: &CallPartsOf) -> Option<PartSums> {
+        self.proc.part_sums(question, Instant::now())
     }
 
     fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {

@@ -12,6 +12,7 @@ use crate::host::Host;
 use crate::output::writer::late_text::LateReader;
 use crate::report::{Command, LateSource, LateText};
 use crate::symbol::naming::time::CurrentStep;
+use crate::task::call_parts::{self, CallPartsOf, PartSums};
 use crate::task::descriptor::{self, OpenFile};
 use crate::task::{Comm, procfs};
 
@@ -91,6 +92,14 @@ impl ProcLookUps {
         let text = step.in_process(tid, || strings.string(tid, address))?;
         let is_path = std::str::from_utf8(&text).is_ok_and(|text| !text.is_empty() && !text.contains(char::is_control));
         is_path.then_some(text)
+    }
+
+    /// The sums of the parts of a call that a thread is in.
+    pub fn part_sums(&mut self, question: &CallPartsOf, now: Instant) -> Option<PartSums> {
+        if !may_ask(&mut self.files_asked, MAX_FILES, now) {
+            return None;
+        }
+        self.step.in_process(question.tid, || call_parts::part_sums(&self.host, question))
     }
 
     /// The file that a descriptor of a thread is open on now, or its current directory, without its device. The file itself

@@ -36,6 +36,8 @@ pub trait CallLookUps {
     fn file(&mut self, fd: i32) -> Option<CallFile>;
     /// The string at an address.
     fn string(&mut self, address: u64) -> Option<Vec<u8>>;
+    /// The sums of `count` parts of memory, or of messages of such parts, of a call that goes on.
+    fn parts(&mut self, address: u64, count: u64, of_messages: bool) -> Option<CallParts>;
 }
 
 /// The file of a descriptor.
@@ -44,6 +46,15 @@ pub struct CallFile {
     pub path: Vec<u8>,
     /// What it is mounted from. None: it is no file of a mount, or that is not known.
     pub device: Option<Vec<u8>>,
+}
+
+/// How much a call is to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallParts {
+    pub parts: u64,
+    pub bytes: u64,
+    /// There are more.
+    pub is_cut: bool,
 }
 
 /// The directory that a relative path begins at.
@@ -112,6 +123,10 @@ impl CallLookUps for NoCallLookUps {
     fn string(&mut self, _address: u64) -> Option<Vec<u8>> {
         None
     }
+
+    fn parts(&mut self, _address: u64, _count: u64, _of_messages: bool) -> Option<CallParts> {
+        None
+    }
 }
 
 /// Arguments of a call without a known signature that are shown.
@@ -132,27 +147,9 @@ impl MadeCall {
         match &signature {
             Some(signature) => {
                 let count = signature.shown(&self.args);
-                for (index, (kind, arg)) in signature.args.iter().zip(self.args).take(count).enumerate() {
+                for index in 0..count {
                     out.push_str(if index > 0 { ", " } else { "" });
-                    match kind {
-                        ArgKind::Path => self.push_path(signature, index, &mut look_ups, &mut out),
-                        ArgKind::Words if self.paths[1].is_some() => {
-                            self.paths[1].iter().for_each(|list| words::push(list, &mut out));
-                        }
-                        ArgKind::SocketAddress if self.paths[0].is_some() => {
-                            self.paths[0].iter().for_each(|address| socket_address::push(address, &mut out));
-                        }
-                        ArgKind::DirFd if arg as i32 == libc::AT_FDCWD => {
-                            out.push_str("AT_FDCWD");
-                            if self.begins_at(signature, index) {
-                                push_file(libc::AT_FDCWD, &mut look_ups, &mut out);
-                            }
-                        }
-                        _ => {
-                            let named = self.names_file(name, index).then_some(&mut look_ups);
-                            push_arg(signature, index, &self.args, named, &mut out);
-                        }
-                    }
+                    self.push_argument(signature, index, &mut look_ups, &mut out);
                 }
             }
             None => {
@@ -169,6 +166,37 @@ impl MadeCall {
             push_result(kind, ret, Some(&mut look_ups), &mut out);
         }
         out
+    }
+
+    /// Appends the argument `index`, which the signature has.
+    fn push_argument(
+        &self,
+        signature: &CallSignature,
+        index: usize,
+        look_ups: &mut impl CallLookUps,
+        out: &mut String,
+    ) {
+        let (kind, arg) = (signature.args[index], self.args[index]);
+        let [first, second] = &self.paths;
+        match (kind, first, second) {
+            (ArgKind::Path, ..) => self.push_path(signature, index, look_ups, out),
+            (ArgKind::SocketAddress, Some(address), _) => socket_address::push(address, out),
+            (ArgKind::Words, _, Some(list)) => words::push(list, out),
+            (ArgKind::DirFd, ..) if arg as i32 == libc::AT_FDCWD => {
+                out.push_str("AT_FDCWD");
+                if self.begins_at(signature, index) {
+                    push_file(libc::AT_FDCWD, look_ups, out);
+                }
+            }
+            (ArgKind::Parts | ArgKind::Message | ArgKind::Messages, ..) => {
+                push_arg(signature, index, &self.args, None::<&mut NoCallLookUps>, out);
+                self.push_parts(kind, index, look_ups, out);
+            }
+            _ => {
+                let named = self.names_file(Some(signature.name), index).then_some(look_ups);
+                push_arg(signature, index, &self.args, named, out);
+            }
+        }
     }
 
     /// The path in an argument.
@@ -193,6 +221,18 @@ impl MadeCall {
                     None => out.push_str("path unread"),
                 }
             }
+        }
+    }
+
+    /// What a call that goes on is to move: while its thread waits, the memory tells.
+    fn push_parts(&self, kind: ArgKind, index: usize, look_ups: &mut impl CallLookUps, out: &mut String) {
+        let (address, next) = (self.args[index], self.args.get(index + 1).copied().unwrap_or(0));
+        let count = if kind == ArgKind::Message { 1 } else { next };
+        let is_there = self.ret.is_none() && address != 0;
+        let parts = is_there.then(|| look_ups.parts(address, count, kind != ArgKind::Parts)).flatten();
+        if let Some(CallParts { parts, bytes, is_cut }) = parts {
+            let least = if is_cut { ">= " } else { "" };
+            put(out, format_args!(" ({least}{parts} parts, {least}{bytes} bytes)"));
         }
     }
 
@@ -258,10 +298,25 @@ fn push_arg(
         ArgKind::Int => put(out, format_args!("{}", arg as i32)),
         ArgKind::Long => put(out, format_args!("{}", arg.cast_signed())),
         ArgKind::Size => put(out, format_args!("{arg}")),
-        ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress | ArgKind::Words if arg == 0 => out.push_str("NULL"),
-        ArgKind::Pointer | ArgKind::Path | ArgKind::SocketAddress | ArgKind::Words | ArgKind::Bits => {
-            put(out, format_args!("{arg:#x}"))
+        ArgKind::Pointer
+        | ArgKind::Path
+        | ArgKind::SocketAddress
+        | ArgKind::Words
+        | ArgKind::Parts
+        | ArgKind::Message
+        | ArgKind::Messages
+            if arg == 0 =>
+        {
+            out.push_str("NULL");
         }
+        ArgKind::Pointer
+        | ArgKind::Path
+        | ArgKind::SocketAddress
+        | ArgKind::Words
+        | ArgKind::Parts
+        | ArgKind::Message
+        | ArgKind::Messages
+        | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
         ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
         ArgKind::Fd => push_fd(arg as i32, look_ups, out),
         ArgKind::DirFd => {
@@ -336,6 +391,10 @@ mod tests {
         fn string(&mut self, address: u64) -> Option<Vec<u8>> {
             (address == 0x100).then(|| b"late".to_vec())
         }
+
+        fn parts(&mut self, address: u64, count: u64, of_messages: bool) -> Option<CallParts> {
+            (address == 0x100).then_some(CallParts { parts: count, bytes: 8192, is_cut: of_messages })
+        }
     }
 
     fn text(call: &MadeCall) -> String {
@@ -352,6 +411,10 @@ mod tests {
             (call(libc::SYS_read, &[4, 0, 10], Some(-11)), "read(4, NULL, 10) = -1 EAGAIN"),
             (call(libc::SYS_read, &[3, 0, 10], Some(-9)), "read(3, NULL, 10) = -1 EBADF"),
             (call(libc::SYS_close, &[3], Some(0)), "close(3) = 0"),
+            (call(libc::SYS_writev, &[4, 0x100, 3], None), "writev(4, 0x100 (3 parts, 8192 bytes), 3)"),
+            (call(libc::SYS_writev, &[4, 0x100, 3], Some(8192)), "writev(4, 0x100, 3) = 8192"),
+            (call(libc::SYS_writev, &[4, 0x200, 3], None), "writev(4, 0x200, 3)"),
+            (call(libc::SYS_sendmsg, &[4, 0x100, 0], None), "sendmsg(4, 0x100 (>= 1 parts, >= 8192 bytes), 0)"),
             (call(libc::SYS_fsync, &[7], Some(0)), "fsync(7</var/log> on /dev/vdb) = 0"),
             (call(libc::SYS_close, &[3], None), "close(3</tmp/x>)"),
             (

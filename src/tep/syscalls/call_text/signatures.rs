@@ -20,6 +20,11 @@ pub enum ArgKind {
     SocketAddress,
     /// To a list of strings.
     Words,
+    /// To parts of memory, as many as the next argument says; to a message of such parts; to messages, as many as the next
+    /// argument says.
+    Parts,
+    Message,
+    Messages,
     /// Flags without names.
     Bits,
     /// Permissions.
@@ -87,7 +92,8 @@ pub fn find(name: &str) -> Option<CallSignature> {
 }
 
 use ArgKind::{
-    Bits, DirFd, FcntlArgument, Fd, Int, Long, Mode, Named, Path, Pointer, Size, SocketAddress, SocketOption, Words,
+    Bits, DirFd, FcntlArgument, Fd, Int, Long, Message, Messages, Mode, Named, Parts, Path, Pointer, Size,
+    SocketAddress, SocketOption, Words,
 };
 
 const fn call(name: &'static str, args: &'static [ArgKind]) -> CallSignature {
@@ -108,13 +114,13 @@ const SIGNATURES: &[CallSignature] = &[
     call("write", &[Fd, Pointer, Size]),
     call("pread64", &[Fd, Pointer, Size, Long]),
     call("pwrite64", &[Fd, Pointer, Size, Long]),
-    call("readv", &[Fd, Pointer, Int]),
-    call("writev", &[Fd, Pointer, Int]),
-    call("preadv", &[Fd, Pointer, Int, Long]),
-    call("pwritev", &[Fd, Pointer, Int, Long]),
-    call("preadv2", &[Fd, Pointer, Int, Long, Long, Named(&f::READ_WRITE)]),
-    call("pwritev2", &[Fd, Pointer, Int, Long, Long, Named(&f::READ_WRITE)]),
-    call("vmsplice", &[Fd, Pointer, Size, Named(&f::SPLICE)]),
+    call("readv", &[Fd, Parts, Int]),
+    call("writev", &[Fd, Parts, Int]),
+    call("preadv", &[Fd, Parts, Int, Long]),
+    call("pwritev", &[Fd, Parts, Int, Long]),
+    call("preadv2", &[Fd, Parts, Int, Long, Long, Named(&f::READ_WRITE)]),
+    call("pwritev2", &[Fd, Parts, Int, Long, Long, Named(&f::READ_WRITE)]),
+    call("vmsplice", &[Fd, Parts, Size, Named(&f::SPLICE)]),
     call("tee", &[Fd, Fd, Size, Named(&f::SPLICE)]),
     call("readahead", &[Fd, Long, Size]),
     call("getdents", &[Fd, Pointer, Size]),
@@ -234,10 +240,10 @@ const SIGNATURES: &[CallSignature] = &[
     call("listen", &[Fd, Int]),
     call("sendto", &[Fd, Pointer, Size, Named(&f::MESSAGE), SocketAddress, Int]),
     call("recvfrom", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer, Pointer]),
-    call("sendmsg", &[Fd, Pointer, Named(&f::MESSAGE)]),
-    call("recvmsg", &[Fd, Pointer, Named(&f::MESSAGE)]),
-    call("sendmmsg", &[Fd, Pointer, Size, Named(&f::MESSAGE)]),
-    call("recvmmsg", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer]),
+    call("sendmsg", &[Fd, Message, Named(&f::MESSAGE)]),
+    call("recvmsg", &[Fd, Message, Named(&f::MESSAGE)]),
+    call("sendmmsg", &[Fd, Messages, Size, Named(&f::MESSAGE)]),
+    call("recvmmsg", &[Fd, Messages, Size, Named(&f::MESSAGE), Pointer]),
     call("shutdown", &[Fd, Named(&f::SHUTDOWN)]),
     call("socketpair", &[Named(&f::FAMILY), Named(&f::SOCKET), Int, Pointer]),
     call("getsockname", &[Fd, Pointer, Pointer]),
