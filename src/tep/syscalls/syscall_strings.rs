@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn addresses_of_sockets_have_a_length() {
-        let cases: [(&str, &[&str], Option<(u8, u16)>); 6] = [
+        type Place = Option<(u8, u16)>;
+        let cases: [(&str, &[&str], Place); 6] = [
             ("sys_enter_connect", &["int fd", "struct sockaddr * uservaddr", "int addrlen"], Some((1, 24))),
             ("sys_enter_bind", &["int fd", "struct sockaddr * umyaddr", "int addrlen"], Some((1, 24))),
             (
