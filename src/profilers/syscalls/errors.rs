@@ -3,8 +3,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use anyhow::Result;
 use rustc_hash::FxHashSet;
 
+use crate::perf::evlist::Evlist;
+use crate::perf::{EventId, Sample};
+use crate::profiler::{Setup, SocketErrors};
+use crate::profilers::syscalls::connects::{FailedConnect, PendingConnects};
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
 use crate::profilers::syscalls::paths::PathOfCall;
 use crate::report::{Column, LateText, Schema, TaskNames, Unit, Value};
@@ -46,6 +51,8 @@ pub struct FailedSum {
     pids: FxHashSet<i32>,
     /// The same when the row is made.
     processes: TaskNames,
+    /// There may be more.
+    has_more: bool,
     late: [Option<Arc<LateText>>; 2],
 }
 
@@ -63,14 +70,16 @@ pub struct FailedCalls {
     pids_left: usize,
     /// What their rows lack.
     look_ups: Vec<Arc<LateText>>,
+    /// Those that are known later.
+    connects: Option<PendingConnects>,
 }
 
-/// Processes that are told apart in an interval, in all rows. Further ones are not counted: more than a machine starts in a minute.
-const MAX_PIDS: usize = 1 << 18;
+/// Processes that are told apart in an interval, in all rows: some 16 MiB. Further ones are not counted.
+const MAX_PIDS: usize = 1 << 20;
 
 impl Default for FailedCalls {
     fn default() -> FailedCalls {
-        FailedCalls { sums: KeyedSums::default(), pids_left: MAX_PIDS, look_ups: Vec::new() }
+        FailedCalls { sums: KeyedSums::default(), pids_left: MAX_PIDS, look_ups: Vec::new(), connects: None }
     }
 }
 
@@ -83,6 +92,7 @@ impl FailedCalls {
         if self.pids_left > 0 && sum.pids.insert(pid) {
             self.pids_left -= 1;
         }
+        sum.has_more |= self.pids_left == 0;
         if sum.count == 1 && wanted != [None; 2] {
             sum.late = wanted.map(|source| source.map(|source| LateText::new(tid, comm, source)));
             self.look_ups.extend(sum.late.iter().flatten().cloned());
@@ -104,7 +114,41 @@ impl FailedCalls {
     }
 
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
-        self.sums.keys().filter_map(|who| who.stack)
+        let pending = self.connects.iter().flat_map(PendingConnects::stacks);
+        self.sums.keys().filter_map(|who| who.stack).chain(pending)
+    }
+
+    /// Asks how connections end that are made in the background. `beside`: an event of the run.
+    ///
+    /// # Errors
+    /// As [`SocketErrors::ask`].
+    pub fn follow_connects(&mut self, beside: EventId, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.connects = SocketErrors::ask(beside, evlist, setup)?.map(PendingConnects::new);
+        Ok(())
+    }
+
+    /// A call of connect has returned while the connection is still being made.
+    pub fn goes_on(&mut self, descriptor: Option<i32>, connect: FailedConnect) {
+        if let (Some(connects), Some(descriptor)) = (&mut self.connects, descriptor) {
+            connects.goes_on(descriptor, connect);
+        }
+    }
+
+    /// The samples of this event tell how connections end.
+    pub fn is_told_by(&self, event: EventId) -> bool {
+        self.connects.as_ref().is_some_and(|connects| connects.event() == event)
+    }
+
+    /// Counts the connect that has failed as the sample tells, and returns it.
+    pub fn take_told(&mut self, sample: &Sample<'_>, comm: Comm) -> Option<FailedConnect> {
+        let told = self.connects.as_mut()?.told(sample, comm)?;
+        self.add(told.failed.clone(), told.pid, sample.tid);
+        Some(told)
+    }
+
+    /// Records were lost.
+    pub fn lost(&mut self) {
+        self.connects.iter_mut().for_each(PendingConnects::lost);
     }
 }
 
@@ -121,6 +165,10 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
         .if_any(),
         Column::<ErrorRow>::derived("processes", "procs", |(_, sum), _| {
             Some(sum.processes.count()).filter(|count| *count > 1).map_or(Value::None, Value::Unsigned)
+        })
+        .if_any(),
+        Column::<ErrorRow>::derived("processes_least", "", |(_, sum), _| {
+            if sum.has_more { Value::Word("at least") } else { Value::None }
         })
         .if_any(),
         Column::label("call", "call", |(who, _)| who.call.value()),
@@ -147,6 +195,7 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     ),
     ("call", "its name; `sys_N` for a number without a known name, `32-bit NAME` for one of 32-bit mode"),
     ("error", "the name of the error, or its number"),
+    ("processes_least", "`at least`: there may be more than a million processes in all rows, of which no more are told apart"),
     ("count", "calls that failed with it"),
     ("per_s", "the same in a second"),
     ("address", "the address of a socket that connect, bind or sendto was given"),

@@ -31,18 +31,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::CommonArgs;
 use crate::perf::{EventId, Evlist, Record, Sample};
-use crate::profiler::{
-    Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, SocketErrors, TickOutcome, Timestamp, Use,
-};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::before::{EarlierCalls, NewlyFound};
-use crate::profilers::syscalls::connects::{FailedConnect, PendingConnects};
 use crate::profilers::syscalls::errors::{ERRORS, FailedCall, FailedCalls};
 use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
 use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
 use crate::profilers::syscalls::line::SLOW;
 use crate::profilers::syscalls::pairs::{CallInFlight, CallKey, CallPairs, CallThread, CallingThread, EndedCall};
-use crate::profilers::syscalls::paths::PathOfCall;
 use crate::profilers::syscalls::table::{
     CALLS, CallRow, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
@@ -95,8 +91,6 @@ struct Syscalls {
     earlier: Option<EarlierCalls>,
     /// With `--errors`, and of calls that have lines.
     paths: Option<paths::CallPaths>,
-    /// With `--errors`.
-    connects: Option<PendingConnects>,
     /// With `--than`.
     slow: Option<slow::SlowCalls>,
     endings: FxHashMap<CallNumber, u64>,
@@ -115,7 +109,6 @@ impl Syscalls {
             kinds: CallKinds::default(),
             earlier: None,
             paths: None,
-            connects: None,
             slow: None,
             endings: FxHashMap::default(),
             errors: FailedCalls::default(),
@@ -211,13 +204,10 @@ impl Syscalls {
         let call = CallNumber::new(id, sample.is_compat());
         let shown = stack.filter(|_| self.args.common.stacks());
         let descriptor = self.paths.as_ref().and_then(|paths| paths.descriptor(sample.tid, call));
-        let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, call));
-        let paths = paths.map(PathOfCall::without_words);
+        let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.failed(sample.tid, call));
         let failed = FailedCall { call, errno, comm, paths, stack: shown };
         if connects::is_under_way(call, errno) {
-            let connects = self.connects.iter_mut().zip(descriptor);
-            let connect = FailedConnect { failed, pid: sample.pid, stack };
-            connects.for_each(|(connects, descriptor)| connects.goes_on(descriptor, connect.clone()));
+            self.errors.goes_on(descriptor, connects::FailedConnect { failed, pid: sample.pid, stack });
             return Use::Ignored;
         }
         self.errors.add(failed, sample.pid, sample.tid);
@@ -227,16 +217,13 @@ impl Syscalls {
         Use::Relevant
     }
 
-    /// Takes what a program was told of a connection that was made in the background. None: the sample is of another event.
-    fn take_connect(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Option<Use> {
-        let connects = self.connects.as_mut().filter(|connects| connects.event() == event)?;
-        let told = connects.told(sample, ctx.tasks.comm(sample.tid));
-        let Some(FailedConnect { failed, pid, stack }) = told else { return Some(Use::Ignored) };
+    /// Takes what a program was told of a connection that was made in the background.
+    fn take_connect(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let Some(told) = self.errors.take_told(sample, ctx.tasks.comm(sample.tid)) else { return Use::Ignored };
         if self.args.common.draws_stacks() {
-            ctx.weigh(pid, failed.comm, stack, 1);
+            ctx.weigh(told.pid, told.failed.comm, told.stack, 1);
         }
-        self.errors.add(failed, pid, sample.tid);
-        Some(Use::Relevant)
+        Use::Relevant
     }
 
     /// Looks for calls that began before the start, or before a loss.
@@ -348,7 +335,7 @@ impl Profiler for Syscalls {
             self.paths = paths::CallPaths::ask(*enter, &calls, evlist, setup)?;
         }
         if self.args.errors && paths::has_connect(&calls) {
-            self.connects = SocketErrors::ask(events.exit, evlist, setup)?.map(PendingConnects::new);
+            self.errors.follow_connects(events.exit, evlist, setup)?;
         }
         if self.is_plain() {
             evlist.order_by_thread(events.of_calls()); // a call is made by one thread, and none has a line
@@ -400,8 +387,8 @@ impl Profiler for Syscalls {
             if self.paths.as_mut().is_some_and(|paths| paths.take(event, sample)) {
                 return Ok(Use::Ignored);
             }
-            if let Some(used) = self.take_connect(event, sample, ctx) {
-                return Ok(used);
+            if self.errors.is_told_by(event) {
+                return Ok(self.take_connect(sample, ctx));
             }
             let Some(slow) = &mut self.slow else { return Ok(Use::Ignored) };
             slow.sched(event, sample, ctx)?;
@@ -462,7 +449,7 @@ impl Profiler for Syscalls {
                 self.earlier.iter_mut().for_each(|earlier| earlier.lost(window.end_ns));
                 self.relation.lost(window);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
-                self.connects.iter_mut().for_each(PendingConnects::lost);
+                self.errors.lost();
             }
             Event::LostSide(_) => self.unseen.lost_exits = true,
             Event::Stopped { now } => drop(self.tick(now, ctx)),
@@ -482,7 +469,6 @@ impl Profiler for Syscalls {
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.errors.stacks());
-        used.extend(self.connects.iter().flat_map(PendingConnects::stacks));
         used.extend(self.relation.stacks());
         used.extend(self.slow.iter().flat_map(slow::SlowCalls::stacks_in_use));
     }

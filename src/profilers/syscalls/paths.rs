@@ -79,12 +79,6 @@ impl PathOfCall {
         }
     }
 
-    /// A row is not by the arguments of a program that is executed.
-    #[must_use]
-    pub fn without_words(self) -> PathOfCall {
-        if let PathOfCall::Words(_) = self { PathOfCall::None } else { self }
-    }
-
     /// What can still be looked up of it.
     pub fn to_look_up(&self) -> Option<LateSource> {
         match *self {
@@ -229,6 +223,12 @@ impl CallPaths {
         let paths = self.of(tid, call);
         self.held.remove(&tid);
         paths
+    }
+
+    /// The strings of a call that has failed. Rows are not by the arguments of a program that is executed.
+    pub fn failed(&mut self, tid: i32, call: CallNumber) -> [PathOfCall; 2] {
+        let without_words = |path| if let PathOfCall::Words(_) = path { PathOfCall::None } else { path };
+        self.ended(tid, call).map(without_words)
     }
 
     pub fn forget(&mut self, tid: i32) {
