@@ -140,6 +140,7 @@ impl Ancestry {
 
     /// Corrects names and reused pids from /proc after records were lost.
     pub fn correct(&mut self) {
+        self.executing.clear();
         let mut living = FxHashMap::default();
         for pid in processes(&self.host) {
             if let Some(stat) = procfs::brief(&self.host, pid).filter(procfs::BriefStatus::is_alive) {
@@ -176,6 +177,7 @@ impl Ancestry {
     }
 
     fn add_child(&mut self, pid: i32, by: i32) {
+        self.executing.remove(&pid); // of another process, which had this number
         let parent = self.find(by, Comm::default());
         if let Some(id) = self.by_pid.get(&pid).copied() {
             // The process was read from /proc before the record arrived.
@@ -333,6 +335,12 @@ mod tests {
         let long = executed(9)[0].clone().unwrap();
         assert!(long.starts_with("rm xxx") && long.ends_with("x...") && long.len() == MAX_COMMAND_BYTES + 3, "{long}");
         assert_eq!(executed(9)[1], script);
+        // A number that is used again.
+        ancestry.executes(70, b"other\0", false);
+        for record in [fork(70, 5), exec(70, b"new")] {
+            ancestry.apply(&record);
+        }
+        assert_eq!(ancestry.lineage(70, Comm::new(b"?"))[0].executed, None);
         for pid in 0..2 * MAX_EXECUTING as i32 {
             ancestry.executes(pid, b"x\0", false);
         }
