@@ -17,7 +17,7 @@ use crate::output::drawing::heatmap::TICK;
 use crate::perf::evlist::Watermark;
 use crate::perf::evsels::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
-use crate::task::procfs;
+use crate::task::{listed, procfs, script_of};
 use crate::tep::format::{likeness, nearest};
 
 /// The name of a run of several views.
@@ -281,21 +281,30 @@ fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -
             }
             PidOrName::Pid(pid) => pids.push(*pid),
             PidOrName::Name(name) => {
-                let named = |pid: &i32| {
-                    *pid != own && procfs::comm(host, *pid).is_some_and(|comm| name.matches(comm.as_bytes()))
-                };
-                let before = pids.len();
-                pids.extend(processes(host).into_iter().filter(named));
-                if pids.len() == before {
+                let (mut named, mut scripts) = (Vec::new(), Vec::new());
+                for pid in processes(host).into_iter().filter(|pid| *pid != own) {
+                    let Some(comm) = procfs::comm(host, pid) else { continue };
+                    if name.matches(comm.as_bytes()) {
+                        named.push(pid);
+                    } else if let Some(script) = script_of(host, pid, comm).filter(|script| name.matches_name(script)) {
+                        scripts.push(format!("{} {pid} runs {}", escape(comm.as_bytes()), escape(&script)));
+                        named.push(pid);
+                    }
+                }
+                if named.is_empty() {
                     absent.push(name);
                 }
+                if !scripts.is_empty() {
+                    notes.push(format!("by the names of scripts: {}", listed(&scripts)));
+                }
+                pids.append(&mut named);
             }
         }
     }
     for name in absent {
         let nobody = format!("no process is named '{}'", escape(name.typed().as_bytes()));
         if pids.is_empty() {
-            bail!("{nobody}; {}", like(host, name.typed()));
+            bail!("{nobody}; {}", thread_of_name(host, name).unwrap_or_else(|| like(host, name.typed())));
         }
         notes.push(format!("{nobody}: the others are watched, and so is one that starts later"));
     }
@@ -318,6 +327,20 @@ fn with_children(host: &Host, mut pids: Vec<i32>, are_asked: bool, notes: &mut V
         ));
     }
     pids
+}
+
+/// What to say of a name that only threads have.
+fn thread_of_name(host: &Host, name: &CommPattern) -> Option<String> {
+    let all = processes(host).into_iter().flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
+    let is_named = |tid: i32| procfs::comm(host, tid).is_some_and(|comm| name.matches(comm.as_bytes()));
+    let mut named = all.filter(|(_, tid)| is_named(*tid));
+    let (pid, tid) = named.next()?;
+    let process = procfs::comm(host, pid).map(|comm| escape(comm.as_bytes())).unwrap_or_default();
+    let more = match named.count() {
+        0 => String::new(),
+        more => format!(" and of {more} more"),
+    };
+    Some(format!("it is the name of thread {tid} of {process} {pid}{more}: use -t {tid}, or -p {pid}"))
 }
 
 /// The names of processes that are most like a name that no process has.

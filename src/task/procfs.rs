@@ -130,11 +130,6 @@ fn ask_path(host: &Host, tid: i32, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The path of the file that a descriptor of a thread is open on, or what stands for it: `socket:[1]`.
-pub fn open_path(host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
-    ask_path(host, tid, &format!("fd/{fd}"))
-}
-
 /// The current directory of a thread.
 pub fn current_directory(host: &Host, tid: i32) -> Option<Vec<u8>> {
     ask_path(host, tid, "cwd")
@@ -274,13 +269,22 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, priority, cpu })
 }
 
+/// Bytes that are read of a command line.
+const MAX_COMMAND_BYTES: u32 = 4096;
+
 /// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and one whose
 /// memory does not answer.
 pub fn command_line(host: &Host, pid: i32) -> Option<String> {
-    const MAX_BYTES: u32 = 4096;
-    let text = ask_file(host, pid, "cmdline", MAX_BYTES)?;
+    let text = ask_file(host, pid, "cmdline", MAX_COMMAND_BYTES)?;
     let words = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
     (!words.is_empty()).then_some(words)
+}
+
+/// The words of the same.
+pub fn command_words(host: &Host, pid: i32) -> Option<Vec<Vec<u8>>> {
+    let text = ask_file(host, pid, "cmdline", MAX_COMMAND_BYTES)?;
+    let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);
+    Some(words.map(<[u8]>::to_vec).collect())
 }
 
 /// The descendants of a process in its process group, each behind its parent. Descendants that left the group, or whose
