@@ -1,6 +1,6 @@
 //! Where the events of a run are opened. `plan` settles how the events of a CPU are opened, `opening` explains a refusal,
 //! `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast, `strings`
-//! copies the strings of system calls, of the tasks that `string_tasks` keeps, `idle` watches idle tasks, `idle_records`
+//! copies the strings of system calls, of the tasks that `string_tasks` keeps, `socket_errors` what they are told of sockets, `idle` watches idle tasks, `idle_records`
 //! copies what they hide, `inherited` keeps probes in programs for children of the target, `later` opens events for threads
 //! that appear later, `layouts` are those of records, `cycles` measures the frequency of a CPU.
 
@@ -13,6 +13,7 @@ mod inherited;
 mod later;
 mod layouts;
 mod side;
+mod socket_errors;
 pub mod string_tasks;
 mod strings;
 

@@ -76,7 +76,10 @@ impl Context {
 
     /// A process and its ancestors, as of now: see [`TaskTable::follow_ancestry`].
     pub fn lineage(&mut self, pid: i32) -> Lineage {
-        let kin = |Ancestor { pid, comm }| LineageProcess { pid, comm, command: Command::Unasked };
+        let kin = |Ancestor { pid, comm, executed }| {
+            let command = Command::Unasked;
+            LineageProcess { pid, comm, command, executed }
+        };
         Lineage(self.tasks.lineage(pid).into_iter().map(kin).collect())
     }
 

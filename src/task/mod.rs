@@ -8,6 +8,7 @@
 pub mod ancestry;
 pub mod asker;
 pub mod call;
+pub mod call_parts;
 mod comm;
 pub mod cpu_quota;
 pub mod cpu_times;
@@ -18,6 +19,7 @@ pub mod memory;
 pub mod procfs;
 pub mod python;
 pub mod run_delay;
+mod script;
 pub mod snapshots;
 pub mod table;
 mod targets;
@@ -35,11 +37,14 @@ pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<asker::KernelWait>(),
     QuestionHandler::of::<user_snapshot::WaitSnapshot>(),
     QuestionHandler::of::<call::CallsOf>(),
+    QuestionHandler::of::<call_parts::CallPartsOf>(),
+    QuestionHandler::of::<descriptor::OpenFileOf>(),
     QuestionHandler::of::<memory::StringsAt>(),
 ];
 
 pub use ancestry::Ancestor;
 pub use comm::Comm;
+pub use script::script_of;
 pub use table::TaskTable;
 pub use targets::{Targets, listed};
 pub use watched::Watched;

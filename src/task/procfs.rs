@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
@@ -127,11 +128,6 @@ fn ask_path(host: &Host, tid: i32, name: &str) -> Option<Vec<u8>> {
         LinkTarget::Path(path) => Some(path),
         _ => None,
     }
-}
-
-/// The path of the file that a descriptor of a thread is open on, or what stands for it: `socket:[1]`.
-pub fn open_path(host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
-    ask_path(host, tid, &format!("fd/{fd}"))
 }
 
 /// The current directory of a thread.
@@ -273,13 +269,22 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, priority, cpu })
 }
 
+/// Bytes that are read of a command line.
+const MAX_COMMAND_BYTES: u32 = 4096;
+
 /// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and one whose
 /// memory does not answer.
 pub fn command_line(host: &Host, pid: i32) -> Option<String> {
-    const MAX_BYTES: u32 = 4096;
-    let text = ask_file(host, pid, "cmdline", MAX_BYTES)?;
+    let text = ask_file(host, pid, "cmdline", MAX_COMMAND_BYTES)?;
     let words = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
     (!words.is_empty()).then_some(words)
+}
+
+/// The words of the same.
+pub fn command_words(host: &Host, pid: i32) -> Option<Vec<Vec<u8>>> {
+    let text = ask_file(host, pid, "cmdline", MAX_COMMAND_BYTES)?;
+    let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);
+    Some(words.map(<[u8]>::to_vec).collect())
 }
 
 /// The descendants of a process in its process group, each behind its parent. Descendants that left the group, or whose
@@ -301,6 +306,21 @@ pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
         }
     }
     family.split_off(1)
+}
+
+/// The living descendants of these processes, in no order, without those below `but`. Descendants whose parent has exited are
+/// not included.
+pub fn family(host: &Host, pids: &[i32], but: i32) -> Vec<i32> {
+    let mut children: FxHashMap<i32, Vec<i32>> = FxHashMap::default();
+    stats(host, &processes(host), |seen| children.entry(seen.stat.parent).or_default().push(seen.tid));
+    let (mut met, mut family) = (FxHashSet::from_iter(pids.iter().copied().chain([but])), pids.to_vec());
+    let mut index = 0;
+    while let Some(parent) = family.get(index) {
+        let born = children.remove(parent).unwrap_or_default();
+        family.extend(born.into_iter().filter(|child| met.insert(*child)));
+        index += 1;
+    }
+    family.split_off(pids.len())
 }
 
 /// Start time of a thread, in ticks since the machine's boot, whatever time namespace we are in. Together with the tid it

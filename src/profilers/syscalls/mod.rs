@@ -6,12 +6,14 @@
 //!
 //! `events` are what is opened, `pairs` declares what is a call, `kinds` knows it by its number, `table` and `errors` are the tables, `args` the
 //! options. `slow` is about calls that have a line: `line` lays it out, `sched` has the events that tell what their threads
-//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given. `plain` takes the samples if there
+//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given, `connects` the connections that go on when
+//! connect has returned. `plain` takes the samples if there
 //! are only tables.
 
 mod args;
 mod before;
 mod cells;
+mod connects;
 mod errors;
 mod events;
 mod kinds;
@@ -201,10 +203,25 @@ impl Syscalls {
         let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
         let call = CallNumber::new(id, sample.is_compat());
         let shown = stack.filter(|_| self.args.common.stacks());
-        let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, call));
-        self.errors.add(FailedCall { call, errno, pid: sample.pid, comm, paths, stack: shown }, sample.tid);
+        let descriptor = self.paths.as_ref().and_then(|paths| paths.descriptor(sample.tid, call));
+        let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.failed(sample.tid, call));
+        let failed = FailedCall { call, errno, comm, paths, stack: shown };
+        if connects::is_under_way(call, errno) {
+            self.errors.goes_on(descriptor, connects::FailedConnect { failed, pid: sample.pid, stack });
+            return Use::Ignored;
+        }
+        self.errors.add(failed, sample.pid, sample.tid);
         if self.args.common.draws_stacks() {
             ctx.weigh(sample.pid, comm, stack, 1);
+        }
+        Use::Relevant
+    }
+
+    /// Takes what a program was told of a connection that was made in the background.
+    fn take_connect(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let Some(told) = self.errors.take_told(sample, ctx.tasks.comm(sample.tid)) else { return Use::Ignored };
+        if self.args.common.draws_stacks() {
+            ctx.weigh(told.pid, told.failed.comm, told.stack, 1);
         }
         Use::Relevant
     }
@@ -306,13 +323,19 @@ impl Syscalls {
 impl Profiler for Syscalls {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let with_paths = !self.args.no_paths && (self.args.errors || self.args.lengths.shows_any());
-        let calls = if with_paths { paths::calls_with_strings(self.args.calls.as_ref(), setup)? } else { Vec::new() };
+        let calls = match with_paths {
+            true => paths::calls_with_strings(self.args.calls.as_ref(), !self.args.errors, setup)?,
+            false => Vec::new(),
+        };
         let wanted =
             WantedCalls { only_errors: self.args.errors, paths: !calls.is_empty(), stacks: self.takes_stacks() };
         let mut events = CallEvents::open(wanted, evlist, setup)?;
         self.slow = slow::SlowCalls::open(&self.args, evlist, setup)?;
         if let Some((enter, _)) = &events.enter {
             self.paths = paths::CallPaths::ask(*enter, &calls, evlist, setup)?;
+        }
+        if self.args.errors && paths::has_connect(&calls) {
+            self.errors.follow_connects(events.exit, evlist, setup)?;
         }
         if self.is_plain() {
             evlist.order_by_thread(events.of_calls()); // a call is made by one thread, and none has a line
@@ -363,6 +386,9 @@ impl Profiler for Syscalls {
         if event != events.exit {
             if self.paths.as_mut().is_some_and(|paths| paths.take(event, sample)) {
                 return Ok(Use::Ignored);
+            }
+            if self.errors.is_told_by(event) {
+                return Ok(self.take_connect(sample, ctx));
             }
             let Some(slow) = &mut self.slow else { return Ok(Use::Ignored) };
             slow.sched(event, sample, ctx)?;
@@ -423,6 +449,7 @@ impl Profiler for Syscalls {
                 self.earlier.iter_mut().for_each(|earlier| earlier.lost(window.end_ns));
                 self.relation.lost(window);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
+                self.errors.lost();
             }
             Event::LostSide(_) => self.unseen.lost_exits = true,
             Event::Stopped { now } => drop(self.tick(now, ctx)),
