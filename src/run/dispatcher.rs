@@ -537,16 +537,10 @@ impl Dispatcher {
         self.task_check.compare(&mut self.ctx.tasks, lost, now);
     }
 
-    /// Decides which CPUs hide their idle tasks, and says so when all of them are known.
+    /// Decides which CPUs hide their idle tasks, and says so once.
     pub fn judge_idle(&mut self) {
         let missed = std::mem::take(&mut self.last_tick.missed_switches);
-        self.idle.judge(&mut self.evlist, missed);
-        self.tell_idle(false);
-    }
-
-    /// Says which CPUs hide their idle tasks. `at_once`: there may be others yet.
-    pub fn tell_idle(&mut self, at_once: bool) {
-        if let Some(line) = self.idle.take_line(at_once) {
+        if let Some(line) = self.idle.judge(&mut self.evlist, missed) {
             self.ctx.output.note(line);
         }
     }

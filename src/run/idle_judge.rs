@@ -1,44 +1,24 @@
-//! CPUs that hide their idle tasks from events: decided between rounds, and said in one line.
+//! CPUs that hide their idle tasks from events: decided between rounds, and said once.
 
 use crate::host::{Host, cpu_ranges};
 use crate::perf::Evlist;
-use crate::sys;
 use crate::task::cpu_times::Reading;
-
-/// CPUs are found one after the other, as they fall idle: they are told of when there was no other one for so long.
-const SETTLED_NS: u64 = 1_000_000_000;
 
 /// Decides which CPUs hide their idle tasks.
 #[derive(Debug, Default)]
 pub struct IdleJudge {
     /// CPU times at the last look at CPUs that are never idle.
     cpu_times: Option<Reading>,
-    /// CPUs that hide their idle tasks, and were not told of yet.
-    untold: Vec<u32>,
-    /// When the last one of them was found.
-    found_ns: u64,
 }
 
 impl IdleJudge {
-    /// Notes the CPUs whose idle tasks were just found to be hidden. `missed_switches`: a CPU for each switch that went unseen.
-    pub fn judge(&mut self, evlist: &mut Evlist, missed_switches: Vec<u32>) {
+    /// Returns a line about the CPUs whose idle tasks were just found to be hidden. `missed_switches`: a CPU for each switch that
+    /// went unseen.
+    pub fn judge(&self, evlist: &mut Evlist, missed_switches: Vec<u32>) -> Option<String> {
         for cpu in missed_switches {
             evlist.missed_switch(cpu);
         }
-        let hidden = evlist.idle.judge();
-        if !hidden.is_empty() {
-            self.untold.extend(hidden);
-            self.found_ns = sys::monotonic_ns();
-        }
-    }
-
-    /// Returns a line about the CPUs that were found since the last one, if all seem to be known. `at_once`: in any case.
-    pub fn take_line(&mut self, at_once: bool) -> Option<String> {
-        let is_due = || at_once || sys::monotonic_ns().saturating_sub(self.found_ns) >= SETTLED_NS;
-        if self.untold.is_empty() || !is_due() {
-            return None;
-        }
-        let mut hidden = std::mem::take(&mut self.untold);
+        let mut hidden = evlist.idle.judge();
         hidden.sort_unstable();
         let who = match &hidden[..] {
             [] => return None,
@@ -70,23 +50,5 @@ impl IdleJudge {
             }
         }
         self.cpu_times = Some(now);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_cpus_are_told_of_in_one_line() {
-        let mut judge = IdleJudge { untold: vec![3, 1], found_ns: sys::monotonic_ns(), ..IdleJudge::default() };
-        assert_eq!(judge.take_line(false), None, "others may follow");
-        judge.untold.push(2);
-        let line = judge.take_line(true).unwrap();
-        assert!(line.starts_with("CPUs 1-3 hide their idle tasks from events, "), "{line}");
-        assert_eq!(judge.take_line(true), None, "once");
-        judge.untold.push(7);
-        judge.found_ns = sys::monotonic_ns().saturating_sub(SETTLED_NS);
-        assert!(judge.take_line(false).is_some_and(|line| line.starts_with("CPU 7 hides its idle task")));
     }
 }

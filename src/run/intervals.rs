@@ -70,7 +70,6 @@ impl Run {
 
     pub(super) fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
         self.interval.number += 1;
-        self.core.tell_idle(true);
         let mut views = self.view_reports(end_ns, if last { IntervalUse::Last } else { IntervalUse::Printed })?;
         let samples = self.core.samples() - self.interval.samples_before;
         let span_ns = end_ns.saturating_sub(self.interval.start_ns);
