@@ -159,9 +159,9 @@ impl<K: Copy + Default> SchedModel<K> {
         true
     }
 
-    /// The end of the last loss; 0: there was none.
-    pub fn lost_until(&self) -> u64 {
-        self.horizon.end_ns()
+    /// Up to where anything may have happened unseen.
+    pub fn horizon(&self) -> LossHorizon {
+        self.horizon
     }
 
     pub fn queues_mut(&mut self) -> impl Iterator<Item = (u32, &mut RunQueue)> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
 use crate::outside::{self, AskedOf, Question, WorkerContext, as_bytes};
-use crate::sys::{TimeOffsets, monotonic_ns};
+use crate::sys::TimeOffsets;
 use crate::task::comm::Comm;
 
 /// A tick of the times in /proc: USER_HZ is 100.
@@ -159,40 +159,6 @@ fn stat_text(host: &Host, tid: i32) -> Option<Vec<u8>> {
 /// Reads /proc/TID/stat. It may hang: for workers.
 pub(super) fn read_stat(host: &Host, tid: i32) -> Option<Stat> {
     read_short(&file(host, tid, "stat"), parse_stat)
-}
-
-/// A thread as /proc had it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct SeenThread {
-    pub tid: i32,
-    /// When it was read, in the clock of records.
-    pub at_ns: u64,
-    pub stat: Stat,
-}
-
-/// Many threads. None for one that has gone.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Stats(pub Vec<i32>);
-
-impl Question for Stats {
-    type Answer = Vec<Option<SeenThread>>;
-
-    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<SeenThread>> {
-        let read = |&tid: &i32| {
-            context.about(tid);
-            let at_ns = monotonic_ns();
-            Some(SeenThread { tid, at_ns, stat: read_stat(&context.host, tid)? })
-        };
-        self.0.iter().map(read).collect()
-    }
-}
-
-/// Asks for /proc/TID/stat of many threads: `take` is given those that there are. Threads that do not answer are left out.
-pub fn stats(host: &Host, tids: &[i32], mut take: impl FnMut(SeenThread)) {
-    outside::ask_each(host, tids, Stats, |_, seen| {
-        take(seen);
-        true
-    });
 }
 
 /// Parses a short file, of which the kernel hands over the whole text in one read: its size is not asked for first, nor

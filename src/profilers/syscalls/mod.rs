@@ -124,7 +124,7 @@ impl Syscalls {
             return self.ends_task(at.tid, call);
         }
         if let Some(earlier) = &mut self.earlier {
-            earlier.entered(at.tid, at.time);
+            earlier.entered(at.tid);
         }
         let call = CallInFlight { call, began: Began::Exactly };
         self.relation.start(CallingThread(at.tid), at, ctx.tasks.comm(at.tid), stack, call);
@@ -184,6 +184,7 @@ impl Syscalls {
     /// The exec of a thread that was not the first of its process returns under the number of the first one.
     fn took_over(&mut self, old: i32, pid: i32) {
         self.relation.renumber(CallingThread(old), CallingThread(pid), pid);
+        self.earlier.as_mut().and_then(|earlier| earlier.take(old));
         self.slow.iter_mut().for_each(|slow| slow.took_over(old, pid));
         self.paths.iter_mut().for_each(|paths| paths.took_over(old, pid));
     }
@@ -212,11 +213,10 @@ impl Syscalls {
     /// Looks for calls that began before the start, or before a loss.
     fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
         let Syscalls { earlier: Some(earlier), relation, slow, args, .. } = self else { return };
-        if earlier.asks_anew(now) {
-            let doubtful: Vec<i32> = relation.take_doubtful().into_iter().map(|key| key.0).collect();
-            earlier.ask_anew(&doubtful, now, ctx);
+        if earlier.is_due(now) {
+            relation.forget_doubtful();
         }
-        let found = earlier.look(args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
+        let found = earlier.look(now, args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
         for NewlyFound { tid, since, args, state } in found {
             slow.iter_mut().for_each(|slow| slow.found(tid, since, args, state));
         }
@@ -398,13 +398,7 @@ impl Profiler for Syscalls {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { .. } if !self.args.errors => {
-                let living = ctx.tasks.living().map(|(tid, _)| tid);
-                let ours = living.filter(|tid| ctx.watched.contains(*tid) && !ctx.scope.is_own(*tid));
-                if let Some(earlier) = &mut self.earlier {
-                    earlier.start(ours, ctx.started_ns);
-                }
-            }
+            Event::Started { now } => self.look_for_earlier(now, ctx),
             Event::Task { record: Record::Exit(exit), .. } => {
                 self.unseen.cut_off += u64::from(self.relation.forget(CallingThread(exit.tid)).is_some());
                 self.earlier.as_mut().and_then(|earlier| earlier.take(exit.tid));
