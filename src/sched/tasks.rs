@@ -100,7 +100,7 @@ impl<K: Copy + Default> TrackedTask<K> {
         };
         match how {
             SwitchedOut::Blocked(state) => self.set_activity(Activity::Blocked(state), seen, kept),
-            SwitchedOut::Runnable => self.set_activity(Activity::Runnable { woken: false }, seen, kept),
+            SwitchedOut::Runnable { .. } => self.set_activity(Activity::Runnable { woken: false }, seen, kept),
             SwitchedOut::Dead => unseen.lives.ended(seen.tid, self.known_from, seen.at_ns),
         }
         change
@@ -284,48 +284,6 @@ impl UnseenPeriods {
     fn lapsed<K>(&mut self, tid: i32, task: &TrackedTask<K>, at: u64) {
         *self.lapses.entry(tid).or_default() += 1;
         self.time.add(task.activity, task.since, at, self.lives.from);
-    }
-}
-
-/// The task that each CPU was last seen to take.
-#[derive(Debug, Default)]
-pub struct CurrentTasks(Vec<i32>);
-
-/// No task has this tid.
-const UNKNOWN: i32 = -1;
-
-impl CurrentTasks {
-    /// Whether `tid` is the last task known to have got `cpu`.
-    pub fn has_come(&self, cpu: u32, tid: i32) -> bool {
-        self.0.get(cpu as usize) == Some(&tid)
-    }
-
-    /// Whether another task than `tid` is known to have `cpu`.
-    pub fn is_other(&self, cpu: u32, tid: i32) -> bool {
-        self.0.get(cpu as usize).is_some_and(|&current| current != UNKNOWN && current != tid)
-    }
-
-    /// `cpu` switched from `prev` to `next`. Gives the task that was believed to run there if it is another one, for
-    /// [`TaskStates::replaced`].
-    #[inline(always)]
-    #[must_use]
-    pub fn switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
-        let Some(current) = self.0.get_mut(cpu as usize) else {
-            self.first_switch(cpu, next);
-            return None;
-        };
-        let believed = std::mem::replace(current, next);
-        (believed != prev && believed > 0 && believed != next).then_some(believed)
-    }
-
-    #[cold]
-    fn first_switch(&mut self, cpu: u32, next: i32) {
-        const MAX_CPUS: usize = 1 << 16; // the number comes from a record
-        let index = cpu as usize;
-        if index < MAX_CPUS {
-            self.0.resize(index + 1, UNKNOWN);
-            self.0[index] = next;
-        }
     }
 }
 

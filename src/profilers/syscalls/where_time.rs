@@ -106,7 +106,7 @@ impl CallClocks {
             clock.advance(at);
             clock.stack = stack();
             clock.activity = match how {
-                SwitchedOut::Runnable => Activity::Runnable { woken: false },
+                SwitchedOut::Runnable { .. } => Activity::Runnable { woken: false },
                 SwitchedOut::Blocked(state) => Activity::Blocked(state),
                 SwitchedOut::Dead => Activity::Unknown,
             };
@@ -189,7 +189,7 @@ mod tests {
         clocks.woken(7, 150);
         clocks.came(7, 153);
         clocks.woken(7, 154); // awake already
-        clocks.left(7, 160, SwitchedOut::Runnable, || None);
+        clocks.left(7, 160, SwitchedOut::PREEMPTED, || None);
         clocks.came(7, 165);
         clocks.left(7, 166, SLEEPS, || None);
         clocks.came(7, 176); // the wake-up went unseen
@@ -224,7 +224,7 @@ mod tests {
                 match step {
                     0 => clocks.left(1, at, SLEEPS, || None),
                     1 => clocks.left(1, at, BLOCKS, || None),
-                    2 => clocks.left(1, at, SwitchedOut::Runnable, || None),
+                    2 => clocks.left(1, at, SwitchedOut::PREEMPTED, || None),
                     3 => clocks.left(1, at, RESTS, || None),
                     4 => clocks.woken(1, at),
                     5 => clocks.lost(at + 3),

@@ -52,7 +52,7 @@ impl TaskState {
         if leaves {
             let relevant = match how {
                 SwitchedOut::Blocked(state) => !blocked_only || self.selects(state),
-                SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
+                SwitchedOut::Runnable { .. } | SwitchedOut::Dead => !blocked_only,
             };
             if relevant && is_other && blocked_only {
                 // A switch between two of the tasks: the first event had this side.
@@ -149,7 +149,7 @@ impl TaskState {
 
     #[inline(always)]
     fn on_cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32, ctx: &mut Context) {
-        if let Some(believed) = self.current.switched(cpu, prev, next) {
+        if let Some(believed) = self.current.switched(at, cpu, prev, next) {
             let ended = self.machine.replaced(believed, prev, at, cpu);
             self.account(ended, ctx);
         }

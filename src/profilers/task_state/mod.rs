@@ -40,7 +40,7 @@ use crate::profilers::task_state::priority::PriorityMatch;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, StateTimes, TimeTable};
 use crate::profilers::task_state::wait_sites::WaitSites;
 use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
-use crate::sched::{Activity, CurrentTasks, MAX_THREADS, SchedState, StatePeriod, TaskEvent, TaskStates};
+use crate::sched::{Activity, Cpus, MAX_THREADS, SchedState, StatePeriod, TaskEvent, TaskStates};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -123,7 +123,8 @@ pub struct TaskState {
     args: TaskStateArgs,
     plan: Option<TaskStateEvents>,
     machine: TaskStates<WaitNotes>,
-    current: CurrentTasks,
+    /// The task that each CPU was last seen to take.
+    current: Cpus<(), i32>,
     /// The answer is about some tasks only: their sleeps have lines while they go on. Those of all tasks would bury the rest.
     few: bool,
     /// Its last own thread is the one that reads /proc.

@@ -11,7 +11,7 @@ use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{SchedFields, TaskStateEvents};
 use crate::profilers::task_state::notes::WaitNotes;
 use crate::profilers::task_state::table::StateTimes;
-use crate::sched::{Change, CurrentTasks, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
+use crate::sched::{Change, Cpus, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
 use crate::stats::{Began, LossHorizon};
 use crate::task::Comm;
 
@@ -20,7 +20,7 @@ struct PlainSums<'a> {
     switch: EventId,
     states: &'a mut States,
     machine: &'a mut TaskStates<WaitNotes>,
-    current: &'a mut CurrentTasks,
+    current: &'a mut Cpus<(), i32>,
     all: &'a mut StateTimes,
     /// See [`TaskState::horizon`].
     horizon: LossHorizon,
@@ -94,7 +94,7 @@ impl PlainSums<'_> {
 
     #[inline(always)]
     fn cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
-        if let Some(believed) = self.current.switched(cpu, prev, next)
+        if let Some(believed) = self.current.switched(at, cpu, prev, next)
             && let Some(period) = self.machine.replaced(believed, prev, at, cpu)
         {
             self.sum_change(Change::Ended(period));
@@ -219,7 +219,7 @@ mod tests {
     /// All that is visible after the steps.
     fn outcome(steps: &[(i64, u32, SchedStep)], is_fast: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
-        let mut current = CurrentTasks::default();
+        let mut current = Cpus::default();
         let (mut machine, mut all) = (TaskStates::new(false), StateTimes::default());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut horizon, mut unsure, mut ignored) = (1_000_000_u64, LossHorizon::default(), 0, 0);
@@ -291,7 +291,7 @@ mod tests {
         machine.discard(5);
         machine.executes(seen(9, 0, 5));
         machine.expire(u64::MAX, |_| true);
-        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, ()), Change::Hidden));
+        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::PREEMPTED, ()), Change::Hidden));
         assert!(matches!(machine.switched_in(seen(9, 0, 5), false), Change::Hidden));
         assert!(matches!(machine.woken(seen(9, 0, 5), true, (), |_| false), Change::Hidden));
         assert_eq!(machine.iter().filter(|(_, task)| task.activity != Activity::Unknown).count(), 0);
