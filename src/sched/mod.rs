@@ -27,6 +27,6 @@ pub use run_queue::RunQueue;
 #[cfg(test)]
 pub(crate) use states::tests as states_fixture;
 pub use states::{Activity, RunDelayKind, STATES, SchedState, States, SwitchedOut};
-pub use tasks::{Change, StatePeriod, TaskEvent, TaskStates, TrackedTask, Wakeup};
+pub use tasks::{Change, StatePeriod, TaskEvent, TaskStates, TrackedTask, UnseenPeriods, Wakeup};
 pub use turns::{CpuTurn, CpuTurns, TurnUser};
 pub use waits::{Migration, TaskWaits, WaitUser};

@@ -46,6 +46,19 @@ pub enum Activity {
     Hidden,
 }
 
+impl Activity {
+    /// None: not known.
+    #[inline]
+    pub fn state(self) -> Option<SchedState> {
+        match self {
+            Activity::Running => Some(SchedState::RUNNING),
+            Activity::Runnable { .. } => Some(SchedState::RUN_DELAY),
+            Activity::Blocked(state) => Some(state),
+            Activity::Unknown | Activity::Away | Activity::Hidden => None,
+        }
+    }
+}
+
 const LABELS: [&str; 7] = ["R", "S", "D", "T", "t", "I", "RD"];
 /// Unknown states kept apart; more than this share the last one.
 const MAX_OTHERS: usize = 8;

@@ -78,13 +78,7 @@ impl<K: Copy + Default> TrackedTask<K> {
 
     /// It left its CPU. `kept`: of the wait that begins. The dead have to be removed.
     #[inline(always)]
-    pub(super) fn leaves(
-        &mut self,
-        seen: TaskEvent,
-        how: SwitchedOut,
-        kept: K,
-        unseen: &mut UnseenPeriods,
-    ) -> Change<K> {
+    pub fn leaves(&mut self, seen: TaskEvent, how: SwitchedOut, kept: K, unseen: &mut UnseenPeriods) -> Change<K> {
         if self.is_stale(seen.at_ns) {
             return Change::Stale;
         }
@@ -108,7 +102,7 @@ impl<K: Copy + Default> TrackedTask<K> {
 
     /// It got its CPU, which may have been idle.
     #[inline(always)]
-    pub(super) fn comes(&mut self, seen: TaskEvent, from_idle: bool, unseen: &mut UnseenPeriods) -> Change<K> {
+    pub fn comes(&mut self, seen: TaskEvent, from_idle: bool, unseen: &mut UnseenPeriods) -> Change<K> {
         if self.is_stale(seen.at_ns) {
             return Change::Stale;
         }
@@ -137,9 +131,33 @@ impl<K: Copy + Default> TrackedTask<K> {
         change
     }
 
+    /// Its `sched_waking` was seen: see [`TaskStates::waking`].
+    pub fn starts_to_wake(&mut self, seen: TaskEvent, kept: K, unseen: &mut UnseenPeriods) -> Change<K> {
+        if self.is_stale(seen.at_ns) {
+            return Change::Stale;
+        }
+        let change = match self.activity {
+            Activity::Blocked(state) => Change::Ended(period(self, seen, state)),
+            // No task is woken twice without having run in between.
+            Activity::Runnable { woken: true } => {
+                unseen.missed(self, seen.at_ns, self.cpu);
+                Change::Nothing
+            }
+            Activity::Away => {
+                unseen.lapsed(seen.tid, self, seen.at_ns);
+                Change::Nothing
+            }
+            // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
+            Activity::Runnable { woken: false } | Activity::Running | Activity::Unknown => return Change::Stale,
+            Activity::Hidden => return Change::Hidden,
+        };
+        self.set_waking(seen, kept);
+        change
+    }
+
     /// It was made runnable. The current task need not be the waker. `has_other`: another task has this CPU.
     #[inline(always)]
-    pub(super) fn wakes(
+    pub fn wakes(
         &mut self,
         seen: TaskEvent,
         is_new: bool,
@@ -390,28 +408,10 @@ impl<K: Copy + Default> TaskStates<K> {
     /// `sched_waking` of `seen`. The kernel raises it in the context of the waker, while another CPU may perform the wake-up that
     /// follows in any interrupt: so the wait ends here, and the current task is the waker.
     pub fn waking(&mut self, seen: TaskEvent, kept: K) -> Change<K> {
-        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at_ns)) else {
-            return Change::Nothing;
-        };
-        let change = match task.activity {
-            Activity::Blocked(state) => Change::Ended(period(task, seen, state)),
-            // No task is woken twice without having run in between.
-            Activity::Runnable { woken: true } => {
-                self.unseen.missed(task, seen.at_ns, task.cpu);
-                Change::Nothing
-            }
-            Activity::Away => {
-                self.unseen.lapsed(seen.tid, task, seen.at_ns);
-                Change::Nothing
-            }
-            // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
-            Activity::Runnable { woken: false } | Activity::Running | Activity::Unknown => return Change::Nothing,
-            Activity::Hidden => return Change::Hidden,
-        };
-        if self.blocked_only {
+        let Some(task) = self.tasks.get_mut(seen.tid) else { return Change::Nothing };
+        let change = task.starts_to_wake(seen, kept, &mut self.unseen);
+        if self.blocked_only && task.awaits_wakeup {
             self.tasks.remove(seen.tid);
-        } else {
-            task.set_waking(seen, kept);
         }
         change
     }

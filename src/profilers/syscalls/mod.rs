@@ -42,6 +42,7 @@ use crate::profilers::syscalls::table::{
 };
 use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
+use crate::sched::TaskEvent;
 use crate::stats::{Began, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -303,6 +304,11 @@ impl Syscalls {
     }
 }
 
+/// Of a thread whose name does not matter.
+fn seen(tid: i32, at_ns: Timestamp, cpu: u32) -> TaskEvent {
+    TaskEvent { at_ns, cpu, tid, comm: Comm::default() }
+}
+
 impl Profiler for Syscalls {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let with_paths = !self.args.no_paths && (self.args.errors || self.args.lengths.shows_any());
@@ -354,7 +360,7 @@ impl Profiler for Syscalls {
                 }
             }
             if let Some(slow) = &mut self.slow {
-                slow.entered(sample.tid, sample.time, fields.args(sample.raw)?);
+                slow.entered(seen(sample.tid, sample.time, sample.cpu), fields.args(sample.raw)?);
             }
             let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
             let call = CallNumber::new(id, sample.is_compat());
@@ -406,7 +412,9 @@ impl Profiler for Syscalls {
                 self.paths.iter_mut().for_each(|paths| paths.forget(exit.tid));
             }
             Event::TookOver { old, pid, .. } => self.took_over(old, pid),
-            Event::SwitchIn { tid, time, .. } => self.slow.iter_mut().for_each(|slow| slow.came(tid, time)),
+            Event::SwitchIn { tid, time, cpu, .. } => {
+                self.slow.iter_mut().for_each(|slow| slow.came(seen(tid, time, cpu)));
+            }
             // Of scheduling only: what calls do is known.
             Event::Lost(window, kinds)
                 if !self.events.as_ref().is_some_and(|events| kinds.include(&events.of_calls())) =>

@@ -40,7 +40,7 @@ use crate::profilers::task_state::priority::PriorityMatch;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, StateTimes, TimeTable};
 use crate::profilers::task_state::wait_sites::WaitSites;
 use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
-use crate::sched::{Activity, Cpus, MAX_THREADS, SchedState, StatePeriod, TaskEvent, TaskStates};
+use crate::sched::{Cpus, MAX_THREADS, SchedState, StatePeriod, TaskEvent, TaskStates};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -261,12 +261,7 @@ impl TaskState {
     /// Calls `each` with what goes on: task, name, state, and since when.
     fn ongoing(&self, mut each: impl FnMut(i32, Comm, SchedState, u64)) {
         for (tid, task) in self.machine.iter() {
-            let state = match task.activity {
-                Activity::Unknown | Activity::Away | Activity::Hidden => continue,
-                Activity::Running => SchedState::RUNNING,
-                Activity::Runnable { .. } => SchedState::RUN_DELAY,
-                Activity::Blocked(state) => state,
-            };
+            let Some(state) = task.activity.state() else { continue };
             // After a loss the state is not known until the next event of the task.
             if task.exited || !self.horizon.saw_all_since(task.since) || !self.scope.has_cpu(task.cpu) {
                 continue;
