@@ -21,8 +21,6 @@ use crate::task::procfs::{self, Stat};
 const MAX_WAITING: usize = 4096;
 /// Threads that are asked about at once.
 const MAX_ASKED: usize = 1 << 20;
-/// How often a thread is asked about that does not answer.
-const MAX_ROUNDS: u32 = 3;
 /// Losses have threads asked about once in so much time.
 const PACE_NS: u64 = 1_000_000_000;
 /// And for one part in so many of the time.
@@ -36,6 +34,16 @@ pub enum ThreadFacts {
     State,
     /// Its state and its system call. A thread that is in none does not answer.
     Call,
+}
+
+impl ThreadFacts {
+    /// How often a thread is asked about that does not answer: one that just gets a CPU is in no call, and may be in one soon.
+    fn max_rounds(self) -> u32 {
+        match self {
+            ThreadFacts::State => 1,
+            ThreadFacts::Call => 3,
+        }
+    }
 }
 
 /// A thread as /proc had it.
@@ -104,6 +112,7 @@ pub struct ThreadReader {
 #[derive(Debug)]
 struct AskingThread {
     tid: i32,
+    facts: ThreadFacts,
     to_ask: Sender<Vec<i32>>,
     found: Receiver<SeenThread>,
     /// When it may ask again; [`BUSY`] while it asks.
@@ -128,7 +137,7 @@ impl AskingThread {
         };
         let tid =
             sys::start_thread("thread-reader", work).context("cannot start the thread that asks about threads")?;
-        Ok(AskingThread { tid, to_ask, found, free_at_ns })
+        Ok(AskingThread { tid, facts, to_ask, found, free_at_ns })
     }
 
     /// It is not busy.
@@ -183,10 +192,11 @@ impl ThreadReader {
 
     /// Asks those that have not answered.
     fn ask_on(&mut self) {
-        if self.rounds == MAX_ROUNDS {
+        let Some(asking) = &self.asking else { return };
+        if self.rounds >= asking.facts.max_rounds() {
             self.asked = FxHashSet::default();
         }
-        if let Some(asking) = self.asking.as_ref().filter(|_| !self.asked.is_empty()) {
+        if !self.asked.is_empty() {
             self.rounds += 1;
             asking.ask(self.asked.iter().copied().collect());
         }
@@ -258,7 +268,11 @@ mod tests {
             let found = answers(&mut reader, u64::MAX, 0);
             let [found] = found[..] else { panic!("{found:?}") };
             let call = found.call.map(|call| (call.entered.number, call.ran_ns));
-            assert_eq!((found.tid, found.stat.state, call, reader.rounds), (5, b'S', want, MAX_ROUNDS), "6 has gone");
+            assert_eq!(
+                (found.tid, found.stat.state, call, reader.rounds),
+                (5, b'S', want, facts.max_rounds()),
+                "6 has gone"
+            );
             assert!(!reader.is_due(u64::MAX, 0), "once, at the start");
         }
     }
