@@ -314,6 +314,14 @@ pub struct TaskEvent {
     pub comm: Comm,
 }
 
+impl TaskEvent {
+    /// Of a task whose name does not matter.
+    #[inline(always)]
+    pub fn unnamed(at_ns: u64, cpu: u32, tid: i32) -> TaskEvent {
+        TaskEvent { at_ns, cpu, tid, comm: Comm::default() }
+    }
+}
+
 impl<K: Copy + Default> TaskStates<K> {
     pub fn new(blocked_only: bool) -> TaskStates<K> {
         TaskStates { blocked_only, ..TaskStates::default() }

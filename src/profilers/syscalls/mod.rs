@@ -304,11 +304,6 @@ impl Syscalls {
     }
 }
 
-/// Of a thread whose name does not matter.
-fn seen(tid: i32, at_ns: Timestamp, cpu: u32) -> TaskEvent {
-    TaskEvent { at_ns, cpu, tid, comm: Comm::default() }
-}
-
 impl Profiler for Syscalls {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let with_paths = !self.args.no_paths && (self.args.errors || self.args.lengths.shows_any());
@@ -360,7 +355,7 @@ impl Profiler for Syscalls {
                 }
             }
             if let Some(slow) = &mut self.slow {
-                slow.entered(seen(sample.tid, sample.time, sample.cpu), fields.args(sample.raw)?);
+                slow.entered(TaskEvent::unnamed(sample.time, sample.cpu, sample.tid), fields.args(sample.raw)?);
             }
             let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
             let call = CallNumber::new(id, sample.is_compat());
@@ -413,7 +408,7 @@ impl Profiler for Syscalls {
             }
             Event::TookOver { old, pid, .. } => self.took_over(old, pid),
             Event::SwitchIn { tid, time, cpu, .. } => {
-                self.slow.iter_mut().for_each(|slow| slow.came(seen(tid, time, cpu)));
+                self.slow.iter_mut().for_each(|slow| slow.came(TaskEvent::unnamed(time, cpu, tid)));
             }
             // Of scheduling only: what calls do is known.
             Event::Lost(window, kinds)

@@ -9,7 +9,6 @@ use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Setup};
 use crate::profilers::syscalls::where_time::CallClocks;
 use crate::sched::{SWITCH, States, TaskEvent};
-use crate::task::Comm;
 use crate::tep::{Field, Filter, Int32, drift};
 
 /// Frames of the kernel that tell where a thread waits.
@@ -100,7 +99,7 @@ impl SchedEvents {
         ctx: &mut Context,
     ) -> Result<bool> {
         let raw = sample.raw;
-        let seen = |tid| TaskEvent { at_ns: sample.time, cpu: sample.cpu, tid, comm: Comm::default() };
+        let seen = |tid| TaskEvent::unnamed(sample.time, sample.cpu, tid);
         if event == self.switch || event == self.with_stack {
             let how = self.states.decode(self.prev_state.read_u64(raw)?);
             let stack = || match (event == self.with_stack, self.whole_stacks) {

@@ -196,14 +196,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::task::Comm;
 
     const SLEEPS: SwitchedOut = SwitchedOut::Blocked(SchedState::SLEEP);
     const BLOCKS: SwitchedOut = SwitchedOut::Blocked(SchedState::DISK);
     const RESTS: SwitchedOut = SwitchedOut::Blocked(SchedState::STOPPED);
 
     fn seen(tid: i32, at_ns: u64) -> TaskEvent {
-        TaskEvent { at_ns, cpu: 0, tid, comm: Comm::default() }
+        TaskEvent::unnamed(at_ns, 0, tid)
     }
 
     #[test]

@@ -13,7 +13,6 @@ use crate::profilers::task_state::notes::WaitNotes;
 use crate::profilers::task_state::table::StateTimes;
 use crate::sched::{Change, Cpus, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
 use crate::stats::{Began, LossHorizon};
-use crate::task::Comm;
 
 /// The parts of the profiler that a plain table needs.
 struct PlainSums<'a> {
@@ -41,10 +40,6 @@ impl TaskState {
         samples.each(&mut plainly, ctx);
         ctx.view.discarded += plainly.sums.unsure + machine.take_unseen();
     }
-}
-
-fn seen(at: u64, cpu: u32, tid: i32) -> TaskEvent {
-    TaskEvent { at_ns: at, cpu, tid, comm: Comm::default() }
 }
 
 /// The sums, and the fields from which they are made.
@@ -117,7 +112,7 @@ impl PlainSums<'_> {
         if tid < 0 {
             return false; // no task has such a number
         }
-        let change = self.machine.switched_out(seen(at, cpu, tid), how, WaitNotes::default());
+        let change = self.machine.switched_out(TaskEvent::unnamed(at, cpu, tid), how, WaitNotes::default());
         self.sum_change(change)
     }
 
@@ -126,7 +121,7 @@ impl PlainSums<'_> {
         if tid < 0 {
             return false;
         }
-        let change = self.machine.switched_in(seen(at, cpu, tid), from_idle);
+        let change = self.machine.switched_in(TaskEvent::unnamed(at, cpu, tid), from_idle);
         self.sum_change(change)
     }
 
@@ -137,7 +132,8 @@ impl PlainSums<'_> {
         }
         let change = {
             let current = &self.current;
-            self.machine.woken(seen(at, cpu, tid), is_new, WaitNotes::default(), |cpu| current.is_other(cpu, tid))
+            self.machine
+                .woken(TaskEvent::unnamed(at, cpu, tid), is_new, WaitNotes::default(), |cpu| current.is_other(cpu, tid))
         };
         if self.sum_change(change) { Use::Relevant } else { Use::Ignored }
     }
@@ -192,6 +188,7 @@ mod tests {
     use super::*;
     use crate::sched::Activity;
     use crate::sched::states_fixture::{NEW, sched_switch};
+    use crate::task::Comm;
 
     /// What happens on a machine of few tasks and CPUs; also what cannot happen, as when records are lost.
     #[derive(Clone, Copy, Debug)]
@@ -251,7 +248,7 @@ mod tests {
                 SchedStep::Found { tid } => {
                     let tid = tid.max(1);
                     sums.machine.found(
-                        seen(now, cpu, tid),
+                        TaskEvent::unnamed(now, cpu, tid),
                         SchedState::SLEEP,
                         Began::BeforeStart,
                         WaitNotes::default(),
@@ -289,11 +286,14 @@ mod tests {
         machine.forget(5);
         machine.renamed(5, Comm::new(b"other"));
         machine.discard(5);
-        machine.executes(seen(9, 0, 5));
+        machine.executes(TaskEvent::unnamed(9, 0, 5));
         machine.expire(u64::MAX, |_| true);
-        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::PREEMPTED, ()), Change::Hidden));
-        assert!(matches!(machine.switched_in(seen(9, 0, 5), false), Change::Hidden));
-        assert!(matches!(machine.woken(seen(9, 0, 5), true, (), |_| false), Change::Hidden));
+        assert!(matches!(
+            machine.switched_out(TaskEvent::unnamed(9, 0, 5), SwitchedOut::PREEMPTED, ()),
+            Change::Hidden
+        ));
+        assert!(matches!(machine.switched_in(TaskEvent::unnamed(9, 0, 5), false), Change::Hidden));
+        assert!(matches!(machine.woken(TaskEvent::unnamed(9, 0, 5), true, (), |_| false), Change::Hidden));
         assert_eq!(machine.iter().filter(|(_, task)| task.activity != Activity::Unknown).count(), 0);
     }
 
