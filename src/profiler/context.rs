@@ -188,11 +188,10 @@ impl Context {
         scheduling_policy(tid)
     }
 
-    /// Threads as /proc has them now, read by a worker, which is waited for: for the start of a run.
-    pub fn threads_from_proc(&self, tids: &[i32]) -> Vec<procfs::SeenThread> {
-        let mut seen = Vec::with_capacity(tids.len());
-        procfs::stats(&self.host, tids, |thread| seen.push(thread));
-        seen
+    /// The threads that live and are watched, without our own.
+    pub fn watched_threads(&self) -> impl Iterator<Item = i32> {
+        let living = self.tasks.living().map(|(tid, _)| tid);
+        living.filter(|&tid| self.watched.contains(tid) && !self.scope.is_own(tid))
     }
 
     /// State and name of a thread, from /proc, now.

@@ -17,7 +17,7 @@ use crate::output::drawing::heatmap::TICK;
 use crate::perf::evlist::Watermark;
 use crate::perf::evsels::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
-use crate::task::{listed, procfs, script_of};
+use crate::task::{family, listed, procfs, script_of};
 use crate::tep::format::{likeness, nearest};
 
 /// The name of a run of several views.
@@ -315,7 +315,7 @@ fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -
 
 /// The processes with those of their descendants that live already, if they are asked for; else a note tells their number.
 fn with_children(host: &Host, mut pids: Vec<i32>, are_asked: bool, notes: &mut Vec<String>) -> Vec<i32> {
-    let born = procfs::family(host, &pids, std::process::id() as i32);
+    let born = family::family(host, &pids, std::process::id() as i32);
     if are_asked {
         pids.extend(born);
         pids.sort_unstable();
