@@ -271,6 +271,31 @@ fn overloads_of_cpp() {
     }
 }
 
+/// A name in a file may have any bytes. It is typed as it is shown.
+#[test]
+fn functions_whose_names_are_not_utf8() {
+    need_uprobes!();
+    const COUNT: u64 = 10;
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = own_calls(dir.path());
+    let mut bytes = fs::read(&program).expect("a program");
+    let (before, after) = (b"\0calls_add\0", b"\0calls\xe9add\0");
+    let places: Vec<usize> = memchr::memmem::find_iter(&bytes, before).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at..at + after.len()].copy_from_slice(after));
+    fs::write(&program, bytes).expect("a program");
+    for name in [r"calls\xe9add", r"calls\xe9a*", "calls?add"] {
+        let selector = format!("uprobe:{name}@\"{program}\"");
+        let done = run_over(&["trace", "--json", "-e", &selector], &[&program, &COUNT.to_string()]);
+        let events = done.of_type("event");
+        assert_eq!(events.len() as u64, COUNT, "{name}: {done:#?}");
+        let shown = format!(r#"uprobe:calls\xe9add@"{program}""#);
+        assert!(events.iter().all(|event| event["event"] == *shown), "{name}: {events:#?}");
+    }
+    let selector = format!("uprobe:calls_add@\"{program}\"");
+    run(&["trace", "-e", &selector, "--", &program, "1"]).code(1).says(&["has no function", "calls_add"]);
+}
+
 // Which file
 
 #[test]

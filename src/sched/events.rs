@@ -98,8 +98,8 @@ impl SwitchFields {
     pub fn read(&self, sample: &Sample<'_>) -> Result<Switch, ReadError> {
         let raw = sample.raw;
         let (prev, next) = (self.prev_pid.read(raw)?, self.next_pid.read(raw)?);
-        let prev_comm = Comm::new(self.prev_comm.bytes(raw)?);
-        let next_comm = Comm::new(self.next_comm.bytes(raw)?);
+        let prev_comm = Comm::of_task(self.prev_comm.bytes(raw)?);
+        let next_comm = Comm::of_task(self.next_comm.bytes(raw)?);
         Ok(Switch {
             at_ns: sample.time,
             cpu: sample.cpu,
@@ -138,7 +138,7 @@ impl WokenFields {
     #[inline(always)]
     fn read(&self, sample: &Sample<'_>) -> Result<TaskEvent, ReadError> {
         let raw = sample.raw;
-        let (tid, comm) = (self.pid.read(raw)?, Comm::new(self.comm.bytes(raw)?));
+        let (tid, comm) = (self.pid.read(raw)?, Comm::of_task(self.comm.bytes(raw)?));
         let cpu = self.target_cpu.read(raw)?.cast_unsigned();
         Ok(TaskEvent { at_ns: sample.time, cpu, tid, comm })
     }

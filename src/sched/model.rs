@@ -123,7 +123,9 @@ impl<K: Copy + Default> SchedModel<K> {
     pub fn on(&mut self, event: &Event<'_>, switches: &[EventId]) {
         match *event {
             Event::Started { now } => self.cpus.started(now),
-            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.states.renamed(*tid, Comm::new(comm)),
+            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => {
+                self.states.renamed(*tid, Comm::of_task(comm))
+            }
             Event::Task { record: Record::Exit(exit), .. } => self.states.exited(exit.tid),
             Event::TookOver { old, pid, time, cpu } => self.took_over(old, pid, time, cpu),
             // A wake-up or a move that went unseen shows at the next switch.

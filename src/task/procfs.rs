@@ -136,7 +136,7 @@ pub fn current_directory(host: &Host, tid: i32) -> Option<Vec<u8>> {
 
 /// The name of a thread.
 pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
-    read_short(&file(host, tid, "comm"), |text| Some(Comm::new(text.strip_suffix(b"\n").unwrap_or(text))))
+    read_short(&file(host, tid, "comm"), |text| Some(Comm::of_task(text.strip_suffix(b"\n").unwrap_or(text))))
 }
 
 /// Most bytes of /proc/TID/stat: 52 numbers, most of them small.
@@ -144,7 +144,8 @@ const MAX_STAT_BYTES: u32 = 2048;
 
 /// Asks for /proc/TID/stat of a thread.
 pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
-    parse_stat(&stat_text(host, tid)?)
+    let stat = parse_stat(&stat_text(host, tid)?)?;
+    Some(Stat { comm: Comm::of_task(stat.comm.as_bytes()), ..stat })
 }
 
 fn stat_text(host: &Host, tid: i32) -> Option<Vec<u8>> {
@@ -181,7 +182,8 @@ pub struct BriefStatus {
 
 /// Reads /proc/TID/status of a thread.
 pub fn brief(host: &Host, tid: i32) -> Option<BriefStatus> {
-    parse_brief(&fs::read(file(host, tid, "status")).ok()?)
+    let status = parse_brief(&fs::read(file(host, tid, "status")).ok()?)?;
+    Some(BriefStatus { comm: Comm::of_task(status.comm.as_bytes()), ..status })
 }
 
 fn parse_brief(text: &[u8]) -> Option<BriefStatus> {

@@ -169,7 +169,7 @@ impl Signal {
         let target = SignalTarget {
             tid,
             pid: ctx.tasks.pid(tid),
-            comm: Comm::new(comm),
+            comm: Comm::of_task(comm),
             group: fields.group.read_i32(sample.raw)? != 0,
         };
         let stack = if self.takes_stacks && !hidden { ctx.stack(sample) } else { None };
