@@ -16,6 +16,7 @@ mod cells;
 mod connects;
 mod errors;
 mod events;
+mod failed_call;
 mod kinds;
 mod line;
 mod pairs;
