@@ -288,7 +288,8 @@ impl TaskState {
             self.threads.ask(ctx.watched_threads(), now, lost_until);
         }
         let began = self.horizon.began_unseen();
-        for SeenThread { tid, at_ns: at, stat, .. } in self.threads.answers(now, lost_until) {
+        // Under a flood of losses each answer is older than the last one: /proc confirms the wait again before it has a line.
+        for SeenThread { tid, at_ns: at, stat, .. } in self.threads.answers(now, 0) {
             let Stat { state: letter, comm, cpu, priority, .. } = stat;
             if self.by_priority(tid, Some(priority)) == PriorityMatch::Outside {
                 continue;
