@@ -327,7 +327,7 @@ pub fn is_in_text(column: &ColumnHead, index: usize, lines: &[TableLine]) -> boo
 mod tests {
     use super::*;
     use crate::output::text;
-    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit, value_text};
+    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TaskOfRow, TypedRows, Unit, value_text};
     use crate::symbol::elf::symbols::SymbolOptions;
     use crate::symbol::naming::fixture;
     use crate::symbol::spaces::module::{Content, Module};
@@ -364,7 +364,8 @@ mod tests {
     .ordered(|one, other| (other.bytes, other.allocs).cmp(&(one.bytes, one.allocs)));
 
     fn row(bytes: u64, age: u64, comm: &str, stack: Option<StackId>) -> SiteRow {
-        let owners = Tasks::of(Some(1), Comm::new(comm.as_bytes()), [bytes, 1]);
+        let task = TaskOfRow { pid: Some(1), comm: Comm::new(comm.as_bytes()), process: Comm::default() };
+        let owners = Tasks::of(task, [bytes, 1]);
         SiteRow { bytes, allocs: 1, oldest_ns: Some(age), owners, stack }
     }
 

@@ -68,6 +68,8 @@ pub struct Evsel {
     /// Its samples need no order among different threads.
     pub(super) is_ordered_by_thread: bool,
     pub(super) chain_use: ChainUse,
+    /// It comes as often as programs allocate memory: copies of their stacks are small unless the user has said how large.
+    pub(super) has_small_copies: bool,
     /// The profiler wants its counts.
     pub(super) is_counted: bool,
     /// The event whose companion it is: it holds windows of the user stack for that event.
@@ -127,6 +129,7 @@ impl Evsel {
             is_filtered: false,
             is_ordered_by_thread: false,
             chain_use: ChainUse::Shown,
+            has_small_copies: false,
             is_counted: false,
             window_of: None,
             strings_of: None,
@@ -212,6 +215,13 @@ impl Evsel {
     #[must_use]
     pub fn user_stack(mut self, bytes: u32) -> Evsel {
         self.attr = self.attr.user_stack(bytes);
+        self
+    }
+
+    /// See [`Evsel::has_small_copies`].
+    #[must_use]
+    pub fn small_copies(mut self) -> Evsel {
+        self.has_small_copies = true;
         self
     }
 

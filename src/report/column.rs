@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::report::{TaskNames, Value};
+use crate::report::{TaskNames, Value, WordSet};
 use crate::stats::{Distribution, WorstCase};
 use crate::symbol::StackId;
 
@@ -124,6 +124,7 @@ enum CellAccess<R: 'static, S: ColumnStorage> {
     /// The greatest of the durations that a distribution counts.
     Worst(S::Field<R, Option<WorstCase>>),
     Names(S::Field<R, TaskNames>),
+    Words(S::Field<R, WordSet>),
     /// A stack, whose frames are part of the name of the row.
     Stack(S::Field<R, Option<StackId>>),
     /// As `Stack`, with the innermost function as a cell.
@@ -163,6 +164,7 @@ impl<R> From<Column<R>> for MadeColumn<R> {
             CellAccess::Distribution(field) => CellAccess::Distribution(boxed(field)),
             CellAccess::Worst(field) => CellAccess::Worst(boxed(field)),
             CellAccess::Names(field) => CellAccess::Names(boxed(field)),
+            CellAccess::Words(field) => CellAccess::Words(boxed(field)),
             CellAccess::Stack(field) => CellAccess::Stack(boxed(field)),
             CellAccess::Place(field) => CellAccess::Place(boxed(field)),
             CellAccess::Derived(value) => CellAccess::Derived(Box::new(value) as MadeDerived<R>),
@@ -265,6 +267,11 @@ impl<R> Column<R> {
     /// The tasks behind the row, those with the greatest amounts first.
     pub const fn names(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut TaskNames) -> Column<R> {
         Column::new(key, heading, CellAccess::Names(field))
+    }
+
+    /// A few different words about the row.
+    pub const fn words(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut WordSet) -> Column<R> {
+        Column::new(key, heading, CellAccess::Words(field))
     }
 
     /// The stack of the row: rows with equal labels and frames are one row.
@@ -424,7 +431,7 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
             CellAccess::Greatest(_) => ColumnKind::Greatest,
             CellAccess::Least(_) => ColumnKind::Least,
             CellAccess::Distribution(_) => ColumnKind::Distribution,
-            CellAccess::Names(_) => ColumnKind::Names,
+            CellAccess::Names(_) | CellAccess::Words(_) => ColumnKind::Names,
             CellAccess::Stack(_) => ColumnKind::Stack,
             CellAccess::Place(_) => ColumnKind::Place,
             CellAccess::Worst(_) | CellAccess::Derived(_) => ColumnKind::Derived,
@@ -453,6 +460,7 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
             CellAccess::SignedCounter(field) => Value::Signed(*field(row)),
             CellAccess::Distribution(_) | CellAccess::Worst(_) => Value::None,
             CellAccess::Names(field) => field(row).words(),
+            CellAccess::Words(field) => field(row).value(),
             CellAccess::Stack(field) | CellAccess::Place(field) => Value::Stack(*field(row)),
             CellAccess::Derived(value) => value(row, span_ns),
         }
@@ -489,6 +497,7 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
             CellAccess::Distribution(field) => field(row).merge(field(later)),
             CellAccess::Worst(field) => *field(row) = WorstCase::worse(*field(row), *field(later)),
             CellAccess::Names(field) => field(row).merge(field(later)),
+            CellAccess::Words(field) => field(row).merge(field(later)),
         }
     }
 
@@ -502,6 +511,7 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
         match &self.cell {
             CellAccess::Distribution(field) => field(row).heap_bytes(),
             CellAccess::Names(field) => field(row).heap_bytes(),
+            CellAccess::Words(field) => field(row).heap_bytes(),
             _ => 0,
         }
     }

@@ -457,8 +457,8 @@ impl Run {
         events.retain(|event| !event.is_copy_of_stack);
         self.core.evlist.window_rings().into_iter().for_each(|class| dry_run.book.forget_rings(class));
         Some(format!(
-            "copies of stacks come to {:.0} MB/s on one CPU: a run ends them, and has user stacks by frame pointers; cure: a \
-             filter, a larger -m, or --call-graph=dwarf",
+            "copies of stacks come to {:.0} MB/s on one CPU: a run ends them, and has user stacks by frame pointers; cure: \
+             --call-graph=dwarf,2K, whose copies are small; or a filter, or a larger -m",
             bytes_per_s / 1e6
         ))
     }

@@ -46,6 +46,8 @@ pub(super) struct CurrentInterval {
 #[derive(Debug, Default)]
 pub(super) struct ReportsMade {
     pub snapshots: ReportPace,
+    /// View and name of each snapshot that the last interval has printed.
+    printed: Vec<(usize, &'static str)>,
     /// Totals of the run as of the last interval.
     pub totals: Vec<(&'static str, Value)>,
     /// It was told that a filter had no value for some samples.
@@ -73,11 +75,19 @@ impl Run {
         let mut views = self.view_reports(end_ns, if last { IntervalUse::Last } else { IntervalUse::Printed })?;
         let samples = self.core.samples() - self.interval.samples_before;
         let span_ns = end_ns.saturating_sub(self.interval.start_ns);
+        let ends_at_once = last && span_ns < self.short_ns();
+        let printed = std::mem::take(&mut self.reports.printed);
         let mut tables = Vec::new();
         for view in &mut views {
-            if last && samples == 0 && span_ns < self.short_ns() {
+            if ends_at_once && samples == 0 {
                 // The run ended right after an interval: only tables of the whole run are left to report.
                 view.report.tables.retain(Table::is_of_run);
+            }
+            for table in view.report.tables.iter_mut().filter(|table| table.is_snapshot && table.in_text) {
+                let which = (table.owner, table.rows.table());
+                // Text would have the same once more; a screen has gone by now.
+                table.in_text = !ends_at_once || self.core.ctx.output.screen.is_some() || !printed.contains(&which);
+                self.reports.printed.push(which);
             }
             tables.append(&mut view.report.tables);
         }

@@ -175,8 +175,10 @@ fn of_view(name: &str, end: &ViewEnd) -> String {
 /// User stacks that might have been unwound: nothing is missing but their callers, perhaps.
 fn not_unwound(profiler: &str, end: &RunEnd) -> Option<String> {
     let why = match end.windows_ended {
-        true => "their copies had been ended because they came too often, or found no room",
-        false => "their copies found no room, or their programs have 32 bits",
+        true => {
+            "their copies had been ended because they came too often, or found no room (more do with --call-graph=dwarf,2K)"
+        }
+        false => "their copies found no room (more do with --call-graph=dwarf,2K), or their programs have 32 bits",
     };
     let line = || format!("{profiler}: {} user stacks by frame pointers: {why}", end.lost_unwind);
     (end.lost_unwind > 0).then(line)

@@ -83,7 +83,7 @@ impl RunEvents {
             lines.extend(messages::describe(&evlist, &rings, tracefs, notes));
             lines.extend(windows::describe(&windows, options));
         }
-        let window_pace = WindowPace::new(windows.companions > 0 && windows::any_auto(options), rings.ring_bytes());
+        let window_pace = WindowPace::new(windows.may_end && windows::any_auto(options), rings.ring_bytes());
         Ok(RunEvents { evlist, rings, wake, window_pace, scope, budget, settings, lines })
     }
 }

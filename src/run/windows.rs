@@ -22,10 +22,14 @@ pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded
     if options.paced {
         return Ok(WindowsAdded::default());
     }
-    let plan = |owner: usize| match options.views.get(owner)?.call_graph {
-        CallGraph::FramePointers => None,
-        CallGraph::Auto => Some(WindowPlan { bytes: None, loud_too: false }),
-        CallGraph::Dwarf(bytes) => Some(WindowPlan { bytes, loud_too: true }),
+    let plan = |owner: usize| {
+        let view = options.views.get(owner)?;
+        let is_asked_for = view.halves.user == Some(true);
+        match view.call_graph {
+            CallGraph::FramePointers => None,
+            CallGraph::Auto => Some(WindowPlan { bytes: None, loud_too: false, is_asked_for }),
+            CallGraph::Dwarf(bytes) => Some(WindowPlan { bytes, loud_too: true, is_asked_for }),
+        }
     };
     let any_task =
         matches!(options.target.tasks, Tasks::All) && options.views.iter().all(|view| view.samples.is_none());
@@ -113,7 +117,7 @@ impl WindowPace {
         core.evlist.turn_windows(false);
         core.ctx.output.note(format!(
             "degraded: copies of stacks on CPU {cpu} come to {} MB/s: from now on user stacks are by frame pointers; cure: \
-             a filter, a larger -m, or --call-graph=dwarf, which goes on",
+             --call-graph=dwarf,2K, whose copies are small and go on; or a filter, or a larger -m",
             per_s / 1_000_000
         ));
     }

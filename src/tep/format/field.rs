@@ -106,6 +106,27 @@ impl Int64 {
     }
 }
 
+/// A text that the record itself locates, for the hot path: its locator is read there, the text rarely.
+#[derive(Clone, Copy, Debug)]
+pub struct LocatedText {
+    offset: u16,
+}
+
+impl LocatedText {
+    /// The offset of the text in the record, and its length in the upper half.
+    #[inline(always)]
+    pub fn word(self, raw: &[u8]) -> Option<u32> {
+        let at = usize::from(self.offset);
+        raw.get(at..at + 4).and_then(<[u8]>::first_chunk).map(|bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// # Errors
+    /// `raw` ends before the text does.
+    pub fn text(self, raw: &[u8]) -> Result<&[u8], ReadError> {
+        Ok(until_nul(located(raw, self.offset.into(), false)?))
+    }
+}
+
 /// Why a field could not be read from a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
@@ -213,6 +234,14 @@ impl Field {
         let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?;
         let is_number = matches!(self.kind, FieldKind::Int | FieldKind::Pointer);
         if is_number && self.size == 8 { Ok(Int64 { offset }) } else { Err(ReadError::OtherSize) }
+    }
+
+    /// # Errors
+    /// The field is no text whose place the record tells.
+    pub fn located_text(&self) -> Result<LocatedText, ReadError> {
+        let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?;
+        let is_located = matches!(self.kind, FieldKind::DataLoc { text: true, .. });
+        if is_located && self.limit.is_none() { Ok(LocatedText { offset }) } else { Err(ReadError::NotText) }
     }
 
     pub fn is_common(&self) -> bool {
