@@ -1,9 +1,11 @@
-//! A program that copies the strings that system calls are given into our own rings, just before the record of the call.
+//! A BPF program that copies the string arguments of system calls into perf-prof's rings, just before the record of the
+//! call.
 //!
-//! A record of a system call has addresses only. The program is attached to its tracepoint, reads each string at its
-//! address (what is not in memory then cannot be read), and writes it through an event of ours that shares a ring with
-//! those of the call: the kernel runs the program before it writes the record of the call, on the same CPU and with
-//! preemption disabled, so that no other call comes in between. The program always returns 1.
+//! The record of a system call has only the addresses of strings. The program is attached to the call's tracepoint,
+//! reads each string at its address (a page that is not in memory then cannot be read), and writes the string to a BPF
+//! output event that shares a ring with the tracepoint's event: the kernel runs the program before it writes the record
+//! of the call, on the same CPU and with preemption disabled, so that no other call comes in between. The program
+//! always returns 1.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -14,15 +16,16 @@ use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, 
 use crate::bpf::tasks::TaskMap;
 use crate::sys::bpf::{BpfMap, MapKind};
 
-/// Arguments of a system call.
+/// Limit of the arguments of a system call.
 pub const MAX_ARGUMENTS: usize = 6;
 /// The longest string that the kernel takes for a path, with its NUL byte: `PATH_MAX`.
 pub const PATH_BYTES: usize = 4096;
-/// Bytes that are read at most, with the NUL byte: some more, so that a path that is too long can be told.
+/// Limit of the bytes that are read, with the NUL byte: more than `PATH_BYTES`, so that a path that is too long is
+/// recognised.
 const READ_BYTES: i32 = PATH_BYTES as i32 + 8;
-/// A mask for lengths, which tells the kernel that they are bounded.
+/// A mask for lengths, from which the kernel's verifier knows that they are bounded.
 const LENGTH_MASK: i32 = 8191;
-/// Bytes in front of the string.
+/// Bytes that the program writes in front of the string.
 const HEADER_BYTES: usize = 16;
 const BUFFER_BYTES: u32 = HEADER_BYTES as u32 + LENGTH_MASK as u32 + 1;
 const NAME: &str = "perf_prof_paths";
@@ -43,7 +46,7 @@ pub enum StringArguments {
     },
 }
 
-/// Loads the program. `cpus`: more than any CPU's number. `tasks`: whose strings it copies; None: those of all tasks.
+/// Loads the program. `cpus`: greater than any CPU number. `tasks`: the tasks whose strings it copies; None: all tasks.
 ///
 /// # Errors
 /// The kernel refuses a map or the program.
@@ -81,7 +84,7 @@ pub struct CopiedString<'a> {
 }
 
 impl<'a> CopiedString<'a> {
-    /// Decodes what a record holds. None: the bytes are not of the program.
+    /// Decodes the raw data of a record. None: the program has not written these bytes.
     pub fn parse(raw: &'a [u8]) -> Option<CopiedString<'a>> {
         let (header, rest) = raw.split_first_chunk::<HEADER_BYTES>()?;
         let [address, words] = [header.first_chunk::<8>()?, header.last_chunk::<8>()?].map(|word| *word);
@@ -92,7 +95,7 @@ impl<'a> CopiedString<'a> {
         if usize::from(argument) >= MAX_ARGUMENTS || result > READ_BYTES {
             return None;
         }
-        // A length of 0 is none: the NUL byte counts.
+        // A length of 0 is invalid, since the length includes the NUL byte.
         if let Some(len) = usize::try_from(result).ok().and_then(|bytes| bytes.checked_sub(1)) {
             let text = rest.get(..len)?;
             copied.is_cut = len >= PATH_BYTES;
@@ -109,11 +112,12 @@ struct MapFds {
     masks: Option<i32>,
 }
 
-/// Stack slots for the keys of look-ups. `tasks` has those behind them.
+/// Stack slots for the keys of look-ups. `tasks` uses the slots behind them.
 const ZERO_KEY: i16 = -4;
 const NUMBER_KEY: i16 = -8;
 
-/// The program. Register 6 keeps the record of the event, 7 the buffer, 8 the arguments that are strings.
+/// Assembles the program. Register 6 holds the record of the event, 7 the buffer, 8 the mask of the arguments that are
+/// strings.
 fn assemble(
     arguments: &StringArguments,
     maps: &MapFds,
@@ -164,7 +168,7 @@ fn assemble(
     program.finish()
 }
 
-/// Copies a string into the buffer, behind its header, and writes both.
+/// Copies a string into the buffer behind the header, and writes both to the ring.
 fn copy_argument(
     program: &mut Assembler,
     argument: u8,
@@ -214,7 +218,7 @@ mod tests {
         let maps = MapFds { output: 3, buffer: 4, masks: Some(5) };
         let of_call = StringArguments::OfCall(vec![(0, 16), (1, 24), (3, 40)]);
         let by_number = StringArguments::ByNumber { number: 8, first: 16, masks: vec![0, 1, 3] };
-        // Without the rights to have a map, that part is left out.
+        // Without the rights to create a map, the test leaves this part out.
         let tasks = TaskMap::new(CopiedTasks::Threads(&[1])).ok();
         for arguments in [of_call, by_number] {
             for (read, tasks) in [(Helper::ProbeReadUserStr, None), (Helper::ProbeReadStr, tasks.as_ref())] {
