@@ -144,7 +144,7 @@ fn in_program(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbeP
 /// Parses a function with its offset. Whether the function exists is checked later, by the kernel or in a symbol table.
 fn probe_point(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
     let is_kernel = example.starts_with("kprobe:");
-    // `<a as b>::c`, `operator new`
+    // Functions of programs may have blanks in their names: `<a as b>::c`, `operator new`.
     if let Some(at) = part.text.find(|c: char| is_kernel && c == ' ' || c != ' ' && c.is_whitespace() || c.is_control())
     {
         return part.from(at).fault(format!("not a function name, write as in {example}"));

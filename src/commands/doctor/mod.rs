@@ -103,7 +103,7 @@ fn unreadable_formats(err: &anyhow::Error) -> FormatCheck {
 }
 
 fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
-    // Read before the trials raise some of them.
+    // The limits are read before the trials raise some of them.
     let limits = machine::limits(bench.host);
     let mut commands: Vec<JudgedCommand> = crate::profilers::trials().iter().map(|trial| bench.judge(trial)).collect();
     commands.push(match &bench.tracefs_lack {
