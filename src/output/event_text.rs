@@ -12,17 +12,17 @@ use crate::tep::print_fmt::PrintFmt;
 #[derive(Debug)]
 pub struct EventText {
     pub format: Arc<Format>,
-    /// None: the print format cannot be compiled, fields are shown as `name=value`.
+    /// None: the print format cannot be compiled, and fields are shown as `name=value`.
     pub print: Option<PrintFmt>,
     pub(super) flags: Option<Field>,
     pub(super) preempt_count: Option<Field>,
-    /// The name, or the alias, as every line has it: `name: `.
+    /// The name or alias of the event as in each line: `name: `.
     pub(super) label: Vec<u8>,
     /// The label in JSON: `"event":"name","alias":"name"`.
     pub(super) json_label: Vec<u8>,
-    /// The fields of the event itself, each with its key `"name":`.
+    /// The event's own (not common) fields, each with its key `"name":`.
     pub(super) json_fields: Vec<(Vec<u8>, Field)>,
-    /// Strings follow its records.
+    /// Strings follow the event's records.
     pub(super) has_strings: bool,
 }
 
