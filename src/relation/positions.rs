@@ -52,7 +52,7 @@ impl PairPositions {
         self.ends.has(position)
     }
 
-    /// Whether the event may be the first of a chain.
+    /// Whether the event may be the first event of a chain.
     #[inline(always)]
     pub fn starts_first(self) -> bool {
         self.starts.has(0)
