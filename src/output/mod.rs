@@ -457,7 +457,7 @@ impl Output {
         }
     }
 
-    /// Sends the last messages and waits until the thread has written everything, or [`Patience`] has run out.
+    /// Sends the last messages and waits until the thread has written everything, or `Patience` has run out.
     /// `stop_requests` counts how often the run was told to end.
     pub(crate) fn finish(
         mut self,

@@ -41,7 +41,7 @@ pub struct Table {
     pub below: Option<String>,
     /// Limit of the rows in text; JSON has all rows.
     pub text_rows: Option<usize>,
-    /// False: in this interval the text would repeat the table above. JSON and the sums of the run still have the table.
+    /// False: in this interval the text would repeat the table above. JSON and the sums of the run still have it.
     pub in_text: bool,
     /// The best verdict that a row can have.
     pub verdict: Verdict,
