@@ -128,7 +128,7 @@ fn expressions(layout: &Layout, record: &[u8]) -> Result<()> {
     let mut texts = KeyTexts::default();
     for text in ["prev_pid", "prev_comm"] {
         let expr = Expr::parse(text)?;
-        let key = KeyExpr::new(&expr, expr.compile(&format)?);
+        let key = KeyExpr::new(&expr, expr.compile(&format)?, &format);
         report(&format!("key={text}"), OPERATIONS, || {
             for _ in 0..OPERATIONS {
                 let _ = black_box(key.key(black_box(&sample), &mut texts));

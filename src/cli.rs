@@ -53,9 +53,12 @@ pub struct RunArgs {
     /// These CPUs, 0-3,7 [default: all online]
     #[arg(short = 'C', long, alias = "cpu", value_name = "LIST", help_heading = "Target", value_parser = CpuList::parse)]
     pub cpus: Option<CpuList>,
-    /// These processes, threads and children too; 'java*'
+    /// These processes, later threads and children too; 'java*'
     #[arg(short = 'p', long, value_name = "PID|NAME,...", help_heading = "Target", value_parser = TaskList::parse)]
     pub pids: Option<TaskList>,
+    /// With -p: also their children that live already
+    #[arg(long, help_heading = "Target", requires = "pids")]
+    pub children: bool,
     /// These threads and no others
     #[arg(short = 't', long, value_name = "TID,...", help_heading = "Target", value_parser = TidList::parse, conflicts_with = "pids")]
     pub tids: Option<TidList>,

@@ -2,6 +2,7 @@
 
 mod topology;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -110,6 +111,25 @@ fn cpu(text: &str) -> Result<u32, String> {
 /// The threads of a process. Empty when the process has ended.
 pub fn threads(host: &Host, pid: i32) -> Vec<i32> {
     numeric_entries(&host.proc.join(pid.to_string()).join("task"))
+}
+
+/// Memory of the machine in bytes. `u64::MAX`: it is not known.
+pub fn memory_bytes(host: &Host) -> u64 {
+    let text = fs::read_to_string(host.proc.join("meminfo")).unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    total.map_or(u64::MAX, |kib: u64| kib.saturating_mul(1024))
+}
+
+/// The names of disks and partitions, by major and minor number as `254,0`. Empty: there are none, or they are not known.
+///
+/// Source: `/proc/partitions`, `show_partition` in block/genhd.c.
+pub fn disks(host: &Host) -> HashMap<String, String> {
+    let text = fs::read_to_string(host.proc.join("partitions")).unwrap_or_default();
+    let disk = |line: &str| match *line.split_whitespace().collect::<Vec<_>>() {
+        [major, minor, _blocks, name] => Some((format!("{major},{minor}"), name.to_owned())),
+        _ => None,
+    };
+    text.lines().filter_map(disk).collect()
 }
 
 /// Every process id.

@@ -1,10 +1,11 @@
-//! The `Profiler` trait, and the arguments of its calls: `setup` while the profiler adds events, `context` while it
-//! handles samples, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines kprobes
-//! and uprobes; `code` finds the files and offsets of uprobes, in a worker that `function_search` asks; `inherited`
-//! makes uprobes see the children of the target. `bind` resolves a selector to events with their filters and
-//! expressions, `bare` a name without a system. `keys` has the keys of all events of a run, and shows them with their
-//! names. `call_strings` joins the strings of system calls to their records. `shown` is for events that are shown one
-//! by one, `filters` makes kernel filters by task, `hits` measures what uprobes cost the probed programs.
+//! The `Profiler` trait, and what its calls are given: `setup` while it asks for its events, `context` while samples
+//! come, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and
+//! `uprobe:` select, `code` finds the files and bytes of the latter in a worker, which `function_search` asks, `inherited` makes them see the children of the
+//! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
+//! `keys` has the keys of all events of a run, and shows them with their names.
+//! `call_strings` joins the strings of system calls to their records, `socket_errors` tells how connections end that are made in the
+//! background, `executed` what programs are executed with.
+//! `shown` is for events that are shown one by one, `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
 
 mod args;
 mod bare;
@@ -12,6 +13,7 @@ mod bind;
 pub mod call_strings;
 pub mod code;
 mod context;
+mod executed;
 pub mod filters;
 mod function_search;
 pub mod hits;
@@ -25,6 +27,7 @@ pub mod sampling;
 mod scope;
 mod setup;
 mod shown;
+mod socket_errors;
 mod tracefs;
 pub mod user_stacks;
 
@@ -38,6 +41,7 @@ use crate::symbol::StackId;
 
 pub use args::{ProfilerArgs, Trial};
 pub use context::{Context, ViewSums};
+pub use executed::ExecutedPrograms;
 pub use keys::{ShownKeys, key_of};
 pub use lineage::{Lineage, LineageProcess};
 pub use outcome::ExprOutcome;
@@ -45,6 +49,7 @@ pub use samples::{Gate, Handler, Samples, Use};
 pub use scope::RunScope;
 pub use setup::{Setup, Warning, WarningKind};
 pub use shown::ShownEvent;
+pub use socket_errors::SocketErrors;
 pub use tracefs::TracefsFinder;
 
 pub use crate::report::Report;

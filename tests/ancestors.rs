@@ -53,11 +53,11 @@ fn a_line_below_the_event_has_the_ancestors() {
     assert_eq!(done.out.len(), 6, "{done:?}");
     let pid = |line: &str| line.rsplit("old_pid=").next().expect("a field").to_owned();
     let (outer, inner, last) = (pid(first), pid(&done.out[2]), pid(event));
-    // The command lines depend on when /proc is read.
+    // Whether they have ended depends on when /proc is read; what they executed is known all the same.
     let names: Vec<&str> = below.trim_start().split(" < ").collect();
     for (told, want) in names.iter().zip([format!("true {last}"), format!("sh {inner}"), format!("sh {outer}")]) {
         let behind = told.strip_prefix(&want).unwrap_or_else(|| panic!("{told} is not {want}"));
-        assert!(["", " (gone)"].contains(&behind) || behind.starts_with(": "), "{below}");
+        assert!(behind.strip_prefix(" (gone)").unwrap_or(behind).starts_with(": "), "{below}");
     }
     assert!(below.starts_with("    true ") && names.len() > 3, "{below}");
 }
@@ -109,6 +109,23 @@ fn hostile_names_are_escaped() {
     assert!(done.out.iter().all(|line| !line.contains(|c: char| c.is_control())), "{done:?}");
     let below = done.out.iter().filter(|line| line.starts_with("    \\x1b[2J\\x0a \\x3c init 1 ")).count();
     assert_eq!((below, done.out.len()), (1, 4), "{done:?}");
+}
+
+/// The script that one looks for has ended when its line is written.
+#[test]
+fn what_was_executed_is_told_of_processes_that_have_ended() {
+    need_events!();
+    const SCRIPTS: &str = "i=0; while [ $i -lt 50 ]; do sh -c '/bin/true marked; :' script $i; i=$((i+1)); done";
+    let done = run(&["trace", "--json", "-e", EXEC, "--ancestors", "--", "sh", "-c", SCRIPTS]).code(0);
+    let events = done.of_type("event");
+    let of = |event: &Value, at: usize| event["lineage"][at]["command"].as_str().unwrap_or_default().to_owned();
+    let programs: Vec<&Value> = events.iter().filter(|event| event["comm"] == "true").collect();
+    assert_eq!(programs.len(), 50, "{done:?}");
+    for (number, event) in programs.iter().enumerate() {
+        assert_eq!(of(event, 0), "/bin/true marked", "{event}");
+        assert_eq!(of(event, 1), format!("sh -c /bin/true marked; : script {number}"), "{event}");
+    }
+    assert!(programs.iter().any(|event| event["lineage"][0]["gone"] == true), "none has ended: {done:?}");
 }
 
 /// Most processes have ended before /proc can be read.

@@ -110,6 +110,58 @@ fn errors_are_counted_by_name() {
     assert_eq!(table(&done, "calls").len(), 2, "only these were asked for: {done:#?}");
 }
 
+/// connect returns EINPROGRESS and the program asks for the error later.
+#[test]
+fn the_error_of_a_connection_in_the_background_is_connects() {
+    need_events!();
+    const FAILED: usize = 7;
+    let tid = own_tid().to_string();
+    let trace = start_watching(&["syscalls", "--errors", "-t", &tid]);
+    for _ in 0..FAILED {
+        connect_in_background([127, 0, 0, 1], 9, Some(libc::ECONNREFUSED));
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    connect_in_background([127, 0, 0, 1], listener.local_addr().unwrap().port(), Some(0));
+    let done = trace.interrupt().code(0);
+    // The test waits for the run.
+    let rows: Vec<Value> = table(&done, "errors").into_iter().filter(|row| row["call"] != "futex").collect();
+    let [row] = &rows[..] else { panic!("{done:#?}") };
+    assert_eq!((&row["call"], &row["error"]), (&"connect".into(), &"ECONNREFUSED".into()), "{row}");
+    assert_eq!((&row["address"], number(row, "count")), (&"127.0.0.1:9".into(), FAILED as u64), "{row}");
+    // In the table of all calls, where the outcome has no place.
+    let trace = start_watching(&["syscalls", "--calls", "connect", "-t", &tid]);
+    connect_in_background([127, 0, 0, 1], 9, None);
+    let row = row_of(&trace.interrupt().code(0), "calls", "connect");
+    assert_eq!((number(&row, "count"), number(&row, "errors")), (1, 0), "{row}");
+}
+
+/// A connection that is made or refused before this returns. `want`: what the program is told of it, if it asks.
+fn connect_in_background(ip: [u8; 4], port: u16, want: Option<i32>) {
+    // SAFETY: each call is given a descriptor of its own and memory of the size that is told with it.
+    unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0);
+        assert!(fd >= 0);
+        let address = libc::sockaddr_in {
+            sin_family: libc::AF_INET as u16,
+            sin_port: port.to_be(),
+            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip) },
+            sin_zero: [0; 8],
+        };
+        let size = size_of::<libc::sockaddr_in>() as u32;
+        assert_eq!(libc::connect(fd, (&raw const address).cast(), size), -1);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINPROGRESS));
+        let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+        assert_eq!(libc::poll(&raw mut poll, 1, 10_000), 1);
+        if let Some(want) = want {
+            let (mut errno, mut size) = (-1, 4);
+            let told = (&raw mut errno, &raw mut size);
+            assert_eq!(libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, told.0.cast(), told.1), 0);
+            assert_eq!(errno, want);
+        }
+        libc::close(fd);
+    }
+}
+
 /// Asks for intervals until one has a row that is wanted.
 fn await_row(trace: &mut Prog, wanted: impl Fn(&Value) -> bool) -> Value {
     trace.signal(Signal::SIGUSR1);
@@ -232,29 +284,53 @@ fn try_a_slow_call() -> Attempted {
 #[test]
 fn a_call_that_outlives_a_loss_is_shown() {
     need_events!(alone); // the threads of other tests would cause losses of their own
-    let (tid, go, mut writer, thread) = reader_of_a_pipe();
-    let pid = std::process::id().to_string();
-    let mut trace = start_watching(&["syscalls", "--than", "1s", "--calls", "read,getppid", "-m", "64", "-p", &pid]);
-    go.send(()).expect("the thread");
-    until("the thread reads", || {
-        let call = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
-        call.starts_with(&format!("{} ", libc::SYS_read))
-    });
-    trace.signal(Signal::SIGSTOP);
-    for _ in 0..100_000 {
-        nix::unistd::getppid();
-    }
-    trace.signal(Signal::SIGCONT);
-    // The next record of each CPU tells of its loss: not that of the end of the call.
-    let tell_of_losses = || {
+    watch_a_call_over_a_loss(false);
+}
+
+/// So is one whose beginning is among them.
+#[test]
+fn a_call_that_began_in_a_loss_is_shown() {
+    need_events!(alone);
+    watch_a_call_over_a_loss(true);
+}
+
+/// So many calls on each CPU.
+fn make_calls(number: u32) {
+    let make = move || {
         for cpu in online_cpus() {
             let mut only = nix::sched::CpuSet::new();
             only.set(cpu as usize).expect("the number of a CPU");
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).expect("the CPU");
-            nix::unistd::getppid();
+            for _ in 0..number {
+                nix::unistd::getppid();
+            }
         }
     };
-    thread::spawn(tell_of_losses).join().expect("the thread");
+    thread::spawn(make).join().expect("the thread");
+}
+
+fn watch_a_call_over_a_loss(begins_in_it: bool) {
+    let (tid, go, mut writer, thread) = reader_of_a_pipe();
+    let pid = std::process::id().to_string();
+    let mut trace = start_watching(&["syscalls", "--than", "1s", "--calls", "read,getppid", "-m", "64", "-p", &pid]);
+    let begin = || {
+        go.send(()).expect("the thread");
+        until("the thread reads", || {
+            let call = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
+            call.starts_with(&format!("{} ", libc::SYS_read))
+        });
+    };
+    if !begins_in_it {
+        begin();
+    }
+    trace.stopped(|| {
+        make_calls(50_000);
+        if begins_in_it {
+            begin();
+        }
+    });
+    // The next record of each CPU tells of its loss: not that of the end of the call.
+    make_calls(1);
     let is_read = |object: &Value| object["type"] == "event" && object["tid"] == tid;
     let open = trace.object(is_read);
     std::io::Write::write_all(&mut writer, b"x").expect("the pipe");
@@ -302,7 +378,10 @@ fn arguments_have_names() {
     trace.interrupt().code(0);
     let text = openat["text"].as_str().expect("text");
     assert!(text.starts_with("openat(AT_FDCWD, ") && text.contains(", O_RDONLY|O_CLOEXEC) = "), "{openat}");
-    assert!(text.ends_with(&format!("<{path}>")), "the descriptor leads to the file: {openat}");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("our mounts");
+    let device = text.split_once(&format!("<{path}> on ")).map(|(_, device)| format!("{device} "));
+    let is_mounted = |device: &String| mounts.lines().any(|mount| mount.starts_with(device));
+    assert!(device.as_ref().is_some_and(is_mounted), "the descriptor leads to the file and its device: {openat}");
     assert_eq!((&kill["text"], &kill["error"]), (&"kill(2147483647, SIGTERM) = -1 ESRCH".into(), &"ESRCH".into()));
 }
 

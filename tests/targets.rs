@@ -221,6 +221,31 @@ fn a_process_is_its_children_too() {
     assert!(naps.iter().all(|nap| number(nap, "pid") == load_number(&load, "pid")), "{load}");
 }
 
+/// A child that lives before the run is watched if that is asked for; else it is counted.
+#[test]
+fn children_that_live_already_are_asked_for() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo").display().to_string();
+    let mut shell = Load::shell();
+    shell.tell(&format!("mkfifo {fifo}; exec 3<>{fifo}; cat <&3 >/dev/null & echo $!"));
+    let child: i64 = shell.says().trim().parse().unwrap();
+    let pid = shell.pid().to_string();
+    let args = ["trace", "--json", "-e", &syscall(libc::SYS_write), "-p", &pid];
+    let of_child = format!("\"pid\":{child},");
+    let mut trace = start(&[&args[..], &["--children"]].concat());
+    trace.provoke(|| shell.tell("echo >&3"), |line| line.contains(&of_child));
+    trace.interrupt().code(0);
+    let mut trace = start(&args);
+    trace.provoke(|| shell.tell("echo >&3"), |line| line.contains(&format!("\"pid\":{pid},")));
+    let done = trace.interrupt().code(0);
+    assert!(done.of_type("event").iter().all(|event| event["pid"] != child), "{done:?}");
+    let note = "-p: 1 child that lived before is not watched, only later ones: --children watches them, too";
+    assert!(done.err().contains(note), "{done:?}");
+    shell.tell("kill $!");
+    shell.stop();
+}
+
 #[test]
 fn a_thread_is_itself_alone() {
     need_events!();
@@ -314,6 +339,53 @@ fn processes_by_a_pattern_and_the_end_of_one() {
     first.stop();
     let done = trace.finish().code(0);
     assert!(!done.err().contains(&last), "the end of the last is that of the run: {done:?}");
+}
+
+/// Python would do as well.
+#[test]
+fn processes_by_the_name_of_their_script() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("jobd{}.script-with-a-long-name", std::process::id());
+    let path = dir.path().join(&name);
+    fs::write(&path, "while read line; do echo $line; done\n").unwrap();
+    let start_script = || {
+        let mut command = std::process::Command::new("sh");
+        command.arg("-u").arg(&path);
+        Load::start(command)
+    };
+    let mut shell = start_script();
+    let mut trace = start(&["trace", "--json", "-e", &syscall(libc::SYS_write), "-p", &name]);
+    trace.err_line(|line| line.contains(&format!("by the names of scripts: sh {} runs {name}", shell.pid())));
+    trace.provoke(|| shell.tell("echo"), |line| line.contains("sys_enter"));
+    // Another one takes its place.
+    shell.stop();
+    let mut next = start_script();
+    trace.err_line(|line| line.contains(&format!("sh {} started: watched from now on", next.pid())));
+    trace.provoke(|| next.tell("echo"), |line| line.contains("sys_enter"));
+    next.stop();
+    trace.finish().code(0);
+}
+
+/// The name of a thread alone is no process's.
+#[test]
+fn names_of_threads_are_refused_with_their_process() {
+    let (told, end) = (channel(), channel::<()>());
+    let name = format!("thr{}", std::process::id());
+    let thread = thread::Builder::new().name(name.clone());
+    let thread = thread.spawn(move || {
+        told.0.send(own_tid()).unwrap();
+        end.1.recv().unwrap_err();
+    });
+    let tid = told.1.recv().unwrap();
+    let done = run(&["trace", "-e", "sched:sched_switch", "-p", &name]).code(1);
+    let want = format!("it is the name of thread {tid} of ");
+    assert!(
+        done.err().contains(&want) && done.err().contains(&format!("use -t {tid}, or -p {}", std::process::id())),
+        "{done:?}"
+    );
+    drop(end.0);
+    thread.unwrap().join().unwrap();
 }
 
 /// Number of calls of write(2) with a line of four letters.

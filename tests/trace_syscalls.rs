@@ -74,12 +74,41 @@ fn looks_as_if_opened_itself() {
         ["syscalls:sys_enter_getsid", "syscalls:sys_exit_getsid"].iter().flat_map(|name| of(&done, name)).collect();
     let (one, raw): (Vec<&Value>, Vec<&Value>) = shown.iter().partition(|event| event["alias"] == "one");
     assert_eq!((one.len(), raw.len()), (4, 4), "two calls and their ends: {done:?}");
-    assert!(one[0]["text"].as_str().unwrap().starts_with("pid: 0x"), "{done:?}");
+    assert_eq!(one[0]["text"], "pid: -2", "{done:?}");
     for (one, raw) in one.iter().zip(raw) {
         for key in ["event", "text", "fields", "cpu", "pid", "tid", "comm"] {
             assert_eq!(one[key], raw[key], "{key}");
         }
     }
+}
+
+/// In text; in JSON `fields` has the numbers.
+#[test]
+fn arguments_have_names() {
+    need_events!();
+    let calls = "kill,fcntl,dup2";
+    let done = run_over(&["trace", "--json", "-e", calls], &["sh", "-c", "kill -s CONT $$; true 2>&1"]);
+    let kill = &of(&done, "syscalls:sys_enter_kill")[0];
+    assert_eq!(kill["text"], format!("pid: {}, sig: SIGCONT", kill["pid"]));
+    assert_eq!((&kill["fields"]["pid"], kill["fields"]["sig"].as_i64()), (&kill["pid"], Some(18)));
+    let dup = &of(&done, "syscalls:sys_enter_dup2")[0];
+    assert_eq!(dup["text"], format!("oldfd: {}, newfd: {}", dup["fields"]["oldfd"], dup["fields"]["newfd"]));
+    let commands = of(&done, "syscalls:sys_enter_fcntl");
+    assert!(commands.iter().any(|event| event["text"].as_str().unwrap().contains("cmd: F_DUPFD")), "{commands:#?}");
+}
+
+/// The raw events as they are.
+#[test]
+fn calls_of_raw_events_have_names() {
+    need_events!();
+    let options = ["-e", "raw_syscalls:*"];
+    let done = flood(&options);
+    let exits = of(&done, "raw_syscalls:sys_exit");
+    let of_call = exits.iter().filter(|event| event["call"] == "getppid").count() as u64;
+    assert_eq!(of_call, load_number(&done.load, "calls"), "{done:?}");
+    let text = run(&[&["trace", "-m", "4M"], &options[..], &["--", "/bin/true"]].concat()).code(0);
+    let last = text.out.iter().rev().find(|line| line.contains("raw_syscalls:sys_enter")).unwrap();
+    assert!(last.contains("NR 231 (") && last.ends_with(") (exit_group)") || !cfg!(target_arch = "x86_64"), "{last}");
 }
 
 #[test]

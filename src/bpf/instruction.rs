@@ -60,6 +60,7 @@ pub const R5: Register = Register(5);
 pub const R6: Register = Register(6);
 pub const R7: Register = Register(7);
 pub const R8: Register = Register(8);
+pub const R9: Register = Register(9);
 pub const R10: Register = Register(10);
 
 /// Bytes that a load or a store moves.
@@ -85,7 +86,9 @@ pub enum JumpCondition {
     NotEqual,
     /// Compares signed numbers.
     Greater,
-    /// The register and the constant have a set bit in common.
+    /// Of unsigned numbers.
+    Above,
+    /// Some bits of both are the same.
     HasBits,
 }
 
@@ -94,13 +97,15 @@ pub enum JumpCondition {
 pub enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
-    /// For kernels before 5.5: reads kernel and user memory.
+    MapDelete = 3,
+    /// Before 5.5, of the kernel's and the program's memory alike.
     ProbeRead = 4,
     /// The tid in the lower half, the pid in the upper half.
     CurrentPidTgid = 14,
     PerfEventOutput = 25,
     /// For kernels before 5.5: reads kernel and user memory.
     ProbeReadStr = 45,
+    ProbeReadUser = 112,
     ProbeReadKernel = 113,
     ProbeReadUserStr = 114,
 }
@@ -198,6 +203,7 @@ impl Instruction {
         let Some((register, comparison, number)) = condition else { return Instruction::new(JA, R0, R0, 0, 0) };
         let operation = match comparison {
             JumpCondition::Equal => 0x10,
+            JumpCondition::Above => 0x20,
             JumpCondition::HasBits => 0x40,
             JumpCondition::NotEqual => 0x50,
             JumpCondition::Greater => 0x60,
@@ -235,6 +241,7 @@ mod tests {
             (Instruction::jump(Some((R0, JumpCondition::Equal, 0))), "15 00 00 00 00 00 00 00"),
             (Instruction::jump(Some((R0, JumpCondition::NotEqual, 0))), "55 00 00 00 00 00 00 00"),
             (Instruction::jump(Some((R5, JumpCondition::Greater, -1))), "65 05 00 00 ff ff ff ff"),
+            (Instruction::jump(Some((R2, JumpCondition::Above, 128))), "25 02 00 00 80 00 00 00"),
             (Instruction::jump(Some((R8, JumpCondition::HasBits, 4))), "45 08 00 00 04 00 00 00"),
         ];
         for (instruction, want) in cases {

@@ -1,18 +1,19 @@
-//! A BPF program that copies the string arguments of system calls into perf-prof's rings, just before the record of the
-//! call.
+//! A program that copies the strings, lists of strings and addresses of sockets that system calls are given into our own rings,
+//! just before the record of the call.
 //!
-//! The record of a system call has only the addresses of strings. The program is attached to the call's tracepoint,
-//! reads each string at its address (a page that is not in memory then cannot be read), and writes the string to a BPF
-//! output event that shares a ring with the tracepoint's event: the kernel runs the program before it writes the record
-//! of the call, on the same CPU and with preemption disabled, so that no other call comes in between. The program
-//! always returns 1.
+//! A record of a system call has pointers only. The program is attached to its tracepoint, reads each string at its
+//! address (what is not in memory then cannot be read), and writes it through an event of ours that shares a ring with
+//! those of the call: the kernel runs the program before it writes the record of the call, on the same CPU and with
+//! preemption disabled, so that no other call comes in between. The program always returns 1.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::bpf::CopierRefusal;
 use crate::bpf::assembler::{Assembler, AssemblyError, offset_of};
 use crate::bpf::copier::{CURRENT_CPU, Copier};
-use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
+use crate::bpf::instruction::{
+    Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10,
+};
 use crate::bpf::tasks::TaskMap;
 use crate::sys::bpf::{BpfMap, MapKind};
 
@@ -23,26 +24,84 @@ pub const PATH_BYTES: usize = 4096;
 /// Limit of the bytes that are read, with the NUL byte: more than `PATH_BYTES`, so that a path that is too long is
 /// recognised.
 const READ_BYTES: i32 = PATH_BYTES as i32 + 8;
-/// A mask for lengths, from which the kernel's verifier knows that they are bounded.
+/// The longest address of a socket that the kernel takes: `struct sockaddr_storage`.
+const MAX_SOCKET_ADDRESS: i32 = 128;
+/// In the number of an argument: it is the address of a socket; it is a list of strings, and that is complete.
+const IS_SOCKET_ADDRESS: u32 = 1 << 8;
+const IS_WORDS: u32 = 1 << 9;
+const IS_COMPLETE: u32 = 1 << 10;
+/// Strings of a list that are copied at most, bytes of each of them, and bytes after which no further one is begun.
+const MAX_WORDS: i32 = 16;
+const WORD_BYTES: i32 = 512;
+const WORDS_MASK: i32 = 1023;
+/// A mask for lengths, which tells the kernel that they are bounded.
 const LENGTH_MASK: i32 = 8191;
 /// Bytes that the program writes in front of the string.
 const HEADER_BYTES: usize = 16;
 const BUFFER_BYTES: u32 = HEADER_BYTES as u32 + LENGTH_MASK as u32 + 1;
 const NAME: &str = "perf_prof_paths";
 
-/// Which arguments are strings.
+/// An argument whose memory is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointerArgument {
+    /// Its number.
+    pub argument: u8,
+    /// In the event's record.
+    pub offset: u16,
+    pub pointee: Pointee,
+}
+
+/// What a pointer leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointee {
+    String,
+    /// The address of a socket. The next argument is its length.
+    SocketAddress,
+    /// A list of strings, up to its null pointer: the arguments of a program.
+    Words,
+}
+
+impl PointerArgument {
+    /// Arguments that are no strings in some call, with their bits: of connect and bind, of sendto, of execve, of execveat.
+    const OTHERS: [(u16, u8, Pointee); 4] = [
+        (1 << 6, 1, Pointee::SocketAddress),
+        (1 << 7, 4, Pointee::SocketAddress),
+        (1 << 8, 1, Pointee::Words),
+        (1 << 9, 2, Pointee::Words),
+    ];
+
+    /// All that a mask may have, each with its bit. `first`: offset of the first argument.
+    pub fn all(first: u16) -> impl Iterator<Item = (u16, PointerArgument)> {
+        let of = move |argument: u8, pointee| {
+            let offset = first.saturating_add(8 * u16::from(argument));
+            PointerArgument { argument, offset, pointee }
+        };
+        let strings = (0..MAX_ARGUMENTS as u8).map(move |argument| (1 << argument, of(argument, Pointee::String)));
+        let others = PointerArgument::OTHERS.into_iter();
+        strings.chain(others.map(move |(bit, argument, pointee)| (bit, of(argument, pointee))))
+    }
+
+    /// The bit of the argument in a mask. 0: it has none.
+    pub fn bit(&self) -> u16 {
+        let is_it =
+            |(_, other): &(u16, PointerArgument)| (other.argument, other.pointee) == (self.argument, self.pointee);
+        PointerArgument::all(0).find(is_it).map_or(0, |(bit, _)| bit)
+    }
+}
+
+/// Which arguments are copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StringArguments {
-    /// The event is of one system call. The number of each argument, and its offset in the event's record.
-    OfCall(Vec<(u8, u16)>),
+    /// The event is of one system call.
+    OfCall(Vec<PointerArgument>),
     /// The event is of all system calls.
     ByNumber {
         /// Offset of the number of the call.
         number: u16,
         /// Offset of the first argument.
         first: u16,
-        /// By the number of the call, a bit for each argument that is a string.
-        masks: Vec<u8>,
+        /// By the number of the call, a bit for each argument that is copied.
+        masks: Vec<u16>,
     },
 }
 
@@ -71,15 +130,16 @@ pub fn load_copier(arguments: &StringArguments, cpus: u32, tasks: Option<&TaskMa
     })
 }
 
-/// A string as the program has written it.
+/// A string, or the address of a socket, as the program has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedString<'a> {
     /// The number of the argument.
     pub argument: u8,
+    pub pointee: Pointee,
     pub address: u64,
-    /// Without the NUL byte. None: the address is not in memory.
+    /// Without the NUL byte; of a list the strings, each with it. None: the address is not in memory.
     pub text: Option<&'a [u8]>,
-    /// The string goes on behind `text`.
+    /// The string goes on behind `text`, or the list has further strings.
     pub is_cut: bool,
 }
 
@@ -89,13 +149,28 @@ impl<'a> CopiedString<'a> {
         let (header, rest) = raw.split_first_chunk::<HEADER_BYTES>()?;
         let [address, words] = [header.first_chunk::<8>()?, header.last_chunk::<8>()?].map(|word| *word);
         let (argument, result) = (words.first_chunk::<4>()?, words.last_chunk::<4>()?);
-        let argument = u8::try_from(u32::from_ne_bytes(*argument)).ok()?;
+        let argument = u32::from_ne_bytes(*argument);
+        let pointee = match argument & (IS_SOCKET_ADDRESS | IS_WORDS) {
+            0 => Pointee::String,
+            IS_WORDS => Pointee::Words,
+            _ => Pointee::SocketAddress,
+        };
+        let is_complete = argument & IS_COMPLETE != 0;
+        let argument = u8::try_from(argument & !(IS_SOCKET_ADDRESS | IS_WORDS | IS_COMPLETE)).ok()?;
         let result = i32::from_ne_bytes(*result);
-        let mut copied = CopiedString { argument, address: u64::from_ne_bytes(address), text: None, is_cut: false };
+        let address = u64::from_ne_bytes(address);
+        let mut copied = CopiedString { argument, pointee, address, text: None, is_cut: false };
         if usize::from(argument) >= MAX_ARGUMENTS || result > READ_BYTES {
             return None;
         }
-        // A length of 0 is invalid, since the length includes the NUL byte.
+        if pointee != Pointee::String {
+            copied.is_cut = pointee == Pointee::Words && !is_complete;
+            if let Ok(len) = usize::try_from(result) {
+                copied.text = Some(rest.get(..len)?);
+            }
+            return Some(copied);
+        }
+        // A length of 0 is none: the NUL byte counts.
         if let Some(len) = usize::try_from(result).ok().and_then(|bytes| bytes.checked_sub(1)) {
             let text = rest.get(..len)?;
             copied.is_cut = len >= PATH_BYTES;
@@ -128,6 +203,7 @@ fn assemble(
     use MoveSize::{Eight, Four};
     let mut program = Assembler::default();
     let end = program.label();
+    let read = if read == Helper::ProbeReadUserStr { [read, Helper::ProbeReadUser] } else { [read, Helper::ProbeRead] };
     program.add(I::copy(R6, R1));
     if let (StringArguments::ByNumber { number, .. }, Some(masks)) = (arguments, maps.masks) {
         program.add(I::load(Eight, R8, R6, offset_of(*number)?));
@@ -146,18 +222,18 @@ fn assemble(
     program.add(I::copy(R7, R0));
     match arguments {
         StringArguments::OfCall(arguments) => {
-            for &(argument, offset) in arguments {
-                copy_argument(&mut program, argument, offset, maps, read)?;
+            for argument in arguments {
+                copy_argument(&mut program, argument, maps, read)?;
             }
         }
-        StringArguments::ByNumber { first, .. } => {
-            for argument in 0..MAX_ARGUMENTS as u8 {
+        StringArguments::ByNumber { first, masks, .. } => {
+            let any = masks.iter().fold(0, |any, mask| any | mask);
+            for (bit, argument) in PointerArgument::all(*first).filter(|(bit, _)| any & bit != 0) {
                 let (wanted, next) = (program.label(), program.label());
-                program.jump_if(R8, JumpCondition::HasBits, 1 << argument, wanted);
+                program.jump_if(R8, JumpCondition::HasBits, bit.into(), wanted);
                 program.jump(next);
                 program.put(wanted);
-                let offset = first.checked_add(8 * u16::from(argument)).ok_or(AssemblyError::TooFar)?;
-                copy_argument(&mut program, argument, offset, maps, read)?;
+                copy_argument(&mut program, &argument, maps, read)?;
                 program.put(next);
             }
         }
@@ -168,24 +244,38 @@ fn assemble(
     program.finish()
 }
 
-/// Copies a string into the buffer behind the header, and writes both to the ring.
+/// Copies what an argument points to into the buffer, behind its header, and writes both. `read`: what reads strings, and
+/// what reads bytes.
 fn copy_argument(
     program: &mut Assembler,
-    argument: u8,
-    offset: u16,
+    argument: &PointerArgument,
     maps: &MapFds,
-    read: Helper,
+    [read_string, read_bytes]: [Helper; 2],
 ) -> Result<(), AssemblyError> {
     use Instruction as I;
     use MoveSize::{Eight, Four};
-    let is_read = program.label();
+    let PointerArgument { argument, offset, pointee } = *argument;
+    let (is_read, next) = (program.label(), program.label());
     program.add(I::load(Eight, R3, R6, offset_of(offset)?));
     program.add(I::store(Eight, R7, 0, R3));
-    program.add(I::store_number(Four, R7, 8, argument.into()));
-    program.add(I::copy(R1, R7));
-    program.add(I::add(R1, HEADER_BYTES as i32));
-    program.add(I::set(R2, READ_BYTES));
-    program.add(I::call(read));
+    match pointee {
+        Pointee::String => {
+            program.add(I::store_number(Four, R7, 8, argument.into()));
+            program.add(I::copy(R1, R7));
+            program.add(I::add(R1, HEADER_BYTES as i32));
+            program.add(I::set(R2, READ_BYTES));
+            program.add(I::call(read_string));
+        }
+        Pointee::SocketAddress => {
+            program.jump_if(R3, JumpCondition::Equal, 0, next); // the call is given none
+            program.add(I::store_number(Four, R7, 8, (IS_SOCKET_ADDRESS | u32::from(argument)).cast_signed()));
+            copy_bytes(program, offset_of(offset.saturating_add(8))?, read_bytes);
+        }
+        Pointee::Words => {
+            program.jump_if(R3, JumpCondition::Equal, 0, next);
+            copy_words(program, argument, [read_string, read_bytes]);
+        }
+    }
     program.add(I::store(Four, R7, 12, R0));
     program.add(I::copy(R5, R0));
     program.jump_if(R5, JumpCondition::Greater, 0, is_read);
@@ -198,7 +288,74 @@ fn copy_argument(
     program.add(I::set_half(R3, CURRENT_CPU));
     program.add(I::copy(R4, R7));
     program.add(I::call(Helper::PerfEventOutput));
+    program.put(next);
     Ok(())
+}
+
+/// Copies as many bytes from the address in register 3 as the record says at `length`. Register 0 has the length then, or an error.
+fn copy_bytes(program: &mut Assembler, length: i16, read: Helper) {
+    use Instruction as I;
+    use MoveSize::Four;
+    let (is_long, is_known, failed) = (program.label(), program.label(), program.label());
+    program.add(I::load(Four, R2, R6, length));
+    program.jump_if(R2, JumpCondition::Above, MAX_SOCKET_ADDRESS, is_long);
+    program.jump(is_known);
+    program.put(is_long);
+    program.add(I::set(R2, MAX_SOCKET_ADDRESS));
+    program.put(is_known);
+    program.add(I::store(Four, R7, 12, R2));
+    program.add(I::copy(R1, R7));
+    program.add(I::add(R1, HEADER_BYTES as i32));
+    program.add(I::call(read));
+    program.jump_if(R0, JumpCondition::NotEqual, 0, failed);
+    program.add(I::load(Four, R0, R7, 12));
+    program.put(failed);
+}
+
+/// Stack slots for a pointer of a list, and for the bytes of the strings so far.
+const POINTER: i16 = -24;
+const WORDS_BYTES: i16 = -32;
+
+/// Copies the strings of the list whose address is in register 3, one behind the other. Register 0 has their bytes then.
+fn copy_words(program: &mut Assembler, argument: u8, [read_string, read_bytes]: [Helper; 2]) {
+    use Instruction as I;
+    use MoveSize::{Eight, Four};
+    let (complete, out) = (program.label(), program.label());
+    let header = IS_WORDS | u32::from(argument);
+    program.add(I::copy(R9, R3));
+    program.add(I::store_number(Four, R7, 8, header.cast_signed()));
+    program.add(I::store_number(Eight, R10, WORDS_BYTES, 0));
+    for word in 0..MAX_WORDS {
+        let is_read = program.label();
+        program.add(I::copy(R1, R10));
+        program.add(I::add(R1, POINTER.into()));
+        program.add(I::set(R2, size_of::<u64>() as i32));
+        program.add(I::copy(R3, R9));
+        program.add(I::add(R3, word * size_of::<u64>() as i32));
+        program.add(I::call(read_bytes));
+        program.jump_if(R0, JumpCondition::NotEqual, 0, out);
+        program.add(I::load(Eight, R3, R10, POINTER));
+        program.jump_if(R3, JumpCondition::Equal, 0, complete);
+        program.add(I::load(Eight, R4, R10, WORDS_BYTES));
+        program.add(I::and(R4, WORDS_MASK)); // as it is below: the kernel forgets that of what lies on the stack
+        program.add(I::copy(R1, R7));
+        program.add(I::add_register(R1, R4));
+        program.add(I::add(R1, HEADER_BYTES as i32));
+        program.add(I::set(R2, WORD_BYTES));
+        program.add(I::call(read_string));
+        program.jump_if(R0, JumpCondition::Greater, 0, is_read);
+        program.jump(out);
+        program.put(is_read);
+        program.add(I::load(Eight, R1, R10, WORDS_BYTES));
+        program.add(I::add_register(R1, R0));
+        program.add(I::store(Eight, R10, WORDS_BYTES, R1));
+        program.jump_if(R1, JumpCondition::Above, WORDS_MASK, out);
+    }
+    program.jump(out);
+    program.put(complete);
+    program.add(I::store_number(Four, R7, 8, (header | IS_COMPLETE).cast_signed()));
+    program.put(out);
+    program.add(I::load(Eight, R0, R10, WORDS_BYTES));
 }
 
 #[cfg(test)]
@@ -216,25 +373,53 @@ mod tests {
     #[test]
     fn our_program_hides_nothing() {
         let maps = MapFds { output: 3, buffer: 4, masks: Some(5) };
-        let of_call = StringArguments::OfCall(vec![(0, 16), (1, 24), (3, 40)]);
-        let by_number = StringArguments::ByNumber { number: 8, first: 16, masks: vec![0, 1, 3] };
-        // Without the rights to create a map, the test leaves this part out.
+        let string = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::String };
+        let address = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::SocketAddress };
+        let words = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::Words };
+        let bits =
+            [string(5, 0), address(1, 0), address(4, 0), words(1, 0), words(2, 0)].map(|argument| argument.bit());
+        assert_eq!(bits, [1 << 5, 1 << 6, 1 << 7, 1 << 8, 1 << 9]);
+        let of_call = StringArguments::OfCall(vec![string(0, 16), string(1, 24), address(3, 40), words(1, 24)]);
+        let by_number = StringArguments::ByNumber { number: 8, first: 16, masks: vec![0, 1, 3, u16::MAX] };
+        // Without the rights to have a map, that part is left out.
         let tasks = TaskMap::new(CopiedTasks::Threads(&[1])).ok();
         for arguments in [of_call, by_number] {
             for (read, tasks) in [(Helper::ProbeReadUserStr, None), (Helper::ProbeReadStr, tasks.as_ref())] {
                 let program = assemble(&arguments, &maps, tasks, read).unwrap();
                 assert!(returns_one(&program), "{arguments:?}");
-                assert!(program.len() / 8 < 256, "{arguments:?}: {} instructions", program.len() / 8);
+                assert!(program.len() / 8 < 1200, "{arguments:?}: {} instructions", program.len() / 8);
             }
         }
-        let far = StringArguments::OfCall(vec![(0, 40_000)]);
+        let far = StringArguments::OfCall(vec![string(0, 40_000)]);
         assert_eq!(assemble(&far, &maps, None, Helper::ProbeReadStr), Err(AssemblyError::TooFar));
+    }
+
+    /// All at once, as the longest program has it.
+    #[test]
+    fn the_kernel_takes_the_program() {
+        if BpfMap::new(MapKind::Array, 4, 1).is_err() {
+            skip!("the kernel refuses a BPF map");
+        }
+        let arguments = StringArguments::ByNumber { number: 8, first: 16, masks: vec![u16::MAX] };
+        load_copier(&arguments, 2, None).unwrap_or_else(|err| panic!("{err}"));
     }
 
     #[test]
     fn records_are_decoded() {
-        let of = |text: Option<&'static [u8]>| CopiedString { argument: 1, address: 7, text, is_cut: false };
-        let cases: [(Vec<u8>, Option<CopiedString<'_>>); 10] = [
+        let of = |text: Option<&'static [u8]>| {
+            let (argument, pointee) = (1, Pointee::String);
+            CopiedString { argument, pointee, address: 7, text, is_cut: false }
+        };
+        let address = |text| Some(CopiedString { pointee: Pointee::SocketAddress, ..of(text) });
+        let words = |text, is_cut| Some(CopiedString { pointee: Pointee::Words, is_cut, ..of(Some(text)) });
+        let cases: [(Vec<u8>, Option<CopiedString<'_>>); 17] = [
+            (record(0x601, 7, 6, b"ls\0-l\0pad"), words(b"ls\0-l\0", false)),
+            (record(0x201, 7, 3, b"ls\0pad"), words(b"ls\0", true)),
+            (record(0x601, 7, 6, b"ls\0-l"), None),
+            (record(0x101, 7, 4, b"\x02\0\0\0pad"), address(Some(b"\x02\0\0\0"))),
+            (record(0x101, 7, 0, b""), address(Some(b""))),
+            (record(0x101, 7, -libc::EFAULT, b""), address(None)),
+            (record(0x101, 7, 4, b"\x02"), None),
             (record(1, 7, 5, b"/etc\0pad"), Some(of(Some(b"/etc")))),
             (record(1, 7, 1, b"\0"), Some(of(Some(b"")))),
             (record(1, 7, -libc::EFAULT, b""), Some(of(None))),

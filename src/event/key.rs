@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::expr::{Expr, ExprType, ExprValue, NoResult, NumberPlace, Program};
 use crate::perf::Sample;
+use crate::tep::{FieldText, Format, PrintFmt};
 
 /// Limit of distinct texts, and of their total bytes.
 const MAX_TEXTS: usize = 10_000;
@@ -119,12 +120,20 @@ impl KeyTexts {
 pub struct KeyExpr {
     text: String,
     program: Program,
+    field: Option<FieldText>,
 }
 
 impl KeyExpr {
-    /// `program` is `expr` over the records of the event.
-    pub fn new(expr: &Expr, program: Program) -> KeyExpr {
-        KeyExpr { text: expr.text().to_owned(), program }
+    /// `program` is `expr` over the records of the event with this format.
+    pub fn new(expr: &Expr, program: Program, format: &Format) -> KeyExpr {
+        let print_fmt = PrintFmt::compile(format);
+        let field = print_fmt.ok().and_then(|print_fmt| print_fmt.field_text(expr.text()));
+        KeyExpr { text: expr.text().to_owned(), program, field }
+    }
+
+    /// How the event shows the key, if that is a field which it shows in another way than by a decimal number.
+    pub fn field(&self) -> Option<&FieldText> {
+        self.field.as_ref()
     }
 
     /// The text of the expression as typed.

@@ -7,6 +7,8 @@ use crate::json::{push_escaped, push_string};
 use crate::tep::format::Format;
 use crate::tep::format::field::Field;
 use crate::tep::print_fmt::PrintFmt;
+use crate::tep::syscalls::call_text::{CallArguments, CallResult};
+use crate::tep::syscalls::{self, SyscallEnd};
 
 /// How the records of one event become text.
 #[derive(Debug)]
@@ -22,7 +24,11 @@ pub struct EventText {
     pub(super) json_label: Vec<u8>,
     /// The event's own (not common) fields, each with its key `"name":`.
     pub(super) json_fields: Vec<(Vec<u8>, Field)>,
-    /// Strings follow the event's records.
+    /// Of the start of a system call: what its arguments are.
+    pub(super) arguments: Option<CallArguments>,
+    /// Of the end of one: what it returns, and the field that has it.
+    pub(super) result: Option<(CallResult, Field)>,
+    /// Strings follow its records.
     pub(super) has_strings: bool,
 }
 
@@ -36,6 +42,8 @@ impl EventText {
             json_label: event_label(name, alias),
             json_fields: format.user_fields().map(|field| (crate::json::label(&field.name), field.clone())).collect(),
             print: PrintFmt::compile(&format).ok(),
+            arguments: arguments_of(&format),
+            result: result_of(&format),
             flags: format.field("common_flags").cloned(),
             preempt_count: format.field("common_preempt_count").cloned(),
             format,
@@ -49,6 +57,21 @@ impl EventText {
         self.has_strings = has_strings;
         self
     }
+}
+
+/// What the arguments of the system call are whose start the event marks. None: that is not known, or the kernel's own text
+/// has more than the arguments.
+fn arguments_of(format: &Format) -> Option<CallArguments> {
+    let (end, number) = syscalls::end_and_number(&format.name).filter(|_| format.system == syscalls::SYSTEM)?;
+    let is_bare = syscalls::without_user_text(format).fields.len() == format.fields.len();
+    CallArguments::of(number).filter(|_| is_bare && end == SyscallEnd::Enter)
+}
+
+/// What the system call returns whose end the event marks.
+fn result_of(format: &Format) -> Option<(CallResult, Field)> {
+    let (end, number) = syscalls::end_and_number(&format.name).filter(|_| format.system == syscalls::SYSTEM)?;
+    let ret = format.field("ret").filter(|ret| ret.size == size_of::<i64>() && end == SyscallEnd::Exit)?;
+    Some((CallResult::of(number), ret.clone()))
 }
 
 /// The keys of an event's name and alias: `"event":"name","alias":"name"`.

@@ -14,6 +14,7 @@ use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::quality::counts::QualityCounts;
 use crate::symbol::unnamed::Unnamed;
 use crate::tep::format::field::FieldValue;
+use crate::tep::syscalls::call_text::{socket_address, words};
 
 /// The view that an object comes from, and its profiler.
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +203,7 @@ pub fn event(
     beside.iter().filter_map(Value::as_cell).for_each(|cell| cell.event_keys(object));
 }
 
-/// Writes the string that an argument points to, or `null` and the reason: `"name":null,"name_unread":"not in memory"`.
+/// Writes the string, list or address of a socket that an argument points to, or `null` and the reason: `"name":null,"name_unread":"not in memory"`.
 fn argument(fields: &mut Object<'_>, label: &[u8], name: &str, text: ArgumentText<'_>) {
     let out = fields.labelled(label);
     match text {
@@ -215,7 +216,19 @@ fn argument(fields: &mut Object<'_>, label: &[u8], name: &str, text: ArgumentTex
             push_escaped(text, out);
             fields.bool(&format!("{name}_late"), true);
         }
-        ArgumentText::Unread(unread) => {
+        ArgumentText::Words(list) => {
+            let (words, is_cut) = words::split(list);
+            push_list(words, out, push_escaped);
+            if is_cut {
+                fields.bool(&format!("{name}_cut"), true);
+            }
+        }
+        ArgumentText::SocketAddress(address) => {
+            let mut text = String::new();
+            socket_address::push(address, &mut text);
+            push_escaped(text.as_bytes(), out);
+        }
+        ArgumentText::Unread(unread) | ArgumentText::UnreadData(unread) => {
             out.extend_from_slice(b"null");
             fields.text(&format!("{name}_unread"), unread.reason());
         }

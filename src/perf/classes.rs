@@ -19,9 +19,9 @@ pub enum Class {
 /// What a ring has to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RingLoad {
-    /// Events whose frequency is known and low.
-    Steady,
-    /// Events that are rare even in a flood.
+    /// Events that come at a rate which is known, and low: so many bytes a second on a CPU at most.
+    Steady(u64),
+    /// Events that come rarely, even when they come in a flood.
     Rare,
     /// Any other events.
     Any,
@@ -59,8 +59,8 @@ const LOUD: [&str; 19] = [
 /// Systems and events, by the beginning of their names, that stay far below a hundred thousand a second.
 const RARE: [&str; 5] = ["oom:", "sched:sched_process_", "signal:", "task:", "watchdog:"];
 
-/// Bytes a second that sampled events may write into a steady ring.
-const STEADY_BYTES_PER_S: u64 = 512 << 10;
+/// Bytes a second that sampled events may write into a steady ring: copies of stacks of 32 KiB come to 3 MiB at 99 Hz.
+const MAX_STEADY_BYTES_PER_S: u64 = 4 << 20;
 
 /// By event, the number of its ring; the number of rings; and the ring for windows of user stacks.
 pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
@@ -104,10 +104,11 @@ pub fn demands(evsels: &[Evsel], classes: &[usize], rings: usize) -> Vec<RingLoa
     let demand = |ring: usize| {
         let events = || evsels.iter().zip(classes).filter(|(evsel, class)| evsel.is_opened() && **class == ring);
         let bytes_per_s = |evsel: &Evsel| evsel.attr.bytes_per_s().unwrap_or(u64::MAX);
+        let steady_bytes = events().map(|(evsel, _)| bytes_per_s(evsel)).fold(0, u64::saturating_add);
         if events().next().is_none() {
             RingLoad::Any
-        } else if events().map(|(evsel, _)| bytes_per_s(evsel)).fold(0, u64::saturating_add) <= STEADY_BYTES_PER_S {
-            RingLoad::Steady
+        } else if steady_bytes <= MAX_STEADY_BYTES_PER_S {
+            RingLoad::Steady(steady_bytes)
         } else if events().all(|(evsel, _)| RARE.iter().any(|rare| evsel.name.starts_with(rare))) {
             RingLoad::Rare
         } else {
@@ -174,26 +175,28 @@ mod tests {
         use RingLoad::{Any, Rare, Steady};
         let clock = |hz| Evsel::new("cpu-clock", Attr::cpu_clock(Sampling::Frequency(hz)));
         let point = |name: &str| Evsel::new(name, Attr::tracepoint(1));
-        let deep = || clock(997).callchain_if(true, 0);
         let evsels = [
             clock(99),
             Evsel::new("task-clock", Attr::task_clock()),
-            deep(),
+            clock(997).callchain_if(true, 0),
             Evsel::new("cycles", Attr::cycles(Sampling::Period(1000))),
             point("signal:signal_generate"),
             point("signal:signal_deliver"),
             point("sched:sched_process_exec"),
             point("sched:sched_switch"),
             point("sched:sched_switch").unopened(),
+            clock(9970).callchain_if(true, 0),
         ];
         let demand = |indices: &[usize]| {
             let classes: Vec<usize> = (0..evsels.len()).map(|index| usize::from(!indices.contains(&index))).collect();
             demands(&evsels, &classes, 1)[0]
         };
-        let cases: [(&[usize], RingLoad); 9] = [
+        let cases: [(&[usize], RingLoad); 11] = [
             (&[], Any),
-            (&[0, 1], Steady),
-            (&[2], Any),
+            (&[0, 1], Steady(99 * 128)),
+            (&[2], Steady(997 * (128 + 8 * 127))),
+            (&[0, 2], Steady(99 * 128 + 997 * (128 + 8 * 127))),
+            (&[9], Any),
             (&[3], Any),
             (&[4, 5], Rare),
             (&[4, 6, 8], Rare),

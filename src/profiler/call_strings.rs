@@ -1,4 +1,4 @@
-//! Joins the string arguments of system calls to the records of the calls.
+//! The strings and addresses of sockets that system calls are given, joined to the records of the calls.
 //!
 //! A BPF program writes each string just before the record of its call, on the same CPU ([`Evlist::copy_strings`]). For
 //! each CPU the strings of one call are kept until its record arrives. A string belongs to the next record of the same
@@ -7,7 +7,7 @@
 
 use std::io;
 
-use crate::bpf::strings::{CopiedString, MAX_ARGUMENTS, StringArguments};
+use crate::bpf::strings::{CopiedString, MAX_ARGUMENTS, Pointee, PointerArgument, StringArguments};
 use crate::perf::evlist::Evlist;
 use crate::perf::evlist::string_tasks::ForkEvent;
 use crate::perf::{EventId, Sample};
@@ -15,7 +15,7 @@ use crate::profiler::Setup;
 use crate::report::{ArgumentText, UnreadText};
 use crate::task::procfs;
 use crate::tep::format::Format;
-use crate::tep::syscalls::syscall_strings::string_arguments;
+use crate::tep::syscalls::syscall_strings::{socket_address_argument, string_arguments, word_list_argument};
 use crate::tep::syscalls::{number_field, without_user_text};
 
 /// Limit of the time between a string and the record of its call, which follow each other except for interrupts and a
@@ -35,13 +35,13 @@ pub struct CallStrings {
     waiting: Vec<WaitingStrings>,
 }
 
-/// The arguments that are strings: their argument numbers, and their offsets in the record.
+/// The arguments that are copied.
 #[derive(Debug)]
 enum AskedStrings {
-    OfCall(Vec<(u8, u16)>),
-    /// By call number, a bit for each argument that is a string; and the offset of the first argument.
+    OfCall(Vec<PointerArgument>),
+    /// By the number of the call, a bit for each argument, and the offset of the first.
     ByNumber {
-        masks: Vec<u8>,
+        masks: Vec<u16>,
         first: u16,
     },
 }
@@ -61,6 +61,7 @@ struct WaitingStrings {
 #[derive(Clone, Copy, Debug)]
 struct WaitingString {
     argument: u8,
+    pointee: Pointee,
     address: u64,
     /// Start and end in the text. None: the string could not be read.
     text: Option<(usize, usize)>,
@@ -71,7 +72,7 @@ impl CallStrings {
     /// Asks for the strings of the calls that `event` records. None: the calls have no strings, or the kernel puts them
     /// into the record.
     pub fn ask(event: EventId, format: &Format, evlist: &mut Evlist, setup: &Setup<'_>) -> Option<CallStrings> {
-        let arguments = string_arguments(format);
+        let arguments = pointer_arguments(format);
         if arguments.is_empty() {
             return None;
         }
@@ -92,10 +93,8 @@ impl CallStrings {
         let (number, first) = (u16::try_from(number.offset).ok()?, u16::try_from(first.offset).ok()?);
         let mut masks = Vec::new();
         for (call, format) in calls.into_iter().filter(|(call, _)| *call < MAX_CALLS) {
-            let arguments = string_arguments(&without_user_text(format));
-            let mask = arguments
-                .iter()
-                .fold(0, |mask, (argument, _)| mask | 1_u8.checked_shl((*argument).into()).unwrap_or(0));
+            let arguments = pointer_arguments(&without_user_text(format));
+            let mask = arguments.iter().fold(0, |mask, argument| mask | argument.bit());
             let at = call as usize;
             masks.resize(masks.len().max(at + 1), 0);
             masks[at] |= mask;
@@ -149,33 +148,40 @@ impl CallStrings {
         let CallStrings { asked, copies, waiting } = self;
         let waiting = waiting.get_mut(sample.cpu as usize).and_then(|waiting| waiting.next_of(sample));
         let is_copied = copies.is_some();
-        asked.of(number).map(move |(argument, offset)| {
+        asked.of(number).filter_map(move |argument| {
+            let address = address_at(sample.raw, argument.offset);
             let text = match waiting {
-                _ if !is_copied => ArgumentText::Unread(UnreadText::Refused),
-                Some(waiting) => waiting.of(argument, address_at(sample.raw, offset)),
-                None => ArgumentText::Unread(UnreadText::NoCopy),
+                // The call is given none.
+                _ if argument.pointee != Pointee::String && address == Some(0) => return None,
+                _ if !is_copied => Err(UnreadText::Refused),
+                Some(waiting) => waiting.of(argument, address),
+                None => Err(UnreadText::NoCopy),
             };
-            (offset, text)
+            Some((argument.offset, text.unwrap_or_else(|unread| unread_text(argument.pointee, unread))))
         })
     }
 
-    /// Drops the strings of a CPU, whose records were lost.
+    /// The call with this number has arguments that are copied.
+    pub fn asks_for(&self, number: Option<usize>) -> bool {
+        self.asked.of(number).next().is_some()
+    }
+
+    /// Records of a CPU were lost.
     pub fn forget(&mut self, cpu: u32) {
         self.waiting.get_mut(cpu as usize).into_iter().for_each(WaitingStrings::clear);
     }
 }
 
 impl AskedStrings {
-    fn of(&self, number: Option<usize>) -> impl Iterator<Item = (u8, u16)> + '_ {
+    fn of(&self, number: Option<usize>) -> impl Iterator<Item = PointerArgument> + '_ {
         let (listed, mask, first) = match self {
             AskedStrings::OfCall(arguments) => (&arguments[..], 0, 0),
             AskedStrings::ByNumber { masks, first } => {
                 (&[][..], number.and_then(|number| masks.get(number)).copied().unwrap_or(0), *first)
             }
         };
-        let by_mask = (0..MAX_ARGUMENTS as u8).filter(move |argument| mask & 1 << argument != 0);
-        let by_mask = by_mask.map(move |argument| (argument, first.saturating_add(8 * u16::from(argument))));
-        listed.iter().copied().chain(by_mask)
+        let by_mask = PointerArgument::all(first).filter(move |(bit, _)| mask & bit != 0);
+        listed.iter().copied().chain(by_mask.map(|(_, argument)| argument))
     }
 }
 
@@ -192,8 +198,8 @@ impl WaitingStrings {
         let start = self.text.len();
         self.text.extend_from_slice(copied.text.unwrap_or_default());
         let text = copied.text.map(|_| (start, self.text.len()));
-        let CopiedString { argument, address, is_cut, .. } = *copied;
-        self.strings.push(WaitingString { argument, address, text, is_cut });
+        let CopiedString { argument, pointee, address, is_cut, .. } = *copied;
+        self.strings.push(WaitingString { argument, pointee, address, text, is_cut });
     }
 
     fn clear(&mut self) {
@@ -211,19 +217,41 @@ impl WaitingStrings {
         is_next.then_some(self)
     }
 
-    fn of(&self, argument: u8, address: Option<u64>) -> ArgumentText<'_> {
-        let is_it = |string: &&WaitingString| string.argument == argument && Some(string.address) == address;
-        let Some(string) = self.strings.iter().find(is_it) else { return ArgumentText::Unread(UnreadText::NoCopy) };
-        let text = string.text.and_then(|(start, end)| self.text.get(start..end));
-        match text {
-            Some(text) if string.is_cut => ArgumentText::Cut(text),
-            Some(text) => ArgumentText::Read(text),
-            None => ArgumentText::Unread(UnreadText::NotInMemory),
-        }
+    /// # Errors
+    /// Why it is not known.
+    fn of(&self, argument: PointerArgument, address: Option<u64>) -> Result<ArgumentText<'_>, UnreadText> {
+        let is_it = |string: &&WaitingString| {
+            (string.argument, string.pointee) == (argument.argument, argument.pointee)
+                && Some(string.address) == address
+        };
+        let string = self.strings.iter().find(is_it).ok_or(UnreadText::NoCopy)?;
+        let text = string.text.and_then(|(start, end)| self.text.get(start..end)).ok_or(UnreadText::NotInMemory)?;
+        Ok(match argument.pointee {
+            Pointee::SocketAddress => ArgumentText::SocketAddress(text),
+            Pointee::Words if string.is_cut => ArgumentText::Words(text.strip_suffix(b"\0").unwrap_or(text)),
+            Pointee::Words => ArgumentText::Words(text),
+            Pointee::String if string.is_cut => ArgumentText::Cut(text),
+            Pointee::String => ArgumentText::Read(text),
+        })
     }
 }
 
-/// Copies strings only for the target's tasks, if the kernel can recognise them.
+fn unread_text(pointee: Pointee, unread: UnreadText) -> ArgumentText<'static> {
+    match pointee {
+        Pointee::String => ArgumentText::Unread(unread),
+        Pointee::SocketAddress | Pointee::Words => ArgumentText::UnreadData(unread),
+    }
+}
+
+/// The arguments of the call whose event has this format that are copied.
+pub fn pointer_arguments(format: &Format) -> Vec<PointerArgument> {
+    let of = |pointee| move |(argument, offset)| PointerArgument { argument, offset, pointee };
+    let strings = string_arguments(format).into_iter().map(of(Pointee::String));
+    let addresses = socket_address_argument(format).map(of(Pointee::SocketAddress));
+    strings.chain(addresses).chain(word_list_argument(format).map(of(Pointee::Words))).collect()
+}
+
+/// Leaves out tasks that the answer is not about, if the kernel can tell them.
 fn limit(evlist: &mut Evlist, setup: &Setup<'_>) {
     let forks = || {
         let format = setup.format("sched:sched_process_fork").map_err(io::Error::other)?;

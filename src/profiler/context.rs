@@ -76,7 +76,10 @@ impl Context {
 
     /// A process and its ancestors, as of now: see [`TaskTable::follow_ancestry`].
     pub fn lineage(&mut self, pid: i32) -> Lineage {
-        let kin = |Ancestor { pid, comm }| LineageProcess { pid, comm, command: Command::Unasked };
+        let kin = |Ancestor { pid, comm, executed }| {
+            let command = Command::Unasked;
+            LineageProcess { pid, comm, command, executed }
+        };
         Lineage(self.tasks.lineage(pid).into_iter().map(kin).collect())
     }
 
@@ -186,11 +189,10 @@ impl Context {
         scheduling_policy(tid)
     }
 
-    /// Threads as read from /proc by a worker. The call waits for the worker: only for the start of a run.
-    pub fn threads_from_proc(&self, tids: &[i32]) -> Vec<procfs::SeenThread> {
-        let mut seen = Vec::with_capacity(tids.len());
-        procfs::stats(&self.host, tids, |thread| seen.push(thread));
-        seen
+    /// The threads that live and are watched, without our own.
+    pub fn watched_threads(&self) -> impl Iterator<Item = i32> {
+        let living = self.tasks.living().map(|(tid, _)| tid);
+        living.filter(|&tid| self.watched.contains(tid) && !self.scope.is_own(tid))
     }
 
     /// State and name of a thread, read from /proc.

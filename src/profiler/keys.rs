@@ -2,6 +2,7 @@
 //! names.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -9,11 +10,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::cli::usage;
 use crate::event::{BoundEvent, EventKey, KeyExpr, KeyTexts, PrintKey, PrintedKey};
 use crate::expr::{Expr, ExprType, Naming, NoResultCounts};
+use crate::host::{Host, disks};
 use crate::profiler::{Context, Report};
 use crate::report::Value;
 use crate::stats::SumKey;
 use crate::symbol::StackId;
 use crate::tep::syscalls::call_id::CallId;
+use crate::tep::{FieldForm, FieldText};
 
 /// Limit of the names of keys that are kept.
 const MAX_NAMES: usize = 10_000;
@@ -34,7 +37,7 @@ pub fn key_of(bound: &mut BoundEvent, default: Option<&Expr>) -> Result<Option<K
     let own = bound.attributes.expressions.iter().find(|(name, _)| name == "key");
     let program = bound.expressions.iter().find(|(name, _)| name == "key");
     if let (Some((_, expr)), Some((_, program))) = (own, program) {
-        return Ok(Some(KeyExpr::new(expr, program.clone())));
+        return Ok(Some(KeyExpr::new(expr, program.clone(), &bound.format)));
     }
     let Some(expr) = default else { return Ok(None) };
     let name = bound.format.full_name();
@@ -45,7 +48,7 @@ pub fn key_of(bound: &mut BoundEvent, default: Option<&Expr>) -> Result<Option<K
     if program.ty().needs_abi() {
         bound.evsel.add_abi();
     }
-    Ok(Some(KeyExpr::new(expr, program)))
+    Ok(Some(KeyExpr::new(expr, program, &bound.format)))
 }
 
 /// How the keys of a run are shown.
@@ -54,7 +57,11 @@ pub struct ShownKeys {
     heading: String,
     ty: ExprType,
     print: Option<PrintKey>,
-    /// Names that had to be looked up when the events arrived.
+    /// How the events show the field that all keys are.
+    field: Option<FieldText>,
+    /// Names of disks by their numbers, where that field is one.
+    disks: HashMap<String, String>,
+    /// Names that had to be asked for while the events came.
     names: FxHashMap<u64, Value>,
 }
 
@@ -68,15 +75,26 @@ impl ShownKeys {
         keys: impl IntoIterator<Item = &'k KeyExpr>,
         print: Option<&PrintKey>,
         default: &str,
+        host: &Host,
     ) -> Result<ShownKeys> {
+        let new = |heading: &str, ty| ShownKeys {
+            heading: heading.to_owned(),
+            ty,
+            print: print.cloned(),
+            field: None,
+            disks: HashMap::new(),
+            names: FxHashMap::default(),
+        };
         let mut shown: Option<ShownKeys> = None;
         for key in keys {
             let ty = key.ty();
             let Some(shown) = &mut shown else {
-                let (heading, print) = (key.heading().to_owned(), print.cloned());
-                shown = Some(ShownKeys { heading, ty, print, names: FxHashMap::default() });
+                shown = Some(ShownKeys { field: key.field().cloned(), ..new(key.heading(), ty) });
                 continue;
             };
+            if key.heading() != shown.heading || key.field().is_none() {
+                shown.field = None;
+            }
             shown.ty = match (shown.ty, ty) {
                 (one, other) if one == other => one,
                 (one, other) if one.is_number() && other.is_number() => ExprType::Signed,
@@ -88,13 +106,15 @@ impl ShownKeys {
                 }
             };
         }
-        let default = || ShownKeys {
-            heading: default.to_owned(),
-            ty: ExprType::Signed,
-            print: print.cloned(),
-            names: FxHashMap::default(),
-        };
-        let shown = shown.unwrap_or_else(default);
+        let mut shown = shown.unwrap_or_else(|| new(default, ExprType::Signed));
+        if shown.print.is_some() || !shown.ty.is_number() {
+            shown.field = None;
+        }
+        match shown.field.as_ref().map(|field| field.form) {
+            Some(FieldForm::KernelAddress) => shown.ty = ExprType::Named(Naming::Kernel),
+            Some(FieldForm::Device) => shown.disks = disks(host),
+            Some(FieldForm::Name | FieldForm::Hex) | None => {}
+        }
         if let Some(print) = shown.print.as_ref().filter(|_| shown.ty == ExprType::Text) {
             let (print, key) = (print.text(), &shown.heading);
             return Err(usage(format!("printkey={print} is for keys that are numbers, and {key} is text")));
@@ -109,7 +129,7 @@ impl ShownKeys {
 
     /// Keys are text, or shown as text: the row of the others can show `<others>` in their place.
     pub fn is_text(&self) -> bool {
-        !self.ty.is_number() || self.print.is_some()
+        !self.ty.is_number() || self.print.is_some() || self.field.is_some()
     }
 
     /// Names of keys must be looked up: see [`ShownKeys::meet`].
@@ -163,7 +183,7 @@ impl ShownKeys {
         match key {
             EventKey::Number(number) => match self.names.get(&number) {
                 Some(name) => name.clone(),
-                None => plain(self.printed(number, |_| UNKNOWN.into())),
+                None => self.field_value(number).unwrap_or_else(|| plain(self.printed(number, |_| UNKNOWN.into()))),
             },
             EventKey::Text(place) => match texts.get(place) {
                 Some(text) => Value::Path(text.clone()),
@@ -176,6 +196,21 @@ impl ShownKeys {
     /// As [`ShownKeys::value`], but only for text.
     pub fn text_value(&self, key: EventKey, texts: &KeyTexts) -> Value {
         if key == EventKey::OTHERS { Value::Word(OTHERS) } else { self.value(key, texts) }
+    }
+
+    /// A key as the events show the field that it is.
+    fn field_value(&self, number: u64) -> Option<Value> {
+        let field = self.field.as_ref()?;
+        match field.form {
+            FieldForm::KernelAddress => None, // its name was asked for
+            FieldForm::Hex => Some(Value::Address(number)),
+            FieldForm::Name => Some(Value::Path(field.text(number)?.into())),
+            FieldForm::Device => {
+                let numbers = String::from_utf8(field.text(number)?).ok()?;
+                let name = self.disks.get(&numbers).map(|name| format!("{name} ({numbers})"));
+                Some(Value::Path(name.unwrap_or(numbers).into_bytes().into()))
+            }
+        }
     }
 
     fn printed(&self, number: u64, task: impl FnMut(u64) -> Vec<u8>) -> PrintedKey {
@@ -245,7 +280,7 @@ mod tests {
     fn key(text: &str) -> KeyExpr {
         let expr = Expr::parse(text).unwrap();
         let program = expr.compile(&format()).unwrap();
-        KeyExpr::new(&expr, program)
+        KeyExpr::new(&expr, program, &format())
     }
 
     fn print(text: &str) -> PrintKey {
@@ -255,7 +290,7 @@ mod tests {
 
     fn shown(keys: &[&str], print_key: Option<&str>, number: u64) -> Value {
         let keys: Vec<KeyExpr> = keys.iter().map(|text| key(text)).collect();
-        let shown = ShownKeys::of(&keys, print_key.map(print).as_ref(), "tid").unwrap();
+        let shown = ShownKeys::of(&keys, print_key.map(print).as_ref(), "tid", &Host::default()).unwrap();
         shown.value(EventKey::Number(number), &KeyTexts::default())
     }
 
@@ -289,7 +324,7 @@ mod tests {
     fn others_are_a_word_where_keys_are_text() {
         let texts = KeyTexts::default();
         for (text, want) in [("comm", Value::Word(OTHERS)), ("pid", Value::None)] {
-            let shown = ShownKeys::of(&[key(text)], None, "tid").unwrap();
+            let shown = ShownKeys::of(&[key(text)], None, "tid", &Host::default()).unwrap();
             assert_eq!(shown.value(EventKey::OTHERS, &texts), want, "{text}");
             assert_eq!(shown.text_value(EventKey::OTHERS, &texts), Value::Word(OTHERS));
             assert_eq!(shown.heading(), text);
@@ -299,7 +334,9 @@ mod tests {
     #[test]
     fn keys_that_are_never_equal_are_refused() {
         let refusal = |keys: [&str; 2], print_key: Option<&str>| {
-            ShownKeys::of(&keys.map(key), print_key.map(print).as_ref(), "tid").unwrap_err().to_string()
+            ShownKeys::of(&keys.map(key), print_key.map(print).as_ref(), "tid", &Host::default())
+                .unwrap_err()
+                .to_string()
         };
         assert!(refusal(["pid", "comm"], None).starts_with("key pid is a number, and key comm is text"));
         assert!(refusal(["comm_get(pid)", "pid"], None).contains("the name of a task"));

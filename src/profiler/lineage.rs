@@ -19,35 +19,47 @@ pub struct LineageProcess {
     pub pid: i32,
     pub comm: Comm,
     pub command: Command,
+    /// What it had executed by then, where /proc does not tell any more.
+    pub executed: Option<Arc<[u8]>>,
+}
+
+impl LineageProcess {
+    /// Its command line: as /proc has it, or as it was executed.
+    fn line(&self) -> Option<Cow<'_, str>> {
+        match &self.command {
+            Command::Line(line) => Some(Cow::Borrowed(line)),
+            _ => self.executed.as_deref().map(String::from_utf8_lossy),
+        }
+    }
 }
 
 impl Cell for Lineage {
     fn text(&self, out: &mut Vec<u8>) {
-        for (index, LineageProcess { pid, comm, command }) in self.0.iter().enumerate() {
+        for (index, process) in self.0.iter().enumerate() {
             out.extend_from_slice(if index > 0 { b" < " } else { b"" });
-            push_of_kin(comm.as_bytes(), out);
+            push_of_kin(process.comm.as_bytes(), out);
             out.push(b' ');
-            push_signed(i64::from(*pid), out);
-            match command {
-                Command::Gone => out.extend_from_slice(b" (gone)"),
-                Command::Line(line) => {
-                    out.extend_from_slice(b": ");
-                    push_of_kin(shortened(line).as_bytes(), out);
-                }
-                Command::Unasked | Command::Unknown => {}
+            push_signed(i64::from(process.pid), out);
+            if process.command == Command::Gone {
+                out.extend_from_slice(b" (gone)");
+            }
+            if let Some(line) = process.line() {
+                out.extend_from_slice(b": ");
+                push_of_kin(shortened(&line).as_bytes(), out);
             }
         }
     }
 
     fn json(&self, out: &mut Vec<u8>) {
-        push_list(self.0.iter(), out, |LineageProcess { pid, comm, command }, out| {
+        push_list(self.0.iter(), out, |process, out| {
             let mut object = Object::new(out);
-            object.signed("pid", i64::from(*pid));
-            push_escaped(comm.as_bytes(), object.key("comm"));
-            match command {
-                Command::Gone => object.bool("gone", true),
-                Command::Line(line) => push_escaped(line.as_bytes(), object.key("command")),
-                Command::Unasked | Command::Unknown => {}
+            object.signed("pid", i64::from(process.pid));
+            push_escaped(process.comm.as_bytes(), object.key("comm"));
+            if process.command == Command::Gone {
+                object.bool("gone", true);
+            }
+            if let Some(line) = process.line() {
+                push_escaped(line.as_bytes(), object.key("command"));
             }
             object.end();
         });
@@ -58,9 +70,11 @@ impl Cell for Lineage {
     }
 
     fn looked_up(&self, look_ups: &mut dyn CellLookUps) -> Option<Value> {
-        let kin = self.0.iter().map(|LineageProcess { pid, comm, command }| match command {
-            Command::Unasked => LineageProcess { pid: *pid, comm: *comm, command: look_ups.command(*pid, *comm) },
-            _ => LineageProcess { pid: *pid, comm: *comm, command: command.clone() },
+        let kin = self.0.iter().map(|process| match process.command {
+            Command::Unasked => {
+                LineageProcess { command: look_ups.command(process.pid, process.comm), ..process.clone() }
+            }
+            _ => process.clone(),
         });
         Some(Value::cell(Lineage(kin.collect())))
     }

@@ -180,7 +180,21 @@ impl Setup<'_> {
 
     /// Warns, once, that the strings of system calls cannot be read.
     pub fn degrade_strings(&self, reason: Reason) {
-        let why = format!("paths and other strings of system calls stay unread: {}", reason.why);
+        self.degrade_once("paths and other strings of system calls stay unread", reason);
+    }
+
+    /// Warns that it stays unknown how connections end that are made in the background.
+    pub fn degrade_socket_errors(&self, reason: Reason) {
+        self.degrade_once("how connections end that are made in the background stays unread", reason);
+    }
+
+    /// Warns that what processes that have ended had executed stays unknown.
+    pub fn degrade_executed(&self, reason: Reason) {
+        self.degrade_once("command lines of processes that have ended stay unknown", reason);
+    }
+
+    fn degrade_once(&self, what: &str, reason: Reason) {
+        let why = format!("{what}: {}", reason.why);
         let warning = Warning { reason: Reason { why, ..reason }, kind: WarningKind::Degraded };
         if self.warnings.borrow().iter().all(|other| other.to_string() != warning.to_string()) {
             self.warnings.borrow_mut().push(warning);

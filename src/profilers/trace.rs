@@ -15,12 +15,15 @@ use crate::event::{BoundEvent, Selector, SelectorAttrs, selector};
 use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
 use crate::profiler::call_strings::CallStrings;
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use};
-use crate::profilers::trace::system_calls::{RawEvent, ShownCalls};
+use crate::profiler::{
+    Context, Event, ExecutedPrograms, Profiler, ProfilerArgs, Report, Setup, ShownEvent, Timestamp, Use,
+};
+use crate::profilers::trace::system_calls::{NamedCall, RawEvent, ShownCalls};
 use crate::report::{ArgumentTextWriter, Value};
 use crate::symbol::StackId;
 use crate::tep::context::ContextFlags;
 use crate::tep::format::Format;
+use crate::tep::format::field::Field;
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Show events as they happen, with their fields
@@ -93,6 +96,8 @@ struct Traced {
     shown: ShownEvent,
     /// The system calls that a raw event stands for.
     calls: Option<ShownCalls>,
+    /// Of a raw event that is shown as it is, the field with the number of the call.
+    call_number: Option<Field>,
     /// The strings of a system call.
     strings: Option<CallStrings>,
     context: ContextFlags,
@@ -114,6 +119,8 @@ pub struct Trace {
     /// `--no-paths`
     leaves_strings: bool,
     traced: Vec<Traced>,
+    /// With `--ancestors`.
+    executed: ExecutedPrograms,
     /// Events whose samples are strings, with the indexes of their calls in `traced`.
     copies: Vec<(EventId, usize)>,
     /// A record with its strings.
@@ -145,6 +152,7 @@ impl ProfilerArgs for TraceArgs {
             leaves_strings: self.no_paths,
             only_draws: self.common.only_draws() && !self.ancestors,
             traced: Vec::new(),
+            executed: ExecutedPrograms::default(),
             copies: Vec::new(),
             record: Vec::new(),
         }))
@@ -175,10 +183,14 @@ impl Trace {
     }
 
     /// Adds an event to the list.
-    fn add(&mut self, bound: BoundEvent, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    fn add(&mut self, mut bound: BoundEvent, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let context = ContextFlags::of(&bound.format);
+        let call_number = NamedCall::number_field(&bound.format);
+        if call_number.is_some() {
+            bound.evsel.add_abi(); // numbers of 32-bit mode are those of other calls
+        }
         let shown = ShownEvent::add(bound, self.shows_stacks, evlist, setup)?;
-        self.traced.push(Traced { shown, calls: None, strings: None, context });
+        self.traced.push(Traced { shown, calls: None, call_number, strings: None, context });
         Ok(())
     }
 
@@ -197,6 +209,7 @@ impl Trace {
                 shown.push((number, evlist.add(evsel.unopened().printed(attributes.alias))?));
             }
             traced.calls = Some(raw.into_calls(&shown));
+            traced.call_number = None;
         }
         Ok(())
     }
@@ -256,6 +269,9 @@ impl Profiler for Trace {
         if !self.leaves_strings {
             self.ask_for_strings(evlist, setup);
         }
+        if let Some(first) = self.traced.first().filter(|_| self.shows_lineage) {
+            self.executed = ExecutedPrograms::ask(first.shown.event, evlist, setup);
+        }
         Ok(())
     }
 
@@ -268,6 +284,9 @@ impl Profiler for Trace {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        if self.executed.take(event, sample, ctx) {
+            return Ok(Use::Ignored);
+        }
         let first = self.traced.first().map_or(0, |traced| traced.shown.event.index());
         let at = event.index().checked_sub(first).context("an event of another profiler")?;
         let Some(traced) = self.traced.get_mut(at) else { return self.take_string(event, sample) };
@@ -291,6 +310,8 @@ impl Profiler for Trace {
         // An interrupted task has nothing to do with the event.
         let lineage = (self.shows_lineage && !traced.context.in_interrupt(sample.raw)).then(|| ctx.lineage(sample.pid));
         let lineage = lineage.filter(|lineage| !lineage.0.is_empty());
+        let named = traced.call_number.as_ref().and_then(|number| NamedCall::of(number, sample));
+        let beside = lineage.map(Value::cell).or_else(|| named.map(Value::cell));
         let raw = match &mut traced.strings {
             None => sample.raw,
             Some(strings) => {
@@ -300,7 +321,7 @@ impl Profiler for Trace {
                 record.finish()
             }
         };
-        ctx.emit_event(subject, shown, raw, lineage.map(Value::cell), stack);
+        ctx.emit_event(subject, shown, raw, beside, stack);
         Ok(Use::Relevant)
     }
 

@@ -288,9 +288,9 @@ impl<D: Declaration> Relation<D> {
         self.pairs.iter()
     }
 
-    /// Drops the starts that a loss has made doubtful, counts them, and returns their keys.
-    pub fn take_doubtful(&mut self) -> Vec<D::Key> {
-        self.pairs.take_doubtful()
+    /// Drops the starts that a loss has made doubtful, and counts them.
+    pub fn forget_doubtful(&mut self) {
+        self.pairs.forget_doubtful();
     }
 
     /// To be called between samples: counts the events in no pair since the last call, up to `now`, and returns the

@@ -21,8 +21,9 @@ impl Positions {
         self.0 != 0
     }
 
+    #[inline(always)]
     fn has(self, position: u16) -> bool {
-        position < Positions::LIMIT && self.0 >> position & 1 != 0
+        self.0.wrapping_shr(position.into()) & 1 != 0 // it is below the limit
     }
 
     fn first(self) -> Option<u16> {

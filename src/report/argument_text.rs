@@ -1,4 +1,4 @@
-//! Strings that the arguments of a system call point to, behind the bytes of the call's record.
+//! Strings and addresses of sockets that the arguments of a system call point to, behind the bytes of the call's record.
 //!
 //! Each string is stored as the offset of its argument in the record, a kind, a length and the bytes; the length of the
 //! record itself comes last.
@@ -13,6 +13,12 @@ pub enum ArgumentText<'a> {
     /// A string that was read after the entry of the call, maybe after its end: the program may have overwritten it.
     Late(&'a [u8]),
     Unread(UnreadText),
+    /// The address of a socket, as the kernel takes it.
+    SocketAddress(&'a [u8]),
+    /// The strings of a list, each with its NUL byte; the last one has none if the list goes on.
+    Words(&'a [u8]),
+    /// Another thing than a string.
+    UnreadData(UnreadText),
 }
 
 /// Why a string is not known.
@@ -27,7 +33,14 @@ pub enum UnreadText {
 }
 
 impl UnreadText {
-    /// The reason in text.
+    const ALL: [UnreadText; 3] = [UnreadText::NotInMemory, UnreadText::NoCopy, UnreadText::Refused];
+
+    /// By its number in a record.
+    fn of_kind(kind: u16) -> UnreadText {
+        UnreadText::ALL.get(usize::from(kind)).copied().unwrap_or(UnreadText::Refused)
+    }
+
+    /// As text has it.
     pub fn reason(self) -> &'static str {
         match self {
             UnreadText::NotInMemory => "not in memory",
@@ -43,6 +56,12 @@ pub struct ArgumentTextWriter<'b> {
     bytes: &'b mut Vec<u8>,
     raw_bytes: u32,
 }
+
+/// Kinds. From `UNREAD` and `UNREAD_DATA` on there is one for each reason.
+const UNREAD: u16 = 3;
+const SOCKET_ADDRESS: u16 = 6;
+const WORDS: u16 = 7;
+const UNREAD_DATA: u16 = 8;
 
 const HEADER_BYTES: usize = 8;
 const LAST_BYTES: usize = 4;
@@ -62,9 +81,10 @@ impl<'b> ArgumentTextWriter<'b> {
             ArgumentText::Read(text) => (0, text),
             ArgumentText::Cut(text) => (1, text),
             ArgumentText::Late(text) => (2, text),
-            ArgumentText::Unread(UnreadText::NotInMemory) => (3, b""),
-            ArgumentText::Unread(UnreadText::NoCopy) => (4, b""),
-            ArgumentText::Unread(UnreadText::Refused) => (5, b""),
+            ArgumentText::Unread(unread) => (UNREAD + unread as u16, b""),
+            ArgumentText::SocketAddress(address) => (SOCKET_ADDRESS, address),
+            ArgumentText::Words(words) => (WORDS, words),
+            ArgumentText::UnreadData(unread) => (UNREAD_DATA + unread as u16, b""),
         };
         self.bytes.extend_from_slice(&offset.to_ne_bytes());
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -113,9 +133,10 @@ impl<'a> ArgumentTexts<'a> {
                 0 => ArgumentText::Read(text),
                 1 => ArgumentText::Cut(text),
                 2 => ArgumentText::Late(text),
-                3 => ArgumentText::Unread(UnreadText::NotInMemory),
-                4 => ArgumentText::Unread(UnreadText::NoCopy),
-                _ => ArgumentText::Unread(UnreadText::Refused),
+                SOCKET_ADDRESS => ArgumentText::SocketAddress(text),
+                kind @ UNREAD..SOCKET_ADDRESS => ArgumentText::Unread(UnreadText::of_kind(kind - UNREAD)),
+                WORDS => ArgumentText::Words(text),
+                kind => ArgumentText::UnreadData(UnreadText::of_kind(kind - UNREAD_DATA)),
             };
             Some((u16::from_ne_bytes([offset0, offset1]), text))
         })
@@ -146,6 +167,11 @@ mod tests {
             (40, ArgumentText::Unread(UnreadText::NotInMemory)),
             (48, ArgumentText::Unread(UnreadText::NoCopy)),
             (56, ArgumentText::Unread(UnreadText::Refused)),
+            (64, ArgumentText::SocketAddress(b"\x02\0")),
+            (68, ArgumentText::Words(b"ls\0-l\0")),
+            (72, ArgumentText::UnreadData(UnreadText::NotInMemory)),
+            (80, ArgumentText::UnreadData(UnreadText::NoCopy)),
+            (88, ArgumentText::UnreadData(UnreadText::Refused)),
         ];
         let mut bytes = vec![1, 2];
         let mut writer = ArgumentTextWriter::new(&mut bytes, b"record");

@@ -35,6 +35,23 @@ impl TaskNames {
         TaskNames { tasks: vec![(pid, comm, amount)], others: 0 }
     }
 
+    /// Processes of one name.
+    pub fn of_processes(pids: impl IntoIterator<Item = i32>, comm: Comm) -> TaskNames {
+        let mut pids = pids.into_iter();
+        let tasks = pids.by_ref().take(LIMIT).map(|pid| (Some(pid), comm, [0; 2])).collect();
+        TaskNames { tasks, others: pids.count() as u64 }
+    }
+
+    /// Number of tasks. Of many, those of one merged with those of another are not told apart.
+    pub fn count(&self) -> u64 {
+        self.tasks.len() as u64 + self.others
+    }
+
+    /// The process, if there is one alone.
+    pub fn only_pid(&self) -> Option<i32> {
+        if let ([(pid, _, _)], 0) = (&self.tasks[..], self.others) { *pid } else { None }
+    }
+
     pub fn merge(&mut self, other: &TaskNames) {
         self.others += other.others;
         for &(pid, comm, amount) in &other.tasks {
@@ -119,5 +136,18 @@ mod tests {
         (0..100).for_each(|pid| all.merge(&TaskNames::of(Some(pid), Comm::new(b"z"), [0, 0])));
         assert_eq!(all.tasks.len(), LIMIT);
         assert!(names(&[]).heaviest().is_none());
+    }
+
+    #[test]
+    fn processes_are_counted() {
+        let of = |pids: std::ops::Range<i32>| TaskNames::of_processes(pids, Comm::new(b"sh"));
+        let mut few = of(7..8);
+        assert_eq!((few.count(), few.only_pid()), (1, Some(7)));
+        few.merge(&of(7..9));
+        assert_eq!((few.count(), few.only_pid(), of(0..0).only_pid()), (2, None, None));
+        let mut many = of(0..1190);
+        assert_eq!((many.count(), many.only_pid(), many.tasks.len()), (1190, None, LIMIT));
+        many.merge(&of(2000..2010));
+        assert_eq!(many.count(), 1200);
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use crate::host::memory_bytes;
 use crate::output::forecast::{EventForecast, Forecast, ForecastPace, RingAllowance, RingForecast};
 use crate::output::sink::Sink;
 use crate::perf::EventId;
@@ -510,7 +511,9 @@ impl Run {
         let page_bytes = sys::page_size() as u64;
         let rings = self.core.evlist.rings();
         let demands = self.core.evlist.ring_demands();
-        let default_pages = default_ring_pages(self.rings.cpus(), &demands).into_iter().max().unwrap_or(1) as u64;
+        let default_pages =
+            default_ring_pages(self.rings.cpus(), &demands, memory_bytes(&self.host)).into_iter().max().unwrap_or(1)
+                as u64;
         let most = most_pages(self.rings.cpus(), rings) as u64;
         let evsels = self.core.evlist.iter_with_windows().map(|(_, evsel)| u64::from(evsel.attr().user_window_bytes()));
         let least_pages = (evsels.max().unwrap_or(0) * LEAST_IN_RING as u64).div_ceil(page_bytes).max(LEAST_PAGES);

@@ -17,7 +17,7 @@ use crate::output::drawing::heatmap::TICK;
 use crate::perf::evlist::Watermark;
 use crate::perf::evsels::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
-use crate::task::procfs;
+use crate::task::{family, listed, procfs, script_of};
 use crate::tep::format::{likeness, nearest};
 
 /// The name of a run of several views.
@@ -217,7 +217,8 @@ fn check_times(args: &RunArgs) -> Result<()> {
 /// The tasks of the target. `notes`: receives notes for the user on how they were found.
 fn tasks_of(args: &RunArgs, host: &Host, notes: &mut Vec<String>) -> Result<Tasks> {
     if let Some(TaskList(list)) = &args.pids {
-        return Ok(Tasks::Processes(resolve_processes(host, list, notes)?));
+        let pids = resolve_processes(host, list, notes)?;
+        return Ok(Tasks::Processes(with_children(host, pids, args.children, notes)));
     }
     if let Some(TidList(tids)) = &args.tids {
         if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(host, tid).is_none()) {
@@ -280,21 +281,30 @@ fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -
             }
             PidOrName::Pid(pid) => pids.push(*pid),
             PidOrName::Name(name) => {
-                let named = |pid: &i32| {
-                    *pid != own && procfs::comm(host, *pid).is_some_and(|comm| name.matches(comm.as_bytes()))
-                };
-                let before = pids.len();
-                pids.extend(processes(host).into_iter().filter(named));
-                if pids.len() == before {
+                let (mut named, mut scripts) = (Vec::new(), Vec::new());
+                for pid in processes(host).into_iter().filter(|pid| *pid != own) {
+                    let Some(comm) = procfs::comm(host, pid) else { continue };
+                    if name.matches(comm.as_bytes()) {
+                        named.push(pid);
+                    } else if let Some(script) = script_of(host, pid, comm).filter(|script| name.matches_name(script)) {
+                        scripts.push(format!("{} {pid} runs {}", escape(comm.as_bytes()), escape(&script)));
+                        named.push(pid);
+                    }
+                }
+                if named.is_empty() {
                     absent.push(name);
                 }
+                if !scripts.is_empty() {
+                    notes.push(format!("by the names of scripts: {}", listed(&scripts)));
+                }
+                pids.append(&mut named);
             }
         }
     }
     for name in absent {
         let nobody = format!("no process is named '{}'", escape(name.typed().as_bytes()));
         if pids.is_empty() {
-            bail!("{nobody}; {}", like(host, name.typed()));
+            bail!("{nobody}; {}", thread_of_name(host, name).unwrap_or_else(|| like(host, name.typed())));
         }
         notes.push(format!("{nobody}: the others are watched, and so is one that starts later"));
     }
@@ -303,7 +313,37 @@ fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -
     Ok(pids)
 }
 
-/// The names of processes that are most similar to `name`, which no process has.
+/// The processes with those of their descendants that live already, if they are asked for; else a note tells their number.
+fn with_children(host: &Host, mut pids: Vec<i32>, are_asked: bool, notes: &mut Vec<String>) -> Vec<i32> {
+    let born = family::family(host, &pids, std::process::id() as i32);
+    if are_asked {
+        pids.extend(born);
+        pids.sort_unstable();
+    } else if !born.is_empty() {
+        let (children, are) = if born.len() == 1 { ("child", "is") } else { ("children", "are") };
+        notes.push(format!(
+            "-p: {} {children} that lived before {are} not watched, only later ones: --children watches them, too",
+            born.len()
+        ));
+    }
+    pids
+}
+
+/// What to say of a name that only threads have.
+fn thread_of_name(host: &Host, name: &CommPattern) -> Option<String> {
+    let all = processes(host).into_iter().flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
+    let is_named = |tid: i32| procfs::comm(host, tid).is_some_and(|comm| name.matches(comm.as_bytes()));
+    let mut named = all.filter(|(_, tid)| is_named(*tid));
+    let (pid, tid) = named.next()?;
+    let process = procfs::comm(host, pid).map(|comm| escape(comm.as_bytes())).unwrap_or_default();
+    let more = match named.count() {
+        0 => String::new(),
+        more => format!(" and of {more} more"),
+    };
+    Some(format!("it is the name of thread {tid} of {process} {pid}{more}: use -t {tid}, or -p {pid}"))
+}
+
+/// The names of processes that are most like a name that no process has.
 fn like(host: &Host, name: &str) -> String {
     let own = std::process::id() as i32;
     let others = processes(host).into_iter().filter(|pid| *pid != own);

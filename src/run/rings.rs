@@ -10,7 +10,7 @@ use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashMap;
 
 use crate::cli::values::RingSize;
-use crate::host::{Host, cpu_ranges, online_cpus};
+use crate::host::{Host, cpu_ranges, memory_bytes, online_cpus};
 use crate::perf::classes::Class;
 use crate::perf::cpu_events::Lost;
 use crate::perf::evlist::Evlist;
@@ -133,7 +133,7 @@ impl Rings {
             let present = cpu_ranges(&target.cpus(&online).0);
             rings.notes.push(format!("CPU {} is not online: watching {present} without it", cpu_ranges(&absent)));
         }
-        rings.settle_size(size, cpus.len(), evlist);
+        rings.settle_size(size, cpus.len(), evlist, host);
         if locks_little(host) {
             let others: Vec<(u32, usize)> = alone.iter().map(|&cpu| (cpu, side_ring_pages(0))).collect();
             rings.data_pages = evlist.fitting_pages(&cpus, &others, rings.data_pages)?;
@@ -161,13 +161,13 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Decides the sizes of the rings on `cpus` CPUs.
-    fn settle_size(&mut self, size: Option<RingSize>, cpus: usize, evlist: &mut Evlist) {
+    /// Settles how large the rings are to be on `cpus` CPUs.
+    fn settle_size(&mut self, size: Option<RingSize>, cpus: usize, evlist: &mut Evlist, host: &Host) {
         let most = most_pages(cpus, evlist.rings());
         let asked = match size {
             Some(size) => size.pages(sys::page_size()),
             None => {
-                let sizes = default_ring_pages(cpus, &evlist.ring_demands());
+                let sizes = default_ring_pages(cpus, &evlist.ring_demands(), memory_bytes(host));
                 let largest = sizes.iter().copied().max().unwrap_or(1);
                 evlist.limit_rings(sizes);
                 largest

@@ -11,7 +11,7 @@ use crate::run::messages::{self, Backlog, OwnCost};
 use crate::run::views::View;
 use crate::symbol::functions::binary::has_mapped_inode;
 use crate::sys;
-use crate::task::listed;
+use crate::task::{Comm, listed, script_of};
 
 impl Run {
     /// Reports that tasks of the target have ended. The run ends with the last of them.
@@ -30,7 +30,11 @@ impl Run {
         if names.is_empty() {
             return;
         }
-        let is_asked_for = |comm: &[u8]| names.iter().any(|name| name.matches(comm));
+        let is_asked_for = |pid, comm: Comm| {
+            names.iter().any(|name| name.matches(comm.as_bytes()))
+                || script_of(&self.host, pid, comm)
+                    .is_some_and(|script| names.iter().any(|name| name.matches_name(&script)))
+        };
         let is_over = self.core.ctx.watched.is_over();
         let mut started = self.targets.find_started(is_asked_for, &self.host, now, is_over);
         if started.is_empty() {

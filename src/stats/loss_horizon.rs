@@ -39,6 +39,11 @@ impl LossHorizon {
         self.end_ns > 0
     }
 
+    /// When that began which no record tells of, though all since the horizon were seen.
+    pub fn began_unseen(self) -> Began {
+        if self.any_loss() { Began::BeforeLoss } else { Began::BeforeStart }
+    }
+
     /// 0 without a loss.
     pub fn end_ns(self) -> u64 {
         self.end_ns

@@ -221,15 +221,14 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         self.iter()
     }
 
-    /// Drops the open pairs that a loss has made doubtful, and returns their keys.
-    pub fn take_doubtful(&mut self) -> Vec<K> {
+    /// Drops the open pairs that a loss has made doubtful.
+    pub fn forget_doubtful(&mut self) {
         let is_doubtful = |(key, pair): &(&K, &OpenPair<Open>)| !self.losses.saw_all_since(pair.since, key.cpu());
         let keys: Vec<K> = self.all().filter(is_doubtful).map(|(key, _)| *key).collect();
-        for key in &keys {
-            self.forget(*key);
-        }
         self.counts.doubtful += keys.len() as u64;
-        keys
+        for key in keys {
+            self.forget(key);
+        }
     }
 
     /// The open pairs, in no order, including those that will be dropped.

@@ -4,6 +4,7 @@
 //! that has exited stays while any process that it created is known.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -13,12 +14,19 @@ use crate::task::comm::Comm;
 use crate::task::procfs;
 
 /// A process in the lineage of another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
     pub pid: i32,
     /// Its current name; of an exited process, its last one.
     pub comm: Comm,
+    /// What it has executed, or the process that it is a copy of: words with a blank behind each. None: that was not seen.
+    pub executed: Option<Arc<[u8]>>,
 }
+
+/// Bytes kept of the arguments of a program.
+const MAX_COMMAND_BYTES: usize = 512;
+/// Processes that are about to execute a program. Most of them do at once.
+const MAX_EXECUTING: usize = 4096;
 
 /// Most ancestors in a lineage.
 const MAX_ANCESTORS: usize = 8;
@@ -29,10 +37,11 @@ const MAX_RETAINED: usize = 1 << 14;
 /// Key of an entry, never reused.
 type ProcessId = u64;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Process {
     pid: i32,
     comm: Comm,
+    executed: Option<Arc<[u8]>>,
     /// None without a parent, or if it is unknown.
     parent: Option<ProcessId>,
     /// Number of entries with this parent.
@@ -49,6 +58,8 @@ pub struct Ancestry {
     by_pid: FxHashMap<i32, ProcessId>,
     /// Entries without a pid, kept for their children; the oldest first.
     retained: BTreeSet<ProcessId>,
+    /// By pid, the arguments of the program that a process was about to execute last.
+    executing: FxHashMap<i32, Arc<[u8]>>,
 }
 
 impl Ancestry {
@@ -61,6 +72,7 @@ impl Ancestry {
             processes: FxHashMap::default(),
             by_pid: FxHashMap::default(),
             retained: BTreeSet::new(),
+            executing: FxHashMap::default(),
         };
         for pid in living {
             ancestry.find(pid, Comm::default());
@@ -75,15 +87,38 @@ impl Ancestry {
         while lineage.len() <= MAX_ANCESTORS
             && let Some(process) = next.and_then(|id| self.processes.get(&id))
         {
-            lineage.push(Ancestor { pid: process.pid, comm: process.comm });
+            let Process { pid, comm, ref executed, .. } = *process;
+            lineage.push(Ancestor { pid, comm, executed: executed.clone() });
             next = process.parent;
         }
         lineage
     }
 
+    /// A process is about to execute a program with these arguments, each with a NUL byte; `is_cut`: and more.
+    pub fn executes(&mut self, pid: i32, words: &[u8], is_cut: bool) {
+        let words = words.strip_suffix(b"\0").unwrap_or(words);
+        let (words, is_cut) = match words.get(..MAX_COMMAND_BYTES) {
+            Some(first) => (first, true),
+            None => (words, is_cut),
+        };
+        let mut text: Vec<u8> = words.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect();
+        text.extend_from_slice(if is_cut { b"..." } else { b"" });
+        if self.executing.len() >= MAX_EXECUTING {
+            self.executing.clear();
+        }
+        self.executing.insert(pid, text.into());
+    }
+
     /// Applies a record. Records must be in time order.
     pub fn apply(&mut self, record: &Record<'_>) {
         match *record {
+            Record::Comm { pid, tid, comm, exec: true } if pid == tid => {
+                self.set_comm(pid, Comm::new(comm));
+                let executed = self.executing.remove(&pid);
+                if let Some(process) = self.by_pid.get(&pid).and_then(|id| self.processes.get_mut(id)) {
+                    process.executed = executed;
+                }
+            }
             Record::Comm { pid, tid, comm, .. } if pid == tid => self.set_comm(pid, Comm::new(comm)),
             Record::Fork(fork) if fork.pid > 0 && fork.pid != fork.ppid => self.add_child(fork.pid, fork.ppid),
             Record::Exit(exit) if exit.pid == exit.tid => {
@@ -105,6 +140,7 @@ impl Ancestry {
 
     /// Corrects names and reused pids from /proc after records were lost.
     pub fn correct(&mut self) {
+        self.executing.clear();
         let mut living = FxHashMap::default();
         for pid in processes(&self.host) {
             if let Some(stat) = procfs::brief(&self.host, pid).filter(procfs::BriefStatus::is_alive) {
@@ -113,7 +149,7 @@ impl Ancestry {
         }
         let known: Vec<(i32, ProcessId)> = self.by_pid.iter().map(|(&pid, &id)| (pid, id)).collect();
         for (pid, id) in known {
-            let Some(process) = self.processes.get(&id).copied() else { continue };
+            let Some(process) = self.processes.get(&id).cloned() else { continue };
             let Some(stat) = living.get(&pid) else {
                 self.release_pid(pid);
                 continue;
@@ -141,6 +177,7 @@ impl Ancestry {
     }
 
     fn add_child(&mut self, pid: i32, by: i32) {
+        self.executing.remove(&pid); // of another process, which had this number
         let parent = self.find(by, Comm::default());
         if let Some(id) = self.by_pid.get(&pid).copied() {
             // The process was read from /proc before the record arrived.
@@ -149,8 +186,10 @@ impl Ancestry {
             }
             self.release_pid(pid);
         }
-        let comm = parent.and_then(|id| self.processes.get(&id)).map_or(Comm::default(), |parent| parent.comm);
-        self.enter(pid, comm, parent);
+        let of_parent = parent.and_then(|id| self.processes.get(&id));
+        let (comm, executed) = of_parent.map_or_else(Default::default, |of| (of.comm, of.executed.clone()));
+        let id = self.enter(pid, comm, parent);
+        self.processes.entry(id).and_modify(|process| process.executed = executed);
     }
 
     /// The entry of a pid. An unknown one is read from /proc, with its ancestors.
@@ -175,7 +214,7 @@ impl Ancestry {
         if let Some(parent) = parent.and_then(|id| self.processes.get_mut(&id)) {
             parent.children += 1;
         }
-        self.processes.insert(self.last, Process { pid, comm, parent, children: 0, ended: false });
+        self.processes.insert(self.last, Process { pid, comm, executed: None, parent, children: 0, ended: false });
         self.by_pid.insert(pid, self.last);
         self.last
     }
@@ -270,6 +309,42 @@ mod tests {
             ancestry.apply(&record);
         }
         assert!(lineage(&mut ancestry, 20).starts_with(" 20 <  21"), "a loop made by odd records");
+    }
+
+    #[test]
+    fn what_was_executed_is_known_of_those_that_have_ended() {
+        let (_dir, mut ancestry) = start();
+        ancestry.apply(&fork(7, 5));
+        ancestry.executes(7, b"/missing/sh\0-c\0x\0", false); // it is not there
+        ancestry.executes(7, b"sh\0/opt/job\0", false);
+        for record in [exec(7, b"sh"), fork(8, 7), fork(9, 7)] {
+            ancestry.apply(&record);
+        }
+        ancestry.executes(9, &[b"rm\0".as_slice(), &[b'x'; 600]].concat(), false);
+        for record in [exec(9, b"rm"), exit(9), exit(7)] {
+            ancestry.apply(&record);
+        }
+        let mut executed = |pid| {
+            let lineage = ancestry.lineage(pid, Comm::new(b"?"));
+            let text =
+                |known: &Ancestor| known.executed.as_ref().map(|text| String::from_utf8_lossy(text).into_owned());
+            lineage.iter().map(text).collect::<Vec<_>>()
+        };
+        let script = Some("sh /opt/job".to_owned());
+        assert_eq!(executed(8), [script.clone(), script.clone(), None, None], "a copy of its parent");
+        let long = executed(9)[0].clone().unwrap();
+        assert!(long.starts_with("rm xxx") && long.ends_with("x...") && long.len() == MAX_COMMAND_BYTES + 3, "{long}");
+        assert_eq!(executed(9)[1], script);
+        // A number that is used again.
+        ancestry.executes(70, b"other\0", false);
+        for record in [fork(70, 5), exec(70, b"new")] {
+            ancestry.apply(&record);
+        }
+        assert_eq!(ancestry.lineage(70, Comm::new(b"?"))[0].executed, None);
+        for pid in 0..2 * MAX_EXECUTING as i32 {
+            ancestry.executes(pid, b"x\0", false);
+        }
+        assert!(ancestry.executing.len() <= MAX_EXECUTING);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use crate::outside::{self, AskedOf, Question, WorkerContext};
 use crate::sys::monotonic_ns;
 use crate::sys::mounts::unescaped;
 use crate::task::procfs::{file, read_start};
@@ -24,6 +25,27 @@ pub struct OpenFile {
     pub path: Vec<u8>,
     /// The source of the mount: a device, a directory of a server, or else the name of the file system.
     pub device: Option<Vec<u8>>,
+}
+
+/// The file of a descriptor of a thread.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OpenFileOf {
+    tid: i32,
+    fd: i32,
+}
+
+impl Question for OpenFileOf {
+    type Answer = Option<OpenFile>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Option<OpenFile> {
+        let host = context.host.clone();
+        context.remembered::<Mounts>().open_file(&host, self.tid, self.fd)
+    }
+}
+
+/// The file that `fd` of a thread is open on: asked of a worker.
+pub fn open_file(host: &Host, tid: i32, fd: i32) -> Option<OpenFile> {
+    outside::ask(host, AskedOf::process(tid), &OpenFileOf { tid, fd }).ok()?.value
 }
 
 /// Cache of the sources of mounts by mount id. Entries expire, since ids are reused.

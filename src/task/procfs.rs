@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
 use crate::outside::{self, AskedOf, Question, WorkerContext, as_bytes};
-use crate::sys::{TimeOffsets, monotonic_ns};
+use crate::sys::TimeOffsets;
 use crate::task::comm::Comm;
 
 /// A tick of the times in /proc: USER_HZ is 100.
@@ -129,11 +129,6 @@ fn ask_path(host: &Host, tid: i32, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The path of the file that a descriptor of a thread is open on, or what stands for it: `socket:[1]`.
-pub fn open_path(host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
-    ask_path(host, tid, &format!("fd/{fd}"))
-}
-
 /// The current directory of a thread.
 pub fn current_directory(host: &Host, tid: i32) -> Option<Vec<u8>> {
     ask_path(host, tid, "cwd")
@@ -159,40 +154,6 @@ fn stat_text(host: &Host, tid: i32) -> Option<Vec<u8>> {
 /// Reads /proc/TID/stat. It may hang: for workers.
 pub(super) fn read_stat(host: &Host, tid: i32) -> Option<Stat> {
     read_short(&file(host, tid, "stat"), parse_stat)
-}
-
-/// A thread as /proc had it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct SeenThread {
-    pub tid: i32,
-    /// When it was read, in the clock of records.
-    pub at_ns: u64,
-    pub stat: Stat,
-}
-
-/// Many threads. None for one that has gone.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Stats(pub Vec<i32>);
-
-impl Question for Stats {
-    type Answer = Vec<Option<SeenThread>>;
-
-    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<SeenThread>> {
-        let read = |&tid: &i32| {
-            context.about(tid);
-            let at_ns = monotonic_ns();
-            Some(SeenThread { tid, at_ns, stat: read_stat(&context.host, tid)? })
-        };
-        self.0.iter().map(read).collect()
-    }
-}
-
-/// Asks for /proc/TID/stat of many threads: `take` is given those that there are. Threads that do not answer are left out.
-pub fn stats(host: &Host, tids: &[i32], mut take: impl FnMut(SeenThread)) {
-    outside::ask_each(host, tids, Stats, |_, seen| {
-        take(seen);
-        true
-    });
 }
 
 /// Parses a short file, of which the kernel hands over the whole text in one read: its size is not asked for first, nor
@@ -273,13 +234,22 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, priority, cpu })
 }
 
+/// Bytes that are read of a command line.
+const MAX_COMMAND_BYTES: u32 = 4096;
+
 /// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and one whose
 /// memory does not answer.
 pub fn command_line(host: &Host, pid: i32) -> Option<String> {
-    const MAX_BYTES: u32 = 4096;
-    let text = ask_file(host, pid, "cmdline", MAX_BYTES)?;
+    let text = ask_file(host, pid, "cmdline", MAX_COMMAND_BYTES)?;
     let words = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
     (!words.is_empty()).then_some(words)
+}
+
+/// The words of the same.
+pub fn command_words(host: &Host, pid: i32) -> Option<Vec<Vec<u8>>> {
+    let text = ask_file(host, pid, "cmdline", MAX_COMMAND_BYTES)?;
+    let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);
+    Some(words.map(<[u8]>::to_vec).collect())
 }
 
 /// The descendants of a process in its process group, each behind its parent. Descendants that left the group, or whose

@@ -149,6 +149,13 @@ impl TaskTable {
         }
     }
 
+    /// See [`Ancestry::executes`].
+    pub fn executes(&mut self, pid: i32, words: &[u8], is_cut: bool) {
+        if let Some(ancestry) = &mut self.ancestry {
+            ancestry.executes(pid, words, is_cut);
+        }
+    }
+
     /// A process and its ancestors, parent first, with their current names, see [`TaskTable::follow_ancestry`]. Empty
     /// for pid 0.
     pub fn lineage(&mut self, pid: i32) -> Vec<Ancestor> {

@@ -62,7 +62,7 @@ impl Targets {
     /// task is left.
     pub fn find_started(
         &mut self,
-        is_asked_for: impl Fn(&[u8]) -> bool,
+        is_asked_for: impl Fn(i32, Comm) -> bool,
         host: &Host,
         now_ns: u64,
         is_over: bool,
@@ -82,7 +82,7 @@ impl Targets {
             if *checks >= NAME_CHECKS && !is_over || known.contains(&pid) {
                 continue;
             }
-            let is_named = procfs::comm(host, pid).is_some_and(|comm| is_asked_for(comm.as_bytes()));
+            let is_named = procfs::comm(host, pid).is_some_and(|comm| is_asked_for(pid, comm));
             if is_named && procfs::is_alive(host, pid) {
                 found.push(pid);
             } else {
@@ -206,7 +206,7 @@ mod tests {
         [7, 8].into_iter().for_each(|pid| put(&host, pid, 'S', 100));
         let mut targets = Targets::new(&Tasks::Processes(vec![7]), &host);
         let find = |targets: &mut Targets, now_ns, is_over| {
-            targets.find_started(|comm| comm.starts_with(b"job"), &host, now_ns, is_over)
+            targets.find_started(|_, comm| comm.as_bytes().starts_with(b"job"), &host, now_ns, is_over)
         };
         assert_eq!(find(&mut targets, SECOND, false), [8], "it has the name, but is not in the list");
         targets.add(8, &host);

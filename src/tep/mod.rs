@@ -25,6 +25,6 @@ pub use filter::{Comparison, Filter, FilterError};
 pub use format::field::{Field, FieldKind, FieldValue, Int32, Int64, ReadError};
 pub use format::fields_text::render_fields;
 pub use format::{FieldError, Format, FormatError};
-pub use print_fmt::{FlagTable, KernelLookup, NoNames, PrintFmt, Unsupported};
+pub use print_fmt::{FieldForm, FieldText, FlagTable, KernelLookup, NoNames, PrintFmt, Unsupported};
 pub use tracefs::strings::KernelStrings;
 pub use tracefs::{EventError, Tracefs};

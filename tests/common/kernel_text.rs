@@ -235,14 +235,32 @@ impl Record<'_> {
         let number = |key: &str| behind(key)?.split_once(',')?.0.parse::<u64>().ok();
         let text = behind(r#","text":"#)?;
         let text = serde_json::Deserializer::from_str(text).into_iter::<serde_json::Value>().next()?.ok()?;
-        let record = Record {
-            time_us: number(r#","time_ns":"#)? / 1000,
-            cpu: number(r#","cpu":"#)?,
-            event: behind(r#","event":""#)?.split_once('"')?.0,
-            text: text.as_str()?.to_owned(),
+        let event = behind(r#","event":""#)?.split_once('"')?.0;
+        // The text of a call has names in place of numbers.
+        let text = match event.strip_prefix("syscalls:sys_") {
+            Some(call) => arguments(behind(r#","fields":{"#)?, call.starts_with("enter"))?,
+            None => text.as_str()?.to_owned(),
         };
+        let record = Record { time_us: number(r#","time_ns":"#)? / 1000, cpu: number(r#","cpu":"#)?, event, text };
         Some(record)
     }
+}
+
+/// The arguments of a call as the kernel has them, from what follows `"fields":{`: names and numbers, or numbers in quotes. What it
+/// returns has no name.
+fn arguments(fields: &str, are_named: bool) -> Option<String> {
+    let fields = fields.split_once('}')?.0.split(',').skip(1); // the number of the call
+    let value = |value: &str| match value.trim_matches('"') {
+        hex if hex.starts_with("0x") => u64::from_str_radix(&hex[2..], 16).ok(),
+        number if number.starts_with('-') => Some(number.parse::<i64>().ok()?.cast_unsigned()),
+        number => number.parse().ok(),
+    };
+    let field = |field: &str| {
+        let (name, number) = field.split_once(':')?;
+        let name = if are_named { name.trim_matches('"') } else { "" };
+        Some(format!("{name}: {:#x}", value(number)?))
+    };
+    fields.map(field).collect::<Option<Vec<String>>>().map(|fields| fields.join(", "))
 }
 
 /// What was found so far.

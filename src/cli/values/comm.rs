@@ -54,6 +54,11 @@ impl CommPattern {
         if self.is_glob { glob(self.bytes(), comm) } else { self.bytes() == comm }
     }
 
+    /// All of `name` is compared, which may be longer than a comm.
+    pub fn matches_name(&self, name: &[u8]) -> bool {
+        if self.is_glob { self.matches(name) } else { self.typed.as_bytes() == name }
+    }
+
     /// The bytes that a comm is compared with.
     pub fn bytes(&self) -> &[u8] {
         &self.typed.as_bytes()[..self.used]

@@ -6,7 +6,7 @@ use nix::unistd::gettid;
 
 use crate::bpf::attached::{self, AttachedProgram};
 use crate::commands::doctor::machine;
-use crate::host::{Host, online_cpus};
+use crate::host::{Host, memory_bytes, online_cpus};
 use crate::perf::Evlist;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
@@ -175,7 +175,7 @@ impl<'a> TrialBench<'a> {
         let online = online_cpus(self.host)?;
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
-        let sizes = default_ring_pages(online.len(), &evlist.ring_demands());
+        let sizes = default_ring_pages(online.len(), &evlist.ring_demands(), memory_bytes(self.host));
         let wanted = sizes.iter().copied().max().unwrap_or(1);
         evlist.limit_rings(sizes);
         // If locked memory is not limited, the first CPU stands for all CPUs.

@@ -1,12 +1,20 @@
-//! The text of a system call: its arguments as the kernel prints them, with strings in place of their addresses.
+//! The text of a system call that begins: its arguments with strings in place of their addresses, numbers of processes and
+//! descriptors decimal, flags by name; what is not known as the kernel prints it.
 
 use std::io::Write;
 
 use crate::report::{ArgumentText, ArgumentTexts};
 use crate::tep::format::Format;
+use crate::tep::format::field::Field;
+use crate::tep::syscalls::call_text::{CallArguments, CallResult, socket_address, words};
 
-/// Appends the arguments, not escaped but for quotes: `dfd: 0xffffff9c, filename: "/etc/passwd", flags: 0x00080000`.
-pub fn render(format: &Format, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
+/// Appends the arguments, not escaped but for quotes: `dfd: AT_FDCWD, filename: "/etc/passwd", flags: O_RDONLY`.
+pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
+    let mut args = [0; 6];
+    for (arg, field) in args.iter_mut().zip(format.user_fields().skip(1)) {
+        *arg = field.read_u64(texts.raw).unwrap_or(0);
+    }
+    let mut value = String::new();
     for (index, field) in format.user_fields().skip(1).enumerate() {
         if index > 0 {
             out.extend_from_slice(b", ");
@@ -24,18 +32,40 @@ pub fn render(format: &Format, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
                 push_quoted(text, out);
                 out.extend_from_slice(b" (read late)");
             }
-            Some(ArgumentText::Unread(_)) | None => {
+            Some(ArgumentText::SocketAddress(address)) => {
+                value.clear();
+                socket_address::push(address, &mut value);
+                out.extend_from_slice(value.as_bytes());
+            }
+            Some(ArgumentText::Words(list)) => {
+                value.clear();
+                words::push(list, &mut value);
+                out.extend_from_slice(value.as_bytes());
+            }
+            Some(ArgumentText::Unread(_) | ArgumentText::UnreadData(_)) | None => {
+                value.clear();
                 // Writing to a Vec cannot fail.
                 let _ = match field.read_u64(texts.raw) {
-                    Ok(value) => write!(out, "0x{value:08x}"),
+                    Ok(_) if known.is_some_and(|known| known.push(index, &args, &mut value)) => write!(out, "{value}"),
+                    Ok(number) => write!(out, "0x{number:08x}"),
                     Err(_) => write!(out, "?"),
                 };
             }
         }
-        if let Some(ArgumentText::Unread(unread)) = text {
+        if let Some(ArgumentText::Unread(unread) | ArgumentText::UnreadData(unread)) = text {
             let _ = write!(out, " (unread: {})", unread.reason());
         }
     }
+}
+
+/// Appends what a call has returned: `3`, `-1 ENOENT`.
+pub fn render_result((result, field): &(CallResult, Field), raw: &[u8], out: &mut Vec<u8>) {
+    let mut text = String::new();
+    match field.read_i64(raw) {
+        Ok(ret) => result.push(ret, &mut text),
+        Err(_) => text.push('?'),
+    }
+    out.extend_from_slice(text.as_bytes());
 }
 
 fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
@@ -61,16 +91,34 @@ mod tests {
         \tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n\nprint fmt: \"\"\n";
 
     #[test]
+    fn results_are_numbers_or_errors() {
+        let format = "name: sys_exit_openat\nID: 1\nformat:\n\
+            \tfield:int __syscall_nr;\toffset:8;\tsize:4;\tsigned:1;\n\
+            \tfield:long ret;\toffset:16;\tsize:8;\tsigned:1;\n\nprint fmt: \"\"\n";
+        let ret = Format::parse("syscalls", format).unwrap().field("ret").cloned().unwrap();
+        let text = |number: libc::c_long, ret_value: i64| {
+            let raw = [[0; 16].as_slice(), &ret_value.to_ne_bytes()].concat();
+            let mut out = Vec::new();
+            render_result(&(CallResult::of(number as u32), ret.clone()), &raw, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text(libc::SYS_openat, 3), "3");
+        assert_eq!(text(libc::SYS_openat, -2), "-1 ENOENT");
+        assert_eq!(text(libc::SYS_mmap, 0x7f00), "0x7f00");
+        assert_eq!(text(9999, -512), "? ERESTARTSYS");
+    }
+
+    #[test]
     fn strings_stand_for_their_addresses() {
         let format = Format::parse("syscalls", FORMAT).unwrap();
         let words = [0_u64, 257, u64::MAX - 99, 0x7ffd_0010, 0x80000];
         let raw: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let text = |text: Option<ArgumentText<'_>>| {
+        let text = |text: Option<ArgumentText<'_>>, known: Option<&CallArguments>| {
             let mut bytes = Vec::new();
             let mut writer = ArgumentTextWriter::new(&mut bytes, &raw);
             text.into_iter().for_each(|text| writer.push(24, text));
             let mut out = Vec::new();
-            render(&format, ArgumentTexts::split(writer.finish()), &mut out);
+            render(&format, known, ArgumentTexts::split(writer.finish()), &mut out);
             String::from_utf8(out).unwrap()
         };
         let cases = [
@@ -81,7 +129,12 @@ mod tests {
             (None, "0x7ffd0010"),
         ];
         for (string, want) in cases {
-            assert_eq!(text(string), format!("dfd: 0xffffffffffffff9c, filename: {want}, flags: 0x00080000"));
+            assert_eq!(text(string, None), format!("dfd: 0xffffffffffffff9c, filename: {want}, flags: 0x00080000"));
+            let known = CallArguments::of(libc::SYS_openat as u32);
+            assert_eq!(
+                text(string, known.as_ref()),
+                format!("dfd: AT_FDCWD, filename: {want}, flags: O_RDONLY|O_CLOEXEC")
+            );
         }
     }
 }

@@ -37,6 +37,8 @@ use crate::symbol::naming::named_frame::NamedFrame;
 use crate::symbol::naming::time::CurrentStep;
 use crate::symbol::{StackId, SymbolUpdate};
 use crate::task::Comm;
+use crate::task::call_parts::{CallPartsOf, PartSums};
+use crate::task::descriptor::OpenFile;
 use crate::unwind::SpaceCode;
 
 pub struct Writer {
@@ -181,8 +183,12 @@ impl CellLookUps for WriterLookUps<'_> {
         self.proc.command(pid, comm, Instant::now())
     }
 
-    fn file(&mut self, tid: i32, fd: i32) -> Option<Vec<u8>> {
+    fn file(&mut self, tid: i32, fd: i32) -> Option<OpenFile> {
         self.proc.file(tid, fd, Instant::now())
+    }
+
+    fn part_sums(&mut self, question: &CallPartsOf) -> Option<PartSums> {
+        self.proc.part_sums(question, Instant::now())
     }
 
     fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>> {

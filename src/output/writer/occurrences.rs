@@ -277,7 +277,12 @@ fn render(
 ) -> usize {
     let (start, raw) = (out.len(), texts.raw);
     match &event.print {
-        _ if !texts.is_empty() => call_text::render(&event.format, texts, out),
+        _ if !texts.is_empty() || event.arguments.is_some() => {
+            call_text::render(&event.format, event.arguments.as_ref(), texts, out);
+        }
+        _ if event.result.is_some() => {
+            event.result.iter().for_each(|result| call_text::render_result(result, raw, out));
+        }
         Some(print) => print.render(raw, &KernelNames { names: names.into(), strings }, out),
         None => render_fields(&event.format, raw, out),
     }

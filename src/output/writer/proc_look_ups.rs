@@ -12,6 +12,8 @@ use crate::host::Host;
 use crate::output::writer::late_text::LateReader;
 use crate::report::{Command, LateSource, LateText};
 use crate::symbol::naming::time::CurrentStep;
+use crate::task::call_parts::{self, CallPartsOf, PartSums};
+use crate::task::descriptor::{self, OpenFile};
 use crate::task::{Comm, procfs};
 
 /// How long a command line from /proc is used again.
@@ -78,7 +80,7 @@ impl ProcLookUps {
             return None;
         }
         match text.source {
-            LateSource::Directory(fd) => self.file(text.tid, fd, now),
+            LateSource::Directory(fd) => self.file(text.tid, fd, now).map(|file| file.path),
             LateSource::String(address) => self.string(text.tid, address),
         }
     }
@@ -92,15 +94,26 @@ impl ProcLookUps {
         is_path.then_some(text)
     }
 
-    /// The file that a descriptor of a thread is open on now, or its current directory. The link alone is read: the file
+    /// The sums of the parts of a call that a thread is in.
+    pub fn part_sums(&mut self, question: &CallPartsOf, now: Instant) -> Option<PartSums> {
+        if !may_ask(&mut self.files_asked, MAX_FILES, now) {
+            return None;
+        }
+        self.step.in_process(question.tid, || call_parts::part_sums(&self.host, question))
+    }
+
+    /// The file that a descriptor of a thread is open on now, or its current directory, without its device. The file itself
     /// is never touched.
-    pub fn file(&mut self, tid: i32, fd: i32, now: Instant) -> Option<Vec<u8>> {
+    pub fn file(&mut self, tid: i32, fd: i32, now: Instant) -> Option<OpenFile> {
         if !may_ask(&mut self.files_asked, MAX_FILES, now) {
             return None;
         }
         self.step.in_process(tid, || match fd {
-            libc::AT_FDCWD => procfs::current_directory(&self.host, tid),
-            fd => procfs::open_path(&self.host, tid, fd),
+            libc::AT_FDCWD => {
+                let path = procfs::current_directory(&self.host, tid)?;
+                Some(OpenFile { path, device: None })
+            }
+            fd => descriptor::open_file(&self.host, tid, fd),
         })
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::bpf::CopierRefusal;
-use crate::bpf::strings::{StringArguments, load_copier};
+use crate::bpf::strings::{PointerArgument, StringArguments, load_copier};
 use crate::host::{Host, sysctl};
 use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::event_id::EventId;
@@ -25,7 +25,11 @@ pub struct StringCopiers {
 }
 
 impl StringCopiers {
-    /// On `cpu`, output of the programs that belong to the output event `output` goes through `event`.
+    pub(super) fn add(&mut self, copied: EventCopier) {
+        self.copied.push(copied);
+    }
+
+    /// What is written through the event `output` goes to the ring of `event`, on a CPU.
     pub(super) fn write_through(&mut self, output: EventId, cpu: u32, event: BorrowedFd<'_>) {
         self.copied.iter_mut().for_each(|copied| copied.write_through(output, cpu, event));
     }
@@ -72,19 +76,48 @@ impl Evlist {
         let cpus = possible_cpus(host);
         let copier = load_copier(arguments, cpus, self.strings.tasks.as_ref().map(|tasks| &tasks.map))
             .map_err(|refusal| explain(&refusal, host))?;
-        let evsel = self.evsel(of);
-        let mut output = Evsel::new(format!("strings of {}", evsel.name), Attr::bpf_output()).cpus(evsel.cpus.clone());
-        output.strings_of = Some(of);
-        let too_many = |err: anyhow::Error| Reason::incurable(err.to_string());
-        let owner = std::mem::replace(&mut self.adding_for, self.evsels[of.index()].owner);
-        let output = self.add(output).map_err(too_many);
-        self.adding_for = owner;
-        let output = output?;
-        self.strings.copied.push(EventCopier::new(copier, of, output));
+        let output = self.add_output(format!("strings of {}", self.evsel(of).name), of)?;
+        self.strings.add(EventCopier::new(copier, of, output));
         Ok(output)
     }
 
-    /// Sets whether the texts of `event`'s records show strings in place of addresses.
+    /// The lists of strings of the calls that begin with the tracepoint `enter` will come as samples of the returned event, which
+    /// shares a ring with `beside`, of the same profiler; the calls of all tasks of the machine.
+    ///
+    /// # Errors
+    /// As [`Evlist::copy_strings`].
+    pub fn copy_words(
+        &mut self,
+        beside: EventId,
+        enter: Evsel,
+        words: Vec<PointerArgument>,
+        host: &Host,
+    ) -> Result<EventId, Reason> {
+        let copier = load_copier(&StringArguments::OfCall(words), possible_cpus(host), None);
+        let copier = copier.map_err(|refusal| explain(&refusal, host))?;
+        let output = self.add_output(format!("strings of {}", enter.name), beside)?;
+        let of = self.add(enter.unopened()).map_err(|err| Reason::incurable(err.to_string()))?;
+        self.strings.add(EventCopier::new(copier, of, output));
+        Ok(output)
+    }
+
+    /// Events are only counted.
+    pub fn is_forecast(&self) -> bool {
+        self.with_counters
+    }
+
+    /// An event that a program writes through, which belongs to the profiler of the event `beside` and shares a ring with that.
+    pub(super) fn add_output(&mut self, name: String, beside: EventId) -> Result<EventId, Reason> {
+        let evsel = self.evsel(beside);
+        let mut output = Evsel::new(name, Attr::bpf_output()).cpus(evsel.cpus.clone());
+        output.strings_of = Some(beside);
+        let owner = std::mem::replace(&mut self.adding_for, self.evsels[beside.index()].owner);
+        let output = self.add(output).map_err(|err| Reason::incurable(err.to_string()));
+        self.adding_for = owner;
+        output
+    }
+
+    /// What is shown of the records of `event` has strings behind it.
     pub fn show_strings(&mut self, event: EventId, shown: bool) {
         self.evsels[event.index()].shows_strings = shown;
     }

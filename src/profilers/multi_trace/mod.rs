@@ -80,7 +80,6 @@ pub struct MultiTrace {
     /// Events of some CPUs are not seen, and pairs may go through these.
     misses_cpus: bool,
     shown: Option<ShownKeys>,
-    chain: Chain,
     relation: Relation<ChainDelays>,
     running: scheduling::Running,
     texts: KeyTexts,
@@ -105,7 +104,7 @@ impl MultiTrace {
         let relation = Relation::new(ChainDelays { chain, by_key: question.by_key }, terms);
         let slow = SlowPairs::new(question.detail.clone());
         let shows_any = question.lengths.shows_any();
-        MultiTrace { positions, question, shows_any, chain, relation, slow, ..MultiTrace::default() }
+        MultiTrace { positions, question, shows_any, relation, slow, ..MultiTrace::default() }
     }
 
     /// The events of all positions; one that stands in several is one event.
@@ -172,7 +171,7 @@ impl MultiTrace {
     fn end(&mut self, key: RelationKey, at: EventMoment, own: DelayEnd, ctx: &mut Context) -> Option<u16> {
         let end = PairEnd { moment: at, own };
         let PairOutcome::Ended(start) = self.relation.end(key, &end, ctx) else { return None };
-        let position = self.chain.next(start.open.own.position);
+        let position = start.open.own.next;
         if self.shows_any && self.question.lengths.shows(at.time.saturating_sub(start.since)) {
             let start = *start;
             self.show(&start, end, key, ctx);
@@ -209,7 +208,7 @@ impl MultiTrace {
             let Some(RelatedEvent { is_switch_in: true, is_whole, positions, .. }) = self.events.get(at) else {
                 continue;
             };
-            let (is_whole, part) = (*is_whole, self.chain.part(*positions));
+            let (is_whole, part) = (*is_whole, self.relation.declared.chain.part(*positions));
             let waits = self.relation.since(key).is_some_and(|since| since > seen);
             if !waits || !part.ends.is_any() {
                 continue;
@@ -283,7 +282,7 @@ impl Profiler for MultiTrace {
             false => self.default_key == DefaultKey::Thread,
         };
         let default = if self.default_key == DefaultKey::Cpu { "cpu" } else { "tid" };
-        self.shown = Some(ShownKeys::of(keys, print.as_ref(), default)?);
+        self.shown = Some(ShownKeys::of(keys, print.as_ref(), default, setup.host)?);
         self.misses_cpus = misses_cpus && !self.stays_on_cpu();
         if self.misses_cpus {
             setup.degrade_pairs();
@@ -297,7 +296,8 @@ impl Profiler for MultiTrace {
             || self.has_stacks
             || self.slow.keeps()
             || self.shown.as_ref().is_some_and(ShownKeys::have_names);
-        self.plain = if takes_more { Vec::new() } else { plain::PlainEvent::all(&self.events, self.chain) };
+        self.plain =
+            if takes_more { Vec::new() } else { plain::PlainEvent::all(&self.events, self.relation.declared.chain) };
         Ok(())
     }
 
@@ -335,7 +335,7 @@ impl Profiler for MultiTrace {
                 return Ok(Use::Relevant);
             }
         };
-        let part = self.chain.part(related.positions);
+        let part = self.relation.declared.chain.part(related.positions);
         let mut ended = None;
         if role.ends && part.ends.is_any() {
             ended = self.end(key, moment, DelayEnd { event: at, part, number }, ctx);
@@ -347,7 +347,13 @@ impl Profiler for MultiTrace {
             self.starts += 1;
             self.shown.iter_mut().for_each(|shown| shown.meet(key.event_key(), pid, ctx));
             let comm = ctx.tasks.comm(tid);
-            self.relation.start(key, moment, comm, stack, DelayStart { event: at, position, number });
+            self.relation.start(
+                key,
+                moment,
+                comm,
+                stack,
+                DelayStart { event: at, next: self.relation.declared.chain.next(position), number },
+            );
         }
         self.slow.flush(time, &self.events, ctx);
         Ok(Use::Relevant)

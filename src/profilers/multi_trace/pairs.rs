@@ -18,8 +18,8 @@ pub struct ChainDelays {
 pub struct DelayStart {
     /// Its place among the events of the run.
     pub event: u16,
-    /// The `-e` that it belongs to, from 0 on.
-    pub position: u16,
+    /// The position that ends its pair: the `-e` behind its own, from 0 on.
+    pub next: u16,
     /// Its number in the timeline.
     pub number: u64,
 }
@@ -80,7 +80,7 @@ impl Declaration for ChainDelays {
 
     #[inline(always)]
     fn fits(&self, start: &DelayStart, end: &DelayEnd) -> bool {
-        end.part.ends_at(self.chain.next(start.position))
+        end.part.ends_at(start.next)
     }
 
     #[inline(always)]

@@ -56,23 +56,26 @@ impl PlainEvent {
 impl MultiTrace {
     /// Takes samples of plain events.
     pub(super) fn relate_plainly(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        samples.each(&mut PlainRelation(self), ctx);
+        let plain = std::mem::take(&mut self.plain);
+        samples.each(&mut PlainRelation { plain: &plain, pairs: self }, ctx);
+        self.plain = plain;
     }
 }
 
-struct PlainRelation<'a>(&'a mut MultiTrace);
+struct PlainRelation<'a> {
+    plain: &'a [PlainEvent],
+    pairs: &'a mut MultiTrace,
+}
 
 impl Handler for PlainRelation<'_> {
     #[inline(always)]
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let pairs = &mut *self.0;
+        let pairs = &mut *self.pairs;
         let at = event.index().wrapping_sub(pairs.first);
-        let Some(PlainEvent { part, key, running }) = pairs.plain.get(at).copied() else {
-            return Ok(Use::Ignored);
-        };
+        let Some(PlainEvent { part, key, running }) = self.plain.get(at) else { return Ok(Use::Ignored) };
         let Sample { raw, .. } = *sample;
         let moment @ EventMoment { time, cpu, tid, .. } = EventMoment::of(sample);
-        let has_no_end = pairs.running.follow(running, raw, time, cpu, tid);
+        let has_no_end = pairs.running.follow(*running, raw, time, cpu, tid);
         let key = match key {
             KeyPlace::Default => pairs.default_key.of(cpu, tid),
             KeyPlace::Field(place) => match place.read(raw) {
@@ -86,11 +89,11 @@ impl Handler for PlainRelation<'_> {
         let at = at as u16;
         let mut ended = None;
         if part.ends.is_any() {
-            ended = pairs.end(key, moment, DelayEnd { event: at, part, number: 0 }, ctx);
+            ended = pairs.end(key, moment, DelayEnd { event: at, part: *part, number: 0 }, ctx);
         }
         if !has_no_end && let Some(position) = part.start(ended) {
             pairs.starts += 1;
-            let start = DelayStart { event: at, position, number: 0 };
+            let start = DelayStart { event: at, next: pairs.relation.declared.chain.next(position), number: 0 };
             pairs.relation.start(key, moment, ctx.tasks.comm(tid), None, start);
         }
         Ok(Use::Relevant)

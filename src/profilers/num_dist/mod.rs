@@ -187,7 +187,7 @@ impl Profiler for NumDist {
                 events.push(self.event(bound, evlist, setup)?);
             }
         }
-        let keys = ShownKeys::of(events.iter().filter_map(|event| event.key.as_ref()), print.as_ref(), "")?;
+        let keys = ShownKeys::of(events.iter().filter_map(|event| event.key.as_ref()), print.as_ref(), "", setup.host)?;
         let key = match events.iter().any(|event| event.key.is_some()) {
             false => None,
             true if keys.is_text() => Some(KeyForm::Text(keys.heading())),

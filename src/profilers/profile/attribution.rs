@@ -1,6 +1,6 @@
 //! Who had the CPU time of an interval: processes by their accounts and samples, and their threads by samples.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profilers::profile::accounts::MeasuredUsage;
 use crate::profilers::profile::children::Children;
@@ -43,6 +43,28 @@ struct ProcessUsage {
     samples: u64,
     known: bool,
     by_account: bool,
+}
+
+/// Short-lived processes of one name and parent that have used less together, or have fewer samples where their time is not
+/// known, are summed with others of the parent.
+const LITTLE_NS: u64 = 100_000_000;
+const FEW_SAMPLES: u64 = 10;
+
+/// Short-lived processes of one name and parent.
+#[derive(Debug, Default)]
+struct ShortLived {
+    sum: TaskUsage,
+    pids: FxHashSet<i32>,
+    /// By process, or by thread.
+    parts: Vec<(CpuTimeOwner, TaskUsage)>,
+}
+
+impl ShortLived {
+    fn add(&mut self, pid: i32, who: CpuTimeOwner, part: TaskUsage) {
+        self.sum.join(&part);
+        self.pids.insert(pid);
+        self.parts.push((who, part));
+    }
 }
 
 /// The CPU time of an interval, by process and name.
@@ -132,30 +154,49 @@ impl Attribution {
 
     fn rows(&self, all: impl Iterator<Item = (i32, CpuTimeOwner, TaskUsage)>, children: &Children) -> Vec<TaskRow> {
         let mut rows = Vec::new();
-        let mut of_children: FxHashMap<Comm, TaskUsage> = FxHashMap::default();
+        let mut short: FxHashMap<(Comm, Comm), ShortLived> = FxHashMap::default();
         for (pid, who, part) in all {
             match self.parent_of(pid, children) {
-                Some(parent) => of_children.entry(parent).or_default().join(&part),
+                Some(parent) => short.entry((parent, who.comm())).or_default().add(pid, who, part),
                 None => rows.push(self.row(who, &part, 0)),
             }
         }
+        let mut of_children: FxHashMap<Comm, TaskUsage> = FxHashMap::default();
+        let mut in_rows = FxHashSet::default();
+        for ((parent, comm), group) in short {
+            if self.is_little(&group.sum) {
+                of_children.entry(parent).or_default().join(&group.sum);
+                continue;
+            }
+            match group.pids.len() {
+                1 => rows.extend(group.parts.into_iter().map(|(who, part)| self.row(who, &part, 0))),
+                count => {
+                    let who = CpuTimeOwner::Children { comm: Some(comm), parent: shown(parent) };
+                    rows.push(self.row(who, &group.sum, count as u64));
+                }
+            }
+            in_rows.extend(group.pids);
+        }
         let mut counts: FxHashMap<Comm, u64> = FxHashMap::default();
         for (pid, parent) in children.ended() {
-            let has_own_row = self.processes.contains_key(&pid) && self.parent_of(pid, children).is_none();
-            *counts.entry(parent).or_default() += u64::from(!has_own_row);
+            let has_row = in_rows.contains(&pid) || self.processes.get(&pid).is_some_and(|process| process.by_account);
+            *counts.entry(parent).or_default() += u64::from(!has_row);
         }
         rows.extend(of_children.into_iter().map(|(parent, part)| {
             let count = counts.get(&parent).copied().unwrap_or(0);
-            self.row(CpuTimeOwner::ChildrenOf(shown(parent)), &part, count)
+            self.row(CpuTimeOwner::Children { comm: None, parent: shown(parent) }, &part, count)
         }));
         rows
     }
 
-    /// The name of the parent under which a short-lived process is summed.
+    /// The name of the parent under which a short-lived process is summed. None: it has a row of its own.
     fn parent_of(&self, pid: i32, children: &Children) -> Option<Comm> {
-        let process = self.processes.get(&pid).filter(|process| !process.by_account)?;
-        let ns = process.known.then(|| self.ns(process.all));
-        children.parent_of(pid, ns, process.samples)
+        self.processes.get(&pid).filter(|process| !process.by_account)?;
+        children.parent_of(pid)
+    }
+
+    fn is_little(&self, part: &TaskUsage) -> bool {
+        if part.known { self.ns(part.all) < LITTLE_NS } else { part.samples < FEW_SAMPLES }
     }
 
     fn ns(&self, cpus: f64) -> u64 {
@@ -546,8 +587,8 @@ mod tests {
         let mut children = Children::default();
         let task = |pid| TaskRecord { pid, ppid: 2, tid: pid, ptid: 2, time: 0 };
         let name = |_| Comm::new(b"make");
-        (10..=14).for_each(|pid| children.apply(&Record::Fork(task(pid)), 0, name));
-        (10..=13).for_each(|pid| children.apply(&Record::Exit(task(pid)), SECOND / 2, name));
+        (10..=16).for_each(|pid| children.apply(&Record::Fork(task(pid)), 0, name));
+        [10, 11, 12, 13, 15, 16].into_iter().for_each(|pid| children.apply(&Record::Exit(task(pid)), SECOND / 2, name));
         let mut usage = SampledUsage::default();
         let add = |usage: &mut SampledUsage, pid, comm: &[u8], count| {
             let comm = Comm::new(comm);
@@ -557,8 +598,11 @@ mod tests {
         add(&mut usage, 10, b"sh", 1);
         add(&mut usage, 10, b"cc1", 2);
         add(&mut usage, 11, b"cc1", 3);
-        add(&mut usage, 13, b"ld", 40); // it has done much
+        add(&mut usage, 13, b"ld", 20); // it has done much
         add(&mut usage, 14, b"cc1", 1); // it lives
+        // Together they have done much.
+        add(&mut usage, 15, b"gzip", 6);
+        add(&mut usage, 16, b"gzip", 14);
         add(&mut usage, 2, b"make", 1);
         let stat = |_| parts(0.52);
         let attribution = Attribution::new(&usage, &terms(), SECOND, stat, &nobody());
@@ -572,14 +616,16 @@ mod tests {
         };
         // 12 was never sampled.
         let want = [
-            row(Some(13), b"ld", 4000, 40, None),
+            row(Some(13), b"ld", 2000, 20, None),
+            row(None, b"gzip", 2000, 20, Some(2)),
             row(None, b"make", 600, 6, Some(3)),
             row(Some(2), b"make", 100, 1, None),
             row(Some(14), b"cc1", 100, 1, None),
         ];
         let tasks = cells(&TASKS, attribution.task_rows(&children), SECOND);
         assert_eq!(shown(&tasks, 0), want);
-        assert_eq!(tasks[1][2], Value::Text("children of make".into()));
+        assert_eq!(tasks[1][2], Value::Text("gzip, of make".into()));
+        assert_eq!(tasks[2][2], Value::Text("children of make".into()));
         let threads = attribution.thread_rows(&usage, &terms(), stat, &children);
         assert_eq!(shown(&cells(&THREADS, threads, SECOND), 1), want);
     }

@@ -9,9 +9,6 @@ use crate::task::Comm;
 
 /// A process that lives for less is short-lived.
 const MOMENT_NS: u64 = 1_000_000_000;
-/// If it has used more CPU time than this, or has as many samples where their time is not known, it has a row of its own.
-const LITTLE_NS: u64 = 100_000_000;
-const FEW_SAMPLES: u64 = 10;
 /// Processes followed at a time; others have rows of their own.
 const LIMIT: usize = 1 << 16;
 /// Short-lived ancestors of a process that are skipped at most: records may name two as each other's parents.
@@ -73,11 +70,9 @@ impl Children {
         self.uncertain = true;
     }
 
-    /// The name under which a process that has used so much is summed. None: it has a row of its own.
-    pub fn parent_of(&self, pid: i32, ns: Option<u64>, samples: u64) -> Option<Comm> {
-        let life = self.lives.get(&pid).filter(|life| life.was_short())?;
-        let is_little = ns.map_or(samples < FEW_SAMPLES, |ns| ns < LITTLE_NS);
-        is_little.then(|| self.lasting_ancestor(life))
+    /// The name of the parent under which a process is summed. None: it was not short-lived.
+    pub fn parent_of(&self, pid: i32) -> Option<Comm> {
+        self.lives.get(&pid).filter(|life| life.was_short()).map(|life| self.lasting_ancestor(life))
     }
 
     /// The short-lived processes that ended in the interval, each with the name under which it is summed.
@@ -132,7 +127,7 @@ mod tests {
     }
 
     fn parent(children: &Children, pid: i32) -> Option<Comm> {
-        children.parent_of(pid, Some(MS), 1)
+        children.parent_of(pid)
     }
 
     #[test]
@@ -154,10 +149,6 @@ mod tests {
         let mut ended: Vec<(i32, Comm)> = children.ended().collect();
         ended.sort_unstable();
         assert_eq!(ended, [(11, name(10)), (12, name(10)), (13, name(2))]);
-        // A process that used more has a row of its own.
-        assert_eq!(children.parent_of(12, Some(LITTLE_NS), 1), None);
-        assert_eq!(children.parent_of(12, Some(LITTLE_NS - 1), 99), Some(name(10)));
-        assert_eq!([9, 10].map(|samples| children.parent_of(12, None, samples)), [Some(name(10)), None]);
         children.next_interval();
         assert_eq!(children.lives.keys().collect::<Vec<_>>(), [&10]);
     }

@@ -100,8 +100,18 @@ pub enum CpuTimeOwner {
     Process { pid: i32, comm: Comm },
     /// A thread, by the last name that it had in the interval.
     Thread { pid: i32, tid: i32, comm: Comm },
-    /// Short-lived processes, by the name of their parent.
-    ChildrenOf(Comm),
+    /// Short-lived processes, by the name of their parent. `comm`: all have this name.
+    Children { comm: Option<Comm>, parent: Comm },
+}
+
+impl CpuTimeOwner {
+    /// The name, of children of several names that of the parent.
+    pub fn comm(&self) -> Comm {
+        match *self {
+            CpuTimeOwner::Process { comm, .. } | CpuTimeOwner::Thread { comm, .. } => comm,
+            CpuTimeOwner::Children { comm, parent } => comm.unwrap_or(parent),
+        }
+    }
 }
 
 /// A process, a thread, or children.
@@ -131,19 +141,21 @@ const TID: Column<TaskRow> = Column::label("tid", "tid", |row| match row.who {
 });
 const PID: Column<TaskRow> = Column::label("pid", "pid", |row| match row.who {
     CpuTimeOwner::Process { pid, .. } | CpuTimeOwner::Thread { pid, .. } => Value::Signed(pid.into()),
-    CpuTimeOwner::ChildrenOf(_) => Value::None,
+    CpuTimeOwner::Children { .. } => Value::None,
 });
-const COMM: Column<TaskRow> = Column::<TaskRow>::label("comm", "", |row| match row.who {
-    CpuTimeOwner::Process { comm, .. } | CpuTimeOwner::Thread { comm, .. } | CpuTimeOwner::ChildrenOf(comm) => {
-        Value::Comm(comm)
-    }
+const COMM: Column<TaskRow> = Column::<TaskRow>::label("comm", "", |row| Value::Comm(row.who.comm())).json_only();
+const PARENT: Column<TaskRow> = Column::<TaskRow>::label("parent", "", |row| match row.who {
+    CpuTimeOwner::Children { parent, .. } => Value::Comm(parent),
+    _ => Value::None,
 })
 .json_only();
 const NAME: Column<TaskRow> = Column::<TaskRow>::label("name", "comm", |row| match row.who {
     CpuTimeOwner::Process { comm, .. } | CpuTimeOwner::Thread { comm, .. } => Value::Comm(comm),
     // It is escaped when it is printed, as all text is.
-    CpuTimeOwner::ChildrenOf(comm) => {
-        Value::Text(format!("children of {}", String::from_utf8_lossy(comm.as_bytes())).into())
+    CpuTimeOwner::Children { comm, parent } => {
+        let parent = String::from_utf8_lossy(parent.as_bytes());
+        let text = comm.map(|comm| format!("{}, of {parent}", String::from_utf8_lossy(comm.as_bytes())));
+        Value::Text(text.unwrap_or_else(|| format!("children of {parent}")).into())
     }
 })
 .text_only();
@@ -164,7 +176,7 @@ const MEASURED_BY: Column<TaskRow> = Column::derived("pct_by", "CPU % by", |row,
     })
 });
 const CHILDREN: Column<TaskRow> = Column::<TaskRow>::derived("children", "short-lived", |row, _| match row.who {
-    CpuTimeOwner::ChildrenOf(_) => Value::Unsigned(row.children),
+    CpuTimeOwner::Children { .. } => Value::Unsigned(row.children),
     _ => Value::None,
 })
 .if_any();
@@ -183,9 +195,10 @@ const MEANINGS: &[(&str, &str)] = &[
     ("pid", "the process; absent for short-lived children"),
     (
         "comm",
-        "its name when the samples were taken: there is a row before and one after an exec; of children that of who has made them",
+        "its name when the samples were taken: there is a row before and one after an exec; of children of several names that of who has made them",
     ),
-    ("name", "the same; `children of make`"),
+    ("parent", "of short-lived children, the name of who has made them"),
+    ("name", "the same; `cc1, of make` where all children of the row have one name, else `children of make`"),
     ("pct", "CPU time, in per cent of one CPU: a process with four busy threads has 400"),
     ("user_pct", "what of it was in programs"),
     ("kernel_pct", "in the kernel"),
@@ -220,6 +233,7 @@ const COLUMNS: &[Column<TaskRow>] = &[
     BY_ACCOUNT,
     BY_SAMPLES,
     UNMEASURED,
+    PARENT,
 ];
 
 /// By process, the greatest CPU time first.

@@ -23,7 +23,9 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Binding;
 use crate::perf::{EventId, Record, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
-use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
+use crate::profiler::{
+    Context, Event, ExecutedPrograms, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use,
+};
 pub use crate::profilers::signal::args::SignalArgs;
 use crate::profilers::signal::args::SignalList;
 use crate::profilers::signal::doubt::{EmptyQueue, QueueDoubts};
@@ -106,6 +108,7 @@ struct DeliverFields {
 pub struct Signal {
     args: SignalArgs,
     plan: Option<SignalEvents>,
+    executed: ExecutedPrograms,
     takes_stacks: bool,
     pending: PendingSignals,
     sums: SignalSums,
@@ -130,6 +133,7 @@ impl Signal {
         Signal {
             args,
             plan: None,
+            executed: ExecutedPrograms::default(),
             takes_stacks: false,
             pending: PendingSignals::default(),
             sums: SignalSums::default(),
@@ -470,6 +474,7 @@ impl Profiler for Signal {
         let delivered = DeliverFields { sig: field("sig")?, code: field("code")?, handler: field("sa_handler")? };
         let deliver = evlist.add(evsel.binding(Binding::Cpu))?;
         self.plan = Some(SignalEvents { generate, deliver, generated, delivered });
+        self.executed = ExecutedPrograms::ask(generate, evlist, setup);
         Ok(())
     }
 
@@ -494,6 +499,7 @@ impl Profiler for Signal {
         } else if event == plan.deliver {
             self.on_deliver(sample, ctx)
         } else {
+            self.executed.take(event, sample, ctx);
             Ok(Use::Ignored)
         }
     }

@@ -31,7 +31,7 @@ pub struct SyscallsArgs {
     /// Which calls fail with which error in which process, and nothing else
     #[arg(long, conflicts_with_all = ["perins", "than", "only_than", "lower", "worst"])]
     pub errors: bool,
-    /// Without the paths and other strings that calls are given: nothing is copied
+    /// Without the paths, other strings and addresses that calls are given: nothing is copied
     #[arg(long)]
     pub no_paths: bool,
     #[command(flatten)]

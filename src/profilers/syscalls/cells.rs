@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::report::{Cell, CellLookUps, Value};
 use crate::symbol::StackId;
 use crate::symbol::naming::named_frame::NamedFrame;
-use crate::tep::syscalls::call_text::{CallLookUps, MadeCall};
+use crate::task::call_parts::{CallPartsOf, PartSums, PartsAt};
+use crate::task::descriptor::OpenFile;
+use crate::tep::syscalls::call_text::{CallFile, CallLookUps, CallParts, MadeCall};
 
 /// A system call with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,7 +15,7 @@ pub struct CallText(pub Arc<MadeCall>);
 
 impl Cell for CallText {
     fn looked_up(&self, look_ups: &mut dyn CellLookUps) -> Option<Value> {
-        Some(Value::Text(self.0.text(ThreadLookUps { look_ups, tid: self.0.tid }).into()))
+        Some(Value::Text(self.0.text(ThreadLookUps { look_ups, made: &self.0 }).into()))
     }
 
     fn heap_bytes(&self) -> usize {
@@ -21,19 +23,31 @@ impl Cell for CallText {
     }
 }
 
-/// What is looked up of a thread.
+/// What is looked up of the thread of a call.
 struct ThreadLookUps<'a> {
     look_ups: &'a mut dyn CellLookUps,
-    tid: i32,
+    made: &'a MadeCall,
 }
 
 impl CallLookUps for ThreadLookUps<'_> {
-    fn file(&mut self, fd: i32) -> Option<Vec<u8>> {
-        self.look_ups.file(self.tid, fd)
+    fn file(&mut self, fd: i32) -> Option<CallFile> {
+        let OpenFile { path, device } = self.look_ups.file(self.made.tid, fd)?;
+        Some(CallFile { path, device })
+    }
+
+    fn parts(&mut self, address: u64, count: u64, of_messages: bool) -> Option<CallParts> {
+        let MadeCall { tid, number, args, .. } = *self.made;
+        let parts = match of_messages {
+            true => PartsAt::Messages { address, count },
+            false => PartsAt::Parts { address, count },
+        };
+        let question = CallPartsOf { tid, number: number.try_into().ok()?, args, parts };
+        let PartSums { parts, bytes, is_cut } = self.look_ups.part_sums(&question)?;
+        Some(CallParts { parts, bytes, is_cut })
     }
 
     fn string(&mut self, address: u64) -> Option<Vec<u8>> {
-        self.look_ups.string(self.tid, address)
+        self.look_ups.string(self.made.tid, address)
     }
 }
 

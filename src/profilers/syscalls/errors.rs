@@ -1,14 +1,22 @@
-//! Calls that fail: by error, call and process.
+//! Calls that fail: by error, call, name of the process, and what they were given.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use anyhow::Result;
+use rustc_hash::FxHashSet;
+
+use crate::perf::evlist::Evlist;
+use crate::perf::{EventId, Sample};
+use crate::profiler::{Setup, SocketErrors};
+use crate::profilers::syscalls::connects::{FailedConnect, PendingConnects};
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
 use crate::profilers::syscalls::paths::PathOfCall;
-use crate::report::{Column, LateText, Schema, Unit, Value};
+use crate::report::{Column, LateText, Schema, TaskNames, Unit, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
+use crate::tep::syscalls::call_text::socket_address;
 use crate::tep::syscalls::errnos;
 
 /// Who fails at what.
@@ -16,7 +24,6 @@ use crate::tep::syscalls::errnos;
 pub struct FailedCall {
     pub call: CallNumber,
     pub errno: u32,
-    pub pid: i32,
     pub comm: Comm,
     /// What it was given.
     pub paths: [PathOfCall; 2],
@@ -29,7 +36,6 @@ impl SumKey for FailedCall {
         FailedCall {
             call: OTHERS,
             errno: self.errno,
-            pid: 0,
             comm: Comm::new(b"<others>"),
             paths: Default::default(),
             stack: None,
@@ -37,10 +43,16 @@ impl SumKey for FailedCall {
     }
 }
 
-/// How often, and what is looked up of the calls: soon after the first of them.
+/// How often, in which processes, and what is looked up of the calls: soon after the first of them.
 #[derive(Clone, Debug, Default)]
 pub struct FailedSum {
     pub count: u64,
+    /// Processes of the interval.
+    pids: FxHashSet<i32>,
+    /// The same when the row is made.
+    processes: TaskNames,
+    /// There may be more.
+    has_more: bool,
     late: [Option<Arc<LateText>>; 2],
 }
 
@@ -51,19 +63,36 @@ impl FailedSum {
 }
 
 /// The calls of an interval that failed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FailedCalls {
     sums: KeyedSums<FailedCall, FailedSum>,
+    /// Room for the processes of further rows.
+    pids_left: usize,
     /// What their rows lack.
     look_ups: Vec<Arc<LateText>>,
+    /// Those that are known later.
+    connects: Option<PendingConnects>,
+}
+
+/// Processes that are told apart in an interval, in all rows: some 16 MiB. Further ones are not counted.
+const MAX_PIDS: usize = 1 << 20;
+
+impl Default for FailedCalls {
+    fn default() -> FailedCalls {
+        FailedCalls { sums: KeyedSums::default(), pids_left: MAX_PIDS, look_ups: Vec::new(), connects: None }
+    }
 }
 
 impl FailedCalls {
-    /// Counts a call of the thread `tid`.
-    pub fn add(&mut self, who: FailedCall, tid: i32) {
+    /// Counts a call of a thread.
+    pub fn add(&mut self, who: FailedCall, pid: i32, tid: i32) {
         let (comm, wanted) = (who.comm, who.paths.each_ref().map(PathOfCall::to_look_up));
         let sum = self.sums.sum(who);
         sum.count += 1;
+        if self.pids_left > 0 && sum.pids.insert(pid) {
+            self.pids_left -= 1;
+        }
+        sum.has_more |= self.pids_left == 0;
         if sum.count == 1 && wanted != [None; 2] {
             sum.late = wanted.map(|source| source.map(|source| LateText::new(tid, comm, source)));
             self.look_ups.extend(sum.late.iter().flatten().cloned());
@@ -76,11 +105,50 @@ impl FailedCalls {
     }
 
     pub fn take(&mut self) -> Vec<ErrorRow> {
-        self.sums.drain().collect()
+        self.pids_left = MAX_PIDS;
+        let row = |(who, mut sum): (FailedCall, FailedSum)| {
+            sum.processes = TaskNames::of_processes(std::mem::take(&mut sum.pids), who.comm);
+            (who, sum)
+        };
+        self.sums.drain().map(row).collect()
     }
 
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
-        self.sums.keys().filter_map(|who| who.stack)
+        let pending = self.connects.iter().flat_map(PendingConnects::stacks);
+        self.sums.keys().filter_map(|who| who.stack).chain(pending)
+    }
+
+    /// Asks how connections end that are made in the background. `beside`: an event of the run.
+    ///
+    /// # Errors
+    /// As [`SocketErrors::ask`].
+    pub fn follow_connects(&mut self, beside: EventId, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.connects = SocketErrors::ask(beside, evlist, setup)?.map(PendingConnects::new);
+        Ok(())
+    }
+
+    /// A call of connect has returned while the connection is still being made.
+    pub fn goes_on(&mut self, descriptor: Option<i32>, connect: FailedConnect) {
+        if let (Some(connects), Some(descriptor)) = (&mut self.connects, descriptor) {
+            connects.goes_on(descriptor, connect);
+        }
+    }
+
+    /// The samples of this event tell how connections end.
+    pub fn is_told_by(&self, event: EventId) -> bool {
+        self.connects.as_ref().is_some_and(|connects| connects.event() == event)
+    }
+
+    /// Counts the connect that has failed as the sample tells, and returns it.
+    pub fn take_told(&mut self, sample: &Sample<'_>, comm: Comm) -> Option<FailedConnect> {
+        let told = self.connects.as_mut()?.told(sample, comm)?;
+        self.add(told.failed.clone(), told.pid, sample.tid);
+        Some(told)
+    }
+
+    /// Records were lost.
+    pub fn lost(&mut self) {
+        self.connects.iter_mut().for_each(PendingConnects::lost);
     }
 }
 
@@ -91,25 +159,46 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     "errors",
     &[
         Column::label("comm", "comm", |(who, _)| Value::Comm(who.comm)),
-        Column::label("pid", "pid", |(who, _)| Value::Signed(who.pid.into())),
+        Column::<ErrorRow>::derived("pid", "pid", |(_, sum), _| {
+            sum.processes.only_pid().map_or(Value::None, |pid| Value::Signed(pid.into()))
+        })
+        .if_any(),
+        Column::<ErrorRow>::derived("processes", "procs", |(_, sum), _| {
+            Some(sum.processes.count()).filter(|count| *count > 1).map_or(Value::None, Value::Unsigned)
+        })
+        .if_any(),
+        Column::<ErrorRow>::derived("processes_least", "", |(_, sum), _| {
+            if sum.has_more { Value::Word("at least") } else { Value::None }
+        })
+        .if_any(),
         Column::label("call", "call", |(who, _)| who.call.value()),
         Column::label("error", "error", |(who, _)| error(who.errno)),
         Column::counter("count", "count", |(_, sum)| &mut sum.count),
         Column::<ErrorRow>::derived("per_s", "per s", |(_, sum), span_ns| per_second(sum.count, span_ns))
             .in_unit(Unit::Hz),
+        Column::<ErrorRow>::label("address", "address", address).if_any(),
         Column::<ErrorRow>::label("path", "path", |row| path(row, 0)).if_any(),
         Column::<ErrorRow>::label("directory", "in", |row| directory(row, 0)).if_any(),
         Column::<ErrorRow>::label("path2", "second path", |row| path(row, 1)).if_any(),
         Column::<ErrorRow>::label("directory2", "in", |row| directory(row, 1)).if_any(),
         Column::<ErrorRow>::label("path_unread", "path unread", unread).if_any(),
         Column::<ErrorRow>::place("place", "function", |(who, _)| &mut who.stack).if_any(),
+        Column::<ErrorRow>::names("names", "", |(_, sum)| &mut sum.processes).hidden(),
     ],
 )
 .explained(&[
+    ("pid", "the process, if all calls were of one"),
+    (
+        "processes",
+        "processes of that name with such calls, if they are several; of more than 64, in the sums of a run, one counts in each interval \
+         again",
+    ),
     ("call", "its name; `sys_N` for a number without a known name, `32-bit NAME` for one of 32-bit mode"),
     ("error", "the name of the error, or its number"),
-    ("count", "calls of the process that failed with it"),
+    ("processes_least", "`at least`: there may be more than a million processes in all rows, of which no more are told apart"),
+    ("count", "calls that failed with it"),
     ("per_s", "the same in a second"),
+    ("address", "the address of a socket that connect, bind or sendto was given"),
     ("path", "the path, or other string, that the call was given, as the program wrote it"),
     (
         "directory",
@@ -128,9 +217,16 @@ fn path((who, sum): &ErrorRow, at: usize) -> Value {
     let text = match &who.paths[at] {
         PathOfCall::Read { text, .. } => Some(text),
         PathOfCall::Unread { .. } => sum.found(at),
-        PathOfCall::None => None,
+        PathOfCall::None | PathOfCall::Socket(_) | PathOfCall::Words(_) | PathOfCall::UnreadData { .. } => None,
     };
     text.map_or(Value::None, |text| Value::Path(text.clone()))
+}
+
+fn address((who, _): &ErrorRow) -> Value {
+    let PathOfCall::Socket(address) = &who.paths[0] else { return Value::None };
+    let mut text = String::new();
+    socket_address::push(address, &mut text);
+    Value::Text(text.into())
 }
 
 fn directory((who, sum): &ErrorRow, at: usize) -> Value {
@@ -145,7 +241,7 @@ fn directory((who, sum): &ErrorRow, at: usize) -> Value {
 fn unread((who, sum): &ErrorRow) -> Value {
     match who.paths[0] {
         PathOfCall::Unread { .. } if sum.found(0).is_some() => Value::Word("read late, once"),
-        PathOfCall::Unread { reason, .. } => Value::Word(reason),
+        PathOfCall::Unread { reason, .. } | PathOfCall::UnreadData { reason } => Value::Word(reason),
         _ => Value::None,
     }
 }

@@ -6,12 +6,14 @@
 //!
 //! `events` are what is opened, `pairs` declares what is a call, `kinds` knows it by its number, `table` and `errors` are the tables, `args` the
 //! options. `slow` is about calls that have a line: `line` lays it out, `sched` has the events that tell what their threads
-//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given. `plain` takes the samples if there
+//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given, `connects` the connections that go on when
+//! connect has returned. `plain` takes the samples if there
 //! are only tables.
 
 mod args;
 mod before;
 mod cells;
+mod connects;
 mod errors;
 mod events;
 mod kinds;
@@ -42,6 +44,7 @@ use crate::profilers::syscalls::table::{
 };
 use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
+use crate::sched::TaskEvent;
 use crate::stats::{Began, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -124,7 +127,7 @@ impl Syscalls {
             return self.ends_task(at.tid, call);
         }
         if let Some(earlier) = &mut self.earlier {
-            earlier.entered(at.tid, at.time);
+            earlier.entered(at.tid);
         }
         let call = CallInFlight { call, began: Began::Exactly };
         self.relation.start(CallingThread(at.tid), at, ctx.tasks.comm(at.tid), stack, call);
@@ -184,6 +187,7 @@ impl Syscalls {
     /// The exec of a thread that was not the first of its process returns under the number of the first one.
     fn took_over(&mut self, old: i32, pid: i32) {
         self.relation.renumber(CallingThread(old), CallingThread(pid), pid);
+        self.earlier.as_mut().and_then(|earlier| earlier.take(old));
         self.slow.iter_mut().for_each(|slow| slow.took_over(old, pid));
         self.paths.iter_mut().for_each(|paths| paths.took_over(old, pid));
     }
@@ -201,10 +205,25 @@ impl Syscalls {
         let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
         let call = CallNumber::new(id, sample.is_compat());
         let shown = stack.filter(|_| self.args.common.stacks());
-        let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.ended(sample.tid, call));
-        self.errors.add(FailedCall { call, errno, pid: sample.pid, comm, paths, stack: shown }, sample.tid);
+        let descriptor = self.paths.as_ref().and_then(|paths| paths.descriptor(sample.tid, call));
+        let paths = self.paths.as_mut().map_or_else(Default::default, |paths| paths.failed(sample.tid, call));
+        let failed = FailedCall { call, errno, comm, paths, stack: shown };
+        if connects::is_under_way(call, errno) {
+            self.errors.goes_on(descriptor, connects::FailedConnect { failed, pid: sample.pid, stack });
+            return Use::Ignored;
+        }
+        self.errors.add(failed, sample.pid, sample.tid);
         if self.args.common.draws_stacks() {
             ctx.weigh(sample.pid, comm, stack, 1);
+        }
+        Use::Relevant
+    }
+
+    /// Takes what a program was told of a connection that was made in the background.
+    fn take_connect(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let Some(told) = self.errors.take_told(sample, ctx.tasks.comm(sample.tid)) else { return Use::Ignored };
+        if self.args.common.draws_stacks() {
+            ctx.weigh(told.pid, told.failed.comm, told.stack, 1);
         }
         Use::Relevant
     }
@@ -212,11 +231,10 @@ impl Syscalls {
     /// Looks for calls that began before the start, or before a loss.
     fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
         let Syscalls { earlier: Some(earlier), relation, slow, args, .. } = self else { return };
-        if earlier.asks_anew(now) {
-            let doubtful: Vec<i32> = relation.take_doubtful().into_iter().map(|key| key.0).collect();
-            earlier.ask_anew(&doubtful, now, ctx);
+        if earlier.is_due(now) {
+            relation.forget_doubtful();
         }
-        let found = earlier.look(args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
+        let found = earlier.look(now, args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
         for NewlyFound { tid, since, args, state } in found {
             slow.iter_mut().for_each(|slow| slow.found(tid, since, args, state));
         }
@@ -306,13 +324,19 @@ impl Syscalls {
 impl Profiler for Syscalls {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let with_paths = !self.args.no_paths && (self.args.errors || self.args.lengths.shows_any());
-        let calls = if with_paths { paths::calls_with_strings(self.args.calls.as_ref(), setup)? } else { Vec::new() };
+        let calls = match with_paths {
+            true => paths::calls_with_strings(self.args.calls.as_ref(), !self.args.errors, setup)?,
+            false => Vec::new(),
+        };
         let wanted =
             WantedCalls { only_errors: self.args.errors, paths: !calls.is_empty(), stacks: self.takes_stacks() };
         let mut events = CallEvents::open(wanted, evlist, setup)?;
         self.slow = slow::SlowCalls::open(&self.args, evlist, setup)?;
         if let Some((enter, _)) = &events.enter {
             self.paths = paths::CallPaths::ask(*enter, &calls, evlist, setup)?;
+        }
+        if self.args.errors && paths::has_connect(&calls) {
+            self.errors.follow_connects(events.exit, evlist, setup)?;
         }
         if self.is_plain() {
             evlist.order_by_thread(events.of_calls()); // a call is made by one thread, and none has a line
@@ -354,7 +378,7 @@ impl Profiler for Syscalls {
                 }
             }
             if let Some(slow) = &mut self.slow {
-                slow.entered(sample.tid, sample.time, fields.args(sample.raw)?);
+                slow.entered(TaskEvent::unnamed(sample.time, sample.cpu, sample.tid), fields.args(sample.raw)?);
             }
             let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
             let call = CallNumber::new(id, sample.is_compat());
@@ -363,6 +387,9 @@ impl Profiler for Syscalls {
         if event != events.exit {
             if self.paths.as_mut().is_some_and(|paths| paths.take(event, sample)) {
                 return Ok(Use::Ignored);
+            }
+            if self.errors.is_told_by(event) {
+                return Ok(self.take_connect(sample, ctx));
             }
             let Some(slow) = &mut self.slow else { return Ok(Use::Ignored) };
             slow.sched(event, sample, ctx)?;
@@ -398,13 +425,7 @@ impl Profiler for Syscalls {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { .. } if !self.args.errors => {
-                let living = ctx.tasks.living().map(|(tid, _)| tid);
-                let ours = living.filter(|tid| ctx.watched.contains(*tid) && !ctx.scope.is_own(*tid));
-                if let Some(earlier) = &mut self.earlier {
-                    earlier.start(ours, ctx.started_ns);
-                }
-            }
+            Event::Started { now } => self.look_for_earlier(now, ctx),
             Event::Task { record: Record::Exit(exit), .. } => {
                 self.unseen.cut_off += u64::from(self.relation.forget(CallingThread(exit.tid)).is_some());
                 self.earlier.as_mut().and_then(|earlier| earlier.take(exit.tid));
@@ -412,7 +433,9 @@ impl Profiler for Syscalls {
                 self.paths.iter_mut().for_each(|paths| paths.forget(exit.tid));
             }
             Event::TookOver { old, pid, .. } => self.took_over(old, pid),
-            Event::SwitchIn { tid, time, .. } => self.slow.iter_mut().for_each(|slow| slow.came(tid, time)),
+            Event::SwitchIn { tid, time, cpu, .. } => {
+                self.slow.iter_mut().for_each(|slow| slow.came(TaskEvent::unnamed(time, cpu, tid)));
+            }
             // Of scheduling only: what calls do is known.
             Event::Lost(window, kinds)
                 if !self.events.as_ref().is_some_and(|events| kinds.include(&events.of_calls())) =>
@@ -423,6 +446,7 @@ impl Profiler for Syscalls {
                 self.earlier.iter_mut().for_each(|earlier| earlier.lost(window.end_ns));
                 self.relation.lost(window);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
+                self.errors.lost();
             }
             Event::LostSide(_) => self.unseen.lost_exits = true,
             Event::Stopped { now } => drop(self.tick(now, ctx)),

@@ -1,5 +1,6 @@
 //! What the pairs of this profiler are: the start of a call and its end, by thread.
 
+use crate::profilers::syscalls::connects::is_under_way;
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
 use crate::relation::{Declaration, OpenStart, PairEnd, RowKey};
 use crate::stats::{Began, PairKey, SumKey};
@@ -107,7 +108,7 @@ impl Declaration for CallPairs {
 
     #[inline(always)]
     fn add(&self, sums: &mut CallErrors, _start: &OpenStart<CallInFlight>, end: &PairEnd<EndedCall>) {
-        if let Some(errno) = end.own.errno {
+        if let Some(errno) = end.own.errno.filter(|errno| !is_under_way(end.own.call, *errno)) {
             *(if errnos::is_restart(errno) { &mut sums.interrupted } else { &mut sums.errors }) += 1;
         }
     }

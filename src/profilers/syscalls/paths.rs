@@ -1,4 +1,4 @@
-//! The paths and other strings that calls are given: kept from the entry of a call to its end.
+//! The paths and other strings, and the addresses of sockets that calls are given: kept from the entry of a call to its end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,13 +9,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
 use crate::profiler::Setup;
-use crate::profiler::call_strings::CallStrings;
+use crate::profiler::call_strings::{CallStrings, pointer_arguments};
 use crate::profilers::syscalls::args::CallList;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::report::{ArgumentText, LateSource};
 use crate::tep::format::Format;
-use crate::tep::syscalls::call_text::{PathStart, is_relative, path_starts};
-use crate::tep::syscalls::syscall_strings::string_arguments;
+use crate::tep::syscalls::call_text::{PathStart, is_relative, path_starts, socket_address};
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Threads whose strings are kept at most.
@@ -45,6 +44,8 @@ pub struct CallPaths {
 #[derive(Clone, Debug)]
 struct HeldStrings {
     call: CallNumber,
+    /// The first argument.
+    descriptor: i32,
     first: PathOfCall,
     second: PathOfCall,
 }
@@ -62,11 +63,20 @@ pub enum PathOfCall {
     },
     /// Its address, and why it is not known.
     Unread { address: u64, reason: &'static str },
+    /// The address of a socket.
+    Socket(Arc<[u8]>),
+    /// The arguments of a program.
+    Words(Arc<[u8]>),
+    /// Of a socket's address, or a program's arguments.
+    UnreadData { reason: &'static str },
 }
 
 impl PathOfCall {
     pub fn text(&self) -> Option<Arc<[u8]>> {
-        if let PathOfCall::Read { text, .. } = self { Some(text.clone()) } else { None }
+        match self {
+            PathOfCall::Read { text, .. } | PathOfCall::Socket(text) | PathOfCall::Words(text) => Some(text.clone()),
+            PathOfCall::None | PathOfCall::Unread { .. } | PathOfCall::UnreadData { .. } => None,
+        }
     }
 
     /// What can still be looked up of it.
@@ -79,11 +89,19 @@ impl PathOfCall {
     }
 }
 
-/// The calls that have strings, of those that are wanted.
+/// Calls that are made for each piece of data, and most often without an address: where only failures are counted, the
+/// starts of all of them would be too dear, unless they are asked for by name.
+const FREQUENT: [u32; 1] = [libc::SYS_sendto as u32];
+
+/// The calls that have strings or addresses of sockets, of those that are wanted. `starts_too`: their starts are recorded anyway.
 ///
 /// # Errors
 /// tracefs cannot be read.
-pub fn calls_with_strings(wanted: Option<&CallList>, setup: &Setup<'_>) -> Result<Vec<CallWithStrings>> {
+pub fn calls_with_strings(
+    wanted: Option<&CallList>,
+    starts_too: bool,
+    setup: &Setup<'_>,
+) -> Result<Vec<CallWithStrings>> {
     let names = setup.tracefs.get()?.matching(&format!("{}:sys_enter_*", syscalls::SYSTEM))?;
     let mut calls = Vec::new();
     for name in names {
@@ -95,12 +113,20 @@ pub fn calls_with_strings(wanted: Option<&CallList>, setup: &Setup<'_>) -> Resul
         if !wanted.is_none_or(|wanted| i32::try_from(number).is_ok_and(|number| wanted.contains(number))) {
             continue;
         }
+        if FREQUENT.contains(&number) && !starts_too && wanted.is_none() {
+            continue;
+        }
         let format = setup.format(&name)?;
-        if !string_arguments(&syscalls::without_user_text(&format)).is_empty() {
+        if !pointer_arguments(&syscalls::without_user_text(&format)).is_empty() {
             calls.push((number, format));
         }
     }
     Ok(calls)
+}
+
+/// Connections are made by some of these calls.
+pub fn has_connect(calls: &[CallWithStrings]) -> bool {
+    calls.iter().any(|(number, _)| i64::from(*number) == libc::SYS_connect)
 }
 
 /// A kernel filter of the raw event that passes these calls.
@@ -159,16 +185,26 @@ impl CallPaths {
             ArgumentText::Unread(unread) => {
                 PathOfCall::Unread { address: word(offset.into()).unwrap_or(0), reason: unread.reason() }
             }
+            ArgumentText::SocketAddress(address) => {
+                PathOfCall::Socket(kept(socket_address::meaningful(address), known))
+            }
+            ArgumentText::Words(list) => PathOfCall::Words(kept(list, known)),
+            ArgumentText::UnreadData(unread) => PathOfCall::UnreadData { reason: unread.reason() },
         });
         let (first, second) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
         drop(texts);
         if first == PathOfCall::None {
-            return; // what is held of an earlier call is of a call with another number
+            // What is held of an earlier call is of a call with another number, or with the address of a socket.
+            if strings.asks_for(number) {
+                held.remove(&sample.tid);
+            }
+            return;
         }
         if held.len() >= MAX_THREADS {
             held.clear(); // their strings are unread
         }
-        held.insert(sample.tid, HeldStrings { call, first, second });
+        let descriptor = word(*args).unwrap_or(0) as i32;
+        held.insert(sample.tid, HeldStrings { call, descriptor, first, second });
     }
 
     /// The strings of the call of a thread.
@@ -177,11 +213,22 @@ impl CallPaths {
         held.map_or_else(Default::default, |held| [held.first.clone(), held.second.clone()])
     }
 
+    /// The first argument of the call of a thread, if it has strings or an address.
+    pub fn descriptor(&self, tid: i32, call: CallNumber) -> Option<i32> {
+        self.held.get(&tid).filter(|held| held.call == call).map(|held| held.descriptor)
+    }
+
     /// The strings of a call that ends.
     pub fn ended(&mut self, tid: i32, call: CallNumber) -> [PathOfCall; 2] {
         let paths = self.of(tid, call);
         self.held.remove(&tid);
         paths
+    }
+
+    /// The strings of a call that has failed. Rows are not by the arguments of a program that is executed.
+    pub fn failed(&mut self, tid: i32, call: CallNumber) -> [PathOfCall; 2] {
+        let without_words = |path| if let PathOfCall::Words(_) = path { PathOfCall::None } else { path };
+        self.ended(tid, call).map(without_words)
     }
 
     pub fn forget(&mut self, tid: i32) {

@@ -111,7 +111,7 @@ pub static KEYS: Schema<AmountRow> = Schema::<AmountRow>::new(
     ],
 )
 .explained(&[
-    ("key", "value of `key=` or `-k`: a number, or text where it is text or `printkey=` made it so"),
+    ("key", "value of `key=` or `-k`: a number, or text where it is text, or `printkey=` or the event shows it so"),
     ("tid", "without a key: the thread that the event happened in"),
     ("event", "of a pattern of events without a key: the event"),
     ("VALUE", "one for each `top-by`, `top-add`, or for an event without both, which counts; the key is the heading, with `_` for all but letters and digits"),

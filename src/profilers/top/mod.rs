@@ -161,7 +161,8 @@ impl Profiler for TopByKey {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let AmountEvents { events, columns, print, name_heading, by_event, weight } =
             AmountEvents::open(&self.wish, evlist, setup)?;
-        let keys = ShownKeys::of(events.iter().filter_map(|event| event.key.as_ref()), print.as_ref(), "tid")?;
+        let keys =
+            ShownKeys::of(events.iter().filter_map(|event| event.key.as_ref()), print.as_ref(), "tid", setup.host)?;
         let is_keyed = events.iter().any(|event| event.key.is_some());
         let heading = name_heading.as_deref();
         let (by, rows, name) = match () {

@@ -11,15 +11,55 @@ use anyhow::{Context as _, Result};
 
 use super::{EventSpec, SelectedTracepoint};
 use crate::event::{BoundEvent, EventFilters};
+use crate::json::Object;
 use crate::perf::{EventId, Sample};
 use crate::profiler::Setup;
+use crate::report::Cell;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 use crate::tep::format::field::{Field, ReadError};
+use crate::tep::syscalls::call_id::CallId;
 use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Limit of events with the same spec that are opened themselves.
 const LIMIT: usize = 16;
+
+/// The system call of a raw event, behind its line: the kernel's text has the number alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamedCall(CallId);
+
+impl NamedCall {
+    /// The field of a raw event that has the number. None: it is another event.
+    pub fn number_field(format: &Format) -> Option<Field> {
+        let name = format.full_name();
+        let is_raw = SyscallEnd::BOTH.iter().any(|end| end.raw() == name);
+        syscalls::number_field(format).filter(|_| is_raw).cloned()
+    }
+
+    /// The call of a sample with the number in this field. None: it has no name.
+    pub fn of(number: &Field, sample: &Sample<'_>) -> Option<NamedCall> {
+        let number = u64::try_from(number.read_i64(sample.raw).ok()?).ok()?;
+        let call = CallId { number, is_compat: sample.is_compat() };
+        call.name().map(|_| NamedCall(call))
+    }
+}
+
+impl Cell for NamedCall {
+    fn text(&self, out: &mut Vec<u8>) {
+        let name = self.0.name().unwrap_or_default();
+        out.extend_from_slice(name.as_bytes());
+    }
+
+    fn event_keys(&self, object: &mut Object<'_>) {
+        object.text("call", &self.0.name().unwrap_or_default());
+    }
+
+    fn behind_event(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b" (");
+        self.text(out);
+        out.push(b')');
+    }
+}
 
 /// A raw event, and the system calls that it stands for.
 pub struct RawEvent {

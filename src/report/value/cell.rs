@@ -11,6 +11,8 @@ use crate::report::Value;
 use crate::symbol::StackId;
 use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::Comm;
+use crate::task::call_parts::{CallPartsOf, PartSums};
+use crate::task::descriptor::OpenFile;
 
 /// A value of a profiler's own type. A value that needs a look-up has neither text nor JSON before that: see
 /// [`Cell::looked_up`].
@@ -64,8 +66,11 @@ pub trait CellLookUps {
     /// What a process executes, if it still has this name.
     fn command(&mut self, pid: i32, comm: Comm) -> Command;
 
-    /// The file that a descriptor of a thread refers to; for `AT_FDCWD` the current directory.
-    fn file(&mut self, tid: i32, fd: i32) -> Option<Vec<u8>>;
+    /// The file that a descriptor of a thread is open on; of `AT_FDCWD` the current directory, without its device.
+    fn file(&mut self, tid: i32, fd: i32) -> Option<OpenFile>;
+
+    /// The sums of the parts of a call that a thread is in.
+    fn part_sums(&mut self, question: &CallPartsOf) -> Option<PartSums>;
 
     /// The path at an address of a thread's memory.
     fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>>;
@@ -150,7 +155,11 @@ pub mod tests {
             Command::Unknown
         }
 
-        fn file(&mut self, _tid: i32, _fd: i32) -> Option<Vec<u8>> {
+        fn part_sums(&mut self, _question: &CallPartsOf) -> Option<PartSums> {
+            None
+        }
+
+        fn file(&mut self, _tid: i32, _fd: i32) -> Option<OpenFile> {
             None
         }
 

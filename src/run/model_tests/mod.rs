@@ -96,6 +96,7 @@ struct WorldCpu {
 
 /// A run of one profiler over the rings of a simulated machine.
 pub struct World {
+    seed: u64,
     pub core: Dispatcher,
     pub clock: u64,
     pub random: Random,
@@ -191,6 +192,7 @@ impl World {
             merge.add(cpu.side.ring().unwrap());
         }
         World {
+            seed,
             core,
             clock: START,
             random,
@@ -342,6 +344,51 @@ impl World {
         let tables = report.tables.into_iter().map(|table| SeenTable::of(table, 1)).collect();
         Interval { end, tables, totals: report.totals }
     }
+}
+
+/// What happens in a world.
+pub trait Load {
+    /// Something does.
+    fn step(&mut self, world: &mut World);
+}
+
+/// An interval that was played.
+pub struct PlayedInterval {
+    /// `seed 7, interval 3`
+    pub what: String,
+    pub begin: u64,
+    /// When a record was dropped before it for the last time, or came too late.
+    pub lost_before: u64,
+    /// Up to its end.
+    pub drops: u64,
+    pub report: Interval,
+}
+
+/// Plays a load for some intervals of up to so many steps. The reader looks at the rings seldom or often. `check` compares each
+/// interval with what happened.
+pub fn play<L: Load>(
+    world: &mut World,
+    load: &mut L,
+    intervals: u64,
+    shown: &mut ModelTally,
+    mut check: impl FnMut(&mut L, &PlayedInterval, &mut ModelTally),
+) {
+    let steps = 20 + world.random.below(80);
+    let (mut begin, mut lost_before) = (0, 0);
+    for interval in 1..=intervals {
+        let look_one_in = world.random.of(&[1, 2, 8, 50]);
+        for _ in 0..steps {
+            world.pass(look_one_in);
+            load.step(world);
+        }
+        let report = world.report(interval == intervals);
+        let what = format!("seed {}, interval {interval}", world.seed);
+        let played = PlayedInterval { what, begin, lost_before, drops: world.drops, report };
+        check(load, &played, shown);
+        (begin, lost_before) = (played.report.end, world.last_trouble);
+    }
+    shown.runs += 1;
+    shown.drops += world.drops;
 }
 
 /// CPU and class of a ring.

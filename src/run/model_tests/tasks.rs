@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::report::{Value, Verdict};
 use crate::run::model_tests::{
-    ModelTally, SWITCH_FORMAT, SeenRow, SeenTable, WAKEUP_FORMAT, World, cell, common, number, text,
+    Load, ModelTally, PlayedInterval, SWITCH_FORMAT, SeenRow, SeenTable, WAKEUP_FORMAT, World, cell, common, number,
+    play, text,
 };
 
 pub const FORMATS: [&str; 3] = [
@@ -86,55 +87,6 @@ impl Scheduler {
         self.ended.push(EndedPeriod { tid: FIRST + task, doing: before.doing, since: before.since, until: now });
     }
 
-    /// Makes a random step on a random CPU.
-    pub fn step(&mut self, world: &mut World) {
-        let cpu = world.random.below(world.cpus().into()) as u32;
-        let ready: Vec<usize> = (0..self.tasks.len())
-            .filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Ready { .. }))
-            .collect();
-        let waits: Vec<usize> =
-            (0..self.tasks.len()).filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Waits(_))).collect();
-        let current = self.current[cpu as usize];
-        match (world.random.below(3), current) {
-            // A wake-up in an interrupt of a hidden idle task. That CPU runs the woken task as soon as it can, if no
-            // other CPU does.
-            (0, None) if !waits.is_empty() && world.hides[cpu as usize] => {
-                let task = world.random.of(&waits);
-                self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
-                if !self.hid || !world.random.one_in(4) {
-                    world.clock += 1 + world.random.below(100);
-                    self.switch(world, cpu, None, Some(task));
-                }
-            }
-            (0, Some(_)) if !waits.is_empty() && current == self.hidden => {
-                let woken = self.hid.then(|| world.random.of(&waits));
-                woken.into_iter().for_each(|task| self.becomes(task, TaskActivity::Ready { woken: true }, world.clock));
-            }
-            (0, _) if !waits.is_empty() => {
-                let task = world.random.of(&waits);
-                let mut raw = common(tid(current));
-                raw.extend(text("t"));
-                [tid(Some(task)), 120, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
-                world.event("sched:sched_wakeup", cpu, tid(current), &raw);
-                self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
-            }
-            (1, Some(task)) => {
-                let (state, bits) = world.random.of(&[("S", 1), ("D", 2)]);
-                let next = if ready.is_empty() { None } else { Some(world.random.of(&ready)) };
-                self.switch(world, cpu, Some((task, TaskActivity::Waits(state), bits)), next);
-            }
-            (_, Some(task)) if !ready.is_empty() => {
-                let next = world.random.of(&ready);
-                self.switch(world, cpu, Some((task, TaskActivity::Ready { woken: false }, 0)), Some(next));
-            }
-            (_, None) if !ready.is_empty() => {
-                let next = world.random.of(&ready);
-                self.switch(world, cpu, None, Some(next));
-            }
-            _ => {}
-        }
-    }
-
     fn switch(&mut self, world: &mut World, cpu: u32, prev: Option<(usize, TaskActivity, u64)>, next: Option<usize>) {
         let mut raw = common(tid(prev.map(|prev| prev.0)));
         raw.extend(text("t"));
@@ -186,7 +138,57 @@ impl Scheduler {
     }
 }
 
-/// The sums over all tasks, under a number that is no task's.
+impl Load for Scheduler {
+    /// Something happens on some CPU.
+    fn step(&mut self, world: &mut World) {
+        let cpu = world.random.below(world.cpus().into()) as u32;
+        let ready: Vec<usize> = (0..self.tasks.len())
+            .filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Ready { .. }))
+            .collect();
+        let waits: Vec<usize> =
+            (0..self.tasks.len()).filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Waits(_))).collect();
+        let current = self.current[cpu as usize];
+        match (world.random.below(3), current) {
+            // In an interrupt of an idle task that is hidden. The CPU takes it, if no other does, as soon as it can.
+            (0, None) if !waits.is_empty() && world.hides[cpu as usize] => {
+                let task = world.random.of(&waits);
+                self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
+                if !self.hid || !world.random.one_in(4) {
+                    world.clock += 1 + world.random.below(100);
+                    self.switch(world, cpu, None, Some(task));
+                }
+            }
+            (0, Some(_)) if !waits.is_empty() && current == self.hidden => {
+                let woken = self.hid.then(|| world.random.of(&waits));
+                woken.into_iter().for_each(|task| self.becomes(task, TaskActivity::Ready { woken: true }, world.clock));
+            }
+            (0, _) if !waits.is_empty() => {
+                let task = world.random.of(&waits);
+                let mut raw = common(tid(current));
+                raw.extend(text("t"));
+                [tid(Some(task)), 120, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
+                world.event("sched:sched_wakeup", cpu, tid(current), &raw);
+                self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
+            }
+            (1, Some(task)) => {
+                let (state, bits) = world.random.of(&[("S", 1), ("D", 2)]);
+                let next = if ready.is_empty() { None } else { Some(world.random.of(&ready)) };
+                self.switch(world, cpu, Some((task, TaskActivity::Waits(state), bits)), next);
+            }
+            (_, Some(task)) if !ready.is_empty() => {
+                let next = world.random.of(&ready);
+                self.switch(world, cpu, Some((task, TaskActivity::Ready { woken: false }, 0)), Some(next));
+            }
+            (_, None) if !ready.is_empty() => {
+                let next = world.random.of(&ready);
+                self.switch(world, cpu, None, Some(next));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The same for all tasks together, under no task's number.
 fn together(rows: BTreeMap<(usize, &'static str), [u64; 6]>) -> BTreeMap<(usize, &'static str), [u64; 6]> {
     let mut all: BTreeMap<_, [u64; 6]> = BTreeMap::new();
     for ((_, label), row) in rows {
@@ -253,35 +255,18 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTall
     }
     let mut scheduler = Scheduler::new(&mut world);
     scheduler.hidden = hides_a_task.then_some(0);
-    let steps = 20 + world.random.below(80);
-    let intervals = 6;
-    let mut lost_before = 0; // records lost before the last interval
-    let mut told_until = 0;
     let mut known = BTreeSet::new(); // tasks that had a row before
-    for interval in 1..=intervals {
-        let look_one_in = world.random.of(&[1, 2, 8, 50]);
-        for _ in 0..steps {
-            world.pass(look_one_in);
-            scheduler.step(&mut world);
-        }
-        let report = world.report(interval == intervals);
-        let truth = |from| scheduler.truth(from, told_until, report.end);
+    play(&mut world, &mut scheduler, 6, shown, |scheduler, played, shown| {
+        let PlayedInterval { what: interval, begin, lost_before, drops, report } = played;
+        let truth = |from| scheduler.truth(from, *begin, report.end);
         let truth = |from| if apart { truth(from) } else { together(truth(from)) };
-        let (all, mut truth) = (truth(0), truth(lost_before));
+        let (all, mut truth) = (truth(0), truth(*lost_before));
         scheduler.ended.clear();
-        let told_until_before = told_until;
-        told_until = report.end;
-        lost_before = world.last_trouble;
-        let [table] = &report.tables[..] else { panic!("{seed}: one table") };
+        let [table] = &report.tables[..] else { panic!("{interval}: one table") };
         if !inverts {
             shown.partly += u64::from(report.totals.iter().any(|(key, _)| *key == "of_ns"));
-            let covered = Covered { lasted: report.end - told_until_before, apart, known: &known };
-            covered.check(
-                table,
-                &report.totals,
-                world.drops == 0 && !hides,
-                &format!("seed {seed}, interval {interval}"),
-            );
+            let covered = Covered { lasted: report.end - begin, apart, known: &known };
+            covered.check(table, &report.totals, *drops == 0 && !hides, interval);
         }
         known.extend(table.rows.iter().filter(|_| apart).map(|row| number(table, row, "tid")));
         for row in &table.rows {
@@ -294,7 +279,7 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTall
             let key = (if apart { number(table, row, "tid") as usize } else { 0 }, state);
             let keys = ["count", "total_ns", "min_ns", "max_ns", "ongoing", "ongoing_ns"];
             let told = keys.map(|key| number(table, row, key));
-            let what = format!("seed {seed}, interval {interval}, {verdict:?}: {key:?} {keys:?}");
+            let what = format!("{interval}, {verdict:?}: {key:?} {keys:?}");
             let (least, most) = (truth.remove(&key).unwrap_or_default(), all.get(&key).copied().unwrap_or_default());
             let sums = [0, 1, 3, 4, 5];
             match verdict {
@@ -314,11 +299,9 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTall
         }
         if table.verdict == Verdict::Exact {
             truth.retain(|(_, label), _| *label == "R" || !scheduler.hid);
-            assert!(truth.is_empty(), "seed {seed}, interval {interval}: not told: {truth:?}");
+            assert!(truth.is_empty(), "{interval}: not told: {truth:?}");
         }
-    }
-    shown.runs += 1;
-    shown.drops += world.drops;
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::report::{Value, Verdict};
 use crate::run::model_tests::tasks::{FIRST, FORMATS, Scheduler, TaskActivity};
-use crate::run::model_tests::{ModelTally, SeenTable, World, cell, number};
+use crate::run::model_tests::{ModelTally, SeenTable, World, cell, number, play};
 
 const MIGRATE_FORMAT: &str = "sched:sched_migrate_task
      char comm[16] 8 16 0
@@ -28,23 +28,12 @@ fn run(
     let formats: Vec<&str> = FORMATS.into_iter().chain([MIGRATE_FORMAT]).collect();
     let mut world = World::new(profiler, options, &formats, seed);
     let mut scheduler = Scheduler::new(&mut world);
-    let (mut begin, mut lost_before) = (0, 0);
-    let (steps, intervals) = (20 + world.random.below(80), 6);
-    for interval in 1..=intervals {
-        let look_one_in = world.random.of(&[1, 2, 8, 50]);
-        for _ in 0..steps {
-            world.pass(look_one_in);
-            scheduler.step(&mut world);
-        }
-        let report = world.report(interval == intervals);
-        let what = format!("{profiler}, seed {seed}, interval {interval}");
-        let verdicts = check(&scheduler, &report.tables, [begin, report.end, lost_before], &what);
+    play(&mut world, &mut scheduler, 6, shown, |scheduler, played, shown| {
+        let times = [played.begin, played.report.end, played.lost_before];
+        let verdicts = check(scheduler, &played.report.tables, times, &format!("{profiler}, {}", played.what));
         verdicts.into_iter().for_each(|verdict| shown.add(verdict));
         scheduler.ended.clear();
-        (begin, lost_before) = (report.end, world.last_trouble);
-    }
-    shown.runs += 1;
-    shown.drops += world.drops;
+    });
 }
 
 /// The ended waits for a CPU that began after `from`.

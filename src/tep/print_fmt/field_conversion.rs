@@ -152,6 +152,11 @@ impl FieldLoad {
         Some(FieldLoad { ty, ..self })
     }
 
+    /// Its size, if it reads what begins at `offset`.
+    pub fn size_at(&self, offset: usize) -> Option<usize> {
+        (self.offset == offset).then_some(self.size)
+    }
+
     #[inline]
     fn read(&self, raw: &[u8]) -> Result<u64, NoValue> {
         if raw.len() < self.min_record_bytes {

@@ -51,29 +51,28 @@ impl FlagTable {
     /// The value that the kernel looks up in the table when the field holds `raw_value`: for `prev_state`, its bits
     /// that are states. Other fields count as 0.
     pub fn masked(&self, raw_value: u64) -> u64 {
-        self.value.eval(&self.record(raw_value)).and_then(|value| value.number()).unwrap_or(0)
+        self.value.eval(&field_record(raw_value, self.offset, self.size)).and_then(|value| value.number()).unwrap_or(0)
     }
 
     /// Appends the text the kernel prints when the field holds `raw_value`.
     pub fn render(&self, raw_value: u64, out: &mut Vec<u8>) {
         let start = out.len();
-        if self.call.render(&self.record(raw_value), out).is_err() {
+        if self.call.render(&field_record(raw_value, self.offset, self.size), out).is_err() {
             out.truncate(start);
             calls::render_symbol(raw_value, &NameTable::new(), out);
         }
     }
+}
 
-    /// A record that holds nothing but the field.
-    fn record(&self, raw_value: u64) -> Vec<u8> {
-        let mut record = vec![0; self.offset + self.size + 8]; // both are bounded
-        let bytes = raw_value.to_ne_bytes();
-        let bytes =
-            if cfg!(target_endian = "big") { bytes.get(8 - self.size.min(8)..) } else { bytes.get(..self.size.min(8)) };
-        if let (Some(bytes), Some(place)) = (bytes, record.get_mut(self.offset..self.offset + self.size.min(8))) {
-            place.copy_from_slice(bytes);
-        }
-        record
+/// A record that holds nothing but the field of `size` bytes at `offset`.
+pub fn field_record(number: u64, offset: usize, size: usize) -> Vec<u8> {
+    let mut record = vec![0; offset + size + 8]; // both are bounded
+    let bytes = number.to_ne_bytes();
+    let bytes = if cfg!(target_endian = "big") { bytes.get(8 - size.min(8)..) } else { bytes.get(..size.min(8)) };
+    if let (Some(bytes), Some(place)) = (bytes, record.get_mut(offset..offset + size.min(8))) {
+        place.copy_from_slice(bytes);
     }
+    record
 }
 
 fn entries(table: &NameTable) -> Vec<(u64, String)> {

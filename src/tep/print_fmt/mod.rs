@@ -7,6 +7,7 @@ mod bitmap;
 mod calls;
 mod expr;
 mod field_conversion;
+mod field_text;
 mod flag_table;
 mod lexer;
 mod parser;
@@ -30,6 +31,7 @@ use stand_in::StandIn;
 
 use crate::digits::{push_hex, push_hex16};
 
+pub use field_text::{FieldForm, FieldText};
 pub use flag_table::FlagTable;
 use pointer::PointerKind;
 pub use printf::{ConversionFlags, ConversionLayout};
@@ -79,7 +81,7 @@ impl KernelLookup for NoNames {
 #[derive(Clone, Debug)]
 pub struct PrintFmt {
     pieces: Vec<FormatPiece>,
-    fields: Vec<(String, usize)>, // name and offset, for `flag_table`
+    fields: Vec<(String, usize)>, // name and offset, for `flag_table` and `field_text`
     gaps: Vec<String>,
 }
 
@@ -137,35 +139,7 @@ impl PrintFmt {
 
     /// Appends the text of one record to `out`. A conversion that cannot be evaluated for the record shows as `?`.
     pub fn render(&self, raw: &[u8], names: &dyn KernelLookup, out: &mut Vec<u8>) {
-        let start = out.len();
-        for piece in &self.pieces {
-            match piece {
-                FormatPiece::Literal(text) => out.extend_from_slice(text),
-                FormatPiece::FieldConversion(direct) => {
-                    if direct.render(raw, out).is_err() {
-                        out.push(b'?'); // nothing was written
-                    }
-                }
-                FormatPiece::Conversion(conversion, argument) => {
-                    let before = out.len();
-                    if render_conversion(conversion, argument, raw, names, out).is_err() {
-                        out.truncate(before);
-                        out.push(b'?');
-                    }
-                }
-                FormatPiece::Gap(gap) => {
-                    let before = out.len();
-                    if render_conversion(&gap.conversion, &gap.argument, raw, names, out).is_err() {
-                        out.truncate(before);
-                        gap.stand_in.render(raw, out);
-                    }
-                }
-            }
-            if out.len() - start > MAX_TEXT_BYTES {
-                out.truncate(start + MAX_TEXT_BYTES);
-                return;
-            }
-        }
+        render_pieces(&self.pieces, raw, names, out);
     }
 
     /// Where the text may differ from the kernel's, each once: `function xhci_decode_trb`, `name WB_REASON_SYNC`. An
@@ -174,6 +148,12 @@ impl PrintFmt {
     /// the kernel's own.
     pub fn gaps(&self) -> &[String] {
         &self.gaps
+    }
+
+    /// How this text shows `field`, if it does so in another way than by a decimal number.
+    pub fn field_text(&self, field: &str) -> Option<FieldText> {
+        let &(_, offset) = self.fields.iter().find(|(name, _)| name == field)?;
+        FieldText::find(&self.pieces, offset)
     }
 
     /// The names this text has for the values or bits of `field`: the first `__print_flags` or
@@ -270,6 +250,39 @@ fn misuse(conversion: &Conversion, argument: &CExpr) -> Option<String> {
             Some("text where a number belongs".to_owned())
         }
         _ => None,
+    }
+}
+
+/// As [`PrintFmt::render`].
+fn render_pieces(pieces: &[FormatPiece], raw: &[u8], names: &dyn KernelLookup, out: &mut Vec<u8>) {
+    let start = out.len();
+    for piece in pieces {
+        match piece {
+            FormatPiece::Literal(text) => out.extend_from_slice(text),
+            FormatPiece::FieldConversion(direct) => {
+                if direct.render(raw, out).is_err() {
+                    out.push(b'?'); // nothing was written
+                }
+            }
+            FormatPiece::Conversion(conversion, argument) => {
+                let before = out.len();
+                if render_conversion(conversion, argument, raw, names, out).is_err() {
+                    out.truncate(before);
+                    out.push(b'?');
+                }
+            }
+            FormatPiece::Gap(gap) => {
+                let before = out.len();
+                if render_conversion(&gap.conversion, &gap.argument, raw, names, out).is_err() {
+                    out.truncate(before);
+                    gap.stand_in.render(raw, out);
+                }
+            }
+        }
+        if out.len() - start > MAX_TEXT_BYTES {
+            out.truncate(start + MAX_TEXT_BYTES);
+            return;
+        }
     }
 }
 

@@ -408,6 +408,41 @@ fn finds_the_task_states() {
     assert!(softirq.flag_table("nothing").is_none());
 }
 
+/// Each field as the event shows it; those that it shows as decimal numbers, or together with others, have no text.
+#[test]
+fn fields_have_the_text_of_their_event() {
+    use FieldForm::*;
+    let compiled = |sample: &str| PrintFmt::compile(&Format::parse("x", sample).unwrap()).unwrap();
+    let cases = [
+        (samples::SCHED_SWITCH_6_18, "prev_state", Name, 0, "R"),
+        (samples::SCHED_SWITCH_6_18, "prev_state", Name, 2, "D"),
+        (samples::SCHED_SWITCH_6_18, "prev_state", Name, 0x100, "R+"),
+        (samples::SOFTIRQ_ENTRY, "vec", Name, 3, "NET_RX"),
+        (samples::SOFTIRQ_ENTRY, "vec", Name, 77, "0x4d"),
+        (samples::BLOCK_RQ_ISSUE, "dev", Device, 254 << 20, "254,0"),
+        (samples::BLOCK_RQ_ISSUE, "dev", Device, 8 << 20 | 17, "8,17"),
+        (samples::KMALLOC, "gfp_flags", Name, 0xd0, "GFP_KERNEL"),
+        (samples::KMALLOC, "ptr", Hex, 0xffff_8880_0000_1000, "ffff888000001000"),
+    ];
+    for (sample, field, form, number, want) in cases {
+        let shown = compiled(sample).field_text(field).unwrap_or_else(|| panic!("{field}"));
+        let text = shown.text(number).map(|text| String::from_utf8(text).unwrap());
+        assert_eq!((shown.form, text.as_deref()), (form, Some(want)), "{field} {number:#x}");
+    }
+    let newer =
+        samples::KMALLOC.replace("call_site=%lx", "call_site=%pS").replace("REC->call_site", "(void *)REC->call_site");
+    assert_eq!(compiled(&newer).field_text("call_site").unwrap().form, KernelAddress);
+    for (sample, field) in [
+        (samples::SCHED_SWITCH_6_18, "next_pid"),
+        (samples::SCHED_SWITCH_6_18, "prev_comm"),
+        (samples::SOFTIRQ_ENTRY, "common_pid"),
+        (samples::BLOCK_RQ_ISSUE, "sector"),
+        (samples::KMALLOC, "bytes_req"),
+    ] {
+        assert!(compiled(sample).field_text(field).is_none(), "{field}");
+    }
+}
+
 #[test]
 fn asks_for_names() {
     struct FixedNames;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::tep::syscalls::{compat_calls, name};
 
 /// A system call as `syscall_name` has it: its number, and whether that is one of 32-bit mode on a 64-bit kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId {
     pub number: u64,
     pub is_compat: bool,

@@ -38,6 +38,11 @@ impl SyscallEnd {
         }
     }
 
+    /// The event that fires at this end of the call with this name.
+    pub fn event(self, call: &str) -> String {
+        format!("{SYSTEM}:{}{call}", self.prefix())
+    }
+
     fn prefix(self) -> &'static str {
         match self {
             SyscallEnd::Enter => "sys_enter_",

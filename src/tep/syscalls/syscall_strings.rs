@@ -1,6 +1,7 @@
-//! Which arguments of a system call are strings, by the declarations in its event's format.
+//! Which arguments of a system call are strings or addresses of sockets, by the declarations in its event's format.
 
 use crate::tep::format::Format;
+use crate::tep::format::field::Field;
 use crate::tep::syscalls::{entered_call, without_user_text};
 
 /// Calls whose `char *` are strings though they are not `const`.
@@ -13,7 +14,7 @@ const DATA: [&str; 1] = ["buf"];
 pub fn string_arguments(format: &Format) -> Vec<(u8, u16)> {
     let event = format.full_name();
     let Some(call) = entered_call(&event) else { return Vec::new() };
-    if without_user_text(format).fields.len() < format.fields.len() {
+    if !has_arguments_alone(format) {
         return Vec::new();
     }
     let is_string = |declared: &str, name: &str| match declared {
@@ -21,11 +22,43 @@ pub fn string_arguments(format: &Format) -> Vec<(u8, u16)> {
         "char *" => NOT_CONST.contains(&call),
         _ => false,
     };
-    let arguments = format.user_fields().skip(1).enumerate(); // behind the number of the call
-    arguments
-        .filter(|(_, field)| field.size == 8 && is_string(&field.declared, &field.name))
-        .filter_map(|(index, field)| Some((u8::try_from(index).ok()?, u16::try_from(field.offset).ok()?)))
-        .collect()
+    let strings = arguments(format).filter(|(_, field)| field.size == 8 && is_string(&field.declared, &field.name));
+    strings.filter_map(place).collect()
+}
+
+/// The number and offset of the argument that is the address of a socket, if the call is given one: its length is the next
+/// argument. Of a call that returns one, that is a pointer.
+pub fn socket_address_argument(format: &Format) -> Option<(u8, u16)> {
+    entered_call(&format.full_name()).filter(|_| has_arguments_alone(format))?;
+    let lengths = arguments(format).skip(1).map(|(_, field)| field);
+    let is_given = |((_, address), length): &((usize, &Field), &Field)| {
+        address.declared == "struct sockaddr *"
+            && length.declared == "int"
+            && (address.size, length.size, length.offset) == (8, 8, address.offset + 8)
+    };
+    arguments(format).zip(lengths).find(is_given).and_then(|(address, _)| place(address))
+}
+
+/// The number and offset of the argument that is a list of strings, up to a null pointer: the arguments of a program that is
+/// executed. What it finds in its environment is no business of others.
+pub fn word_list_argument(format: &Format) -> Option<(u8, u16)> {
+    entered_call(&format.full_name()).filter(|_| has_arguments_alone(format))?;
+    let is_list =
+        |(_, field): &(usize, &Field)| field.size == 8 && field.name == "argv" && field.declared.contains("char");
+    arguments(format).find(is_list).and_then(place)
+}
+
+/// The kernel copies no strings into the record.
+fn has_arguments_alone(format: &Format) -> bool {
+    without_user_text(format).fields.len() == format.fields.len()
+}
+
+fn arguments(format: &Format) -> impl Iterator<Item = (usize, &Field)> {
+    format.user_fields().skip(1).enumerate() // behind the number of the call
+}
+
+fn place((index, field): (usize, &Field)) -> Option<(u8, u16)> {
+    Some((u8::try_from(index).ok()?, u16::try_from(field.offset).ok()?))
 }
 
 #[cfg(test)]
@@ -61,6 +94,42 @@ mod tests {
         ];
         for (name, arguments, want) in cases {
             assert_eq!(string_arguments(&format(name, arguments)), want, "{name}");
+        }
+    }
+    #[test]
+    fn arguments_of_programs_are_a_list() {
+        let exec = ["const char * filename", "const char *const * argv", "const char *const * envp"];
+        let exec_at = ["int fd", "const char * filename", "const char *const * argv", "const char *const * envp"];
+        assert_eq!(word_list_argument(&format("sys_enter_execve", &exec)), Some((1, 24)));
+        assert_eq!(word_list_argument(&format("sys_enter_execveat", &exec_at)), Some((2, 32)));
+        assert_eq!(word_list_argument(&format("sys_enter_openat", &exec_at[..2])), None);
+        assert_eq!(word_list_argument(&format("sys_exit_execve", &exec)), None);
+    }
+
+    #[test]
+    fn addresses_of_sockets_have_a_length() {
+        type Place = Option<(u8, u16)>;
+        let cases: [(&str, &[&str], Place); 6] = [
+            ("sys_enter_connect", &["int fd", "struct sockaddr * uservaddr", "int addrlen"], Some((1, 24))),
+            ("sys_enter_bind", &["int fd", "struct sockaddr * umyaddr", "int addrlen"], Some((1, 24))),
+            (
+                "sys_enter_sendto",
+                &[
+                    "int fd",
+                    "void * buff",
+                    "size_t len",
+                    "unsigned int flags",
+                    "struct sockaddr * addr",
+                    "int addr_len",
+                ],
+                Some((4, 48)),
+            ),
+            ("sys_enter_accept", &["int fd", "struct sockaddr * upeer_sockaddr", "int * upeer_addrlen"], None),
+            ("sys_enter_odd", &["struct sockaddr * addr"], None),
+            ("sys_exit_connect", &["int fd", "struct sockaddr * uservaddr", "int addrlen"], None),
+        ];
+        for (name, arguments, want) in cases {
+            assert_eq!(socket_address_argument(&format(name, arguments)), want, "{name}");
         }
     }
 }

@@ -4,6 +4,8 @@
 
 mod flags;
 mod signatures;
+pub mod socket_address;
+pub mod words;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -23,16 +25,36 @@ pub struct MadeCall {
     pub args: [u64; 6],
     /// None: it goes on.
     pub ret: Option<i64>,
-    /// What the arguments point to that are paths, in their order. None: that was not read.
+    /// What the arguments point to that are paths, addresses of sockets or lists of strings, in their order. None: that was not
+    /// read.
     pub paths: [Option<Arc<[u8]>>; 2],
 }
 
 /// What is looked up of the thread of a call while its text is made: as it is then.
 pub trait CallLookUps {
     /// The file that a descriptor is open on; of `AT_FDCWD` the current directory.
-    fn file(&mut self, fd: i32) -> Option<Vec<u8>>;
+    fn file(&mut self, fd: i32) -> Option<CallFile>;
     /// The string at an address.
     fn string(&mut self, address: u64) -> Option<Vec<u8>>;
+    /// The sums of `count` parts of memory, or of messages of such parts, of a call that goes on.
+    fn parts(&mut self, address: u64, count: u64, of_messages: bool) -> Option<CallParts>;
+}
+
+/// The file of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallFile {
+    pub path: Vec<u8>,
+    /// What it is mounted from. None: it is no file of a mount, or that is not known.
+    pub device: Option<Vec<u8>>,
+}
+
+/// How much a call is to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallParts {
+    pub parts: u64,
+    pub bytes: u64,
+    /// There are more.
+    pub is_cut: bool,
 }
 
 /// The directory that a relative path begins at.
@@ -48,6 +70,63 @@ pub fn path_starts(number: u64) -> [Option<PathStart>; 2] {
     let signature = syscalls::name(number).and_then(signatures::find);
     let mut starts = signature.iter().flat_map(CallSignature::path_starts).map(|(_, start)| start);
     [starts.next().flatten(), starts.next().flatten()]
+}
+
+/// The arguments of a call, where these are known: each alone.
+#[derive(Clone, Copy, Debug)]
+pub struct CallArguments(CallSignature);
+
+impl CallArguments {
+    /// Of the call with this number.
+    pub fn of(number: u32) -> Option<CallArguments> {
+        syscalls::name(number.into()).and_then(signatures::find).map(CallArguments)
+    }
+
+    /// Appends the argument `index` of these. False: it is not known, or means nothing in this call.
+    pub fn push(&self, index: usize, args: &[u64; 6], out: &mut String) -> bool {
+        let CallArguments(signature) = self;
+        let is_known = index < signature.shown(args);
+        match is_known.then(|| signature.args[index]) {
+            None => {}
+            Some(ArgKind::DirFd) if args[index] as i32 == libc::AT_FDCWD => out.push_str("AT_FDCWD"),
+            Some(_) => push_arg(signature, index, args, None::<&mut NoCallLookUps>, out),
+        }
+        is_known
+    }
+}
+
+/// What a call returns.
+#[derive(Clone, Copy, Debug)]
+pub struct CallResult(ReturnKind);
+
+impl CallResult {
+    /// Of the call with this number.
+    pub fn of(number: u32) -> CallResult {
+        let signature = syscalls::name(number.into()).and_then(signatures::find);
+        CallResult(signature.map_or(ReturnKind::Number, |signature| signature.returns))
+    }
+
+    /// Appends it: a number, an address, or the error.
+    pub fn push(self, ret: i64, out: &mut String) {
+        push_result(self.0, ret, None::<&mut NoCallLookUps>, out);
+    }
+}
+
+/// For text of a record alone.
+enum NoCallLookUps {}
+
+impl CallLookUps for NoCallLookUps {
+    fn file(&mut self, _fd: i32) -> Option<CallFile> {
+        None
+    }
+
+    fn string(&mut self, _address: u64) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn parts(&mut self, _address: u64, _count: u64, _of_messages: bool) -> Option<CallParts> {
+        None
+    }
 }
 
 /// Arguments of a call without a known signature that are shown.
@@ -68,21 +147,9 @@ impl MadeCall {
         match &signature {
             Some(signature) => {
                 let count = signature.shown(&self.args);
-                for (index, (kind, arg)) in signature.args.iter().zip(self.args).take(count).enumerate() {
+                for index in 0..count {
                     out.push_str(if index > 0 { ", " } else { "" });
-                    match kind {
-                        ArgKind::Path => self.push_path(signature, index, &mut look_ups, &mut out),
-                        ArgKind::DirFd if arg as i32 == libc::AT_FDCWD => {
-                            out.push_str("AT_FDCWD");
-                            if self.begins_at(signature, index) {
-                                push_file(libc::AT_FDCWD, &mut look_ups, &mut out);
-                            }
-                        }
-                        kind => {
-                            let named = self.names_file(name, index).then_some(&mut look_ups);
-                            push_arg(*kind, arg, named, &mut out);
-                        }
-                    }
+                    self.push_argument(signature, index, &mut look_ups, &mut out);
                 }
             }
             None => {
@@ -94,14 +161,42 @@ impl MadeCall {
         }
         out.push(')');
         if let Some(ret) = self.ret {
-            push_return(
-                signature.map_or(ReturnKind::Number, |signature| signature.returns),
-                ret,
-                &mut look_ups,
-                &mut out,
-            );
+            out.push_str(" = ");
+            let kind = signature.map_or(ReturnKind::Number, |signature| signature.returns);
+            push_result(kind, ret, Some(&mut look_ups), &mut out);
         }
         out
+    }
+
+    /// Appends the argument `index`, which the signature has.
+    fn push_argument(
+        &self,
+        signature: &CallSignature,
+        index: usize,
+        look_ups: &mut impl CallLookUps,
+        out: &mut String,
+    ) {
+        let (kind, arg) = (signature.args[index], self.args[index]);
+        let [first, second] = &self.paths;
+        match (kind, first, second) {
+            (ArgKind::Path, ..) => self.push_path(signature, index, look_ups, out),
+            (ArgKind::SocketAddress, Some(address), _) => socket_address::push(address, out),
+            (ArgKind::Words, _, Some(list)) => words::push(list, out),
+            (ArgKind::DirFd, ..) if arg as i32 == libc::AT_FDCWD => {
+                out.push_str("AT_FDCWD");
+                if self.begins_at(signature, index) {
+                    push_file(libc::AT_FDCWD, look_ups, out);
+                }
+            }
+            (ArgKind::Parts | ArgKind::Message | ArgKind::Messages, ..) => {
+                push_arg(signature, index, &self.args, None::<&mut NoCallLookUps>, out);
+                self.push_parts(kind, index, look_ups, out);
+            }
+            _ => {
+                let named = self.names_file(Some(signature.name), index).then_some(look_ups);
+                push_arg(signature, index, &self.args, named, out);
+            }
+        }
     }
 
     /// The path in an argument.
@@ -116,7 +211,7 @@ impl MadeCall {
                 put(out, format_args!("\"{}\"", String::from_utf8_lossy(path)));
                 let is_here = start == Some(PathStart::Current) && is_relative(path) && !self.has_moved(signature.name);
                 if let Some(dir) = is_here.then(|| look_ups.file(libc::AT_FDCWD)).flatten() {
-                    put(out, format_args!(" (in {})", String::from_utf8_lossy(&dir)));
+                    put(out, format_args!(" (in {})", String::from_utf8_lossy(&dir.path)));
                 }
             }
             None if address == 0 => out.push_str("NULL"),
@@ -126,6 +221,18 @@ impl MadeCall {
                     None => out.push_str("path unread"),
                 }
             }
+        }
+    }
+
+    /// What a call that goes on is to move: while its thread waits, the memory tells.
+    fn push_parts(&self, kind: ArgKind, index: usize, look_ups: &mut impl CallLookUps, out: &mut String) {
+        let (address, next) = (self.args[index], self.args.get(index + 1).copied().unwrap_or(0));
+        let count = if kind == ArgKind::Message { 1 } else { next };
+        let is_there = self.ret.is_none() && address != 0;
+        let parts = is_there.then(|| look_ups.parts(address, count, kind != ArgKind::Parts)).flatten();
+        if let Some(CallParts { parts, bytes, is_cut }) = parts {
+            let least = if is_cut { ">= " } else { "" };
+            put(out, format_args!(" ({least}{parts} parts, {least}{bytes} bytes)"));
         }
     }
 
@@ -161,49 +268,93 @@ pub fn is_relative(path: &[u8]) -> bool {
     path.first().is_some_and(|first| *first != b'/')
 }
 
+/// Appends a descriptor with its file and the device of that.
 fn push_fd(fd: i32, look_ups: Option<&mut impl CallLookUps>, out: &mut String) {
     put(out, format_args!("{fd}"));
-    if let Some(look_ups) = look_ups.filter(|_| fd >= 0) {
-        push_file(fd, look_ups, out);
+    if let Some(look_ups) = look_ups.filter(|_| fd >= 0)
+        && let Some(device) = push_file(fd, look_ups, out)
+    {
+        put(out, format_args!(" on {}", String::from_utf8_lossy(&device)));
     }
 }
 
-fn push_file(fd: i32, look_ups: &mut impl CallLookUps, out: &mut String) {
-    if let Some(path) = look_ups.file(fd) {
-        put(out, format_args!("<{}>", String::from_utf8_lossy(&path)));
-    }
+/// Appends the file of a descriptor, and returns its device.
+fn push_file(fd: i32, look_ups: &mut impl CallLookUps, out: &mut String) -> Option<Vec<u8>> {
+    let CallFile { path, device } = look_ups.file(fd)?;
+    put(out, format_args!("<{}>", String::from_utf8_lossy(&path)));
+    device
 }
 
-fn push_arg(kind: ArgKind, arg: u64, look_ups: Option<&mut impl CallLookUps>, out: &mut String) {
-    match kind {
+/// Appends the argument `index`, which the signature has.
+fn push_arg(
+    signature: &CallSignature,
+    index: usize,
+    args: &[u64; 6],
+    look_ups: Option<&mut impl CallLookUps>,
+    out: &mut String,
+) {
+    let (arg, before) = (args[index], args[index.saturating_sub(1)] as i32);
+    match signature.args[index] {
         ArgKind::Int => put(out, format_args!("{}", arg as i32)),
         ArgKind::Long => put(out, format_args!("{}", arg.cast_signed())),
         ArgKind::Size => put(out, format_args!("{arg}")),
-        ArgKind::Pointer | ArgKind::Path if arg == 0 => out.push_str("NULL"),
-        ArgKind::Pointer | ArgKind::Path | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
+        ArgKind::Pointer
+        | ArgKind::Path
+        | ArgKind::SocketAddress
+        | ArgKind::Words
+        | ArgKind::Parts
+        | ArgKind::Message
+        | ArgKind::Messages
+            if arg == 0 =>
+        {
+            out.push_str("NULL");
+        }
+        ArgKind::Pointer
+        | ArgKind::Path
+        | ArgKind::SocketAddress
+        | ArgKind::Words
+        | ArgKind::Parts
+        | ArgKind::Message
+        | ArgKind::Messages
+        | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
         ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
-        ArgKind::Fd | ArgKind::DirFd => push_fd(arg as i32, look_ups, out),
+        ArgKind::Fd => push_fd(arg as i32, look_ups, out),
+        ArgKind::DirFd => {
+            put(out, format_args!("{}", arg as i32));
+            look_ups.filter(|_| arg as i32 >= 0).and_then(|look_ups| push_file(arg as i32, look_ups, out));
+        }
         ArgKind::Named(names) => names.push(arg as u32, out),
+        ArgKind::SocketOption => match before {
+            flags::SOL_SOCKET => flags::SOCKET_OPTION.push(arg as u32, out),
+            flags::IPPROTO_TCP => flags::TCP_OPTION.push(arg as u32, out),
+            _ => put(out, format_args!("{}", arg as i32)),
+        },
+        ArgKind::FcntlArgument => match before {
+            libc::F_SETFL => flags::OPEN.push(arg as u32, out),
+            libc::F_SETFD => flags::DESCRIPTOR.push(arg as u32, out),
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETPIPE_SZ | libc::F_SETOWN => {
+                put(out, format_args!("{}", arg as i32));
+            }
+            _ => put(out, format_args!("{arg:#x}")),
+        },
     }
 }
 
-fn push_return(kind: ReturnKind, ret: i64, look_ups: &mut impl CallLookUps, out: &mut String) {
+/// Appends what a call has returned.
+fn push_result(kind: ReturnKind, ret: i64, look_ups: Option<&mut impl CallLookUps>, out: &mut String) {
     match errnos::of_return(ret) {
         // The kernel's own codes never reach the program.
         Some(errno) if errnos::is_restart(errno) => {
-            put(out, format_args!(" = ? {}", errnos::name(errno).unwrap_or("interrupted")));
+            put(out, format_args!("? {}", errnos::name(errno).unwrap_or("interrupted")));
         }
         Some(errno) => match errnos::name(errno) {
-            Some(name) => put(out, format_args!(" = -1 {name}")),
-            None => put(out, format_args!(" = -1 errno {errno}")),
+            Some(name) => put(out, format_args!("-1 {name}")),
+            None => put(out, format_args!("-1 errno {errno}")),
         },
         None => match kind {
-            ReturnKind::Number => put(out, format_args!(" = {ret}")),
-            ReturnKind::Address => put(out, format_args!(" = {ret:#x}")),
-            ReturnKind::Fd => {
-                out.push_str(" = ");
-                push_fd(ret as i32, Some(look_ups), out);
-            }
+            ReturnKind::Number => put(out, format_args!("{ret}")),
+            ReturnKind::Address => put(out, format_args!("{ret:#x}")),
+            ReturnKind::Fd => push_fd(ret as i32, look_ups, out),
         },
     }
 }
@@ -225,16 +376,24 @@ mod tests {
     struct Thread;
 
     impl CallLookUps for Thread {
-        fn file(&mut self, fd: i32) -> Option<Vec<u8>> {
+        fn file(&mut self, fd: i32) -> Option<CallFile> {
+            let of = |path: &str, device: Option<&str>| {
+                Some(CallFile { path: path.into(), device: device.map(|device| device.into()) })
+            };
             match fd {
-                libc::AT_FDCWD => Some(b"/srv".to_vec()),
-                3 => Some(b"/tmp/x".to_vec()),
+                libc::AT_FDCWD => of("/srv", None),
+                3 => of("/tmp/x", None),
+                7 => of("/var/log", Some("/dev/vdb")),
                 _ => None,
             }
         }
 
         fn string(&mut self, address: u64) -> Option<Vec<u8>> {
             (address == 0x100).then(|| b"late".to_vec())
+        }
+
+        fn parts(&mut self, address: u64, count: u64, of_messages: bool) -> Option<CallParts> {
+            (address == 0x100).then_some(CallParts { parts: count, bytes: 8192, is_cut: of_messages })
         }
     }
 
@@ -252,6 +411,11 @@ mod tests {
             (call(libc::SYS_read, &[4, 0, 10], Some(-11)), "read(4, NULL, 10) = -1 EAGAIN"),
             (call(libc::SYS_read, &[3, 0, 10], Some(-9)), "read(3, NULL, 10) = -1 EBADF"),
             (call(libc::SYS_close, &[3], Some(0)), "close(3) = 0"),
+            (call(libc::SYS_writev, &[4, 0x100, 3], None), "writev(4, 0x100 (3 parts, 8192 bytes), 3)"),
+            (call(libc::SYS_writev, &[4, 0x100, 3], Some(8192)), "writev(4, 0x100, 3) = 8192"),
+            (call(libc::SYS_writev, &[4, 0x200, 3], None), "writev(4, 0x200, 3)"),
+            (call(libc::SYS_sendmsg, &[4, 0x100, 0], None), "sendmsg(4, 0x100 (>= 1 parts, >= 8192 bytes), 0)"),
+            (call(libc::SYS_fsync, &[7], Some(0)), "fsync(7</var/log> on /dev/vdb) = 0"),
             (call(libc::SYS_close, &[3], None), "close(3</tmp/x>)"),
             (
                 call(libc::SYS_openat, &[CWD, 1, cloexec, 0o644], Some(3)),
@@ -268,6 +432,24 @@ mod tests {
                 "futex(0x10, FUTEX_WAIT|FUTEX_PRIVATE_FLAG, 2, NULL) = ? ERESTARTSYS",
             ),
             (call(libc::SYS_getppid, &[1, 2], Some(7)), "getppid() = 7"),
+            (
+                call(libc::SYS_getsockopt, &[3, 1, 4, 0x10, 0x20], Some(0)),
+                "getsockopt(3</tmp/x>, SOL_SOCKET, SO_ERROR, 0x10, 0x20) = 0",
+            ),
+            (
+                call(libc::SYS_setsockopt, &[4, 6, 1, 0x10, 4], Some(0)),
+                "setsockopt(4, IPPROTO_TCP, TCP_NODELAY, 0x10, 4) = 0",
+            ),
+            (call(libc::SYS_setsockopt, &[4, 41, 26, 0, 4], Some(0)), "setsockopt(4, IPPROTO_IPV6, 26, NULL, 4) = 0"),
+            (call(libc::SYS_fcntl, &[4, 4, 0x802], Some(0)), "fcntl(4, F_SETFL, O_RDWR|O_NONBLOCK) = 0"),
+            (call(libc::SYS_fcntl, &[4, 2, 1], Some(0)), "fcntl(4, F_SETFD, FD_CLOEXEC) = 0"),
+            (call(libc::SYS_fcntl, &[4, 1, 77], Some(1)), "fcntl(4, F_GETFD) = 1"),
+            (call(libc::SYS_prctl, &[38, 1], Some(0)), "prctl(PR_SET_NO_NEW_PRIVS, 0x1, 0x0, 0x0, 0x0) = 0"),
+            (call(libc::SYS_prlimit64, &[0, 7, 0, 0x10], Some(0)), "prlimit64(0, RLIMIT_NOFILE, NULL, 0x10) = 0"),
+            (
+                call(libc::SYS_sched_setscheduler, &[77, 0x4000_0001, 0x10], Some(-1)),
+                "sched_setscheduler(77, SCHED_FIFO|SCHED_RESET_ON_FORK, 0x10) = -1 EPERM",
+            ),
             (call(libc::SYS_lseek, &[3, u64::MAX, 2], Some(0)), "lseek(3</tmp/x>, -1, SEEK_END) = 0"),
             (call(9999, &[1, 2], Some(-38)), "sys_9999(0x1, 0x2, 0x0, ...) = -1 ENOSYS"),
             (call(libc::SYS_read, &[1], Some(-4000)), "read(1, NULL, 0) = -1 errno 4000"),
@@ -285,6 +467,18 @@ mod tests {
         renames.paths = [Some(b"/a b".as_slice().into()), None];
         assert_eq!(text(&renames), "renameat2(AT_FDCWD, \"/a b\", AT_FDCWD, path unread, RENAME_NOREPLACE) = 0");
         assert_eq!(text(&call(libc::SYS_openat, &[CWD, 0, 0], None)), "openat(AT_FDCWD, NULL, O_RDONLY)");
+    }
+
+    #[test]
+    fn addresses_of_sockets_are_shown() {
+        let mut connects = call(libc::SYS_connect, &[9, 0x10, 16], Some(-115));
+        assert_eq!(text(&connects), "connect(9, 0x10, 16) = -1 EINPROGRESS");
+        let address = [&(libc::AF_INET as u16).to_ne_bytes()[..], &[0x15, 0x38, 10, 0, 0, 5]].concat();
+        connects.paths[0] = Some(address.into());
+        assert_eq!(text(&connects), "connect(9, 10.0.0.5:5432, 16) = -1 EINPROGRESS");
+        let mut executes = call(libc::SYS_execve, &[0x10, 0x20, 0x30], Some(0));
+        executes.paths = [Some(b"/bin/ls".as_slice().into()), Some(b"ls\0-l\0".as_slice().into())];
+        assert_eq!(text(&executes), "execve(\"/bin/ls\", [\"ls\", \"-l\"], 0x30) = 0");
     }
 
     #[test]
@@ -307,7 +501,7 @@ mod tests {
             (libc::SYS_symlinkat, &[1, CWD, 1], 0, ["a", "/b"], "symlinkat(\"a\", AT_FDCWD, \"/b\") = 0"),
             (libc::SYS_chdir, &[1], -2, ["a", ""], "chdir(\"a\" (in /srv)) = -1 ENOENT"),
             (libc::SYS_chdir, &[1], 0, ["a", ""], "chdir(\"a\") = 0"),
-            (libc::SYS_memfd_create, &[1, 0], 3, ["a", ""], "memfd_create(\"a\", 0x0) = 3</tmp/x>"),
+            (libc::SYS_memfd_create, &[1, 0], 3, ["a", ""], "memfd_create(\"a\", 0) = 3</tmp/x>"),
         ];
         for (number, args, ret, paths, want) in cases {
             assert_eq!(with(number, args, Some(ret), paths.map(Some)), want);

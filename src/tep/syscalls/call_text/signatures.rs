@@ -16,6 +16,15 @@ pub enum ArgKind {
     Pointer,
     /// To a path.
     Path,
+    /// To the address of a socket.
+    SocketAddress,
+    /// To a list of strings.
+    Words,
+    /// To parts of memory, as many as the next argument says; to a message of such parts; to messages, as many as the next
+    /// argument says.
+    Parts,
+    Message,
+    Messages,
     /// Flags without names.
     Bits,
     /// Permissions.
@@ -24,6 +33,9 @@ pub enum ArgKind {
     /// The directory that a path begins at.
     DirFd,
     Named(Names),
+    /// What it is depends on the argument in front of it.
+    SocketOption,
+    FcntlArgument,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +61,9 @@ impl CallSignature {
     }
 
     fn path_start(&self, index: usize) -> Option<PathStart> {
-        // What a symbolic link holds is no file of the call.
-        if self.name == "memfd_create" || index == 0 && self.name.starts_with("symlink") {
+        // What a symbolic link holds is no file of the call, and what is mounted may be none.
+        let is_text = self.name.starts_with("symlink") || self.name == "mount";
+        if self.name == "memfd_create" || index == 0 && is_text {
             return None;
         }
         let before = index.checked_sub(1).and_then(|before| Some((before, self.args.get(before)?)));
@@ -60,15 +73,17 @@ impl CallSignature {
         })
     }
 
-    /// Number of arguments that mean something: the mode of an open matters where it may create a file.
+    /// Number of arguments that mean something: the mode of an open matters where it may create a file, the last one of
+    /// fcntl if the command has one.
     pub fn shown(&self, args: &[u64; 6]) -> usize {
         const CREATES: u64 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u64;
-        let flags = match self.name {
-            "open" => args[1],
-            "openat" => args[2],
-            _ => CREATES,
+        let has_last = match self.name {
+            "open" => args[1] & CREATES != 0,
+            "openat" => args[2] & CREATES != 0,
+            "fcntl" => !f::FCNTL_ALONE.contains(&(args[1] as i32)),
+            _ => true,
         };
-        self.args.len() - usize::from(flags & CREATES == 0)
+        self.args.len() - usize::from(!has_last)
     }
 }
 
@@ -76,7 +91,10 @@ pub fn find(name: &str) -> Option<CallSignature> {
     SIGNATURES.iter().find(|signature| signature.name == name).copied()
 }
 
-use ArgKind::{Bits, DirFd, Fd, Int, Long, Mode, Named, Path, Pointer, Size};
+use ArgKind::{
+    Bits, DirFd, FcntlArgument, Fd, Int, Long, Message, Messages, Mode, Named, Parts, Path, Pointer, Size,
+    SocketAddress, SocketOption, Words,
+};
 
 const fn call(name: &'static str, args: &'static [ArgKind]) -> CallSignature {
     CallSignature { name, args, returns: ReturnKind::Number }
@@ -96,10 +114,16 @@ const SIGNATURES: &[CallSignature] = &[
     call("write", &[Fd, Pointer, Size]),
     call("pread64", &[Fd, Pointer, Size, Long]),
     call("pwrite64", &[Fd, Pointer, Size, Long]),
-    call("readv", &[Fd, Pointer, Int]),
-    call("writev", &[Fd, Pointer, Int]),
-    call("preadv", &[Fd, Pointer, Int, Long]),
-    call("pwritev", &[Fd, Pointer, Int, Long]),
+    call("readv", &[Fd, Parts, Int]),
+    call("writev", &[Fd, Parts, Int]),
+    call("preadv", &[Fd, Parts, Int, Long]),
+    call("pwritev", &[Fd, Parts, Int, Long]),
+    call("preadv2", &[Fd, Parts, Int, Long, Long, Named(&f::READ_WRITE)]),
+    call("pwritev2", &[Fd, Parts, Int, Long, Long, Named(&f::READ_WRITE)]),
+    call("vmsplice", &[Fd, Parts, Size, Named(&f::SPLICE)]),
+    call("tee", &[Fd, Fd, Size, Named(&f::SPLICE)]),
+    call("readahead", &[Fd, Long, Size]),
+    call("getdents", &[Fd, Pointer, Size]),
     call("lseek", &[Fd, Long, Named(&f::WHENCE)]),
     call("sendfile", &[Fd, Fd, Pointer, Size]),
     call("splice", &[Fd, Pointer, Fd, Pointer, Size, Named(&f::SPLICE)]),
@@ -110,25 +134,35 @@ const SIGNATURES: &[CallSignature] = &[
     call("fdatasync", &[Fd]),
     call("sync", &[]),
     call("syncfs", &[Fd]),
-    call("sync_file_range", &[Fd, Long, Long, Bits]),
+    call("sync_file_range", &[Fd, Long, Long, Named(&f::SYNC_RANGE)]),
     call("fallocate", &[Fd, Named(&f::FALLOCATE), Long, Long]),
     call("ftruncate", &[Fd, Long]),
     call("truncate", &[Path, Long]),
-    call("fadvise64", &[Fd, Long, Long, Int]),
+    call("fadvise64", &[Fd, Long, Long, Named(&f::FADVISE)]),
     // Descriptors.
     opens("open", &[Path, Named(&f::OPEN), Mode]),
     opens("openat", &[DirFd, Path, Named(&f::OPEN), Mode]),
     opens("openat2", &[DirFd, Path, Pointer, Size]),
     opens("creat", &[Path, Mode]),
     call("close", &[Fd]),
+    call("close_range", &[Int, Int, Named(&f::CLOSE_RANGE)]),
     opens("dup", &[Fd]),
     opens("dup2", &[Fd, Fd]),
-    opens("dup3", &[Fd, Fd, Named(&f::OPEN)]),
-    call("pipe2", &[Pointer, Named(&f::OPEN)]),
-    call("fcntl", &[Fd, Named(&f::FCNTL), Bits]),
+    opens("dup3", &[Fd, Fd, Named(&f::NEW_FD)]),
+    call("pipe", &[Pointer]),
+    call("pipe2", &[Pointer, Named(&f::NEW_FD)]),
+    opens("eventfd2", &[Int, Named(&f::EVENTFD)]),
+    opens("signalfd4", &[Int, Pointer, Size, Named(&f::NEW_FD)]),
+    opens("timerfd_create", &[Named(&f::CLOCK), Named(&f::NEW_FD)]),
+    call("timerfd_settime", &[Fd, Named(&f::TIMERFD), Pointer, Pointer]),
+    opens("inotify_init1", &[Named(&f::NEW_FD)]),
+    call("inotify_add_watch", &[Fd, Path, Bits]),
+    opens("pidfd_open", &[Int, Bits]),
+    opens("pidfd_getfd", &[Fd, Int, Bits]),
+    call("fcntl", &[Fd, Named(&f::FCNTL), FcntlArgument]),
     call("ioctl", &[Fd, Bits, Bits]),
     call("flock", &[Fd, Named(&f::FLOCK)]),
-    opens("memfd_create", &[Path, Bits]),
+    opens("memfd_create", &[Path, Named(&f::MEMFD)]),
     // Files by path.
     call("stat", &[Path, Pointer]),
     call("lstat", &[Path, Pointer]),
@@ -136,6 +170,9 @@ const SIGNATURES: &[CallSignature] = &[
     call("newfstatat", &[DirFd, Path, Pointer, Named(&f::AT)]),
     call("statx", &[DirFd, Path, Named(&f::AT), Bits, Pointer]),
     call("statfs", &[Path, Pointer]),
+    call("fstatfs", &[Fd, Pointer]),
+    call("mount", &[Path, Path, Pointer, Named(&f::MOUNT), Pointer]),
+    call("umount2", &[Path, Named(&f::UMOUNT)]),
     call("access", &[Path, Named(&f::ACCESS)]),
     call("faccessat", &[DirFd, Path, Named(&f::ACCESS)]),
     call("faccessat2", &[DirFd, Path, Named(&f::ACCESS), Named(&f::AT)]),
@@ -171,10 +208,13 @@ const SIGNATURES: &[CallSignature] = &[
     maps("mmap", &[Pointer, Size, Named(&f::PROT), Named(&f::MAP), Fd, Long]),
     call("munmap", &[Pointer, Size]),
     call("mprotect", &[Pointer, Size, Named(&f::PROT)]),
-    maps("mremap", &[Pointer, Size, Size, Bits]),
+    maps("mremap", &[Pointer, Size, Size, Named(&f::MREMAP)]),
     call("madvise", &[Pointer, Size, Named(&f::MADVISE)]),
     call("msync", &[Pointer, Size, Named(&f::MSYNC)]),
     call("mlock", &[Pointer, Size]),
+    call("mlock2", &[Pointer, Size, Named(&f::MLOCK)]),
+    call("mlockall", &[Named(&f::MLOCKALL)]),
+    call("munlock", &[Pointer, Size]),
     maps("brk", &[Pointer]),
     // Waiting.
     call("futex", &[Pointer, Named(&f::FUTEX), Int, Pointer]),
@@ -189,34 +229,42 @@ const SIGNATURES: &[CallSignature] = &[
     call("nanosleep", &[Pointer, Pointer]),
     call("clock_nanosleep", &[Named(&f::CLOCK), Named(&f::TIMER), Pointer, Pointer]),
     call("wait4", &[Int, Pointer, Named(&f::WAIT), Pointer]),
-    call("waitid", &[Int, Int, Pointer, Named(&f::WAIT), Pointer]),
+    call("waitid", &[Named(&f::WAIT_FOR), Int, Pointer, Named(&f::WAIT), Pointer]),
     call("io_uring_enter", &[Fd, Size, Size, Bits]),
     // Sockets.
     opens("socket", &[Named(&f::FAMILY), Named(&f::SOCKET), Int]),
-    call("connect", &[Fd, Pointer, Int]),
+    call("connect", &[Fd, SocketAddress, Int]),
     opens("accept", &[Fd, Pointer, Pointer]),
     opens("accept4", &[Fd, Pointer, Pointer, Named(&f::ACCEPT)]),
-    call("bind", &[Fd, Pointer, Int]),
+    call("bind", &[Fd, SocketAddress, Int]),
     call("listen", &[Fd, Int]),
-    call("sendto", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer, Int]),
+    call("sendto", &[Fd, Pointer, Size, Named(&f::MESSAGE), SocketAddress, Int]),
     call("recvfrom", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer, Pointer]),
-    call("sendmsg", &[Fd, Pointer, Named(&f::MESSAGE)]),
-    call("recvmsg", &[Fd, Pointer, Named(&f::MESSAGE)]),
-    call("sendmmsg", &[Fd, Pointer, Size, Named(&f::MESSAGE)]),
-    call("recvmmsg", &[Fd, Pointer, Size, Named(&f::MESSAGE), Pointer]),
+    call("sendmsg", &[Fd, Message, Named(&f::MESSAGE)]),
+    call("recvmsg", &[Fd, Message, Named(&f::MESSAGE)]),
+    call("sendmmsg", &[Fd, Messages, Size, Named(&f::MESSAGE)]),
+    call("recvmmsg", &[Fd, Messages, Size, Named(&f::MESSAGE), Pointer]),
     call("shutdown", &[Fd, Named(&f::SHUTDOWN)]),
-    call("setsockopt", &[Fd, Named(&f::LEVEL), Int, Pointer, Int]),
-    call("getsockopt", &[Fd, Named(&f::LEVEL), Int, Pointer, Pointer]),
+    call("socketpair", &[Named(&f::FAMILY), Named(&f::SOCKET), Int, Pointer]),
+    call("getsockname", &[Fd, Pointer, Pointer]),
+    call("getpeername", &[Fd, Pointer, Pointer]),
+    call("setsockopt", &[Fd, Named(&f::LEVEL), SocketOption, Pointer, Int]),
+    call("getsockopt", &[Fd, Named(&f::LEVEL), SocketOption, Pointer, Pointer]),
     // Tasks and signals.
     call("clone", &[Named(&f::CLONE), Pointer]),
     call("clone3", &[Pointer, Size]),
     call("fork", &[]),
     call("vfork", &[]),
-    call("execve", &[Path, Pointer, Pointer]),
-    call("execveat", &[DirFd, Path, Pointer, Pointer, Named(&f::AT)]),
+    call("execve", &[Path, Words, Pointer]),
+    call("execveat", &[DirFd, Path, Words, Pointer, Named(&f::AT)]),
     call("kill", &[Int, Named(&f::SIGNAL)]),
     call("tkill", &[Int, Named(&f::SIGNAL)]),
     call("tgkill", &[Int, Int, Named(&f::SIGNAL)]),
+    call("rt_sigqueueinfo", &[Int, Named(&f::SIGNAL), Pointer]),
+    call("rt_tgsigqueueinfo", &[Int, Int, Named(&f::SIGNAL), Pointer]),
+    call("pidfd_send_signal", &[Fd, Named(&f::SIGNAL), Pointer, Bits]),
+    call("rt_sigtimedwait", &[Pointer, Pointer, Pointer, Size]),
+    call("rt_sigsuspend", &[Pointer, Size]),
     call("rt_sigaction", &[Named(&f::SIGNAL), Pointer, Pointer, Size]),
     call("rt_sigprocmask", &[Named(&f::SIGMASK), Pointer, Pointer, Size]),
     call("rt_sigreturn", &[]),
@@ -225,6 +273,37 @@ const SIGNATURES: &[CallSignature] = &[
     call("getppid", &[]),
     call("gettid", &[]),
     call("getuid", &[]),
+    call("getpgid", &[Int]),
+    call("setpgid", &[Int, Int]),
+    call("getsid", &[Int]),
+    call("setsid", &[]),
+    call("ptrace", &[Named(&f::PTRACE), Int, Pointer, Pointer]),
+    call("prctl", &[Named(&f::PRCTL), Bits, Bits, Bits, Bits]),
+    call("unshare", &[Named(&f::CLONE)]),
+    call("setns", &[Fd, Named(&f::CLONE)]),
+    call("getpriority", &[Named(&f::PRIORITY_OF), Int]),
+    call("setpriority", &[Named(&f::PRIORITY_OF), Int, Int]),
+    call("sched_setscheduler", &[Int, Named(&f::POLICY), Pointer]),
+    call("sched_getscheduler", &[Int]),
+    call("sched_setparam", &[Int, Pointer]),
+    call("sched_getparam", &[Int, Pointer]),
+    call("sched_setattr", &[Int, Pointer, Bits]),
+    call("sched_getattr", &[Int, Pointer, Size, Bits]),
+    call("sched_setaffinity", &[Int, Size, Pointer]),
+    call("sched_getaffinity", &[Int, Size, Pointer]),
+    call("sched_rr_get_interval", &[Int, Pointer]),
+    call("prlimit64", &[Int, Named(&f::RESOURCE), Pointer, Pointer]),
+    call("getrlimit", &[Named(&f::RESOURCE), Pointer]),
+    call("setrlimit", &[Named(&f::RESOURCE), Pointer]),
+    call("getrusage", &[Named(&f::USAGE_OF), Pointer]),
+    call("setitimer", &[Named(&f::ITIMER), Pointer, Pointer]),
+    call("getitimer", &[Named(&f::ITIMER), Pointer]),
+    call("process_vm_readv", &[Int, Pointer, Size, Pointer, Size, Bits]),
+    call("process_vm_writev", &[Int, Pointer, Size, Pointer, Size, Bits]),
+    call("move_pages", &[Int, Size, Pointer, Pointer, Pointer, Bits]),
+    call("migrate_pages", &[Int, Size, Pointer, Pointer]),
+    call("kcmp", &[Int, Int, Int, Size, Size]),
+    call("get_robust_list", &[Int, Pointer, Pointer]),
     call("getrandom", &[Pointer, Size, Named(&f::RANDOM)]),
     call("umask", &[Mode]),
 ];

@@ -1,0 +1,95 @@
+//! Connections that are made in the background: connect returns EINPROGRESS, which is no error by itself. How it ends the
+//! program asks later with getsockopt and `SO_ERROR`, and that counts as connect's.
+
+use rustc_hash::FxHashMap;
+
+use crate::perf::{EventId, Sample};
+use crate::profiler::SocketErrors;
+use crate::profilers::syscalls::errors::FailedCall;
+use crate::profilers::syscalls::kinds::CallNumber;
+use crate::symbol::StackId;
+use crate::task::Comm;
+
+/// Connections in the background that are remembered at most, with those that were made since.
+const MAX_CONNECTIONS: usize = 16_384;
+
+/// A process and its descriptor.
+type Socket = (i32, i32);
+
+/// A connect that has failed, its process, and from where it was made, whether or not rows are by stack.
+#[derive(Clone, Debug)]
+pub struct FailedConnect {
+    pub failed: FailedCall,
+    pub pid: i32,
+    pub stack: Option<StackId>,
+}
+
+/// The connections that go on in the background.
+#[derive(Debug)]
+pub struct PendingConnects {
+    /// The event whose samples tell how they end.
+    told: EventId,
+    by_socket: FxHashMap<Socket, FailedConnect>,
+}
+
+impl PendingConnects {
+    pub fn new(errors: SocketErrors) -> PendingConnects {
+        PendingConnects { told: errors.event, by_socket: FxHashMap::default() }
+    }
+
+    /// A call of connect has returned while the connection is still being made.
+    pub fn goes_on(&mut self, descriptor: i32, connect: FailedConnect) {
+        if self.by_socket.len() >= MAX_CONNECTIONS {
+            self.by_socket.clear(); // their addresses will be unknown
+        }
+        self.by_socket.insert((connect.pid, descriptor), connect);
+    }
+
+    /// The event whose samples [`PendingConnects::told`] wants.
+    pub fn event(&self) -> EventId {
+        self.told
+    }
+
+    /// The call that has failed, as this sample tells: the connect that went on in the background. What becomes of a socket
+    /// without one (it may have begun before the run, or the connection was made and broke) is the error of the call that
+    /// tells it.
+    pub fn told(&mut self, sample: &Sample<'_>, comm: Comm) -> Option<FailedConnect> {
+        let (descriptor, errno) = SocketErrors::told(sample)?;
+        let connect = self.by_socket.remove(&(sample.pid, descriptor));
+        let failed = FailedCall { call: GETSOCKOPT, errno, comm, paths: Default::default(), stack: None };
+        let other = FailedConnect { failed, pid: sample.pid, stack: None };
+        let FailedConnect { failed, pid, stack } = connect.unwrap_or(other);
+        (errno != 0).then_some(FailedConnect { failed: FailedCall { errno, ..failed }, pid, stack })
+    }
+
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        self.by_socket.values().filter_map(|connect| connect.stack)
+    }
+
+    /// Records were lost: a descriptor may be another socket's.
+    pub fn lost(&mut self) {
+        self.by_socket.clear();
+    }
+}
+
+/// The call whose error is told later, and the one that tells it.
+const CONNECT: CallNumber = CallNumber { number: libc::SYS_connect as i32, is_compat: false };
+const GETSOCKOPT: CallNumber = CallNumber { number: libc::SYS_getsockopt as i32, is_compat: false };
+
+/// A connect that has this error goes on.
+pub fn is_under_way(call: CallNumber, errno: u32) -> bool {
+    errno == libc::EINPROGRESS as u32 && call == CONNECT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_connect_goes_on_in_the_background() {
+        let other = CallNumber { number: libc::SYS_sendto as i32, is_compat: false };
+        assert!(is_under_way(CONNECT, libc::EINPROGRESS as u32));
+        assert!(!is_under_way(CONNECT, libc::ECONNREFUSED as u32) && !is_under_way(other, libc::EINPROGRESS as u32));
+        assert!(!is_under_way(CallNumber { is_compat: true, ..CONNECT }, libc::EINPROGRESS as u32));
+    }
+}
