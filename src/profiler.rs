@@ -1,11 +1,11 @@
-//! The `Profiler` trait, and what its calls are given: `setup` while it asks for its events, `context` while samples
-//! come, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and
-//! `uprobe:` select, `code` finds the files and bytes of the latter in a worker, which `function_search` asks, `inherited` makes them see the children of the
-//! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
-//! `keys` has the keys of all events of a run, and shows them with their names.
-//! `call_strings` joins the strings of system calls to their records, `socket_errors` tells how connections end that are made in the
-//! background, `executed` what programs are executed with.
-//! `shown` is for events that are shown one by one, `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
+//! The `Profiler` trait, and the arguments of its calls: `setup` while the profiler adds events, `context` while it
+//! handles samples, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines kprobes
+//! and uprobes; `code` finds the files and offsets of uprobes, in a worker that `function_search` asks; `inherited`
+//! makes uprobes see the children of the target. `bind` resolves a selector to events with their filters and
+//! expressions, `bare` a name without a system. `keys` has the keys of all events of a run, and shows them with their
+//! names. `call_strings` joins the strings of system calls to their records, `socket_errors` tells how connections end
+//! that are made in the background, `executed` what programs are executed with. `shown` is for events that are shown
+//! one by one, `filters` makes kernel filters by task, `hits` measures what uprobes cost the probed programs.
 
 mod args;
 mod bare;

@@ -1,10 +1,10 @@
-//! A program that copies the strings, lists of strings and addresses of sockets that system calls are given into our own rings,
-//! just before the record of the call.
+//! A BPF program that copies the strings, lists of strings and socket addresses that the arguments of system calls
+//! point to into perf-prof's rings, just before the record of the call.
 //!
-//! A record of a system call has pointers only. The program is attached to its tracepoint, reads each string at its
-//! address (what is not in memory then cannot be read), and writes it through an event of ours that shares a ring with
-//! those of the call: the kernel runs the program before it writes the record of the call, on the same CPU and with
-//! preemption disabled, so that no other call comes in between. The program always returns 1.
+//! The record of a system call has only pointers. The program is attached to the call's tracepoint, reads each string
+//! at its address (a page that is not in memory then cannot be read), and writes it to a BPF output event that shares a
+//! ring with the tracepoint's event: the kernel runs the program before it writes the record of the call, on the same
+//! CPU and with preemption disabled, so that no other call comes in between. The program always returns 1.
 
 use std::os::fd::{AsFd, AsRawFd};
 

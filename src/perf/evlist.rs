@@ -1,8 +1,9 @@
-//! Where the events of a run are opened. `plan` settles how the events of a CPU are opened, `opening` explains a refusal,
-//! `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast, `strings`
-//! copies the strings of system calls, of the tasks that `string_tasks` keeps, `socket_errors` what they are told of sockets, `idle` watches idle tasks, `idle_records`
-//! copies what they hide, `inherited` keeps probes in programs for children of the target, `later` opens events for threads
-//! that appear later, `layouts` are those of records, `cycles` measures the frequency of a CPU.
+//! Opens the events of a run. `plan` decides how the events of a CPU are opened, `opening` explains a refusal,
+//! `cpu_events` reads the descriptors. `side` opens side records; `counters` counts the events for a forecast;
+//! `strings` copies the strings of system calls, for the tasks in `string_tasks`; `socket_errors` copies the errors of
+//! sockets that calls return; `idle` watches idle tasks, `idle_records` copies the records that they hide; `inherited`
+//! keeps uprobes working in children of the target; `later` opens events for threads that appear later; `layouts` has
+//! the layouts of records; `cycles` measures the frequency of a CPU.
 
 pub mod counters;
 mod cycles;

@@ -139,7 +139,7 @@ impl Scheduler {
 }
 
 impl Load for Scheduler {
-    /// Something happens on some CPU.
+    /// Makes a random step on a random CPU.
     fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
         let ready: Vec<usize> = (0..self.tasks.len())
@@ -149,7 +149,8 @@ impl Load for Scheduler {
             (0..self.tasks.len()).filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Waits(_))).collect();
         let current = self.current[cpu as usize];
         match (world.random.below(3), current) {
-            // In an interrupt of an idle task that is hidden. The CPU takes it, if no other does, as soon as it can.
+            // A wake-up in an interrupt of a hidden idle task. That CPU runs the woken task as soon as it can, if no
+            // other CPU does.
             (0, None) if !waits.is_empty() && world.hides[cpu as usize] => {
                 let task = world.random.of(&waits);
                 self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
