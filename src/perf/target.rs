@@ -1,4 +1,4 @@
-//! What a run is about: which CPUs, which tasks.
+//! The target of a run: its CPUs and tasks.
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::host::Host;
 use crate::sys::mounts::{Mount, mounts};
 
-/// The tasks the answer is about.
+/// The tasks of the target.
 #[derive(Debug)]
 pub enum Tasks {
     All,
@@ -18,14 +18,14 @@ pub enum Tasks {
     /// These processes: their threads, later threads, and children.
     Processes(Vec<i32>),
     Cgroups(Vec<Cgroup>),
-    /// A command that we start, and its children. It runs nothing of its own before its exec.
+    /// A command that perf-prof starts, and its children. Until its exec the process runs only code of perf-prof.
     Workload(i32),
 }
 
 /// CPUs and tasks of a run.
 #[derive(Debug)]
 pub struct Target {
-    /// The CPUs that were asked for; None is every CPU.
+    /// The CPUs that the user selected; None: all CPUs.
     pub wanted: Option<Vec<u32>>,
     pub tasks: Tasks,
 }
@@ -35,7 +35,7 @@ impl Target {
         Target { wanted: None, tasks: Tasks::All }
     }
 
-    /// The CPUs of this target among those `online`, and those it wants in vain.
+    /// The CPUs of this target that are `online`, and the wanted CPUs that are not.
     pub fn cpus(&self, online: &[u32]) -> (Vec<u32>, Vec<u32>) {
         match &self.wanted {
             None => (online.to_vec(), Vec::new()),
@@ -56,7 +56,7 @@ impl Cgroup {
         self.dir.as_raw_fd()
     }
 
-    /// The threads in it and below it.
+    /// The threads in the cgroup and in the cgroups below it.
     pub fn threads(&self) -> Vec<i32> {
         let mut all = Vec::new();
         let mut pending = vec![self.path.clone()];
@@ -183,7 +183,7 @@ fn cgroup_mounts(mounts: Vec<Mount>) -> Vec<PathBuf> {
     mounts.into_iter().filter(is_one).map(|mount| mount.dir).collect()
 }
 
-/// Calls `visit` for every directory below `dir`, within bounds: the tree is not ours.
+/// Calls `visit` for every directory below `dir`, at most `LIMIT` of them, since others make the tree.
 fn search(dir: &Path, visit: &mut impl FnMut(&Path)) {
     const LIMIT: usize = 100_000;
     let mut pending = vec![dir.to_path_buf()];

@@ -1,4 +1,4 @@
-//! The tasks behind a row, ordered by their amounts of it.
+//! The tasks that contributed to a row, ordered by their amounts.
 
 use std::cmp::Reverse;
 
@@ -6,9 +6,9 @@ use crate::escape::escape;
 use crate::report::Value;
 use crate::task::Comm;
 
-/// TaskNames listed in text and JSON.
+/// Number of names listed in text and JSON.
 const LISTED: usize = 2;
-/// Limit of the tasks that are told apart in one row.
+/// Limit of the distinct tasks of a row.
 const LIMIT: usize = 64;
 
 /// A task by its process and name.

@@ -1,4 +1,4 @@
-//! The end of an interval: each view reports, and is judged by what it has missed.
+//! The end of an interval: each view reports, and its verdict depends on what was lost.
 
 use std::sync::{Arc, Weak};
 
@@ -20,29 +20,29 @@ pub(super) struct ViewInterval {
     pub judged: JudgedInterval,
 }
 
-/// What becomes of the reports of an interval.
+/// How the reports of an interval are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IntervalUse {
-    /// They are added to those of the next one that is printed.
+    /// The reports are added to those of the next printed interval.
     Quiet,
     Printed,
-    /// They are printed, and are the last ones.
+    /// The reports are printed, and are the last ones.
     Last,
 }
 
-/// The interval that goes on.
+/// The current interval.
 #[derive(Debug, Default)]
 pub(super) struct CurrentInterval {
     pub start_ns: Timestamp,
-    /// It is to be closed as soon as the output has room for its report.
+    /// The interval must be closed as soon as the output has room for its report.
     pub is_due: bool,
-    /// Number of intervals that were closed, with the one that is being closed.
+    /// Number of closed intervals, including one that is being closed.
     pub number: u64,
-    /// Samples before it.
+    /// Samples before this interval.
     samples_before: u64,
 }
 
-/// What earlier reports leave behind for later ones.
+/// State that later reports need from earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct ReportsMade {
     pub snapshots: ReportPace,
@@ -50,9 +50,9 @@ pub(super) struct ReportsMade {
     printed: Vec<(usize, &'static str)>,
     /// Totals of the run as of the last interval.
     pub totals: Vec<(&'static str, Value)>,
-    /// It was told that a filter had no value for some samples.
+    /// It was reported that a filter had no value for some samples.
     told_no_value: bool,
-    /// The last reports of stacks, as long as the output is not done with them.
+    /// The last reports of stacks, until the output thread has finished them.
     stacks: Vec<Weak<Vec<Weighted>>>,
 }
 
@@ -97,7 +97,7 @@ impl Run {
             messages.extend(std::mem::take(&mut view.report.notes).into_iter().map(Message::Note));
         }
         if !last && !self.reports.told_no_value {
-            // Once: the end of the run tells how many there were.
+            // Reported once: the end of the run has the total number.
             let not_judged = self.core.evlist.evsels.not_judged();
             self.reports.told_no_value = !not_judged.is_empty();
             messages.extend(messages::of_filters(&not_judged).map(Message::Note));
@@ -115,7 +115,7 @@ impl Run {
         if is_quiet { &mut self.quiet.snapshots } else { &mut self.reports.snapshots }
     }
 
-    /// Has each view report, and judges the reports.
+    /// Makes each view report, and sets the verdicts of the reports.
     pub(super) fn view_reports(&mut self, end_ns: u64, used: IntervalUse) -> Result<Vec<ViewInterval>> {
         self.look_again();
         self.rings.read_lost(&mut self.core);
@@ -189,7 +189,7 @@ impl Run {
         ends
     }
 
-    /// By view, the weights of stacks since the last report, and the report of all stacks, where it is wanted.
+    /// By view, the weights of stacks since the last report and, where wanted, the report of all stacks.
     fn stack_reports(&mut self, views: &mut [ViewInterval], time_ns: u64, last: bool) -> Vec<Message> {
         let options = self.options.views.iter();
         let wanted = |(view, options): (&ViewInterval, &crate::run::ViewOptions)| {
@@ -199,7 +199,7 @@ impl Run {
         if !wanted.contains(&true) {
             return Vec::new();
         }
-        // Reports may be large, and must not be dropped: in mid-run only one at a time is on its way.
+        // Reports may be large and must not be dropped, so during the run only one at a time is in flight.
         self.reports.stacks.retain(|sent| sent.strong_count() > 0);
         if !last && (!self.reports.stacks.is_empty() || !self.core.ctx.output.flush_all()) {
             let lists = views.iter().filter(|view| view.report.top.is_some()).count();

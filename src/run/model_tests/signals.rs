@@ -30,10 +30,10 @@ const SI_QUEUE: i32 = -1;
 const DELIVERED: i32 = 0;
 const ALREADY_PENDING: i32 = 2;
 
-/// By signal and target.
+/// Signal and target.
 type ModelTarget = (i32, i32);
 
-/// What an interval saw of a kind of signal.
+/// The true sums of an interval for a signal and target.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ModelSignalSums {
     count: u64,
@@ -47,7 +47,7 @@ struct ModelSignalSums {
 struct Kernel {
     waiting: BTreeMap<ModelTarget, VecDeque<u64>>,
     sums: BTreeMap<ModelTarget, ModelSignalSums>,
-    /// When those that arrived in this interval were sent, and when they arrived.
+    /// Target, send time and arrival time of the signals that arrived in this interval.
     arrived: Vec<(ModelTarget, u64, u64)>,
 }
 
@@ -91,7 +91,7 @@ impl Kernel {
     }
 }
 
-/// Somebody sends `signal` to the process `tid`.
+/// Sends `signal` to the process `tid`.
 pub fn generate(world: &mut World, cpu: u32, signal: i32, tid: i32, result: i32) {
     let sender = 50 + world.random.below(2) as i32;
     let mut raw = common(sender);
@@ -101,7 +101,7 @@ pub fn generate(world: &mut World, cpu: u32, signal: i32, tid: i32, result: i32)
     world.event("signal:signal_generate", cpu, sender, &raw);
 }
 
-/// It takes one.
+/// Delivers `signal` to `tid`.
 pub fn deliver(world: &mut World, cpu: u32, signal: i32, tid: i32) {
     let mut raw = common(tid);
     [signal, 0, SI_QUEUE, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));

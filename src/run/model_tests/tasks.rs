@@ -42,7 +42,7 @@ pub struct ModelTask {
     pub since: Option<u64>,
 }
 
-/// What was done, by whom, from when to when.
+/// A period that ended: task, state, start and end.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedPeriod {
     pub tid: usize,
@@ -52,14 +52,14 @@ pub struct EndedPeriod {
     pub until: u64,
 }
 
-/// The scheduler. Tids are places in `tasks`, from 10 on; 0 is idle.
+/// The scheduler. Tids are indexes into `tasks`, starting at 10; 0 is idle.
 pub struct Scheduler {
     pub tasks: Vec<ModelTask>,
     current: Vec<Option<usize>>,
     pub ended: Vec<EndedPeriod>,
-    /// No event happens while this one is current.
+    /// The task that hides events while it is current.
     hidden: Option<usize>,
-    /// It, or an idle task, was found to be hidden.
+    /// That task, or an idle task, was found to be hidden.
     hid: bool,
 }
 
@@ -70,7 +70,7 @@ fn tid(task: Option<usize>) -> i32 {
 }
 
 impl Scheduler {
-    /// Of a world, with a few tasks that wait.
+    /// A scheduler with a few waiting tasks in `world`.
     pub fn new(world: &mut World) -> Scheduler {
         let waits = ModelTask { doing: TaskActivity::Waits("S"), since: None };
         Scheduler {
@@ -115,9 +115,9 @@ impl Scheduler {
         self.current[cpu as usize] = next;
     }
 
-    /// The truth of the interval from `begin` to `end`: by task and state, of what began after `from`, how many periods ended,
-    /// how much of the interval they and those that go on took up, the shortest that ended, the longest, and how many and
-    /// how long they go on.
+    /// The truth of the interval from `begin` to `end`, by task and state, about periods that began after `from`:
+    /// number of ended ones, time in the interval of ended and ongoing ones, shortest and longest ended one, number and
+    /// total length of ongoing ones.
     fn truth(&self, from: u64, begin: u64, end: u64) -> BTreeMap<(usize, &'static str), [u64; 6]> {
         let mut rows: BTreeMap<_, [u64; 6]> = BTreeMap::new();
         for period in &self.ended {
@@ -139,7 +139,7 @@ impl Scheduler {
 }
 
 impl Load for Scheduler {
-    /// Something happens on some CPU.
+    /// Makes a random step on a random CPU.
     fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
         let ready: Vec<usize> = (0..self.tasks.len())
@@ -149,7 +149,8 @@ impl Load for Scheduler {
             (0..self.tasks.len()).filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Waits(_))).collect();
         let current = self.current[cpu as usize];
         match (world.random.below(3), current) {
-            // In an interrupt of an idle task that is hidden. The CPU takes it, if no other does, as soon as it can.
+            // A wake-up in an interrupt of a hidden idle task. That CPU runs the woken task as soon as it can, if no
+            // other CPU does.
             (0, None) if !waits.is_empty() && world.hides[cpu as usize] => {
                 let task = world.random.of(&waits);
                 self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
@@ -199,7 +200,7 @@ fn together(rows: BTreeMap<(usize, &'static str), [u64; 6]>) -> BTreeMap<(usize,
     all
 }
 
-/// What is said of the time that is missing, in an interval that lasted so long.
+/// What a report says about missing time, in an interval of this length.
 struct Covered<'a> {
     lasted: u64,
     apart: bool,
@@ -207,7 +208,7 @@ struct Covered<'a> {
 }
 
 impl Covered<'_> {
-    /// `all`: nothing is.
+    /// `all`: no time may be missing.
     fn check(&self, table: &SeenTable, totals: &[(&'static str, Value)], all: bool, what: &str) {
         let total = |key: &str| totals.iter().find(|(other, _)| *other == key).map(|(_, value)| value.clone());
         let has = |row: &SeenRow, key: &str| *cell(table, row, key) != Value::None;
@@ -240,7 +241,7 @@ impl Covered<'_> {
     }
 }
 
-/// `apart`: a row for each task, else only one for each state. `hides`: some CPUs have idle tasks that are hidden.
+/// `apart`: a row per task and state, else only one per state. `hides`: some CPUs have idle tasks that are hidden.
 fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTally) {
     let options: &[&str] = if apart { &["--perins"] } else { &[] };
     let mut world = World::new("task-state", options, &FORMATS, seed);
@@ -284,14 +285,14 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTall
             let sums = [0, 1, 3, 4, 5];
             match verdict {
                 Verdict::Exact if !inverts => assert_eq!(told, least, "{what}"),
-                // After a record that came late, periods that began before it may be missing or not.
+                // After a late record, periods that began before it may or may not be missing.
                 Verdict::Exact => {
                     assert!(
                         sums.iter().all(|&at| (least[at]..=most[at]).contains(&told[at])),
                         "{what}: {least:?} {told:?} {most:?}"
                     );
                 }
-                // It may have waited less long, until it was woken, than until it got a CPU.
+                // The wait may have ended with an unseen wake-up, earlier than the switch-in shows.
                 _ if hides && !["R", "RD"].contains(&state) => {}
                 _ if !inverts => assert!(sums.iter().all(|&at| told[at] <= most[at]), "{what}: {told:?} {most:?}"),
                 _ => {}
