@@ -22,12 +22,12 @@ use crate::symbol::perf_map::file::{MapProcess, PerfMapFile};
 use crate::symbol::spaces::files::{DELETED_MARK, WantedFile, room_for_files};
 use crate::symbol::spaces::mappings::Mapping;
 use crate::symbol::spaces::maps_line::FileKey;
-use crate::symbol::spaces::module::{Content, Module, is_anonymous};
+use crate::symbol::spaces::module::{Content, Module, UPROBES, is_anonymous};
 use crate::symbol::spaces::shared_maps::{NO_ROOM_FOR_MAPPINGS, SharedMappings, UNKNOWN_USER};
 use crate::symbol::spaces::space_keys::SpaceChange;
 use crate::symbol::spaces::unwind_tables;
 use crate::symbol::unnamed::{
-    DELETED, EXITED, JIT_NO_MAP, NO_ADDRESS, NO_ROOM, NOT_ELF, NOT_MAPPED, OUTSIDE, UnnamedReason,
+    DELETED, EXITED, JIT_NO_MAP, NO_ADDRESS, NO_ROOM, NOT_ELF, NOT_MAPPED, OUTSIDE, RETURN_PROBE, UnnamedReason,
 };
 use crate::task::procfs;
 use crate::unwind::{MappedCode, SpaceCode};
@@ -146,7 +146,9 @@ impl AddressSpaces {
             });
         };
         match module.content {
-            Content::Unnamed { reason, .. } => Ok((self.jit_module(pid, &module, reason), offset)),
+            Content::Unnamed { reason, .. } if reason != RETURN_PROBE => {
+                Ok((self.jit_module(pid, &module, reason), offset))
+            }
             _ => Ok((module, offset)),
         }
     }
@@ -254,8 +256,10 @@ impl AddressSpaces {
             return;
         }
         // The kernel's own, such as [vsyscall], is in every process.
-        let makes_code =
-            |module: &Module| matches!(module.content, Content::Unnamed { reason, .. } if reason != SPECIAL);
+        let makes_code = |module: &Module| match module.content {
+            Content::Unnamed { reason, .. } => ![SPECIAL, RETURN_PROBE].contains(&reason),
+            Content::File(_) | Content::Vdso { .. } => false,
+        };
         if self.space(pid).maps.get().modules().any(makes_code) {
             let _ = self.perf_map(pid).find(); // the map stays open
         }
@@ -336,6 +340,9 @@ impl AddressSpaces {
         }
         let path_and_key = (raw.to_vec(), key);
         if let Some(known) = self.modules.get(&path_and_key) {
+        if path == UPROBES {
+            return self.unnamed(owner, &path, RETURN_PROBE);
+        }
             owner.into_iter().for_each(|owner| known.used_by(owner));
             return known.clone();
         }

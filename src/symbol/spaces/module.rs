@@ -39,7 +39,7 @@ impl Module {
         let kind = match content {
             Content::File(_) => CodeKind::File,
             Content::Vdso { .. } => CodeKind::Vdso,
-            Content::Unnamed { .. } if *path == *"[uprobes]" => CodeKind::Trampoline,
+            Content::Unnamed { .. } if *path == *UPROBES => CodeKind::Trampoline,
             Content::Unnamed { reason, .. } if reason == JIT_NO_MAP => CodeKind::Anonymous,
             Content::Unnamed { .. } => CodeKind::NoTables,
         };
@@ -76,4 +76,7 @@ pub(super) fn is_anonymous(path: &str) -> bool {
     const PREFIXES: [&str; 8] =
         ["//anon", "[anon", "[heap]", "[stack", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:"];
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))
+/// What a function returns to that has a return probe: the mapping of the kernel's trampoline.
+pub(super) const UPROBES: &str = "[uprobes]";
+
 }
