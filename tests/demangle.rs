@@ -82,7 +82,7 @@ fn names_that_cxxfilt_refuses_or_writes_otherwise() {
 fn a_program_of_every_kind_of_name_is_as_cxxfilt_writes_it() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("names.cpp");
-    std::fs::write(&source, PROGRAM).unwrap();
+    fs::write(&source, PROGRAM).unwrap();
     let program = dir.path().join("names");
     let mut compiler = Command::new("g++");
     compiler.args(["-std=c++20", "-O0", "-pthread", "-o"]).args([&program, &source]);
