@@ -47,6 +47,9 @@ struct AddressSpace {
     jit_modules: Vec<Arc<Module>>,
     /// When the mappings may be read from /proc again.
     reread_at: Option<Instant>,
+    /// How often copies of code were looked for in vain, and when they may be looked for again: one may have been halfway.
+    copies_missed: u8,
+    find_copies_at: Option<Instant>,
 }
 
 /// The address spaces of all processes seen.
@@ -127,6 +130,9 @@ impl AddressSpaces {
         const LOWEST: u64 = 1 << 16; // vm.mmap_min_addr
         const HIGHEST: u64 = 1 << 57; // of user space on any of our architectures
         let mut found = self.find(pid, addr);
+        if found.as_ref().is_some_and(|(module, _)| !module.has_file()) && self.find_copies(pid) {
+            found = self.find(pid, addr);
+        }
         if found.is_none() && !(LOWEST..HIGHEST).contains(&addr) {
             return Err(NO_ADDRESS);
         }
@@ -155,8 +161,7 @@ impl AddressSpaces {
 
     /// The file that `pid` executes: the kernel maps it below its libraries. None: nothing is known of its mappings.
     pub fn program(&mut self, pid: i32) -> Option<Arc<str>> {
-        let is_file = |module: &&Module| module.path.starts_with('/') && !is_anonymous(&module.path);
-        self.space(pid).maps.get().modules().find(is_file).map(|module| module.path.clone())
+        self.space(pid).maps.get().modules().find(|module| module.has_file()).map(|module| module.path.clone())
     }
 
     /// What `pid` has mapped executable, for who walks stacks. Where it is unchanged it is the same one.
@@ -335,14 +340,14 @@ impl AddressSpaces {
         if is_anonymous(&path) {
             return self.unnamed(owner, &path, JIT_NO_MAP);
         }
+        if path == UPROBES {
+            return self.unnamed(owner, &path, RETURN_PROBE);
+        }
         if !path.starts_with('/') {
             return self.unnamed(owner, &path, SPECIAL);
         }
         let path_and_key = (raw.to_vec(), key);
         if let Some(known) = self.modules.get(&path_and_key) {
-        if path == UPROBES {
-            return self.unnamed(owner, &path, RETURN_PROBE);
-        }
             owner.into_iter().for_each(|owner| known.used_by(owner));
             return known.clone();
         }

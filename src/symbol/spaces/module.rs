@@ -52,6 +52,11 @@ impl Module {
         Module { _paid: shares, ..self }
     }
 
+    /// False for memory.
+    pub(super) fn has_file(&self) -> bool {
+        self.path.starts_with('/') && !is_anonymous(&self.path)
+    }
+
     /// Notes that a process of this user has mapped it.
     pub fn used_by(&self, user: u32) {
         const LIMIT: usize = 16; // one of them is charged for its symbols
@@ -71,12 +76,12 @@ impl Module {
     }
 }
 
+/// What a function returns to that has a return probe: the mapping of the kernel's trampoline.
+pub(super) const UPROBES: &str = "[uprobes]";
+
 /// True for the names that the kernel and prctl(PR_SET_VMA_ANON_NAME) give to memory without a file.
 pub(super) fn is_anonymous(path: &str) -> bool {
     const PREFIXES: [&str; 8] =
         ["//anon", "[anon", "[heap]", "[stack", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:"];
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))
-/// What a function returns to that has a return probe: the mapping of the kernel's trampoline.
-pub(super) const UPROBES: &str = "[uprobes]";
-
 }
