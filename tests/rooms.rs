@@ -193,6 +193,7 @@ const OF_OTHERS: [(&str, &str); 13] = [
     ("symbol/elf/questions.rs", "in a worker"),
     // Opens and reads in answers to questions; a place is closed without telling the file's server.
     ("symbol/spaces/files.rs", "in a worker; places (O_PATH) only in this process"),
+    ("symbol/spaces/remapped.rs", "in a worker"),
     ("symbol/opening.rs", "in a worker; places (O_PATH) only in this process"),
     // Called by the search alone: profiler/function_search.rs asks for it.
     ("symbol/functions/binary.rs", "the search for functions, in a worker"),

@@ -148,15 +148,15 @@ mod tests {
     const BASE: u64 = 0x40_0000;
 
     /// A program of two segments, its headers and its code, and a memory with a copy of the code.
-    struct Fixture {
+    struct CopiedProgram {
         dir: tempfile::TempDir,
         host: Host,
         key: String,
         code: Vec<u8>,
     }
 
-    impl Fixture {
-        fn new() -> Fixture {
+    impl CopiedProgram {
+        fn new() -> CopiedProgram {
             let dir = tempfile::tempdir().unwrap();
             let host = Host { proc: dir.path().join("proc"), ..Host::default() };
             fs::create_dir_all(host.proc.join("5/task/5")).unwrap();
@@ -178,7 +178,7 @@ mod tests {
             let meta = fs::metadata(&path).unwrap();
             let (major, minor) = (libc::major(meta.dev()), libc::minor(meta.dev()));
             let key = format!("{major:x}:{minor:x} {} {}", meta.ino(), path.display());
-            Fixture { dir, host, key, code }
+            CopiedProgram { dir, host, key, code }
         }
 
         /// The remapped code among these lines of /proc/5/maps; the memory has `code` at its place.
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_copy_of_code_is_that_of_its_file() {
-        let fixture = Fixture::new();
+        let fixture = CopiedProgram::new();
         let whole = "400000-401000 r--p 0 FILE\n401000-404000 r-xp 0 0:0 0\n404000-405000 r--p 4000 FILE\n";
         let part = "400000-401000 r--p 0 FILE\n401000-402000 r-xp 1000 FILE\n402000-404000 r-xp 0 0:0 0\n";
         let named = whole.replace("0:0 0\n", "0:0 0 [anon:text]\n");
