@@ -124,7 +124,7 @@ impl<K: Copy + Default> SchedModel<K> {
         match *event {
             Event::Started { now } => self.cpus.started(now),
             Event::Task { record: Record::Comm { tid, comm, .. }, .. } => {
-                self.states.renamed(*tid, Comm::of_task(comm))
+                self.states.renamed(*tid, Comm::of_task(comm));
             }
             Event::Task { record: Record::Exit(exit), .. } => self.states.exited(exit.tid),
             Event::TookOver { old, pid, time, cpu } => self.took_over(old, pid, time, cpu),

@@ -42,6 +42,7 @@ pub use stacks::table::{Stacks, SymbolUpdate};
 pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<spaces::files::OpenMapped>(),
     QuestionHandler::of::<spaces::files::CodeMaps>(),
+    QuestionHandler::of::<spaces::remapped::FindRemapped>(),
     QuestionHandler::of::<elf::questions::SymbolTables>(),
     QuestionHandler::of::<elf::questions::UnwindSections>(),
     QuestionHandler::of::<perf_map::file::FindPerfMap>(),

@@ -75,6 +75,13 @@ impl UnwoundChain {
         self.addresses.push(address);
     }
 
+    /// Forgets the addresses from this one on.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.addresses.truncate(len);
+        self.interrupted.retain(|index| *index < len);
+        self.guessed_from.take_if(|index| *index >= len);
+    }
+
     /// Marks the next address that is pushed as a guess.
     pub(super) fn guess_next(&mut self) {
         self.guessed_from.get_or_insert(self.addresses.len());

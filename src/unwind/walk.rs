@@ -73,6 +73,11 @@ const MAX_INSTRUCTIONS_OF_WALK: usize = 16_384;
 /// Limit of the distance that a frame pointer may lead; most stacks are limited to 8 MiB.
 const MAX_STACK_BYTES: u64 = 64 << 20;
 
+/// Words of the stack in which a return address is looked for behind one that is hidden. Few functions have larger frames.
+const MAX_SEARCHED_WORDS: u64 = 1024;
+/// Steps of all trials of one walk.
+const MAX_TRIAL_STEPS: usize = 1024;
+
 /// Callee-saved registers of x86_64 by DWARF number: rbx, r12 to r15.
 const CALLEE_SAVED: [u8; 5] = [3, 12, 13, 14, 15];
 
@@ -94,6 +99,10 @@ struct Walk<'a, 'b> {
     missing: Option<u8>,
     /// CFA instructions that the walk may still execute.
     instructions: usize,
+    /// It may turn out wrong: nothing is guessed.
+    is_trial: bool,
+    /// Steps that trials may take yet.
+    trial_steps: usize,
 }
 
 /// A callee-saved register of x86_64, by its DWARF number.
@@ -165,6 +174,8 @@ impl Unwinder {
             followed: None,
             missing: None,
             instructions: MAX_INSTRUCTIONS_OF_WALK,
+            is_trial: false,
+            trial_steps: MAX_TRIAL_STEPS,
         };
         walk.run()
     }
@@ -343,7 +354,11 @@ impl<'a> Walk<'a, '_> {
     /// Enters the caller: takes `position.pc` as a return address.
     fn enter(&mut self, is_kernels: bool) -> Step {
         if self.space.is_trampoline(self.position.pc) {
-            self.position.pc = self.behind_probe().ok_or(Walked::Broken(Broken::ReturnProbe))?;
+            match self.behind_probe() {
+                Some(address) => self.position.pc = address,
+                None if is_kernels => return Err(Walked::Broken(Broken::ReturnProbe)),
+                None => return self.skip_hidden_caller(),
+            }
             if !is_kernels {
                 self.chain.guess_next();
             }
@@ -408,6 +423,9 @@ impl<'a> Walk<'a, '_> {
     fn guess(&mut self, kind: CodeKind) -> Step {
         let Position { sp, fp, is_exact, .. } = self.position;
         let missing = Walked::Broken(Broken::NoRule);
+        if self.is_trial {
+            return Err(missing);
+        }
         if is_exact && kind == CodeKind::File && self.guess_without_frame()? {
             return Ok(());
         }
@@ -465,6 +483,58 @@ impl<'a> Walk<'a, '_> {
         let is_same = (0..chain.len()).all(|index| kernel(index) == Some(chain[index]));
         let at = if is_same { chain.len() } else { self.in_kernel_chain(*chain.last()?)? + 1 };
         kernel(at).filter(|address| !self.space.is_trampoline(*address))
+    }
+
+    /// Nothing tells where the caller was whose return address a probe has taken the place of: the probe stands for it. But who
+    /// called it is found by the first word up the stack from which the tables lead to the start of the thread, or to another
+    /// probe.
+    #[cold]
+    fn skip_hidden_caller(&mut self) -> Step {
+        let hidden = Walked::Broken(Broken::ReturnProbe);
+        if self.is_trial || self.arch != Arch::X86_64 {
+            return Err(hidden);
+        }
+        let Position { pc: probe, sp, fp, .. } = self.position;
+        let space = self.space;
+        self.chain.push_interrupted(probe);
+        let mut more_hidden = 0;
+        for place in (0..MAX_SEARCHED_WORDS).map(|number| sp.wrapping_add(8 * number)) {
+            let Ok(word) = self.stack.word(place) else { break };
+            if space.is_trampoline(word) {
+                more_hidden += 1;
+                continue;
+            }
+            let Some(range) = space.find_near(word.wrapping_sub(1), &mut self.near) else { continue };
+            if range.code.kind() != CodeKind::File {
+                continue;
+            }
+            let caller =
+                Position { pc: word, sp: place.wrapping_add(8), fp, scratch: Scratch::Unknown, is_exact: false };
+            if self.leads_on(caller)? && self.chain.addresses().len() + more_hidden < MAX_FRAMES {
+                (0..more_hidden).for_each(|_| self.chain.push_interrupted(probe));
+                self.chain.guess_next();
+                self.position = caller;
+                return self.enter(false);
+            }
+        }
+        Err(hidden)
+    }
+
+    /// Whether tables lead from here to the start of the thread, or to a return probe.
+    fn leads_on(&mut self, caller: Position<'a>) -> Result<bool, Walked> {
+        let (position, stack, followed, len) = (self.position, self.stack, self.followed, self.chain.addresses().len());
+        (self.position, self.is_trial) = (caller, true);
+        let mut ended = self.enter(false);
+        while ended.is_ok() && self.trial_steps > 0 {
+            self.trial_steps -= 1;
+            ended = self.step();
+        }
+        (self.position, self.stack, self.followed, self.is_trial) = (position, stack, followed, false);
+        self.chain.truncate(len);
+        match ended {
+            Err(Walked::NoTables(_)) => ended.map(|()| false),
+            ended => Ok(matches!(ended, Err(Walked::Whole | Walked::Broken(Broken::ReturnProbe)))),
+        }
     }
 
     /// The index of an address in the kernel's callchain, if it occurs exactly once.

@@ -294,6 +294,33 @@ fn a_return_probe_hides_what_only_the_kernel_knows() {
     assert_eq!(walk(Arch::X86_64, &at(8), &words, &kernel), (Walked::Guessed, vec![8, 0x10, START + 9]));
 }
 
+/// Nothing tells where in the hidden function the thread is, but who called that is found by the tables.
+#[test]
+fn callers_of_those_whom_return_probes_hide_are_found() {
+    let hidden = TRAMPOLINE - MAPPED;
+    let chain = |words: &[u64]| walk(Arch::X86_64, &at(8), words, &[]);
+    // The function pushes any number of words, and some look like code.
+    for pushed in [&[][..], &[7, 0], &[JIT + 8, MAPPED + WITHOUT + 8, MAPPED + 0x110, STACK, 7]] {
+        let words = [&[TRAMPOLINE], pushed, &[MAPPED + 0x108, 7, END]].concat();
+        assert_eq!(chain(&words), (Walked::Guessed, vec![8, hidden, 0x108, START + 9]), "{pushed:x?}");
+    }
+    let (_, found) = walk_to(&mut Unwinder::default(), Arch::X86_64, &at(8), &[TRAMPOLINE, 7, END], &[]);
+    let want = UnwoundChain::of(&[MAPPED + 8, TRAMPOLINE, END], &[1], Some(2));
+    assert_eq!(found, want);
+    // Two probes, one behind the other, and two with a caller between them that is not hidden.
+    let words = [TRAMPOLINE, 7, TRAMPOLINE, 7, MAPPED + 0x108, 7, END];
+    assert_eq!(chain(&words), (Walked::Guessed, vec![8, hidden, hidden, 0x108, START + 9]));
+    let words = [TRAMPOLINE, 7, MAPPED + 0x108, 7, TRAMPOLINE, 7, END];
+    assert_eq!(chain(&words), (Walked::Guessed, vec![8, hidden, 0x108, hidden, START + 9]));
+    // Nobody is found.
+    let broken = Walked::Broken(Broken::ReturnProbe);
+    for words in [&[TRAMPOLINE][..], &[TRAMPOLINE, 7, MAPPED + 0x108, 7, 7], &[TRAMPOLINE; 2000]] {
+        assert_eq!(chain(words), (broken, vec![8, hidden]));
+    }
+    let words = [&[TRAMPOLINE][..], &[MAPPED + 0x8; 2000], &[7]].concat();
+    assert_eq!(chain(&words), (broken, vec![8, hidden]), "trials are bounded");
+}
+
 #[test]
 fn behind_the_window_the_kernels_chain_may_go_on() {
     let words = [MAPPED + 0x110];
