@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use perf_prof::profilers::kmemleak::flows::CacheTag;
 use perf_prof::profilers::kmemleak::ledger::{Ledger, PointerSpace};
 use perf_prof::profilers::kmemleak::pointers::LiveAllocation;
 
@@ -42,7 +43,7 @@ fn main() -> Result<()> {
 fn allocate(ledger: &mut Ledger, number: u64) {
     let record =
         LiveAllocation { ptr: address(number), time: number, bytes: 64, stack: None, owner: 1 + (number % 100) as u32 };
-    black_box(ledger.allocated(PointerSpace::Kernel, record));
+    black_box(ledger.allocated(PointerSpace::Kernel, record, CacheTag::default()));
 }
 
 /// Addresses as an allocator returns them: over a whole range, in no order.

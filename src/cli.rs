@@ -206,7 +206,8 @@ impl CommonArgs {
         }
     }
 
-    /// For a profiler that may not watch all tasks. `what`: the error's subject; `reason`: the rest of its sentence.
+    /// Requires a target, for a profiler that cannot watch all tasks. `what`: subject of the error message; `reason`:
+    /// the rest of the sentence.
     ///
     /// # Errors
     /// No option names tasks, and there is no command.
@@ -223,7 +224,7 @@ impl RunArgs {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }
 
-    /// Options that were given and change nothing, each with what is always so.
+    /// A sentence for each given option that has no effect, since it names what perf-prof always does.
     pub fn always_so(&self) -> impl Iterator<Item = &'static str> {
         let given = [
             (self.order, "--order: events are always in the order of their times"),

@@ -1,5 +1,7 @@
 //! Text from others (names, paths, symbols, event fields) may hold anything; a terminal must not obey it.
 
+use std::borrow::Cow;
+
 use crate::digits::push_hex;
 
 /// Appends `text` with everything but printable characters as `\xNN` (bytes) or `\u{N}` (what controls or is not seen).
@@ -56,6 +58,27 @@ pub fn escape(text: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// Text as [`escape`] shows it, with the bytes again that stand in it as `\xNN`.
+pub fn unescape(text: &str) -> Cow<'_, [u8]> {
+    let mut parts = text.split("\\x");
+    let first = parts.next().unwrap_or_default().as_bytes();
+    if first.len() == text.len() {
+        return first.into();
+    }
+    let mut bytes = first.to_vec();
+    for part in parts {
+        let code = part.split_at_checked(2).filter(|(code, _)| code.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        match code.and_then(|(code, rest)| Some((u8::from_str_radix(code, 16).ok()?, rest))) {
+            Some((byte, rest)) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(rest.as_bytes());
+            }
+            None => bytes.extend([b"\\x", part.as_bytes()].concat()),
+        }
+    }
+    bytes.into()
+}
+
 fn is_harmless(character: char) -> bool {
     // U+FFFE and U+FFFF are no characters, and not allowed in XML.
     !character.is_control() && !matches!(character, '\u{fffe}' | '\u{ffff}') && !is_unseen(character)
@@ -100,6 +123,16 @@ mod tests {
             let mut out = [b"head \n".as_slice(), text].concat();
             escape_from(6, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), format!("head \n{want}"));
+        }
+    }
+
+    #[test]
+    fn escaped_bytes_are_found_again() {
+        for text in [&b"h\xe9llo"[..], b"\xff\xfe raw", b"\x1b[2J", b"plain", "größe".as_bytes(), b""] {
+            assert_eq!(*unescape(&escape(text)), *text);
+        }
+        for text in ["a\\x", "a\\x4", "a\\xg1", "a\\x+1", "a\\", "\\xé"] {
+            assert_eq!(*unescape(text), *text.as_bytes());
         }
     }
 

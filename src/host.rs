@@ -34,7 +34,7 @@ pub fn online_cpus(host: &Host) -> Result<Vec<u32>> {
     parse_cpus(text.trim()).map_err(anyhow::Error::msg).with_context(|| format!("in {}", path.display()))
 }
 
-/// The CPUs whose time is accounted without ticks (`nohz_full`). Most kernels have none.
+/// The CPUs whose time is accounted without ticks (`nohz_full`); none on most machines.
 pub fn tickless_cpus(host: &Host) -> Vec<u32> {
     let text = fs::read_to_string(host.cpu.join("nohz_full")).unwrap_or_default();
     parse_cpus(text.trim()).unwrap_or_default()
@@ -42,7 +42,7 @@ pub fn tickless_cpus(host: &Host) -> Vec<u32> {
 
 /// The machine is a virtual one. x86 says so among the flags of a CPU; elsewhere the firmware does.
 pub fn is_virtual(host: &Host) -> bool {
-    /// The first CPU, of maybe hundreds.
+    /// Enough for the first CPU of the file.
     const HEAD_BYTES: u64 = 8192;
     let mut cpuinfo = Vec::new();
     let head = fs::File::open(host.proc.join("cpuinfo")).map(|file| file.take(HEAD_BYTES).read_to_end(&mut cpuinfo));
@@ -55,12 +55,12 @@ pub fn is_virtual(host: &Host) -> bool {
         || ["QEMU", "Amazon EC2", "VMware, Inc."].contains(&vendor.trim())
 }
 
-/// A number below /proc/sys/kernel.
+/// The number in the file `name` below /proc/sys/kernel.
 pub fn sysctl(host: &Host, name: &str) -> Option<i64> {
     fs::read_to_string(host.proc.join("sys/kernel").join(name)).ok()?.trim().parse().ok()
 }
 
-/// Beyond any kernel's NR_CPUS.
+/// Limit of CPU numbers, greater than any kernel's NR_CPUS.
 const MAX_CPU: u32 = (1 << 20) - 1;
 
 /// Sorted numbers as `0-3,7`.
@@ -79,7 +79,7 @@ pub fn cpu_ranges(cpus: &[u32]) -> String {
 /// Reads `0-3,7` into sorted numbers, each once.
 ///
 /// # Errors
-/// A part that is no number or range, a range that runs backwards, a number beyond any kernel's.
+/// A part that is no number or range, a range that runs backwards, a number above `MAX_CPU`.
 pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
     let mut ranges = Vec::new();
     for part in text.split(',') {
@@ -93,7 +93,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
     ranges.sort_unstable();
     let mut cpus = Vec::new();
     for (first, last) in ranges {
-        let next = cpus.last().map_or(0, |&cpu| cpu + 1); // ranges may overlap
+        let next = cpus.last().map_or(0, |&cpu| cpu + 1); // overlapping ranges give each CPU once
         cpus.extend(first.max(next)..=last);
     }
     Ok(cpus)

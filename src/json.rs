@@ -8,9 +8,9 @@ use crate::escape::{escape, is_plain};
 /// The largest integer that every JSON reader takes exactly.
 const EXACT: u64 = 1 << 53;
 
-/// What an object may have under a key.
+/// A value that an object may have under a key.
 pub trait JsonValue {
-    /// False: the key is left out.
+    /// Whether the value is known. False: the key is left out.
     fn is_known(&self) -> bool;
 
     fn push(&self, out: &mut Vec<u8>);
@@ -20,7 +20,7 @@ pub trait JsonValue {
 pub struct Object<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
-    /// Key of the inner object that a dotted key has opened; empty: none.
+    /// Key of the open inner object, from a dotted key. Empty: none is open.
     inside: &'a str,
 }
 

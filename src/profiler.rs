@@ -1,11 +1,11 @@
-//! The `Profiler` trait, and what its calls are given: `setup` while it asks for its events, `context` while samples
-//! come, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and
-//! `uprobe:` select, `code` finds the files and bytes of the latter in a worker, which `function_search` asks, `inherited` makes them see the children of the
-//! target. `bind` resolves a selector to events with their filters and expressions, `bare` a name without its system.
-//! `keys` has the keys of all events of a run, and shows them with their names.
-//! `call_strings` joins the strings of system calls to their records, `socket_errors` tells how connections end that are made in the
-//! background, `executed` what programs are executed with.
-//! `shown` is for events that are shown one by one, `filters` makes kernel filters by task, `hits` measures what probes in programs cost these.
+//! The `Profiler` trait, and the arguments of its calls: `setup` while the profiler adds events, `context` while it
+//! handles samples, `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines kprobes
+//! and uprobes; `code` finds the files and offsets of uprobes, in a worker that `function_search` asks; `inherited`
+//! makes uprobes see the children of the target. `bind` resolves a selector to events with their filters and
+//! expressions, `bare` a name without a system. `keys` has the keys of all events of a run, and shows them with their
+//! names. `call_strings` joins the strings of system calls to their records, `socket_errors` tells how connections end
+//! that are made in the background, `executed` what programs are executed with. `shown` is for events that are shown
+//! one by one, `filters` makes kernel filters by task, `hits` measures what uprobes cost the probed programs.
 
 mod args;
 mod bare;
@@ -55,7 +55,7 @@ pub use tracefs::TracefsFinder;
 pub use crate::report::Report;
 pub use crate::stats::LostWindow;
 
-/// What is asked of workers before a run.
+/// The questions that workers answer before a run.
 pub const QUESTIONS: &[QuestionHandler] = &[QuestionHandler::of::<function_search::FunctionSearch>()];
 
 /// ns, CLOCK_MONOTONIC.
@@ -69,7 +69,7 @@ pub trait Profiler {
     /// An event or field that this kernel lacks; options that contradict each other.
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup) -> Result<()>;
 
-    /// Sets kernel filters: what they drop costs no record.
+    /// Sets kernel filters: what they drop costs no records.
     ///
     /// # Errors
     /// A filter that does not fit the event.
@@ -81,11 +81,11 @@ pub trait Profiler {
     /// Takes one sample: the hot path. No text, no symbols, no look-up by name.
     ///
     /// # Errors
-    /// A record without its fields. It is counted, and the run goes on.
+    /// The record lacks a field. It is counted, and the run goes on.
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use>;
 
     /// Takes consecutive samples. By default `sample` gets them one by one, without a virtual call for each. A profiler
-    /// that has a shorter path for most of them hands the rest to the handler that `sample` uses.
+    /// with a shorter path for most samples passes the rest to the handler that `sample` uses.
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
         samples.each(self, ctx);
     }
@@ -104,9 +104,8 @@ pub trait Profiler {
         self.interval(now, report)
     }
 
-    /// Between samples, with all events older than `now` seen: ten times a second, and sooner where an outcome asks for
-    /// it. For what must be reported although no event comes, such as a wait that goes on. By default nothing is to be
-    /// done.
+    /// Called between samples, after all events older than `now`: ten times a second, or sooner if an outcome asks for
+    /// it. For what must be reported without an event, such as an ongoing wait. Does nothing by default.
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         let _ = (now, ctx);
         TickOutcome::default()
@@ -124,18 +123,19 @@ pub trait Profiler {
 /// What a profiler asks of the run after a tick.
 #[derive(Clone, Debug, Default)]
 pub struct TickOutcome {
-    /// The profiler waits for a thread of its own, or for records up to now: the next tick is to come within 10 ms.
+    /// The profiler waits for one of its own threads, or for records up to now: the next tick must come within 10 ms.
     pub is_urgent: bool,
-    /// CPUs that may not run or wake a thread, until the next tick: a paced run keeps its own threads away from them.
+    /// CPUs that may be unable to run or wake a thread, until the next tick: a paced run keeps its own threads off
+    /// these CPUs.
     pub suspects: Vec<u32>,
     /// A report is wanted now, besides those of intervals.
     pub wants_report: bool,
-    /// CPUs on which a switch went unseen though no record was lost, once for each.
+    /// The CPU of each switch that went unseen although no record was lost.
     pub missed_switches: Vec<u32>,
 }
 
 impl TickOutcome {
-    /// Adds what another profiler of the run asks for.
+    /// Adds the requests of another profiler of the run.
     pub fn merge(&mut self, other: TickOutcome) {
         self.is_urgent |= other.is_urgent;
         self.wants_report |= other.wants_report;
@@ -144,7 +144,7 @@ impl TickOutcome {
     }
 }
 
-/// What happens in a run besides samples. It is rare.
+/// Rare events of a run besides samples.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// Events are enabled, and the names of tasks are known. The first samples may be much older, back to
@@ -152,11 +152,12 @@ pub enum Event<'a> {
     Started { now: Timestamp },
     /// A task was created, renamed or has exited, on `cpu`. The tables of the context are up to date.
     Task { record: &'a Record<'a>, time: Timestamp, cpu: u32 },
-    /// The thread `old` executes a program on `cpu`, and goes on under the number of its process, whose first thread has ended.
-    /// The Exit of `old` follows, of which there is no record, and then the Comm record.
+    /// The thread `old`, which is not the first of its process, executes a program on `cpu`, and continues with the tid
+    /// `pid` of the first thread, which has ended. The Exit of `old`, which the run makes up, and then the Comm record
+    /// follow.
     TookOver { old: i32, pid: i32, time: Timestamp, cpu: u32 },
-    /// A SWITCH record: `tid` was switched in on `cpu`, after the task `prev` if the record has it. Only where idle
-    /// tasks are watched, see [`Evlist::watch_idle`]. The sample of the same switch comes before, if there is one.
+    /// A SWITCH record: `tid` was switched in on `cpu`, after the task `prev` if the record has it. Only if idle tasks
+    /// are watched, see [`Evlist::watch_idle`]. The sample of the same switch comes before, if there is one.
     SwitchIn { tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32 },
     /// Events are disabled and all records were read: the last chance to hand over an occurrence. Left out if `-N`
     /// ended the run. [`Profiler::deinit`] follows.
@@ -164,28 +165,28 @@ pub enum Event<'a> {
     /// The kernel throttled an event on `cpu`: it takes no samples for a while, since there were too many.
     Throttled { cpu: u32 },
     /// Before the report of an interval: what `event` counted on `cpu` in it, once per task for a task-bound event. The
-    /// times are then those for which these tasks ran, as far as the attr asks for them. Only the profiler of the event
-    /// gets this.
+    /// times are then those in which these tasks ran, if the attr asks for times. Only the profiler of the event gets
+    /// this.
     Counted { event: EventId, cpu: u32, counted: &'a Counted },
-    /// Records of a CPU were lost: every pair that they may have closed must be forgotten.
+    /// Records of a CPU were lost: every pair that one of them may have closed must be forgotten.
     Lost(&'a LostWindow, LostKinds<'a>),
     /// Only names, forks, exits and mappings were lost. As bad as `Lost` for a profiler that follows tasks.
     LostSide(&'a LostWindow),
-    /// Before weights of stacks are handed over, and before the report of an interval: the samples of
-    /// [`Context::weigh_later`] must get their weights.
+    /// Comes before weights of stacks are handed over, and before the report of an interval: the samples of
+    /// [`Context::weigh_later`] must get their weights now.
     WeighSamples,
 }
 
-/// What the lost records were of.
+/// Which events the lost records may be of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostKinds<'a> {
     Any,
-    /// These events of the profiler.
+    /// Only of these events of the profiler.
     Events(&'a [EventId]),
 }
 
 impl LostKinds<'_> {
-    /// Whether a record of one of `events` may be among them.
+    /// Whether a record of one of `events` may be among the lost ones.
     pub fn include(self, events: &[EventId]) -> bool {
         match self {
             LostKinds::Any => true,

@@ -1,15 +1,16 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
-//! [`Run::new`] turns options into open events; [`Run::start`] is the run, and `observe` its loop, which `wake` wakes.
-//! The start: `options` has the options, `setup` the output and the workload, `run_events` the events; `rings` and
-//! `ring_sizes` open rings and follow CPU hotplug, `windows` adds copies of user stacks, `live` decides on the screen.
-//! Records: `dispatcher` handles them, `routing` takes samples to their views, past `task_filter`, `views` are the
-//! profilers of the run. What is missing: `loss` keeps the losses, `unseen` what went unseen otherwise, `onlookers` finds
-//! others who watch the same events, `idle_judge` CPUs that hide idle tasks, and `idle_cpus` does for `doctor`. Reports:
-//! `intervals` closes intervals, `quiet` sends tables more often than they are printed, `report_pace` limits how often
-//! dear reports are made, `finish` ends the run, `messages` has the texts for the user, `tell` answers signals in
-//! mid-run, `probed` tells what probes cost. `pace` keeps a run going beside a stuck CPU. `forecast` is a dry run, and
-//! `meter` weighs its samples; `replay` plays recorded rings.
+//! [`Run::new`] turns options into open events; [`Run::start`] is the run, and `observe` has its loop, `wake` the
+//! sources that wake it. The start: `options` has the options, `setup` the output and the workload, `run_events` the
+//! events; `rings` and `ring_sizes` open rings and follow CPU hotplug, `windows` adds copies of user stacks, `live`
+//! decides on the screen. Records: `dispatcher` handles them, `routing` passes samples to their views, `task_filter`
+//! drops those of other tasks, `views` has the profilers of the run. Missing data: `loss` counts losses, `unseen` other
+//! unseen events, `onlookers` finds BPF programs of other tools on the same events, `idle_judge` finds CPUs that hide
+//! idle tasks, and `idle_cpus` does so for `doctor`. Reports: `intervals` closes intervals, `quiet` sends tables more
+//! often than they are printed, `report_pace` limits how often costly reports are made, `finish` ends the run,
+//! `messages` has the texts for the user, `tell` notes during the run, `probed` texts about the cost of probes. `pace`
+//! keeps a run going while a CPU is stuck. `forecast` is a dry run, whose samples `meter` measures; `replay` replays
+//! recorded rings.
 
 mod dispatcher;
 mod finish;
@@ -75,21 +76,21 @@ use crate::task::{Targets, Watched};
 pub struct Outcome {
     /// Samples and occurrences that are missing from the results.
     pub lost: u64,
-    /// Not all results were written.
+    /// Some results were not written.
     pub unwritten: bool,
 }
 
 /// The longest time that a record waits in a ring while nothing else happens.
 const LATENCY: Duration = Duration::from_millis(100);
-/// The same at the beginning of a run.
+/// The same limit at the beginning of a run.
 const EAGER: Duration = Duration::from_millis(5);
 /// The wait after a round that left records above the horizon.
 const FOLLOW_UP: Duration = Duration::from_millis(2);
-/// While a profiler waits for something that is about to come, see `TickOutcome::is_urgent`.
+/// The wait while a profiler expects something soon: see `TickOutcome::is_urgent`.
 const URGENT: Duration = Duration::from_millis(10);
 /// The time without samples after which a line says what the run waits for.
 const SILENCE: Duration = Duration::from_secs(3);
-/// The time between two checks for CPUs that came or went.
+/// The time between two checks for CPUs that came online or went offline.
 const HOTPLUG: Duration = Duration::from_millis(500);
 /// Bytes that interned stacks may take.
 const STACKS_LIMIT_BYTES: usize = 64 << 20;
@@ -112,35 +113,35 @@ pub struct Run {
     workload: Option<Workload>,
     start_ns: u64,
     wakeups: u64,
-    /// A signal ended the run.
+    /// A signal has asked the run to end.
     told_to_end: bool,
-    /// The reading thread has been given priority, or cannot be.
+    /// The reading thread was given priority, or this is not possible.
     precedes: bool,
     /// The tasks whose end is reported.
     targets: Targets,
-    probes: RunProbes, // a private mount, and probes, live as long as the run
+    probes: RunProbes, // owns a private mount and probes, which live as long as the run
 }
 
 /// Why the loop ends.
 enum StopReason {
     /// Ctrl-C, `--for`, the workload's or the target's end.
     Asked,
-    /// `-N`: no further sample may be shown.
+    /// `-N` samples were shown: no further one may be.
     Enough,
-    /// Nobody reads the output.
+    /// The reader has closed the output.
     Closed,
 }
 
 impl Run {
-    /// Opens everything.
+    /// Opens the outputs and events of the run.
     ///
     /// # Errors
-    /// What cannot work here, in one sentence with the cure.
+    /// One sentence about what cannot work on this machine, with the cure.
     pub fn new(options: Options, profilers: Vec<Box<dyn Profiler>>) -> Result<Run> {
         Run::over(options, profilers, None)
     }
 
-    /// `replay`: what stands in for the machine.
+    /// `replay`: what replaces parts of the machine.
     fn over(
         mut options: Options,
         mut profilers: Vec<Box<dyn Profiler>>,
@@ -195,7 +196,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Runs until it is told to end, and reports.
+    /// Runs until the end is asked for, and reports.
     ///
     /// # Errors
     /// The workload cannot be executed; the output cannot be written.
@@ -207,7 +208,7 @@ impl Run {
 
     /// Enables the events and releases the workload.
     fn begin(&mut self) -> Result<()> {
-        // Read before they are enabled, so that no share of the run's time is above 100 %.
+        // The clock is read before events are enabled, so that no share of the run's time exceeds 100 %.
         self.start_ns = sys::monotonic_ns();
         self.interval.start_ns = self.start_ns;
         self.onlookers.begin(self.start_ns);
@@ -218,7 +219,7 @@ impl Run {
         }
         self.begin_quiet_intervals()?;
         self.core.ctx.tasks.scan();
-        // Threads created between the first look and the opening of their parent's events.
+        // Finds threads created after the first look, but before their parent's events were opened.
         self.core.ctx.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
         if self.options.paced {

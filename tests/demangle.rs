@@ -1,4 +1,5 @@
-//! Names of C++ as c++filt writes them: those of a fixture, of a C++20 program without optimisation, and of libstdc++.
+//! Names of C++ as c++filt writes them: those of a fixture, of a C++20 program without optimisation, of libstdc++, and what
+//! the programs and libraries of this machine export.
 //!
 //! perf-prof differs on purpose where c++filt
 //! - leaves a comma or `>>` behind an empty pack: `f<A<int>>(int, , char)` for `f<A<int> >(int, char)`,
@@ -11,13 +12,17 @@
 #[macro_use]
 mod common;
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
 use perf_prof::symbol::demangle::demangled;
+use perf_prof::symbol::elf::file::is_elf;
 
 const FIXTURE: &str = include_str!("data/cpp_names.txt");
 const PROGRAM: &str = include_str!("data/cpp20.cpp");
@@ -77,7 +82,7 @@ fn names_that_cxxfilt_refuses_or_writes_otherwise() {
 fn a_program_of_every_kind_of_name_is_as_cxxfilt_writes_it() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("names.cpp");
-    std::fs::write(&source, PROGRAM).unwrap();
+    fs::write(&source, PROGRAM).unwrap();
     let program = dir.path().join("names");
     let mut compiler = Command::new("g++");
     compiler.args(["-std=c++20", "-O0", "-pthread", "-o"]).args([&program, &source]);
@@ -106,16 +111,106 @@ fn the_names_of_libstdcxx_are_as_cxxfilt_writes_them() {
     compare(path, &["--dynamic"], 3000).unwrap_or_else(|why| skip_part!("{why}"));
 }
 
+/// Every name has the text of c++filt, or one that differs for a known reason. Programs and libraries are taken by size until
+/// they have enough names.
+#[test]
+fn each_exported_name_that_cxxfilt_writes_otherwise_has_a_known_reason() {
+    const LEAST: usize = 100_000;
+    let mut names = BTreeSet::new();
+    for path in large_programs() {
+        match exported_names(&path, &["--dynamic", "--defined-only"]) {
+            Ok(exported) => names.extend(exported),
+            Err(why) => skip!("{why}"),
+        }
+        if names.len() > LEAST + LEAST / 5 {
+            break;
+        }
+    }
+    if names.len() < LEAST {
+        skip!("the programs and libraries here export {} names of C++", names.len());
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let wanted = match cxxfilt(&names) {
+        Ok(wanted) => wanted,
+        Err(why) => skip!("{why}"),
+    };
+    let (mut counts, mut unexplained) = (BTreeMap::<&str, usize>::new(), Vec::new());
+    for (name, want) in names.iter().zip(&wanted) {
+        let text = demangled(name);
+        match difference(name, text.as_deref().unwrap_or(name), want) {
+            Some(kind) => *counts.entry(kind).or_default() += 1,
+            None => unexplained.push(format!("{name}\n    {text:?}\n    {want}")),
+        }
+    }
+    println!("{} names: {counts:?}", names.len());
+    assert!(unexplained.is_empty(), "{} of {}:\n{}", unexplained.len(), names.len(), unexplained.join("\n"));
+    let rare =
+        counts.iter().filter(|(kind, _)| ![SAME, PACKS, CUT].contains(*kind)).map(|(_, count)| count).sum::<usize>();
+    assert!(rare * 1000 < names.len(), "{counts:?}");
+}
+
+const SAME: &str = "the same";
+const PACKS: &str = "empty packs";
+const CUT: &str = "cut";
+
+/// How the text differs from that of c++filt. None: in no known way.
+fn difference(name: &str, text: &str, want: &str) -> Option<&'static str> {
+    if text == want {
+        return Some(SAME);
+    }
+    let (ours, theirs) = (plain(text), plain(want));
+    if ours == theirs {
+        return Some(PACKS);
+    }
+    let prefix = ours.bytes().zip(theirs.bytes()).take_while(|(one, other)| one == other).count();
+    if text.len() > MAX_NAME_BYTES - 4 && want.len() > text.len() && prefix + 2 > ours.len() {
+        return Some(CUT);
+    }
+    if want == name {
+        return Some("refused by c++filt");
+    }
+    let (same, ours) = (ours.get(..prefix)?, ours.get(prefix..)?);
+    let is_structor =
+        ["{unnamed type#", "{lambda("].iter().any(|start| ours.trim_start_matches('~').starts_with(start));
+    if is_structor && same.trim_end_matches('~').ends_with("}::") {
+        return Some("constructors of what has no name");
+    }
+    if same.ends_with('&') && theirs.get(prefix..)?.starts_with('(') && name.contains("XadL_ZNK") {
+        return Some("a member function that is const, as an argument");
+    }
+    // `T_` of the function around the lambda, or of the one whose argument the lambda is.
+    (same.contains("{lambda(") && name.contains("EUl") && name.contains("T_")).then_some("arguments of which function")
+}
+
+/// Files of programs and libraries, the largest first.
+fn large_programs() -> Vec<PathBuf> {
+    const MIN_BYTES: u64 = 1 << 20;
+    const MAX_DEPTH: usize = 4;
+    const MAX_FILES: usize = 64;
+    let mut found = BTreeMap::new();
+    let mut pending: Vec<(PathBuf, usize)> =
+        ["/usr/bin", "/usr/lib", "/usr/local"].iter().map(|dir| (PathBuf::from(dir), 1)).collect();
+    while let Some((dir, depth)) = pending.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_dir() && depth < MAX_DEPTH {
+                pending.push((entry.path(), depth + 1));
+            } else if meta.is_file()
+                && meta.len() >= MIN_BYTES
+                && File::open(entry.path()).is_ok_and(|file| is_elf(&file))
+            {
+                found.insert((Reverse(meta.len()), meta.ino()), entry.path());
+            }
+        }
+    }
+    found.into_values().take(MAX_FILES).collect()
+}
+
 /// Under 0.2 % of the names that c++filt demangles are refused, and under 2 % have another text, for the reasons above.
 /// `Err`: what is not installed.
 fn compare(file: &Path, options: &[&str], least: usize) -> Result<(), String> {
-    let listed = match Command::new("nm").args(["--format=posix"]).args(options).arg(file).output() {
-        Ok(listed) => listed,
-        Err(err) => return Err(format!("no nm: {err}")),
-    };
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    let words = listed.lines().filter_map(|line| line.split([' ', '@']).next());
-    let names: Vec<&str> = words.filter(|name| name.starts_with("_Z")).collect::<BTreeSet<_>>().into_iter().collect();
+    let names = exported_names(file, options)?;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert!(names.len() > least, "{} names in {}", names.len(), file.display());
     let wanted = cxxfilt(&names)?;
     let (mut all, mut refused, mut other) = (0, Vec::new(), Vec::new());
@@ -133,12 +228,24 @@ fn compare(file: &Path, options: &[&str], least: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// The names of C++ that nm lists.
+fn exported_names(file: &Path, options: &[&str]) -> Result<BTreeSet<String>, String> {
+    let listed = Command::new("nm").args(["--format=posix"]).args(options).arg(file).output();
+    let listed = listed.map_err(|err| format!("no nm: {err}"))?;
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let words = listed.lines().filter_map(|line| line.split([' ', '@']).next());
+    Ok(words.filter(|name| name.starts_with("_Z")).map(str::to_owned).collect())
+}
+
 fn is_same(text: &str, want: &str) -> bool {
     if text.len() == MAX_NAME_BYTES {
         return want.len() >= MAX_NAME_BYTES;
     }
-    let plain = |text: &str| text.replace("> >", ">>").replace("> >", ">>").replace(", ,", ",").replace("<, ", "<");
     plain(text) == plain(want)
+}
+
+fn plain(text: &str) -> String {
+    text.replace("> >", ">>").replace("> >", ">>").replace(", ,", ",").replace("<, ", "<")
 }
 
 fn cxxfilt(names: &[&str]) -> Result<Vec<String>, String> {

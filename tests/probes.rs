@@ -271,6 +271,75 @@ fn overloads_of_cpp() {
     }
 }
 
+const NESTED: &str = r#"
+#include <sys/syscall.h>
+#include <unistd.h>
+static volatile long sum;
+__attribute__((noinline)) long fourth(long n) { sum += syscall(SYS_getppid); return n + sum; }
+__attribute__((noinline)) long third(long n) { return fourth(n + 1) + 1; }
+__attribute__((noinline)) long second(long n) { return third(n + 1) + 1; }
+__attribute__((noinline)) long first(long n) { return second(n + 1) + 1; }
+int main(void) { return first(1) == 0; }
+"#;
+
+/// Without frame pointers nothing tells where the caller was of a function whose return is probed. Those further out are found.
+#[test]
+fn callers_beyond_a_pending_return_probe() {
+    need_uprobes!();
+    if !cfg!(target_arch = "x86_64") {
+        skip!("return addresses stand behind the frames of x86_64 alone");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, program) = (dir.path().join("nested.c"), dir.path().join("nested"));
+    fs::write(&source, NESTED).expect("a source");
+    match Command::new("cc").args(["-O1", "-fomit-frame-pointer", "-o"]).args([&program, &source]).output() {
+        Err(err) => skip!("no C compiler: {err}"),
+        Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+    }
+    let program = program.to_str().expect("UTF-8");
+    const HIDDEN: &str = "hidden by a return probe";
+    let cases: [(&[&str], &[&str]); 3] = [
+        (&["third"], &["fourth", "third", HIDDEN, "first", "main"]),
+        (&["third", "second"], &["fourth", "third", HIDDEN, HIDDEN, "main"]),
+        (&["fourth", "second"], &["fourth", HIDDEN, "second", HIDDEN, "main"]),
+    ];
+    for (probed, want) in cases {
+        let probes = probed.iter().map(|function| format!("uretprobe:{function}@\"{program}\""));
+        let events: Vec<String> = probes.chain(["syscalls:sys_enter_getppid//stack/".to_owned()]).collect();
+        let done = run_over(&["trace", "--no-kernel-callchain", "--json", "-e", &events.join(",")], &[program]);
+        let call = done.of_type("event").into_iter().find(|event| event["stack"].is_array()).expect("a call");
+        let name = |frame: &Value| frame["symbol"].as_str().or(frame["reason"].as_str()).map(str::to_owned);
+        let frames: Vec<String> = call["stack"].as_array().unwrap().iter().filter_map(name).collect();
+        assert_eq!(frames.get(1..1 + want.len()).expect("frames"), want, "{frames:#?}");
+        assert!(!done.err.iter().any(|line| line.contains("frame-pointer")), "{done:#?}");
+    }
+}
+
+/// A name in a file may have any bytes. It is typed as it is shown.
+#[test]
+fn functions_whose_names_are_not_utf8() {
+    need_uprobes!();
+    const COUNT: u64 = 10;
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = own_calls(dir.path());
+    let mut bytes = fs::read(&program).expect("a program");
+    let (before, after) = (b"\0calls_add\0", b"\0calls\xe9add\0");
+    let places: Vec<usize> = memchr::memmem::find_iter(&bytes, before).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at..at + after.len()].copy_from_slice(after));
+    fs::write(&program, bytes).expect("a program");
+    for name in [r"calls\xe9add", r"calls\xe9a*", "calls?add"] {
+        let selector = format!("uprobe:{name}@\"{program}\"");
+        let done = run_over(&["trace", "--json", "-e", &selector], &[&program, &COUNT.to_string()]);
+        let events = done.of_type("event");
+        assert_eq!(events.len() as u64, COUNT, "{name}: {done:#?}");
+        let shown = format!(r#"uprobe:calls\xe9add@"{program}""#);
+        assert!(events.iter().all(|event| event["event"] == *shown), "{name}: {events:#?}");
+    }
+    let selector = format!("uprobe:calls_add@\"{program}\"");
+    run(&["trace", "-e", &selector, "--", &program, "1"]).code(1).says(&["has no function", "calls_add"]);
+}
+
 // Which file
 
 #[test]

@@ -46,6 +46,57 @@ fn assert_all(frames: &[Value], key: &str, want: &str) {
     }
 }
 
+/// A C program. `Err`: why it cannot be built here.
+fn built(dir: &Path, source: &str, option: &str) -> Result<String, String> {
+    let (file, program) = (dir.join("program.c"), dir.join("program"));
+    fs::write(&file, source).expect("a source");
+    let done = Command::new("cc").args(["-O1", option, "-o"]).args([&program, &file]).output();
+    let done = done.map_err(|err| format!("no C compiler: {err}"))?;
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Ok(program.into_os_string().into_string().expect("UTF-8"))
+}
+
+/// The functions of the user's frames of each event, innermost first.
+fn functions(done: &Done) -> Vec<Vec<String>> {
+    let name = |frame: &Value| frame["symbol"].as_str().unwrap_or("?").to_owned();
+    let frames = |event: &Value| event["stack"].as_array().expect("a stack").iter().map(name).collect();
+    done.of_type("event").iter().map(frames).collect()
+}
+
+/// As is done to have code in large pages.
+#[test]
+fn code_that_a_program_copies_over_its_own_keeps_its_names() {
+    need_events!();
+    const COUNT: usize = 5;
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = ["trace", "-e", CALL, "-g", "--no-kernel-callchain", "--json"];
+    for option in ["-fno-omit-frame-pointer", "-fomit-frame-pointer"] {
+        let program = match built(dir.path(), include_str!("data/own_copy.c"), option) {
+            Ok(program) => program,
+            Err(why) => skip!("{why}"),
+        };
+        let stacks_are_right = |done: &Done, count: usize| {
+            let stacks = functions(done);
+            let right = |stack: &Vec<String>| stack.get(1..3).is_some_and(|frames| frames == ["copied", "main"]);
+            assert_eq!(stacks.len(), count, "{stacks:#?}");
+            assert!(stacks.iter().all(right), "{option}: {stacks:#?}");
+            assert!(!done.err.iter().any(|line| line.contains("jit-no-map")), "{done:#?}");
+        };
+        stacks_are_right(&run_over(&options, &[&program, &COUNT.to_string()]), 2 * COUNT);
+        // The copy was there before.
+        let mut command = Command::new(&program);
+        command.arg("5000");
+        let load = Load::start(command);
+        let maps = format!("/proc/{}/maps", load.pid());
+        until("the copy is there", || {
+            fs::read_to_string(&maps)
+                .is_ok_and(|maps| maps.lines().any(|line| line.ends_with("r-xp 00000000 00:00 0 ")))
+        });
+        let pid = load.pid().to_string();
+        stacks_are_right(&run(&[&options[..], &["-p", &pid, "-N", "3"]].concat()).code(0), 3);
+    }
+}
+
 #[test]
 fn code_in_odd_places_has_a_name_or_a_reason() {
     need_events!();

@@ -284,29 +284,53 @@ fn try_a_slow_call() -> Attempted {
 #[test]
 fn a_call_that_outlives_a_loss_is_shown() {
     need_events!(alone); // the threads of other tests would cause losses of their own
-    let (tid, go, mut writer, thread) = reader_of_a_pipe();
-    let pid = std::process::id().to_string();
-    let mut trace = start_watching(&["syscalls", "--than", "1s", "--calls", "read,getppid", "-m", "64", "-p", &pid]);
-    go.send(()).expect("the thread");
-    until("the thread reads", || {
-        let call = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
-        call.starts_with(&format!("{} ", libc::SYS_read))
-    });
-    trace.signal(Signal::SIGSTOP);
-    for _ in 0..100_000 {
-        nix::unistd::getppid();
-    }
-    trace.signal(Signal::SIGCONT);
-    // The next record of each CPU tells of its loss: not that of the end of the call.
-    let tell_of_losses = || {
+    watch_a_call_over_a_loss(false);
+}
+
+/// So is one whose beginning is among them.
+#[test]
+fn a_call_that_began_in_a_loss_is_shown() {
+    need_events!(alone);
+    watch_a_call_over_a_loss(true);
+}
+
+/// So many calls on each CPU.
+fn make_calls(number: u32) {
+    let make = move || {
         for cpu in online_cpus() {
             let mut only = nix::sched::CpuSet::new();
             only.set(cpu as usize).expect("the number of a CPU");
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).expect("the CPU");
-            nix::unistd::getppid();
+            for _ in 0..number {
+                nix::unistd::getppid();
+            }
         }
     };
-    thread::spawn(tell_of_losses).join().expect("the thread");
+    thread::spawn(make).join().expect("the thread");
+}
+
+fn watch_a_call_over_a_loss(begins_in_it: bool) {
+    let (tid, go, mut writer, thread) = reader_of_a_pipe();
+    let pid = std::process::id().to_string();
+    let mut trace = start_watching(&["syscalls", "--than", "1s", "--calls", "read,getppid", "-m", "64", "-p", &pid]);
+    let begin = || {
+        go.send(()).expect("the thread");
+        until("the thread reads", || {
+            let call = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
+            call.starts_with(&format!("{} ", libc::SYS_read))
+        });
+    };
+    if !begins_in_it {
+        begin();
+    }
+    trace.stopped(|| {
+        make_calls(50_000);
+        if begins_in_it {
+            begin();
+        }
+    });
+    // The next record of each CPU tells of its loss: not that of the end of the call.
+    make_calls(1);
     let is_read = |object: &Value| object["type"] == "event" && object["tid"] == tid;
     let open = trace.object(is_read);
     std::io::Write::write_all(&mut writer, b"x").expect("the pipe");

@@ -328,6 +328,20 @@ fn names_cannot_steer_the_terminal() {
         .unwrap();
 }
 
+#[test]
+fn a_task_with_an_empty_name_is_not_gone() {
+    need_events!();
+    let kill = syscall(libc::SYS_kill);
+    let load = ["sh", "-c", r"printf '\0' > /proc/$$/comm; kill -0 $$"];
+    let done = run_over(&["trace", "-e", &kill, "--json"], &load);
+    let named = done.of_type("event");
+    assert!(!named.is_empty() && named.iter().all(|event| event["comm"] == "<empty>"), "{named:#?}");
+    // By the fields of a switch.
+    let load = ["sh", "-c", r"printf '\0' > /proc/$$/comm; sleep 0.2 & wait"];
+    let text = run_over(&["task-state", "-S", "--than", "100ms"], &load).out.join("\n");
+    assert!(text.contains("<empty>") && !text.contains("<gone>"), "{text}");
+}
+
 // Order
 
 #[test]

@@ -1,4 +1,4 @@
-//! Puts a program together: instructions in their order, and jumps forward to labels.
+//! Assembles a BPF program from instructions and forward jumps to labels.
 
 use crate::bpf::instruction::{Helper, Instruction, JumpCondition, R1, R2, R10, Register};
 
@@ -6,9 +6,9 @@ use crate::bpf::instruction::{Helper, Instruction, JumpCondition, R1, R2, R10, R
 #[derive(Debug, Default)]
 pub struct Assembler {
     instructions: Vec<Instruction>,
-    /// Where each label was put.
+    /// By label: the index of the instruction behind it. None: not placed yet.
     labels: Vec<Option<usize>>,
-    /// Jumps, by their place, and their labels.
+    /// The index of each jump instruction, and the label that it jumps to.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -16,7 +16,7 @@ pub struct Assembler {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// A program that cannot be put together.
+/// Why a program cannot be assembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssemblyError {
     #[error("a jump to a label that is nowhere")]
@@ -37,13 +37,13 @@ impl Assembler {
         self.instructions.extend(instructions);
     }
 
-    /// A label that is put somewhere later.
+    /// A new label, to be placed later with `put`.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// Puts a label in front of the next instruction.
+    /// Places a label in front of the next instruction.
     pub fn put(&mut self, label: Label) {
         self.labels[label.0] = Some(self.instructions.len());
     }
@@ -56,7 +56,7 @@ impl Assembler {
         self.jump_on(Some((register, comparison, number)), label);
     }
 
-    /// `r0 =` the value of the key that the stack holds at `key`, or 0. `map`: the descriptor.
+    /// `r0 =` the address of the map value whose key lies at stack offset `key`, or 0. `map`: the map's descriptor.
     pub fn look_up(&mut self, map: i32, key: i16) {
         self.add_all(Instruction::map(R1, map));
         self.add(Instruction::copy(R2, R10));
@@ -69,10 +69,10 @@ impl Assembler {
         self.add(Instruction::jump(condition));
     }
 
-    /// The program, as `struct bpf_insn` has it.
+    /// The program as an array of `struct bpf_insn`.
     ///
     /// # Errors
-    /// A jump without a target ahead of it.
+    /// The target of a jump does not lie ahead of the jump.
     pub fn finish(mut self) -> Result<Vec<u8>, AssemblyError> {
         for (at, label) in self.jumps {
             let target = self.labels[label.0].ok_or(AssemblyError::NoLabel)?;
@@ -83,10 +83,10 @@ impl Assembler {
     }
 }
 
-/// An offset in a record as an instruction has it.
+/// An offset in a record as the offset field of an instruction.
 ///
 /// # Errors
-/// It is too large.
+/// The offset does not fit in the field.
 pub fn offset_of(offset: u16) -> Result<i16, AssemblyError> {
     i16::try_from(offset).map_err(|_| AssemblyError::TooFar)
 }

@@ -1,7 +1,7 @@
-//! Programs that are attached to the tracepoints of a run, by others or by us. One that returns 0 hides the event from every
-//! perf event of the machine, rings and counters alike, without a record that would tell. One that always returns 1 hides
-//! only the events that come while another program runs on the CPU (`trace_call_bpf`, kernel/trace/bpf_trace.c): the kernel
-//! runs it for none of these, and counts them.
+//! BPF programs that are attached to the tracepoints of a run, by other tools or by perf-prof. A program that returns 0
+//! hides the event from every perf event of the machine, rings and counters alike, and no record says so. A program
+//! that always returns 1 hides only the events that come while another program runs on the CPU (`trace_call_bpf`,
+//! kernel/trace/bpf_trace.c): for these the kernel does not run the program, and counts them as missed.
 //!
 //! The kernel is queried now and then: a program that was attached and detached between two queries goes unseen.
 
@@ -16,24 +16,24 @@ use crate::bpf::exits::returns_one;
 use crate::sys;
 use crate::sys::bpf::LoadedProgram;
 
-/// Events in a line of text, and in a list of JSON.
+/// Event names per program in a line of text, and in a list of JSON.
 const MAX_TEXT_EVENTS: usize = 3;
 const MAX_JSON_EVENTS: usize = 16;
-/// Lines about programs after one query.
+/// Lines on stderr about programs after one query.
 const MAX_LINES: usize = 8;
 
-/// A program that is attached to some of our events.
+/// A program that is attached to some events of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachedProgram {
     pub id: u32,
     /// None: its loader gave it no name, or only its id is known.
     pub name: Option<String>,
-    /// The program can return nothing but 1.
+    /// Every path through the program returns 1.
     pub returns_one: bool,
-    /// Events at most that came while another program ran on the CPU, and so were hidden, in the time that is told of.
+    /// Upper bound of the events that were hidden because another program ran on the CPU, in the period reported on.
     /// None: this kernel does not count them.
     pub missed: Option<u64>,
-    /// The kernel does not describe the program to us.
+    /// The kernel refuses to describe the program to perf-prof.
     is_refused: bool,
     /// The events that it is attached to, in the order of the run.
     pub events: Vec<String>,
@@ -58,12 +58,12 @@ impl AttachedProgram {
         AttachedProgram { id, name, returns_one, missed, is_refused: false, events: Vec::new() }
     }
 
-    /// The kernel does not count the events that come while another program runs.
+    /// The kernel does not count the events that this program missed.
     fn is_uncounted(&self) -> bool {
         self.returns_one && self.missed.is_none()
     }
 
-    /// It has hidden no event in the time that is told of.
+    /// The program has hidden no event in the period reported on.
     pub fn hides_nothing(&self) -> bool {
         self.returns_one && self.missed == Some(0)
     }
@@ -72,7 +72,7 @@ impl AttachedProgram {
         AttachedProgram { events, ..self.clone() }
     }
 
-    /// Adds the events of `other`, the same program, and what it missed.
+    /// Adds the events and missed events of `other`, an entry for the same program.
     pub fn join(&mut self, other: &AttachedProgram) {
         let new = without(&other.events, &self.events);
         self.events.extend(new);
@@ -94,7 +94,7 @@ impl AttachedProgram {
         }
     }
 
-    /// The events that JSON lists: the first of maybe thousands.
+    /// The events that JSON lists: only the first ones, since there may be thousands.
     pub fn listed(&self) -> &[String] {
         &self.events[..self.events.len().min(MAX_JSON_EVENTS)]
     }
@@ -122,12 +122,12 @@ impl std::fmt::Display for AttachedProgram {
     }
 }
 
-/// The programs on the events of a run, as the kernel tells (`PERF_EVENT_IOC_QUERY_BPF`).
+/// The programs on the events of a run, as read with `PERF_EVENT_IOC_QUERY_BPF`.
 #[derive(Debug, Default)]
 pub struct ProgramQuery {
     /// Each event that has programs, with their ids.
     found: Vec<(String, Vec<u32>)>,
-    /// Our own programs.
+    /// Ids of perf-prof's own programs.
     own: Vec<u32>,
     /// The kernel refused the query.
     pub is_refused: bool,
@@ -141,17 +141,17 @@ pub fn query<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)
             Ok(ids) if ids.is_empty() => {}
             Ok(ids) => query.found.push((event.to_owned(), ids)),
             Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
-                query.is_refused = true; // as all further ones would be
+                query.is_refused = true; // as it would refuse all further queries
                 break;
             }
-            Err(_) => {} // no program can be attached to such an event, or in such a kernel
+            Err(_) => {} // this event, or this kernel, takes no programs
         }
     }
     query
 }
 
 impl ProgramQuery {
-    /// Tells which programs we have attached ourselves: they need no line.
+    /// Sets the ids of perf-prof's own programs, which get no line.
     #[must_use]
     pub fn with_own(mut self, ids: impl Iterator<Item = u32>) -> ProgramQuery {
         self.own = ids.collect();
@@ -187,7 +187,7 @@ pub struct ProgramChanges {
 }
 
 impl ProgramChanges {
-    /// A line for each program that may hide something; with `all` for the others too.
+    /// A line for each program that may hide events; with `all` also for programs that hide none.
     pub fn lines(&self, all: bool) -> Vec<String> {
         let is_foreign = |attached: &&AttachedProgram| !self.own.contains(&attached.id);
         let told = |attached: &&AttachedProgram| is_foreign(attached) && (all || !attached.hides_nothing());
@@ -210,14 +210,14 @@ impl ProgramChanges {
 #[derive(Debug, Default)]
 pub struct ProgramWatch {
     now: BTreeMap<u32, AttachedProgram>,
-    /// By program, the events that it has missed since it was loaded, as of the last query.
+    /// By program id: the number of events missed since the program was loaded, as of the last query.
     misses: BTreeMap<u32, u64>,
     /// Programs that may hide events: those of this interval, and those of the whole run.
     in_interval: BTreeMap<u32, AttachedProgram>,
     in_run: BTreeMap<u32, AttachedProgram>,
-    /// The events of which a program may have hidden some, as of the last query or the one before.
+    /// Names of the events of which a program may have hidden some, as of the last query or the query before.
     hidden: FxHashSet<String>,
-    /// Some program hides events that the kernel does not count, or has done so: few, if any.
+    /// Some program hides, or has hidden, events that the kernel does not count: few, if any.
     is_uncounted: bool,
 }
 
@@ -264,10 +264,11 @@ impl ProgramWatch {
         changes
     }
 
-    /// The events that a program has missed since the last query. What it missed before the first query is none of ours.
+    /// The number of events that a program has missed since the last query. Events missed before the first query do not
+    /// count.
     fn missed(&mut self, id: u32, attached: &AttachedProgram, misses: impl Fn(u32) -> Option<u64>) -> Option<u64> {
         if !attached.returns_one {
-            return attached.missed; // it may hide any
+            return attached.missed; // it may hide any event
         }
         let now = misses(id)?;
         let before = self.misses.insert(id, now).unwrap_or(now);
@@ -279,12 +280,12 @@ impl ProgramWatch {
         !self.hidden.is_empty()
     }
 
-    /// Whether it may have hidden events of this name.
+    /// Whether a program may have hidden events of this name.
     pub fn may_hide_of(&self, event: &str) -> bool {
         self.hidden.contains(event)
     }
 
-    /// True once the kernel does not count what some program may have hidden.
+    /// True once some program may have hidden events that the kernel does not count.
     pub fn is_uncounted(&self) -> bool {
         self.is_uncounted
     }
@@ -319,7 +320,7 @@ mod tests {
         ProgramQuery { found, ..ProgramQuery::default() }
     }
 
-    /// Number 1 returns 1; 2 is refused; 3 has no name.
+    /// Program 1 always returns 1; the kernel refuses to describe program 2; program 3 has no name.
     fn describe(id: u32) -> AttachedProgram {
         let name = (id == 1).then(|| "one".to_owned()).or((id > 3).then(|| format!("p{id}")));
         AttachedProgram { id, name, returns_one: id == 1, missed: Some(0), is_refused: id == 2, events: Vec::new() }

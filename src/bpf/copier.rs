@@ -1,5 +1,5 @@
-//! What our programs that copy something have in common: how they are loaded and attached, and the events that they write
-//! through.
+//! The common part of perf-prof's copying BPF programs: how they are loaded and attached, and the events that they
+//! write their output to.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
 /// `BPF_F_CURRENT_CPU`
 pub(super) const CURRENT_CPU: u32 = u32::MAX;
 
-/// A program, loaded, with the events that it writes through.
+/// A loaded program, with the map of BPF output events that it writes to.
 #[derive(Debug)]
 pub struct Copier {
     output: BpfMap,
@@ -22,8 +22,8 @@ pub struct Copier {
 }
 
 impl Copier {
-    /// Loads the program that `assemble` makes of the descriptor of the map of events, and of what it reads memory with: the first
-    /// of `helpers`, for older kernels the second one. `cpus`: more than any CPU's number.
+    /// Loads the program that `assemble` makes from the descriptor of the map of events and the helper that reads
+    /// memory: the first of `helpers`, or the second on older kernels. `cpus`: greater than any CPU number.
     ///
     /// # Errors
     /// The kernel refuses a map or the program.
@@ -47,23 +47,23 @@ impl Copier {
         Ok(Copier { output, program, id })
     }
 
-    /// What happens on `cpu` is written through `event`, a BPF output event of that CPU.
+    /// From now on the program's output on `cpu` goes to `event`, a BPF output event of that CPU.
     ///
     /// # Errors
-    /// `cpu` is not below the number of CPUs, or `event` is none.
+    /// `cpu` is not below the number of CPUs, or `event` is no such event.
     pub fn write_through(&self, cpu: u32, event: BorrowedFd<'_>) -> io::Result<()> {
         self.output.set(cpu, &event.as_raw_fd().to_ne_bytes())
     }
 
-    /// Writes nothing more of what happens on `cpu`.
+    /// Stops the program's output on `cpu`.
     pub fn leave_out(&self, cpu: u32) {
-        let _ = self.output.remove(cpu); // it is out already
+        let _ = self.output.remove(cpu); // the CPU has no event in the map
     }
 
     /// Attaches the program to the tracepoint of `event`, on all CPUs, for as long as `event` is open.
     ///
     /// # Errors
-    /// The tracepoint has its 64 programs.
+    /// The tracepoint has 64 programs already, the kernel's limit.
     pub fn attach(&self, event: BorrowedFd<'_>) -> io::Result<()> {
         sys::perf::attach_program(event, self.program.as_fd())
     }

@@ -1,4 +1,4 @@
-//! Whether a BPF program can return anything but 1, as far as its instructions alone tell.
+//! Whether a BPF program can return anything but 1, judged from its instructions alone.
 //!
 //! A program on a tracepoint that returns an even number hides the event from every perf event of the machine
 //! (`trace_call_bpf`, kernel/trace/bpf_trace.c; the results of all programs are put together by a bitwise AND). One
@@ -11,11 +11,11 @@ use crate::bpf::instruction::{
 use crate::sys::bpf::INSTRUCTION_BYTES;
 
 const BPF_FUNC_TAIL_CALL: i32 = 12;
-/// `src_reg` in the call of a kernel function that is no helper. One of these functions, `bpf_throw`, ends the program.
+/// `src_reg` in the call of a kfunc, a kernel function that is no helper. One kfunc, `bpf_throw`, ends the program.
 const PSEUDO_KFUNC_CALL: u8 = 2;
 
 impl Instruction {
-    /// What register 0 holds behind the instruction, given what it held before. None: the instruction is unknown.
+    /// The state of register 0 after the instruction, given its state before. None: the instruction is unknown.
     fn result(&self, before: Register0) -> Option<Register0> {
         let written = self.dst == 0;
         Some(match self.code & CLASS {
@@ -26,7 +26,7 @@ impl Instruction {
             STX if self.code & MODE == ATOMIC => Register0::Other,
             STX => before,
             LD if self.code == LD_IMM64 && !written => before,
-            LD => Register0::Other, // those that load from packets write register 0
+            LD => Register0::Other, // loads from packets write register 0
             JMP | JMP32 if self.code == CALL => Register0::Other,
             JMP | JMP32 => before,
             _ => return None,
@@ -34,15 +34,15 @@ impl Instruction {
     }
 }
 
-/// What is known of register 0, which holds what the program returns.
+/// What is known of register 0, which holds the program's return value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Register0 {
     One,
     Other,
 }
 
-/// True when the program cannot return anything but 1, whatever it does. `program`: its instructions as the kernel
-/// hands them out, further functions behind the first one.
+/// True when every path through the program returns 1. `program`: the instructions as the kernel hands them out, with
+/// further functions behind the first one.
 pub fn returns_one(program: &[u8]) -> bool {
     let (instructions, rest) = program.as_chunks::<INSTRUCTION_BYTES>();
     let instructions: Vec<Instruction> = instructions.iter().map(Instruction::parse).collect();
@@ -56,7 +56,7 @@ pub fn returns_one(program: &[u8]) -> bool {
 /// As [`returns_one`], for the function that begins with the first instruction: others are called, never jumped into.
 /// None: the kernel would not have accepted these instructions.
 fn first_returns_one(instructions: &[Instruction]) -> Option<bool> {
-    // The worst that register 0 may hold in front of each instruction. It only gets worse, so the loop ends.
+    // The worst state of register 0 before each instruction. A state only gets worse, so the loop ends.
     let mut worst: Vec<Option<Register0>> = vec![None; instructions.len()];
     let mut todo = vec![(0_usize, Register0::Other)];
     while let Some((at, held)) = todo.pop() {
@@ -68,7 +68,7 @@ fn first_returns_one(instructions: &[Instruction]) -> Option<bool> {
         match instruction.code {
             EXIT if held == Register0::One => continue,
             EXIT => return Some(false),
-            // Another program returns in the place of this one.
+            // After a tail call another program returns in place of this one.
             CALL if instruction.src == 0 && instruction.imm == BPF_FUNC_TAIL_CALL => return Some(false),
             _ => {}
         }
@@ -161,7 +161,7 @@ mod tests {
             &[RETURN_1, (JA, 0, 0, 9, 0), LEAVE],
             &[RETURN_1, (JA32, 0, 0, 0, i32::MIN), LEAVE],
             &[RETURN_1, (0xe5, 0, 0, 0, 0), LEAVE],
-            &[RETURN_1, (0x0d, 1, 0, 0, 0), LEAVE], // a jump to where a register says
+            &[RETURN_1, (0x0d, 1, 0, 0, 0), LEAVE], // an indirect jump
         ];
         for instructions in cases {
             assert!(!returns_one(&program(instructions)), "{instructions:?}");
@@ -175,7 +175,7 @@ mod tests {
             returns_one(&bytes);
         }
 
-        /// A program with a path that returns 0 is never believed.
+        /// A program with a path that returns 0 is never taken for one that returns 1.
         #[test]
         fn a_path_to_0_is_found(before in proptest::collection::vec(0_u8..4, 0..20)) {
             let step = |kind: u8| match kind {

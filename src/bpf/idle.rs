@@ -1,8 +1,9 @@
-//! A program that copies the records of a tracepoint into our own rings where an idle task is current.
+//! A BPF program that copies the records of a tracepoint into perf-prof's rings while an idle task is current.
 //!
-//! On some virtual machines the kernel writes no sample while the idle task of a CPU is current, so that interrupts which
-//! come there are unseen, but it runs the programs of the tracepoint. The program puts the whole record out through an
-//! event of ours, as the tracepoint's own sample would have it, and leaves records of other tasks alone. It always returns 1.
+//! On some virtual machines the kernel writes no sample while the idle task of a CPU is current, so that interrupts of
+//! idle CPUs are unseen, but the kernel runs the BPF programs of the tracepoint. This program writes the whole record
+//! to a BPF output event, in the form of the tracepoint's own sample, and ignores records of other tasks. It always
+//! returns 1.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -14,16 +15,17 @@ use crate::sys::bpf::{BpfMap, MapKind};
 
 /// `PERF_MAX_TRACE_SIZE`: no record of a tracepoint is larger.
 const RECORD_BYTES: u32 = 8192;
-/// A mask for sizes, which tells the kernel that they are bounded.
+/// A mask for sizes, from which the kernel's verifier knows that they are bounded.
 const SIZE_MASK: i32 = RECORD_BYTES as i32 - 1;
 const NAME: &str = "perf_prof_idle";
 
-/// The record of a tracepoint, for the program.
+/// The layout of a tracepoint's record, for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleRecord {
-    /// The fields that all tracepoints begin with: `common_type` to `common_pid`. They are not set yet when the program runs.
+    /// The fields that all tracepoints begin with: `common_type` to `common_pid`. The kernel sets them only after the
+    /// program has run.
     pub common: [u8; 8],
-    /// Bytes without those of texts and arrays behind its fields.
+    /// Size of the record without the texts and arrays behind its fields.
     pub fixed_bytes: u16,
     pub last_array: Option<ArrayPlace>,
 }
@@ -36,7 +38,7 @@ pub struct ArrayPlace {
     pub base: u16,
 }
 
-/// A buffer of each CPU, for all programs: one runs at a time.
+/// A buffer per CPU that all programs share: a CPU runs one program at a time.
 #[derive(Debug)]
 pub struct RecordBuffer(BpfMap);
 
@@ -48,7 +50,7 @@ impl RecordBuffer {
     }
 }
 
-/// Loads the program. `cpus`: more than any CPU's number.
+/// Loads the program. `cpus`: greater than any CPU number.
 ///
 /// # Errors
 /// The kernel refuses a map or the program.
@@ -62,8 +64,8 @@ pub fn load_copier(record: &IdleRecord, cpus: u32, buffer: &RecordBuffer) -> Res
 /// A stack slot for the key of the look-up.
 const ZERO_KEY: i16 = -4;
 
-/// The program, of the descriptors of the output and of the buffer. Register 6 keeps the record of the event, 7 the buffer,
-/// 8 the bytes of the record.
+/// Assembles the program from the descriptors of the output map and of the buffer. Register 6 keeps the record of the
+/// event, 7 the buffer, 8 the bytes of the record.
 fn assemble(record: &IdleRecord, [output, buffer]: [i32; 2], read: Helper) -> Result<Vec<u8>, AssemblyError> {
     use Instruction as I;
     use MoveSize::Four;
@@ -92,7 +94,7 @@ fn assemble(record: &IdleRecord, [output, buffer]: [i32; 2], read: Helper) -> Re
     program.add(I::copy(R2, R8));
     program.add(I::copy(R3, R6));
     program.add(I::call(read));
-    // The kernel keeps an address of its own in these bytes while programs run.
+    // The kernel keeps one of its own addresses in these bytes while programs run.
     for (half, offset) in record.common.as_chunks::<4>().0.iter().zip([0, 4]) {
         program.add(I::store_number(Four, R7, offset, i32::from_ne_bytes(*half)));
     }

@@ -23,7 +23,7 @@ pub(super) const JA: u8 = 0x05;
 pub(super) const JA32: u8 = 0x06;
 pub(super) const CALL: u8 = 0x85;
 pub(super) const EXIT: u8 = 0x95;
-/// The operations of `JMP` and `JMP32` that are a comparison and a jump: JEQ 0x10 to JSLE 0xd0, without CALL and EXIT.
+/// The operations of `JMP` and `JMP32` that compare and jump: JEQ 0x10 to JSLE 0xd0, without CALL and EXIT.
 pub(super) const COMPARISONS: [u8; 11] = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0];
 
 /// `ALU64 | MOV | X`, `ALU64 | ADD | K`, `ALU64 | ADD | X`, `ALU64 | AND | K`, `ALU64 | RSH | K`
@@ -46,7 +46,8 @@ pub struct Instruction {
     pub(super) imm: i32,
 }
 
-/// A register. 0 has results, 1 to 5 are arguments and lost by a call, 6 to 9 are kept, 10 is the end of the stack.
+/// A register: 0 holds results; 1 to 5 hold arguments, and a call clobbers them; a call preserves 6 to 9; 10 is the end
+/// of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub(super) u8);
 
@@ -83,7 +84,7 @@ impl MoveSize {
 pub enum JumpCondition {
     Equal,
     NotEqual,
-    /// Of signed numbers.
+    /// Compares signed numbers.
     Greater,
     /// Of unsigned numbers.
     Above,
@@ -99,10 +100,10 @@ pub enum Helper {
     MapDelete = 3,
     /// Before 5.5, of the kernel's and the program's memory alike.
     ProbeRead = 4,
-    /// The thread in the lower half, its process in the upper one.
+    /// The tid in the lower half, the pid in the upper half.
     CurrentPidTgid = 14,
     PerfEventOutput = 25,
-    /// Before 5.5, of the kernel's and the program's memory alike.
+    /// For kernels before 5.5: reads kernel and user memory.
     ProbeReadStr = 45,
     ProbeReadUser = 112,
     ProbeReadKernel = 113,
@@ -197,7 +198,7 @@ impl Instruction {
         [first, Instruction::new(0, R0, R0, 0, 0)]
     }
 
-    /// A jump, or one that is made if a comparison holds. Its distance is set later.
+    /// A jump, or a conditional jump if there is a comparison. The jump distance is set later.
     pub(super) fn jump(condition: Option<(Register, JumpCondition, i32)>) -> Instruction {
         let Some((register, comparison, number)) = condition else { return Instruction::new(JA, R0, R0, 0, 0) };
         let operation = match comparison {

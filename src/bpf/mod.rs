@@ -1,8 +1,8 @@
-//! BPF programs: those that others have attached to the events of a run (`attached`), and whether their instructions
-//! can hide events from us (`exits`); and our own: one copies the strings that system calls are given (`strings`), of the
-//! tasks that are asked for (`tasks`), two what getsockopt tells of connections (`socket_errors`), one the records of events that happen where a hidden idle task is current (`idle`).
-//! They are put together by a small assembler (`assembler`) from single instructions (`instruction`); those that copy are loaded
-//! by `copier`.
+//! BPF programs. Programs of other tools on the events of a run: `attached` finds them, `exits` decides whether their
+//! instructions can hide events. Programs of perf-prof: `strings` copies the string arguments of system calls, for the
+//! tasks in `tasks`; `socket_errors` copies what getsockopt returns about connections; `idle` copies the records of
+//! events during a hidden idle task. `assembler` makes programs from single instructions (`instruction`); `copier`
+//! loads the programs that copy.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub mod socket_errors;
 pub mod strings;
 pub mod tasks;
 
-/// What the kernel refused of a program of ours.
+/// Why one of perf-prof's programs cannot be loaded: what the kernel refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {err}")]
 pub struct CopierRefusal {

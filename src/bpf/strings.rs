@@ -1,10 +1,10 @@
-//! A program that copies the strings, lists of strings and addresses of sockets that system calls are given into our own rings,
-//! just before the record of the call.
+//! A BPF program that copies the strings, lists of strings and socket addresses that the arguments of system calls
+//! point to into perf-prof's rings, just before the record of the call.
 //!
-//! A record of a system call has pointers only. The program is attached to its tracepoint, reads each string at its
-//! address (what is not in memory then cannot be read), and writes it through an event of ours that shares a ring with
-//! those of the call: the kernel runs the program before it writes the record of the call, on the same CPU and with
-//! preemption disabled, so that no other call comes in between. The program always returns 1.
+//! The record of a system call has only pointers. The program is attached to the call's tracepoint, reads each string
+//! at its address (a page that is not in memory then cannot be read), and writes it to a BPF output event that shares a
+//! ring with the tracepoint's event: the kernel runs the program before it writes the record of the call, on the same
+//! CPU and with preemption disabled, so that no other call comes in between. The program always returns 1.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -17,11 +17,12 @@ use crate::bpf::instruction::{
 use crate::bpf::tasks::TaskMap;
 use crate::sys::bpf::{BpfMap, MapKind};
 
-/// Arguments of a system call.
+/// Limit of the arguments of a system call.
 pub const MAX_ARGUMENTS: usize = 6;
 /// The longest string that the kernel takes for a path, with its NUL byte: `PATH_MAX`.
 pub const PATH_BYTES: usize = 4096;
-/// Bytes that are read at most, with the NUL byte: some more, so that a path that is too long can be told.
+/// Limit of the bytes that are read, with the NUL byte: more than `PATH_BYTES`, so that a path that is too long is
+/// recognised.
 const READ_BYTES: i32 = PATH_BYTES as i32 + 8;
 /// The longest address of a socket that the kernel takes: `struct sockaddr_storage`.
 const MAX_SOCKET_ADDRESS: i32 = 128;
@@ -35,7 +36,7 @@ const WORD_BYTES: i32 = 512;
 const WORDS_MASK: i32 = 1023;
 /// A mask for lengths, which tells the kernel that they are bounded.
 const LENGTH_MASK: i32 = 8191;
-/// Bytes in front of the string.
+/// Bytes that the program writes in front of the string.
 const HEADER_BYTES: usize = 16;
 const BUFFER_BYTES: u32 = HEADER_BYTES as u32 + LENGTH_MASK as u32 + 1;
 const NAME: &str = "perf_prof_paths";
@@ -104,7 +105,7 @@ pub enum StringArguments {
     },
 }
 
-/// Loads the program. `cpus`: more than any CPU's number. `tasks`: whose strings it copies; None: those of all tasks.
+/// Loads the program. `cpus`: greater than any CPU number. `tasks`: the tasks whose strings it copies; None: all tasks.
 ///
 /// # Errors
 /// The kernel refuses a map or the program.
@@ -143,7 +144,7 @@ pub struct CopiedString<'a> {
 }
 
 impl<'a> CopiedString<'a> {
-    /// Decodes what a record holds. None: the bytes are not of the program.
+    /// Decodes the raw data of a record. None: the program has not written these bytes.
     pub fn parse(raw: &'a [u8]) -> Option<CopiedString<'a>> {
         let (header, rest) = raw.split_first_chunk::<HEADER_BYTES>()?;
         let [address, words] = [header.first_chunk::<8>()?, header.last_chunk::<8>()?].map(|word| *word);
@@ -186,11 +187,12 @@ struct MapFds {
     masks: Option<i32>,
 }
 
-/// Stack slots for the keys of look-ups. `tasks` has those behind them.
+/// Stack slots for the keys of look-ups. `tasks` uses the slots behind them.
 const ZERO_KEY: i16 = -4;
 const NUMBER_KEY: i16 = -8;
 
-/// The program. Register 6 keeps the record of the event, 7 the buffer, 8 the arguments that are strings.
+/// Assembles the program. Register 6 holds the record of the event, 7 the buffer, 8 the mask of the arguments that are
+/// strings.
 fn assemble(
     arguments: &StringArguments,
     maps: &MapFds,

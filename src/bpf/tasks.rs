@@ -1,9 +1,9 @@
-//! The tasks whose strings a program copies: those of the answer and the processes that they start.
+//! The tasks whose strings a BPF program copies: the target's tasks and the processes that they start.
 //!
-//! A tracepoint runs its programs for every task of the machine. The tasks are in a map, which a second program keeps up to
-//! date: it is attached to `sched:sched_process_fork`, which fires before the child runs. The numbers are those of the
-//! initial pid namespace. A child that finds the map full makes the programs copy the strings of all tasks: it costs
-//! more, but nothing of the answer is missing.
+//! A tracepoint runs its programs for every task of the machine. The wanted tasks are in a map. A second program,
+//! attached to `sched:sched_process_fork`, adds their children; this tracepoint fires before the child runs. The pids
+//! and tids are those of the initial pid namespace. A child that finds the map full makes the programs copy the strings
+//! of all tasks: it costs more, but nothing of the answer is missing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,24 +13,24 @@ use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, 
 use crate::sys;
 use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
 
-/// Processes and threads that are started in a run and found in the map. Dead ones stay.
+/// Room in the map for processes that are started during a run. Ended ones stay in the map.
 const MAX_STARTED: u32 = 16_384;
 const NAME: &str = "perf_prof_forks";
 
-/// Whose strings are copied.
+/// The tasks whose strings are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopiedTasks<'a> {
-    /// Threads, and not those that they start.
+    /// Threads, without the threads that they start.
     Threads(&'a [i32]),
-    /// Processes, and those that they start. `child`: offset of the child's number in the record of the fork.
+    /// Processes, and the processes that they start. `child`: offset of the child's pid in the record of the fork.
     Processes { pids: &'a [i32], child: u16 },
 }
 
-/// The tasks in their map.
+/// The map of the tasks whose strings are copied.
 #[derive(Debug)]
 pub struct TaskMap {
     tasks: BpfMap,
-    /// Its only value: not 0 if the tasks have not found room.
+    /// A map with one value: not 0 once the tasks no longer fit in the map of tasks.
     is_full: BpfMap,
     by_process: bool,
     /// The program that adds children.
@@ -59,10 +59,10 @@ impl TaskMap {
         Ok(map)
     }
 
-    /// Adds a process that is watched from now on.
+    /// Adds a process of which strings are copied from now on.
     ///
     /// # Errors
-    /// The kernel's errno. E2BIG is none: then the strings of all tasks are copied.
+    /// The kernel's errno. E2BIG is not returned: a full map makes the programs copy the strings of all tasks.
     pub fn insert(&self, tid: i32) -> io::Result<()> {
         let one = 1_u32.to_ne_bytes();
         match self.tasks.set(tid.cast_unsigned(), &one) {
@@ -74,17 +74,17 @@ impl TaskMap {
     /// Attaches the program that adds children to the tracepoint of `fork`, for as long as `fork` is open.
     ///
     /// # Errors
-    /// The tracepoint has its 64 programs.
+    /// The tracepoint has 64 programs already, the kernel's limit.
     pub fn attach(&self, fork: BorrowedFd<'_>) -> io::Result<()> {
         self.forks.as_ref().map_or(Ok(()), |forks| sys::perf::attach_program(fork, forks.as_fd()))
     }
 
-    /// The id of that program.
+    /// The id of the program that adds children.
     pub fn id(&self) -> Option<u32> {
         id_of(self.forks.as_ref()?.as_fd()).ok()
     }
 
-    /// Continues only for a task of the map, else jumps to `other`.
+    /// Adds instructions that jump to `other` unless the current task is in the map.
     pub(super) fn test_task(&self, program: &mut Assembler, other: Label) {
         use Instruction as I;
         let wanted = program.label();
@@ -98,11 +98,11 @@ impl TaskMap {
         program.put(wanted);
     }
 
-    /// `r0 =` what the map has of the current task, or 0.
+    /// `r0 =` the address of the current task's value in the map, or 0.
     fn look_up_current(&self, program: &mut Assembler) {
         program.add(Instruction::call(Helper::CurrentPidTgid));
         if self.by_process {
-            program.add(Instruction::shift_right(R0, 32)); // the process is in the upper half
+            program.add(Instruction::shift_right(R0, 32)); // the pid is in the upper half
         }
         program.add(Instruction::store(MoveSize::Four, R10, KEY, R0));
         program.look_up(self.tasks.as_fd().as_raw_fd(), KEY);
@@ -139,7 +139,7 @@ impl TaskMap {
     }
 }
 
-/// Stack slots for a key and a value, behind those of the program that copies.
+/// Stack slots for a key and a value, behind the slots that the copying program uses.
 const KEY: i16 = -12;
 const VALUE: i16 = -16;
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::bpf::exits::returns_one;
 
-    /// A map that the kernel gives only to those who may load programs.
+    /// A map of tasks. None without the rights to load BPF programs.
     fn map(by_process: bool) -> Option<TaskMap> {
         let tasks = BpfMap::new(MapKind::ByNumber, 4, 2).ok()?;
         let is_full = BpfMap::new(MapKind::Array, 4, 1).ok()?;

@@ -5,12 +5,12 @@ use crate::cli::values;
 /// How the callchains of programs are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallGraph {
-    /// By unwind tables, where events come rarely enough for copies of stacks; else by frame pointers.
+    /// By unwind tables, if the events are rare enough for copies of stacks; else by frame pointers.
     #[default]
     Auto,
     /// By frame pointers, in the kernel.
     FramePointers,
-    /// By unwind tables, from copies of so many bytes; None: by how often an event comes.
+    /// By unwind tables, from stack copies of this many bytes. None: the size depends on how often the event comes.
     Dwarf(Option<u32>),
 }
 

@@ -22,20 +22,20 @@ pub struct CallchainArgs {
 }
 
 impl CallchainArgs {
-    /// Whether frames of programs are wanted. None: as the profiler takes them.
+    /// Whether frames of programs are wanted. None: the profiler decides.
     pub fn user(self) -> Option<bool> {
         half(self.user_callchain, self.no_user_callchain)
     }
 
-    /// Whether frames of the kernel are wanted. None: as the profiler takes them.
+    /// Whether frames of the kernel are wanted. None: the profiler decides.
     pub fn kernel(self) -> Option<bool> {
         half(self.kernel_callchain, self.no_kernel_callchain)
     }
 
-    /// Refuses options that leave nothing of a callchain, or nothing to be unwound.
+    /// Refuses options that leave out both halves, or that unwind the stacks of programs and leave them out.
     ///
     /// # Errors
-    /// Both halves are left out; or stacks of programs are to be unwound and left out.
+    /// Such options were given.
     pub fn check(self, call_graph: Option<CallGraph>) -> Result<()> {
         if self.no_user_callchain && self.no_kernel_callchain {
             return Err(usage("--no-user-callchain and --no-kernel-callchain together leave no stacks: leave out -g"));

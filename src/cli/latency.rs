@@ -22,12 +22,12 @@ impl LatencyArgs {
         self.than.or(self.only_than).map(|time| time.0)
     }
 
-    /// Tables are shown only if something took the limit.
+    /// Tables are shown only if some latency reached the limit.
     pub fn only_than(&self) -> bool {
         self.only_than.is_some()
     }
 
-    /// Whether a latency counts as one over the limit.
+    /// Whether a latency counts as over the limit.
     #[inline]
     pub fn is_over(&self, ns: u64) -> bool {
         self.than_ns().is_some_and(|than| ns >= than)
@@ -39,7 +39,7 @@ impl LatencyArgs {
         self.is_over(ns) || self.lower.is_some_and(|lower| ns < lower.0)
     }
 
-    /// Some may have lines of their own.
+    /// Whether any latency may have a line of its own.
     pub fn shows_any(&self) -> bool {
         self.than.or(self.only_than).or(self.lower).is_some()
     }

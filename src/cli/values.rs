@@ -42,7 +42,7 @@ pub enum PidOrName {
     Name(CommPattern),
 }
 
-/// A number of things, at least one.
+/// A count, at least 1.
 pub fn count(text: &str) -> Result<u64, String> {
     match digits(text).map(str::parse) {
         Some(Ok(0)) => Err("at least 1 is needed".to_owned()),
@@ -52,13 +52,13 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number of events from one sample to the next, which the kernel takes as a signed one.
+/// A period: events per sample. The kernel takes it as a signed number.
 pub fn period(text: &str) -> Result<u64, String> {
     let period = count(text)?;
     if i64::try_from(period).is_err() { Err(format!("too large, the limit is {}", i64::MAX)) } else { Ok(period) }
 }
 
-/// A whole number of per cent, up to all: `0`, `50`, `75%`.
+/// A whole percentage, 0 to 100: `0`, `50`, `75%`.
 pub fn watermark(text: &str) -> Result<u8, String> {
     match digits(text.strip_suffix('%').unwrap_or(text)).map(str::parse) {
         Some(Ok(percent @ 0..=100)) => Ok(percent),
@@ -67,11 +67,11 @@ pub fn watermark(text: &str) -> Result<u8, String> {
     }
 }
 
-/// Hundredths of a per cent.
+/// A percentage, in hundredths of a per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percent(pub u32);
 
-/// A share that may be exceeded: `90`, `12.5`, `50%`.
+/// A threshold as a percentage: `90`, `12.5`, `50%`.
 pub fn percent(text: &str) -> Result<Percent, String> {
     let number = text.strip_suffix('%').unwrap_or(text);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -186,7 +186,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The number, and what follows it.
+/// The number at the start of the text, and the rest of the text.
 fn split_number(text: &str, part_of_number: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !part_of_number(c)).unwrap_or(text.len()))
 }

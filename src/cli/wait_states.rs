@@ -18,7 +18,7 @@ pub struct WaitStateArgs {
 }
 
 impl WaitStateArgs {
-    /// `-S`, `-D` or `-R`: only these waits.
+    /// `-S`, `-D` or `-R` was given: only waits in these states are wanted.
     pub fn names_any(self) -> bool {
         self.interruptible || self.uninterruptible || self.run_delay
     }
@@ -28,9 +28,10 @@ impl WaitStateArgs {
         self.names_any() || self.no_interruptible
     }
 
-    /// Only waits of blocked tasks, `-S` or `-D`: a task that does anything else need not be followed.
+    /// `-S` or `-D` was given without `-R`: tasks that are not blocked need not be followed.
     ///
-    /// With `-R` all are followed. A task that has not left its CPU yet may be woken too, and then does not wait for one.
+    /// With `-R` all tasks are followed: a task may also be woken before it has left its CPU, and then does not wait
+    /// for a CPU.
     pub fn blocked_only(self) -> bool {
         self.names_any() && !self.run_delay
     }

@@ -1,4 +1,5 @@
-//! `completions`: a script for the shell, made from the same description as the parser, so the two always agree.
+//! `completions`: a script for the shell, made from the parser's own description of the options, so that both always
+//! agree.
 
 use anyhow::Result;
 use clap::{CommandFactory, ValueEnum};
@@ -54,7 +55,7 @@ impl CompletionsArgs {
     }
 }
 
-/// clap_complete 4.6 for bash spells the dash in our name in two ways, so that no subcommand is ever found.
+/// clap_complete 4.6 for bash spells the dash of `perf-prof` in two ways, so that the script never finds a subcommand.
 fn with_one_spelling(script: &[u8]) -> Vec<u8> {
     String::from_utf8_lossy(script).replace("perf__subcmd__prof", "perf__prof").into_bytes()
 }

@@ -18,7 +18,7 @@ use crate::output::sink::STDOUT_IS_CLOSED;
 use crate::sys;
 use crate::tep::format::{likeness, nearest};
 
-/// Names of commands for a part of what they do, each with the option that chooses this part.
+/// Further names of commands, each for one part of the command, with the option that selects this part.
 const PARTS: [(&str, &str); 2] = [("hardirqs", "--kinds=hardirqs"), ("softirqs", "--kinds=softirqs")];
 
 /// Parses the command line. Help and faults are printed here; the error is the exit code.
@@ -52,7 +52,7 @@ pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> std::res
     })
 }
 
-/// Parses a command line that is the value of an argument. What is wrong with it is told in one sentence.
+/// Parses a command line that is the value of an argument. The error is one sentence.
 ///
 /// # Errors
 /// It does not parse, or asks for help.
@@ -67,13 +67,13 @@ pub fn parse_inner(command: Command, args: &[OsString]) -> Result<ArgMatches> {
     older::profiler_as_event(&matches).map_or(Ok(matches), |fault| Err(usage(fault)))
 }
 
-/// Prints a message on stderr. Where that is closed or full, only the exit code tells.
+/// Prints a message on stderr. If stderr is closed or full, only the exit code shows the failure.
 pub fn print(message: &str) {
     let text: Vec<String> = message.lines().map(|line| shorten_words(&escape(line.as_bytes()))).collect();
     let _ = writeln!(io::stderr(), "perf-prof: {}", text.join("\n"));
 }
 
-/// The command line, where the name of the command stands for a part of it, with the option that chooses this part.
+/// The command line; a name of `PARTS` is followed by the option that selects the part.
 fn with_part(args: &[OsString]) -> Vec<OsString> {
     let mut args = args.to_vec();
     let is_named = |(name, _): &&(&str, &str)| args.get(1).is_some_and(|command| command == name);
@@ -83,13 +83,13 @@ fn with_part(args: &[OsString]) -> Vec<OsString> {
     args
 }
 
-/// `-1` behind an option is its value, and a wrong one, not another option.
+/// Makes `-1` behind an option the (wrong) value of this option, not another option.
 fn takes_negative_numbers(arg: Arg) -> Arg {
     let is_option = arg.get_action().takes_values() && !arg.is_positional();
     if is_option { arg.allow_negative_numbers(true) } else { arg }
 }
 
-/// Cuts the middle out of words that would fill screens, as a hurried paste makes them.
+/// Cuts the middle out of words that would fill the screen, such as an accidental paste.
 fn shorten_words(line: &str) -> String {
     const LONGEST: usize = 200;
     const KEPT: usize = 60;
@@ -179,7 +179,7 @@ fn unknown_argument(argument: &str, chosen: Option<&Command>, command: &Command,
     format!("'{argument}' is one argument too many; {help}")
 }
 
-/// Names of other tools, and the command line here that comes nearest.
+/// Names of other tools, each with the nearest perf-prof command line.
 const TOOLS: [(&str, &str); 24] = [
     ("biolatency", "trace -e block:block_rq_issue,block:block_rq_complete"),
     ("biosnoop", "trace -e block:block_rq_issue,block:block_rq_complete"),

@@ -73,7 +73,7 @@ impl ListArgs {
     fn print(&self, tracefs: &Tracefs, names: &[String], sink: &mut Sink) -> std::io::Result<()> {
         let mut wall = WallClock::now();
         for name in names {
-            // An event may be removed meanwhile; then only its name is printed.
+            // An event may have been removed meanwhile; then only its name is printed.
             let format = match name.split_once(':').filter(|_| self.verbose) {
                 Some((system, event)) => tracefs.format(system, event).ok(),
                 None => None,
@@ -106,7 +106,7 @@ fn fields_as_text(format: &Format, out: &mut Vec<u8>) -> std::io::Result<()> {
         .user_fields()
         .map(|field| (cell(&field.name), cell(&field.declared), field.size, Comparison::of(field).operators()))
         .collect();
-    // One long type should not push the others off the screen.
+    // One long type must not push the other columns off the screen.
     const LIMIT: usize = 28;
     let width = |cells: &mut dyn Iterator<Item = usize>| cells.filter(|&len| len <= LIMIT).max().unwrap_or(0);
     let names = width(&mut rows.iter().map(|row| row.0.chars().count()));

@@ -1,4 +1,4 @@
-//! `man`: the manual pages, made from the same description as the parser and the help.
+//! `man`: the manual pages, made from the parser's own description of the options.
 
 use anyhow::Result;
 use clap::{Arg, Command, CommandFactory};

@@ -1,4 +1,4 @@
-//! The subcommands: the profilers, which are all run in the same way, and the others.
+//! The subcommands: the profilers, which all run in the same way, and commands such as `list` and `doctor`.
 
 pub mod completions;
 pub mod doctor;
@@ -78,7 +78,7 @@ macro_rules! commands {
             /// Runs the subcommand. Returns the exit code.
             ///
             /// # Errors
-            /// The command cannot work here; the error has the cure.
+            /// The command cannot work on this machine; the error says what to do.
             pub fn run(self) -> Result<u8> {
                 match self {
                     $(Subcommand::$name(args) => run(args),)*
@@ -90,7 +90,7 @@ macro_rules! commands {
                 }
             }
 
-            /// `-i`, where it is not given. None: the profiler reports once, or this is none.
+            /// The profiler's default for `-i`. None: the profiler reports once, or the subcommand is no profiler.
             fn default_interval(&self) -> Option<Time> {
                 match self {
                     $(Subcommand::$name(_) => <profilers::$module::$args>::INTERVAL,)*
@@ -98,10 +98,10 @@ macro_rules! commands {
                 }
             }
 
-            /// The options of the run that the subcommand is, and its profilers. None: it is none.
+            /// The options and the profilers of the run that the subcommand starts. None: it starts no run.
             ///
             /// # Errors
-            /// Options that contradict each other; a target that is not there.
+            /// Options that contradict each other; a target that does not exist.
             fn into_run(self) -> Result<Option<(Options, Vec<Box<dyn Profiler>>)>> {
                 match self {
                     $(Subcommand::$name(args) => into_run(args).map(Some),)*
@@ -137,38 +137,39 @@ fn into_run<A: ProfilerArgs>(mut args: A) -> Result<(Options, Vec<Box<dyn Profil
     let run = &mut args.common().run;
     run.interval = run.interval.or(A::INTERVAL);
     let (run, view) = (run.clone(), view_options(&mut args)?);
-    let profiler = args.build()?; // text that does not parse is told before what is not there
+    let profiler = args.build()?; // reports text that does not parse before a target that does not exist
     Ok((options::<A>(run, view)?, vec![profiler]))
 }
 
 /// The options and the profilers of a command line.
 ///
 /// # Errors
-/// It does not parse, or is no run.
+/// The command line does not parse, or starts no run.
 pub fn parse_run(args: &[&str]) -> Result<(Options, Vec<Box<dyn Profiler>>)> {
     let cli = Cli::try_parse_from([&["perf-prof"], args].concat())?;
     cli.command.into_run()?.context("it is no run")
 }
 
-/// The processes that a command has forked. They end with it, when this is dropped.
+/// Guard of the processes that a command has forked: dropping it ends them.
 #[must_use]
 struct ForkedProcesses;
 
 impl Drop for ForkedProcesses {
     fn drop(&mut self) {
-        /// Releasing a few tracepoints or probes takes no longer.
+        /// How long the end of these processes is awaited: releasing a few tracepoints or probes takes less.
         const HOLDERS_END: Duration = Duration::from_millis(500);
         outside::stop();
-        // The first process of a container may reap nobody. Elsewhere those that release events and probes are not waited for.
+        // The first process of a container may not reap children, so they are awaited here. Elsewhere processes that
+        // release events and probes are not awaited.
         if procfs::is_nested(&Host::default()) {
             reap_all_within(HOLDERS_END);
         }
     }
 }
 
-/// Before there is any thread or event.
+/// Forks the worker processes. Must be called before there is any thread or event.
 fn start_workers() -> ForkedProcesses {
-    sys::raise_open_files(); // the workload gets the limit that we were given
+    sys::raise_open_files(); // the workload gets perf-prof's original limit
     outside::start(&[task::QUESTIONS, symbol::QUESTIONS, profiler::QUESTIONS]);
     ForkedProcesses
 }
@@ -190,13 +191,13 @@ fn execute(options: Options, profilers: Vec<Box<dyn Profiler>>) -> Result<u8> {
     })
 }
 
-/// The options of a run, with the profiler's own settings of it.
+/// The options of a run, with the settings that the profiler makes.
 fn options<A: ProfilerArgs>(run: RunArgs, view: ViewOptions) -> Result<Options> {
     let options = Options::new(run, vec![view])?;
     Ok(Options { paced: A::PACED, durable: A::DURABLE, ..options })
 }
 
-/// A profiler as one of several views. The options of the run are not among those of the view.
+/// A profiler as one of several views. The view must not have options that belong to the run.
 fn view<A: ProfilerArgs>(mut args: A, run: &RunArgs) -> Result<(ViewOptions, Box<dyn Profiler>)> {
     if A::PACED {
         return Err(usage(format!("{} runs alone: its answer must not wait for what other views do", A::NAME)));

@@ -1,10 +1,10 @@
-//! What scripts for older versions ask for and this one has not: each is refused with the reason, and with what to use.
+//! Options of older versions that this version lacks: each is refused with the reason, and with what to use instead.
 
 use clap::{ArgMatches, Command};
 
 use crate::profilers;
 
-/// Options that are gone, and why nobody misses them.
+/// Removed options, each with the reason that its refusal gives.
 const REFUSED: [(&str, &str); 22] = [
     ("--tsc", "times are ns of CLOCK_MONOTONIC, with the wall time beside them: leave it out"),
     ("--kvmclock", "no times of a virtual machine are shown: run perf-prof inside it, and compare the wall times"),
@@ -33,7 +33,7 @@ const REFUSED: [(&str, &str); 22] = [
     ("--exclude-host", NOT_SAMPLED),
 ];
 
-/// Options of one profiler that are gone, and why nobody misses them.
+/// Removed options of single profilers, each with the reason that its refusal gives.
 const REFUSED_OF_ONE: [(&str, &str, &str); 4] = [
     (
         "rundelay",
@@ -48,10 +48,11 @@ const REFUSED_OF_ONE: [(&str, &str, &str); 4] = [
 
 const NOT_SAMPLED: &str = "it is for samples of code, in profile, page-faults and split-lock: leave it out";
 
-/// Profilers that have the name of one of perf's own events.
+/// Profilers whose name is also the name of a perf event.
 const EVENTS_TOO: [&str; 1] = ["page-faults"];
 
-/// Why a profiler has not this option, which older versions had. None: they had it neither, or it is no profiler.
+/// Why a profiler lacks an option of older versions. None: older versions had no such option, or the command is no
+/// profiler.
 pub fn refusal(command: &Command, option: &str) -> Option<String> {
     let name = command.get_name();
     if name != "run" && profilers::trials().iter().all(|trial| trial.name != name) {
@@ -66,7 +67,7 @@ pub fn refusal(command: &Command, option: &str) -> Option<String> {
     Some(format!("{name} has no {option}: {why}"))
 }
 
-/// Refuses a profiler in the place of an event, `-e profile/-F 99/`. Shows the run that has both.
+/// Refuses a profiler given as an event, `-e profile/-F 99/`. The message shows the `run` command line that has both.
 pub fn profiler_as_event(matches: &ArgMatches) -> Option<String> {
     let (name, matches) = matches.subcommand()?;
     let lists = matches.try_get_many::<String>("events").ok()??;

@@ -32,7 +32,7 @@ pub struct RunViewsArgs {
     run: RunArgs,
 }
 
-/// Views that one run may have.
+/// Limit of the views of a run.
 const MAX_VIEWS: usize = 64;
 
 impl RunViewsArgs {
@@ -56,7 +56,7 @@ impl RunViewsArgs {
             .iter()
             .map(|text| Ok((text, ParsedView::parse(text).with_context(|| in_view(text))?)))
             .collect::<Result<_>>()?;
-        // All views report together: the shortest default is that of the run.
+        // All views report together, at the shortest default interval among them.
         run.interval = run.interval.or(parsed.iter().filter_map(|(_, view)| view.profiler.default_interval()).min());
         let built: Vec<(ViewOptions, Box<dyn Profiler>)> = parsed
             .into_iter()
@@ -71,7 +71,7 @@ impl RunViewsArgs {
 /// The command line of a view.
 #[derive(Debug)]
 struct ParsedView {
-    /// None: that of the profiler.
+    /// None: the view has the name of the profiler.
     name: Option<String>,
     profiler: Subcommand,
 }
@@ -98,7 +98,7 @@ impl ParsedView {
     }
 }
 
-/// Refuses options in a view that belong to the run.
+/// Refuses options of the run in the command line of a view.
 fn refuse_run_options(matches: &ArgMatches) -> Result<()> {
     let Some((profiler, matches)) = matches.subcommand() else { return Ok(()) };
     let of_run = RunArgs::augment_args(Command::new("x"));

@@ -1,4 +1,4 @@
-//! The attributes of a selector: those that every profiler knows, and the lists of those that only some know.
+//! The attributes of a selector: those that every profiler knows, and lists of those that only some profilers know.
 
 use crate::event::head::SelectorHead;
 use crate::event::part::{SelectorFault, SelectorPart};
@@ -13,9 +13,9 @@ pub const MAX_FUNCTIONS: u16 = 1000;
 /// Attributes that every profiler knows. The part after `=` is for messages.
 const ATTRIBUTES: [&str; 6] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'", "most=N"];
 
-/// Attributes of events that are put in relation to each other.
+/// Attributes of events that are paired with each other.
 pub const RELATION_ATTRS: [&str; 5] = ["key=EXPR", "printkey=EXPR", "role=EXPR", "untraced", "trigger"];
-/// Attributes of events whose amounts are added up by a key.
+/// Attributes of events whose numbers are added up by a key.
 pub const AMOUNT_ATTRS: [&str; 5] = ["key=EXPR", "printkey=EXPR", "top-by=EXPR", "top-add=EXPR", "comm=EXPR"];
 /// Attributes of events that have a number each.
 pub const NUMBER_ATTRS: [&str; 3] = ["num=EXPR", "key=EXPR", "printkey=EXPR"];
@@ -25,7 +25,7 @@ pub const ALLOCATION_ATTRS: [&str; 3] = ["ptr=EXPR", "key=EXPR", "size=EXPR"];
 /// Attributes that may be given several times.
 const REPEATABLE: [&str; 2] = ["top-by", "top-add"];
 
-/// The attributes that some profiler knows, without their values, and which do.
+/// The attributes that only some profilers know, without their values, and the names of these profilers.
 const OWNERS: [(&str, &str); 11] = [
     ("key", "multi-trace, top, num-dist and kmemleak"),
     ("printkey", "multi-trace, top and num-dist"),
@@ -76,7 +76,7 @@ impl SelectorAttrs {
         self.flags.iter().any(|given| given == flag)
     }
 
-    /// Sets the attribute `name`. `has_value`: it is one that has a value.
+    /// Sets the attribute `name`. `has_value`: whether the attribute takes a value.
     fn set(
         &mut self,
         name: &str,
@@ -123,8 +123,8 @@ impl SelectorAttrs {
     }
 }
 
-/// Takes the attribute `part`, which stands behind those of `before`. `extra`: the profiler's own, as in
-/// [`parse_with`](crate::event::parse_with).
+/// Parses the attribute `part`, which stands behind the attributes `before`. `extra`: the profiler's own attributes, as
+/// in [`parse_with`](crate::event::parse_with).
 pub fn attribute(
     part: SelectorPart<'_>,
     before: &[SelectorPart<'_>],
@@ -171,7 +171,7 @@ fn name_value<'a>(part: SelectorPart<'a>) -> (SelectorPart<'a>, Option<SelectorP
     part.cut('=').map_or((part, None), |(name, value)| (name.trim(), Some(value)))
 }
 
-/// The name of an attribute, of which `top_by` is an older spelling.
+/// The name of an attribute with dashes: `top_by` is an older spelling of `top-by`.
 fn dashed(name: SelectorPart<'_>) -> String {
     name.text.replace('_', "-")
 }

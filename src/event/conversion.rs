@@ -7,7 +7,7 @@ use crate::tep::print_fmt::{ConversionFlags, ConversionLayout};
 const MAX_WIDTH: usize = 64;
 const KNOWN: &str = "d i u x X o c s p, with a width and l or h, as in %5d or %-16s";
 
-/// What stands between the `%` and the end of its letter.
+/// A conversion: the flags, width, precision, size and letter behind the `%`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyConversion {
     layout: ConversionLayout,
@@ -15,7 +15,7 @@ pub struct KeyConversion {
     pub letter: u8,
 }
 
-/// How many bits of a number are meant.
+/// How many bits of a number a conversion prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PrintedSize {
     Char,
@@ -62,7 +62,7 @@ impl KeyConversion {
         Ok((conversion, offset + 1))
     }
 
-    /// Why a value of this type cannot be shown so.
+    /// Why the conversion cannot print a value of this type.
     pub fn refuses(&self, ty: ExprType) -> Option<&'static str> {
         match (ty, self.letter) {
             (ExprType::Named(Naming::Kernel), _) => {
@@ -85,8 +85,8 @@ impl KeyConversion {
             b'o' => (bits, 8, false),
             _ => (bits, 10, false),
         };
-        // Unlike the kernel's, C's printf gives 0 no prefix, and no digit where the precision is 0; where there is a precision,
-        // zeros fill no width.
+        // Unlike the kernel's printf, C's printf gives 0 no prefix, and no digit where the precision is 0; where there
+        // is a precision, zeros fill no width.
         if precision == Some(0) && bits == 0 {
             let sign: &[u8] = match self.letter {
                 b'p' => b"0x",
@@ -106,12 +106,12 @@ impl KeyConversion {
         self.layout.text(text, out);
     }
 
-    /// The number as meant, with and without a sign.
+    /// The number cut to the size that the conversion prints, signed and unsigned.
     fn cut(&self, bits: u64) -> (i64, u64) {
         match self.size {
             PrintedSize::Char => (i64::from(bits as i8), u64::from(bits as u8)),
             PrintedSize::Short => (i64::from(bits as i16), u64::from(bits as u16)),
-            // `%p` is of a pointer, whatever its size.
+            // `%p` prints all 64 bits.
             PrintedSize::Int if self.letter != b'p' && i32::try_from(bits as i64).is_ok() => {
                 (bits as i64, u64::from(bits as u32))
             }

@@ -1,4 +1,4 @@
-//! The filters of an event: those that the kernel takes, and expressions that are evaluated here.
+//! The filters of an event: kernel filters, and expressions that perf-prof evaluates for each sample.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use crate::tep::format::Format;
 #[derive(Debug, Default)]
 pub struct EventFilters {
     pub kernel: Option<Filter>,
-    /// The others, which the kernel does not know.
+    /// The conditions that the kernel cannot evaluate.
     pub here: Option<ExprFilter>,
 }
 
-/// Conditions that are evaluated for each sample.
+/// Conditions that perf-prof evaluates for each sample.
 #[derive(Debug, Default)]
 pub struct ExprFilter {
     conditions: Vec<(String, Program)>,
@@ -33,10 +33,11 @@ pub enum EventFilterError {
 }
 
 impl EventFilters {
-    /// The conjunction of the texts given. One that is no filter of the kernel, but an expression, is evaluated here.
+    /// The conjunction of the given texts. A text that is no kernel filter must be an expression, which perf-prof
+    /// evaluates.
     ///
     /// # Errors
-    /// A text that is neither of both, or names a field that the event lacks.
+    /// A text is neither, or names a field that the event lacks.
     pub fn parse<'t>(
         texts: impl IntoIterator<Item = Option<&'t str>>,
         format: &Format,
@@ -62,13 +63,13 @@ impl EventFilters {
 
 /// An expression as a condition on an event.
 enum Condition {
-    /// The kernel can evaluate it.
+    /// A condition that the kernel can evaluate.
     Kernel(Filter),
     Here(Program),
 }
 
-/// The condition as an expression. `refused`: why the kernel does not take it. Of the two errors the one is told that
-/// came later in the text: that language was meant.
+/// The condition as an expression. `refused`: why the kernel does not take it. If both parsers fail, the error further
+/// back in the text is returned: the user meant that language.
 fn condition(text: &str, format: &Format, refused: FilterError) -> Result<Condition, EventFilterError> {
     let condition = |expr: Expr| {
         let program = expr.compile_number(format)?;
@@ -114,7 +115,7 @@ impl SampleTest for ExprFilter {
 }
 
 impl EventFilterError {
-    /// The text is a condition, but on another event: it names a field that this one lacks.
+    /// The text is a condition on another event: it names a field that this event lacks.
     pub fn is_unknown_field(&self) -> bool {
         match self {
             EventFilterError::Filter(err) => err.is_unknown_field(),
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_kernel_gets_what_it_can_evaluate() {
-        // The kernel's filter, and whether something is left for us.
+        // The kernel's filter, and whether a condition is left for user space.
         let cases: [(&str, Option<&str>, bool); 16] = [
             ("pid == 1", Some("pid == 1"), false),
             ("comm == bash", Some("comm == \"bash\""), false),
@@ -166,7 +167,7 @@ mod tests {
             ("prio == SIGKILL && comm == \"0123456789abcdef\"", None, true),
             ("pid < prio", None, true),
             ("pid", None, true),
-            ("ip == -ENOENT", None, true), // no number of the field, but of the expression
+            ("ip == -ENOENT", None, true), // no number for the kernel's filter, but one for the expression
             ("(int)ip == 7", None, true),
             ("_cpu == 1", None, true),
             ("pid == 1/0", None, true),
@@ -176,7 +177,7 @@ mod tests {
             assert_eq!(filters.kernel.as_ref().map(Filter::text), kernel, "{text}");
             assert_eq!(filters.here.is_some(), is_here, "{text}");
         }
-        // Many, which are not nested however they are written, and more than the kernel's text may have.
+        // Many conditions: they do not nest, and the last ones exceed the length of a kernel filter.
         for (conditions, is_here) in [(65, false), (130, false), (140, true)] {
             let text = vec!["ret != 1<<62"; conditions].join(" || ");
             let filters = EventFilters::parse([Some(&*text), None], &format()).unwrap();

@@ -9,17 +9,18 @@ use crate::glob::is_glob;
 
 pub const EVENT_FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
 
-/// The HEAD of the grammar.
+/// The parsed HEAD of the grammar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectorHead {
     Tracepoint {
         system: String,
         name: String,
     },
-    /// A name without a system: of a tracepoint, a system call or a counter.
+    /// A name without a system: a tracepoint, a system call or a counter.
     Bare(String),
     Kprobe(ProbePoint),
-    /// The path of the program. Without one the function is looked up in the files that the target has mapped.
+    /// A function, and the path of the program. Without a path the function is looked up in the files that the target
+    /// has mapped.
     Uprobe(ProbePoint, Option<String>),
 }
 
@@ -41,7 +42,7 @@ impl ProbePoint {
 }
 
 impl SelectorHead {
-    /// The same probe in a program, but at another function.
+    /// The same uprobe at another function.
     pub fn at_function(&self, function: &str) -> SelectorHead {
         let mut head = self.clone();
         if let SelectorHead::Uprobe(place, _) = &mut head {
@@ -50,7 +51,7 @@ impl SelectorHead {
         head
     }
 
-    /// Text before and behind the colon of `uretprobe:malloc@"/lib/libc.so.6"`. Without a colon the first is empty.
+    /// The texts before and after the colon of `uretprobe:malloc@"/lib/libc.so.6"`. Without a colon the first is empty.
     pub fn parts(&self) -> (String, String) {
         let kind = |letter: char, place: &ProbePoint| format!("{letter}{}probe", if place.ret { "ret" } else { "" });
         match self {
@@ -63,7 +64,7 @@ impl SelectorHead {
     }
 }
 
-/// Prints without the quotes that may have been typed: `sched:sched_switch`, `uprobe:main@"/bin/true"`.
+/// Prints the HEAD without quotes that the user typed: `sched:sched_switch`, `uprobe:main@"/bin/true"`.
 impl fmt::Display for SelectorHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
@@ -73,7 +74,7 @@ impl fmt::Display for SelectorHead {
     }
 }
 
-/// Prints as it is typed: `vfs_read+0x10`.
+/// Prints the PLACE as a user types it: `vfs_read+0x10`.
 impl fmt::Display for ProbePoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.offset {
@@ -94,7 +95,7 @@ pub fn head(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
         "kprobe" | "kretprobe" => {
             let name = name.unquote();
             let place = probe_point(name, kind.text == "kretprobe", "kprobe:vfs_read")?;
-            // The name becomes part of a line that the kernel parses.
+            // Other characters are refused, since the name becomes part of a line that the kernel parses.
             match place.function.find(|c: char| !c.is_ascii_alphanumeric() && !"_.:$".contains(c)) {
                 Some(at) => name.from(at).fault("no kernel function has this in its name, write as in kprobe:vfs_read"),
                 None => Ok(SelectorHead::Kprobe(place)),
@@ -140,10 +141,10 @@ fn in_program(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbeP
     Ok(place)
 }
 
-/// Parses a function with its offset. Which functions exist is known to the kernel, or from a symbol table.
+/// Parses a function with its offset. Whether the function exists is checked later, by the kernel or in a symbol table.
 fn probe_point(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
     let is_kernel = example.starts_with("kprobe:");
-    // `<a as b>::c`, `operator new`
+    // Functions of programs may have blanks in their names: `<a as b>::c`, `operator new`.
     if let Some(at) = part.text.find(|c: char| is_kernel && c == ' ' || c != ' ' && c.is_whitespace() || c.is_control())
     {
         return part.from(at).fault(format!("not a function name, write as in {example}"));
@@ -173,7 +174,7 @@ fn is_offset(text: &str, plus: usize) -> bool {
     text[plus + 1..].starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Half of a tracepoint name. It becomes a path below tracefs, so nothing may pass that leads elsewhere.
+/// The system or the name of a tracepoint. It becomes part of a path below tracefs, so it must not lead elsewhere.
 fn file_name(part: SelectorPart<'_>) -> Result<String, SelectorFault> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.*?[]!^".contains(c);
     match part.text.find(|c: char| !allowed(c)) {

@@ -1,4 +1,4 @@
-//! What the records of events have in common by an expression, `key=pid` or `key=filename`: a number or a text.
+//! The key of an event's record: the value of an expression, `key=pid` or `key=filename`, a number or a text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use crate::expr::{Expr, ExprType, ExprValue, NoResult, NumberPlace, Program};
 use crate::perf::Sample;
 use crate::tep::{FieldText, Format, PrintFmt};
 
-/// Texts that are kept apart, and their bytes together.
+/// Limit of distinct texts, and of their total bytes.
 const MAX_TEXTS: usize = 10_000;
 const MAX_BYTES: usize = 4 << 20;
 
-/// What a record has in common with others by an expression.
+/// The key of a record. Records with equal keys belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventKey {
-    /// All bits of the number, whether it has a sign or not.
+    /// The 64 bits of the number, signed or unsigned.
     Number(u64),
     Text(KeyText),
 }
 
 impl EventKey {
-    /// The key of everything that there is no room for.
+    /// The key of all records whose text found no room.
     pub const OTHERS: EventKey = EventKey::Text(KeyText::OTHERS);
 }
 
-/// The place of a text in its [`KeyTexts`]. As long as a number, so that either kind of key is in registers.
+/// The index of a text in its [`KeyTexts`]. 64 bits, as a number has, so that either kind of key fits in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyText(u64);
 
 impl KeyText {
-    /// All texts that there was no room for.
+    /// Stands for all texts that found no room.
     pub const OTHERS: KeyText = KeyText(u64::MAX);
 }
 
-/// The texts of keys, each once. A text that was met before costs one look-up.
+/// The texts of keys, each stored once. A known text costs one look-up.
 #[derive(Debug)]
 pub struct KeyTexts {
-    // Others choose the texts, so the hash is one that they cannot foresee.
+    // Traced programs choose the texts, so the hash is seeded at random: they cannot force collisions.
     places: HashMap<Arc<[u8]>, KeyText>,
     /// None: the place is free.
     texts: Vec<Option<Arc<[u8]>>>,
@@ -60,7 +60,7 @@ impl KeyTexts {
         KeyTexts { places, texts, free, bytes: 0, most: most.min(MAX_TEXTS), most_bytes, folded: 0 }
     }
 
-    /// The place of a text. Without room for a new one that of all others, which is counted.
+    /// The index of a text. A new text without room gets the index of the others, and the record is counted.
     pub fn place(&mut self, text: &[u8]) -> KeyText {
         match self.places.get(text) {
             Some(place) => *place,
@@ -85,17 +85,17 @@ impl KeyTexts {
         place
     }
 
-    /// The text at a place. None: it is that of the others.
+    /// The text at an index. None: the index of the others.
     pub fn get(&self, place: KeyText) -> Option<&Arc<[u8]>> {
         self.texts.get(place.0 as usize)?.as_ref()
     }
 
-    /// Records whose text had no room, and which have the key of the others.
+    /// Records whose text found no room, and which have the key of the others.
     pub fn folded(&self) -> u64 {
         self.folded
     }
 
-    /// Half of the room is used: texts that are no longer needed should be forgotten.
+    /// More than half of the room is used: the caller should call `retain`.
     pub fn are_many(&self) -> bool {
         self.places.len() > self.most / 2 || self.bytes > self.most_bytes / 2
     }
@@ -136,12 +136,12 @@ impl KeyExpr {
         self.field.as_ref()
     }
 
-    /// As typed.
+    /// The text of the expression as typed.
     pub fn heading(&self) -> &str {
         &self.text
     }
 
-    /// The key is a field that has the number of a thread.
+    /// The key is a field that holds a tid.
     pub fn is_thread(&self) -> bool {
         matches!(&*self.text, "pid" | "tid" | "common_pid" | "prev_pid" | "next_pid" | "parent_pid" | "child_pid")
     }
@@ -150,12 +150,12 @@ impl KeyExpr {
         self.program.ty()
     }
 
-    /// Whether it depends on a field or variable.
+    /// Whether the expression depends on the field or variable `name`.
     pub fn reads(&self, name: &str) -> bool {
         self.program.reads().iter().any(|read| read.split(' ').next() == Some(name))
     }
 
-    /// The place of the key in a record, if it is a number there and needs no name.
+    /// The place of the key in a record, if the key is a plain number of the record and needs no name.
     pub fn number_place(&self) -> Option<NumberPlace> {
         self.program.number_place()
     }
@@ -163,7 +163,7 @@ impl KeyExpr {
     /// The key of a record.
     ///
     /// # Errors
-    /// The expression has no value for it.
+    /// The expression has no value for this record.
     #[inline]
     pub fn key(&self, sample: &Sample<'_>, texts: &mut KeyTexts) -> Result<EventKey, NoResult> {
         Ok(match self.program.value(sample)? {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of the texts that are in use: a place stands for one text as long as it is.
+        /// Compared with a list of the texts in use: an index stands for one text as long as that text is in use.
         #[test]
         fn a_place_stands_for_one_text(
             most in 0_usize..8,

@@ -1,7 +1,7 @@
 //! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`. `bound` is an event with its
-//! format, filter and expressions, `filters` tells the filters of the kernel from those that are evaluated here; `counter`
-//! has the names of counters. `selector` parses the text: its `head` names the event, its `attributes` stand behind the
-//! filter. `key` is what the records of events have in common by an expression, `print_key` how it is shown, with the
+//! format, filter and expressions, `filters` separates kernel filters from conditions that perf-prof evaluates;
+//! `counter` has the names of counters. `selector` parses the text: the `head` names the event, the `attributes` stand
+//! behind the filter. `key` is the key of a record, by which records belong together; `print_key` prints keys, with the
 //! `conversion`s of a printf.
 
 pub mod attributes;

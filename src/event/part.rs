@@ -1,4 +1,4 @@
-//! Pieces of a selector that know their place in it, so that a fault can be pointed at.
+//! Pieces of a selector with their offset in the text, so that messages can point at a fault.
 
 use std::str::CharIndices;
 
@@ -85,7 +85,7 @@ fn is_quote(c: char) -> bool {
     matches!(c, '"' | '\'')
 }
 
-/// Offset of the next `quote`. Leaves the iterator behind it.
+/// Offset of the next `quote`. Leaves the iterator behind the quote.
 fn closing(chars: &mut CharIndices<'_>, quote: char) -> Option<usize> {
     while let Some((offset, c)) = chars.next() {
         match c {

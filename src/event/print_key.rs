@@ -19,7 +19,7 @@ use crate::tep::syscalls::call_id::CallId;
 /// Bytes of a shown key; the rest is cut off.
 const MAX_SHOWN: usize = 256;
 const MAX_CONVERSIONS: usize = 16;
-/// The record that the expressions are over.
+/// The format of the record over which the expressions are compiled: one field, `key`.
 const KEY_RECORD: &str =
     "name: key\nID: 0\nformat:\n\tfield:u64 key;\toffset:0;\tsize:8;\tsigned:0;\n\nprint fmt: \"\"\n";
 
@@ -100,7 +100,7 @@ impl PrintKey {
             PrintForm::Value(program) => {
                 return Ok(match program.value(&record)? {
                     ExprValue::Signed(number) => PrintedKey::Signed(number),
-                    // The key is unsigned to the expression, and may be a negative number all the same.
+                    // In the expression the key is unsigned, but the bits may be those of a negative number.
                     ExprValue::Unsigned(number) => PrintedKey::Unsigned(number),
                     ExprValue::Text(text) => PrintedKey::Text(text.to_vec()),
                     ExprValue::Named(naming, number) => PrintedKey::Named(naming, number),
@@ -141,7 +141,7 @@ fn program(part: SelectorPart<'_>) -> Result<Program, SelectorFault> {
     })
 }
 
-/// The parts of a `printf` with these arguments, the first of which is the text.
+/// The parts of a `printf`, whose first argument is the text.
 fn printf(arguments: &[SelectorPart<'_>]) -> Result<Vec<PrintPart>, SelectorFault> {
     let Some((form, values)) = arguments.split_first().map(|(form, values)| (form.trim(), values)) else {
         return Ok(Vec::new());

@@ -52,7 +52,7 @@ impl SelectorError {
         &self.message
     }
 
-    /// Byte offset of the fault in the whole text, its length when something is missing at the end.
+    /// Byte offset of the fault in the whole text; the length of the text when something is missing at the end.
     pub fn at(&self) -> usize {
         self.offset
     }
@@ -75,7 +75,8 @@ pub fn parse(text: &str) -> Result<Vec<Selector>, SelectorError> {
 }
 
 /// As [`parse`], with a profiler's own attributes, listed as messages show them: `["ptr=EXPR", "untraced"]`.
-/// One listed with `=` is an expression, one without takes no value. `printkey=EXPR` is over the key alone.
+/// An attribute listed with `=` takes an expression, an attribute without `=` takes no value. `printkey=EXPR` is over
+/// the key alone.
 ///
 /// # Errors
 /// As [`parse`].

@@ -16,7 +16,7 @@ pub struct CompileFault {
     pub unknown_field: bool,
 }
 
-/// Functions, with the number of their arguments.
+/// Functions: name, number of arguments, and usage for messages.
 const FUNCTIONS: [(&str, usize, &str); 6] = [
     ("ntohl", 1, "ntohl(number)"),
     ("ntohs", 1, "ntohs(number)"),
@@ -26,7 +26,7 @@ const FUNCTIONS: [(&str, usize, &str); 6] = [
     ("syscall_name", 1, "syscall_name(number)"),
 ];
 
-/// The fault of a name that is a part of something larger.
+/// The fault of a function such as `comm_get` inside of a larger expression.
 const NAME_WITHIN: &str = "only what is printed has this name: it is the whole expression or none of it";
 
 fn fault<T>(at: usize, message: impl Into<String>) -> Result<T, CompileFault> {
@@ -49,9 +49,9 @@ struct Compiler<'a> {
     steps: Vec<ExprStep>,
     texts: Vec<u8>,
     reads: Vec<String>,
-    /// Values on the stack behind the last step.
+    /// Number of values on the stack after the last step.
     used: usize,
-    /// The most of them.
+    /// The largest such number so far.
     depth: usize,
 }
 
@@ -64,7 +64,7 @@ impl Compiler<'_> {
         if self.depth > MAX_STACK { fault(at, "nested too deeply") } else { Ok(()) }
     }
 
-    /// Appends the steps that leave the value of `node`. Returns its type.
+    /// Appends the steps that push the value of `node`. Returns its type.
     fn node(&mut self, node: &ExprNode) -> Result<ExprType, CompileFault> {
         let at = node.offset;
         match &node.kind {
@@ -73,7 +73,7 @@ impl Compiler<'_> {
                 Ok(number_type(*unsigned))
             }
             ExprKind::Text(bytes) => {
-                // As text in C, it ends with its first NUL.
+                // As in C, a text ends at its first NUL.
                 let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
                 let Some(span) = TextSpan::new(true, self.texts.len(), text.len()) else {
                     return fault(at, "too long");
@@ -109,7 +109,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// As [`Compiler::node`], of a number. Returns whether it is unsigned.
+    /// As [`Compiler::node`], for a node that must be a number. Returns whether it is unsigned.
     fn number(&mut self, node: &ExprNode) -> Result<bool, CompileFault> {
         match self.node(node)? {
             ExprType::Signed => Ok(false),
@@ -159,7 +159,7 @@ impl Compiler<'_> {
         Ok(number_type(unsigned && !is_truth))
     }
 
-    /// The right side is evaluated only where it matters.
+    /// Compiles `&&` or `||`: the right side is evaluated only if it decides the result.
     fn logical(&mut self, when: bool, operands: &[ExprNode; 2], at: usize) -> Result<ExprType, CompileFault> {
         let [left, right] = operands;
         self.number(left)?;
@@ -273,7 +273,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A field comes first, then what the event has besides its fields, then a constant.
+    /// Resolves a name: first as a field, then as a built-in variable, then as a constant.
     fn name(&mut self, name: &str, at: usize) -> Result<ExprType, CompileFault> {
         if let Some(field) = self.format.field(name) {
             return self.field(&field.clone(), at);
@@ -325,7 +325,7 @@ impl Compiler<'_> {
 
     fn unknown(&self, name: &str, at: usize) -> CompileFault {
         let mut message = match self.format.require(name) {
-            Ok(_) => String::new(), // it was no field
+            Ok(_) => String::new(), // the name is no field
             Err(err) => err.to_string(),
         };
         let variables = SampleVariable::ALL.iter().map(|(name, _)| *name);

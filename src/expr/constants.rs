@@ -13,7 +13,7 @@ const SIGNALS: &[(&str, u32)] = of_libc![
     SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGWINCH SIGIO
     SIGPWR SIGSYS
 ];
-/// Task states, and the letter of each in the kernel's own table.
+/// Names of task states, with the letter of each in the kernel's table.
 const STATES: [(&str, &str); 9] = [
     ("TASK_RUNNING", "R"),
     ("TASK_INTERRUPTIBLE", "S"),
@@ -25,7 +25,7 @@ const STATES: [(&str, &str); 9] = [
     ("TASK_PARKED", "P"),
     ("TASK_IDLE", "I"),
 ];
-/// Those that are the same in all kernels: include/linux/sched.h.
+/// Task states with the same number in all kernels: include/linux/sched.h.
 const FIXED_STATES: [(&str, u32); 5] = [("R", 0), ("S", 1), ("D", 2), ("T", 4), ("t", 8)];
 
 /// The number that `name` stands for in an expression over an event of `format`.
@@ -41,7 +41,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     listed.chain(STATES.iter().map(|(name, _)| *name))
 }
 
-/// A task state, by the event's own table where it has one.
+/// The number of a task state, from the event's own table if it has one.
 fn state(name: &str, format: &Format) -> Option<u64> {
     let (_, letter) = STATES.iter().find(|(known, _)| *known == name)?;
     let fixed = || FIXED_STATES.iter().find(|(known, _)| known == letter).map(|(_, value)| u64::from(*value));
@@ -53,8 +53,8 @@ fn state(name: &str, format: &Format) -> Option<u64> {
     }
 }
 
-/// A system call. Only events that are about these may leave out `__NR_`: `time` and `link` are likely to be a field that
-/// is misspelt elsewhere.
+/// The number of a system call. Only for events of system calls may `__NR_` be left out: elsewhere a name such as
+/// `time` or `link` is more likely a misspelt field.
 fn syscall(name: &str, format: &Format) -> Option<u64> {
     let is_about_calls = matches!(format.system.as_str(), "syscalls" | "raw_syscalls");
     let call = name.strip_prefix("__NR_").or_else(|| name.strip_prefix("SYS_"));

@@ -8,7 +8,7 @@ use crate::tep::format::field::FieldKind;
 use crate::tep::operators::BinaryOperator;
 use crate::tep::{Comparison, Filter, Format};
 
-/// A filter that means the same. None: there is none, as far as is known.
+/// An equivalent kernel filter. None: none is known.
 pub fn filter(node: &ExprNode, format: &Format) -> Option<Filter> {
     let both = |[left, right]: &[ExprNode; 2]| Some((filter(left, format)?, filter(right, format)?));
     match &node.kind {
@@ -23,7 +23,7 @@ pub fn filter(node: &ExprNode, format: &Format) -> Option<Filter> {
         ExprKind::Glob(operands) => {
             let [text, pattern] = &**operands;
             let ExprKind::Text(bytes) = &pattern.kind else { return None };
-            // To the kernel `!` in front turns the answer round, and `^` is an ordinary member of a set.
+            // In the kernel's patterns a leading `!` negates, and `^` is an ordinary member of a set.
             let is_same = !bytes.starts_with(b"!") && !bytes.contains(&b'^');
             if is_same { comparison(text, "~", pattern, format) } else { None }
         }
@@ -31,7 +31,7 @@ pub fn filter(node: &ExprNode, format: &Format) -> Option<Filter> {
     }
 }
 
-/// The operator of the kernel, and the one with the operands exchanged.
+/// The kernel's operator, and the equivalent operator for exchanged operands.
 fn operators(binary: BinaryOperator) -> Option<(&'static str, &'static str)> {
     Some(match binary {
         BinaryOperator::Equal => ("==", "=="),
@@ -45,13 +45,13 @@ fn operators(binary: BinaryOperator) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// A field with a constant.
+/// The filter that compares a field with a constant.
 fn comparison(field: &ExprNode, operator: &str, with: &ExprNode, format: &Format) -> Option<Filter> {
     let ExprKind::Name(name) = &field.kind else { return None };
     let field = format.field(name)?;
     if let ExprKind::Text(bytes) = &with.kind {
         let is_text = field.is_text() && field.limit.is_none() && Comparison::of(field) == Comparison::Text;
-        // Text that fills its array without a NUL equals longer text to the kernel.
+        // The kernel takes a text that fills its array without a NUL as equal to any longer text with that prefix.
         let is_whole =
             operator == "~" || !bytes.contains(&0) && (field.kind != FieldKind::Text || bytes.len() < field.size);
         let text = quote(std::str::from_utf8(bytes).ok()?)?;
@@ -68,7 +68,7 @@ fn comparison(field: &ExprNode, operator: &str, with: &ExprNode, format: &Format
     }
 }
 
-/// None: the number does not fit in the field.
+/// The parsed filter. None: the number does not fit in the field.
 fn parsed(name: &str, operator: &str, value: &str, format: &Format) -> Option<Filter> {
     Filter::parse(&format!("{name} {operator} {value}"), format).ok()
 }

@@ -1,9 +1,9 @@
-//! Numbers, characters and text as they are typed.
+//! Literals: numbers, characters and texts.
 
-/// Why a literal is none, and how many bytes behind its start.
+/// Why a literal is invalid, and the byte offset of the fault in the literal.
 pub type LiteralFault = (String, usize);
 
-/// Decimal, `0x` hexadecimal, or octal with a leading 0.
+/// Parses a decimal, hexadecimal (`0x`) or octal (leading 0) number.
 pub fn number(word: &str) -> Option<u64> {
     let (digits, radix) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(digits) => (digits, 16),

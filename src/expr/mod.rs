@@ -1,6 +1,6 @@
 //! Expressions over the fields of an event, `4096<<order` or `comm ~ "java*" && pid < prio`: parsed once, compiled once
-//! to a small program, evaluated per sample without allocation. `literals` and `constants` have the numbers that are
-//! written down, `value` what goes in and comes out, `kernel` makes filters of the kernel from expressions.
+//! to a small program, evaluated per sample without allocation. `literals` and `constants` parse literals and named
+//! constants, `value` has inputs and results, `kernel` turns expressions into kernel filters.
 //!
 //! A value is a number or a text. Numbers have 64 bits that wrap around, as in C. Fields and literals that need all 64
 //! bits unsigned make `/ % >> < <= > >=` unsigned. Text ends at its first NUL, in a record and between quotes. A division
@@ -57,7 +57,7 @@ impl ExprError {
         self.offset
     }
 
-    /// The text is an expression, but of another event: it names a field that this one lacks.
+    /// The text is an expression over another event: it names a field that this event lacks.
     pub fn is_unknown_field(&self) -> bool {
         self.unknown_field
     }
@@ -81,12 +81,12 @@ impl Expr {
         }
     }
 
-    /// As typed.
+    /// The text as typed.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The expression over the records of an event.
+    /// Compiles the expression for the records of an event.
     ///
     /// # Errors
     /// The event lacks a field, or a number stands where text is needed, or the other way round; the error says where.
@@ -100,7 +100,7 @@ impl Expr {
     /// As [`Expr::compile`], for an expression whose value must be a number.
     ///
     /// # Errors
-    /// As there; the value is no number.
+    /// As [`Expr::compile`]; the value is no number.
     pub fn compile_number(&self, format: &Format) -> Result<Program, ExprError> {
         let program = self.compile(format)?;
         match program.ty() {
@@ -109,7 +109,7 @@ impl Expr {
         }
     }
 
-    /// A filter of the kernel that means the same as the condition, if there is one, whatever its length.
+    /// A kernel filter that is equivalent to the expression, if one is known, even if it is too long for the kernel.
     pub fn kernel_filter(&self, format: &Format) -> Option<Filter> {
         kernel::filter(&self.root, format)
     }

@@ -4,11 +4,11 @@ use crate::expr::literals;
 use crate::tep::operators::BinaryOperator;
 use crate::tep::types::{IntType, from_words};
 
-/// Bytes of a text.
+/// Limit of the bytes of a text.
 const MAX_TEXT: usize = 4096;
 /// Deeper nesting is refused: parsing and compiling recurse.
 const MAX_DEPTH: usize = 100;
-/// Operators, indexes and arguments in one text: `a+a+a` leans to the left, as deep as it is long.
+/// Limit of the operators, indexes and arguments in one text: the tree of `a+a+a` is as deep as the text is long.
 const MAX_OPERATORS: usize = 500;
 
 /// The message of a fault, and its byte offset.
@@ -17,14 +17,14 @@ pub type ParseFault = (String, usize);
 /// A part of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExprNode {
-    /// Byte offset in the text.
+    /// Byte offset of the node in the text.
     pub offset: usize,
     pub kind: ExprKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExprKind {
-    /// Bits; `unsigned` when they do not fit in 63.
+    /// A number by its bits; `unsigned` when it does not fit in 63 bits.
     Number {
         bits: u64,
         unsigned: bool,
@@ -53,7 +53,7 @@ pub enum UnaryOperator {
     Not,
 }
 
-/// An operator between two operands. The logical ones may skip the second.
+/// An operator between two operands. Logical operators may skip the second operand.
 #[derive(Clone, Copy)]
 enum Infix {
     Plain(BinaryOperator),
@@ -62,7 +62,7 @@ enum Infix {
     Or,
 }
 
-/// Operators, those of two characters before those that they start with. A larger number binds tighter.
+/// Operators; a longer one stands before its prefixes. A larger number binds tighter.
 const INFIX: [(&str, u8, Infix); 19] = [
     ("||", 1, Infix::Or),
     ("&&", 2, Infix::And),
@@ -85,7 +85,7 @@ const INFIX: [(&str, u8, Infix); 19] = [
     ("%", 10, Infix::Plain(BinaryOperator::Remainder)),
 ];
 
-/// Operators of C that there are not, and why. In front of an operand, and behind one.
+/// Operators of C that are not supported, and why: those in front of an operand, and those behind one.
 const REFUSED_PREFIXES: [(&str, &str); 4] = [
     ("++", NO_ASSIGNMENT),
     ("--", NO_ASSIGNMENT),
@@ -173,7 +173,7 @@ impl<'a> ExprParser<'a> {
         })
     }
 
-    /// Operators that bind tighter than `above`.
+    /// Parses operators that bind tighter than `above`.
     fn infix(&mut self, above: u8) -> Result<ExprNode, ParseFault> {
         let mut left = self.unary()?;
         loop {
@@ -287,7 +287,7 @@ impl<'a> ExprParser<'a> {
         Ok(kind)
     }
 
-    /// The arguments of a function, whose name was read.
+    /// Parses the arguments of a function, whose name was read.
     fn call(&mut self, name: &str, at: usize) -> Result<ExprKind, ParseFault> {
         if let Some((_, why)) = REFUSED_CALLS.iter().find(|(refused, _)| *refused == name) {
             return Err(((*why).to_owned(), at));
@@ -317,7 +317,7 @@ impl<'a> ExprParser<'a> {
     }
 }
 
-/// `=`, but not the start of `==`.
+/// Whether `rest` starts with `token`; `==` does not count as `=`.
 fn is_token(rest: &str, token: &str) -> bool {
     rest.strip_prefix(token).is_some_and(|behind| token != "=" || !behind.starts_with('='))
 }
@@ -327,7 +327,7 @@ fn first_word(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// The type of `(unsigned char)`, and the length with the parentheses. None: there is something else.
+/// The type in a cast such as `(unsigned char)`, and its length with the parentheses. None: the text is no cast.
 fn type_in_parentheses(text: &str) -> Result<Option<(IntType, usize)>, ParseFault> {
     let Some((inside, _)) = text.strip_prefix('(').and_then(|inside| inside.split_once(')')) else { return Ok(None) };
     let (words, stars) = inside.split_at(inside.find('*').unwrap_or(inside.len()));

@@ -7,21 +7,21 @@ use crate::tep::format::field::{Field, Int32, Int64};
 use crate::tep::operators::BinaryOperator;
 use crate::tep::types::IntType;
 
-/// Values on the stack of an evaluation. The parser's own limits keep most expressions far below.
+/// Limit of the values on the stack of an evaluation. Most expressions need far fewer.
 pub const MAX_STACK: usize = 64;
-/// The same for most expressions: the stack is cleared for each evaluation.
+/// Stack size for most expressions: small, since the stack is cleared for each evaluation.
 const SMALL_STACK: usize = 8;
 
 /// An expression over the records of one event.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(super) steps: Box<[ExprStep]>,
-    /// The text of all literals.
+    /// The bytes of all text literals.
     pub(super) texts: Box<[u8]>,
     pub(super) ty: ExprType,
-    /// Most values on the stack.
+    /// The largest number of values on the stack.
     pub(super) depth: usize,
-    /// The fields and variables that it reads, with their types, each once.
+    /// The fields and variables that the program reads, with their types, each once.
     pub(super) reads: Vec<String>,
     /// Set when the program is one load of an 8-byte field, as most are.
     pub(super) single_load: Option<Int64>,
@@ -46,7 +46,7 @@ pub enum ExprStep {
     /// Pops an index and a text, pushes the byte.
     Byte,
     Unary(UnaryOperator),
-    /// `bool`: unsigned.
+    /// A binary operator. `bool`: unsigned.
     Binary(BinaryOperator, bool),
     Cast(IntType),
     /// Pops two texts, pushes whether they are equal, or the opposite.
@@ -55,14 +55,14 @@ pub enum ExprStep {
     Glob,
     /// Pops a number of bytes and two texts, pushes -1, 0 or 1.
     ComparePrefixes,
-    /// From the byte order of the network.
+    /// Converts from network byte order.
     FromNetwork16,
     FromNetwork32,
     /// Replaces a value by 1, or 0 when it is 0.
     Truth,
     /// Pops a value, and jumps when it is 0.
     JumpIfZero(usize),
-    /// Pops a value. When it is true or false as the `bool` says, pushes 1 or 0 and jumps.
+    /// Pops a value. If its truth equals the `bool`, pushes that as 1 or 0 and jumps.
     JumpKeeping(bool, usize),
     Jump(usize),
 }
@@ -78,7 +78,7 @@ pub struct TextSpan {
 impl TextSpan {
     const LITERAL: u64 = 1 << 63;
 
-    /// None for one beyond 2 GiB.
+    /// None for a span beyond 2 GiB.
     pub fn new(is_literal: bool, start: usize, len: usize) -> Option<TextSpan> {
         let fits = |number: usize| u32::try_from(number).ok().filter(|number| *number < 1 << 31);
         Some(TextSpan { is_literal, start: fits(start)?, len: fits(len)? })
@@ -100,7 +100,7 @@ impl TextSpan {
     }
 }
 
-/// A number at a fixed place of each record.
+/// A number at a fixed offset in each record.
 #[derive(Clone, Copy, Debug)]
 pub enum NumberPlace {
     Signed4(Int32),
@@ -110,7 +110,7 @@ pub enum NumberPlace {
 
 impl NumberPlace {
     /// # Errors
-    /// The record ends before it.
+    /// The record ends before the number does.
     #[inline(always)]
     pub fn read(self, raw: &[u8]) -> Result<u64, NoResult> {
         let number = match self {
@@ -142,12 +142,12 @@ impl Program {
         self.ty
     }
 
-    /// The fields and variables that it reads, as messages show them: `prio (int)`.
+    /// The fields and variables that the program reads, as messages show them: `prio (int)`.
     pub fn reads(&self) -> &[String] {
         &self.reads
     }
 
-    /// The number for a record. None: it has no value, or is no number.
+    /// The number for a record. None: the program has no value for the record, or the value is no number.
     #[inline(always)]
     pub fn eval<'r>(&self, input: &impl ExprInput<'r>) -> Option<u64> {
         match self.single_load {
@@ -159,7 +159,7 @@ impl Program {
     /// Whether the number for a record is not 0.
     ///
     /// # Errors
-    /// It has no value.
+    /// The program has no value for the record.
     #[inline]
     pub fn holds<'r>(&self, input: &impl ExprInput<'r>) -> Result<bool, NoResult> {
         self.number(input).map(|bits| bits != 0)
@@ -192,7 +192,7 @@ impl Program {
         }
     }
 
-    /// The bits that the program leaves.
+    /// Runs the program. Returns the bits of its result.
     fn run<'r>(&self, input: &impl ExprInput<'r>) -> Result<u64, NoResult> {
         match &*self.steps {
             [ExprStep::Load(field)] => load(field, input.raw()),
@@ -207,7 +207,7 @@ fn load(field: &Field, raw: &[u8]) -> Result<u64, NoResult> {
     field.read_i64(raw).map(|value| value as u64).map_err(|_| NoResult::Missing)
 }
 
-/// A program at work on a record.
+/// The state of one evaluation.
 struct Evaluation<'a, const DEPTH: usize> {
     program: &'a Program,
     raw: &'a [u8],
@@ -263,7 +263,7 @@ impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
             ExprStep::Byte => {
                 let index = usize::try_from(self.pop()?).map_err(|_| NoResult::Index)?;
                 let text = self.pop_text()?;
-                // As in C, a text ends with a NUL.
+                // As in C, the byte at the end of a text is a NUL.
                 let byte = text.get(index).copied().or((index == text.len()).then_some(0));
                 u64::from(byte.ok_or(NoResult::Index)?)
             }
@@ -298,7 +298,7 @@ impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
             ExprStep::FromNetwork16 => u64::from(u16::from_be(self.pop()? as u16)),
             ExprStep::FromNetwork32 => u64::from(u32::from_be(self.pop()? as u32)),
             ExprStep::Truth => u64::from(self.pop()? != 0),
-            ExprStep::JumpIfZero(_) | ExprStep::JumpKeeping(..) | ExprStep::Jump(_) => 0, // not here
+            ExprStep::JumpIfZero(_) | ExprStep::JumpKeeping(..) | ExprStep::Jump(_) => 0, // jumps are handled elsewhere
         })
     }
 
@@ -309,7 +309,7 @@ impl<'a, const DEPTH: usize> Evaluation<'a, DEPTH> {
 
     fn text_of(&self, field: &Field) -> Result<u64, NoResult> {
         let text = field.text(self.raw).map_err(|_| NoResult::Missing)?;
-        let start = text.as_ptr().addr().wrapping_sub(self.raw.as_ptr().addr()); // it is a part of the record
+        let start = text.as_ptr().addr().wrapping_sub(self.raw.as_ptr().addr()); // the text is a part of the record
         TextSpan::new(false, start, text.len()).map(TextSpan::bits).ok_or(NoResult::Missing)
     }
 

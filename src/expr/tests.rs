@@ -5,7 +5,7 @@ use super::*;
 use crate::tep::fixture;
 use crate::tep::operators::BinaryOperator;
 
-/// `a` int, `b` unsigned long, `c` u8, `d` s64, `s` and `t` text, and some others.
+/// Fields: `a` int, `b` unsigned long, `c` u8, `d` s64, `s` and `t` text, and some others.
 fn format() -> Format {
     let fields = [
         ("int a", 0, 4, true),
@@ -271,7 +271,7 @@ fn elements_casts_and_functions() {
         ("a == -ENOENT", Some(1)),
         ("SIGKILL + TASK_UNINTERRUPTIBLE", Some(11)),
         ("__NR_openat", Some(libc::SYS_openat)),
-        ("_cpu", None), // a record alone
+        ("_cpu", None), // a record alone has no CPU
     ];
     for (text, want) in cases {
         assert_eq!(value(text), want, "{text}");
@@ -326,7 +326,7 @@ fn deep_nesting_is_refused() {
     assert!(Expr::parse(&vec!["a"; 5000].join("+")).is_err());
 }
 
-/// The value that the program should compute, taken from the tree, and whether it is unsigned.
+/// The expected value, evaluated on the tree, and whether it is unsigned.
 fn model(node: &ExprNode, raw: &[u8]) -> (Option<u64>, bool) {
     let truth = |value: Option<u64>| value.map(|value| value != 0);
     match &node.kind {
@@ -389,7 +389,7 @@ fn model(node: &ExprNode, raw: &[u8]) -> (Option<u64>, bool) {
     }
 }
 
-/// An operation in 128 bits, in which nothing overflows.
+/// The operation in 128 bits, without overflow.
 fn reference(binary: BinaryOperator, unsigned: bool, left: u64, right: u64) -> Option<u64> {
     use BinaryOperator::*;
     let wide = |bits: u64| if unsigned { i128::from(bits) } else { i128::from(bits as i64) };

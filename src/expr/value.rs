@@ -1,4 +1,4 @@
-//! What an expression is evaluated for, and what it gives.
+//! Inputs and results of expressions.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ pub trait ExprInput<'r> {
     /// The record of the event.
     fn raw(&self) -> &'r [u8];
 
-    /// None: it is not known.
+    /// The value of a variable. None: it is not known.
     fn variable(&self, variable: SampleVariable) -> Option<u64>;
 }
 
@@ -30,8 +30,9 @@ pub enum SampleVariable {
     Tid,
     Time,
     Period,
-    /// What a number of a system call has besides: [`CallId::COMPAT`](crate::tep::syscalls::call_id::CallId) where the current task is in
-    /// 32-bit mode, else 0. It has no name, and is read by `syscall_name`.
+    /// The upper bits of a [`CallId`](crate::tep::syscalls::call_id::CallId):
+    /// [`CallId::COMPAT`](crate::tep::syscalls::call_id::CallId) where the current task is in 32-bit mode, else 0. It
+    /// has no name, and is read by `syscall_name`.
     CallMode,
 }
 
@@ -56,7 +57,7 @@ pub enum ExprType {
     /// A number that needs all 64 bits without a sign.
     Unsigned,
     Text,
-    /// A number in place of which a name is shown.
+    /// A number that is shown as a name.
     Named(Naming),
 }
 
@@ -65,7 +66,7 @@ impl ExprType {
         matches!(self, ExprType::Signed | ExprType::Unsigned)
     }
 
-    /// The sample has to tell in which mode its task is.
+    /// Whether samples must say if the task is in 32-bit mode.
     pub fn needs_abi(self) -> bool {
         self == ExprType::Named(Naming::Syscall)
     }
@@ -84,7 +85,7 @@ impl fmt::Display for ExprType {
     }
 }
 
-/// What a number is the name of.
+/// What kind of name a number is shown as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// `ksymbol(address)`
@@ -95,7 +96,7 @@ pub enum Naming {
     Syscall,
 }
 
-/// What an expression gave for a record.
+/// The value of an expression for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExprValue<'a> {
     Signed(i64),

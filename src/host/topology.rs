@@ -4,17 +4,17 @@ use std::fs;
 
 use crate::host::{Host, parse_cpus};
 
-/// The nearest that two CPUs share, the nearer first.
+/// What two CPUs share: the smallest shared unit, in the order of distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CpuDistance {
-    /// The machine does not tell.
+    /// The machine does not say what the CPUs share.
     Unknown,
     Core,
     L2,
     /// The last level of cache.
     Llc,
     Node,
-    /// Nothing: memory of one is further from the other.
+    /// No shared cache and no shared node.
     Apart,
 }
 
@@ -24,7 +24,7 @@ pub struct Topology {
     by_cpu: Vec<Option<CpuPlace>>,
 }
 
-/// What a CPU shares with others, each by the lowest number of those that share it.
+/// The units that a CPU shares with others. A unit is identified by the lowest CPU number that shares it.
 #[derive(Clone, Copy, Debug, Default)]
 struct CpuPlace {
     core: Option<u32>,
@@ -34,11 +34,11 @@ struct CpuPlace {
     node: Option<u32>,
 }
 
-/// More levels and kinds of caches than any CPU has.
+/// Limit of the caches that are read for a CPU: more than any CPU has.
 const MAX_CACHES: u32 = 16;
 
 impl Topology {
-    /// Reads what `host` tells of these CPUs.
+    /// Reads the topology of these CPUs below `host`.
     pub fn read(host: &Host, cpus: &[u32]) -> Topology {
         let mut topology = Topology::default();
         for &cpu in cpus {
@@ -49,7 +49,7 @@ impl Topology {
         topology
     }
 
-    /// The machine tells which CPUs share caches.
+    /// The machine says which CPUs share caches.
     pub fn has_caches(&self) -> bool {
         self.by_cpu.iter().flatten().any(|place| place.llc.is_some())
     }

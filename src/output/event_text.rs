@@ -14,15 +14,15 @@ use crate::tep::syscalls::{self, SyscallEnd};
 #[derive(Debug)]
 pub struct EventText {
     pub format: Arc<Format>,
-    /// None: the print format cannot be compiled, fields are shown as `name=value`.
+    /// None: the print format cannot be compiled, and fields are shown as `name=value`.
     pub print: Option<PrintFmt>,
     pub(super) flags: Option<Field>,
     pub(super) preempt_count: Option<Field>,
-    /// The name, or the alias, as every line has it: `name: `.
+    /// The name or alias of the event as in each line: `name: `.
     pub(super) label: Vec<u8>,
     /// The label in JSON: `"event":"name","alias":"name"`.
     pub(super) json_label: Vec<u8>,
-    /// The fields of the event itself, each with its key `"name":`.
+    /// The event's own (not common) fields, each with its key `"name":`.
     pub(super) json_fields: Vec<(Vec<u8>, Field)>,
     /// Of the start of a system call: what its arguments are.
     pub(super) arguments: Option<CallArguments>,

@@ -15,11 +15,11 @@ pub struct Forecast {
     /// A signal, or the end of the target, ended the measurement early.
     pub ended_early: bool,
     pub cpus: usize,
-    /// Number of counter file descriptors.
+    /// File descriptors of counters.
     pub counters: usize,
     pub events: Vec<EventForecast>,
     pub per_s: f64,
-    /// Events per second while nothing is recorded, if that is more.
+    /// Events per second while no samples are recorded, if that is more.
     pub unwatched_per_s: Option<f64>,
     pub bytes_per_s: f64,
     pub side_bytes_per_s: f64,
@@ -54,7 +54,7 @@ impl ForecastPace {
     }
 }
 
-/// One event.
+/// The forecast of one event.
 #[derive(Debug)]
 pub struct EventForecast {
     pub name: String,
@@ -68,9 +68,9 @@ pub struct EventForecast {
     pub frames: Option<f64>,
     /// False: the event is only counted.
     pub samples: bool,
-    /// The counter of the event tells how many samples it makes.
+    /// The number of samples is known from the event's counter.
     pub is_counted: bool,
-    /// Its records are copies of user stacks, beside the samples of the event of this name.
+    /// The event is a companion: its records are copies of user stacks for the event of the same name.
     pub is_copy_of_stack: bool,
 }
 
@@ -78,23 +78,23 @@ pub struct EventForecast {
 #[derive(Clone, Copy, Debug)]
 pub struct RingForecast {
     pub pages: u64,
-    /// More pages would be needed than a ring may have.
+    /// The run would need more pages than a ring may have.
     pub is_most: bool,
-    /// Rings of each CPU.
+    /// Number of rings per CPU.
     pub rings: usize,
     pub page_bytes: u64,
-    /// Pages of `-m`.
+    /// Pages given with `-m`.
     pub asked: Option<u64>,
     pub default_pages: u64,
     /// The limit, if it is below the pages that the run asks for or should ask for.
     pub allowed: Option<RingAllowance>,
 }
 
-/// The most pages that a limit allows.
+/// The pages that a limit allows.
 #[derive(Clone, Copy, Debug)]
 pub struct RingAllowance {
     pub pages: u64,
-    /// The limit, in words: `the mlock limit allows`.
+    /// The limit, as the subject of a sentence: `the mlock limit allows`.
     pub who: &'static str,
     pub cure: &'static str,
 }
@@ -110,12 +110,12 @@ impl RingForecast {
         self.asked.unwrap_or(self.default_pages)
     }
 
-    /// The pages that the run would get of so many.
+    /// The pages that the run would get if it asked for `pages`.
     fn there_is(&self, pages: u64) -> u64 {
         self.allowed.map_or(pages, |allowed| pages.min(allowed.pages))
     }
 
-    /// The pages that the run would get, in words.
+    /// The pages that the run would get, as text.
     fn gets(&self) -> String {
         let (given, gets) = (self.given(), self.there_is(self.given()));
         match (self.asked, gets < given) {
@@ -127,7 +127,7 @@ impl RingForecast {
     }
 }
 
-/// Most rows of events in text.
+/// Limit of the rows of events in text.
 const MAX_ROWS: usize = 20;
 
 impl Forecast {
@@ -304,7 +304,7 @@ impl EventForecast {
     }
 }
 
-/// A number with one decimal below 100, with none from there on.
+/// A number, with one decimal below 100.
 fn number(value: f64) -> String {
     if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }

@@ -16,14 +16,14 @@ use crate::symbol::unnamed::Unnamed;
 use crate::tep::format::field::FieldValue;
 use crate::tep::syscalls::call_text::{socket_address, words};
 
-/// What made an object: the view, and its profiler.
+/// The view that an object comes from, and its profiler.
 #[derive(Clone, Copy, Debug)]
 pub struct ViewLabel<'a> {
     pub view: &'a str,
     pub profiler: &'a str,
 }
 
-/// A command that is the only view.
+/// The only view of a run: the name of its profiler.
 impl<'a> From<&'a str> for ViewLabel<'a> {
     fn from(name: &'a str) -> ViewLabel<'a> {
         ViewLabel { view: name, profiler: name }
@@ -50,7 +50,7 @@ pub fn head<'a, 'l>(
     object
 }
 
-/// The programs of others that may have hidden events, if there are any.
+/// Writes the BPF programs of other tools that may have hidden events, if there are any.
 pub fn filtered_by(object: &mut Object<'_>, programs: &[AttachedProgram]) {
     if programs.is_empty() {
         return;
@@ -58,7 +58,7 @@ pub fn filtered_by(object: &mut Object<'_>, programs: &[AttachedProgram]) {
     attached(programs, object.key("filtered_by"));
 }
 
-/// Programs, and the events that they are attached to.
+/// Writes BPF programs, and the events that they are attached to.
 pub fn attached(programs: &[AttachedProgram], out: &mut Vec<u8>) {
     push_list(programs.iter(), out, |program, out| {
         let mut object = Object::new(out);
@@ -103,7 +103,7 @@ pub fn quality(object: &mut Object<'_>, stacks: &QualityCounts) {
     inner.end();
 }
 
-/// Writes what was unwound from copies of stacks.
+/// Writes how many copies of stacks were unwound.
 pub fn unwinding(object: &mut Object<'_>, sums: &UnwindingSums) {
     let mut inner = Object::new(object.key("unwinding"));
     for (key, count) in [
@@ -149,7 +149,7 @@ pub fn details(object: &mut Object<'_>, layout: &OccurrenceLayout, values: &[Val
         object.value(detail.name, value);
         detail.alias.iter().for_each(|alias| object.value(alias, value));
     }
-    // A stack or another key may follow: a value without an object closes the inner object.
+    // A stack or another key may follow, so the inner object is closed: a value with an empty key does that.
     object.value("", &Value::None);
 }
 
@@ -172,8 +172,8 @@ pub fn row<'c>(
     }
 }
 
-/// Writes the keys of a traced event, and the values `beside` it. `render` appends the text of the event and returns
-/// where it starts.
+/// Writes the keys of a traced event, and the values of the cell `beside` it. `render` appends the text of the event
+/// and returns where it starts.
 pub fn event(
     object: &mut Object<'_>,
     event: &EventText,

@@ -15,7 +15,7 @@ pub struct StackReport {
     pub view: usize,
     pub time_ns: u64,
     pub span_ns: u64,
-    /// Weights that are not in the sums yet, because what they count still goes on.
+    /// Weights of periods that still go on, which are not in the sums yet.
     pub ongoing: Arc<Vec<Weighted>>,
     /// The lists to print. None: the report is for the flame graph alone.
     pub top: Option<Top>,
@@ -39,32 +39,32 @@ pub struct IntervalEnd {
     pub coverage: f64,
     /// Verdict on all tables of the interval.
     pub verdict: Verdict,
-    /// Programs of others that may have hidden events from us.
+    /// BPF programs of other tools that may have hidden events.
     pub filtered_by: Vec<AttachedProgram>,
-    /// What loss means and what would cure it, for text.
+    /// The line of text that says what the loss means and how to avoid it.
     pub loss_line: Option<String>,
     pub totals: Vec<(&'static str, Value)>,
 }
 
-/// What was unwound from copies of stacks.
+/// Counts of unwinding from copies of stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnwindingSums {
-    /// Copies that came.
+    /// Copies that arrived.
     pub windows: u64,
-    /// Copies that found their rings full.
+    /// Copies lost because their ring was full.
     pub lost_windows: u64,
-    /// Walked by the reading thread, in the ring.
+    /// Copies unwound by the reading thread, in the ring.
     pub walked: u64,
-    /// Walked by the output thread.
+    /// Copies unwound by the output thread.
     pub handed_on: u64,
-    /// Unwind rules that were looked up; those of the output thread are added there.
+    /// Unwind rules that were looked up; the output thread adds its own.
     pub rules: u64,
-    /// Of these, made from tables.
+    /// Rules among these that were made from unwind tables.
     pub rules_made: u64,
 }
 
 impl UnwindingSums {
-    /// For `-v`.
+    /// The line for `-v`.
     pub fn describe(&self) -> String {
         let lost = match self.lost_windows {
             0 => String::new(),
@@ -78,7 +78,7 @@ impl UnwindingSums {
     }
 }
 
-/// What a run of several views tells of one of them at its end.
+/// What a run of several views reports of each view at its end.
 #[derive(Clone, Debug, Default)]
 pub struct ViewEnd {
     pub samples: u64,
@@ -98,7 +98,7 @@ pub struct RunEnd {
     pub lost_output: u64,
     /// COMM, FORK, EXIT and MMAP2 records lost.
     pub lost_side: u64,
-    /// SWITCH records lost, which replace events that a hidden task keeps from us.
+    /// SWITCH records lost, which stand in for the events that a hidden task suppresses.
     pub lost_switches: u64,
     /// Stacks dropped because their table was full.
     pub lost_stacks: u64,
@@ -106,11 +106,11 @@ pub struct RunEnd {
     pub lost_pairs: u64,
     /// Calls of probed functions lost.
     pub lost_calls: u64,
-    /// Events that the kernel has counted and that some task hid from us, at least.
+    /// Lower bound of the events that the kernel has counted and a hidden task has suppressed.
     pub unseen: u64,
-    /// User stacks by frame pointers because no copy of the stack came, or there was no room for it. Nothing is missing.
+    /// User stacks found by frame pointers, because no copy of the stack arrived or fitted. No record is missing.
     pub lost_unwind: u64,
-    /// Copies of stacks came too often, and were ended.
+    /// Copies of stacks were too frequent, and were turned off.
     pub windows_ended: bool,
     /// None: no event had copies of stacks.
     pub unwinding: Option<UnwindingSums>,
@@ -126,11 +126,11 @@ pub struct RunEnd {
     pub wakeups: u64,
     pub record_bytes: u64,
     pub totals: Vec<(&'static str, Value)>,
-    /// Programs of others that may have hidden events from us.
+    /// BPF programs of other tools that may have hidden events.
     pub filtered_by: Vec<AttachedProgram>,
-    /// By view, if there are several.
+    /// One entry per view, if there are several views.
     pub views: Vec<ViewEnd>,
-    /// Lines for people, on stderr.
+    /// The lines of the summary, for stderr.
     pub summary: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ impl RunEnd {
         number as f64 / (self.duration_ns as f64 / 1e9).max(1e-9)
     }
 
-    /// Number of all records and results that are missing, whatever lost them.
+    /// Number of all records and results that are missing, whatever the cause.
     pub fn missing(&self) -> u64 {
         let records = [self.lost, self.lost_side, self.lost_switches, self.lost_calls, self.unseen];
         let results = [self.lost_output, self.lost_stacks, self.lost_pairs];
@@ -148,7 +148,8 @@ impl RunEnd {
     }
 }
 
-/// The tables of the views before `owner`, and those of `owner` up to the last one of this name and title.
+/// How far sums are printed: the tables of the views before `owner`, and those of `owner` up to the last one with this
+/// name and title.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SumsReach {
     pub owner: usize,
@@ -158,7 +159,7 @@ pub(crate) struct SumsReach {
 impl SumsReach {
     pub const ALL: SumsReach = SumsReach { owner: usize::MAX, last: None };
 
-    /// The sums that stand before a snapshot of a report.
+    /// The sums to print before a snapshot of the same report.
     fn before(snapshot: usize, tables: &[Table]) -> SumsReach {
         let owner = tables[snapshot].owner;
         let before = tables[..snapshot].iter().rfind(|table| table.owner == owner && !table.is_snapshot);
@@ -175,10 +176,10 @@ pub(crate) enum Message {
         interval: u64,
         time_ns: u64,
         span_ns: u64,
-        /// The interval is printed later, by `QuietSums`: this is a part of it.
+        /// The table is a part of an interval that `QuietSums` prints later.
         is_quiet: bool,
     },
-    /// An interval of which parts were sent before has ended at `time_ns`: its tables are printed, as far as `reach`.
+    /// Prints the tables of an interval that ended at `time_ns`, whose parts were sent before, as far as `reach`.
     QuietSums {
         interval: u64,
         time_ns: u64,
@@ -189,26 +190,26 @@ pub(crate) enum Message {
     Interval(IntervalEnd),
     End(RunEnd),
     Note(String),
-    /// The metrics are published, with these of the run itself.
+    /// Publishes the metrics, with these numbers of the run itself.
     Metrics(RunMeters),
-    /// Processes of which stacks may follow. Their mappings are read early, since they may have exited by then.
+    /// Processes whose stacks may follow. Their mappings are read now, since the processes may exit before.
     LivePids(Vec<i32>),
-    /// Texts that rows lack, to be looked up at once.
+    /// Texts that rows need, to be looked up at once.
     LookUps(Vec<Arc<LateText>>),
     /// Weights of stacks since the last message of this kind. The stacks may be forgotten after it.
     Weights {
         view: usize,
         rows: Vec<Weighted>,
     },
-    /// The run ends: what follows is printed below what was on the terminal before.
+    /// Ends the screen: later output is printed below what was on the terminal before the run.
     EndScreen,
     #[cfg(test)]
     Panic,
 }
 
 impl Message {
-    /// The tables of the last part of an interval, `part_ns` long, and the sums of all parts. Snapshots are printed where
-    /// they stand in the report.
+    /// The tables of the last part of an interval, `part_ns` long, and the sums of all parts. Snapshots are printed at
+    /// their place in the report.
     pub(crate) fn last_part(
         tables: Vec<Table>,
         interval: u64,

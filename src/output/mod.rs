@@ -2,12 +2,12 @@
 //! thread.
 //!
 //! The reading thread hands over `Message`s through a bounded channel and never waits for it before the end of the run:
-//! occurrences that find the channel full are dropped and counted, and an interval whose tables find it full is
-//! prolonged. The output thread (`thread`) looks up the names of addresses, on first print.
+//! if the channel is full, occurrences are dropped and counted, and an interval is prolonged. The output thread
+//! (`thread`) looks up the names of addresses when they are first printed.
 //!
-//! `writer` lays out each message, as `text`, as `json`, or for the `screen`; `table` has the rows of all of them.
-//! `stack_weights` adds up stacks for lists and flame graphs, `drawing` writes the files of flame graphs and heat maps,
-//! and `metrics` keeps the sums that are scraped.
+//! `writer` lays out each message, as `text`, as `json`, or for the `screen`; `table` lays out the rows for each of
+//! these. `stack_weights` adds up stacks for lists and flame graphs, `drawing` writes the files of flame graphs and
+//! heat maps, and `metrics` keeps the sums that are scraped.
 
 pub mod drawing;
 pub mod event_text;
@@ -60,7 +60,7 @@ pub enum OutputClosed {
     Pipe,
     Drawing(io::Error),
     Failed(io::Error),
-    /// The run stopped waiting before everything was written. Holds what the output thread was doing, unless it was
+    /// The run stopped waiting before everything was written. Holds what the output thread was doing; None if it was
     /// waiting for its reader.
     GivenUp(Option<String>),
 }
@@ -71,7 +71,7 @@ pub struct Output {
     tid: i32,
     sender: Option<Sender<Message>>,
     used: Receiver<Batch>,
-    /// Code of address spaces that the output thread had to look at to unwind stacks.
+    /// Code of address spaces that the output thread has read in order to unwind stacks.
     published: Receiver<(u32, Arc<SpaceCode>)>,
     thread: Option<JoinHandle<()>>,
     close_signal: Arc<CloseSignal>,
@@ -81,12 +81,12 @@ pub struct Output {
     in_flight: Arc<InFlight>,
     waits: SinkProgress,
     step: CurrentStep,
-    /// Restores the terminal when the run ends, however it does.
+    /// Restores the terminal when the run ends, even by a panic.
     pub screen: Option<ScreenHandle>,
     standstill: Standstill,
-    /// When the batch began to wait for company, CLOCK_MONOTONIC in ns.
+    /// When the batch began to wait for further occurrences, CLOCK_MONOTONIC in ns.
     held_since_ns: Option<u64>,
-    /// Present while news are left out.
+    /// Present while symbol updates are left out.
     gap: Option<NewsGap>,
     shown: bool,
     dropped: u64,
@@ -102,11 +102,11 @@ struct Standstill {
     step_told: bool,
 }
 
-/// News that were left out for lack of room. All news after the first one that was left out are left out, too: with
-/// half of the mappings, addresses would get wrong names.
+/// Symbol updates (news) that were left out for lack of room. After the first one, all later ones are left out, too:
+/// with half of the mappings, addresses would get wrong names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewsGap {
-    /// First stack that was left out. All stacks with later ids were left out, too.
+    /// The first stack that was left out. All stacks with later ids were left out, too.
     pub first: Option<StackId>,
 }
 
@@ -122,24 +122,26 @@ impl SettingsSender {
 
 /// Capacity of the queue, in messages.
 const QUEUE: usize = 512;
-/// Size in bytes at which a batch is handed over within a round; at the end of a round it always is.
+/// Size in bytes at which a batch is handed over before the end of a round.
 const BATCH_BYTES: usize = 64 * 1024;
-/// Empty batches kept for reuse: as many as a round usually hands over at once. A new batch would have to grow again.
+/// Limit of the empty batches kept for reuse: as many as a round usually hands over at once. A new batch would have to
+/// grow first.
 const USED: usize = (8 << 20) / BATCH_BYTES;
-/// Address spaces published at most that nobody has taken yet: one that finds no room is published when it is asked for again.
+/// Limit of the published address spaces that the reading thread has not taken yet. One that finds no room is published
+/// when it is needed again.
 const PUBLISHED: usize = 64;
 /// How long new stacks that nothing refers to stay with the reading thread.
 const HELD_NS: u64 = 1_000_000_000;
-/// Size in bytes to which a batch grows while no more may be in flight. Beyond it, occurrences are dropped.
+/// Size in bytes to which a batch may grow while the output is blocked. Beyond it, occurrences are dropped.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// Most messages that wait outside of the queue while the output is blocked.
+/// Limit of the messages that wait outside of the queue while the output is blocked.
 const MAX_WAITING: usize = 4096;
-/// Time without a message taken after which a line on stderr says that the output is at a standstill.
+/// If the output thread takes no message for this long, a line on stderr says so.
 const STANDSTILL_NS: u64 = 2_000_000_000;
 
 impl Output {
-    /// Starts the output thread, which then waits for its settings. It starts before the events are opened, since their
-    /// filters may name its tid. `waker` wakes the reading thread when the output is closed.
+    /// Starts the output thread, which then waits for its settings. It must start before the events are opened, since
+    /// their filters may contain its tid. `waker` wakes the reading thread when the output is closed.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -187,7 +189,7 @@ impl Output {
         Ok((output, SettingsSender(settle)))
     }
 
-    /// By number, the code of address spaces in which stacks were to be unwound.
+    /// The code of address spaces in which the output thread unwinds stacks, each with the number of its address space.
     pub fn published(&self) -> &Receiver<(u32, Arc<SpaceCode>)> {
         &self.published
     }
@@ -197,12 +199,12 @@ impl Output {
         self.tid
     }
 
-    /// True when the run need not go on: everything is written, or nobody reads.
+    /// True when the run may end: everything is written, or the reader has closed the output.
     pub fn is_closed(&self) -> bool {
         self.close_signal.is_closed()
     }
 
-    /// True when at least one occurrence has been queued for the user.
+    /// True when at least one occurrence was queued for printing.
     pub fn has_shown(&self) -> bool {
         self.shown
     }
@@ -223,7 +225,7 @@ impl Output {
             let taken = self.in_flight.news_bytes() + self.batch.update_bytes();
             let has_room = taken == 0 || taken + one.bytes() <= MAX_NEWS_BYTES;
             match &one {
-                // These define no address: stacks from before a gap keep their meaning without them.
+                // These updates define no address, so stacks from before a gap are right without them.
                 SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps
                     if has_room =>
                 {
@@ -249,7 +251,7 @@ impl Output {
         Some(gap)
     }
 
-    /// Says once that the output is at a standstill, and what it is stuck in.
+    /// Reports once that the output is at a standstill, and what the output thread is doing.
     pub fn report_standstill(&mut self, profiler: &str) {
         let (taken, known) = (self.in_flight.taken(), &mut self.standstill);
         if !self.in_flight.any_waits() || taken != known.taken {
@@ -274,14 +276,14 @@ impl Output {
             let line = format!("{profiler}: the output has been at a standstill for 2 s: {line}");
             if let Some(screen) = self.screen.as_ref().filter(|screen| screen.has_stderr()) {
                 screen.show(&line);
-                self.note(line); // printed at the end, too
+                self.note(line); // repeated at the end of the run
             } else {
                 print_to_stderr_at_once(&line);
             }
         }
     }
 
-    /// Counts lines that were not even made, because the output does not keep up.
+    /// Counts lines that were dropped before they became a message, because the output does not keep up.
     pub fn skip(&mut self, lines: usize) {
         self.dropped += lines as u64;
     }
@@ -294,15 +296,15 @@ impl Output {
         }
     }
 
-    /// Whether the batch is to be handed over.
+    /// Whether the batch is large enough to be handed over.
     #[inline]
     pub fn is_large(&self) -> bool {
-        // Most samples are but counted.
+        // Most samples add nothing to the batch.
         !self.batch.is_empty() && self.batch.bytes() + self.batch.update_bytes() >= BATCH_BYTES
     }
 
-    /// Hands the batch over at the end of a round. New stacks alone wait for more: nothing refers to them yet, and each
-    /// hand-over wakes the output thread.
+    /// Hands the batch over at the end of a round. New stacks alone wait for occurrences: nothing refers to them yet,
+    /// and each hand-over wakes the output thread.
     pub fn flush_round(&mut self, now: u64) {
         if self.batch.is_empty() || !self.batch.may_wait() {
             return self.flush();
@@ -326,7 +328,7 @@ impl Output {
         self.pump();
     }
 
-    /// Puts the batch behind the messages that wait, if so many bytes more may be in flight.
+    /// Puts the batch behind the waiting messages, if the memory in flight has room for it.
     fn queue_batch(&mut self) -> bool {
         let bytes = self.batch.bytes();
         let in_flight = self.in_flight.occurrence_bytes();
@@ -341,7 +343,7 @@ impl Output {
         true
     }
 
-    /// Puts a message behind those that wait.
+    /// Puts a message behind the waiting messages.
     fn wait(&mut self, message: Message) {
         self.in_flight.add(&message);
         self.waiting.push_back(message);
@@ -373,7 +375,7 @@ impl Output {
         }
     }
 
-    /// Sends a table, the end of an interval or a note. It waits its turn while the output is blocked.
+    /// Sends a table, the end of an interval or a note. While the output is blocked, the message waits.
     pub(crate) fn send(&mut self, message: Message) {
         // Occurrences from before the message are printed before it, or not at all.
         if !self.batch.is_empty() && !self.queue_batch() {
@@ -392,8 +394,8 @@ impl Output {
         self.pump();
     }
 
-    /// True when there is room for the tables of an interval. Without room the interval is better prolonged: dropped
-    /// sums would be missing for ever.
+    /// True when there is room for the tables of an interval. Without room the interval is prolonged: dropped sums
+    /// would be missing in the whole run.
     pub fn has_room_for_report(&self) -> bool {
         !self.in_flight.is_full_of_reports() && self.waiting.len() < MAX_WAITING / 2
     }
@@ -403,7 +405,7 @@ impl Output {
         (self.in_flight.occurrence_bytes() + self.in_flight.report_bytes()) as u64
     }
 
-    /// Sends a line for people, to be written to stderr.
+    /// Sends a line for stderr.
     pub fn note(&mut self, text: impl Into<String>) {
         if self.in_flight.is_full_of_notes() {
             self.dropped += 1;
@@ -418,17 +420,17 @@ impl Output {
         self.batch.is_empty() && self.waiting.is_empty()
     }
 
-    /// True when the output thread has taken up nearly all news. Stacks that are still on their way take memory, also when
-    /// nobody refers to them any more.
+    /// True when the output thread has taken nearly all symbol updates. Stacks in flight take memory, even if nothing
+    /// refers to them any more.
     pub fn has_taken_news(&self) -> bool {
         self.in_flight.news_bytes() + self.batch.update_bytes() <= FEW_NEWS_BYTES
     }
 
-    /// Waits until the output thread has nothing to do before the clock goes on, for a replay.
+    /// For a replay: waits until the output thread is idle, before the clock of the replay advances.
     pub fn settle(&mut self) {
         const STEP: Duration = Duration::from_micros(50);
         self.flush();
-        // What is due is printed before the second one is taken.
+        // The output thread prints what is due before it takes the second message.
         for _ in 0..2 {
             self.send_live_pids(Vec::new());
             while !self.in_flight.is_done() && !self.is_closed() {
@@ -443,20 +445,20 @@ impl Output {
         self.send(Message::Weights { view, rows });
     }
 
-    /// Sends processes of which stacks may follow.
+    /// Sends processes whose stacks may follow.
     pub fn send_live_pids(&mut self, pids: Vec<i32>) {
         self.send(Message::LivePids(pids));
     }
 
-    /// Sends texts to be looked up. Too many of them stay unknown.
+    /// Sends texts to be looked up. Those that find no room stay unknown.
     pub fn look_up(&mut self, texts: Vec<Arc<LateText>>) {
         if !texts.is_empty() && !self.in_flight.is_full_of_reports() {
             self.send(Message::LookUps(texts));
         }
     }
 
-    /// Sends the last messages and waits until the thread has written all, or `Patience` is at its end. `stop_requests`
-    /// counts how often the run was told to end.
+    /// Sends the last messages and waits until the thread has written everything, or `Patience` has run out.
+    /// `stop_requests` counts how often the run was told to end.
     pub(crate) fn finish(
         mut self,
         last: Vec<Message>,
@@ -497,7 +499,7 @@ impl Output {
     }
 
     fn given_up(&self) -> OutputClosed {
-        self.screen.iter().for_each(ScreenHandle::end); // the thread that should have is stuck
+        self.screen.iter().for_each(ScreenHandle::end); // the output thread, which should have ended it, is stuck
         let at = self.step.describe().map(|at| escape(at.as_bytes()));
         OutputClosed::GivenUp(at.or_else(|| self.waits.since().is_none().then(|| "has not come to its end".to_owned())))
     }

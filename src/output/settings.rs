@@ -17,7 +17,7 @@ pub struct OutputSettings {
     pub name: String,
     pub views: Vec<ViewSettings>,
     pub json: bool,
-    /// By event index; None for events that are never printed.
+    /// How events become text, by event index; None for events that are never printed.
     pub events: Vec<Option<EventText>>,
     /// Kernel strings that `const char *` fields of the events point to.
     pub strings: KernelStrings,
@@ -25,15 +25,15 @@ pub struct OutputSettings {
     /// Samples hold callchains.
     pub callchains: bool,
     pub symbols: SymbolOptions,
-    /// Memory for what others decide the size of, symbols among it.
+    /// Memory limits for data whose size traced programs decide, such as symbols.
     pub budget: Budget,
     /// At the end of the run, say how many frames have names.
     pub coverage: bool,
-    /// Each line is written at once, before the lookup of names, which may take long.
+    /// Each line is written at once, even before names are looked up, which may take long.
     pub prompt: bool,
     /// The output is synced to the disk after each write, so that it survives a crash of the machine.
     pub durable: bool,
-    /// Where the metrics are published.
+    /// The cell in which metrics are published. None: no metrics.
     pub metrics: Option<SnapshotCell>,
     /// Results are shown on a screen while the run goes on.
     pub screen: Option<ScreenPort>,
@@ -42,13 +42,13 @@ pub struct OutputSettings {
 /// Settings of the output of one view.
 #[derive(Debug)]
 pub struct ViewSettings {
-    /// Its name for the user.
+    /// The view's name for the user.
     pub name: String,
     pub profiler: &'static str,
     /// Occurrences carry stacks.
     pub stacks: bool,
     pub flame: Option<FlameWriter>,
     pub heatmap: Option<HeatmapWriter>,
-    /// The table that is meant where none is named.
+    /// The profiler's first table, whose name is left out of metric names.
     pub main_table: &'static str,
 }

@@ -28,33 +28,33 @@ pub struct Sink {
     pub buffer: Vec<u8>,
     durable: bool,
     waits: SinkProgress,
-    /// What is flushed is kept here, for the screen.
+    /// Flushed bytes that are kept here for the screen.
     diverted: Option<Vec<u8>>,
-    /// Everything appended from now on is dropped.
+    /// The sink has ended: appended bytes are dropped.
     is_over: bool,
-    /// Lines for people are written here, too, not to stderr.
+    /// Lines for stderr are written into the sink instead.
     takes_notes: bool,
 }
 
-/// Progress of a sink, for the thread that waits for it.
+/// The progress of a sink, for the thread that waits for its end.
 #[derive(Clone, Debug, Default)]
 pub struct SinkProgress(Arc<SinkCounters>);
 
 #[derive(Debug, Default)]
 struct SinkCounters {
-    /// Start of the write that is going on, CLOCK_MONOTONIC in ns; 0: none.
+    /// Start of the write in progress, CLOCK_MONOTONIC in ns; 0: none.
     since: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl SinkProgress {
-    /// True when a write has gone on for so long that the reader does not read.
+    /// True when the write in progress has taken so long that the reader must have stopped reading.
     pub fn is_reader_stuck(&self) -> bool {
         const LONG_NS: u64 = 300_000_000;
         self.since().is_some_and(|since| sys::monotonic_ns().saturating_sub(since) >= LONG_NS)
     }
 
-    /// Start of the write that is going on, CLOCK_MONOTONIC in ns.
+    /// Start of the write in progress, CLOCK_MONOTONIC in ns.
     pub fn since(&self) -> Option<u64> {
         Some(self.0.since.load(Ordering::Relaxed)).filter(|since| *since != 0)
     }
@@ -73,7 +73,7 @@ impl SinkProgress {
     }
 }
 
-/// Prints a last line for people on stderr, unless that would block.
+/// Prints a last line on stderr, unless that would block.
 pub fn print_to_stderr_at_once(line: &str) {
     let stderr = io::stderr();
     let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
@@ -96,7 +96,7 @@ impl Sink {
     /// Appends to `path`, as a log does. A new file has mode `PRIVATE`.
     ///
     /// # Errors
-    /// The file cannot be opened for writing, or somebody else has put it there.
+    /// The file cannot be opened for writing, or another user has put it there.
     pub fn file(path: &Path) -> Result<Sink> {
         let file = sys::shared_dir::append_to(path, PRIVATE);
         Ok(Sink::new(file.with_context(|| format!("cannot write to {}", path.display()))?))
@@ -114,17 +114,17 @@ impl Sink {
         }
     }
 
-    /// A sink into memory, which takes lines for people, too, and what was written.
+    /// A sink into memory, which also takes lines for stderr; and the file with what was written.
     ///
     /// # Errors
-    /// There is no memory.
+    /// The memory file cannot be made.
     pub fn memory() -> Result<(Sink, File)> {
         let file = memory_file().context("no memory for the output")?;
         let sink = Sink::new(file.try_clone().context("no memory for the output")?);
         Ok((Sink { takes_notes: true, ..sink }, file))
     }
 
-    /// Writes lines for people, at once.
+    /// Writes lines for stderr at once.
     pub fn note(&self, lines: &str) {
         let written = |to: &mut dyn Write| writeln!(to, "{lines}");
         let _ =
@@ -154,12 +154,12 @@ impl Sink {
         self.buffer = Vec::new();
     }
 
-    /// From now on, what is flushed is not written.
+    /// From now on, flushed bytes are kept and not written.
     pub fn divert(&mut self) {
         self.diverted = Some(Vec::new());
     }
 
-    /// What was flushed since the last call.
+    /// The bytes flushed since the last call.
     pub fn take_diverted(&mut self) -> Vec<u8> {
         self.diverted.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -184,7 +184,7 @@ impl Sink {
     /// Writes the buffer.
     ///
     /// # Errors
-    /// EPIPE when the reader has gone, ENOSPC on a full disk, and others. Bytes not written are dropped.
+    /// EPIPE when the reader has closed the pipe, ENOSPC on a full disk, and others. Bytes not written are dropped.
     pub fn flush(&mut self) -> io::Result<()> {
         if let Some(diverted) = &mut self.diverted {
             diverted.append(&mut self.buffer);
@@ -215,13 +215,14 @@ impl Sink {
         }
         self.buffer.clear();
         if syncs {
-            let _ = self.file.sync_data(); // EINVAL of a pipe or a terminal
+            let _ = self.file.sync_data(); // EINVAL for a pipe or a terminal
         }
         self.waits.0.since.store(0, Ordering::Relaxed);
         result
     }
 
-    /// The last step of a command: writes the buffer and returns the exit code. A reader that has gone is a normal end.
+    /// The last step of a command: writes the buffer and returns the exit code. A reader that has closed the pipe is a
+    /// normal end.
     ///
     /// # Errors
     /// As [`Sink::flush`], but for EPIPE.

@@ -2,8 +2,8 @@
 //! frames are merged.
 //!
 //! Two processes that run the same file have different stack ids, and so has one process before and after it has mapped
-//! something. For a reader they are the same place. So are broken stacks that agree in all known frames: the frames
-//! behind those are whatever lay where a frame pointer should have been, and hardly two of them are equal.
+//! something. For a reader these are the same place. So are broken stacks that agree in all known frames: the frames
+//! behind these come from memory that was wrongly taken for frame pointers, and hardly two of them are equal.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl RowSite for RowPlace {
             PlaceKey::Whole(stack) => stack.bytes(),
             PlaceKey::Broken(known) => size_of_val(&known[..]),
         };
-        // Names of functions are shared: there are no more of them than functions in programs.
+        // Names of functions do not count: they are shared, and no more than the functions of programs.
         key + if let RowStack::Kept(frames) = &self.stack { size_of_val(&frames[..]) } else { 0 }
     }
 
@@ -90,15 +90,15 @@ pub struct BrokenStacks {
     pub stacks: u64,
 }
 
-/// A frame of a broken stack that is certain.
+/// A certain frame of a broken stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum KnownFrame {
     Kernel(u64),
-    /// A function at any offset: one that has a name, or is known by its start.
+    /// A function at any offset: it has a name, or its start is known.
     Function(FunctionName),
-    /// The place where the program was, if its function is not known.
+    /// The current instruction of the program, if its function is not known.
     Unnamed(FrameKey),
-    /// The reason why the place where the program was is not known.
+    /// The reason why the current instruction is not known.
     Nowhere(&'static str),
 }
 
@@ -125,7 +125,7 @@ impl RowPlace {
         Some(frames)
     }
 
-    /// The innermost `most` frames; none: there was no stack.
+    /// The innermost `most` frames; empty: there was no stack.
     pub fn innermost(&self, most: usize, name: impl FnOnce(StackId) -> Vec<NamedFrame>) -> Vec<NamedFrame> {
         match &self.stack {
             RowStack::Nowhere | RowStack::Of(None) => Vec::new(),
@@ -139,7 +139,7 @@ impl RowPlace {
         !matches!(self.stack, RowStack::Nowhere)
     }
 
-    /// The same place with a copy of the frames, which stays when the stack is forgotten.
+    /// The same place with a copy of the frames, which remains when the stack is forgotten.
     pub fn kept(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>) -> RowPlace {
         let stack = self.named(name).map_or(RowStack::Nowhere, |frames| RowStack::Kept(frames.into()));
         RowPlace { stack, ..self.clone() }
@@ -155,7 +155,7 @@ impl RowPlace {
     }
 }
 
-/// Rows in no order, at most one of each name and place.
+/// Rows in no order, at most one per name and place.
 pub struct PlacedRows {
     pub rows: Box<dyn Rows>,
     pub places: Vec<RowPlace>,
@@ -175,7 +175,7 @@ impl PlacedRows {
             let id = rows.stack(index).flatten();
             sums.add(&mut *rows, index, RowPlace::of(id, stacks));
         }
-        let order = sums.order(); // the greatest rows first: they get names before the budget of time is used up
+        let order = sums.order(); // the greatest rows get names first, before the time for names is used up
         let (rows, places) = sums.into_parts();
         join_broken(PlacedRows { rows, places }, &order, stacks, names)
     }
@@ -205,8 +205,8 @@ fn join_broken(mut placed: PlacedRows, order: &[usize], stacks: &Frames, names: 
     PlacedRows { rows, places }
 }
 
-/// The known frames of a broken stack, innermost first: where the program was, and its callers up to the first frame
-/// that is in no function. None: the stack is whole, or there was no time to find out.
+/// The known frames of a broken stack, innermost first: the current instruction, and its callers up to the first frame
+/// that is in no function. None: the stack is whole, or there was no time to look at it.
 fn known(id: StackId, stacks: &Frames, names: &mut FrameNames) -> Option<Vec<KnownFrame>> {
     let frames = stacks.get(id)?;
     let part = stacks.user(id).map(|user| user.part).unwrap_or_default();
@@ -237,11 +237,11 @@ fn known(id: StackId, stacks: &Frames, names: &mut FrameNames) -> Option<Vec<Kno
 
 /// A row of a table as it is printed.
 pub struct TableLine {
-    /// One for each column.
+    /// One cell per column.
     pub cells: Vec<Value>,
     pub verdict: Verdict,
     pub place: RowPlace,
-    /// Number of rows that this one stands for, since there was no room for them.
+    /// Number of rows that this row sums up, for which there was no room.
     pub others: Option<u64>,
 }
 
@@ -284,12 +284,13 @@ pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u6
     order.into_iter().map(line).collect()
 }
 
-/// True for a cell of text. A cell that programs read as a number must not become a word.
+/// True for a cell of text. In the row of the others only such a cell becomes the word `<others>`: programs expect
+/// numbers in all other cells.
 fn is_text(cell: &Value) -> bool {
     matches!(cell, Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Path(_))
 }
 
-/// The cells of the one row that those at `places` add up to; none of none.
+/// The cells of the sum of the rows at `places`; no cells if there are no rows.
 pub fn sum_of_rows(rows: &mut dyn Rows, places: &[usize], span_ns: u64) -> Vec<Value> {
     let Some((&first, others)) = places.split_first() else { return Vec::new() };
     let mut sum = rows.none();
@@ -298,8 +299,8 @@ pub fn sum_of_rows(rows: &mut dyn Rows, places: &[usize], span_ns: u64) -> Vec<V
     sum.cells(0, span_ns)
 }
 
-/// What text says of `rest`, the lines of `all` that it leaves out: the additive columns of `sum`, the row that they add up
-/// to. A share that one of them lacks is left out.
+/// The sums that text shows for `rest`, the lines of `all` that it leaves out: the additive columns of `sum`, the sum
+/// of these lines. A share that is unknown in one of the lines is left out.
 pub fn sums_of_rest<'a>(
     columns: &'a [ColumnHead],
     all: &'a [TableLine],
@@ -327,7 +328,7 @@ pub fn is_in_text(column: &ColumnHead, index: usize, lines: &[TableLine]) -> boo
 mod tests {
     use super::*;
     use crate::output::text;
-    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit, value_text};
+    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TaskOfRow, TypedRows, Unit, value_text};
     use crate::symbol::elf::symbols::SymbolOptions;
     use crate::symbol::naming::fixture;
     use crate::symbol::spaces::module::{Content, Module};
@@ -364,7 +365,8 @@ mod tests {
     .ordered(|one, other| (other.bytes, other.allocs).cmp(&(one.bytes, one.allocs)));
 
     fn row(bytes: u64, age: u64, comm: &str, stack: Option<StackId>) -> SiteRow {
-        let owners = Tasks::of(Some(1), Comm::new(comm.as_bytes()), [bytes, 1]);
+        let task = TaskOfRow { pid: Some(1), comm: Comm::new(comm.as_bytes()), process: Comm::default() };
+        let owners = Tasks::of(task, [bytes, 1]);
         SiteRow { bytes, allocs: 1, oldest_ns: Some(age), owners, stack }
     }
 
@@ -420,7 +422,7 @@ mod tests {
         assert_eq!(shown, "bytes allocs oldest comm\n    3      2    1ns d\n    (no stack)\n");
     }
 
-    /// What text leaves out of a table has its part of the time, though each row of it rounds to nothing.
+    /// Rows that text leaves out have a share of the time together, even if each of them rounds to 0.
     #[test]
     fn the_rest_has_its_share() {
         #[derive(Clone, Debug)]
@@ -503,12 +505,12 @@ mod tests {
             (10, vec![user(&one, 3), nowhere(20)]), // the first three are merged
             (11, vec![user(&one, 3), nowhere(21), user(&other, 5)]),
             (12, vec![user(&one, 3)]),
-            (1, vec![user(&one, 4), nowhere(20)]), // another place
+            (1, vec![user(&one, 4), nowhere(20)]), // another place, not merged
             (2, vec![user(&other, 3), nowhere(20)]),
-            (3, vec![kernel(1), user(&one, 3), nowhere(20)]), // these two are merged
+            (3, vec![kernel(1), user(&one, 3), nowhere(20)]), // merged with the next one
             (4, vec![kernel(1), user(&one, 3), nowhere(22)]),
-            (5, vec![kernel(2), user(&one, 3), nowhere(20)]), // called by other places in the kernel
-            (60, vec![kernel(1), kernel(2)]),                 // whole
+            (5, vec![kernel(2), user(&one, 3), nowhere(20)]), // other kernel frames: not merged
+            (60, vec![kernel(1), kernel(2)]),                 // a whole stack
             (61, vec![kernel(1), kernel(3)]),
             (40, vec![user(&one, 3), nowhere(20), Frame::Truncated(StackCut::DepthLimit)]),
             (41, vec![user(&one, 3), nowhere(21), Frame::Truncated(StackCut::DepthLimit)]),
@@ -571,7 +573,7 @@ mod tests {
         assert_eq!(lines.iter().map(brief).collect::<Vec<_>>(), [(16, None), (8, None), (3, merged)]);
     }
 
-    /// A key that is a number is left out rather than replaced by a word.
+    /// In the row of the others a numeric key is left out rather than replaced by a word.
     #[test]
     fn others_are_named_where_names_are() {
         static TASKS: Schema<(i32, u64)> = Schema::<(i32, u64)>::new(

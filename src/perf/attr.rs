@@ -9,7 +9,7 @@ use crate::perf::sample_type::SampleType;
 use crate::perf::user_window::{MAX_WINDOW_BYTES, WINDOW_REGS};
 use crate::sys::perf::{Watch, open};
 
-/// Where an event does not count.
+/// The modes (user, kernel, ...) in which an event does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exclude {
     pub user: bool,
@@ -26,18 +26,18 @@ pub enum Source {
     Other,
 }
 
-/// An event that the CPU or the kernel counts, by its number in the list of its type.
+/// A hardware or software event, by its `config` number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// `PERF_COUNT_SW_*`
     Software(u64),
     /// `PERF_COUNT_HW_*`
     Hardware(u64),
-    /// As the CPU's manual numbers it.
+    /// The event code of the CPU's manual.
     Raw(u64),
 }
 
-/// When an event is sampled.
+/// When an event writes a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
     /// Samples per second of running: the kernel adapts the period.
@@ -54,7 +54,7 @@ pub struct Attr {
     samples: bool,
     /// Counts per sample, or samples per second.
     period_or_hz: u64,
-    /// Samples per second, about, of an event that has a period.
+    /// Approximate samples per second of an event with a fixed period.
     expected_hz: Option<u64>,
 }
 
@@ -63,9 +63,9 @@ pub struct Attr {
 pub enum SamplesPerCount {
     /// Samples per count.
     Samples(f64),
-    /// Each sample says how many counts it stands for.
+    /// Each sample has a period: the counts that it stands for.
     Periods,
-    /// Only the samples tell.
+    /// The count does not determine the number of samples.
     Unknown,
 }
 
@@ -99,7 +99,7 @@ impl Attr {
         self.period_or_hz = period;
     }
 
-    /// Asks for the same. Breakpoints never do: they have addresses.
+    /// Both attrs ask for the same event. Breakpoints never count as the same: their addresses are not compared.
     pub fn is_same(&self, other: &Attr) -> bool {
         let key = |attr: &Attr| {
             let raw = &attr.raw;
@@ -116,7 +116,7 @@ impl Attr {
         if self.raw.type_ == b::PERF_TYPE_TRACEPOINT { u32::try_from(self.raw.config).ok() } else { None }
     }
 
-    /// A tracepoint of which each event is a sample.
+    /// A tracepoint that writes a sample for each event.
     pub fn is_sampled_each_time(&self) -> bool {
         self.samples && self.period_or_hz == 1 && self.tracepoint_id().is_some()
     }
@@ -126,12 +126,12 @@ impl Attr {
         Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), sampling)
     }
 
-    /// Samples by a timer, for machines without a PMU: each stands for the same time, and a period is in ns.
+    /// Samples by a timer, for machines without a PMU: each sample stands for the same time; a period is in ns.
     pub fn cpu_clock(sampling: Sampling) -> Attr {
         Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), sampling)
     }
 
-    /// What a BPF program writes: each record of its own is a sample, in RAW.
+    /// The output event of a BPF program: each record that the program writes is a sample, with its bytes in RAW.
     pub fn bpf_output() -> Attr {
         let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_BPF_OUTPUT));
         attr.set_period(1);
@@ -139,7 +139,7 @@ impl Attr {
         attr
     }
 
-    /// What a BPF program writes, with the fields that the samples of this event have.
+    /// The output event of a BPF program, whose samples have the same fields as those of this event.
     pub fn bpf_output_like(&self) -> Attr {
         let mut attr = self.clone();
         attr.raw.type_ = b::PERF_TYPE_SOFTWARE;
@@ -152,14 +152,15 @@ impl Attr {
         Attr::counter(Counter::Software(b::PERF_COUNT_SW_TASK_CLOCK.into()), 0)
     }
 
-    /// No samples of the idle task. Of the software events only the clocks heed it.
+    /// No samples while the idle task is current. Among the software events only the clocks obey this bit.
     #[must_use]
     pub fn exclude_idle(mut self) -> Attr {
         self.raw.set_exclude_idle(1);
         self
     }
 
-    /// Counts an event, with the times enabled and running. One count in `period` is a sample with its address; 0: none is.
+    /// Counts an event, with the times enabled and running. Every `period` counts there is a sample with its address;
+    /// 0: no samples.
     pub fn counter(counter: Counter, period: u64) -> Attr {
         let (type_, config) = match counter {
             Counter::Software(config) => (b::PERF_TYPE_SOFTWARE, config),
@@ -189,7 +190,7 @@ impl Attr {
         attr
     }
 
-    /// A sample of each CPU every `period_ns`, by a timer of its own, of the idle task too.
+    /// Samples each CPU every `period_ns` by the CPU's own timer, also while the idle task is current.
     pub fn timer(period_ns: u64) -> Attr {
         let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK));
         attr.set_period(period_ns);
@@ -221,7 +222,7 @@ impl Attr {
         self.raw.exclude_callchain_user() != 0 && self.raw.exclude_callchain_kernel() != 0
     }
 
-    /// The modes in which it does not count.
+    /// Sets the modes in which the event does not count.
     pub fn exclude(mut self, exclude: Exclude) -> Attr {
         self.raw.set_exclude_user(exclude.user.into());
         self.raw.set_exclude_kernel(exclude.kernel.into());
@@ -239,14 +240,15 @@ impl Attr {
         attr
     }
 
-    /// An event that counts nothing; the kernel never lets its task swap events with another: see `evlist/inherited.rs`.
+    /// An event that counts nothing and prevents the kernel from swapping the events of its task with another task: see
+    /// `evlist/inherited.rs`.
     pub fn stays_with_task() -> Attr {
         let mut attr = Attr::dummy().counting().inherit(true);
         attr.raw.sample_type = SampleType::READ.with(SampleType::TID).bits();
         attr
     }
 
-    /// As perf_event_open(2) takes it.
+    /// The struct that perf_event_open(2) takes.
     pub fn raw(&self) -> b::perf_event_attr {
         self.raw
     }
@@ -279,7 +281,7 @@ impl Attr {
         match self.raw.type_ {
             // See `Evsel::once`.
             b::PERF_TYPE_TRACEPOINT if self.sample_type().contains(SampleType::PERIOD) => SamplesPerCount::Periods,
-            // The clock counts on where it takes no samples.
+            // The clock also counts in the modes in which it takes no samples.
             _ if is_clock && excludes => SamplesPerCount::Unknown,
             _ if self.raw.freq() != 0 && is_clock => SamplesPerCount::Samples(self.period_or_hz as f64 / 1e9),
             _ if self.raw.freq() != 0 => SamplesPerCount::Periods,
@@ -287,10 +289,11 @@ impl Attr {
         }
     }
 
-    /// Most bytes that its samples on a CPU may have in a second. None: they come as often as it happens.
+    /// Upper bound of the bytes that the samples take per CPU and second. None: there is a sample for each event, so no
+    /// bound is known.
     pub fn bytes_per_s(&self) -> Option<u64> {
         const HEAD_BYTES: u64 = 128;
-        const DEEPEST: u64 = 127; // of callchains, unless sysctl says otherwise
+        const DEEPEST: u64 = 127; // default of kernel.perf_event_max_stack
         let is_clock =
             self.raw.type_ == b::PERF_TYPE_SOFTWARE && self.raw.config == u64::from(b::PERF_COUNT_SW_CPU_CLOCK);
         let hz = match () {
@@ -304,13 +307,13 @@ impl Attr {
         Some(hz.saturating_mul(HEAD_BYTES + chain_bytes + u64::from(self.user_window_bytes())))
     }
 
-    /// A SWITCH record for each task that leaves its CPU, and one for each that comes, written while that task is current.
+    /// A SWITCH record for each switch-out and each switch-in of a task, written while that task is current.
     pub fn switches(mut self) -> Attr {
         self.raw.set_context_switch(1);
         self
     }
 
-    /// It writes SWITCH records: see [`Attr::switches`]. [`MissingFeatures::open`] may take them out.
+    /// The event writes SWITCH records: see [`Attr::switches`]. [`MissingFeatures::open`] may remove the bit.
     pub fn has_switches(&self) -> bool {
         self.raw.context_switch() != 0
     }
@@ -342,7 +345,7 @@ impl Attr {
         self
     }
 
-    /// Each sample holds the user registers that unwinding takes, and `bytes` of the user stack.
+    /// Each sample holds the user registers that unwinding needs, and `bytes` of the user stack.
     pub fn user_window(mut self, bytes: u32) -> Attr {
         self.raw.sample_type |= SampleType::REGS_USER.with(SampleType::STACK_USER).bits();
         self.raw.sample_regs_user = WINDOW_REGS;
@@ -350,7 +353,8 @@ impl Attr {
         self
     }
 
-    /// The same event, whose samples hold a window and, if that is wanted, the program's part of the callchain.
+    /// The same event, whose samples hold a window of the user stack and, with `callchain`, the user part of the
+    /// callchain.
     pub fn only_user_window(mut self, bytes: u32, callchain: bool) -> Attr {
         self.raw.sample_type &= !SampleType::CALLCHAIN.with(SampleType::RAW).bits();
         self.raw.sample_max_stack = 0;
@@ -358,13 +362,14 @@ impl Attr {
         attr.user_window(bytes)
     }
 
-    /// The period of the event makes about so many samples per second.
+    /// Sets the approximate samples per second that the period of the event leads to.
     pub fn paced_at(mut self, hz: Option<u64>) -> Attr {
         self.expected_hz = hz;
         self
     }
 
-    /// How often it samples per second, about, where a clock or a hardware counter paces it. None: as often as its tasks please.
+    /// Approximate samples per second, if a clock or a hardware counter paces the event. None: as often as tasks cause
+    /// the event.
     pub fn paced_hz(&self) -> Option<u64> {
         let is_clock = self.raw.type_ == b::PERF_TYPE_SOFTWARE
             && [b::PERF_COUNT_SW_CPU_CLOCK, b::PERF_COUNT_SW_TASK_CLOCK].map(u64::from).contains(&self.raw.config);
@@ -375,7 +380,7 @@ impl Attr {
         }
     }
 
-    /// A counter of the CPU or of another PMU: the same event once more has its samples at other moments.
+    /// A counter of the CPU or of another PMU: if it is opened twice, the two take their samples at different moments.
     pub fn is_counter(&self) -> bool {
         ![b::PERF_TYPE_SOFTWARE, b::PERF_TYPE_TRACEPOINT, b::PERF_TYPE_BREAKPOINT].contains(&self.raw.type_)
     }
@@ -385,7 +390,7 @@ impl Attr {
         self.raw.type_ == b::PERF_TYPE_SOFTWARE
     }
 
-    /// Its samples hold a window of the user's stack.
+    /// Samples hold a window of the user stack.
     pub fn has_user_window(&self) -> bool {
         self.raw.sample_regs_user == WINDOW_REGS && self.sample_type().contains(SampleType::STACK_USER)
     }
@@ -395,7 +400,7 @@ impl Attr {
         if self.has_user_window() { self.raw.sample_stack_user } else { 0 }
     }
 
-    /// Its callchains hold the program's part.
+    /// Callchains hold the user part.
     pub fn has_user_callchain(&self) -> bool {
         self.sample_type().contains(SampleType::CALLCHAIN) && self.raw.exclude_callchain_user() == 0
     }
@@ -403,7 +408,8 @@ impl Attr {
     /// Each sample says whether the current task is in 32-bit mode: see [`Sample::is_compat`](crate::perf::Sample).
     pub fn with_abi(mut self) -> Attr {
         self.raw.sample_type |= SampleType::REGS_USER.bits();
-        // The ABI comes with registers, of which one at least: perf_reg_validate, arch/*/kernel/perf_regs.c.
+        // The kernel writes the ABI only with registers, of which there must be at least one: perf_reg_validate,
+        // arch/*/kernel/perf_regs.c.
         self.raw.sample_regs_user = 1;
         self
     }
@@ -413,7 +419,8 @@ impl Attr {
         self.raw.sample_regs_user
     }
 
-    /// Wakes the reader when `bytes` are unread. All events of a ring need it: one in the other mode wakes anyway.
+    /// Wakes the reader when `bytes` are unread. All events of a ring need a watermark: one with `wakeup_events` wakes
+    /// the reader anyway.
     pub fn watermark(mut self, bytes: u32) -> Attr {
         self.raw.set_watermark(1);
         self.raw.__bindgen_anon_2.wakeup_watermark = bytes;
@@ -458,7 +465,7 @@ impl Attr {
         }
     }
 
-    /// It also counts in the kernel.
+    /// The event also counts in kernel mode.
     pub fn sees_kernel(&self) -> bool {
         self.raw.exclude_kernel() == 0
     }
@@ -467,17 +474,17 @@ impl Attr {
         self.raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0
     }
 
-    /// It writes samples, and does not only count.
+    /// The event writes samples, and does not only count.
     pub fn samples(&self) -> bool {
         self.samples
     }
 
-    /// A reading has the time enabled.
+    /// A read(2) of the event gives the time enabled.
     pub fn counts_time_enabled(&self) -> bool {
         self.raw.read_format & u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED) != 0
     }
 
-    /// A reading has the time running.
+    /// A read(2) of the event gives the time running.
     pub fn counts_time(&self) -> bool {
         self.raw.read_format & u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING) != 0
     }
@@ -524,22 +531,22 @@ const FEATURES: [Feature; 5] = [
 ];
 
 struct Feature {
-    /// For `-v`.
+    /// The name that `-v` shows.
     name: &'static str,
-    /// Takes the feature out; false when the attr did not use it.
+    /// Removes the feature from the attr; false when the attr did not use it.
     strip: fn(&mut b::perf_event_attr) -> bool,
 }
 
-/// The features that the running kernel was found to lack: found by asking it, never by its version.
+/// The features that the running kernel was found to lack: found by trying, never by the kernel's version.
 #[derive(Clone, Debug, Default)]
 pub struct MissingFeatures([bool; FEATURES.len()]);
 
 impl MissingFeatures {
-    /// Opens `attr` without the features that this kernel refused before. On EINVAL or E2BIG, features are given up newest first;
-    /// those that had to go are remembered for the next events.
+    /// Opens `attr` without the features that this kernel refused before. On EINVAL or E2BIG, features are given up
+    /// newest first, and remembered for the next events.
     ///
     /// # Errors
-    /// The errno of the first try, when no smaller request is accepted either.
+    /// The errno of the first try, when the kernel refuses all smaller requests, too.
     pub fn open(&mut self, attr: &mut Attr, watch: Watch) -> io::Result<OwnedFd> {
         for (feature, missing) in FEATURES.iter().zip(self.0) {
             if missing {
@@ -553,8 +560,9 @@ impl MissingFeatures {
         if !matches!(first.raw_os_error(), Some(libc::EINVAL | libc::E2BIG)) {
             return Err(first);
         }
-        attr.raw.size = size_of::<b::perf_event_attr>() as u32; // E2BIG overwrote it
-        // One feature alone first, then the newest ones together: a feature that is not at fault must not be given up.
+        attr.raw.size = size_of::<b::perf_event_attr>() as u32; // the kernel overwrites it with E2BIG
+        // First each feature alone is removed, then the newest ones together: a feature that was not refused must not
+        // be given up.
         let alone = (0..FEATURES.len()).map(|index| index..index + 1);
         let together = (2..=FEATURES.len()).map(|count| 0..count);
         for features in alone.chain(together) {

@@ -1,8 +1,8 @@
 //! Which ring of a CPU an event's records go to.
 //!
-//! Records that do not fit a ring are dropped, whose ever they are: an event that floods would take a rare one's with it.
-//! So side records have a small ring of their own, and so have events that nobody pairs with others, as long as they are
-//! few. Events without a filter that are known to be loud share one: they alternate, and none of them is rare. Views have
+//! A full ring drops the records of all its events: an event that floods would cost a rare event its records. So side
+//! records have a small ring of their own, and so has each event that is not paired with others, as long as there are
+//! few of them. Events without a filter that are known to be frequent share a ring: none of them is rare. Views have
 //! rings of their own, as long as they are few.
 
 use crate::perf::event_id::EventId;
@@ -23,14 +23,14 @@ pub enum RingLoad {
     Steady(u64),
     /// Events that come rarely, even when they come in a flood.
     Rare,
-    /// Any others.
+    /// Any other events.
     Any,
 }
 
-/// Most events that have a ring each; a larger number of events share one.
+/// Limit of unpaired events with a ring each; more of them share one ring.
 const MAX_ALONE: usize = 3;
 
-/// Most rings that are shared by events of a view. The views beyond share the last one.
+/// Limit of the shared rings, one per view. Further views share the last one.
 const MAX_SHARED: usize = 4;
 
 /// Systems and events, by the beginning of their names, that may come a hundred thousand times a second.
@@ -56,20 +56,21 @@ const LOUD: [&str; 19] = [
     "x86_fpu:",
 ];
 
-/// Systems and events, by the beginning of their names, that stay below a hundred thousand a second.
+/// Systems and events, by the beginning of their names, that stay far below a hundred thousand a second.
 const RARE: [&str; 5] = ["oom:", "sched:sched_process_", "signal:", "task:", "watchdog:"];
 
 /// Bytes a second that sampled events may write into a steady ring: copies of stacks of 32 KiB come to 3 MiB at 99 Hz.
 const MAX_STEADY_BYTES_PER_S: u64 = 4 << 20;
 
-/// By event, the number of its ring; how many rings there are; and which of them is for windows of user stacks.
+/// By event, the number of its ring; the number of rings; and the ring for windows of user stacks.
 pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     let is_alone = |evsel: &Evsel| evsel.is_opened() && evsel.is_unpaired && !is_loud(evsel);
     let alone = evsels.iter().filter(|evsel| is_alone(evsel)).count();
-    // The first rings are for events that share one, view by view: the flood of one view is not to cost another its records.
+    // The first rings are for events that share a ring, one per view: a flood in one view must not cost another view
+    // its records.
     let shares = |evsel: &Evsel| evsel.is_opened_itself() && !evsel.is_window() && !is_alone(evsel);
     let mut owners: Vec<usize> = evsels.iter().filter(|evsel| shares(evsel)).map(|evsel| evsel.owner).collect();
-    owners.dedup(); // the events of a view follow each other
+    owners.dedup(); // the events of a view are adjacent
     let first = owners.len().min(MAX_SHARED);
     let mut next = first;
     let mut class = |evsel: &Evsel| {
@@ -87,7 +88,7 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     for (class, _) in classes.iter_mut().zip(evsels).filter(|(_, evsel)| evsel.is_window()) {
         *class = rings;
     }
-    // What a program writes comes just before the record of its event.
+    // A BPF program's output goes to the ring of its event, where it comes just before the event's record.
     for (index, evsel) in evsels.iter().enumerate() {
         let of = evsel.program_of().map(EventId::index);
         let opened = of.map(|of| evsels.get(of).and_then(|of| of.shared_with).map_or(of, EventId::index));
@@ -98,7 +99,7 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     (classes, rings + usize::from(windows.is_some()), windows)
 }
 
-/// What each of the `rings` has to hold, when the events are in the rings that `classes` tells.
+/// What each of the `rings` has to hold. `classes`: by event, the number of its ring.
 pub fn demands(evsels: &[Evsel], classes: &[usize], rings: usize) -> Vec<RingLoad> {
     let demand = |ring: usize| {
         let events = || evsels.iter().zip(classes).filter(|(evsel, class)| evsel.is_opened() && **class == ring);
@@ -117,7 +118,7 @@ pub fn demands(evsels: &[Evsel], classes: &[usize], rings: usize) -> Vec<RingLoa
     (0..rings).map(demand).collect()
 }
 
-/// True for an event that may come a hundred thousand times a second. One with a filter of its user's may well be rare.
+/// True for an event that may come a hundred thousand times a second. An event with a user's filter may well be rare.
 pub(super) fn is_loud(evsel: &Evsel) -> bool {
     !evsel.is_filtered && LOUD.iter().any(|loud| evsel.name.starts_with(loud))
 }

@@ -17,7 +17,7 @@ pub struct CpuEvents {
     pub(super) owners: Vec<OwnedFd>,
     /// The owner of the ring of side records.
     pub(super) side_owner: Option<SideFd>,
-    /// Side records have a ring of their own. Else they go to the first of the events' rings.
+    /// True: side records have a ring of their own. False: they go to the first ring of events.
     pub(super) side_ring: bool,
     pub(super) side_half: u32,
     pub(super) side: Vec<SideFd>,
@@ -28,7 +28,7 @@ pub struct CpuEvents {
 #[derive(Debug)]
 pub struct SideFd {
     pub(super) fd: OwnedFd,
-    /// Records lost, as of the last reading.
+    /// The kernel's count of lost records at the last read(2).
     lost: u64,
 }
 
@@ -37,19 +37,19 @@ pub struct SideFd {
 pub struct Lost {
     pub samples: u64,
     pub side: u64,
-    /// SWITCH records are no samples, though they share a ring with them.
+    /// Lost SWITCH records, which share a ring with samples but are none.
     pub switches: u64,
 }
 
-/// One event, where it is open.
+/// One open descriptor of an event.
 #[derive(Debug)]
 pub struct EventFd {
     pub(super) fd: OwnedFd,
     pub(super) event: EventId,
     class: usize,
-    /// Samples lost, as of the last reading.
+    /// The kernel's count of lost samples at the last read(2).
     lost: u64,
-    /// The last reading.
+    /// The values of the last read(2).
     read: CounterReading,
     /// The reading at the last `take_counted`.
     taken: CounterReading,
@@ -62,11 +62,12 @@ pub struct Counted {
     /// Times enabled and running; 0 where the attr does not ask for them.
     pub enabled_ns: u64,
     pub running_ns: u64,
-    /// Length of the span, at least: the reader may have been delayed between reading its clock and the counter.
+    /// Lower bound of the length of the span: the reader may have been delayed between reading its clock and the
+    /// counter.
     pub span_ns: u64,
 }
 
-/// The values of a counter, with the clock before and after the reading.
+/// The values of a counter, with the clock before and after the read(2).
 #[derive(Clone, Copy, Debug, Default)]
 struct CounterReading {
     count: u64,
@@ -100,15 +101,15 @@ impl EventFd {
         event
     }
 
-    /// Counting begins now.
+    /// Takes the present values as the start of the count.
     pub(super) fn begin(&mut self) {
         self.taken.asked_ns = sys::monotonic_ns();
     }
 
-    /// Reads the counter. Returns the samples lost since the last reading.
+    /// Reads the counter. Returns the samples lost since the last read.
     fn read(&mut self, evsels: &[Evsel]) -> u64 {
         let Some(attr) = evsels.get(self.event.index()).map(|evsel| &evsel.attr) else { return 0 };
-        // {value, time_enabled, time_running, lost}; which of the latter three are there depends on read_format
+        // {value, time_enabled, time_running, lost}; read_format decides which of the last three the kernel writes
         let mut values = [0_u64; 4];
         let asked_ns = sys::monotonic_ns();
         let Ok(count) = sys::perf::read(self.fd.as_fd(), &mut values) else { return 0 };
@@ -139,7 +140,7 @@ impl SideFd {
         SideFd { fd, lost: 0 }
     }
 
-    /// The records lost since the last reading.
+    /// Returns the records lost since the last read.
     pub(super) fn read(&mut self) -> u64 {
         // {value, lost}; kernels that do not count lost records give the value alone
         let mut values = [0_u64; 2];
@@ -186,7 +187,7 @@ impl CpuEvents {
         self.owner(Class::Side).or_else(|| self.owner(Class::Events(0)))
     }
 
-    /// Records that a ring has lost since the last call, without those of idle tasks.
+    /// Records that a ring has lost since the last call, without SWITCH records of idle tasks.
     pub(super) fn take_lost(&mut self, class: Class, evsels: &[Evsel]) -> Lost {
         let has_side = class == if self.side_ring { Class::Side } else { Class::Events(0) };
         let side = self.side.iter_mut().chain(&mut self.side_owner).filter(|_| has_side);
@@ -194,7 +195,7 @@ impl CpuEvents {
         Lost { switches: 0, side: side.map(SideFd::read).sum(), samples: of.map(|event| event.read(evsels)).sum() }
     }
 
-    /// How often the events happened that write a sample each time, as of the last reading, and when that was.
+    /// Total count, as of the last read, of the events that write a sample each time; and the time of that read.
     pub(super) fn happened(&self, evsels: &[Evsel]) -> (u64, u64) {
         let is_sampled = |event: &&EventFd| evsels.get(event.event.index()).is_some_and(Evsel::is_sampled_each_time);
         let of = |event: &EventFd| (event.read.count, event.read.told_ns);
@@ -202,7 +203,7 @@ impl CpuEvents {
         sampled.fold((0, 0), |(all, last), (count, told_ns)| (all + count, last.max(told_ns)))
     }
 
-    /// By event, counts from the last call to the last reading.
+    /// By event, counts from the last call to the last read.
     pub(super) fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
         let cpu = self.cpu;
         let take = |event: &mut EventFd| event.read.since(&std::mem::replace(&mut event.taken, event.read));
@@ -211,7 +212,7 @@ impl CpuEvents {
         read.map(of).filter(|(_, _, counted)| !counted.is_nothing()).collect()
     }
 
-    /// Closes the events of the run's own probes.
+    /// Closes the events of probes that this run has defined.
     pub(super) fn close_probes(&mut self, evsels: &[Evsel]) {
         self.events.retain(|event| !evsels.get(event.event.index()).is_some_and(|evsel| evsel.is_probe));
     }

@@ -1,6 +1,6 @@
 //! The number of an event in a run, and the owners of samples that belong to no single profiler.
 
-/// One event of a run, by its place in the [`Evlist`](crate::perf::Evlist).
+/// One event of a run: its index in the [`Evlist`](crate::perf::Evlist).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub(in crate::perf) u16);
 
@@ -10,11 +10,11 @@ impl EventId {
     }
 }
 
-/// Owner of the companions, which hold windows of user stacks: the number of no profiler.
+/// Owner of the companions, which hold windows of user stacks. It is the index of no profiler.
 pub const WINDOW_OWNER: usize = u32::MAX as usize - 1;
 
-/// Owner of the samples of an event that several views share: the number of no profiler.
+/// Owner of the samples of an event that several views share. It is the index of no profiler.
 pub const SHARED_OWNER: usize = u32::MAX as usize - 2;
 
-/// Owner of the events that programs write the records of idle tasks through: the number of no profiler.
+/// Owner of the BPF output events that take the records of idle tasks. It is the index of no profiler.
 pub const IDLE_OWNER: usize = u32::MAX as usize - 3;

@@ -1,8 +1,9 @@
-//! Where the events of a run are opened. `plan` settles how the events of a CPU are opened, `opening` explains a refusal,
-//! `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast, `strings`
-//! copies the strings of system calls, of the tasks that `string_tasks` keeps, `socket_errors` what they are told of sockets, `idle` watches idle tasks, `idle_records`
-//! copies what they hide, `inherited` keeps probes in programs for children of the target, `later` opens events for threads
-//! that appear later, `layouts` are those of records, `cycles` measures the frequency of a CPU.
+//! Opens the events of a run. `plan` decides how the events of a CPU are opened, `opening` explains a refusal,
+//! `cpu_events` reads the descriptors. `side` opens side records; `counters` counts the events for a forecast;
+//! `strings` copies the strings of system calls, for the tasks in `string_tasks`; `socket_errors` copies the errors of
+//! sockets that calls return; `idle` watches idle tasks, `idle_records` copies the records that they hide; `inherited`
+//! keeps uprobes working in children of the target; `later` opens events for threads that appear later; `layouts` has
+//! the layouts of records; `cycles` measures the frequency of a CPU.
 
 pub mod counters;
 mod cycles;
@@ -64,9 +65,9 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// See [`Evlist::watch_all_tasks`].
     all_tasks: bool,
-    /// Counters are never read.
+    /// Counters are never read: see [`Evlist::leave_unread`].
     unread: bool,
-    /// Those of some CPU are closed.
+    /// The counters of some CPU were closed, so totals are incomplete.
     lacks_counts: bool,
     /// A counter will be opened beside each event.
     with_counters: bool,
@@ -85,13 +86,13 @@ impl Evlist {
         Evlist::default()
     }
 
-    /// Counters are not read, and losses are known from LOST records alone. Reading a counter interrupts its CPU and waits for the
-    /// answer (`perf_event_read`, kernel/events/core.c), which may never come.
+    /// From now on no counter is read, and losses are known from LOST records alone. Reading a counter interrupts its
+    /// CPU and waits for the answer (`perf_event_read`, kernel/events/core.c), which a stuck CPU never gives.
     pub fn leave_unread(&mut self) {
         self.unread = true;
     }
 
-    /// Side records are wanted of all tasks, whatever tasks the answer is about.
+    /// Asks for side records of all tasks, not only of the target's.
     pub fn watch_all_tasks(&mut self) {
         self.all_tasks = true;
     }
@@ -102,13 +103,13 @@ impl Evlist {
     }
 
     /// # Errors
-    /// More events than ids.
+    /// The run has more events than an [`EventId`] can number.
     pub fn add(&mut self, mut evsel: Evsel) -> Result<EventId> {
         evsel.owner = self.adding_for;
         self.evsels.push(evsel)
     }
 
-    /// The profiler needs the samples of these events in the order of time for each thread, but not among threads.
+    /// The profiler needs the samples of these events in time order within each thread, but not across threads.
     pub fn order_by_thread(&mut self, events: impl IntoIterator<Item = EventId>) {
         for event in events {
             if let Some(evsel) = self.evsels.get_mut(event.index()) {
@@ -117,7 +118,8 @@ impl Evlist {
         }
     }
 
-    /// The kernel gets `text` when the event is opened: it takes one filter per event, once.
+    /// Sets the event's kernel filter. It is passed to the kernel when the event is opened, since the kernel takes one
+    /// filter per event, once.
     ///
     /// # Errors
     /// The text is longer than the kernel takes.
@@ -131,7 +133,7 @@ impl Evlist {
         Ok(())
     }
 
-    /// Sets the first of `filters` that the kernel takes. False: it takes none.
+    /// Sets the first of `filters` that is short enough for the kernel. False: none is.
     pub fn narrow(&mut self, event: EventId, filters: impl IntoIterator<Item = Option<Filter>>) -> bool {
         let taken = filters.into_iter().flatten().find(Filter::is_short);
         let is_narrowed = taken.is_some();
@@ -143,12 +145,12 @@ impl Evlist {
         &self.evsels[event.index()]
     }
 
-    /// All events, also those that are never opened, without companions.
+    /// All events, even those that are never opened, but no companions.
     pub fn iter(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
         self.iter_with_windows().filter(|(_, evsel)| !evsel.is_window())
     }
 
-    /// With those that only hold windows of user stacks, beside another event.
+    /// All events, including the companions, which only hold windows of user stacks.
     pub fn iter_with_windows(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
         self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel))
     }
@@ -157,7 +159,7 @@ impl Evlist {
         self.evsels.is_empty()
     }
 
-    /// Some event is open for each watched thread, and the threads that it creates inherit the event.
+    /// Some event is opened on each watched thread, and threads that it creates inherit the event.
     pub fn any_inherited(&self) -> bool {
         self.plan.bound.is_some() && self.plan.inherit && self.evsels.iter().any(|evsel| evsel.binding == Binding::Task)
     }
@@ -167,16 +169,16 @@ impl Evlist {
         self.missing.names()
     }
 
-    /// The kernel's counts of lost samples are read. False on kernels before 6.0, too: then lost counts come from LOST records and
-    /// include side records.
+    /// The kernel's counts of lost samples are read. False after [`Evlist::leave_unread`] and on kernels before 6.0:
+    /// then the counts come from LOST records and include side records.
     pub fn counts_lost(&self) -> bool {
         !self.unread && self.evsels.iter().filter(|evsel| evsel.is_opened()).all(|evsel| evsel.attr.counts_lost())
     }
 
-    /// Settles how the events will be opened on `cpus` CPUs, and side records alone on `others`.
+    /// Decides how the events will be opened on `cpus` CPUs, and side records alone on `others` more CPUs.
     ///
     /// # Errors
-    /// More descriptors needed than this process may have; a process that has gone.
+    /// The run needs more descriptors than this process may have; a process of the target has exited.
     pub fn plan(&mut self, target: &Target, host: &Host, cpus: usize, others: usize) -> Result<PlanOutcome> {
         let mut outcome = PlanOutcome::default();
         (self.plan.classes, self.plan.rings, self.plan.windows) = classes::of(&self.evsels);
@@ -199,8 +201,8 @@ impl Evlist {
         Ok(outcome)
     }
 
-    /// What task-bound events are opened on, so that descriptors suffice on `cpus` CPUs, and on `others` for side records alone. What
-    /// the run can do without is left out.
+    /// What task-bound events are opened on, such that the descriptors suffice for all events on `cpus` CPUs and for
+    /// side records on `others`. Optional events are left out if necessary.
     fn fit_descriptors(
         &mut self,
         target: &Target,
@@ -220,7 +222,7 @@ impl Evlist {
             need = needed(self, bound.as_ref());
         }
         if need > limit && self.idle.leave_out() {
-            // Better without the switches from hidden idle tasks than not at all.
+            // The run can do without the switches from hidden idle tasks.
             need = needed(self, bound.as_ref());
         }
         if need > limit && bound.is_some() {
@@ -258,11 +260,11 @@ impl Evlist {
     pub fn events_on(&self, cpus: usize) -> usize {
         let opened = self.evsels.iter().filter(|evsel| evsel.is_opened()).count();
         let of_cpu = opened + self.plan.rings + 1 + self.idle.descriptors_per_cpu() as usize; // 1: side records
-        of_cpu * cpus + self.idle_records.programs().count() // each is attached on one CPU
+        of_cpu * cpus + self.idle_records.programs().count() // each program is attached by an event on one CPU
     }
 
     fn descriptors(&self, bound: Option<&BoundTo>, cpus: usize, others: usize) -> u64 {
-        const OURS: u64 = 64; // output, timers, tracefs, symbol files
+        const OURS: u64 = 64; // perf-prof's other files: output, timers, tracefs, symbol files
         let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64 + self.idle.descriptors_per_cpu();
         OURS + of_cpu * cpus as u64 + (watches_of(bound) + 1) * (cpus + others) as u64
     }
@@ -274,7 +276,8 @@ impl Evlist {
         self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
     }
 
-    /// Opens every event on `cpu` and maps their rings, by class. `data_pages`, of the largest, is halved until the mlock limit allows them.
+    /// Opens every event on `cpu` and maps their rings, by class. `data_pages`, the pages of the largest ring, is
+    /// halved until the mlock limit allows the rings.
     ///
     /// # Errors
     /// What the kernel refused, on which event, and what to do.
@@ -282,7 +285,8 @@ impl Evlist {
         let mut events = CpuEvents::new(cpu);
         let mut rings = Vec::new();
         for number in 0..self.plan.rings {
-            // The watermark fits the ring that is mapped in the end: a smaller ring would be full before it wakes anybody.
+            // The watermark depends on the final size of the ring: with the watermark of a larger one the ring would be
+            // full before it wakes the reader.
             let (owner, ring, watermark) = loop {
                 let pages = self.plan.pages(number, *data_pages);
                 let watermark = self.watermark.bytes(pages)?;
@@ -301,13 +305,14 @@ impl Evlist {
         if joined.is_ok() {
             self.open_idle_watch(&events);
         }
-        self.cpus.push(events); // also after an error: `drop` hands them over, as releasing them is slow
+        self.cpus.push(events); // also after an error: `drop` leaves the slow release to another process
         joined?;
         Ok(rings)
     }
 
-    /// The most data pages, at most `data_pages`, of which all of `cpus` may have their event rings at once, beside a ring of the
-    /// given size on each of `others`. Rings that are mapped CPU by CPU as large as possible leave nothing to the last CPUs.
+    /// The largest number of data pages, at most `data_pages`, with which the event rings of all `cpus` fit in the
+    /// mlock limit, together with a ring of the given size on each of `others`. If each CPU took as much as possible,
+    /// nothing would be left for the last CPUs.
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].
@@ -346,12 +351,12 @@ impl Evlist {
         Ok(())
     }
 
-    /// Opens the events of `watches` and sends their records into the CPU's rings, which must be mapped to be shared. `all`: also
-    /// the events that are bound to the CPU.
+    /// Opens the events of `watches` and sends their records into the CPU's rings, which must be mapped before. `all`:
+    /// also the events that are bound to the CPU.
     fn join(&mut self, cpu: &mut CpuEvents, watches: &[Watch], all: bool) -> Result<()> {
         let events = if cpu.owners.is_empty() { 0 } else { self.evsels.len() };
-        // Events are enabled in the order in which they were opened: those of programs first, or the first calls would be
-        // without strings.
+        // Events are enabled in the order in which they were opened. BPF output events come first, else the first calls
+        // would have no strings.
         for (of_program, index) in
             [true, false].into_iter().flat_map(|first| (0..events).map(move |index| (first, index)))
         {
@@ -409,7 +414,7 @@ impl Evlist {
         Ok(())
     }
 
-    /// Gives event N the id N + 1 without opening it, for records that were made up or recorded.
+    /// Gives event N the id N + 1 without opening it, for synthetic or recorded records.
     pub fn assign_ids(&mut self) {
         self.share_layout();
         for index in 0..self.evsels.len() {
@@ -417,7 +422,7 @@ impl Evlist {
         }
     }
 
-    /// Side records are of all tasks of the CPUs, not only of those that are watched.
+    /// Side records come from all tasks of the CPUs, not only from the target's.
     pub fn sees_all_exits(&self) -> bool {
         self.plan.side_on_cpu
     }
@@ -444,7 +449,7 @@ impl Evlist {
         Ok(())
     }
 
-    /// Starts the events of one CPU that came online in mid-run.
+    /// Starts the events of a CPU that came online during the run.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -468,18 +473,18 @@ impl Evlist {
         hand_over(&fds.map(AsRawFd::as_raw_fd).collect::<Vec<_>>());
     }
 
-    /// Closes the events of the run's own probes, so that these can be removed.
+    /// Closes the events of probes that this run has defined, so that the probes can be removed.
     pub fn close_probes(&mut self) {
         self.guards.close_probes();
         self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 
-    /// The descriptor that owns a ring of `cpu`, to wait for.
+    /// The descriptor that owns a ring of `cpu`, for poll(2).
     pub fn ring_owner(&self, cpu: u32, class: Class) -> Option<BorrowedFd<'_>> {
         self.cpus.iter().find(|events| events.cpu == cpu)?.owner(class)
     }
 
-    /// The name of each tracepoint that is open, with one of its descriptors, which is not of a CPU in `avoid`.
+    /// The name of each tracepoint that is open, with one of its descriptors, none of a CPU in `avoid`.
     pub fn tracepoints(&self, avoid: &[u32]) -> Vec<(&str, BorrowedFd<'_>)> {
         let id_of = |evsel: &Evsel| evsel.attr.tracepoint_id().filter(|_| evsel.is_opened());
         let all = self.evsels.iter().filter_map(id_of).collect::<FxHashSet<u32>>().len();
@@ -492,27 +497,27 @@ impl Evlist {
         events.take(all).collect()
     }
 
-    /// Windows that come beside their samples are in rings of their own.
+    /// Whether a ring is for companions' windows of user stacks.
     pub fn holds_windows(&self, class: Class) -> bool {
         self.plan.windows.map(Class::Events) == Some(class)
     }
 
-    /// The number of these rings, among those of a CPU.
+    /// The number of the ring of a CPU that holds these windows.
     pub fn window_rings(&self) -> Option<usize> {
         self.plan.windows
     }
 
-    /// Starts or ends the companions, and nothing else.
+    /// Enables or disables the companions only.
     pub fn turn_windows(&self, on: bool) {
         let turn = if on { sys::perf::enable } else { sys::perf::disable };
         for event in self.cpus.iter().flat_map(|cpu| &cpu.events) {
             if self.evsels.get(event.event.index()).is_some_and(Evsel::is_window) {
-                let _ = turn(event.fd.as_fd()); // of a task that has gone, perhaps
+                let _ = turn(event.fd.as_fd()); // fails if the task has exited
             }
         }
     }
 
-    /// One of the events of view `owner` is in a ring of `class`.
+    /// Whether an event of view `owner` writes to a ring of `class`.
     pub fn is_in(&self, class: Class, owner: usize) -> bool {
         let Class::Events(ring) = class else { return true };
         let in_ring = |(index, evsel): (usize, &Evsel)| {
@@ -527,17 +532,17 @@ impl Evlist {
         self.plan.rings
     }
 
-    /// By ring of a CPU, what it has to hold.
+    /// By ring of a CPU, what the ring has to hold.
     pub fn ring_demands(&self) -> Vec<RingLoad> {
         classes::demands(&self.evsels, &self.plan.classes, self.plan.rings)
     }
 
-    /// By ring, the most data pages that it is to have.
+    /// Sets, by ring, the limit of its data pages.
     pub fn limit_rings(&mut self, most_pages: Vec<usize>) {
         self.plan.most_pages = most_pages;
     }
 
-    /// Why some ring is smaller than was asked for, if one is.
+    /// Why a ring is smaller than was asked for. None: no ring is.
     pub fn shrunk(&self) -> Option<Shrunk> {
         self.shrunk
     }
@@ -562,14 +567,14 @@ impl Evlist {
         })
     }
 
-    /// By CPU and event, counts and times from the last call to the last [`Evlist::take_lost`]. The times of task-bound events are
-    /// those for which these tasks ran.
+    /// By CPU and event, counts and times from the last call to the last [`Evlist::take_lost`]. The times of task-bound
+    /// events are those in which their tasks ran.
     pub fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
         self.cpus.iter_mut().flat_map(CpuEvents::take_counted).collect()
     }
 
-    /// How often the events have happened, as the kernel counts them where they write a sample each time, and when that was
-    /// read. None: some events do not, or are of tasks, or are counted no more.
+    /// The kernel's count of all events, and the time at which it was read. None: some event does not write a sample
+    /// each time, is bound to tasks, or is no longer counted.
     pub fn happened(&self) -> Option<(u64, u64)> {
         let is_counted = |evsel: &Evsel| !evsel.attr.samples() || evsel.is_of_program() || evsel.is_window();
         let mut opened = self.evsels.iter().filter(|evsel| evsel.is_opened() && !is_counted(evsel));
@@ -581,9 +586,10 @@ impl Evlist {
         Some(read.fold((0, 0), |(all, last), (count, told_ns)| (all + count, last.max(told_ns))))
     }
 
-    /// Tries whether the machine has an event: on a whole CPU, and for users who may not do that on a thread of ours. A whole CPU is
-    /// better: after the first event of a thread, and a second after the last, the kernel changes its own code
-    /// (`perf_sched_events`), for which it stops all CPUs. It hangs then if one of them takes no interrupts.
+    /// Tries whether the machine has an event: on a whole CPU or, for users who may not open that, on a thread of
+    /// perf-prof. A whole CPU is preferred: after the first event of a thread, and a second after the last, the kernel
+    /// patches its own code (`perf_sched_events`), for which it stops all CPUs, and hangs if one of them takes no
+    /// interrupts.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -617,7 +623,7 @@ impl Evlist {
         self.ids.routes()
     }
 
-    /// The sample that is this record. None: an error of [`crate::perf::layout::Layout::sample`].
+    /// Decodes the sample in a record. None: an error of [`crate::perf::layout::Layout::sample`].
     pub fn sample<'a>(&'a self, route: &Route, record: &'a [u8]) -> Option<Sample<'a>> {
         Sample::decode(LayoutOf::Event(&self.layouts, route.event), route.kind, record)
     }
@@ -630,7 +636,7 @@ impl Evlist {
 }
 
 impl Drop for Evlist {
-    /// Releasing tracepoints is slow, however the run ends: another process does it, and the prompt need not wait.
+    /// Releasing tracepoints is slow, so another process does it, and the shell prompt returns at once.
     fn drop(&mut self) {
         self.close_probes(); // the other process must not keep them open
         let at_forks = self.strings.end();

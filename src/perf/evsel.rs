@@ -9,13 +9,13 @@ use crate::perf::event_id::{EventId, IDLE_OWNER, SHARED_OWNER};
 use crate::perf::record::{ChainForm, Innermost};
 use crate::perf::sample_type::SampleType;
 
-/// How an event relates to the tasks that the answer is about.
+/// How an event relates to the tasks of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
-    /// Opened on the tasks (or the cgroup): right where only the current task matters.
+    /// Opened on the target's tasks (or cgroup): right if the event concerns only the current task.
     Task,
-    /// Opened on whole CPUs and narrowed by a filter or by the profiler. A task-bound sched event sees only the switches away
-    /// from the task and the wake-ups that it performs.
+    /// Opened on whole CPUs; a filter or the profiler selects the target's tasks. A task-bound sched event sees only
+    /// the switches away from the task and the wake-ups that it performs.
     Cpu,
 }
 
@@ -30,15 +30,15 @@ pub(super) struct ProgramProbe {
 /// What keeps a probe's breakpoint in the memory of the tasks that inherit its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeKeeping {
-    /// Events stay with their tasks.
+    /// The kernel does not swap the events of tasks.
     Apart,
-    /// The probe is in every program that has the file.
+    /// The breakpoint is in every process that maps the file.
     Everywhere,
     /// Nothing: calls may go unseen.
     InDoubt,
 }
 
-/// One event with its attr.
+/// An event of the run, with its attr and how it is opened.
 #[derive(Debug)]
 pub struct Evsel {
     pub(in crate::perf) name: String,
@@ -46,53 +46,55 @@ pub struct Evsel {
     pub(in crate::perf) binding: Binding,
     pub(in crate::perf) cpus: Option<Vec<u32>>,
     pub(in crate::perf) filter: Option<String>,
-    /// Its records are shown as text, behind this alias if there is one.
+    /// Set if the event's records are shown as text: the alias in front of the text, if there is one.
     printed: Option<Option<String>>,
-    /// One of many events that a pattern stands for: left out when the kernel refuses it.
+    /// The event is left out when the kernel refuses it, as one of many that a pattern stands for.
     pub(super) optional: bool,
-    /// False: its records come as those of another event, where the profiler finds them.
+    /// False: the profiler finds the event's records among those of another event.
     opened: bool,
     /// The equal event of another view, whose samples are for this one, too.
     pub(super) shared_with: Option<EventId>,
-    /// The events that share the samples of this one.
+    /// The events of other views that get the samples of this event.
     pub(super) sharers: Vec<EventId>,
     /// The event of a probe that this run defined.
     pub(super) is_probe: bool,
     innermost: Innermost,
     /// The event of a probe in a program, which this run or somebody else defined.
     pub(super) in_program: Option<ProgramProbe>,
-    /// Its records are not paired with those of other events.
+    /// The event's records are not paired with those of other events.
     pub(super) is_unpaired: bool,
-    /// The user wants some of its records only.
+    /// The user wants only some of the event's records.
     pub(super) is_filtered: bool,
-    /// Its samples need no order among different threads.
+    /// The event's samples need no time order across threads.
     pub(super) is_ordered_by_thread: bool,
     pub(super) chain_use: ChainUse,
-    /// The profiler wants its counts.
+    /// It comes as often as programs allocate memory: copies of their stacks are small unless the user has said how large.
+    pub(super) has_small_copies: bool,
+    /// The profiler wants the event's counts.
     pub(super) is_counted: bool,
-    /// The event whose companion it is: it holds windows of the user stack for that event.
+    /// Set for a companion: the event for which its samples hold windows of the user stack.
     pub(super) window_of: Option<EventId>,
     /// The event whose strings a BPF program writes through this one.
     pub(super) strings_of: Option<EventId>,
     /// The event whose records a BPF program writes through this one, where the idle task is current.
     pub(super) idle_of: Option<EventId>,
-    /// Strings are shown in place of the addresses in its records.
+    /// The texts of the event's records show strings in place of addresses.
     pub(super) shows_strings: bool,
-    /// Its samples are tested before the profiler gets them.
+    /// The test that the event's samples must pass before the profiler gets them.
     pub(super) test: Option<Arc<dyn SampleTest>>,
-    /// Index of the profiler that it belongs to.
+    /// Index of the profiler that the event belongs to.
     pub(in crate::perf) owner: usize,
 }
 
 /// A test of samples in place of a kernel filter.
 pub trait SampleTest: fmt::Debug + Send + Sync {
-    /// False: the profiler does not get the sample.
+    /// False: the sample is dropped before the profiler.
     fn passes(&self, sample: &Sample<'_>) -> bool;
 
     /// The condition as the user has typed it.
     fn text(&self) -> String;
 
-    /// Number of samples that it could not judge, which were dropped, and why.
+    /// Number of samples that were dropped because the test could not judge them, and why.
     fn not_judged(&self) -> Option<(u64, String)>;
 }
 
@@ -100,9 +102,9 @@ pub trait SampleTest: fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChainUse {
     Shown,
-    /// Only to tell where in the program a task is.
+    /// The callchain shows only where in user code a task is.
     ProgramPlace,
-    /// Only to tell where in the kernel a task is.
+    /// The callchain shows only where in the kernel a task is.
     KernelPlace,
 }
 
@@ -127,6 +129,7 @@ impl Evsel {
             is_filtered: false,
             is_ordered_by_thread: false,
             chain_use: ChainUse::Shown,
+            has_small_copies: false,
             is_counted: false,
             window_of: None,
             strings_of: None,
@@ -137,22 +140,22 @@ impl Evsel {
         }
     }
 
-    /// The profiler is told its counts too: those of the tasks of the answer, or none.
+    /// The profiler gets the event's counts, too: those of the target's tasks, or none.
     #[must_use]
     pub fn counted(mut self) -> Evsel {
         self.is_counted = true;
         self
     }
 
-    /// One sample per event, also of an event that counts more than one each time: `sched:sched_stat_runtime` counts ns.
+    /// One sample per event, even if the event counts more than 1 each time: `sched:sched_stat_runtime` counts ns.
     #[must_use]
     pub fn once(mut self) -> Evsel {
-        // perf_swevent_event, kernel/events/core.c: else there is a sample for each count.
+        // perf_swevent_event, kernel/events/core.c: without PERIOD there is a sample for each count.
         self.attr.add_sample_type(SampleType::PERIOD);
         self
     }
 
-    /// Each sample tells whether its task is in 32-bit mode.
+    /// Each sample says whether its task is in 32-bit mode.
     #[must_use]
     pub fn with_abi(mut self) -> Evsel {
         self.add_abi();
@@ -177,7 +180,7 @@ impl Evsel {
         self
     }
 
-    /// Whether [`Evsel::cpus`] let it be opened on `cpu`.
+    /// Whether [`Evsel::cpus`] allows opening the event on `cpu`.
     pub fn is_on(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
@@ -215,6 +218,13 @@ impl Evsel {
         self
     }
 
+    /// See [`Evsel::has_small_copies`].
+    #[must_use]
+    pub fn small_copies(mut self) -> Evsel {
+        self.has_small_copies = true;
+        self
+    }
+
     /// Each sample holds the address at which its task left user mode.
     #[must_use]
     pub fn user_place(mut self) -> Evsel {
@@ -222,7 +232,7 @@ impl Evsel {
         self.callchain(1).user_callchain()
     }
 
-    /// Each sample holds the kernel's innermost functions, to tell what it was about.
+    /// Each sample holds the `depth` innermost functions of the kernel, which show what the task was doing.
     #[must_use]
     pub fn kernel_place(mut self, depth: u16) -> Evsel {
         self.chain_use = ChainUse::KernelPlace;
@@ -243,14 +253,15 @@ impl Evsel {
         self
     }
 
-    /// Its samples must pass a test that is no kernel filter.
+    /// The event's samples must pass this test, which is no kernel filter.
     #[must_use]
     pub fn tested(mut self, test: Option<Arc<dyn SampleTest>>) -> Evsel {
         self.test = test;
         self
     }
 
-    /// Its records will be shown as text, so the output side needs its format; `alias` goes in front of the text.
+    /// The event's records will be shown as text, so the output thread needs its format; `alias` goes in front of the
+    /// text.
     #[must_use]
     pub fn printed(mut self, alias: Option<String>) -> Evsel {
         self.printed = Some(alias);
@@ -262,22 +273,24 @@ impl Evsel {
         self.shows_strings
     }
 
-    /// The run goes on without it when the kernel refuses it to root: `irq_vectors:irq_work_exit` would sample itself.
+    /// The run goes on without the event when the kernel refuses it even to root, as it does
+    /// `irq_vectors:irq_work_exit`, which would sample itself.
     #[must_use]
     pub fn optional(mut self, optional: bool) -> Evsel {
         self.optional = optional;
         self
     }
 
-    /// Never opened: the profiler finds its records among those of another event and shows them under this event's id.
+    /// The event is never opened: the profiler finds its records among those of another event, and shows them under
+    /// this event's id.
     #[must_use]
     pub fn unopened(mut self) -> Evsel {
         self.opened = false;
         self
     }
 
-    /// Its records are not paired with those of other events, so it may have a ring of its own. `filtered`: not all of its records
-    /// are wanted.
+    /// The event's records are not paired with those of other events, so it may have a ring of its own. `filtered`:
+    /// only some of the records are wanted.
     #[must_use]
     pub fn unpaired(mut self, filtered: bool) -> Evsel {
         self.is_unpaired = true;
@@ -285,8 +298,8 @@ impl Evsel {
         self
     }
 
-    /// The event of a probe of this run, which cannot be removed while the event is open anywhere. `returns`: the probe is hit when
-    /// its function returns.
+    /// The event of a probe that this run defined. The probe cannot be removed while the event is open anywhere.
+    /// `returns`: the probe is hit when its function returns.
     #[must_use]
     pub fn probe(mut self, returns: bool) -> Evsel {
         self.is_probe = true;
@@ -299,7 +312,7 @@ impl Evsel {
         ChainForm { depth: self.attr.max_stack(), innermost: self.innermost, ..ChainForm::default() }
     }
 
-    /// The event of a probe in a program. `inode`: that of its file, if known.
+    /// The event of a uprobe. `inode`: the inode of the program's file, if known.
     #[must_use]
     pub fn in_program(mut self, inode: Option<u64>) -> Evsel {
         self.mark_in_program(inode);
@@ -314,35 +327,35 @@ impl Evsel {
         self.opened && self.shared_with.is_none()
     }
 
-    /// It is opened for its own sake, and not for what a BPF program writes.
+    /// The event is opened, and is no output event of a BPF program.
     pub fn is_opened_itself(&self) -> bool {
         self.is_opened() && !self.is_of_program()
     }
 
-    /// A BPF program writes through it what belongs to another event.
+    /// The event takes the output of a BPF program that belongs to another event.
     pub fn is_of_program(&self) -> bool {
         self.program_of().is_some()
     }
 
-    /// It is a tracepoint whose count is the number of its samples and of those that were lost.
+    /// A tracepoint whose count is the number of its samples, taken and lost.
     pub(super) fn is_sampled_each_time(&self) -> bool {
-        /// Those that count ns.
+        /// Tracepoints that count ns.
         const COUNT_MORE: &str = "sched:sched_stat_";
         let is_plain = self.attr.is_sampled_each_time() && !self.name.starts_with(COUNT_MORE);
         is_plain && self.is_opened_itself() && !self.is_window()
     }
 
-    /// The event that has the BPF program which writes through this one.
+    /// For an output event: the event whose BPF program writes to it.
     pub(super) fn program_of(&self) -> Option<EventId> {
         self.strings_of.or(self.idle_of)
     }
 
-    /// Its samples come under its own id: it is opened, or shares the samples of an event that is.
+    /// Samples come under this event's id: it is opened, or shares the samples of an event that is.
     pub fn is_wanted(&self) -> bool {
         self.opened
     }
 
-    /// The alias under which its records are shown, if it has one. None: they are not shown.
+    /// None: the event's records are not shown. Otherwise the alias in front of their text, if there is one.
     pub fn shown_as(&self) -> Option<Option<&str>> {
         self.printed.as_ref().map(Option::as_deref)
     }
@@ -368,7 +381,7 @@ impl Evsel {
         self.owner
     }
 
-    /// Who gets its samples.
+    /// The owner that gets the event's samples.
     pub(in crate::perf) fn owner_of_samples(&self) -> usize {
         match self.idle_of {
             Some(_) => IDLE_OWNER,
@@ -377,12 +390,12 @@ impl Evsel {
         }
     }
 
-    /// It is opened on the tasks of the answer, so that no further narrowing is needed.
+    /// The event is opened on the target's tasks, so that no filter by task is needed.
     pub fn is_task_bound(&self) -> bool {
         self.binding == Binding::Task
     }
 
-    /// Its samples hold addresses that need mappings to be told apart.
+    /// Samples hold user addresses, which mean nothing without the mappings of the process.
     pub(in crate::perf) fn has_address(&self) -> bool {
         self.has_callchain() && self.chain_use != ChainUse::KernelPlace
             || self.attr.sample_type().contains(SampleType::IP)

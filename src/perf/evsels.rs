@@ -1,6 +1,6 @@
-//! The events of a run, as its profilers have added them: what they ask for together, and what is changed before they are
-//! opened. `shared` opens events once that several views want, `tested` is for those whose samples must pass a test, `halves`
-//! chooses the halves of callchains, `windows` adds copies of user stacks, `inherited` finds the probes that tasks inherit.
+//! The events of a run, as the profilers have added them, and the changes before they are opened. `shared` opens an
+//! event once that several views want; `tested` is about events whose samples must pass a test; `halves` selects the
+//! halves of callchains; `windows` adds copies of user stacks; `inherited` finds the uprobes that tasks inherit.
 
 pub mod halves;
 mod inherited;
@@ -39,7 +39,7 @@ impl DerefMut for Evsels {
 
 impl Evsels {
     /// # Errors
-    /// More events than ids.
+    /// The run has more events than an [`EventId`] can number.
     pub(super) fn push(&mut self, evsel: Evsel) -> Result<EventId> {
         let id = EventId(u16::try_from(self.list.len()).context("more than 65,536 events")?);
         if evsel.test.is_some() && !self.tests_samples_of(evsel.owner) {
@@ -49,22 +49,23 @@ impl Evsels {
         Ok(id)
     }
 
-    /// Leaves out the events at the end that are so.
+    /// Removes events from the end, as long as `is_so` is true.
     pub(super) fn leave_out_last(&mut self, mut is_so: impl FnMut(&mut Evsel) -> bool) {
         while self.list.pop_if(&mut is_so).is_some() {}
     }
 
-    /// True for all events of the run: see [`Evlist::order_by_thread`](crate::perf::Evlist::order_by_thread).
+    /// Whether this holds for all events of the run: see
+    /// [`Evlist::order_by_thread`](crate::perf::Evlist::order_by_thread).
     pub fn is_ordered_by_thread(&self) -> bool {
         self.list.iter().all(|evsel| evsel.is_ordered_by_thread)
     }
 
-    /// Some event must be open on every CPU, whatever CPUs the answer is about.
+    /// Some event must be open on every CPU, even if the target has only some CPUs.
     pub fn any_cpu_bound(&self) -> bool {
         self.list.iter().any(|evsel| evsel.binding == Binding::Cpu)
     }
 
-    /// Inodes of the files that have probes, as far as they are known.
+    /// The known inodes of files that have uprobes.
     pub fn probed_inodes(&self) -> impl Iterator<Item = u64> {
         self.list.iter().filter_map(|evsel| evsel.in_program?.inode)
     }
@@ -80,7 +81,7 @@ impl Evsels {
         of_view.any(|evsel| evsel.has_callchain() && evsel.chain_use == ChainUse::Shown)
     }
 
-    /// Samples hold addresses that need mappings to be told apart.
+    /// Samples hold user addresses, which mean nothing without mappings.
     pub fn any_address(&self) -> bool {
         self.list.iter().any(Evsel::has_address)
     }

@@ -5,11 +5,11 @@ use rustc_hash::FxHashMap;
 use crate::perf::event_id::EventId;
 use crate::perf::layout::SampleLayoutKind;
 
-/// Where a sample goes, and how it is decoded.
+/// The owner and event of a sample, and how it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub event: EventId,
-    /// The number of the profiler that gets its samples, or one of the owners that are none.
+    /// The index of the profiler that gets the samples, or one of the special owners in `event_id`.
     pub owner: u32,
     /// [`Layout::kind`](crate::perf::layout::Layout::kind)
     pub kind: SampleLayoutKind,
@@ -52,7 +52,7 @@ impl Ids {
     }
 }
 
-/// A view for look-ups, copied so that it can stay in registers.
+/// A borrowed table for look-ups, `Copy` so that it can stay in registers.
 #[derive(Clone, Copy)]
 pub struct Routes<'a> {
     base: u64,

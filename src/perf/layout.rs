@@ -36,7 +36,7 @@ pub struct Layout {
     chain_form: ChainForm,
     /// See [`Sample::expects_window`].
     expects_window: bool,
-    /// The fields of `BASE` are at their offsets `BASE_*`: there are no others between them.
+    /// The fields of `BASE` are adjacent, so they are at the offsets `BASE_*`.
     is_base_first: bool,
     kind: SampleLayoutKind,
 }
@@ -45,7 +45,7 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLayoutKind(u8);
 
-/// Bits, not an `enum`: a jump for each variant would take longer.
+/// Bits rather than an `enum`, since a branch per variant would be slower.
 #[expect(non_upper_case_globals)]
 impl SampleLayoutKind {
     /// None: RAW follows `BASE`.
@@ -96,14 +96,14 @@ impl SampleLayoutKind {
 }
 
 const HEADER: usize = 8;
-/// Byte offsets of the fields of [`SampleType::BASE`] when there are no others between them.
+/// Byte offsets of the fields of [`SampleType::BASE`] when they are adjacent.
 pub(in crate::perf) const BASE_TID: usize = 16;
 pub(in crate::perf) const BASE_TIME: usize = 24;
 pub(in crate::perf) const BASE_CPU: usize = 32;
-/// Bytes from the header to the CPU, both included.
+/// Size of a record from its header to the CPU, both included.
 pub(in crate::perf) const BASE_BYTES: usize = 40;
 
-/// A sample's record and its fields of variable length.
+/// A sample's record, with the fields of variable length found.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::perf) struct VariableFields<'a> {
     pub record: &'a [u8],
@@ -220,7 +220,7 @@ impl Layout {
         self.chain_form
     }
 
-    /// Bytes of a sample's record with `raw` bytes of tracepoint data and so many addresses in its callchain.
+    /// Bytes of a sample's record with `raw` bytes of tracepoint data and `addresses` entries in its callchain.
     pub fn estimated_bytes(&self, raw: usize, addresses: usize) -> usize {
         let has = |bit: SampleType| usize::from(self.sample_type.contains(bit));
         let callchain = has(SampleType::CALLCHAIN) * 8 * (1 + addresses);
@@ -238,7 +238,7 @@ impl Layout {
         }
     }
 
-    /// Time and thread of a sample. None: they are not where they are in nearly all samples.
+    /// Time and thread of a sample. None: they are not at the offsets of nearly all samples.
     #[inline]
     pub fn time_and_thread(&self, record: &[u8]) -> Option<(u64, i32)> {
         let fixed = record.first_chunk::<BASE_BYTES>().filter(|_| self.is_base_first)?;
@@ -260,7 +260,7 @@ impl Layout {
         self.kind
     }
 
-    /// The words of `BASE` in a whole record: process and thread, time, CPU.
+    /// The words of `BASE` in a complete record: pid and tid, time, CPU.
     #[inline]
     pub(in crate::perf) fn base_words(&self, record: &[u8]) -> [u64; 3] {
         [self.tid, self.time, self.cpu].map(|offset| word(record, offset))
@@ -364,7 +364,7 @@ impl Layout {
         if has(SampleType::STACK_USER) {
             let size = usize::try_from(cursor.u64()?).map_err(|_| Malformed::Length)?;
             let stack = cursor.bytes(size)?;
-            // The kernel copies fewer bytes than it reserves and then says how many.
+            // The kernel may copy fewer bytes than it reserves; the number copied follows them.
             let filled = if size == 0 { 0 } else { usize::try_from(cursor.u64()?).map_err(|_| Malformed::Length)? };
             extra.stack_user = stack.get(..filled).ok_or(Malformed::Length)?;
             extra.stack_reserved = size;

@@ -1,8 +1,8 @@
-//! Samples that are cut, and sizes in them that lie.
+//! Samples that are cut short, and samples with false sizes.
 
 use super::*;
 
-/// The first bytes of a record, whose header says that they are all, with what lies behind them in a ring.
+/// The first `len` bytes of a record, with that size in the header, followed by other bytes as in a ring.
 fn cut(record: &[u8], len: usize) -> Vec<u8> {
     let mut bytes = record[..len].to_vec();
     if let Some(size) = bytes.get_mut(6..8) {
@@ -24,7 +24,7 @@ fn samples_cut_anywhere_are_refused() {
             }
         }
     }
-    // Without the rare fields, a sample's own check must notice.
+    // Without the rare fields, `sample` itself must notice.
     for bits in every_bit() {
         let case = Case::new(bits | SampleType::BASE.bits());
         let (record, layout) = (case.encode(), case.layout());
@@ -45,7 +45,7 @@ fn sizes_that_lie_are_refused() {
     let counts = [1, 1 << 29, 1 << 32, u64::MAX / 24 + 1, u64::MAX / 8 + 1, 1 << 61, 1 << 63, u64::MAX];
     let group = Case { read_format: u64::from(b::PERF_FORMAT_GROUP | b::PERF_FORMAT_ID), ..Case::new(0) };
     let branches = |branch_type: u32| Case { branch_type: branch_type.into(), branches: 0, ..Case::new(0) };
-    // Each has nothing behind its count, so even one more entry does not fit.
+    // Each field ends with its count, so one more entry does not fit.
     let cases = [
         (b::PERF_SAMPLE_READ, Case { counts: Vec::new(), ..group.clone() }),
         (b::PERF_SAMPLE_CALLCHAIN, Case { chain: Vec::new(), ..Case::new(0) }),
@@ -88,8 +88,8 @@ fn raw_and_stack_sizes_that_lie_are_refused() {
     }
 }
 
-/// The short way to decode a sample finds what the long one does, or refuses it for the same reason; also if the header claims
-/// what is there, and with other records behind it. Gives whether it was a sample.
+/// `sample_of_kind` gives the same result as `sample`, or both refuse the record for the same reason; also with the
+/// true size in the header, and with other records behind it. Returns whether the record was a sample.
 fn short_is_the_same(layout: &Layout, record: &[u8]) -> bool {
     let fields = |sample: &Sample<'_>| {
         let extra = format!("{:?}", sample.extra());
@@ -134,7 +134,7 @@ proptest! {
     #[test]
     fn samples_of_random_bytes_are_the_same_in_short(
         bits in prop::collection::vec(prop::sample::select(SampleType::ALL), 0..3),
-        // Small words are believable sizes.
+        // Small words are plausible sizes.
         words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..24, (0_u64..100).prop_map(|low| low | 7 << 32)], 0..24),
         tail in prop::collection::vec(any::<u8>(), 0..8),
     ) {
@@ -147,7 +147,7 @@ proptest! {
         short_is_the_same(&layout, &body.0);
     }
 
-    /// Samples of tracepoints whose lengths may be right.
+    /// Samples of tracepoints whose lengths are sometimes right.
     #[test]
     fn samples_of_random_lengths_are_the_same_in_short(
         kind in prop::sample::select(&[SampleLayoutKind::Plain, SampleLayoutKind::Period, SampleLayoutKind::Callchain, SampleLayoutKind::PeriodAndCallchain][..]),
@@ -196,7 +196,7 @@ proptest! {
         read_format in 0_u64..32,
         branch_type in any::<u64>(),
         masks in any::<(u64, u64)>(),
-        // Small words are believable sizes.
+        // Small words are plausible sizes.
         words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..64], 0..80),
         tail in prop::collection::vec(any::<u8>(), 0..8),
         kind in 0_u32..24,

@@ -1,7 +1,7 @@
 //! [`Layout`] against samples that an encoder of this file writes.
 //!
-//! The order is that of `perf_output_sample` in kernel/events/core.c, spelled out here a second time, so that the code
-//! under test is not its own witness.
+//! The order is that of `perf_output_sample` in kernel/events/core.c, written here a second time, so that the code
+//! under test is not compared with itself.
 
 #[path = "layout_damage_tests.rs"]
 mod damage;
@@ -84,7 +84,7 @@ struct Case {
     times: (u64, u64),
     counts: Vec<u64>,
     chain: Vec<u64>,
-    /// As the tracepoint wrote it; the record pads it.
+    /// As the tracepoint wrote it; in the record it is padded.
     raw: Vec<u8>,
     branches: usize,
     abi_user: u64,
@@ -129,7 +129,7 @@ impl Case {
         Layout::full(SampleType::from_bits(self.bits), self.read_format, self.branch_type, REGS_USER, REGS_INTR)
     }
 
-    /// With the size field in front, a multiple of eight.
+    /// RAW without its size field, padded so that both together are a multiple of 8 bytes.
     fn padded_raw(&self) -> Vec<u8> {
         let mut raw = self.raw.clone();
         while !(raw.len() + 4).is_multiple_of(8) {
@@ -142,7 +142,7 @@ impl Case {
         (0..self.branches as u64 * 3).map(|word| 0xb000 + word).collect()
     }
 
-    /// Length of a record that ends before its variable fields.
+    /// Length of the record up to its variable fields.
     fn fixed_len(&self) -> usize {
         let fixed = b::PERF_SAMPLE_IDENTIFIER
             | b::PERF_SAMPLE_IP

@@ -1,6 +1,7 @@
-//! Perf events as types: attributes ([`attr`]), events ([`evsel`], by their numbers: [`event_id`]) all of a run
-//! ([`evsels`]) and their descriptors ([`evlist`]), what they watch ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write
-//! ([`sample_type`], [`record`], [`layout`], [`decode`], [`sample`], [`user_window`]). Safe code only; no profiler is known here.
+//! Perf events as types: attributes ([`attr`]), an event ([`evsel`]) and its number ([`event_id`]), all events of a run
+//! ([`evsels`]) and their descriptors ([`evlist`]), the CPUs and tasks that they watch ([`target`]), why an event is
+//! refused ([`refusal`], [`no_tracefs`]), and the records that events write ([`sample_type`], [`record`], [`layout`],
+//! [`decode`], [`sample`], [`user_window`]). Safe code only; no profiler is known here.
 
 pub mod attr;
 pub mod classes;

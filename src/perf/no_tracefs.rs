@@ -15,7 +15,7 @@ use crate::tep::tracefs::mount_points;
 #[error("{reason}")]
 pub struct NoTracefs {
     pub reason: Reason,
-    /// None: the obstacle is not a obstacle of privileges.
+    /// None: more privileges would not help.
     closed: Option<ClosedTracefs>,
 }
 
@@ -31,14 +31,15 @@ impl NoTracefs {
         NoTracefs { reason, closed }
     }
 
-    /// The error for a user who wants events too: names also what would refuse these next.
+    /// The error for a user who also wants to open events: it adds the reason for which these would be refused next.
     pub fn for_events(self, host: &Host) -> NoTracefs {
         let next = self.closed.as_ref().and_then(|closed| Some((closed, foreseen(&MachineFacts::probe(host))?)));
         let Some((closed, foreseen)) = next else { return self };
         NoTracefs { reason: closed.reason_beside(&foreseen), closed: None }
     }
 
-    /// The error for a user who is also refused something else that root may do. `why`: the reason of that.
+    /// The error for a user who is also refused something else that only root may do. `why`: the reason of that
+    /// refusal.
     pub fn and_root_only(self, why: &str) -> NoTracefs {
         let Some(closed) = self.closed else { return self };
         let reason = Reason::new(format!("{}, and {why}", closed.why), "run as root");
@@ -50,7 +51,7 @@ impl NoTracefs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {
     Confidentiality,
-    /// A mode that allows events and tracefs, or none.
+    /// No lockdown, or a mode that allows events and tracefs.
     Less,
 }
 
@@ -69,11 +70,11 @@ enum Obstacle {
     Other(Reason),
 }
 
-/// tracefs that a user with more privileges can read.
+/// A tracefs that only a user with more privileges can read.
 #[derive(Debug)]
 struct ClosedTracefs {
     why: String,
-    /// The capabilities that reading takes.
+    /// The capabilities that reading needs.
     capabilities: Vec<Capability>,
     /// The command that makes tracefs readable for a group.
     mount: String,
@@ -130,7 +131,7 @@ fn shell_word(path: &Path) -> String {
     if text.bytes().all(is_harmless) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Why neither a mounted tracefs, if there is one, could be read nor one of our own be mounted. `errno`: the kernel's answer.
+/// Why no mounted tracefs could be read, and none be mounted by perf-prof. `errno`: the kernel's answer.
 fn why_unreadable(errno: i32, mounted: Option<&Path>, lockdown: &Lockdown, root: bool) -> Obstacle {
     match (mounted, errno) {
         (_, libc::EMFILE | libc::ENFILE) => {
@@ -211,14 +212,14 @@ mod tests {
         assert_eq!(reason.why, "tracefs is not readable (/sys/kernel/tracing); and CAP_PERFMON is missing");
         let one = "CAP_PERFMON and CAP_DAC_READ_SEARCH (setcap cap_perfmon,cap_dac_read_search+ep perf-prof), or ";
         assert_eq!(reason.cure, Some(format!("{one}CAP_PERFMON and for a group of yours: {group}")));
-        // Who may mount it may open events, too: of the two ways the second alone takes more.
+        // CAP_SYS_ADMIN, which mounting takes, also allows events; only the second way needs CAP_PERFMON besides.
         let cure = closed(None, false).reason_beside(&perfmon).cure.unwrap();
         let one = "CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH (setcap cap_sys_admin,cap_dac_read_search+ep perf-prof), or ";
         assert!(cure.starts_with(&format!("{one}CAP_PERFMON and for a group of yours: mount -t tracefs")), "{cure}");
         // Debian's kernels.
         let cure = closed(None, false).reason_beside(&events(Some(Capability::SysAdmin))).cure.unwrap();
         assert!(cure.starts_with(one) && cure.contains("or CAP_SYS_ADMIN and for a group"), "{cure}");
-        // In a container, each has a cure of its own.
+        // In a container, tracefs and events have separate cures.
         let cure = closed(None, true).reason_beside(&events(None)).cure.unwrap();
         assert!(cure.starts_with("CAP_PERFMON, or run as root; and for tracefs CAP_SYS_ADMIN, or for a "), "{cure}");
         let hopeless = ForeseenRefusal { reason: Reason::incurable("no perf events"), capability: None };

@@ -11,7 +11,7 @@ pub(super) fn is_gone(err: &io::Error) -> bool {
     err.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The kernel refuses it for lack of privileges.
+/// The kernel refused the event for lack of privileges.
 pub fn is_refused(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::EPERM | libc::EACCES))
 }

@@ -1,4 +1,4 @@
-//! How the events of a CPU are opened, settled once per run.
+//! How the events of a CPU are opened, decided once per run.
 
 use std::os::fd::RawFd;
 
@@ -24,7 +24,7 @@ pub(super) struct OpenPlan {
     pub classes: Vec<usize>,
     /// Number of rings of a CPU.
     pub rings: usize,
-    /// By ring, the most data pages that it is to have. Without an entry: any number.
+    /// By ring, the limit of its data pages. A ring without an entry has no limit.
     pub most_pages: Vec<usize>,
     /// Number of the ring of windows, if there is one.
     pub windows: Option<usize>,
@@ -52,18 +52,18 @@ impl BoundTo {
 /// What a plan means for the run and its user.
 #[derive(Debug, Default)]
 pub struct PlanOutcome {
-    /// Task-bound events had to be opened on whole CPUs: the run must drop other tasks' samples.
+    /// Task-bound events had to be opened on whole CPUs: the run must drop the samples of other tasks itself.
     pub filter_in_user: bool,
     pub notes: Vec<String>,
 }
 
 impl OpenPlan {
-    /// What the owner of a ring watches, which counts nothing.
+    /// What the dummy event that owns a ring is opened on.
     pub fn watch_of_owner(&self, cpu: u32) -> Watch {
         if self.side_on_cpu { Watch::Cpu(cpu) } else { Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu } }
     }
 
-    /// The data pages of a ring, where the largest have `data_pages`.
+    /// The data pages of a ring, if the largest rings have `data_pages`.
     pub fn pages(&self, ring: usize, data_pages: usize) -> usize {
         self.most_pages.get(ring).map_or(data_pages, |most| data_pages.min(*most))
     }
@@ -97,10 +97,10 @@ impl Default for Watermark {
 }
 
 impl Watermark {
-    /// In bytes. One byte, that of 0 %, is less than any record has: each wakes the reader.
+    /// The watermark in bytes. 0 % is 1 byte: every record is larger, so each wakes the reader.
     ///
     /// # Errors
-    /// The kernel has 32 bits for it.
+    /// The watermark does not fit in the kernel's 32 bits.
     pub(super) fn bytes(self, data_pages: usize) -> Result<u32> {
         let bytes = data_pages * sys::page_size();
         let part = u128::from(self.0) * bytes as u128 / 100;

@@ -1,4 +1,4 @@
-//! What `PERF_RECORD_*` entries hold. The views borrow from the ring buffer.
+//! The contents of `PERF_RECORD_*` entries. The types borrow from the ring buffer.
 
 use perf_event_open_sys::bindings as b;
 use thiserror::Error;
@@ -14,24 +14,26 @@ pub enum Malformed {
     Length,
 }
 
-/// How the callchains of an event are to be read.
+/// How the callchains of an event must be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainForm {
-    /// The most addresses of a callchain; 0: the kernel's limit.
+    /// Limit of the addresses in a callchain; 0: the kernel's limit.
     pub depth: u16,
     pub innermost: Innermost,
     pub user: UserPart,
 }
 
-/// The instruction at the innermost address of a callchain. All other addresses are return addresses, behind a call.
+/// Which instruction the innermost address of a callchain points to. All other addresses are return addresses, behind a
+/// call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Innermost {
-    /// The instruction that was interrupted, or is probed.
+    /// The interrupted or probed instruction.
     #[default]
     Executed,
-    /// The one behind the call of a tracepoint, if the address is the kernel's (perf_fetch_caller_regs, include/linux/perf_event.h).
+    /// In the kernel: the instruction behind the call of a tracepoint (perf_fetch_caller_regs,
+    /// include/linux/perf_event.h).
     BehindTracepoint,
-    /// The one behind the call of a function that returns.
+    /// The instruction behind the call of a function that returns.
     BehindCall,
 }
 
@@ -47,8 +49,9 @@ impl<'a> Callchain<'a> {
         Callchain(words)
     }
 
-    /// The callchain of a sample, of whole words. Where its user part is to follow in a record of its own, a marker and the cookie
-    /// of that record are at the end (`perf_callchain`, kernel/events/core.c). The cookie is no address, and differs each time.
+    /// The callchain of a sample, of whole words. If the user part follows in a separate record, the words end with a
+    /// marker and the cookie of that record (`perf_callchain`, kernel/events/core.c). The cookie is no address, differs
+    /// each time, and is removed here.
     #[inline(always)]
     pub fn of_sample(words: &'a [u8]) -> Callchain<'a> {
         match words.as_chunks::<8>().0 {
@@ -84,8 +87,8 @@ impl<'a> Callchain<'a> {
 
     /// A hash of all words, for the tables of one run.
     ///
-    /// Four words at a time: one after the other, each would wait for the product of the word before, which is most of the cost of a
-    /// callchain.
+    /// Hashes four words in parallel: in one chain each word would wait for the product of the word before, which would
+    /// be most of the cost of a callchain.
     #[inline]
     pub fn hash(&self) -> u64 {
         const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
@@ -139,7 +142,7 @@ pub struct Extra<'a> {
     /// One word per bit of the event's register mask.
     pub regs_user: Option<&'a [u8]>,
     pub stack_user: &'a [u8],
-    /// Bytes that the kernel reserved for it.
+    /// Bytes that the kernel reserved for the stack.
     pub stack_reserved: usize,
     pub weight: Option<u64>,
     pub data_src: Option<u64>,
@@ -172,7 +175,7 @@ pub struct SampleId {
 /// Any record that is no sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// The number of records, of all events of the ring, that found it full.
+    /// The number of records, of all events of the ring, that were dropped because the ring was full.
     Lost {
         count: u64,
     },
@@ -209,7 +212,8 @@ pub enum Record<'a> {
         id: u64,
         path: &'a [u8],
     },
-    /// The user part of callchains that ended with this cookie: those of one task since it was last in user mode.
+    /// The user part of the callchains that end with this cookie: all callchains of one task since it was last in user
+    /// mode.
     DeferredCallchain {
         cookie: u64,
         callchain: Callchain<'a>,

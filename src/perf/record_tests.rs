@@ -122,7 +122,7 @@ fn sides() -> Vec<Side> {
         side(b::PERF_RECORD_MMAP2, BUILD_ID, mmap(FileId::BuildId(&[0xb1; 20])), build_id(20)),
         side(b::PERF_RECORD_MMAP2, BUILD_ID, mmap(FileId::BuildId(&[0xb1; 16])), build_id(16)),
         side(b::PERF_RECORD_MMAP2, BUILD_ID, mmap(FileId::BuildId(&[])), build_id(0)),
-        side(b::PERF_RECORD_MMAP2, BUILD_ID, mmap(FileId::BuildId(&[0xb1; 20])), build_id(255)), // a lie: no more than 20
+        side(b::PERF_RECORD_MMAP2, BUILD_ID, mmap(FileId::BuildId(&[0xb1; 20])), build_id(255)), // false: it has 20
         side(b::PERF_RECORD_THROTTLE, 0, Record::Throttle { on: true }, throttle),
         side(b::PERF_RECORD_UNTHROTTLE, 0, Record::Throttle { on: false }, throttle),
         side(b::PERF_RECORD_SWITCH, 0, switch(false, false, None), |_| ()),
@@ -192,7 +192,7 @@ fn side_records_cut_anywhere_are_refused() {
     }
 }
 
-/// A header that agrees with the cut: then only the fields can tell.
+/// The header has the size of the cut record, so only the fields can show that it was cut.
 #[test]
 fn side_records_that_claim_to_be_short() {
     for side in sides() {
@@ -231,7 +231,7 @@ fn more_words_than_a_deferred_callchain_has() {
     }
 }
 
-/// A cookie is whatever number the kernel likes.
+/// A cookie may be any number.
 #[test]
 fn the_cookie_of_a_deferred_callchain_is_no_address() {
     const KERNEL: [u64; 2] = [b::PERF_CONTEXT_KERNEL, 0xffff_ffff_8100_0001];

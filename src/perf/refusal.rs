@@ -1,4 +1,4 @@
-//! Why the kernel refused an event: found by probing the machine, so that the cure works.
+//! Why the kernel refused an event: found by probing the machine, so that the suggested cure works.
 //!
 //! [`MachineFacts::probe`] probes once something was refused; [`explain`] and [`explain_ring`] only decide.
 
@@ -75,17 +75,18 @@ impl Refused {
 pub struct OpenRequest {
     pub source: Source,
     pub watch: Watch,
-    /// The event sees the kernel, not only user code.
+    /// The event counts in the kernel, not only in user code.
     pub kernel: bool,
 }
 
-/// What decides on this machine whether an event is refused.
+/// The facts of the machine that decide whether an event is refused.
 #[derive(Clone, Debug, Default)]
 pub struct MachineFacts {
     pub privileges: Privileges,
     /// kernel.perf_event_paranoid; None without perf events.
     pub paranoid: Option<i32>,
-    /// The errno of a harmless event: one that counts nothing, of user code, on a thread of our own. None: it opens.
+    /// The errno of opening a harmless event: a dummy, user mode only, on a thread of perf-prof. None: the kernel opens
+    /// it.
     pub harmless: Option<i32>,
     /// The kernel has CAP_PERFMON: 5.8 and newer.
     pub knows_perfmon: bool,
@@ -128,12 +129,12 @@ impl MachineFacts {
         level && self.harmless == Some(libc::EACCES) && !self.privileges.has(Capability::SysAdmin)
     }
 
-    /// The capability that is named as the cure.
+    /// The capability that the cure names.
     fn capability(&self) -> Capability {
         if self.knows_perfmon && !self.is_shut() { Capability::Perfmon } else { Capability::SysAdmin }
     }
 
-    /// The smallest privilege first, then wider ones. `paranoid`: the level that would do.
+    /// The cure: the smallest sufficient privilege first, then wider ones. `paranoid`: the level that suffices.
     fn cure(&self, paranoid: i32) -> String {
         let sysctl = format!("sysctl kernel.perf_event_paranoid={paranoid}");
         match (self.privileges.user_namespace, self.privileges.uid) {
@@ -152,8 +153,8 @@ impl MachineFacts {
         setcap(&[capability])
     }
 
-    /// The cure for a thread of another user: kernel.perf_event_paranoid does not matter there, but permission to ptrace does. See
-    /// perf_event_open, kernel/events/core.c.
+    /// The cure for a thread of another user: there not kernel.perf_event_paranoid decides, but permission to ptrace.
+    /// See perf_event_open, kernel/events/core.c.
     fn cure_for_others(&self) -> String {
         match (self.privileges.user_namespace, self.privileges.uid) {
             (true, _) => "run on the host, or as the user of the thread".to_owned(),
@@ -181,7 +182,7 @@ fn harmless(watch: Watch) -> Option<i32> {
     opened.err().map(|err| err.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Core PMUs have a type of their own: `cpu`, `cpu_core`, `armv8_pmuv3_0`; none of them is software.
+/// Whether there is a core PMU: `cpu`, `cpu_core`, `armv8_pmuv3_0`. They differ from software PMUs by their type.
 fn has_pmu() -> bool {
     let Ok(entries) = std::fs::read_dir("/sys/bus/event_source/devices") else { return false };
     let is_core = |name: &str| name == "cpu" || name.starts_with("cpu_") || name.starts_with("armv");
@@ -240,13 +241,13 @@ pub fn explain(errno: i32, request: OpenRequest, facts: &MachineFacts) -> Reason
     }
 }
 
-/// Who answered EACCES, EPERM or ENOSYS.
+/// Finds which check answered EACCES, EPERM or ENOSYS.
 fn forbidden(errno: i32, request: OpenRequest, facts: &MachineFacts) -> Reason {
     if let Some(reason) = why_all_are_refused(request, facts) {
         return reason;
     }
     if errno == libc::ENOSYS {
-        return by_seccomp(); // the harmless event opens, so the filter looks at arguments
+        return by_seccomp(); // the harmless event opens, so a seccomp filter that checks arguments refused this one
     }
     if is_paranoid(request, facts) {
         return paranoid(request, facts);
@@ -260,7 +261,7 @@ fn forbidden(errno: i32, request: OpenRequest, facts: &MachineFacts) -> Reason {
     Reason::incurable("the kernel, or a security module, lets nobody sample this event")
 }
 
-/// Why even the harmless event is refused, if it is.
+/// Why even the harmless event is refused. None: it is not.
 fn why_all_are_refused(request: OpenRequest, facts: &MachineFacts) -> Option<Reason> {
     match facts.harmless {
         Some(libc::ENOSYS) if facts.paranoid.is_none() => {
@@ -286,7 +287,7 @@ fn by_seccomp() -> Reason {
     )
 }
 
-/// Why events of tracepoints will be refused, known before one can be tried.
+/// Why events of tracepoints will be refused, known before an event can be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeseenRefusal {
     pub reason: Reason,
@@ -294,7 +295,7 @@ pub struct ForeseenRefusal {
     pub capability: Option<Capability>,
 }
 
-/// Predicts the refusal of tracepoint events. None: nothing is known that would refuse them.
+/// Predicts the refusal of tracepoint events. None: no reason for a refusal is known.
 pub fn foreseen(facts: &MachineFacts) -> Option<ForeseenRefusal> {
     let cpu = facts.online.first().copied().unwrap_or(0);
     let request = OpenRequest { source: Source::Tracepoint, watch: Watch::Cpu(cpu), kernel: true };
@@ -310,10 +311,11 @@ fn is_paranoid(request: OpenRequest, facts: &MachineFacts) -> bool {
     !facts.privileges.may_monitor() && highest_level(request) < facts.level()
 }
 
-/// The highest kernel.perf_event_paranoid that allows the event without privileges: Documentation/admin-guide/perf-security.
+/// The highest level of kernel.perf_event_paranoid at which the event needs no privileges:
+/// Documentation/admin-guide/perf-security.
 fn highest_level(request: OpenRequest) -> i32 {
     match request {
-        OpenRequest { source: Source::Tracepoint, .. } => -1, // its raw data
+        OpenRequest { source: Source::Tracepoint, .. } => -1, // for raw data of tracepoints
         OpenRequest { watch: Watch::Cpu(_) | Watch::Cgroup { .. }, .. } => 0,
         OpenRequest { kernel: true, .. } => 1,
         _ => 2,
@@ -321,7 +323,7 @@ fn highest_level(request: OpenRequest) -> i32 {
 }
 
 fn paranoid(request: OpenRequest, facts: &MachineFacts) -> Reason {
-    // With CAP_PERFMON only a distribution's level can refuse it.
+    // With CAP_PERFMON only a level that a distribution added can refuse the event.
     let needed = if facts.privileges.may_monitor() { 2 } else { highest_level(request) };
     let whose = if facts.privileges.user_namespace {
         "the capabilities of this user namespace do not count".to_owned()
@@ -345,7 +347,7 @@ fn absent(request: OpenRequest, facts: &MachineFacts) -> Reason {
     }
 }
 
-/// Why the mmap(2) of a ring buffer said `errno`.
+/// Why the mmap(2) of a ring buffer failed with `errno`.
 pub fn explain_ring(errno: i32, facts: &MachineFacts) -> Reason {
     match errno {
         libc::EPERM if !facts.privileges.has(Capability::IpcLock) => Reason::new(
@@ -410,7 +412,7 @@ mod tests {
     fn the_paranoid_level_is_blamed_when_it_is_the_culprit() {
         for (request, most) in [(TRACEPOINT, -1), (WIDE, 0), (OWN_KERNEL, 1), (OWN_USER, 2)] {
             for level in -1..=4 {
-                // Kernels with a level 3 refuse even what is harmless there.
+                // Kernels with a level 3 refuse even the harmless event at that level.
                 let facts = facts(1000, &[], level, (level >= 3).then_some(libc::EACCES));
                 let reason = explain(libc::EACCES, request, &facts);
                 let (capability, file) =
@@ -433,7 +435,8 @@ mod tests {
             let reason = explain(libc::EACCES, request, &with_perfmon(4));
             assert_eq!(reason.why, "kernel.perf_event_paranoid is 4 and CAP_SYS_ADMIN is missing");
             assert!(reason.cure.unwrap().ends_with("sysctl kernel.perf_event_paranoid=2"));
-            // Up to 2 it is enough, and at any level if that admin is refused.
+            // CAP_PERFMON suffices up to level 2, CAP_SYS_ADMIN at any level: then a security module has refused the
+            // event.
             let admin = facts(1000, &[Capability::SysAdmin], 4, Some(libc::EACCES));
             for other in [with_perfmon(2), admin] {
                 assert!(explain(libc::EACCES, request, &other).why.contains("a security module"));
@@ -479,11 +482,11 @@ mod tests {
         assert_eq!(capability(&facts(1000, &[], 2, None)), Some(Some(Capability::Perfmon)));
         assert_eq!(capability(&facts(1000, &[], -1, None)), None);
         assert_eq!(capability(&facts(1000, &[Capability::Perfmon], 2, None)), None);
-        // Where levels are a distribution's own.
+        // Levels above 2, which distributions added.
         for held in [&[][..], &[Capability::Perfmon]] {
             assert_eq!(capability(&facts(1000, held, 4, Some(libc::EACCES))), Some(Some(Capability::SysAdmin)));
         }
-        // What the file is given counts for nothing there.
+        // There capabilities of the file would not help.
         assert_eq!(capability(&facts(0, &[], 2, None)), Some(None));
         assert_eq!(capability(&facts(1000, &[], 2, Some(libc::EPERM))), Some(None));
         let nested = Privileges { uid: 1000, user_namespace: true, ..Privileges::default() };
@@ -503,11 +506,11 @@ mod tests {
                 assert!(why.contains(want), "{errno} {uid}: {why}");
             }
         }
-        // It looks at arguments: the harmless event passes.
+        // The filter checks arguments: the harmless event passes.
         assert!(explain(libc::ENOSYS, WIDE, &facts(0, &[], 2, None)).why.starts_with("a seccomp filter"));
         let none = MachineFacts { paranoid: None, ..facts(0, &[], 2, Some(libc::ENOSYS)) };
         assert!(explain(libc::ENOSYS, WIDE, &none).why.contains("CONFIG_PERF_EVENTS"));
-        // Level 3 says EACCES, a filter that is there too is not to blame.
+        // EACCES comes from level 3, not from the seccomp filter that is also there.
         let mut both = facts(1000, &[], 3, Some(libc::EACCES));
         both.privileges.seccomp = true;
         assert!(explain(libc::EACCES, WIDE, &both).why.contains("perf_event_paranoid is 3"));

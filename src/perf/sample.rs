@@ -13,7 +13,8 @@ use crate::perf::user_window::UserWindow;
 /// from the record by methods.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
-    /// Process and thread that were current, in our pid namespace; -1 when already gone, 0 when of another.
+    /// The current process, in perf-prof's pid namespace; -1 if it has exited, 0 if it belongs to another namespace.
+    /// `tid` likewise.
     pub pid: i32,
     pub tid: i32,
     /// ns, CLOCK_MONOTONIC.
@@ -21,14 +22,14 @@ pub struct Sample<'a> {
     pub cpu: u32,
     /// A record with a later time was delivered before.
     pub late: bool,
-    /// A BPF program wrote it in place of the event's own sample, and did not tell how much the event counts: once.
+    /// A BPF program wrote the sample in place of the event. It lacks the event's count, which is taken as 1.
     pub is_copy: bool,
     pub callchain: Callchain<'a>,
     /// The tracepoint's data, padded to whole words.
     pub raw: &'a [u8],
     /// Byte offset of the end of RAW in the record, not aligned yet: see [`Sample::rest`].
     raw_end: usize,
-    /// With its header.
+    /// The record with its header.
     record: &'a [u8],
     layout: LayoutOf<'a>,
 }
@@ -36,11 +37,11 @@ pub struct Sample<'a> {
 /// Bytes of the shortest sample that `Sample::decode_fast` takes: those of `BASE`, and the size of RAW.
 pub const FAST_MIN_BYTES: usize = BASE_BYTES + 4;
 
-/// Where the layout of a sample is found. Most samples are used without it.
+/// Where the layout of a sample is found; most samples never need it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::perf) enum LayoutOf<'a> {
     Known(&'a Layout),
-    /// That of an event, among those of all events.
+    /// The layout of an event, in the layouts of all events.
     Event(&'a [Layout], EventId),
 }
 
@@ -72,16 +73,17 @@ impl Layout {
 }
 
 impl<'a> Sample<'a> {
-    /// The sample at the start of `rest`. `kind`: that of its layout, which the caller has at hand sooner. None: the record is not
-    /// whole, or ends before a field that its event asks for, or a length in it does not fit.
+    /// The sample at the start of `rest`. `kind`: the kind of the layout, which the caller has already loaded. None:
+    /// the record is not whole, or ends before a field that its event asks for, or a length in it does not fit.
     pub(in crate::perf) fn decode(layout: LayoutOf<'a>, kind: SampleLayoutKind, rest: &'a [u8]) -> Option<Sample<'a>> {
         let fast = Sample::decode_fast(layout, kind, rest).map(|(sample, _)| sample);
         fast.or_else(|| Sample::decode_any(layout, rest))
     }
 
-    /// The sample at the start of `rest`, and the bytes behind it, if nothing but the ABI follows RAW and the kind is not `Other`: so are nearly
-    /// all samples. None: another sample, or a malformed one.
-    // In line, so that the sample is put together in registers: one that goes through memory shows at a million per second.
+    /// The sample at the start of `rest`, and the bytes behind it. None: the sample is malformed, or of the kind
+    /// `Other`, or something other than the ABI follows RAW. Nearly all samples can be decoded so.
+    // Inlined, so that the sample is built in registers: writing it to memory costs measurable time at a million
+    // samples per second.
     #[inline(always)]
     pub(in crate::perf) fn decode_fast<'r: 'a>(
         layout: LayoutOf<'a>,
@@ -109,8 +111,8 @@ impl<'a> Sample<'a> {
         Sample::with_raw(layout, rest, Callchain::of_sample(words), offset + 8 + words.len(), false)
     }
 
-    /// A sample whose RAW, with its size, begins at `offset`. The kernel chooses that size so that RAW ends with the record, or
-    /// `before_abi`: in front of the ABI and the register that follow it. Without a user mode there is no register.
+    /// A sample whose RAW, with its size, begins at `offset`. The kernel pads RAW so that it ends with the record or,
+    /// with `before_abi`, in front of the ABI and its one register. A task without user mode has no register.
     #[inline(always)]
     fn with_raw<'r: 'a>(
         layout: LayoutOf<'a>,
@@ -121,7 +123,7 @@ impl<'a> Sample<'a> {
     ) -> Option<(Sample<'a>, &'r [u8])> {
         let (raw_bytes, raw_at) = (u32::from_ne_bytes(*rest.get(offset..offset + 4)?.first_chunk()?), offset + 4);
         let (fixed, raw_end) = (rest.first_chunk::<BASE_BYTES>()?, raw_at + raw_bytes as usize);
-        // `raw_end` is in a register. Asked of the size in the header, the compiler would load that byte by byte.
+        // `raw_end` is in a register already. With the size in the header the compiler would load bytes one by one.
         let end = if before_abi { size_in(fixed) } else { raw_end };
         let is_whole = if before_abi { matches!(end.wrapping_sub(raw_end), 8 | 16) } else { raw_end == size_in(fixed) };
         if !raw_end.is_multiple_of(8) || !is_whole {
@@ -154,7 +156,7 @@ impl<'a> Sample<'a> {
         self.record.get(4..6).map_or(0, |misc| u16::from_ne_bytes([misc[0], misc[1]]))
     }
 
-    /// It was taken while its task ran code of a program.
+    /// The sample was taken while the task was in user mode.
     pub fn is_in_user_code(&self) -> bool {
         u32::from(self.misc()) & b::PERF_RECORD_MISC_CPUMODE_MASK == b::PERF_RECORD_MISC_USER
     }
@@ -181,7 +183,7 @@ impl<'a> Sample<'a> {
         if self.is_copy { 1 } else { self.layout.get().period(self.record) }
     }
 
-    /// `value`s of a sampled counter or group.
+    /// The READ values of a sampled counter or group.
     pub fn read(&self) -> ReadValues<'a> {
         self.layout.get().read_values(self.record)
     }
@@ -191,7 +193,7 @@ impl<'a> Sample<'a> {
         self.layout.get().chain_form()
     }
 
-    /// A window of the user's stack comes with each sample of the event, or just before it.
+    /// A window of the user stack comes with each sample of the event, or just before it.
     pub fn expects_window(&self) -> bool {
         self.layout.get().expects_window()
     }
@@ -216,14 +218,14 @@ impl<'a> Sample<'a> {
         self.layout.get().user_abi(self.rest()) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
     }
 
-    /// As [`Sample::is_compat`], of an event that asks for nothing else behind RAW.
+    /// As [`Sample::is_compat`], for an event that asks for nothing else behind RAW.
     #[inline(always)]
     pub fn is_compat_at_end(&self) -> bool {
         self.rest().first_chunk() == Some(&u64::from(b::PERF_SAMPLE_REGS_ABI_32).to_ne_bytes())
     }
 
-    /// The word, of 4 bytes in 32-bit mode, at an address of the current task's stack. None: the sample's copy of the stack
-    /// ([`Attr::user_stack`](crate::perf::Attr)) does not reach there.
+    /// The word (4 bytes in 32-bit mode) at an address of the current task's stack. None: the sample's copy of the
+    /// stack ([`Attr::user_stack`](crate::perf::Attr)) does not contain this address.
     pub fn user_word(&self, address: u64) -> Option<u64> {
         let extra = self.extra().ok()?;
         let (stack_pointer, _) = extra.regs_user?.split_first_chunk()?;

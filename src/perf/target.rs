@@ -1,4 +1,4 @@
-//! What a run is about: which CPUs, which tasks.
+//! The target of a run: its CPUs and tasks.
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::host::Host;
 use crate::sys::mounts::{Mount, mounts};
 
-/// The tasks the answer is about.
+/// The tasks of the target.
 #[derive(Debug)]
 pub enum Tasks {
     All,
@@ -18,14 +18,14 @@ pub enum Tasks {
     /// These processes: their threads, later threads, and children.
     Processes(Vec<i32>),
     Cgroups(Vec<Cgroup>),
-    /// A command that we start, and its children. It runs nothing of its own before its exec.
+    /// A command that perf-prof starts, and its children. Until its exec the process runs only code of perf-prof.
     Workload(i32),
 }
 
 /// CPUs and tasks of a run.
 #[derive(Debug)]
 pub struct Target {
-    /// The CPUs that were asked for; None is every CPU.
+    /// The CPUs that the user selected; None: all CPUs.
     pub wanted: Option<Vec<u32>>,
     pub tasks: Tasks,
 }
@@ -35,7 +35,7 @@ impl Target {
         Target { wanted: None, tasks: Tasks::All }
     }
 
-    /// The CPUs of this target among those `online`, and those it wants in vain.
+    /// The CPUs of this target that are `online`, and the wanted CPUs that are not.
     pub fn cpus(&self, online: &[u32]) -> (Vec<u32>, Vec<u32>) {
         match &self.wanted {
             None => (online.to_vec(), Vec::new()),
@@ -56,7 +56,7 @@ impl Cgroup {
         self.dir.as_raw_fd()
     }
 
-    /// The threads in it and below it.
+    /// The threads in the cgroup and in the cgroups below it.
     pub fn threads(&self) -> Vec<i32> {
         let mut all = Vec::new();
         let mut pending = vec![self.path.clone()];
@@ -76,8 +76,8 @@ fn children(dir: &Path) -> Vec<PathBuf> {
     entries.filter_map(Result::ok).filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()
 }
 
-/// Finds a cgroup by its path, by the name of a unit, or by the start of a container id, in every hierarchy that
-/// perf events can follow (v2, and v1 with the perf_event controller).
+/// Finds a cgroup by its path, by the name of a unit or a container, or by the start of a container id, in every
+/// hierarchy that perf events can follow (v2, and v1 with the perf_event controller).
 ///
 /// # Errors
 /// No such cgroup, several that match, or one that cannot be opened.
@@ -114,23 +114,62 @@ pub fn find_cgroup(host: &Host, name: &str) -> Result<Cgroup> {
             list(&mounts)
         ),
         [path, rest @ ..] if rest.is_empty() || Path::new(name).is_absolute() => open_cgroup(path),
+        several if is_one_path(several, &mounts) => {
+            let cgroups: Result<Vec<Cgroup>> = several.iter().map(|path| open_cgroup(path)).collect();
+            let mut cgroups = cgroups?;
+            let inhabited = cgroups.iter().position(|cgroup| !cgroup.threads().is_empty()).unwrap_or(0);
+            Ok(cgroups.swap_remove(inhabited))
+        }
         several => bail!("{name:?} names {} cgroups: {}", several.len(), list(&several[..several.len().min(4)])),
     }
 }
 
-/// Whether the directory `last` is what a user calls `name`: a unit with or without its ending, a container id's start.
+/// Whether these are the same path in several hierarchies.
+fn is_one_path(paths: &[PathBuf], mounts: &[PathBuf]) -> bool {
+    let below = |path: &PathBuf| mounts.iter().find_map(|mount| path.strip_prefix(mount).ok().map(Path::to_owned));
+    let mut all = paths.iter().map(below);
+    all.next().flatten().is_some_and(|first| all.all(|path| path.as_ref() == Some(&first)))
+}
+
+/// Whether the directory `last` is what a user calls `name`: a unit with or without its ending, a container's name, or
+/// the start of a container's id.
 fn names_cgroup(last: &str, name: &str) -> bool {
     const SHORTEST_ID: usize = 6;
+    let (stem, kind) = last.rsplit_once('.').unwrap_or((last, ""));
+    let is_unit = matches!(kind, "service" | "scope" | "slice");
     if last == name
-        || last
-            .rsplit_once('.')
-            .is_some_and(|(stem, kind)| stem == name && matches!(kind, "service" | "scope" | "slice"))
+        || is_unit && stem == name
+        || container_name(last).is_some_and(|container| container == name.as_bytes())
     {
         return true;
     }
-    // docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope, or the bare id
-    let id = last.strip_suffix(".scope").unwrap_or(last).rsplit('-').next().unwrap_or(last);
-    name.len() >= SHORTEST_ID && name.bytes().all(|b| b.is_ascii_hexdigit()) && id.len() >= 32 && id.starts_with(name)
+    // docker-ID.scope, POD.slice:cri-containerd:ID, machine-libpod_pod_ID.slice, or the bare id. `crio-conmon-ID` is
+    // the container's monitor.
+    let mut parts = (if is_unit { stem } else { last }).rsplit(['-', ':', '_']);
+    let id = parts.next().unwrap_or_default();
+    name.len() >= SHORTEST_ID
+        && name.bytes().all(|b| b.is_ascii_hexdigit())
+        && id.len() >= 32
+        && id.starts_with(name)
+        && parts.all(|part| part != "conmon")
+}
+
+/// The name of the container of LXC or of the machine of systemd whose cgroup this is. systemd writes `-` as `\x2d` in
+/// units.
+fn container_name(last: &str) -> Option<Vec<u8>> {
+    let machine = || last.strip_prefix("machine-")?.strip_suffix(".scope");
+    let nspawn = || last.strip_prefix("systemd-nspawn@")?.strip_suffix(".service");
+    if let Some(name) = last.strip_prefix("lxc.payload.") {
+        return Some(name.into());
+    }
+    let mut parts = machine().or_else(nspawn)?.split("\\x");
+    let mut name = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        name.push(u8::from_str_radix(code, 16).ok()?);
+        name.extend_from_slice(rest.as_bytes());
+    }
+    Some(name)
 }
 
 fn open_cgroup(path: &Path) -> Result<Cgroup> {
@@ -144,7 +183,7 @@ fn cgroup_mounts(mounts: Vec<Mount>) -> Vec<PathBuf> {
     mounts.into_iter().filter(is_one).map(|mount| mount.dir).collect()
 }
 
-/// Calls `visit` for every directory below `dir`, within bounds: the tree is not ours.
+/// Calls `visit` for every directory below `dir`, at most `LIMIT` of them, since others make the tree.
 fn search(dir: &Path, visit: &mut impl FnMut(&Path)) {
     const LIMIT: usize = 100_000;
     let mut pending = vec![dir.to_path_buf()];
@@ -205,6 +244,63 @@ mod tests {
         assert!(names_cgroup(&format!("docker-{id}.scope"), "4f1c8a2b4f1c"));
     }
 
+    /// Paths as engines make them, with the cgroup driver that does.
+    #[test]
+    fn knows_the_containers_of_each_engine() {
+        const ID: &str = "1753b7cbbf62734d812936961224d5bc0cf8f45214e0d5cdd1a781a053e7c48f";
+        const POD: &str = "pod4c4b1b3e_7f50_4ae6_9f0b_2d1f0c5a7e11";
+        let found = [
+            // Docker: cgroupfs, systemd, rootless, and below the kubelet.
+            "docker/ID",
+            "system.slice/docker-ID.scope",
+            "user.slice/user-1000.slice/user@1000.service/user.slice/docker-ID.scope",
+            "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-POD.slice/docker-ID.scope",
+            "kubepods/burstable/pod4c4b1b3e-7f50-4ae6-9f0b-2d1f0c5a7e11/ID",
+            // Podman: systemd, rootless, cgroupfs, split within a service; a pod.
+            "machine.slice/libpod-ID.scope",
+            "user.slice/user-1000.slice/user@1000.service/user.slice/libpod-ID.scope",
+            "libpod_parent/libpod-ID",
+            "system.slice/web.service/libpod-payload-ID",
+            "machine.slice/machine-libpod_pod_ID.slice",
+            // CRI-O: systemd and cgroupfs.
+            "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-POD.slice/crio-ID.scope",
+            "kubepods/besteffort/pod4c4b1b3e-7f50-4ae6-9f0b-2d1f0c5a7e11/crio-ID",
+            // containerd: systemd, cgroupfs with a path for systemd, nerdctl.
+            "kubepods.slice/kubepods-POD.slice/cri-containerd-ID.scope",
+            "system.slice/containerd.service/kubepods-burstable-POD.slice:cri-containerd:ID",
+            "system.slice/nerdctl-ID.scope",
+        ];
+        let last = |path: &str| path.replace("ID", ID).replace("POD", POD).rsplit('/').next().unwrap().to_owned();
+        for path in found {
+            for (name, want) in [(ID, true), (&ID[..12], true), (&ID[..5], false), (&ID[1..13], false)] {
+                assert_eq!(names_cgroup(&last(path), name), want, "{path} {name}");
+            }
+        }
+        let monitors = [
+            "machine.slice/libpod-conmon-ID.scope",
+            "kubepods.slice/kubepods-POD.slice/crio-conmon-ID.scope",
+            "kubepods/besteffort/pod4c4b1b3e-7f50-4ae6-9f0b-2d1f0c5a7e11/crio-conmon-ID",
+        ];
+        for path in monitors {
+            assert!(!names_cgroup(&last(path), &ID[..12]), "{path}");
+        }
+        let named = [
+            ("lxc.payload.web-1", "web-1", true), // LXC 4
+            ("lxc.monitor.web-1", "web-1", false),
+            ("web-1", "web-1", true),                            // lxc/web-1, LXC 3
+            ("systemd-nspawn@web\\x2d1.service", "web-1", true), // machinectl start
+            ("systemd-nspawn@web\\x2d1.service", "systemd-nspawn@web", false), // another instance
+            ("machine-web\\x2d1.scope", "web-1", true),          // systemd-nspawn -M
+            ("machine-qemu\\x2d3\\x2dvm.scope", "qemu-3-vm", true), // libvirt
+            ("machine-web\\x.scope", "web", false),
+            ("machine-a\\xc3\\xbfb.scope", "aÿb", true),
+            ("machine.slice", "machine", true),
+        ];
+        for (dir, name, want) in named {
+            assert_eq!(names_cgroup(dir, name), want, "{dir} {name}");
+        }
+    }
+
     #[test]
     fn finds_cgroups_in_a_tree() {
         let dir = tempfile::tempdir().unwrap();
@@ -223,6 +319,18 @@ mod tests {
         }
         for name in ["nope", "../proc", "ngi"] {
             assert!(find_cgroup(&host, name).is_err(), "{name}");
+        }
+        // The same cgroup in another hierarchy, which has the tasks.
+        let other = dir.path().join("perf");
+        fs::create_dir_all(other.join("system.slice/nginx.service")).unwrap();
+        fs::write(other.join("system.slice/nginx.service/tasks"), "5\n").unwrap();
+        fs::write(mount.join("system.slice/nginx.service/cgroup.threads"), "").unwrap();
+        fs::write(mount.join("system.slice/nginx.service/inner/cgroup.threads"), "").unwrap();
+        let mounts = [("cgroup2", &mount, "rw"), ("cgroup", &other, "rw,perf_event")];
+        let text = mounts.map(|(kind, mount, options)| format!("{kind} {} {kind} {options} 0 0\n", mount.display()));
+        fs::write(dir.path().join("proc/self/mounts"), text.concat()).unwrap();
+        for name in ["nginx", "system.slice/nginx.service"] {
+            assert_eq!(find_cgroup(&host, name).unwrap().threads(), [5], "{name}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Copies of user stacks: what an event asks for so that the callchain of a program without frame pointers can be found.
+//! Windows, copies of user stacks: with them the callchain of a program without frame pointers can be found.
 //!
-//! An event that a timer or a counter paces carries the copy in its own samples. An event that comes as often as its tasks
-//! please has a companion instead: the same event once more, with the copy and nothing else, into a ring of its own. A ring
-//! of copies that overflows costs stacks, never samples.
+//! An event that a timer or a counter paces carries the copy in its own samples. Any other event has a companion
+//! instead: the same event once more, with only the copy, and with a ring of its own. If that ring overflows, stacks
+//! are lost, but no samples.
 
 use perf_event_open_sys::bindings as b;
 
-/// How the user's part of a callchain was made, and how far it can be trusted.
+/// How the user part of a callchain was found, and how far it can be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UserPart {
     /// By the kernel, from frame pointers.
@@ -14,13 +14,13 @@ pub enum UserPart {
     FramePointers,
     /// By unwind tables, up to the start of the thread.
     Whole,
-    /// Up to the start of the thread; a step went by an unproven frame pointer.
+    /// Up to the start of the thread, but a step relied on a frame pointer that no unwind table confirms.
     Guessed,
-    /// By unwind tables, up to the end of the copy of so many KiB.
+    /// By unwind tables, up to the end of the copied `kib` KiB.
     Truncated { kib: u8 },
-    /// By unwind tables, as many frames as are followed.
+    /// By unwind tables, up to the limit of frames.
     TooDeep,
-    /// By unwind tables, up to code that has none.
+    /// By unwind tables, up to code without a table.
     Broken,
 }
 
@@ -35,23 +35,24 @@ pub struct UserWindow<'a> {
     words: &'a [[u8; 8]],
     /// From `sp` upward, as much as the kernel could copy.
     pub stack: &'a [u8],
-    /// Bytes that were asked for.
+    /// Bytes that the event asked for.
     pub asked: usize,
 }
 
 /// Bits of the registers of a window, arch/*/include/uapi/asm/perf_regs.h. The kernel writes them in the order of their bits.
-/// On x86_64 all general ones: hand-written code may have its frame in any of them.
+/// On x86_64 all general registers: hand-written code may keep its frame address in any of them.
 pub(super) const WINDOW_REGS: u64 = if cfg!(target_arch = "aarch64") {
     1 << 29 | 1 << 30 | 1 << 31 | 1 << 32 // fp, lr, sp, pc
 } else {
     0x1ff | 0xff << 16 // ax bx cx dx si di bp sp ip, r8 to r15
 };
 
-/// A record's size is 16 bits; the kernel cuts a copy to what fits, and refuses one that can never fit.
+/// The size of a record has 16 bits. The kernel cuts a copy to the room in the record, and refuses a larger size than
+/// this.
 pub const MAX_WINDOW_BYTES: u32 = 65_528;
 
 impl<'a> UserWindow<'a> {
-    /// Of a sample's registers and stack. None: the task has no 64-bit user mode, or a copy is missing.
+    /// The window made of a sample's registers and stack. None: the task has no 64-bit user mode, or a copy is missing.
     pub(super) fn new(abi: u64, regs: &'a [u8], stack: &'a [u8], asked: usize) -> Option<UserWindow<'a>> {
         let (words, []) = regs.as_chunks::<8>() else { return None };
         if abi != u64::from(b::PERF_SAMPLE_REGS_ABI_64) || words.len() != WINDOW_REGS.count_ones() as usize {

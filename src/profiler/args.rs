@@ -1,5 +1,4 @@
-//! The options of a profiler, for those that know no particular one: the command line, and `doctor`, which tries them
-//! all.
+//! The options of a profiler, for code that handles all profilers alike: the command line, and `doctor`.
 
 use anyhow::Result;
 
@@ -11,40 +10,41 @@ use crate::report::{OccurrenceLayout, TableSchema};
 /// The options of a subcommand that is a profiler.
 pub trait ProfilerArgs {
     const NAME: &'static str;
-    /// The layout of its occurrences, for the documentation. None: it has none of its own kind.
+    /// The layout of the profiler's occurrences, for the documentation. None: it has no occurrences of its own kind.
     const OCCURRENCES: Option<&'static OccurrenceLayout> = None;
-    /// Its tables, for the documentation.
+    /// The profiler's tables, for the documentation.
     const TABLES: &'static [&'static dyn TableSchema] = &[];
-    /// The unit of the widths in its flame graph.
+    /// The unit of the widths in the profiler's flame graph.
     const WEIGHT: &'static str = "samples";
-    /// The options that `doctor` tries it with: as few as possible, and a common event where one must be named.
+    /// The options with which `doctor` tries the profiler: as few as possible, with a common event if one must be
+    /// named.
     const TRIAL: &'static [&'static str] = &[];
 
-    /// Its answer is wanted while a CPU is stuck: the run keeps its threads off such CPUs, needs no answer from any
-    /// CPU, and writes each line at once.
+    /// The profiler must report while a CPU is stuck: the run keeps its threads off such CPUs, waits for no CPU, and
+    /// writes each line at once.
     const PACED: bool = false;
-    /// Its lines, which are few, must survive a crash of the machine: each is synced to the disk.
+    /// The profiler's few lines must survive a crash of the machine: each is synced to the disk.
     const DURABLE: bool = false;
 
-    /// `-i`, where it is not given. None: it reports once, at the end.
+    /// The default of `-i`. None: the profiler reports once, at the end.
     const INTERVAL: Option<Time> = None;
 
-    /// It has tables, not only lines for occurrences.
+    /// The profiler has tables, not only lines for occurrences.
     const REPORTS: bool = true;
 
     fn common(&mut self) -> &mut CommonArgs;
 
-    /// The profiler with its own options.
+    /// Makes the profiler from its options.
     ///
     /// # Errors
     /// Options that contradict each other, or that do not parse.
     fn build(self) -> Result<Box<dyn Profiler>>;
 }
 
-/// A profiler as `doctor` tries it.
+/// A profiler that `doctor` tries.
 pub struct Trial {
     pub name: &'static str,
-    /// The options it is tried with.
+    /// The options of the trial.
     pub options: &'static [&'static str],
     pub occurrences: Option<&'static OccurrenceLayout>,
     pub tables: &'static [&'static dyn TableSchema],

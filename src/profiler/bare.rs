@@ -1,4 +1,4 @@
-//! Bare names in `-e`: `sched_switch`, `openat`, and perf's own such as `page-faults`.
+//! Bare names in `-e`: `sched_switch`, `openat`, and perf's own events such as `page-faults`.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -21,7 +21,7 @@ use crate::tep::syscalls;
 enum BareName {
     /// `system:name`
     Event(String),
-    /// No event. Holds what follows "is not an event" in the message.
+    /// No event. The text follows "is not an event" in the message.
     Nothing(String),
 }
 
@@ -67,7 +67,7 @@ impl Setup<'_> {
     }
 }
 
-/// A tracepoint of that name comes first, then a system call, then an event of perf's own.
+/// Resolves a name: first as a tracepoint, then as a system call, then as an event of perf's own.
 fn resolve(name: &str, events: &[String]) -> BareName {
     let of_that_name: Vec<&str> = events
         .iter()
@@ -124,7 +124,7 @@ fn perf_event_hint(name: &str, events: &[String]) -> Option<String> {
     if matches!(name, "cycles" | "cpu-clock" | "task-clock") {
         ways.push("`perf-prof profile`, which samples it".to_owned());
     }
-    // `r` and a number in hex is a raw event of the CPU. `read` has that form, too, but is not meant so.
+    // `r` with a hex number is a raw event of the CPU. `read` has that form, too, but means the system call.
     if counter::parse(name).is_ok()
         && (name.contains('-') || !name.starts_with('r') || name.contains(|c: char| c.is_ascii_digit()))
     {
@@ -136,7 +136,7 @@ fn perf_event_hint(name: &str, events: &[String]) -> Option<String> {
     (!ways.is_empty()).then(|| format!(" but perf's name of no tracepoint; there is {}", ways.join(", or ")))
 }
 
-/// Offers the events whose names are most like an unknown one. System calls are compared by their own names.
+/// Suggests the events with names most similar to an unknown one. System calls are compared by their own names.
 fn did_you_mean_event(name: &str, events: &[String]) -> String {
     const OFFERED: usize = 3;
     let score = |event: &str| {
@@ -177,7 +177,7 @@ mod tests {
             ("sys_enter_openat", "syscalls:sys_enter_openat"),
             ("openat", "syscalls:sys_enter_openat"),
             ("stat", "syscalls:sys_enter_newstat"),
-            ("read", "syscalls:sys_enter_read"), // also a number in hex, to perf
+            ("read", "syscalls:sys_enter_read"), // to perf also a raw event in hex
         ];
         for (name, want) in cases {
             assert_eq!(resolve(name, &events()), BareName::Event(want.to_owned()), "{name}");

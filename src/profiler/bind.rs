@@ -1,4 +1,4 @@
-//! Resolves a selector: the events of its name or pattern, each with its filter, expressions and attributes.
+//! Resolves a selector: finds the events of a name or pattern, each with filter, expressions and attributes.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::profiler::probes::SelectedEvent;
 const NO_TRACEPOINTS: &str = "ftrace:";
 
 impl Setup<'_> {
-    /// The events of a selector. `filter` is a condition on all events, besides the selector's own. A pattern stands
-    /// for the events that have the fields of the filters and attributes.
+    /// The events of a selector. `filter` is a condition on all events, besides the selector's own. A pattern selects
+    /// only events that have the fields of the filters and attributes.
     ///
     /// # Errors
     /// As [`Setup::events`]; a filter or an expression that does not fit the event.

@@ -1,8 +1,9 @@
 //! The strings and addresses of sockets that system calls are given, joined to the records of the calls.
 //!
-//! A BPF program writes each string just before the record of its call, on the same CPU ([`Evlist::copy_strings`]). What
-//! waits for its call is one call's strings of each CPU. A string belongs to the next record of the same thread there
-//! that has its address in the argument; where records of the CPU were lost in between, it belongs to none.
+//! A BPF program writes each string just before the record of its call, on the same CPU ([`Evlist::copy_strings`]). For
+//! each CPU the strings of one call are kept until its record arrives. A string belongs to the next record of the same
+//! thread on that CPU that has its address in the argument; if records of the CPU were lost in between, it belongs to
+//! none.
 
 use std::io;
 
@@ -17,19 +18,20 @@ use crate::tep::format::Format;
 use crate::tep::syscalls::syscall_strings::{socket_address_argument, string_arguments, word_list_argument};
 use crate::tep::syscalls::{number_field, without_user_text};
 
-/// A string and the record of its call are written one after the other, but for interrupts and for what a hypervisor takes.
+/// Limit of the time between a string and the record of its call, which follow each other except for interrupts and a
+/// preempted virtual CPU.
 const TOGETHER_NS: u64 = 5_000_000;
 const MAX_CPUS: usize = 1 << 16;
-/// More than any architecture has.
+/// Limit of system call numbers, above that of any architecture.
 const MAX_CALLS: u32 = 1024;
 
 /// The strings of the calls of one event.
 #[derive(Debug)]
 pub struct CallStrings {
     asked: AskedStrings,
-    /// The event whose samples are the strings. None: the kernel copies none for us.
+    /// The event whose samples are the strings. None: strings cannot be copied.
     copies: Option<EventId>,
-    /// By CPU.
+    /// The strings that wait for their call, by CPU.
     waiting: Vec<WaitingStrings>,
 }
 
@@ -44,15 +46,15 @@ enum AskedStrings {
     },
 }
 
-/// Strings whose call comes next on a CPU.
+/// Strings on a CPU whose call is expected next.
 #[derive(Debug, Default)]
 struct WaitingStrings {
     tid: i32,
     time: u64,
-    /// Their call has come: they are of no other.
+    /// The record of the call has arrived: the strings belong to no other.
     is_over: bool,
     strings: Vec<WaitingString>,
-    /// Of all strings.
+    /// The bytes of all strings.
     text: Vec<u8>,
 }
 
@@ -61,14 +63,14 @@ struct WaitingString {
     argument: u8,
     pointee: Pointee,
     address: u64,
-    /// Start and end in the text. None: it could not be read.
+    /// Start and end in the text. None: the string could not be read.
     text: Option<(usize, usize)>,
     is_cut: bool,
 }
 
 impl CallStrings {
-    /// Asks for the strings of the calls that `event` records. None: the calls have none, or the kernel puts them into the
-    /// record.
+    /// Asks for the strings of the calls that `event` records. None: the calls have no strings, or the kernel puts them
+    /// into the record.
     pub fn ask(event: EventId, format: &Format, evlist: &mut Evlist, setup: &Setup<'_>) -> Option<CallStrings> {
         let arguments = pointer_arguments(format);
         if arguments.is_empty() {
@@ -78,8 +80,8 @@ impl CallStrings {
         Some(CallStrings::new(event, AskedStrings::OfCall(arguments), &copied, evlist, setup))
     }
 
-    /// Asks for the strings of the calls with these numbers, all of which `event` records: `raw_syscalls:sys_enter` with
-    /// its `format`. The calls have these formats of their own. None: they have no strings.
+    /// Asks for the strings of the calls with these numbers, all of which `event` records: `raw_syscalls:sys_enter`
+    /// with its `format`. `formats`: the calls' own formats. None: the calls have no strings.
     pub fn ask_by_number<'f>(
         event: EventId,
         format: &Format,
@@ -117,12 +119,12 @@ impl CallStrings {
         CallStrings { asked, copies, waiting: Vec::new() }
     }
 
-    /// The event whose samples [`CallStrings::take`] wants.
+    /// The event whose samples must be passed to [`CallStrings::take`].
     pub fn copies(&self) -> Option<EventId> {
         self.copies
     }
 
-    /// Takes a string. False: the sample is none.
+    /// Takes a string. False: the sample is no string.
     pub fn take(&mut self, sample: &Sample<'_>) -> bool {
         let Some(copied) = CopiedString::parse(sample.raw) else { return false };
         let at = sample.cpu as usize;
@@ -136,7 +138,8 @@ impl CallStrings {
         true
     }
 
-    /// The strings of a call, by the offsets of their arguments. `number`: that of the call, if the event is of several.
+    /// The strings of a call, by the offsets of their arguments. `number`: the number of the call, if the event records
+    /// several calls.
     pub fn of<'s>(
         &'s mut self,
         sample: &'s Sample<'_>,
@@ -205,7 +208,7 @@ impl WaitingStrings {
         self.text.clear();
     }
 
-    /// The strings, if they are of this call.
+    /// The strings, if they belong to this call.
     fn next_of(&mut self, sample: &Sample<'_>) -> Option<&WaitingStrings> {
         let is_next = !self.strings.is_empty()
             && !std::mem::replace(&mut self.is_over, true)
@@ -258,7 +261,7 @@ fn limit(evlist: &mut Evlist, setup: &Setup<'_>) {
         Ok(ForkEvent { id: format.id, child })
     };
     if procfs::is_nested(setup.host) {
-        return; // the programs would see other numbers
+        return; // BPF programs see the pids of the initial namespace
     }
     if let Err(err) = evlist.limit_strings(setup.target, setup.watched.fixed().as_deref(), setup.host, forks) {
         setup.note(format!("strings of system calls are copied for all tasks of the machine: {err}"));

@@ -1,4 +1,5 @@
-//! Finds the code that a `uprobe:` selects: in which files, and where in them. It runs in a worker, see `function_search`.
+//! Finds the code that a `uprobe:` selects: the files, and the offsets in them. The search runs in a worker: see
+//! `function_search`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::symbol::unnamed::NOT_ELF;
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
 
-/// Where a function is looked for.
+/// The files in which a function is searched.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum SearchScope {
     /// The file of this path.
@@ -38,11 +39,11 @@ pub struct CodeLocation {
     pub file: Arc<BinaryFile>,
     pub offset: u64,
     pub machine: Machine,
-    /// The readable name of the function, where the name that was typed stands for several.
+    /// The readable name of the function, if the typed name stands for several functions.
     pub function: Option<String>,
 }
 
-/// The functions that are looked for, and how many there may be.
+/// The functions that are searched, and the limit of their number.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFunctions<'a> {
     pub place: &'a ProbePoint,
@@ -93,11 +94,11 @@ pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Resu
     Ok(vec![location_of(wanted.place, code, named, search)?])
 }
 
-/// The locations in the named file, or in the files that the target uses: one in each file that defines the function. `search`
-/// knows the files that were left out because its budget was used up.
+/// The locations in the named file, or in the files that the target uses: one in each file that defines the function.
+/// `search` knows the files that were skipped because the budget was used up.
 ///
 /// # Errors
-/// As [`in_file`]; no file defines the function, or one does more than once.
+/// As [`in_file`]; no file defines the function, or a file defines it more than once.
 pub fn find(
     wanted: WantedFunctions<'_>,
     scope: &SearchScope,
@@ -134,7 +135,7 @@ pub fn find(
     }
 }
 
-/// No location is in the file yet.
+/// Whether no location is in this file yet.
 fn is_new(code: &Binary, locations: &[CodeLocation]) -> bool {
     !locations.iter().any(|location| location.file.is_same(&code.file))
 }
@@ -143,7 +144,7 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
     let (place, name) = (wanted.place, &wanted.place.function);
     let (mut locations, mut near): (Vec<CodeLocation>, Vec<String>) = (Vec::new(), Vec::new());
     let mut judged = FxHashMap::default();
-    // Files without a function of that readable name.
+    // Files that have no function of that readable name.
     let mut without: FxHashSet<Option<(u64, u64)>> = FxHashSet::default();
     for &pid in pids {
         let mut files = mapped_binaries(host, pid, search);
@@ -166,7 +167,7 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
             continue;
         }
         if files.iter().any(|code| !is_new(code, &locations)) {
-            continue; // found for another process
+            continue; // already found for another process
         }
         let (known, rest): (Vec<Binary>, Vec<Binary>) =
             files.into_iter().partition(|code| without.contains(&code.file.identity()));
@@ -216,8 +217,8 @@ fn in_one_of(
     found
 }
 
-/// The functions of a name in the exports of libraries: of the mangled name, or else of the readable one. None: there
-/// are none, and `libraries` is unchanged.
+/// The functions of a name in the exports of libraries: by the mangled name, or else by the readable one. None: there
+/// are no such functions, and `libraries` is unchanged.
 fn in_libraries(
     wanted: WantedFunctions<'_>,
     libraries: &mut Vec<Binary>,
@@ -255,8 +256,8 @@ fn only_chosen(name: &str) -> anyhow::Error {
     anyhow!("what `{name}` stands for is indirect among several functions at load time (IFUNC): name those in use")
 }
 
-/// Indexes of the files of a process (its program is the first) that a call of a function outside of the program may
-/// lead to: all libraries that export it. `judged`: what is known of libraries that were searched before.
+/// Indexes of the files of a process (the first is its program) in which a call to a function outside of the program
+/// may end: all libraries that export it. `judged`: results for libraries that were searched before.
 fn defining(
     files: &[Binary],
     name: &str,
@@ -269,13 +270,13 @@ fn defining(
     all.sort_by_key(|(_, code)| code.exported_bytes(search));
     all.retain(|(_, code)| exports(code));
     all.sort_by_key(|(at, _)| *at);
-    // The dynamic linker exports some functions of the C library, for itself until that is loaded.
+    // The dynamic linker exports some functions of the C library, which it uses itself until that library is loaded.
     let is_linker = |code: &Binary| code.file.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux"));
     let others = all.iter().filter(|(_, code)| !is_linker(code)).map(|(at, _)| *at).collect::<Vec<_>>();
     if others.is_empty() { all.into_iter().map(|(at, _)| at).collect() } else { others }
 }
 
-/// The function of a mangled name in a program. None: it is not in the program itself.
+/// The function of a mangled name in a program. None: the program itself does not have it.
 fn in_itself(program: &Binary, place: &ProbePoint, search: &Search) -> Option<FunctionLookup> {
     if place.is_pattern() {
         return None;
@@ -393,7 +394,7 @@ fn machine_of(code: &Binary) -> Result<Machine> {
     Ok(machine)
 }
 
-/// As [`locate`], for a function that was found.
+/// As [`locate`], for a function that was already found.
 fn location_of(place: &ProbePoint, code: Binary, named: FunctionLookup, search: &Search) -> Result<CodeLocation> {
     let (name, path) = (escape(place.function.as_bytes()), escape(code.file.path.as_bytes()));
     let machine = machine_of(&code)?;
@@ -457,7 +458,7 @@ pub fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
 }
 
-/// The few names among very many that are most like a missing one: functions of the same name in another class or
+/// The few names among very many that are most similar to a missing one: functions of the same name in another class or
 /// module come first.
 #[derive(Debug)]
 pub struct NearNames<'a> {
@@ -472,10 +473,9 @@ impl<'a> NearNames<'a> {
     }
 
     pub fn offer(&mut self, name: &str) {
-        /// Longer names are generated by compilers, and nobody types them.
+        /// Longer names are generated by compilers; users do not type them.
         const LONGEST: usize = 60;
-        // `last_part` and `likeness` are slow, and there may be a million names: both run only where a quick check
-        // passes.
+        // `last_part` and `likeness` are slow, and there may be a million names: both run only after a quick check.
         let is_namesake = name.contains("::") && name.contains(&self.last) && last_part(name) == self.last;
         let contains = self.wanted.len() >= 3 && name.contains(self.wanted);
         let is_near = name.len().abs_diff(self.wanted.len()) <= self.wanted.len().div_ceil(3);
@@ -546,7 +546,7 @@ mod tests {
             |place: &ProbePoint| in_file(WantedFunctions { place, most: 100 }, exe, &Search::within(MAX_OF_FILE_BYTES));
         let found = in_file(&place(name, 0)).unwrap().remove(0);
         assert_eq!(found.machine, Machine::of_kernel());
-        // The file offset of its address, from the mapping that holds it.
+        // The file offset of the function, from the mapping that contains its address.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let here = perf_prof_test_function_of_a_name_of_its_own as *const () as u64;
         let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();

@@ -1,4 +1,4 @@
-//! What a profiler has at hand while samples come.
+//! What a profiler can use while it handles samples.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::scheduling_policy;
 use crate::task::{Ancestor, Comm, TaskTable, Watched, procfs};
 
-/// What a profiler has at hand while samples come.
+/// What a profiler can use while it handles samples.
 pub struct Context {
     pub tasks: TaskTable,
     pub watched: Watched,
     pub scope: RunScope,
     pub spaces: SpaceKeys,
     pub stacks: Stacks,
-    /// Where events carry windows of user stacks.
+    /// Unwinds user stacks, if events carry windows.
     pub user_stacks: UserStacks,
-    /// The view whose profiler is called.
+    /// The sums of the view whose profiler is called.
     pub view: ViewSums,
     pub host: Host,
     /// The start of the run, just before events were enabled: no record is older.
@@ -38,7 +38,7 @@ pub struct Context {
     pub(crate) notes: Vec<String>,
 }
 
-/// What is counted for each view of a run.
+/// The sums of one view of a run.
 #[derive(Debug, Default)]
 pub struct ViewSums {
     pub weights: StackWeights,
@@ -49,7 +49,7 @@ pub struct ViewSums {
 }
 
 impl Context {
-    /// True for a task that the answer is about.
+    /// True for a task of the target.
     #[inline]
     pub fn is_ours(&self, tid: i32) -> bool {
         self.watched.contains(tid) && !self.scope.is_own(tid)
@@ -62,7 +62,7 @@ impl Context {
         Subject { time, cpu, pid, tid, comm: self.tasks.comm(tid) }
     }
 
-    /// Hands over a tracepoint's record to be printed as it is, with a value to be shown beside it.
+    /// Hands over a tracepoint's record to be printed as it is, with a value to show beside it.
     pub fn emit_event(
         &mut self,
         subject: Subject,
@@ -83,7 +83,7 @@ impl Context {
         Lineage(self.tasks.lineage(pid).into_iter().map(kin).collect())
     }
 
-    /// Has texts looked up that rows lack, as soon as possible: what they are of may change and go.
+    /// Has the missing texts of rows looked up as soon as possible, since their processes may change or exit.
     pub fn look_up(&mut self, texts: Vec<Arc<LateText>>) {
         self.output.look_up(texts);
     }
@@ -99,7 +99,7 @@ impl Context {
         self.output.batch.add(schema, subject, occurrence, stack);
     }
 
-    /// The sample's callchain, interned. None without one.
+    /// The sample's callchain, interned. None: the sample has no callchain.
     #[inline(always)]
     pub fn stack(&mut self, sample: &Sample<'_>) -> Option<StackId> {
         if self.user_stacks.is_on() {
@@ -108,18 +108,18 @@ impl Context {
         self.stacks.intern(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
-    /// The sample's task, with the callchain, or with the address of the instruction where `callchain` is false.
+    /// The sample's task with its callchain or, if `callchain` is false, with the address of its instruction.
     pub fn task_stack(&mut self, sample: &Sample<'_>, callchain: bool) -> TaskStack {
         let stack = if callchain { self.stack(sample) } else { self.address(sample) };
         TaskStack { pid: sample.pid, comm: self.tasks.comm(sample.tid), stack }
     }
 
-    /// The sample's callchain in the kernel, of an event that has it only for [`Value::Place`].
+    /// The sample's kernel callchain, for an event that has it only for [`Value::Place`].
     pub fn kernel_place(&mut self, sample: &Sample<'_>) -> Option<StackId> {
         self.stacks.intern_uncounted(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
-    /// The sample's address as a stack of its own. None: the address belongs to a guest, and means nothing here.
+    /// The sample's address as a stack of its own. None: the address belongs to a guest, and cannot be named.
     pub fn address(&mut self, sample: &Sample<'_>) -> Option<StackId> {
         let is_user = match u32::from(sample.misc()) & PERF_RECORD_MISC_CPUMODE_MASK {
             PERF_RECORD_MISC_USER => true,
@@ -152,7 +152,7 @@ impl Context {
         self.view.weights.add_unweighed(pid, comm, stack);
     }
 
-    /// Hands over an occurrence with the weights of the stacks that had a share in it.
+    /// Hands over an occurrence with the weights of the stacks that contributed to it.
     pub fn emit_weighted<O>(
         &mut self,
         schema: &'static OccurrenceSchema<O>,
@@ -168,17 +168,18 @@ impl Context {
         self.notes.push(text);
     }
 
-    /// CPU time that a thread has used, from /proc, now. None: the kernel does not tell.
+    /// CPU time that a thread has used, read from /proc. None: it cannot be read.
     pub fn ran_ns_from_proc(&self, tid: i32) -> Option<u64> {
         procfs::ran_ns(&self.host, tid)
     }
 
-    /// The signals that are pending for a thread, from /proc, now.
+    /// The signals that are pending for a thread, read from /proc.
     pub fn signals_from_proc(&self, tid: i32) -> Option<procfs::SignalState> {
         procfs::signals(&self.host, tid)
     }
 
-    /// The signals that are pending for a process, from one of its living threads. None: it has none.
+    /// The signals that are pending for a process, from one of its living threads. None: the process has no living
+    /// thread.
     pub fn process_signals_from_proc(&self, pid: i32) -> Option<procfs::SignalState> {
         procfs::process_signals(&self.host, pid)
     }
@@ -188,14 +189,13 @@ impl Context {
         scheduling_policy(tid)
     }
 
-    /// Threads as /proc has them now, read by a worker, which is waited for: for the start of a run.
-    pub fn threads_from_proc(&self, tids: &[i32]) -> Vec<procfs::SeenThread> {
-        let mut seen = Vec::with_capacity(tids.len());
-        procfs::stats(&self.host, tids, |thread| seen.push(thread));
-        seen
+    /// The threads that live and are watched, without our own.
+    pub fn watched_threads(&self) -> impl Iterator<Item = i32> {
+        let living = self.tasks.living().map(|(tid, _)| tid);
+        living.filter(|&tid| self.watched.contains(tid) && !self.scope.is_own(tid))
     }
 
-    /// State and name of a thread, from /proc, now.
+    /// State and name of a thread, read from /proc.
     pub fn state_from_proc(&self, tid: i32) -> Option<procfs::BriefStatus> {
         procfs::brief(&self.host, tid)
     }

@@ -1,4 +1,4 @@
-//! Kernel filters by task, for `signal` and `task-state`: what they drop costs no record.
+//! Kernel filters by task, for `signal` and `task-state`: what they drop costs no records.
 
 use crate::cli::values::CommList;
 use crate::profiler::Setup;
@@ -9,12 +9,12 @@ use crate::tep::filter::{Filter, quote};
 #[derive(Debug, Default)]
 pub struct TaskMatch<'a> {
     comms: Option<&'a CommList>,
-    /// Sorted.
+    /// The wanted tids, sorted. None: all.
     tids: Option<Vec<i32>>,
 }
 
 impl<'a> TaskMatch<'a> {
-    /// The watched tasks with a name of `--filter`. Warns of names that are longer than the kernel's.
+    /// The watched tasks with a name of `--filter`. Warns of names that are longer than a comm.
     pub fn new(comms: Option<&'a CommList>, setup: &Setup<'_>) -> TaskMatch<'a> {
         for cut in comms.into_iter().flat_map(CommList::iter).filter(|pattern| pattern.is_cut()) {
             setup.warn(format!("{:?} is cut to the 15 bytes that the kernel keeps of a name", cut.typed()));
@@ -42,7 +42,7 @@ impl<'a> TaskMatch<'a> {
 fn comm_text(comms: &CommList, field: &str) -> Option<String> {
     let mut tests = Vec::new();
     for pattern in comms.iter() {
-        // The kernel's patterns know no [^...], and a name cut to 15 bytes may end inside a character.
+        // Kernel patterns have no [^...]; and a name cut to 15 bytes may end inside a character.
         let text = std::str::from_utf8(pattern.bytes()).ok().filter(|text| !text.contains("[^"))?;
         let operator = if pattern.is_glob() { "~" } else { "==" };
         tests.push(format!("{field} {operator} {}", quote(text)?));
@@ -65,7 +65,7 @@ fn tid_text(tids: &[i32], field: &str) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(" || ")
 }
 
-/// Notes that a filter by task is evaluated by us, and so costs records.
+/// Notes that perf-prof evaluates a filter by task, which costs records.
 pub fn note_too_long(setup: &Setup<'_>) {
     setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned());
 }

@@ -1,4 +1,5 @@
-//! The search for the functions that a `uprobe:` selects, as a question to a worker: the files are others', and may never answer.
+//! The search for the functions that a `uprobe:` selects, as a question to a worker: reading files of other programs
+//! may hang.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,22 +20,22 @@ use crate::symbol::opening::place_of;
 use crate::sys::packets::MAX_DESCRIPTORS;
 use crate::tep::probe::Machine;
 
-/// Most processes that are searched: the bytes that may be read are used up before.
+/// Limit of the processes that are searched: the budget of bytes is used up before.
 const MAX_PROCESSES: usize = 8192;
-/// Most files that come with an answer, see [`WorkerContext::give`].
+/// Limit of the files that come with an answer, see [`WorkerContext::give`].
 const MAX_FILES_FOUND: usize = MAX_DESCRIPTORS - 1;
 
-/// What is looked for, and where.
+/// The searched functions, and where to search.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FunctionSearch {
     place: ProbePoint,
     most: u16,
     scope: SearchScope,
-    /// Where relative paths begin: a worker has a directory of its own.
+    /// The directory for relative paths: a worker has another one.
     directory: OsString,
 }
 
-/// Where the functions are. The places of the files (O_PATH) come with it.
+/// The locations of the functions. O_PATH descriptors of their files come with the answer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FoundCode {
     /// Path and stamp of each file.
@@ -45,7 +46,7 @@ pub struct FoundCode {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct FoundFunction {
-    /// Index of its file.
+    /// Index of the location's file.
     file: usize,
     offset: u64,
     machine: Machine,
@@ -56,7 +57,7 @@ struct FoundFunction {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SearchFault {
     text: String,
-    /// Of the system call behind it.
+    /// The errno of the system call that failed.
     errno: Option<i32>,
 }
 
@@ -113,12 +114,13 @@ impl From<SearchFault> for anyhow::Error {
 
 impl FunctionSearch {
     pub fn new(place: &ProbePoint, most: u16, scope: SearchScope) -> FunctionSearch {
-        // Without a directory, since it was removed, there is no file below it either.
+        // If the directory was removed, there are no files below it either.
         let directory = std::env::current_dir().unwrap_or_default().into_os_string();
         FunctionSearch { place: place.clone(), most, scope, directory }
     }
 
-    /// Has the functions found. Returns their locations, and the message on files that were not searched.
+    /// Has the functions searched by a worker. Returns their locations, and the message on files that were not
+    /// searched.
     ///
     /// # Errors
     /// As [`code::find`]; a process or file does not answer; this process is told to end.
@@ -128,7 +130,7 @@ impl FunctionSearch {
                 bail!("these are {} processes, more than are searched: name the file", pids.len());
             }
             let askable = outside::askable(host, pids.clone());
-            // In their order, without those that have not answered before.
+            // `askable` has the pids in the same order, without those that did not answer before.
             if let Some((_, pid)) = pids.iter().enumerate().find(|(index, pid)| askable.get(*index) != Some(pid)) {
                 return Err(no_answer_of(*pid));
             }

@@ -1,5 +1,5 @@
-//! What a probe in a program costs the program: each call of the function enters the kernel, even if the event is then
-//! filtered out. The time that takes is measured here, in a function of our own; the kernel counts the calls.
+//! What a uprobe costs the probed program: each call of the function enters the kernel, even if the event is then
+//! filtered out. The time of an entry is measured with a uprobe in perf-prof itself; the kernel counts the calls.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -20,11 +20,11 @@ use crate::tep::probe::{ProbeAddress, ProbeDefinition, ProbeHits, Probes};
 /// CPU time that a probe adds to a call of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitCost {
-    /// For an instruction that the kernel emulates.
+    /// ns per hit of an instruction that the kernel emulates.
     pub simple_ns: u64,
-    /// For an instruction that the program must single-step.
+    /// ns per hit of an instruction that must be single-stepped.
     pub stepped_ns: u64,
-    /// For the probe of the return, in addition to the entry.
+    /// ns per hit of a return probe, in addition to the entry.
     pub return_ns: u64,
 }
 
@@ -32,8 +32,8 @@ const ENTRY: &str = "uprobe:";
 const RETURN: &str = "uretprobe:";
 
 impl HitCost {
-    /// The cost of all hits. Probes of the entry and of the return of a function share one entry into the kernel; the return
-    /// enters it once more.
+    /// The cost of all hits. Probes of the entry and of the return of a function share one entry into the kernel; the
+    /// return enters the kernel once more.
     pub fn of(&self, hits: &[ProbeHits]) -> u64 {
         let entries: FxHashSet<&str> = hits.iter().filter_map(|hits| hits.shown.strip_prefix(ENTRY)).collect();
         let cost = |hits: &ProbeHits| {
@@ -44,7 +44,7 @@ impl HitCost {
         hits.iter().map(cost).fold(0, u64::saturating_add)
     }
 
-    /// The cost of one hit of a probe that shares nothing with another.
+    /// The cost of one hit of a probe that shares no entry with another probe.
     pub fn each(&self, probe: &ProbeHits) -> u64 {
         let entry_ns = if probe.is_stepped { self.stepped_ns } else { self.simple_ns };
         entry_ns + if probe.shown.starts_with(RETURN) { self.return_ns } else { 0 }
@@ -57,15 +57,16 @@ impl TracefsFinder {
         self.probes.get().map(Probes::in_programs).unwrap_or_default()
     }
 
-    /// Number of hits of each of these probes so far, by any process. None: there are no probes, or the kernel does not tell.
+    /// The hits of these probes so far, by any process. None: there are no probes, or the counts cannot be read.
     pub fn hits(&self) -> Option<Vec<ProbeHits>> {
         self.probes.get().and_then(Probes::hits).filter(|hits| !hits.is_empty())
     }
 
-    /// Measures what a hit of the run's probes costs on this machine. Its own probes are removed with those of the run.
+    /// Measures what a hit of the run's probes costs on this machine. The probes for the measurement are removed with
+    /// those of the run.
     ///
     /// # Errors
-    /// The kernel refuses a probe in this very program, or its event.
+    /// The kernel refuses a probe in perf-prof itself, or the probe's event.
     pub fn measure_hits(&self, host: &Host) -> Result<HitCost> {
         let call_ns = |first| sys::probed::call_ns(first).context("no function for it");
         let measure = |first, ret| -> Result<u64> {
@@ -73,8 +74,8 @@ impl TracefsFinder {
             self.probe_ourselves(host, first, ret)?;
             Ok(call_ns(first)?.saturating_sub(before_ns))
         };
-        // Only the kinds that the run has: removing a probe takes the kernel some 65 ms. The return needs its entry
-        // measured.
+        // Measures only the kinds of probes that the run has, since removing a probe takes the kernel some 65 ms. For
+        // returns, the entry must be measured, too.
         let probes = self.probes_in_programs();
         let mut cost = HitCost::default();
         let mut entered = None;
@@ -92,7 +93,7 @@ impl TracefsFinder {
         Ok(cost)
     }
 
-    /// Puts a probe into a function of our own, in the memory of this process alone.
+    /// Puts a probe into a function of perf-prof, only in the memory of this process.
     fn probe_ourselves(&self, host: &Host, first: FirstInstruction, ret: bool) -> Result<()> {
         let probes = self.probes.get().context("no probe is defined yet")?;
         let address = sys::probed::address(first).context("no function for it")?;

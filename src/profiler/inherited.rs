@@ -1,4 +1,4 @@
-//! Decides how inherited events of probes in programs are kept complete: see `perf/evlist/inherited.rs`.
+//! Decides how inherited events of uprobes are kept complete: see `perf/evlist/inherited.rs`.
 
 use crate::host::processes;
 use crate::perf::evlist::Evlist;
@@ -9,7 +9,7 @@ use crate::symbol::functions::binary::has_mapped_inode;
 use crate::task::procfs;
 
 impl Setup<'_> {
-    /// Decides it for all events of the list that children of the target will inherit.
+    /// Decides this for all events of the list that children of the target will inherit.
     pub fn keep_inherited_probes(&self, evlist: &mut Evlist) {
         if !matches!(self.target.tasks, Tasks::Workload(_) | Tasks::Processes(_)) {
             return;
@@ -22,7 +22,7 @@ impl Setup<'_> {
         let mut looked_at: Vec<(u64, bool)> = Vec::new();
         for (event, inode) in probes {
             let is_shared = match inode {
-                None => true, // as far as anybody knows
+                None => true, // unknown inode: assume that others use the file
                 Some(inode) => {
                     let known = looked_at.iter().find(|(known, _)| *known == inode).map(|(_, shared)| *shared);
                     known.unwrap_or_else(|| {
@@ -36,7 +36,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Marks the probes in programs that others have defined: for us they are tracepoints.
+    /// Marks uprobes that other tools have defined, which are selected as tracepoints.
     fn mark_foreign_probes(&self, evlist: &mut Evlist) {
         let is_tracepoint = |evsel: &Evsel| evsel.is_opened() && evsel.attr().tracepoint_id().is_some();
         if !evlist.iter().any(|(_, evsel)| is_tracepoint(evsel)) {
@@ -45,7 +45,7 @@ impl Setup<'_> {
         let Ok(tracefs) = self.tracefs.get() else { return };
         match tracefs.uprobes() {
             Ok(names) => evlist.evsels.mark_in_programs(|evsel| is_tracepoint(evsel) && names.contains(evsel.name())),
-            // Without permission to read the list a probe is known by its first field. So are probes in the kernel.
+            // Without permission to read the list a uprobe is recognised by its first field, which kprobes have, too.
             Err(_) => evlist.evsels.mark_in_programs(|evsel| {
                 let has = |field: &str| self.format_of(evsel).is_ok_and(|format| format.field(field).is_some());
                 is_tracepoint(evsel) && (has("__probe_ip") || has("__probe_func"))
@@ -53,7 +53,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Whether a process outside of the target executes the file of this inode, as far as we see processes.
+    /// Whether a process outside of the target executes the file of this inode, as far as processes are visible.
     fn is_used_elsewhere(&self, inode: u64) -> bool {
         let own = std::process::id() as i32;
         let is_other = |pid: &i32| match &self.target.tasks {
@@ -61,8 +61,8 @@ impl Setup<'_> {
             Tasks::Workload(workload) => *pid != own && pid != workload,
             _ => true,
         };
-        // If one that does not answer has the file, its calls only cost it time once it goes on: the numbers are right all the
-        // same.
+        // If a process that does not answer uses the file, its calls cost it time once it runs again, but the numbers
+        // stay right.
         let mut others = processes(self.host).into_iter().filter(is_other);
         procfs::is_nested(self.host) || others.any(|pid| has_mapped_inode(self.host, pid, inode) == Some(true))
     }

@@ -1,4 +1,5 @@
-//! The keys of all events of a run: each compiled for its event, and all shown in one way, with their names.
+//! The keys of all events of a run: each is compiled for its event, and all are shown in the same way, with their
+//! names.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use crate::symbol::StackId;
 use crate::tep::syscalls::call_id::CallId;
 use crate::tep::{FieldForm, FieldText};
 
-/// Names of keys that are kept.
+/// Limit of the names of keys that are kept.
 const MAX_NAMES: usize = 10_000;
 const UNKNOWN: &str = "unknown";
 const OTHERS: &str = "<others>";
@@ -28,7 +29,7 @@ impl SumKey for EventKey {
     }
 }
 
-/// The key of an event: that of its attribute `key`, else `default`, the expression of `-k`.
+/// The key of an event: its attribute `key`, else `default`, the expression of `-k`.
 ///
 /// # Errors
 /// The event lacks a field of `default`, or its types do not fit.
@@ -65,11 +66,11 @@ pub struct ShownKeys {
 }
 
 impl ShownKeys {
-    /// The way to show these keys, with the first `printkey` that was given. `default`: the heading without a key, of
-    /// numbers.
+    /// How to show these keys, with the first given `printkey`. `default`: the heading if there is no key; keys are
+    /// numbers then.
     ///
     /// # Errors
-    /// The keys are of different types, and so never equal; a `printkey` of text.
+    /// The keys are of different types, and so are never equal; a `printkey` of text.
     pub fn of<'k>(
         keys: impl IntoIterator<Item = &'k KeyExpr>,
         print: Option<&PrintKey>,
@@ -126,17 +127,17 @@ impl ShownKeys {
         &self.heading
     }
 
-    /// Keys are text, or shown as such: a row of others can have a word in their place.
+    /// Keys are text, or shown as text: the row of the others can show `<others>` in their place.
     pub fn is_text(&self) -> bool {
         !self.ty.is_number() || self.print.is_some() || self.field.is_some()
     }
 
-    /// Names of keys are to be asked for: see [`ShownKeys::meet`].
+    /// Names of keys must be looked up: see [`ShownKeys::meet`].
     pub fn have_names(&self) -> bool {
         self.print.is_some() || matches!(self.ty, ExprType::Named(_))
     }
 
-    /// Finds the name of a key while it is known, for keys that have one.
+    /// Looks up the name of a key while it can be known, for keys that have names.
     #[inline]
     pub fn meet(&mut self, key: EventKey, pid: i32, ctx: &mut Context) {
         if let EventKey::Number(number) = key
@@ -166,7 +167,7 @@ impl ShownKeys {
         }
     }
 
-    /// The end of an interval of which no row is kept: what is told of its keys, and room for those of the next one.
+    /// Ends an interval whose rows are not kept: reports on its keys, and makes room for those of the next interval.
     pub fn end_interval(&mut self, texts: &mut KeyTexts, no_value: &NoResultCounts, report: &mut Report) {
         report.run_total("no_value", Value::Unsigned(no_value.total()));
         report.run_total("folded_keys", Value::Unsigned(texts.folded()));
@@ -176,8 +177,8 @@ impl ShownKeys {
         self.retain(|_| false);
     }
 
-    /// A key as it is shown in a table. That of the others is not known where keys are numbers: programs read them as
-    /// such.
+    /// A key as it is shown in a table. The key of the others is unknown if keys are numbers, since programs that read
+    /// JSON expect numbers.
     pub fn value(&self, key: EventKey, texts: &KeyTexts) -> Value {
         match key {
             EventKey::Number(number) => match self.names.get(&number) {
@@ -192,7 +193,7 @@ impl ShownKeys {
         }
     }
 
-    /// As [`ShownKeys::value`], for text alone.
+    /// As [`ShownKeys::value`], but only for text.
     pub fn text_value(&self, key: EventKey, texts: &KeyTexts) -> Value {
         if key == EventKey::OTHERS { Value::Word(OTHERS) } else { self.value(key, texts) }
     }
@@ -226,7 +227,7 @@ impl ShownKeys {
         }
     }
 
-    /// Half of the room for names is used.
+    /// More than half of the room for names is used.
     pub fn are_many(&self) -> bool {
         self.names.len() > MAX_NAMES / 2
     }
@@ -244,7 +245,7 @@ impl ShownKeys {
     }
 }
 
-/// A key whose name need not be asked for, or was not.
+/// A key without a looked-up name.
 fn plain(printed: PrintedKey) -> Value {
     match printed {
         PrintedKey::Signed(number) => Value::Signed(number),

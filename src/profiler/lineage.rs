@@ -84,7 +84,7 @@ impl Cell for Lineage {
     }
 }
 
-/// Escapes `<`, too: a process must not name itself so that it looks like a child of another one.
+/// Escapes `<`, too: a process must not choose a name that makes it look like a child of another process.
 fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
     for (index, part) in text.split(|&byte| byte == b'<').enumerate() {
         out.extend_from_slice(if index > 0 { b"\\x3c" } else { b"" });
@@ -92,7 +92,7 @@ fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The start of a command line, which may be many screens long.
+/// The start of a command line, which may be very long.
 fn shortened(line: &str) -> Cow<'_, str> {
     const LIMIT: usize = 60;
     match line.char_indices().nth(LIMIT) {

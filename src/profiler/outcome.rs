@@ -1,4 +1,4 @@
-//! What an expression gave for an event: as a line below it, or as keys of its object.
+//! The value of an expression for an event: shown as a line below the event, or as keys of its JSON object.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::json::{JsonValue, Object};
 use crate::report::{Cell, CellLookUps, OVERHEAD_BYTES, Value};
 use crate::symbol::StackId;
 
-/// What an expression gave for an event.
+/// The value of an expression for an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ExprOutcome {
     Signed(i64),
     Unsigned(u64),
     Text(Arc<[u8]>),
-    /// An address of the kernel, and its stack, which the output thread names.
+    /// A kernel address, and the stack of that address, which the output thread names.
     Place(u64, Option<StackId>),
     /// A number with its name.
     Named(u64, Arc<str>),
@@ -23,7 +23,7 @@ pub enum ExprOutcome {
 }
 
 impl Cell for ExprOutcome {
-    /// Appends `result: 0x10 (16)`, `result: "text"`, or why there is none.
+    /// Appends `result: 0x10 (16)`, `result: "text"`, or why there is no value.
     fn text(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(if matches!(self, ExprOutcome::NoValue(_)) { b"no value: " } else { b"result: " });
         match self {
@@ -47,7 +47,7 @@ impl Cell for ExprOutcome {
         }
     }
 
-    /// Appends the value of the key `result`.
+    /// Appends the value for the key `result`.
     fn json(&self, out: &mut Vec<u8>) {
         match self {
             ExprOutcome::Signed(value) => Value::Signed(*value).push(out),

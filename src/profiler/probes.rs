@@ -1,4 +1,4 @@
-//! Probes that a run defines: `kprobe:`, `uprobe:` and those of their returns.
+//! Probes that a run defines: `kprobe:`, `uprobe:` and return probes.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ const ROOT_ONLY: &str = "only root may define probes";
 pub type SelectedEvent = (Evsel, Arc<Format>);
 
 impl Setup<'_> {
-    /// The events that a selector names, not yet in the list. A function of programs whose file is not named may be in several
-    /// files, each of which is an event. The caller applies filter and attributes, except for the arguments of a probe, which
-    /// is defined here and removed when the run ends.
+    /// The events that a selector names, not yet in the list. A user function without a file may be found in several
+    /// files, each of which is an event. The caller applies filter and attributes, except for the arguments of a probe:
+    /// the probe is defined here, and removed when the run ends.
     ///
     /// # Errors
     /// No such event, function or file; arguments that do not parse; a probe that the kernel refuses.
@@ -67,8 +67,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Has all functions of programs found before a probe is defined. The search may take long: until the first probe is defined a
-    /// Ctrl-C ends the process at once, after that only when the probes can be removed.
+    /// Searches all user functions before a probe is defined. The search may take long: until the first probe is
+    /// defined Ctrl-C ends the process at once, later only once the probes can be removed.
     ///
     /// # Errors
     /// As [`Setup::events`], for a selector that is needed.
@@ -132,7 +132,7 @@ impl Setup<'_> {
         Ok(events)
     }
 
-    /// For `-v`: the functions that a name stands for, if it is not the full name of one.
+    /// For `-v`: the functions that a name stands for, if it is not the full name of a function.
     fn note_functions(&self, head: &SelectorHead, locations: &[CodeLocation]) {
         let mut names: Vec<&str> = locations.iter().filter_map(|location| location.function.as_deref()).collect();
         let count = names.len();
@@ -142,7 +142,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Where a function is looked for.
+    /// The scope in which a function is searched.
     fn search_scope(&self) -> SearchScope {
         let of_threads = |tids: Vec<i32>| {
             let mut pids: Vec<i32> = tids.iter().filter_map(|&tid| procfs::pid_of(self.host, tid)).collect();
@@ -159,7 +159,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Defines a probe in `at`, one of the functions that the selector stands for.
+    /// Defines a probe at `at`, one of the functions that the selector stands for.
     fn define(
         &self,
         selector: &Selector,
@@ -185,7 +185,7 @@ impl Setup<'_> {
         let (system, name) = defined.map_err(|refusal| self.refused(selector, place, &definition, refusal))?;
         let mut format = self.tracefs.get()?.format(&system, &name)?;
         probes.set_id(format.id);
-        (format.system, format.name) = at.parts(); // as the user knows it
+        (format.system, format.name) = at.parts(); // the names that the user knows
         for arg in &definition.args {
             arg.limit.iter().for_each(|limit| format.limit_text(&arg.name, limit));
         }
@@ -247,7 +247,7 @@ fn lower_first(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// Why the kernel refuses a probe at this place of its own code. None: unknown.
+/// Why the kernel refuses a kprobe at this place. None: unknown.
 fn why_no_kernel_probe(
     host: &Host,
     function: &str,
@@ -305,8 +305,8 @@ fn is_blacklisted(name: &str) -> bool {
 }
 
 impl TracefsFinder {
-    /// The probes of this run. Before the first one is defined, those that ended runs have left behind are removed, and
-    /// signals that end the process are held back from then on, so that the probes can be removed.
+    /// The probes of this run. Before the first probe is defined, probes that earlier runs have left behind are
+    /// removed, and signals that end the process are held back from then on, so that the probes can be removed.
     fn probes(&self, host: &Host) -> Result<&Probes> {
         if self.probes.get().is_none() {
             let root = self.get()?.root();
@@ -331,14 +331,13 @@ impl TracefsFinder {
         self.probes.get().is_some()
     }
 
-    /// The probes of the run that have missed calls, each with the number of these.
+    /// The probes of the run that have missed calls, each with the number of missed calls.
     pub fn missed_calls(&self) -> Vec<(String, u64)> {
         self.probes.get().map(Probes::missed).unwrap_or_default()
     }
 
-    /// Closes the events of the run's probes with `close`, at once, so that they cost programs nothing any more. Then
-    /// removes the probes, in a process that outlives this one: the kernel takes some 65 ms to release the last event
-    /// of each.
+    /// Closes the events of the run's probes with `close`, so that they no longer cost programs time. Then removes the
+    /// probes, in a process that outlives this one: the kernel takes some 65 ms to release the last event of each.
     ///
     /// # Errors
     /// An event of another process holds a probe.
@@ -365,7 +364,7 @@ impl TracefsFinder {
         )
     }
 
-    /// Tries to define a probe: in this very program, or in a function that every kernel has.
+    /// Tries to define a probe: in perf-prof itself, or in a function that every kernel has.
     ///
     /// # Errors
     /// The reason why it cannot be defined.
@@ -388,7 +387,7 @@ impl TracefsFinder {
     }
 }
 
-/// The group of this process: how other runs recognize it in /proc.
+/// The group of this process: by which other runs recognise this process in /proc.
 fn own_group(host: &Host) -> Result<ProbeGroup> {
     let link = std::fs::read_link(host.proc.join("self")).ok();
     let pid = link.and_then(|link| link.to_str()?.parse().ok()).context("/proc does not show this process")?;
@@ -401,11 +400,12 @@ fn is_gone(host: &Host, group: &ProbeGroup) -> bool {
     let own = procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host));
     match group.namespace {
         namespace if namespace == own => {
-            // Without an answer it may be the same one.
+            // Without an answer it may be the same process.
             let is_other = || procfs::start_ticks(host, group.pid).is_some_and(|start| start != group.start);
             !procfs::is_alive(host, group.pid) || is_other()
         }
-        // In a namespace below ours: gone if it has no process left. We see no other namespaces.
+        // A group in a nested pid namespace has ended if that namespace has no process left. Other namespaces are not
+        // visible.
         Some(namespace) if own.is_none() => {
             let may_be_in = |&pid: &i32| procfs::pid_namespace(host, pid).is_none_or(|own| own == namespace);
             !processes(host).iter().any(may_be_in)

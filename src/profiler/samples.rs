@@ -1,4 +1,4 @@
-//! Samples on their way to one profiler.
+//! Passes samples to one profiler.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ pub struct Samples<'p, 'a> {
     run: &'p mut RecordRun<'a>,
     evlist: &'p Evlist,
     owner: u32,
-    most: u64, // relevant ones
+    most: u64, // limit of the relevant samples
     gate: Option<Gate<'p>>,
     taken: SampleCounts,
 }
@@ -25,15 +25,15 @@ pub struct Samples<'p, 'a> {
 /// not get the sample.
 pub type Gate<'p> = &'p mut dyn FnMut(EventId, &Sample<'_>, &mut Context) -> bool;
 
-/// Number of samples, by what was done with them.
+/// Numbers of samples, by how they were used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SampleCounts {
     /// Samples that the profiler did not ignore.
     pub relevant: u64,
     pub ignored: u64,
-    /// Part of the relevant ones.
+    /// Malformed samples, which are included in `relevant`.
     pub malformed: u64,
-    /// Samples that the gate did not pass.
+    /// Samples that the gate kept out.
     pub kept_out: u64,
 }
 
@@ -43,7 +43,7 @@ impl SampleCounts {
     }
 }
 
-/// What a profiler did with a sample.
+/// How a profiler used a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Relevant,
@@ -53,12 +53,13 @@ pub enum Use {
     Malformed,
 }
 
-/// Takes samples. Not a closure: [`Samples::each`] calls it in two places, and only one of them is to be inlined.
+/// A consumer of samples. It is no closure, because [`Samples::each`] calls it in two places, of which only one must be
+/// inlined.
 pub trait Handler {
     /// As [`Profiler::sample`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Profiler::sample`].
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use>;
 }
 
@@ -70,7 +71,7 @@ impl<P: Profiler + ?Sized> Handler for P {
 }
 
 impl<'p, 'a> Samples<'p, 'a> {
-    /// Up to `most` that are relevant.
+    /// Samples up to a limit of `most` relevant ones.
     pub fn new(
         run: &'p mut RecordRun<'a>,
         evlist: &'p Evlist,
@@ -85,8 +86,8 @@ impl<'p, 'a> Samples<'p, 'a> {
         self.taken
     }
 
-    /// Gives the samples to the handler, one after the other. Ends early if the output needs attention. Stops at the
-    /// first record that is no sound sample of this profiler.
+    /// Passes the samples to the handler, one after the other. Ends early if the output needs attention, and at the
+    /// first record that is no valid sample of this profiler.
     #[inline(always)]
     pub fn each(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) {
         /// Number of samples between two checks of the output: more checks would cost too much.
@@ -96,10 +97,10 @@ impl<'p, 'a> Samples<'p, 'a> {
             let mut walk = self.run.walk();
             let most = if self.gate.is_none() { AT_ONCE.min(self.most - self.taken.relevant) } else { 0 };
             let (mut left, mut ignored, mut malformed) = (most, 0, 0);
-            // Nearly all samples are decoded here. Measured: with the others in here, or their decoder, it takes half
-            // as long again.
+            // Nearly all samples are decoded here. By measurement, handling other samples in this loop makes it take
+            // 1.5 times as long.
             while left > 0
-                && walk.rest().len() >= FAST_MIN_BYTES // what follows need not ask again
+                && walk.rest().len() >= FAST_MIN_BYTES // later code need not check the length again
                 && let Some(route) = sample_identifier(walk.rest()).and_then(|id| routes.get_of(id, owner))
                 && let Some((sample, behind)) = self.evlist.decode_fast(route, walk.rest())
                 && walk.take(behind, sample.time)
@@ -124,8 +125,8 @@ impl<'p, 'a> Samples<'p, 'a> {
         }
     }
 
-    /// Gives the handler the next sample, of any layout. Not inlined, to keep this second copy of the profiler's code
-    /// out of the loop.
+    /// Passes the next sample, of any layout, to the handler. Not inlined, to keep this second copy of the profiler's
+    /// code out of the loop.
     #[cold]
     #[inline(never)]
     fn one(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) -> bool {

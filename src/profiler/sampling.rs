@@ -1,5 +1,5 @@
-//! Sampling at an even pace: hardware cycles where this machine counts them, else the CPU clock. And the options of
-//! those who sample: which code, and how many frames.
+//! Periodic sampling: by hardware cycles if the machine counts them, else by the CPU clock. And options of sampling
+//! profilers: which code, and how many frames.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::perf::evsel::Evsel;
 use crate::perf::opening::is_refused;
 use crate::profiler::Setup;
 
-/// What unprivileged users may sample: user space alone.
+/// What unprivileged users may sample: only user mode.
 pub const USER_ALONE: Exclude = Exclude { user: false, kernel: true, guest: false, host: false };
 
 /// Which code is not sampled.
@@ -91,7 +91,7 @@ impl FrameArgs {
         Ok(self.max_stack.and_then(|frames| u16::try_from(frames).ok()).unwrap_or(0))
     }
 
-    /// Frames of a printed stack. None: as many as tell it from the others.
+    /// Frames of a printed stack. None: as many as distinguish it from the others.
     pub fn printed(&self) -> Option<usize> {
         match self.print_stack {
             Some(frames) => Some(usize::try_from(frames).unwrap_or(usize::MAX)),
@@ -101,16 +101,16 @@ impl FrameArgs {
 }
 
 impl Setup<'_> {
-    /// A CPU to try an event on.
+    /// A CPU on which to try an event.
     ///
     /// # Errors
-    /// The kernel does not tell which are online.
+    /// The online CPUs cannot be read.
     pub fn some_cpu(&self) -> Result<u32> {
         Ok(online_cpus(self.host)?.first().copied().unwrap_or(0))
     }
 
-    /// The event `cycles`, or `clock` where this machine has no such counter. The flag is then true, and a warning says
-    /// so, followed by `consequence`. The caller still has to set `exclude`.
+    /// The event `cycles`, or `clock` if the machine has no such counter. In that case the flag is true, and a warning
+    /// says so, followed by `consequence`. The caller still has to set `exclude`.
     ///
     /// # Errors
     /// As [`Setup::some_cpu`].
@@ -126,7 +126,7 @@ impl Setup<'_> {
             Err(err) if is_absent(&err) => false,
             // The kernel checks permissions before it looks for the PMU.
             Err(err) if is_refused(&err) => evlist.probe(&cycles.clone().exclude(USER_ALONE), cpu).is_ok(),
-            // There is a PMU for it, or opening the event will fail with the reason.
+            // There is a PMU for cycles, or opening the event will fail with the reason.
             _ => true,
         };
         if has_cycles {
@@ -143,7 +143,7 @@ fn is_absent(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV))
 }
 
-/// Refuses more than a sysctl allows: the kernel itself would only say EINVAL.
+/// Refuses a number above a sysctl's limit, for which the kernel would only return EINVAL.
 ///
 /// # Errors
 /// `wanted` is more than the sysctl `name`.

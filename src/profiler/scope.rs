@@ -1,4 +1,4 @@
-//! What the answer covers besides the watched tasks: the CPUs of `-C`, and not our own threads.
+//! The scope of a run besides the watched tasks: the CPUs of `-C`, without perf-prof's own threads.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::cli::values::CommList;
 use crate::task::{Comm, Watched};
 use crate::tep::{Filter, Format};
 
-/// The CPUs that the answer covers, and our own threads, which it leaves out.
+/// The CPUs that the run covers, and perf-prof's own threads, which it leaves out.
 #[derive(Clone, Debug)]
 pub struct RunScope {
     /// `-C`. None: all.
@@ -15,30 +15,30 @@ pub struct RunScope {
     own: [i32; OWN],
 }
 
-/// Most tasks of ours: two threads that every run has, those of a profiler, the processes that ask about others, the thread that reads
-/// keys, and the server of the metrics.
+/// Limit of perf-prof's own tasks: the two threads of every run, a profiler's threads, the worker processes, the screen
+/// thread, and the metrics server.
 const OWN: usize = OF_PROFILER.end + WORKERS + 2;
 const OF_PROFILER: Range<usize> = 2..5;
 const WORKERS: usize = 4;
-/// A tid that no task has. Not -1, which a task that has exited has in its last records.
+/// A tid that no task has. Not -1, which is the tid in the last records of an exiting task.
 const NOBODY: i32 = i32::MIN;
 
 impl Default for RunScope {
-    /// Everything.
+    /// A scope of all CPUs, without own threads.
     fn default() -> RunScope {
         RunScope { cpus: None, own: [NOBODY; OWN] }
     }
 }
 
 impl RunScope {
-    /// The last argument: the two threads that every run has.
+    /// The last argument: the reading thread and the output thread.
     pub fn new(cpus: Option<&[u32]>, [reader, output]: [i32; 2]) -> RunScope {
         let mut own = [NOBODY; OWN];
         (own[0], own[1]) = (reader, output);
         RunScope { cpus: cpus.map(Arc::from), own }
     }
 
-    /// Leaves out threads of the profiler, too.
+    /// Also leaves out these threads of the profiler.
     #[must_use]
     pub fn without(mut self, tids: &[i32]) -> RunScope {
         assert!(tids.len() <= OF_PROFILER.len(), "there are more threads than places");
@@ -46,63 +46,63 @@ impl RunScope {
         self
     }
 
-    /// Leaves out the processes that ask about others, too. One that replaces another later is not among them.
+    /// Also leaves out the worker processes. A worker that replaces another one later is not included.
     #[must_use]
     pub fn with_workers(mut self, pids: &[i32]) -> RunScope {
         self.own[OF_PROFILER.end..][..WORKERS].iter_mut().zip(pids).for_each(|(own, pid)| *own = *pid);
         self
     }
 
-    /// Leaves out the thread that serves the metrics, too.
+    /// Also leaves out the metrics server thread.
     #[must_use]
     pub fn with_server(mut self, tid: i32) -> RunScope {
         self.own[OWN - 1] = tid;
         self
     }
 
-    /// Leaves out the thread that reads keys, too.
+    /// Also leaves out the screen thread.
     #[must_use]
     pub fn with_keyboard(mut self, tid: i32) -> RunScope {
         self.own[OWN - 2] = tid;
         self
     }
 
-    /// True for a thread of ours.
+    /// True for one of perf-prof's own threads.
     #[inline(always)]
     pub fn is_own(&self, tid: i32) -> bool {
         self.own.contains(&tid)
     }
 
-    /// True for a task that the answer is about: one that is watched, has a name of `--filter`, and is not ours.
+    /// True for a wanted task: it is watched, has a name of `--filter`, and is none of perf-prof's own.
     #[inline]
     pub fn asks_for(&self, tid: i32, comm: &Comm, watched: &Watched, names: Option<&CommList>) -> bool {
         let has_name = || names.is_none_or(|names| names.matches(comm.as_bytes()));
         tid > 0 && !self.is_own(tid) && watched.contains(tid) && has_name()
     }
 
-    /// A filter that leaves our own threads out, for events that are about the current task only.
+    /// A filter that leaves out perf-prof's own threads, for events that concern only the current task.
     pub fn not_own(&self, format: &Format) -> Option<Filter> {
         Filter::parse(&not_these(self.own().collect()), format).ok()
     }
 
-    /// Our own threads.
+    /// The tids of perf-prof's own threads.
     pub fn own(&self) -> impl Iterator<Item = i32> {
         self.own.into_iter().filter(|&tid| tid != NOBODY)
     }
 
-    /// True for a CPU that the answer covers.
+    /// True for a CPU that the run covers.
     #[inline]
     pub fn has_cpu(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
-    /// The CPUs that were asked for. None: all.
+    /// The CPUs of `-C`. None: all.
     pub fn cpus(&self) -> Option<Vec<u32>> {
         self.cpus.as_ref().map(|cpus| cpus.to_vec())
     }
 }
 
-/// A filter without these tids: those that follow each other, as processes do that were forked one after another, are one test.
+/// The text of a filter without these tids. Consecutive tids, as of processes forked one after another, make one test.
 fn not_these(mut tids: Vec<i32>) -> String {
     tids.sort_unstable();
     let runs = tids.chunk_by(|tid, next| tid.checked_add(1) == Some(*next));

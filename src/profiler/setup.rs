@@ -1,4 +1,4 @@
-//! What a profiler has at hand when it asks for its events.
+//! What a profiler can use when it adds its events.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -24,12 +24,12 @@ use crate::tep::format::Format;
 /// The cure for a nested pid namespace.
 const SEES_ALL_TASKS: &str = "run on the host, or in a container with --pid=host";
 
-/// What a profiler is given before anything is opened.
+/// What a profiler is given before events are opened.
 pub struct Setup<'a> {
     pub tracefs: &'a TracefsFinder,
     pub target: &'a Target,
     pub host: &'a Host,
-    /// The watched tasks, as of now.
+    /// The watched tasks at this time.
     pub watched: &'a Watched,
     /// The command that the run will start.
     pub command: Option<&'a OsStr>,
@@ -46,7 +46,7 @@ pub struct Setup<'a> {
     pub warnings: RefCell<Vec<Warning>>,
 }
 
-/// What works less well, or differently, in this run.
+/// A warning: something works less well, or differently, in this run.
 #[derive(Debug)]
 pub struct Warning {
     pub reason: Reason,
@@ -55,11 +55,11 @@ pub struct Warning {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarningKind {
-    /// Part of the answer is missing.
+    /// A part of the results will be missing.
     Degraded,
-    /// It comes in another way.
+    /// The results are obtained in another way.
     OtherWay,
-    /// It is as it should be: the line says what it is.
+    /// Information about the results, which are complete.
     Information,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Warning {
 }
 
 impl<'a> Setup<'a> {
-    /// The setup of a run without options. `own`: our two threads.
+    /// The setup of a run without options. `own`: the reading thread and the output thread.
     pub fn new(
         tracefs: &'a TracefsFinder,
         target: &'a Target,
@@ -99,7 +99,7 @@ impl Setup<'_> {
     /// The format of `sys:name`.
     ///
     /// # Errors
-    /// No such event here, or tracefs cannot be read.
+    /// The kernel has no such event, or tracefs cannot be read.
     pub fn format(&self, name: &str) -> Result<Arc<Format>> {
         let (system, event) =
             name.split_once(':').with_context(|| format!("{name:?} is not of the form system:event"))?;
@@ -124,8 +124,8 @@ impl Setup<'_> {
         of_probe.map_or_else(|| self.format(evsel.name()), Ok)
     }
 
-    /// Has what happens while a hidden idle task is current copied, if the answer may be about that. Only virtual machines are known
-    /// to hide it.
+    /// Has the records of events during a hidden idle task copied, if the run may be about them. Only virtual machines
+    /// are known to hide the idle task.
     pub fn copy_idle_records(&self, evlist: &mut Evlist) {
         if !is_virtual(self.host) {
             return;
@@ -143,7 +143,7 @@ impl Setup<'_> {
     /// The error for a filter of the user on events of `format`: text that does not parse, or a field that the event
     /// lacks.
     pub fn filter_error(&self, err: EventFilterError, format: &Format) -> anyhow::Error {
-        // An unknown field's error names the event itself.
+        // The error about an unknown field already names the event.
         if err.is_unknown_field() {
             anyhow::Error::msg(err)
         } else {
@@ -151,7 +151,7 @@ impl Setup<'_> {
         }
     }
 
-    /// A filter that leaves our own threads out, for events that are about the current task only.
+    /// A filter that leaves out perf-prof's own threads, for events that concern only the current task.
     pub fn not_ourselves(&self, format: &Format) -> Option<Filter> {
         self.scope.not_own(format)
     }
@@ -161,24 +161,24 @@ impl Setup<'_> {
         self.warnings.borrow_mut().push(Warning { reason: Reason::incurable(text), kind: WarningKind::OtherWay });
     }
 
-    /// Adds a line on what the answer is, which is always printed.
+    /// Adds a line of information about the results, which is always printed.
     pub fn inform(&self, text: String) {
         self.warnings.borrow_mut().push(Warning { reason: Reason::incurable(text), kind: WarningKind::Information });
     }
 
-    /// Adds a warning of something that the answer will lack.
+    /// Adds a warning about something that the results will lack.
     pub fn degrade(&self, reason: Reason) {
         self.warnings.borrow_mut().push(Warning { reason, kind: WarningKind::Degraded });
     }
 
-    /// Warns that events of other CPUs are not seen, where pairs may go through these.
+    /// Warns that events of other CPUs are not seen, if pairs may involve these CPUs.
     pub fn degrade_pairs(&self) {
         self.degrade(Reason::incurable(
             "not all CPUs are watched: what goes to another CPU and comes back may seem to last until a later end than its own",
         ));
     }
 
-    /// Warns, once, that the strings of system calls stay unread.
+    /// Warns, once, that the strings of system calls cannot be read.
     pub fn degrade_strings(&self, reason: Reason) {
         self.degrade_once("paths and other strings of system calls stay unread", reason);
     }
@@ -201,8 +201,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Warns of a nested pid namespace, in which the kernel gives all tasks outside the number 0. The targets of `-p`
-    /// and `-t` are inside.
+    /// Warns of a nested pid namespace, in which the kernel reports all tasks outside of it as 0. The targets of `-p`
+    /// and `-t` are inside of it.
     pub fn degrade_outsiders(&self) {
         if procfs::is_nested(self.host) && matches!(self.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
             self.degrade(Reason::new(
@@ -215,7 +215,7 @@ impl Setup<'_> {
     /// Refuses a nested pid namespace, in which the kernel's task numbers mean nothing. `why` says what needs them.
     ///
     /// # Errors
-    /// We are in a nested pid namespace.
+    /// perf-prof runs in a nested pid namespace.
     pub fn require_host_pids(&self, why: &str) -> Result<()> {
         if procfs::is_nested(self.host) {
             bail!("{why}: {SEES_ALL_TASKS}");
@@ -226,14 +226,14 @@ impl Setup<'_> {
     /// As [`Setup::require_host_pids`], for profilers that follow tasks by the scheduler's events.
     ///
     /// # Errors
-    /// We are in a nested pid namespace.
+    /// perf-prof runs in a nested pid namespace.
     pub fn require_scheduler_pids(&self) -> Result<()> {
         self.require_host_pids(
             "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
         )
     }
 
-    /// Sets the unit of the weights of stacks, if it is not that of
+    /// Sets the unit of the weights of stacks, if it differs from
     /// [`ProfilerArgs::WEIGHT`](crate::profiler::ProfilerArgs::WEIGHT).
     pub fn weighs(&self, unit: impl Into<Arc<str>>) {
         self.weight.set(Some(unit.into()));

@@ -1,4 +1,4 @@
-//! Events whose records are shown as they happen: which of them pass, and how they are narrowed.
+//! Events whose records are shown as they happen: which records pass, and how kernel filters limit them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 
-/// Events that are about two tasks. Bound to a task they show only those in which it is the current one.
+/// Events that are about two tasks. If such an event is bound to a task, it shows only records in which that task is
+/// current.
 const TWO_TASKS: [&str; 4] =
     ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new", "sched:sched_waking"];
 
@@ -22,11 +23,11 @@ const TWO_TASKS: [&str; 4] =
 pub struct ShownEvent {
     pub event: EventId,
     pub format: Arc<Format>,
-    /// Its callchain is shown.
+    /// The event's callchain is shown.
     pub shows_stack: bool,
-    /// The filter as typed, without the one that leaves our own threads out.
+    /// The filter as typed, without the condition that leaves out perf-prof's own threads.
     filter: Option<Filter>,
-    /// The filter that is evaluated by us, since the kernel does not take it.
+    /// The filter that perf-prof evaluates because the kernel does not take it.
     filter_in_user: Option<Filter>,
 }
 
@@ -34,7 +35,7 @@ impl ShownEvent {
     /// Adds an event to the list. `shows_stacks`: the stacks of all events are shown.
     ///
     /// # Errors
-    /// More events than ids.
+    /// The run has more events than an [`EventId`] can number.
     pub fn add(bound: BoundEvent, shows_stacks: bool, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<ShownEvent> {
         let name = bound.evsel.name();
         if TWO_TASKS.contains(&name) && !setup.watched.is_all() {
@@ -49,13 +50,13 @@ impl ShownEvent {
     /// As [`ShownEvent::add`], for an event whose records are paired with those of others.
     ///
     /// # Errors
-    /// More events than ids.
+    /// The run has more events than an [`EventId`] can number.
     pub fn add_related(bound: BoundEvent, shows_stacks: bool, evlist: &mut Evlist) -> Result<ShownEvent> {
         ShownEvent::add_as(bound, shows_stacks, shows_stacks, true, evlist)
     }
 
-    /// `takes_stacks`: stacks are taken, even if they are not shown. `is_paired`: its records must come in order with
-    /// those of others.
+    /// `takes_stacks`: stacks are taken, even if they are not shown. `is_paired`: the event's records must come in
+    /// order with those of other events.
     fn add_as(
         bound: BoundEvent,
         shows_stacks: bool,
@@ -71,15 +72,15 @@ impl ShownEvent {
         Ok(ShownEvent { event, format, shows_stack: shows_stacks || stack, filter, filter_in_user: None })
     }
 
-    /// Has the kernel drop what is not shown. `more`: a filter that is evaluated by the caller, too.
+    /// Makes the kernel drop records that are not shown. `more`: a further filter, which the caller evaluates, too.
     ///
     /// # Errors
-    /// A filter that neither the kernel nor we can evaluate.
+    /// A filter that neither the kernel nor perf-prof can evaluate.
     pub fn narrow(&mut self, more: Option<Filter>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let ours = if has_second_party(&self.format) { None } else { setup.not_ourselves(&self.format) };
         let ours = ours.map(|ours| or_in_interrupts(ours, &self.format));
         let is_cut = self.filter.as_ref().is_some_and(Filter::tests_limited_text);
-        // A filter that is too long for the kernel is evaluated by us.
+        // perf-prof evaluates a filter that is too long for the kernel.
         let without_more = Filter::all_of([self.filter.clone(), ours.clone()]);
         let all = Filter::all_of([without_more.clone(), more]);
         if !is_cut && evlist.narrow(self.event, [all, without_more]) {
@@ -98,7 +99,7 @@ impl ShownEvent {
         Ok(())
     }
 
-    /// All samples pass, as far as we are asked.
+    /// Whether all samples pass: perf-prof evaluates no filter.
     #[inline]
     pub fn passes_all(&self) -> bool {
         self.filter_in_user.is_none()
@@ -112,7 +113,7 @@ impl ShownEvent {
     }
 }
 
-/// True if an event may be about a task other than the current one: it must be seen even if we cause it.
+/// True if an event may be about a task other than the current one: then it must be seen even if perf-prof causes it.
 fn has_second_party(format: &Format) -> bool {
     // The fields of a probe are named by its user.
     !format.is_probe_event()
@@ -121,8 +122,8 @@ fn has_second_party(format: &Format) -> bool {
         })
 }
 
-/// `ours` leaves our own threads out. What happens in an interrupt that hits one of them is not our doing: the end of a
-/// request to a disk, say.
+/// `ours` leaves out perf-prof's own threads. Events in an interrupt of such a thread, such as the end of a disk
+/// request, are not caused by it, and pass.
 fn or_in_interrupts(ours: Filter, format: &Format) -> Filter {
     let is_call = matches!(&*format.system, "syscalls" | "raw_syscalls");
     let in_interrupts = Filter::parse(&ContextFlags::filter(true), format).ok().filter(|_| !is_call);

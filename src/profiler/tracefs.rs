@@ -1,4 +1,4 @@
-//! Finds tracefs, and says why an event of it is refused.
+//! Finds tracefs, and says why a tracepoint is refused.
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
@@ -18,20 +18,22 @@ use crate::tep::format::Format;
 use crate::tep::probe::Probes;
 use crate::tep::tracefs::{STANDARD_ROOTS, Tracefs, mount_points};
 
-/// Finds tracefs when it is first needed: at its usual mount points, else by a private mount, else at any mount point.
+/// Finds tracefs when it is first needed: at its usual mount points, else through a private mount, else at any mount
+/// point.
 #[derive(Debug, Default)]
 pub struct TracefsFinder {
-    /// The probes of the run. Fields are dropped in this order: removing the probes needs the tracefs in `found`.
+    /// The probes of the run. Fields are dropped in this order: the probes must be removed before `found`, whose
+    /// tracefs that needs.
     pub(super) probes: OnceCell<Probes>,
     /// The formats of these probes.
     pub(super) formats: RefCell<Vec<Arc<Format>>>,
-    /// The locations of functions of programs, or why there is none, until their probes are defined.
+    /// The locations of user functions, or the error of their search, until their probes are defined.
     pub(super) locations: RefCell<Vec<(SelectorHead, Result<Vec<CodeLocation>>)>>,
     found: OnceCell<(Tracefs, Option<PrivateTracefs>)>,
 }
 
 impl TracefsFinder {
-    /// With a known tracefs, the directory of a test.
+    /// A finder with a known tracefs, such as a test directory.
     pub fn at(tracefs: Tracefs) -> TracefsFinder {
         TracefsFinder { found: (tracefs, None).into(), ..TracefsFinder::default() }
     }
@@ -70,7 +72,7 @@ impl TracefsFinder {
         err.chain().find_map(known).unwrap_or_else(|| Reason::incurable(format!("{err:#}")))
     }
 
-    /// As [`TracefsFinder::get`], for what only root may do. `why` says so.
+    /// As [`TracefsFinder::get`], for something that only root may do. `why`: the reason in the message.
     ///
     /// # Errors
     /// As [`TracefsFinder::get`], with `why` in the message.
@@ -90,12 +92,12 @@ impl TracefsFinder {
     }
 }
 
-/// A tracefs that is mounted for us alone.
+/// A private tracefs.
 fn own_tracefs() -> io::Result<(Tracefs, Option<PrivateTracefs>)> {
     let mount = private_tracefs()?;
     let tracefs = Tracefs::at(mount.root());
     match tracefs.list() {
-        // Its files are root's: a process may be allowed to mount it, and still not to read it.
+        // The files belong to root: a process may be allowed to mount tracefs, but not to read it.
         Err(err) if err.kind() == io::ErrorKind::PermissionDenied => Err(err),
         _ => Ok((tracefs, Some(mount))),
     }

@@ -1,8 +1,8 @@
-//! Unwinding of user stacks on the reading side.
+//! Unwinds user stacks in the reading thread.
 //!
-//! A sample has a window of its task's stack itself, or a companion event has written one just before the sample. The window
-//! is walked where it lies in the ring, with the tables that the output thread has published. Where tables are missing, the
-//! window is copied and goes to the output thread as a stack that is yet to be unwound.
+//! A sample has a window of its task's stack itself, or a companion event has written one just before the sample. The
+//! window is unwound in place in the ring, with the tables that the output thread has published. If tables are missing,
+//! the window is copied and sent to the output thread, which unwinds it later.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::symbol::stacks::windows::{CopiedStack, WindowPool, unwound_words, use
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::unwind::{Arch, LoadNothing, SpaceCode, Unwinder, UnwinderCounts, UnwoundChain, UserRegs, UserStackSample};
 
-/// Finds user stacks in windows.
+/// Unwinds user stacks from windows.
 #[derive(Debug)]
 pub struct UserStacks {
     is_on: bool,
     unwinder: Unwinder,
-    /// The code of address spaces, by their numbers.
+    /// The code of address spaces, by the number of the address space.
     spaces: FxHashMap<u32, Arc<SpaceCode>>,
-    /// Code ranges in these.
+    /// Number of code ranges in `spaces`.
     ranges: usize,
     pool: WindowPool,
     /// The last window of a companion, by CPU.
@@ -38,23 +38,23 @@ pub struct UserStacks {
 /// Numbers of windows, and of user stacks without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserStackCounts {
-    /// Windows that came.
+    /// Windows that arrived.
     pub windows: u64,
-    /// Windows that were walked in the ring.
+    /// Windows that were unwound in the ring.
     pub walked: u64,
     /// Windows that were copied for the output thread.
     pub handed_on: u64,
-    /// Stacks that the kernel's chain stands in for: there was no room for a copy on its way to the output thread.
+    /// Stacks taken from the kernel's callchain because there was no room for a copy of the window.
     pub no_room: u64,
-    /// Stacks that the kernel's chain stands in for: no window came with a sample whose event has them, or the task has no
+    /// Stacks taken from the kernel's callchain because no window came with the sample, or because the task has no
     /// 64-bit registers.
     pub no_window: u64,
 }
 
-/// A window that came beside a sample.
+/// A window that a companion has written.
 #[derive(Debug, Default)]
 struct Companion {
-    /// The event whose next sample on this CPU it belongs to.
+    /// The event whose next sample on this CPU the window belongs to.
     of: EventId,
     turn: Turn,
     tid: i32,
@@ -67,7 +67,8 @@ struct Companion {
     bytes: u64,
 }
 
-/// The sample that a window belongs to: the next one of its event on its CPU, and no later one.
+/// Whether the sample of a window has come: a window belongs to the next sample of its event on its CPU, and to no
+/// later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Turn {
     #[default]
@@ -80,15 +81,15 @@ enum Turn {
 enum CompanionUser {
     /// The stack was unwound.
     Chain(UserPart),
-    /// The bytes are the stack.
+    /// A copied window, whose stack is in the bytes.
     Window { regs: UserRegs, asked: usize },
 }
 
-/// The callchain of a sample, and what it is interned in.
+/// The callchain of a sample, and the table in which it is interned.
 struct NewChain<'a> {
     /// As the kernel wrote it.
     whole: Callchain<'a>,
-    /// Without the user's part.
+    /// The kernel part of the callchain.
     kernel: &'a [[u8; 8]],
     form: ChainForm,
     pid: i32,
@@ -96,22 +97,23 @@ struct NewChain<'a> {
     spaces: &'a mut SpaceKeys,
 }
 
-/// How the user's part of one chain was found.
+/// How the user part of one callchain was found.
 enum Found {
     Chain(UserPart),
-    /// The output thread has to find it.
+    /// The output thread must unwind it.
     Later,
 }
 
-/// Address spaces whose code is kept at most.
+/// Limit of the address spaces whose code is kept.
 const MAX_SPACES: usize = 4096;
-/// Their code ranges, of 40 bytes each: a process may have 16,384, and a new address space with each mapping.
+/// Limit of their code ranges, 40 bytes each: a process may have 16,384 of them, and gets a new address space number
+/// with each mapping.
 const MAX_RANGES: usize = 1 << 18;
-/// Windows on their way to the output thread.
+/// Limit of the windows in flight to the output thread, in bytes.
 const POOL_BYTES: usize = 16 << 20;
-/// A window and its sample are written one after the other, within 50 µs but for one in some 2,000: interrupts come in
-/// between, and the hypervisor takes the CPU away. Only where both a sample and the next one's window are lost is this limit
-/// what keeps apart.
+/// Limit of the time between a window and its sample. They are written one after the other, within 50 µs except for one
+/// in some 2,000, due to interrupts and a preempted virtual CPU. The limit only matters if both a sample and the window
+/// of the next one are lost.
 const TOGETHER_NS: u64 = 5_000_000;
 
 impl Default for UserStacks {
@@ -131,7 +133,7 @@ impl Default for UserStacks {
 }
 
 impl UserStacks {
-    /// Events carry windows from now on, or no longer.
+    /// Sets whether events carry windows from now on.
     pub fn turn(&mut self, on: bool) {
         self.is_on = on;
     }
@@ -162,7 +164,7 @@ impl UserStacks {
         let words = chain.words();
         let user_at = user_part_start(chain.iter(), words.len());
         if user_at == words.len() {
-            return stacks.intern(chain, form, pid, spaces); // a thread of the kernel, or a guest
+            return stacks.intern(chain, form, pid, spaces); // a kernel thread, or a guest
         }
         let (kernel, by_frame_pointers) = words.split_at(user_at);
         let by_frame_pointers = by_frame_pointers.get(1..).unwrap_or_default();
@@ -208,13 +210,13 @@ impl UserStacks {
         }
     }
 
-    /// Windows come beside samples: each sample is to be told of by [`UserStacks::comes`].
+    /// Some windows come from companions: [`UserStacks::comes`] must be called for each sample.
     pub fn has_companions(&self) -> bool {
         !self.companions.is_empty()
     }
 
-    /// A sample comes to its profiler. A window before it is its own, or nobody's any more: the window of a later sample may
-    /// have been lost.
+    /// Notes that a sample arrives. The window before it belongs to this sample or to none: it must not be used for a
+    /// later sample, whose own window may be lost.
     pub fn comes(&mut self, event: EventId, cpu: u32) {
         if let Some(companion) = self.companions.get_mut(cpu as usize)
             && companion.of == event
@@ -223,12 +225,12 @@ impl UserStacks {
         }
     }
 
-    /// Records of a CPU were lost: the window that came last may belong to one of them.
+    /// Notes that records of a CPU were lost: the last window may belong to one of them.
     pub fn forget(&mut self, cpu: u32) {
         self.companions.get_mut(cpu as usize).into_iter().for_each(|companion| companion.turn = Turn::Over);
     }
 
-    /// Takes the window that the companion of event `of` has written: its sample comes next.
+    /// Takes the window that the companion of event `of` has written: the event's sample comes next.
     pub fn companion(
         &mut self,
         of: EventId,
@@ -267,7 +269,7 @@ impl UserStacks {
         self.companions[at] = companion;
     }
 
-    /// The CPU with most bytes of windows beside samples since the last call, and how many.
+    /// The CPU with the most bytes of companions' windows since the last call, and these bytes.
     pub fn take_fullest(&mut self) -> Option<(usize, u64)> {
         let taken = self.companions.iter_mut().map(|companion| std::mem::take(&mut companion.bytes));
         taken.enumerate().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
@@ -284,7 +286,7 @@ impl UserStacks {
         if !self.spaces.contains_key(&space) {
             for (space, code) in published.try_iter() {
                 if self.spaces.len() >= MAX_SPACES || self.ranges >= MAX_RANGES {
-                    self.spaces.clear(); // what is needed is published again
+                    self.spaces.clear(); // spaces that are still needed are published again
                     self.ranges = 0;
                 }
                 self.ranges += code.ranges().len();

@@ -1,9 +1,9 @@
 //! `irqs`: what interrupts cost: hard interrupts by their handlers, softirqs, and work items in kernel threads.
 //!
-//! Events: those of `irq:` for handlers and softirqs, those of `workqueue:` for work items, period 1, on all CPUs. Cost: two
+//! Events: of `irq:` for handlers and softirqs, of `workqueue:` for work items, period 1, on all CPUs. Cost: two
 //! records per handler, three per softirq and per work item.
 //!
-//! Each of them is a pair, and so is the wait before it.
+//! Each handler, softirq or work item is a pair of events, and so is the wait before it.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -86,7 +86,7 @@ enum IrqStep {
     Ends,
 }
 
-/// The events, each with the field that tells which interrupt or work item it is, and the one that names it.
+/// The events, each with the field that identifies the interrupt or work item, and the field that names it.
 const EVENTS: [(&str, IrqKind, IrqStep, &str, Option<&str>); 8] = [
     ("irq:irq_handler_entry", IrqKind::Hardirqs, IrqStep::Begins, "irq", Some("name")),
     ("irq:irq_handler_exit", IrqKind::Hardirqs, IrqStep::Ends, "irq", None),
@@ -107,7 +107,7 @@ struct IrqEvent {
     name: Option<Field>,
 }
 
-/// What runs or waits, on one CPU: a row.
+/// A row: a kind of interrupt or work that runs or waits on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct IrqPart {
     waits: bool,
@@ -115,9 +115,9 @@ struct IrqPart {
     cpu: u32,
     /// Number of a hard interrupt or softirq.
     irq: Option<u64>,
-    /// Of a softirq, or of a handler: devices may share an interrupt.
+    /// Name of a softirq or a handler: devices may share an interrupt.
     name: Option<KeyText>,
-    /// Of a work item.
+    /// Function of a work item.
     function: Option<StackId>,
 }
 
@@ -143,13 +143,14 @@ impl IrqPart {
     }
 }
 
-/// Kind, and whether it waits; of interrupts the CPU, of a work item that runs the thread; the number of the interrupt, or
-/// the address of the work item, which may free itself: another one at its address may run elsewhere meanwhile.
+/// Kind; whether it waits; the CPU of an interrupt, or the thread of a running work item; and the number of the
+/// interrupt, or the address of the work item. The thread is needed because a work item may free itself while it runs,
+/// and another one at the same address may run elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct IrqKey(IrqKind, bool, u32, u64);
 
 impl IrqKey {
-    /// The key of the wait before it.
+    /// The key of the wait before this run.
     fn waiting(self) -> IrqKey {
         IrqKey(self.0, true, if self.0 == IrqKind::Work { 0 } else { self.2 }, self.3)
     }
@@ -164,7 +165,7 @@ impl PairKey for IrqKey {
 #[derive(Clone, Copy, Debug)]
 struct IrqStart {
     part: IrqPart,
-    /// Time of the hard interrupts that had ended on the CPU.
+    /// Total time of hard interrupts that had ended on the CPU at the start.
     taken_ns: u64,
 }
 
@@ -174,17 +175,17 @@ struct IrqPairs;
 impl Declaration for IrqPairs {
     type Key = IrqKey;
     type Start = IrqStart;
-    /// Time of the hard interrupts that have ended on the CPU.
+    /// Total time of hard interrupts that have ended on the CPU.
     type End = u64;
     type Row = IrqPart;
-    /// Time without that of the hard interrupts in between.
+    /// Time without the hard interrupts in between.
     type Sums = u64;
 
     fn row(&self, _key: &IrqKey, start: &OpenStart<IrqStart>, end: &PairEnd<u64>) -> IrqPart {
         IrqPart { cpu: end.moment.cpu, ..start.open.own.part }
     }
 
-    /// Some begin without having waited for it, as far as events tell.
+    /// Some kinds may begin without an event of their wait.
     fn may_be_first(&self, IrqKey(_, waits, ..): &IrqKey, _taken_ns: &u64) -> bool {
         *waits
     }
@@ -193,7 +194,8 @@ impl Declaration for IrqPairs {
         *sum_ns += own_ns(start, end);
     }
 
-    /// A work item that is cancelled before it begins has no event. The end of an interrupt may be unseen, in a BPF program.
+    /// No event shows that a waiting work item is cancelled. The end of an interrupt may be unseen because a BPF
+    /// program runs.
     fn waits_on(&self, IrqKey(kind, waits, ..): &IrqKey) -> bool {
         *kind == IrqKind::Work && !waits
     }
@@ -211,12 +213,12 @@ struct Irqs {
     args: IrqsArgs,
     events: Vec<IrqEvent>,
     relation: Relation<IrqPairs>,
-    /// The names of handlers and softirqs, the latter by their numbers.
+    /// The names of handlers and softirqs.
     texts: KeyTexts,
     softirqs: FxHashMap<u64, KeyText>,
-    /// By CPU: see [`IrqStart::taken_ns`].
+    /// Total time of ended hard interrupts, by CPU: see [`IrqStart::taken_ns`].
     taken_ns: FxHashMap<u32, u64>,
-    /// Work goes through CPUs whose events are not seen.
+    /// Work may be queued or run on CPUs whose events are not seen.
     misses_cpus: bool,
 }
 
@@ -248,7 +250,7 @@ impl Irqs {
                 }
             }
             PairOutcome::NoStart if part.waits => self.relation.rows.sum(part).no_start += 1,
-            // It began unseen, and waits no longer.
+            // The start was not seen, so the wait is over.
             PairOutcome::NoStart => self.relation.hide(key.waiting()),
             PairOutcome::Doubtful | PairOutcome::Unfit => {}
         }
@@ -259,7 +261,7 @@ impl Irqs {
         part.name.map_or(Value::None, |name| Value::Text(text(name).into()))
     }
 
-    /// A line about a pair, or about a start that goes on.
+    /// Hands over the occurrence of a pair, or of a start that still goes on.
     fn show(&self, start: &OpenStart<IrqStart>, time: u64, goes_on: bool, ctx: &mut Context) {
         let OpenStart { since, open: start } = start;
         let (part, name) = (start.own.part, self.name(start.own.part));
@@ -271,7 +273,7 @@ impl Irqs {
 impl Profiler for Irqs {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let is_wanted = |kind: IrqKind| self.args.kinds.is_empty() || self.args.kinds.contains(&kind);
-        // Kernels may lack the events of work items. Who asks for them is told by the error.
+        // Some kernels lack the events of work items. Only a user who asks for them gets the error.
         let is_there =
             |of: IrqKind| EVENTS.iter().all(|(event, kind, ..)| *kind != of || setup.tracepoint(event).is_ok());
         let has_work = !self.args.kinds.is_empty() || is_there(IrqKind::Work);
@@ -318,7 +320,8 @@ impl Profiler for Irqs {
         let runs = IrqKey(kind, false, if is_work { sample.tid.cast_unsigned() } else { sample.cpu }, id);
         let waits = runs.waiting();
         match step {
-            // A softirq that is raised again has waited since the first time. A work item is queued again if it was given up.
+            // A softirq that is raised again has waited since the first time. A work item that is queued again was
+            // cancelled before.
             IrqStep::Waits if is_work || self.relation.since(waits).is_none() => self.start(waits, part, sample, ctx),
             IrqStep::Waits => {}
             IrqStep::Begins => {
@@ -389,7 +392,7 @@ impl LatencyRow for IrqRow {
 }
 
 impl IrqRow {
-    /// The share of the CPU's time. A work item may sleep, and what waits takes none.
+    /// The share of the CPU's time. Work items have none, since they may sleep, nor have waits.
     fn share(&self, span_ns: u64) -> Value {
         match self.part {
             IrqPart { waits: true, .. } | IrqPart { kind: IrqKind::Work, .. } => Value::None,
@@ -456,7 +459,8 @@ static TIMES: Schema<IrqRow> =
 static DELAYS: Schema<IrqRow> =
     Schema::<IrqRow>::new("delays", &COLUMNS).titled("what waited").explained(&MEANINGS).ordered(longest_first);
 
-/// One that `--than` or `--lower` asks for. Its subject is whom it interrupts, or who was current when it began to wait.
+/// The occurrence of a run or wait that `--than` or `--lower` selects. Its subject is the interrupted task, or the task
+/// that was current when the wait began.
 #[derive(Debug)]
 struct LongIrq {
     ns: u64,

@@ -1,7 +1,7 @@
 //! `oncpu`: which tasks have the CPUs, and for how long.
 //!
-//! Events: `sched:sched_switch`, period 1, on whole CPUs, narrowed to the tasks of the answer; and the CPU's clock ten times a
-//! second, which tells whose a CPU is that has no switch at all. Cost: one record per switch.
+//! Events: `sched:sched_switch`, period 1, on whole CPUs, filtered to the target's tasks; and the CPU clock ten times a
+//! second, which shows the task on a CPU that has no switch at all. Cost: one record per switch.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ impl ProfilerArgs for OncpuArgs {
     }
 }
 
-/// Whose time a row has. Numbers that a row is not about are 0.
+/// The key of a row: the task or CPU whose time it has. Numbers that do not apply to a row are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct OnCpuKey {
     pid: i32,
@@ -106,11 +106,11 @@ impl SumKey for OnCpuKey {
     }
 }
 
-/// Time on a CPU.
+/// CPU time and runs.
 #[derive(Clone, Copy, Debug, Default)]
 struct OnCpuSum {
     ns: u64,
-    /// Stretches that ended.
+    /// Turns on a CPU that ended.
     runs: u64,
     longest_ns: Option<u64>,
 }
@@ -150,12 +150,12 @@ fn share(ns: u64, span_ns: u64) -> Value {
     Value::Pct(u32::try_from(u128::from(ns) * 10_000 / u128::from(span_ns.max(1))).unwrap_or(u32::MAX))
 }
 
-/// 0 is no task with a row.
+/// The number as a cell; blank for 0, which is no task with a row.
 fn number(number: i32) -> Value {
     if number == 0 { Value::None } else { Value::Signed(number.into()) }
 }
 
-/// What a CPU did in the interval.
+/// How a CPU spent the interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct CpuTime {
     cpu: u32,
@@ -190,7 +190,7 @@ static BUSY: Schema<CpuTime> = Schema::<CpuTime>::new(
 
 impl CpuTime {
     fn unseen_ns(&self, span_ns: u64) -> u64 {
-        /// Events are switched on a moment after the interval begins.
+        /// Unknown time up to which a CPU counts as fully known: events are enabled a moment after the interval begins.
         const NOTHING_NS: u64 = 5_000_000;
         let unseen_ns = span_ns.saturating_sub(self.busy_ns.saturating_add(self.idle_ns));
         if unseen_ns < NOTHING_NS { 0 } else { unseen_ns }
@@ -203,12 +203,12 @@ struct OnCpuRows {
     args: OncpuArgs,
     scope: RunScope,
     tasks: KeyedSums<OnCpuKey, OnCpuSum>,
-    /// By the number of the CPU.
+    /// The times of CPUs, by CPU number.
     cpus: BTreeMap<u32, CpuTime>,
 }
 
 impl TurnUser for OnCpuRows {
-    /// None: the task has no row.
+    /// The row of a task. None: the task has no row.
     type Kept = Option<OnCpuKey>;
 
     fn uses_priority(&self) -> bool {
@@ -254,9 +254,9 @@ impl TurnUser for OnCpuRows {
 struct Oncpu {
     turns: CpuTurns<Option<OnCpuKey>>,
     rows: OnCpuRows,
-    /// The turns of others than the tasks of the answer are not seen.
+    /// Only turns of the target's tasks are seen.
     is_narrowed: bool,
-    /// The CPUs that have a row, whatever is known of them.
+    /// The CPUs that have a row, even if nothing is known of them.
     online: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
-//! `sched-migrate`: how often tasks go to another CPU, how far, and how long they wait for it.
+//! `sched-migrate`: how often tasks migrate to another CPU, how far, and how long they then wait for it.
 //!
-//! Events: `sched:sched_migrate_task`, and with `sched_switch`, `sched_wakeup`, `sched_wakeup_new` and `sched_waking` the waits for
-//! a CPU, period 1, on whole CPUs. Cost: three to four records per wait.
+//! Events: `sched:sched_migrate_task`, and for the waits for a CPU `sched_switch`, `sched_wakeup`, `sched_wakeup_new`
+//! and `sched_waking`, period 1, on whole CPUs. Cost: three to four records per wait.
 
 use anyhow::Result;
 use rustc_hash::FxHashSet;
@@ -68,7 +68,7 @@ impl ProfilerArgs for SchedMigrateArgs {
     }
 }
 
-/// How far a task went before it got its CPU. None: it stayed.
+/// How far a task migrated before it got a CPU. None: it did not migrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct MigrationDistance(Option<CpuDistance>);
 
@@ -147,7 +147,7 @@ static DISTANCES: Schema<DistanceRow> = Schema::<DistanceRow>::new(
 .titled("migrations, and the waits for a CPU after them")
 .ordered(|(one, _), (other, _)| one.cmp(other));
 
-/// A task that went to other CPUs.
+/// A task that has migrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct MigratedTask {
     pid: i32,
@@ -161,7 +161,7 @@ impl SumKey for MigratedTask {
     }
 }
 
-/// Its migrations, those within the last level of cache among them, and its waits after them.
+/// A task's migrations, how many of these were within the last level of cache, and its waits after them.
 #[derive(Clone, Copy, Debug, Default)]
 struct MigrationSum {
     migrations: u64,
@@ -173,7 +173,8 @@ struct MigrationSum {
 }
 
 impl MigrationSum {
-    /// A migration of this distance. Not `is_new`: the wait after it, which tells that distances are known.
+    /// Counts a migration of this distance. Not `is_new`: only notes, for a wait after an earlier migration, that
+    /// distances are known.
     fn add(&mut self, distance: CpuDistance, is_new: bool) {
         let count = |within: bool| u64::from(is_new && within);
         self.migrations += count(true);
@@ -212,7 +213,7 @@ static MIGRATED_TASKS: Schema<MigratedTaskRow> = Schema::<MigratedTaskRow>::new(
     far(many).cmp(&far(few)).then(many.migrations.cmp(&few.migrations)).then(one.cmp(other))
 });
 
-/// A migration as its line shows it.
+/// The occurrence that reports a migration.
 #[derive(Debug)]
 struct ShownMigration {
     from: u32,
@@ -242,7 +243,7 @@ struct MigrationRows {
     args: SchedMigrateArgs,
     scope: RunScope,
     topology: Topology,
-    /// How far each task went that has not got its CPU since.
+    /// How far each task has migrated that has not got a CPU since then.
     moved: TidMap<Option<CpuDistance>>,
     distances: KeyedSums<MigrationDistance, DistanceSum>,
     tasks: KeyedSums<MigratedTask, MigrationSum>,
@@ -338,7 +339,7 @@ impl Profiler for SchedMigrate {
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         self.waits.on(&event, ctx, &mut self.rows);
         if matches!(event, Event::Lost(..)) {
-            self.rows.moved.retain(|_, _| false); // any of them may have got its CPU
+            self.rows.moved.retain(|_, _| false); // any of these tasks may have got its CPU
         }
     }
 

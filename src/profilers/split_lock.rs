@@ -1,7 +1,7 @@
-//! `split-lock`: locked operations that cross a cache line, how many on which CPU, and in whose code.
+//! `split-lock`: locked operations that cross a cache line, how many, on which CPU, and in which code.
 //!
-//! Event: one, of the CPU's own numbering, counted and sampled on the tasks of the answer. Cost: one record per `-T`
-//! events and a reading of the counters per interval.
+//! Event: one raw event of the CPU, counted and sampled on the target's tasks. Cost: one record per `-T` events and a
+//! reading of the counters per interval.
 
 mod cpu;
 mod sums;
@@ -96,7 +96,7 @@ impl ProfilerArgs for SplitLockArgs {
 }
 
 impl SplitLockArgs {
-    /// The thread of `--test` belongs to no task of the answer, and to no virtual machine.
+    /// Refuses `--test` with options that exclude its thread, which belongs to no target and to no virtual machine.
     fn refuse_to_miss_the_test(&self) -> Result<()> {
         let command = self.common.runs_command().then_some("a command");
         let host = self.exclude_host.then_some("-G");

@@ -1,7 +1,7 @@
 //! `trace`: selected events, one line each, as they happen.
 //!
-//! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event. Where many system calls are
-//! selected by name the two raw events stand in: see `system_calls`.
+//! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event. If many system calls are
+//! selected by name, the two raw events replace them: see `system_calls`.
 
 mod system_calls;
 
@@ -67,7 +67,7 @@ pub struct TraceArgs {
     common: CommonArgs,
 }
 
-/// What was asked of an event besides its name.
+/// The user's options for an event besides its name.
 #[derive(Debug, PartialEq)]
 struct EventSpec {
     /// The filter as typed.
@@ -86,7 +86,7 @@ struct SelectedTracepoint {
 #[derive(Default)]
 struct Selection {
     events: Vec<SelectedTracepoint>,
-    /// Indexes in `events`, by the id of the event and its spec.
+    /// Indexes in `events`, by event id and spec.
     places: FxHashMap<(u32, usize), usize>,
 }
 
@@ -114,7 +114,7 @@ pub struct Trace {
     draws_stacks: bool,
     /// `--ancestors`
     shows_lineage: bool,
-    /// There is only a flame graph, and no event is printed.
+    /// Only a flame graph is wanted, and no event is printed.
     only_draws: bool,
     /// `--no-paths`
     leaves_strings: bool,
@@ -170,7 +170,7 @@ impl Trace {
         for bound in setup.bind(selector, self.filter.as_deref())? {
             let place = (bound.format.id, spec);
             match selection.places.get(&place) {
-                // An event that is named in full is not optional, as one of a pattern is.
+                // An event that is named in full is not optional, unlike one of a pattern.
                 Some(&at) if !selector.has_wildcard() => selection.events[at].bound = bound,
                 Some(_) => {}
                 None => {
@@ -194,7 +194,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Adds raw events to the list, and after them the events that their records are shown as, which are not opened.
+    /// Adds raw events to the list, and after them the events as which their records are shown, which are not opened.
     fn add_raw(&mut self, raws: Vec<(BoundEvent, RawEvent)>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let first = self.traced.len();
         let mut told = Vec::new();
@@ -240,7 +240,7 @@ impl Trace {
         }
     }
 
-    /// Takes the string of a system call that comes next.
+    /// Takes a string of the next system call.
     fn take_string(&mut self, event: EventId, sample: &Sample<'_>) -> Result<Use> {
         let at = self.copies.iter().find(|(copies, _)| *copies == event).map(|(_, at)| *at);
         let traced = at.and_then(|at| self.traced.get_mut(at)).context("an event of another profiler")?;
@@ -307,7 +307,7 @@ impl Profiler for Trace {
             return Ok(Use::Relevant);
         }
         let stack = stack.filter(|_| traced.shown.shows_stack);
-        // A task that was only interrupted has nothing to do with the event.
+        // An interrupted task has nothing to do with the event.
         let lineage = (self.shows_lineage && !traced.context.in_interrupt(sample.raw)).then(|| ctx.lineage(sample.pid));
         let lineage = lineage.filter(|lineage| !lineage.0.is_empty());
         let named = traced.call_number.as_ref().and_then(|number| NamedCall::of(number, sample));

@@ -5,12 +5,12 @@ use std::hash::{Hash, Hasher};
 use crate::event::{EventKey, KeyText};
 use crate::stats::PairKey;
 
-/// What the events of a pair have in common. Two words, so that it is in registers.
+/// The common key of the events of a pair. Two words, so that it fits in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelationKey {
     Number(u64),
     Text(KeyText),
-    /// The CPU on which both happen: losses on others do not concern the pair.
+    /// The CPU on which both events happen: losses on other CPUs do not concern the pair.
     Cpu(u64),
 }
 
@@ -36,7 +36,7 @@ impl From<EventKey> for RelationKey {
     }
 }
 
-// All keys of a run are of one kind.
+// Hashes without the variant, since all keys of a run are of one kind.
 impl Hash for RelationKey {
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {

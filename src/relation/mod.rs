@@ -1,11 +1,11 @@
 //! Pairs of events: an event that starts one, and the event that ends it, under the same key.
 //!
-//! A profiler declares what its pairs are ([`Declaration`]): their key, what is kept of a start, the row that counts a pair.
-//! [`Relation`] finds the pairs, adds them up, and knows what waits, what was in no pair, and what a loss made doubtful.
-//! The profiler hands over starts and ends, and shows what comes back.
+//! A profiler declares what its pairs are ([`Declaration`]): their key, what is kept of a start, the row that counts a
+//! pair. [`Relation`] finds the pairs, adds them up, and knows which starts wait, how many events were in no pair, and
+//! which starts a loss made doubtful. The profiler hands over starts and ends, and shows the results.
 //!
-//! `key` has the usual keys, `positions` the chains of several events, `rows` the sums, `worst` the worst cases of a run,
-//! `open` starts without an end, `unpaired` the counts of what was in no pair.
+//! `key` has the usual keys, `positions` the chains of several events, `rows` the sums, `worst` the worst cases of a
+//! run, `open` the starts without an end, `unpaired` the counts of events that were in no pair.
 
 mod key;
 mod open;
@@ -32,41 +32,42 @@ use crate::task::Comm;
 
 /// What the pairs of a profiler are.
 pub trait Declaration {
-    /// What the two events of a pair have in common.
+    /// The common key of the two events of a pair.
     type Key: PairKey;
-    /// What is kept of a start besides its time and task.
+    /// What is stored of a start besides its time and task.
     type Start: Copy;
     /// What is known of an end besides its time and task.
     type End;
-    /// What pairs are added up by.
+    /// The key of the rows in which pairs are added up.
     type Row: RowKey;
-    /// What is added up for a row besides lengths.
+    /// The sums of a row besides lengths.
     type Sums: Clone + Default;
 
     /// The row that counts a pair.
     fn row(&self, key: &Self::Key, start: &OpenStart<Self::Start>, end: &PairEnd<Self::End>) -> Self::Row;
 
-    /// Whether the end is one of this start. If not, neither of them is in a pair.
+    /// Whether the end belongs to this start. If not, neither of them is in a pair.
     #[inline(always)]
     fn fits(&self, start: &Self::Start, end: &Self::End) -> bool {
         let _ = (start, end);
         true
     }
 
-    /// Whether an end without a start may be the first event of its key: then nothing is missing.
+    /// Whether an end without a start may be the first event of its key, so that no start is missing.
     #[inline(always)]
     fn may_be_first(&self, key: &Self::Key, end: &Self::End) -> bool {
         let _ = (key, end);
         false
     }
 
-    /// Adds up what a row has besides lengths.
+    /// Adds a pair to the sums of its row, besides lengths.
     #[inline(always)]
     fn add(&self, sums: &mut Self::Sums, start: &OpenStart<Self::Start>, end: &PairEnd<Self::End>) {
         let _ = (sums, start, end);
     }
 
-    /// Whether a start without an end still waits for it. If not, it may have been given up without an event.
+    /// Whether a start under this key surely still waits for its end. If not, the wait may have been given up without
+    /// an event.
     fn waits_on(&self, key: &Self::Key) -> bool {
         let _ = key;
         true
@@ -89,7 +90,7 @@ impl EventMoment {
     }
 }
 
-/// What is kept of an event that starts a pair.
+/// What is stored of an event that starts a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairStart<S> {
     pub cpu: u32,
@@ -98,7 +99,7 @@ pub struct PairStart<S> {
     pub tid: i32,
     pub comm: Comm,
     pub stack: Option<StackId>,
-    /// What the profiler keeps.
+    /// The profiler's own data of the start.
     pub own: S,
 }
 
@@ -106,7 +107,7 @@ pub struct PairStart<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairEnd<E> {
     pub moment: EventMoment,
-    /// What the profiler knows of it.
+    /// The profiler's own data of the end.
     pub own: E,
 }
 
@@ -118,11 +119,11 @@ pub type OpenStart<S> = OpenPair<PairStart<S>>;
 pub enum PairOutcome<'a, S> {
     /// A pair, which was counted.
     Ended(&'a OpenStart<S>),
-    /// The start under this key is none of this end.
+    /// The start under this key does not belong to this end.
     Unfit,
     /// No start waits under this key.
     NoStart,
-    /// A start from before a loss: it may have ended and begun anew unseen.
+    /// The start is from before a loss: its pair may have ended and begun anew unseen.
     Doubtful,
 }
 
@@ -130,33 +131,33 @@ pub enum PairOutcome<'a, S> {
 #[derive(Debug)]
 pub struct Relation<D: Declaration> {
     pub declared: D,
-    /// Which pairs have lines.
+    /// Which pairs have lines of their own.
     pub lengths: LatencyArgs,
     pairs: Pairs<D::Key, PairStart<D::Start>>,
     pub rows: PairRows<D::Row, D::Sums>,
     /// Pairs that take as long count as over the limit.
     than_ns: u64,
-    /// Stacks of starts have the length of their pairs as weights.
+    /// The stack of a start gets the length of its pair as weight.
     draws_stacks: bool,
     /// The end of the last interval that was printed.
     interval_start: Timestamp,
-    /// Ends without a start that start a pair themselves.
+    /// Ends without a start that are starts of pairs themselves.
     only_started: u64,
     skipped: u64,
     hidden: u64,
-    /// Of the interval.
+    /// Events in no pair in this interval.
     unpaired: Unpaired,
-    /// Records were lost since starts that are in doubt were dropped.
+    /// Records were lost since doubtful starts were last dropped.
     has_lost: bool,
     open_lines: OpenLines<D::Key>,
 }
 
-/// What a relation is made with.
+/// The settings of a relation.
 #[derive(Clone, Copy, Debug)]
 pub struct RelationTerms {
     pub lengths: LatencyArgs,
     pub draws_stacks: bool,
-    /// Memory for starts without an end.
+    /// Limit of the memory for starts without an end.
     pub start_bytes: usize,
     /// The age at which starts expire. None: they never do.
     pub longest_ns: Option<u64>,
@@ -194,14 +195,14 @@ impl<D: Declaration> Relation<D> {
         }
     }
 
-    /// An event that starts a pair.
+    /// Handles an event that starts a pair.
     #[inline(always)]
     pub fn start(&mut self, key: D::Key, at: EventMoment, comm: Comm, stack: Option<StackId>, own: D::Start) {
         let EventMoment { time, cpu, pid, tid } = at;
         self.pairs.open(key, time, PairStart { cpu, pid, tid, comm, stack, own });
     }
 
-    /// An event that may end a pair.
+    /// Handles an event that may end a pair.
     #[inline(always)]
     pub fn end(&mut self, key: D::Key, end: &PairEnd<D::End>, ctx: &mut Context) -> PairOutcome<'_, D::Start> {
         let draws_stacks = self.draws_stacks;
@@ -212,7 +213,8 @@ impl<D: Declaration> Relation<D> {
         outcome
     }
 
-    // The start may have been written just before: only what is needed is read of it, as it was written.
+    // The start may have been written just before: only the needed fields are read, each with the width of its store,
+    // so that store forwarding works.
     #[inline(always)]
     fn count(&mut self, key: D::Key, end: &PairEnd<D::End>) -> PairOutcome<'_, D::Start> {
         let at = &end.moment;
@@ -239,13 +241,13 @@ impl<D: Declaration> Relation<D> {
         PairOutcome::Ended(pair)
     }
 
-    /// Records of a CPU were lost.
+    /// Notes that records of a CPU were lost.
     pub fn lost(&mut self, window: &LostWindow) {
         self.pairs.lost(window.cpu, window.end_ns);
         self.has_lost = true;
     }
 
-    /// Takes what concerns all relations: the start of the run, and losses.
+    /// Handles the events that concern all relations: the start of the run, and losses.
     pub fn on(&mut self, event: &Event<'_>, ctx: &Context) {
         match event {
             Event::Started { .. } => self.interval_start = ctx.started_ns,
@@ -254,29 +256,29 @@ impl<D: Declaration> Relation<D> {
         }
     }
 
-    /// When the start that waits under a key happened.
+    /// The time of the start that waits under a key.
     pub fn since(&self, key: D::Key) -> Option<u64> {
         self.pairs.since(key)
     }
 
-    /// An event under this key was not seen: the start that waits is in no pair with a later one.
+    /// Notes that an event under this key was not seen: the waiting start is in no pair with a later event.
     pub fn hide(&mut self, key: D::Key) {
         self.hidden += u64::from(self.pairs.forget(key).is_some());
     }
 
-    /// Nothing ends the pair that waits under this key: its task has exited, say.
+    /// Removes the start that waits under this key, whose end will not come: its task has exited, for example.
     pub fn forget(&mut self, key: D::Key) -> Option<OpenStart<D::Start>> {
         self.pairs.forget(key)
     }
 
-    /// A start goes on under another key, and its thread under the number `tid`.
+    /// Moves a start to another key, and changes the tid of its thread to `tid`.
     pub fn renumber(&mut self, old: D::Key, new: D::Key, tid: i32) {
         if let Some(OpenPair { since, open }) = self.pairs.forget(old) {
             self.pairs.open(new, since, PairStart { tid, ..open });
         }
     }
 
-    /// The starts that wait for their ends at `now`. Those in doubt and those that have expired are dropped and counted.
+    /// The starts that wait for their ends at `now`. Doubtful and expired starts are dropped and counted.
     pub fn waiting(&mut self, now: Timestamp) -> impl Iterator<Item = (&D::Key, &OpenStart<D::Start>)> {
         self.pairs.still_open(now)
     }
@@ -286,19 +288,19 @@ impl<D: Declaration> Relation<D> {
         self.pairs.iter()
     }
 
-    /// Drops the starts that a loss has made doubtful, counts them, and returns their keys.
-    pub fn take_doubtful(&mut self) -> Vec<D::Key> {
-        self.pairs.take_doubtful()
+    /// Drops the starts that a loss has made doubtful, and counts them.
+    pub fn forget_doubtful(&mut self) {
+        self.pairs.forget_doubtful();
     }
 
-    /// Between samples: counts what was in no pair since the last call, up to `now`, and returns the starts that wait and have a
-    /// line now: see `Relation::open_lines`.
+    /// To be called between samples: counts the events in no pair since the last call, up to `now`, and returns the
+    /// waiting starts that get a line now: see `Relation::open_lines`.
     pub fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> Vec<(D::Key, OpenStart<D::Start>)> {
         self.drop_doubtful(now, ctx);
         self.open_lines(now)
     }
 
-    /// Drops the starts that losses have made doubtful, and counts what was in no pair.
+    /// Drops the starts that losses have made doubtful, and counts the events that were in no pair.
     fn drop_doubtful(&mut self, now: Timestamp, ctx: &mut Context) {
         if std::mem::take(&mut self.has_lost) {
             drop(self.pairs.still_open(now));
@@ -306,7 +308,7 @@ impl<D: Declaration> Relation<D> {
         self.count_unpaired(ctx);
     }
 
-    /// Counts what was in no pair since the last call, and returns it.
+    /// Counts the events that were in no pair since the last call, and returns these counts.
     pub fn count_unpaired(&mut self, ctx: &mut Context) -> Unpaired {
         let new = self.new_unpaired();
         ctx.view.discarded += new.pairs.doubtful;
@@ -321,18 +323,18 @@ impl<D: Declaration> Relation<D> {
         Unpaired { pairs, skipped: std::mem::take(&mut self.skipped), hidden: std::mem::take(&mut self.hidden) }
     }
 
-    /// An interval ends. Returns what was in no pair in it.
+    /// Ends an interval. Returns the counts of its events that were in no pair.
     pub fn end_interval(&mut self, now: Timestamp, report: &Report) -> Unpaired {
         self.begin_interval(now, report);
-        let new = self.new_unpaired(); // those that have expired
+        let new = self.new_unpaired(); // starts that have expired
         let unpaired = std::mem::take(&mut self.unpaired).and(new);
         if report.is_quiet {
-            self.unpaired = unpaired; // the interval that is printed has them, too
+            self.unpaired = unpaired; // the printed interval includes those of its quiet parts
         }
         unpaired
     }
 
-    /// An interval ends, for a profiler that takes what [`Relation::count_unpaired`] returns.
+    /// Ends an interval, for a profiler that uses the counts of [`Relation::count_unpaired`] itself.
     pub fn begin_interval(&mut self, now: Timestamp, report: &Report) {
         if !report.is_quiet {
             self.interval_start = now;

@@ -1,4 +1,5 @@
-//! Starts that wait for their ends: those that have waited for long enough to have a line, and the oldest of each group.
+//! Starts that wait for their ends: lines for those that have waited for long enough, and the oldest start of each
+//! group.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
@@ -13,7 +14,7 @@ use crate::stats::TopK;
 /// Starts that have had a line.
 #[derive(Debug)]
 pub struct OpenLines<K> {
-    /// By key: the time of the start, and the age at which it has its next line.
+    /// By key: the time of the start, and the age at which the start gets its next line.
     told: FxHashMap<K, ToldStart>,
     next_look: Timestamp,
 }
@@ -39,8 +40,8 @@ impl<K> Default for OpenLines<K> {
 }
 
 impl<D: Declaration> Relation<D> {
-    /// The starts that have waited for `--than` and have a line now: the oldest 16, once a second, each again when its age has
-    /// doubled.
+    /// The starts that have waited for at least `--than` and get a line now: the oldest 16, once a second; each gets
+    /// its next line when its age has doubled.
     pub(super) fn open_lines(&mut self, now: Timestamp) -> Vec<(D::Key, OpenStart<D::Start>)> {
         const PAUSE_NS: u64 = 1_000_000_000;
         const LIMIT: usize = 16;
@@ -51,15 +52,15 @@ impl<D: Declaration> Relation<D> {
         self.due(now, LIMIT, |due_age, age_ns| due_age.is_none_or(|due| due <= age_ns))
     }
 
-    /// As the run ends: as [`Relation::tick`], with the oldest 100 of the starts that have had no line.
+    /// At the end of the run: as [`Relation::tick`], but returns the oldest 100 starts that have had no line yet.
     pub fn open_lines_at_end(&mut self, now: Timestamp, ctx: &mut Context) -> Vec<(D::Key, OpenStart<D::Start>)> {
         const LIMIT: usize = 100;
         self.drop_doubtful(now, ctx);
         self.due(now, LIMIT, |due_age, _| due_age.is_none())
     }
 
-    /// The oldest starts that have waited for `--than` at `now` and of which `is_due` says so, by the age of the next line (None:
-    /// there was none yet), and their age.
+    /// The oldest starts, with their ages, that have waited for at least `--than` at `now` and are due for a line.
+    /// `is_due`: decides by the age of the start's next line (None: it has had none yet) and its present age.
     fn due(
         &mut self,
         now: Timestamp,
@@ -67,7 +68,7 @@ impl<D: Declaration> Relation<D> {
         is_due: impl Fn(Option<u64>, u64) -> bool,
     ) -> Vec<(D::Key, OpenStart<D::Start>)> {
         let Some(than) = self.lengths.than_ns() else { return Vec::new() };
-        // Others choose how many are due: only those that get a line are kept.
+        // The traced programs decide how many starts are due, so only those that get a line are kept.
         let mut due = TopK::new(limit);
         let mut still_told = FxHashMap::default();
         for (key, start) in self.pairs.still_open(now).filter(|(key, _)| self.declared.waits_on(key)) {
@@ -89,7 +90,7 @@ impl<D: Declaration> Relation<D> {
         due
     }
 
-    /// The starts that wait at `now`, by `group`.
+    /// The starts that wait at `now`, grouped by `group`.
     pub fn waiting_by<G: Eq + Hash>(
         &mut self,
         now: Timestamp,
@@ -124,7 +125,7 @@ mod tests {
     use crate::stats::SumKey;
     use crate::task::Comm;
 
-    /// Pairs by a number, of which the odd ones may be given up unseen.
+    /// Pairs by a number; those with odd numbers may be given up unseen.
     #[derive(Debug)]
     struct AgedPairs;
 
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Starts of these keys, at 10 ms, 20 ms, ..., of which those that wait for 50 ms have lines.
+    /// A relation with starts of these keys at 10 ms, 20 ms, ...; starts that wait for 50 ms get lines.
     fn relation(keys: &[u64]) -> Relation<AgedPairs> {
         let args = LatencyArgs::augment_args(Command::new("x")).get_matches_from(["x", "--than", "50ms"]);
         let lengths = LatencyArgs::from_arg_matches(&args).unwrap();

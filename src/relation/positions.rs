@@ -1,14 +1,14 @@
-//! Chains of events: which positions an event has in one, and which part it may take in a pair.
+//! Chains of events: the positions that an event has in a chain, and which role it may have in a pair.
 
-/// The positions of an event: the `-e` in which it stands, as bits.
+/// The positions of an event as bits: the indexes of the `-e` options in which it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positions(u32);
 
 impl Positions {
-    /// Limit of positions.
+    /// Limit of the positions of a chain.
     pub const LIMIT: u16 = 32;
 
-    /// One position below [`Positions::LIMIT`].
+    /// The set of one position, below [`Positions::LIMIT`].
     pub fn one(position: u16) -> Positions {
         Positions(1 << position)
     }
@@ -34,14 +34,14 @@ impl Positions {
 /// The positions in which an event takes part in pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairPositions {
-    /// Those in which it may start one.
+    /// Positions in which the event may start a pair.
     pub starts: Positions,
-    /// Those in which it may end one.
+    /// Positions in which the event may end a pair.
     pub ends: Positions,
 }
 
 impl PairPositions {
-    /// The position in which an event starts a pair. `ended`: that in which it has ended one.
+    /// The position in which the event starts a pair. `ended`: the position in which it has ended one.
     #[inline(always)]
     pub fn start(self, ended: Option<u16>) -> Option<u16> {
         ended.filter(|position| self.starts.has(*position)).or_else(|| self.starts.first())
@@ -53,14 +53,14 @@ impl PairPositions {
         self.ends.has(position)
     }
 
-    /// Whether the event may be the first of a chain.
+    /// Whether the event may be the first event of a chain.
     #[inline(always)]
     pub fn starts_first(self) -> bool {
         self.starts.has(0)
     }
 }
 
-/// How many positions there are, and what follows the last.
+/// A chain: its number of positions, and what follows the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     positions: u16,
@@ -79,14 +79,14 @@ impl Chain {
         Chain { positions, is_cycle }
     }
 
-    /// What an event of these positions may do.
+    /// The roles that an event of these positions may have.
     pub fn part(self, at: Positions) -> PairPositions {
         let last = 1 << (self.positions - 1);
         let (starts, ends) = if self.is_cycle { (at.0, at.0) } else { (at.0 & !last, at.0 & !1) };
         PairPositions { starts: Positions(starts), ends: Positions(ends) }
     }
 
-    /// The position that ends a pair which began in this one.
+    /// The position that ends a pair which began in `position`.
     #[inline(always)]
     pub fn next(self, position: u16) -> u16 {
         if position + 1 == self.positions { 0 } else { position + 1 }
@@ -154,7 +154,7 @@ mod tests {
             self.start(key, moment(time), Comm::default(), None, position);
         }
 
-        /// When the pair began, in which position, and the position in which it ended.
+        /// The start time of the pair that ends at `time`, its first position, and its last one.
         fn ends(&mut self, key: RelationKey, part: PairPositions, time: u64) -> Option<(u64, u16, u16)> {
             let chain = self.declared.0;
             match self.count(key, &PairEnd { moment: moment(time), own: part }) {
@@ -172,7 +172,7 @@ mod tests {
         RelationKey::Number(number)
     }
 
-    /// One step of a run: an event of a position under a key, seen or lost with its CPU.
+    /// One step of a test run: an event of a position under a key, seen or lost, on a CPU.
     #[derive(Clone, Copy, Debug)]
     struct SeenStep {
         key: u64,
@@ -193,13 +193,13 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
-        /// Against the whole truth, of which the relation sees a part: rings that overflow lose a run of events of their
-        /// CPU. Each pair that is told is one of the truth, and what is missing was counted: pairs are missing only
-        /// where something was lost.
+        /// Compared with the full truth, of which the relation sees only a part: overflowing rings lose runs of events
+        /// of their CPU. Each reported pair is a true pair, and pairs are missing only where records were lost, and are
+        /// counted.
         #[test]
         fn no_pair_is_told_that_was_not(steps in prop::collection::vec(step(), 0..300), is_cycle in any::<bool>()) {
             let mut relation = chain(3, is_cycle);
-            // The truth: for each key the last start.
+            // The truth: the last start of each key.
             let mut last: [Option<(u16, u64)>; 3] = [None; 3];
             let (mut true_pairs, mut told) = (Vec::new(), Vec::new());
             let mut losing = [false; 2];
@@ -222,7 +222,8 @@ mod tests {
                     relation.lost(&LostWindow { cpu, start_ns: time, end_ns: time, count: 1 });
                 }
                 if ends.has(position) && let Some((since, ..)) = relation.ends(key(number), part, time) {
-                    // A pair across a loss that is not known yet may be wrong: the interval of the loss is marked.
+                    // A pair across a loss that is not reported yet may be wrong: the interval of the loss will be
+                    // marked.
                     if !losing.contains(&true) {
                         told.push((number, since, time));
                     }
@@ -234,7 +235,7 @@ mod tests {
             prop_assert!(told.iter().all(|pair| true_pairs.contains(pair)), "{:?} of {:?}", told, true_pairs);
         }
 
-        /// Without losses all pairs are told, and each start is in a pair, or counted, or waits.
+        /// Without losses all pairs are reported, and each start is in a pair, is counted, or waits.
         #[test]
         fn each_start_is_accounted_for(steps in prop::collection::vec(step(), 0..300), is_cycle in any::<bool>()) {
             let mut relation = chain(3, is_cycle);
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!((counts.skipped, counts.pairs.unmatched), (1, 1));
     }
 
-    /// The same event in two positions, or in a cycle: each but the first ends a pair, and starts the next.
+    /// With the same event in two positions, or in a cycle, each event but the first ends a pair and starts the next.
     #[test]
     fn an_event_may_follow_itself() {
         let both = Positions::one(0).and(Positions::one(1));

@@ -1,34 +1,34 @@
-//! What is added up for each row of pairs.
+//! The sums of pairs, by row.
 
 use crate::stats::{KeyedSums, Latency, SumKey};
 use crate::symbol::StackId;
 
-/// What a row is about.
+/// The key of a row.
 pub trait RowKey: SumKey + Copy + Ord {
-    /// The place of a usual row, which is found without hashing. Below a few thousand.
+    /// The index of a frequent row, which is then found without hashing. It must be below a few thousand.
     #[inline(always)]
     fn index(&self) -> Option<usize> {
         None
     }
 
-    /// The row at this place, if it has one.
+    /// The row with this index, if there is one.
     fn at_index(index: usize) -> Option<Self> {
         let _ = index;
         None
     }
 }
 
-/// What is added up for a row.
+/// The sums of a row.
 #[derive(Clone, Debug, Default)]
 pub struct PairSums<S> {
     pub latency: Latency,
-    /// Pairs that are as long as the limit, or longer.
+    /// Pairs at least as long as the limit.
     pub than: u64,
     /// Pairs that began before the interval in which they ended.
     pub before: u64,
     /// Ends whose start was not seen.
     pub no_start: u64,
-    /// What the profiler adds up.
+    /// The profiler's own sums.
     pub own: S,
 }
 
@@ -41,7 +41,7 @@ impl<S> PairSums<S> {
 /// The sums of all rows, in bounded memory.
 #[derive(Debug)]
 pub struct PairRows<R, S> {
-    /// Those of rows that have an index, by it.
+    /// The sums of rows that have an index, by index.
     by_index: Vec<PairSums<S>>,
     rest: KeyedSums<R, PairSums<S>>,
 }
@@ -53,7 +53,7 @@ impl<R: RowKey, S: Clone + Default> Default for PairRows<R, S> {
 }
 
 impl<R: RowKey, S: Clone + Default> PairRows<R, S> {
-    /// The sums of a row, to be added to.
+    /// The sums of a row, for adding to them.
     #[inline(always)]
     pub fn sum(&mut self, row: R) -> &mut PairSums<S> {
         if let Some(index) = row.index() {
@@ -75,7 +75,7 @@ impl<R: RowKey, S: Clone + Default> PairRows<R, S> {
         self.by_index.resize(index + 1, PairSums::default());
     }
 
-    /// In no order.
+    /// All rows with their sums, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (R, &PairSums<S>)> {
         let by_index = self.by_index.iter().enumerate().filter(|(_, sums)| !sums.is_empty());
         let by_index = by_index.filter_map(|(index, sums)| Some((R::at_index(index)?, sums)));
@@ -108,7 +108,7 @@ mod tests {
     use crate::stats::WorstCase;
     use crate::task::Comm;
 
-    /// Two numbers, of which the others are `OTHERS`.
+    /// A row of an optional index and a number; without room it is `OTHERS`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     struct NumberedRow(Option<u8>, u16);
 
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// With an index and without: each row has its own sums.
+    /// Rows with an index and rows without one each have their own sums.
     #[test]
     fn rows_are_kept_apart() {
         let rows = [(None, 1), (None, 3), (None, 1000), (Some(7), 1), (Some(8), 1)];

@@ -7,14 +7,14 @@ use crate::stats::PairCounts;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unpaired {
     pub pairs: PairCounts,
-    /// Starts whose next event does not end their pair: with positions, one that skips a position.
+    /// Starts whose next event does not end their pair: with positions, an event that skips a position.
     pub skipped: u64,
-    /// Starts whose next event was hidden, and may have been one that a filter drops.
+    /// Starts whose next event was hidden; a filter might have dropped that event.
     pub hidden: u64,
 }
 
 impl Unpaired {
-    /// Both together.
+    /// The sum of both counts.
     #[must_use]
     pub fn and(self, other: Unpaired) -> Unpaired {
         let (one, two) = (self.pairs, other.pairs);
@@ -28,7 +28,7 @@ impl Unpaired {
         Unpaired { pairs, skipped: self.skipped + other.skipped, hidden: self.hidden + other.hidden }
     }
 
-    /// The counts that are not 0, in words. None: all are.
+    /// The counts that are not 0, in words. None: all counts are 0.
     pub fn in_words(&self) -> Option<String> {
         let words = self.named().into_iter().filter(|(count, ..)| *count > 0);
         let words: Vec<String> = words
@@ -37,7 +37,8 @@ impl Unpaired {
         (!words.is_empty()).then(|| format!("in no pair: {}", words.join(", ")))
     }
 
-    /// What they mean for rows. `misses_cpus`: pairs may go through CPUs whose events are not seen.
+    /// The verdict on rows that follows from the counts. `misses_cpus`: pairs may go through CPUs whose events are not
+    /// seen.
     pub fn verdict(&self, misses_cpus: bool) -> Verdict {
         match misses_cpus {
             true => Verdict::Unsure,

@@ -8,7 +8,7 @@ use crate::relation::{PairRows, RowKey};
 use crate::stats::WorstCase;
 use crate::symbol::StackId;
 
-/// Rows of worst cases.
+/// Limit of the rows with a worst case.
 const MAX_WORST: usize = 1000;
 
 /// The worst case of each row in the whole run.
@@ -22,7 +22,7 @@ impl<R> Default for WorstCases<R> {
 }
 
 impl<R: RowKey + Hash> WorstCases<R> {
-    /// Takes the worst cases of an interval over into those of the run.
+    /// Merges the worst cases of an interval into those of the run.
     pub fn remember<S: Clone + Default>(&mut self, rows: &PairRows<R, S>) {
         for (row, sums) in rows.iter() {
             let Some(case) = sums.latency.worst else { continue };

@@ -1,16 +1,16 @@
 //! Strings and addresses of sockets that the arguments of a system call point to, behind the bytes of the call's record.
 //!
-//! Each is the offset of its argument in the record, a kind, a length and its bytes; the length of the record itself
-//! comes last.
+//! Each string is stored as the offset of its argument in the record, a kind, a length and the bytes; the length of the
+//! record itself comes last.
 
 /// What is known of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentText<'a> {
-    /// Without the NUL byte.
+    /// The whole string, without the NUL byte.
     Read(&'a [u8]),
-    /// It is longer than a path may be: its first bytes.
+    /// The first bytes of a string that is longer than a path may be.
     Cut(&'a [u8]),
-    /// It was read after the call, maybe after its end: the program may have used the memory again.
+    /// A string that was read after the entry of the call, maybe after its end: the program may have overwritten it.
     Late(&'a [u8]),
     Unread(UnreadText),
     /// The address of a socket, as the kernel takes it.
@@ -24,11 +24,11 @@ pub enum ArgumentText<'a> {
 /// Why a string is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadText {
-    /// Nothing readable was at its address when the call was made.
+    /// Nothing readable was at the string's address when the call was made.
     NotInMemory,
-    /// Its copy was lost, or copying had not begun.
+    /// The copy was lost, or copying had not begun.
     NoCopy,
-    /// The kernel lets us copy no strings.
+    /// The kernel does not allow copying strings.
     Refused,
 }
 
@@ -67,7 +67,7 @@ const HEADER_BYTES: usize = 8;
 const LAST_BYTES: usize = 4;
 
 impl<'b> ArgumentTextWriter<'b> {
-    /// `bytes` is emptied first.
+    /// Clears `bytes`, and starts with the record.
     pub fn new(bytes: &'b mut Vec<u8>, raw: &[u8]) -> ArgumentTextWriter<'b> {
         bytes.clear();
         bytes.extend_from_slice(raw);
@@ -75,7 +75,7 @@ impl<'b> ArgumentTextWriter<'b> {
         ArgumentTextWriter { raw_bytes: raw.len() as u32, bytes }
     }
 
-    /// `offset`: of the argument in the record.
+    /// Appends a string. `offset`: the offset of its argument in the record.
     pub fn push(&mut self, offset: u16, text: ArgumentText<'_>) {
         let (kind, text): (u16, &[u8]) = match text {
             ArgumentText::Read(text) => (0, text),
@@ -88,11 +88,11 @@ impl<'b> ArgumentTextWriter<'b> {
         };
         self.bytes.extend_from_slice(&offset.to_ne_bytes());
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
-        self.bytes.extend_from_slice(&(text.len() as u32).to_ne_bytes()); // of a path
+        self.bytes.extend_from_slice(&(text.len() as u32).to_ne_bytes()); // at most the length of a path
         self.bytes.extend_from_slice(text);
     }
 
-    /// The record with its strings.
+    /// Ends writing. Returns the record with its strings.
     pub fn finish(self) -> &'b [u8] {
         self.bytes.extend_from_slice(&self.raw_bytes.to_ne_bytes());
         self.bytes
@@ -142,7 +142,7 @@ impl<'a> ArgumentTexts<'a> {
         })
     }
 
-    /// There is no string.
+    /// True when no strings follow the record.
     pub fn is_empty(self) -> bool {
         self.texts.is_empty()
     }

@@ -21,7 +21,7 @@ pub struct Subject {
 
 #[derive(Debug)]
 pub enum OccurrenceBody {
-    /// A tracepoint's record: `raw` is in the batch's bytes, `beside` is a value to be shown with it, if there is one.
+    /// A tracepoint's record: `raw` is in the batch's bytes, `beside` is a value to show with it, if there is one.
     Event { event: EventId, raw: Span, beside: Span },
     /// An occurrence of a profiler's own kind.
     Detailed { layout: &'static OccurrenceLayout, values: Span },
@@ -30,7 +30,7 @@ pub enum OccurrenceBody {
 }
 
 impl OccurrenceBody {
-    /// What tells the kinds of occurrences apart: the event, or the address of the layout.
+    /// Identifies the kind of an occurrence: the event, or the address of the layout.
     fn kind(&self) -> (Option<EventId>, usize) {
         match self {
             OccurrenceBody::Event { event, .. } => (Some(*event), 0),
@@ -57,7 +57,7 @@ impl Span {
         Span { start, len }
     }
 
-    /// Copies its elements to another batch, and returns their span there.
+    /// Copies the elements of the span to another batch, and returns their span there.
     fn moved<T: Clone>(self, from: &[T], to: &mut Vec<T>) -> Span {
         let start = to.len();
         to.extend_from_slice(self.of(from));
@@ -73,7 +73,7 @@ impl Span {
 
 #[derive(Debug)]
 pub struct Occurrence {
-    /// Index of its view.
+    /// Index of the occurrence's view.
     pub view: u16,
     pub subject: Subject,
     pub body: OccurrenceBody,
@@ -88,18 +88,18 @@ pub struct Batch {
     pub occurrences: Vec<Occurrence>,
     pub raw: Vec<u8>,
     pub values: Vec<Value>,
-    /// What the values have on the heap.
+    /// Bytes that the values have on the heap.
     heap_bytes: usize,
     pub weights: Vec<Weighted>,
     /// Stacks and mappings that must be known before the occurrences are printed.
     updates: Vec<SymbolUpdate>,
     update_bytes: usize,
-    /// Some of them are not to wait: mappings, whose files may vanish.
+    /// Some of the updates must not wait: mappings, whose files may vanish.
     has_urgent_updates: bool,
 }
 
 impl Batch {
-    /// Goes on with another batch, which is empty. Returns this one.
+    /// Replaces this batch by an empty one. Returns this one.
     pub fn hand_over(&mut self, next: Batch) -> Batch {
         let next = Batch { view: self.view, ..next };
         std::mem::replace(self, next)
@@ -138,7 +138,7 @@ impl Batch {
         self.occurrences.push(Occurrence { view: self.view, subject, body, stack });
     }
 
-    /// Adds an occurrence with the weights of the stacks that had a share in it.
+    /// Adds an occurrence with the weights of the stacks that contributed to it.
     pub fn add_weighted<O>(
         &mut self,
         schema: &'static OccurrenceSchema<O>,
@@ -161,7 +161,7 @@ impl Batch {
         Span::to_end(start, &self.values)
     }
 
-    /// Adds what must be known before later occurrences are printed.
+    /// Adds an update that must be known before later occurrences are printed.
     pub fn push_update(&mut self, update: SymbolUpdate) {
         self.update_bytes += update.bytes();
         self.has_urgent_updates |= !update.may_wait();
@@ -190,7 +190,7 @@ impl Batch {
         self.occurrences.is_empty() && self.updates.is_empty()
     }
 
-    /// Nothing in it is worth to wake the output thread for.
+    /// Nothing in the batch is worth waking the output thread.
     pub fn may_wait(&self) -> bool {
         self.occurrences.is_empty() && !self.has_urgent_updates
     }
@@ -211,8 +211,8 @@ impl Batch {
         self.weights.clear();
     }
 
-    /// Drops the frequent kinds of occurrences, so that rare ones are not lost among them. The rare ones that stay, the
-    /// rarest kind first, are up to an eighth of all.
+    /// Drops the frequent kinds of occurrences, so that rare ones are not lost among them. The rare kinds stay, rarest
+    /// first, up to an eighth of all occurrences.
     pub fn thin(&mut self) {
         let mut counts: FxHashMap<_, usize> = FxHashMap::default();
         self.occurrences.iter().for_each(|occurrence| *counts.entry(occurrence.body.kind()).or_default() += 1);

@@ -2,12 +2,12 @@
 
 use crate::report::{RowSite, RowSums, Rows, Verdict};
 
-/// Limit of the rows of a table that are kept apart.
+/// Limit of the separate rows of a table.
 const MAX_ROWS: usize = 10_000;
-/// Size of the rows of all tables with their names from which on new rows of a table are added up in one.
+/// Size of all tables' rows and names from which on new rows of a table are added up in one row.
 const MAX_BYTES: usize = 32 << 20;
 
-/// All delta tables, summed up since the start of the run. `S` says where a row is.
+/// All delta tables, summed up since the start of the run. `S`: the site of a row.
 #[derive(Debug)]
 pub struct Book<S> {
     tables: Vec<BookTable<S>>,
@@ -18,12 +18,12 @@ pub struct Book<S> {
 pub struct BookTable<S> {
     owner: usize,
     pub sums: RowSums<S>,
-    /// Their size, when rows were last added.
+    /// Size of the sums when rows were last added.
     bytes: usize,
     pub title: &'static str,
-    /// The worst verdict of its intervals.
+    /// The worst verdict of the table's intervals.
     pub verdict: Verdict,
-    /// Length of its intervals together.
+    /// Total length of the table's intervals.
     pub span_ns: u64,
     pub intervals: u64,
     /// Limit of the rows shown in text.
@@ -35,7 +35,7 @@ pub struct BookTable<S> {
 /// What applies to all rows of an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct BookEntry {
-    /// The profiler of the run whose table it is: two may have tables of one name.
+    /// Index of the profiler that owns the table: two profilers may have tables of one name.
     pub owner: usize,
     pub title: &'static str,
     /// The best verdict that a row can have.
@@ -68,7 +68,7 @@ impl<S: RowSite> Book<S> {
             }
         };
         let bytes_of_others: usize = self.tables.iter().map(|table| table.bytes).sum();
-        // The order is that of the last interval, so that a table that only some intervals have keeps its place.
+        // Tables are in the order of the last interval, so that a table that only some intervals have keeps its place.
         let index = self.tables.partition_point(|table| table.owner <= owner);
         let table = self.tables.insert_mut(index, table);
         table.span_ns = table.span_ns.saturating_add(span_ns);
@@ -86,15 +86,15 @@ impl<S: RowSite> Book<S> {
         }
     }
 
-    /// Takes the tables of all views up to `last` out of the book, view by view.
+    /// Takes the tables of all views up to `last` out of the book, in the order of views.
     pub fn take_up_to(&mut self, last: usize) -> Book<S> {
         let mut tables: Vec<BookTable<S>> = self.tables.extract_if(.., |table| table.owner <= last).collect();
         tables.sort_by_key(|table| table.owner);
         Book { tables }
     }
 
-    /// Takes the tables of the views before `owner` out of the book, and those of `owner` up to the `last` one of this name
-    /// and title.
+    /// Takes the tables of the views before `owner` out of the book, and the tables of `owner` up to the last one with
+    /// the name and title in `last`.
     pub fn take_through(&mut self, owner: usize, last: Option<(&str, &str)>) -> Book<S> {
         let is_last = |table: &BookTable<S>| {
             table.owner == owner && last.is_some_and(|last| last == (table.sums.table(), table.title))
@@ -106,7 +106,7 @@ impl<S: RowSite> Book<S> {
         Book { tables: self.tables.drain(..end).collect() }
     }
 
-    /// Counts an interval of a table like `of`, whose parts were added before. It was `span_ns` long: some of its parts may
+    /// Counts an interval of `span_ns` for the table that matches `of`, whose parts were added before. Some parts may
     /// have been without the table.
     pub fn count_interval(&mut self, of: &mut BookTable<S>, span_ns: u64) {
         let (owner, title) = (of.owner, of.title);
@@ -125,7 +125,7 @@ impl<S: RowSite> Book<S> {
 }
 
 impl<S: RowSite> BookTable<S> {
-    /// Index of its view.
+    /// Index of the table's view.
     pub fn owner(&self) -> usize {
         self.owner
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against plain lists of the numbers of each interval.
+        /// Compared with plain lists of the numbers of each interval.
         #[test]
         fn the_whole_run_is_what_its_intervals_add_up_to(
             intervals in prop::collection::vec(
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(counts, [20, 10, 30].map(Value::Unsigned));
     }
 
-    /// A site that says more about a row than an equal one takes its place.
+    /// A site that says more about a row replaces an equal site.
     #[test]
     fn the_site_that_says_most_stays() {
         #[derive(Clone, Debug)]

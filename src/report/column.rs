@@ -1,13 +1,13 @@
-//! A column of a table: its key, heading, unit and kind, and where its value is in a row.
+//! A column of a table: its key, heading, unit and kind, and the access to its value in a row.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::report::{TaskNames, Value};
+use crate::report::{TaskNames, Value, WordSet};
 use crate::stats::{Distribution, WorstCase};
 use crate::symbol::StackId;
 
-/// What the numbers of a column count.
+/// The unit of the numbers of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Number of objects, samples or events.
@@ -38,24 +38,24 @@ impl Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Visibility {
     Everywhere,
-    /// In JSON, and in text if a row has something else than 0 in it.
+    /// In JSON, and in text if the value of some row is not 0.
     IfAny,
     Text,
     Json,
-    /// In none: derived columns are made of it.
+    /// In no output: the input of derived columns.
     Nowhere,
 }
 
-/// How the parts of a column are kept.
+/// How the names and functions of a column are stored.
 pub trait ColumnStorage {
     type Name: Clone + Into<Cow<'static, str>> + Send + Sync;
-    /// Where the field of a row is.
+    /// The function that finds the field of a row.
     type Field<R: 'static, T: 'static>: Fn(&mut R) -> &mut T + Send + Sync;
     type Label<R: 'static>: Fn(&R) -> Value + Send + Sync;
     type Derived<R: 'static>: Fn(&R, u64) -> Value + Send + Sync;
 }
 
-/// In statics: plain functions.
+/// Columns of static schemas: static names, plain functions.
 #[derive(Clone, Copy, Debug)]
 pub enum AtCompileTime {}
 
@@ -74,7 +74,7 @@ fn boxed<R, T>(field: impl Fn(&mut R) -> &mut T + Send + Sync + 'static) -> Made
     Box::new(field)
 }
 
-/// In the schemas of one run: names of its own, and closures.
+/// Columns of schemas made for one run: owned names, and closures.
 #[derive(Clone, Copy, Debug)]
 pub enum AtRunTime {}
 
@@ -98,7 +98,7 @@ pub struct Column<R: 'static, S: ColumnStorage = AtCompileTime> {
     cell: CellAccess<R, S>,
 }
 
-/// A column that is made at run time: see [`ColumnName`]. Each [`Column`] of a static can become one, too.
+/// A column made at run time: see [`ColumnName`]. A [`Column`] of a static schema can be converted to one.
 pub type MadeColumn<R> = Column<R, AtRunTime>;
 
 impl<R, S: ColumnStorage> fmt::Debug for Column<R, S> {
@@ -107,16 +107,16 @@ impl<R, S: ColumnStorage> fmt::Debug for Column<R, S> {
     }
 }
 
-/// The kind of a column, and where its value is in a row.
+/// The kind of a column, and the function that accesses its value in a row.
 enum CellAccess<R: 'static, S: ColumnStorage> {
     /// A part of the name of the row.
     Label(S::Label<R>),
-    /// A number that adds up. It may be unknown in a `KnownCounter`.
+    /// A number that adds up. In a `KnownCounter` it may be unknown.
     Counter(S::Field<R, u64>),
     KnownCounter(S::Field<R, Option<u64>>),
     /// A sum that may be less than 0.
     SignedCounter(S::Field<R, i64>),
-    /// A number about the present: the newest counts.
+    /// A number about the present: the newest one is shown.
     Gauge(S::Field<R, Option<u64>>),
     Greatest(S::Field<R, Option<u64>>),
     Least(S::Field<R, Option<u64>>),
@@ -124,11 +124,12 @@ enum CellAccess<R: 'static, S: ColumnStorage> {
     /// The greatest of the durations that a distribution counts.
     Worst(S::Field<R, Option<WorstCase>>),
     Names(S::Field<R, TaskNames>),
+    Words(S::Field<R, WordSet>),
     /// A stack, whose frames are part of the name of the row.
     Stack(S::Field<R, Option<StackId>>),
     /// As `Stack`, with the innermost function as a cell.
     Place(S::Field<R, Option<StackId>>),
-    /// A value that follows from other columns, and from the time that the table covers in ns.
+    /// A value derived from the row, and from the time in ns that the table covers.
     Derived(S::Derived<R>),
 }
 
@@ -163,6 +164,7 @@ impl<R> From<Column<R>> for MadeColumn<R> {
             CellAccess::Distribution(field) => CellAccess::Distribution(boxed(field)),
             CellAccess::Worst(field) => CellAccess::Worst(boxed(field)),
             CellAccess::Names(field) => CellAccess::Names(boxed(field)),
+            CellAccess::Words(field) => CellAccess::Words(boxed(field)),
             CellAccess::Stack(field) => CellAccess::Stack(boxed(field)),
             CellAccess::Place(field) => CellAccess::Place(boxed(field)),
             CellAccess::Derived(value) => CellAccess::Derived(Box::new(value) as MadeDerived<R>),
@@ -235,7 +237,7 @@ impl<R> Column<R> {
         Column::new(key, heading, CellAccess::SignedCounter(field))
     }
 
-    /// A number about the present: of two, the newer one counts.
+    /// A number about the present: of two, the newer one is kept.
     pub const fn gauge(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut Option<u64>) -> Column<R> {
         Column::new(key, heading, CellAccess::Gauge(field))
     }
@@ -252,12 +254,13 @@ impl<R> Column<R> {
         Column::new(key, heading, CellAccess::Least(field))
     }
 
-    /// Values that were counted into buckets. It is not shown itself: derived columns follow from it.
+    /// Values that were counted into buckets. The column itself is not shown: columns are derived from it.
     pub const fn distribution(key: &'static str, field: fn(&mut R) -> &mut Distribution) -> Column<R> {
         Column { visibility: Visibility::Nowhere, ..Column::new(key, "", CellAccess::Distribution(field)) }
     }
 
-    /// The greatest duration of the row, with its time and task. It is not shown itself: derived columns follow from it.
+    /// The greatest duration of the row, with its time and task. The column itself is not shown: columns are derived
+    /// from it.
     pub const fn worst(key: &'static str, field: fn(&mut R) -> &mut Option<WorstCase>) -> Column<R> {
         Column { visibility: Visibility::Nowhere, ..Column::new(key, "", CellAccess::Worst(field)) }
     }
@@ -267,12 +270,17 @@ impl<R> Column<R> {
         Column::new(key, heading, CellAccess::Names(field))
     }
 
+    /// A few different words about the row.
+    pub const fn words(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut WordSet) -> Column<R> {
+        Column::new(key, heading, CellAccess::Words(field))
+    }
+
     /// The stack of the row: rows with equal labels and frames are one row.
     pub const fn stack(field: fn(&mut R) -> &mut Option<StackId>) -> Column<R> {
         Column::new("stack", "", CellAccess::Stack(field))
     }
 
-    /// As [`Column::stack`], with the innermost function as the cell. Text has the whole stack where it has more than
+    /// As [`Column::stack`], with the innermost function as the cell. Text shows the whole stack if it has more than
     /// one frame.
     pub const fn place(
         key: &'static str,
@@ -282,8 +290,7 @@ impl<R> Column<R> {
         Column::new(key, heading, CellAccess::Place(field))
     }
 
-    /// A value that follows from other columns, and from the time that the table covers in ns: a share, rate or
-    /// percentile.
+    /// A value derived from the row, and from the time in ns that the table covers: a share, rate or percentile.
     pub const fn derived(key: &'static str, heading: &'static str, value: fn(&R, u64) -> Value) -> Column<R> {
         Column::new(key, heading, CellAccess::Derived(value))
     }
@@ -296,19 +303,19 @@ impl<R, S: ColumnStorage> Column<R, S> {
         self
     }
 
-    /// A duration, in text in ms.
+    /// Sets the unit: a duration in ns, in text in ms.
     #[must_use]
     pub const fn ns(self) -> Column<R, S> {
         self.in_unit(Unit::Ns)
     }
 
-    /// A duration, in text in us.
+    /// Sets the unit: a duration in ns, in text in us.
     #[must_use]
     pub const fn us(self) -> Column<R, S> {
         self.in_unit(Unit::Us)
     }
 
-    /// The cells of several rows may be added, as counters and shares of one whole are: text has their sum for the rows
+    /// Cells of several rows may be added, as with counters and shares of one whole: text shows their sum for the rows
     /// that it leaves out.
     #[must_use]
     pub const fn additive(mut self) -> Column<R, S> {
@@ -316,7 +323,7 @@ impl<R, S: ColumnStorage> Column<R, S> {
         self
     }
 
-    /// In text only where a row has something else than 0 there.
+    /// Shown in text only if the value of some row is not 0.
     #[must_use]
     pub const fn if_any(mut self) -> Column<R, S> {
         self.visibility = Visibility::IfAny;
@@ -335,7 +342,7 @@ impl<R, S: ColumnStorage> Column<R, S> {
         self
     }
 
-    /// Shows the column neither in text nor in JSON: derived columns are made of it.
+    /// Shows the column neither in text nor in JSON: it is the input of derived columns.
     #[must_use]
     pub const fn hidden(mut self) -> Column<R, S> {
         self.visibility = Visibility::Nowhere;
@@ -350,16 +357,16 @@ pub struct ColumnHead {
     pub heading: Cow<'static, str>,
     pub kind: ColumnKind,
     pub unit: Unit,
-    /// The cells of several rows may be added.
+    /// Cells of several rows may be added.
     pub is_additive: bool,
     pub in_text: bool,
-    /// In text only if a row has something else than 0 in it.
+    /// Shown in text only if the value of some row is not 0.
     pub if_any: bool,
     pub in_json: bool,
 }
 
 impl ColumnHead {
-    /// A column that is only shown, never added up.
+    /// A column that is only shown, and never added up.
     pub const fn plain(heading: &'static str) -> ColumnHead {
         let (kind, unit) = (ColumnKind::Label, Unit::Count);
         ColumnHead {
@@ -375,7 +382,7 @@ impl ColumnHead {
     }
 }
 
-/// How two cells of a column become one.
+/// The kind of a column, which says how two of its cells become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     Label,
@@ -391,7 +398,7 @@ pub enum ColumnKind {
     Derived,
 }
 
-/// The cells of a column, however it is kept.
+/// Access to the cells of a column, static or made at run time.
 pub(super) trait ColumnCells<R> {
     fn head(&self) -> ColumnHead;
 
@@ -424,7 +431,7 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
             CellAccess::Greatest(_) => ColumnKind::Greatest,
             CellAccess::Least(_) => ColumnKind::Least,
             CellAccess::Distribution(_) => ColumnKind::Distribution,
-            CellAccess::Names(_) => ColumnKind::Names,
+            CellAccess::Names(_) | CellAccess::Words(_) => ColumnKind::Names,
             CellAccess::Stack(_) => ColumnKind::Stack,
             CellAccess::Place(_) => ColumnKind::Place,
             CellAccess::Worst(_) | CellAccess::Derived(_) => ColumnKind::Derived,
@@ -453,6 +460,7 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
             CellAccess::SignedCounter(field) => Value::Signed(*field(row)),
             CellAccess::Distribution(_) | CellAccess::Worst(_) => Value::None,
             CellAccess::Names(field) => field(row).words(),
+            CellAccess::Words(field) => field(row).value(),
             CellAccess::Stack(field) | CellAccess::Place(field) => Value::Stack(*field(row)),
             CellAccess::Derived(value) => value(row, span_ns),
         }
@@ -489,6 +497,7 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
             CellAccess::Distribution(field) => field(row).merge(field(later)),
             CellAccess::Worst(field) => *field(row) = WorstCase::worse(*field(row), *field(later)),
             CellAccess::Names(field) => field(row).merge(field(later)),
+            CellAccess::Words(field) => field(row).merge(field(later)),
         }
     }
 
@@ -502,6 +511,7 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
         match &self.cell {
             CellAccess::Distribution(field) => field(row).heap_bytes(),
             CellAccess::Names(field) => field(row).heap_bytes(),
+            CellAccess::Words(field) => field(row).heap_bytes(),
             _ => 0,
         }
     }

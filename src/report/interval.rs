@@ -7,24 +7,24 @@ use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Where a profiler puts its tables.
+/// What a profiler reports at the end of an interval: tables, totals, notes.
 #[derive(Debug)]
 pub struct Report {
     pub tables: Vec<Table>,
-    /// Whose tables come next: a profiler of the run.
+    /// Index of the profiler whose tables come next.
     pub owner: usize,
-    /// False: a snapshot that is costly to make should be left out this time, as the last one was made too recently.
+    /// False: costly snapshots should be left out this time, since the last ones are recent.
     pub takes_snapshots: bool,
-    /// The interval is a part of one that is printed later: words about it, and its totals, are wanted then.
+    /// The interval is a part of one that is printed later: lines of text and totals are wanted only then.
     pub is_quiet: bool,
-    /// Events of the run that the kernel has counted and that nobody saw, at least.
+    /// Lower bound of the events of the run that the kernel has counted but that are in no record.
     pub unseen: u64,
     pub totals: Vec<(&'static str, Value)>,
     pub run_totals: Vec<(&'static str, Value)>,
-    /// The keys of those among them that may become less.
+    /// The keys of the run totals that may decrease.
     pub now_keys: Vec<&'static str>,
     pub top: Option<Top>,
-    /// Weights of periods that still go on, which are not in the weights of the run yet.
+    /// Weights of periods that still go on, which are not part of the run's weights yet.
     pub weights: Vec<Weighted>,
     pub notes: Vec<String>,
 }
@@ -32,22 +32,21 @@ pub struct Report {
 /// Rows, and what applies to all of them.
 #[derive(Debug)]
 pub struct Table {
-    /// The profiler of the run that made it, by its place there.
+    /// Index of the profiler that made the table.
     pub owner: usize,
     pub rows: Box<dyn Rows>,
     pub title: &'static str,
     /// Lines of text above the rows, and one below them.
     pub above: Vec<String>,
     pub below: Option<String>,
-    /// Limit of the rows in text; JSON has all of them.
+    /// Limit of the rows in text; JSON has all rows.
     pub text_rows: Option<usize>,
-    /// False: in this interval the text would repeat the table above. JSON and the sums of the run have the table
-    /// anyway.
+    /// False: in this interval the text would repeat the table above. JSON and the sums of the run still have it.
     pub in_text: bool,
     /// The best verdict that a row can have.
     pub verdict: Verdict,
-    /// The rows are about the present, or about the whole run so far, and replace those of the report before. Else they
-    /// are about their interval alone.
+    /// The rows are about the present, or about the whole run so far, and replace those of the report before. Otherwise
+    /// they are about their interval alone.
     pub is_snapshot: bool,
     /// Approximate size of the rows.
     pub bytes: usize,
@@ -60,7 +59,7 @@ impl Table {
         self
     }
 
-    /// Gives rows a verdict no better than this one, even if nothing was lost in the interval.
+    /// Limits the verdict of rows to this one, even if nothing was lost in the interval.
     pub fn judged(&mut self, verdict: Verdict) -> &mut Table {
         self.verdict = self.verdict.max(verdict);
         self
@@ -88,7 +87,7 @@ impl Table {
         self
     }
 
-    /// True if the table is printed at the end even if nothing has happened since the last report.
+    /// True if the table is printed at the end even without events since the last report.
     pub fn is_of_run(&self) -> bool {
         match self.rows.basis() {
             Basis::Run | Basis::RunByRow => true,
@@ -175,19 +174,19 @@ impl Report {
         self.run_totals.push((key, value));
     }
 
-    /// As [`Report::run_total`], of a number that may become less.
+    /// As [`Report::run_total`], for a number that may decrease.
     pub fn run_now(&mut self, key: &'static str, value: Value) {
         self.run_total(key, value);
         self.now_keys.push(key);
     }
 }
 
-/// What is shown of the weights of a run.
+/// Which lists are shown of the weights of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Top {
-    /// Lists whole callchains too, not only functions.
+    /// Lists whole callchains, too, not only functions.
     pub stacks: bool,
-    /// Number of frames printed of each stack in text. None: those that tell it from the others.
+    /// Number of frames printed of each stack in text. None: as many as distinguish it from the others.
     pub depth: Option<usize>,
     /// The weights are ns of CPU time, not samples.
     pub by_time: bool,

@@ -1,15 +1,15 @@
-//! Texts that a row lacks and that its process still has: the output thread looks them up soon after the event, once,
-//! since they are of the moment and since that may block.
+//! Texts of a row that are still in its process: the output thread looks up each text once, soon after the event, since
+//! it may change; it is that thread because the look-up may block.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::task::Comm;
 
-/// A text that is looked up: before the table that its row is in is written.
+/// A text that is looked up before the table of its row is written.
 #[derive(Debug)]
 pub struct LateText {
     pub tid: i32,
-    /// The name of the thread, which another program under that number hardly has.
+    /// The name of the thread: a different name shows that the tid was reused.
     pub comm: Comm,
     pub source: LateSource,
     found: OnceLock<Option<Arc<[u8]>>>,
@@ -18,7 +18,7 @@ pub struct LateText {
 /// Where a text is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LateSource {
-    /// The path of the directory that a descriptor is open on; of `AT_FDCWD` the current directory.
+    /// The path of the directory that a descriptor refers to; for `AT_FDCWD` the current directory.
     Directory(i32),
     /// A string at this address of the process's memory.
     String(u64),
@@ -29,7 +29,7 @@ impl LateText {
         Arc::new(LateText { tid, comm, source, found: OnceLock::new() })
     }
 
-    /// Sets what was found, or that nothing was, the first time.
+    /// Sets the text, or that none was found. Only the first call counts.
     pub fn set(&self, found: Option<Vec<u8>>) {
         self.found.get_or_init(|| found.map(Arc::from));
     }

@@ -1,4 +1,4 @@
-//! The columns of a table of latencies: how many, how long in all, percentiles, and the worst case with its time and task.
+//! The columns of a table of latencies: number, total, percentiles, and the worst case with its time and task.
 
 use crate::report::{Column, Value};
 use crate::stats::{Latency, WorstCase};
@@ -27,7 +27,7 @@ pub const LATENCY_MEANINGS: [(&str, &str); 14] = [
     ("duration_ns", "how long they took"),
 ];
 
-/// These, and those of a table's other columns.
+/// The meanings of latency columns, followed by those of a table's other columns.
 pub const fn latency_meanings<const OWN: usize, const ALL: usize>(
     own: [(&'static str, &'static str); OWN],
 ) -> [(&'static str, &'static str); ALL] {
@@ -41,7 +41,7 @@ pub const fn latency_meanings<const OWN: usize, const ALL: usize>(
     all
 }
 
-/// Durations are in us in text.
+/// In text, durations are in us.
 impl<R: LatencyRow> Column<R> {
     pub const fn latency_count(heading: &'static str) -> Column<R> {
         Column::<R>::derived("count", heading, |row, _| Value::Unsigned(row.latency().distribution.count())).additive()
@@ -84,7 +84,7 @@ impl<R: LatencyRow> Column<R> {
         Column::<R>::derived("max_ns", "max us", |row, _| measured(row, |latency| latency.distribution.max())).us()
     }
 
-    /// Four columns of JSON: the time, CPU and task of the longest.
+    /// Four columns of JSON: the time, CPU and task of the longest latency.
     pub const fn latency_worst() -> [Column<R>; 4] {
         [
             Column::<R>::derived("max_time_ns", "at", |row, _| worst(row, |case| Value::Moment(case.at_ns)))
@@ -155,7 +155,7 @@ mod tests {
         ],
     );
 
-    /// Shown in us, in JSON in ns; the worst of two intervals is that of both.
+    /// Durations are in us in text and in ns in JSON; the worst case of two intervals is the worse one.
     #[test]
     fn rows_of_two_intervals_are_one() {
         let interval = |cases: &[(u64, u64, i32)]| {

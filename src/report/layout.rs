@@ -1,5 +1,5 @@
-//! The layout of one kind of occurrences, for readers that do not know their type: the names of their values, the line
-//! of text, and how a flood of them is grouped.
+//! The layout of one kind of occurrences, for readers that do not know the type: names of values, the line of text, and
+//! how a flood is grouped.
 
 use crate::report::Value;
 
@@ -33,7 +33,7 @@ pub struct LineDetail {
     name: &'static str,
     width: usize,
     in_seconds: bool,
-    /// Text before and after it. Without a value none of it is printed.
+    /// Text before and after the detail. Nothing is printed if the value is unknown.
     between: Option<(&'static str, &'static str)>,
 }
 
@@ -66,19 +66,19 @@ pub const fn unless(name: &'static str, parts: &'static [LinePart]) -> LinePart 
 }
 
 impl LinePart {
-    /// Right-aligned in `width` columns.
+    /// Aligns the detail right in `width` columns.
     #[must_use]
     pub const fn wide(self, width: usize) -> LinePart {
         LinePart::Detail(LineDetail { width, ..self.as_detail() })
     }
 
-    /// Printed with `before` and `after` around it, if its value is known.
+    /// Prints `before` and `after` around the detail, if its value is known.
     #[must_use]
     pub const fn between(self, before: &'static str, after: &'static str) -> LinePart {
         LinePart::Detail(LineDetail { between: Some((before, after)), ..self.as_detail() })
     }
 
-    /// Printed with `before` in front of it, if its value is known.
+    /// Prints `before` in front of the detail, if its value is known.
     #[must_use]
     pub const fn after(self, before: &'static str) -> LinePart {
         self.between(before, "")
@@ -92,7 +92,7 @@ impl LinePart {
     }
 }
 
-/// A step of printing a line. `at`: the index of a value.
+/// A step of printing a line.
 #[derive(Clone, Copy, Debug)]
 pub enum LineStep {
     Text(&'static str),
@@ -103,7 +103,7 @@ pub enum LineStep {
     },
     Subject,
     Cpu,
-    /// Skips the next `steps`, unless whether the value is known is equal to `is_known`.
+    /// Skips the next `steps` if the value is known and `is_known` is false, or the other way round.
     SkipUnless {
         index: usize,
         is_known: bool,
@@ -111,8 +111,8 @@ pub enum LineStep {
     },
 }
 
-/// Which occurrences share a line of text in a flood, by the names of their details: those that agree in the details
-/// `same` and have equal stacks. The line also has those of the other details that are equal in all of them.
+/// Which occurrences share a line of text in a flood, by the names of their details: those with equal stacks and equal
+/// values of the details in `same`. The line also shows other details that are equal in the whole group.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupBy {
     /// The noun for one occurrence.
@@ -121,9 +121,10 @@ pub struct GroupBy {
     /// Where an occurrence without a stack happened. Occurrences that lack this too are grouped only by the name of
     /// their task.
     pub place: &'static str,
-    /// How long an occurrence took, as [`Value::Ns`]: the line has the longest.
+    /// The detail with the length of an occurrence, as [`Value::Ns`]: the line shows the longest.
     pub duration: &'static str,
-    /// True for an occurrence that still goes on: a sum would count the same time again and again.
+    /// The detail that is true for an occurrence that still goes on: lengths of such ones are not added up, which would
+    /// count the same time repeatedly.
     pub goes_on: &'static str,
 }
 
@@ -153,7 +154,7 @@ pub struct OccurrenceLayout {
     detail_count: usize,
     steps: [LineStep; MAX_STEPS],
     step_count: usize,
-    /// How a flood of them is grouped in text. None: each of them was asked for, and has its own line.
+    /// How a flood of them is grouped in text. None: the user asked for each occurrence, so each has its own line.
     pub grouping: Option<Grouping>,
 }
 
@@ -187,7 +188,7 @@ impl OccurrenceLayout {
         self.detail_count += 1;
     }
 
-    /// Details of the same object must be adjacent, since the object is written in one go.
+    /// Panics for a name that exists. Details of one object must be adjacent, since the object is written as a whole.
     const fn check_is_new(&self, name: &str) {
         let mut index = 0;
         while index < self.detail_count {

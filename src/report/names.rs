@@ -1,4 +1,4 @@
-//! The tasks behind a row, ordered by their amounts of it.
+//! The tasks that contributed to a row, ordered by their amounts.
 
 use std::cmp::Reverse;
 
@@ -6,9 +6,9 @@ use crate::escape::escape;
 use crate::report::Value;
 use crate::task::Comm;
 
-/// TaskNames listed in text and JSON.
+/// Number of names listed in text and JSON.
 const LISTED: usize = 2;
-/// Limit of the tasks that are told apart in one row.
+/// Limit of the distinct tasks of a row.
 const LIMIT: usize = 64;
 
 /// A task by its process and name.
@@ -18,27 +18,38 @@ pub struct NamedTask {
     pub comm: Comm,
 }
 
+/// A task behind a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskOfRow {
+    /// None: not known.
+    pub pid: Option<i32>,
+    pub comm: Comm,
+    /// The name of its process. Empty: not known.
+    pub process: Comm,
+}
+
 /// What a task contributes to a row: compared by the first number, then by the second.
 type TaskAmount = [u64; 2];
 
 /// Tasks, each with its contribution to the row.
 #[derive(Clone, Debug, Default)]
 pub struct TaskNames {
-    tasks: Vec<(Option<i32>, Comm, TaskAmount)>,
+    tasks: Vec<(TaskOfRow, TaskAmount)>,
     /// Number of tasks for which there was no room.
     others: u64,
 }
 
 impl TaskNames {
-    /// A single task. `pid`: None if it is unknown.
-    pub fn of(pid: Option<i32>, comm: Comm, amount: [u64; 2]) -> TaskNames {
-        TaskNames { tasks: vec![(pid, comm, amount)], others: 0 }
+    /// A single task.
+    pub fn of(task: TaskOfRow, amount: [u64; 2]) -> TaskNames {
+        TaskNames { tasks: vec![(task, amount)], others: 0 }
     }
 
     /// Processes of one name.
     pub fn of_processes(pids: impl IntoIterator<Item = i32>, comm: Comm) -> TaskNames {
         let mut pids = pids.into_iter();
-        let tasks = pids.by_ref().take(LIMIT).map(|pid| (Some(pid), comm, [0; 2])).collect();
+        let tasks =
+            pids.by_ref().take(LIMIT).map(|pid| (TaskOfRow { pid: Some(pid), comm, process: comm }, [0; 2])).collect();
         TaskNames { tasks, others: pids.count() as u64 }
     }
 
@@ -49,16 +60,16 @@ impl TaskNames {
 
     /// The process, if there is one alone.
     pub fn only_pid(&self) -> Option<i32> {
-        if let ([(pid, _, _)], 0) = (&self.tasks[..], self.others) { *pid } else { None }
+        if let ([(task, _)], 0) = (&self.tasks[..], self.others) { task.pid } else { None }
     }
 
     pub fn merge(&mut self, other: &TaskNames) {
         self.others += other.others;
-        for &(pid, comm, amount) in &other.tasks {
+        for &(task, amount) in &other.tasks {
             let has_room = self.tasks.len() < LIMIT;
-            match self.tasks.iter_mut().find(|(its_pid, its_comm, _)| (*its_pid, *its_comm) == (pid, comm)) {
-                Some((_, _, sum)) => add(sum, amount),
-                None if has_room => self.tasks.push((pid, comm, amount)),
+            match self.tasks.iter_mut().find(|(known, _)| (known.pid, known.comm) == (task.pid, task.comm)) {
+                Some((_, sum)) => add(sum, amount),
+                None if has_room => self.tasks.push((task, amount)),
                 None => self.others += 1,
             }
         }
@@ -69,28 +80,58 @@ impl TaskNames {
         self.by_name().first().map(|(comm, _)| *comm)
     }
 
-    /// The process with the greatest amount among those with the heaviest name.
-    pub fn heaviest_pid(&self) -> Option<i32> {
+    /// The task with the greatest amount among those with the heaviest name.
+    pub fn heaviest_task(&self) -> Option<TaskOfRow> {
         let comm = self.heaviest()?;
-        let of_name = self.tasks.iter().filter(|(_, its_comm, _)| *its_comm == comm);
-        of_name.max_by_key(|(pid, _, amount)| (*amount, Reverse(*pid)))?.0
+        let of_name = self.tasks.iter().filter(|(task, _)| task.comm == comm);
+        of_name.max_by_key(|(task, amount)| (*amount, Reverse(task.pid))).map(|(task, _)| *task)
     }
 
     /// The names with the greatest amounts, and the number of further ones: `nginx java +3`.
     pub fn words(&self) -> Value {
-        let names = self.by_name();
-        let more = names.len().saturating_sub(LISTED) as u64 + self.others;
-        let mut words: Vec<String> = names.iter().take(LISTED).map(|(comm, _)| spelt(*comm)).collect();
+        let (names, more) = self.listed();
+        let mut words: Vec<String> = names.iter().map(|comm| spelt(*comm)).collect();
         words.extend((more > 0).then(|| format!("+{more}")));
         Value::Words(words.into())
     }
 
+    /// The name with the greatest amount, with its process, and the number of other names: `nginx 7`, `worker of java 8 +3`,
+    /// `sh ×3` of three processes.
+    pub fn with_process(&self) -> String {
+        let (names, more) = self.listed();
+        let Some(&comm) = names.first() else { return String::new() };
+        let tasks: Vec<TaskOfRow> = self.tasks.iter().map(|(task, _)| *task).filter(|task| task.comm == comm).collect();
+        let mut text = spelt(comm);
+        if let Some(TaskOfRow { pid, process, .. }) = tasks.first() {
+            let is_other = !process.is_empty() && *process != comm;
+            if is_other && tasks.iter().all(|task| task.process == *process) {
+                text += &format!(" of {}", spelt(*process));
+            }
+            match (pid, tasks.len()) {
+                (Some(pid @ 1..), 1) => text += &format!(" {pid}"),
+                (_, 1) => {}
+                (_, many) => text += &format!(" ×{many}"),
+            }
+        }
+        match more + names.len() as u64 - 1 {
+            0 => text,
+            others => format!("{text} +{others}"),
+        }
+    }
+
+    /// The names with the greatest amounts, and the number of further ones.
+    fn listed(&self) -> (Vec<Comm>, u64) {
+        let names = self.by_name();
+        let more = names.len().saturating_sub(LISTED) as u64 + self.others;
+        (names.into_iter().take(LISTED).map(|(comm, _)| comm).collect(), more)
+    }
+
     fn by_name(&self) -> Vec<(Comm, TaskAmount)> {
         let mut names: Vec<(Comm, TaskAmount)> = Vec::new();
-        for &(_, comm, amount) in &self.tasks {
-            match names.iter_mut().find(|(known, _)| *known == comm) {
+        for &(task, amount) in &self.tasks {
+            match names.iter_mut().find(|(known, _)| *known == task.comm) {
                 Some((_, sum)) => add(sum, amount),
-                None => names.push((comm, amount)),
+                None => names.push((task.comm, amount)),
             }
         }
         names.sort_by_key(|(comm, amount)| (Reverse(*amount), *comm));
@@ -98,7 +139,7 @@ impl TaskNames {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.tasks.capacity() * size_of::<(Option<i32>, Comm, TaskAmount)>()
+        self.tasks.capacity() * size_of::<(TaskOfRow, TaskAmount)>()
     }
 }
 
@@ -114,10 +155,15 @@ fn spelt(comm: Comm) -> String {
 mod tests {
     use super::*;
 
+    fn task(pid: i32, comm: &str, process: &str) -> TaskOfRow {
+        let [comm, process] = [comm, process].map(|name| Comm::new(name.as_bytes()));
+        TaskOfRow { pid: Some(pid), comm, process }
+    }
+
     fn names(tasks: &[(i32, &str, u64)]) -> TaskNames {
         let mut names = TaskNames::default();
         for (pid, comm, amount) in tasks {
-            names.merge(&TaskNames::of(Some(*pid), Comm::new(comm.as_bytes()), [*amount, 1]));
+            names.merge(&TaskNames::of(task(*pid, comm, ""), [*amount, 1]));
         }
         names
     }
@@ -129,11 +175,12 @@ mod tests {
             Value::Words(words) => words.join(" "),
             other => panic!("{other:?}"),
         };
-        assert_eq!((all.heaviest(), all.heaviest_pid()), (Some(Comm::new(b"b")), Some(2)));
+        let pid = |names: &TaskNames| names.heaviest_task().and_then(|task| task.pid);
+        assert_eq!((all.heaviest(), pid(&all)), (Some(Comm::new(b"b")), Some(2)));
         assert_eq!(words(&all), "b c\\x1b +1");
         all.merge(&names(&[(3, "b", 2), (9, "", 90)]));
-        assert_eq!((words(&all), all.heaviest_pid()), ("<gone> b +2".to_owned(), Some(9)));
-        (0..100).for_each(|pid| all.merge(&TaskNames::of(Some(pid), Comm::new(b"z"), [0, 0])));
+        assert_eq!((words(&all), pid(&all)), ("<gone> b +2".to_owned(), Some(9)));
+        (0..100).for_each(|pid| all.merge(&TaskNames::of(task(pid, "z", ""), [0, 0])));
         assert_eq!(all.tasks.len(), LIMIT);
         assert!(names(&[]).heaviest().is_none());
     }
@@ -149,5 +196,22 @@ mod tests {
         assert_eq!((many.count(), many.only_pid(), many.tasks.len()), (1190, None, LIMIT));
         many.merge(&of(2000..2010));
         assert_eq!(many.count(), 1200);
+    }
+
+    #[test]
+    fn a_name_has_its_process() {
+        let text = |tasks: &[TaskOfRow]| {
+            let mut names = TaskNames::default();
+            (0..).zip(tasks).for_each(|(less, task)| names.merge(&TaskNames::of(*task, [100 - less, 1])));
+            names.with_process()
+        };
+        let nameless = TaskOfRow { pid: None, ..task(0, "sh", "") };
+        assert_eq!(text(&[]), "");
+        assert_eq!(text(&[task(7, "nginx", "nginx")]), "nginx 7");
+        assert_eq!(text(&[task(7, "pool-1", "ja\x1bva"), task(8, "sh", "")]), "pool-1 of ja\\x1bva 7 +1");
+        assert_eq!(text(&[task(7, "pool-1", "java"), task(8, "pool-1", "java")]), "pool-1 of java ×2");
+        assert_eq!(text(&[task(7, "pool-1", "java"), task(8, "pool-1", "node")]), "pool-1 ×2");
+        assert_eq!(text(&[task(0, "swapper/0", "swapper/0")]), "swapper/0");
+        assert_eq!(text(&[nameless, task(0, "swapper/0", "swapper/0"), task(9, "", "")]), "sh +2");
     }
 }

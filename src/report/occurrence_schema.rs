@@ -24,7 +24,7 @@ impl<O> Detail<O> {
         Detail { head: DetailHead { name, alias: None, in_json: true }, value }
     }
 
-    /// A detail with a second key in JSON, an older name of it.
+    /// A detail with a second, older key in JSON.
     pub const fn aliased(name: &'static str, alias: &'static str, value: fn(&O) -> Value) -> Detail<O> {
         Detail { head: DetailHead { name, alias: Some(alias), in_json: true }, value }
     }
@@ -50,7 +50,7 @@ impl<O> OccurrenceSchema<O> {
         OccurrenceSchema { details, layout }
     }
 
-    /// Occurrences that come in floods: in text equal ones are one line.
+    /// Groups occurrences in a flood: in text, equal ones share one line.
     ///
     /// # Panics
     /// At compile time, for a static: `by` names a detail that does not exist.
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(keys.filter_map(|detail| detail.alias).collect::<Vec<_>>(), ["older"]);
     }
 
-    /// For a static such a panic is a compile error.
+    /// In a static schema this panic is a compile error.
     #[test]
     fn names_must_be_right() {
         fn is_refused(build: fn() -> OccurrenceSchema<u64>) -> bool {

@@ -37,10 +37,11 @@ pub trait Rows: Any + Debug + Send {
 
     fn distribution(&mut self, index: usize, column: usize) -> Option<&mut Distribution>;
 
-    /// The verdict that follows from the row itself.
+    /// The verdict that follows from the row's own values.
     fn verdict(&self, index: usize) -> Verdict;
 
-    /// After rows were added: computes the cells of the first `count` rows that depend on all of these.
+    /// To be called after rows were added: computes those cells of the first `count` rows that depend on all of these
+    /// rows.
     fn settle(&mut self, count: usize);
 
     /// The indexes of the rows in the order of their schema.
@@ -49,10 +50,10 @@ pub trait Rows: Any + Debug + Send {
     /// An empty table of the same schema.
     fn none(&self) -> Box<dyn Rows>;
 
-    /// Appends a row of the same schema.
+    /// Appends a copy of row `index` of `from`, of the same schema.
     fn push(&mut self, from: &dyn Rows, index: usize);
 
-    /// Adds row `at` of `from`, a later row of the same schema, to row `to`.
+    /// Adds row `index` of `from`, a later row of the same schema, to row `to`.
     fn add(&mut self, to: usize, from: &mut dyn Rows, index: usize);
 
     /// Makes all gauges unknown.

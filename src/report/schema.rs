@@ -1,8 +1,8 @@
 //! The schema of a table: its columns, each with a key, a heading, a unit and a kind. The kind says how the cells of
-//! two intervals become one, so that no profiler adds up rows itself.
+//! two intervals become one, so no profiler adds up rows itself.
 //!
-//! Most schemas are statics, whose columns are plain functions. Those of a table that depends on options are made at run
-//! time, with names and closures of their own.
+//! Most schemas are statics, whose columns are plain functions. The schema of a table that depends on options is made
+//! at run time, with owned names and closures.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::report::column::{Column, ColumnCells, ColumnHead, MadeColumn};
 pub struct Schema<R: 'static> {
     /// The name of the table in JSON.
     pub table: &'static str,
-    /// The title in text, where a report has several tables.
+    /// The title in text, if a report has several tables.
     pub title: &'static str,
     columns: SchemaColumns<R>,
-    /// The meanings of the columns, by their keys, for the documentation and for metrics. A column that is not shown is among
-    /// the metrics if it has one.
+    /// The meanings of the columns, by their keys, for the documentation and for metrics. A hidden column is exported
+    /// as a metric if it has a meaning.
     pub meanings: &'static [(&'static str, &'static str)],
-    /// The order of the rows. None: that in which they were handed over.
+    /// The order of the rows. None: as the profiler hands them over.
     pub order: Option<fn(&R, &R) -> Ordering>,
-    /// Computes the fields of rows that depend on all of them. Called again when rows were added.
+    /// Computes the fields that depend on all rows. Called again after rows were added.
     pub settle: fn(&mut [R]),
-    /// Bytes of a row on the heap that no column knows of.
+    /// Heap bytes of a row that belong to no column.
     heap_bytes: fn(&R) -> usize,
     /// The verdict that follows from a row itself.
     pub verdict: fn(&R) -> Verdict,
@@ -40,26 +40,27 @@ enum SchemaColumns<R: 'static> {
     Made(Arc<[MadeColumn<R>]>),
 }
 
-/// What a table rests on, which decides what a loss means for it.
+/// The data that a table is made of, which decides what a loss means for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// The records of its interval.
     Interval,
     /// The records of the whole run, each with a stack.
     Run,
-    /// As `Run`, and each row knows which of its pairs were discarded: those of other rows do not concern it.
+    /// As `Run`, but each row knows which of its own pairs were discarded; discarded pairs of other rows do not concern
+    /// it.
     RunByRow,
-    /// Counters of the kernel, which are right even if records are lost.
+    /// Counters of the kernel, which stay right if records are lost.
     Counters,
 }
 
 impl<R> Schema<R> {
-    /// A table that rests on the records of an interval.
+    /// The schema of a table that is made of the records of an interval.
     pub const fn new(table: &'static str, columns: &'static [Column<R>]) -> Schema<R> {
         Schema::of(table, SchemaColumns::Static(columns))
     }
 
-    /// The same of columns that are made at run time.
+    /// As [`Schema::new`], with columns made at run time.
     pub fn made(table: &'static str, columns: Vec<MadeColumn<R>>) -> Schema<R> {
         Schema::of(table, SchemaColumns::Made(columns.into()))
     }
@@ -85,7 +86,7 @@ impl<R> Schema<R> {
         (self.heap_bytes)(row) + self.columns().map(|column| column.heap_bytes(row)).sum::<usize>()
     }
 
-    /// The meaning of each key, in a few words, for `docs/json.md`.
+    /// Sets the meaning of each key, in a few words, for `docs/json.md`.
     #[must_use]
     pub const fn explained(mut self, meanings: &'static [(&'static str, &'static str)]) -> Schema<R> {
         self.meanings = meanings;
@@ -98,14 +99,14 @@ impl<R> Schema<R> {
         self
     }
 
-    /// The order of the rows, for every reader.
+    /// Sets the order of the rows, for every reader.
     #[must_use]
     pub const fn ordered(mut self, order: fn(&R, &R) -> Ordering) -> Schema<R> {
         self.order = Some(order);
         self
     }
 
-    /// For rows with a field on the heap that no column knows of: its bytes.
+    /// Sets the heap bytes of a row that belong to no column.
     #[must_use]
     pub const fn with_heap(mut self, heap_bytes: fn(&R) -> usize) -> Schema<R> {
         self.heap_bytes = heap_bytes;

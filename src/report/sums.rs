@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 
 use crate::report::{Rows, Value};
 
-/// Where a row is, with the frames that its stack stands for.
+/// The site of a row: the frames that its stack stands for.
 pub trait RowSite: Clone + Eq + Hash {
     /// Approximate number of bytes on the heap.
     fn heap_bytes(&self) -> usize;
 
-    /// True if it says more than `other`, which is equal to it.
+    /// True if this site says more than `other`, which is equal.
     fn improves(&self, _other: &Self) -> bool {
         false
     }
@@ -32,19 +32,19 @@ pub struct RowSums<S> {
     by_name: FxHashMap<(Vec<Value>, S), usize>,
     /// Size of all labels and sites.
     name_bytes: usize,
-    /// Limit of rows with a name of their own.
+    /// Limit of the rows with a name of their own.
     most: usize,
-    /// Size of the names from which on new ones find no room.
+    /// Size of all names from which on new names find no room.
     most_bytes: usize,
     others: Option<OthersRow>,
 }
 
-/// The row that sums up those that found no room.
+/// The row that sums up the rows that found no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OthersRow {
-    /// Its index.
+    /// Index of the row.
     pub index: usize,
-    /// Number of rows that were added to it.
+    /// Number of rows that were added up in it.
     pub rows: u64,
 }
 
@@ -60,7 +60,7 @@ impl<S: RowSite> RowSums<S> {
         RowSums { rows, sites: Vec::new(), by_name, name_bytes: 0, most, most_bytes, others: None }
     }
 
-    /// Adds row `at` of `from`, whose site is `site`; returns its index here.
+    /// Adds row `index` of `from`, whose site is `site`; returns the index of its sum.
     pub fn add(&mut self, from: &mut dyn Rows, index: usize, site: S) -> usize {
         let name = (from.labels(index), site);
         if let Some(&known) = self.by_name.get(&name) {
@@ -113,7 +113,7 @@ impl<S: RowSite> RowSums<S> {
         self.others
     }
 
-    /// Computes what rows say of several of them (see [`Rows::settle`]), without the row of the others.
+    /// Computes the cells that depend on all rows (see [`Rows::settle`]), without the row of the others.
     pub fn settle(&mut self) {
         let count = self.others.map_or(self.rows.len(), |others| others.index);
         self.rows.settle(count);
@@ -129,7 +129,7 @@ impl<S: RowSite> RowSums<S> {
         order
     }
 
-    /// From now on new names find room while all take fewer bytes.
+    /// Sets the size of all names from which on new names find no room.
     pub fn limit_names(&mut self, most_bytes: usize) {
         self.most_bytes = most_bytes;
     }
@@ -149,7 +149,7 @@ impl<S: RowSite> RowSums<S> {
     }
 }
 
-/// Size of a name. Its site is kept twice, but shares what it has on the heap; its labels are kept once.
+/// Size of a name. The site is stored twice, sharing its heap memory; the labels are stored once.
 fn bytes_of<S: RowSite>(labels: &[Value], site: &S) -> usize {
     let labels = size_of_val(labels) + labels.iter().map(Value::heap_bytes).sum::<usize>();
     labels + 2 * size_of::<S>() + site.heap_bytes()

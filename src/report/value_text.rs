@@ -6,7 +6,7 @@ use crate::digits::{format_ns, push_hex, push_signed, push_unsigned, three_digit
 use crate::escape::escape_into;
 use crate::report::Value;
 
-/// Appends a duration in seconds, and any other value as it is.
+/// Appends a duration in seconds, and any other value unchanged.
 pub fn push_seconds(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Ns(ns) => {
@@ -63,10 +63,10 @@ pub fn push_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a path, of a long one the end, which says more than the beginning.
+/// Appends a path; of a long path only the end, which says more than the beginning.
 fn push_path(path: &[u8], out: &mut Vec<u8>) {
     const LIMIT: usize = 120;
-    let is_inside = |byte: u8| byte & 0xc0 == 0x80; // of a character in UTF-8
+    let is_inside = |byte: u8| byte & 0xc0 == 0x80; // a continuation byte of UTF-8
     let (mut end, is_cut) = (&path[path.len().saturating_sub(LIMIT)..], path.len() > LIMIT);
     if is_cut {
         out.extend_from_slice(b"...");

@@ -6,13 +6,13 @@ pub enum Verdict {
     /// Nothing that belongs to the row is missing.
     #[default]
     Exact,
-    /// The row is made of samples, and as good as their number.
+    /// The row is estimated from samples; its error depends on their number.
     Estimate,
-    /// No record is missing, but pairs that contradicted what is known, or came too late, were thrown away.
+    /// No record is missing, but pairs that contradicted other records, or came too late, were discarded.
     Discarded,
-    /// Records are missing: counts and sums are at least so much.
+    /// Records are missing: counts and sums are lower bounds.
     LowerBound,
-    /// Records are missing, and some of what the row counts may have ended.
+    /// Records are missing, and some things that the row counts may have ended.
     Unsure,
 }
 
@@ -38,7 +38,7 @@ impl Verdict {
         }
     }
 
-    /// The worse of two verdicts on the same row; an estimate stays one, since it does not need every sample.
+    /// The worse of two verdicts on the same row; an estimate stays an estimate, since it does not need every sample.
     #[must_use]
     pub fn and(self, other: Verdict) -> Verdict {
         if self == Verdict::Estimate { self } else { self.max(other) }

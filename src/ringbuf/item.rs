@@ -17,11 +17,11 @@ pub enum Stamp {
 pub struct Item<'a> {
     /// The index that [`Merge::add`](super::Merge::add) gave.
     pub ring: usize,
-    /// The record's own stamp. Of a gap: the time up to which records may be missing.
+    /// The record's own stamp. For a gap: the time up to which records may be missing.
     pub time: u64,
-    /// Stamp of the `Stamp::At` record delivered before from this ring, 0 if there was none.
-    /// With `time`, the window of a loss: every dropped record is stamped within it.
-    /// (But an interrupted record that is dropped while its interrupter's is not: a bit earlier.)
+    /// Stamp of the previous `Stamp::At` record delivered from this ring, 0 if there was none. With `time`, the window
+    /// of a loss: every dropped record is stamped within it. (Exception: if a record is dropped, but not the record of
+    /// the interrupt that came inside of it, its stamp is slightly earlier.)
     pub after: u64,
     /// A record with a higher stamp was delivered before, from this ring or another.
     /// Never set for gaps and `Stamp::Here`.
@@ -32,8 +32,8 @@ pub struct Item<'a> {
 #[derive(Debug)]
 pub enum ItemKind<'a> {
     Record(&'a [u8]),
-    /// Records of this ring are missing here, as [`Merge::mark_gap`](super::Merge::mark_gap) was told.
+    /// Records of this ring are missing here: the caller reported it with [`Merge::mark_gap`](super::Merge::mark_gap).
     Gap,
-    /// As `Gap`, but because corrupt bytes were skipped. No counter knows of them.
+    /// As `Gap`, but because corrupt bytes were skipped. No lost counter includes these.
     Corrupt,
 }

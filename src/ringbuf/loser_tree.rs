@@ -4,36 +4,36 @@ use std::hint::select_unpredictable;
 
 /// A ring in the tournament.
 struct Leaf {
-    key: u64, // at `build`
+    key: u64, // as of `build`
     ring: usize,
 }
 
-/// The player in place of a ring that has nothing more: it loses against all others.
+/// Stands for a ring without further items: it loses against all others.
 const NONE: u64 = u64::MAX;
 
-/// A tournament of the rings, by the keys of their next items; of equal keys the lower ring comes first. Each game keeps its
-/// loser, so that a ring with another key replays only the games on its own way up.
+/// A tournament of the rings, by the keys of their next items; of equal keys the lower ring comes first. Each game
+/// stores its loser, so that a ring with a new key replays only the games on its own path to the root.
 ///
-/// The winner of a game cannot be predicted, so no jump depends on it: a player is one number, its key in the upper bits, its
-/// leaf in the lower. Half of the range of the upper bits lies before the round's clock, half after: 100 days each with 1,000
-/// rings. Keys outside of it are no times of this run; they come first or last.
+/// The winner of a game cannot be predicted, so the code has no branch on it: a player is one number, its key in the
+/// upper bits, its leaf in the lower. Half of the range of the upper bits lies before the round's clock, half after:
+/// 100 days each with 1,000 rings. Keys outside of it are no times of this run; they come first or last.
 #[derive(Default)]
 pub(super) struct LoserTree {
     leaves: Vec<Leaf>, // in ring order
-    games: Vec<u64>,   // the losers; the children of the game `at` are at twice `at` and behind. At 0 the winner
+    games: Vec<u64>,   // losers; the children of game `i` are at `2 * i` and `2 * i + 1`; the winner is at 0
     base: u64,         // the lowest key
     bits: u32,         // of a leaf's number
     horizon: u64,
 }
 
 impl LoserTree {
-    /// Removes all rings. No key above `horizon` is due.
+    /// Removes all rings. Only keys up to `horizon` are due.
     pub fn clear(&mut self, horizon: u64) {
         self.leaves.clear();
         self.horizon = horizon;
     }
 
-    /// Adds a ring if its `key` is due, and gives whether it is. Rings come in ring order, and `build` must follow.
+    /// Adds a ring if its `key` is due, and returns whether it is. Rings come in ring order, and `build` must follow.
     pub fn push(&mut self, ring: usize, key: u64) -> bool {
         if key <= self.horizon {
             self.leaves.push(Leaf { key, ring });
@@ -53,7 +53,7 @@ impl LoserTree {
         self.base = now.saturating_sub(self.highest() / 2);
         self.games.clear();
         self.games.resize(leaves, NONE);
-        // Up with the winners of all games, then down with the losers.
+        // First, bottom up, `games` gets the winners of all games; then, top down, their losers.
         for at in (0..leaves).rev() {
             let (one, other) = self.players(at);
             self.games[at] = one.min(other);
@@ -64,17 +64,17 @@ impl LoserTree {
         }
     }
 
-    /// The players of a game, while the games below it hold their winners.
+    /// The two players of a game, while `games` has winners for the games below it.
     fn players(&self, game: usize) -> (u64, u64) {
         let player = |child: usize| match child.checked_sub(self.games.len()) {
             None => self.games[child],
             Some(leaf) => self.leaves.get(leaf).map_or(NONE, |&Leaf { key, .. }| self.player(leaf, key)),
         };
-        // The winner of all comes from the game at 1, or is the only one.
+        // The overall winner comes from game 1, or is the only player.
         if game == 0 { (player(1), NONE) } else { (player(2 * game), player(2 * game + 1)) }
     }
 
-    /// The leaf of the ring that is first.
+    /// The leaf of the first ring.
     #[inline]
     pub fn first(&self) -> Option<usize> {
         self.games.first().and_then(|&winner| self.leaf_of(winner))
@@ -94,7 +94,7 @@ impl LoserTree {
     /// The highest key with which the first ring is still first.
     #[inline]
     pub fn limit(&self, first: usize) -> u64 {
-        // The second player lost against the first one.
+        // The second player is among those that lost against the first one.
         let mut second = NONE;
         let mut at = (first + self.games.len()) / 2;
         while let Some(&loser) = self.games.get(at).filter(|_| at > 0) {
@@ -102,12 +102,13 @@ impl LoserTree {
             at /= 2;
         }
         let limit = second.saturating_sub(first as u64 + 1) >> self.bits;
-        // Keys of the far future are not told apart.
+        // Keys of the far future are all treated as equal.
         let limit = if limit < self.highest() { self.base.saturating_add(limit) } else { u64::MAX };
         limit.min(self.horizon)
     }
 
-    /// Sets another key for the first ring, `None` if it has nothing more. Returns the leaf of the ring that is first now.
+    /// Sets a new key for the first ring, `None` if it has no further item. Returns the leaf of the ring that is first
+    /// now.
     #[inline]
     pub fn replace(&mut self, first: usize, key: Option<u64>) -> Option<usize> {
         let mut player = key.map_or(NONE, |key| self.player(first, key));
@@ -132,7 +133,7 @@ impl LoserTree {
         if key <= self.horizon { player } else { NONE }
     }
 
-    /// The highest key above `base`, which leaves all that is above for other uses.
+    /// The highest distance of a key from `base`; higher numbers have special meanings.
     #[inline]
     fn highest(&self) -> u64 {
         (u64::MAX >> self.bits) - 1
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Takes all keys of all rings. The first one goes on up to its limit, or not.
+    /// Takes all keys of all rings. `choices` decides whether the first ring goes on up to its limit.
     fn order(rings: &[Vec<u64>], now: u64, horizon: u64, choices: &mut impl FnMut() -> bool) -> Vec<(u64, usize)> {
         let mut tree = LoserTree::default();
         let mut at = vec![0; rings.len()];

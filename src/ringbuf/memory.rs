@@ -1,5 +1,5 @@
-//! The memory of a ring, which the kernel writes into: a mapping. Miri maps no files; there it is an allocation that both ends
-//! hold.
+//! The memory of a ring, which the kernel writes into: a mapping. Miri cannot map files; under Miri the memory is an
+//! allocation that reader and writer share.
 
 #[cfg(miri)]
 pub use block::Memory;
@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 /// Maps `len` bytes of the file or event behind `fd`.
 ///
 /// # Errors
-/// `mmap` refuses.
+/// mmap(2) fails.
 #[cfg(not(miri))]
 pub fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Memory> {
     memmap2::MmapOptions::new().len(len).map_raw(&fd)
@@ -29,7 +29,7 @@ mod block {
     use std::ptr::NonNull;
     use std::sync::Arc;
 
-    /// Raw bytes as in a mapping, zeros at first. Nobody borrows them.
+    /// Raw bytes as in a mapping, initially zero. No reference to them exists.
     #[derive(Clone)]
     pub struct Memory(Arc<Allocation>);
 
@@ -38,7 +38,7 @@ mod block {
         layout: Layout,
     }
 
-    // SAFETY: the bytes are only reached through raw pointers, whose users answer for it, as with a mapping.
+    // SAFETY: the bytes are only reached through raw pointers, whose users must prove each access, as with a mapping.
     unsafe impl Send for Allocation {}
     // SAFETY: as above.
     unsafe impl Sync for Allocation {}

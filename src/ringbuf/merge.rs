@@ -11,11 +11,11 @@ use super::ring_switch::{RingSwitch, RingSwitcher, SwitchBuffers};
 use super::slot::{Leaving, NO_GAP, NextItem, Slot};
 use super::spans::{DeliveryOrder, SpanFinder, TurnsSeen};
 
-/// Up to which stamp a [`drain`](Merge::drain) delivers.
+/// The stamp up to which a [`drain`](Merge::drain) delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainLimit {
-    /// Up to the clock reading of the previous round, below which all rings are known complete.
-    /// With a single ring there is nothing to wait for, and this is `All`.
+    /// Up to the clock reading of the previous round, below which the snapshots of all rings are complete. With a
+    /// single ring this is `All`.
     Horizon,
     /// Everything in the snapshots: the last drain.
     All,
@@ -28,9 +28,9 @@ pub struct Drained {
     pub records: u64,
     pub bytes: u64,
     pub late: u64,
-    /// Something stays above the horizon: the next round should come soon.
+    /// Some records are above the horizon: the next round should come soon.
     pub held: bool,
-    /// The consumer broke off. The record at which it did counts as delivered.
+    /// The consumer ended the drain. The record at which it did so counts as delivered.
     pub stopped: bool,
 }
 
@@ -38,12 +38,12 @@ pub struct Drained {
 #[derive(Default)]
 pub struct Merge {
     slots: Vec<Option<Slot>>, // by ring index; `None` is free
-    rings: usize,             // that are not `None`
-    now: u64,                 // of the last `load`
-    horizon: u64,             // last moment before the `now` of the one before
+    rings: usize,             // number of slots that are not `None`
+    now: u64,                 // the clock of the last `load`
+    horizon: u64,             // last ns before the `now` of the `load` before that
     newest: u64,              // highest stamp delivered
     undecodable: u64,
-    tree: LoserTree, // the rings that have something up to the horizon
+    tree: LoserTree, // the rings that have an item up to the horizon
     buffers: SwitchBuffers,
     spans: SpanFinder,
     near_full: Vec<usize>, // for `next_near_full`
@@ -54,13 +54,13 @@ impl Merge {
         Merge::default()
     }
 
-    /// Delivers ring by ring wherever that is possible, whether it is worth it or not.
+    /// Delivers ring by ring wherever that is possible, even if it is slower.
     #[cfg(test)]
     pub fn read_by_ring(&mut self) {
         self.spans = SpanFinder::persistent();
     }
 
-    /// Adds a ring and gives its index, the lowest free one, which it keeps until it has left.
+    /// Adds a ring and returns its index, the lowest free one. The ring keeps it until it is unmapped.
     pub fn add(&mut self, ring: RingBuf) -> usize {
         let slot = Slot::new(ring);
         self.rings += 1;
@@ -76,8 +76,8 @@ impl Merge {
         }
     }
 
-    /// Removes a ring that nothing writes to any more. It is loaded once again, and its records are
-    /// delivered in order; the `publish` that finds it empty unmaps it and frees its index.
+    /// Removes a ring that no event writes to any more. The ring is loaded once more, and its records are delivered in
+    /// order; the `publish` that finds it empty unmaps it and frees its index.
     pub fn remove(&mut self, ring: usize) {
         if let Some(slot) = self.slot_mut(ring)
             && slot.leaving == Leaving::No
@@ -86,12 +86,12 @@ impl Merge {
         }
     }
 
-    /// Whether `ring` has not left yet.
+    /// Whether `ring` is still in the merge.
     pub fn has(&self, ring: usize) -> bool {
         self.slot(ring).is_some()
     }
 
-    /// Rings that have not left yet.
+    /// Number of rings in the merge.
     pub fn len(&self) -> usize {
         self.rings
     }
@@ -102,7 +102,7 @@ impl Merge {
 
     /// Begins a round: takes a snapshot of every ring. `now` is the ring clock, read just before.
     pub fn load(&mut self, now: u64) {
-        // Strictly before: another CPU can still stamp the very nanosecond of the reading.
+        // Strictly before: another CPU can still stamp a record with the very nanosecond of the reading.
         self.horizon = self.now.saturating_sub(1);
         self.now = now;
         self.near_full.clear();
@@ -114,8 +114,8 @@ impl Merge {
         }
     }
 
-    /// A ring that was so full since the last call that named it that the kernel may have dropped a
-    /// record. Its lost counters, read now, have every drop up to this round's horizon.
+    /// The next ring that was so full since this function last returned it that the kernel may have dropped a record.
+    /// If its lost counters are read now, they include every drop up to this round's horizon.
     pub fn next_near_full(&mut self) -> Option<usize> {
         let ring = self.near_full.pop()?;
         if let Some(slot) = self.slot_mut(ring) {
@@ -124,9 +124,10 @@ impl Merge {
         Some(ring)
     }
 
-    /// To be called when the lost counters of `ring` have more drops than its LOST records *delivered so far*; `now` is the
-    /// ring clock, read after the counters. Delivers an [`ItemKind::Gap`] after the last record of the snapshot. By then
-    /// the LOST records of the snapshot have been delivered too: if they told of all drops counted, the gap can be ignored.
+    /// To be called when the lost counters of `ring` count more drops than its LOST records *delivered so far*; `now`
+    /// is the ring clock, read after the counters. Delivers an [`ItemKind::Gap`] after the last record of the snapshot.
+    /// By then the LOST records of the snapshot have been delivered too: if these account for all counted drops, the
+    /// gap can be ignored.
     pub fn mark_gap(&mut self, ring: usize, now: u64) {
         if let Some(slot) = self.slot_mut(ring) {
             slot.mark_gap(slot.ring.end(), now);
@@ -177,7 +178,7 @@ impl Merge {
         run.drained
     }
 
-    /// Ends a round: gives the room of all delivered records back to the kernel.
+    /// Ends a round: returns the room of all delivered records to the kernel.
     pub fn publish(&mut self) {
         for slot in &mut self.slots {
             let Some(ring) = slot else { continue };
@@ -189,7 +190,7 @@ impl Merge {
         }
     }
 
-    /// A ring is so full after its `publish` that it may overflow before its half-full watermark wakes anybody.
+    /// A ring is so full after its `publish` that it may overflow before its watermark wakes the reader.
     pub fn is_backlogged(&self) -> bool {
         self.slots.iter().flatten().any(|slot| slot.ring.backlog() > slot.ring.size() / 4)
     }
@@ -234,7 +235,7 @@ impl<S: RecordSink> Drain<'_, S> {
         slots.filter_map(|(ring, slot)| self.settle(slot, ring)).min()
     }
 
-    /// Delivers the items of all rings up to a time, in the order of time.
+    /// Delivers the items of all rings up to a time, in time order.
     fn deliver_by_time(
         &mut self,
         slots: &mut [Option<Slot>],
@@ -261,7 +262,7 @@ impl<S: RecordSink> Drain<'_, S> {
         let mut flow = ControlFlow::Continue(());
         for (ring, slot) in slots.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
-            self.newest = before; // nothing is late because of the rings that came first
+            self.newest = before; // records are not late because of the rings delivered before
             let from = slot.ring.position();
             while flow.is_continue() && slot.next == NextItem::Record && slot.time <= until {
                 flow = self.deliver_piece(slot, ring, until);
@@ -282,7 +283,7 @@ impl<S: RecordSink> Drain<'_, S> {
             let bytes = rest.len();
             let switch = RingSwitch { ring, rest, last: slot.last(), limit: until };
             let mut run = RecordRun::new(None, switch, self.newest);
-            run.prefetch_from(slot.visit_bytes); // at the next visit the memory has arrived
+            run.prefetch_from(slot.visit_bytes); // the memory has arrived by the next visit
             let flow = self.sink.take_run(&mut run);
             let (piece, taken) = run.end_of_piece(bytes);
             if taken.records > 0 {
@@ -298,7 +299,7 @@ impl<S: RecordSink> Drain<'_, S> {
         self.deliver_one(slot, ring)
     }
 
-    /// Delivers a run of records that begins with the ring that is `first`, or the next item of that ring alone.
+    /// Delivers a run of records that begins with the `first` ring, or only the next item of that ring.
     #[inline]
     fn deliver(
         &mut self,
@@ -356,7 +357,7 @@ impl<S: RecordSink> Drain<'_, S> {
         let gap = slot.next == NextItem::Gap;
         let flow = match kind {
             Some(kind) => self.sink.take(Item { ring, time, after, late, kind }),
-            None => ControlFlow::Continue(()), // cannot be: a settled slot has its item
+            None => ControlFlow::Continue(()), // impossible: a settled slot has an item
         };
         if gap {
             (slot.gap, slot.skipped) = (NO_GAP, false);
@@ -375,11 +376,12 @@ impl<S: RecordSink> Drain<'_, S> {
         while slot.next == NextItem::Unknown {
             if slot.ring.position() >= slot.gap {
                 if !slot.skipped && slot.last > slot.until {
-                    slot.gap = NO_GAP; // LOST records told of all that the counters had
+                    slot.gap = NO_GAP; // LOST records account for all drops that the counters had
                     continue;
                 }
-                // A LOST record in its place says when this loss was over; what the counters had beyond it is a later one. In
-                // a ring that overflows all the time, they were read long after the records that follow here.
+                // A LOST record at this place says when the loss ended; further drops in the counters belong to a later
+                // loss. In a ring that overflows all the time, the counters were read long after the records that
+                // follow here.
                 if !slot.skipped
                     && let Some(Stamp::Here(time)) = slot.ring.peek().map(|bytes| self.sink.stamp(ring, bytes))
                 {

@@ -150,7 +150,7 @@ fn names_the_rings_that_may_have_dropped() {
     let mut refilled = false;
     merge.drain(DrainLimit::All, stamp_of, |_| {
         if kernel[2].tail() > 0 && !refilled {
-            fill(&mut kernel[2], 8); // the room given back in the middle of a drain
+            fill(&mut kernel[2], 8); // the room returned in the middle of a drain
             refilled = true;
         }
         ControlFlow::Continue(())
@@ -198,8 +198,8 @@ fn a_gap_comes_before_what_follows_it() {
     assert_eq!(items, [(0, 4, RECORD), (0, 5, RECORD), (0, 7, DeliveredKind::Gap), (0, 8, RECORD), (0, 9, RECORD)]);
 }
 
-/// A ring that overflows all the time is read late: the time at which its counters were read is behind records that are
-/// still to come, and would put them all in doubt.
+/// A ring that overflows all the time is read late: its counters were read after records that are still to come, so a
+/// gap up to that time would put all of these in doubt.
 #[test]
 fn a_lost_record_says_more_than_the_gap_in_its_place() {
     let mut kernel = [Producer::tiny(256).unwrap(), Producer::tiny(256).unwrap()];
@@ -217,13 +217,13 @@ fn a_lost_record_says_more_than_the_gap_in_its_place() {
     let (items, _) = drain(&mut merge, DrainLimit::Horizon);
     let mut want = vec![(0, 9, RECORD), (0, 10, RECORD), (0, 14, DeliveredKind::Lost(1))];
     assert_eq!(items, want);
-    // The counters may have had more: it is told of behind what is known.
+    // The counters may have had more drops: a gap for them follows behind the known records.
     merge.load(30);
     want = vec![(0, 14, RECORD), (0, 15, RECORD), (0, 25, DeliveredKind::Gap)];
     assert_eq!(drain(&mut merge, DrainLimit::Horizon).0, want);
 }
 
-/// Takes so many records of each piece, and all others one by one.
+/// Takes a given number of records from each piece, and all others one by one.
 struct Picky {
     most: u64,
     from_pieces: u64,
@@ -284,13 +284,13 @@ fn stamps_that_are_no_times_come_to_an_end() {
     merge.load(40);
     let (items, drained) = drain(&mut merge, DrainLimit::All);
     let times: Vec<(usize, u64)> = items.iter().map(|&(ring, time, _)| (ring, time)).collect();
-    // Those of the far future are not told apart.
+    // Keys of the far future are all treated as equal.
     let far = [(0, far), (0, far + 3), (1, far + 1), (1, u64::MAX), (2, far + 2), (2, 3)];
     assert_eq!((&times[..2], &times[2..]), (&[(0, 1), (1, 2)][..], &far[..]));
     assert_eq!((drained.records, drained.held), (8, false));
 }
 
-/// Takes everything. The serial number of a record is its order key, 0 is none.
+/// Takes all records. The serial number of a record is its order key; 0 means no key.
 #[derive(Default)]
 struct ByKey(Vec<(u64, bool)>);
 
@@ -327,7 +327,7 @@ fn rings_are_read_one_after_the_other_up_to_what_needs_an_order() {
         (&[(5, 7), (7, 8)], &[(2, 7), (3, 9), (6, 9)], &[2, 3, 5, 7, 6]),
         // A record without a key.
         (&[(1, 7), (3, 7), (4, 0), (5, 7)], &[(2, 8), (6, 8)], &[1, 3, 2, 4, 5, 6]),
-        // It is late, and comes behind the record before it.
+        // The third record of the first ring is late, and comes right behind the record before it.
         (&[(1, 7), (4, 7), (2, 0), (5, 7)], &[(3, 8), (6, 8)], &[1, 3, 4, 2, 5, 6]),
     ];
     for (one, other, want) in cases {

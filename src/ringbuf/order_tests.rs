@@ -20,7 +20,7 @@ pub(super) fn config() -> ProptestConfig {
     if cfg!(miri) { ProptestConfig { cases: 4, ..ordinary } } else { ordinary }
 }
 
-/// A record of at least 24 bytes: header, stamp, serial number.
+/// A record of `len` bytes, at least 24: header, stamp, serial number.
 pub(super) fn record(len: usize, stamp: u64, serial: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     bytes[0] = SAMPLE;
@@ -51,7 +51,7 @@ enum CpuStep {
     Stamp { cpu: usize, len: usize },
     /// An interrupt between stamp and reservation: the later stamp comes first in the ring.
     Interrupted { cpu: usize, len: usize },
-    /// The clock goes on.
+    /// The clock advances.
     Wait(u64),
 }
 
@@ -63,17 +63,17 @@ struct WrittenRecord {
 
 struct ModelCpu {
     ring: Producer,
-    stamped: VecDeque<(u64, usize)>, // stamp and size of what is not published yet
+    stamped: VecDeque<(u64, usize)>, // stamp and size of records that are not published yet
     written: Vec<WrittenRecord>,
-    dropped: Vec<u64>, // the moments, see `Model::write`
-    highest: u64,      // stamp in the ring
+    dropped: Vec<u64>, // the times of drops, see `Model::write`
+    highest: u64,      // the highest stamp in the ring
 }
 
-/// The kernel's side, and what it knows.
+/// The kernel's side: clock, CPUs, and the truth about all records.
 struct Model {
     cpus: Vec<ModelCpu>,
     clock: u64,
-    /// ns of a step of the clock.
+    /// Length of a clock step in ns.
     step: u64,
     serial: u64,
 }
@@ -112,7 +112,7 @@ impl Model {
         }
     }
 
-    /// Publishes what was stamped up to `until`.
+    /// Publishes records stamped up to `until`.
     fn finish(&mut self, cpu: usize, until: u64) {
         while let Some(&(stamp, len)) = self.cpus[cpu].stamped.front()
             && stamp <= until
@@ -126,8 +126,8 @@ impl Model {
         (0..self.cpus.len()).for_each(|cpu| self.finish(cpu, until));
     }
 
-    /// A dropped record counts from the moment where the ring has no more of its past: its stamp,
-    /// or that of its interrupter, if that one is in the ring.
+    /// The time of a drop is the record's stamp, or the stamp of the record that interrupted it, if that one is in the
+    /// ring.
     fn write(&mut self, cpu: usize, stamp: u64, len: usize) {
         self.serial += 1;
         let cpu = &mut self.cpus[cpu];
@@ -151,7 +151,7 @@ pub(super) struct Delivered {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeliveredKind {
-    Record(u64), // its serial number
+    Record(u64), // serial number of the record
     Lost(u64),
     Gap,
     Corrupt,
@@ -170,10 +170,10 @@ pub(super) fn got(item: &Item<'_>) -> Delivered {
     Delivered { ring: item.ring, time: item.time, after: item.after, late: item.late, what }
 }
 
-/// The steps at the six moments of a round.
+/// The steps of the CPUs at the six points of a round.
 type Round = [Vec<CpuStep>; 6];
 
-/// Takes of each piece as many records as the next of these numbers says, and all others one by one.
+/// Takes from each piece as many records as the next of these numbers says, and all others one by one.
 struct Taking<E, N> {
     each: E,
     most: N,
@@ -183,7 +183,7 @@ struct Taking<E, N> {
 
 /// The order key of a record by its serial number. Some have none.
 fn key_of(serial: u64, keys: u64) -> Option<u64> {
-    // Several records in a row have the same one.
+    // Several records in a row have the same key.
     let hash = (serial / 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (!hash.is_multiple_of(23)).then_some(hash % keys)
 }
@@ -220,12 +220,13 @@ impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> RecordSink 
     }
 }
 
-/// Runs the rounds and one last. `honest`: publication obeys the premise of the horizon. `pieces`: see [`Taking`].
+/// Runs the rounds and a final one. `honest`: records are published as early as the horizon assumes. `pieces`: see
+/// [`Taking`].
 fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -> Vec<Delivered> {
     run_with(model, rounds, honest, pieces, None, true)
 }
 
-/// `keys`: records have order keys, so many different ones. `stops`: the consumer breaks off some drains.
+/// `keys`: number of different order keys, if records have any. `stops`: the consumer ends some drains early.
 fn run_with(
     model: &RefCell<Model>,
     rounds: &[Round],
@@ -286,11 +287,11 @@ fn run_with(
     reader.delivered
 }
 
-/// What the caller of the merge does about loss.
+/// How the caller of the merge handles loss.
 struct Reader {
     delivered: Vec<Delivered>,
-    counted: Vec<u64>, // by the lost counters of each ring
-    told: Vec<u64>,    // by its LOST records so far
+    counted: Vec<u64>, // drops by the lost counters of each ring
+    told: Vec<u64>,    // drops by the ring's LOST records so far
 }
 
 impl Reader {
@@ -405,7 +406,7 @@ fn rounds(with_interrupts: bool) -> impl Strategy<Value = Vec<Round>> {
     prop::collection::vec((ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from), 1..MAX_ROUNDS)
 }
 
-/// Most often all that there is.
+/// Most often all records of a piece.
 fn pieces() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(prop_oneof![0u64..6, Just(u64::MAX)], 0..5)
 }
@@ -436,7 +437,7 @@ proptest! {
         check_windows(&model, &delivered);
     }
 
-    /// A record may be published rounds after its stamp: late, but there and flagged.
+    /// A record may be published rounds after its stamp: then it is delivered late and flagged.
     #[test]
     fn premise_broken(cpus in 1usize..6, size in 8u32..13, rounds in rounds(true), pieces in pieces()) {
         let model = RefCell::new(Model::new(cpus, 1 << size));
@@ -446,8 +447,8 @@ proptest! {
         check_flags(&model, &delivered);
     }
 
-    /// Where records have order keys, what has none is delivered behind the same records as in the order of time, and the
-    /// records of a key as in that order.
+    /// If records have order keys, a record without a key is delivered after the same records as in time order, and the
+    /// records of each key are in time order.
     #[test]
     fn order_within_a_key(
         cpus in 2usize..6,
@@ -458,7 +459,7 @@ proptest! {
     ) {
         let rounds: Vec<Round> = rounds
             .into_iter()
-            // Where rings are read one by one, room is given back sooner.
+            // If rings are read one by one, room is returned sooner.
             .map(|[before, clock, load, counters, ..]| [before, clock, load, counters, vec![], vec![]])
             .collect();
         let [by_key, by_time] = [Some(keys), None].map(|keys| {
@@ -490,7 +491,7 @@ proptest! {
         check_windows(&model, &delivered);
     }
 
-    /// More rings than are due in a round.
+    /// More rings than have due records in a round.
     #[test]
     fn many_rings(
         rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..MAX_WRITES), 1..6),

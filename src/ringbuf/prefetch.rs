@@ -1,13 +1,13 @@
 //! Prefetching memory.
 
-/// Bytes of a cache line. Where lines are longer, some are prefetched twice.
+/// Bytes of a cache line. On machines with longer lines some are prefetched twice.
 pub(super) const LINE_BYTES: u64 = 64;
 
-/// Prefetches the cache line of `at`. It is a hint: an address that cannot be read does no harm.
+/// Prefetches the cache line of `address`. This is a hint: an unreadable address does no harm.
 #[inline(always)]
 pub(super) fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: no read that a program can see, and an address that is not mapped is ignored.
+    // SAFETY: a prefetch is no read in the memory model, and an unmapped address is ignored.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());

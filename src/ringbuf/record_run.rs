@@ -6,21 +6,21 @@ use super::ring::{AHEAD_BYTES, first_record};
 use super::ring_switch::{RingSwitch, RingSwitcher};
 use super::slot::TakenPiece;
 
-/// Records that lie in one piece of memory and may be taken up to a time limit; behind the limit [`RecordRun::go_on`] finds the piece
-/// that comes next.
+/// Records that lie in one piece of memory and may be taken up to a time limit; after the limit [`RecordRun::go_on`]
+/// finds the next piece.
 ///
-/// The consumer takes records from the start on and may stop early; records that were not taken stay where they are. The next record
-/// of a piece takes a few instructions, another piece some dozens.
+/// The consumer takes records from the start on and may stop early; records that were not taken stay in the ring. The
+/// next record of a piece costs a few instructions, the next piece some dozens.
 pub struct RecordRun<'a> {
     ring: usize,
     rest: &'a [u8],
     last: u64,    // stamp of the last record taken, from this ring
     limit: u64,   // the highest stamp that may be taken
     newest: u64,  // highest stamp delivered, from any ring
-    records: u64, // of all rings
+    records: u64, // records taken, of all rings
     late: u64,
     beyond: Option<u64>, // stamp of the next record, if known to be beyond the limit
-    ahead: usize,        // so many bytes behind the record taken last are prefetched
+    ahead: usize,        // prefetched bytes behind the last record taken
     switcher: Option<RingSwitcher<'a>>,
 }
 
@@ -42,8 +42,8 @@ impl<'a> RecordWalk<'a> {
         self.rest
     }
 
-    /// Takes the next record, an ordinary one with this stamp. `behind`: the bytes of [`RecordWalk::rest`] behind the record, which the
-    /// caller has split off. False: the record must wait or is late, and was not taken.
+    /// Takes the next record, an ordinary one with this stamp. `behind`: the part of [`RecordWalk::rest`] after the
+    /// record, which the caller has split off. False: the record must wait or is late, and was not taken.
     #[inline(always)]
     pub fn take(&mut self, behind: &'a [u8], time: u64) -> bool {
         if time > self.limit {
@@ -60,7 +60,8 @@ impl<'a> RecordWalk<'a> {
     }
 }
 
-/// Prefetches as many bytes as were taken, so many `ahead` in `rest`. Nothing beyond its end: the kernel writes there.
+/// Prefetches `bytes` bytes, the number just taken, `ahead` bytes from the start of `rest`. Nothing beyond the end of
+/// `rest`, where the kernel writes.
 #[inline(always)]
 pub(super) fn prefetch_behind(rest: &[u8], ahead: usize, bytes: usize) {
     const LINE: usize = LINE_BYTES as usize;
@@ -110,19 +111,19 @@ impl<'a> RecordRun<'a> {
         }
     }
 
-    /// A run of records that belong to no merge, ordinary and due.
+    /// A run of ordinary, due records that belong to no merge.
     #[inline(always)]
     pub fn of(records: &'a [u8], late: bool) -> RecordRun<'a> {
         let switch = RingSwitch { rest: records, limit: u64::MAX, ..RingSwitch::default() };
         RecordRun::new(None, switch, if late { u64::MAX } else { 0 })
     }
 
-    /// Records are prefetched from `bytes` ahead on, if that is more than otherwise.
+    /// Prefetches at least `bytes` bytes ahead.
     pub(super) fn prefetch_from(&mut self, bytes: usize) {
         self.ahead = self.ahead.max(bytes);
     }
 
-    /// Ends a run of one ring's piece, which had so many bytes. Gives what was taken of it.
+    /// Ends a run over one ring's piece of `bytes` bytes. Returns how much of the piece was taken.
     pub(super) fn end_of_piece(self, bytes: usize) -> (TakenPiece, RunTotals) {
         let RecordRun { ring, rest, last, beyond, records, late, newest, .. } = self;
         let taken = TakenPiece { ring, bytes: bytes - rest.len(), rest: rest.len(), last, next: beyond };
@@ -136,8 +137,8 @@ impl<'a> RecordRun<'a> {
         RunTotals { records, late, newest, first }
     }
 
-    /// When the next record must wait, goes on with the record that is first now. False: the next record need not wait, or the
-    /// run ends here and is empty.
+    /// If the next record must wait, goes on with the ring whose record is first now. False: the next record need not
+    /// wait, or the run has ended and is empty.
     #[inline(always)]
     pub fn go_on(&mut self) -> bool {
         let (Some(time), Some(switcher)) = (self.beyond, &mut self.switcher) else { return false };
@@ -154,13 +155,13 @@ impl<'a> RecordRun<'a> {
         }
     }
 
-    /// The next record, if it is whole and its size is possible.
+    /// The next record, if it is complete and its size is possible.
     #[inline(always)]
     pub fn next_record(&self) -> Option<&'a [u8]> {
         first_record(self.rest).map(|(record, _)| record)
     }
 
-    /// The records behind the next one that lie in memory with it, whether they are due or not.
+    /// The records that follow the next one in the same piece, due or not.
     pub fn records_behind(&self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = first_record(self.rest).map_or(&[][..], |(_, rest)| rest);
         std::iter::from_fn(move || {
@@ -177,7 +178,7 @@ impl<'a> RecordRun<'a> {
         RecordWalk { rest, limit, newest, beyond: None, ahead }
     }
 
-    /// Takes over the state of a walk that began here and has taken so many records.
+    /// Takes over the state of a walk that began at the next record and has taken `records` records.
     #[inline(always)]
     pub fn follow(&mut self, walk: RecordWalk<'a>, records: u64) {
         self.beyond = walk.beyond;
@@ -187,8 +188,8 @@ impl<'a> RecordRun<'a> {
         }
     }
 
-    /// Takes the next record, an ordinary one of so many bytes with this stamp. Gives whether it is late. None: it must wait, and was
-    /// not taken.
+    /// Takes the next record, an ordinary one of `bytes` bytes with this stamp. Returns whether it is late. None: the
+    /// record must wait, and was not taken.
     #[inline]
     pub fn take(&mut self, bytes: usize, time: u64) -> Option<bool> {
         let rest = self.rest.get(bytes..)?;
@@ -205,7 +206,7 @@ impl<'a> RecordRun<'a> {
         Some(is_late)
     }
 
-    /// Takes the next record as an item, if it is an ordinary one.
+    /// Takes the next record as an item, if it is ordinary.
     #[inline(always)]
     pub fn next_item(&mut self, stamp: impl Fn(usize, &[u8]) -> Stamp) -> Option<Item<'a>> {
         loop {

@@ -10,9 +10,9 @@ pub trait RecordSink {
     /// The stamp of a record of a ring.
     fn stamp(&self, ring: usize, record: &[u8]) -> Stamp;
 
-    /// Gives the stamp of an ordinary record of `ring`, and its order key: what it has in common with the records that it must be
-    /// delivered in order with, the thread, say. Records of two rings with different keys may come in any order. None: the record
-    /// must be delivered in order with all others.
+    /// The function that gives the stamp and the order key of an ordinary record of `ring`. Records with equal keys,
+    /// such as those of a thread, are delivered in time order; records of two rings with different keys may come in any
+    /// order. None: the record must be delivered in order with all others.
     fn order_keys(&self, ring: usize) -> impl Fn(&[u8]) -> Option<(u64, u64)> {
         let _ = ring;
         |_| None
@@ -26,7 +26,7 @@ pub trait RecordSink {
     /// Takes a delivery. `Break` ends the drain.
     fn take(&mut self, item: Item<'_>) -> ControlFlow<()>;
 
-    /// Takes records from a run, as many as it can. The first record of the run comes to `take` if it is not taken here.
+    /// Takes as many records from a run as it wants. If it takes none, the first record goes to `take`.
     #[inline(always)]
     fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         while let Some(item) = piece.next_item(|ring, record| self.stamp(ring, record)) {

@@ -1,4 +1,4 @@
-//! One mapped perf ring buffer: records are read in place, and their room is given back.
+//! One mapped perf ring buffer: records are read in place, and their room is returned to the kernel.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,13 +13,14 @@ use super::prefetch::{LINE_BYTES, prefetch};
 /// Bytes of `struct perf_event_header`: type u32, misc u16, size u16.
 const HEADER_BYTES: u64 = 8;
 
-/// The most room one record can ask for, in bytes: `perf_event_header.size` is a u16 and counts
-/// in eights, and a LOST record (24 bytes and at most 48 of `sample_id_all`) may go before it.
-/// The kernel leaves one byte free (`CIRC_SPACE`), so it takes *more* than this to be safe.
+/// The most room that one record can need, in bytes: `perf_event_header.size` is a u16 and counts in eights, and a LOST
+/// record (24 bytes and at most 48 of `sample_id_all`) may go before it. The kernel leaves one byte free
+/// (`CIRC_SPACE`), so it takes *more* than this to be safe.
 const LARGEST_NEED_BYTES: u64 = (u16::MAX as u64 & !7) + 72;
 
-/// How many bytes ahead a ring is prefetched. Records of all other rings come between two records of a ring, so the memory has
-/// arrived by then, also with more rings than a CPU's own prefetcher follows. 512 and 2,048 do as well.
+/// How many bytes ahead a ring is prefetched. Between two records of a ring come records of all other rings, which
+/// gives the memory time to arrive, even with more rings than the CPU's own prefetcher follows. 512 and 2,048 bytes are
+/// equally fast.
 pub(super) const AHEAD_BYTES: u64 = 1024;
 
 /// One mapped ring buffer. The kernel moves `data_head`; only this type moves `data_tail`.
@@ -27,9 +28,9 @@ pub struct RingBuf {
     map: Memory,      // not `MmapMut`: that would lend out bytes the kernel is still writing
     data: usize,      // where the data area starts in `map`, in bytes
     mask: u64,        // size of the data area in bytes, minus 1
-    start: u64,       // of the next record, counted since the ring was made; a multiple of 8
-    unread: u64,      // bytes of the last snapshot from `start` on
-    tail: u64,        // the last published `data_tail`: at most a ring's size before `start`
+    start: u64,       // position of the next record, in bytes since the ring was made; a multiple of 8
+    unread: u64,      // bytes from `start` to the end of the last snapshot
+    tail: u64,        // the last published `data_tail`, at most the ring's size before `start`
     next: usize,      // size of the peeked record at `start`, 0 when there is none
     scratch: Vec<u8>, // the peeked record in one piece, when it wraps
     peak: u64,
@@ -41,7 +42,7 @@ impl RingBuf {
     /// Maps the ring buffer of a perf event: the mmap page and `data_pages` (a power of two).
     ///
     /// # Errors
-    /// `mmap` refuses, or the mmap page describes a data area that is not in the map.
+    /// mmap(2) fails, or the mmap page describes a data area that is not in the map.
     pub fn map(fd: BorrowedFd<'_>, data_pages: usize) -> io::Result<RingBuf> {
         let page = page_bytes()?;
         let len = data_pages.checked_add(1).and_then(|pages| pages.checked_mul(page));
@@ -103,22 +104,22 @@ impl RingBuf {
         Ok(())
     }
 
-    /// Turns prefetching off, as the simplest reader would read.
+    /// Turns prefetching off, for comparison.
     pub fn disable_prefetch(&mut self) {
         self.ahead = 0;
     }
 
-    /// Takes a new snapshot: what the kernel has published by now can be read.
+    /// Takes a new snapshot of the records that the kernel has published.
     ///
-    /// True as in [`publish`](RingBuf::publish): the kernel may have dropped a record since the
-    /// tail last moved.
+    /// Returns what [`publish`](RingBuf::publish) does: whether the kernel may have dropped a record since the tail
+    /// last moved.
     pub fn load(&mut self) -> bool {
         let head = self.load_head();
         let unread = head.wrapping_sub(self.start);
         if unread > self.size() - self.passed() || unread < self.next as u64 || !head.is_multiple_of(8) {
             self.corrupt += 1;
             self.next = 0;
-            self.start = head & !7; // so that a header never wraps
+            self.start = head & !7; // a multiple of 8, so that a header never wraps
             self.unread = 0;
             self.store_tail();
             return true;
@@ -130,7 +131,7 @@ impl RingBuf {
 
     /// The next record of the snapshot, with its header: in the ring, or copied when it wraps.
     ///
-    /// Its bytes are as many as its header says, at least 8; nothing else about them is checked.
+    /// The length is the size in the header, at least 8; nothing else is checked.
     #[inline(always)]
     pub fn peek(&mut self) -> Option<&[u8]> {
         if self.next == 0 && !self.measure() {
@@ -140,12 +141,12 @@ impl RingBuf {
             return Some(&self.scratch);
         }
         let at = self.data + (self.start & self.mask) as usize;
-        // SAFETY: `measure` found the record to be unread, and it ends within the data area, which `find_data`
-        // found to be in the map. Else as in `bytes`.
+        // SAFETY: `measure` found the record to be unread, and it ends within the data area, which `find_data` found to
+        // be in the map. For the rest see `bytes`.
         Some(unsafe { slice::from_raw_parts(self.map.as_ptr().add(at), self.next) })
     }
 
-    /// Passes the peeked record: its room goes back to the kernel with the next `publish`. Gives its size in bytes.
+    /// Passes the peeked record: its room returns to the kernel with the next `publish`. Returns its size in bytes.
     #[inline]
     pub fn advance(&mut self) -> u64 {
         let passed = self.next as u64;
@@ -158,14 +159,14 @@ impl RingBuf {
         passed
     }
 
-    /// The bytes of the snapshot in one piece from the next record on, at most `most` of them.
+    /// The contiguous bytes of the snapshot from the next record on, at most `most`.
     #[inline]
     pub(super) fn piece(&self, most: u64) -> &[u8] {
         self.bytes(0, self.unread.min(self.contiguous()).min(most))
     }
 
-    /// Passes so many bytes of the piece, whole records. `left`: bytes of the piece that were not passed; these have been
-    /// prefetched.
+    /// Passes `bytes` bytes of the piece, which must be complete records. `left`: remaining bytes of the piece, which
+    /// have been prefetched.
     #[inline]
     pub(super) fn pass(&mut self, bytes: u64, left: u64) {
         assert!(bytes <= self.unread);
@@ -177,13 +178,13 @@ impl RingBuf {
         }
     }
 
-    /// Gives the room of all passed records back to the kernel.
+    /// Returns the room of all passed records to the kernel.
     ///
-    /// True when the ring was so full at a time since the last `publish` that a record may not
-    /// have fitted: the kernel may have dropped some. Always true for rings of up to 64 KiB,
-    /// since one record can be as long.
+    /// True when, since the last `publish`, the ring was so full that the kernel may have dropped a record. Always true
+    /// for rings of up to 64 KiB, since one record can be that long.
     pub fn publish(&mut self) -> bool {
-        // The head, not the snapshot: it only grows, so this is the fullest since the tail moved.
+        // Compares with the present head, not the snapshot: the head only grows, so the ring was never fuller since the
+        // tail moved.
         let head = self.load_head();
         let near_full = self.note_backlog(head);
         if self.start != self.tail {
@@ -197,7 +198,7 @@ impl RingBuf {
         self.unread
     }
 
-    /// The most bytes ever seen waiting in the ring, passed ones that were not given back included.
+    /// The most bytes ever seen in the ring, including passed bytes that were not returned yet.
     pub fn backlog_peak(&self) -> u64 {
         self.peak
     }
@@ -212,7 +213,7 @@ impl RingBuf {
         self.mask + 1
     }
 
-    /// Passed bytes that the kernel does not have back yet.
+    /// Passed bytes that were not returned to the kernel yet.
     #[inline]
     pub(super) fn passed(&self) -> u64 {
         self.start.wrapping_sub(self.tail)
@@ -229,8 +230,8 @@ impl RingBuf {
         self.start.wrapping_add(self.unread)
     }
 
-    /// Finds the size of the next record and puts it in one piece. False at the end of the
-    /// snapshot, which comes early when a size is impossible: no later record can be found then.
+    /// Finds the size of the next record, and makes the record contiguous. False at the end of the snapshot. An
+    /// impossible size ends the snapshot early, since no later record can be found then.
     #[inline]
     fn measure(&mut self) -> bool {
         if self.unread == 0 {
@@ -249,7 +250,7 @@ impl RingBuf {
         true
     }
 
-    /// The size of the next record. None: it is impossible. Unread bytes must be there.
+    /// The size of the next record. None: the size is impossible. There must be unread bytes.
     #[inline]
     fn size_of_next(&self) -> Option<u64> {
         // `start`, the head and the size of the ring are multiples of 8: a header is never cut.
@@ -268,7 +269,8 @@ impl RingBuf {
         self.scratch = scratch;
     }
 
-    /// Prefetches `len` bytes, `skip` bytes after `start`. Only bytes of the snapshot: the kernel writes to the next.
+    /// Prefetches `len` bytes, `skip` bytes after `start`. Only bytes of the snapshot, since the kernel writes behind
+    /// it.
     #[inline]
     fn prefetch_unread(&self, skip: u64, len: u64) {
         let end = self.unread.min(skip + len);
@@ -298,7 +300,7 @@ impl RingBuf {
         unsafe { slice::from_raw_parts(self.map.as_ptr().add(self.data + at as usize), len as usize) }
     }
 
-    /// Whether the next record might not have fitted while the head was there.
+    /// Whether a record might not have fitted when the head was at `head`.
     fn note_backlog(&mut self, head: u64) -> bool {
         let backlog = head.wrapping_sub(self.tail).min(self.size());
         self.peak = self.peak.max(backlog);
@@ -339,7 +341,7 @@ pub(super) fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Size of a memory page: 4, 16 or 64 KiB on aarch64.
 pub(super) fn page_bytes() -> io::Result<usize> {
-    // SAFETY: takes a number and gives a number.
+    // SAFETY: sysconf only takes and returns numbers.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).map_err(|_| io::Error::last_os_error())
 }

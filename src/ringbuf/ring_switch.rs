@@ -12,16 +12,16 @@ pub(super) struct RingSwitcher<'a> {
     /// No ring can go on.
     ended: bool,
     cursors: Vec<RingCursor<'a>>, // by leaf; empty before the first switch
-    /// Bytes of the first ring's piece.
+    /// Size of the first ring's piece, in bytes.
     bytes: usize,
     buffers: &'a mut SwitchBuffers,
 }
 
-/// The ring that goes on, and from where.
+/// The ring with which the run goes on, and where in its piece.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RingSwitch<'a> {
     pub ring: usize,
-    /// The bytes of its piece that were not taken yet.
+    /// The bytes of the ring's piece that were not taken yet.
     pub rest: &'a [u8],
     /// Stamp of the last record taken.
     pub last: u64,
@@ -29,7 +29,7 @@ pub(super) struct RingSwitch<'a> {
     pub limit: u64,
 }
 
-/// A ring's piece, and how much of it was taken.
+/// The piece of a ring, and how much of it was taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct RingCursor<'a> {
     ring: usize,
@@ -48,12 +48,12 @@ pub(super) struct SwitchBuffers {
     cursors: Vec<RingCursor<'static>>,
     touched: Vec<usize>, // leaves
     pub taken: Vec<TakenPiece>,
-    /// How often a ring went on.
+    /// Number of switches to another ring.
     pub switches: u64,
 }
 
 impl<'a> RingSwitcher<'a> {
-    /// A switcher that begins with the ring of the leaf `first`. None: that ring's next record is no ordinary one.
+    /// A switcher that begins with the ring of the leaf `first`. None: the next record of that ring is not ordinary.
     #[inline]
     pub fn new(
         slots: &'a [Option<Slot>],
@@ -66,8 +66,8 @@ impl<'a> RingSwitcher<'a> {
         Some((RingSwitcher { slots, tree, first, ended: false, cursors, bytes: switch.rest.len(), buffers }, switch))
     }
 
-    /// Switches away from the current ring, whose next record has the stamp `time` and must wait. None: nothing is due, or the next
-    /// record of the first ring is no ordinary one.
+    /// Switches away from the current ring, whose next record has the stamp `time` and must wait. None: no ring has a
+    /// due record, or the next record of the first ring is not ordinary.
     #[inline(never)]
     pub fn next(&mut self, rest: &'a [u8], last: u64, time: u64) -> Option<RingSwitch<'a>> {
         let before = self.first;
@@ -109,8 +109,9 @@ impl<'a> RingSwitcher<'a> {
         }
     }
 
-    /// Ends the run with `rest` bytes left in the current ring's piece. `time`: stamp of its next record, if known. Gives the leaf
-    /// of the current ring, unless no ring could go on, and leaves what was taken in the buffers.
+    /// Ends the run with `rest` bytes left in the current ring's piece. `time`: stamp of its next record, if known.
+    /// Returns the leaf of the current ring, or None if no ring could go on. The buffers keep how much of each piece
+    /// was taken.
     pub fn end(self, ring: usize, rest: usize, last: u64, time: Option<u64>) -> Option<usize> {
         let RingSwitcher { first, ended, mut cursors, bytes, buffers, .. } = self;
         let SwitchBuffers { touched, taken, .. } = buffers;
@@ -128,13 +129,13 @@ impl<'a> RingSwitcher<'a> {
             }
         }
         cursors.clear();
-        // Keeps the allocation.
+        // Reuses the allocation.
         buffers.cursors = cursors.into_iter().map(|_| RingCursor::default()).collect();
         (!ended).then_some(first)
     }
 }
 
-/// The switch to a ring that the run has not reached yet. None: its next record is no ordinary one.
+/// The switch to a ring that the run has not reached yet. None: the next record of that ring is not ordinary.
 #[inline]
 fn first_switch<'a>(slots: &'a [Option<Slot>], tree: &LoserTree, first: usize) -> Option<RingSwitch<'a>> {
     let ring = tree.ring(first)?;

@@ -52,7 +52,7 @@ fn reads_every_size_at_every_offset() {
 #[test]
 fn reads_every_size_there_is() {
     let mut kernel = Producer::new(32).unwrap();
-    kernel.start_at(u64::MAX - 0xffff); // positions go on over 2^64
+    kernel.start_at(u64::MAX - 0xffff); // positions wrap around at 2^64
     let mut ring = kernel.ring().unwrap();
     for len in (8..=0xfff8).step_by(if cfg!(miri) { 0xff8 } else { 8 }) {
         let mut record = vec![len as u8; len];
@@ -90,7 +90,8 @@ fn a_moving_head_waits_for_the_next_snapshot() {
     assert_eq!(ring.backlog_peak(), 192);
 }
 
-/// Both ends at once, as the kernel on another CPU: Miri and sanitizers look at the order of their accesses.
+/// Reader and writer run at the same time, as with the kernel on another CPU: Miri and sanitizers check the order of
+/// their accesses.
 #[test]
 fn a_writer_on_another_cpu() {
     let count = if cfg!(miri) { 40 } else { 20_000 };
@@ -262,7 +263,7 @@ proptest! {
         prop_assert_eq!(ring.corrupt(), 0);
     }
 
-    /// Any bytes under any head: no panic, and the reader ends at the head.
+    /// With any bytes and any head, the reader does not panic, and ends at the head.
     #[test]
     fn hostile_bytes_do_no_harm(
         rounds in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..256), any::<u64>(), 0u64..64), 1..MAX_ROUNDS),

@@ -12,7 +12,7 @@ use super::RingBuf;
 use super::memory::Memory;
 use super::ring::page_bytes;
 
-/// Size of the LOST records written here: header, id, lost and the time that `sample_id_all` adds.
+/// Size of the LOST records that the simulation writes: header, id, lost and the time that `sample_id_all` adds.
 pub const LOST_BYTES: usize = 32;
 
 /// Writes records into a ring of shared memory as `kernel/events/ring_buffer.c` does.
@@ -23,7 +23,7 @@ pub struct Producer {
     pages: usize,
     data: usize,
     size: u64,
-    lost: u64, // dropped, without a LOST record yet
+    lost: u64, // dropped records that are in no LOST record yet
     dropped: u64,
     make_lost: fn(u64, u64) -> Vec<u8>,
     lost_record_bytes: usize,
@@ -33,23 +33,23 @@ impl Producer {
     /// A ring of `data_pages` pages, a power of two.
     ///
     /// # Errors
-    /// The memory is refused.
+    /// The memory cannot be mapped.
     pub fn new(data_pages: usize) -> io::Result<Producer> {
         Producer::with_size(data_pages * page_bytes()?, data_pages)
     }
 
-    /// A ring of `bytes`, less than a page. The kernel makes none, but tests fill it sooner.
+    /// A ring of `bytes`, less than a page. The kernel makes no such rings, but tests fill them sooner.
     ///
     /// # Errors
-    /// The memory is refused.
+    /// The memory cannot be mapped.
     pub fn tiny(bytes: usize) -> io::Result<Producer> {
         Producer::with_size(bytes, 1)
     }
 
-    /// A ring of `bytes`, a power of two, in as many pages as they take.
+    /// A ring of `bytes`, a power of two, in as many pages as needed.
     ///
     /// # Errors
-    /// The memory is refused.
+    /// The memory cannot be mapped.
     pub fn of_bytes(bytes: usize) -> io::Result<Producer> {
         Producer::with_size(bytes, bytes.div_ceil(page_bytes()?))
     }
@@ -66,7 +66,7 @@ impl Producer {
         Ok(producer)
     }
 
-    /// LOST records are made by `make_lost` from the number of drops and the time: with the sample_id of a real event.
+    /// `make_lost` makes LOST records from the number of drops and the time, with the sample_id of a real event.
     #[must_use]
     pub fn with_lost_records(mut self, make_lost: fn(u64, u64) -> Vec<u8>) -> Producer {
         self.lost_record_bytes = make_lost(0, 0).len();
@@ -85,13 +85,13 @@ impl Producer {
         RingBuf::map(self.fd(), self.pages)
     }
 
-    /// The descriptor for [`RingBuf::map`], in place of an event's.
+    /// The descriptor for [`RingBuf::map`], in place of the descriptor of an event.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Writes `record`, a whole one with its header, or drops and counts it when it does not fit.
-    /// A LOST record, stamped `now`, comes before the next record that fits.
+    /// Writes `record`, which includes its header, or drops and counts it when it does not fit. A LOST record, stamped
+    /// `now`, comes before the next record that fits.
     pub fn write(&mut self, record: &[u8], now: u64) -> bool {
         let lost_bytes = if self.lost > 0 { self.lost_record_bytes } else { 0 };
         let used = self.head().wrapping_sub(self.tail());
@@ -111,12 +111,12 @@ impl Producer {
         true
     }
 
-    /// Records dropped so far, as PERF_FORMAT_LOST has them.
+    /// Records dropped so far, as PERF_FORMAT_LOST counts them.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Dropped records without a LOST record yet.
+    /// Dropped records that are in no LOST record yet.
     pub fn pending_lost(&self) -> u64 {
         self.lost
     }
@@ -127,7 +127,7 @@ impl Producer {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_head) }.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the reader has given back so far.
+    /// Bytes that the reader has returned so far.
     pub fn tail(&self) -> u64 {
         // SAFETY: as in `head`. Acquire pairs with the reader's release.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_tail) }.load(Ordering::Acquire)
@@ -139,7 +139,7 @@ impl Producer {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_head) }.store(head, Ordering::Release);
     }
 
-    /// Sets the data area that the mmap page describes; this end does not use it.
+    /// Sets the data area that the mmap page describes; the writer does not use it.
     pub(super) fn set_data_area(&mut self, offset: u64, size: u64) {
         // SAFETY: in bounds and aligned as in `head`; a reader looks at these only in `map`.
         unsafe {
@@ -148,7 +148,7 @@ impl Producer {
         }
     }
 
-    /// Writes any bytes, whole record or not, and moves the head by `claim`, as a hostile kernel might.
+    /// Writes any bytes, complete records or not, and moves the head by `claim`, as a hostile kernel might.
     #[cfg(test)]
     pub(super) fn write_raw(&mut self, bytes: &[u8], claim: u64) {
         self.copy(self.head(), bytes);
@@ -163,7 +163,7 @@ impl Producer {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_tail) }.store(position, Ordering::Release);
     }
 
-    /// Copies `bytes` to `at`, in two pieces when they wrap. Gives where they end.
+    /// Copies `bytes` to `position`, in two pieces when they wrap. Returns the position behind them.
     fn copy(&mut self, position: u64, bytes: &[u8]) -> u64 {
         let start = (position & (self.size - 1)) as usize;
         let first = bytes.len().min(self.size as usize - start);

@@ -9,20 +9,20 @@ pub struct Slot {
     pub time: u64,       // stamp of the next item
     pub last: u64,       // stamp of the last record delivered
     pub gap: u64,        // position of the marked gap, `NO_GAP` if none
-    pub until: u64,      // time of the marked gap
-    pub corrupt: u64,    // `ring.corrupt()` when a gap was last marked for it
+    pub until: u64,      // time up to which the marked gap reaches
+    pub corrupt: u64,    // `ring.corrupt()` when skipped bytes last led to a gap
     pub skipped: bool,   // the gap is, or includes, skipped corrupt bytes
-    corrupt_since: bool, // since the last load: the skipped bytes may be newer than that
+    corrupt_since: bool, // bytes were skipped since the last load, and may be newer than its clock
     pub near_full: bool,
     pub leaving: Leaving,
-    pub visit_bytes: usize, // passed when the ring was last read alone
+    pub visit_bytes: usize, // bytes passed when the ring was last read alone
 }
 
 pub const NO_GAP: u64 = u64::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum NextItem {
-    /// Not looked at yet, or nothing there when it was.
+    /// Not looked at yet, or the snapshot had no further item.
     Unknown,
     Record,
     Here,
@@ -33,7 +33,7 @@ pub enum NextItem {
 pub enum Leaving {
     No,
     Asked,
-    Loaded, // for the last time
+    Loaded, // its last load is done
 }
 
 /// How much of a ring's piece was taken.
@@ -67,11 +67,11 @@ impl Slot {
         }
     }
 
-    /// Takes a new snapshot. Gives whether a record may have been dropped.
+    /// Takes a new snapshot. Returns whether a record may have been dropped.
     pub fn load(&mut self, now: u64) -> bool {
         self.near_full |= self.ring.load();
         if self.next == NextItem::Gap {
-            self.next = NextItem::Unknown; // a LOST record may be there by now
+            self.next = NextItem::Unknown; // a LOST record may have arrived
         }
         if self.leaving == Leaving::Asked {
             self.leaving = Leaving::Loaded;
@@ -82,19 +82,19 @@ impl Slot {
             self.mark_gap(self.ring.position(), now);
         }
         if self.ring.corrupt() != self.corrupt {
-            self.next = NextItem::Unknown; // it was skipped
+            self.next = NextItem::Unknown; // the next record was skipped
             self.mark_corrupt(now);
         }
         self.near_full
     }
 
-    /// The next record and what lies behind it, up to a gap, if it is an ordinary one.
+    /// The next record and the contiguous bytes behind it, up to a gap. None: the next record is not ordinary.
     #[inline]
     pub fn piece(&self) -> Option<&[u8]> {
         if self.next != NextItem::Record {
             return None;
         }
-        // No more, as a long drain must not let the ring overflow.
+        // At most a quarter of the ring, so that it does not overflow during a long drain.
         let most = (self.ring.size() / 4 + 1).saturating_sub(self.ring.passed());
         Some(self.ring.piece(most.min(self.gap.saturating_sub(self.ring.position()))))
     }
@@ -104,7 +104,7 @@ impl Slot {
         piece.len() as u64 == self.ring.backlog() && self.gap == NO_GAP
     }
 
-    /// Where the next item belongs in the order of time, if it is known.
+    /// The place of the next item in time order, if it is known.
     #[inline]
     pub fn key(&self) -> Option<u64> {
         match self.next {
@@ -126,7 +126,7 @@ impl Slot {
     pub fn pass(&mut self, taken: &TakenPiece) {
         self.ring.pass(taken.bytes as u64, taken.rest as u64);
         (self.next, self.last) = (NextItem::Unknown, taken.last);
-        // Peeked at, as a settled one is: only then a later load cannot take it back.
+        // The record is peeked, like that of a settled slot: only then does a later load keep it.
         if let Some(time) = taken.next.filter(|_| self.ring.peek().is_some()) {
             (self.next, self.time) = (NextItem::Record, time);
         }
@@ -139,7 +139,7 @@ impl Slot {
         }
     }
 
-    /// Gives room back in the middle of a long drain, or the ring would overflow.
+    /// Returns room to the kernel during a long drain, so that the ring does not overflow.
     #[inline]
     pub fn publish_in_time(&mut self) {
         if self.ring.passed() > self.ring.size() / 4 {
@@ -147,21 +147,21 @@ impl Slot {
         }
     }
 
-    /// Gives room back before the next piece is cut short for it.
+    /// Returns room to the kernel before the limit in `piece` would shorten the next piece.
     pub fn publish_early(&mut self) {
         if self.ring.passed() > self.ring.size() / 8 {
             self.publish();
         }
     }
 
-    /// Two gaps become one that covers both: the earlier position, the later time.
+    /// Two gaps are merged into one that covers both: the earlier position, the later time.
     pub fn mark_gap(&mut self, position: u64, until: u64) {
         self.gap = self.gap.min(position);
         self.until = self.until.max(until);
     }
 
-    /// Skipped bytes are a loss that no counter has: up to `now`, as far as other rings are
-    /// delivered in this round, and up to the next round's clock after that.
+    /// Skipped bytes are a loss that no counter includes. The gap reaches up to `now`, the limit of other rings in this
+    /// round, and after the next load up to that round's clock.
     pub fn mark_corrupt(&mut self, now: u64) {
         self.corrupt = self.ring.corrupt();
         self.corrupt_since = true;

@@ -1,16 +1,18 @@
 //! Spans of time in which the rings need no order among each other.
 //!
-//! The records of one thread must be delivered in the order of time; those of two threads need not, if the consumer says so
-//! ([`RecordSink::order_keys`]). Then a whole span of time is delivered ring by ring: the next record is the next in memory, and
-//! no tournament finds it. A span ends
+//! The records of one thread must be delivered in time order; records of two threads need not, if the consumer says so
+//! ([`RecordSink::order_keys`]). Then a whole span of time is delivered ring by ring: the next record is the next one
+//! in memory, and needs no tournament. A span ends
 //!
-//! - where a ring is not known any further: its piece of memory ends although the ring goes on;
-//! - before an item that has no key: a name, a loss, a gap come behind all records that are older, and before all others;
-//! - before a key comes in a second ring: a thread has migrated, and its records there come behind those in the first ring.
+//! - where the contiguous piece of a ring ends, although the ring has more records;
+//! - before an item that has no key: a side record, a loss or a gap must come after all older records, and before all
+//!   others;
+//! - before a key appears in a second ring: a thread has migrated, and its records there come after those in the first
+//!   ring.
 //!
-//! So within a span all records of a key are in one ring, in whose order they are delivered, and whatever has no key is
-//! delivered between two spans. Exchanging neighbours with different keys, which changes nothing for the consumer, leads from
-//! this order to that of time.
+//! So within a span all records of a key are in one ring, in whose order they are delivered, and every item without a
+//! key is delivered between two spans. Exchanging neighbours with different keys changes nothing for the consumer, and
+//! turns this order into time order.
 
 use rustc_hash::FxHashMap;
 
@@ -20,20 +22,21 @@ use super::record_sink::RecordSink;
 use super::ring::{AHEAD_BYTES, first_record};
 use super::slot::Slot;
 
-/// Records of a span, if nothing ends it sooner. Each is looked at twice, so it is to be in the cache still; and a ring must
-/// have enough of them to be worth a visit.
+/// Records of a span, if nothing ends it sooner. Each record is read twice and should still be in the cache the second
+/// time; and each ring must have enough records to be worth a visit.
 const RECORDS: u64 = 2048;
 const RECORDS_OF_RING: u64 = 64;
 
 /// With fewer records for each ring a span costs more than the tournament.
 const MIN_RECORDS_OF_RING: u64 = 8;
 
-/// Where a ring has more records in a row, in tenths of one, the tournament costs less: it is played only when they end.
+/// Average records in a row from one ring, in tenths, above which the tournament costs less: it is played only when a
+/// ring's row ends.
 const MAX_RECORDS_IN_A_ROW: u64 = 25;
 
-/// So many spans rely on how often the rings took turns before.
+/// Number of spans after which the frequency of alternation is measured again.
 const SPANS: u32 = 16;
-/// Records that tell how often they do.
+/// Records needed to measure how often the rings alternate.
 const MIN_RECORDS_SEEN: u64 = 64;
 
 const MIN_LENGTH_NS: u64 = 1_000;
@@ -42,33 +45,33 @@ const MAX_LENGTH_NS: u64 = 100_000_000;
 /// How the records from here on are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeliveryOrder {
-    /// Up to this time, ring by ring.
+    /// Ring by ring, up to this time.
     ByRing(u64),
-    /// Up to this time, in the order of time.
+    /// In time order, up to this time.
     ByTime(u64),
 }
 
 /// Finds spans.
 #[derive(Debug)]
 pub(super) struct SpanFinder {
-    /// By key, the ring of its first record in the span, and the time of that.
+    /// By key, the ring and the time of its first record in the span.
     firsts: FxHashMap<u64, (usize, u64)>,
     /// Length of the next span, if nothing ends it sooner.
     length_ns: u64,
-    /// Number of spans until records are delivered in the order of time again, for so long at least.
+    /// Number of spans until records are next delivered in time order, to measure the alternation.
     left: u32,
     pause_ns: u64,
     seen: TurnsSeen,
 }
 
-/// How often the rings took turns, where records were delivered in the order of time.
+/// How often the rings alternated while records were delivered in time order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TurnsSeen {
     pub records: u64,
     pub switches: u64,
 }
 
-/// What was found of a span so far.
+/// The span found so far.
 struct FoundSpan {
     until: u64,
     rings: u64,
@@ -88,7 +91,7 @@ impl Default for SpanFinder {
 }
 
 impl SpanFinder {
-    /// What to do from `first` on, the lowest key of the `slots`, which are settled.
+    /// Decides the delivery from `first` on, the lowest key of the settled `slots`.
     pub fn next(&mut self, slots: &[Option<Slot>], first: u64, horizon: u64, sink: &impl RecordSink) -> DeliveryOrder {
         let due = slots.iter().flatten().filter(|slot| slot.key().is_some_and(|key| key <= horizon));
         if due.take(2).count() < 2 {
@@ -104,7 +107,7 @@ impl SpanFinder {
         DeliveryOrder::ByTime(first.saturating_add(self.pause_ns.max(self.length_ns)).min(horizon))
     }
 
-    /// What was seen in a delivery in the order of time.
+    /// Takes the measurement of a delivery in time order.
     pub fn saw(&mut self, turns: TurnsSeen) {
         self.seen.records += turns.records;
         self.seen.switches += turns.switches;
@@ -119,7 +122,7 @@ impl SpanFinder {
         self.seen = TurnsSeen::default();
     }
 
-    /// A finder that looks for spans always.
+    /// A finder that always looks for spans.
     #[cfg(test)]
     pub fn persistent() -> SpanFinder {
         SpanFinder { left: u32::MAX, length_ns: 20 * MIN_LENGTH_NS, ..SpanFinder::default() }
@@ -129,7 +132,7 @@ impl SpanFinder {
         self.pause_ns = (self.pause_ns * 2).min(MAX_LENGTH_NS);
     }
 
-    /// The end of the span that begins with `first`, which is before it if there is none.
+    /// The end of the span that begins with `first`. An end before `first`: there is no span.
     fn find(&mut self, slots: &[Option<Slot>], first: u64, horizon: u64, sink: &impl RecordSink) -> u64 {
         let wanted = first.saturating_add(self.length_ns).min(horizon);
         let span = self.look(slots, first, wanted, sink);
@@ -151,7 +154,7 @@ impl SpanFinder {
         span.until
     }
 
-    /// The span from `first` to `wanted`, or the part of it that is one.
+    /// The longest span from `first` up to `wanted` at most.
     fn look(&mut self, slots: &[Option<Slot>], first: u64, wanted: u64, sink: &impl RecordSink) -> FoundSpan {
         let mut span = FoundSpan { until: wanted, rings: 0, records: 0 };
         self.firsts.clear();
@@ -167,7 +170,7 @@ impl SpanFinder {
         span
     }
 
-    /// Where `slot` ends a span that lasts `until` then, and how many records it has in it.
+    /// The end of a span up to `until` after looking at `slot`, and the number of the slot's records in it.
     fn look_at(&mut self, ring: usize, slot: &Slot, mut until: u64, sink: &impl RecordSink) -> (u64, u64) {
         let Some(piece) = slot.piece() else { return (slot.key().map_or(until, before), 0) };
         let order_key = sink.order_keys(ring);
@@ -177,14 +180,14 @@ impl SpanFinder {
                 match sink.stamp(ring, record) {
                     Stamp::At(time) if time > until => return (until, records),
                     Stamp::At(time) => newest = newest.max(time),
-                    Stamp::Here(_) | Stamp::Bad => {} // right behind the record before it
+                    Stamp::Here(_) | Stamp::Bad => {} // delivered right behind the record before it
                 }
                 break;
             };
             if time > until {
                 return (until, records);
             }
-            newest = newest.max(time); // a record that is late comes right behind the one before it
+            newest = newest.max(time); // a late record comes right behind the record before it
             if key != Some(of_record) {
                 key = Some(of_record);
                 until = until.min(self.end_of_key(of_record, ring, newest));
@@ -199,7 +202,7 @@ impl SpanFinder {
         (if rest.is_empty() && slot.ends_with(piece) { until } else { before(newest) }, records)
     }
 
-    /// Where a key that comes in `ring` at `time` ends the span.
+    /// The end that the key of a record in `ring` at `time` sets to the span.
     fn end_of_key(&mut self, key: u64, ring: usize, time: u64) -> u64 {
         let first = self.firsts.entry(key).or_insert((ring, time));
         if first.0 == ring {
@@ -211,7 +214,7 @@ impl SpanFinder {
     }
 }
 
-/// The end of a span that does not reach `time`.
+/// The end of a span that stops before `time`.
 fn before(time: u64) -> u64 {
     time.saturating_sub(1)
 }

@@ -1,4 +1,4 @@
-//! Where records go: side records to the tables of tasks, samples to their profiler, losses to all profilers.
+//! Dispatches records: side records to the tables of tasks, samples to their profiler, losses to all profilers.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,24 +31,24 @@ use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::task::{TaskTable, Watched};
 
-/// The state behind the merge.
+/// The state that the records of the merge change.
 pub struct Dispatcher {
     pub evlist: Evlist,
-    /// By class of rings, the layout of id and time, which all records of a ring share.
+    /// By class of rings, the offsets of id and time that all records of a ring share.
     pub layouts: Arc<[Layout]>,
-    /// Samples hold addresses.
+    /// Samples hold user addresses, so mappings are needed.
     pub any_address: bool,
     pub views: Views,
-    /// Only in a dry run, whose profilers print nothing.
+    /// Set only in a dry run, whose profilers print nothing.
     pub meter: Option<Meter>,
-    /// What a profiler may use.
+    /// The context that profilers use.
     pub ctx: Context,
-    /// What the profilers asked for after the last tick.
+    /// The requests of the profilers after the last tick.
     pub last_tick: TickOutcome,
     /// Losses in all rings.
     pub loss: LossBook,
     pub filter: TaskFilter,
-    /// Windows of user stacks that found their rings full.
+    /// Windows of user stacks lost because their ring was full.
     pub lost_windows: u64,
     /// Time of the sample that reached the limit.
     pub ended_ns: Option<Timestamp>,
@@ -58,25 +58,25 @@ pub struct Dispatcher {
     task_check: TaskCheck,
 }
 
-/// What came out of the rings.
+/// Counts of records read from the rings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordCounts {
-    /// Samples, also those that are ignored or dropped here.
+    /// Samples, including ignored and dropped ones.
     pub samples: u64,
-    /// Of all records.
+    /// Bytes of all records.
     pub bytes: u64,
     pub late: u64,
     pub malformed: u64,
 }
 
 impl RecordCounts {
-    /// Bytes of a sample.
+    /// Mean size of a record in bytes.
     pub fn mean_bytes(self) -> u64 {
         self.bytes.checked_div(self.samples).unwrap_or(0)
     }
 }
 
-/// An interval of a view.
+/// The verdict on an interval of a view, with its samples and discarded pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JudgedInterval {
     pub verdict: Verdict,
@@ -87,28 +87,29 @@ pub struct JudgedInterval {
 /// The last comparison of the task table with /proc.
 #[derive(Clone, Copy, Debug, Default)]
 struct TaskCheck {
-    /// Records lost by then.
+    /// Records lost before the comparison.
     lost: u64,
     /// Earliest time of the next comparison.
     next_ns: Timestamp,
 }
 
 impl TaskCheck {
-    /// Compares, if records were lost since the last time. `lost`: how many were up to now.
+    /// Compares the task table with /proc, if records were lost since the last comparison. `lost`: records lost up to
+    /// now.
     fn compare(&mut self, tasks: &mut TaskTable, lost: u64, now: Timestamp) {
         const PAUSE_NS: u64 = 1_000_000_000;
         if lost == self.lost || now < self.next_ns {
             return;
         }
         tasks.correct(now);
-        // On a machine with many threads this takes long, and the rings fill meanwhile.
+        // With many threads a comparison takes long, and the rings fill meanwhile, so the next one is delayed.
         let took = sys::monotonic_ns().saturating_sub(now);
         *self = TaskCheck { lost, next_ns: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
     }
 }
 
 impl Dispatcher {
-    /// A dispatcher that knows no task and drops no sample.
+    /// A dispatcher without known tasks, which drops no sample.
     pub fn new(
         evlist: Evlist,
         profilers: Vec<Box<dyn Profiler>>,
@@ -149,7 +150,7 @@ impl Dispatcher {
         }
     }
 
-    /// The stamp of a record, for the merge.
+    /// The merge's stamp of a record.
     #[inline]
     pub fn stamp(layout: &Layout, record: &[u8]) -> Stamp {
         use perf_event_open_sys::bindings::PERF_RECORD_LOST;
@@ -169,7 +170,7 @@ impl Dispatcher {
             ItemKind::Record(record) if record_type(record) == PERF_RECORD_SAMPLE => {
                 let mut piece = RecordRun::of(record, item.late);
                 let flow = self.take_samples(&mut piece);
-                self.records.malformed += u64::from(piece.records() == 0); // no event of this run has its id
+                self.records.malformed += u64::from(piece.records() == 0); // no event has its id
                 flow
             }
             _ => {
@@ -187,13 +188,13 @@ impl Dispatcher {
             self.records.malformed += u64::from(self.take_side_record(record, item, cpu, class).is_err());
             return;
         }
-        // No counter knows of skipped bytes: at least one record was among them.
+        // No counter includes skipped bytes: they held at least one record.
         self.count_dropped(cpu, class, u64::from(matches!(item.kind, ItemKind::Corrupt)));
         self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
     }
 
-    /// Samples whose user stacks are by frame pointers although their events have windows. One that was lost leaves its
-    /// sample without.
+    /// Samples whose user stacks were found by frame pointers although their events have windows, such as those whose
+    /// window was lost.
     pub fn lost_unwind(&self) -> u64 {
         let counts = self.ctx.user_stacks.counts();
         counts.no_room + counts.no_window
@@ -213,18 +214,18 @@ impl Dispatcher {
         })
     }
 
-    /// Each view has seen its `-N` samples.
+    /// Every view has seen its `-N` samples.
     #[inline]
     pub fn has_enough(&self) -> bool {
         self.views.have_enough()
     }
 
-    /// The samples need no order among different threads. With a limit, those that come first are wanted.
+    /// The samples need no time order across threads. A run with `-N` does need it, since the first samples are wanted.
     pub fn is_ordered_by_thread(&self) -> bool {
         self.evlist.evsels.is_ordered_by_thread() && self.views.iter().all(|view| view.limit.is_none())
     }
 
-    /// Samples were lost in a ring.
+    /// Counts samples that were lost in a ring.
     pub fn count_lost(&mut self, cpu: u32, class: Class, count: u64) {
         self.loss.count(cpu, count);
         if count > 0 {
@@ -233,7 +234,7 @@ impl Dispatcher {
         }
     }
 
-    /// Records of a ring were lost, as its own records tell.
+    /// Counts records of a ring that were lost, as reported by the ring's own records.
     fn count_dropped(&mut self, cpu: u32, class: Class, count: u64) {
         match class {
             Class::Side => self.count_side_lost(count),
@@ -242,7 +243,7 @@ impl Dispatcher {
         }
     }
 
-    /// SWITCH records were lost: only some views need them.
+    /// Counts lost SWITCH records, for the views that need them.
     pub fn count_lost_switches(&mut self, count: u64) {
         self.loss.count_switches(count);
         for &view in self.evlist.idle.watchers() {
@@ -250,18 +251,18 @@ impl Dispatcher {
         }
     }
 
-    /// Number of samples that were of use to some view.
+    /// Number of samples that some view has used.
     pub fn samples(&self) -> u64 {
         self.views.iter().map(|view| view.samples).sum()
     }
 
-    /// Side records were lost: every view needs them.
+    /// Counts lost side records, which every view needs.
     pub fn count_side_lost(&mut self, count: u64) {
         self.loss.count_side(count);
         self.views.iter_mut().for_each(|view| view.loss.count_side(count));
     }
 
-    /// New stacks go to the output before the batch that refers to them.
+    /// Sends new stacks to the output, before the batch that refers to them.
     #[inline(always)]
     pub(super) fn send_stacks(&mut self) {
         if self.ctx.stacks.is_changed() {
@@ -280,10 +281,10 @@ impl Dispatcher {
         self.ctx.stacks.clear_changed();
     }
 
-    /// Forgets the stacks that nobody will refer to.
+    /// Forgets the stacks that nothing will refer to.
     #[cold]
     fn forget_stacks(&mut self) {
-        // What was not printed refers to them, and what was not taken up is not forgotten there.
+        // Waiting occurrences may refer to stacks, and stacks in flight cannot be forgotten by the output thread.
         if !self.ctx.output.flush_all() || !self.ctx.output.has_taken_news() {
             self.ctx.stacks.postpone_forgetting();
             return;
@@ -296,7 +297,8 @@ impl Dispatcher {
         self.ctx.stacks.set_growth(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
     }
 
-    /// Sends the weights of stacks since the last time to the output, which names the stacks and adds the weights up.
+    /// Sends the weights of stacks since the last call to the output thread, which names the stacks and adds up the
+    /// weights.
     fn send_weights(&mut self) {
         self.weigh_samples();
         for view in 0..self.views.len() {
@@ -307,13 +309,13 @@ impl Dispatcher {
         }
     }
 
-    /// The weights of stacks of a view since the last time.
+    /// The weights of stacks of a view since the last call.
     pub fn take_weights(&mut self, view: usize) -> Vec<Weighted> {
         self.views.enter(view, &mut self.ctx);
         self.ctx.view.weights.take()
     }
 
-    /// Has the profilers weigh the samples that have no weight yet.
+    /// Makes the profilers weigh the samples that have no weight yet.
     pub fn weigh_samples(&mut self) {
         self.notify(Event::WeighSamples);
     }
@@ -357,11 +359,11 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// A task comes to a CPU where a hidden one may have been.
+    /// Handles the switch-in of a task on a CPU where a hidden task may have run before.
     fn take_switch_in(&mut self, prev: Option<i32>, cpu: u32, id: SampleId) {
         self.evlist.idle.count_switch_in(cpu, prev == Some(0));
         if id.tid < 0 {
-            return; // it has exited, and has lost its number; the event of the switch has that all the same
+            return; // the task has exited and has no tid any more; sched_switch still reports it
         }
         let switch_in = Event::SwitchIn { tid: id.tid, prev, time: id.time, cpu };
         for index in 0..self.evlist.idle.watchers().len() {
@@ -369,7 +371,7 @@ impl Dispatcher {
         }
     }
 
-    /// A task has another name, program or mapping, or comes or goes.
+    /// Handles a new name, program or mapping of a task, a fork or an exit.
     fn take_task_record(&mut self, side: &Record<'_>, id: SampleId) {
         if self.any_address
             && let Some(change) = self.ctx.spaces.apply(side, id.time)
@@ -401,7 +403,7 @@ impl Dispatcher {
         }
     }
 
-    /// A process executes a program, and another thread than the first one had done so.
+    /// A thread that is not the first of its process has executed a program, and has taken over the first one's tid.
     #[cold]
     fn taken_over(&mut self, pid: i32, left: &[i32], exec: &Record<'_>, id: SampleId) {
         let SampleId { time, cpu, .. } = id;
@@ -411,7 +413,7 @@ impl Dispatcher {
             self.ctx.watched.took_over(old, pid);
         }
         exits.iter().chain([exec]).for_each(|record| self.apply_to_tasks(record, time));
-        // Of several it is not known which: the exits of the others were lost.
+        // With several threads left the old tid is unknown: exit records were lost.
         if let &[old] = left {
             self.notify(Event::TookOver { old, pid, time, cpu });
         }
@@ -435,14 +437,14 @@ impl Dispatcher {
         }
     }
 
-    /// Records of a CPU were lost, of whatever ring.
+    /// Handles a loss of records on a CPU, in any ring.
     pub fn lost_to_all(&mut self, window: LostWindow) {
         self.lost_to((0..self.views.len()).collect(), window);
     }
 
     fn lost_to(&mut self, views: Vec<usize>, window: LostWindow) {
         self.loss.window(window);
-        self.ctx.user_stacks.forget(window.cpu); // the sample that it came with may be among the lost ones
+        self.ctx.user_stacks.forget(window.cpu); // the sample of the kept window may be lost
         views.into_iter().for_each(|view| self.lost_to_view(view, window, LostKinds::Any));
     }
 
@@ -451,7 +453,7 @@ impl Dispatcher {
         self.notify_view(view, Event::Lost(&window, kinds));
     }
 
-    /// Samples of the events `is_hidden` may have been hidden in `windows`, each of another CPU.
+    /// Handles that samples of the events `is_hidden` may have been hidden in `windows`, one per CPU.
     pub fn hidden(&mut self, is_hidden: impl Fn(&str) -> bool, windows: &[LostWindow]) {
         let mut events: BTreeMap<usize, Vec<EventId>> = BTreeMap::new();
         for (event, _) in self.evlist.iter().filter(|(_, evsel)| evsel.is_opened() && is_hidden(evsel.name())) {
@@ -463,13 +465,14 @@ impl Dispatcher {
         }
     }
 
-    /// All records up to `complete_ns` were taken: compares them with the counts of before.
+    /// Compares the number of records, taken up to `complete_ns`, with counts read earlier.
     pub fn compare_counts(&mut self, complete_ns: Timestamp) {
         let known = [self.records.samples, self.loss.total(), self.records.malformed];
         self.unseen.compare_counts(complete_ns, known.into_iter().fold(0, u64::saturating_add));
     }
 
-    /// Notifies the profilers of the counts of their events; not where samples of other tasks are dropped, as the counts are of these, too.
+    /// Notifies the profilers of the counts of their events. Not if the run drops samples of other tasks, since the
+    /// counts include these.
     pub fn notify_counts(&mut self) {
         for (cpu, event, counted) in self.evlist.take_counted() {
             if self.filter.is_on() {
@@ -482,7 +485,7 @@ impl Dispatcher {
         }
     }
 
-    /// Events are on.
+    /// Notifies the profilers that events are enabled.
     pub fn started(&mut self, now: Timestamp) {
         self.notify(Event::Started { now });
         self.send_stacks();
@@ -497,7 +500,7 @@ impl Dispatcher {
         pids
     }
 
-    /// Once the output keeps up again, it gets the stacks and mappings that it has missed.
+    /// Resends the stacks and mappings that the output has missed, once it keeps up again.
     fn resend_dropped(&mut self) {
         if let Some(gap) = self.ctx.output.end_gap() {
             self.ctx.spaces.renew_all();
@@ -505,7 +508,7 @@ impl Dispatcher {
         }
     }
 
-    /// Between samples; all records up to `now` were seen.
+    /// To be called between samples, after all records up to `now`.
     pub fn tick(&mut self, now: Timestamp) {
         self.resend_dropped();
         self.last_tick = TickOutcome::default();
@@ -525,19 +528,19 @@ impl Dispatcher {
         }
     }
 
-    /// Events are off; all records up to `now` were seen.
+    /// Notifies the profilers that events are disabled. All records up to `now` were taken.
     pub fn stopped(&mut self, now: Timestamp) {
         self.notify(Event::Stopped { now });
         self.send_stacks();
     }
 
-    /// After losses, compares the task table with /proc: tasks may have come, gone and changed their names unseen.
+    /// After losses, compares the task table with /proc: tasks may have started, exited or changed their names unseen.
     pub fn check_tasks(&mut self, now: Timestamp) {
         let lost = self.loss.total().saturating_add(self.loss.side_total());
         self.task_check.compare(&mut self.ctx.tasks, lost, now);
     }
 
-    /// Decides which CPUs hide their idle tasks, and says so once.
+    /// Decides which CPUs hide their idle tasks, and reports them once.
     pub fn judge_idle(&mut self) {
         let missed = std::mem::take(&mut self.last_tick.missed_switches);
         if let Some(line) = self.idle.judge(&mut self.evlist, missed) {
@@ -580,7 +583,7 @@ impl Dispatcher {
             let basis = table.rows.basis();
             let Some(verdict) = missing.verdict_on(basis, before) else { continue };
             let of_run = match basis {
-                Basis::RunByRow if self.unseen.children_in_doubt() > 0 => in_doubt, // what ended what is counted
+                Basis::RunByRow if self.unseen.children_in_doubt() > 0 => in_doubt, // frees may be unseen
                 _ => of_run,
             };
             table.verdict = table.verdict.and(verdict).and(of_run);

@@ -33,7 +33,7 @@ impl Run {
         messages.extend(self.notes_on_unseen().into_iter().map(Message::Note));
         let (hits, cost) = (self.probes.hits_so_far(), self.own_cost(end_ns));
         let mut end = self.run_end(end_ns, &cost, hits);
-        // Nobody knows how much was hidden.
+        // The number of hidden events is unknown: it counts as 1.
         let missing = end.missing().max(u64::from(!end.filtered_by.is_empty()));
         if !self.options.json {
             let counts_lost = self.core.evlist.counts_lost();
@@ -53,14 +53,15 @@ impl Run {
         self.core.ctx.output.batch.push_update(self.core.ctx.stacks.take_counts());
         messages.push(Message::End(end));
         let unwritten = self.leave(messages)?;
-        // What the last names ran into.
+        // Problems of the last look-ups of names.
         outside::take_notes().iter().for_each(|note| print_to_stderr_at_once(note));
         Ok(Outcome { lost: missing, unwritten })
     }
 
-    /// Stops the events and takes their last records, unless these are not wanted. Returns the time up to which all was seen.
+    /// Stops the events and takes their last records, if these are wanted. Returns the time up to which all records
+    /// were taken.
     fn stop_events(&mut self, stop: &StopReason) -> Result<Timestamp> {
-        // Disabling waits for an answer of each CPU.
+        // Disabling waits for each CPU, which a paced run must not do.
         if !self.options.paced {
             sys::perf::disable_all().context("cannot stop the events")?;
         }
@@ -73,7 +74,7 @@ impl Run {
             self.core.stopped(end_ns);
         }
         if matches!(stop, StopReason::Asked) {
-            // The events are off, and all their records were taken.
+            // The events are disabled, and all records were taken.
             self.core.unseen.forget_counts();
             self.rings.read_lost(&mut self.core);
             self.core.compare_counts(Timestamp::MAX);
@@ -136,7 +137,7 @@ impl Run {
         end
     }
 
-    /// What is told of each of several views.
+    /// The ends of the views, if there are several.
     fn view_ends(&self) -> Vec<ViewEnd> {
         let Dispatcher { views, ctx, .. } = &self.core;
         let end = |(index, view): (usize, &View)| {
@@ -147,13 +148,13 @@ impl Run {
         if views.len() == 1 { Vec::new() } else { views.iter().enumerate().map(end).collect() }
     }
 
-    /// Writes the rest of the output and removes the run's probes. True when it could not wait for all to be written.
+    /// Writes the rest of the output and removes the run's probes. True when not everything was written in time.
     pub(super) fn leave(self, messages: Vec<Message>) -> Result<bool> {
         let Run { core, wake, workload, host, told_to_end, probes, options, .. } = self;
         let Dispatcher { evlist, ctx, .. } = core;
         let removal = remove_probes(evlist, probes.tracefs);
         if let Some(mut workload) = workload {
-            workload.end(&descendants(&host, workload.pid())); // if it still runs
+            workload.end(&descendants(&host, workload.pid())); // if the workload still runs
         }
         let mut told = usize::from(told_to_end);
         let is_end = |signal: &Signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
@@ -184,31 +185,32 @@ impl Run {
     }
 }
 
-/// The removal of the run's own probes, in parallel to the end of the output: a program with a probe in it is slower.
+/// The removal of the run's own probes, in parallel with the end of the output: a probe slows programs down as long as
+/// it exists.
 struct Removal {
     thread: Option<JoinHandle<Result<Evlist>>>,
-    /// Those that nothing is to be done about but to hold them until the output is done.
+    /// The other events, which are only held until the output is done.
     events: Result<Option<Evlist>>,
 }
 
-/// Neither the last report nor the removal waits for the other.
+/// Removes the probes on a thread, so that the last report need not wait.
 fn remove_probes(evlist: Evlist, tracefs: TracefsFinder) -> Removal {
     if !tracefs.has_probes() {
         return Removal { thread: None, events: Ok(Some(evlist)) };
     }
     fn remove((mut evlist, tracefs): (Evlist, TracefsFinder)) -> Result<Evlist> {
         tracefs.end_probes(|| evlist.close_probes())?;
-        Ok(evlist) // releasing what else there is takes long, too
+        Ok(evlist) // releasing the remaining events takes long, too
     }
     let (give, take) = sync_channel(1);
     let spawned = thread::Builder::new().spawn(move || take.recv().map_err(Into::into).and_then(remove));
     let probes = (evlist, tracefs);
     match spawned {
         Ok(thread) => {
-            let _ = give.send(probes); // it waits for that
+            let _ = give.send(probes); // the thread waits for the probes
             Removal { thread: Some(thread), events: Ok(None) }
         }
-        // There is no memory for a thread.
+        // The thread cannot be started.
         Err(_) => Removal { thread: None, events: remove(probes).map(Some) },
     }
 }

@@ -1,9 +1,10 @@
-//! A dry run, which forecasts the cost of a run: its events are counted without rings, and sampled in short phases in between.
+//! A dry run, which forecasts the cost of a run: its events are counted without rings, and sampled in short phases
+//! between the counted ones.
 //!
-//! Counting is exact and costs next to nothing; it gives the rates and the bursts. Only samples tell the size of records, the
-//! time to read them, and whether writing them slows the load down.
+//! Counting is exact and costs next to nothing; it gives the rates and the bursts. Only samples show the size of
+//! records, the time to read them, and whether writing them slows the load down.
 //!
-//! Reading a counter, starting and stopping an event wait for an answer of its CPU. A paced run does without such answers, and
+//! Reading a counter, and starting or stopping an event, waits for an answer of its CPU. A paced run must not wait, so
 //! its forecast comes from samples alone.
 
 mod book;
@@ -37,13 +38,13 @@ use crate::tep::format::field::FieldKind;
 /// Counting time without `--for`.
 const DEFAULT_COUNTING: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Sum of the sampled phases.
+/// Total length of the sampled phases.
 const SAMPLED: Duration = Duration::from_millis(450);
-/// Number of counted phases, with a sampled phase between each two, so that changes of the load itself show in both.
+/// Number of counted phases, with a sampled phase after each, so that changes of the load itself show in both kinds.
 const TURNS: usize = 10;
-/// Time between two readings of the counters, unless there are very many. Each wake-up of ours disturbs the load.
+/// Time between two readings of the counters, unless there are very many. Each wake-up of perf-prof disturbs the load.
 const STEP_NS: u64 = 50_000_000;
-/// Lower bound of the longest time that a busy machine keeps perf-prof from a CPU.
+/// Least value assumed for the longest time for which a busy machine keeps perf-prof off the CPU.
 const AWAY_NS: u64 = 100_000_000;
 
 const CANNOT_ENABLE: &str = "cannot start or stop the events";
@@ -51,12 +52,12 @@ const CANNOT_ENABLE: &str = "cannot start or stop the events";
 /// CPU time that sampling took.
 #[derive(Clone, Copy, Debug, Default)]
 struct SamplingCost {
-    /// Length of the sampled phases.
+    /// Total length of the sampled phases.
     ns: u64,
     reader_ns: u64,
     /// Time in which the reader was runnable, but did not have a CPU.
     delay_ns: u64,
-    /// CPU time of our other threads, which work on samples also in the counted phases.
+    /// CPU time of perf-prof's other threads, which process samples during the counted phases, too.
     others_ns: u64,
     samples: u64,
 }
@@ -68,7 +69,7 @@ impl SamplingCost {
         if wanted == 0 { 1.0 } else { self.reader_ns as f64 / wanted as f64 }
     }
 
-    /// CPUs that the reader and our other threads take at `scale` times as many samples. Each has one at most.
+    /// CPU use of the reader, and of perf-prof's other threads, at `scale` times as many samples. Each is 1 at most.
     fn cpus(&self, scale: f64) -> [f64; 2] {
         [self.reader_ns, self.others_ns].map(|ns| (rate(ns as f64, self.ns) / 1e9 * scale).min(1.0))
     }
@@ -78,22 +79,22 @@ impl SamplingCost {
 struct DryRun {
     /// By event, bytes of its tracepoint data, estimated from its format.
     raw_bytes: Vec<usize>,
-    /// None: the samples are counted.
+    /// None: numbers come from the samples themselves.
     counters: Option<EventCounters>,
-    /// Counts of the events at their last reading.
+    /// Counts of the events at the last read.
     before: Vec<u64>,
     book: ForecastBook,
     cost: SamplingCost,
-    /// `cost` is of phases after the warm-up.
+    /// `cost` is from phases after the warm-up.
     is_warm: bool,
-    /// Length of all phases with samples, the warm-up included.
+    /// Total length of phases with samples, including the warm-up.
     sampling_ns: u64,
     /// CPU time of the other threads before the first sample that counts.
     others_before_ns: u64,
     delay: RunDelay,
-    /// Delay in this phase.
+    /// The reader's run delay in this phase.
     delay_ns: u64,
-    /// The longest time that perf-prof was kept from a CPU or busy with one round.
+    /// The longest time for which perf-prof was kept off the CPU or was busy with one round.
     away_ns: u64,
     end: Option<StopReason>,
 }
@@ -103,7 +104,8 @@ impl DryRun {
         self.counters.as_ref().map_or(0, EventCounters::len)
     }
 
-    /// Number of counted phases: fewer with many counters, as each start and stop waits for an answer of its CPU.
+    /// Number of counted phases: fewer with many counters, as starting and stopping each waits for an answer of its
+    /// CPU.
     fn turns(&self, counted: Duration) -> u32 {
         const LEAST: usize = 3;
         let most = TURNS.min((counted.as_nanos() / u128::from(STEP_NS)) as usize);
@@ -111,8 +113,8 @@ impl DryRun {
     }
 }
 
-/// The share of a CPU left to the reader, where our other threads take `others` of the `cpus` that all may use: the scheduler
-/// gives the reader half where there is not enough for both.
+/// The share of a CPU that is left to the reader if perf-prof's other threads use `others` of the `cpus` that they all
+/// may use: without room for both, the scheduler gives the reader half.
 fn left_to_reader(cpus: usize, others: f64) -> f64 {
     (cpus as f64 - others).clamp(0.5, 1.0)
 }
@@ -155,7 +157,7 @@ impl Run {
         };
         self.begin()?;
         if let Some(counters) = &dry_run.counters {
-            counters.enable(false).context(CANNOT_ENABLE)?; // they were started with the events
+            counters.enable(false).context(CANNOT_ENABLE)?; // they were enabled with the events
         }
         self.run_phases(counted, &mut dry_run)?;
         if !self.options.paced {
@@ -187,13 +189,13 @@ impl Run {
             if dry_run.end.is_none() {
                 dry_run.others_before_ns = others_ns();
             }
-            // The events are sampled all the time; in the counted phase the meter is read in short steps.
+            // The events are sampled throughout; in the counted phase the meter is read in short steps.
             self.phase(Phase::Sampled, SAMPLED, dry_run)?;
             dry_run.cost.others_ns = others_ns().saturating_sub(dry_run.others_before_ns);
             return self.phase(Phase::Counted, counted, dry_run);
         }
         let turns = dry_run.turns(counted);
-        // If a busy machine makes one phase longer, the next ones are shorter.
+        // If a busy machine prolongs a phase, the next ones are shorter.
         let next = |turn: u32, dry_run: &DryRun| {
             counted.saturating_sub(Duration::from_nanos(dry_run.book.counted_ns())) / (turns - turn).max(1)
         };
@@ -218,7 +220,7 @@ impl Run {
         match &dry_run.counters {
             Some(counters) if counts => counters.enable(true).context(CANNOT_ENABLE)?,
             Some(_) if phase == Phase::Sampled => self.core.evlist.enable_samples(true).context(CANNOT_ENABLE)?,
-            _ => {} // on from the start
+            _ => {} // enabled from the start
         }
         dry_run.book.begin(phase);
         self.take(phase, dry_run); // counts before this phase do not belong to it
@@ -285,7 +287,7 @@ impl Run {
         Ok(SamplingCost { ns, reader_ns, samples, ..SamplingCost::default() })
     }
 
-    /// Counts since the last call, by CPU and event.
+    /// The counts since the last call, by CPU and event.
     fn take(&mut self, phase: Phase, dry_run: &mut DryRun) -> Vec<(u32, EventId, u64)> {
         match &mut dry_run.counters {
             None => self.core.meter.as_mut().map(Meter::take_fresh).unwrap_or_default(),
@@ -299,7 +301,7 @@ impl Run {
         }
     }
 
-    /// Samples that were read, also those that were dropped: each has cost something.
+    /// Samples that were read, including dropped ones: each has its cost.
     fn samples_read(&self) -> u64 {
         self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.filter.samples()
     }
@@ -344,7 +346,7 @@ impl Run {
     /// Samples per count of an event. None: unknown.
     fn per_count(&self, event: EventId, metered: &[Metered]) -> Option<f64> {
         if self.options.paced {
-            return Some(1.0); // samples were counted
+            return Some(1.0); // the counts are samples
         }
         let evsel = self.core.evlist.evsel(event);
         match evsel.attr().samples_per_count() {
@@ -352,7 +354,7 @@ impl Run {
             SamplesPerCount::Unknown => None,
             SamplesPerCount::Periods => match metered.get(event.index()) {
                 Some(weight) if weight.periods > 0 => Some(weight.samples as f64 / weight.periods as f64),
-                // Of all tracepoints, these count ns (include/trace/events/sched.h).
+                // Only these tracepoints count more than 1 each time: ns (include/trace/events/sched.h).
                 _ => (evsel.attr().tracepoint_id().is_some() && !evsel.name().starts_with("sched:sched_stat_"))
                     .then_some(1.0),
             },
@@ -418,7 +420,7 @@ impl Run {
         let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
         let side_bytes_per_s =
             rate(self.core.records.bytes.saturating_sub(metered_bytes + self.core.filter.bytes()) as f64, lived_ns);
-        // Few samples do not tell what one costs: then most of the cost is waiting.
+        // With few samples most of the cost is waiting, so the cost does not scale with their number.
         let scale = if cost.samples >= 1000 { records_per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;
         let [reader, others] = cost.cpus(scale);
@@ -447,7 +449,7 @@ impl Run {
         }
     }
 
-    /// Leaves out copies of stacks that a run ends, since they come too often.
+    /// Leaves out copies of stacks that a run would turn off, since they are too frequent.
     fn leave_out_copies(&self, events: &mut Vec<EventForecast>, dry_run: &mut DryRun) -> Option<String> {
         let copies = events.iter().filter(|event| event.is_copy_of_stack);
         let bytes_per_s: f64 = copies.map(|event| event.busiest_per_s * event.record_bytes).sum();
@@ -457,8 +459,8 @@ impl Run {
         events.retain(|event| !event.is_copy_of_stack);
         self.core.evlist.window_rings().into_iter().for_each(|class| dry_run.book.forget_rings(class));
         Some(format!(
-            "copies of stacks come to {:.0} MB/s on one CPU: a run ends them, and has user stacks by frame pointers; cure: a \
-             filter, a larger -m, or --call-graph=dwarf",
+            "copies of stacks come to {:.0} MB/s on one CPU: a run ends them, and has user stacks by frame pointers; cure: \
+             --call-graph=dwarf,2K, whose copies are small; or a filter, or a larger -m",
             bytes_per_s / 1e6
         ))
     }
@@ -472,10 +474,10 @@ impl Run {
                 let (expected, unwatched) = dry_run.book.expected(event.index());
                 let slowed = unwatched.map_or(1.0, |unwatched| expected / unwatched);
                 let busiest = dry_run.book.busiest(event.index()).map_or(expected, |busiest| busiest * slowed);
-                let busiest = busiest.min(expected); // the two come from different phases
+                let busiest = busiest.min(expected); // the two numbers come from different phases
                 (expected * each, unwatched.map(|unwatched| unwatched * each), busiest * each)
             }
-            // Its counts do not tell its samples.
+            // The counts of this event do not give the number of samples.
             None => {
                 let per_s = rate(weight.samples as f64, dry_run.sampling_ns);
                 (per_s, None, per_s)
@@ -495,8 +497,8 @@ impl Run {
         }
     }
 
-    /// The most bytes that may come to one ring while perf-prof is kept from reading it. From the rates without sampling, as the
-    /// slowdown may not happen.
+    /// The most bytes that may arrive in one ring while perf-prof is kept from reading it, at the event rates without
+    /// sampling, since the slowdown may not occur.
     fn peak_bytes(&self, dry_run: &DryRun, events: &[EventForecast]) -> f64 {
         let away_ns = AWAY_NS.max(2 * dry_run.away_ns);
         let uncounted = |event: &&EventForecast| dry_run.book.counted_ns() == 0 || !event.is_counted;
@@ -523,7 +525,8 @@ impl Run {
         RingForecast { pages, is_most, rings, page_bytes, asked, default_pages, allowed: None }
     }
 
-    /// The room for the run's rings, if less than they would have or should have. The rings of the dry run are unmapped first.
+    /// The ring size that the limits allow, if it is less than the run would ask for or should ask for. The rings of
+    /// the dry run are unmapped first.
     fn allowed(&mut self, ring: &RingForecast) -> Result<Option<RingAllowance>> {
         let wanted = usize::try_from(ring.pages.max(ring.given())).unwrap_or(usize::MAX);
         let pages = self.rings.unmap_for(wanted, &mut self.core.evlist, &self.host)?;

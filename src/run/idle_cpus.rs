@@ -1,4 +1,4 @@
-//! Which CPUs hide their idle tasks from events: a short look, for `doctor`. Runs find out by themselves.
+//! Which CPUs hide their idle tasks from events: a short test for `doctor`. Runs test it themselves.
 
 use std::thread;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use crate::sys::affinity::CpuMask;
 use crate::task::Watched;
 use crate::tep::filter::Filter;
 
-/// Data pages of a ring: more switches than these hold do not matter.
+/// Data pages of a ring: more switches than fit in them are not needed.
 const RING_PAGES: usize = 16;
-/// A task sleeps so often on each CPU. The CPU is idle then, if no other task wants it.
+/// How often a task sleeps on each CPU. The CPU is then idle, if no other task is ready.
 const SLEEPS: u32 = 20;
 const SLEEP: Duration = Duration::from_millis(2);
-/// So often where a CPU was busy.
+/// How often the test is repeated if a CPU was busy.
 const ROUNDS: u32 = 5;
 
-/// What events see of idle tasks.
+/// Whether events see idle tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdleCpus {
-    /// CPUs whose idle tasks are hidden: what happens in their interrupts has no samples.
+    /// CPUs whose idle tasks are hidden: events in their interrupts have no samples.
     pub hidden: Vec<u32>,
-    /// CPUs that were not idle, or that we may not run on.
+    /// CPUs that were not idle, or that perf-prof may not run on.
     pub unknown: Vec<u32>,
 }
 
@@ -48,7 +48,7 @@ impl IdleCpus {
         let mut evlist = Evlist::new();
         let (switch, format) = setup.tracepoint("sched:sched_switch")?;
         let switch = evlist.add(switch.binding(Binding::Cpu))?;
-        evlist.narrow(switch, [Filter::parse("prev_pid == -1", &format).ok()]); // its samples tell nothing here
+        evlist.narrow(switch, [Filter::parse("prev_pid == -1", &format).ok()]); // its samples are not needed
         evlist.watch_idle(switch);
         evlist.plan(&target, host, online.len(), 0)?;
         let mut rings = Vec::new();
@@ -78,7 +78,7 @@ impl IdleCpus {
     }
 }
 
-/// Sleeps on a CPU. The switch that ends a sleep is one from its idle task, or shows that another task was there.
+/// Sleeps on a CPU. The switch that ends a sleep comes from the idle task, or shows that another task was running.
 fn sleep_on(cpu: u32) {
     if CpuMask::none().with(cpu).apply(0).is_ok() {
         (0..SLEEPS).for_each(|_| thread::sleep(SLEEP));

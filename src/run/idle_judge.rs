@@ -1,4 +1,4 @@
-//! CPUs that hide their idle tasks from events: decided between rounds, and said once.
+//! CPUs that hide their idle tasks from events: decided between rounds, and reported once.
 
 use crate::host::{Host, cpu_ranges};
 use crate::perf::Evlist;
@@ -7,13 +7,13 @@ use crate::task::cpu_times::Reading;
 /// Decides which CPUs hide their idle tasks.
 #[derive(Debug, Default)]
 pub struct IdleJudge {
-    /// CPU times at the last look at CPUs that are never idle.
+    /// CPU times at the last check of CPUs that are never idle.
     cpu_times: Option<Reading>,
 }
 
 impl IdleJudge {
-    /// Returns a line about the CPUs whose idle tasks were just found to be hidden. `missed_switches`: a CPU for each switch that
-    /// went unseen.
+    /// Returns a line about the CPUs whose idle tasks were just found to be hidden. `missed_switches`: the CPU of each
+    /// switch that went unseen.
     pub fn judge(&self, evlist: &mut Evlist, missed_switches: Vec<u32>) -> Option<String> {
         for cpu in missed_switches {
             evlist.missed_switch(cpu);

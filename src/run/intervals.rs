@@ -1,4 +1,4 @@
-//! The end of an interval: each view reports, and is judged by what it has missed.
+//! The end of an interval: each view reports, and its verdict depends on what was lost.
 
 use std::sync::{Arc, Weak};
 
@@ -20,37 +20,39 @@ pub(super) struct ViewInterval {
     pub judged: JudgedInterval,
 }
 
-/// What becomes of the reports of an interval.
+/// How the reports of an interval are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IntervalUse {
-    /// They are added to those of the next one that is printed.
+    /// The reports are added to those of the next printed interval.
     Quiet,
     Printed,
-    /// They are printed, and are the last ones.
+    /// The reports are printed, and are the last ones.
     Last,
 }
 
-/// The interval that goes on.
+/// The current interval.
 #[derive(Debug, Default)]
 pub(super) struct CurrentInterval {
     pub start_ns: Timestamp,
-    /// It is to be closed as soon as the output has room for its report.
+    /// The interval must be closed as soon as the output has room for its report.
     pub is_due: bool,
-    /// Number of intervals that were closed, with the one that is being closed.
+    /// Number of closed intervals, including one that is being closed.
     pub number: u64,
-    /// Samples before it.
+    /// Samples before this interval.
     samples_before: u64,
 }
 
-/// What earlier reports leave behind for later ones.
+/// State that later reports need from earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct ReportsMade {
     pub snapshots: ReportPace,
+    /// View and name of each snapshot that the last interval has printed.
+    printed: Vec<(usize, &'static str)>,
     /// Totals of the run as of the last interval.
     pub totals: Vec<(&'static str, Value)>,
-    /// It was told that a filter had no value for some samples.
+    /// It was reported that a filter had no value for some samples.
     told_no_value: bool,
-    /// The last reports of stacks, as long as the output is not done with them.
+    /// The last reports of stacks, until the output thread has finished them.
     stacks: Vec<Weak<Vec<Weighted>>>,
 }
 
@@ -73,11 +75,19 @@ impl Run {
         let mut views = self.view_reports(end_ns, if last { IntervalUse::Last } else { IntervalUse::Printed })?;
         let samples = self.core.samples() - self.interval.samples_before;
         let span_ns = end_ns.saturating_sub(self.interval.start_ns);
+        let ends_at_once = last && span_ns < self.short_ns();
+        let printed = std::mem::take(&mut self.reports.printed);
         let mut tables = Vec::new();
         for view in &mut views {
-            if last && samples == 0 && span_ns < self.short_ns() {
+            if ends_at_once && samples == 0 {
                 // The run ended right after an interval: only tables of the whole run are left to report.
                 view.report.tables.retain(Table::is_of_run);
+            }
+            for table in view.report.tables.iter_mut().filter(|table| table.is_snapshot && table.in_text) {
+                let which = (table.owner, table.rows.table());
+                // Text would have the same once more; a screen has gone by now.
+                table.in_text = !ends_at_once || self.core.ctx.output.screen.is_some() || !printed.contains(&which);
+                self.reports.printed.push(which);
             }
             tables.append(&mut view.report.tables);
         }
@@ -87,7 +97,7 @@ impl Run {
             messages.extend(std::mem::take(&mut view.report.notes).into_iter().map(Message::Note));
         }
         if !last && !self.reports.told_no_value {
-            // Once: the end of the run tells how many there were.
+            // Reported once: the end of the run has the total number.
             let not_judged = self.core.evlist.evsels.not_judged();
             self.reports.told_no_value = !not_judged.is_empty();
             messages.extend(messages::of_filters(&not_judged).map(Message::Note));
@@ -105,7 +115,7 @@ impl Run {
         if is_quiet { &mut self.quiet.snapshots } else { &mut self.reports.snapshots }
     }
 
-    /// Has each view report, and judges the reports.
+    /// Makes each view report, and sets the verdicts of the reports.
     pub(super) fn view_reports(&mut self, end_ns: u64, used: IntervalUse) -> Result<Vec<ViewInterval>> {
         self.look_again();
         self.rings.read_lost(&mut self.core);
@@ -179,7 +189,7 @@ impl Run {
         ends
     }
 
-    /// By view, the weights of stacks since the last report, and the report of all stacks, where it is wanted.
+    /// By view, the weights of stacks since the last report and, where wanted, the report of all stacks.
     fn stack_reports(&mut self, views: &mut [ViewInterval], time_ns: u64, last: bool) -> Vec<Message> {
         let options = self.options.views.iter();
         let wanted = |(view, options): (&ViewInterval, &crate::run::ViewOptions)| {
@@ -189,7 +199,7 @@ impl Run {
         if !wanted.contains(&true) {
             return Vec::new();
         }
-        // Reports may be large, and must not be dropped: in mid-run only one at a time is on its way.
+        // Reports may be large and must not be dropped, so during the run only one at a time is in flight.
         self.reports.stacks.retain(|sent| sent.strong_count() > 0);
         if !last && (!self.reports.stacks.is_empty() || !self.core.ctx.output.flush_all()) {
             let lists = views.iter().filter(|view| view.report.top.is_some()).count();

@@ -10,12 +10,12 @@ use crate::output::screen::{self, ScreenHandle, ScreenPort};
 use crate::run::options::{LiveWish, Options};
 use crate::sys::terminal::is_in_foreground;
 
-/// What a screen depends on, beside the wish.
+/// Facts that decide on the screen, besides the user's options.
 #[derive(Clone, Copy, Debug)]
 struct LiveFacts {
     /// Why there can be no screen here.
     obstacle: Option<&'static str>,
-    /// A table comes with each interval, and goes to the terminal.
+    /// Each interval has tables, which go to the terminal.
     has_tables: bool,
     /// A command needs the terminal for itself.
     runs_command: bool,
@@ -31,10 +31,10 @@ fn is_wanted(wish: LiveWish, facts: LiveFacts) -> Result<bool> {
     }
 }
 
-/// Prepares the screen of a run, if it is to have one.
+/// Prepares the screen of a run, if it gets one.
 ///
 /// # Errors
-/// `--live` where there can be none.
+/// `--live` was given, but there can be no screen.
 pub fn open(options: &Options) -> Result<Option<(ScreenHandle, ScreenPort)>> {
     let goes_to_stdout = options.output.is_none() && !options.json && !options.dry_run && !options.draws_to_stdout();
     let facts = LiveFacts {
@@ -56,7 +56,7 @@ pub fn signals(output: &Output) -> impl Iterator<Item = Signal> + use<> {
     list.iter().copied()
 }
 
-/// Obeys one of them: Ctrl-Z stops the run with the terminal as it was before.
+/// Handles one of these signals: Ctrl-Z restores the terminal and stops the process.
 pub fn obey(signal: Signal, output: &Output) {
     let Some(screen) = &output.screen else { return };
     match signal {

@@ -1,8 +1,8 @@
-//! Losses per interval: their counts, the time windows they fell in, and the cheapest cure.
+//! Losses per interval: their counts, their time windows, and the cheapest cure.
 
 use crate::stats::{LostWindow, TopK};
 
-/// Windows that are kept exactly per interval; beyond, the windows of each CPU are joined.
+/// Limit of the separate windows per interval; beyond it, the windows of each CPU are merged.
 const MAX_WINDOWS: usize = 256;
 
 /// Losses in this interval and in the whole run.
@@ -11,7 +11,7 @@ pub struct LossBook {
     windows: Vec<LostWindow>,
     interval: u64,
     total: u64,
-    /// Per CPU in this interval.
+    /// Lost samples per CPU in this interval.
     by_cpu: Vec<(u32, u64)>,
     /// Windows reported so far.
     told: u64,
@@ -21,7 +21,7 @@ pub struct LossBook {
 }
 
 impl LossBook {
-    /// `count` samples of `cpu` were lost.
+    /// Counts `count` lost samples of `cpu`.
     pub fn count(&mut self, cpu: u32, count: u64) {
         if count == 0 {
             return;
@@ -34,13 +34,13 @@ impl LossBook {
         }
     }
 
-    /// `count` side records were lost.
+    /// Counts `count` lost side records.
     pub fn count_side(&mut self, count: u64) {
         self.side_interval = self.side_interval.saturating_add(count);
         self.side_total = self.side_total.saturating_add(count);
     }
 
-    /// `count` SWITCH records were lost.
+    /// Counts `count` lost SWITCH records.
     pub fn count_switches(&mut self, count: u64) {
         self.switches_total = self.switches_total.saturating_add(count);
     }
@@ -49,12 +49,12 @@ impl LossBook {
         self.switches_total
     }
 
-    /// Side records were lost in some window, and no samples.
+    /// Notes a window in which only side records were lost.
     pub fn side_window(&mut self) {
         self.told += 1;
     }
 
-    /// Records were lost on a CPU in a window. Windows of a CPU that touch become one.
+    /// Adds a window in which records of a CPU were lost. Adjacent or overlapping windows of a CPU are merged.
     pub fn window(&mut self, span: LostWindow) {
         self.told += 1;
         let full = self.windows.len() >= MAX_WINDOWS;
@@ -72,7 +72,7 @@ impl LossBook {
         self.total
     }
 
-    /// Number of windows of loss. A kernel may tell these without counts.
+    /// Number of windows of loss. A kernel may report windows without counts.
     pub fn windows_total(&self) -> u64 {
         self.told
     }
@@ -101,7 +101,7 @@ impl LossBook {
         std::mem::take(&mut self.windows)
     }
 
-    /// One line with counts, places and the cure. None when nothing was lost.
+    /// One line with counts, CPUs and the cure. None when nothing was lost.
     pub fn line(&self, samples: u64, cure: &str) -> Option<String> {
         const NAMED: usize = 4;
         if self.interval == 0 {
@@ -115,7 +115,7 @@ impl LossBook {
     }
 }
 
-/// Use of one ring, for the advice.
+/// The fill level of one ring, for the advice.
 #[derive(Clone, Copy, Debug)]
 pub struct RingUse {
     pub lost: u64,
@@ -133,7 +133,7 @@ pub fn sufficient_pages(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> 
     (pages <= most_pages).then_some(pages)
 }
 
-/// The advice as text, where a CPU has `per_cpu` such rings.
+/// The advice as text, if a CPU has `per_cpu` such rings.
 pub fn cure(rings: &[RingUse], page_bytes: u64, per_cpu: u64, most_pages: u64) -> String {
     match sufficient_pages(rings, page_bytes, most_pages) {
         Some(pages) => {

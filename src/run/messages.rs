@@ -15,7 +15,7 @@ use crate::profiler::TracefsFinder;
 use crate::run::Options;
 use crate::run::rings::Rings;
 
-/// What is noted when the reading thread gets priority: see [`sys::precede_others`](crate::sys::precede_others).
+/// The note when the reading thread gets priority: see [`sys::precede_others`](crate::sys::precede_others).
 pub const PRECEDES: &str = "events were lost: the thread that reads them runs before others from now on (nice -20)";
 
 /// The lines of `-v` before the run.
@@ -30,14 +30,15 @@ pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: 
     lines
 }
 
-/// The line for people at a terminal: what is watched, and how the run ends. None: output comes within seconds anyway.
+/// The line at the start for a user at a terminal: what is watched, and how the run ends. None: results appear within
+/// seconds anyway.
 pub fn watching(options: &Options, cpus: usize) -> Option<String> {
     const SOON: Duration = Duration::from_secs(5);
     let is_soon = options.interval.is_some() || options.duration.is_some_and(|time| time <= SOON) || options.dry_run;
     (!is_soon && io::stderr().is_terminal()).then(|| watching_line(options, cpus))
 }
 
-/// What the drawings of a view are about.
+/// The subject of the drawings of a view.
 pub fn about(options: &Options, view: usize, evlist: &Evlist) -> DrawingSubject {
     let listed = |numbers: &[i32]| names_of(numbers.iter().map(i32::to_string).collect());
     let subject = match &options.target.tasks {
@@ -57,13 +58,13 @@ pub fn about(options: &Options, view: usize, evlist: &Evlist) -> DrawingSubject 
     let opened =
         evlist.iter().filter(|(_, evsel)| evsel.is_wanted() && !evsel.is_of_program() && evsel.owner() == view);
     let mut names: Vec<String> = opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect();
-    names.dedup(); // some are opened twice, with and without stacks
+    names.dedup(); // some events are opened twice, with and without stacks
     let events = names_of(names);
     let profiler = options.views.get(view).map_or("", |view| view.profiler);
     DrawingSubject { profiler, subject, events }
 }
 
-/// The first names, and the number of the others.
+/// The first names, and the number of further ones.
 fn names_of(names: Vec<String>) -> String {
     const NAMED: usize = 3;
     match names.len().saturating_sub(NAMED) {
@@ -85,7 +86,7 @@ fn watching_line(options: &Options, cpus: usize) -> String {
         Tasks::Cgroups(groups) => number(groups.len(), "cgroup", "cgroups"),
         Tasks::Workload(_) => "the command and its children".to_owned(),
     };
-    // A paced run watches CPUs, whatever runs there.
+    // A paced run watches CPUs, not tasks.
     let what = if options.paced { cpus } else { format!("{tasks} on {cpus}") };
     let end = match (&options.target.tasks, options.duration) {
         (_, Some(_)) => "--for or Ctrl-C",
@@ -97,7 +98,7 @@ fn watching_line(options: &Options, cpus: usize) -> String {
     format!("{}: watching {what}; {end} ends it{report}", options.name)
 }
 
-/// A line for each filter: events that have the same one share it.
+/// A line for each filter: events with the same filter share a line.
 fn filters<'a>(filtered: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let mut names: Vec<(&str, Vec<&str>)> = Vec::new();
     for (name, filter) in filtered {
@@ -110,7 +111,7 @@ fn filters<'a>(filtered: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String
     names.into_iter().map(line).collect()
 }
 
-/// Why nothing is shown yet.
+/// The line that says why nothing is shown yet.
 pub fn waiting_for(profiler: &str, evlist: &Evlist) -> String {
     const NAMED: usize = 3;
     let events: Vec<String> = evlist
@@ -126,7 +127,7 @@ pub fn waiting_for(profiler: &str, evlist: &Evlist) -> String {
     format!("{profiler}: nothing seen yet; waiting for {named}{more}")
 }
 
-/// The summary of the run. `counts_lost`: the kernel tells lost samples from lost side records.
+/// The summary of the run. `counts_lost`: the kernel counts lost samples separately from lost side records.
 pub fn summary(options: &Options, end: &RunEnd, counts_lost: bool) -> Vec<String> {
     let profiler = options.name.as_str();
     let events = if end.samples == 1 { "event" } else { "events" };
@@ -172,17 +173,20 @@ fn of_view(name: &str, end: &ViewEnd) -> String {
     line
 }
 
-/// User stacks that might have been unwound: nothing is missing but their callers, perhaps.
+/// The line about user stacks that were not unwound: they may lack callers, but nothing else.
 fn not_unwound(profiler: &str, end: &RunEnd) -> Option<String> {
     let why = match end.windows_ended {
-        true => "their copies had been ended because they came too often, or found no room",
-        false => "their copies found no room, or their programs have 32 bits",
+        true => {
+            "their copies had been ended because they came too often, or found no room (more do with --call-graph=dwarf,2K)"
+        }
+        false => "their copies found no room (more do with --call-graph=dwarf,2K), or their programs have 32 bits",
     };
     let line = || format!("{profiler}: {} user stacks by frame pointers: {why}", end.lost_unwind);
     (end.lost_unwind > 0).then(line)
 }
 
-/// The lines about BPF programs that may have hidden events: nobody can tell how many, or no more than were counted.
+/// The lines about BPF programs that may have hidden events: an unknown number, or at most as many as the kernel
+/// counted.
 fn hidden(profiler: &str, filtered_by: &[AttachedProgram]) -> Vec<String> {
     let (counted, others): (Vec<_>, Vec<_>) =
         filtered_by.iter().partition(|program| program.returns_one && program.missed.is_some());
@@ -243,15 +247,15 @@ pub fn own_cost(cost: &OwnCost) -> String {
     )
 }
 
-/// Unread bytes of the rings, and unwritten ones of the output.
+/// Unread bytes of the rings, and unwritten bytes of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog {
-    /// Most bytes that any ring has held since the start.
+    /// The most bytes that a ring has held since the start.
     pub fullest_bytes: u64,
     /// Size of that ring.
     pub ring_bytes: u64,
     pub output_bytes: u64,
-    /// Lines that the output could not take.
+    /// Lines dropped because the output could not take them.
     pub dropped: u64,
 }
 
@@ -265,7 +269,7 @@ pub fn backlog(backlog: &Backlog) -> String {
     )
 }
 
-/// Samples for which a filter that is evaluated here had no value: event, number, reasons.
+/// Lines about samples for which a filter evaluated by perf-prof had no value: event, number, reasons.
 pub fn of_filters(not_judged: &[(&str, u64, String)]) -> impl Iterator<Item = String> {
     let line = |(event, count, why): &(&str, u64, String)| {
         format!("{event}: the filter had no value for {count} events, which were dropped: {why}")

@@ -9,22 +9,22 @@ use crate::perf::{EventId, Sample};
 pub struct Metered {
     pub samples: u64,
     pub bytes: u64,
-    /// Addresses in their callchains.
+    /// Number of addresses in the samples' callchains.
     pub addresses: u64,
-    /// Sum of their periods.
+    /// Sum of the samples' periods.
     pub periods: u64,
 }
 
-/// All samples so far.
+/// The samples so far, by event.
 #[derive(Debug, Default)]
 pub struct Meter {
     by_event: Vec<Metered>,
-    /// Samples since the last `take_fresh`, by CPU and event. None: counters tell their number.
+    /// Samples since the last `take_fresh`, by CPU and event. None: counters give the number of samples.
     fresh: Option<FxHashMap<(u32, EventId), u64>>,
 }
 
 impl Meter {
-    /// `alone`: no counter will be read.
+    /// `alone`: no counters will be read, so the meter counts samples.
     pub fn new(events: usize, alone: bool) -> Meter {
         Meter { by_event: vec![Metered::default(); events], fresh: alone.then(FxHashMap::default) }
     }

@@ -1,4 +1,4 @@
-//! The loop of a run: rounds through the rings, and what is done between two of them.
+//! The loop of a run: rounds through the rings, and the work between two rounds.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::run::{EAGER, FOLLOW_UP, HOTPLUG, LATENCY, Run, SILENCE, StopReason, U
 use crate::sys;
 use crate::sys::process::Workload;
 
-/// What the loop keeps from round to round.
+/// The state that the loop keeps from round to round.
 struct LoopClock {
     /// End of a run that lasts a given time.
     deadline_ns: Option<Timestamp>,
     /// The last round left records above the horizon.
     follows_up: bool,
-    /// When CPUs, processes and tasks are looked at again.
+    /// When CPUs, processes and tasks are next checked.
     next_look_ns: Timestamp,
     said_silence: bool,
 }
@@ -32,7 +32,7 @@ impl LoopClock {
 }
 
 impl Run {
-    /// Reads the rings until the run is to end.
+    /// Reads the rings until the run must end.
     pub(super) fn observe(&mut self) -> Result<StopReason> {
         let duration_ns = self.options.duration.map(|duration| duration.as_nanos() as u64);
         let mut clock = LoopClock {
@@ -47,7 +47,8 @@ impl Run {
             self.wakeups += 1;
             let held = self.round(DrainLimit::Horizon);
             self.core.compare_counts(self.rings.complete_to());
-            // One follow-up delivers the records that were held; under a flood there are more, and a small ring would fill in 100 ms.
+            // One follow-up round delivers the records that were held back. In a flood further rounds are needed, since
+            // a small ring would fill up in 100 ms.
             clock.follows_up = held && (!clock.follows_up || self.rings.is_backlogged());
             if self.core.has_enough() {
                 return Ok(StopReason::Enough);
@@ -68,7 +69,7 @@ impl Run {
         }
     }
 
-    /// How long the next round may wait.
+    /// How long the loop may wait before the next round.
     fn timeout(&self, clock: &LoopClock, now: Timestamp) -> Duration {
         // The user waits for the first line: short rounds at first.
         let age = Duration::from_nanos(now - self.start_ns).max(EAGER);
@@ -82,7 +83,7 @@ impl Run {
         timeout
     }
 
-    /// Sleeps until a ring is half full, a signal or timer comes, or the timeout is over.
+    /// Sleeps until a ring reaches its watermark, a signal or timer fires, or the timeout expires.
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<WakeReasons> {
         self.beat();
         let woken = self.wake.wait(timeout)?;
@@ -97,7 +98,7 @@ impl Run {
         self.pace.iter().for_each(Pace::beat);
     }
 
-    /// The interval timer is late: it runs on the CPU where it was last read, which may be stuck.
+    /// The interval timer is late: the timer runs on the CPU where it was last read, which may be stuck.
     fn missed_its_timer(&self) -> bool {
         const SLACK: Duration = Duration::from_millis(150);
         let interval = self.options.interval.filter(|_| self.pace.is_some());
@@ -109,7 +110,7 @@ impl Run {
         self.rings.round(limit, &mut self.core)
     }
 
-    /// The records of a round were taken: verdicts, wishes of the profilers, and what is to be printed.
+    /// The work after the records of a round: hidden tasks, ticks of the profilers, output.
     fn end_round(&mut self) {
         self.core.judge_idle();
         self.core.tick(self.rings.complete_to());
@@ -123,7 +124,7 @@ impl Run {
         self.precede_others();
     }
 
-    /// Records were lost: while the thread that reads them waits for a CPU, full rings lose more.
+    /// After a loss, gives the reading thread priority: while it waits for a CPU, full rings lose more records.
     fn precede_others(&mut self) {
         if !self.precedes && self.core.loss.total() > 0 {
             self.precedes = true;
@@ -135,7 +136,7 @@ impl Run {
 
     /// Closes an interval that has ended, once the output has room for its report.
     fn report_if_due(&mut self, clock: &LoopClock) -> Result<()> {
-        // An interval that ends with the run is closed by its end.
+        // An interval that ends together with the run is closed by `finish`.
         let ends_soon = clock.is_over(sys::monotonic_ns().saturating_add(self.short_ns()));
         if (self.interval.is_due || self.quiet.is_due) && !ends_soon && self.core.ctx.output.has_room_for_report() {
             self.report()?;
@@ -159,7 +160,7 @@ impl Run {
         is_over || clock.is_over(now)
     }
 
-    /// Looks at CPUs, tasks and programs of others, if it is time. True: the workload has ended.
+    /// Checks CPUs, tasks and BPF programs of other tools, if it is time. True: the workload has ended.
     fn look_around(&mut self, clock: &mut LoopClock, now: Timestamp) -> bool {
         if now < clock.next_look_ns {
             return false;
@@ -176,7 +177,7 @@ impl Run {
         self.workload.as_mut().is_some_and(Workload::ended)
     }
 
-    /// Once, where nothing has come for a while: says what the run waits for.
+    /// Says once what the run waits for, if no sample has come for `SILENCE`.
     fn say_silence(&mut self, clock: &mut LoopClock, now: Timestamp) {
         if !clock.said_silence
             && self.core.samples() == 0

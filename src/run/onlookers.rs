@@ -1,13 +1,15 @@
-//! BPF programs of others on the events of the run, which may hide some events from us.
+//! BPF programs of other tools on the events of the run, which may hide events from perf-prof.
 //!
-//! They are looked for at the start, every half second and at the end of an interval. Each tracepoint is a call of 1 to 2 us.
+//! The run looks for such programs at the start, every half second and at the end of an interval. Each tracepoint costs
+//! a system call of 1 to 2 us.
 
 use crate::bpf::attached::{self, ProgramQuery, ProgramWatch};
 use crate::perf::refusal::Reason;
 use crate::run::Run;
 use crate::sys;
 
-/// An interval may be a few ms long: with more tracepoints than this, not each of its ends looks for programs.
+/// Number of tracepoints above which not every end of an interval looks for programs, since intervals may be a few ms
+/// long.
 const FEW: usize = 256;
 
 /// The programs found so far.
@@ -23,20 +25,20 @@ impl Onlookers {
         &mut self.watch
     }
 
-    /// Events are on from now on: events that were hidden before are no loss.
+    /// Notes that events are enabled: events hidden before this are no loss.
     pub fn begin(&mut self, now: u64) {
         self.looked_ns = now;
     }
 }
 
 impl Run {
-    /// Looks for programs, and reports changes. The time since the last look counts as a loss of the events that may have
-    /// been hidden: pairs of these that span it are dropped.
+    /// Looks for programs, and reports changes. If events may have been hidden, the time since the last look counts as
+    /// a loss of these events: pairs that span it are dropped.
     pub(super) fn look_for_onlookers(&mut self) {
         if self.onlookers.is_refused {
             return;
         }
-        // Who opens an event of a CPU that does not answer holds what the question needs.
+        // A thread that opens an event on a CPU that does not answer holds the lock that the query needs.
         let evlist = &self.core.evlist;
         let query = attached::query(evlist.tracepoints(&self.core.last_tick.suspects)).with_own(evlist.own_programs());
         let now = sys::monotonic_ns();

@@ -17,20 +17,20 @@ use crate::output::drawing::heatmap::TICK;
 use crate::perf::evlist::Watermark;
 use crate::perf::evsels::halves::ChainHalves;
 use crate::perf::target::{Cgroup, Target, Tasks, find_cgroup};
-use crate::task::{listed, procfs, script_of};
+use crate::task::{family, listed, procfs, script_of};
 use crate::tep::format::{likeness, nearest};
 
 /// The name of a run of several views.
 pub const SEVERAL: &str = "run";
 
-/// How often metrics are published where no interval is asked for.
+/// How often metrics are published without `-i`.
 const METRICS_PERIOD: Duration = Duration::from_secs(1);
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// The shortest counting time of a dry run that says enough.
+/// The shortest counting time with which a dry run is meaningful.
 const SHORTEST_COUNTING: Duration = Duration::from_millis(100);
 
-/// The options of a run, whatever its profilers are.
+/// The options of a run, independent of its profilers.
 #[derive(Debug)]
 pub struct Options {
     /// What lines about the whole run begin with: the name of its one view, or `run`.
@@ -38,14 +38,14 @@ pub struct Options {
     pub views: Vec<ViewOptions>,
     pub target: Target,
     pub interval: Option<Duration>,
-    /// Some reader wants the tables this often, whenever they are printed.
+    /// Some output wants tables this often, independent of how often they are printed.
     pub quiet: Option<Duration>,
     /// Where the metrics are served.
     pub metrics: Option<MetricsAddress>,
     pub ring: Option<RingSize>,
     /// When a ring wakes the reader.
     pub watermark: Watermark,
-    /// Stop after so long.
+    /// The run stops after this time.
     pub duration: Option<Duration>,
     pub output: Option<PathBuf>,
     pub json: bool,
@@ -57,11 +57,11 @@ pub struct Options {
     pub verbose: bool,
     pub strict_loss: bool,
     pub workload: Vec<OsString>,
-    /// `--dry-run`: only the cost is wanted.
+    /// `--dry-run`: only forecast the cost.
     pub dry_run: bool,
-    /// The run goes on while a CPU answers no interrupt.
+    /// The run must go on even while a CPU answers no interrupts.
     pub paced: bool,
-    /// The output is to survive a crash of the machine.
+    /// The output must survive a crash of the machine.
     pub durable: bool,
     /// Names of the processes of the target. A process that gets such a name later belongs to the target.
     pub names: Vec<CommPattern>,
@@ -69,10 +69,10 @@ pub struct Options {
     pub notes: Vec<String>,
 }
 
-/// What the user has asked for, as to a screen.
+/// Whether the user wants a screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LiveWish {
-    /// A screen where it is of use.
+    /// A screen where it is useful.
     #[default]
     Fitting,
     /// `--live`
@@ -83,7 +83,7 @@ pub enum LiveWish {
 
 impl LiveWish {
     /// # Errors
-    /// `--live` with an option that leaves nothing to be shown.
+    /// `--live` with an option that leaves nothing to show.
     pub fn of(args: &RunArgs) -> Result<LiveWish> {
         if !args.live {
             return Ok(if args.no_live { LiveWish::Never } else { LiveWish::Fitting });
@@ -102,7 +102,7 @@ impl LiveWish {
 /// The options of a view: one profiler of a run.
 #[derive(Clone, Debug)]
 pub struct ViewOptions {
-    /// Its name for the user: that of its profiler, unless the user gave another.
+    /// The name of the view for the user: by default the profiler's.
     pub name: String,
     pub profiler: &'static str,
     /// `-g`
@@ -115,11 +115,11 @@ pub struct ViewOptions {
     pub heatmap: Option<Heatmap>,
     /// Unit of the widths of the flame graph.
     pub weight: Arc<str>,
-    /// Stop after so many samples.
+    /// The view stops after this number of samples.
     pub samples: Option<u64>,
     /// The profiler has tables, at the end of each interval.
     pub reports: bool,
-    /// The first of them.
+    /// The profiler's first table.
     pub main_table: &'static str,
 }
 
@@ -193,13 +193,13 @@ impl Options {
         })
     }
 
-    /// Only drawings go to stdout.
+    /// Whether only drawings go to stdout.
     pub fn draws_to_stdout(&self) -> bool {
         self.views.iter().any(|view| view.flame == Some(FlameGraph::Stdout))
     }
 }
 
-/// Refuses times in which nothing could be seen.
+/// Refuses times that are too short to see anything.
 fn check_times(args: &RunArgs) -> Result<()> {
     if let Some(interval) = args.interval().filter(|interval| *interval < SHORTEST_INTERVAL) {
         let asked = format_ns(interval.as_nanos() as u64);
@@ -214,7 +214,7 @@ fn check_times(args: &RunArgs) -> Result<()> {
     Ok(())
 }
 
-/// The tasks of the answer. `notes`: gets those for the user on how they were found.
+/// The tasks of the target. `notes`: receives notes for the user on how they were found.
 fn tasks_of(args: &RunArgs, host: &Host, notes: &mut Vec<String>) -> Result<Tasks> {
     if let Some(TaskList(list)) = &args.pids {
         let pids = resolve_processes(host, list, notes)?;
@@ -228,7 +228,7 @@ fn tasks_of(args: &RunArgs, host: &Host, notes: &mut Vec<String>) -> Result<Task
     }
     let Some(CgroupList(names)) = &args.cgroups else { return Ok(Tasks::All) };
     let mut groups: Vec<Cgroup> = names.iter().map(|name| find_cgroup(host, name)).collect::<Result<_>>()?;
-    // A group's events are those of the groups below it too: each must be seen once.
+    // The events of a cgroup include those of the cgroups below it, and each event must be seen once.
     groups.sort_by(|a, b| a.path.cmp(&b.path));
     groups.dedup_by(|below, above| below.path.starts_with(&above.path));
     Ok(Tasks::Cgroups(groups))
@@ -270,7 +270,7 @@ fn check_drawings(args: &RunArgs, views: &[ViewOptions]) -> Result<()> {
     Ok(())
 }
 
-/// The processes of a list. A name that no process has becomes a note if other processes were found.
+/// The processes of a list. A name without a process becomes a note if other processes were found.
 fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -> Result<Vec<i32>> {
     let own = std::process::id() as i32;
     let (mut pids, mut absent) = (Vec::new(), Vec::new());
@@ -315,7 +315,7 @@ fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -
 
 /// The processes with those of their descendants that live already, if they are asked for; else a note tells their number.
 fn with_children(host: &Host, mut pids: Vec<i32>, are_asked: bool, notes: &mut Vec<String>) -> Vec<i32> {
-    let born = procfs::family(host, &pids, std::process::id() as i32);
+    let born = family::family(host, &pids, std::process::id() as i32);
     if are_asked {
         pids.extend(born);
         pids.sort_unstable();

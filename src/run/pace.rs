@@ -1,13 +1,13 @@
-//! Keeps a run going beside a stuck CPU, for profilers that report on just that.
+//! Keeps a run going while a CPU is stuck, for profilers that report stuck CPUs.
 //!
 //! A sleeping thread is woken by a timer of the CPU where it fell asleep, and may run there again. If that CPU has its
-//! interrupts off, or cannot schedule, the thread is stuck too. So two small threads, each bound to a CPU of its own, watch the
-//! reader's heartbeat: a late reader is moved off its CPU, and woken. The reader and the output thread are kept off the CPUs
-//! that the profiler suspects even before there is something to report.
+//! interrupts off, or cannot schedule, the thread is stuck too. So two small threads (keepers), each bound to its own
+//! CPU, watch the reader's heartbeat: a late reader is moved off its CPU, and woken. The reader and the output thread
+//! are kept off the CPUs that the profiler suspects even before there is something to report.
 //!
-//! The masks are changed while the threads sleep, or wait for a CPU: then the kernel needs no answer of the CPU that they
-//! leave (`affine_move_task`, kernel/sched/core.c). The small threads take no lock and no memory, since the holder of a lock
-//! may be stuck too.
+//! The affinity of the reader and the output thread is changed while they sleep or wait for a CPU: then the kernel
+//! needs no answer of the CPU that they leave (`affine_move_task`, kernel/sched/core.c). The keepers take no locks and
+//! allocate no memory, since the holder of a lock may be stuck, too.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::sys::poll::{Waker, block_signals};
 
 /// Time between two checks of the reader.
 const BEAT: Duration = Duration::from_millis(100);
-/// A heartbeat older than this is late: the reader waits for 100 ms at most.
+/// A heartbeat older than this is late: the reader sleeps for 100 ms at most.
 const LATE_NS: u64 = 250_000_000;
 /// Time for which the reader avoids the CPU on which it was late.
 const AWAY_NS: u64 = 2_000_000_000;
@@ -40,12 +40,12 @@ struct Shared {
     /// Time and CPU of the reader's last heartbeat.
     beat_ns: AtomicU64,
     reader_cpu: AtomicU32,
-    /// The CPU on which it was late, and until when it is avoided.
+    /// The CPU on which the reader was late, and until when that CPU is avoided.
     late_cpu: AtomicU32,
     late_until_ns: AtomicU64,
     /// A bit for each suspected CPU.
     suspects: Vec<AtomicU64>,
-    /// The CPUs that we may run on at all.
+    /// The CPUs that perf-prof may run on at all.
     allowed: CpuMask,
     /// The two watching threads.
     keepers: [AtomicI32; 2],
@@ -53,7 +53,7 @@ struct Shared {
 }
 
 impl Run {
-    /// Threads that look after the reader and the output, when they have somewhere to go.
+    /// Starts the keepers for the reader and the output thread, if these have other CPUs to move to.
     pub(super) fn keep_pace(&mut self) {
         let threads = [nix::unistd::gettid().as_raw(), self.core.ctx.output.tid()];
         let cpus = online_cpus(&self.host).unwrap_or_default();
@@ -66,10 +66,10 @@ impl Run {
 }
 
 impl Pace {
-    /// Starts the threads that watch `threads`, the reader first. None when we may run on one CPU only.
+    /// Starts the threads that watch `threads`, the reader first. None when perf-prof may run on only one CPU.
     ///
     /// # Errors
-    /// There are more CPUs than bits; no thread can be started.
+    /// A CPU number does not fit in the mask; no thread can be started.
     pub fn start(threads: [i32; 2], cpus: &[u32], waker: &Arc<Waker>) -> io::Result<Option<Pace>> {
         let allowed = CpuMask::of_self()?;
         let mut homes = cpus.iter().copied().filter(|&cpu| allowed.has(cpu));
@@ -113,13 +113,13 @@ impl Pace {
 
 impl Drop for Pace {
     fn drop(&mut self) {
-        self.shared.ended.store(true, Ordering::Relaxed); // not awaited: one of them may be caught
+        self.shared.ended.store(true, Ordering::Relaxed); // not awaited: a keeper may be on a stuck CPU
         // A thread that is bound to a stuck CPU cannot even be killed, and the process would wait for it.
         let mask = self.shared.mask(monotonic_ns());
         for keeper in &self.shared.keepers {
             let tid = keeper.load(Ordering::Relaxed);
             if tid != 0 {
-                let _ = mask.apply(tid); // it may have gone
+                let _ = mask.apply(tid); // fails if the thread has exited
             }
         }
     }
@@ -147,7 +147,7 @@ impl Shared {
             if mask != applied || late {
                 applied = mask;
                 for tid in threads {
-                    let _ = mask.apply(tid); // a thread that has gone needs no care
+                    let _ = mask.apply(tid); // fails if the thread has exited
                 }
             }
             if late {
@@ -156,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// The CPUs that the threads may run on from now on, and whether the reader is late.
+    /// The CPUs that the watched threads may run on from now on, and whether the reader is late.
     fn look(&self, now: u64, home: CpuMask) -> (CpuMask, bool) {
         let silence = now.saturating_sub(self.beat_ns.load(Ordering::Acquire));
         let late = silence > LATE_NS;
@@ -164,7 +164,7 @@ impl Shared {
             self.late_cpu.store(self.reader_cpu.load(Ordering::Relaxed), Ordering::Relaxed);
             self.late_until_ns.store(now.saturating_add(AWAY_NS), Ordering::Relaxed);
         }
-        // No CPU is left: then the CPU of this thread, which runs at least.
+        // If that did not help, the reader gets the CPU of this thread, which certainly runs.
         let mask = if silence > 2 * LATE_NS { home } else { self.mask(now) };
         (mask, late)
     }

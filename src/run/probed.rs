@@ -1,4 +1,4 @@
-//! What the run's probes in programs cost these programs, in words: before, after, and in a forecast.
+//! The texts about what the run's uprobes cost the probed programs: before the run, after it, and in a forecast.
 
 use crate::digits::format_ns;
 use crate::perf::target::Tasks;
@@ -10,7 +10,7 @@ use crate::tep::probe::ProbeHits;
 /// The probes of a run.
 pub(super) struct RunProbes {
     pub tracefs: TracefsFinder,
-    /// What a hit of one in a program costs. None: that is not known, or there is none.
+    /// The cost of one hit of a uprobe. None: it is unknown, or there are no uprobes.
     hit_cost: Option<HitCost>,
 }
 
@@ -19,7 +19,7 @@ impl RunProbes {
         RunProbes { tracefs, hit_cost: None }
     }
 
-    /// Number of hits of the probes, and their cost in ns, about.
+    /// Number of hits of the probes so far, and their approximate cost in ns.
     pub fn hits_so_far(&self) -> Option<Paid> {
         let hits = self.tracefs.hits()?;
         let count = hits.iter().map(|hits| hits.count).fold(0, u64::saturating_add);
@@ -35,14 +35,14 @@ impl Run {
         if probes.is_empty() {
             return;
         }
-        // Where the cost cannot be measured, the line has words in place of a number.
+        // If the cost cannot be measured, the line says so in place of a number.
         *hit_cost = tracefs.measure_hits(&self.host).ok();
         let line = format!("{}; {}", each(*hit_cost, &probes), self.who_pays());
         self.core.ctx.output.note(line);
     }
 
-    /// The processes that run into the probes. The kernel puts them into the memory of the tasks that an event is bound to; an event of a
-    /// whole CPU, or of a cgroup, has them in every process that maps the file.
+    /// The processes that hit the probes. The kernel inserts breakpoints only for the tasks that an event is bound to;
+    /// for an event of a whole CPU or a cgroup it does so in every process that maps the file.
     fn who_pays(&self) -> &'static str {
         let narrow = matches!(self.options.target.tasks, Tasks::Processes(_) | Tasks::Threads(_) | Tasks::Workload(_));
         if narrow && !self.core.filter.is_on() && !self.core.evlist.evsels.any_cpu_bound() {
@@ -53,7 +53,7 @@ impl Run {
     }
 }
 
-/// The line about what the probes have cost the programs.
+/// The line about what the uprobes have cost the programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Paid {
     pub count: u64,
@@ -69,7 +69,7 @@ impl Paid {
         format!("{profiler}: {} {hits} of probes in programs{cost}", self.count)
     }
 
-    /// The same line for the time of a forecast.
+    /// The same line for the measured time of a forecast.
     pub fn forecast(&self, looked_ns: u64) -> String {
         let seconds = (looked_ns as f64 / 1e9).max(1e-9);
         let rate = self.count as f64 / seconds;

@@ -1,5 +1,5 @@
-//! Quiet intervals: the profilers hand over their tables, which go to the book and to readers that want them often, and
-//! nothing is printed. The next interval that is printed has the sums.
+//! Quiet intervals: the profilers report tables, which go to the book and to outputs that want them often, but nothing
+//! is printed. The next printed interval has their sums.
 
 use std::time::Duration;
 
@@ -18,30 +18,30 @@ use crate::sys;
 #[derive(Debug, Default)]
 pub(super) struct QuietIntervals {
     pub is_due: bool,
-    /// When the last one ended. None: none has ended since the last printed interval did.
+    /// When the last quiet interval ended. None: there was none since the last printed interval.
     since_ns: Option<Timestamp>,
-    /// What was found of them since then, by view.
+    /// The verdicts on quiet intervals since the last printed one, by view.
     judged: Vec<JudgedInterval>,
     pub snapshots: ReportPace,
-    /// Of the tables without snapshots.
+    /// The pace of tables without snapshots.
     tables: ReportPace,
-    /// When one of them was the last to publish metrics.
+    /// When a quiet interval last published metrics.
     published_ns: Timestamp,
 }
 
 impl QuietIntervals {
-    /// It is time for one. Where intervals are dear, some ticks are passed over.
+    /// Handles a tick of the timer of quiet intervals. If the intervals are costly, some ticks are skipped.
     pub fn tick(&mut self) {
         self.is_due |= self.tables.is_due(sys::monotonic_ns());
     }
 
-    /// A printed interval has ended.
+    /// Notes that a printed interval has ended.
     pub fn begin_interval(&mut self) {
         self.since_ns = None;
         self.judged.clear();
     }
 
-    /// Whether the metrics are to be published again: quiet intervals may be short.
+    /// Whether to publish the metrics again: quiet intervals may be too short for that.
     fn is_time_to_publish(&mut self, now: Timestamp) -> bool {
         const OFTEN_NS: u64 = 500_000_000;
         let is_time = now.saturating_sub(self.published_ns) >= OFTEN_NS;
@@ -51,7 +51,7 @@ impl QuietIntervals {
         is_time
     }
 
-    /// Adds what was found of an interval of a view to what was found of the quiet ones before it.
+    /// Combines the verdict on an interval of a view with the verdicts on the quiet intervals before it.
     pub fn add(&mut self, view: usize, ended: JudgedInterval) -> JudgedInterval {
         if self.judged.len() <= view {
             self.judged.resize_with(view + 1, JudgedInterval::default);
@@ -74,7 +74,7 @@ impl Run {
         Ok(())
     }
 
-    /// Closes a quiet interval. What concerns the interval as a whole waits for its end: losses, totals, words.
+    /// Closes a quiet interval. Losses, totals and notes, which concern the whole printed interval, wait for its end.
     pub(super) fn close_quietly(&mut self, end_ns: Timestamp) -> Result<Vec<Message>> {
         let cpu_ns = sys::thread_cpu_ns();
         let views = self.view_reports(end_ns, IntervalUse::Quiet)?;
@@ -88,9 +88,10 @@ impl Run {
         Ok(messages)
     }
 
-    /// Puts off the next quiet interval as far as this one was dear. Returns a note, once, if that is longer than was wanted.
+    /// Delays the next quiet interval in proportion to the cost of this one. Returns a note, once, if the delay is
+    /// longer than the wanted interval.
     fn pace_tables(&mut self, views: &[ViewInterval], end_ns: Timestamp, took_ns: u64) -> Option<String> {
-        // Snapshots have a pace of their own.
+        // Snapshots have their own pace.
         if views.iter().flat_map(|view| &view.report.tables).any(|table| table.is_snapshot) {
             return None;
         }
@@ -98,7 +99,7 @@ impl Run {
         told.map(|line| format!("{}: {line}", self.options.name))
     }
 
-    /// The tables of an interval that is printed. If parts of it were sent, these are the last ones.
+    /// The tables of a printed interval. If parts of it were sent before, these are the last part.
     pub(super) fn table_messages(&self, tables: Vec<Table>, time_ns: Timestamp) -> Vec<Message> {
         let (interval, span_ns) = (self.interval.number, time_ns.saturating_sub(self.interval.start_ns));
         if self.quiet.since_ns.is_none() {
@@ -114,7 +115,7 @@ impl Run {
         tables.into_iter().map(part).collect()
     }
 
-    /// Length of the part of an interval that ends now.
+    /// Length of the part of the interval that ends at `time_ns`.
     fn part_ns(&self, time_ns: Timestamp) -> u64 {
         time_ns.saturating_sub(self.quiet.since_ns.unwrap_or(self.interval.start_ns))
     }

@@ -1,6 +1,6 @@
-//! Recorded rings, played to a profiler again: no kernel, no clock, and the same each time.
+//! Replays recorded rings to a profiler, without kernel and clock, with the same result each time.
 //!
-//! For `benches/replay.rs`, which records them and has callgrind count the instructions of [`Replay`], and for
+//! Used by `benches/replay.rs`, which records rings and counts the instructions of [`Replay`] with callgrind, and for
 //! `tests/snapshots.rs`, which compares what a whole run prints ([`RunReplay`]).
 
 use std::fs;
@@ -34,13 +34,14 @@ use crate::sys::replayed::ReplayedClock;
 use crate::task::Watched;
 use crate::tep::tracefs::Tracefs;
 
-/// In place of the number of a class.
+/// Stands for [`Class::Side`] in place of a class number.
 const SIDE: u32 = u32::MAX;
 
-/// The records of a run as its reader found them in the rings, round by round. Samples of event N have the identifier N + 1.
+/// The records of a run, as the reader found them in the rings, round by round. Samples of event N have the identifier
+/// N + 1.
 ///
-/// All numbers are of 8 bytes: that of the rings; for each its CPU, and in the lower half its class; then for each round
-/// the clock, and for each ring the bytes of its records and these.
+/// All numbers have 8 bytes. The file has the number of rings; for each ring its CPU in the upper half and its class in
+/// the lower half; then for each round the clock, and for each ring the length of its records and the records.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub places: Vec<(u32, Class)>,
@@ -50,13 +51,13 @@ pub struct Recording {
 #[derive(Clone, Debug, Default)]
 pub struct RecordedRound {
     pub now_ns: Timestamp,
-    /// By ring.
+    /// The records by ring.
     pub records: Vec<Vec<u8>>,
 }
 
 impl Recording {
     /// # Errors
-    /// The recording is cut.
+    /// The recording is incomplete.
     pub fn parse(mut bytes: &[u8]) -> Result<Recording> {
         let mut places = Vec::new();
         for _ in 0..number(&mut bytes)? {
@@ -105,7 +106,7 @@ fn number(bytes: &mut &[u8]) -> Result<u64> {
 /// The first record of several, and the rest.
 ///
 /// # Errors
-/// It is not whole.
+/// The first record is incomplete.
 pub fn split_record(records: &[u8]) -> Result<(&[u8], &[u8])> {
     let header = records.first_chunk::<8>().context("a record is cut")?;
     let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
@@ -113,7 +114,7 @@ pub fn split_record(records: &[u8]) -> Result<(&[u8], &[u8])> {
     parts.with_context(|| format!("a record of {size} bytes is cut"))
 }
 
-/// What stands in for the machine in a replay. By default, the machine.
+/// What replaces parts of the machine in a replay. The default replaces nothing.
 #[derive(Default)]
 pub(super) struct ReplayedMachine {
     pub host: Host,
@@ -128,27 +129,28 @@ pub(super) struct ReplayedMachine {
 #[derive(Clone, Copy, Debug)]
 pub struct RunReplay<'a> {
     pub recording: &'a Recording,
-    /// Has the formats of the events in `events`, and may have `proc` and `cpu`, which stand in for /proc and for the CPUs in
-    /// /sys. /proc/stat is `stat/N` from round N on, if there is such a file. `proc` is written to.
+    /// The directory of the recording: formats of the events in `events`, and optionally `proc` and `cpu`, which
+    /// replace /proc and the CPUs in /sys. From round N on, /proc/stat is `stat/N`, if there is such a file. The replay
+    /// writes to `proc`.
     pub directory: &'a Path,
-    /// Size of a ring of events: records that do not fit are dropped, as the kernel does.
+    /// Size of a ring of events: the replay drops records that do not fit, as the kernel does.
     pub ring_bytes: usize,
     /// The columns and lines of a screen, on which tables are shown.
     pub screen: Option<(u16, u16)>,
 }
 
-/// What a run has shown.
+/// The output of a replayed run.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayOutput {
-    /// Results and lines for people.
+    /// Results and lines for stderr.
     pub printed: String,
     /// The screen before the run ended.
     pub screen: Vec<String>,
-    /// The last page for a scrape, if metrics were asked for.
+    /// The last metrics page, if metrics were asked for.
     pub metrics: String,
 }
 
-/// Ring of records of tasks.
+/// Size of the ring of side records.
 const SIDE_RING_BYTES: usize = 1 << 20;
 
 impl RunReplay<'_> {
@@ -206,7 +208,7 @@ impl RunReplay<'_> {
         })
     }
 
-    /// Puts /proc/stat in place as it was in a round.
+    /// Installs /proc/stat as it was in a round.
     fn set_cpu_times(&self, round: usize) -> io::Result<()> {
         let recorded = self.directory.join("stat").join(round.to_string());
         if recorded.exists() { fs::copy(recorded, self.directory.join("proc/stat")).map(drop) } else { Ok(()) }
@@ -239,7 +241,7 @@ impl Run {
         Ok(())
     }
 
-    /// As a round of a run.
+    /// Runs one round, as in a run.
     fn play_round(&mut self) -> Result<()> {
         self.wakeups += 1;
         self.round(DrainLimit::Horizon);
@@ -261,14 +263,14 @@ impl Run {
     }
 }
 
-/// What a scrape gets.
+/// The metrics page that a client gets.
 fn page(snapshots: SnapshotCell) -> String {
     let answer = ScrapeAnswers::new(snapshots).respond(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", true);
     let answer = String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned();
     answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())
 }
 
-/// A LOST record about `lost` records: the event of the ring, their number, and the trailer of all records.
+/// A LOST record about `lost` records: the id of the ring's event, their number, and the sample_id trailer.
 fn lost_record(lost: u64, time_ns: u64) -> Vec<u8> {
     const SIZE: u16 = 56;
     let header = u64::from(PERF_RECORD_LOST) | u64::from(SIZE) << 48;
@@ -276,21 +278,21 @@ fn lost_record(lost: u64, time_ns: u64) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_ne_bytes).collect()
 }
 
-/// Pages of a ring of events, as many as where they were recorded.
+/// Pages of a ring of events, as many as in the recorded run.
 pub const RING_PAGES: usize = 2048;
 
-/// A run of one profiler over rings that are written by hand.
+/// A run of one profiler over rings that the caller fills.
 pub struct Replay {
     core: Dispatcher,
     merge: Merge,
     rings: Vec<Producer>,
-    /// CPU and class of each.
+    /// CPU and class of each ring.
     places: Vec<(u32, Class)>,
     loaded_ns: u64,
     _settle: SettingsSender,
 }
 
-/// Numbers of samples, and of those that were malformed, late, discarded, or lost on the way to the output.
+/// Numbers of samples: all, malformed, late, discarded, and lost on the way to the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Played {
     pub samples: u64,
@@ -301,7 +303,8 @@ pub struct Played {
 }
 
 impl Replay {
-    /// `tracefs` has the formats of its events; samples of event N have the identifier N + 1. `stacks`: as in [`Setup`].
+    /// `tracefs` has the formats of the profiler's events; samples of event N have the identifier N + 1. `stacks`: as
+    /// in [`Setup`].
     ///
     /// # Errors
     /// An event is not in `directory`, or there is no memory for the rings.
@@ -321,7 +324,7 @@ impl Replay {
         profiler.filter(&mut evlist, &setup)?;
         evlist.assign_ids();
         let scope = setup.scope;
-        // The output thread waits for its settings, so it prints nothing.
+        // The output thread waits for settings that never come, so it prints nothing.
         let (output, settle) = Output::start(Sink::file("/dev/null".as_ref())?, Arc::new(Waker::new()?))?;
         let core = Dispatcher::new(evlist, vec![profiler], watched, scope, Stacks::new(64 << 20, 127), host, output);
         let mut merge = Merge::new();
@@ -332,16 +335,16 @@ impl Replay {
         Ok(Replay { core, merge, rings, places, loaded_ns: 0, _settle: settle })
     }
 
-    /// Tells the profiler that its events are on.
+    /// Notifies the profiler that its events are enabled.
     pub fn start(&mut self, now: u64) {
         self.core.ctx.started_ns = now;
         self.core.started(now);
     }
 
-    /// Writes whole records into a ring.
+    /// Writes complete records into a ring.
     ///
     /// # Errors
-    /// The records are not whole, or the ring has no room for them.
+    /// The records are incomplete, or the ring has no room for them.
     pub fn write(&mut self, ring: usize, mut records: &[u8]) -> Result<()> {
         while !records.is_empty() {
             let (record, rest) = split_record(records)?;
@@ -361,7 +364,7 @@ impl Replay {
         deliver(merge, limit, core, |ring| places.get(ring).copied().unwrap_or((0, Class::Side)));
     }
 
-    /// Between rounds, as in a run.
+    /// The work between rounds, as in a run.
     pub fn tick(&mut self, now: u64) {
         self.core.tick(self.loaded_ns);
         self.core.ctx.output.flush();

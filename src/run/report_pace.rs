@@ -1,11 +1,11 @@
-//! Limits how often reports are made that may be dear: meanwhile nobody reads the rings.
+//! Limits how often costly reports are made, since the rings are not read meanwhile.
 
 use std::time::Duration;
 
 use crate::digits::format_ns;
 use crate::profiler::Timestamp;
 
-/// What is made at a pace.
+/// The kinds of paced reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacedReport {
     Snapshots,
@@ -14,7 +14,7 @@ pub enum PacedReport {
 }
 
 impl PacedReport {
-    /// One in so many parts of a CPU, over time.
+    /// Such reports may take 1/parts of a CPU on average.
     fn parts(self) -> u64 {
         match self {
             PacedReport::Snapshots => 50,
@@ -43,13 +43,13 @@ impl PacedReport {
 #[derive(Debug, Default)]
 pub struct ReportPace {
     due_ns: Timestamp,
-    /// The next one was asked for.
+    /// The user has asked for the next report.
     asked: bool,
     told: bool,
 }
 
 impl ReportPace {
-    /// Makes the next report due, whatever it costs.
+    /// Makes the next report due, regardless of its cost.
     pub fn ask(&mut self) {
         self.asked = true;
     }
@@ -58,7 +58,8 @@ impl ReportPace {
         self.asked || now >= self.due_ns
     }
 
-    /// A report was made and took so much CPU time. Returns a note, once, if that is too much for each interval.
+    /// Notes that a report took this much CPU time. Returns a note for the user, once, if that is too much for every
+    /// interval.
     pub fn made(
         &mut self,
         report: PacedReport,

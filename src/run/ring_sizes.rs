@@ -3,20 +3,22 @@
 use crate::perf::classes::RingLoad;
 use crate::sys;
 
-/// Bytes per CPU without -m: 1 M switches/s fill half of it in some 37 ms, the longest time that a busy machine keeps us from a
-/// CPU.
+/// Bytes of a CPU's ring without -m: 1 M switches/s fill half of it in some 37 ms, the longest time for which a busy
+/// machine keeps perf-prof off the CPU.
 const DEFAULT_BYTES: usize = 8 << 20;
-/// Bytes for several rings per CPU: twice that, as the most frequent event must not have much less than if it were alone.
+/// Bytes of a CPU's rings if there are several: twice as much, as the most frequent event must not have much less room
+/// than with a single ring.
 const DEFAULT_BYTES_SEVERAL: usize = 2 * DEFAULT_BYTES;
-/// Bytes of a ring for rare events beside others: 100 k signals/s, sent and delivered, fill half of it in as long.
+/// Bytes of a ring for rare events, besides other rings: 100 k signals/s, sent and delivered, fill half of it in the
+/// same time.
 const RARE_BYTES: usize = 2 << 20;
 /// Least bytes of a ring for steady events, which holds the samples of a second. The kernel allocates all pages of a ring at
 /// once, some 0.2 ms a MiB: larger rings cost more than the samples.
 const STEADY_BYTES: usize = 1 << 20;
-/// Limits of a ring for side records, which has an eighth of a ring of events. The mappings of 2,000 execs a second fill half of
-/// the largest in some 60 ms.
+/// Least and greatest size of a ring for side records, which is otherwise an eighth of a ring of events. The mappings
+/// of 2,000 execs a second fill half of the largest one in some 60 ms.
 const SIDE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
-/// The most bytes of all rings together.
+/// Limit of the bytes of all rings together.
 pub const MAX_BYTES: usize = 512 << 20;
 /// The same without -m, if that is less than the given share of the machine's memory.
 const MAX_DEFAULT_BYTES: usize = 128 << 20;
@@ -26,7 +28,7 @@ const MEMORY_SHARE: u64 = 100;
 /// `memory_bytes`.
 pub fn default_ring_pages(cpus: usize, demands: &[RingLoad], memory_bytes: u64) -> Vec<usize> {
     let number = |demand| demands.iter().filter(|other| **other == demand).count();
-    // Rare events alone may take all there is.
+    // If there are only rare events, their rings may take all the room.
     let beside = number(RingLoad::Any) > 0;
     let full = number(if beside { RingLoad::Any } else { RingLoad::Rare });
     let share = if full > 1 { floor_power_of_two(DEFAULT_BYTES_SEVERAL / full) } else { DEFAULT_BYTES };
@@ -49,7 +51,7 @@ pub fn default_ring_pages(cpus: usize, demands: &[RingLoad], memory_bytes: u64) 
     sizes.iter().map(|bytes| (bytes / sys::page_size()).clamp(1, most)).collect()
 }
 
-/// Data pages of a ring for side records, where a ring of events has `data_pages`.
+/// Data pages of a ring for side records, if a ring of events has `data_pages`.
 pub fn side_ring_pages(data_pages: usize) -> usize {
     let [least, most] = SIDE_BYTES.map(|bytes| (bytes / sys::page_size()).max(1));
     (data_pages / 8).clamp(least, most)

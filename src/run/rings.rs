@@ -31,20 +31,20 @@ use crate::sys::poll::Poller;
 struct RunRing {
     cpu: u32,
     class: Class,
-    /// Index in the merge.
+    /// The ring's index in the merge.
     index: usize,
     pages: usize,
-    /// The only ring of its CPU: the events are not wanted there, but side records of the watched tasks are.
+    /// The only ring of its CPU: events of that CPU are not wanted, but side records of the watched tasks are.
     side_alone: bool,
     /// The CPU is offline; the records in the ring are still being delivered.
     leaving: bool,
     /// Samples lost in this interval.
     lost: u64,
-    /// Samples lost in the worst interval: a ring with room for them would have lost nothing.
+    /// Samples lost in the worst interval: a ring with room for this many more would have lost nothing.
     lost_at_worst: u64,
     /// A loss was counted, but no gap marked for it.
     unmarked: bool,
-    /// Samples lost since the last count, in a replay: no kernel counts them.
+    /// In a replay, which has no kernel's counts: samples lost since the last count.
     lost_in_replay: u64,
 }
 
@@ -66,7 +66,7 @@ impl RunRing {
         self.unmarked |= samples > 0 || side > 0 || switches > 0;
     }
 
-    /// The CPU is closed: the ring goes once its records are delivered.
+    /// The CPU is closed: the ring is removed once its records are delivered.
     fn leave(&mut self, merge: &mut Merge, core: &Dispatcher, poller: &Poller) {
         self.leaving = true;
         merge.remove(self.index);
@@ -76,24 +76,24 @@ impl RunRing {
     }
 }
 
-/// All rings, merged.
+/// All rings and their merge.
 #[derive(Default)]
 pub struct Rings {
     merge: Merge,
     rings: Vec<RunRing>,
     /// CPU and class by index in the merge, which are needed for every record.
     places: Vec<(u32, Class)>,
-    /// Pages wanted for each ring.
+    /// Data pages wanted for the largest rings.
     wanted_pages: usize,
-    /// Pages that each ring has.
+    /// Data pages that the largest rings have.
     data_pages: usize,
     /// Clock of the last round.
     loaded_ns: u64,
     /// Clock of the round before, up to which all records were delivered.
     complete_ns: u64,
-    /// Time when the list of CPUs was last read.
+    /// When the list of CPUs was last read.
     looked_ns: u64,
-    /// Inode of each CPU's directory in sysfs then: a CPU that was offline in between has a new one.
+    /// Inode of each CPU's directory in sysfs at that time: a CPU that was offline in between has a new inode.
     directories: FxHashMap<u32, u64>,
     pub filter_in_user: bool,
     /// CPUs that could not be opened when they came online: not tried again.
@@ -118,7 +118,7 @@ impl Rings {
         if cpus.is_empty() {
             bail!("none of the CPUs {} is online (online: {})", cpu_ranges(&absent), cpu_ranges(&online));
         }
-        // A pair may begin on a CPU of the answer and end on another: such events are open everywhere.
+        // A pair may begin on a CPU of the target and end on another one, so such events are opened on all CPUs.
         let cpus = if evlist.evsels.any_cpu_bound() { online.clone() } else { cpus };
         let alone: Vec<u32> = online.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
         let planned = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
@@ -201,7 +201,7 @@ impl Rings {
         Ok(all)
     }
 
-    /// Samples were lost in a ring of a replay.
+    /// Counts samples that were lost in a ring of a replay.
     pub fn lose_in_replay(&mut self, index: usize, samples: u64) {
         self.rings.iter_mut().filter(|ring| ring.index == index).for_each(|ring| ring.lost_in_replay += samples);
     }
@@ -265,15 +265,16 @@ impl Rings {
         self.notes.push(format!("degraded: {who} {pages} pages per CPU instead of {wanted}; cure: {cure}"));
     }
 
-    /// Opens CPUs that came online, closes those that went offline.
+    /// Opens CPUs that came online, and closes CPUs that went offline.
     pub fn follow_hotplug(&mut self, core: &mut Dispatcher, target: &Target, host: &Host, poller: &Poller) {
         let Ok(online) = online_cpus(host) else { return core.ctx.watched.refresh_in_time(target, host) };
         let before_ns = std::mem::replace(&mut self.looked_ns, sys::monotonic_ns());
-        // The events of a CPU that was offline are gone for good.
+        // The events of a CPU that was offline do not come back.
         let was_away = online.iter().copied().filter(|&cpu| self.was_away(cpu, host)).collect::<Vec<u32>>();
         let has_ring = |cpu: u32| self.rings.iter().any(|ring| !ring.leaving && ring.cpu == cpu);
         if !was_away.is_empty() || !online.iter().all(|&cpu| has_ring(cpu) || self.refused.contains(&cpu)) {
-            // A new CPU's events are opened for all threads that live now: records still in the rings tell of new threads.
+            // The events of a new CPU are opened for all present threads; some of these are only known from records
+            // still in the rings.
             self.catch_up(core);
             core.ctx.watched.refresh(target, host);
         } else {
@@ -286,7 +287,7 @@ impl Rings {
         self.note_shrunk(&core.evlist);
     }
 
-    /// Closes the CPUs that went offline, and those that are back: their old events are gone.
+    /// Closes the CPUs that went offline, including those that are back online: their old events are dead.
     fn leave_offline(
         &mut self,
         online: &[u32],
@@ -299,7 +300,7 @@ impl Rings {
         let is_gone = |cpu: u32| !online.contains(&cpu) || was_away.contains(&cpu);
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && is_gone(ring.cpu)) {
             ring.count_lost(core);
-            // No later record of this CPU will tell of the loss.
+            // No later record of this CPU will report the loss.
             if std::mem::take(&mut ring.unmarked) || was_away.contains(&ring.cpu) {
                 let start_ns = self.complete_ns.min(before_ns);
                 core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns: self.looked_ns, count: 0 }, ring.class);
@@ -313,7 +314,7 @@ impl Rings {
             }
         }
         if !gone.is_empty() {
-            core.notify_counts(); // the counters go with their CPU
+            core.notify_counts(); // the counters are closed with their CPU
         }
         gone.into_iter().for_each(|cpu| core.evlist.close_cpu(cpu));
     }
@@ -335,7 +336,7 @@ impl Rings {
                 continue;
             }
             let side_alone = !cpus.contains(&cpu);
-            self.was_away(cpu, host); // remembers the new directory
+            self.was_away(cpu, host); // stores the inode of the new directory
             match self.open_one(cpu, side_alone, before_ns, core, poller) {
                 Ok(()) if side_alone => {}
                 Ok(()) => self.notes.push(format!("CPU {cpu} came online: watching it")),
@@ -356,7 +357,7 @@ impl Rings {
         }
     }
 
-    /// Opens a CPU that came online, of which nothing was seen until now.
+    /// Opens a CPU that came online. All its events until now count as lost.
     fn open_one(
         &mut self,
         cpu: u32,
@@ -381,13 +382,13 @@ impl Rings {
         Ok(())
     }
 
-    /// An unknown loss on each CPU between two times.
+    /// A loss window of unknown count on each CPU, between two times.
     pub fn unknown_loss(&self, start_ns: u64, end_ns: u64) -> Vec<LostWindow> {
         let rings = self.rings.iter().filter(|ring| !ring.leaving && ring.class == Class::Events(0));
         rings.map(|ring| LostWindow { cpu: ring.cpu, start_ns, end_ns, count: 0 }).collect()
     }
 
-    /// Unmaps all rings. Returns how many pages, at most `pages`, each ring of the events could have instead.
+    /// Unmaps all rings. Returns how many data pages, at most `pages`, each ring of events could have instead.
     ///
     /// # Errors
     /// As [`Evlist::fitting_pages`].
@@ -403,7 +404,7 @@ impl Rings {
         evlist.fitting_pages(&cpus, &alone.collect::<Vec<_>>(), pages)
     }
 
-    /// The CPU was offline since the last call.
+    /// Whether the CPU was offline since the last call.
     fn was_away(&mut self, cpu: u32, host: &Host) -> bool {
         let Some(now) = directory_of(host, cpu) else { return false };
         self.directories.insert(cpu, now).is_some_and(|before| before != now)
@@ -419,12 +420,13 @@ impl Rings {
 
     /// Delivers all records that were stamped before this call.
     pub fn catch_up(&mut self, core: &mut Dispatcher) {
-        // The second round delivers all records stamped before the clock reading of the first.
+        // The horizon of the second round is the clock reading of the first.
         self.round(DrainLimit::Horizon, core);
         self.round(DrainLimit::Horizon, core);
     }
 
-    /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.
+    /// One round: loads the heads, finds losses, delivers records up to the limit, and publishes the tails. True when
+    /// records above the horizon remain.
     pub fn round(&mut self, limit: DrainLimit, core: &mut Dispatcher) -> bool {
         self.complete_ns = self.loaded_ns;
         self.loaded_ns = sys::monotonic_ns();
@@ -434,15 +436,15 @@ impl Rings {
             let Some(ring) = rings.iter_mut().find(|ring| ring.index == index) else { return false };
             ring.count_lost(core);
             let lost = std::mem::take(&mut ring.unmarked);
-            // A kernel without counts of lost samples leaves the question open: then a full ring counts as a loss. Not a ring of
-            // side records, which is so small that it always counts as near full: its LOST records tell.
+            // If the kernel does not count lost samples, a full ring counts as a loss. Except for a ring of side
+            // records, which is so small that it always counts as near full: its losses are known from LOST records.
             lost || ring.class != Class::Side && !core.evlist.counts_lost()
         });
         let place = |index: usize| self.places.get(index).copied().unwrap_or((0, Class::Events(0)));
         deliver(&mut self.merge, limit, core, place).held
     }
 
-    /// The records left in a ring fill it so far that the next wake-up may come too late.
+    /// Whether a ring is still so full that the next wake-up may come too late.
     pub fn is_backlogged(&self) -> bool {
         self.merge.is_backlogged()
     }
@@ -487,7 +489,7 @@ impl Rings {
         self.rings.iter().map(number).max().unwrap_or(0)
     }
 
-    /// Of one ring of events.
+    /// Size of a ring of events in bytes.
     pub fn ring_bytes(&self) -> u64 {
         (self.data_pages * sys::page_size()) as u64
     }
@@ -499,7 +501,7 @@ impl Rings {
     /// Peak bytes and size of the ring that was fullest.
     pub fn fullest(&self) -> (u64, u64) {
         let use_of = |ring: &RunRing| (self.merge.backlog_peak(ring.index), (ring.pages * sys::page_size()) as u64);
-        // Compared as a share of the ring, as rings differ in size.
+        // Compared by their share of the ring, since rings differ in size.
         let share = |(held, bytes): &(u64, u64)| u128::from(*held) * 1_000_000 / u128::from(*bytes).max(1);
         self.rings.iter().map(use_of).max_by_key(share).unwrap_or((0, 0))
     }
@@ -545,7 +547,7 @@ fn directory_of(host: &Host, cpu: u32) -> Option<u64> {
     fs::metadata(host.cpu.join(format!("cpu{cpu}/topology"))).ok().map(|directory| directory.ino())
 }
 
-/// Marks a gap in each near-full ring that has lost a record.
+/// Marks a gap in each near-full ring that has lost a record, by `has_lost`.
 pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl FnMut(usize) -> bool) {
     while let Some(index) = merge.next_near_full() {
         if has_lost(index) {
@@ -554,10 +556,10 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
     }
 }
 
-/// Passes the records of the merge to the dispatcher.
+/// The consumer of the merge, which passes records to the dispatcher.
 struct Delivery<'a, P> {
     layouts: Arc<[Layout]>,
-    /// No profiler needs an order among the samples of different threads.
+    /// No profiler needs time order across threads.
     is_by_thread: bool,
     core: &'a mut Dispatcher,
     place: P,
@@ -595,7 +597,8 @@ impl<P: Fn(usize) -> (u32, Class)> RecordSink for Delivery<'_, P> {
     }
 }
 
-/// Delivers the records of the rings, up to the limit, to the core, and gives their room back. `place`: CPU and class of a ring.
+/// Delivers the records of the rings up to the limit to the dispatcher, and returns their room to the kernel. `place`:
+/// CPU and class of a ring.
 pub fn deliver(
     merge: &mut Merge,
     limit: DrainLimit,
@@ -614,7 +617,7 @@ pub fn deliver(
     drained
 }
 
-/// The message that no event is open on any of `cpus`, though no refusal ended the run.
+/// The message for the case that no event is open on any of `cpus` although none was refused.
 fn nothing_opened(evlist: &Evlist, tasks: &Tasks, cpus: &[u32]) -> String {
     let events = || evlist.iter().map(|(_, evsel)| evsel).filter(|evsel| evsel.is_opened_itself());
     let names: Vec<&str> = events().map(Evsel::name).take(3).collect();
@@ -632,7 +635,7 @@ fn nothing_opened(evlist: &Evlist, tasks: &Tasks, cpus: &[u32]) -> String {
     format!("nothing could be opened of {}: {why}", names.join(", "))
 }
 
-/// Why rings are smaller than was wanted, and the cure.
+/// Why rings are smaller than wanted, and the cure.
 pub fn why_shrunk(evlist: &Evlist) -> (&'static str, &'static str) {
     match evlist.shrunk() {
         Some(Shrunk::Memory) => ("the kernel has memory for", "a smaller -m, or free memory"),

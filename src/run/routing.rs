@@ -1,5 +1,5 @@
-//! Samples on their way to the profilers: each goes to the view of its event, or to all that share the event, past what the run
-//! drops itself; windows of user stacks are kept for the samples that follow them.
+//! Routes samples to profilers: each sample goes to the view of its event, or to all views that share the event, unless
+//! the run drops it; windows of user stacks are kept for the samples that follow them.
 
 use std::ops::ControlFlow;
 
@@ -14,14 +14,14 @@ use crate::run::meter::Meter;
 use crate::run::task_filter::TaskFilter;
 use crate::run::views::Views;
 
-/// What became of a record that belongs to no single profiler.
+/// How a record that belongs to no single profiler was handled.
 enum UnownedRecord {
     Nothing,
     Window,
     Sample,
 }
 
-/// What each sample must pass before a profiler sees it, in runs that need that.
+/// The tests that a sample must pass before a profiler sees it, in runs that need tests.
 struct SampleGate<'a> {
     evlist: &'a Evlist,
     filter: &'a mut TaskFilter,
@@ -43,7 +43,7 @@ impl<'a> SampleGate<'a> {
         SampleGate { evlist, filter, meter, has_companions, is_shut: false }
     }
 
-    /// True if not all samples of the view simply pass.
+    /// True if some samples of the view may not pass.
     #[inline]
     fn is_needed(&self, owner: usize) -> bool {
         let is_of_run = self.filter.is_on() || self.meter.is_some() || self.has_companions;
@@ -79,7 +79,7 @@ fn give(event: EventId, sample: &Sample<'_>, mut gate: SampleGate<'_>, views: &m
 }
 
 impl Dispatcher {
-    /// Takes the samples at the start of a piece: a profiler gets all of its samples that follow each other in one call.
+    /// Takes the samples at the start of a piece: a profiler gets consecutive samples in one call.
     #[inline]
     pub fn take_samples(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         loop {
@@ -135,7 +135,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a sample of an event that several views share. False: there is no more to take.
+    /// Takes a sample of an event that several views share. False: no further record can be taken.
     fn take_shared(&mut self, piece: &mut RecordRun<'_>) -> bool {
         let Dispatcher { evlist, views, meter, ctx, filter, .. } = self;
         let Some(record) = piece.next_record() else { return false };
@@ -149,7 +149,8 @@ impl Dispatcher {
         true
     }
 
-    /// Takes the copy of a record of an idle task, if it has no sample of its own. False: there is no more to take.
+    /// Takes the copy of a record of an idle task, if the record has no sample of its own. False: no further record can
+    /// be taken.
     fn take_idle(&mut self, piece: &mut RecordRun<'_>) -> bool {
         let Dispatcher { evlist, views, meter, ctx, filter, .. } = self;
         let Some(record) = piece.next_record() else { return false };
@@ -172,7 +173,7 @@ impl Dispatcher {
         true
     }
 
-    /// Takes the window of a user stack that comes before its sample. False: there is no more to take.
+    /// Takes the window of a user stack that comes before its sample. False: no further record can be taken.
     fn take_window(&mut self, piece: &mut RecordRun<'_>) -> bool {
         let Dispatcher { evlist, ctx, filter, meter, .. } = self;
         let Some(record) = piece.next_record() else { return false };

@@ -1,4 +1,4 @@
-//! The events of a run, opened: those that its profilers add, with the rings for their records.
+//! The opened events of a run, which its profilers have added, with the rings for their records.
 
 use std::ffi::OsString;
 
@@ -24,7 +24,7 @@ use crate::sys;
 use crate::sys::poll::{Poller, ending_signals};
 use crate::task::Watched;
 
-/// The events of a run with their rings, and what follows from them for the rest of the run.
+/// The events of a run with their rings, and what the rest of the run must know of them.
 pub(super) struct RunEvents {
     pub evlist: Evlist,
     pub rings: Rings,
@@ -33,15 +33,15 @@ pub(super) struct RunEvents {
     pub scope: RunScope,
     pub budget: RunBudget,
     pub settings: OutputSettings,
-    /// What the user is told.
+    /// Lines for the user.
     pub lines: Vec<String>,
 }
 
 impl RunEvents {
-    /// Signals do not end the process any more when this returns.
+    /// When this returns, signals no longer end the process.
     ///
     /// # Errors
-    /// A profiler, or the kernel, refuses what is asked for.
+    /// A profiler or the kernel refuses a request.
     pub fn open(
         options: &mut Options,
         profilers: &mut [Box<dyn Profiler>],
@@ -69,9 +69,9 @@ impl RunEvents {
             None => Rings::open(&mut evlist, &options.target, host, options.ring, &poller)?,
         };
         if !options.dry_run {
-            rings.note_shrunk(&evlist); // a forecast tells of the rings of the run itself
+            rings.note_shrunk(&evlist); // a forecast reports on the rings of the real run
         }
-        // Until here a Ctrl-C ends the process at once.
+        // Up to this point Ctrl-C ends the process at once.
         let wanted = if is_replay { Vec::new() } else { wanted_signals(&opened.output) };
         let wake = WakeSources::new(poller, opened.waker.clone(), &wanted)?;
         let (scope, warnings) = (setup.scope.clone(), setup.warnings.take());
@@ -83,7 +83,7 @@ impl RunEvents {
             lines.extend(messages::describe(&evlist, &rings, tracefs, notes));
             lines.extend(windows::describe(&windows, options));
         }
-        let window_pace = WindowPace::new(windows.companions > 0 && windows::any_auto(options), rings.ring_bytes());
+        let window_pace = WindowPace::new(windows.may_end && windows::any_auto(options), rings.ring_bytes());
         Ok(RunEvents { evlist, rings, wake, window_pace, scope, budget, settings, lines })
     }
 }
@@ -110,7 +110,7 @@ fn add_events(
     })
 }
 
-/// The events of a run, none so far.
+/// An empty list of events for a run.
 fn new_evlist(options: &Options) -> Evlist {
     let mut evlist = Evlist::new();
     evlist.watermark = options.watermark;
@@ -122,7 +122,7 @@ fn new_evlist(options: &Options) -> Evlist {
     evlist
 }
 
-/// Settles what is opened of the events that the profilers have added. Returns the windows of user stacks.
+/// Decides how the events that the profilers have added are opened. Returns the windows of user stacks.
 fn settle_events(
     profilers: &mut [Box<dyn Profiler>],
     evlist: &mut Evlist,
@@ -150,7 +150,7 @@ fn settle_events(
     Ok(windows)
 }
 
-/// Leaves the halves of callchains that each view wants. A view without callchains is told so.
+/// Limits callchains to the halves that each view wants. A view without callchains gets a note.
 fn halve_callchains(evlist: &mut Evlist, options: &Options, setup: &Setup<'_>) -> Result<()> {
     let halves: Vec<_> = options.views.iter().map(|view| view.halves).collect();
     for owner in evlist.evsels.halve_callchains(&halves)? {
@@ -165,7 +165,7 @@ fn wanted_signals(output: &Output) -> Vec<Signal> {
     ending_signals().chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD]).chain(live::signals(output)).collect()
 }
 
-/// What the user is told when the events are open.
+/// The lines for the user once the events are open.
 fn start_lines(
     options: &mut Options,
     server: Option<&MetricsServer>,

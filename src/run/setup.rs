@@ -1,4 +1,4 @@
-//! Prepared before the events of a run are opened: where results go, in which form, and the workload.
+//! What is prepared before the events of a run are opened: the outputs, and the workload.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,22 +42,22 @@ pub(super) fn open_sink(options: &Options) -> Result<Sink> {
     }
 }
 
-/// Refuses drawings that could not be written in the end.
+/// Refuses drawings that could not be written at the end.
 pub(super) fn check_drawing_files(options: &Options) -> Result<()> {
     let views = || options.views.iter().filter(|_| !options.dry_run);
     views().filter_map(|view| view.flame.as_ref()).try_for_each(flame::check)?;
     views().filter_map(|view| view.heatmap.as_ref()).try_for_each(heatmap::check)
 }
 
-/// The output of a run, which waits for its settings, and who else reads results.
+/// The output of a run, whose thread waits for its settings, and further outputs.
 pub(super) struct OpenedOutput {
     pub output: Output,
     pub settle: SettingsSender,
     pub server: Option<MetricsServer>,
-    /// With it the output wakes the run.
+    /// Lets the output thread wake the run.
     pub waker: Arc<Waker>,
     screen: Option<ScreenPort>,
-    /// Where a replay publishes metrics.
+    /// The cell in which a replay publishes metrics.
     metrics: Option<SnapshotCell>,
 }
 
@@ -78,7 +78,7 @@ impl OpenedOutput {
         Ok(OpenedOutput { output, settle, server, waker, screen, metrics: machine.metrics.take() })
     }
 
-    /// The tasks of the answer, without the threads that serve results.
+    /// The target's tasks, without the threads that serve results.
     pub fn leave_out(&self, mut scope: RunScope) -> RunScope {
         if let Some(server) = &self.server {
             scope = scope.with_server(server.tid());
@@ -89,7 +89,7 @@ impl OpenedOutput {
         scope
     }
 
-    /// What the output waits for.
+    /// The settings that the output thread waits for.
     pub fn settings(
         &mut self,
         options: &Options,
@@ -120,7 +120,7 @@ impl OpenedOutput {
     }
 }
 
-/// Forks the command, which waits for its release. It is the target, if none was named.
+/// Forks the command, which waits for its release. The command is the target, if the user named no other.
 pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
     if options.workload.is_empty() {
         return Ok(None);
@@ -152,12 +152,12 @@ fn view_settings(options: &Options, evlist: &Evlist) -> Vec<ViewSettings> {
     options.views.iter().enumerate().map(settings).collect()
 }
 
-/// The formats of the events that may be printed. Events without a format are left out.
+/// The formats of events that may be printed; None for events without a format.
 fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
         let format = setup.format_of(evsel)?;
-        // What is not opened is a system call's event, told by the raw one: there is no more in the record.
+        // An unopened event is that of a system call, made from a record of `raw_syscalls`, which lacks user text.
         let format = if evsel.is_wanted() { format } else { Arc::new(syscalls::without_user_text(&format)) };
         Ok(Some(EventText::new(evsel.name(), alias, format).with_strings(evsel.has_strings())))
     };

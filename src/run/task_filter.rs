@@ -1,4 +1,4 @@
-//! Samples of other tasks than those of the answer: task-bound events have them where they had to be opened on whole CPUs.
+//! Drops samples of tasks outside of the target, which task-bound events have if they had to be opened on whole CPUs.
 
 use crate::perf::{Evsel, Sample};
 use crate::task::Watched;
@@ -7,13 +7,13 @@ use crate::task::Watched;
 #[derive(Debug, Default)]
 pub struct TaskFilter {
     is_on: bool,
-    /// Samples that were dropped, and their bytes.
+    /// Number of dropped samples.
     samples: u64,
     bytes: u64,
 }
 
 impl TaskFilter {
-    /// Whether there are such samples.
+    /// Turns the filter on or off.
     pub fn turn(&mut self, on: bool) {
         self.is_on = on;
     }
@@ -23,7 +23,7 @@ impl TaskFilter {
         self.is_on
     }
 
-    /// A sample of the event is of use.
+    /// Whether the sample is one of the target's.
     pub fn wants(&self, evsel: &Evsel, sample: &Sample<'_>, watched: &Watched) -> bool {
         !self.is_on || !evsel.is_task_bound() || watched.contains(sample.tid)
     }

@@ -1,4 +1,4 @@
-//! Notes in mid-run: on the run itself, also for the metrics, and on the processes that it watches.
+//! Notes during the run: on the run itself, also for the metrics, and on the processes that it watches.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl Run {
         if started.is_empty() {
             return;
         }
-        // Children of the target may be among them: records still in the rings tell of these.
+        // Some of these processes may be children of the target, which is known only from records still in the rings.
         self.rings.catch_up(&mut self.core);
         started.retain(|&pid| !self.core.ctx.watched.has_process(pid));
         let left_out = self.targets.leave_out(&mut started);
@@ -48,7 +48,7 @@ impl Run {
             return;
         }
         let profiler = self.options.name.clone();
-        // Many may start at once: equal notes become one line.
+        // Many processes may start at once: equal notes become one line.
         let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for &pid in &started {
             let name = self.targets.add(pid, &self.host);
@@ -68,15 +68,15 @@ impl Run {
         if self.core.any_address {
             self.core.ctx.output.send_live_pids(started);
         }
-        self.tell_ended(); // first
+        self.tell_ended(); // before notes on new processes
         lines.into_iter().for_each(|line| self.core.ctx.output.note(line));
     }
 
-    /// Watches a process. Returns what the user should know beside that.
+    /// Watches a process. Returns a further remark for the user.
     fn join(&mut self, pid: i32) -> anyhow::Result<Option<&'static str>> {
         let core = &mut self.core;
         if core.loss.side_total() > 0 && core.evlist.any_inherited() {
-            // A child of the target has its events already, and its samples would come twice.
+            // A child of the target has inherited events, so its samples would come twice.
             anyhow::bail!("records were lost that tell who was started by whom");
         }
         core.evlist.bind(core.ctx.watched.now());
@@ -87,7 +87,7 @@ impl Run {
         Ok(has_other_files.then_some("but it has not loaded all the files that probes are in"))
     }
 
-    /// Reports the cost of the run up to now, and what waits to be read and to be written.
+    /// Reports the cost of the run up to now, and the bytes that wait to be read and to be written.
     pub(super) fn tell_own_cost(&mut self) {
         let now = sys::monotonic_ns();
         let cost = self.own_cost(now);
@@ -103,7 +103,7 @@ impl Run {
         lines.into_iter().for_each(|line| self.core.ctx.output.note(line));
     }
 
-    /// What the metrics tell of the run itself. None: nobody asks for them.
+    /// The metrics of the run itself. None: metrics are off.
     pub(super) fn meters(&self, views: &[ViewInterval], now: u64) -> Option<Message> {
         self.options.metrics.filter(|_| !self.options.dry_run)?;
         let core = &self.core;

@@ -9,15 +9,15 @@ use crate::run::loss::LossBook;
 /// One profiler of a run.
 pub struct View {
     pub profiler: Box<dyn Profiler>,
-    /// While its profiler is called, they are in the context.
+    /// The view's sums; while its profiler is called, they are in the context.
     sums: ViewSums,
     /// `-N`
     pub limit: Option<u64>,
     /// Samples that the profiler did not ignore.
     pub samples: u64,
-    /// Losses in the rings of its events.
+    /// Losses in the rings of the view's events.
     pub loss: LossBook,
-    /// As of the last interval.
+    /// The counts at the end of the last interval.
     before: ViewCounts,
 }
 
@@ -28,7 +28,7 @@ struct ViewCounts {
     missing: MissingCounts,
 }
 
-/// Counts of what is missing from the results, by what that means for them.
+/// Counts of data missing from the results, by the effect on the verdict.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MissingCounts {
     pub lost: u64,
@@ -60,7 +60,7 @@ impl MissingCounts {
         }
     }
 
-    /// The verdict on a table. `before`: as of the start of its interval. None: its rows rest on counters.
+    /// The verdict on a table. `before`: the counts at the start of its interval. None: the table is made of counters.
     pub fn verdict_on(self, basis: Basis, before: MissingCounts) -> Option<Verdict> {
         match basis {
             Basis::Counters => None,
@@ -83,13 +83,13 @@ impl View {
         }
     }
 
-    /// Samples that it still takes.
+    /// Number of samples that the view still takes.
     #[inline]
     pub fn room(&self) -> u64 {
         self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.samples))
     }
 
-    /// Starts the next interval. Returns the samples in the one that ended, and what was missing before it.
+    /// Starts the next interval. Returns the samples in the interval that ended, and what was missing before it.
     pub fn next_interval(&mut self, missing: MissingCounts) -> (u64, MissingCounts) {
         let before = std::mem::replace(&mut self.before, ViewCounts { samples: self.samples, missing });
         (self.samples - before.samples, before.missing)
@@ -104,7 +104,7 @@ pub struct Views {
 }
 
 impl Views {
-    /// The context must be new: it has the sums of the first view.
+    /// The context must be new, since it has the sums of the first view.
     pub fn new(profilers: Vec<Box<dyn Profiler>>) -> Views {
         Views { all: profilers.into_iter().map(View::new).collect(), current: 0 }
     }
@@ -121,7 +121,7 @@ impl Views {
         self.all.iter_mut()
     }
 
-    /// The view whose profiler is to be called next. The context counts for it from now on.
+    /// Makes `index` the view whose profiler is called next: the context counts for this view from now on.
     #[inline]
     pub fn enter(&mut self, index: usize, ctx: &mut Context) -> Option<&mut View> {
         if index != self.current {
@@ -139,23 +139,23 @@ impl Views {
         ctx.output.batch.set_view(number);
     }
 
-    /// What was counted for a view.
+    /// The sums of a view.
     pub fn sums<'a>(&'a self, index: usize, ctx: &'a Context) -> Option<&'a ViewSums> {
         if index == self.current { Some(&ctx.view) } else { self.all.get(index).map(|view| &view.sums) }
     }
 
-    /// A count of all views together.
+    /// The sum of a count over all views.
     pub fn sum(&self, ctx: &Context, count: impl Fn(&ViewSums) -> u64) -> u64 {
         (0..self.len()).filter_map(|index| self.sums(index, ctx)).map(count).sum()
     }
 
-    /// No view takes any more samples.
+    /// Whether all views have reached their limits of samples.
     #[inline]
     pub fn have_enough(&self) -> bool {
         self.all.iter().all(|view| view.room() == 0)
     }
 
-    /// The views with events in rings of `class`: a loss there is theirs.
+    /// The views with events in rings of `class`, which a loss there concerns.
     pub fn in_class(&self, class: Class, evlist: &Evlist) -> Vec<usize> {
         (0..self.len()).filter(|&view| self.len() == 1 || evlist.is_in(class, view)).collect()
     }

@@ -13,16 +13,16 @@ const TICKER: u64 = SIGNALS + 1;
 const WAKER: u64 = SIGNALS + 2;
 const QUIET_TICKER: u64 = SIGNALS + 3;
 
-/// What a run waits for.
+/// The sources of events that a run waits for.
 pub(super) struct WakeSources {
-    /// Has the rings, too.
+    /// Polls the rings, too.
     pub poller: Poller,
-    /// The output wakes the run.
+    /// Lets the output thread wake the run.
     pub waker: Arc<Waker>,
     signals: Signals,
     /// Ends intervals that are printed.
     ticker: Option<Ticker>,
-    /// Ends quiet intervals. None: nobody wants tables more often than they are printed.
+    /// Ends quiet intervals. None: no output wants tables more often than they are printed.
     quiet_ticker: Option<Ticker>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct WakeReasons {
 }
 
 impl WakeSources {
-    /// `wanted`: these signals are blocked from now on, and wake the run.
+    /// `wanted`: signals that are blocked from now on, and wake the run.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -48,7 +48,8 @@ impl WakeSources {
         Ok(WakeSources { poller, waker, signals, ticker: None, quiet_ticker: None })
     }
 
-    /// Starts the interval timer. Not before the events are on: opening them may take longer than an interval.
+    /// Starts the interval timer. To be called once the events are enabled, since opening them may take longer than an
+    /// interval.
     pub fn tick_every(&mut self, interval: Duration) -> Result<()> {
         let ticker = Ticker::every(interval).context("cannot start the interval timer")?;
         self.poller.add(&ticker, TICKER).context("cannot wait for the interval timer")?;
@@ -64,7 +65,7 @@ impl WakeSources {
         Ok(())
     }
 
-    /// Sleeps until a ring is half full, a signal or timer comes, or the timeout is over.
+    /// Sleeps until a ring reaches its watermark, a signal or timer fires, or the timeout expires.
     pub fn wait(&mut self, timeout: Duration) -> Result<WakeReasons> {
         let mut woken = WakeReasons::default();
         for token in self.poller.wait(timeout).context("cannot wait for events")? {
@@ -79,7 +80,7 @@ impl WakeSources {
         Ok(woken)
     }
 
-    /// A signal that has come.
+    /// Takes a pending signal.
     pub fn take_signal(&self) -> Option<Signal> {
         self.signals.take()
     }

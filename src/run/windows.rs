@@ -1,4 +1,4 @@
-//! Windows of user stacks: which events of a run have them, and when there are too many.
+//! Windows of user stacks: which events of a run have windows, and when there are too many.
 
 use anyhow::{Result, bail};
 
@@ -11,21 +11,25 @@ use crate::run::Options;
 use crate::run::dispatcher::Dispatcher;
 use crate::sys;
 
-/// Windows that a ring must hold.
+/// Least number of windows for which a ring must have room.
 pub(super) const LEAST_IN_RING: usize = 16;
 
-/// Asks for windows where the options and the events do.
+/// Adds windows to the events that need them, according to the options.
 ///
 /// # Errors
-/// The rings that were asked for are too small for the windows that were.
+/// The size of rings in the options is too small for the size of windows in the options.
 pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded> {
     if options.paced {
         return Ok(WindowsAdded::default());
     }
-    let plan = |owner: usize| match options.views.get(owner)?.call_graph {
-        CallGraph::FramePointers => None,
-        CallGraph::Auto => Some(WindowPlan { bytes: None, loud_too: false }),
-        CallGraph::Dwarf(bytes) => Some(WindowPlan { bytes, loud_too: true }),
+    let plan = |owner: usize| {
+        let view = options.views.get(owner)?;
+        let is_asked_for = view.halves.user == Some(true);
+        match view.call_graph {
+            CallGraph::FramePointers => None,
+            CallGraph::Auto => Some(WindowPlan { bytes: None, loud_too: false, is_asked_for }),
+            CallGraph::Dwarf(bytes) => Some(WindowPlan { bytes, loud_too: true, is_asked_for }),
+        }
     };
     let any_task =
         matches!(options.target.tasks, Tasks::All) && options.views.iter().all(|view| view.samples.is_none());
@@ -46,12 +50,12 @@ pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded
     Ok(evlist.evsels.add_windows(plan, any_task))
 }
 
-/// Some view has callchains of programs in whatever way fits.
+/// Some view leaves the choice between frame pointers and unwind tables to the run.
 pub(super) fn any_auto(options: &Options) -> bool {
     options.views.iter().any(|view| view.call_graph == CallGraph::Auto)
 }
 
-/// For `-v`.
+/// The line for `-v`.
 pub(super) fn describe(added: &WindowsAdded, options: &Options) -> Option<String> {
     let kib = added.most_bytes / 1024;
     match added {
@@ -66,7 +70,7 @@ pub(super) fn describe(added: &WindowsAdded, options: &Options) -> Option<String
     }
 }
 
-/// Ends windows beside samples where these come too often.
+/// Turns companions off if their windows are too frequent.
 #[derive(Debug, Default)]
 pub(super) struct WindowPace {
     is_on: bool,
@@ -75,29 +79,30 @@ pub(super) struct WindowPace {
     checked_ns: Timestamp,
 }
 
-/// A ring must hold windows for as long as a busy machine keeps us from a CPU, some 37 ms, twice: 8 MiB are for 113 MB/s.
+/// A ring must have room for the windows of 74 ms: twice the longest time for which a busy machine keeps perf-prof off
+/// the CPU. So 8 MiB suffice for 113 MB/s.
 const HELD_NS: u64 = 74_000_000;
-/// A burst may be shorter.
+/// Time between two checks: shorter bursts do not count.
 const CHECK_NS: u64 = 100_000_000;
 
 impl WindowPace {
-    /// `on`: events have companions that may be ended; their rings have so many bytes.
+    /// `on`: some events have companions, which may be turned off. `ring_bytes`: the size of their ring.
     pub fn new(on: bool, ring_bytes: u64) -> WindowPace {
         let most_bytes_per_s = ring_bytes.saturating_mul(1_000_000_000) / HELD_NS;
         WindowPace { is_on: on, has_ended: false, most_bytes_per_s, checked_ns: sys::monotonic_ns() }
     }
 
-    /// Windows came too often, and were ended.
+    /// Windows were too frequent, and were turned off.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// So many bytes a second on one CPU end the windows.
+    /// Whether this many bytes per second on one CPU are too many.
     pub fn ends_at(&self, bytes_per_s: f64) -> bool {
         self.is_on && bytes_per_s > self.most_bytes_per_s as f64
     }
 
-    /// Everything up to `now` was seen.
+    /// Checks the frequency of windows. All records up to `now` were taken.
     pub fn check(&mut self, core: &mut Dispatcher, now: Timestamp) {
         let span_ns = now.saturating_sub(self.checked_ns);
         if !self.is_on || span_ns < CHECK_NS {
@@ -113,7 +118,7 @@ impl WindowPace {
         core.evlist.turn_windows(false);
         core.ctx.output.note(format!(
             "degraded: copies of stacks on CPU {cpu} come to {} MB/s: from now on user stacks are by frame pointers; cure: \
-             a filter, a larger -m, or --call-graph=dwarf, which goes on",
+             --call-graph=dwarf,2K, whose copies are small and go on; or a filter, or a larger -m",
             per_s / 1_000_000
         ));
     }

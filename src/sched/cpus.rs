@@ -26,15 +26,35 @@ pub struct Cpu<T, U = CpuUse> {
     pub kept: T,
 }
 
+/// What is known of who has a CPU.
+pub trait CpuUser: Copy {
+    /// The number of the task, 0 for an idle CPU. None: not known.
+    fn tid(self) -> Option<i32>;
+}
+
+impl CpuUser for CpuUse {
+    #[inline]
+    fn tid(self) -> Option<i32> {
+        CpuUse::tid(self)
+    }
+}
+
+impl CpuUser for i32 {
+    #[inline]
+    fn tid(self) -> Option<i32> {
+        Some(self)
+    }
+}
+
 /// How long the task that leaves a CPU has had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnBegin {
+pub enum TurnBegin<U = CpuUse> {
     /// It came then.
     Seen(u64),
     /// It has had the CPU since before this time, from which on all switches are seen.
     Earlier(u64),
     /// This is what was seen to come last: a switch went unseen since.
-    Missed(CpuUse),
+    Missed(U),
     Unknown,
 }
 
@@ -88,17 +108,19 @@ impl<T, U> Cpus<T, U> {
     #[inline]
     pub fn get_or_add(&mut self, cpu: u32, new: impl Fn() -> T) -> Option<&mut Cpu<T, U>> {
         let index = cpu as usize;
-        if index >= self.by_number.len() && index < MAX_CPUS {
-            let watched_from = self.watched_from;
-            self.by_number.resize_with(index + 1, || Cpu {
-                current: None,
-                since: 0,
-                came: false,
-                watched_from,
-                kept: new(),
-            });
+        if index >= self.by_number.len() {
+            self.add_up_to(index, new);
         }
         self.by_number.get_mut(index)
+    }
+
+    #[cold]
+    fn add_up_to(&mut self, index: usize, new: impl Fn() -> T) {
+        let watched_from = self.watched_from;
+        let unknown = || Cpu { current: None, since: 0, came: false, watched_from, kept: new() };
+        if index < MAX_CPUS {
+            self.by_number.resize_with(index + 1, unknown);
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Cpu<T, U>)> {
@@ -110,7 +132,33 @@ impl<T, U> Cpus<T, U> {
     }
 }
 
-impl<T, U: Copy> Cpu<T, U> {
+impl<T, U: CpuUser> Cpus<T, U> {
+    /// Whether another task than `tid` is known to have `cpu`.
+    #[inline]
+    pub fn is_other(&self, cpu: u32, tid: i32) -> bool {
+        self.get(cpu).and_then(Cpu::current_tid).is_some_and(|current| current != tid)
+    }
+}
+
+impl Cpus<(), i32> {
+    /// Whether `tid` is the last task known to have got `cpu`.
+    pub fn has_come(&self, cpu: u32, tid: i32) -> bool {
+        self.get(cpu).and_then(Cpu::current) == Some(tid)
+    }
+
+    /// `cpu` goes from `prev` to `next`. Gives the task that was believed to have it if it is another one than both, for
+    /// [`TaskStates::replaced`](crate::sched::TaskStates::replaced).
+    #[inline(always)]
+    #[must_use]
+    pub fn switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) -> Option<i32> {
+        match self.get_or_add(cpu, || ())?.switched(at, prev, next) {
+            TurnBegin::Missed(believed) if believed > 0 && believed != next => Some(believed),
+            _ => None,
+        }
+    }
+}
+
+impl<T, U: CpuUser> Cpu<T, U> {
     /// What has the CPU, if that is known.
     #[inline]
     pub fn current(&self) -> Option<U> {
@@ -134,34 +182,21 @@ impl<T, U: Copy> Cpu<T, U> {
     pub fn becomes(&mut self, at: u64, current: U) {
         (self.current, self.since, self.came) = (Some(current), self.since.max(at), true);
     }
-}
 
-impl<T> Cpu<T> {
     /// The thread that has the CPU, 0 when it is idle.
     #[inline]
     pub fn current_tid(&self) -> Option<i32> {
-        self.current.and_then(CpuUse::tid)
+        self.current.and_then(U::tid)
     }
 
     pub fn is_watched(&self) -> bool {
         self.watched_from > 0
     }
 
-    /// A record of another event says that `current` has the CPU at `at`. Gives since when: None if that was known, or
-    /// cannot be told.
-    #[inline]
-    pub fn saw_current(&mut self, at: u64, current: CpuUse) -> Option<u64> {
-        let is_news = self.current.is_none() && self.watched_from <= at && self.is_watched();
-        is_news.then(|| {
-            (self.current, self.since, self.came) = (Some(current), self.watched_from, false);
-            self.watched_from
-        })
-    }
-
     /// The CPU goes from `prev` to `next`.
     #[inline]
-    pub fn switched(&mut self, at: u64, prev: CpuUse, next: CpuUse) -> TurnBegin {
-        let next = Some(next).filter(|next| *next != CpuUse::Unseen);
+    pub fn switched(&mut self, at: u64, prev: U, next: U) -> TurnBegin<U> {
+        let next = Some(next).filter(|next| next.tid().is_some());
         let believed = std::mem::replace(&mut self.current, next);
         let since = std::mem::replace(&mut self.since, at);
         let has_come = std::mem::replace(&mut self.came, true);
@@ -172,6 +207,19 @@ impl<T> Cpu<T> {
             None if self.is_watched() && self.watched_from <= at => TurnBegin::Earlier(self.watched_from),
             None => TurnBegin::Unknown,
         }
+    }
+}
+
+impl<T> Cpu<T> {
+    /// A record of another event says that `current` has the CPU at `at`. Gives since when: None if that was known, or
+    /// cannot be told.
+    #[inline]
+    pub fn saw_current(&mut self, at: u64, current: CpuUse) -> Option<u64> {
+        let is_news = self.current.is_none() && self.watched_from <= at && self.is_watched();
+        is_news.then(|| {
+            (self.current, self.since, self.came) = (Some(current), self.watched_from, false);
+            self.watched_from
+        })
     }
 
     /// The switch of a SWITCH record. None: it was seen, since the sample of a switch comes before its SWITCH record.

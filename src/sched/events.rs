@@ -11,7 +11,7 @@ use crate::profiler::Setup;
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::sched::cpus::Switch;
 use crate::sched::history::CpuUse;
-use crate::sched::states::{LeftCpu, RunDelayKind, States, SwitchedOut};
+use crate::sched::states::{States, SwitchedOut};
 use crate::sched::tasks::TaskEvent;
 use crate::symbol::kernel::kallsyms;
 use crate::task::Comm;
@@ -98,8 +98,8 @@ impl SwitchFields {
     pub fn read(&self, sample: &Sample<'_>) -> Result<Switch, ReadError> {
         let raw = sample.raw;
         let (prev, next) = (self.prev_pid.read(raw)?, self.next_pid.read(raw)?);
-        let prev_comm = Comm::new(self.prev_comm.bytes(raw)?);
-        let next_comm = Comm::new(self.next_comm.bytes(raw)?);
+        let prev_comm = Comm::of_task(self.prev_comm.bytes(raw)?);
+        let next_comm = Comm::of_task(self.next_comm.bytes(raw)?);
         Ok(Switch {
             at_ns: sample.time,
             cpu: sample.cpu,
@@ -138,7 +138,7 @@ impl WokenFields {
     #[inline(always)]
     fn read(&self, sample: &Sample<'_>) -> Result<TaskEvent, ReadError> {
         let raw = sample.raw;
-        let (tid, comm) = (self.pid.read(raw)?, Comm::new(self.comm.bytes(raw)?));
+        let (tid, comm) = (self.pid.read(raw)?, Comm::of_task(self.comm.bytes(raw)?));
         let cpu = self.target_cpu.read(raw)?.cast_unsigned();
         Ok(TaskEvent { at_ns: sample.time, cpu, tid, comm })
     }
@@ -156,15 +156,13 @@ impl LeftStates {
     /// A task whose state has no bit is runnable. With a further bit it was preempted in the kernel. Without any it yielded,
     /// or lost its CPU on the way to user mode: only its stack tells which.
     #[inline]
-    fn of(&mut self, prev_state: u64, sample: &Sample<'_>) -> LeftCpu {
+    fn of(&mut self, prev_state: u64, sample: &Sample<'_>) -> SwitchedOut {
         let in_yield = |addr: u64| self.yields.iter().any(|function| function.contains(&addr));
         match self.states.decode(prev_state) {
-            SwitchedOut::Blocked(state) => LeftCpu::Blocks(state),
-            SwitchedOut::Dead => LeftCpu::Dies,
-            SwitchedOut::Runnable if prev_state == 0 && sample.callchain.iter().any(in_yield) => {
-                LeftCpu::Waits(RunDelayKind::Yielded)
+            SwitchedOut::Runnable { .. } => {
+                SwitchedOut::Runnable { yields: prev_state == 0 && sample.callchain.iter().any(in_yield) }
             }
-            SwitchedOut::Runnable => LeftCpu::Waits(RunDelayKind::Preempted),
+            blocked_or_dead => blocked_or_dead,
         }
     }
 
@@ -225,7 +223,7 @@ impl SchedulerEvents {
 
     /// How the task left its CPU with a switch, whose sample this is.
     #[inline(always)]
-    pub fn left(&mut self, switch: &Switch, sample: &Sample<'_>) -> LeftCpu {
+    pub fn left(&mut self, switch: &Switch, sample: &Sample<'_>) -> SwitchedOut {
         self.left.of(switch.prev_state, sample)
     }
 

@@ -14,7 +14,7 @@ impl<K: Copy + Default> TaskStates<K> {
     pub fn fast_switched_out(&mut self, tid: i32, at: u64, cpu: u32, how: SwitchedOut) -> Option<u64> {
         let set_activity = match how {
             SwitchedOut::Blocked(state) => Activity::Blocked(state),
-            SwitchedOut::Runnable => Activity::Runnable { woken: false },
+            SwitchedOut::Runnable { .. } => Activity::Runnable { woken: false },
             SwitchedOut::Dead => return None,
         };
         let task = self.tasks.get_recent(tid)?;

@@ -78,11 +78,8 @@ impl UnseenTime {
     pub fn add(&mut self, activity: Activity, since: u64, until: u64, from: u64) {
         let ns = until.saturating_sub(since.max(from));
         match activity {
-            Activity::Unknown | Activity::Hidden => {}
             Activity::Away => self.hidden = self.hidden.saturating_add(ns),
-            Activity::Running => self.add_state(SchedState::RUNNING, ns),
-            Activity::Runnable { .. } => self.add_state(SchedState::RUN_DELAY, ns),
-            Activity::Blocked(state) => self.add_state(state, ns),
+            _ => activity.state().into_iter().for_each(|state| self.add_state(state, ns)),
         }
     }
 

@@ -18,7 +18,7 @@ mod tasks;
 mod turns;
 mod waits;
 
-pub use cpus::{Cpu, Cpus, Switch, SwitchIn, TurnBegin, USUAL_PRIO};
+pub use cpus::{Cpu, CpuUser, Cpus, Switch, SwitchIn, TurnBegin, USUAL_PRIO};
 pub use events::{RunnableStacks, SWITCH, SchedRecord, SchedulerEvents, SwitchFields};
 pub use history::{CpuHistory, CpuUse};
 pub use lives::{Lifetimes, MAX_THREADS, TaskLives, UnseenTime};
@@ -26,7 +26,7 @@ pub use model::{EndedWait, QueueWait, SchedModel};
 pub use run_queue::RunQueue;
 #[cfg(test)]
 pub(crate) use states::tests as states_fixture;
-pub use states::{Activity, LeftCpu, RunDelayKind, STATES, SchedState, States, SwitchedOut};
-pub use tasks::{Change, CurrentTasks, StatePeriod, TaskEvent, TaskStates, TrackedTask, Wakeup};
+pub use states::{Activity, RunDelayKind, STATES, SchedState, States, SwitchedOut};
+pub use tasks::{Change, StatePeriod, TaskEvent, TaskStates, TrackedTask, UnseenPeriods, Wakeup};
 pub use turns::{CpuTurn, CpuTurns, TurnUser};
 pub use waits::{Migration, TaskWaits, WaitUser};

@@ -12,7 +12,7 @@ use crate::profiler::{Context, Event};
 use crate::sched::cpus::{Cpu, Cpus, Switch, SwitchIn, TurnBegin};
 use crate::sched::history::CpuUse;
 use crate::sched::run_queue::RunQueue;
-use crate::sched::states::{Activity, LeftCpu, RunDelayKind, SwitchedOut};
+use crate::sched::states::{Activity, RunDelayKind, SwitchedOut};
 use crate::sched::tasks::{Change, TaskEvent, TaskStates, TrackedTask};
 use crate::stats::{Began, LossHorizon};
 use crate::symbol::StackId;
@@ -123,7 +123,9 @@ impl<K: Copy + Default> SchedModel<K> {
     pub fn on(&mut self, event: &Event<'_>, switches: &[EventId]) {
         match *event {
             Event::Started { now } => self.cpus.started(now),
-            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => self.states.renamed(*tid, Comm::new(comm)),
+            Event::Task { record: Record::Comm { tid, comm, .. }, .. } => {
+                self.states.renamed(*tid, Comm::of_task(comm));
+            }
             Event::Task { record: Record::Exit(exit), .. } => self.states.exited(exit.tid),
             Event::TookOver { old, pid, time, cpu } => self.took_over(old, pid, time, cpu),
             // A wake-up or a move that went unseen shows at the next switch.
@@ -159,9 +161,9 @@ impl<K: Copy + Default> SchedModel<K> {
         true
     }
 
-    /// The end of the last loss; 0: there was none.
-    pub fn lost_until(&self) -> u64 {
-        self.horizon.end_ns()
+    /// Up to where anything may have happened unseen.
+    pub fn horizon(&self) -> LossHorizon {
+        self.horizon
     }
 
     pub fn queues_mut(&mut self) -> impl Iterator<Item = (u32, &mut RunQueue)> {
@@ -269,7 +271,7 @@ impl<K: Copy + Default> SchedModel<K> {
         &mut self,
         switch: &Switch,
         [prev_is_ours, next_is_ours]: [bool; 2],
-        left: Option<(LeftCpu, Option<StackId>, K)>,
+        left: Option<(SwitchedOut, Option<StackId>, K)>,
     ) -> Option<EndedWait<K>> {
         let Switch { at_ns, cpu, prev, next, .. } = *switch;
         let side = |of: CpuUse| match of {
@@ -293,28 +295,26 @@ impl<K: Copy + Default> SchedModel<K> {
 
     /// `seen` leaves its CPU. `stack`: where.
     #[inline]
-    pub fn left(&mut self, seen: TaskEvent, is_ours: bool, how: LeftCpu, stack: Option<StackId>, kept: K) {
+    pub fn left(&mut self, seen: TaskEvent, is_ours: bool, how: SwitchedOut, stack: Option<StackId>, kept: K) {
         let task = self.states.tasks.get_or_default(seen.tid);
         self.discarded += doubt(task, self.horizon);
         if task.since > seen.at_ns {
             return;
         }
         let before = Queued::of(task);
-        let (how, kind) = match how {
-            LeftCpu::Waits(kind) => (SwitchedOut::Runnable, Some(kind)),
-            LeftCpu::Blocks(state) => (SwitchedOut::Blocked(state), None),
-            LeftCpu::Dies => (SwitchedOut::Dead, None),
-        };
-        let wait = match kind {
-            Some(kind) => QueueWait { stack, kept, is_ours, ..QueueWait::new(kind, seen.at_ns, seen.cpu) },
-            None => QueueWait::default(),
+        let wait = match how {
+            SwitchedOut::Runnable { yields } => {
+                let kind = if yields { RunDelayKind::Yielded } else { RunDelayKind::Preempted };
+                QueueWait { stack, kept, is_ours, ..QueueWait::new(kind, seen.at_ns, seen.cpu) }
+            }
+            SwitchedOut::Blocked(_) | SwitchedOut::Dead => QueueWait::default(),
         };
         task.leaves(seen, how, wait, &mut self.states.unseen);
         if how == SwitchedOut::Dead {
             self.states.tasks.remove(seen.tid);
         }
         self.ended_unseen(before, seen.at_ns);
-        if kind.is_some() {
+        if matches!(how, SwitchedOut::Runnable { .. }) {
             self.enter(seen.cpu, seen.at_ns, seen.at_ns);
         }
     }
@@ -382,7 +382,7 @@ impl<K: Copy + Default> SchedModel<K> {
             return;
         }
         let (before, cpus) = (Queued::of(task), &self.cpus);
-        let has_other = |cpu: u32| cpus.get(cpu).and_then(Cpu::current_tid).is_some_and(|tid| tid != seen.tid);
+        let has_other = |cpu: u32| cpus.is_other(cpu, seen.tid);
         // If it gets a CPU next, it had none.
         let is_doubtful = task.activity == Activity::Unknown && !is_new && !has_other(seen.cpu);
         let kind = if is_new { RunDelayKind::New } else { RunDelayKind::Woken };

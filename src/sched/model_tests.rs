@@ -23,7 +23,7 @@ enum QueueStep {
     Switch {
         cpu: u32,
         nth: usize,
-        how: LeftCpu,
+        how: SwitchedOut,
     },
     Wake {
         tid: i32,
@@ -39,10 +39,10 @@ enum QueueStep {
 
 fn step() -> impl Strategy<Value = QueueStep> {
     let how = prop::sample::select(vec![
-        LeftCpu::Waits(RunDelayKind::Preempted),
-        LeftCpu::Waits(RunDelayKind::Yielded),
-        LeftCpu::Blocks(SchedState::SLEEP),
-        LeftCpu::Dies,
+        SwitchedOut::PREEMPTED,
+        SwitchedOut::Runnable { yields: true },
+        SwitchedOut::Blocked(SchedState::SLEEP),
+        SwitchedOut::Dead,
     ]);
     prop_oneof![
         6 => (0..CPUS, 0..3_usize, how).prop_map(|(cpu, nth, how)| QueueStep::Switch { cpu, nth, how }),
@@ -138,7 +138,7 @@ impl TrueScheduler {
         }
     }
 
-    fn switch(&mut self, cpu: u32, nth: usize, how: LeftCpu) {
+    fn switch(&mut self, cpu: u32, nth: usize, how: SwitchedOut) {
         let mut waiting: Vec<(u64, i32)> = Vec::new();
         for (tid, task) in (0..).zip(&self.tasks) {
             if let Truth::Waits { cpu: its, since } = task
@@ -169,8 +169,8 @@ impl TrueScheduler {
         }
         if prev > 0 {
             self.tasks[prev as usize] = match how {
-                LeftCpu::Waits(_) => Truth::Waits { cpu, since: self.now },
-                LeftCpu::Blocks(_) | LeftCpu::Dies => Truth::Sleeps,
+                SwitchedOut::Runnable { .. } => Truth::Waits { cpu, since: self.now },
+                SwitchedOut::Blocked(_) | SwitchedOut::Dead => Truth::Sleeps,
             };
             self.moves[prev as usize] = vec![(self.now, cpu)];
             if self.sees() {
@@ -246,7 +246,7 @@ fn a_queue_has_its_length_over_time() {
     model.cpus.started(1);
     model.cpu_switched(100, 0, had_by(0), had_by(1));
     for tid in 2..=4 {
-        model.left(side(90, 1, tid), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+        model.left(side(90, 1, tid), true, SwitchedOut::Blocked(SchedState::SLEEP), None, ());
         model.woken(side(100, 0, tid), false, true, ());
     }
     let queue = model.queues_mut().next().unwrap().1;
@@ -254,7 +254,7 @@ fn a_queue_has_its_length_over_time() {
     // One takes the CPU of another: at no time do four wait.
     model.cpu_switched(250, 0, had_by(1), had_by(2));
     assert!(model.came(side(250, 0, 2), true).is_some());
-    model.left(side(250, 0, 1), true, LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.left(side(250, 0, 1), true, SwitchedOut::PREEMPTED, None, ());
     let queue = model.queues_mut().next().unwrap().1;
     assert_eq!((queue.waiting, queue.take(300)), (3, (300, 3)));
 }
@@ -265,7 +265,7 @@ fn a_wait_goes_with_its_task() {
     model.cpus.started(1);
     model.cpu_switched(10, 0, had_by(0), had_by(1));
     model.cpu_switched(10, 1, had_by(0), had_by(2));
-    model.left(side(5, 0, 3), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+    model.left(side(5, 0, 3), true, SwitchedOut::Blocked(SchedState::SLEEP), None, ());
     model.woken(side(20, 0, 3), false, true, ());
     model.migrated(50, 3, 1);
     let queues = |model: &SchedModel| [0, 1].map(|cpu| model.queue(cpu).unwrap().waiting);
@@ -281,7 +281,7 @@ fn a_wait_goes_with_its_task() {
 fn a_thread_that_gets_another_number_is_not_missed() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
-    model.left(side(5, 0, 2), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+    model.left(side(5, 0, 2), true, SwitchedOut::Blocked(SchedState::SLEEP), None, ());
     model.woken(side(10, 0, 2), false, true, ());
     model.cpu_switched(20, 0, had_by(0), had_by(2));
     assert!(model.came(side(20, 0, 2), true).is_some());
@@ -289,7 +289,7 @@ fn a_thread_that_gets_another_number_is_not_missed() {
     model.states.exited(2);
     // It is preempted under its new number.
     model.cpu_switched(40, 0, had_by(1), had_by(3));
-    model.left(side(40, 0, 1), true, LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.left(side(40, 0, 1), true, SwitchedOut::PREEMPTED, None, ());
     model.cpu_switched(50, 0, had_by(3), had_by(1));
     assert_eq!(model.came(side(50, 0, 1), true).map(|ended| ended.wait.since), Some(40));
     assert!(model.states.get(2).is_none() && model.take_missed_on().is_empty());
@@ -321,11 +321,11 @@ fn a_loss_goes_through_no_tasks() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
     for tid in 1..=3 {
-        model.left(side(10, 0, tid), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+        model.left(side(10, 0, tid), true, SwitchedOut::Blocked(SchedState::SLEEP), None, ());
         model.woken(side(20, 0, tid), false, true, ());
     }
     model.lost(1, 25, 30);
-    model.left(side(40, 0, 4), true, LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.left(side(40, 0, 4), true, SwitchedOut::PREEMPTED, None, ());
     let in_table =
         |model: &SchedModel, tid| matches!(model.states.get(tid).unwrap().activity, Activity::Runnable { .. });
     assert!((1..=4).all(|tid| in_table(&model, tid)));
@@ -349,7 +349,7 @@ fn a_loss_goes_through_no_tasks() {
 fn a_wait_that_began_after_a_loss_stays() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
-    model.left(side(50, 0, 1), true, LeftCpu::Waits(RunDelayKind::Preempted), None, ());
+    model.left(side(50, 0, 1), true, SwitchedOut::PREEMPTED, None, ());
     model.lost(1, 25, 30);
     model.drop_doubtful(60);
     assert_eq!((model.waits().count(), model.queue(0).unwrap().waiting), (1, 1));
@@ -361,11 +361,11 @@ fn a_wait_that_began_after_a_loss_stays() {
 fn a_wake_up_that_was_not_seen_is_told_by_its_waker() {
     let mut model = SchedModel::<()>::new(8);
     model.cpus.started(1);
-    model.left(side(10, 0, 1), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+    model.left(side(10, 0, 1), true, SwitchedOut::Blocked(SchedState::SLEEP), None, ());
     model.waking(side(20, 1, 1));
     let ended = model.came(side(25, 1, 1), true).unwrap();
     assert_eq!((ended.wait.kind, ended.wait.since, ended.cpu), (RunDelayKind::Woken, 20, 1));
-    model.left(side(30, 1, 1), true, LeftCpu::Blocks(SchedState::SLEEP), None, ());
+    model.left(side(30, 1, 1), true, SwitchedOut::Blocked(SchedState::SLEEP), None, ());
     assert!(model.came(side(40, 1, 1), true).is_none());
     assert_eq!((model.take_unwoken(), model.take_discarded()), (1, 0));
 }

@@ -46,6 +46,19 @@ pub enum Activity {
     Hidden,
 }
 
+impl Activity {
+    /// None: not known.
+    #[inline]
+    pub fn state(self) -> Option<SchedState> {
+        match self {
+            Activity::Running => Some(SchedState::RUNNING),
+            Activity::Runnable { .. } => Some(SchedState::RUN_DELAY),
+            Activity::Blocked(state) => Some(state),
+            Activity::Unknown | Activity::Away | Activity::Hidden => None,
+        }
+    }
+}
+
 const LABELS: [&str; 7] = ["R", "S", "D", "T", "t", "I", "RD"];
 /// Unknown states kept apart; more than this share the last one.
 const MAX_OTHERS: usize = 8;
@@ -57,10 +70,17 @@ pub const STATES: usize = LABELS.len() + MAX_OTHERS;
 /// What `prev_state` says of the task that was switched out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchedOut {
-    /// It wants to go on: preempted, or it yielded.
-    Runnable,
+    /// It wants to go on.
+    Runnable {
+        /// It gave its CPU away. Else it lost it, as far as is known: `prev_state` does not tell the two apart.
+        yields: bool,
+    },
     Blocked(SchedState),
     Dead,
+}
+
+impl SwitchedOut {
+    pub const PREEMPTED: SwitchedOut = SwitchedOut::Runnable { yields: false };
 }
 
 /// Why a task waits for a CPU.
@@ -78,14 +98,6 @@ pub enum RunDelayKind {
     Found,
 }
 
-/// How a task leaves its CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftCpu {
-    Waits(RunDelayKind),
-    Blocks(SchedState),
-    Dies,
-}
-
 /// Decodes `prev_state`. Values met once are remembered: there are few.
 #[derive(Debug)]
 pub struct States {
@@ -101,7 +113,7 @@ impl States {
     pub fn new(format: &Format) -> Option<States> {
         let table = drift::task_states(format)?;
         let mut states =
-            States { table, met: Vec::new(), recent: [(0, SwitchedOut::Runnable); RECENT], others: Vec::new() };
+            States { table, met: Vec::new(), recent: [(0, SwitchedOut::PREEMPTED); RECENT], others: Vec::new() };
         let zero = states.look_up(0);
         states.recent = [(0, zero); RECENT];
         Some(states)
@@ -128,7 +140,7 @@ impl States {
     fn meet(&mut self, prev_state: u64) -> SwitchedOut {
         const MAX_MET: usize = 64;
         let bits = self.table.masked(prev_state);
-        let decoded = if bits == 0 { SwitchedOut::Runnable } else { self.name(bits, prev_state) };
+        let decoded = if bits == 0 { SwitchedOut::PREEMPTED } else { self.name(bits, prev_state) };
         if self.met.len() < MAX_MET {
             self.met.push((prev_state, decoded));
         }
@@ -250,8 +262,8 @@ pub(crate) mod tests {
     #[test]
     fn letters_come_from_the_kernels_own_table() {
         let cases = [
-            (NEW, 0, SwitchedOut::Runnable),
-            (NEW, 0x100, SwitchedOut::Runnable), // preempted
+            (NEW, 0, SwitchedOut::PREEMPTED),
+            (NEW, 0x100, SwitchedOut::PREEMPTED), // preempted
             (NEW, 1, SwitchedOut::Blocked(SchedState::SLEEP)),
             (NEW, 2, SwitchedOut::Blocked(SchedState::DISK)),
             (NEW, 4, SwitchedOut::Blocked(SchedState::STOPPED)),

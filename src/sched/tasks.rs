@@ -78,13 +78,7 @@ impl<K: Copy + Default> TrackedTask<K> {
 
     /// It left its CPU. `kept`: of the wait that begins. The dead have to be removed.
     #[inline(always)]
-    pub(super) fn leaves(
-        &mut self,
-        seen: TaskEvent,
-        how: SwitchedOut,
-        kept: K,
-        unseen: &mut UnseenPeriods,
-    ) -> Change<K> {
+    pub fn leaves(&mut self, seen: TaskEvent, how: SwitchedOut, kept: K, unseen: &mut UnseenPeriods) -> Change<K> {
         if self.is_stale(seen.at_ns) {
             return Change::Stale;
         }
@@ -100,7 +94,7 @@ impl<K: Copy + Default> TrackedTask<K> {
         };
         match how {
             SwitchedOut::Blocked(state) => self.set_activity(Activity::Blocked(state), seen, kept),
-            SwitchedOut::Runnable => self.set_activity(Activity::Runnable { woken: false }, seen, kept),
+            SwitchedOut::Runnable { .. } => self.set_activity(Activity::Runnable { woken: false }, seen, kept),
             SwitchedOut::Dead => unseen.lives.ended(seen.tid, self.known_from, seen.at_ns),
         }
         change
@@ -108,7 +102,7 @@ impl<K: Copy + Default> TrackedTask<K> {
 
     /// It got its CPU, which may have been idle.
     #[inline(always)]
-    pub(super) fn comes(&mut self, seen: TaskEvent, from_idle: bool, unseen: &mut UnseenPeriods) -> Change<K> {
+    pub fn comes(&mut self, seen: TaskEvent, from_idle: bool, unseen: &mut UnseenPeriods) -> Change<K> {
         if self.is_stale(seen.at_ns) {
             return Change::Stale;
         }
@@ -137,9 +131,33 @@ impl<K: Copy + Default> TrackedTask<K> {
         change
     }
 
+    /// Its `sched_waking` was seen: see [`TaskStates::waking`].
+    pub fn starts_to_wake(&mut self, seen: TaskEvent, kept: K, unseen: &mut UnseenPeriods) -> Change<K> {
+        if self.is_stale(seen.at_ns) {
+            return Change::Stale;
+        }
+        let change = match self.activity {
+            Activity::Blocked(state) => Change::Ended(period(self, seen, state)),
+            // No task is woken twice without having run in between.
+            Activity::Runnable { woken: true } => {
+                unseen.missed(self, seen.at_ns, self.cpu);
+                Change::Nothing
+            }
+            Activity::Away => {
+                unseen.lapsed(seen.tid, self, seen.at_ns);
+                Change::Nothing
+            }
+            // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
+            Activity::Runnable { woken: false } | Activity::Running | Activity::Unknown => return Change::Stale,
+            Activity::Hidden => return Change::Hidden,
+        };
+        self.set_waking(seen, kept);
+        change
+    }
+
     /// It was made runnable. The current task need not be the waker. `has_other`: another task has this CPU.
     #[inline(always)]
-    pub(super) fn wakes(
+    pub fn wakes(
         &mut self,
         seen: TaskEvent,
         is_new: bool,
@@ -287,48 +305,6 @@ impl UnseenPeriods {
     }
 }
 
-/// The task that each CPU was last seen to take.
-#[derive(Debug, Default)]
-pub struct CurrentTasks(Vec<i32>);
-
-/// No task has this tid.
-const UNKNOWN: i32 = -1;
-
-impl CurrentTasks {
-    /// Whether `tid` is the last task known to have got `cpu`.
-    pub fn has_come(&self, cpu: u32, tid: i32) -> bool {
-        self.0.get(cpu as usize) == Some(&tid)
-    }
-
-    /// Whether another task than `tid` is known to have `cpu`.
-    pub fn is_other(&self, cpu: u32, tid: i32) -> bool {
-        self.0.get(cpu as usize).is_some_and(|&current| current != UNKNOWN && current != tid)
-    }
-
-    /// `cpu` switched from `prev` to `next`. Gives the task that was believed to run there if it is another one, for
-    /// [`TaskStates::replaced`].
-    #[inline(always)]
-    #[must_use]
-    pub fn switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
-        let Some(current) = self.0.get_mut(cpu as usize) else {
-            self.first_switch(cpu, next);
-            return None;
-        };
-        let believed = std::mem::replace(current, next);
-        (believed != prev && believed > 0 && believed != next).then_some(believed)
-    }
-
-    #[cold]
-    fn first_switch(&mut self, cpu: u32, next: i32) {
-        const MAX_CPUS: usize = 1 << 16; // the number comes from a record
-        let index = cpu as usize;
-        if index < MAX_CPUS {
-            self.0.resize(index + 1, UNKNOWN);
-            self.0[index] = next;
-        }
-    }
-}
-
 /// One side of a switch, or a wake-up.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEvent {
@@ -336,6 +312,14 @@ pub struct TaskEvent {
     pub cpu: u32,
     pub tid: i32,
     pub comm: Comm,
+}
+
+impl TaskEvent {
+    /// Of a task whose name does not matter.
+    #[inline(always)]
+    pub fn unnamed(at_ns: u64, cpu: u32, tid: i32) -> TaskEvent {
+        TaskEvent { at_ns, cpu, tid, comm: Comm::default() }
+    }
 }
 
 impl<K: Copy + Default> TaskStates<K> {
@@ -432,28 +416,10 @@ impl<K: Copy + Default> TaskStates<K> {
     /// `sched_waking` of `seen`. The kernel raises it in the context of the waker, while another CPU may perform the wake-up that
     /// follows in any interrupt: so the wait ends here, and the current task is the waker.
     pub fn waking(&mut self, seen: TaskEvent, kept: K) -> Change<K> {
-        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at_ns)) else {
-            return Change::Nothing;
-        };
-        let change = match task.activity {
-            Activity::Blocked(state) => Change::Ended(period(task, seen, state)),
-            // No task is woken twice without having run in between.
-            Activity::Runnable { woken: true } => {
-                self.unseen.missed(task, seen.at_ns, task.cpu);
-                Change::Nothing
-            }
-            Activity::Away => {
-                self.unseen.lapsed(seen.tid, task, seen.at_ns);
-                Change::Nothing
-            }
-            // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
-            Activity::Runnable { woken: false } | Activity::Running | Activity::Unknown => return Change::Nothing,
-            Activity::Hidden => return Change::Hidden,
-        };
-        if self.blocked_only {
+        let Some(task) = self.tasks.get_mut(seen.tid) else { return Change::Nothing };
+        let change = task.starts_to_wake(seen, kept, &mut self.unseen);
+        if self.blocked_only && task.awaits_wakeup {
             self.tasks.remove(seen.tid);
-        } else {
-            task.set_waking(seen, kept);
         }
         change
     }

@@ -1,6 +1,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::*;
+use crate::sched::cpus::Cpus;
 
 const D: SwitchedOut = SwitchedOut::Blocked(SchedState::DISK);
 const S: SwitchedOut = SwitchedOut::Blocked(SchedState::SLEEP);
@@ -8,16 +9,16 @@ const S: SwitchedOut = SwitchedOut::Blocked(SchedState::SLEEP);
 /// The tasks, and who has each CPU.
 struct FollowedTasks {
     states: TaskStates<()>,
-    current: CurrentTasks,
+    current: Cpus<(), i32>,
 }
 
 impl FollowedTasks {
     fn new(blocked_only: bool) -> FollowedTasks {
-        FollowedTasks { states: TaskStates::new(blocked_only), current: CurrentTasks::default() }
+        FollowedTasks { states: TaskStates::new(blocked_only), current: Cpus::default() }
     }
 
-    fn cpu_switched(&mut self, cpu: u32, prev: i32, next: i32) -> Option<i32> {
-        self.current.switched(cpu, prev, next)
+    fn cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) -> Option<i32> {
+        self.current.switched(at, cpu, prev, next)
     }
 
     fn has_come(&self, cpu: u32, tid: i32) -> bool {
@@ -56,7 +57,7 @@ type Brief = Option<(SchedState, u64)>;
 
 fn switch(machine: &mut FollowedTasks, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
     let out = if prev > 0 { brief(machine.switched_out(seen(at, cpu, prev), how, ())) } else { None };
-    if let Some(believed) = machine.cpu_switched(cpu, prev, next) {
+    if let Some(believed) = machine.cpu_switched(at, cpu, prev, next) {
         assert!(machine.replaced(believed, prev, at, cpu).is_none());
     }
     let into = if next > 0 { brief(machine.switched_in(seen(at, cpu, next), prev == 0)) } else { None };
@@ -70,7 +71,7 @@ fn the_worked_example() {
     assert_eq!(switch(&mut machine, 10, 0, 7, S, 0), (Some((SchedState::RUNNING, 10)), None));
     assert_eq!(brief(machine.woken(seen(30, 0, 7), false)), Some((SchedState::SLEEP, 20)));
     assert_eq!(switch(&mut machine, 31, 0, 0, S, 7), (None, Some((SchedState::RUN_DELAY, 1))));
-    assert_eq!(switch(&mut machine, 40, 0, 7, SwitchedOut::Runnable, 8), (Some((SchedState::RUNNING, 9)), None));
+    assert_eq!(switch(&mut machine, 40, 0, 7, SwitchedOut::PREEMPTED, 8), (Some((SchedState::RUNNING, 9)), None));
     assert_eq!(
         switch(&mut machine, 45, 0, 8, S, 7),
         (Some((SchedState::RUNNING, 5)), Some((SchedState::RUN_DELAY, 5)))
@@ -95,7 +96,7 @@ fn a_task_switched_out_unseen_is_no_long_run_delay() {
 fn a_wakeup_tells_that_a_running_task_does_not_run() {
     let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
-    assert_eq!(machine.cpu_switched(0, 7, 9), None); // 7's own side was not for us to see
+    assert_eq!(machine.cpu_switched(5, 0, 7, 9), None); // 7's own side was not for us to see
     assert_eq!(brief(machine.woken(seen(2_000, 1, 7), false)), None);
     assert_eq!(switch(&mut machine, 2_003, 1, 0, S, 7).1, Some((SchedState::RUN_DELAY, 3)));
 }
@@ -112,8 +113,8 @@ fn a_thread_goes_on_under_the_number_of_the_first_one() {
         assert_eq!(switch(&mut machine, 16, 0, 7, SwitchedOut::Dead, 0).0, Some((SchedState::RUNNING, 16)));
         if is_preempted {
             // Before the record of the exec.
-            assert_eq!(brief(machine.switched_out(seen(20, 1, 7), SwitchedOut::Runnable, ())), None);
-            assert_eq!(machine.cpu_switched(1, 7, 9), Some(8));
+            assert_eq!(brief(machine.switched_out(seen(20, 1, 7), SwitchedOut::PREEMPTED, ())), None);
+            assert_eq!(machine.cpu_switched(20, 1, 7, 9), Some(8));
             let ran = machine.replaced(8, 7, 20, 1).map(|period| (period.tid, period.until - period.since));
             assert_eq!(ran, Some((8, 15)));
             assert_eq!(switch(&mut machine, 25, 1, 9, S, 7).1, Some((SchedState::RUN_DELAY, 5)));
@@ -163,7 +164,7 @@ fn late_events_do_not_turn_time_back() {
 #[test]
 fn waking_a_preempted_task_keeps_its_delay() {
     let mut machine = FollowedTasks::new(false);
-    switch(&mut machine, 10, 0, 7, SwitchedOut::Runnable, 8);
+    switch(&mut machine, 10, 0, 7, SwitchedOut::PREEMPTED, 8);
     machine.woken(seen(20, 0, 7), false);
     assert_eq!(switch(&mut machine, 30, 0, 8, S, 7).1, Some((SchedState::RUN_DELAY, 20)));
 }

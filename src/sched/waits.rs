@@ -9,7 +9,7 @@ use crate::sched::cpus::{Switch, SwitchIn};
 use crate::sched::events::{RunnableStacks, SchedRecord, SchedulerEvents};
 use crate::sched::history::CpuUse;
 use crate::sched::model::{EndedWait, SchedModel};
-use crate::sched::states::LeftCpu;
+use crate::sched::states::SwitchedOut;
 use crate::task::Comm;
 
 /// Who is told of waits.
@@ -141,7 +141,7 @@ impl<K: Copy + Default> TaskWaits<K> {
     fn switched<U: WaitUser<Kept = K>>(
         &mut self,
         switch: &Switch,
-        left: Option<(LeftCpu, &Sample<'_>)>,
+        left: Option<(SwitchedOut, &Sample<'_>)>,
         ctx: &mut Context,
         user: &mut U,
     ) -> Use {
@@ -152,7 +152,7 @@ impl<K: Copy + Default> TaskWaits<K> {
         };
         let is_ours = [is_asked(&switch.prev), is_asked(&switch.next)];
         let left = left.map(|(how, sample)| {
-            let takes_stack = is_ours[0] && matches!(how, LeftCpu::Waits(_)) && user.takes_stacks();
+            let takes_stack = is_ours[0] && matches!(how, SwitchedOut::Runnable { .. }) && user.takes_stacks();
             (how, if takes_stack { ctx.stack(sample) } else { None }, user.begins(switch.at_ns))
         });
         match self.model.switched(switch, is_ours, left) {

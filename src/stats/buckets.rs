@@ -1,12 +1,12 @@
-//! The buckets of a distribution: which one a value is in, and where each ends.
+//! The buckets of a distribution: which bucket a value is in, and where each bucket ends.
 
 use std::ops::RangeInclusive;
 
 /// Buckets per power of two. Twice as many would halve the error and double the memory.
 pub(super) const PARTS: usize = 16;
-/// One for 0, one for 1, and [`PARTS`] for each power of two behind it.
+/// One bucket for 0, one for 1, and [`PARTS`] up to each further power of two.
 pub(super) const BUCKETS: usize = 2 + PARTS * u64::BITS as usize;
-/// Values whose bucket is found the quick way: an `f64` holds all of their digits.
+/// Values whose bucket is found quickly, since an `f64` holds all of their digits.
 pub(super) const QUICK: RangeInclusive<u64> = 1..=(1 << f64::MANTISSA_DIGITS) - 1;
 
 /// Binary digits of a float after its leading one.
@@ -33,20 +33,20 @@ const ENDS: [u64; PARTS + 1] = [
     1 << MANTISSA_BITS,
 ];
 
-/// Equal parts of a power of two that are narrower than any bucket: in none of them more than one bucket ends.
+/// A power of two is divided into 2^LINEAR_BITS equal parts, so narrow that at most one bucket ends in each.
 const LINEAR_BITS: u32 = 5;
 const LINEAR_SHIFT: u32 = MANTISSA_BITS - LINEAR_BITS;
 const PART_SHIFT: u32 = MANTISSA_BITS - PARTS.ilog2();
 
-/// For each linear part the number that, added to the bits of a float, makes them pass into the next sixteenth of their
-/// power of two just where a bucket ends.
+/// For each linear part, a number that is added to the bits of a float: the sum reaches the next sixteenth of its power
+/// of two exactly where a bucket ends.
 const SHIFTS: [u64; 1 << LINEAR_BITS] = {
     let mut shifts = [0; 1 << LINEAR_BITS];
     let (mut linear, mut part) = (0, 0);
     while linear < shifts.len() {
         let (start, end) = ((linear as u64) << LINEAR_SHIFT, (linear as u64 + 1) << LINEAR_SHIFT);
         let next = ENDS[part + 1];
-        // The upper end belongs to its bucket, hence one less. So does a power of two, the end of the bucket below it.
+        // One less, since the upper end belongs to its bucket. Likewise a power of two, which ends the bucket below it.
         if next < end {
             part += 1;
             shifts[linear] = ((part as u64) << PART_SHIFT).wrapping_sub(next + 1);
@@ -60,13 +60,13 @@ const SHIFTS: [u64; 1 << LINEAR_BITS] = {
 
 #[inline]
 pub(super) fn bucket(value: u64) -> usize {
-    // A value with more digits than a float has is cut: rounding up could pass the end of its bucket.
+    // Binary digits beyond those of a float are cut off: rounding up could pass the end of the bucket.
     let cut = (u64::BITS - f64::MANTISSA_DIGITS).saturating_sub(value.leading_zeros());
     if value == 0 { 0 } else { bucket_of((value >> cut << cut) as f64) }
 }
 
-/// A value of [`QUICK`], for [`biased_bucket`]. Its exponent stands for the highest bit of the integer, which takes
-/// long to find on half of the processors.
+/// A value of [`QUICK`], for [`biased_bucket`]. Its exponent is the position of the integer's highest bit, which is
+/// slow to find directly on many processors.
 #[inline(always)]
 pub(super) fn quick_float(value: u64) -> f64 {
     value as i64 as f64
@@ -79,7 +79,7 @@ fn bucket_of(float: f64) -> usize {
 /// The difference between the upper bits of a float and the number of its bucket.
 pub(super) const BIAS: usize = (1.0_f64.to_bits() >> PART_SHIFT) as usize - 2;
 
-/// The bucket of a float from 1 on, plus [`BIAS`].
+/// The bucket of a float of at least 1, plus [`BIAS`].
 #[inline(always)]
 pub(super) fn biased_bucket(float: f64) -> usize {
     let bits = float.to_bits();
@@ -87,7 +87,7 @@ pub(super) fn biased_bucket(float: f64) -> usize {
     (bits.wrapping_add(shift) >> PART_SHIFT) as usize
 }
 
-/// The values of a bucket. Some buckets of small numbers have no whole number in them: their range is empty.
+/// The integers of a bucket. Some buckets of small numbers contain none: their range is empty.
 pub(super) fn bounds(bucket: usize) -> RangeInclusive<u64> {
     let above = |bucket: usize| bucket.checked_sub(1).map_or(0, greatest);
     if bucket == 0 { 0..=0 } else { above(bucket - 1) + 1..=above(bucket) }
@@ -100,7 +100,7 @@ fn greatest(sixteenths: usize) -> u64 {
     if power <= MANTISSA_BITS {
         digits >> (MANTISSA_BITS - power)
     } else {
-        // Values are compared by the digits that a float has.
+        // Values are compared by as many binary digits as a float has.
         let more = power - MANTISSA_BITS;
         digits.checked_shl(more).filter(|_| power < u64::BITS).map_or(u64::MAX, |value| value | ((1 << more) - 1))
     }
@@ -117,7 +117,7 @@ mod tests {
             let range = bounds(index);
             assert_eq!(*range.start(), next, "{index}");
             if range.is_empty() {
-                continue; // no whole number is in it
+                continue; // the bucket contains no integer
             }
             assert_eq!((bucket(*range.start()), bucket(*range.end())), (index, index), "{range:?}");
             next = range.end().wrapping_add(1);
@@ -127,7 +127,7 @@ mod tests {
         assert!(alone && bounds(bucket(27)) == (27..=28));
     }
 
-    /// Ends are the powers of the 16th root of 2, and belong to the bucket below.
+    /// Buckets end at the powers of the 16th root of 2, inclusive.
     #[test]
     fn buckets_end_at_powers_of_the_root() {
         for sixteenths in 0..=16 * 52 {

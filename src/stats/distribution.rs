@@ -1,10 +1,10 @@
 //! Distributions of `u64` values, mostly latencies in ns, in a few hundred bytes.
 //!
-//! Buckets are exponential: each is wider than the one before by the same factor, the 16th root of 2, and includes its
-//! upper end, as in Prometheus' native histograms of schema 4 and OpenTelemetry's of scale 4. A quantile is the middle
-//! of its bucket and so at most [`Distribution::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and
-//! maximum are exact. The sum of squares is a float, which takes three instructions a value: a 128-bit integer takes as
-//! many and twice the room, and may overflow. From the buckets alone a standard deviation would be off by 2.2 % of the
+//! Buckets are exponential: each is wider than the one before by the factor 2^(1/16), and includes its upper end, as in
+//! Prometheus' native histograms of schema 4 and OpenTelemetry's histograms of scale 4. A quantile is the middle of its
+//! bucket and so at most [`Distribution::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum
+//! are exact. The sum of squares is a float, which costs three instructions per value: a 128-bit integer costs as many,
+//! takes twice the room, and may overflow. From the buckets alone a standard deviation would be off by 2.2 % of the
 //! values.
 
 use std::ops::RangeInclusive;
@@ -14,16 +14,17 @@ use crate::stats::buckets::{BIAS, BUCKETS, PARTS, QUICK, biased_bucket, bounds, 
 /// The counts grow by this many buckets.
 const BLOCK: usize = PARTS;
 
-/// A distribution. Unused it owns no heap; used, 4 bytes per bucket from the lowest to the highest one in use, so 1.3
-/// KiB for 1 us to 1 s and never over 4.1 KiB; twice that once a bucket holds more than 2^32 values.
+/// A distribution. An empty one has no heap memory. Otherwise it takes 4 bytes per bucket from the lowest to the
+/// highest one in use: 1.3 KiB for 1 us to 1 s, never more than 4.1 KiB; twice that once a bucket has counted 2^32
+/// values.
 #[derive(Clone, Debug)]
 pub struct Distribution {
     counts: Vec<u32>,
-    wraps: Option<Box<[u32; BUCKETS]>>, // how often the count of a bucket passed 2^32
+    wraps: Option<Box<[u32; BUCKETS]>>, // how often the count of a bucket wrapped at 2^32
     sum: u128,
-    squares: f64, // the sum of them
+    squares: f64, // the sum of squares
     low: u64,     // the least value, but not below `QUICK`; u64::MAX without any
-    width: u64,   // of the values from `low` up to the greatest, but not above it
+    width: u64,   // distance from `low` to the greatest quick value
     max: u64,
     first_biased: usize, // bucket of `counts[0]`, plus `BIAS`
 }
@@ -35,8 +36,7 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// The largest distance of a quantile from the true value, as a share of it, and before it is rounded to a whole
-    /// number: half of 2^(1/16) - 1.
+    /// The largest relative error of a quantile before rounding to an integer: half of 2^(1/16) - 1.
     pub const MAX_ERROR: f64 = 0.0222;
 
     pub const fn new() -> Self {
@@ -60,7 +60,7 @@ impl Distribution {
         let float = quick_float(value);
         self.sum = self.sum.wrapping_add(u128::from(value)); // nobody records 2^64 values
         self.squares += float * float;
-        // The plain bucket number is computed only in the rare branches.
+        // The unbiased bucket number is computed only in the rare branches.
         match self.counts.get_mut(biased_bucket(float).wrapping_sub(self.first_biased)) {
             Some(count) => {
                 *count = count.wrapping_add(1);
@@ -72,7 +72,7 @@ impl Distribution {
         }
     }
 
-    /// A value that is less or greater than all before, or has no quick bucket.
+    /// Records a value that is less or greater than all before, or is not in `QUICK`.
     #[cold]
     fn record_beyond(&mut self, value: u64) {
         self.sum = self.sum.wrapping_add(u128::from(value));
@@ -87,12 +87,12 @@ impl Distribution {
         self.width = (self.max.min(*QUICK.end()) + 1).saturating_sub(self.low);
     }
 
-    /// Everything recorded in `other` counts here as well.
+    /// Adds all values of `other`.
     pub fn merge(&mut self, other: &Distribution) {
         for (bucket, count) in other.used() {
             self.add(bucket, count);
         }
-        self.sum = self.sum.saturating_add(other.sum).min(u128::MAX / 2); // leaves room for what is recorded later
+        self.sum = self.sum.saturating_add(other.sum).min(u128::MAX / 2); // leaves room for later values
         self.squares += other.squares;
         if !other.is_empty() {
             self.widen(other.min(), other.max);
@@ -128,14 +128,14 @@ impl Distribution {
         self.sum.checked_div(u128::from(self.count())).map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// Off by at most (count + 2) x 2^-53 of itself: each addition rounds. Its last digits may depend on the order of
-    /// values and merges.
+    /// The relative error is at most (count + 2) x 2^-53: each addition rounds. Its last digits may depend on the order
+    /// of values and merges.
     pub fn sum_of_squares(&self) -> f64 {
         self.squares
     }
 
-    /// The mean of the squared distances from the mean. Off by at most (count + 8) x 2^-53 of the mean square, and
-    /// never more than minimum, maximum and mean allow: so it is 0 if all values are equal.
+    /// The mean of the squared distances from the mean. The error is at most (count + 8) x 2^-53 of the mean square.
+    /// The result is never more than minimum, maximum and mean allow, so it is 0 if all values are equal.
     pub fn variance(&self) -> f64 {
         let count = self.count() as f64;
         if count == 0.0 {
@@ -157,7 +157,7 @@ impl Distribution {
     /// maximum: exact below 27, else off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
     pub fn quantile(&self, q: f64) -> u64 {
         let all = self.count();
-        // In binary 0.07 x 100 is a little over 7, but rank 7 is meant.
+        // In floating point 0.07 x 100 is slightly more than 7, but rank 7 is meant.
         let rank = (q * all as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
         if rank <= 1 {
             return self.min();
@@ -187,7 +187,7 @@ impl Distribution {
     }
 
     /// The buckets in use as native histograms of schema 4 number them, lowest first: bucket `i` has the values above
-    /// 2^((i-1)/16) up to 2^(i/16). OpenTelemetry's scale 4 has `i - 1` for the same one.
+    /// 2^((i-1)/16) up to 2^(i/16). In OpenTelemetry's scale 4 the same bucket is `i - 1`.
     pub fn scale_4(&self) -> impl Iterator<Item = (i32, u64)> {
         self.used().filter(|(bucket, _)| *bucket > 0).map(|(bucket, count)| (bucket as i32 - 1, count))
     }
@@ -212,7 +212,7 @@ impl Distribution {
         self.wraps.as_ref().map_or(0, |wraps| wraps[bucket])
     }
 
-    /// Adds to a bucket that may be outside of `counts`, or more than one value: the slow way.
+    /// The general, slow way to add: the bucket may be outside of `counts`, and `count` more than 1.
     #[cold]
     fn add(&mut self, bucket: usize, count: u64) {
         self.cover(bucket);
@@ -232,8 +232,8 @@ impl Distribution {
         *wraps = wraps.saturating_add(times);
     }
 
-    /// Widens `counts` by whole blocks until it holds `bucket`. It reserves no more, as most distributions stop growing
-    /// at once.
+    /// Widens `counts` by whole blocks until it holds `bucket`. It reserves no further room, as most distributions soon
+    /// stop growing.
     fn cover(&mut self, bucket: usize) {
         let block = bucket / BLOCK * BLOCK;
         if self.counts.is_empty() {
@@ -265,7 +265,7 @@ mod tests {
         distribution
     }
 
-    /// Against the sorted values, at every `q` of `QS`.
+    /// Compares the quantiles at every `q` of `QS` with those of the sorted values.
     fn check(values: &[u64]) {
         let distribution = of(values);
         let mut sorted = values.to_vec();
@@ -302,7 +302,7 @@ mod tests {
         check_variance(&distribution, values);
     }
 
-    /// Against the distances of the values from their exact mean.
+    /// Compares the variance with one computed from the distances of the values from their exact mean.
     fn check_variance(distribution: &Distribution, values: &[u64]) {
         let count = values.len() as f64;
         let sum: u128 = values.iter().map(|&value| u128::from(value)).sum();
@@ -325,7 +325,7 @@ mod tests {
         let all = |values: &[u64]| of(values).variance();
         assert_eq!(all(&[2, 4, 4, 4, 5, 5, 7, 9]), 4.0);
         assert_eq!((all(&[123_456_789; 1000]), all(&[u64::MAX; 3]), all(&[7])), (0.0, 0.0, 0.0));
-        // A spread that is far below the values.
+        // Values whose spread is far smaller than the values.
         let near: Vec<u64> = (0..1000).map(|number| 1_000_000_000 + number % 2 * 2).collect();
         let off = (all(&near) - 1.0).abs();
         assert!(off <= 1008.0 * f64::EPSILON / 2.0 * 1e18, "{off}");
@@ -416,7 +416,7 @@ mod tests {
             (distribution.quantile(0.5), distribution.quantile(0.51)),
             (1, 991.max(distribution.quantile(0.51)))
         );
-        // One value more, past 2^32.
+        // One more value, which makes a count wrap at 2^32.
         let mut edge = of(&[3]);
         edge.add(bucket(3), u64::from(u32::MAX) - 1);
         edge.record(3);
@@ -434,7 +434,7 @@ mod tests {
         assert!(distribution.quantile(0.9) <= 1_000);
     }
 
-    /// Of any length.
+    /// Values of any number of digits.
     fn value() -> impl Strategy<Value = u64> {
         (any::<u64>(), 0..=64_u32).prop_map(|(value, shift)| value.checked_shr(shift).unwrap_or(0))
     }

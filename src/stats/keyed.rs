@@ -1,4 +1,4 @@
-//! Sums by key, in bounded memory: without room for its key a value is added to the sum of the others, never dropped.
+//! Sums by key, in bounded memory: a value whose key finds no room is added to the sum of the others, never dropped.
 
 use std::collections::hash_map::Drain;
 use std::hash::Hash;
@@ -10,18 +10,18 @@ use crate::task::Comm;
 
 /// A key of [`KeyedSums`].
 pub trait SumKey: Eq + Hash {
-    /// The key whose sum takes this one's values when there is no room for it, `<others>`. There are few such keys:
-    /// they do not count towards the limit.
+    /// The key `<others>`, whose sum takes the values of this key when there is no room for it. The few such keys do
+    /// not count towards the limit.
     #[must_use]
     fn others(&self) -> Self;
 }
 
-/// A task and where it was, as the key of a sum.
+/// A task and its stack, as the key of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskStack {
     pub pid: i32,
     pub comm: Comm,
-    /// None: there was none, or it was not kept.
+    /// None: there was no stack, or it was not kept.
     pub stack: Option<StackId>,
 }
 
@@ -31,7 +31,7 @@ impl SumKey for TaskStack {
     }
 }
 
-/// Keys that are kept apart by default: more rows nobody reads.
+/// Default limit of distinct keys: nobody reads more rows.
 const DEFAULT_MAX_KEYS: usize = 10_000;
 
 /// One sum for each key, for a limited number of keys.
@@ -58,7 +58,7 @@ impl<K: SumKey, V: Default> KeyedSums<K, V> {
         KeyedSums { most: usize::MAX, ..self }
     }
 
-    /// The sum of `key`, to be added to; without room for the key the sum of [`SumKey::others`].
+    /// The sum of `key`, for adding to it; if the key finds no room, the sum of [`SumKey::others`].
     #[inline]
     pub fn sum(&mut self, key: K) -> &mut V {
         let fits = self.sums.len() < self.most || self.sums.contains_key(&key);
@@ -77,7 +77,7 @@ impl<K: SumKey, V: Default> KeyedSums<K, V> {
         self.sums.is_empty()
     }
 
-    /// In no order, like the iterators below.
+    /// The order is arbitrary, as in the iterators below.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.sums.iter()
     }
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// A number, by its parity when there is no room.
+    /// A number; without room it is summed up by its parity.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     enum ParityKey {
         Number(u8),
@@ -129,8 +129,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain map of all keys: the sums of the first keys are exact, and all other values are in the sums
-        /// of the others.
+        /// Compared with a plain map of all keys: the sums of the first keys are exact, and all other values are in the
+        /// sums of the others.
         #[test]
         fn nothing_is_dropped_and_the_first_are_exact(
             most in 0_usize..12,

@@ -1,4 +1,4 @@
-//! Latencies by key: their distribution, and when the worst one was.
+//! Latencies by key: their distribution, and the worst case.
 
 use crate::stats::{Distribution, KeyedSums};
 use crate::symbol::StackId;
@@ -11,15 +11,15 @@ pub type LatencyTable<K> = KeyedSums<K, Latency>;
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
     pub distribution: Distribution,
-    /// The greatest; of equal ones the earliest. None: nothing was recorded.
+    /// The greatest latency; of equal ones the earliest. None: nothing was recorded.
     pub worst: Option<WorstCase>,
 }
 
-/// One latency: how long, when, and whose.
+/// One latency, with its end and its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorstCase {
     pub ns: u64,
-    /// When it ended, ns, CLOCK_MONOTONIC.
+    /// When the latency ended, ns, CLOCK_MONOTONIC.
     pub at_ns: u64,
     pub cpu: u32,
     pub tid: i32,
@@ -28,7 +28,7 @@ pub struct WorstCase {
 }
 
 impl WorstCase {
-    /// The worse of two.
+    /// The worse of two cases.
     #[must_use]
     pub fn worse(one: Option<WorstCase>, other: Option<WorstCase>) -> Option<WorstCase> {
         match (one, other) {
@@ -43,7 +43,7 @@ impl WorstCase {
 }
 
 impl Latency {
-    /// Records a latency of `ns` that ended at `at`. `case` is called if it is the worst so far.
+    /// Records a latency of `ns` that ended at `at`. `case` is called if this latency is the worst so far.
     #[inline(always)]
     pub fn record(&mut self, ns: u64, at: u64, case: impl FnOnce() -> WorstCase) {
         self.distribution.record(ns);
@@ -52,7 +52,7 @@ impl Latency {
         }
     }
 
-    /// Everything recorded in `other` counts here as well.
+    /// Adds all latencies of `other`.
     pub fn merge(&mut self, other: &Latency) {
         self.distribution.merge(&other.distribution);
         self.worst = WorstCase::worse(self.worst, other.worst);
@@ -83,8 +83,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the list of all latencies of each key; the keys without room share a list. Recorded in one go, and
-        /// in two parts that are merged.
+        /// Compared with lists of the latencies of each key; keys without room share a list. The latencies are recorded
+        /// in one table, and in two tables that are merged.
         #[test]
         fn each_key_has_its_latencies(
             most in 0_usize..8,

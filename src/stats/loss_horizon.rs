@@ -30,8 +30,7 @@ impl LossHorizon {
         since_ns >= self.end_ns
     }
 
-    /// The later one of `at_ns` and the end of the last loss: up to it, what happened at `at_ns` may have happened
-    /// again unseen.
+    /// The later of `at_ns` and the end of the last loss: until then, an event of `at_ns` may have repeated unseen.
     pub fn latest(self, at_ns: u64) -> u64 {
         self.end_ns.max(at_ns)
     }
@@ -40,13 +39,18 @@ impl LossHorizon {
         self.end_ns > 0
     }
 
+    /// When that began which no record tells of, though all since the horizon were seen.
+    pub fn began_unseen(self) -> Began {
+        if self.any_loss() { Began::BeforeLoss } else { Began::BeforeStart }
+    }
+
     /// 0 without a loss.
     pub fn end_ns(self) -> u64 {
         self.end_ns
     }
 }
 
-/// When a period is known to have begun.
+/// What is known of the beginning of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Began {
     #[default]
@@ -64,7 +68,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against the list of all losses.
+        /// Compared with the list of all losses.
         #[test]
         fn a_beginning_is_seen_when_it_is_behind_all_losses(
             ends in prop::collection::vec(1_u64..100, 0..8),

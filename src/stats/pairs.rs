@@ -8,7 +8,7 @@ use crate::stats::LossHorizon;
 
 /// What the two events of a pair have in common: a thread, a CPU, a request.
 pub trait PairKey: Copy + Eq + Hash {
-    /// The CPU on which all events of this key happen: losses on other CPUs do not concern it. None: any CPU.
+    /// The CPU on which all events of this key happen: losses on other CPUs do not concern the pair. None: any CPU.
     fn cpu(&self) -> Option<u32> {
         None
     }
@@ -18,39 +18,40 @@ pub trait PairKey: Copy + Eq + Hash {
 ///
 /// All times are ns, CLOCK_MONOTONIC. [`Pairs::lost`] is called before the records that follow the loss.
 ///
-/// Most pairs are closed soon, and their keys come back: so the pair that was opened last of those whose keys share a slot
-/// has its place there. It is found by one comparison, and moved to a hash table when another one takes its place.
+/// Most pairs are closed soon, and their keys return. So each slot, which several keys share, holds the pair opened
+/// last under one of these keys. Such a pair is found by one comparison; it moves to a hash table when another pair
+/// takes its slot.
 #[derive(Debug)]
 pub struct Pairs<K, Open> {
     /// By the low bits of the hash of a key.
     slots: Vec<PairSlot<K, Open>>,
     /// Number of pairs in `slots`.
     in_slots: usize,
-    /// The pairs that lost their slots.
+    /// The pairs whose slots other pairs have taken.
     rest: FxHashMap<K, OpenPair<Open>>,
     /// The pair of `rest` that was closed last.
     closed: Option<OpenPair<Open>>,
-    /// Number of pairs that may be open.
+    /// Limit of open pairs.
     most: usize,
     /// The age at which pairs expire. None: they never do.
     longest_ns: Option<u64>,
     losses: Losses,
     counts: PairCounts,
-    /// When the full table was last searched for pairs that can be dropped.
+    /// When the full table was last searched for pairs to drop, ns.
     last_sweep: u64,
 }
 
 #[derive(Debug)]
 struct PairSlot<K, Open> {
-    /// A closed pair stays until the next one comes, so that it need not be copied.
+    /// A closed pair stays here until the next one is opened, so that `close` need not copy it.
     pair: Option<(K, OpenPair<Open>)>,
-    /// Implies that there is one.
+    /// The pair is open. Implies that `pair` is set.
     is_open: bool,
-    /// Number of pairs in the hash table whose slot this is.
+    /// Number of pairs in the hash table whose keys belong to this slot.
     in_rest: u32,
 }
 
-/// Most slots: a key finds its own free as long as a few hundred pairs are open.
+/// Limit of slots: while a few hundred pairs are open, most keys find their slot free.
 const MAX_SLOTS: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,13 +64,13 @@ pub struct OpenPair<Open> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseOutcome<'a, Open> {
     Pair(&'a OpenPair<Open>),
-    /// No open pair: it was opened before the start, or unseen, or there was no room for it, or it was dropped.
+    /// There is no open pair: it was opened before the start or unseen, found no room, or was dropped.
     Unmatched,
-    /// A pair that was opened before the end of a loss: it may have been closed and opened again unseen.
+    /// The open pair is from before the end of a loss, so it may have been closed and opened again unseen.
     Doubtful,
 }
 
-/// Events and pairs that were not returned as a pair.
+/// Counts of events and pairs that [`Pairs::close`] did not return as a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairCounts {
     /// Closing events without an open pair.
@@ -80,7 +81,7 @@ pub struct PairCounts {
     pub reopened: u64,
     /// Pairs that were open for longer than allowed.
     pub expired: u64,
-    /// Pairs for which there was no room: the oldest go, so that new ones are found.
+    /// Pairs dropped for lack of room: the oldest ones, so that new pairs have room.
     pub no_room: u64,
 }
 
@@ -106,16 +107,16 @@ enum DropReason {
 }
 
 impl<K: PairKey, Open: Copy> Pairs<K, Open> {
-    /// `most_bytes`: the size of the tables, without what `Open` has on the heap. `longest_ns`: the age at which pairs
-    /// expire.
+    /// `most_bytes`: limit of the size of the tables, without heap memory of `Open`. `longest_ns`: the age at which
+    /// pairs expire.
     pub fn new(most_bytes: usize, longest_ns: Option<u64>) -> Pairs<K, Open> {
         let power_of_two = |most: usize| most.checked_ilog2().map_or(0, |power| 1_usize << power);
         let slot_bytes = size_of::<PairSlot<K, Open>>();
-        // A sixteenth of the bytes. Where there is no room for a slot there is none for a pair.
+        // Slots take a sixteenth of the bytes. If there is no room for a slot, there is none for any pair.
         let slots = power_of_two((most_bytes / slot_bytes / 16).clamp(1, MAX_SLOTS).min(most_bytes / slot_bytes));
         // The hash table has a power of two of places, each with a control byte, and fills seven eighths of them. An
-        // insertion reserves one place more than it needs; to reclaim removed ones the table doubles, unless it is at
-        // most half full.
+        // insertion reserves one place more than it needs; to reclaim removed places the table doubles its size, unless
+        // it is at most half full.
         let places = power_of_two((most_bytes - slots * slot_bytes) / (size_of::<(K, OpenPair<Open>)>() + 1));
         Pairs {
             slots: (0..slots).map(|_| PairSlot { pair: None, is_open: false, in_rest: 0 }).collect(),
@@ -130,7 +131,7 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         }
     }
 
-    /// The first event of a pair. If it is older than the open pair it comes late: its own pair has been closed unseen.
+    /// The first event of a pair. An event older than the open pair comes late: its own pair has been closed unseen.
     #[inline(always)]
     pub fn open(&mut self, key: K, time: u64, open: Open) {
         let (at, has_room) = (self.slot_of(&key), self.len() < self.most);
@@ -139,15 +140,15 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         if !has_slot {
             return;
         }
-        // The pair is written in one place only, or it would be put together elsewhere and copied.
+        // The pair is written directly into its slot: otherwise it would be built elsewhere and copied.
         if let Some(slot) = self.slots.get_mut(at) {
             (slot.pair, slot.is_open) = (Some((key, OpenPair { since: time, open })), true);
             self.in_slots += 1;
         }
     }
 
-    /// Frees a slot for a pair that is opened at `time`, and ends the one that is open under its key. False: the pair is not
-    /// opened.
+    /// Frees a slot for a pair that is opened at `time`, and drops the pair that is open under the same key. False: the
+    /// pair is not opened.
     #[inline(never)]
     fn free_slot(&mut self, key: K, at: usize, time: u64) -> bool {
         let known = self.get(&key).map(|pair| pair.since);
@@ -175,7 +176,7 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         true
     }
 
-    /// The second event of a pair. If it is older than the open pair it belongs to an earlier one.
+    /// The second event of a pair. An event older than the open pair belongs to an earlier pair.
     #[inline(always)]
     pub fn close(&mut self, key: K, time: u64) -> CloseOutcome<'_, Open> {
         let Some((since, place)) = self.remove(key, time) else {
@@ -205,7 +206,7 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         self.get(&key).map(|pair| pair.since)
     }
 
-    /// Removes a pair that will not be closed, since its task has exited, say.
+    /// Removes a pair that will not be closed, for example because its task has exited.
     pub fn forget(&mut self, key: K) -> Option<OpenPair<Open>> {
         match self.remove(key, u64::MAX)?.1 {
             Some(at) => self.slots.get(at)?.pair.map(|(_, pair)| pair),
@@ -220,23 +221,22 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         self.iter()
     }
 
-    /// Drops the open pairs that a loss has made doubtful, and returns their keys.
-    pub fn take_doubtful(&mut self) -> Vec<K> {
+    /// Drops the open pairs that a loss has made doubtful.
+    pub fn forget_doubtful(&mut self) {
         let is_doubtful = |(key, pair): &(&K, &OpenPair<Open>)| !self.losses.saw_all_since(pair.since, key.cpu());
         let keys: Vec<K> = self.all().filter(is_doubtful).map(|(key, _)| *key).collect();
-        for key in &keys {
-            self.forget(*key);
-        }
         self.counts.doubtful += keys.len() as u64;
-        keys
+        for key in keys {
+            self.forget(key);
+        }
     }
 
-    /// The open pairs, in no order, also those that are to be dropped.
+    /// The open pairs, in no order, including those that will be dropped.
     pub fn opened(&self) -> impl Iterator<Item = &OpenPair<Open>> {
         self.all().map(|(_, pair)| pair)
     }
 
-    /// The open pairs that no loss has made doubtful, also expired ones, in no order. Nothing is dropped.
+    /// The open pairs that no loss has made doubtful, including expired ones, in no order. Nothing is dropped.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
         self.all().filter(|(key, pair)| self.losses.saw_all_since(pair.since, key.cpu()))
     }
@@ -266,8 +266,8 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         slot.filter(|(other, _)| other == key).map(|(_, pair)| pair).or_else(|| self.rest.get(key))
     }
 
-    /// Removes the pair that is open under `key`, unless it was opened after `time`. Returns when it was opened, and its
-    /// slot; without one it is in `closed`.
+    /// Removes the pair that is open under `key`, unless it was opened after `time`. Returns when the pair was opened,
+    /// and its slot. No slot: the pair is in `closed` now.
     #[inline(always)]
     fn remove(&mut self, key: K, time: u64) -> Option<(u64, Option<usize>)> {
         let at = self.slot_of(&key);
@@ -325,7 +325,8 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
         (self.losses, self.counts) = (losses, counts);
     }
 
-    /// Searches the full table for pairs to drop, at most once in 100 ms; without any the older half goes.
+    /// Searches the full table for pairs to drop, at most once in 100 ms. If there are none, drops the older half of
+    /// all pairs.
     #[cold]
     fn make_room(&mut self, now: u64) -> bool {
         const PAUSE_NS: u64 = 100_000_000;
@@ -347,7 +348,7 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
     }
 }
 
-/// Why a pair that was opened at `since` is to be dropped at `now`. None: it may stay.
+/// Why a pair opened at `since` must be dropped at `now`. None: it may stay.
 #[inline(always)]
 fn gone(losses: &Losses, longest_ns: Option<u64>, since: u64, cpu: Option<u32>, now: u64) -> Option<DropReason> {
     if !losses.saw_all_since(since, cpu) {
@@ -378,7 +379,7 @@ mod tests {
 
     use super::*;
 
-    /// With a CPU of its own, or of any CPU.
+    /// A key that belongs to one CPU, or to any CPU.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct CpuKey {
         cpu: Option<u32>,
@@ -479,7 +480,7 @@ mod tests {
         all
     }
 
-    /// Each pair is in one place, and the numbers of pairs are right.
+    /// Checks that each pair is stored once, and that the counts of pairs are right.
     fn check_slots<Open: Copy>(pairs: &Pairs<CpuKey, Open>) {
         let mut in_rest = vec![0; pairs.slots.len()];
         pairs.rest.keys().for_each(|key| in_rest.get_mut(pairs.slot_of(key)).into_iter().for_each(|count| *count += 1));
@@ -540,7 +541,8 @@ mod tests {
             prop_assert_eq!((pairs.take_counts(), pairs.take_counts()), (plain.counts, PairCounts::default()));
         }
 
-        /// Many keys in a small table, opened and closed in any order: each opening becomes a pair, or found no room.
+        /// Many keys in a small table, opened and closed in any order: each opening leads to a pair, or is counted
+        /// under no room.
         #[test]
         fn the_table_stays_within_its_bytes(
             most_bytes in 0_usize..4096,
@@ -585,7 +587,7 @@ mod tests {
         assert_eq!(open_all(15 * SECOND, 80, None), (counts(0, 0, 20), 20));
     }
 
-    /// A million openings without an end: the table stays full of the newest, and the pair behind them is found.
+    /// A million openings without an end: the table keeps the newest pairs, and a pair opened after them is found.
     #[test]
     fn a_table_that_fills_finds_new_pairs() {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,13 +2,13 @@
 
 use crate::stats::Distribution;
 
-/// Numbers of 64 bits, with or without a sign: two distributions, that of the numbers from 0 up, and that of the distances
-/// below 0. Quantiles are off by as much as those of [`Distribution`].
+/// Numbers of 64 bits, with or without a sign: one distribution of the numbers from 0 up, and one of the absolute
+/// values below 0. The error of quantiles is that of [`Distribution`].
 #[derive(Clone, Debug, Default)]
 pub struct SignedDistribution {
-    /// Of the numbers below 0, without their sign.
+    /// The absolute values of the numbers below 0.
     pub below: Distribution,
-    /// Of all others.
+    /// All other numbers.
     pub above: Distribution,
 }
 
@@ -26,7 +26,7 @@ impl SignedDistribution {
         self.above.record(number);
     }
 
-    /// Everything recorded in `other` counts here as well.
+    /// Adds all numbers of `other`.
     pub fn merge(&mut self, other: &SignedDistribution) {
         self.below.merge(&other.below);
         self.above.merge(&other.above);
@@ -70,7 +70,7 @@ impl SignedDistribution {
         }
         let (count, mean) = (self.count() as f64, self.sum() as f64 / self.count() as f64);
         let squares = self.below.sum_of_squares() + self.above.sum_of_squares();
-        // No more than minimum, maximum and mean allow: rounding might make it more, or less than 0.
+        // Clamped to what minimum, maximum and mean allow: rounding could exceed it, or go below 0.
         let widest = (self.max()? as f64 - mean) * (mean - self.min()? as f64);
         Some((squares / count - mean * mean).min(widest).max(0.0))
     }
@@ -83,7 +83,7 @@ impl SignedDistribution {
         let of = |distribution: &Distribution, rank: u64, count: u64| distribution.quantile(rank as f64 / count as f64);
         match () {
             () if all == 0 => None,
-            // The least number is the one farthest below.
+            // Ranks below 0 are counted from the greatest absolute value.
             () if rank <= below => Some(-i128::from(of(&self.below, below - rank + 1, below))),
             () => Some(of(&self.above, (rank - below).min(above), above).into()),
         }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the sorted list.
+        /// Compared with the sorted list.
         #[test]
         fn quantiles_are_those_of_the_sorted_numbers(
             mut numbers in prop::collection::vec(-100_000_i64..100_000, 1..200),

@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-/// A map by tid. A look-up is short enough to be inlined, also one that may add a thread: some profilers make two or
-/// three of them for every switch. The map grows with the threads that its owner does not remove.
+/// A map by tid. A look-up is short enough to be inlined, even one that may add a thread: some profilers make two or
+/// three look-ups per switch. The map grows until its owner removes threads.
 #[derive(Debug)]
 pub struct TidMap<T> {
     /// Index into `entries`.
@@ -32,7 +32,7 @@ impl<T> TidMap<T> {
         self.entries.get_mut(*self.indexes.get(&tid)? as usize).map(|(_, value)| value)
     }
 
-    /// As [`get_mut`](TidMap::get_mut), by the hint where there is one.
+    /// As [`get_mut`](TidMap::get_mut), by the hint if there is one.
     #[inline]
     pub fn find(&mut self, tid: i32) -> Option<&mut T> {
         let hint = self.hints[tid as usize % HINTS];
@@ -41,7 +41,7 @@ impl<T> TidMap<T> {
         self.entries.get_mut(index as usize).map(|(_, value)| value)
     }
 
-    /// As [`get_mut`](TidMap::get_mut), but only for a thread that was looked up lately, by its hint.
+    /// As [`get_mut`](TidMap::get_mut), but only finds a thread that was looked up recently, by its hint.
     #[inline(always)]
     pub fn get_recent(&mut self, tid: i32) -> Option<&mut T> {
         let index = self.hints[tid as usize % HINTS] as usize;
@@ -100,7 +100,7 @@ impl<T> TidMap<T> {
         }
     }
 
-    /// In no order.
+    /// All threads, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (i32, &T)> {
         self.entries.iter().map(|(tid, value)| (*tid, value))
     }
@@ -126,7 +126,7 @@ mod tests {
         Retain(u32),
     }
 
-    /// Tids that share a hint, and one that no kernel gives.
+    /// Tids that share a hint, and a tid that no kernel assigns.
     fn tid() -> impl Strategy<Value = i32> {
         prop_oneof![0..6, (0..4).prop_map(|times| 5 + times * HINTS as i32), Just(-1)]
     }

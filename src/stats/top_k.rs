@@ -4,9 +4,9 @@
 #[derive(Clone, Debug)]
 pub struct TopK<K, V> {
     most: usize,
-    /// Up to twice `most`, so that sorting is rare.
+    /// Up to twice `most` entries, so that sorting is rare.
     entries: Vec<(K, V)>,
-    /// The first `most` entries are sorted, and the greatest of those offered until the last sort.
+    /// True: the first `most` entries are sorted, and the greatest of all that were offered.
     is_sorted: bool,
 }
 
@@ -15,7 +15,7 @@ impl<K: Ord, V> TopK<K, V> {
         TopK { most, entries: Vec::new(), is_sorted: false }
     }
 
-    /// The greatest of `all`.
+    /// The `most` greatest of `all`.
     pub fn of(most: usize, all: impl IntoIterator<Item = (K, V)>) -> TopK<K, V> {
         let mut top = TopK::new(most);
         all.into_iter().for_each(|(key, value)| top.offer(key, value));
@@ -33,13 +33,13 @@ impl<K: Ord, V> TopK<K, V> {
         }
     }
 
-    /// The greatest first.
+    /// The entries, greatest first.
     pub fn into_sorted(mut self) -> Vec<(K, V)> {
         self.sort();
         self.entries
     }
 
-    /// The sort is stable: equals stay in the order in which they were offered.
+    /// The sort is stable: equal entries stay in the order in which they were offered.
     fn sort(&mut self) {
         self.entries.sort_by(|(one, _), (other, _)| other.cmp(one));
         self.entries.truncate(self.most);

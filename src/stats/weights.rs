@@ -1,10 +1,10 @@
-//! Weights of the stacks of each task: what flame graphs and lists of functions are made of.
+//! Weights of the stacks of each task: the input of flame graphs and lists of functions.
 
 use crate::stats::{KeyedSums, TaskStack};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Sums that are kept apart, by task and stack. What has no room is added to one sum.
+/// Limit of the sums by task and stack. Weights without room are added to one sum.
 const MAX_SUMS: usize = 1 << 18;
 
 /// An amount, in the unit that the profiler weighs by (samples, ns, bytes), and the number of samples behind it.
@@ -26,7 +26,7 @@ impl Weight {
 pub struct Weighted {
     pub pid: i32,
     pub comm: Comm,
-    /// None: there was none, or it was not kept.
+    /// None: there was no stack, or it was not kept.
     pub stack: Option<StackId>,
     pub weight: Weight,
 }
@@ -55,7 +55,7 @@ impl StackWeights {
         sum.weight = sum.weight.and(Weight { amount, samples: 1 });
     }
 
-    /// Adds one sample that [`StackWeights::weigh`] gives its weight later.
+    /// Adds one sample whose weight [`StackWeights::weigh`] sets later.
     pub fn add_unweighed(&mut self, pid: i32, comm: Comm, stack: Option<StackId>) {
         self.0.sum(TaskStack { pid, comm, stack }).unweighed += 1;
     }
@@ -66,7 +66,7 @@ impl StackWeights {
         sum.weight = sum.weight.and(Weight { amount, samples: 0 });
     }
 
-    /// Gives the samples without a weight theirs: `each` is the weight of one sample of a process.
+    /// Sets the weight of all samples that have none. `each`: the weight of one sample of a process.
     pub fn weigh(&mut self, each: impl Fn(i32) -> f64) {
         for (TaskStack { pid, .. }, sum) in self.0.iter_mut().filter(|(_, sum)| sum.unweighed > 0) {
             let samples = std::mem::take(&mut sum.unweighed);
@@ -75,7 +75,7 @@ impl StackWeights {
         }
     }
 
-    /// True if the sums should be taken soon, before there is no room for more.
+    /// True if the sums should be taken soon, since room is getting short.
     pub fn are_many(&self) -> bool {
         self.0.len() >= MAX_SUMS / 4
     }

@@ -44,6 +44,7 @@ pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<spaces::files::CodeMaps>(),
     QuestionHandler::of::<elf::questions::IndexFunctions>(),
     QuestionHandler::of::<elf::questions::ReadNames>(),
+    QuestionHandler::of::<spaces::remapped::FindRemapped>(),
     QuestionHandler::of::<elf::questions::UnwindSections>(),
     QuestionHandler::of::<perf_map::file::FindPerfMap>(),
     QuestionHandler::of::<perf_map::content::PerfMapPart>(),

@@ -25,6 +25,8 @@ pub const NO_ROOM: UnnamedReason = "too many files are mapped: a larger `ulimit 
 pub const NOT_MAPPED: UnnamedReason = "not mapped when last seen";
 /// A word of a user stack cannot be a user address.
 pub const NO_ADDRESS: UnnamedReason = "no address: no frame pointers here";
+/// A return probe has taken the place of the return address, which alone tells who the caller was.
+pub const RETURN_PROBE: UnnamedReason = "hidden by a return probe";
 /// No perf map was found.
 pub const JIT_NO_MAP: UnnamedReason = "jit-no-map";
 pub const NOT_IN_MAP: UnnamedReason = "not in its perf map";

@@ -5,7 +5,7 @@ use std::io;
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// A set of CPUs of a fixed size, which allocates nothing.
+/// A set of CPUs with a fixed size in bits, so that it needs no allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuMask(CpuSet);
 
@@ -22,7 +22,7 @@ impl CpuMask {
         Ok(CpuMask(sched_getaffinity(Pid::from_raw(0))?))
     }
 
-    /// Adds a CPU, unless its number is beyond what the set can hold.
+    /// Adds a CPU, unless its number is too large for the set.
     #[must_use]
     pub fn with(mut self, cpu: u32) -> CpuMask {
         let _ = self.0.set(cpu as usize);
@@ -51,13 +51,13 @@ impl CpuMask {
     /// Lets a thread run on these CPUs only. `tid` 0 is the calling thread.
     ///
     /// # Errors
-    /// ESRCH for a thread that has gone, EINVAL when none of the CPUs is online.
+    /// ESRCH when the thread has exited, EINVAL when none of the CPUs is online.
     pub fn apply(&self, tid: i32) -> io::Result<()> {
         Ok(sched_setaffinity(Pid::from_raw(tid), &self.0)?)
     }
 }
 
-/// Where the calling thread runs, or has just run.
+/// The CPU on which the calling thread runs, or has just run.
 pub fn current_cpu() -> Option<u32> {
     sched_getcpu().ok().and_then(|cpu| u32::try_from(cpu).ok())
 }

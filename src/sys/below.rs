@@ -1,4 +1,4 @@
-//! Files below the root directory of another process, whose tree is hostile.
+//! Opens files below the root directory of another process, whose directory tree may be hostile.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 /// descriptor can be asked for the file's type, and opened through /proc/self/fd.
 ///
 /// # Errors
-/// ELOOP where a part of `path` is a link; EINVAL for a path that leads upwards.
+/// ELOOP when a part of `path` is a link; EINVAL for a path that leads upwards.
 pub fn open_below(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     if path.as_os_str().is_empty() || !path.components().all(is_plain) {
@@ -22,7 +22,7 @@ pub fn open_below(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     let root = open(root, PATH_ONLY | OFlag::O_DIRECTORY, Mode::empty())?;
     let how = OpenHow::new().flags(PATH_ONLY).resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(&root, path, how) {
-        // Before 5.6, or behind a seccomp filter that does not know the call.
+        // Kernels before 5.6, or a seccomp filter that does not know the call.
         Err(Errno::ENOSYS | Errno::EPERM) => part_by_part(root, path),
         opened => Ok(opened?),
     }

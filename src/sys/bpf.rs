@@ -1,4 +1,4 @@
-//! `bpf(2)`: reads loaded programs, and loads a program of our own with its maps.
+//! `bpf(2)`: reads loaded programs, and loads perf-prof's own programs with their maps.
 
 use std::ffi::CStr;
 use std::io;
@@ -16,22 +16,24 @@ const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
 
 /// `struct bpf_insn`: eight bytes each.
 pub const INSTRUCTION_BYTES: usize = 8;
-/// Instructions of longer programs are not read. 4,096 was the kernel's own limit for most of its history.
+/// Limit above which the instructions of a program are not read. 4,096 instructions was the kernel's own limit for most
+/// of its history.
 const MAX_INSTRUCTION_BYTES: usize = 16 * 4096 * INSTRUCTION_BYTES;
 
-/// A program that is loaded.
+/// What the kernel tells about a loaded program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedProgram {
-    /// The name that its loader gave it: up to 15 bytes of anything, often none.
+    /// The name that the loader gave it: up to 15 arbitrary bytes, often empty.
     pub name: Vec<u8>,
-    /// Instructions as the kernel runs them, with all functions behind the first. None: the kernel does not tell, or there are too
-    /// many.
+    /// The instructions as the kernel runs them, with all functions behind the first. None: the kernel does not give
+    /// them, or there are too many.
     pub instructions: Option<Vec<u8>>,
-    /// How often it did not run because another program ran on the CPU, since it was loaded. None: this kernel does not tell.
+    /// How often, since it was loaded, the program did not run because another program ran on the CPU. None: this
+    /// kernel does not count that.
     pub misses: Option<u64>,
 }
 
-/// `struct bpf_attr` of BPF_PROG_GET_FD_BY_ID. The kernel takes fields that are left out at its end for zeros, here and below.
+/// `struct bpf_attr` of BPF_PROG_GET_FD_BY_ID. Here and below, the kernel takes omitted fields at the end as zeros.
 #[repr(C)]
 struct GetFdById {
     id: u32,
@@ -47,7 +49,7 @@ struct GetInfoByFd {
     info: u64,
 }
 
-/// `struct bpf_prog_info`, up to the misses.
+/// `struct bpf_prog_info`, up to the field `recursion_misses`.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramInfo {
@@ -63,12 +65,12 @@ struct ProgramInfo {
     map_ids_len: u32,
     map_ids: u64,
     name: [u8; 16],
-    /// Of devices, of the compiled program, of types and lines, and how long it ran.
+    /// Fields that are not used here: devices, compiled code, types and lines, run time.
     others: [u64; 16],
     recursion_misses: u64,
 }
 
-/// `struct bpf_attr` of BPF_PROG_LOAD, up to the name.
+/// `struct bpf_attr` of BPF_PROG_LOAD, up to the program's name.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramLoad {
@@ -114,7 +116,7 @@ const _: () = {
 /// The program with this id.
 ///
 /// # Errors
-/// EPERM without CAP_SYS_ADMIN; ENOENT when it has gone; ENOSYS in a kernel without bpf(2).
+/// EPERM without CAP_SYS_ADMIN; ENOENT when the program was unloaded; ENOSYS in a kernel without bpf(2).
 pub fn program(id: u32) -> io::Result<LoadedProgram> {
     let fd = open_program(id)?;
     let (info, misses) = info_of(fd.as_fd())?;
@@ -129,12 +131,13 @@ pub fn program(id: u32) -> io::Result<LoadedProgram> {
     // SAFETY: `xlated` points to `len` writable bytes that outlive the call, and the kernel stores at most as many. The
     // other lengths are 0.
     unsafe { get_info(fd.as_fd(), &mut info) }?;
-    // The kernel clears the pointer where it does not tell (`bpf_prog_get_info_by_fd`, kernel/bpf/syscall.c).
+    // The kernel clears the pointer if it does not give the instructions (`bpf_prog_get_info_by_fd`,
+    // kernel/bpf/syscall.c).
     let told = info.xlated != 0 && info.xlated_len as usize == len;
     Ok(LoadedProgram { name, instructions: told.then_some(instructions), misses })
 }
 
-/// How often a program did not run because another one ran on the CPU: see [`LoadedProgram::misses`].
+/// How often a program did not run because another program ran on the CPU: see [`LoadedProgram::misses`].
 ///
 /// # Errors
 /// As [`program`].
@@ -146,11 +149,11 @@ fn open_program(id: u32) -> io::Result<OwnedFd> {
     let mut attr = GetFdById { id, next_id: 0, open_flags: 0 };
     // SAFETY: the kernel reads the three numbers of `attr`, which holds no pointer.
     let fd = unsafe { bpf(BPF_PROG_GET_FD_BY_ID, &mut attr) }?;
-    // SAFETY: the call just returned this descriptor, nobody else has it.
+    // SAFETY: the call just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The description of a program, without what its pointers would point to, and its misses.
+/// The info of a program without the data behind its pointers, and the count of misses.
 fn info_of(program: BorrowedFd<'_>) -> io::Result<(ProgramInfo, Option<u64>)> {
     let mut info = ProgramInfo::default();
     // SAFETY: no length is set, so that the kernel stores nothing behind the pointers of `info`: they are null.
@@ -159,7 +162,7 @@ fn info_of(program: BorrowedFd<'_>) -> io::Result<(ProgramInfo, Option<u64>)> {
     Ok((info, misses))
 }
 
-/// The id of a program that we have loaded.
+/// The id of a program that perf-prof has loaded.
 ///
 /// # Errors
 /// ENOSYS or EINVAL in a kernel before 4.13, where programs have no ids.
@@ -167,16 +170,16 @@ pub fn id_of(program: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(info_of(program)?.0.id)
 }
 
-/// What a map is for. Its keys are numbers, below the number of its entries unless it says otherwise.
+/// The kind of a map. Keys are numbers below the number of entries, except in a map `ByNumber`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Values that are read by number.
+    /// An array of values.
     Array,
-    /// Descriptors of perf events, which a program writes records through.
+    /// Descriptors of BPF output events, to which a program writes records.
     PerfEvents,
-    /// A buffer of each CPU.
+    /// One buffer per CPU.
     CpuBuffers,
-    /// Values that are there once they are set, by any numbers.
+    /// A hash map: values that exist once they are set, under any numbers.
     ByNumber,
 }
 
@@ -192,7 +195,8 @@ impl BpfMap {
     /// A map with room for `entries` values of `value_bytes`, all 0.
     ///
     /// # Errors
-    /// EPERM without CAP_BPF, or where the limit of locked memory is reached (before 5.11); E2BIG or ENOMEM for its size.
+    /// EPERM without CAP_BPF, or when the limit of locked memory is reached (before 5.11); E2BIG or ENOMEM for a map
+    /// that is too large.
     pub fn new(kind: MapKind, value_bytes: u32, entries: u32) -> io::Result<BpfMap> {
         // enum bpf_map_type
         let number = match kind {
@@ -204,18 +208,18 @@ impl BpfMap {
         let mut attr = MapCreate { kind: number, key_size: 4, value_size: value_bytes, max_entries: entries, flags: 0 };
         // SAFETY: the kernel reads the five numbers of `attr`, which holds no pointer.
         let fd = unsafe { bpf(BPF_MAP_CREATE, &mut attr) }?;
-        // SAFETY: the call just returned this descriptor, nobody else has it.
+        // SAFETY: the call just returned this descriptor, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(BpfMap { fd, kind, value_bytes })
     }
 
-    /// Sets the value of `key`: in a map of perf events, their descriptor.
+    /// Sets the value of `key`: in a map of perf events, the event's descriptor.
     ///
     /// # Errors
-    /// E2BIG for a key behind the last entry, or without room for one more; EBADF or EINVAL for a descriptor that is no event; EINVAL for a value that has not the
-    /// size of the map's, or for a map whose values are not set from here.
+    /// E2BIG for a key beyond the last entry, or when the map is full; EBADF or EINVAL for a descriptor that is no
+    /// event; EINVAL for a value of the wrong size, or for a map of buffers, whose values user space never sets.
     pub fn set(&self, key: u32, value: &[u8]) -> io::Result<()> {
-        // The kernel reads a value of each CPU for a map of buffers.
+        // For a map of buffers the kernel would read one value per CPU.
         if self.kind == MapKind::CpuBuffers || value.len() != self.value_bytes as usize {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
@@ -225,10 +229,10 @@ impl BpfMap {
         unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
-    /// Removes the value of `key`: in a map of perf events, the event of that number.
+    /// Removes the value of `key`: in a map of perf events, the event with that number.
     ///
     /// # Errors
-    /// ENOENT where there is none; EINVAL for a map whose values are always there.
+    /// ENOENT when there is no such value; EINVAL for an array, whose values always exist.
     pub fn remove(&self, key: u32) -> io::Result<()> {
         let fd = u32::try_from(self.fd.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
         let mut attr = MapUpdate { fd, key: std::ptr::from_ref(&key) as u64, value: 0, flags: 0 };
@@ -246,21 +250,21 @@ impl AsFd for BpfMap {
 /// Returns how many bytes of `info` the kernel knows.
 ///
 /// # Safety
-/// What the pointers of `info` point to must be writable for the lengths given beside them.
+/// The memory behind each pointer in `info` must be writable for the length given with the pointer.
 unsafe fn get_info(fd: BorrowedFd<'_>, info: &mut ProgramInfo) -> io::Result<u32> {
     let fd = u32::try_from(fd.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     let info_len = size_of::<ProgramInfo>() as u32;
     let mut attr = GetInfoByFd { fd, info_len, info: std::ptr::from_mut(info) as u64 };
-    // SAFETY: the kernel reads and stores at most `info_len` bytes at `info`, a struct of that size in which any bits are
-    // valid, and what else it stores the caller vouches for.
+    // SAFETY: the kernel reads and stores at most `info_len` bytes at `info`, a struct of that size in which any bits
+    // are valid, and the caller guarantees the memory behind the pointers.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
-    Ok(attr.info_len) // the kernel has set it
+    Ok(attr.info_len) // the kernel has set the length
 }
 
-/// Loads a program for tracepoints: `instructions` as the kernel's `struct bpf_insn` has them, one after the other.
+/// Loads a program for tracepoints: `instructions`: an array of the kernel's `struct bpf_insn`.
 ///
 /// # Errors
-/// EPERM without CAP_BPF and CAP_PERFMON; EINVAL or EACCES for a program that the kernel does not believe to be safe.
+/// EPERM without CAP_BPF and CAP_PERFMON; EINVAL or EACCES for a program that the kernel's verifier refuses.
 pub fn load_tracepoint_program(name: &str, instructions: &[u8]) -> io::Result<OwnedFd> {
     const LICENSE: &CStr = c"GPL";
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
@@ -274,17 +278,17 @@ pub fn load_tracepoint_program(name: &str, instructions: &[u8]) -> io::Result<Ow
     };
     let name_most = attr.name.len() - 1;
     attr.name.iter_mut().zip(name.bytes().take(name_most)).for_each(|(to, from)| *to = from);
-    // SAFETY: the kernel reads `instruction_count` instructions of eight bytes from `instructions`, which is as long at
-    // least, and the text of `license` up to its NUL byte; it keeps neither. There is no log to write to.
+    // SAFETY: the kernel reads `instruction_count` instructions of eight bytes from `instructions`, which has at least
+    // that length, and `license` up to its NUL byte; it keeps pointers to neither. No log buffer is given.
     let fd = unsafe { bpf(BPF_PROG_LOAD, &mut attr) }?;
-    // SAFETY: the call just returned this descriptor, nobody else has it.
+    // SAFETY: the call just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// # Safety
-/// `attr` must be what `command` takes, and its pointers valid for what the command does with them.
+/// `attr` must be the struct that `command` takes, and its pointers valid for the command's accesses.
 unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
-    // SAFETY: the kernel reads the bytes of `attr`, and may store to it; the rest is the caller's promise.
+    // SAFETY: the kernel reads the bytes of `attr`, and may store to it; the caller guarantees the rest.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
 }

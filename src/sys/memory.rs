@@ -4,11 +4,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The system's allocator; an allocation that it refuses ends the program.
+/// The system's allocator; a failed allocation ends the program.
 #[derive(Debug)]
 pub struct OrExit;
 
-// SAFETY: each call is passed on to `System`, whose result is returned as it is, except null: then the program ends.
+// SAFETY: each call is passed to `System`, and its result is returned unchanged; on null the program ends.
 unsafe impl GlobalAlloc for OrExit {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is that of `System`.

@@ -1,11 +1,12 @@
-//! The one door for system calls: each a small safe function over libc, nix or perf-event-open-sys.
+//! The only place of system calls: each is a small safe function over libc, nix or perf-event-open-sys.
 //!
-//! `affinity` sets the CPUs of a thread, `below` opens files below another process's root, `bpf` reads and loads BPF programs,
-//! `perf` opens and controls events, `mount` mounts tracefs without touching anyone's mounts, `mounts` reads the mount table,
-//! `process` starts the workload and leaves the slow release of events to a holder process, `poll` waits, `privileges` reads
-//! capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a test, `memory` ends the program
-//! when memory runs out, `replayed` is the machine of a replay, `stdio` knows whether stdout was closed, `time_offsets` what a time namespace does to clocks.
-//! Nothing here knows what is measured.
+//! `affinity` sets the CPUs of a thread, `below` opens files below another process's root, `bpf` reads and loads BPF
+//! programs, `perf` opens and controls events, `mount` mounts tracefs without changing a mount table, `mounts` reads
+//! the mount table, `process` starts the workload and leaves the slow release of events to a holder process, `poll`
+//! waits, `privileges` reads capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a
+//! test, `memory` ends the program when memory runs out, `replayed` replaces the machine in a replay, `stdio` knows
+//! whether stdout was closed, `time_offsets` how far a time namespace shifts clocks. This room is independent of what
+//! is measured.
 
 pub mod affinity;
 pub mod below;
@@ -36,7 +37,7 @@ use nix::time::{ClockId, clock_gettime};
 
 pub use time_offsets::TimeOffsets;
 
-/// Bytes in a page, asked once.
+/// Bytes in a page, read once.
 pub fn page_size() -> usize {
     static SIZE: AtomicUsize = AtomicUsize::new(0);
     match SIZE.load(Ordering::Relaxed) {
@@ -51,7 +52,7 @@ pub fn page_size() -> usize {
     }
 }
 
-/// The machine's CLOCK_MONOTONIC in ns, the clock of all records, whatever time namespace this process is in.
+/// The machine's CLOCK_MONOTONIC in ns, the clock of all records, independent of the time namespace of this process.
 pub fn monotonic_ns() -> u64 {
     let real = || clock_ns(ClockId::CLOCK_MONOTONIC).saturating_sub_signed(TimeOffsets::own().monotonic_ns);
     replayed::monotonic_ns().unwrap_or_else(real)
@@ -63,7 +64,7 @@ pub fn realtime_ns() -> u64 {
 }
 
 fn clock_ns(id: ClockId) -> u64 {
-    try_clock_ns(id).unwrap_or(0) // only for a clock id the kernel does not know
+    try_clock_ns(id).unwrap_or(0) // 0 only for a clock id that the kernel does not know
 }
 
 fn try_clock_ns(id: ClockId) -> Option<u64> {
@@ -71,8 +72,8 @@ fn try_clock_ns(id: ClockId) -> Option<u64> {
     Some(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// CPU time that a process has used, in ns, with the threads that have exited. None when it has gone. Everybody may ask; the call
-/// takes no file and about a microsecond. The time of a running thread is up to the last tick of its CPU
+/// CPU time that a process has used, in ns, including exited threads. None when the process has exited. Needs no
+/// privilege and no file, and takes about a microsecond. The time of a running thread is as of the last tick of its CPU
 /// (`cpu_clock_sample_group`, kernel/time/posix-cpu-timers.c).
 pub fn process_cpu_ns(pid: i32) -> Option<u64> {
     const SCHED: libc::clockid_t = 2; // CPUCLOCK_SCHED, kernel/time/posix-timers.h: the scheduler's ns
@@ -83,7 +84,7 @@ pub fn process_cpu_ns(pid: i32) -> Option<u64> {
 pub fn self_usage() -> (u64, u64) {
     let Some(usage) = getrusage(UsageWho::RUSAGE_SELF).ok().filter(|_| !replayed::is_on()) else { return (0, 0) };
     let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1_000;
-    // Not max_rss: it survives exec, so it starts with the peak of the program that started us.
+    // Not max_rss: it survives exec, so it includes the peak of the program that started perf-prof.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     (ns(usage.user_time()) + ns(usage.system_time()), peak_rss_bytes(&status).unwrap_or(0))
 }
@@ -107,7 +108,7 @@ pub fn thread_id() -> i32 {
     if replayed::is_on() { replayed::THREAD_ID } else { nix::unistd::gettid().as_raw() }
 }
 
-/// Starts a thread in which no signal is handled. Returns its tid.
+/// Starts a thread that handles no signals. Returns its tid.
 ///
 /// # Errors
 /// No thread can be started.
@@ -131,12 +132,12 @@ fn peak_rss_bytes(status: &str) -> Option<u64> {
 /// Sets the name of the calling thread, of which the kernel keeps 15 bytes.
 pub fn set_thread_name(name: &str) {
     if let Ok(name) = std::ffi::CString::new(name) {
-        // SAFETY: the text ends with a zero; the kernel copies what it keeps.
+        // SAFETY: the text ends with a NUL; the kernel copies it.
         unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     }
 }
 
-/// The scheduling policy of a thread, `SCHED_*`. None when it has gone.
+/// The scheduling policy of a thread, `SCHED_*`. None when the thread has exited.
 pub fn scheduling_policy(tid: i32) -> Option<u32> {
     if replayed::is_on() {
         return None;
@@ -147,8 +148,8 @@ pub fn scheduling_policy(tid: i32) -> Option<u32> {
     u32::try_from(policy).ok().map(|policy| policy & !RESET_ON_FORK.cast_unsigned())
 }
 
-/// The priority of a thread as the kernel's events have it: 0 to 98 real-time, 100 to 139 nice -20 to 19, -1 deadline. None when
-/// it has gone.
+/// The priority of a thread as the kernel's events have it: 0 to 98 real-time, 100 to 139 nice -20 to 19, -1 deadline.
+/// None when the thread has exited.
 pub fn scheduling_priority(tid: i32) -> Option<i32> {
     const SIZE: usize = 48; // SCHED_ATTR_SIZE_VER0: size, policy, flags, nice, priority, three times
     if replayed::is_on() {
@@ -166,7 +167,8 @@ pub fn scheduling_priority(tid: i32) -> Option<i32> {
     })
 }
 
-/// Gives this thread the best nice value, if it has the usual one. False: somebody has chosen another one, or may not.
+/// Gives this thread the highest priority of nice values, if it has the default one. False: it has another one, or this
+/// is not permitted.
 pub fn precede_others() -> bool {
     const USUAL_PRIORITY: i32 = 120;
     // SAFETY: the call takes numbers only.
@@ -199,7 +201,7 @@ pub fn open_files() -> (u64, u64) {
     getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0))
 }
 
-/// The error is that this process, or the machine, has no descriptor left.
+/// Whether the error means that this process, or the machine, has no descriptors left.
 pub fn lacks_descriptors(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
@@ -220,13 +222,13 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A closed pipe is an error of `write`, not the end of the process.
+/// Ignores SIGPIPE: a closed pipe is an error of `write`, and does not end the process.
 ///
 /// # Errors
 /// None are expected; `sigaction` refuses only signals that cannot be caught.
 pub fn ignore_sigpipe() -> io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
-    // SAFETY: SIG_IGN installs no handler of ours, so nothing runs in signal context.
+    // SAFETY: SIG_IGN installs no handler, so no code runs in signal context.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }.map(drop).map_err(io::Error::from)
 }
 
@@ -238,7 +240,7 @@ mod tests {
     fn peak_memory_is_our_own() {
         let cases = [
             ("Name:\tx\nVmPeak:\t 9999 kB\nVmHWM:\t    5140 kB\nVmRSS:\t 12 kB\n", Some(5140 * 1024)),
-            ("Name:\tkthreadd\n", None), // has no memory
+            ("Name:\tkthreadd\n", None), // a kernel thread, which has no memory of its own
             ("VmHWM:\tx kB", None),
             ("VmHWM:\t18446744073709551615 kB", None),
         ];

@@ -1,4 +1,4 @@
-//! A tracefs of our own, seen by nobody else.
+//! A private tracefs, which no other process sees.
 
 use std::ffi::CStr;
 use std::io;
@@ -26,7 +26,7 @@ impl PrivateTracefs {
 }
 
 /// Mounts tracefs detached from every directory, so that no mount table changes.
-/// Kernels before 5.2 have no `fsopen`: there it is mounted in a mount namespace of our own.
+/// Kernels before 5.2 have no `fsopen`: there it is mounted in a new mount namespace.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN, ENODEV when the kernel has no tracefs.
@@ -41,10 +41,10 @@ pub fn private_tracefs() -> io::Result<PrivateTracefs> {
     }
 }
 
-/// A file of debugfs, which may be mounted nowhere.
+/// Reads a file of debugfs, which need not be mounted.
 ///
 /// # Errors
-/// As [`private_tracefs`], or there is no such file.
+/// As [`private_tracefs`]; there is no such file.
 pub fn read_debugfs(file: &str) -> io::Result<String> {
     std::fs::read_to_string(Path::new("/sys/kernel/debug").join(file)).or_else(|_| {
         let mount = detached(c"debugfs")?;
@@ -78,6 +78,6 @@ fn fd(result: libc::c_long) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system call just returned this descriptor, nobody else has it.
+    // SAFETY: the system call just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }

@@ -20,7 +20,7 @@ impl Mount {
     }
 }
 
-/// All mounts in our namespace; empty where `proc` is no procfs.
+/// All mounts in the mount namespace of this process; empty if `proc` is no procfs.
 pub fn mounts(proc: &Path) -> Vec<Mount> {
     parse(&fs::read(proc.join("self/mounts")).unwrap_or_default())
 }

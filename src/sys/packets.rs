@@ -1,5 +1,5 @@
-//! Messages with descriptors between processes: a pair of SOCK_SEQPACKET sockets, unix(7), and sealed files in memory for what is
-//! too long for a message.
+//! Messages with descriptors between processes: a pair of SOCK_SEQPACKET sockets, unix(7), and sealed memory files for
+//! data that is too long for a message.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -14,9 +14,9 @@ use nix::sys::socket::{
     socketpair,
 };
 
-/// Most bytes of a message: far below the send buffer of a socket (`net.core.wmem_default`).
+/// Limit of the bytes of a message: far below the send buffer of a socket (`net.core.wmem_default`).
 pub const MAX_MESSAGE_BYTES: usize = 48 << 10;
-/// Most descriptors of a message (SCM_MAX_FD).
+/// Limit of the descriptors in a message (SCM_MAX_FD).
 pub const MAX_DESCRIPTORS: usize = 253;
 
 /// One message.
@@ -26,11 +26,11 @@ pub struct Packet {
     pub files: Vec<OwnedFd>,
 }
 
-/// One end of a pair.
+/// One end of a pair of sockets.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
-/// Two connected ends, closed in programs that are executed.
+/// Two connected ends, close-on-exec.
 ///
 /// # Errors
 /// No descriptor is left.
@@ -46,7 +46,7 @@ impl AsFd for PacketSocket {
 }
 
 impl PacketSocket {
-    /// An end that came in a message.
+    /// An end that was received in a message.
     pub fn from_fd(fd: OwnedFd) -> PacketSocket {
         PacketSocket(fd)
     }
@@ -58,7 +58,7 @@ impl PacketSocket {
     /// Sends a message, all or nothing, without waiting for room.
     ///
     /// # Errors
-    /// The other end is closed, the message is too long, or too many messages are unread there.
+    /// The other end is closed, the message is too long, or the other end has too many unread messages.
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let raw: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&raw)];
@@ -85,8 +85,8 @@ impl PacketSocket {
                     let mut files = Vec::new();
                     for part in message.cmsgs()? {
                         if let ControlMessageOwned::ScmRights(raw) = part {
-                            // SAFETY: the kernel has just installed these descriptors for this process, and nobody else
-                            // knows of them.
+                            // SAFETY: the kernel has just installed these descriptors for this process, and nothing
+                            // else owns them.
                             files.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
                         }
                     }
@@ -99,10 +99,10 @@ impl PacketSocket {
             return Err(io::ErrorKind::InvalidData.into());
         }
         bytes.truncate(len);
-        Ok((len > 0).then_some(Packet { bytes, files })) // nobody sends an empty message
+        Ok((len > 0).then_some(Packet { bytes, files })) // empty messages are never sent
     }
 
-    /// Waits up to `ms` for a message, or the end of the other side. False: neither has come.
+    /// Waits up to `ms` for a message, or for the other end to be closed. False: neither happened.
     pub fn is_ready_within(&self, ms: u16) -> bool {
         let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::from(ms)).is_ok_and(|ready| ready > 0)
@@ -118,7 +118,7 @@ impl PacketSocket {
 
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_WRITE);
 
-/// An empty file in memory that can be sealed.
+/// An empty memory file that can be sealed.
 ///
 /// # Errors
 /// Memory or descriptors are short.
@@ -127,16 +127,16 @@ pub fn memory_file() -> io::Result<File> {
     Ok(File::from(memfd_create("perf-prof", flags)?))
 }
 
-/// Seals a file in memory: from now on nobody changes it.
+/// Seals a memory file, which nobody can change from now on.
 ///
 /// # Errors
-/// It is no file of [`memory_file`], or mapped for writing.
+/// The file was not made by [`memory_file`], or is mapped for writing.
 pub fn seal(file: &File) -> io::Result<()> {
     fcntl(file, FcntlArg::F_ADD_SEALS(SEALS))?;
     Ok(())
 }
 
-/// A sealed file in memory with these bytes.
+/// A sealed memory file with these bytes.
 ///
 /// # Errors
 /// Memory or descriptors are short.
@@ -147,10 +147,10 @@ pub fn sealed(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// The length of a file that came in a message.
+/// The length of a file that was received in a message.
 ///
 /// # Errors
-/// It is not sealed, so that its reader could be surprised.
+/// The file is not sealed, so its sender could still change it.
 pub fn sealed_len(file: &File) -> io::Result<u64> {
     let seals = SealFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GET_SEALS)?);
     if !seals.contains(SEALS) {
@@ -159,10 +159,10 @@ pub fn sealed_len(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-/// The bytes of a file that came in a message.
+/// The bytes of a file that was received in a message.
 ///
 /// # Errors
-/// It is not sealed, or longer than `max`.
+/// The file is not sealed, or longer than `max`.
 pub fn read_sealed(file: &File, max: usize) -> io::Result<Vec<u8>> {
     let len = usize::try_from(sealed_len(file)?).ok().filter(|len| *len <= max).ok_or(io::ErrorKind::FileTooLarge)?;
     let mut bytes = vec![0; len];

@@ -9,7 +9,7 @@ use perf_event_open_sys::ioctls;
 
 use crate::sys::replayed;
 
-/// What one descriptor watches.
+/// What one event descriptor watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
     /// Every task on one CPU.
@@ -35,7 +35,7 @@ impl Watch {
 /// Opens an event, disabled or not as `attr` says, close-on-exec.
 ///
 /// # Errors
-/// The kernel's errno; on E2BIG it has written the size it knows into `attr.size`.
+/// The kernel's errno; on E2BIG the kernel has written its own struct size into `attr.size`.
 pub fn open(attr: &mut perf_event_attr, watch: Watch) -> io::Result<OwnedFd> {
     if replayed::is_on() {
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
@@ -52,7 +52,7 @@ pub fn open(attr: &mut perf_event_attr, watch: Watch) -> io::Result<OwnedFd> {
     // delivery and no user memory but the attr itself.
     let fd = unsafe { perf_event_open_sys::perf_event_open(attr, pid, cpu, -1, flags) };
     check(fd)?;
-    // SAFETY: the call just returned this descriptor, nobody else has it.
+    // SAFETY: the call just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -79,14 +79,14 @@ pub fn set_output(fd: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> io::Result<()> {
 /// Attaches an ftrace filter. The kernel accepts one per descriptor.
 ///
 /// # Errors
-/// EINVAL for a text it does not parse, without a position; EEXIST the second time.
+/// EINVAL for a text that the kernel does not parse (without a position); EEXIST the second time.
 pub fn set_filter(fd: BorrowedFd<'_>, text: &str) -> io::Result<()> {
     let text = CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: the kernel reads the NUL-terminated text and keeps no pointer to it.
     check(unsafe { ioctls::SET_FILTER(fd.as_raw_fd(), text.as_ptr().cast_mut()) })
 }
 
-/// `BPF_TRACE_MAX_PROGS`, kernel/trace/bpf_trace.c: programs that a tracepoint may have.
+/// `BPF_TRACE_MAX_PROGS`, kernel/trace/bpf_trace.c: limit of the programs on a tracepoint.
 const MAX_PROGRAMS: usize = 64;
 
 /// `struct perf_event_query_bpf` with room for all programs.
@@ -97,11 +97,12 @@ struct QueryBpf {
     ids: [u32; MAX_PROGRAMS],
 }
 
-/// The ids of the BPF programs that anybody has attached to the tracepoint of `fd`. They run on each of its events, whoever
-/// watches.
+/// The ids of all BPF programs that are attached to the tracepoint of `fd`, by any process. They run on each event of
+/// the tracepoint.
 ///
 /// # Errors
-/// EINVAL for an event that is no tracepoint, EPERM without CAP_PERFMON, EOPNOTSUPP or ENOTTY in a kernel without this.
+/// EINVAL for an event that is no tracepoint, EPERM without CAP_PERFMON, EOPNOTSUPP or ENOTTY in a kernel without this
+/// query.
 pub fn attached_programs(fd: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut query = QueryBpf { ids_len: MAX_PROGRAMS as u32, count: 0, ids: [0; MAX_PROGRAMS] };
     // SAFETY: the kernel reads `ids_len` and stores the count and at most as many ids, for which there is room in `query`.
@@ -113,8 +114,8 @@ pub fn attached_programs(fd: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     Ok(query.ids.iter().copied().take(query.count as usize).filter(|id| *id != 0).collect())
 }
 
-/// Attaches a BPF program to the tracepoint of `fd`. Until `fd` is closed the program runs on all events of the tracepoint, on every
-/// CPU, and hides those for which it returns 0 from everybody's perf events.
+/// Attaches a BPF program to the tracepoint of `fd`. Until `fd` is closed the program runs on all events of the
+/// tracepoint, on every CPU, and hides the events for which it returns 0 from the perf events of all processes.
 ///
 /// # Errors
 /// EEXIST when `fd` has a program, EINVAL for an event that is no tracepoint.
@@ -160,7 +161,7 @@ pub fn disable_all() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_TASK_PERF_EVENTS_DISABLE, 0, 0, 0, 0) })
 }
 
-/// Reads a counter: as many u64 as `read_format` asks for. Returns how many arrived.
+/// Reads a counter: as many u64 as `read_format` asks for. Returns how many were read.
 ///
 /// # Errors
 /// ENOSPC when `values` is too short for the format.

@@ -11,7 +11,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-/// An epoll set whose members are named by tokens of the caller's.
+/// An epoll set whose members have tokens that the caller chooses.
 #[derive(Debug)]
 pub struct Poller {
     epoll: Epoll,
@@ -20,13 +20,14 @@ pub struct Poller {
 
 impl Poller {
     /// # Errors
-    /// EMFILE.
+    /// EMFILE: no descriptor is left.
     pub fn new() -> io::Result<Poller> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(Poller { epoll, ready: vec![EpollEvent::empty(); 64] })
     }
 
-    /// Reports `fd` as `token` once per change: an event whose task has exited reports HUP for ever.
+    /// Reports `fd` as `token` once per change (edge-triggered): a perf event whose task has exited reports HUP for
+    /// ever.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -42,7 +43,7 @@ impl Poller {
         Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token))?)
     }
 
-    /// Reports `fd` as `token` as long as something can be written to it.
+    /// Reports `fd` as `token` as long as it is writable.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -51,7 +52,7 @@ impl Poller {
     }
 
     /// # Errors
-    /// ENOENT when it was not a member.
+    /// ENOENT when `fd` is no member.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(self.epoll.delete(fd)?)
     }
@@ -59,9 +60,9 @@ impl Poller {
     /// Waits until a member is ready or `timeout` has passed, whichever is first.
     ///
     /// # Errors
-    /// None known but EINTR, which counts as nothing ready.
+    /// None are known: EINTR counts as no member ready.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<impl Iterator<Item = u64> + '_> {
-        // Rounded up, or the last fraction of a millisecond would be spent spinning.
+        // Rounded up: otherwise the last fraction of a millisecond would be a busy loop.
         let millis = timeout.as_micros().div_ceil(1000).min(60_000) as u16;
         let count = match self.epoll.wait(&mut self.ready, EpollTimeout::from(millis)) {
             Ok(count) => count,
@@ -99,11 +100,11 @@ pub fn block_signals() {
 }
 
 /// From now on SIGINT and SIGTERM end the process, even if they were ignored as it started. A shell without job control
-/// ignores SIGINT in what it starts in the background, and a script may well end a run there with `kill -INT`.
+/// ignores SIGINT in its background processes, and a script may end a run there with `kill -INT`.
 pub fn obey_ending_signals() {
     for ending in [Signal::SIGINT, Signal::SIGTERM] {
-        // SAFETY: SIG_DFL installs no handler of ours, so nothing runs in signal context.
-        let _ = unsafe { signal(ending, SigHandler::SigDfl) }; // cannot fail for these
+        // SAFETY: SIG_DFL installs no handler, so no code runs in signal context.
+        let _ = unsafe { signal(ending, SigHandler::SigDfl) }; // cannot fail for these signals
     }
 }
 
@@ -117,22 +118,23 @@ pub fn ending_signals() -> impl Iterator<Item = Signal> {
 fn is_ignored(signal: Signal) -> bool {
     // SAFETY: zeros are a valid sigaction, and the call only writes to it.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: `action` is ours; without a new action nothing is changed.
+    // SAFETY: `action` is a local variable; without a new action nothing is changed.
     let asked = unsafe { libc::sigaction(signal as i32, std::ptr::null(), &raw mut action) };
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Blocks [`ending_signals`] until [`Signals`] are read, while something exists that must not be left behind.
+/// Blocks [`ending_signals`] until [`Signals`] are read, while something exists (such as probes) that must not be left
+/// behind.
 pub fn hold_ending_signals() {
     let mut set = SigSet::empty();
     ending_signals().for_each(|signal| set.add(signal));
     let _ = set.thread_block(); // cannot fail for a valid set
 }
 
-/// One of [`ending_signals`] is blocked and pending.
+/// Whether one of [`ending_signals`] is blocked and pending.
 pub fn is_told_to_end() -> bool {
     let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `pending` is ours, and the call writes all of it when it returns 0.
+    // SAFETY: `pending` is a local variable, and the call writes all of it when it returns 0.
     let pending = unsafe {
         if libc::sigpending(pending.as_mut_ptr()) != 0 {
             return false;
@@ -180,13 +182,13 @@ pub struct Waker(EventFd);
 
 impl Waker {
     /// # Errors
-    /// EMFILE.
+    /// EMFILE: no descriptor is left.
     pub fn new() -> io::Result<Waker> {
         Ok(Waker(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?))
     }
 
     pub fn wake(&self) {
-        let _ = self.0.write(1); // full means that a wake-up is pending already
+        let _ = self.0.write(1); // a full counter means that a wake-up is pending already
     }
 
     pub fn clear(&self) {
@@ -200,12 +202,12 @@ impl AsFd for Waker {
     }
 }
 
-/// Becomes readable when the process exits.
+/// A descriptor that becomes readable when the process exits.
 ///
 /// # Errors
 /// ESRCH, or ENOSYS before Linux 5.3.
 pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
-    // SAFETY: pidfd_open(2) takes two integers; it returns a descriptor that nobody else has.
+    // SAFETY: pidfd_open(2) takes two integers; it returns a descriptor that nothing else owns.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
         if fd < 0 {

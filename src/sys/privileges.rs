@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// The capabilities that matter here: number and name, include/uapi/linux/capability.h.
+/// The capabilities that perf-prof needs or names in a cure: number and name, include/uapi/linux/capability.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
     DacReadSearch = 2,
@@ -36,7 +36,7 @@ impl Capability {
     }
 }
 
-/// User, capabilities and their limits.
+/// User and capabilities of a process, and what limits them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
     /// The effective user.
@@ -45,12 +45,13 @@ pub struct Privileges {
     pub effective: u64,
     /// A seccomp filter may refuse any system call.
     pub seccomp: bool,
-    /// The capabilities are those of a user namespace: most checks ask for the machine's.
+    /// The capabilities are those of a user namespace: most of the kernel's checks need capabilities in the initial
+    /// one.
     pub user_namespace: bool,
 }
 
 impl Privileges {
-    /// The privileges of this process; none where /proc cannot be read.
+    /// The privileges of this process; no privileges if /proc cannot be read.
     pub fn of_self(proc: &Path) -> Privileges {
         let read = |name: &str| fs::read_to_string(proc.join("self").join(name)).unwrap_or_default();
         Privileges::parse(&read("status"), &read("uid_map"))
@@ -69,17 +70,17 @@ impl Privileges {
         }
     }
 
-    /// The capability is effective, perhaps only in a user namespace.
+    /// Whether the capability is effective, perhaps only in a user namespace.
     pub fn holds(&self, capability: Capability) -> bool {
         self.effective & 1 << capability as u32 != 0
     }
 
-    /// The capability is effective for the whole machine.
+    /// Whether the capability is effective in the initial user namespace.
     pub fn has(&self, capability: Capability) -> bool {
         self.holds(capability) && !self.user_namespace
     }
 
-    /// What the kernel calls `perfmon_capable`.
+    /// The kernel's `perfmon_capable()`.
     pub fn may_monitor(&self) -> bool {
         self.has(Capability::Perfmon) || self.has(Capability::SysAdmin)
     }

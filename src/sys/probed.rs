@@ -1,4 +1,4 @@
-//! Functions of our own that do nothing, to measure what a probe in them costs their callers.
+//! Empty functions, to measure what a uprobe in them costs their callers.
 
 use crate::sys;
 
@@ -11,12 +11,13 @@ pub enum FirstInstruction {
     Stepped,
 }
 
-/// Address of the function. None: there is none for this machine.
+/// Address of the function. None: there is no such function for this architecture.
 pub fn address(first: FirstInstruction) -> Option<u64> {
     function(first).map(|function| function as usize as u64)
 }
 
-/// CPU time of one call of the function, in ns: of the fastest of a few rounds, as slower ones may have been interrupted.
+/// CPU time of one call of the function, in ns, from the fastest of a few rounds: slower ones may have been
+/// interrupted.
 pub fn call_ns(first: FirstInstruction) -> Option<u64> {
     const ROUNDS: usize = 5;
     const CALLS: u64 = 40;
@@ -39,8 +40,8 @@ fn function(_: FirstInstruction) -> Option<extern "C" fn()> {
     None
 }
 
-// SAFETY, of all four: the instructions are a whole function of the C ABI, which keeps every register that its caller
-// relies on.
+// SAFETY, for all four: the instructions are a complete function of the C ABI, which preserves every register that its
+// caller relies on.
 
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]

@@ -1,4 +1,4 @@
-//! Starting the workload, and the holder process that releases events slowly while the user has the prompt back.
+//! Starts the workload, and the holder process, which releases events slowly while the user has the prompt back.
 
 use std::ffi::{CStr, CString, OsString};
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ pub struct Workload {
     go: Option<OwnedFd>,
     failure: OwnedFd,
     reaped: bool,
-    /// SIGTERM was sent.
+    /// SIGTERM was sent to the workload.
     is_ending: bool,
 }
 
@@ -30,7 +30,7 @@ impl Workload {
     /// Forks; the child waits for [`Workload::release`] before it becomes `argv`.
     ///
     /// # Errors
-    /// An argument with a NUL byte, no argument at all, or what `fork` and `pipe` say.
+    /// An argument with a NUL byte, no argument at all, or an error of `fork` or `pipe`.
     pub fn start(argv: &[OsString]) -> io::Result<Workload> {
         let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
         let args: Vec<CString> =
@@ -38,7 +38,7 @@ impl Workload {
         let Some(first) = argv.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
         let mut pointers: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        // It keeps the limit that we were given.
+        // The workload gets perf-prof's original limit.
         let files = libc::rlimit { rlim_cur: super::given_open_files(), rlim_max: super::open_files().1 };
         let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
         let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
@@ -50,7 +50,8 @@ impl Workload {
                 // SAFETY: as above; every pointer is to memory prepared before the fork and still mapped, or to a local
                 // variable that may be written where the call writes, and `pointers` ends with a null.
                 unsafe {
-                    // The writing end must be closed here, or the parent's death would not be seen as an end of file.
+                    // The writing end must be closed here, or the child would not get an end of file when the parent
+                    // dies.
                     libc::close(go_write.as_raw_fd());
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
                     let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -87,8 +88,8 @@ impl Workload {
         &self.name
     }
 
-    /// Lets the child execute its command and waits until it has, or has failed to, or this process is told to end: the file of the
-    /// command may not answer.
+    /// Lets the child execute its command and waits until it has done so or failed, or until this process is told to
+    /// end: reading the command's file may hang.
     ///
     /// # Errors
     /// Why `execvp` failed.
@@ -110,11 +111,11 @@ impl Workload {
         let mut failure = std::fs::File::from(self.failure.try_clone()?);
         match failure.read_exact(&mut errno) {
             Ok(()) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
-            Err(_) => Ok(()), // closed by the exec
+            Err(_) => Ok(()), // the exec closed the pipe
         }
     }
 
-    /// True when the child has ended; it is reaped then.
+    /// True when the child has ended, and was reaped.
     pub fn ended(&mut self) -> bool {
         if !self.reaped {
             self.reaped = !matches!(waitpid(self.pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive));
@@ -122,16 +123,16 @@ impl Workload {
         self.reaped
     }
 
-    /// Sends SIGTERM to the child first, then to `others` that it has started: a shell that outlives its command would go on with
-    /// the next.
+    /// Sends SIGTERM to the child first, then to its descendants `others`: a shell that outlives its command would run
+    /// the next one.
     pub fn end(&mut self, others: &[OwnedFd]) {
         if self.is_ending || self.ended() {
             return;
         }
         self.is_ending = true;
-        let _ = kill(self.pid, Signal::SIGTERM); // it is ours until it is reaped
+        let _ = kill(self.pid, Signal::SIGTERM); // the pid is not reused until the child is reaped
         for other in others {
-            // SAFETY: pidfd_send_signal(2) takes integers and no siginfo. The descriptor cannot come to mean another process.
+            // SAFETY: pidfd_send_signal(2) takes integers and no siginfo. A pidfd never refers to another process.
             unsafe { libc::syscall(libc::SYS_pidfd_send_signal, other.as_raw_fd(), libc::SIGTERM, 0_usize, 0) };
         }
     }
@@ -145,33 +146,33 @@ impl Drop for Workload {
 
 #[cfg(target_os = "linux")]
 fn errno_location() -> *mut libc::c_int {
-    // SAFETY: returns the address of this thread's errno, always valid.
+    // SAFETY: the call returns the address of this thread's errno, which is always valid.
     unsafe { libc::__errno_location() }
 }
 
-/// Forks a child that runs `work` and exits. It is named `name`, has a session of its own, `/` as its directory, no descriptor but
-/// `keep` (0 to 2 lead to /dev/null), and is killed when its parent ends.
+/// Forks a child that runs `work` and exits. The child has the name `name`, its own session, the directory `/`, no
+/// descriptor but `keep` (0 to 2 are /dev/null), and is killed when its parent ends.
 ///
 /// # Errors
-/// This process has several threads, whose locks the child would find taken for ever; or what fork(2) says.
+/// This process has several threads, whose locks could be held in the child for ever; or an error of fork(2).
 pub fn fork_apart(name: &CStr, keep: BorrowedFd<'_>, work: impl FnOnce()) -> io::Result<i32> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::ErrorKind::Deadlock.into());
     }
     let parent = std::process::id();
     let others = OtherDescriptors::except(&[keep.as_raw_fd()]);
-    // SAFETY: this process has one thread, so that no lock is held by another one, and the child may do what it likes.
+    // SAFETY: this process has one thread, so no lock is held by another thread, and the child may call any function.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(child.as_raw()),
         ForkResult::Child => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                std::panic::set_hook(Box::new(|_| {})); // nobody reads what it would print
-                // SAFETY: system calls with integers and texts that end with a zero. The descriptors that are closed belong to
-                // values of the parent's code, to which the child does not return.
+                std::panic::set_hook(Box::new(|_| {})); // nobody would read the message
+                // SAFETY: system calls with integers and NUL-terminated texts. The closed descriptors belong to values
+                // of the parent's code, to which the child does not return.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     if libc::getppid().cast_unsigned() != parent {
-                        return; // it has ended before
+                        return; // the parent has already ended
                     }
                     libc::prctl(libc::PR_SET_NAME, name.as_ptr());
                     libc::setsid();
@@ -182,7 +183,7 @@ pub fn fork_apart(name: &CStr, keep: BorrowedFd<'_>, work: impl FnOnce()) -> io:
                     for _ in 0..3 {
                         let fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
                         if fd > 2 {
-                            libc::close(fd); // `keep` is one of them
+                            libc::close(fd); // `keep` is one of 0 to 2
                         }
                     }
                 }
@@ -194,17 +195,17 @@ pub fn fork_apart(name: &CStr, keep: BorrowedFd<'_>, work: impl FnOnce()) -> io:
     }
 }
 
-/// Kills a child that nobody has waited for yet.
+/// Kills a child that was not reaped yet.
 pub fn kill_child(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// True when a child has ended; it is reaped then, and its number may be another's. Does not wait.
+/// True when a child has ended. It is reaped then, and its pid may be reused. Does not wait.
 pub fn has_ended(pid: i32) -> bool {
     !matches!(waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }
 
-/// Waits until these children have ended, and reaps them. False: not all have within `limit`.
+/// Waits until these children have ended, and reaps them. False: some have not ended within `limit`.
 pub fn reap_within(children: &mut Vec<i32>, limit: Duration) -> bool {
     wait_within(limit, || {
         children.retain(|pid| !has_ended(*pid));
@@ -218,7 +219,7 @@ pub fn reap_all_within(limit: Duration) -> bool {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) => return false,
-                Ok(_) => {} // one of several
+                Ok(_) => {} // one of several children
                 Err(_) => return true,
             }
         }
@@ -239,38 +240,39 @@ fn wait_within(limit: Duration, mut is_over: impl FnMut() -> bool) -> bool {
 
 /// Forks a process that holds the last references to `events` for as long as releasing them takes.
 ///
-/// The kernel waits some 35 ms for every distinct tracepoint that is released. The holder does that after we have
-/// returned to the prompt; it keeps no other descriptor, so a pipe behind us sees its end at once.
+/// The kernel waits some 35 ms for every distinct tracepoint that is released. The holder does that after perf-prof has
+/// exited. It keeps no other descriptor, so the reader of a pipe gets the end of file at once.
 pub fn hand_over(events: &[RawFd]) {
     let others = OtherDescriptors::except(events);
     // SAFETY: the child calls only setsid, close_range, close and _exit, all async-signal-safe.
     if let Ok(ForkResult::Child) = unsafe { fork() } {
-        // SAFETY: system calls with integer arguments; no Rust value of the child is used after its descriptor is
-        // closed, since the child ends here.
+        // SAFETY: system calls with integer arguments; the child uses no Rust value whose descriptor was closed, since
+        // it ends here.
         unsafe {
             libc::setsid();
-            // Above all the terminal and pipes, for whose end somebody may wait.
+            // Above all the terminal and pipes, whose end others may await.
             others.close();
             libc::_exit(0);
         }
     }
 }
 
-/// A probe whose definition is to be removed when its event is released.
+/// A probe whose definition must be removed when its event is released.
 #[derive(Debug)]
 pub struct HeldProbe<'a> {
     /// The probe's last open event.
     pub event: BorrowedFd<'a>,
-    /// The kernel's list of such probes, open for appending.
+    /// The kernel's list of such probes in tracefs, open for appending.
     pub list: BorrowedFd<'a>,
     /// The line that removes the probe from the list.
     pub line: &'a [u8],
 }
 
-/// As [`hand_over`], for probes: the holder also removes them from the kernel's lists. It begins when the returned descriptor is
-/// dropped, after their events were closed here: whoever closes an event last waits for its release. None: there is no holder.
+/// As [`hand_over`], for probes: the holder also removes them from the kernel's lists. The holder begins when the
+/// returned descriptor is dropped. Before that, the caller must close the events: the process that closes an event last
+/// waits for its release. None: there is no holder.
 pub fn hand_over_probes(probes: &[HeldProbe<'_>]) -> Option<OwnedFd> {
-    /// A lone process of a container would take the holder with it.
+    /// In a container, the exit of its first process would kill the holder.
     const INIT: libc::pid_t = 1;
     if std::process::id() == INIT as u32 {
         return None;
@@ -283,12 +285,12 @@ pub fn hand_over_probes(probes: &[HeldProbe<'_>]) -> Option<OwnedFd> {
     // SAFETY: the child calls only setsid, close_range, close, read, write, nanosleep and _exit, all async-signal-safe.
     match unsafe { fork() } {
         Ok(ForkResult::Child) => {
-            // SAFETY: system calls with integer arguments, and a line that is the caller's; no Rust value of the child is
-            // used after its descriptor is closed, since the child ends here.
+            // SAFETY: system calls with integer arguments, and a line that is the caller's; the child uses no Rust
+            // value whose descriptor was closed, since it ends here.
             unsafe {
                 libc::setsid();
                 others.close();
-                libc::read(begins.as_raw_fd(), [0_u8].as_mut_ptr().cast(), 1); // returns when the other side is closed
+                libc::read(begins.as_raw_fd(), [0_u8].as_mut_ptr().cast(), 1); // returns when the parent closes its end
                 for probe in probes {
                     libc::close(probe.event.as_raw_fd());
                     remove_probe(probe);
@@ -301,29 +303,30 @@ pub fn hand_over_probes(probes: &[HeldProbe<'_>]) -> Option<OwnedFd> {
     }
 }
 
-/// Removes a probe from its list; EBUSY while its event is still being released, or open elsewhere. Safe between fork and exit.
+/// Removes a probe from its list; Repeats while the kernel says EBUSY: the event is still being released, or open
+/// elsewhere. Async-signal-safe.
 fn remove_probe(probe: &HeldProbe<'_>) {
     const TRIES: u32 = 400;
     static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     for _ in 0..TRIES {
-        // SAFETY: the line is there for as long as this takes; errno is this thread's own.
+        // SAFETY: the line outlives the call; errno belongs to this thread.
         let is_busy = unsafe {
             libc::write(probe.list.as_raw_fd(), probe.line.as_ptr().cast(), probe.line.len()) < 0
                 && *errno_location() == libc::EBUSY
         };
         if !is_busy {
-            return; // also when somebody else has removed it
+            return; // also when another process has removed the probe
         }
-        // SAFETY: reads its first argument only.
+        // SAFETY: nanosleep reads only its first argument.
         unsafe { libc::nanosleep(&raw const PAUSE, std::ptr::null_mut()) };
     }
 }
 
-/// All descriptors but some, to be closed after a fork: the list is prepared before.
+/// All descriptors except some, to be closed after a fork. The list is prepared before the fork.
 enum OtherDescriptors {
     /// First and last of each range.
     Ranges(Vec<(libc::c_uint, libc::c_uint)>),
-    /// For kernels before 5.9, and seccomp filters that do not know close_range(2).
+    /// Single descriptors, for kernels before 5.9 and seccomp filters that do not know close_range(2).
     Each(Vec<RawFd>),
 }
 
@@ -333,7 +336,7 @@ impl OtherDescriptors {
         keep.sort_unstable();
         keep.dedup();
         const LAST: libc::c_uint = libc::c_uint::MAX;
-        // SAFETY: the call takes integers, and no descriptor has this number.
+        // SAFETY: the call takes integers, and there is no descriptor with this number.
         if unsafe { close_range(LAST, LAST) } {
             OtherDescriptors::Ranges(gaps(&keep))
         } else {
@@ -341,9 +344,9 @@ impl OtherDescriptors {
         }
     }
 
-    /// `keep` is sorted.
+    /// The open descriptors without `keep`, which is sorted.
     fn listed(keep: &[RawFd]) -> OtherDescriptors {
-        /// Highest descriptor that is closed without /proc.
+        /// Without /proc, descriptors up to this one are closed.
         const LIMIT: RawFd = 1 << 20;
         let named = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
         let mut open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
@@ -355,11 +358,11 @@ impl OtherDescriptors {
     }
 
     /// # Safety
-    /// Nobody in this process uses any of these descriptors any more.
+    /// No code of this process may use these descriptors any more.
     unsafe fn close(&self) {
         match self {
             OtherDescriptors::Ranges(ranges) => ranges.iter().for_each(|&(first, last)| {
-                // SAFETY: integers; the caller says that the descriptors are not used.
+                // SAFETY: the call takes integers; the caller guarantees that the descriptors are unused.
                 let _ = unsafe { close_range(first, last) };
             }),
             // SAFETY: the same.
@@ -368,16 +371,16 @@ impl OtherDescriptors {
     }
 }
 
-/// False where the call is not known.
+/// False if the kernel does not know the call.
 ///
 /// # Safety
-/// Nobody in this process uses these descriptors any more.
+/// No code of this process may use these descriptors any more.
 unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) -> bool {
-    // SAFETY: the call takes integers; the caller says that the descriptors are not used.
+    // SAFETY: the call takes integers; the caller guarantees that the descriptors are unused.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
 }
 
-/// The ranges between sorted numbers, and behind the last.
+/// The ranges between sorted numbers, and behind the last one.
 fn gaps(keep: &[RawFd]) -> Vec<(libc::c_uint, libc::c_uint)> {
     let mut gaps = Vec::new();
     let mut next = 0;
@@ -417,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_holder_takes_probes_off_when_it_is_alone() {
-        let (mut reader, writer) = io::pipe().unwrap(); // stands for an event: its end is seen
+        let (mut reader, writer) = io::pipe().unwrap(); // stands for an event: its release shows as end of file
         let list = tempfile::NamedTempFile::new().unwrap();
         let append = File::options().append(true).open(list.path()).unwrap();
         let lines = [&b"-:g/a\n"[..], b"-:g/b\n"];
@@ -436,11 +439,11 @@ mod tests {
 
     #[test]
     fn a_holder_keeps_what_it_is_to_hold_and_nothing_else() {
-        // Far behind the others, as descriptors are that were opened after thousands of files were pinned.
+        // High descriptor numbers, as after thousands of files were opened.
         let far = |least: RawFd| {
             let null = File::open("/dev/null").unwrap();
             let fd = nix::fcntl::fcntl(&null, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(least));
-            fd.unwrap_or_else(|_| null.into_raw_fd()) // where the limit is low
+            fd.unwrap_or_else(|_| null.into_raw_fd()) // if the limit is low
         };
         let (kept, last) = (File::open("/dev/null").unwrap().into_raw_fd(), far(900));
         super::super::raise_open_files();
@@ -458,7 +461,7 @@ mod tests {
             // prepared before.
             let child = match unsafe { fork() }.unwrap() {
                 ForkResult::Parent { child } => child,
-                // SAFETY: the same; nothing of the child uses a descriptor.
+                // SAFETY: as above; the child uses no descriptor.
                 ForkResult::Child => unsafe {
                     others.close();
                     let is_open = |fd: RawFd| libc::fcntl(fd, libc::F_GETFD) >= 0;

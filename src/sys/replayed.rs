@@ -1,24 +1,24 @@
-//! The machine of a replay: its clock shows what a recording says, nothing takes any time, no task can be asked about, and no
-//! event can be opened. So a replay prints the same on every machine, however busy.
+//! The machine of a replay: its clock has the times of a recording, no operation takes time, and there are no tasks to
+//! look up and no events to open. So a replay prints the same on every machine, under any load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// CLOCK_MONOTONIC of the replay in ns. 0: there is none.
+/// CLOCK_MONOTONIC of the replay in ns. 0: there is no replay.
 static CLOCK_NS: AtomicU64 = AtomicU64::new(0);
-/// There is one clock for all threads, so that replays take turns.
+/// All threads share one clock, so replays take turns.
 static TURN: Mutex<()> = Mutex::new(());
 /// CLOCK_REALTIME minus CLOCK_MONOTONIC: midnight of 2026-01-01, UTC, in ns since the epoch.
 const WALL_OFFSET_NS: u64 = 1_767_225_600_000_000_000;
-/// The number of each thread of this process: no task has it.
+/// The tid of every thread of this process in a replay: no task has it.
 pub const THREAD_ID: i32 = i32::MAX;
 
-/// The clock of a replay, which stands still until it is set. When it is dropped, time goes on.
+/// The clock of a replay, which stands still until it is set. Dropping it restores the real clock.
 #[derive(Debug)]
 pub struct ReplayedClock(#[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl ReplayedClock {
-    /// Waits for other replays of this process.
+    /// Starts the clock. Waits for other replays of this process.
     pub fn start(now_ns: u64) -> ReplayedClock {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let clock = ReplayedClock(turn);

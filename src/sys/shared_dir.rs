@@ -1,26 +1,26 @@
-//! Directories in which everybody may create files, such as /tmp. What somebody else has put there under the name that we are
-//! about to write to would lead our output to where that one wants it.
+//! Directories in which every user may create files, such as /tmp. A file or link that another user has put there under
+//! the name of our output would redirect the output.
 //!
-//! The kernel refuses it, too, with `fs.protected_symlinks` and `fs.protected_regular`, which may be 0.
+//! The kernel refuses such files, too, with `fs.protected_symlinks` and `fs.protected_regular`, which may be 0.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The directory of `path`, if everybody may create files there, but only remove his own.
+/// The directory of `path`, if every user may create files there, but only remove their own (sticky bit).
 fn shared_dir_of(path: &Path) -> Option<Metadata> {
     const STICKY_AND_WRITABLE: u32 = 0o1002;
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::metadata(dir).ok().filter(|dir| dir.mode() & STICKY_AND_WRITABLE == STICKY_AND_WRITABLE)
 }
 
-/// Whether a file in the shared directory `dir` belongs to somebody else than us and the owner of the directory.
+/// Whether a file in the shared directory `dir` belongs neither to the present user nor to the owner of the directory.
 fn is_strangers(file: &Metadata, dir: &Metadata) -> bool {
     ![nix::unistd::geteuid().as_raw(), dir.uid()].contains(&file.uid())
 }
 
-/// What is called `path` itself, or a link on the way there, was put there by somebody else.
+/// Whether another user has made the file `path`, or a link that it leads through.
 pub fn is_of_stranger(path: &Path) -> bool {
     path.ancestors().enumerate().any(|(depth, path)| {
         let known = fs::symlink_metadata(path).ok().filter(|file| depth == 0 || file.is_symlink());
@@ -31,7 +31,7 @@ pub fn is_of_stranger(path: &Path) -> bool {
 /// Opens `path` to append to it, and creates it with `mode`.
 ///
 /// # Errors
-/// It cannot be opened, or somebody else has put it there.
+/// The file cannot be opened, or another user has made it.
 pub fn append_to(path: &Path, mode: u32) -> io::Result<File> {
     let refused = || {
         let why = "somebody else has put it there, where everybody may create files";
@@ -41,11 +41,11 @@ pub fn append_to(path: &Path, mode: u32) -> io::Result<File> {
         return refused();
     }
     let dir = shared_dir_of(path);
-    // A link of our own stays what it is: nobody else may remove it.
+    // The user's own link may be followed: no other user can replace it.
     let follows = dir.is_none() || fs::symlink_metadata(path).is_ok_and(|file| file.is_symlink());
     let flags = if follows { 0 } else { libc::O_NOFOLLOW };
     let file = OpenOptions::new().create(true).append(true).mode(mode).custom_flags(flags).open(path)?;
-    // It may have come since.
+    // Another user's file may have appeared since the check.
     match dir.filter(|_| !follows) {
         Some(dir) if is_strangers(&file.metadata()?, &dir) => refused(),
         _ => Ok(file),
@@ -97,7 +97,8 @@ mod tests {
             assert_eq!(append_to(path, 0o600).unwrap_err().kind(), ErrorKind::PermissionDenied, "{}", path.display());
         }
         assert!(!own.exists());
-        // The owner of the directory may do as he likes anyway; elsewhere only he can create files.
+        // The owner of the directory can replace any file in it anyway; in a directory that is not shared only the
+        // owner can create files.
         chown(dir.path(), Some(NOBODY), None).unwrap();
         append_to(&file, 0o600).unwrap();
         chown(dir.path(), Some(0), None).unwrap();

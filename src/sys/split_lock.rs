@@ -12,20 +12,21 @@ pub struct SplitLocks {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The CPU lets a locked operation cross a cache line.
+/// Whether locked operations may cross a cache line on this architecture.
 pub const POSSIBLE: bool = cfg!(target_arch = "x86_64");
 
 impl SplitLocks {
     /// Starts the thread.
     ///
     /// # Errors
-    /// Threads cannot be started, or this CPU knows no split locks.
+    /// Threads cannot be started, or this architecture has no split locks.
     #[cfg(target_arch = "x86_64")]
     pub fn provoke() -> io::Result<SplitLocks> {
         use std::time::Duration;
-        /// No multiple of the default `-T`: each sample would be of the last split lock of a burst, and land in the sleep behind it.
+        /// Not a multiple of the default `-T`: otherwise each sample would be due at the last split lock of a burst,
+        /// and land in the sleep after it.
         const BURST: u32 = 1100;
-        const PAUSE: Duration = Duration::from_millis(1); // a split lock holds up all CPUs
+        const PAUSE: Duration = Duration::from_millis(1); // a split lock stalls all CPUs
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let work = move || {
@@ -39,10 +40,10 @@ impl SplitLocks {
         Ok(SplitLocks { stop, thread: Some(thread) })
     }
 
-    /// As on x86.
+    /// The counterpart of the x86 function.
     ///
     /// # Errors
-    /// Always: an exclusive access across a cache line is a fault here.
+    /// Always: on this architecture an exclusive access across a cache line faults.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn provoke() -> io::Result<SplitLocks> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
@@ -65,13 +66,14 @@ struct Lines([u8; 128]);
 
 #[cfg(target_arch = "x86_64")]
 impl Lines {
-    /// A locked addition to the eight bytes around their border. A function of its own, which samples name.
+    /// A locked addition to the eight bytes around the border of the cache lines. It is not inlined, so that samples
+    /// show its name.
     #[inline(never)]
     fn add_across(&mut self) {
         const BORDER: usize = 64;
         let across = &mut self.0[BORDER - 4..BORDER + 4];
-        // SAFETY: the instruction reads and writes the eight bytes of `across`, which are borrowed mutably. x86 needs no
-        // alignment for it, other than Rust's atomics.
+        // SAFETY: the instruction reads and writes the eight bytes of `across`, which are borrowed mutably. Unlike
+        // Rust's atomics, x86 needs no alignment for it.
         unsafe { std::arch::asm!("lock add qword ptr [{}], 1", in(reg) across.as_mut_ptr(), options(nostack)) };
     }
 }

@@ -1,5 +1,5 @@
-//! The terminal: its size, who is in its foreground, its settings for single keys, and how a program stops itself as Ctrl-Z
-//! asks it to.
+//! The terminal: its size, its foreground process, its settings for single keys; and how a program stops itself on
+//! Ctrl-Z.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,10 +9,10 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 
-/// Columns and lines. None: it is no terminal, or does not know.
+/// Columns and lines. None: it is no terminal, or its size is unknown.
 pub fn window_size(terminal: impl AsFd) -> Option<(u16, u16)> {
     let mut size = MaybeUninit::<libc::winsize>::uninit();
-    // SAFETY: `size` is ours, and the call writes all of it when it returns 0.
+    // SAFETY: `size` is a local variable, and the call writes all of it when it returns 0.
     let size = unsafe {
         if libc::ioctl(terminal.as_fd().as_raw_fd(), libc::TIOCGWINSZ, size.as_mut_ptr()) != 0 {
             return None;
@@ -22,23 +22,23 @@ pub fn window_size(terminal: impl AsFd) -> Option<(u16, u16)> {
     Some((size.ws_col, size.ws_row)).filter(|(columns, lines)| *columns > 0 && *lines > 0)
 }
 
-/// The process is in the foreground of its terminal: the keys are for it.
+/// Whether the process is in the foreground of its terminal, and gets the keys.
 pub fn is_in_foreground(terminal: impl AsFd) -> bool {
     tcgetpgrp(terminal) == Ok(getpgrp())
 }
 
-/// Settings of a terminal.
+/// The modes of a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct TerminalModes(libc::termios);
 
 impl TerminalModes {
     /// # Errors
-    /// It is no terminal.
+    /// The descriptor is no terminal.
     pub fn of(terminal: impl AsFd) -> io::Result<TerminalModes> {
         Ok(TerminalModes(tcgetattr(terminal)?.into()))
     }
 
-    /// Every key at once and without an echo. Ctrl-C and Ctrl-Z still are signals.
+    /// These modes, but with every key delivered at once and without echo. Ctrl-C and Ctrl-Z still send signals.
     #[must_use]
     pub fn by_key(&self) -> TerminalModes {
         let mut modes = self.0;
@@ -48,14 +48,14 @@ impl TerminalModes {
         TerminalModes(modes)
     }
 
-    /// Makes the terminal have these settings, unless the process is in its background: they are another's then.
+    /// Sets these modes, unless the process is in the background: then another process owns the terminal.
     pub fn set(&self, terminal: impl AsFd) {
-        // It may be sent to the background right now, and would be stopped for it.
+        // The process may just have moved to the background, where tcsetattr would stop it with SIGTTOU.
         let mut stops = SigSet::empty();
         stops.add(Signal::SIGTTOU);
         let before = stops.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
         if is_in_foreground(&terminal) {
-            let _ = tcsetattr(terminal, SetArg::TCSANOW, &Termios::from(self.0)); // fails for one that has hung up
+            let _ = tcsetattr(terminal, SetArg::TCSANOW, &Termios::from(self.0)); // fails if the terminal has hung up
         }
         if let Ok(before) = before {
             let _ = before.thread_set_mask();
@@ -63,12 +63,12 @@ impl TerminalModes {
     }
 }
 
-/// Stops the process, as the terminal's SIGTSTP would have if this thread did not block it; returns when it goes on. The
-/// kernel does not stop a process that nobody could continue.
+/// Stops the process, as the terminal's SIGTSTP would have if this thread did not block it; returns when it is
+/// continued. The kernel does not stop a process of an orphaned process group, which nobody could continue.
 pub fn stop_self() {
     let mut stop = SigSet::empty();
     stop.add(Signal::SIGTSTP);
     let _ = raise(Signal::SIGTSTP);
-    let _ = stop.thread_unblock(); // it is stopped in here
+    let _ = stop.thread_unblock(); // the process stops in this call
     let _ = stop.thread_block();
 }

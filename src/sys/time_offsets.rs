@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// What a clock of the namespace is ahead of that of the machine, ns.
+/// How far each clock of the namespace is ahead of the machine's clock, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeOffsets {
     pub monotonic_ns: i64,
@@ -13,16 +13,16 @@ pub struct TimeOffsets {
 }
 
 impl TimeOffsets {
-    /// Those of this process, read once.
+    /// The offsets of this process, read once.
     pub fn own() -> TimeOffsets {
         static OWN: OnceLock<TimeOffsets> = OnceLock::new();
         *OWN.get_or_init(|| TimeOffsets::of(Path::new("/proc/self")))
     }
 
-    /// `process`: its folder in /proc. Without one, or before Linux 5.5, nothing is shifted.
+    /// `process`: the process's directory in /proc. Without one, or before Linux 5.5, the offsets are 0.
     fn of(process: &Path) -> TimeOffsets {
         let namespace = |name: &str| fs::read_link(process.join("ns").join(name)).ok();
-        // The file tells of the namespace for children. Until 6.0 an exec did not enter it.
+        // The file has the offsets of the namespace for children, which until 6.0 an exec did not enter.
         if namespace("time") != namespace("time_for_children") {
             return TimeOffsets::default();
         }

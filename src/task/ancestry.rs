@@ -113,13 +113,13 @@ impl Ancestry {
     pub fn apply(&mut self, record: &Record<'_>) {
         match *record {
             Record::Comm { pid, tid, comm, exec: true } if pid == tid => {
-                self.set_comm(pid, Comm::new(comm));
+                self.set_comm(pid, Comm::of_task(comm));
                 let executed = self.executing.remove(&pid);
                 if let Some(process) = self.by_pid.get(&pid).and_then(|id| self.processes.get_mut(id)) {
                     process.executed = executed;
                 }
             }
-            Record::Comm { pid, tid, comm, .. } if pid == tid => self.set_comm(pid, Comm::new(comm)),
+            Record::Comm { pid, tid, comm, .. } if pid == tid => self.set_comm(pid, Comm::of_task(comm)),
             Record::Fork(fork) if fork.pid > 0 && fork.pid != fork.ppid => self.add_child(fork.pid, fork.ppid),
             Record::Exit(exit) if exit.pid == exit.tid => {
                 if let Some(process) = self.by_pid.get(&exit.pid).and_then(|id| self.processes.get_mut(id)) {

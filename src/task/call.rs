@@ -7,10 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::outside::{Question, WorkerContext};
-use crate::sys::monotonic_ns;
 use crate::task::descriptor::{Mounts, OpenFile};
-use crate::task::procfs::{self, Stat, read_start};
+use crate::task::procfs::read_start;
 use crate::tep::syscalls;
 
 /// A name of [`syscalls`].
@@ -40,38 +38,6 @@ pub struct EnteredCall {
     pub args: [u64; 6],
     /// The stack pointer of the program.
     pub stack: u64,
-}
-
-/// A call in which a thread was found.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct FoundCall {
-    pub tid: i32,
-    /// When it was found, in the clock of records.
-    pub seen_at: u64,
-    pub entered: EnteredCall,
-    pub stat: Stat,
-    /// CPU time that the thread had used, ns.
-    pub ran_ns: Option<u64>,
-}
-
-/// In which calls threads are. None for one that is in none.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct CallsOf(pub Vec<i32>);
-
-impl Question for CallsOf {
-    type Answer = Vec<Option<FoundCall>>;
-
-    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<FoundCall>> {
-        let host = &context.host;
-        let find = |&tid: &i32| {
-            context.about(tid);
-            let ran_ns = procfs::ran_ns(host, tid);
-            let entered = entered_call(host, tid)?;
-            let seen_at = monotonic_ns();
-            Some(FoundCall { tid, seen_at, entered, stat: procfs::read_stat(host, tid)?, ran_ns })
-        };
-        self.0.iter().map(find).collect()
-    }
 }
 
 /// The name of a system call in a message: its number.

@@ -27,6 +27,15 @@ impl Comm {
         Comm::cut(field)
     }
 
+    /// The name of a task that is there. A task may have an empty one (PR_SET_NAME); a [`Comm`] without a name says that it
+    /// is not known.
+    #[inline]
+    pub fn of_task(name: &[u8]) -> Comm {
+        const EMPTY: Comm = Comm(*b"<empty>\0\0\0\0\0\0\0\0\0");
+        let comm = Comm::new(name);
+        if comm.is_empty() { EMPTY } else { comm }
+    }
+
     /// Clears the bytes from the first NUL on, without a loop: every event of the scheduler has two names.
     #[inline]
     fn cut(field: u128) -> Comm {
@@ -78,6 +87,13 @@ mod tests {
             assert_eq!(Comm::new(&field).as_bytes(), &field[..end]);
         }
         assert_eq!(Comm::new(&[0x80; 16]).as_bytes(), [0x80; 15]);
+    }
+
+    #[test]
+    fn a_task_without_a_name_is_there() {
+        for (name, want) in [(&b""[..], &b"<empty>"[..]), (b"\0rubbish", b"<empty>"), (b"sh\0", b"sh"), (b" ", b" ")] {
+            assert_eq!(Comm::of_task(name).as_bytes(), want);
+        }
     }
 
     #[test]

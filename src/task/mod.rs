@@ -1,7 +1,7 @@
 //! Tasks: names ([`Comm`]) and processes of threads ([`TaskTable`]), which process created which ([`ancestry`]), the tasks a run
-//! is about ([`watched::Watched`]) and the end of those given by pid or name ([`Targets`]), /proc of a task
+//! is about ([`watched::Watched`]), their descendants ([`family`]) and the end of those given by pid or name ([`Targets`]), /proc of a task
 //! ([`procfs`]) and of the CPUs ([`cpu_times`]), the CPU time that its cgroup may use ([`cpu_quota`]), and how long a thread
-//! of ours waited for a CPU ([`run_delay`]). [`thread_reader`] asks one thing of many threads; [`asker`]
+//! of ours waited for a CPU ([`run_delay`]). [`thread_reader`] asks what threads do of which no event has told; [`asker`]
 //! finds out what a thread waits in: which system [`call`], on which [`descriptor`], and behind which functions of its program
 //! ([`user_snapshot`], those of [`python`] too).
 
@@ -13,6 +13,7 @@ mod comm;
 pub mod cpu_quota;
 pub mod cpu_times;
 pub mod descriptor;
+pub mod family;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod memory;
@@ -33,12 +34,11 @@ use crate::outside::QuestionHandler;
 pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<procfs::ThreadFile>(),
     QuestionHandler::of::<procfs::ThreadLink>(),
-    QuestionHandler::of::<procfs::Stats>(),
     QuestionHandler::of::<asker::KernelWait>(),
     QuestionHandler::of::<user_snapshot::WaitSnapshot>(),
-    QuestionHandler::of::<call::CallsOf>(),
     QuestionHandler::of::<call_parts::CallPartsOf>(),
     QuestionHandler::of::<descriptor::OpenFileOf>(),
+    QuestionHandler::of::<thread_reader::ThreadQuestion>(),
     QuestionHandler::of::<memory::StringsAt>(),
 ];
 

@@ -10,12 +10,11 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, processes, threads};
 use crate::outside::{self, AskedOf, Question, WorkerContext, as_bytes};
-use crate::sys::{TimeOffsets, monotonic_ns};
+use crate::sys::TimeOffsets;
 use crate::task::comm::Comm;
 
 /// A tick of the times in /proc: USER_HZ is 100.
@@ -137,7 +136,7 @@ pub fn current_directory(host: &Host, tid: i32) -> Option<Vec<u8>> {
 
 /// The name of a thread.
 pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
-    read_short(&file(host, tid, "comm"), |text| Some(Comm::new(text.strip_suffix(b"\n").unwrap_or(text))))
+    read_short(&file(host, tid, "comm"), |text| Some(Comm::of_task(text.strip_suffix(b"\n").unwrap_or(text))))
 }
 
 /// Most bytes of /proc/TID/stat: 52 numbers, most of them small.
@@ -145,7 +144,8 @@ const MAX_STAT_BYTES: u32 = 2048;
 
 /// Asks for /proc/TID/stat of a thread.
 pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
-    parse_stat(&stat_text(host, tid)?)
+    let stat = parse_stat(&stat_text(host, tid)?)?;
+    Some(Stat { comm: Comm::of_task(stat.comm.as_bytes()), ..stat })
 }
 
 fn stat_text(host: &Host, tid: i32) -> Option<Vec<u8>> {
@@ -155,40 +155,6 @@ fn stat_text(host: &Host, tid: i32) -> Option<Vec<u8>> {
 /// Reads /proc/TID/stat. It may hang: for workers.
 pub(super) fn read_stat(host: &Host, tid: i32) -> Option<Stat> {
     read_short(&file(host, tid, "stat"), parse_stat)
-}
-
-/// A thread as /proc had it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct SeenThread {
-    pub tid: i32,
-    /// When it was read, in the clock of records.
-    pub at_ns: u64,
-    pub stat: Stat,
-}
-
-/// Many threads. None for one that has gone.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Stats(pub Vec<i32>);
-
-impl Question for Stats {
-    type Answer = Vec<Option<SeenThread>>;
-
-    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<SeenThread>> {
-        let read = |&tid: &i32| {
-            context.about(tid);
-            let at_ns = monotonic_ns();
-            Some(SeenThread { tid, at_ns, stat: read_stat(&context.host, tid)? })
-        };
-        self.0.iter().map(read).collect()
-    }
-}
-
-/// Asks for /proc/TID/stat of many threads: `take` is given those that there are. Threads that do not answer are left out.
-pub fn stats(host: &Host, tids: &[i32], mut take: impl FnMut(SeenThread)) {
-    outside::ask_each(host, tids, Stats, |_, seen| {
-        take(seen);
-        true
-    });
 }
 
 /// Parses a short file, of which the kernel hands over the whole text in one read: its size is not asked for first, nor
@@ -216,7 +182,8 @@ pub struct BriefStatus {
 
 /// Reads /proc/TID/status of a thread.
 pub fn brief(host: &Host, tid: i32) -> Option<BriefStatus> {
-    parse_brief(&fs::read(file(host, tid, "status")).ok()?)
+    let status = parse_brief(&fs::read(file(host, tid, "status")).ok()?)?;
+    Some(BriefStatus { comm: Comm::of_task(status.comm.as_bytes()), ..status })
 }
 
 fn parse_brief(text: &[u8]) -> Option<BriefStatus> {
@@ -306,21 +273,6 @@ pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
         }
     }
     family.split_off(1)
-}
-
-/// The living descendants of these processes, in no order, without those below `but`. Descendants whose parent has exited are
-/// not included.
-pub fn family(host: &Host, pids: &[i32], but: i32) -> Vec<i32> {
-    let mut children: FxHashMap<i32, Vec<i32>> = FxHashMap::default();
-    stats(host, &processes(host), |seen| children.entry(seen.stat.parent).or_default().push(seen.tid));
-    let (mut met, mut family) = (FxHashSet::from_iter(pids.iter().copied().chain([but])), pids.to_vec());
-    let mut index = 0;
-    while let Some(parent) = family.get(index) {
-        let born = children.remove(parent).unwrap_or_default();
-        family.extend(born.into_iter().filter(|child| met.insert(*child)));
-        index += 1;
-    }
-    family.split_off(pids.len())
 }
 
 /// Start time of a thread, in ticks since the machine's boot, whatever time namespace we are in. Together with the tid it

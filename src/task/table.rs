@@ -196,7 +196,7 @@ impl TaskTable {
         match *record {
             Record::Comm { pid, tid: tid @ 1.., comm, .. } => {
                 self.recent.forget(tid);
-                self.tasks.insert(tid, KnownTask { pid, comm: Comm::new(comm), exited: false });
+                self.tasks.insert(tid, KnownTask { pid, comm: Comm::of_task(comm), exited: false });
             }
             // The parent of a task that enters our pid namespace is outside of it; its name is in /proc.
             Record::Fork(fork) if fork.tid > 0 && fork.ptid > 0 => {

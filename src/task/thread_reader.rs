@@ -1,70 +1,244 @@
-//! Asks one thing of many threads, on a thread of its own: the answers come from a worker, part by part, while the caller goes on.
+//! What threads do of which no event has told: asked of /proc at the start of a run, and after losses.
+//!
+//! A thread of its own asks workers, part by part, while the caller goes on. Records come a moment later than what /proc says, so an
+//! answer is handed over once all records up to it were seen, and only if none since the question was about its thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::outside::{self, Question};
-use crate::sys;
+use crate::outside::{self, Question, WorkerContext};
+use crate::sys::{self, monotonic_ns};
+use crate::task::call::{EnteredCall, entered_call};
+use crate::task::procfs::{self, Stat};
 
 /// Answers that wait to be taken.
 const MAX_WAITING: usize = 4096;
+/// Threads that are asked about at once.
+const MAX_ASKED: usize = 1 << 20;
+/// Losses have threads asked about once in so much time.
+const PACE_NS: u64 = 1_000_000_000;
+/// And for one part in so many of the time.
+const MAX_SHARE: u64 = 20;
+/// The thread asks.
+const BUSY: u64 = u64::MAX;
 
-/// Handle of the thread, which ends when this is dropped.
-#[derive(Debug)]
-pub struct ThreadReader<A> {
-    /// Of the thread.
-    pub tid: i32,
-    to_read: Sender<Vec<i32>>,
-    found: Receiver<A>,
-    is_reading: Arc<AtomicBool>,
+/// What is wanted to be known of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ThreadFacts {
+    State,
+    /// Its state and its system call. A thread that is in none does not answer.
+    Call,
 }
 
-impl<A: Send + 'static> ThreadReader<A> {
-    /// Starts the thread, which waits for [`ThreadReader::read`].
-    ///
-    /// # Errors
-    /// No thread can be started.
-    pub fn start<Q>(host: Host, question: fn(Vec<i32>) -> Q) -> Result<ThreadReader<A>>
-    where
-        Q: Question<Answer = Vec<Option<A>>>,
-    {
-        let (to_read, wanted) = bounded::<Vec<i32>>(1);
+impl ThreadFacts {
+    /// How often a thread is asked about that does not answer: one that just gets a CPU is in no call, and may be in one soon.
+    fn max_rounds(self) -> u32 {
+        match self {
+            ThreadFacts::State => 1,
+            ThreadFacts::Call => 3,
+        }
+    }
+}
+
+/// A thread as /proc had it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SeenThread {
+    pub tid: i32,
+    /// When all of it had been read, in the clock of records.
+    pub at_ns: u64,
+    pub stat: Stat,
+    pub call: Option<SeenCall>,
+}
+
+/// The call in which a thread was.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SeenCall {
+    pub entered: EnteredCall,
+    /// CPU time that the thread had used before, ns.
+    pub ran_ns: Option<u64>,
+}
+
+/// What threads do. None for one that has gone, or is not in what is asked for.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ThreadQuestion {
+    tids: Vec<i32>,
+    facts: ThreadFacts,
+}
+
+impl Question for ThreadQuestion {
+    type Answer = Vec<Option<SeenThread>>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<SeenThread>> {
+        let host = &context.host;
+        let read = |&tid: &i32| {
+            context.about(tid);
+            let call = match self.facts {
+                ThreadFacts::State => None,
+                ThreadFacts::Call => {
+                    let ran_ns = procfs::ran_ns(host, tid);
+                    Some(SeenCall { entered: entered_call(host, tid)?, ran_ns })
+                }
+            };
+            let stat = procfs::read_stat(host, tid)?;
+            Some(SeenThread { tid, at_ns: monotonic_ns(), stat, call })
+        };
+        self.tids.iter().map(read).collect()
+    }
+}
+
+/// Asks for the states of threads at once. Those that do not answer are left out.
+pub fn ask_states(host: &Host, tids: &[i32], mut take: impl FnMut(SeenThread)) {
+    let question = |tids| ThreadQuestion { tids, facts: ThreadFacts::State };
+    outside::ask_each(host, tids, question, |_, seen| {
+        take(seen);
+        true
+    });
+}
+
+/// Who is asked about, and what was answered. The default asks nobody.
+#[derive(Debug, Default)]
+pub struct ThreadReader {
+    asking: Option<AskingThread>,
+    /// Threads without an answer that was handed over, and without a record since the question.
+    asked: FxHashSet<i32>,
+    /// How often these were asked about.
+    rounds: u32,
+    /// Answers that are ahead of the records.
+    early: Vec<SeenThread>,
+    /// The last question followed this loss, 0: the start of the run. None: there was no question yet.
+    asked_after_ns: Option<u64>,
+    /// When threads are asked about after a loss, at the earliest.
+    next_ns: u64,
+}
+
+/// It ends when this is dropped.
+#[derive(Debug)]
+struct AskingThread {
+    tid: i32,
+    facts: ThreadFacts,
+    to_ask: Sender<Vec<i32>>,
+    found: Receiver<SeenThread>,
+    /// When it may ask again; [`BUSY`] while it asks.
+    free_at_ns: Arc<AtomicU64>,
+}
+
+impl AskingThread {
+    fn start(host: Host, facts: ThreadFacts) -> Result<AskingThread> {
+        let (to_ask, wanted) = bounded::<Vec<i32>>(1);
         let (give, found) = bounded(MAX_WAITING);
-        let is_reading = Arc::new(AtomicBool::new(false));
-        let shared = is_reading.clone();
+        let free_at_ns = Arc::new(AtomicU64::new(0));
+        let shared = free_at_ns.clone();
         let work = move || {
             for tids in wanted {
-                outside::ask_each(&host, &tids, question, |_, answer| give.send(answer).is_ok());
-                shared.store(false, Ordering::Release);
+                let began = monotonic_ns();
+                let question = |tids| ThreadQuestion { tids, facts };
+                outside::ask_each(&host, &tids, question, |_, seen| give.send(seen).is_ok());
+                let now = monotonic_ns();
+                let pause_ns = now.saturating_sub(began).saturating_mul(MAX_SHARE);
+                shared.store(now.saturating_add(pause_ns).min(BUSY - 1), Ordering::Release);
             }
         };
         let tid =
             sys::start_thread("thread-reader", work).context("cannot start the thread that asks about threads")?;
-        Ok(ThreadReader { tid, to_read, found, is_reading })
+        Ok(AskingThread { tid, facts, to_ask, found, free_at_ns })
     }
 
-    /// Has these threads asked. False while others are.
-    pub fn read(&self, tids: Vec<i32>) -> bool {
-        let is_free = self.is_idle() && self.to_read.is_empty();
-        if is_free {
-            self.is_reading.store(true, Ordering::Release);
-            let _ = self.to_read.try_send(tids); // it has ended only in a panic
+    /// It is not busy.
+    fn ask(&self, tids: Vec<i32>) {
+        self.free_at_ns.store(BUSY, Ordering::Release);
+        let _ = self.to_ask.try_send(tids); // it has ended only in a panic
+    }
+
+    fn free_at_ns(&self) -> u64 {
+        self.free_at_ns.load(Ordering::Acquire)
+    }
+}
+
+impl ThreadReader {
+    /// Starts the thread, which waits for [`ThreadReader::ask`].
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(host: &Host, facts: ThreadFacts) -> Result<ThreadReader> {
+        Ok(ThreadReader { asking: Some(AskingThread::start(host.clone(), facts)?), ..ThreadReader::default() })
+    }
+
+    /// The thread that asks.
+    pub fn thread(&self) -> Option<i32> {
+        self.asking.as_ref().map(|asking| asking.tid)
+    }
+
+    /// Whether threads are to be asked about now: at the start, and after a loss, whose end is `lost_until`, 0 without any. Under a
+    /// flood of losses that is so now and then.
+    pub fn is_due(&self, now: u64, lost_until: u64) -> bool {
+        let Some(asking) = &self.asking else { return false };
+        match self.asked_after_ns {
+            None => true,
+            Some(asked_after_ns) => {
+                asked_after_ns < lost_until
+                    && now >= self.next_ns
+                    && self.asked.is_empty()
+                    && asking.free_at_ns() <= monotonic_ns()
+            }
         }
-        is_free
     }
 
-    /// The answers since the last call.
-    pub fn found(&self) -> Vec<A> {
-        self.found.try_iter().take(MAX_WAITING).collect()
+    /// Asks about these threads, when that [`is_due`](ThreadReader::is_due).
+    pub fn ask(&mut self, tids: impl Iterator<Item = i32>, now: u64, lost_until: u64) {
+        // Answers to the question before are older than records that were seen.
+        self.asking.iter().for_each(|asking| asking.found.try_iter().for_each(drop));
+        (self.asked_after_ns, self.next_ns) = (Some(lost_until), now.saturating_add(PACE_NS));
+        (self.asked, self.rounds) = (tids.take(MAX_ASKED).collect(), 0);
+        self.early.clear();
+        self.ask_on();
     }
 
-    /// All that was asked for has been found and taken.
-    pub fn is_idle(&self) -> bool {
-        !self.is_reading.load(Ordering::Acquire) && self.found.is_empty()
+    /// Asks those that have not answered.
+    fn ask_on(&mut self) {
+        let Some(asking) = &self.asking else { return };
+        if self.rounds >= asking.facts.max_rounds() {
+            self.asked = FxHashSet::default();
+        }
+        if !self.asked.is_empty() {
+            self.rounds += 1;
+            asking.ask(self.asked.iter().copied().collect());
+        }
+    }
+
+    /// A record is about this thread: what /proc said before is out of date.
+    #[inline(always)]
+    pub fn saw(&mut self, tid: i32) {
+        if !self.asked.is_empty() {
+            self.forget(tid);
+        }
+    }
+
+    #[cold]
+    fn forget(&mut self, tid: i32) {
+        self.asked.remove(&tid);
+    }
+
+    /// The answers that count, since the last call. All records up to `now` were seen. `lost_until`: see
+    /// [`ThreadReader::is_due`].
+    pub fn answers(&mut self, now: u64, lost_until: u64) -> Vec<SeenThread> {
+        let Some(asking) = &self.asking else { return Vec::new() };
+        let is_done = asking.free_at_ns() != BUSY;
+        self.early.extend(asking.found.try_iter().take(MAX_WAITING));
+        let is_done = is_done && asking.found.is_empty();
+        let asked = &mut self.asked;
+        let in_time = self.early.extract_if(.., |seen| seen.at_ns <= now);
+        // What a loss has hidden since is asked again.
+        let counts = in_time.filter(|seen| seen.at_ns >= lost_until && asked.remove(&seen.tid)).collect();
+        if is_done && self.early.is_empty() {
+            self.ask_on();
+        }
+        counts
     }
 }
 
@@ -74,30 +248,90 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::task::call::{CallsOf, FoundCall};
     use crate::task::fixture::FixtureProcess;
 
     const CALL: &str = "230 0x0 0x1 0x2 0x4 0x5 0x6 0x7fff81f56378 0x7f5fb3a01503\n";
 
-    fn calls(process: &FixtureProcess) -> ThreadReader<FoundCall> {
-        ThreadReader::start(process.host(), CallsOf).unwrap()
+    fn sleeping() -> FixtureProcess {
+        let process = FixtureProcess::new(5);
+        process.write("stat", "5 (x) S 1 5").write("syscall", CALL).write("schedstat", "77 0 1\n");
+        process
+    }
+
+    /// All answers to what was asked.
+    fn answers(reader: &mut ThreadReader, now: u64, lost_until: u64) -> Vec<SeenThread> {
+        let mut found = Vec::new();
+        while !reader.asked.is_empty() {
+            found.extend(reader.answers(now, lost_until));
+        }
+        found
     }
 
     #[test]
-    fn threads_are_read_until_all_are() {
-        let process = FixtureProcess::new(5);
-        process.write("stat", "5 (x) S 1 5").write("syscall", CALL);
-        let reader = calls(&process);
-        assert!(reader.is_idle());
-        for _ in 0..2 {
-            assert!(reader.read(vec![6, 5]));
-            let mut found = Vec::new();
-            while !reader.is_idle() {
-                found.extend(reader.found());
-            }
+    fn threads_are_asked_until_all_are() {
+        let process = sleeping();
+        for (facts, want) in [(ThreadFacts::Call, Some((230, Some(77)))), (ThreadFacts::State, None)] {
+            let mut reader = ThreadReader::start(&process.host(), facts).unwrap();
+            assert!(reader.is_due(1, 0) && reader.thread().is_some());
+            reader.ask([6, 5].into_iter(), 1, 0);
+            let found = answers(&mut reader, u64::MAX, 0);
             let [found] = found[..] else { panic!("{found:?}") };
-            assert_eq!((found.tid, found.entered.number, found.stat.state), (5, 230, b'S'));
+            let call = found.call.map(|call| (call.entered.number, call.ran_ns));
+            assert_eq!(
+                (found.tid, found.stat.state, call, reader.rounds),
+                (5, b'S', want, facts.max_rounds()),
+                "6 has gone"
+            );
+            assert!(!reader.is_due(u64::MAX, 0), "once, at the start");
         }
+    }
+
+    #[test]
+    fn an_answer_counts_if_nothing_was_seen_since_the_question() {
+        let process = sleeping();
+        let mut reader = ThreadReader::start(&process.host(), ThreadFacts::State).unwrap();
+        reader.ask([5].into_iter(), 1, 0);
+        reader.saw(5);
+        assert!(answers(&mut reader, u64::MAX, 0).is_empty(), "a record tells what it does");
+        while reader.asking.as_ref().unwrap().found.is_empty() {
+            std::thread::yield_now();
+        }
+        assert!(reader.answers(u64::MAX, 0).is_empty());
+    }
+
+    #[test]
+    fn an_answer_waits_for_the_records_up_to_it() {
+        let process = sleeping();
+        let mut reader = ThreadReader::start(&process.host(), ThreadFacts::State).unwrap();
+        let before = monotonic_ns();
+        reader.ask([5].into_iter(), before, 0);
+        while reader.early.is_empty() {
+            assert!(reader.answers(before, 0).is_empty());
+        }
+        assert!(!reader.asked.is_empty());
+        let found = answers(&mut reader, u64::MAX, 0);
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn losses_have_threads_asked_about_at_a_pace() {
+        let process = sleeping();
+        let mut reader = ThreadReader::start(&process.host(), ThreadFacts::State).unwrap();
+        let now = monotonic_ns();
+        reader.ask([5].into_iter(), now, 0);
+        assert!(
+            answers(&mut reader, u64::MAX, now + (1 << 50)).is_empty(),
+            "each answer is in a loss that comes later"
+        );
+        assert!(!reader.is_due(now + PACE_NS - 1, now));
+        while !reader.is_due(now + PACE_NS, now) {
+            std::thread::yield_now(); // it pauses
+        }
+        assert!(!reader.is_due(now + PACE_NS, 0), "nothing was lost");
+        reader.ask([5].into_iter(), now + PACE_NS, now);
+        assert!(!reader.is_due(u64::MAX, now + 1), "the last question has no answer yet");
+        assert_eq!(answers(&mut reader, u64::MAX, now).len(), 1);
+        assert!(!reader.is_due(u64::MAX, now), "the loss was asked about");
     }
 
     #[test]
@@ -106,8 +340,9 @@ mod tests {
         process.write("stat", "5 (x) S 1 5");
         // The thread hangs in the FIFO as in a lock.
         mkfifo(&process.path("syscall"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
-        let reader = calls(&process);
-        assert!(reader.read(vec![5]) && !reader.read(vec![5]));
-        assert!(reader.found().is_empty() && !reader.is_idle());
+        let mut reader = ThreadReader::start(&process.host(), ThreadFacts::Call).unwrap();
+        reader.ask([5].into_iter(), 1, 0);
+        assert!(reader.answers(u64::MAX, 0).is_empty() && !reader.is_due(u64::MAX, 1) && !reader.asked.is_empty());
+        assert!(ThreadReader::default().answers(u64::MAX, 0).is_empty() && !ThreadReader::default().is_due(1, 1));
     }
 }

@@ -1,18 +1,19 @@
-//! Rules that were made before, of all files: a walk mostly goes where others have gone.
+//! A cache of rules, for all files: most addresses of a walk were visited by earlier walks.
 
 use crate::unwind::rules::Rule;
 
-/// Where a rule is for: code, by its number, and a byte of its file.
+/// The key of a rule: the id of the code, and an offset in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CacheKey(u64);
 
-/// Each key has one place, which belongs to the last key that came. Empty until the first rule is kept: most runs have none.
+/// A direct-mapped cache: each key has one slot, which holds the last rule stored there. It has no memory until the
+/// first rule is stored: most runs have none.
 #[derive(Debug, Default)]
 pub(super) struct RuleCache {
     places: Box<[(CacheKey, Rule)]>,
 }
 
-/// A power of two. Ordinary programs of a machine together use some ten thousand.
+/// Number of slots, a power of two. The ordinary programs of a machine together use some ten thousand rules.
 const PLACES: usize = 1 << 16;
 
 const _: () = assert!(size_of::<(CacheKey, Rule)>() <= 24, "1.5 MiB");
@@ -20,7 +21,7 @@ const _: () = assert!(size_of::<(CacheKey, Rule)>() <= 24, "1.5 MiB");
 impl CacheKey {
     const NONE: CacheKey = CacheKey(u64::MAX);
 
-    /// None for a file that is too large: there is none.
+    /// None: the file offset is too large, which no real file reaches.
     pub fn new(code: u32, offset: u64) -> Option<CacheKey> {
         let key = u64::from(code) << 32 | u64::from(u32::try_from(offset).ok()?);
         (CacheKey(key) != CacheKey::NONE).then_some(CacheKey(key))

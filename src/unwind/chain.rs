@@ -1,4 +1,4 @@
-//! What a walk found: addresses, and what is known of them.
+//! The result of a walk: addresses, and what is known of each.
 
 use crate::unwind::{Arch, UserRegs};
 
@@ -9,7 +9,8 @@ pub struct UserStackSample<'a> {
     pub regs: &'a UserRegs,
     /// The bytes from the stack pointer on.
     pub stack: &'a [u8],
-    /// The user's addresses in the chain that the kernel made by frame pointers, which tells what no stack does.
+    /// The user addresses of the kernel's own callchain, by frame pointers. It has return addresses that return probes
+    /// have replaced on the stack.
     pub kernel_chain: &'a [[u8; 8]],
 }
 
@@ -22,7 +23,7 @@ pub struct UnwoundChain {
 }
 
 impl UnwoundChain {
-    /// Of one address.
+    /// A chain of one address.
     pub fn innermost(address: u64) -> UnwoundChain {
         UnwoundChain { addresses: vec![address], ..UnwoundChain::default() }
     }
@@ -36,18 +37,18 @@ impl UnwoundChain {
         &self.addresses
     }
 
-    /// Which addresses, but for the first, are no return addresses: that code was interrupted by a signal, and its next
-    /// instruction is the one there.
+    /// Indexes of addresses, apart from the first, that are no return addresses: that code was interrupted by a signal,
+    /// and the address is its next instruction.
     pub fn interrupted(&self) -> &[usize] {
         &self.interrupted
     }
 
-    /// The first address that was found by what nothing proves. Those behind it depend on it.
+    /// Index of the first guessed address. All addresses after it depend on the guess.
     pub fn guessed_from(&self) -> Option<usize> {
         self.guessed_from
     }
 
-    /// The address is behind a call, and its place is that of the call, one byte before.
+    /// Whether the address is a return address. The call is found one byte before it.
     pub fn is_behind_call(&self, index: usize) -> bool {
         index > 0 && !self.interrupted.contains(&index)
     }
@@ -74,7 +75,14 @@ impl UnwoundChain {
         self.addresses.push(address);
     }
 
-    /// The next address to be pushed is a guess.
+    /// Forgets the addresses from this one on.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.addresses.truncate(len);
+        self.interrupted.retain(|index| *index < len);
+        self.guessed_from.take_if(|index| *index >= len);
+    }
+
+    /// Marks the next address that is pushed as a guess.
     pub(super) fn guess_next(&mut self) {
         self.guessed_from.get_or_insert(self.addresses.len());
     }

@@ -2,24 +2,24 @@
 
 use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections};
 
-/// The linker's addresses of code, and of the sections.
+/// Addresses of code and sections, as the linker assigned them.
 pub const CODE: u64 = 0x1000;
 pub const CODE_BYTES: u64 = 0x1_0000;
 pub const EH_FRAME: u64 = 0x2_0000;
 const HEADER: u64 = 0x3_0000;
 
-/// A section as it is written; addresses have eight bytes.
+/// A section under construction; addresses have eight bytes.
 #[derive(Clone, Debug)]
 pub struct Cfi {
     pub bytes: Vec<u8>,
     is_debug: bool,
     cie: usize,
-    /// The start of each function, and the place of its entry.
+    /// The start of each function, and the offset of its FDE.
     pub functions: Vec<(u64, usize)>,
 }
 
 impl Cfi {
-    /// `.eh_frame` with one CIE. `augmentation` has no data: `z` and `S` do not.
+    /// `.eh_frame` with one CIE. `augmentation` may have only letters without data, `z` and `S`.
     pub fn eh_frame(arch: Arch, augmentation: &str) -> Cfi {
         Cfi::new(arch, augmentation, false)
     }
@@ -34,7 +34,7 @@ impl Cfi {
         cfi
     }
 
-    /// The functions behind have this one.
+    /// Adds a CIE, for the functions that are added after it.
     pub fn cie(&mut self, arch: Arch, augmentation: &str) {
         self.cie = self.bytes.len();
         let id: u32 = if self.is_debug { u32::MAX } else { 0 };
@@ -57,7 +57,7 @@ impl Cfi {
         self.entry(body);
     }
 
-    /// The entry of a function.
+    /// Adds the FDE of a function.
     pub fn function(&mut self, start: u64, len: u64, augmented: bool, instructions: &[u8]) {
         let at = self.bytes.len();
         self.functions.push((start, at));
@@ -78,7 +78,7 @@ impl Cfi {
         self.bytes.append(&mut body);
     }
 
-    /// `.eh_frame_hdr` for it.
+    /// The `.eh_frame_hdr` of this section.
     pub fn header(&self) -> FrameSection {
         let mut bytes = vec![1, 0x1b, 3, 0x3b, 0, 0, 0, 0];
         bytes.extend((self.functions.len() as u32).to_le_bytes());
@@ -92,7 +92,7 @@ impl Cfi {
         FrameSection { address: HEADER, bytes }
     }
 
-    /// A file with nothing else.
+    /// The sections of a file that has only this section and its header.
     pub fn sections(&self, arch: Arch) -> FrameSections {
         let section = FrameSection { address: EH_FRAME, bytes: self.bytes.clone() };
         let (eh_frame, debug_frame) =

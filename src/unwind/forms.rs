@@ -1,23 +1,23 @@
-//! The expressions that occur in unwind tables, each known by its bytes.
+//! The DWARF expressions that occur in unwind tables, each recognised by its bytes.
 
 use gimli::{
     DW_OP_and, DW_OP_breg0, DW_OP_breg31, DW_OP_bregx, DW_OP_deref, DW_OP_ge, DW_OP_lit0, DW_OP_lit3, DW_OP_lit15,
     DW_OP_lit31, DW_OP_plus, DW_OP_plus_uconst, DW_OP_shl, EndianSlice, LittleEndian, Reader,
 };
 
-/// What an expression stands for. Registers are by their numbers in DWARF.
+/// The meaning of an expression. Registers have their DWARF numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A register and so many bytes.
+    /// `register + offset`
     Register(u16, i64),
-    /// What is in memory there, and so many bytes.
+    /// `*(register + offset) + addend`
     Behind(u16, i64, u64),
-    /// The register and so many bytes, and a word more from a byte of each entry of a procedure linkage table on:
-    /// `register + offset + ((pc & 15) >= pushed) * 8`.
+    /// In a procedure linkage table: `register + offset`, and one word more once `pc` has reached the byte `pushed` of
+    /// its entry: `register + offset + ((pc & 15) >= pushed) * 8`.
     Plt { register: u16, offset: i64, pc: u16, pushed: u64 },
 }
 
-/// None for any other.
+/// The form of an expression. None: any other expression.
 pub(super) fn form(expression: &[u8]) -> Option<Form> {
     let mut rest = EndianSlice::new(expression, LittleEndian);
     let (register, offset) = register(&mut rest)?;
@@ -55,7 +55,7 @@ fn plt(mut rest: EndianSlice<'_, LittleEndian>, register_: u16, offset: i64) -> 
     (ops == wanted && is_literal).then(form)
 }
 
-/// A register and what is added to it.
+/// A register, and the offset that is added to it.
 fn register(rest: &mut EndianSlice<'_, LittleEndian>) -> Option<(u16, i64)> {
     let number = match rest.read_u8().ok()? {
         op if (DW_OP_breg0.0..=DW_OP_breg31.0).contains(&op) => u16::from(op - DW_OP_breg0.0),

@@ -1,27 +1,27 @@
-//! Which entry an address belongs to: by the table in `.eh_frame_hdr`, which is as the linker sorted it, or by an index of
-//! all entries that is made where there is no such table.
+//! Finds the FDE of an address: by the table in `.eh_frame_hdr`, which the linker has sorted, or, if there is no such
+//! table, by an index made of all FDEs.
 
 use gimli::{BaseAddresses, UnwindSection};
 
 use crate::unwind::cfi::{self, Bytes, Cie};
 use crate::unwind::sections::FrameSection;
 
-/// Entries of one section in an index of ours.
+/// Limit of the FDEs of one section in such an index.
 const MAX_FDES: usize = 4 << 20;
-/// What looking at the entries may cost, in bytes that are looked at, for each byte of the section.
+/// Limit of the work for an index: bytes decoded per byte of the section.
 const MAX_LOOKS: usize = 8;
 
-/// The binary search table of `.eh_frame_hdr`: pairs of a function's start and the address of its entry, both from where the
-/// section begins, four bytes each.
+/// The binary search table of `.eh_frame_hdr`: pairs of a function's start and its FDE's address, both relative to the
+/// start of the section, four bytes each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeaderTable {
     count: usize,
 }
 
-/// The starts of all functions of a section, sorted, each with the place of its entry.
+/// The starts of all functions of a section, sorted, each with the offset of its FDE.
 #[derive(Debug, Default)]
 pub(super) struct FdeIndex {
-    /// What the starts are counted from.
+    /// The address that the starts are relative to.
     base: u64,
     entries: Vec<(u32, u32)>,
 }
@@ -30,9 +30,9 @@ impl HeaderTable {
     const START: usize = 12;
     const PAIR: usize = 8;
 
-    /// None for a section without a table, or one that is written in another way than linkers do.
+    /// None: the section has no table, or not in the encoding that linkers use.
     pub fn of(section: &FrameSection) -> Option<HeaderTable> {
-        // The version, and how the place of .eh_frame, the count and the pairs are encoded: 4 bytes each.
+        // The version, and the encodings of the address of .eh_frame, of the count and of the pairs: 4 bytes each.
         let [1, 0x1b | 0x03 | 0x0b | 0x3b, 0x03, 0x3b, _, _, _, _, a, b, c, d, ..] = section.bytes[..] else {
             return None;
         };
@@ -41,8 +41,8 @@ impl HeaderTable {
         (1..=has).contains(&count).then_some(HeaderTable { count })
     }
 
-    /// The address of the entry for the last function that starts at `address` or before. The section may be wrong: then it
-    /// is the address of anything.
+    /// The address of the FDE of the last function that starts at or before `address`. If the section is wrong, this is
+    /// any address.
     pub fn find(self, section: &FrameSection, address: u64) -> Option<u64> {
         let (mut first, mut end) = (0, self.count);
         while first < end {
@@ -66,7 +66,7 @@ impl HeaderTable {
 }
 
 impl FdeIndex {
-    /// Of a whole section. `base`: no function is in front of it.
+    /// Makes the index of a whole section. `base`: an address at or before all functions.
     pub fn of<'a, S: UnwindSection<Bytes<'a>>>(
         section: &S,
         bytes: &'a [u8],
@@ -75,7 +75,7 @@ impl FdeIndex {
     ) -> FdeIndex {
         let mut entries = Vec::new();
         let mut known: Option<(usize, gimli::Result<Cie<'a>>)> = None;
-        // Entries may all refer to the longest one.
+        // All FDEs may refer to the longest CIE, so the work is limited.
         let mut left = bytes.len().saturating_mul(MAX_LOOKS);
         let mut at = 0;
         while let Some(range) = cfi::entry(bytes, at)
@@ -97,14 +97,14 @@ impl FdeIndex {
             {
                 entries.push((start, at));
             }
-            at = range.end; // at least four bytes on
+            at = range.end; // at least four bytes further
         }
         entries.sort_unstable();
         entries.shrink_to_fit();
         FdeIndex { base, entries }
     }
 
-    /// The place of the entry for the last function that starts at `address` or before.
+    /// The offset of the FDE of the last function that starts at or before `address`.
     pub fn find(&self, address: u64) -> Option<usize> {
         let wanted = address.checked_sub(self.base)?;
         let behind = self.entries.partition_point(|(start, _)| u64::from(*start) <= wanted);

@@ -1,12 +1,12 @@
-//! User stacks from copied registers and stack bytes, by the unwind tables that the files carry themselves.
+//! User stacks from copied registers and stack bytes, by the unwind tables in the mapped files.
 //!
-//! What is mapped executable in an address space is a [`SpaceCode`]: ranges of [`MappedCode`], which all processes that map
-//! a file share, with the [`FrameTables`] made from a copy of its sections once somebody needs them. An [`Unwinder`] walks
-//! from [`UserRegs`] outward: a rule for each address (`rules`), from its cache or made from the tables, says where the
-//! caller's registers are.
+//! The executable mappings of an address space are a [`SpaceCode`]: ranges of [`MappedCode`], which all processes that
+//! map a file share. Its [`FrameTables`] are made from copies of the file's sections when they are first needed. An
+//! [`Unwinder`] walks from [`UserRegs`] outward: for each address a rule (`rules`), from the cache or made from the
+//! tables, says where the caller's registers are.
 //!
-//! Tables, registers and stack bytes are somebody else's, and may lie: nothing here trusts a number, and all work is bounded.
-//! The room knows bytes and numbers only: no record, no file, no process.
+//! Tables, registers and stack bytes come from traced programs and may be hostile: no number is trusted, and all work
+//! is bounded. This room is independent of records, files and processes.
 
 mod cache;
 mod cfi;
@@ -33,5 +33,5 @@ pub use space::{CodeKind, CodeRange, LoadNothing, LoadTables, MappedCode, SpaceC
 pub use tables::FrameTables;
 pub use walk::{Broken, Cut, Unwinder, UnwinderCounts, Walked};
 
-/// Addresses of one chain at most.
+/// Limit of the addresses of a chain.
 pub const MAX_FRAMES: usize = 512;

@@ -1,8 +1,8 @@
-//! The registers that a walk starts from, and what differs among architectures.
+//! The registers that a walk starts from, and the differences among architectures.
 
 use serde::{Deserialize, Serialize};
 
-/// Whose code is walked. Both are walked on any host.
+/// The architecture of the walked code. Either can be walked on any host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arch {
     X86_64,
@@ -16,25 +16,25 @@ pub struct UserRegs {
     pub sp: u64,
     /// rbp, x29
     pub fp: u64,
-    /// x30; nothing on x86_64.
+    /// x30; unused on x86_64.
     pub lr: u64,
-    /// By their numbers in DWARF, as far as they are known.
+    /// General registers by DWARF number, as far as they are known.
     pub(super) general: [u64; GENERAL],
     pub(super) known: u16,
     /// Only `pc` and `sp` are known.
     pub(super) is_partial: bool,
 }
 
-/// rax to r15: hand-written code finds its frame by any of them. On aarch64 nothing does.
+/// rax to r15: hand-written code may address its frame by any of them. No code does so on aarch64.
 const GENERAL: usize = 16;
 
 impl Arch {
-    /// The host's; x86_64 where there is no other.
+    /// The architecture of the host; x86_64 on hosts that are not supported.
     pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
 
-    /// What the CPU jumps to for a return address: on aarch64 the bits above the address may be a signature.
+    /// The address that a return with this word jumps to: on aarch64 the upper bits may be a pointer signature.
     pub(super) fn address(self, word: u64) -> u64 {
-        const ADDRESS_BITS: u32 = 48; // more only for who asks mmap for it
+        const ADDRESS_BITS: u32 = 48; // larger addresses exist only for programs that ask mmap for them
         match self {
             Arch::X86_64 => word,
             Arch::Aarch64 => word & ((1 << ADDRESS_BITS) - 1),
@@ -57,7 +57,7 @@ impl Arch {
         }
     }
 
-    /// The number in DWARF of what holds the return address: a column without a register, or the link register.
+    /// The DWARF number of the return address: a column without a register, or the link register.
     pub(super) fn return_address(self) -> u16 {
         match self {
             Arch::X86_64 => 16,
@@ -65,8 +65,8 @@ impl Arch {
         }
     }
 
-    /// Where the kernel has put the registers of who was interrupted by a signal, in bytes from the stack pointer of the code
-    /// that returns from it: `struct rt_sigframe`, arch/*/include/uapi/asm/sigcontext.h.
+    /// Where the kernel has saved the registers of code that a signal interrupted, in bytes from the stack pointer of
+    /// the signal trampoline: `struct rt_sigframe`, arch/*/include/uapi/asm/sigcontext.h.
     pub(super) fn signal_frame(self) -> SignalFrame {
         match self {
             Arch::X86_64 => SignalFrame { pc: 168, sp: 160, fp: 120, lr: None },
@@ -85,7 +85,7 @@ pub(super) struct SignalFrame {
 }
 
 impl SignalFrame {
-    /// Where one of x86_64's general registers is, by its number in DWARF.
+    /// The offset of a general register of x86_64, by its DWARF number.
     pub fn general(number: u8) -> Option<u64> {
         // struct sigcontext_64: r8 to r15, di, si, bp, bx, dx, ax, cx, sp.
         const AT: [u64; GENERAL] = [144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96];
@@ -99,7 +99,7 @@ impl UserRegs {
         UserRegs { pc, sp, fp, lr, general: [0; GENERAL], known: 0, is_partial: false }
     }
 
-    /// Of a thread of which no more is known: whatever needs another register has to find it on the stack first.
+    /// Registers of which only these two are known: the walk must find any other one on the stack first.
     pub fn partial(pc: u64, sp: u64) -> UserRegs {
         UserRegs { is_partial: true, ..UserRegs::new(pc, sp, 0, 0) }
     }
@@ -112,8 +112,8 @@ impl UserRegs {
         (!self.is_partial).then_some(self.lr)
     }
 
-    /// With a general register of x86_64's more, by its number in DWARF: rax 0, rdx 1, rcx 2, rbx 3, rsi 4, rdi 5, rbp 6,
-    /// rsp 7, r8 to r15. Some hand-written code has its frame in one of them.
+    /// Adds a general register of x86_64, by its DWARF number: rax 0, rdx 1, rcx 2, rbx 3, rsi 4, rdi 5, rbp 6, rsp 7,
+    /// r8 to r15. Some hand-written code keeps its frame address in one of them.
     #[must_use]
     pub fn with_general(mut self, number: u8, value: u64) -> UserRegs {
         if let Some(register) = self.general.get_mut(usize::from(number)) {
@@ -123,7 +123,7 @@ impl UserRegs {
         self
     }
 
-    /// None for one that nobody told of.
+    /// None: the register is not known.
     pub(super) fn general(&self, number: u8) -> Option<u64> {
         let value = self.general.get(usize::from(number))?;
         (self.known >> number & 1 == 1).then_some(*value)

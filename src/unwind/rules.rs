@@ -1,8 +1,8 @@
-//! How the caller's registers are found from those of a function, at one address: what the instructions of a file's entry
-//! add up to. DWARF 5, 6.4.2.
+//! Rules: how the caller's registers are found from those of a function, at one address. A rule is the result of
+//! executing the CFA instructions of an FDE. DWARF 5, 6.4.2.
 //!
-//! Only what compilers and well-known assembly make is understood, and no expression is evaluated: of the forms that occur
-//! each is known by its bytes ([`Form`]). All else is [`Rule::Missing`].
+//! Only instructions that compilers and well-known assembly use are understood. Expressions are not evaluated: each
+//! known form is recognised by its bytes ([`Form`]). Anything else is [`Rule::Missing`].
 
 use gimli::{BaseAddresses, CallFrameInstruction, Register, UnwindExpression, UnwindSection};
 
@@ -10,14 +10,14 @@ use crate::unwind::Arch;
 use crate::unwind::cfi::{Bytes, Fde};
 use crate::unwind::forms::{Form, form};
 
-/// What is known of an address.
+/// What the tables say of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// Nothing, or nothing that is understood.
+    /// The tables say nothing, or nothing that is understood.
     Missing,
     /// There is no caller.
     End,
-    /// The kernel has put the registers of who was interrupted on the stack.
+    /// A signal trampoline: the kernel has saved the registers of the interrupted code on the stack.
     Signal,
     Frame(FrameRule),
 }
@@ -29,12 +29,12 @@ pub(super) struct FrameRule {
     pub return_address: ReturnAddress,
 }
 
-/// The canonical frame address: what the caller's stack pointer will be.
+/// The canonical frame address: the caller's stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cfa {
-    /// A register and so many bytes.
+    /// `base + offset`
     At(Base, i32),
-    /// What is in memory at such a place, and so many bytes.
+    /// `*(base + offset) + addend`
     Behind(Base, i32, u8),
 }
 
@@ -42,44 +42,45 @@ pub(super) enum Cfa {
 pub(super) enum Base {
     Sp,
     Fp,
-    /// By its number in DWARF.
+    /// A general register by its DWARF number.
     General(u8),
 }
 
-/// Where the caller's frame pointer is, or another register of its.
+/// Where the caller's frame pointer or another of its registers is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Saved {
-    /// In the register.
+    /// Still in the register.
     Kept,
-    /// Nowhere.
+    /// Overwritten and not saved.
     Lost,
     /// In memory, in words of 8 bytes from the canonical frame address.
     Cfa(i16),
-    /// As many from the frame pointer.
+    /// In memory, in words from the frame pointer.
     Fp(i16),
-    /// As many from the stack pointer.
+    /// In memory, in words from the stack pointer.
     Sp(i16),
 }
 
 /// Where the return address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReturnAddress {
-    /// In the link register.
+    /// Still in the link register.
     Kept,
     /// In memory, in words from the canonical frame address, the frame pointer or the stack pointer.
     Cfa(i16),
     Fp(i16),
     Sp(i16),
-    /// As many from the canonical frame address; what is there was interrupted, and called nobody.
+    /// In memory, in words from the canonical frame address. The code at that address was interrupted, it is not behind
+    /// a call.
     Interrupted(i16),
 }
 
-/// Instructions looked at for one rule.
+/// Limit of the instructions executed for one rule.
 const MAX_INSTRUCTIONS: usize = 4096;
-/// States remembered at a time; compilers use one.
+/// Limit of the states on the stack of DW_CFA_remember_state; compilers use one.
 const MAX_REMEMBERED: usize = 8;
 
-/// One row of the table that the instructions describe, as far as we need it.
+/// One row of the table that the instructions describe, with the registers that are needed here.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     cfa: CfaRule,
@@ -93,7 +94,7 @@ struct Row {
 #[derive(Clone, Copy)]
 struct Columns {
     arch: Arch,
-    /// One more, by its number in DWARF.
+    /// One further register, by its DWARF number.
     followed: Option<u16>,
 }
 
@@ -106,19 +107,19 @@ enum CfaRule {
 
 #[derive(Clone, Copy, Debug)]
 enum RegisterRule {
-    /// Nothing was said.
+    /// No instruction has set it.
     Unset,
     Same,
     Undefined,
-    /// Saved at so many bytes from the canonical frame address.
+    /// Saved in memory, in bytes from the canonical frame address.
     Cfa(i64),
-    /// Is that address and so many bytes.
+    /// The value is the canonical frame address plus this many bytes.
     ValueOfCfa(i64),
     Expression(UnwindExpression<usize>),
     NotUnderstood,
 }
 
-/// The rule for an address that the entry covers.
+/// The rule for an address that the FDE covers.
 pub(super) fn rule<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bases: &BaseAddresses,
@@ -132,7 +133,7 @@ pub(super) fn rule<'a, S: UnwindSection<Bytes<'a>>>(
     Some(rule.unwrap_or(Rule::Missing))
 }
 
-/// Where one more register of the caller's is, at an address that the entry covers.
+/// Where one further register of the caller is, at an address that the FDE covers.
 pub(super) fn saved<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bases: &BaseAddresses,
@@ -146,7 +147,7 @@ pub(super) fn saved<'a, S: UnwindSection<Bytes<'a>>>(
     Some(row.and_then(|row| row.followed.saved(section, arch)).unwrap_or(Saved::Lost))
 }
 
-/// None: the budget is spent.
+/// The row for an address. None: the budget is used up.
 fn row_within<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bases: &BaseAddresses,
@@ -162,7 +163,7 @@ fn row_within<'a, S: UnwindSection<Bytes<'a>>>(
     if row.is_none() && left == 0 && *budget == 0 { None } else { Some(row) }
 }
 
-/// None: the entry is not what it claims to be.
+/// Executes the instructions up to an address. None: the entry is malformed.
 fn row<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bases: &BaseAddresses,
@@ -219,7 +220,7 @@ impl Row {
         followed: RegisterRule::Unset,
     };
 
-    /// None: the instruction cannot be where it is.
+    /// Executes one instruction. None: it is not allowed at this place.
     fn apply(
         &mut self,
         instruction: &CallFrameInstruction<usize>,
@@ -267,9 +268,9 @@ impl Row {
                     *column = *first;
                 }
             }
-            // The signature of a return address is cut off, whether it has one or not.
+            // The signature of a return address is always cut off.
             I::NegateRaState | I::ArgsSize { .. } | I::Nop => {}
-            // Only functions have rows; the caller knows what to do there.
+            // These instructions are allowed only in FDEs, where the caller handles them.
             I::AdvanceLoc { .. } | I::SetLoc { .. } | I::RememberState | I::RestoreState => return None,
         }
         Some(())
@@ -289,7 +290,7 @@ impl Row {
         }
     }
 
-    /// None for a register that we do not follow.
+    /// None: the register is not needed.
     fn column(&mut self, register: Register, Columns { arch, followed }: Columns) -> Option<&mut RegisterRule> {
         match register.0 {
             number if number == arch.sp() => Some(&mut self.sp),
@@ -300,7 +301,7 @@ impl Row {
         }
     }
 
-    /// None: it is not understood.
+    /// The rule of the row. None: it is not understood.
     fn rule<'a>(
         &self,
         section: &impl UnwindSection<Bytes<'a>>,
@@ -322,25 +323,25 @@ impl Row {
             return Some(Rule::Signal);
         }
         if !matches!(self.sp, RegisterRule::Unset | RegisterRule::ValueOfCfa(0)) {
-            return None; // the caller's is something else than the canonical frame address
+            return None; // the caller's stack pointer is not the canonical frame address
         }
         let return_address = match self.return_address.saved(section, arch)? {
             Saved::Cfa(words) if is_of_signal => ReturnAddress::Interrupted(words),
             _ if is_of_signal => return None,
             Saved::Kept if arch == Arch::Aarch64 => ReturnAddress::Kept,
-            Saved::Kept | Saved::Lost => return None, // no register holds it
+            Saved::Kept | Saved::Lost => return None, // no register holds the return address
             Saved::Cfa(words) => ReturnAddress::Cfa(words),
             Saved::Fp(words) => ReturnAddress::Fp(words),
             Saved::Sp(words) => ReturnAddress::Sp(words),
         };
-        // A chain goes on without it as long as nobody's frame is found by it.
+        // The walk can go on without it until a frame is addressed by it.
         let fp = self.fp.saved(section, arch).unwrap_or(Saved::Lost);
         Some(Rule::Frame(FrameRule { cfa, fp, return_address }))
     }
 }
 
 impl RegisterRule {
-    /// None: it is not understood.
+    /// Where the register is. None: it is not understood.
     fn saved<'a>(self, section: &impl UnwindSection<Bytes<'a>>, arch: Arch) -> Option<Saved> {
         match self {
             RegisterRule::Unset | RegisterRule::Same => Some(Saved::Kept),
@@ -379,7 +380,7 @@ impl Cfa {
             Form::Behind(register, by, plus) => {
                 Some(Cfa::Behind(Base::of(register, arch)?, offset(by)?, u8::try_from(plus).ok()?))
             }
-            // Each entry pushes a number, and jumps.
+            // Each entry of the procedure linkage table pushes a number, and jumps.
             Form::Plt { register, offset: by, pc, pushed } if arch == Arch::X86_64 && pc == arch.return_address() => {
                 let has_pushed = address & 15 >= pushed;
                 Some(Cfa::At(Base::of(register, arch)?, offset(by.checked_add(if has_pushed { 8 } else { 0 })?)?))
@@ -389,7 +390,7 @@ impl Cfa {
     }
 }
 
-/// None for what is no multiple of a word, or too far away for any window.
+/// The number of words. None: not a whole number, or too large for any window.
 fn words(bytes: i64) -> Option<i16> {
     (bytes % 8 == 0).then(|| i16::try_from(bytes / 8).ok()).flatten()
 }

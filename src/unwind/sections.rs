@@ -1,20 +1,20 @@
-//! Copies of the sections of one ELF file that tell how to unwind its code.
+//! Copies of the sections of one ELF file from which its unwind tables are made.
 
 use serde::{Deserialize, Serialize};
 
 use crate::unwind::Arch;
 
-/// What the tables of a file are made from. A part that a file lacks is empty.
+/// The input of the tables of a file. A part that the file lacks is empty.
 #[derive(Clone, Debug)]
 pub struct FrameSections {
     pub arch: Arch,
     pub eh_frame: FrameSection,
     pub eh_frame_hdr: FrameSection,
-    /// Not compressed.
+    /// The section, decompressed.
     pub debug_frame: FrameSection,
     /// The executable segments.
     pub loads: Vec<CodeLoad>,
-    /// The linker's address of where a program begins; None for what is no program.
+    /// The linker's address of the program's entry point; None if the file is no program.
     pub entry: Option<u64>,
     /// The linker's addresses of code that returns from signals: `mov $15, %eax; syscall`, or `mov x8, #139; svc #0`.
     pub sigreturns: Vec<u64>,
@@ -27,7 +27,7 @@ pub struct FrameSection {
     pub bytes: Vec<u8>,
 }
 
-/// Which bytes of a file are at which of the linker's addresses.
+/// An executable segment: the bytes of the file, and the linker's addresses of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLoad {
     pub offset: u64,

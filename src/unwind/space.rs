@@ -1,11 +1,11 @@
-//! What code is mapped where: shared with whoever walks, and never changed.
+//! The code of an address space by address: immutable, and shared among threads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::unwind::FrameTables;
 
-/// The code behind one mapping: one for all processes that map the file.
+/// The code behind a mapping, shared by all processes that map the file.
 #[derive(Debug)]
 pub struct MappedCode {
     id: u32,
@@ -13,16 +13,16 @@ pub struct MappedCode {
     tables: OnceLock<Option<Box<FrameTables>>>,
 }
 
-/// What can be known of code.
+/// The kind of code, which decides how it can be unwound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeKind {
-    /// Of an ELF file.
+    /// Code of an ELF file.
     File,
-    /// The kernel's, in every process.
+    /// The vdso, which the kernel maps into every process.
     Vdso,
-    /// Made at run time: there are only frame pointers.
+    /// Code generated at run time: only frame pointers can be followed.
     Anonymous,
-    /// `[uprobes]`: what a function with a return probe returns to.
+    /// `[uprobes]`: the trampoline to which a function with a return probe returns.
     Trampoline,
     /// A file that cannot be read, or that is no ELF file.
     NoTables,
@@ -30,11 +30,11 @@ pub enum CodeKind {
 
 /// Makes the tables of code when they are needed.
 pub trait LoadTables {
-    /// Calls [`MappedCode::set_tables`], or leaves it.
+    /// May call [`MappedCode::set_tables`] for `code`.
     fn load(&mut self, code: &Arc<MappedCode>);
 }
 
-/// For whoever may not wait for a file.
+/// A loader that loads nothing, for threads that must not wait for files.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadNothing;
 
@@ -43,24 +43,24 @@ pub struct LoadNothing;
 pub struct CodeRange {
     pub start: u64,
     pub end: u64,
-    /// Of `start`, in the file.
+    /// Offset of `start` in the file.
     pub offset: u64,
     pub code: Arc<MappedCode>,
 }
 
-/// What is mapped executable in one address space.
+/// The executable mappings of one address space.
 #[derive(Debug, Default)]
 pub struct SpaceCode {
-    /// Sorted; none overlaps another.
+    /// Sorted ranges that do not overlap.
     ranges: Vec<CodeRange>,
-    /// Of the one range of return probes.
+    /// Start of the range of return probes.
     trampoline: Option<u64>,
 }
 
 impl MappedCode {
     pub fn new(kind: CodeKind) -> MappedCode {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Whole numbers of files that come and go do not reach 2^32 in one run.
+        // Fewer than 2^32 files are mapped in one run.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let code = MappedCode { id, kind, tables: OnceLock::new() };
         if !matches!(kind, CodeKind::File | CodeKind::Vdso) {
@@ -69,7 +69,7 @@ impl MappedCode {
         code
     }
 
-    /// Unlike that of all others in this process.
+    /// The id of the code, unique in this process.
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -78,12 +78,12 @@ impl MappedCode {
         self.kind
     }
 
-    /// None: they cannot be had. Only the first word counts.
+    /// Sets the tables. None: there are none, or they cannot be read. Only the first call counts.
     pub fn set_tables(&self, tables: Option<FrameTables>) {
         let _ = self.tables.set(tables.map(Box::new));
     }
 
-    /// None when nobody has set them yet.
+    /// The tables. None: they are not set yet.
     pub fn tables(&self) -> Option<Option<&FrameTables>> {
         self.tables.get().map(Option::as_deref)
     }
@@ -100,7 +100,7 @@ impl<F: FnMut(&Arc<MappedCode>)> LoadTables for F {
 }
 
 impl SpaceCode {
-    /// Of ranges in any order. Of two that overlap, the one behind loses what they share.
+    /// Makes the space of ranges in any order. Of two overlapping ranges, the second loses the common part.
     pub fn new(mut ranges: Vec<CodeRange>) -> SpaceCode {
         ranges.sort_by_key(|range| range.start);
         let mut end = 0;
@@ -125,7 +125,7 @@ impl SpaceCode {
         self.find_near(address, &mut 0)
     }
 
-    /// As [`SpaceCode::find`]. `near`: which range was found last.
+    /// As [`SpaceCode::find`]. `near`: index of the range that was found last.
     pub(super) fn find_near(&self, address: u64, near: &mut usize) -> Option<&CodeRange> {
         if let Some(range) = self.ranges.get(*near).filter(|range| range.has(address)) {
             return Some(range);
@@ -136,7 +136,7 @@ impl SpaceCode {
         Some(range)
     }
 
-    /// True for what the kernel puts in the place of a return address.
+    /// True for the address by which a return probe replaces a return address.
     pub(super) fn is_trampoline(&self, address: u64) -> bool {
         self.trampoline == Some(address)
     }
@@ -147,7 +147,7 @@ impl CodeRange {
         (self.start..self.end).contains(&address)
     }
 
-    /// Of an address within, in the file.
+    /// The offset in the file of an address in the range.
     pub fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_sub(self.start).wrapping_add(self.offset)
     }

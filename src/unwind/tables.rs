@@ -1,4 +1,4 @@
-//! The unwind tables of one ELF file: copies of its sections, and which entry is for which address.
+//! The unwind tables of one ELF file: copies of its sections, and the search for the FDE of an address.
 
 use std::any::Any;
 use std::fmt;
@@ -16,14 +16,14 @@ use crate::unwind::sections::{CodeLoad, FrameSections};
 pub struct FrameTables {
     sections: FrameSections,
     header: Option<HeaderTable>,
-    /// Where there is no header.
+    /// Used if there is no header.
     eh_index: FdeIndex,
     debug_index: FdeIndex,
-    /// Dropped with the tables.
+    /// A value that is dropped together with the tables.
     _beside: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// What it takes to find the entry for an address, in instructions of tables.
+/// The cost of finding the FDE of an address, in units of CFA instructions.
 const FINDING_INSTRUCTIONS: usize = 16;
 
 impl fmt::Debug for FrameTables {
@@ -33,7 +33,7 @@ impl fmt::Debug for FrameTables {
 }
 
 impl FrameTables {
-    /// Takes time in proportion to the sections' lengths.
+    /// Makes tables from sections, in time proportional to their lengths.
     pub fn new(mut sections: FrameSections) -> FrameTables {
         sections.sigreturns.sort_unstable();
         let base = sections.loads.iter().map(|load| load.address).min().unwrap_or(0);
@@ -49,13 +49,13 @@ impl FrameTables {
         tables
     }
 
-    /// With what is to be dropped when nobody has the tables any more: what was paid for them.
+    /// Adds a value that is dropped together with the tables, such as the guard of a memory budget.
     #[must_use]
     pub fn keeping(self, beside: Box<dyn Any + Send + Sync>) -> FrameTables {
         FrameTables { _beside: Some(beside), ..self }
     }
 
-    /// The memory that they take.
+    /// The memory of the tables in bytes.
     pub fn bytes(&self) -> usize {
         let FrameSections { eh_frame, eh_frame_hdr, debug_frame, loads, sigreturns, .. } = &self.sections;
         let sections: usize =
@@ -64,7 +64,7 @@ impl FrameTables {
         size_of::<FrameTables>() + sections + lists + self.eh_index.bytes() + self.debug_index.bytes()
     }
 
-    /// The function around a byte of the file, by the file's tables: its first byte, and the one behind it.
+    /// The function around a byte of the file, by the file's tables: the range of its bytes.
     pub fn function(&self, offset: u64) -> Option<Range<u64>> {
         let address = self.address(offset)?;
         let fde = match self.eh_fde(address) {
@@ -87,8 +87,8 @@ impl FrameTables {
         })
     }
 
-    /// How the caller of the code at one of the linker's addresses is found. `budget`: instructions that may be executed for it,
-    /// less those that were. None: it is spent.
+    /// The rule for one of the linker's addresses. `budget`: instructions that may still be executed, reduced by those
+    /// that were. None: the budget is used up.
     pub(super) fn rule_within(&self, address: u64, budget: &mut usize) -> Option<Rule> {
         *budget = budget.checked_sub(FINDING_INSTRUCTIONS)?;
         if self.returns_from_signal(address) {
@@ -106,7 +106,7 @@ impl FrameTables {
         Some(if covers_entry { Rule::End } else { rule })
     }
 
-    /// Where the caller has a register, by its number in DWARF, at one of the linker's addresses. `budget`: as above.
+    /// Where a register of the caller is, by its DWARF number, at one of the linker's addresses. `budget`: as above.
     pub(super) fn saved_within(&self, address: u64, register: u8, budget: &mut usize) -> Option<Saved> {
         *budget = budget.checked_sub(FINDING_INSTRUCTIONS)?;
         let bases = self.bases();
@@ -125,9 +125,9 @@ impl FrameTables {
         self.rule_within(address, &mut usize::MAX.clone()).unwrap_or(Rule::Missing)
     }
 
-    /// The address may be that before the one which a function returns to.
+    /// Whether the address is in a signal trampoline, or one byte before it (as for a return address).
     fn returns_from_signal(&self, address: u64) -> bool {
-        const CODE_BYTES: u64 = 8; // before the system call is done
+        const CODE_BYTES: u64 = 8; // up to the end of the system call instruction
         let first = self.sections.sigreturns.partition_point(|start| start.saturating_add(CODE_BYTES) <= address);
         self.sections.sigreturns.get(first).is_some_and(|start| start.saturating_sub(1) <= address)
     }
@@ -136,7 +136,7 @@ impl FrameTables {
         self.sections.entry.is_some_and(|entry| fde.contains(entry))
     }
 
-    /// Where a program begins there may be no table: the first function is short in every C library.
+    /// Whether the address is in the program's entry function, which may have no table and is short in every C library.
     fn is_near_entry(&self, address: u64) -> bool {
         const ENTRY_BYTES: u64 = 64;
         let into = self.sections.entry.and_then(|entry| address.checked_sub(entry));
@@ -186,7 +186,7 @@ impl FrameTables {
     }
 }
 
-/// The entry at a place, if it is for the address.
+/// The FDE at an offset, if it covers the address.
 fn fde_for<'a, S: UnwindSection<Bytes<'a>>>(
     section: &S,
     bytes: &'a [u8],

@@ -8,7 +8,7 @@ fn frame(cfa: Cfa, fp: Saved, return_address: ReturnAddress) -> Rule {
     Rule::Frame(FrameRule { cfa, fp, return_address })
 }
 
-/// As in code of compilers for x86_64: the return address is below the canonical frame address.
+/// A rule as in compiled code for x86_64: the return address is just below the canonical frame address.
 fn x86_64(cfa: Cfa, fp: Saved) -> Rule {
     frame(cfa, fp, ReturnAddress::Cfa(-1))
 }
@@ -24,7 +24,7 @@ fn instructions_add_up_to_rules() {
     use Base::{Fp, General, Sp};
     // push %rbp; mov %rsp,%rbp; ...; leave
     let with_fp = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 0x40, 0x0c, 7, 8];
-    // Two ways out of one function.
+    // A function with two epilogues.
     let remembering = [0x41, 0x0e, 16, 0x86, 2, 0x0a, 0x44, 0xc6, 0x0e, 8, 0x44, 0x0b, 0x44, 0x0e, 32];
     let plt = [0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22];
     let cases: [(&[u8], u64, Rule); 25] = [
@@ -43,7 +43,7 @@ fn instructions_add_up_to_rules() {
         (&plt, 0x1a, x86_64(Cfa::At(Sp, 8), Saved::Kept)),
         (&plt, 0x1b, x86_64(Cfa::At(Sp, 16), Saved::Kept)),
         (&plt, 0x20, x86_64(Cfa::At(Sp, 8), Saved::Kept)),
-        // A realigned frame: *(rbp - 8), and rbp is where it points to.
+        // A realigned frame: *(rbp - 8), and the caller's rbp is saved where rbp points to.
         (&[0x0f, 3, 0x76, 0x78, 6, 0x10, 6, 2, 0x76, 0], 0, x86_64(Cfa::Behind(Fp, -8, 0), Saved::Fp(0))),
         (&[0x0f, 5, 0x77, 48, 6, 0x23, 8], 0, x86_64(Cfa::Behind(Sp, 48, 8), Saved::Kept)),
         (&[0x0d, 10], 0, x86_64(Cfa::At(General(10), 8), Saved::Kept)),
@@ -53,7 +53,7 @@ fn instructions_add_up_to_rules() {
         (&[0x09, 6, 3], 0, x86_64(Cfa::At(Sp, 8), Saved::Lost)), // in another register
         (&[0x10, 16, 2, 0x77, 24], 0, frame(Cfa::At(Sp, 8), Saved::Kept, ReturnAddress::Sp(3))),
         (&[0x0f, 3, 0x2f, 0xfd, 0xff], 0, Rule::Missing), // DW_OP_skip -3
-        (&[0x0e, 16, 0x3f], 0, Rule::Missing),            // no such instruction
+        (&[0x0e, 16, 0x3f], 0, Rule::Missing),            // an unknown instruction
     ];
     for (instructions, into, want) in cases {
         for augmentation in ["", "z"] {
@@ -81,7 +81,7 @@ fn functions_without_a_frame_are_in_the_link_register() {
 
 #[test]
 fn the_entry_of_a_signal_is_known() {
-    // As glibc has it: the frame address is *(rsp + 160), rbp at rsp + 120, rip at rsp + 168.
+    // As in glibc's signal trampoline: the frame address is *(rsp + 160), rbp at rsp + 120, rip at rsp + 168.
     let glibc = [0x0f, 4, 0x77, 0xa0, 1, 6, 0x10, 6, 3, 0x77, 0xf8, 0, 0x10, 16, 3, 0x77, 0xa8, 1];
     assert_eq!(rule_of(Arch::X86_64, "S", &glibc, 0), Rule::Signal);
     assert_eq!(rule_of(Arch::X86_64, "zS", &glibc, 0), Rule::Signal);
@@ -107,7 +107,7 @@ fn more_than_compilers_make_is_too_much() {
     assert_eq!(rule_of(Arch::X86_64, "", &remembered(8), 0), deeper);
     assert_eq!(rule_of(Arch::X86_64, "", &remembered(9), 0), Rule::Missing);
     assert_eq!(rule_of(Arch::X86_64, "", &[0x0b], 0), Rule::Missing);
-    // An offset that no frame has.
+    // An offset that is too large for any frame.
     let far = [0x86, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
     assert_eq!(rule_of(Arch::X86_64, "", &far, 0), Rule::Missing);
 }
@@ -126,7 +126,7 @@ fn what_entries_refer_to_takes_as_long_for_all() {
     }
 }
 
-/// A function whose entry says that it is of a signal.
+/// The rule of a function whose FDE marks a signal trampoline.
 fn frame_of_signal() -> Rule {
     frame(Cfa::At(Base::Sp, 8), Saved::Kept, ReturnAddress::Interrupted(-1))
 }
@@ -142,12 +142,12 @@ fn to_find_an_entry_is_paid_for() {
         let mut left = budget;
         (count, std::iter::from_fn(|| tables.saved_within(CODE + 0x30, 3, &mut left)).take(1000).count())
     };
-    // No function is there, and no instruction is executed.
+    // There is no function at this address, and no instruction is executed.
     assert_eq!(found(1600), (100, 100));
     assert_eq!(found(15), (0, 0));
 }
 
-/// Functions of 0x20 bytes with as much between them; each has another frame.
+/// Functions of 0x20 bytes with gaps of the same size; each has a different frame.
 fn many(cfi: &mut Cfi, count: u64) {
     for number in 0..count {
         let at = (number * 7) % count; // count is no multiple of 7
@@ -249,7 +249,7 @@ fn entries_that_all_refer_to_the_longest_one_do_not_add_up() {
     let mut cfi = Cfi::eh_frame(Arch::X86_64, "");
     let first = cfi.bytes.len();
     let padded = cfi.bytes.clone();
-    // Two entries of 60 KB, referred to by turns.
+    // Two CIEs of 60 KB, to which FDEs refer alternately.
     cfi.bytes.clear();
     let mut cies = Vec::new();
     for _ in 0..2 {

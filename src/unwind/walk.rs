@@ -1,4 +1,4 @@
-//! From the innermost function outward, one caller at a time.
+//! Walks a stack from the innermost function outward, one caller at a time.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::unwind::{
     Arch, CodeKind, CodeRange, LoadTables, MAX_FRAMES, MappedCode, SpaceCode, UnwoundChain, UserRegs, UserStackSample,
 };
 
-/// Walks stacks, and remembers rules from one to the next.
+/// Walks stacks, and caches rules from walk to walk.
 #[derive(Debug, Default)]
 pub struct Unwinder {
     cache: RuleCache,
     counts: UnwinderCounts,
 }
 
-/// What was done so far.
+/// Counts of the work so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnwinderCounts {
-    /// Rules looked up, the made ones among them.
+    /// Rules looked up, including those that were made.
     pub rules: u64,
     /// Rules made from tables.
     pub made: u64,
@@ -30,13 +30,13 @@ pub struct UnwinderCounts {
 pub enum Walked {
     /// The chain reaches the start of its thread.
     Whole,
-    /// The chain reaches the start, but some caller was found by a frame pointer that nothing proves.
+    /// The chain reaches the start, but some caller was found by a frame pointer that no table confirms.
     Guessed,
     /// There are more callers.
     Truncated(Cut),
-    /// What comes next is not known.
+    /// The next caller is not known.
     Broken(Broken),
-    /// Code with this number has no tables yet. The chain is left out: walk again when it has.
+    /// Code with this number has no tables yet. There is no chain: walk again once the tables are loaded.
     NoTables(u32),
 }
 
@@ -45,34 +45,40 @@ pub enum Walked {
 pub enum Cut {
     /// The copied bytes of the stack ended.
     Window,
-    /// There were [`MAX_FRAMES`].
+    /// The chain has [`MAX_FRAMES`] addresses.
     Frames,
 }
 
 /// Why a caller was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The address, or the return address, is in no code.
+    /// The return address lies in no code.
     NotCode,
-    /// The tables say nothing, and the frame pointer leads nowhere.
+    /// The tables have no rule, and the frame pointer is not plausible.
     NoRule,
-    /// A register that the rule needs is not known any more.
+    /// A register that the rule needs is no longer known.
     NoRegister,
     /// The caller's stack pointer would not be above its callee's.
     NotRising,
-    /// A return probe has taken the place of the return address.
+    /// A return probe has replaced the return address.
     ReturnProbe,
-    /// The instructions that one walk may execute were executed, for rules that are not in the cache.
+    /// The walk has used up its limit of CFA instructions, for rules that were not in the cache.
     Budget,
 }
 
-/// Instructions of tables executed for one walk, which take some 0.1 ms: the owner of a program decides how many its tables
-/// have, and where its stack leads. Hundreds of new rules need fewer, and what a walk has made is in the cache for the next.
+/// Limit of the CFA instructions executed in one walk, which take some 0.1 ms: the author of a program decides how many
+/// instructions its tables have, and where its stack leads. Hundreds of new rules need fewer, and the next walk finds
+/// the rules of this one in the cache.
 const MAX_INSTRUCTIONS_OF_WALK: usize = 16_384;
-/// No frame pointer leads farther than that; stacks are limited to 8 MiB mostly.
+/// Limit of the distance that a frame pointer may lead; most stacks are limited to 8 MiB.
 const MAX_STACK_BYTES: u64 = 64 << 20;
 
-/// Registers of x86_64 that a function leaves as they were, by their numbers in DWARF: rbx, r12 to r15.
+/// Words of the stack in which a return address is looked for behind one that is hidden. Few functions have larger frames.
+const MAX_SEARCHED_WORDS: u64 = 1024;
+/// Steps of all trials of one walk.
+const MAX_TRIAL_STEPS: usize = 1024;
+
+/// Callee-saved registers of x86_64 by DWARF number: rbx, r12 to r15.
 const CALLEE_SAVED: [u8; 5] = [3, 12, 13, 14, 15];
 
 /// One walk.
@@ -84,22 +90,26 @@ struct Walk<'a, 'b> {
     space: &'a SpaceCode,
     load: &'a mut dyn LoadTables,
     chain: &'b mut UnwoundChain,
-    /// Which range was found last.
+    /// Index of the range that was found last.
     near: usize,
     position: Position<'a>,
-    /// A register that is looked for in the frames of all callees, since a caller has its frame in it.
+    /// A register whose value is tracked through the frames of all callees, since a caller addresses its frame by it.
     followed: Option<FollowedRegister>,
-    /// The register for want of which the walk ended.
+    /// The unknown register at which the walk ended.
     missing: Option<u8>,
-    /// Instructions of tables that it may execute yet.
+    /// CFA instructions that the walk may still execute.
     instructions: usize,
+    /// It may turn out wrong: nothing is guessed.
+    is_trial: bool,
+    /// Steps that trials may take yet.
+    trial_steps: usize,
 }
 
-/// A general register of x86_64, by its number in DWARF, which callees save as a rule.
+/// A callee-saved register of x86_64, by its DWARF number.
 #[derive(Clone, Copy)]
 struct FollowedRegister {
     number: u8,
-    /// None: it is not known in the function at hand.
+    /// The value in the current function. None: it is not known.
     value: Option<u64>,
 }
 
@@ -109,17 +119,17 @@ struct Position<'a> {
     pc: u64,
     sp: u64,
     fp: Option<u64>,
-    /// Those that no caller's rule restores.
+    /// The registers that rules do not restore.
     scratch: Scratch<'a>,
-    /// `pc` is no return address, and its own instruction is the next to run.
+    /// `pc` is no return address, but the next instruction to run.
     is_exact: bool,
 }
 
-/// The registers that a callee may have used for something else.
+/// The registers that a callee may have overwritten.
 #[derive(Clone, Copy)]
 enum Scratch<'a> {
     Sampled(&'a UserRegs),
-    /// As a signal found them: its frame is at this address.
+    /// As a signal interrupted them: the signal's frame is at this address.
     Signal(u64),
     Unknown,
 }
@@ -129,12 +139,12 @@ enum Scratch<'a> {
 struct Window<'a> {
     start: u64,
     bytes: &'a [u8],
-    /// The walk has come to another stack, which is below.
+    /// The walk has switched to another stack, at lower addresses.
     is_left: bool,
 }
 
 impl Unwinder {
-    /// Walks a stack: at most [`MAX_FRAMES`] addresses, with that in the registers, take the place of what `chain` had.
+    /// Walks a stack: `chain` is replaced by at most [`MAX_FRAMES`] addresses, including that in the registers.
     pub fn walk(
         &mut self,
         sample: &UserStackSample<'_>,
@@ -164,6 +174,8 @@ impl Unwinder {
             followed: None,
             missing: None,
             instructions: MAX_INSTRUCTIONS_OF_WALK,
+            is_trial: false,
+            trial_steps: MAX_TRIAL_STEPS,
         };
         walk.run()
     }
@@ -173,15 +185,15 @@ impl Unwinder {
     }
 }
 
-/// A walk goes on, or it ends so.
+/// A step of a walk. An error ends the walk.
 type Step = Result<(), Walked>;
 
 impl<'a> Walk<'a, '_> {
     fn run(&mut self) -> Walked {
         let (start, stack) = (self.position, self.stack);
         let mut ended = self.go();
-        // Rules of most functions do not need it, so it is followed only for those that do: glibc's _dl_runtime_resolve has
-        // its frame in rbx, and calls others.
+        // Most rules do not need such a register, so it is tracked only in a second walk, for those that do: glibc's
+        // _dl_runtime_resolve addresses its frame by rbx, and calls other functions.
         if ended == Walked::Broken(Broken::NoRegister)
             && let Some(number) = self.missing.take()
         {
@@ -211,7 +223,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// To the caller.
+    /// Goes to the caller.
     fn step(&mut self) -> Step {
         // A call may be the last instruction of its function.
         let address = if self.position.is_exact { self.position.pc } else { self.position.pc.wrapping_sub(1) };
@@ -227,7 +239,7 @@ impl<'a> Walk<'a, '_> {
                 self.follow(range, address, &callee)
             }
             Rule::Missing if self.position.is_exact && self.rule(range, address.wrapping_sub(1))? == Rule::Signal => {
-                // As long as that system call goes on, the task is behind its instruction, the last of its function.
+                // During the system call of a signal trampoline, `pc` is behind its last instruction.
                 self.step_over_signal()
             }
             Rule::Missing => self.guess(range.code.kind()),
@@ -280,10 +292,10 @@ impl<'a> Walk<'a, '_> {
         if let Cfa::Behind(_, _, plus) = rule.cfa {
             cfa = self.stack.word(cfa)?.wrapping_add(plus.into());
         }
-        // Where nothing is pushed for a call, the innermost function may have no frame.
+        // On aarch64 a call pushes nothing, so the innermost function may have no frame.
         let is_without_frame = cfa == sp && self.arch == Arch::Aarch64 && !matches!(scratch, Scratch::Unknown);
         if cfa <= sp && !is_without_frame {
-            // The tables of musl's clone() are those of its caller; the thread starts behind it.
+            // In musl's clone(), the tables describe the calling thread; the new thread starts behind the system call.
             let is_outermost = fp == Some(0) && !is_exact;
             return Err(if is_outermost { Walked::Whole } else { Walked::Broken(Broken::NotRising) });
         }
@@ -299,7 +311,7 @@ impl<'a> Walk<'a, '_> {
         let fp = match rule.fp {
             Saved::Kept => fp,
             Saved::Lost => None,
-            // Compilers do not say that a register was popped again just before its function returns.
+            // Tables of compilers omit that a register was popped just before the function returns.
             Saved::Cfa(words) if cfa.wrapping_add_signed(i64::from(words) * 8) < sp => fp,
             Saved::Cfa(words) => Some(word(cfa, words)?),
             Saved::Fp(words) => Some(word(known_fp()?, words)?),
@@ -307,12 +319,13 @@ impl<'a> Walk<'a, '_> {
         };
         self.position =
             Position { pc: return_address, sp: cfa, fp, scratch: Scratch::Unknown, is_exact: is_interrupted };
-        // Where a frame pointer is kept, the kernel has seen the same callers.
+        // A function that keeps a frame pointer: the kernel's callchain has the same callers.
         let is_kernels = rule.cfa == Cfa::At(Base::Fp, 16);
         self.enter(is_kernels)
     }
 
-    /// What the caller has in the register that is followed. The callee had these registers, at an address of the range.
+    /// Computes the caller's value of the tracked register. `callee`: the registers of the callee, at an address in
+    /// `range`.
     fn follow(&mut self, range: &CodeRange, address: u64, callee: &Position<'_>) -> Step {
         let Some(FollowedRegister { number, value }) = self.followed else { return Ok(()) };
         let tables = range.code.tables().flatten();
@@ -329,7 +342,7 @@ impl<'a> Walk<'a, '_> {
         let value = match saved {
             Saved::Kept => value,
             Saved::Lost => None,
-            Saved::Cfa(words) if place(cfa, words) < callee.sp => value, // it was popped again
+            Saved::Cfa(words) if place(cfa, words) < callee.sp => value, // the register was popped already
             Saved::Cfa(words) => self.stack.word(place(cfa, words)).ok(),
             Saved::Fp(words) => callee.fp.and_then(|fp| self.stack.word(place(fp, words)).ok()),
             Saved::Sp(words) => self.stack.word(place(callee.sp, words)).ok(),
@@ -338,17 +351,21 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Takes `at.pc` as a return address.
+    /// Enters the caller: takes `position.pc` as a return address.
     fn enter(&mut self, is_kernels: bool) -> Step {
         if self.space.is_trampoline(self.position.pc) {
-            self.position.pc = self.behind_probe().ok_or(Walked::Broken(Broken::ReturnProbe))?;
+            match self.behind_probe() {
+                Some(address) => self.position.pc = address,
+                None if is_kernels => return Err(Walked::Broken(Broken::ReturnProbe)),
+                None => return self.skip_hidden_caller(),
+            }
             if !is_kernels {
                 self.chain.guess_next();
             }
         }
         let pc = self.arch.address(self.position.pc);
         if pc == 0 {
-            return Err(Walked::Whole); // whoever made the thread has put it there
+            return Err(Walked::Whole); // the outermost return address of a thread is 0
         }
         let address = if self.position.is_exact { pc } else { pc - 1 };
         self.space.find_near(address, &mut self.near).ok_or(Walked::Broken(Broken::NotCode))?;
@@ -364,7 +381,7 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// To who was interrupted by a signal. The handler may have had a stack of its own.
+    /// Goes to the code that a signal interrupted. The handler may have run on an alternate stack.
     fn step_over_signal(&mut self) -> Step {
         let frame = self.position.sp;
         let SignalFrame { pc, sp, fp, .. } = self.arch.signal_frame();
@@ -402,16 +419,19 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Where no table helps.
+    /// Finds a caller without tables, by the frame pointer.
     fn guess(&mut self, kind: CodeKind) -> Step {
         let Position { sp, fp, is_exact, .. } = self.position;
         let missing = Walked::Broken(Broken::NoRule);
+        if self.is_trial {
+            return Err(missing);
+        }
         if is_exact && kind == CodeKind::File && self.guess_without_frame()? {
             return Ok(());
         }
         let fp = fp.ok_or(missing)?;
         if fp == 0 && !is_exact {
-            return Err(Walked::Whole); // as the ABIs have the outermost frame marked
+            return Err(Walked::Whole); // the ABIs mark the outermost frame by a frame pointer of 0
         }
         if fp < sp || fp - sp > MAX_STACK_BYTES || !fp.is_multiple_of(8) {
             return Err(missing);
@@ -432,8 +452,8 @@ impl<'a> Walk<'a, '_> {
         self.enter(true)
     }
 
-    /// In files whose compiled functions have tables, the innermost function without is short assembly, which pushes nothing.
-    /// True where that leads to code that has a rule.
+    /// In a file whose compiled functions have tables, an innermost function without one is short assembly, which
+    /// pushes nothing. True if that assumption leads to code that has a rule.
     fn guess_without_frame(&mut self) -> Result<bool, Walked> {
         let Position { sp, scratch, .. } = self.position;
         let (word, caller_sp) = match self.arch {
@@ -454,7 +474,7 @@ impl<'a> Walk<'a, '_> {
         self.enter(false).map(|()| true)
     }
 
-    /// The return address that a probe has taken the place of. The kernel's chain has it in the same place, since 6.11:
+    /// The return address that a return probe has replaced. Since 6.11 the kernel's callchain has it at the same index:
     /// fixup_uretprobe_trampoline_entries(), arch/x86/events/core.c and kernel/events/callchain.c.
     fn behind_probe(&self) -> Option<u64> {
         let chain = self.chain.addresses();
@@ -465,14 +485,66 @@ impl<'a> Walk<'a, '_> {
         kernel(at).filter(|address| !self.space.is_trampoline(*address))
     }
 
-    /// Where an address is in the kernel's chain, if it is there once.
+    /// Nothing tells where the caller was whose return address a probe has taken the place of: the probe stands for it. But who
+    /// called it is found by the first word up the stack from which the tables lead to the start of the thread, or to another
+    /// probe.
+    #[cold]
+    fn skip_hidden_caller(&mut self) -> Step {
+        let hidden = Walked::Broken(Broken::ReturnProbe);
+        if self.is_trial || self.arch != Arch::X86_64 {
+            return Err(hidden);
+        }
+        let Position { pc: probe, sp, fp, .. } = self.position;
+        let space = self.space;
+        self.chain.push_interrupted(probe);
+        let mut more_hidden = 0;
+        for place in (0..MAX_SEARCHED_WORDS).map(|number| sp.wrapping_add(8 * number)) {
+            let Ok(word) = self.stack.word(place) else { break };
+            if space.is_trampoline(word) {
+                more_hidden += 1;
+                continue;
+            }
+            let Some(range) = space.find_near(word.wrapping_sub(1), &mut self.near) else { continue };
+            if range.code.kind() != CodeKind::File {
+                continue;
+            }
+            let caller =
+                Position { pc: word, sp: place.wrapping_add(8), fp, scratch: Scratch::Unknown, is_exact: false };
+            if self.leads_on(caller)? && self.chain.addresses().len() + more_hidden < MAX_FRAMES {
+                (0..more_hidden).for_each(|_| self.chain.push_interrupted(probe));
+                self.chain.guess_next();
+                self.position = caller;
+                return self.enter(false);
+            }
+        }
+        Err(hidden)
+    }
+
+    /// Whether tables lead from here to the start of the thread, or to a return probe.
+    fn leads_on(&mut self, caller: Position<'a>) -> Result<bool, Walked> {
+        let (position, stack, followed, len) = (self.position, self.stack, self.followed, self.chain.addresses().len());
+        (self.position, self.is_trial) = (caller, true);
+        let mut ended = self.enter(false);
+        while ended.is_ok() && self.trial_steps > 0 {
+            self.trial_steps -= 1;
+            ended = self.step();
+        }
+        (self.position, self.stack, self.followed, self.is_trial) = (position, stack, followed, false);
+        self.chain.truncate(len);
+        match ended {
+            Err(Walked::NoTables(_)) => ended.map(|()| false),
+            ended => Ok(matches!(ended, Err(Walked::Whole | Walked::Broken(Broken::ReturnProbe)))),
+        }
+    }
+
+    /// The index of an address in the kernel's callchain, if it occurs exactly once.
     fn in_kernel_chain(&self, address: u64) -> Option<usize> {
         let is_it = |word: &[u8; 8]| self.arch.address(u64::from_ne_bytes(*word)) == address;
         let at = self.kernel_chain.iter().position(is_it)?;
         (!self.kernel_chain[at + 1..].iter().any(is_it)).then_some(at)
     }
 
-    /// Behind the end of the window.
+    /// At the end of the window, continues with the kernel's callchain.
     fn go_on_by_kernel_chain(&mut self) -> Walked {
         let cut = Walked::Truncated(Cut::Window);
         let found = self.chain.addresses();
@@ -505,7 +577,8 @@ impl<'a> Walk<'a, '_> {
 }
 
 impl Window<'_> {
-    /// A word of the stack. What is below the window is no caller's, unless the stack is another one.
+    /// A word of the stack. Addresses below the window belong to no caller, unless the walk has switched to another
+    /// stack.
     #[inline]
     fn word(self, address: u64) -> Result<u64, Walked> {
         let below = if self.is_left { Walked::Truncated(Cut::Window) } else { Walked::Broken(Broken::NotRising) };

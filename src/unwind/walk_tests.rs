@@ -8,7 +8,7 @@ use crate::unwind::{
     Unwinder, UnwoundChain, UserRegs, UserStackSample, Walked,
 };
 
-/// Where the file's first byte is mapped, and where the stack starts.
+/// The address of the file's first byte, and the start of the stack.
 const MAPPED: u64 = 0x5555_0000_0000;
 const STACK: u64 = 0x7fff_0000_0000;
 const JIT: u64 = 0x6666_0000_0000;
@@ -16,20 +16,20 @@ const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
 
 /// Functions of 0x100 bytes each, which push this many words.
 const PUSHED: [u64; 3] = [0, 1, 4];
-/// It has no caller.
+/// A function that has no caller.
 const START: u64 = 0x300;
-/// It keeps the frame pointer.
+/// A function that keeps the frame pointer.
 const WITH_FP: u64 = 0x400;
 const SIGNAL: u64 = 0x500;
-/// Its frame is found by r10.
+/// A function that addresses its frame by r10.
 const BY_R10: u64 = 0x600;
-/// Its frame is found by rbx.
+/// A function that addresses its frame by rbx.
 const BY_RBX: u64 = 0x800;
-/// It pushes rbx.
+/// A function that pushes rbx.
 const SAVES_RBX: u64 = 0x900;
-/// Its frame is empty, which cannot be where a call pushes an address.
+/// A function with an empty frame, which is impossible if a call pushes an address.
 const CLONE: u64 = 0x700;
-/// No entry is for what is from here on.
+/// Code from here on has no FDE.
 const WITHOUT: u64 = 0x1000;
 
 fn tables(arch: Arch) -> FrameTables {
@@ -71,7 +71,7 @@ fn space_of(code: MappedCode) -> SpaceCode {
     ])
 }
 
-/// The walk, and the chain in bytes from where the file is mapped.
+/// The result of a walk, and its chain as offsets from where the file is mapped.
 fn walk(arch: Arch, regs: &UserRegs, words: &[u64], kernel: &[u64]) -> (Walked, Vec<u64>) {
     walk_with(&mut Unwinder::default(), arch, regs, words, kernel)
 }
@@ -106,7 +106,7 @@ fn from_mapped(chain: &UnwoundChain) -> Vec<u64> {
     chain.addresses().iter().map(|addr| addr.wrapping_sub(MAPPED)).collect()
 }
 
-/// A stack without a chain of the kernel's.
+/// A sample without a kernel callchain.
 fn sample<'a>(arch: Arch, regs: &'a UserRegs, stack: &'a [u8]) -> UserStackSample<'a> {
     UserStackSample { arch, regs, stack, kernel_chain: &[] }
 }
@@ -120,12 +120,13 @@ const END: u64 = MAPPED + START + 9;
 #[test]
 fn a_chain_is_followed_to_its_end() {
     let words = [MAPPED + 0x110, 7, MAPPED + 0x2ff, 7, 7, 7, 7, MAPPED + 0x100, END];
-    // What returns to the first byte of a function was called by the last instruction of the one before.
+    // A return address at the first byte of a function belongs to a call that is the last instruction of the function
+    // before.
     assert_eq!(walk(Arch::X86_64, &at(0), &words, &[]), (Walked::Whole, vec![0, 0x110, 0x2ff, 0x100, START + 9]));
     let words = [MAPPED + 0x210, 7, 7, 7, MAPPED + 0x101, END];
     assert_eq!(walk(Arch::Aarch64, &at(0x180), &words, &[]), (Walked::Whole, vec![0x180, 0x210, 0x101, START + 9]));
     assert_eq!(walk(Arch::X86_64, &at(START), &[], &[]), (Walked::Whole, vec![START]));
-    // Who made the thread has pushed no address.
+    // The outermost return address of the thread is 0.
     assert_eq!(walk(Arch::X86_64, &at(0), &[0], &[]), (Walked::Whole, vec![0]));
 }
 
@@ -141,7 +142,7 @@ fn the_link_register_is_the_innermost_functions() {
 #[test]
 fn the_frame_pointer_is_restored_or_kept() {
     let regs = UserRegs { fp: STACK + 24, ..at(WITH_FP) };
-    // A frame with a pointer to one that a function in between keeps.
+    // A frame pointer that a function in between preserves.
     let words = [0, 0, 0, STACK + 64, MAPPED + 0x110, 7, MAPPED + WITH_FP + 4, 7, 0, END];
     let want = vec![WITH_FP, 0x110, WITH_FP + 4, START + 9];
     assert_eq!(walk(Arch::X86_64, &regs, &words, &[]), (Walked::Whole, want));
@@ -168,7 +169,7 @@ fn general_registers_are_for_the_innermost_function() {
     assert_eq!(walk(Arch::X86_64, &outer, &[MAPPED + BY_R10 + 4, 7, END], &[]).0, Walked::Broken(Broken::NoRegister));
 }
 
-/// As glibc's _dl_runtime_resolve has its frame in rbx, and calls functions that save it.
+/// As in glibc's _dl_runtime_resolve, which addresses its frame by rbx, and calls functions that save rbx.
 #[test]
 fn a_register_that_functions_save_is_followed() {
     let outer = MAPPED + BY_RBX + 4;
@@ -183,13 +184,13 @@ fn a_register_that_functions_save_is_followed() {
     assert_eq!(walk(Arch::X86_64, &at(0), &saved, &[]), want(&[0, SAVES_RBX + 8]), "whatever it was before");
     assert_eq!(walk(Arch::X86_64, &at(0), &kept, &[]).0, Walked::Broken(Broken::NoRegister));
     assert_eq!(walk(Arch::X86_64, &regs, &[], &[]).0, Walked::Truncated(Cut::Window));
-    // A signal has found it so.
+    // The same state, interrupted by a signal.
     let mut words = signal(Arch::X86_64, MAPPED, STACK + 256, 0, &[(16, STACK + 272)]);
     words.extend([outer, 7, END]);
     assert_eq!(walk(Arch::X86_64, &at(SIGNAL), &words, &[]), want(&[SIGNAL, 0]));
 }
 
-/// A signal's frame at the start of the stack, in words.
+/// The words of a signal frame at the start of the stack.
 fn signal(arch: Arch, pc: u64, sp: u64, fp: u64, others: &[(usize, u64)]) -> Vec<u64> {
     let (pc_at, sp_at, fp_at, len) = match arch {
         Arch::X86_64 => (21, 20, 15, 32),
@@ -216,17 +217,17 @@ fn who_was_interrupted_by_a_signal_is_found() {
         assert_eq!((chain.interrupted(), chain.guessed_from()), (&[1][..], None));
         assert_eq!([0, 1, 2].map(|at| chain.is_behind_call(at)), [false, false, true]);
     }
-    // In the handler, which returns to it.
+    // In the handler, which returns to the trampoline.
     let words =
         [vec![MAPPED + SIGNAL], signal(Arch::X86_64, MAPPED + 0x100, STACK + 264, 0, &[]), vec![7, END]].concat();
     assert_eq!(walk(Arch::X86_64, &at(0), &words, &[]), (Walked::Whole, vec![0, SIGNAL, 0x100, START + 9]));
-    // The registers are those of the moment: the link register, r10.
+    // Restored registers are those at the interruption: the link register, r10.
     let words = signal(Arch::Aarch64, MAPPED + 0x10, STACK + 640, 0, &[(69, END)]);
     assert_eq!(walk(Arch::Aarch64, &at(SIGNAL), &words, &[]), (Walked::Whole, vec![SIGNAL, 0x10, START + 9]));
     let mut words = signal(Arch::X86_64, MAPPED + BY_R10, STACK + 256, 0, &[(7, STACK + 264)]);
     words.extend([7, END]);
     assert_eq!(walk(Arch::X86_64, &at(SIGNAL), &words, &[]), (Walked::Whole, vec![SIGNAL, BY_R10, START + 9]));
-    // The handler had a stack of its own, above or below.
+    // The handler ran on an alternate stack, above or below.
     for sp in [STACK - 0x1000, STACK + 0x10_0000] {
         let words = signal(Arch::X86_64, MAPPED + 0x10, sp, 0, &[]);
         let cut = (Walked::Truncated(Cut::Window), vec![SIGNAL, 0x10]);
@@ -253,7 +254,7 @@ fn where_no_table_helps_it_is_a_guess() {
     assert_eq!(walk(Arch::X86_64, &far, &words, &[]).0, Walked::Broken(Broken::NoRule));
     let farther = UserRegs { fp: STACK + (1 << 20), ..regs };
     assert_eq!(walk(Arch::X86_64, &farther, &words, &[]).0, Walked::Truncated(Cut::Window));
-    // The ABIs have the outermost frame marked by a frame pointer of zero.
+    // The ABIs mark the outermost frame by a frame pointer of 0.
     let outermost = UserRegs { pc: MAPPED, fp: 0, ..regs };
     assert_eq!(walk(Arch::X86_64, &outermost, &[MAPPED + WITHOUT + 5], &[]), (Walked::Whole, vec![0, WITHOUT + 5]));
 }
@@ -287,10 +288,37 @@ fn a_return_probe_hides_what_only_the_kernel_knows() {
     assert_eq!(chain(&[MAPPED + WITH_FP, TRAMPOLINE]).0, Walked::Broken(Broken::ReturnProbe), "before 6.11");
     let kernel = [MAPPED + WITH_FP, MAPPED + 0x10, END];
     assert_eq!(chain(&kernel), (Walked::Whole, vec![WITH_FP, 0x10, START + 9]));
-    // Where it is not found by its frame pointer, the kernel may have left a caller out.
+    // If the function was not found by a frame pointer, the kernel's callchain may lack a caller.
     let words = [TRAMPOLINE, END];
     let kernel = [MAPPED + 8, MAPPED + 0x10, END];
     assert_eq!(walk(Arch::X86_64, &at(8), &words, &kernel), (Walked::Guessed, vec![8, 0x10, START + 9]));
+}
+
+/// Nothing tells where in the hidden function the thread is, but who called that is found by the tables.
+#[test]
+fn callers_of_those_whom_return_probes_hide_are_found() {
+    let hidden = TRAMPOLINE - MAPPED;
+    let chain = |words: &[u64]| walk(Arch::X86_64, &at(8), words, &[]);
+    // The function pushes any number of words, and some look like code.
+    for pushed in [&[][..], &[7, 0], &[JIT + 8, MAPPED + WITHOUT + 8, MAPPED + 0x110, STACK, 7]] {
+        let words = [&[TRAMPOLINE], pushed, &[MAPPED + 0x108, 7, END]].concat();
+        assert_eq!(chain(&words), (Walked::Guessed, vec![8, hidden, 0x108, START + 9]), "{pushed:x?}");
+    }
+    let (_, found) = walk_to(&mut Unwinder::default(), Arch::X86_64, &at(8), &[TRAMPOLINE, 7, END], &[]);
+    let want = UnwoundChain::of(&[MAPPED + 8, TRAMPOLINE, END], &[1], Some(2));
+    assert_eq!(found, want);
+    // Two probes, one behind the other, and two with a caller between them that is not hidden.
+    let words = [TRAMPOLINE, 7, TRAMPOLINE, 7, MAPPED + 0x108, 7, END];
+    assert_eq!(chain(&words), (Walked::Guessed, vec![8, hidden, hidden, 0x108, START + 9]));
+    let words = [TRAMPOLINE, 7, MAPPED + 0x108, 7, TRAMPOLINE, 7, END];
+    assert_eq!(chain(&words), (Walked::Guessed, vec![8, hidden, 0x108, hidden, START + 9]));
+    // Nobody is found.
+    let broken = Walked::Broken(Broken::ReturnProbe);
+    for words in [&[TRAMPOLINE][..], &[TRAMPOLINE, 7, MAPPED + 0x108, 7, 7], &[TRAMPOLINE; 2000]] {
+        assert_eq!(chain(words), (broken, vec![8, hidden]));
+    }
+    let words = [&[TRAMPOLINE][..], &[MAPPED + 0x8; 2000], &[7]].concat();
+    assert_eq!(chain(&words), (broken, vec![8, hidden]), "trials are bounded");
 }
 
 #[test]
@@ -364,14 +392,14 @@ fn tables_are_loaded_when_they_are_needed() {
         assert_eq!((walked, chain.addresses().len()), (Walked::Whole, 2));
     }
     assert_eq!(loads, 1);
-    // Tables of another machine are none.
+    // Tables of another architecture are not used.
     let regs = UserRegs { fp: 1, ..at(0) };
     let of_moment = sample(Arch::Aarch64, &regs, &stack);
     let walked = Unwinder::default().walk(&of_moment, &space, &mut LoadNothing, &mut chain);
     assert_eq!(walked, Walked::Broken(Broken::NoRule));
 }
 
-/// An address that means something, or none.
+/// A meaningful address, or any word.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => (0..0x800_u64).prop_map(|into| MAPPED + into),
@@ -400,7 +428,7 @@ proptest! {
     }
 }
 
-/// Tables that take long to execute, and a stack that leads through ever new addresses of them.
+/// Tables that take long to execute, and a stack that leads through ever new addresses of these.
 #[test]
 fn tables_do_not_decide_how_long_a_walk_takes() {
     let mut cfi = Cfi::eh_frame(Arch::X86_64, "");
@@ -414,7 +442,7 @@ fn tables_do_not_decide_how_long_a_walk_takes() {
         let mut chain = UnwoundChain::default();
         let walked = unwinder.walk(&sample(Arch::X86_64, &at(0), &stack), &space, &mut LoadNothing, &mut chain);
         assert_eq!(walked, Walked::Broken(Broken::Budget));
-        // What was made before is in the cache, and costs nothing.
+        // Rules made before are in the cache, and cost nothing.
         assert_eq!((chain.addresses().len(), unwinder.counts().made), (made + 1, made as u64 + made as u64 / 4));
     }
 }

@@ -13,13 +13,14 @@ const COMM_BYTES: usize = 15;
 pub struct CommList(Vec<CommPattern>);
 
 impl CommList {
-    /// `comm` is up to 15 bytes of anything. What follows a NUL is ignored, so the 16-byte field of a record will do.
+    /// `comm` is up to 15 bytes of anything. Bytes behind a NUL are ignored, so the 16-byte field of a record may be
+    /// passed.
     pub fn matches(&self, comm: &[u8]) -> bool {
         let comm = comm.split(|&byte| byte == 0).next().unwrap_or_default();
         self.0.iter().any(|pattern| pattern.matches(comm))
     }
 
-    /// The elements, to build a kernel filter from. The kernel's glob knows `[!a]` but not `[^a]` (`lib/glob.c`).
+    /// The patterns, for building a kernel filter. The kernel's glob knows `[!a]` but not `[^a]` (`lib/glob.c`).
     pub fn iter(&self) -> impl Iterator<Item = &CommPattern> {
         self.0.iter()
     }
@@ -36,19 +37,19 @@ impl FromStr for CommList {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommPattern {
     typed: String,
-    used: usize, // bytes of `typed` that count; may end inside a character, as the kernel's own cut does
+    used: usize, // length of the prefix of `typed` that is compared; may end inside a character, as in the kernel
     is_glob: bool,
 }
 
 impl CommPattern {
-    /// `*`, `?` and `[` make it a pattern; another name is cut as the kernel cuts comms.
+    /// A name with `*`, `?` or `[` is a pattern; a plain name is cut to 15 bytes, as the kernel cuts comms.
     pub fn new(typed: String) -> CommPattern {
         let is_glob = glob::is_glob(&typed);
         let used = typed.len().min(if is_glob { usize::MAX } else { COMM_BYTES });
         CommPattern { typed, used, is_glob }
     }
 
-    /// All of `comm` is compared: it has no NUL.
+    /// Compares all of `comm`, which must have no NUL.
     pub fn matches(&self, comm: &[u8]) -> bool {
         if self.is_glob { glob(self.bytes(), comm) } else { self.bytes() == comm }
     }

@@ -1,4 +1,4 @@
-//! Whether the texts of events can be shown as the kernel shows them, on this kernel or in saved trees.
+//! Whether perf-prof can print events as their `print fmt` says, for this kernel or for saved copies of tracefs.
 
 use std::io::Write;
 use std::path::Path;
@@ -103,7 +103,7 @@ fn list(checked: &FormatCheck, kind: FormatFindingKind, title: &str, out: &mut V
     }
 }
 
-/// The reasons, joined: `function f, names A, B`.
+/// The reasons of a finding, joined: `function f, names A, B`.
 fn reasons(finding: &FormatFinding) -> String {
     let (names, others): (Vec<_>, Vec<_>) = finding.reasons.iter().partition(|reason| reason.starts_with("name "));
     let mut parts: Vec<String> = others.into_iter().cloned().collect();
@@ -122,7 +122,7 @@ fn all(checked: &FormatCheck, kind: FormatFindingKind) -> impl Iterator<Item = (
     trees.flat_map(move |tree| tree.findings.iter().filter(move |finding| finding.kind == kind).map(of_tree(tree)))
 }
 
-/// Writes the check as keys of the object.
+/// Writes the results of the check as keys of the object.
 pub fn json(checked: &FormatCheck, object: &mut Object<'_>) {
     let totals = row("", &checked.trees);
     for (key, value) in KEYS.iter().zip(&totals).skip(1).take(3) {

@@ -29,7 +29,7 @@ pub struct MachineSummary {
     pub nested: bool,
 }
 
-/// Whether events of a kind of probe can be defined.
+/// Whether events of one kind of probe (kprobe, uprobe) can be defined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProbeEvents {
     Work,
@@ -50,7 +50,7 @@ impl ProbeEvents {
 }
 
 impl MachineSummary {
-    /// Gathers the facts. `lack`: tracefs cannot be read.
+    /// Gathers the facts. `lack`: true if tracefs cannot be read.
     pub fn gather(host: &Host, tracefs: &TracefsFinder, lack: bool) -> MachineSummary {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let online = online_cpus(host).unwrap_or_default();
@@ -94,7 +94,7 @@ pub fn limits(host: &Host) -> Vec<NamedLimit> {
     limits
 }
 
-/// Why tracefs cannot be read here.
+/// Why tracefs cannot be read. None: it can.
 pub fn tracefs_lack(finder: &TracefsFinder) -> Option<Reason> {
     match finder.get() {
         Ok(tracefs) => match tracefs.format("sched", "sched_switch") {
@@ -108,14 +108,14 @@ pub fn tracefs_lack(finder: &TracefsFinder) -> Option<Reason> {
     }
 }
 
-/// A field that differs among kernels, as the running one has it.
+/// A field that differs among kernels, as the running kernel has it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FieldMapping {
     pub event: &'static str,
     pub field: &'static str,
     /// None where the event or the field does not exist.
     pub found: Option<String>,
-    /// What profilers do without it.
+    /// What profilers do if the field is missing.
     pub without: Option<&'static str>,
 }
 
@@ -141,7 +141,7 @@ fn described(format: &Format, drifting: &DriftingField) -> Option<String> {
     Some(format!("{name}{}, {} bytes at {}{letters}", field.declared, field.size, field.offset))
 }
 
-/// `S=1 D=2`, from the kernel's own print format.
+/// `S=1 D=2`, from the `print fmt` of the event.
 fn state_letters(format: &Format) -> Option<String> {
     let table = drift::task_states(format)?;
     let entry = |(value, letter): &(u64, String)| format!("{letter}={value}");

@@ -1,7 +1,8 @@
 //! `doctor`: what works on this machine, what does not and why, and the smallest cure.
 //!
-//! Events: those of every profiler, opened disabled and released at once (`trial`); verdicts come from that, not from
-//! settings. `machine` is what explains them, `formats` whether the texts of events are the kernel's own.
+//! `trial` opens the events of every profiler disabled and releases them at once: a verdict comes from this trial, not
+//! from settings. `machine` has the facts that explain verdicts; `formats` checks whether events can be printed as the
+//! kernel prints them.
 
 mod formats;
 mod machine;
@@ -48,7 +49,7 @@ pub struct DoctorArgs {
     verbose: bool,
 }
 
-/// All that is reported about this machine.
+/// The whole report about this machine.
 struct DoctorReport {
     commands: Vec<JudgedCommand>,
     machine: MachineSummary,
@@ -94,7 +95,7 @@ impl DoctorArgs {
     }
 }
 
-/// Formats that cannot be read are a trouble among others: the rest of the report is worth having.
+/// Unreadable formats become a finding of the report: they must not prevent the rest of it.
 fn unreadable_formats(err: &anyhow::Error) -> FormatCheck {
     let mut checked = FormatCheck::default();
     checked.troubles.push(format!("no event format was checked: {err:#}"));
@@ -102,7 +103,7 @@ fn unreadable_formats(err: &anyhow::Error) -> FormatCheck {
 }
 
 fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
-    // Read before the trials raise some of them.
+    // The limits are read before the trials raise some of them.
     let limits = machine::limits(bench.host);
     let mut commands: Vec<JudgedCommand> = crate::profilers::trials().iter().map(|trial| bench.judge(trial)).collect();
     commands.push(match &bench.tracefs_lack {

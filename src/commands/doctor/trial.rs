@@ -1,4 +1,5 @@
-//! Whether a profiler can run here: its own events are opened, as it would open them, and released at once.
+//! Whether a profiler can run on this machine: the trial opens the profiler's events as a run would, and releases them
+//! at once.
 
 use anyhow::{Context, Result};
 use nix::unistd::gettid;
@@ -33,7 +34,7 @@ impl CommandVerdict {
     }
 }
 
-/// Whether a default run of a subcommand works here, and what it takes.
+/// Whether a default run of a subcommand works on this machine, and which resources it takes.
 #[derive(Debug)]
 pub struct JudgedCommand {
     pub name: &'static str,
@@ -68,15 +69,16 @@ pub struct TrialBench<'a> {
     pub tracefs: &'a TracefsFinder,
     /// Why tracefs cannot be read.
     pub tracefs_lack: Option<Reason>,
-    /// The events of all trials, kept to the end: releasing a tracepoint is slow, and the next trial may want it again.
+    /// The events of all trials, kept to the end: releasing a tracepoint is slow, and the next trial may need the same
+    /// one.
     opened: Vec<Evlist>,
     /// Attribute features that this kernel lacks.
     pub missing: Vec<&'static str>,
-    /// BPF programs of others on the events.
+    /// BPF programs of other tools on the events.
     pub foreign_programs: ForeignPrograms,
 }
 
-/// BPF programs of others on the events of all trials.
+/// BPF programs of other tools on the events of all trials.
 #[derive(Debug, Default)]
 pub struct ForeignPrograms {
     pub programs: Vec<AttachedProgram>,
@@ -103,10 +105,10 @@ impl ForeignPrograms {
 /// A run that could be opened.
 struct OpenedTrial {
     warnings: Vec<Warning>,
-    /// Programs that may hide some of its events.
+    /// BPF programs that may hide some events of the trial.
     filters: Vec<AttachedProgram>,
     cost: TrialCost,
-    /// Pages of the smallest ring, and of the ring that was wanted.
+    /// Pages of the smallest ring that was opened, and pages that were asked for.
     pages: (usize, usize),
     /// Samples have addresses even without `-g`.
     addresses: bool,
@@ -119,7 +121,8 @@ impl<'a> TrialBench<'a> {
         TrialBench { host, tracefs, tracefs_lack, opened, missing, foreign_programs }
     }
 
-    /// Opens what a default run of the profiler opens; when that is forbidden, what it opens for a task of our own.
+    /// Opens the events of a default run of the profiler; if that is forbidden, those of a run that watches only its
+    /// own thread.
     pub fn judge(&mut self, trial: &Trial) -> JudgedCommand {
         let err = match self.open(trial, &Target::everything()) {
             Ok(opened) => {
@@ -175,7 +178,7 @@ impl<'a> TrialBench<'a> {
         let sizes = default_ring_pages(online.len(), &evlist.ring_demands(), memory_bytes(self.host));
         let wanted = sizes.iter().copied().max().unwrap_or(1);
         evlist.limit_rings(sizes);
-        // Where memory is not limited, the first CPU stands for all.
+        // If locked memory is not limited, the first CPU stands for all CPUs.
         let limited = locks_little(self.host);
         let cpus = if limited { online.clone() } else { vec![first] };
         let mut pages = if limited { evlist.fitting_pages(&online, &[], wanted)? } else { wanted };

@@ -1,4 +1,4 @@
-//! Flame graphs: weighted stacks as folded lines, or as an SVG that needs nothing else.
+//! Flame graphs: weighted stacks as folded lines, or as a self-contained SVG.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::output::drawing::{DrawingFile, DrawingSubject};
 use crate::output::sink::{Sink, SinkProgress};
 use crate::output::stack_weights::fold::MADE_AT_RUN_TIME;
 
-/// What the file is, in messages.
+/// The name of the drawing in messages.
 const WHAT: &str = "flame graph";
 
 /// Checks before the run that the file can be written at its end.
@@ -25,7 +25,7 @@ pub fn check(graph: &FlameGraph) -> Result<()> {
     graph.path().map_or_else(|| Sink::stdout().map(drop), |path| DrawingFile::check(path, WHAT))
 }
 
-/// Writes a flame graph at the end of the run, and every now and then before.
+/// Writes a flame graph at the end of the run, and now and then during the run.
 #[derive(Debug)]
 pub struct FlameWriter {
     graph: FlameGraph,
@@ -49,15 +49,15 @@ impl FlameWriter {
         format!("perf-prof {profiler}: {subject}, {events}, {took}")
     }
 
-    /// True when the graph is to be written: at the `last` report always, before it if enough time has passed.
+    /// True when the graph must be written: at the `last` report always, at earlier ones if enough time has passed.
     pub fn is_due(&self, last: bool) -> bool {
         last || self.file.as_ref().is_some_and(DrawingFile::is_due)
     }
 
-    /// Writes the lines that `fold` makes. `waits` tells the reading thread that a write is going on.
+    /// Writes the lines that `fold` makes. `waits` shows the reading thread that a write is in progress.
     ///
     /// # Errors
-    /// The file cannot be written; the reader of stdout has gone.
+    /// The file cannot be written; the reader of stdout has closed the pipe.
     pub fn write(&mut self, waits: &SinkProgress, fold: impl FnOnce() -> Vec<String>) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return self.print(&fold(), waits) };
         let is_folded = matches!(self.graph, FlameGraph::Folded(_));
@@ -96,7 +96,7 @@ impl FlameWriter {
     }
 }
 
-/// Colours for code generated at run time, which no other code has.
+/// Colours that only code generated at run time has.
 fn own_colours(lines: &[String]) -> PaletteMap {
     let mut colours = PaletteMap::default();
     for line in lines {
@@ -110,7 +110,8 @@ fn own_colours(lines: &[String]) -> PaletteMap {
     colours
 }
 
-/// Names the root box after the subject. The library leaves it without text until a script runs, which writes `all`.
+/// Names the root box after the subject. The library leaves the root box without text until a script in the SVG writes
+/// `all`.
 fn name_root(svg: Vec<u8>, subject: &str) -> Vec<u8> {
     const TITLE: &str = "<title>all (";
     const EMPTY: &str = "></text>";

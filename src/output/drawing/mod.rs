@@ -1,4 +1,4 @@
-//! The file of a drawing: tried before the run, always replaced as a whole, and written again every now and then.
+//! The file of a drawing: tried before the run, always replaced as a whole, and rewritten now and then.
 
 pub mod flame;
 pub mod heatmap;
@@ -23,7 +23,7 @@ const SPARE: u32 = 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrawingSubject {
     pub profiler: &'static str,
-    /// The tasks that it is about: `all tasks`.
+    /// The tasks that the drawing is about: `all tasks`.
     pub subject: String,
     pub events: String,
 }
@@ -32,7 +32,7 @@ pub struct DrawingSubject {
 #[derive(Debug)]
 pub struct DrawingFile {
     path: PathBuf,
-    /// `flame graph`
+    /// The name of the drawing in messages: `flame graph`.
     what: &'static str,
     /// Earliest time of the next write before the end of the run.
     next: Option<Instant>,
@@ -78,8 +78,8 @@ impl DrawingFile {
         self.next.is_none_or(|next| Instant::now() >= next)
     }
 
-    /// Writes what `draw` makes of what `prepare` returns. `waits` tells the reading thread that `draw` or the write is
-    /// going on.
+    /// Writes what `draw` makes of what `prepare` returns. `waits` shows the reading thread that `draw` or the write is
+    /// in progress.
     ///
     /// # Errors
     /// A [`DrawingWriteError`]: the file cannot be written.
@@ -116,7 +116,7 @@ fn create(path: &Path) -> io::Result<File> {
 /// Writes the file under another name, then renames it to `path`, with the permissions of the file that it replaces.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path);
-    // Those of a file that somebody else has put there since would let that one read the new file.
+    // The permissions of a file that another user has put there would let that user read the new file.
     let before = if is_of_stranger(path) { None } else { fs::metadata(path).map(|old| old.permissions()).ok() };
     let written = create(&beside)
         .and_then(|mut file| {

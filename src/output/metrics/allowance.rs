@@ -1,24 +1,24 @@
-//! A limit on the CPU time of a thread that works for others: at most a share of the time, but for bursts.
+//! A limit on the CPU time of a thread that serves clients: a share of the elapsed time, plus short bursts.
 
 use std::time::Duration;
 
-/// The CPU time that a thread may use, as a part of the time that passes: 1/20.
+/// The thread may use 1/SHARE of the elapsed time as CPU time.
 const SHARE: u32 = 20;
-/// The CPU time that a thread may use at once, after it has used none for long.
+/// The CPU time that a thread may use in one burst, after a long pause.
 const BURST: Duration = Duration::from_millis(250);
 
-/// CPU time that is used, and is paid back by time that passes.
+/// The debt of used CPU time, which elapsed time pays back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuAllowance {
-    /// CPU time used that is not paid back.
+    /// Used CPU time that is not yet paid back.
     owed: Duration,
-    /// Of the last call, with the CPU time of the thread.
+    /// The arguments of the last call: elapsed time, CPU time of the thread.
     passed: Duration,
     used: Duration,
 }
 
 impl CpuAllowance {
-    /// How long the thread is to pause. `passed`: the time on any steady clock. `used`: CPU time of the thread.
+    /// How long the thread must pause. `passed`: the time on any steady clock. `used`: CPU time of the thread.
     pub fn pause(&mut self, passed: Duration, used: Duration) -> Duration {
         let paid = passed.saturating_sub(self.passed) / SHARE;
         self.owed = self.owed.saturating_add(used.saturating_sub(self.used)).saturating_sub(paid);
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(allowance.pause(9000 * MS, 566 * MS), Duration::ZERO, "and is there again");
     }
 
-    /// A thread that works whenever it may uses its share.
+    /// A thread that works whenever it is allowed to uses its share.
     #[test]
     fn in_the_long_run_it_is_a_share() {
         let mut allowance = CpuAllowance::default();

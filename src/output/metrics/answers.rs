@@ -1,4 +1,4 @@
-//! What requests are answered: a snapshot is encoded once in each format, however many clients ask for it.
+//! The answers to requests. A snapshot is encoded once per format, for any number of clients.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use crate::output::metrics::family::MetricsSnapshot;
 use crate::output::metrics::openmetrics::{self, TextFormat};
 use crate::output::metrics::{SnapshotCell, protobuf};
 
-/// Size of a request without its body.
+/// Limit of the size of a request without its body.
 pub const MAX_HEAD_BYTES: usize = 8 << 10;
 pub const MAX_HEADERS: usize = 64;
 
@@ -15,9 +15,9 @@ pub const MAX_HEADERS: usize = 64;
 #[derive(Debug)]
 pub struct ScrapeAnswers {
     snapshots: SnapshotCell,
-    /// The snapshot that `encoded` is of. It may be gone, but no other one can have its address meanwhile.
+    /// The snapshot that was encoded. It may have been dropped, but this reference keeps its address from being reused.
     encoded_of: Weak<MetricsSnapshot>,
-    /// By format, whole answers. Connections share them.
+    /// By format, complete answers, which connections share.
     encoded: Vec<(ScrapeFormat, Arc<[u8]>)>,
 }
 
@@ -26,7 +26,7 @@ impl ScrapeAnswers {
         ScrapeAnswers { snapshots, encoded_of: Weak::new(), encoded: Vec::new() }
     }
 
-    /// The answer to a request. None: more of the request is to come. `is_local`: it came to a loopback address.
+    /// The answer to a request. None: the request is incomplete. `is_local`: it arrived on a loopback address.
     pub fn respond(&mut self, request: &[u8], is_local: bool) -> Option<Arc<[u8]>> {
         let text = |status: &str, body: &str| Some(answer(status, "text/plain; charset=utf-8", body.as_bytes()).into());
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
@@ -53,7 +53,7 @@ impl ScrapeAnswers {
         Some(self.scrape(ScrapeFormat::of(&accepts.join(","))))
     }
 
-    /// The answer to a scrape: the newest snapshot, encoded when it is asked for first.
+    /// The answer to a scrape: the newest snapshot, encoded at the first request for it.
     fn scrape(&mut self, format: ScrapeFormat) -> Arc<[u8]> {
         let snapshot = self.snapshots.get();
         if !std::ptr::eq(self.encoded_of.as_ptr(), &raw const *snapshot) {
@@ -73,8 +73,8 @@ impl ScrapeAnswers {
     }
 }
 
-/// Whether a `Host` header is an address or localhost. A browser that has loaded a page of somebody else would give that one's
-/// name, which a name server may have turned into the address of this machine.
+/// Whether a `Host` header is an address or localhost. This refuses DNS rebinding: a browser with a hostile page sends
+/// the host name of that page, which the page's name server may have resolved to this machine.
 fn names_this_machine(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host).map(str::trim) else { return false };
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -117,7 +117,8 @@ impl ScrapeFormat {
         }
     }
 
-    /// The format that is wanted most, of equal ones the first. Whoever names none gets OpenMetrics.
+    /// The format with the greatest weight in the `Accept` header, of equal ones the first; OpenMetrics if none is
+    /// named.
     fn of(accept: &str) -> ScrapeFormat {
         let mut best = (0.0, ScrapeFormat::OpenMetrics);
         for range in accept.split(',') {
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A request that is whole is answered, and none of its parts; what follows it changes nothing.
+        /// Only a complete request is answered; bytes behind it change nothing.
         #[test]
         fn a_request_is_answered_when_it_is_whole(
             method in "[A-Z]{1,7}",
@@ -180,7 +181,7 @@ mod tests {
         }
     }
 
-    /// A name server of somebody else may say that a name of its own is the loopback address.
+    /// A foreign name server may resolve one of its names to the loopback address.
     #[test]
     fn a_foreign_name_is_refused() {
         let cases: [(&str, bool); 16] = [

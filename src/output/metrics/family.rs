@@ -1,10 +1,10 @@
-//! What a scrape tells, as plain data that never changes: families of points, encoded on demand.
+//! The content of a scrape as plain, immutable data: families of points, encoded on demand.
 
 use std::sync::Arc;
 
 use crate::stats::Distribution;
 
-/// Everything that a scrape tells.
+/// The whole content of a scrape.
 #[derive(Debug, Default)]
 pub struct MetricsSnapshot {
     pub families: Vec<MetricFamily>,
@@ -13,7 +13,7 @@ pub struct MetricsSnapshot {
 /// Points of one name, whose labels tell them apart.
 #[derive(Clone, Debug)]
 pub struct MetricFamily {
-    /// Without the suffix of its kind.
+    /// The name without the suffix of its kind (`_total`).
     pub name: Arc<str>,
     pub kind: FamilyKind,
     pub unit: MetricUnit,
@@ -23,28 +23,28 @@ pub struct MetricFamily {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FamilyKind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
     Gauge,
     Histogram,
 }
 
-/// The unit that the values are kept in, and that which they are told in.
+/// The unit in which values are stored, and the unit in which they are exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricUnit {
     /// Number of objects.
     None,
     Bytes,
     Hertz,
-    /// Kept in ns.
+    /// Stored in ns, exported in seconds.
     Seconds,
-    /// Kept and told in ns.
+    /// Stored and exported in ns.
     Nanoseconds,
     Ratio,
 }
 
 impl MetricUnit {
-    /// The suffix of names, and the word in `# UNIT`.
+    /// The suffix of names, which is also the word in `# UNIT`.
     pub fn word(self) -> Option<&'static str> {
         match self {
             MetricUnit::None => None,
@@ -61,14 +61,14 @@ pub type LabelSet = Arc<[(Arc<str>, Arc<str>)]>;
 
 #[derive(Clone, Debug)]
 pub struct MetricPoint {
-    /// In the order of their names.
+    /// The labels, sorted by name.
     pub labels: LabelSet,
     pub value: MetricValue,
 }
 
 #[derive(Clone, Debug)]
 pub enum MetricValue {
-    /// In the unit that the family is kept in.
+    /// A number in the unit in which the family is stored.
     Number(u64),
     Fraction(f64),
     Distribution(Arc<Distribution>),
@@ -86,8 +86,8 @@ impl MetricFamily {
         self
     }
 
-    /// The bounds of its classic buckets, as powers of two in the unit that its values are kept in. Buckets of
-    /// distributions end there, too, so the counts are exact.
+    /// The bounds of the classic buckets, as powers of two in the stored unit. Buckets of distributions end at powers
+    /// of two, too, so the counts are exact.
     pub fn powers(&self) -> impl Iterator<Item = u32> + use<> {
         let (first, last) = match self.unit {
             MetricUnit::Seconds | MetricUnit::Nanoseconds => (10, 36), // 1 us to 69 s
@@ -99,7 +99,7 @@ impl MetricFamily {
 }
 
 impl MetricValue {
-    /// The number as it is told in `unit`.
+    /// The number as exported in `unit`.
     pub fn as_f64(&self, unit: MetricUnit) -> f64 {
         match self {
             MetricValue::Number(number) => told(u128::from(*number), unit),
@@ -109,7 +109,7 @@ impl MetricValue {
     }
 }
 
-/// A number that is kept in `unit`, as it is told.
+/// The exported form of a number that is stored in `unit`.
 pub fn told(number: u128, unit: MetricUnit) -> f64 {
     const NS_PER_S: f64 = 1e9;
     // Both are exact up to 2^53, so the quotient is the number nearest to the true one.
@@ -135,7 +135,7 @@ pub fn counts_up_to(values: &Distribution, powers: impl Iterator<Item = u32>) ->
 mod tests {
     use super::*;
 
-    /// Against the values themselves, those at the bounds and beside them too.
+    /// Compared with the values themselves, including values at and next to the bounds.
     #[test]
     fn classic_buckets_are_exact() {
         let mut values: Vec<u64> = vec![0, 0, 1, 3, u64::MAX];

@@ -1,4 +1,4 @@
-//! The server of the metrics: one thread that waits for all its connections at once, and waits for none of them long.
+//! The server of the metrics: one thread that polls all connections, each of which has a short time limit.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,13 +15,13 @@ use crate::output::metrics::answers::ScrapeAnswers;
 use crate::sys;
 use crate::sys::poll::{Poller, Waker, block_signals};
 
-/// Connections that are served at once. For one more, another one goes.
+/// Limit of the connections that are served at once. A further one replaces another.
 const MAX_CONNECTIONS: usize = 8;
 /// The time for a request to arrive, and for its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The time for a client to close the connection after its answer.
 const REST: Duration = Duration::from_millis(500);
-/// Bytes that a client may send beyond its request.
+/// Limit of the bytes that a client may send after its request.
 const MAX_REST_BYTES: usize = 1 << 20;
 
 const LISTENER: u64 = 0;
@@ -29,7 +29,7 @@ const WAKER: u64 = 1;
 /// Token of the first connection.
 const FIRST: u64 = 2;
 
-/// A server that listens. It ends when it is dropped.
+/// A listening server. Dropping it ends it.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -41,7 +41,7 @@ pub struct MetricsServer {
 
 impl MetricsServer {
     /// # Errors
-    /// The address is in use, or is not ours.
+    /// The address is in use, or is no address of this machine.
     pub fn start(address: SocketAddr) -> Result<MetricsServer> {
         MetricsServer::with_patience(address, PATIENCE)
     }
@@ -75,7 +75,7 @@ impl MetricsServer {
         Ok(MetricsServer { address, tid, snapshots, waker, thread: Some(thread) })
     }
 
-    /// With the port that was chosen, if any was asked for.
+    /// The address, with the port that the kernel chose if the user gave port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -84,7 +84,7 @@ impl MetricsServer {
         self.tid
     }
 
-    /// Where the snapshots that it serves are published.
+    /// The cell in which the snapshots to serve are published.
     pub fn snapshots(&self) -> SnapshotCell {
         self.snapshots.clone()
     }
@@ -93,16 +93,16 @@ impl MetricsServer {
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.waker.wake();
-        // It waits for nobody, so it ends at once.
+        // The thread never blocks on a client, so it ends at once.
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
 struct MetricsService {
     listener: TcpListener,
-    /// The poller has the listener. Else clients wait in its queue.
+    /// The listener is registered with the poller. Otherwise clients wait in its queue.
     is_listening: bool,
-    /// Clients that ask all the time must not take a CPU from others.
+    /// Limits the CPU time that clients who ask all the time can cost.
     allowance: CpuAllowance,
     poller: Poller,
     answers: ScrapeAnswers,
@@ -112,7 +112,7 @@ struct MetricsService {
 
 struct HttpConnection {
     stream: TcpStream,
-    /// It came to a loopback address.
+    /// The connection was made to a loopback address.
     is_local: bool,
     token: u64,
     until: Instant,
@@ -120,16 +120,16 @@ struct HttpConnection {
 }
 
 enum HttpStage {
-    /// The request arrives.
+    /// The request is being received.
     Request(Vec<u8>),
-    /// The answer leaves: so many bytes are sent.
+    /// The answer is being sent: `sent` bytes so far.
     Answer { bytes: Arc<[u8]>, sent: usize },
-    /// The client may still send, and has sent so many bytes. If they were not read, the kernel would take back what the
-    /// client has not read yet.
+    /// The answer is sent; this many further bytes were received. They must be read: closing a socket with unread bytes
+    /// makes the kernel send a reset, which discards what the client has not read yet.
     Rest(usize),
 }
 
-/// What a connection waits for.
+/// What happens next with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextStep {
     Input,
@@ -138,7 +138,7 @@ enum NextStep {
 }
 
 impl MetricsService {
-    /// Waits for something to do, and does it. False: the server is to end.
+    /// Waits for an event, and handles it. False: the server must end.
     fn serve(&mut self) -> bool {
         let now = Instant::now();
         let next = self.connections.iter().map(|connection| connection.until.saturating_duration_since(now)).min();
@@ -153,11 +153,11 @@ impl MetricsService {
             }
         }
         let now = Instant::now();
-        self.connections.retain(|connection| connection.until > now); // closing a descriptor ends its membership
+        self.connections.retain(|connection| connection.until > now); // closing a descriptor removes it from the poller
         true
     }
 
-    /// Listens, unless the thread has used too much CPU time. Returns how long the pause is then.
+    /// Listens, unless the thread has used too much CPU time. Returns the length of the pause.
     fn pause_listening(&mut self) -> Option<Duration> {
         let [passed, used] = [sys::monotonic_ns(), sys::thread_cpu_ns()].map(Duration::from_nanos);
         let pause = Some(self.allowance.pause(passed, used)).filter(|pause| !pause.is_zero());
@@ -171,7 +171,8 @@ impl MetricsService {
     }
 
     fn accept(&mut self) {
-        // An error concerns the one connection that could not be made; without descriptors, the next ones wait.
+        // An error concerns the one connection that could not be made; if there are no descriptors, later connections
+        // wait.
         let Ok((stream, _)) = self.listener.accept() else {
             std::thread::sleep(Duration::from_millis(10));
             return;
@@ -189,12 +190,12 @@ impl MetricsService {
             let is_local = stream.local_addr().map_or(true, |address| address.ip().to_canonical().is_loopback());
             let stage = HttpStage::Request(Vec::new());
             self.connections.push(HttpConnection { stream, is_local, token, until, stage });
-            self.go_on(token); // most requests come with the connection
+            self.go_on(token); // most requests arrive together with the connection
         }
     }
 
-    /// Makes room: slow clients cannot keep out one that asks at once. Requests that are not whole go first, then clients that
-    /// have their answer.
+    /// Closes a connection to make room, so that slow clients cannot keep out others: first those whose request is
+    /// incomplete, then those that have their answer.
     fn cut_oldest(&mut self) {
         let order = |connection: &HttpConnection| match connection.stage {
             HttpStage::Request(_) => (0, connection.until),
@@ -291,7 +292,7 @@ mod tests {
         server
     }
 
-    /// Longer than a machine stands still.
+    /// Longer than a test machine may be stopped.
     const LONG: Duration = Duration::from_secs(300);
 
     fn send(server: &MetricsServer, request: &[u8]) -> TcpStream {
@@ -352,7 +353,7 @@ mod tests {
         assert!(answer_to(&server, &more).ends_with("\r\n\r\nok\n"));
     }
 
-    /// However many clients do not finish their requests, one that does gets its answer.
+    /// A client that finishes its request gets its answer, however many others do not.
     #[test]
     fn slow_clients_keep_nobody_out() {
         let server = server(LONG);
@@ -381,7 +382,7 @@ mod tests {
         let mut answer = Vec::new();
         let _ = send(&server, b"GET /met").read_to_end(&mut answer); // the end, or a reset
         assert_eq!(answer, b"");
-        // The pause is what makes the client slow; on a machine that stands still it may have to be longer.
+        // The client is slow because of the pause; on a machine that stalls the pause may have to be longer.
         let is_cut = |pause: &Duration| {
             let mut stream = send(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
             std::thread::sleep(*pause);

@@ -1,9 +1,10 @@
-//! Metrics: the tables of a run, added up since its start, for whoever scrapes them.
+//! Metrics: the tables of a run, added up since its start, for clients that scrape them.
 //!
-//! The output thread adds deltas up by their labels (`registry`, a `table` each), and publishes a snapshot of plain data after each
-//! interval (`family`), with numbers of the run itself (`run`), those of no row (`totals`) and names by the convention (`names`). The thread of the
-//! server (`http`) encodes the newest one when a client asks (`answers`), as text (`openmetrics`) or protobuf
-//! (`protobuf`); it never waits for the output, and has a limit on its CPU time (`allowance`).
+//! The output thread adds up deltas by their labels (`registry`, one `table` for each table), and after each interval
+//! publishes a snapshot of plain data (`family`), with numbers of the run itself (`run`), numbers that belong to no row
+//! (`totals`), and names by the convention (`names`). The server thread (`http`) encodes the newest snapshot when a
+//! client asks (`answers`), as text (`openmetrics`) or protobuf (`protobuf`); it never waits for the output thread, and
+//! its CPU time is limited (`allowance`).
 
 mod allowance;
 pub mod answers;
@@ -32,7 +33,7 @@ pub struct SnapshotCell(Arc<Mutex<Arc<MetricsSnapshot>>>);
 impl SnapshotCell {
     fn publish(&self, snapshot: MetricsSnapshot) {
         let old = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), Arc::new(snapshot));
-        drop(old); // not under the lock
+        drop(old); // dropped without holding the lock
     }
 
     pub(super) fn get(&self) -> Arc<MetricsSnapshot> {
@@ -51,10 +52,11 @@ pub struct RunMeters {
     pub wakeups: u64,
     pub malformed: u64,
     pub late: u64,
-    /// Lines that were dropped because the output could not keep up, and stacks likewise or for lack of room.
+    /// Lines that were dropped because the output could not keep up; `dropped_stacks`: stacks dropped for that reason
+    /// or for lack of room.
     pub dropped_lines: u64,
     pub dropped_stacks: u64,
-    /// Bytes that wait for the output.
+    /// Bytes that wait for the output thread.
     pub waiting_bytes: u64,
     pub views: Vec<ViewMeters>,
 }
@@ -67,9 +69,9 @@ pub struct ViewMeters {
     pub lost_side: u64,
     pub untracked: u64,
     pub discarded: u64,
-    /// Of the interval.
+    /// The coverage of the last interval.
     pub coverage: f64,
     pub verdict: Verdict,
-    /// Numbers of its last report that belong to no row.
+    /// Numbers of the view's last report that belong to no row.
     pub totals: Vec<MeterTotal>,
 }

@@ -1,4 +1,4 @@
-//! The names of metrics and labels, by the convention: a prefix, words, the unit, and `_total` of what only grows.
+//! The names of metrics and labels, by the convention: a prefix, words, the unit, and `_total` for what only grows.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::report::{ColumnHead, ColumnKind, Unit};
 /// Prefix of all names.
 const PREFIX: &str = "perf_prof";
 
-/// What names the series of a view.
+/// The parts that a view adds to the names of its series.
 #[derive(Debug)]
 pub struct MetricView {
-    /// None: there is but one.
+    /// None: the run has only one view.
     pub name: Option<Arc<str>>,
     pub profiler: &'static str,
-    /// The table whose name is left out.
+    /// The table whose name is left out of metric names.
     pub main_table: &'static str,
 }
 
-/// `perf_prof_` and the parts, without what a name may not have.
+/// `perf_prof_` and the parts, without characters that a name may not have.
 pub fn join(parts: &[&str]) -> String {
     let mut name = PREFIX.to_owned();
     for part in parts.iter().filter(|part| !part.is_empty()) {
@@ -33,10 +33,10 @@ pub fn label(key: &str) -> String {
     key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// How a column is told. None: it is no number that could be added up, or one that follows from others.
+/// The kind of metric of a column. None: the column is no number that adds up, or is derived from others.
 pub fn kind(column: &ColumnHead, is_snapshot: bool) -> Option<FamilyKind> {
     match column.kind {
-        // What a snapshot counts may become less.
+        // A count in a snapshot may decrease.
         ColumnKind::Counter if !is_snapshot => Some(FamilyKind::Counter),
         ColumnKind::Counter | ColumnKind::Gauge | ColumnKind::Greatest | ColumnKind::Least => Some(FamilyKind::Gauge),
         ColumnKind::Distribution => Some(FamilyKind::Histogram),
@@ -53,8 +53,8 @@ pub fn unit(column: &ColumnHead) -> MetricUnit {
     }
 }
 
-/// The name of the family of a column. The first table of a profiler gives none to it. What has `unit` in its name does not
-/// say it twice; a count is what its table counts, a duration that of its rows, and a sum of times is time.
+/// The name of the family of a column. The name of a profiler's first table is left out. A key that contains the `unit`
+/// does not get it twice; a key that only means "count", "duration" or "sum of times" takes its noun from the table.
 pub fn family(profiler: &str, table: Option<&str>, column: &ColumnHead, unit: MetricUnit, kind: FamilyKind) -> String {
     let key = ["_ns", "_bytes", "_hz"].iter().find_map(|suffix| column.key.strip_suffix(suffix)).unwrap_or(&column.key);
     let word = match (key, kind) {

@@ -1,4 +1,4 @@
-//! A snapshot as text: OpenMetrics 1.0, or the older format of Prometheus, which lacks units and the end.
+//! A snapshot as text: OpenMetrics 1.0, or the older text format of Prometheus, which lacks units and the end mark.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ pub enum TextFormat {
     Plain,
 }
 
-/// The snapshot as text. What only protobuf can tell is left out.
+/// The snapshot as text. Native histograms, which only protobuf has, are left out.
 pub fn encode(snapshot: &MetricsSnapshot, format: TextFormat) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 * 1024);
     snapshot
@@ -34,7 +34,7 @@ fn push_family(family: &MetricFamily, format: TextFormat, out: &mut Vec<u8>) {
         FamilyKind::Gauge => ("gauge", ""),
         FamilyKind::Histogram => ("histogram", ""),
     };
-    // The older format has no suffix apart from the name.
+    // In the older format the suffix is part of the family's name.
     let of_name = if format == TextFormat::Plain { suffix } else { "" };
     let _ = writeln!(out, "# TYPE {name}{of_name} {word}");
     if let Some(unit) = unit.word().filter(|_| format == TextFormat::OpenMetrics) {
@@ -90,7 +90,7 @@ fn push_line<'a>(
     out.push(b'\n');
 }
 
-/// Text in quotes or in a line: a backslash, a quote and a line feed have another one in front.
+/// Appends text that stands in quotes or in a line: backslashes, quotes and line feeds are escaped with a backslash.
 fn push_escaped(text: &str, out: &mut Vec<u8>) {
     for byte in text.bytes() {
         match byte {
@@ -102,7 +102,7 @@ fn push_escaped(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// All digits of a number that is kept in `unit`.
+/// The exact decimal form of a number that is stored in `unit`.
 fn decimal(number: u128, unit: MetricUnit) -> String {
     const NS_PER_S: u128 = 1_000_000_000;
     if unit != MetricUnit::Seconds || number == 0 {
@@ -112,8 +112,8 @@ fn decimal(number: u128, unit: MetricUnit) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A float as Go writes it, and Prometheus in the bounds of the buckets that it reads from protobuf, so that a series keeps
-/// its name when the format changes.
+/// A float as Go prints it. Prometheus prints the bucket bounds that it reads from protobuf in the same way, so that a
+/// series keeps its name if the scrape format changes.
 fn float(number: f64) -> String {
     let text = format!("{number:e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));

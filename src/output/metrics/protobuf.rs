@@ -70,7 +70,7 @@ pub struct HistogramMessage {
     pub sample_sum: Option<f64>,
     #[prost(message, repeated, tag = "3")]
     pub bucket: Vec<BucketMessage>,
-    /// Here and below: of native histograms alone.
+    /// This field and those below: only for native histograms.
     #[prost(sint32, optional, tag = "5")]
     pub schema: Option<i32>,
     #[prost(double, optional, tag = "6")]
@@ -79,7 +79,7 @@ pub struct HistogramMessage {
     pub zero_count: Option<u64>,
     #[prost(message, repeated, tag = "12")]
     pub positive_span: Vec<SpanMessage>,
-    /// The count of each bucket, less that of the one before.
+    /// The count of each bucket minus the count of the bucket before.
     #[prost(sint64, repeated, tag = "13")]
     pub positive_delta: Vec<i64>,
 }
@@ -95,7 +95,7 @@ pub struct BucketMessage {
 /// Successive buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct SpanMessage {
-    /// The gap to the span before, or the index of the first bucket.
+    /// The gap to the span before; for the first span the index of its first bucket.
     #[prost(sint32, optional, tag = "1")]
     pub offset: Option<i32>,
     #[prost(uint32, optional, tag = "2")]
@@ -106,7 +106,7 @@ pub struct SpanMessage {
 pub fn encode(snapshot: &MetricsSnapshot) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 * 1024);
     for family in &snapshot.families {
-        let _ = message(family).encode_length_delimited(&mut out); // a Vec has room
+        let _ = message(family).encode_length_delimited(&mut out); // a Vec grows
     }
     out
 }
@@ -169,14 +169,15 @@ fn histogram_message(family: &MetricFamily, values: &Distribution) -> HistogramM
         (next, before) = (bucket + 1, count);
     }
     if message.positive_span.is_empty() {
-        // Without any span it would be taken for a classic one.
+        // Without any span the histogram would be taken for a classic one.
         message.positive_span.push(SpanMessage { offset: Some(0), length: Some(0) });
     }
     message
 }
 
 impl MetricFamily {
-    /// A native histogram: only in the unit of the values do its buckets end where those of the values do.
+    /// Whether the histogram is native: the bucket bounds of a distribution are bounds of native buckets only in its
+    /// stored unit.
     pub fn is_native(&self) -> bool {
         self.kind == FamilyKind::Histogram && self.unit == MetricUnit::Nanoseconds
     }
@@ -194,7 +195,7 @@ mod tests {
             .collect()
     }
 
-    /// The buckets of a native histogram, by their index, as a reader of it finds them.
+    /// The buckets of a native histogram, by index, decoded as a client decodes them.
     fn buckets(message: &HistogramMessage) -> Vec<(i32, u64)> {
         let (mut index, mut count) = (0, 0);
         let mut deltas = message.positive_delta.iter();
@@ -222,7 +223,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each value is in the bucket whose bounds, by the definition of native histograms, it lies between.
+        /// Each value is in the bucket that the definition of native histograms assigns to it.
         #[test]
         fn native_buckets_have_their_values(values in prop::collection::vec((0_u32..40, any::<u64>()), 0..200)) {
             let values: Vec<u64> = values.into_iter().map(|(bits, value)| value % (1 << bits)).collect();
@@ -234,7 +235,7 @@ mod tests {
             let mut all = message.zero_count();
             for (index, count) in buckets(&message) {
                 let [above, end] = [index - 1, index].map(|index| (f64::from(index) / 16.0).exp2());
-                // No whole number but a power of two is as near to a bound as `exp2` may be wrong.
+                // Apart from powers of two, no integer is as close to a bound as the error of `exp2`.
                 let is_in = |value: u64| value as f64 > above && value as f64 <= end;
                 prop_assert_eq!(values.iter().filter(|value| is_in(**value)).count() as u64, count, "{}", index);
                 all += count;

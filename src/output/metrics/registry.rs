@@ -1,7 +1,7 @@
-//! The sums that are told: of each table since the start of the run, by labels and function, in bounded memory.
+//! The exported sums: of each table since the start of the run, by labels and function, in bounded memory.
 //!
-//! A scrape compares with the one before, so a counter must never go back. A row that found no room is counted in that of
-//! the others from then on, even if it had room in other readers' sums; a row that has its own keeps it.
+//! Clients compare a scrape with the one before, so a counter must never decrease. A row that found no room is added to
+//! the `<others>` row from then on, even if other outputs had room for it; a row with its own series keeps it.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl MetricsRegistry {
         registry
     }
 
-    /// Adds the rows of a report. `function`: that of a row.
+    /// Adds the rows of a report. `function`: the function that a row is about.
     pub fn add(&mut self, entry: MetricEntry, rows: &mut dyn Rows, mut function: impl FnMut(usize) -> RowFunction) {
         let MetricEntry { owner, verdict, is_snapshot } = entry;
         let Some(view) = self.views.get(owner) else { return };
@@ -43,7 +43,7 @@ impl MetricsRegistry {
             known => {
                 let table = MetricTable::new(view, entry, rows);
                 match known.and_then(|index| self.tables.get_mut(index)) {
-                    Some(old) => *old = table, // the snapshot before
+                    Some(old) => *old = table, // replaces the previous snapshot
                     None => self.tables.push(table),
                 }
                 known.unwrap_or(self.tables.len() - 1)
@@ -52,7 +52,7 @@ impl MetricsRegistry {
         let Some(table) = self.tables.get_mut(index) else { return };
         table.verdict = table.verdict.max(verdict);
         table.sums.rows().forget_gauges();
-        // The greatest first: they are the ones to have series of their own.
+        // The greatest rows first, so that they get series of their own.
         for index in rows.order() {
             let site = function(index);
             table.sums.add(rows, index, site);
@@ -60,7 +60,7 @@ impl MetricsRegistry {
         table.name_rows(view.name.as_ref());
     }
 
-    /// Publishes what there is.
+    /// Publishes a snapshot of all sums.
     pub fn publish(&mut self, meters: &RunMeters) {
         let mut snapshot = MetricsSnapshot::default();
         for (view, meters) in meters.views.iter().enumerate() {
@@ -144,7 +144,7 @@ mod tests {
         registry.add(entry, &mut TypedRows::new(schema, rows), |_| RowFunction::default());
     }
 
-    /// Series by their names, with their values, of a scrape as text.
+    /// The series of a text scrape: values by name.
     fn scraped(registry: &mut MetricsRegistry) -> BTreeMap<String, f64> {
         registry.publish(&RunMeters { views: vec![ViewMeters::default(); registry.views.len()], ..Default::default() });
         let text = String::from_utf8(encode(&registry.snapshots.get(), TextFormat::OpenMetrics)).unwrap();
@@ -166,7 +166,7 @@ mod tests {
         let value = |name: &str| series.get(name).copied();
         assert_eq!(value("perf_prof_test_total{thing_name=\"1\"}"), Some(7.0));
         assert_eq!(value("perf_prof_test_total{thing_name=\"2\"}"), Some(5.0));
-        // A gauge that the newest table does not have is not known.
+        // A gauge that is not in the newest table is unknown.
         assert_eq!(value("perf_prof_test_now{thing_name=\"1\"}"), Some(4.0));
         assert_eq!(value("perf_prof_test_now{thing_name=\"2\"}"), None);
         assert_eq!(value("perf_prof_test_max_seconds{thing_name=\"2\"}"), Some(0.000_000_005));
@@ -198,7 +198,7 @@ mod tests {
         let mut registry = registry(&["one", "two"]);
         add(&mut registry, 0, &THINGS, vec![row(1, 3)]);
         add(&mut registry, 1, &THINGS, vec![row(1, 4)]);
-        add(&mut registry, 2, &THINGS, vec![row(1, 4)]); // no such view
+        add(&mut registry, 2, &THINGS, vec![row(1, 4)]); // a view that does not exist
         let series = scraped(&mut registry);
         let counts =
             ["one", "two"].map(|view| series[&format!("perf_prof_test_total{{thing_name=\"1\",view=\"{view}\"}}")]);
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
-        /// No counter goes back, nothing is lost or counted twice, and no series disappears.
+        /// No counter decreases, nothing is lost or counted twice, and no series disappears.
         #[test]
         fn counters_only_grow(
             intervals in prop::collection::vec(prop::collection::vec((0_u64..3000, 0_u64..5), 0..700), 1..8),

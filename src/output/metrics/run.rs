@@ -13,12 +13,12 @@ use crate::sys;
 const VERDICTS: [Verdict; 5] =
     [Verdict::Exact, Verdict::Estimate, Verdict::Discarded, Verdict::LowerBound, Verdict::Unsure];
 
-/// Since 1970.
+/// The time since 1970.
 pub fn now() -> Duration {
     Duration::from_nanos(sys::realtime_ns())
 }
 
-/// Adds the families of a run that began at `started`, since 1970.
+/// Adds the families of a run that began at `started`, the time since 1970.
 pub fn push_run(
     started: Duration,
     views: &[MetricView],

@@ -1,4 +1,4 @@
-//! One table as metrics: which columns are told and how, the sums of its rows, and the labels of their series.
+//! One table as metrics: which columns are exported and how, the sums of the rows, and the labels of their series.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use crate::output::metrics::family::{FamilyKind, LabelSet, MetricFamily, MetricP
 use crate::output::metrics::names::{self, MetricView};
 use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict, value_text};
 
-/// Rows of a table with series of their own.
+/// Limit of the rows of a table that have series of their own.
 pub const MAX_SERIES: usize = 1_000;
-/// Size of their names, in bytes.
+/// Limit of the total size of their names, in bytes.
 const MAX_NAME_BYTES: usize = 4 << 20;
-/// The value of all labels of the row that the others are added up in.
+/// The value of all labels of the row that sums up all others.
 pub const OTHERS: &str = "<others>";
 
-/// The sums of a table since the start of the run, and how they are told.
+/// The sums of a table since the start of the run, and how they are exported.
 #[derive(Debug)]
 pub struct MetricTable {
     pub owner: usize,
     pub sums: RowSums<RowFunction>,
-    /// The worst since the start, or that of the snapshot.
+    /// The worst verdict since the start; for a snapshot the last verdict.
     pub verdict: Verdict,
     columns: Vec<MetricColumn>,
-    /// Of the rows, in their order.
+    /// The labels of the rows, in the order of the rows.
     labels: Vec<LabelSet>,
     used: FxHashSet<LabelSet>,
 }
 
-/// A column that is told.
+/// A column that is exported.
 #[derive(Debug)]
 struct MetricColumn {
     index: usize,
@@ -44,7 +44,7 @@ struct MetricColumn {
 pub struct RowFunction {
     /// None: the table has no stacks.
     pub innermost: Option<Arc<str>>,
-    /// Its callers. None: the table is about places, whatever called them.
+    /// The callers of the function. None: the table is about places, without their callers.
     pub callers: Option<Arc<str>>,
 }
 
@@ -70,11 +70,11 @@ impl MetricTable {
             let meaning = rows.meanings().iter().find(|(key, _)| *key == head.key).map(|(_, meaning)| *meaning);
             let (kind, unit) = match names::kind(&head, is_snapshot) {
                 Some(kind) => (kind, names::unit(&head)),
-                // The state of something now, as a word.
+                // A word in a snapshot: the present state of something.
                 None if is_snapshot && head.kind == ColumnKind::Derived => (FamilyKind::Gauge, MetricUnit::None),
                 None => return None,
             };
-            // What nobody shows and nobody explains is not for users.
+            // A column that is neither shown nor explained is internal.
             if !head.in_json && !head.in_text && meaning.is_none() {
                 return None;
             }
@@ -115,11 +115,11 @@ impl MetricTable {
             let is_others = others == Some(index);
             let mut labels: Vec<(Arc<str>, Arc<str>)> = Vec::new();
             labels.extend(view.map(|view| ("view".into(), view.clone())));
-            // Text alone has columns that say the same in other words.
+            // Columns that only text has repeat other columns in words.
             for (head, value) in label_columns.iter().zip(values).filter(|(head, _)| head.in_json) {
                 match value {
                     _ if is_others => labels.push((names::label(&head.key).into(), OTHERS.into())),
-                    // Each moment would be a series of its own.
+                    // A time as label would make a new series for each value.
                     Value::None | Value::Moment(_) => {}
                     value => labels.push((names::label(&head.key).into(), value_text::cell(&value).into())),
                 }
@@ -132,7 +132,7 @@ impl MetricTable {
             labels.sort();
             let mut set: LabelSet = labels.as_slice().into();
             if self.used.contains(&set) {
-                // The names of two rows may differ only in what text alone has.
+                // Two rows may differ only in columns that are left out here, so a number is added.
                 labels.push(("row".into(), index.to_string().into()));
                 labels.sort();
                 set = labels.into();
@@ -148,7 +148,7 @@ impl MetricTable {
             let rows = self.sums.rows();
             let mut points = Vec::with_capacity(rows.len());
             for (index, labels) in self.labels.iter().enumerate() {
-                // Of several rows a gauge has but the newest.
+                // A gauge keeps only the newest of several values, which is meaningless for a sum of rows.
                 if others == Some(index) && column.head.kind == ColumnKind::Gauge {
                     continue;
                 }
@@ -157,7 +157,7 @@ impl MetricTable {
             if points.is_empty() && column.kind == FamilyKind::Gauge {
                 continue;
             }
-            // Two views of one profiler tell of one family.
+            // Two views of one profiler share a family.
             match families.iter_mut().find(|family| family.name == column.name) {
                 Some(family) => family.points.append(&mut points),
                 None => {
@@ -168,7 +168,7 @@ impl MetricTable {
         self.push_native(families);
     }
 
-    /// The distributions once more, in the unit in which their buckets are those of native histograms.
+    /// Adds the distributions once more in their stored unit, in which they can be native histograms.
     fn push_native(&mut self, families: &mut Vec<MetricFamily>) {
         let is_native =
             |column: &&MetricColumn| column.kind == FamilyKind::Histogram && column.unit == MetricUnit::Seconds;
@@ -189,7 +189,7 @@ impl MetricColumn {
         MetricFamily { name, kind: self.kind, unit, help: self.help.clone(), points }
     }
 
-    /// None: nothing is known there.
+    /// None: the value is unknown.
     fn point(&self, rows: &mut dyn Rows, index: usize, labels: &LabelSet) -> Option<MetricPoint> {
         let labels = labels.clone();
         if self.kind == FamilyKind::Histogram {
@@ -207,7 +207,7 @@ impl MetricColumn {
             }
             _ => return None,
         };
-        // A derived number of a snapshot follows from others, or has no sense as a number.
+        // A derived number of a snapshot follows from others, or is meaningless as a number.
         (self.head.kind != ColumnKind::Derived).then_some(MetricPoint { labels, value: MetricValue::Number(number) })
     }
 }

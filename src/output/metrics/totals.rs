@@ -1,4 +1,4 @@
-//! The numbers that belong to no row of a table: those of an interval as a whole, and those of the run up to now.
+//! The numbers that belong to no row of a table: totals of an interval, and totals of the run up to now.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use crate::output::metrics::family::{FamilyKind, MetricFamily, MetricPoint, Metr
 use crate::output::metrics::names::{self, MetricView};
 use crate::report::{Report, Value};
 
-/// How such a number goes on.
+/// How successive values of a total are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TotalKind {
-    /// It is of one interval: the numbers of all are added up.
+    /// A number of one interval: the numbers of all intervals are added up.
     Interval,
-    /// It is of the run, and grows.
+    /// A number of the run, which only grows.
     Run,
-    /// It is of the present, and may become less.
+    /// A number of the present, which may decrease.
     Now,
 }
 
-/// A number of a report.
+/// A total of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct MeterTotal {
     pub key: &'static str,
@@ -27,7 +27,7 @@ pub struct MeterTotal {
 }
 
 impl MeterTotal {
-    /// The numbers of a report.
+    /// The totals of a report.
     pub fn all_of(report: &Report) -> Vec<MeterTotal> {
         let of_interval = report.totals.iter().map(|total| (total, TotalKind::Interval));
         let is_now = |key| report.now_keys.contains(&key);
@@ -41,7 +41,7 @@ impl MeterTotal {
     }
 }
 
-/// By key and view, what is known so far.
+/// By key and view, the combined value so far.
 #[derive(Debug, Default)]
 pub(super) struct TotalSums(BTreeMap<(&'static str, usize), (TotalKind, u64)>);
 
@@ -62,7 +62,7 @@ impl TotalSums {
                 Some(word) => (word, MetricUnit::Seconds),
                 None => key.strip_suffix("_bytes").map_or((key, MetricUnit::None), |word| (word, MetricUnit::Bytes)),
             };
-            // Columns of the profiler's tables may have the same key.
+            // A column of the profiler's tables may have the same key, hence the word `run` in the name.
             let word = word.strip_prefix("total_").unwrap_or(word);
             let name = names::join(&[view.profiler, "run", word, unit.word().unwrap_or_default()]);
             let labels = view.name.iter().map(|name| (Arc::from("view"), name.clone())).collect();
@@ -99,7 +99,7 @@ mod tests {
             MeterTotal::all_of(&report).iter().for_each(|total| sums.add(0, total));
         }
         sums.add(1, &MeterTotal { key: "total_allocs", kind: TotalKind::Run, number: 7 });
-        sums.add(2, &MeterTotal { key: "x", kind: TotalKind::Run, number: 7 }); // of no view
+        sums.add(2, &MeterTotal { key: "x", kind: TotalKind::Run, number: 7 }); // a view that does not exist
         let mut families = Vec::new();
         sums.push(&[view("a"), view("b")], &mut families);
         let told = |family: &MetricFamily| {

@@ -1,4 +1,4 @@
-//! Draws cells with the control sequences that all terminals know.
+//! A backend of the drawing library that uses only control sequences known to all terminals.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,7 +12,7 @@ use ratatui_core::style::{Color, Modifier};
 #[derive(Debug)]
 pub struct SequenceBackend {
     pub size: Size,
-    /// Not written yet.
+    /// Bytes that are not written yet.
     pub out: String,
 }
 
@@ -57,7 +57,7 @@ impl Backend for SequenceBackend {
                 style = Some((cell.fg, cell.modifier));
             }
             self.out.push_str(cell.symbol());
-            // Terminals differ in how wide they make a character that is not of ASCII.
+            // Terminals differ in the width of non-ASCII characters, so the cursor is set explicitly after one.
             next = cell.symbol().is_ascii().then_some((x.saturating_add(1), y));
         }
         if style.is_some() {
@@ -77,7 +77,7 @@ impl Backend for SequenceBackend {
     }
 
     fn get_cursor_position(&mut self) -> io::Result<Position> {
-        Ok(Position::ORIGIN) // it is hidden
+        Ok(Position::ORIGIN) // the cursor is hidden
     }
 
     fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
@@ -104,6 +104,6 @@ impl Backend for SequenceBackend {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(()) // the owner takes `out`
+        Ok(()) // the owner writes `out`
     }
 }

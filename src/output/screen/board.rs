@@ -1,4 +1,4 @@
-//! What the output thread has put on the screen. The thread of the screen draws it.
+//! The content of the screen, set by the output thread and drawn by the screen thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,16 +11,16 @@ use crate::output::screen::model::{PageKey, ScreenModel, ScreenTable};
 use crate::sys;
 use crate::sys::poll::Waker;
 
-/// Time for the names of a table after which it is shown without them.
+/// If the names of a table take longer than this, it is shown without them.
 const SLOW_NS: u64 = 200_000_000;
 
 /// The content of the screen, shared by the threads of the run.
 #[derive(Debug)]
 pub struct ScreenBoard {
     content: Mutex<BoardContent>,
-    /// It was not drawn since it has changed.
+    /// The content has changed since it was drawn.
     is_changed: AtomicBool,
-    /// The thread of the screen is to end.
+    /// The screen thread must end.
     is_over: AtomicBool,
     waker: Waker,
 }
@@ -30,15 +30,15 @@ pub struct BoardContent {
     pub model: ScreenModel,
     /// A table whose names are being looked up, and since when.
     unnamed: Option<(PageKey, ScreenTable, u64)>,
-    /// Results go to the screen.
+    /// Results go to the screen by now.
     pub is_started: bool,
-    /// Why nothing can be drawn any more.
+    /// The error after which nothing can be drawn.
     pub failure: Option<io::Error>,
 }
 
 impl ScreenBoard {
     /// # Errors
-    /// EMFILE.
+    /// EMFILE: no descriptor is left.
     pub fn new() -> Result<ScreenBoard> {
         Ok(ScreenBoard {
             content: Mutex::default(),
@@ -48,19 +48,19 @@ impl ScreenBoard {
         })
     }
 
-    /// The content. It is locked for as long as it takes to draw it at most, never while the terminal is written to.
+    /// The content. The lock is held no longer than drawing takes, never while the terminal is written to.
     pub fn content(&self) -> MutexGuard<'_, BoardContent> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the content. It is drawn soon.
+    /// Changes the content. The screen thread draws it soon.
     pub fn change<T>(&self, change: impl FnOnce(&mut BoardContent) -> T) -> T {
         let result = change(&mut self.content());
         self.look();
         result
     }
 
-    /// Something on the terminal, or about it, has changed.
+    /// Makes the screen thread look at the terminal, whose content or size has changed.
     pub fn look(&self) {
         self.is_changed.store(true, Ordering::Release);
         self.waker.wake();
@@ -70,12 +70,12 @@ impl ScreenBoard {
         self.is_changed.load(Ordering::Acquire)
     }
 
-    /// What has changed up to now is about to be drawn.
+    /// Clears the mark of changes: the caller is about to draw all of them.
     pub fn take_changes(&self) {
         self.is_changed.store(false, Ordering::Release);
     }
 
-    /// Ends the thread of the screen.
+    /// Ends the screen thread.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.waker.wake();
@@ -91,21 +91,21 @@ impl ScreenBoard {
 }
 
 impl AsFd for ScreenBoard {
-    /// Readable after a change.
+    /// A descriptor that is readable after a change.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
     }
 }
 
 impl BoardContent {
-    /// Shows a table, or one that is shown already with more names.
+    /// Shows a table, or replaces one that is shown with fewer names.
     pub fn table(&mut self, key: PageKey, table: ScreenTable) {
         self.unnamed = None;
         self.model.add(key, table);
     }
 
-    /// Shows a table before its names are looked up, if its page shows nothing yet. Else it waits for
-    /// [`BoardContent::show_slow`], since what is there says more.
+    /// Shows a table before its names are looked up, if its page shows nothing yet. Otherwise the table waits for
+    /// [`BoardContent::show_slow`], since the table that is shown has names.
     pub fn preview(&mut self, key: PageKey, table: ScreenTable) {
         if self.model.pages.iter().any(|page| page.key == key) {
             self.unnamed = Some((key, table, sys::monotonic_ns()));
@@ -114,12 +114,12 @@ impl BoardContent {
         }
     }
 
-    /// When a table without names is to be shown, CLOCK_MONOTONIC in ns.
+    /// When the waiting table must be shown without names, CLOCK_MONOTONIC in ns.
     pub fn slow_ns(&self) -> u64 {
         self.unnamed.as_ref().map_or(u64::MAX, |(.., since_ns)| since_ns + SLOW_NS)
     }
 
-    /// Shows the table without names, if their lookup takes long.
+    /// Shows the waiting table without names, if the lookup takes too long.
     pub fn show_slow(&mut self) {
         let is_slow = self.slow_ns() <= sys::monotonic_ns();
         if let Some((key, table, _)) = self.unnamed.take_if(|_| is_slow) {

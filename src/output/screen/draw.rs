@@ -1,5 +1,4 @@
-//! Draws the model: a line of what is shown, the tabs, a spark line, the table, the pane of occurrences, and a line of how
-//! far it can be trusted.
+//! Draws the model: a head line, the tabs, a spark line, the table, the pane of occurrences, and a line about losses.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -25,7 +24,7 @@ const HELP: [&str; 12] = [
     "PgUp PgDn    move through the occurrences",
     "? h          this help; Ctrl-L draws the screen again",
 ];
-/// Rows of the screen below which there is no pane beside a table.
+/// Height of the screen below which a table has no pane of occurrences.
 const ROOM_FOR_PANE: u16 = 12;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -45,7 +44,7 @@ impl Canvas<'_> {
         usize::from(self.area.width)
     }
 
-    /// Takes `lines` from the top, or what is there.
+    /// Takes `lines` lines from the top, or all that are left.
     fn take(&mut self, lines: usize) -> Rect {
         let height = self.area.height.min(u16::try_from(lines).unwrap_or(u16::MAX));
         let taken = Rect { height, ..self.area };
@@ -81,7 +80,7 @@ pub fn draw(model: &ScreenModel, colours: bool, buffer: &mut Buffer) {
     let table = model.page().zip(model.table());
     let all = table.map_or_else(Vec::new, |(page, table)| model.rows(page, table));
     head(model, table.map(|(_, table)| table), &mut canvas);
-    // From the bottom: the line of trust, and the newest note.
+    // At the bottom: the line about losses, and the newest note.
     let bottom = u16::from(canvas.height() > 1) + u16::from(canvas.height() > 7);
     let foot = canvas.below(bottom);
     canvas.area.height -= bottom;
@@ -121,7 +120,7 @@ pub fn draw(model: &ScreenModel, colours: bool, buffer: &mut Buffer) {
     }
 }
 
-/// What is shown, and of when.
+/// The head line: what is shown, and from which time.
 fn head(model: &ScreenModel, table: Option<&ScreenTable>, canvas: &mut Canvas<'_>) {
     let name = model.page().map_or_else(|| model.views.join(", "), |page| model.page_name(page));
     let mut left = name;
@@ -147,7 +146,7 @@ fn head(model: &ScreenModel, table: Option<&ScreenTable>, canvas: &mut Canvas<'_
     let style = Style::new().add_modifier(Modifier::REVERSED);
     let area = canvas.take(1);
     canvas.buffer.set_style(area, style);
-    // What the user has asked for is in sight on the narrowest screen, too.
+    // The settings that the user has made are visible even on the narrowest screen.
     let (right, right_width) = cut(&right, canvas.width());
     let room = canvas.width().saturating_sub(right_width + 1);
     canvas.text_at(Rect { width: u16::try_from(room).unwrap_or(0), ..area }, &left, style);
@@ -162,7 +161,7 @@ fn head(model: &ScreenModel, table: Option<&ScreenTable>, canvas: &mut Canvas<'_
 fn tabs(model: &ScreenModel, canvas: &mut Canvas<'_>) {
     let line = canvas.take(1);
     let names: Vec<String> = model.pages.iter().map(|page| format!(" {} ", model.page_name(page))).collect();
-    // The current one is always in sight.
+    // The current tab is always visible.
     let mut first = 0;
     while first < model.current
         && names[first..=model.current].iter().map(|name| name.width()).sum::<usize>() > canvas.width()
@@ -191,7 +190,7 @@ fn spark_line(page: &Page, table: &ScreenTable, canvas: &mut Canvas<'_>) {
     if width == 0 {
         return;
     }
-    // The greatest of the values that share a place: a short stall stays in sight.
+    // Values that share a bar show as their maximum, so that a short stall stays visible.
     let mut bars = vec![None; width];
     for (time_ns, sum) in page.sparks(table) {
         let age = table.time_ns - time_ns;
@@ -210,7 +209,7 @@ fn spark_line(page: &Page, table: &ScreenTable, canvas: &mut Canvas<'_>) {
     canvas.text_at(Rect { x: area.x + from, width: area.width - from, ..area }, line.trim_end(), style);
 }
 
-/// A number in a few characters.
+/// A number in at most a few characters.
 fn short(number: u64) -> String {
     match number {
         0..=99_999 => number.to_string(),
@@ -234,7 +233,7 @@ fn rows(all: &[&ScreenRow], page: &Page, table: &ScreenTable, canvas: &mut Canva
         canvas.area.height -= 1;
         canvas.text_at(area, line, Style::new());
     }
-    // Without the heading, and the line of what is left out.
+    // The height without the heading and the line that counts omitted rows.
     let room = canvas.height().saturating_sub(1).max(1);
     let room = if all.len() <= room { room } else { room.saturating_sub(1) };
     let first = page.first_row.get().min(all.len() - room.min(all.len()));
@@ -280,7 +279,7 @@ fn rows(all: &[&ScreenRow], page: &Page, table: &ScreenTable, canvas: &mut Canva
     }
 }
 
-/// Cells side by side: names to the left, numbers to the right.
+/// Draws cells side by side: names left-aligned, numbers right-aligned.
 fn cells(
     area: Rect,
     mark_width: usize,
@@ -330,7 +329,7 @@ fn occurrences(model: &ScreenModel, canvas: &mut Canvas<'_>) {
     lines.for_each(|line| canvas.line(line, Style::new()));
 }
 
-/// How far the view that is shown can be trusted: what was lost, and what is missing.
+/// The line about losses of the view that is shown: what was lost, and what is missing.
 fn trust(model: &ScreenModel, canvas: &mut Canvas<'_>) {
     let view = model.page().map_or(0, |page| page.key.view);
     let whole = model.trust.get(view).copied().unwrap_or_default();

@@ -47,7 +47,7 @@ fn what_does_not_fit_is_counted() {
     assert_eq!((&*got[20], &*got[21]), ("a       59", "+42 rows"), "the last one is in sight");
     model.press(Key::Up);
     assert_eq!(screen(&model, 80, 24)[20], "a       58");
-    // Columns, too.
+    // The same for columns.
     let mut wide = table(1, &[("a", 1)]);
     for n in 0..30 {
         wide.columns.push(ScreenColumn { heading: format!("column{n:02}"), is_name: false, is_left: false });

@@ -4,20 +4,21 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::output::screen::model::ScreenColumn;
 
-/// Columns of the screen for a name beside numbers, while there is no room to spare.
+/// Width of a name column beside numbers, if there is no room to spare.
 const NAME_WIDTH: usize = 24;
 
 /// The columns that fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FittedColumns {
-    /// Their indexes, in their order, with their widths.
+    /// The index and width of each column shown, in the order of the table.
     pub shown: Vec<(usize, usize)>,
     /// Columns that are left out.
     pub left_out: usize,
 }
 
-/// Chooses columns: the names first, since a row without its name says nothing, then `favourite`, and then the others in
-/// their order, after those of numbers that are passed over. `widths`: of the widest cell of each column, heading included.
+/// Chooses columns: names first, since a row without its name says nothing, then `favourite`, then the others in their
+/// order, without the number columns that the user has scrolled past. `widths`: the width of the widest cell of each
+/// column, heading included.
 pub fn fit(
     columns: &[ScreenColumn],
     widths: &[usize],
@@ -38,11 +39,11 @@ pub fn fit(
             shown.push((at, width));
             left -= width + gap;
         } else if shown.is_empty() && left > 0 {
-            shown.push((at, left)); // a part of the first one
+            shown.push((at, left)); // a part of the first column
             left = 0;
         }
     }
-    // Long names get the room that is left, the first ones first.
+    // Long names get the remaining room, the first columns first.
     for (at, width) in &mut shown {
         let more = widths.get(*at).map_or(0, |natural| natural.saturating_sub(*width)).min(left);
         *width += more;
@@ -52,7 +53,7 @@ pub fn fit(
     FittedColumns { left_out: columns.len() - shown.len(), shown }
 }
 
-/// The text in at most `width` columns of the screen, with its width. What is left out is an ellipsis.
+/// The text in at most `width` columns of the screen, with its width. An ellipsis replaces the rest.
 pub fn cut(text: &str, width: usize) -> (String, usize) {
     let whole = text.width();
     if whole <= width {

@@ -21,10 +21,10 @@ pub enum Key {
     Redraw,
 }
 
-/// Most bytes of a sequence that is not complete. What is longer is no key.
+/// Limit of the bytes of an incomplete sequence. A longer one is no key.
 const MAX_PENDING: usize = 32;
 
-/// Takes bytes as they come; a sequence may be torn.
+/// Parses bytes as they arrive; a sequence may arrive in parts.
 #[derive(Debug, Default)]
 pub struct KeyParser {
     pending: Vec<u8>,
@@ -51,7 +51,7 @@ impl KeyParser {
         !self.pending.is_empty()
     }
 
-    /// No more bytes came in time: what looks like the beginning of a sequence was the Esc key.
+    /// No further bytes came in time: what looked like the start of a sequence was the Esc key.
     pub fn flush(&mut self) -> Option<Key> {
         let pending = std::mem::take(&mut self.pending);
         (pending == [ESC]).then_some(Key::Esc)
@@ -60,7 +60,7 @@ impl KeyParser {
 
 const ESC: u8 = 0x1b;
 
-/// The first key and its length in bytes; no key for bytes that mean none. None: there are not enough bytes.
+/// The first key and its length in bytes; no key for bytes without meaning. None: the sequence is incomplete.
 fn first(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     let key = match *bytes.first()? {
         ESC => return escape_sequence(bytes),
@@ -96,7 +96,7 @@ fn escape_sequence(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
         b'[' => {}
         b'O' => return bytes.get(2).map(|&letter| (named(letter, &[]), 3)),
         ESC => return Some((Some(Key::Esc), 1)),
-        _ => return Some((None, 2)), // Alt and a key
+        _ => return Some((None, 2)), // Alt with a key has no meaning
     }
     let is_final = |byte: &u8| (0x40..=0x7e).contains(byte);
     let end = 2 + bytes[2..].iter().position(is_final)?;
@@ -143,7 +143,7 @@ mod tests {
         ];
         for (bytes, want) in cases {
             assert_eq!(KeyParser::default().feed(bytes), want, "{bytes:?}");
-            // Torn anywhere, it is the same.
+            // Split at any byte, the sequence gives the same key.
             let mut parser = KeyParser::default();
             let keys: Vec<Key> = bytes.chunks(1).flat_map(|byte| parser.feed(byte)).collect();
             assert_eq!(keys, want, "{bytes:?} torn");

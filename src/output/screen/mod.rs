@@ -1,9 +1,9 @@
-//! The screen: the tables of a run in place on a terminal, the newest interval or one of the past, with its occurrences in a
+//! The screen: the tables of a run in place on a terminal, the newest interval or a past one, with occurrences in a
 //! pane below.
 //!
-//! The output thread puts tables and lines on a board instead of writing them. A thread of the screen's own reads keys, and
-//! draws when something has changed, a few times a second at most: so keys are answered while the output thread looks for
-//! names. The reading thread has a [`ScreenHandle`] to restore the terminal.
+//! The output thread puts tables and lines on a board instead of writing them. The screen thread reads keys, and draws
+//! after a change, at most 20 times a second, so keys are answered while the output thread looks up names. The reading
+//! thread has a [`ScreenHandle`] to restore the terminal.
 
 mod backend;
 mod board;
@@ -31,25 +31,25 @@ use crate::output::screen::model::{PageKey, ScreenModel, ScreenTable, ScreenTrus
 use crate::output::screen::terminal::ScreenTerminal;
 use crate::sys;
 
-/// Lines for people that are kept for the end.
+/// Limit of the lines for stderr that are kept for the end.
 const MAX_KEPT: usize = 200;
 
-/// The reading thread's side of the screen. The terminal is restored when it is dropped.
+/// The reading thread's side of the screen. Dropping it restores the terminal.
 #[derive(Debug)]
 pub struct ScreenHandle {
     terminal: Arc<ScreenTerminal>,
     board: Arc<ScreenBoard>,
-    /// Of the thread that reads keys and draws.
+    /// The tid of the screen thread.
     pub tid: i32,
 }
 
-/// What the output thread makes its screen of.
+/// The parts from which the output thread makes its [`Screen`].
 #[derive(Debug)]
 pub struct ScreenPort {
-    /// None: the screen is drawn elsewhere.
+    /// None: a replay draws the screen.
     terminal: Option<Arc<ScreenTerminal>>,
     board: Arc<ScreenBoard>,
-    /// Lines for people go elsewhere, too.
+    /// stderr is no terminal: lines for stderr are also written there.
     has_other_stderr: bool,
 }
 
@@ -71,14 +71,14 @@ pub struct ScreenFrames(Arc<ScreenBoard>);
 
 impl ScreenFrames {
     /// # Errors
-    /// EMFILE.
+    /// EMFILE: no descriptor is left.
     pub fn open() -> Result<(ScreenFrames, ScreenPort)> {
         let board = Arc::new(ScreenBoard::new()?);
         let port = ScreenPort { terminal: None, board: board.clone(), has_other_stderr: true };
         Ok((ScreenFrames(board), port))
     }
 
-    /// The screen on a terminal of so many columns and lines, as text.
+    /// The screen on a terminal of this size, as text.
     pub fn lines(&self, columns: u16, lines: u16) -> Vec<String> {
         let mut buffer = Buffer::empty(Rect::new(0, 0, columns, lines));
         draw::draw(&self.0.content().model, false, &mut buffer);
@@ -104,30 +104,30 @@ fn text_of(buffer: &Buffer) -> Vec<String> {
 }
 
 impl ScreenHandle {
-    /// The terminal has another size, or the process went on after it was stopped.
+    /// The size of the terminal has changed.
     pub fn look(&self) {
         self.board.look();
     }
 
-    /// The process was continued: what is on the terminal is not ours any more.
+    /// The process was continued after a stop: the screen must be entered and drawn again.
     pub fn continued(&self) {
         self.terminal.forget();
         self.look();
     }
 
-    /// Stops the process, with the terminal as it was before, until it is continued.
+    /// Restores the terminal and stops the process until it is continued.
     pub fn stop(&self) {
         self.terminal.leave();
         sys::terminal::stop_self();
         self.continued();
     }
 
-    /// What is written to stderr goes to the screen.
+    /// Whether lines for stderr go to the screen.
     pub fn has_stderr(&self) -> bool {
         self.terminal.is_on() && io::stderr().is_terminal()
     }
 
-    /// Shows a line for people, though the output thread is stuck.
+    /// Shows a line for stderr, even if the output thread is stuck.
     pub fn show(&self, line: &str) {
         self.board.change(|content| content.model.note(line.to_owned()));
     }
@@ -145,20 +145,20 @@ impl Drop for ScreenHandle {
     }
 }
 
-/// The output thread's side.
+/// The output thread's side of the screen.
 #[derive(Debug)]
 pub struct Screen {
     board: Arc<ScreenBoard>,
     terminal: Option<Arc<ScreenTerminal>>,
     has_other_stderr: bool,
     started_ns: u64,
-    /// Lines for people, to be printed at the end.
+    /// Lines for stderr, to be printed at the end.
     kept: Vec<String>,
     kept_more: usize,
 }
 
 impl Screen {
-    /// Turns the screen on. `views`: their names.
+    /// Turns the screen on. `views`: the names of the views.
     pub fn new(port: ScreenPort, views: Vec<String>) -> Screen {
         port.board.change(|content| {
             content.model = ScreenModel::new(views);
@@ -180,12 +180,13 @@ impl Screen {
         self.board.content().failure.take().map_or(Ok(()), Err)
     }
 
-    /// Shows a table, or one that is shown already with more names.
+    /// Shows a table, or replaces one that is shown with fewer names.
     pub(super) fn table(&self, key: PageKey, table: ScreenTable) {
         self.board.change(|content| content.table(key, table));
     }
 
-    /// Shows a table before its names are looked up: at once if its page shows nothing yet, else if the lookup takes long.
+    /// Shows a table before its names are looked up: at once if its page shows nothing yet, otherwise only if the
+    /// lookup takes long.
     pub(super) fn preview(&self, key: PageKey, table: ScreenTable) {
         self.board.change(|content| content.preview(key, table));
     }
@@ -195,7 +196,7 @@ impl Screen {
         self.board.content().model.trust.get(view).map_or(1, |trust| trust.intervals + 1)
     }
 
-    /// Adds occurrences, lines of text.
+    /// Adds lines of text about occurrences.
     pub fn lines(&self, text: &[u8]) {
         self.board.change(|content| content.model.add_lines(text));
     }
@@ -211,7 +212,7 @@ impl Screen {
         });
     }
 
-    /// Shows lines for people. True when they are to be written to stderr, too.
+    /// Shows lines for stderr. True when they must also be written to stderr.
     pub fn note(&mut self, lines: &[String]) -> bool {
         self.board.change(|content| lines.iter().for_each(|line| content.model.note(line.clone())));
         for line in lines.iter().filter(|_| !self.has_other_stderr) {

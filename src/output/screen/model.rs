@@ -1,5 +1,5 @@
-//! What the screen knows: the pages of tables with their past, the occurrences in the pane, and what the user has chosen
-//! with keys. No terminal is known here.
+//! The model of the screen: pages with tables and their history, the occurrences in the pane, and the user's settings.
+//! It is independent of the terminal.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -9,28 +9,28 @@ use crate::output::screen::keys::Key;
 use crate::output::screen::pane::Pane;
 use crate::report::Verdict;
 
-/// Most bytes of all tables that are kept.
+/// Limit of the bytes of all kept tables.
 const MAX_BYTES: usize = 16 << 20;
-/// Most bytes of one table. Rows beyond are counted.
+/// Limit of the bytes of one table. Rows beyond it are only counted.
 const MAX_TABLE_BYTES: usize = 2 << 20;
 /// How long a table is kept.
 const KEPT_NS: u64 = 600_000_000_000;
 /// The time that the spark line covers.
 pub const SPARK_NS: u64 = 60_000_000_000;
-/// Most values of a spark line: intervals may be very short.
+/// Limit of the values of a spark line: intervals may be very short.
 const MAX_SPARKS: usize = 4096;
-/// Most characters of a filter.
+/// Limit of the characters of a filter.
 const MAX_FILTER: usize = 200;
-/// Notes that are kept.
+/// Limit of the notes that are kept.
 const MAX_NOTES: usize = 100;
 
 /// A column of a table on the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScreenColumn {
     pub heading: String,
-    /// Its cells tell rows apart.
+    /// The column's cells are part of the rows' names.
     pub is_name: bool,
-    /// Its cells are left-aligned: some are no numbers.
+    /// The column's cells are left-aligned, since some are no numbers.
     pub is_left: bool,
 }
 
@@ -54,7 +54,7 @@ impl ScreenRow {
         size_of::<ScreenRow>() + OVERHEAD + size_of_val(&self.cells[..]) + text
     }
 
-    /// Whether the row has the text, of which all letters are small.
+    /// Whether some cell contains `text`, which is in lower case.
     fn has(&self, text: &str) -> bool {
         self.cells.iter().any(|cell| cell.text.to_lowercase().contains(text))
     }
@@ -70,7 +70,7 @@ pub struct ScreenTable {
     pub wall: String,
     pub title: String,
     pub columns: Vec<ScreenColumn>,
-    /// In the order of the report: the best first.
+    /// The rows in the order of the report.
     pub rows: Vec<ScreenRow>,
     /// Rows that were not kept.
     pub rows_left_out: usize,
@@ -79,12 +79,12 @@ pub struct ScreenTable {
     pub below: Option<String>,
     /// The heading of the main column, and the sum of its cells.
     pub main: Option<(String, u64)>,
-    /// Memory of it, about; set when it is added to the model.
+    /// Approximate memory of the table; set when it is added to the model.
     pub bytes: usize,
 }
 
 impl ScreenTable {
-    /// Drops rows that have no room, and counts them.
+    /// Drops and counts rows beyond `MAX_TABLE_BYTES`.
     fn bound(&mut self) {
         let mut bytes = 0;
         let kept = self.rows.iter().take_while(|row| {
@@ -97,7 +97,7 @@ impl ScreenTable {
         self.bytes = self.bytes_without_rows() + self.rows.iter().map(ScreenRow::bytes).sum::<usize>();
     }
 
-    /// Where intervals are short, there are more tables than rows.
+    /// With very short intervals there are more tables than rows.
     fn bytes_without_rows(&self) -> usize {
         const OVERHEAD: usize = 16;
         let heads = self.columns.iter().map(|column| size_of::<ScreenColumn>() + column.heading.len() + OVERHEAD);
@@ -116,20 +116,20 @@ pub struct PageKey {
     pub table: &'static str,
 }
 
-/// A table with its past.
+/// The tables of one page, with their history.
 #[derive(Debug)]
 pub struct Page {
     pub key: PageKey,
-    /// The oldest first; one at least.
+    /// The oldest table first; at least one.
     history: VecDeque<ScreenTable>,
-    /// Of all tables of the history.
+    /// The bytes of all tables in the history.
     bytes: usize,
     /// Sums of the main column, with their times.
     sparks: VecDeque<(u64, u64)>,
     pub sort: Option<SortBy>,
-    /// The first row that is shown. Drawing moves it back as far as there is room for rows.
+    /// The first row that is shown. Drawing moves it back if there is room for more rows.
     pub first_row: Cell<usize>,
-    /// Columns of numbers that are passed over.
+    /// Number of number columns that the user has scrolled past.
     pub first_column: usize,
 }
 
@@ -137,7 +137,7 @@ pub struct Page {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortBy {
     pub column: usize,
-    /// The other way round than is usual for the column.
+    /// The reverse of the column's usual order.
     pub is_reversed: bool,
 }
 
@@ -161,7 +161,7 @@ impl Page {
 
     fn add(&mut self, table: ScreenTable) {
         if self.history.back().is_some_and(|newest| newest.interval == table.interval) {
-            self.bytes -= self.history.pop_back().map_or(0, |table| table.bytes); // the same one, with more names
+            self.bytes -= self.history.pop_back().map_or(0, |table| table.bytes); // replaced: it has more names
             self.sparks.pop_back_if(|(time_ns, _)| *time_ns == table.time_ns);
         }
         if let Some((_, sum)) = table.main {
@@ -181,7 +181,7 @@ impl Page {
     }
 }
 
-/// How far an interval of a view can be trusted.
+/// What was lost and missing in an interval of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ScreenTrust {
     pub samples: u64,
@@ -191,25 +191,25 @@ pub struct ScreenTrust {
     pub verdict: Verdict,
 }
 
-/// What is known of the trust in a view so far.
+/// What was lost and missing in a view so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ViewTrust {
     pub newest: ScreenTrust,
     pub intervals: u64,
-    /// In all intervals.
+    /// Records lost in all intervals.
     pub lost: u64,
     pub discarded: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct ScreenModel {
-    /// By view.
+    /// The names of the views.
     pub views: Vec<String>,
     pub pages: Vec<Page>,
     pub current: usize,
     /// The moment that is shown, CLOCK_MONOTONIC in ns. None: now.
     pub at_ns: Option<u64>,
-    /// The user went back; else the screen is frozen.
+    /// True: the user went back in time. False: the screen is frozen.
     pub is_past: bool,
     pub filter: String,
     /// The user types the filter.
@@ -217,13 +217,13 @@ pub struct ScreenModel {
     pub shows_help: bool,
     pub pane: Pane,
     pub notes: VecDeque<String>,
-    /// By view.
+    /// What was lost and missing, by view.
     pub trust: Vec<ViewTrust>,
-    /// Hundredths of a per cent of one CPU that the run itself uses.
+    /// CPU use of the run itself, in hundredths of a per cent of one CPU.
     pub own_cpu: Option<u32>,
 }
 
-/// What a key asks for beyond the screen.
+/// What a key asks for that the model cannot do itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyEffect {
     Nothing,
@@ -252,7 +252,7 @@ impl ScreenModel {
         self.page()?.table(self.at_ns)
     }
 
-    /// The name of a page: that of its view, and of the table where the view has several.
+    /// The name of a page: the name of its view, and the name of the table if the view has several.
     pub fn page_name(&self, page: &Page) -> String {
         let view = self.views.get(page.key.view).map_or("", String::as_str);
         let is_alone = self.pages.iter().filter(|other| other.key.view == page.key.view).count() == 1;
@@ -272,7 +272,7 @@ impl ScreenModel {
                 first_row: Cell::default(),
                 first_column: 0,
             };
-            // Tables of a view stand side by side.
+            // Pages of a view are adjacent.
             let at = self.pages.partition_point(|other| other.key.view <= key.view);
             self.pages.insert(at, page);
             if at <= self.current && self.pages.len() > 1 {
@@ -285,8 +285,8 @@ impl ScreenModel {
         self.forget_old(now_ns);
     }
 
-    /// Forgets tables of more than ten minutes ago, and the oldest ones beyond the limit of memory. The newest of each page
-    /// stays.
+    /// Forgets tables of more than ten minutes ago, and the oldest ones beyond the limit of memory. The newest table of
+    /// each page stays.
     fn forget_old(&mut self, now_ns: u64) {
         loop {
             let bytes: usize = self.pages.iter().map(|page| page.bytes).sum();
@@ -301,7 +301,7 @@ impl ScreenModel {
         }
     }
 
-    /// Shows a line for people. It may come twice, the first time from the reading thread.
+    /// Shows a line for stderr. It may arrive twice, the first time from the reading thread.
     pub fn note(&mut self, line: String) {
         if self.notes.back() == Some(&line) {
             return;
@@ -312,12 +312,12 @@ impl ScreenModel {
         }
     }
 
-    /// Adds occurrences, lines of text.
+    /// Adds lines of text about occurrences.
     pub fn add_lines(&mut self, text: &[u8]) {
         self.pane.add(text, self.at_ns.is_some());
     }
 
-    /// How it went in the newest interval of a view.
+    /// Sets what was lost and missing in the newest interval of a view.
     pub fn set_trust(&mut self, view: usize, interval: ScreenTrust) {
         let Some(trust) = self.trust.get_mut(view) else { return };
         trust.newest = interval;
@@ -339,7 +339,7 @@ impl ScreenModel {
         rows
     }
 
-    /// Obeys a key.
+    /// Handles a key.
     pub fn press(&mut self, key: Key) -> KeyEffect {
         if self.is_typing {
             self.type_filter(key);
@@ -365,7 +365,7 @@ impl ScreenModel {
         KeyEffect::Nothing
     }
 
-    /// Obeys a key that concerns the table alone.
+    /// Handles a key that concerns only the current page.
     fn press_on_page(&mut self, key: Key) {
         let at_ns = self.at_ns;
         let Some(page) = self.page_mut() else { return };
@@ -425,7 +425,7 @@ impl ScreenModel {
         }
     }
 
-    /// One interval on; from the newest one to the present.
+    /// Goes one interval forward; from the newest one to the present.
     fn step_on(&mut self) {
         let (Some(page), true) = (self.page(), self.at_ns.is_some()) else { return };
         let shown_ns = page.table(self.at_ns).map_or(0, |table| table.time_ns);
@@ -440,7 +440,7 @@ impl ScreenModel {
 }
 
 impl Page {
-    /// Goes through the order of the report and the columns.
+    /// Selects the next sort order: that of the report, then each column.
     fn sort_by_next(&mut self, columns: usize, is_on: bool) {
         // 0: the order of the report.
         let at = self.sort.map_or(0, |sort| sort.column + 1);
@@ -456,7 +456,7 @@ impl Page {
     }
 }
 
-/// The order of two cells: the greater number first, text in the order of the alphabet, and those without a value last.
+/// The order of two cells: greater numbers first, text alphabetically, cells without a value last.
 fn compare(one: Option<&ScreenCell>, other: Option<&ScreenCell>) -> Ordering {
     let (Some(one), Some(other)) = (one, other) else { return Ordering::Equal };
     match (one.number, other.number) {

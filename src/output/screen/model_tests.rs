@@ -88,7 +88,7 @@ fn typing_filters() {
     for _ in 0..4 {
         model.press(Key::Backspace);
     }
-    press(&mut model, "h q"); // no command while one types
+    press(&mut model, "h q"); // `q` is no command while the user types a filter
     assert_eq!((shown(&model), model.at_ns, model.shows_help), ("1: sh q".to_owned(), None, false));
     model.press(Key::Enter);
     assert!(!model.is_typing);
@@ -153,7 +153,7 @@ fn tabs_turn_pages() {
         seen.push(shown(&model));
     }
     assert_eq!(seen, ["1: q", "1: p", "1: a", "1: p"]);
-    // A page that comes later does not turn the page.
+    // A page that is added later does not become the current one.
     model.add(PageKey { view: 0, table: "late" }, table(1, &[("r", 1)]));
     assert_eq!(shown(&model), "1: p");
 }
@@ -186,12 +186,12 @@ fn the_past_is_bounded() {
     let newest = model.table().unwrap();
     assert!(newest.bytes <= MAX_TABLE_BYTES + newest.bytes_without_rows());
     assert_eq!(newest.rows.len() + newest.rows_left_out, 10_000);
-    // After a pause, all but the newest are too old.
+    // After a pause, all tables but the newest are too old.
     model.add(PAGE, table(1000, &[("a", 1)]));
     assert_eq!(model.pages.iter().map(|page| page.history.len()).collect::<Vec<_>>(), [1, 1]);
 }
 
-/// Of very short intervals, most tables have no rows; their headings are bounded, too.
+/// With very short intervals, most tables have no rows; the memory of their headings is bounded, too.
 #[test]
 fn tables_without_rows_are_bounded() {
     let mut model = model(&[]);

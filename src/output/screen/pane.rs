@@ -2,25 +2,25 @@
 
 use std::collections::VecDeque;
 
-/// Most lines that are kept.
+/// Limit of the lines that are kept.
 const MAX_LINES: usize = 10_000;
-/// Most bytes of all lines.
+/// Limit of the bytes of all lines.
 const MAX_BYTES: usize = 2 << 20;
-/// Lines passed by one key.
+/// Lines that one key scrolls.
 const STEP: usize = 10;
 
 #[derive(Debug, Default)]
 pub struct Pane {
     lines: VecDeque<String>,
     bytes: usize,
-    /// Lines that came, those that were forgotten included.
+    /// Lines added so far, including those that were dropped.
     pub count: u64,
-    /// Lines below those that are shown.
+    /// Number of lines below the ones that are shown.
     below: usize,
 }
 
 impl Pane {
-    /// Adds lines of text. `holds`: those that are shown stay where they are.
+    /// Adds lines of text. `holds`: the lines that are shown keep their place.
     pub fn add(&mut self, text: &[u8], holds: bool) {
         let holds = holds || self.below > 0;
         for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {

@@ -1,4 +1,4 @@
-//! Tables of a report as the screen has them.
+//! Converts tables of a report to [`ScreenTable`]s.
 
 use crate::escape::escape_into;
 pub use crate::output::screen::model::{PageKey, ScreenTable};
@@ -8,10 +8,11 @@ use crate::output::text::frames;
 use crate::report::{ColumnHead, ColumnKind, Unit, Value, Verdict, value_text};
 use crate::symbol::naming::named_frame::NamedFrame;
 
-/// Most frames in a cell.
+/// Limit of the frames in a cell.
 const MAX_FRAMES: usize = 8;
 
-/// The columns and rows of a table. `frames`: those of a line's stack, the innermost first; None if it has none.
+/// The columns and rows of a table. `frames`: the frames of a line's stack, innermost first; None if the line has no
+/// stack.
 pub fn table(
     columns: &[ColumnHead],
     lines: &[TableLine],
@@ -102,14 +103,15 @@ fn stack(frames: &[NamedFrame]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The heading of the first column of times that add up, or else of numbers, and the sum of its cells.
+/// The main column: the first one of durations that add up, otherwise the first one of numbers. Gives its heading and
+/// the sum of its cells.
 fn main(columns: &[ColumnHead], lines: &[TableLine]) -> Option<(String, u64)> {
     let counters = || columns.iter().enumerate().filter(|(_, column)| column.is_additive && column.in_text);
     let in_time = counters().find(|(_, column)| matches!(column.unit, Unit::Ns | Unit::Us | Unit::Age));
     let (index, column) = in_time.or_else(|| counters().next())?;
     let numbers = lines.iter().filter_map(|line| line.cells.get(index).and_then(number));
     let sum = numbers.fold(0_u64, |sum, number| sum.saturating_add(u64::try_from(number).unwrap_or(0)));
-    // As text has it.
+    // In the unit that text shows.
     let is_share = lines.iter().any(|line| matches!(line.cells.get(index), Some(Value::Pct(_))));
     let sum = match column.unit {
         _ if is_share => sum / 100,

@@ -1,4 +1,4 @@
-//! The user's terminal while the screen is on it, and as it was before.
+//! The user's terminal: enters the screen, and restores the state from before the run.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,18 +12,18 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys::terminal::{TerminalModes, is_in_foreground, window_size};
 
-/// The alternate screen, empty, without a cursor.
+/// Enters the alternate screen, clears it, and hides the cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[0m\x1b[2J";
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
-/// How long a thread that restores the terminal waits for another one that is writing to it.
+/// How long a thread that restores the terminal waits for another thread that is writing to it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The terminal, shared by the threads of the run: whichever ends it restores it.
+/// The terminal, shared by the threads of the run. Any of them may restore it.
 #[derive(Debug)]
 pub struct ScreenTerminal {
     keys: File,
     out: File,
-    /// As it was before the run.
+    /// The terminal modes from before the run.
     modes: TerminalModes,
     is_on: AtomicBool,
     /// The screen is never entered again.
@@ -51,7 +51,7 @@ impl ScreenTerminal {
         Ok(terminal)
     }
 
-    /// A message of a panic would vanish with the screen.
+    /// Restores the terminal on a panic; otherwise the panic's message would vanish with the screen.
     fn restore_on_panic(self: &Arc<ScreenTerminal>) {
         let (this, before) = (Arc::downgrade(self), std::panic::take_hook());
         std::panic::set_hook(Box::new(move |panic| {
@@ -79,7 +79,7 @@ impl ScreenTerminal {
         drawn_size(window_size(&self.out))
     }
 
-    /// Turns the screen on, if the terminal is ours. True when everything is to be drawn.
+    /// Turns the screen on, if perf-prof is in the foreground. True when everything must be drawn.
     ///
     /// # Errors
     /// The terminal cannot be written to.
@@ -89,7 +89,7 @@ impl ScreenTerminal {
         }
         let guard = self.lock();
         if self.is_over() {
-            return Ok(false); // since another thread has restored the terminal
+            return Ok(false); // another thread has restored the terminal meanwhile
         }
         self.modes.by_key().set(&self.keys);
         self.is_on.store(true, Ordering::Release);
@@ -98,7 +98,7 @@ impl ScreenTerminal {
         written.map(|()| true)
     }
 
-    /// Writes a frame, if the screen is on and the terminal ours.
+    /// Writes a frame, if the screen is on and perf-prof is in the foreground.
     ///
     /// # Errors
     /// The terminal has hung up.
@@ -108,13 +108,13 @@ impl ScreenTerminal {
             return Ok(());
         }
         if !is_in_foreground(&self.keys) {
-            self.is_on.store(false, Ordering::Release); // it was stopped by another, and what is there now is not ours
+            self.is_on.store(false, Ordering::Release); // the terminal shows another process
             return Ok(());
         }
         (&self.out).write_all(frame)
     }
 
-    /// Forgets what is on the screen: it is entered again.
+    /// Marks the screen as overwritten: it will be entered again.
     pub fn forget(&self) {
         self.is_on.store(false, Ordering::Release);
     }
@@ -139,7 +139,7 @@ impl ScreenTerminal {
         self.leave();
     }
 
-    /// Waits for another thread that writes, unless its terminal is blocked.
+    /// Waits for another thread that is writing, up to `PATIENCE`: its terminal may be blocked.
     fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         const STEP: Duration = Duration::from_millis(1);
         for _ in 0..PATIENCE.as_millis() {
@@ -159,8 +159,8 @@ impl Drop for ScreenTerminal {
     }
 }
 
-/// How much of a terminal of this size is drawn on: whoever has the other end of a pseudo terminal may say that it has 65,535
-/// columns and as many lines, and each cell is in memory twice.
+/// The size that is drawn on. It is limited, since the owner of a pseudo terminal may set 65,535 columns and lines, and
+/// each cell is in memory twice.
 fn drawn_size(window: Option<(u16, u16)>) -> (u16, u16) {
     const MAX_COLUMNS: u16 = 1000;
     const MAX_LINES: u16 = 500;

@@ -1,5 +1,5 @@
-//! The thread of the screen: reads keys, and draws what the output thread has put there. The output thread may look for
-//! names in a large file meanwhile, or write.
+//! The screen thread: reads keys, and draws the board. It is separate from the output thread, which may be busy with
+//! names of a large file, or blocked in a write.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,9 +27,9 @@ use crate::sys::poll::block_signals;
 
 /// Least time between two frames.
 const FRAME_NS: u64 = 50_000_000;
-/// Frames take at most 1/SPARE of a CPU: a filter goes through all rows of a table for each.
+/// Frames take at most 1/SPARE of a CPU: for each frame a filter goes through all rows of a table.
 const SPARE: u64 = 5;
-/// How often it looks whether the terminal has become ours, while it is not.
+/// How often the thread checks whether perf-prof is back in the foreground.
 const AGAIN_NS: u64 = 500_000_000;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct ScreenThread {
     keyboard: Keyboard,
     colours: bool,
     drawn_ns: u64,
-    /// Time to pass until the next frame.
+    /// The least time until the next frame.
     frame_ns: u64,
 }
 
@@ -65,7 +65,7 @@ pub fn start(board: Arc<ScreenBoard>, shared: Arc<ScreenTerminal>, colours: bool
         block_signals(); // the reading thread handles them
         let _ = tell_tid.send(nix::unistd::gettid().as_raw());
         let board = thread.board.clone();
-        // After a panic nothing would be seen of the results any more.
+        // A panic must restore the terminal, or no further results would be visible.
         let ended = catch_unwind(AssertUnwindSafe(|| thread.run()));
         board.content().failure = ended.unwrap_or_else(|_| Err(io::Error::other("the screen panicked"))).err();
     };
@@ -93,7 +93,7 @@ impl ScreenThread {
     /// Waits until there is something to do. True: keys can be read.
     fn wait(&self) -> io::Result<bool> {
         let now_ns = sys::monotonic_ns();
-        // While the screen is off, the keys are for others.
+        // While the screen is off, another process reads the keys.
         let takes_keys = self.shared.is_on() && self.keyboard.is_open(now_ns);
         let due_ns = self.due_ns().min(self.keyboard.due_ns(now_ns));
         let timeout = match due_ns.saturating_sub(now_ns).div_ceil(1_000_000) {
@@ -120,12 +120,12 @@ impl ScreenThread {
         match self.board.change(|content| content.model.press(key)) {
             KeyEffect::Nothing => {}
             KeyEffect::Redraw => self.terminal.clear()?,
-            KeyEffect::Quit => kill(Pid::this(), Signal::SIGINT)?, // as Ctrl-C
+            KeyEffect::Quit => kill(Pid::this(), Signal::SIGINT)?, // as Ctrl-C does
         }
         Ok(())
     }
 
-    /// When it is to be drawn, CLOCK_MONOTONIC in ns.
+    /// When the next frame is due, CLOCK_MONOTONIC in ns.
     fn due_ns(&self) -> u64 {
         let content = self.board.content();
         match (self.shared.is_on(), self.board.is_changed()) {

@@ -1,5 +1,4 @@
-//! Weighted stacks with their names: stacks that read the same are merged. Frames that they share are kept once, in
-//! `tree`.
+//! Weighted stacks with names. Stacks with equal names are merged, and shared frames are stored once, in `tree`.
 
 mod sum;
 mod tree;
@@ -57,13 +56,13 @@ pub const MADE_AT_RUN_TIME: &str = "_[j]";
 /// Stands for a stack whose callchain was missing or not kept.
 const NO_STACK: &str = "[no stack]";
 
-/// Bytes that the separate stacks may take, roughly. Beyond that, the lightest stacks are counted together.
+/// Approximate limit of the bytes of all stacks. Beyond it, the lightest stacks are summed up in one.
 const MAX_BYTES: usize = 16 << 20;
 
 /// Bytes of an entry in a map that is two thirds full.
 const GROUP_BYTES: usize = size_of::<(FoldKey, FoldSum)>() * 3 / 2;
 
-/// Stacks of one program that read the same.
+/// Stacks of one program with equal names.
 #[derive(Clone, Debug)]
 pub struct StackGroup {
     pub comm: Comm,
@@ -74,10 +73,10 @@ pub struct StackGroup {
     pub frames: Vec<NamedFrame>,
 }
 
-/// Stacks of tasks on CPUs that were not idle, with sums of their weights by function and by stack.
+/// Weights of stacks, without those of idle CPUs, summed up by function and by stack.
 ///
-/// Memory is bounded, since a run may go on for days and always see new stacks. When there are too many, the weights of
-/// the lightest stacks are moved to `<others>`; a stack that was moved and is seen again starts from zero.
+/// Memory is bounded, since a run may last for days and see new stacks all the time. When there are too many, the
+/// weights of the lightest stacks are moved to `<others>`; a stack that was moved and is seen again starts from zero.
 #[derive(Clone, Debug)]
 pub struct Folded {
     groups: FxHashMap<FoldKey, FoldSum>,
@@ -90,12 +89,12 @@ pub struct Folded {
     most_bytes: usize,
 }
 
-/// A stack by what it reads as: the text of its program, and the nodes where its two parts end in the tree. There are
-/// two parts because most stacks combine one of few kernel parts with one of few user parts.
+/// The identity of a stack: the text of its program, and the nodes where its two parts end in the tree. There are two
+/// parts because most stacks combine one of few kernel parts with one of few user parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FoldKey {
     program: u32,
-    /// The frames outside of the outermost kernel frame.
+    /// The node of the frames outside of the outermost kernel frame.
     outer: u32,
     inner: u32,
 }
@@ -113,7 +112,7 @@ impl Folded {
         folded
     }
 
-    /// Of one of `count` views: all share the bytes.
+    /// The stacks of one of `count` views, which share the limit of bytes.
     pub fn of_one_of(count: usize) -> Folded {
         Folded::within(MAX_BYTES / count.max(1))
     }
@@ -155,7 +154,7 @@ impl Folded {
     fn count(&mut self, comm: Comm, sum: FoldSum, frames: &[NamedFrame]) {
         let program = self.text(&program(comm));
         self.programs.entry(program).or_insert(comm);
-        // An address that only looks like one of the kernel is in no module.
+        // An address that only looks like a kernel address is in no module.
         let is_kernels = |frame: &NamedFrame| frame.module.is_some() && is_kernel(frame);
         let kernel = frames.iter().rposition(is_kernels).map_or(0, |outermost| outermost + 1);
         let (inner, outer) = frames.split_at(kernel);
@@ -283,7 +282,7 @@ impl Folded {
     pub fn heaviest(&self, most: usize) -> Vec<StackGroup> {
         let mut groups: Vec<(FoldKey, FoldSum)> = self.groups.iter().map(|(key, sum)| (*key, *sum)).collect();
         let by_weight = |(_, one): &(FoldKey, FoldSum), (_, other): &(FoldKey, FoldSum)| other.weight.cmp(&one.weight);
-        // Lines are long: they are made only for stacks that may be among the first.
+        // Lines are long, so they are made only for stacks that may be among the `most` heaviest.
         if let Some(last) = most.checked_sub(1).filter(|last| *last < groups.len()) {
             let least = groups.select_nth_unstable_by(last, by_weight).1.1.weight;
             groups.retain(|(_, sum)| sum.weight >= least);
@@ -325,7 +324,7 @@ fn is_idle(pid: i32, frames: &[NamedFrame]) -> bool {
 }
 
 fn is_kernel(frame: &NamedFrame) -> bool {
-    // A frame from /proc/TID/stack has no address, but a module; the marker of a truncated stack has neither.
+    // A frame from /proc/TID/stack has no address, but a module; the marker of a truncated stack has no module either.
     frame.addr.map_or(frame.module.is_some() && frame.line.is_none(), |addr| addr >> 63 == 1)
 }
 
@@ -338,7 +337,7 @@ fn is_no_file(module: &str) -> bool {
 fn program(comm: Comm) -> String {
     let mut text = neutral(&if comm.is_empty() { "<gone>".to_owned() } else { escape(comm.as_bytes()) });
     if text.starts_with('#') {
-        text.replace_range(..1, "\\x23"); // it would be a comment
+        text.replace_range(..1, "\\x23"); // a line that starts with `#` would be a comment
     }
     text
 }
@@ -366,8 +365,8 @@ fn frame_text(frame: &NamedFrame) -> String {
     }
 }
 
-/// Replaces what has a meaning in folded text: a semicolon, and the blank before a number at the end, which would be
-/// read as a weight.
+/// Replaces characters with a meaning in folded text: semicolons, and the blank before a number at the end, which would
+/// be read as a weight.
 fn neutral(text: &str) -> String {
     let text = text.replace(';', ":");
     match text.rsplit_once(' ') {
@@ -555,8 +554,8 @@ pub mod tests {
         assert_eq!(folded.lines(), ["a;[no stack] 2", "a;main 2"]);
     }
 
-    /// `many` stacks in `most_bytes`, each seen once, of a process and with a function of its own; and one that is seen
-    /// as often as all of them.
+    /// `many` stacks in `most_bytes`, each seen once, with its own process and function; and one stack that is seen as
+    /// often as all of these.
     fn thinned(many: u64, most_bytes: usize) -> Folded {
         let mut folded = Folded::within(most_bytes);
         let mut add = |pid: i32, name: &str| {

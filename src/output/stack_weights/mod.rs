@@ -1,5 +1,5 @@
-//! Weights of stacks: added up by names (`fold`), kept until their names are found (`unsettled`), and the functions and
-//! stacks with the most as lists (`top`).
+//! Weights of stacks: added up by names (`fold`), kept until their names are found (`unsettled`), and listed by weight
+//! as functions and stacks (`top`).
 
 pub mod fold;
 pub mod top;

@@ -13,11 +13,11 @@ use crate::symbol::naming::name_cache::FunctionName;
 use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::Comm;
 
-/// Most functions listed.
+/// Limit of the functions listed.
 const FUNCTIONS: usize = 15;
-/// Most stacks shown at the end of the run.
+/// Limit of the stacks shown at the end of the run.
 const STACKS: usize = 5;
-/// Most stacks shown of one occurrence.
+/// Limit of the stacks shown of one occurrence.
 pub const STACKS_OF_ONE: usize = 3;
 
 /// Hundredths of a per cent of `part` in `whole`.
@@ -27,7 +27,7 @@ pub fn share(part: u64, whole: u64) -> u32 {
     u32::try_from(hundredths).unwrap_or(u32::MAX)
 }
 
-/// Appends the list of functions. Its headline has been started by the caller.
+/// Appends the list of functions. The caller has started its headline.
 pub fn functions(folded: &Folded, top: Top, out: &mut Vec<u8>) {
     if folded.total().amount == 0 {
         out.extend_from_slice(b": no function was seen, there are no busy samples\n");
@@ -53,7 +53,7 @@ fn base(folded: &Folded, top: Top) -> String {
     }
 }
 
-/// Appends the list of stacks. Its headline has been started by the caller.
+/// Appends the list of stacks. The caller has started its headline.
 pub fn stacks(folded: &Folded, top: Top, out: &mut Vec<u8>) {
     let _ = writeln!(out, ": stacks, % of {}", base(folded, top));
     let groups = folded.heaviest(STACKS);
@@ -77,8 +77,8 @@ pub fn stacks_of_one(folded: &Folded, out: &mut Vec<u8>) {
     }
 }
 
-/// Number of frames to show: a few callers, and as many more as distinguish the stack from each of the others. Nobody
-/// reads ninety frames.
+/// Number of frames to show: a few callers, and as many more as distinguish the stack from each of the others. A stack
+/// may have ninety frames, too many to read.
 fn telling_depth(group: &StackGroup, groups: &[StackGroup]) -> usize {
     const LEAST: usize = 8;
     let is_same =
@@ -113,7 +113,7 @@ fn stack_of(group: &StackGroup, depth: usize, out: &mut Vec<u8>) {
     frames::names(&group.frames, depth, out);
 }
 
-/// Appends the rows as JSON, each behind the keys that `head` writes for its table.
+/// Appends the rows as JSON, each after the keys that `head` writes for the row's table.
 pub fn json_rows(
     folded: &Folded,
     top: Top,

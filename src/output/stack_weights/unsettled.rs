@@ -6,7 +6,7 @@ use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Most stacks of tasks that wait for names. Further stacks go without.
+/// Limit of the stacks of tasks that wait for names. Further stacks are added without names.
 const LIMIT: usize = 1 << 14;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Unsettled {
         true
     }
 
-    /// Removes the rows whose stack is chosen.
+    /// Removes and returns the rows whose stack is chosen.
     pub fn take(&mut self, mut is_chosen: impl FnMut(StackId) -> bool) -> Vec<Weighted> {
         self.0.extract_if(|(_, _, stack), _| is_chosen(*stack)).map(row).collect()
     }

@@ -1,4 +1,4 @@
-//! A cell of a kind that no reader knows, before each of them.
+//! A cell of a kind that is defined only in this test, in the output of each reader.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::report::{
 };
 use crate::task::Comm;
 
-/// Some doors of a house, of which the output thread finds out whether they are open.
+/// A made-up cell: doors, of which the output thread looks up whether they are open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Doors {
     numbers: Vec<u64>,

@@ -41,7 +41,7 @@ fn lines(reader: PipeReader) -> impl Iterator<Item = String> {
     BufReader::new(reader).lines().map(Result::unwrap)
 }
 
-/// Number of occurrences that a line stands for.
+/// The number of occurrences that a line counts.
 fn count(line: &str) -> u64 {
     let number = |text: &str| text.split([' ', ':']).next().and_then(|word| word.parse().ok());
     let of = |before: &str| line.split_once(before).and_then(|(_, rest)| number(rest));
@@ -101,7 +101,7 @@ fn a_stack_printed_above_is_referred_to_by_number() {
     let (mut output, reader) = into_a_pipe(false);
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
     let mut id = |ip| stacks.intern_address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();
-    let [one, other, last] = [1, 2, 3].map(|ip| id(1 << 63 | ip)); // in no file
+    let [one, other, last] = [1, 2, 3].map(|ip| id(1 << 63 | ip)); // addresses in no file
     output.tell(stacks.take_updates());
     for (kind, stack) in [(1, Some(one)), (2, Some(other)), (3, Some(one)), (4, None)] {
         wait(&mut output.batch, kind, 1, stack);

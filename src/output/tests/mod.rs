@@ -76,7 +76,7 @@ fn memory_that_grew_in_a_rush_is_freed() {
     assert_eq!(read.join().unwrap() as u64, MANY);
 }
 
-/// New stacks alone do not wake the output thread each round; what refers to them, or what is about mappings, does.
+/// New stacks alone do not wake the output thread each round; occurrences that refer to them, and mappings, do.
 #[test]
 fn new_stacks_wait_for_company() {
     const S: u64 = 1_000_000_000;
@@ -107,7 +107,7 @@ fn new_stacks_wait_for_company() {
     assert!(output.finish(Vec::new(), || 0).is_none());
 }
 
-/// A flood of one kind does not drop occurrences of a rare kind.
+/// A flood of one kind does not cause occurrences of a rare kind to be dropped.
 #[test]
 fn a_flood_drops_nothing_rare() {
     static RARE: OccurrenceSchema<u64> = OccurrenceSchema::new(
@@ -155,7 +155,7 @@ fn a_batch_of_many_kinds_gets_smaller() {
     assert_eq!(batch.bytes(), 0, "alone it is not rare");
 }
 
-/// A blocked output keeps a bounded amount, and every occurrence is printed or counted as dropped.
+/// While the output is blocked, memory is bounded, and every occurrence is printed or counted as dropped.
 #[test]
 fn a_blocked_output_loses_no_count() {
     const EACH: u64 = 1000;
@@ -224,7 +224,7 @@ fn mapping(pid: i32, n: u64) -> SymbolUpdate {
 }
 
 /// Mappings of processes take bounded memory while the output is blocked, however many there are. Afterwards no stack
-/// is named by mappings from before the gap.
+/// gets names from mappings from before the gap.
 #[test]
 fn a_blocked_output_keeps_few_news() {
     const STORM: u64 = 100_000;
@@ -238,7 +238,7 @@ fn a_blocked_output_keeps_few_news() {
         id
     };
     let before = take(&mut output, 1);
-    // More than the pipe holds.
+    // More than fits in the pipe.
     (0..20_000).for_each(|n| output.batch.add(&NUMBERS, subject, &n, None));
     output.flush();
     for n in 0..STORM {

@@ -278,8 +278,9 @@ struct TableLayout {
 
 impl TableLayout {
     fn of(shown: &[usize], headings: &[String], cells: &[Vec<String>], lines: &[TableLine]) -> TableLayout {
-        use Value::{Cell, Comm, Path, Text, Word, Words};
-        let is_name = |value: &Value| matches!(value, Word(_) | Comm(_) | Text(_) | Path(_) | Words(_) | Cell(_));
+        use Value::{Cell, Comm, Path, Phrase, Text, Word, Words};
+        let is_name =
+            |value: &Value| matches!(value, Word(_) | Phrase { .. } | Comm(_) | Text(_) | Path(_) | Words(_) | Cell(_));
         let column = |(place, &index): (usize, &usize)| {
             let widest = cells.iter().map(|row| row[place].width()).max().unwrap_or(0);
             let is_of_names = lines.iter().filter_map(|line| line.cells.get(index)).any(is_name);

@@ -21,18 +21,20 @@ struct EventCounter {
     fd: OwnedFd,
     cpu: u32,
     event: EventId,
-    /// As of the last reading.
+    /// The value at the last read.
     count: u64,
 }
 
 impl Evlist {
-    /// Counters will be opened beside the events: [`Evlist::plan`] checks that there are descriptors for both.
+    /// Announces that counters will be opened for the events: [`Evlist::plan`] checks that there are descriptors for
+    /// both.
     pub fn with_counters(&mut self) {
         self.with_counters = true;
-        self.idle.leave_out(); // a forecast counts samples
+        self.idle.leave_out(); // a forecast needs no SWITCH records, only counts of samples
     }
 
-    /// Opens a counter for each event that is open, with the same filter and target. They wait for [`EventCounters::enable`].
+    /// Opens a counter for each event that is open, with the same filter and target. The counters are disabled until
+    /// [`EventCounters::enable`].
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].
@@ -77,7 +79,7 @@ impl Evlist {
         let events = self.cpus.iter().flat_map(|cpu| cpu.events.iter().map(|event| (cpu.cpu, event)));
         let read = |(cpu, event): (u32, &EventFd)| {
             let mut values = [0_u64; 4];
-            let _ = sys::perf::read(event.fd.as_fd(), &mut values); // of a task that has gone, perhaps
+            let _ = sys::perf::read(event.fd.as_fd(), &mut values); // fails if the task has exited
             (cpu, event.event, values[0])
         };
         events.map(read).collect()
@@ -111,7 +113,7 @@ impl EventCounters {
         self.0.is_empty()
     }
 
-    /// The count of each since the last call, by CPU and event.
+    /// The counts since the last call, by CPU and event.
     pub fn take(&mut self) -> Vec<(u32, EventId, u64)> {
         let read = |counter: &mut EventCounter| {
             let mut values = [0_u64; 4];

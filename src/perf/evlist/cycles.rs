@@ -16,17 +16,18 @@ use crate::sys::perf::Watch;
 const VALUES: usize = 4;
 
 impl Evlist {
-    /// Cycles of a busy CPU in a second: the most that were counted in moments of about a ms in all, or what the CPU is
-    /// made for, if that is more, as it may be slow by now from having been idle. None: they cannot be counted.
+    /// Cycles per second of a busy CPU: the highest frequency measured in a few short spans, about 1 ms in all, or the
+    /// nominal frequency if that is higher, since a CPU that was idle may still be slow. None: cycles cannot be
+    /// counted.
     ///
-    /// Counts on a whole CPU where it may, as [`Evlist::probe`] does.
+    /// Counts on a whole CPU if that is allowed, as [`Evlist::probe`] does.
     pub fn cycles_per_s(&mut self, host: &Host) -> Option<u64> {
-        const LOOKS: usize = 3; // the thread may be moved, or the virtual machine stopped
+        const LOOKS: usize = 3; // measurements: in one the thread may migrate, or the virtual machine pause
         const LOOK_NS: u64 = 400_000;
         let attr = Attr::counter(Counter::Hardware(b::PERF_COUNT_HW_CPU_CYCLES.into()), 0);
         let cpu = current_cpu()?;
         let task = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
-        // Who may not count in the kernel spends the moments in user code.
+        // Without the right to count kernel cycles, only user mode is counted.
         let user = attr.clone().exclude(Exclude { kernel: true, ..Exclude::default() });
         let mut tries = [(attr.clone(), Watch::Cpu(cpu)), (attr, task), (user, task)].into_iter();
         let fd = tries.find_map(|(mut attr, watch)| self.missing.open(&mut attr, watch).ok())?;
@@ -40,11 +41,11 @@ impl Evlist {
             let (cycles, ns) = read()?;
             let until = sys::monotonic_ns().saturating_add(LOOK_NS);
             while sys::monotonic_ns() < until {
-                (0..1000).for_each(|_| std::hint::spin_loop()); // to ask for the time may take the kernel
+                (0..1000).for_each(|_| std::hint::spin_loop()); // reading the clock may be a system call
             }
             let (after, after_ns) = read()?;
             let per_s = per_s(after.saturating_sub(cycles), after_ns.saturating_sub(ns));
-            per_s.filter(|_| current_cpu() == Some(cpu)) // else it may have counted an idle one
+            per_s.filter(|_| current_cpu() == Some(cpu)) // else the counter may have counted an idle CPU
         };
         let seen = (0..LOOKS).filter_map(look).max()?;
         Some(seen.max(nominal(host, cpu).unwrap_or(0)))
@@ -53,12 +54,12 @@ impl Evlist {
 
 fn per_s(cycles: u64, ns: u64) -> Option<u64> {
     const LEAST_NS: u64 = 50_000;
-    const SLOWEST: u64 = 100_000_000; // no CPU with a PMU is
+    const SLOWEST: u64 = 100_000_000; // Hz: no CPU with a PMU is slower
     let per_s = u128::from(cycles) * 1_000_000_000 / u128::from(ns.max(1));
     u64::try_from(per_s).ok().filter(|per_s| ns >= LEAST_NS && *per_s >= SLOWEST)
 }
 
-/// What the CPU is made for, in Hz, not for a short time only. Few drivers say.
+/// The nominal (sustained) frequency of the CPU in Hz. Few cpufreq drivers report it.
 fn nominal(host: &Host, cpu: u32) -> Option<u64> {
     let dir = host.cpu.join(format!("cpu{cpu}"));
     let hz =

@@ -1,4 +1,4 @@
-//! A program on an event that copies what the event's own record lacks, into records of another event.
+//! A BPF program on an event: it copies data that the event's own record lacks into records of an output event.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,14 +9,14 @@ use crate::perf::event_id::EventId;
 use crate::perf::evsel::Evsel;
 use crate::sys::perf::Watch;
 
-/// The program, and what it writes through.
+/// The program, and the events that it writes to.
 #[derive(Debug)]
 pub struct EventCopier {
     pub(super) copier: Copier,
-    /// The event that it is attached to.
+    /// The event that the program is attached to.
     pub(super) of: EventId,
     pub(super) output: EventId,
-    /// An event that counts, and keeps the program attached. None: it is not attached yet.
+    /// A counting event that keeps the program attached. None: the program is not attached yet.
     pub(super) attached: Option<OwnedFd>,
     /// The first refusal after the program was loaded.
     refused: Option<io::Error>,
@@ -27,7 +27,7 @@ impl EventCopier {
         EventCopier { copier, of, output, attached: None, refused: None }
     }
 
-    /// What is written through the event `output` goes to the ring of `event`, on a CPU.
+    /// On `cpu`, output of the program goes through `event` if `output` is the program's output event.
     pub(super) fn write_through(&mut self, output: EventId, cpu: u32, event: BorrowedFd<'_>) {
         if self.output == output
             && let Err(err) = self.copier.write_through(cpu, event)
@@ -36,13 +36,13 @@ impl EventCopier {
         }
     }
 
-    /// Attaches the program on `cpu`. `evsel` is its event.
+    /// Attaches the program through an event on `cpu`. `evsel`: the event that it is attached to.
     ///
     /// # Errors
     /// The first refusal since the program was loaded.
     pub(super) fn attach(&mut self, evsel: &Evsel, missing: &mut MissingFeatures, cpu: u32) -> io::Result<()> {
         let refused = self.refused.take();
-        // An event of its own: those that record are closed as their CPUs go offline.
+        // The program has an event of its own, since recording events are closed when their CPUs go offline.
         let mut counter = evsel.attr.clone().counting().enable_on_exec(false).inherit(false);
         let event = missing.open(&mut counter, Watch::Cpu(cpu))?;
         self.copier.attach(event.as_fd())?;

@@ -1,9 +1,9 @@
 //! SWITCH records for CPUs whose idle task is hidden: on some virtual machines no event fires while that task is current, so
 //! `sched:sched_switch` misses the switches from it. The SWITCH record of the next task is written when that task is current.
 //!
-//! These records cost the CPU some 96 bytes and a microsecond for each switch. So they are on until it is known whether events
-//! see the idle task, which a counter of the switches from it tells. Where events see it the records end, and while a CPU is
-//! never idle they pause.
+//! These records cost the CPU some 96 bytes and a microsecond per switch. So on each CPU a counter of switches away
+//! from the idle task first tests whether events see that task. If they do, the records end; if the idle task is
+//! hidden, they go on; and while a CPU is never idle, they pause.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,7 +17,7 @@ use crate::perf::evsel::Evsel;
 use crate::sys;
 use crate::sys::perf::Watch;
 
-/// The idle tasks of the CPUs of a run, and what watches them.
+/// The idle tasks of the CPUs of a run, and the events that watch them.
 #[derive(Debug, Default)]
 pub struct IdleWatches {
     /// `sched:sched_switch`, from which idle tasks may hide their switches. None: no idle task is watched.
@@ -32,9 +32,9 @@ pub struct IdleWatches {
 pub(super) struct IdleTask {
     cpu: u32,
     watch: Option<IdleWatch>,
-    /// Number of the ring that its SWITCH records go to.
+    /// Number of the ring that the SWITCH records go to.
     ring: usize,
-    /// Records lost by a watch that is closed.
+    /// SWITCH records lost by watches that are closed by now.
     lost: u64,
     /// Switches that went unseen though no record was lost.
     missed_switches: u64,
@@ -45,11 +45,11 @@ pub(super) struct IdleTask {
 struct IdleWatch {
     /// Writes the SWITCH records.
     switches: SideFd,
-    /// Counts the switches from idle that events see. None: the test is over.
+    /// Counts the switches away from the idle task that events see. None: the test is over.
     seen: Option<OwnedFd>,
     switch_ins: SwitchInCounts,
     visibility: IdleVisibility,
-    /// It was [`IdleVisibility::Hidden`] before the pause.
+    /// The idle task was [`IdleVisibility::Hidden`] before the pause.
     hides: bool,
 }
 
@@ -58,20 +58,20 @@ struct IdleWatch {
 enum IdleVisibility {
     /// The test goes on.
     Testing,
-    /// Events see it: SWITCH records add nothing.
+    /// Events see the idle task: SWITCH records add nothing.
     Seen,
-    /// Events do not see it.
+    /// Events do not see the idle task.
     Hidden,
     /// The CPU is never idle: no SWITCH records for now.
     Paused,
 }
 
-/// Switch-ins since the test began.
+/// Counts of switch-ins since the test began, from SWITCH records.
 #[derive(Clone, Copy, Debug, Default)]
 struct SwitchInCounts {
     all: u64,
     from_idle: u64,
-    /// Switch-ins since the last one from idle.
+    /// Switch-ins since the last switch away from the idle task.
     busy: u64,
 }
 
@@ -82,17 +82,18 @@ impl SwitchInCounts {
         self.busy = if from_idle { 0 } else { self.busy + 1 };
     }
 
-    /// A CPU whose idle task is hidden has been busy for so long that the records can pause. It may be idle for up to a tenth of a
-    /// second before they are on again, which should be rare.
+    /// A CPU whose idle task is hidden has been busy for long enough to pause its SWITCH records. If the CPU becomes
+    /// idle, up to 0.1 s passes before the records are on again.
     fn can_pause(self) -> bool {
         self.busy >= 20_000
     }
 
-    /// The result of the test. `seen`: how many of the switches from idle an event has seen.
+    /// The result of the test. `seen`: how many switches away from the idle task an event has seen.
     fn visibility(self, seen: impl FnOnce() -> u64) -> IdleVisibility {
-        /// Switches from idle that suffice. One alone may go unseen by chance, as an event that fires inside of another one.
+        /// Switches away from the idle task that decide the test. A single one may go unseen by chance, such as an
+        /// event inside of another event.
         const ENOUGH: u64 = 3;
-        /// Switches without one from idle after which a CPU counts as never idle.
+        /// Switches, none of them from the idle task, after which a CPU counts as never idle.
         const BUSY: u64 = 1000;
         if self.from_idle >= ENOUGH {
             if seen() == 0 { IdleVisibility::Hidden } else { IdleVisibility::Seen }
@@ -105,7 +106,7 @@ impl SwitchInCounts {
 }
 
 impl IdleWatch {
-    /// The counter comes first, as it must not miss a switch that has a record.
+    /// The counter is enabled first: it must not miss a switch that has a record.
     fn enable(&self) {
         for fd in self.seen.iter().chain([&self.switches.fd]) {
             let _ = sys::perf::enable(fd.as_fd());
@@ -132,7 +133,7 @@ impl IdleTask {
         self.watch.iter().flat_map(|watch| watch.seen.iter().chain([&watch.switches.fd]))
     }
 
-    /// Opens the watch. On a kernel that refuses it, hidden switches stay unseen.
+    /// Opens the watch. If the kernel refuses the watch, hidden switches stay unseen.
     fn open(
         &mut self,
         events: &CpuEvents,
@@ -169,12 +170,12 @@ impl IdleWatches {
         &self.watchers
     }
 
-    /// Descriptors per CPU.
+    /// Descriptors that the watches need per CPU.
     pub(super) fn descriptors_per_cpu(&self) -> u64 {
         if self.switch.is_some() { 2 } else { 0 }
     }
 
-    /// Watches no idle task. False: none would have been.
+    /// Gives up the watches. False: there were none to give up.
     pub(super) fn leave_out(&mut self) -> bool {
         self.switch.take().is_some()
     }
@@ -184,19 +185,19 @@ impl IdleWatches {
         self.watches_of(cpu).for_each(IdleWatch::enable);
     }
 
-    /// Records of the idle task of `cpu` that the ring has lost since the last call.
+    /// SWITCH records of the idle watch of `cpu` that the ring has lost since the last call.
     pub(super) fn take_lost(&mut self, cpu: u32, class: Class) -> u64 {
         let of_ring = |task: &&mut IdleTask| task.cpu == cpu && Class::Events(task.ring) == class;
         let Some(task) = self.tasks.iter_mut().find(of_ring) else { return 0 };
         task.watch.as_mut().map_or(0, |watch| watch.switches.read()) + std::mem::take(&mut task.lost)
     }
 
-    /// Takes out the watch of a CPU that went offline.
+    /// Removes the watch of a CPU that went offline.
     pub(super) fn take(&mut self, cpu: u32) -> Vec<IdleTask> {
         self.tasks.extract_if(.., |task| task.cpu == cpu).collect()
     }
 
-    /// What is open, of a CPU or of all.
+    /// The open descriptors of the watches, of one CPU or of all.
     pub(super) fn fds(&self, cpu: Option<u32>) -> impl Iterator<Item = &OwnedFd> {
         let tasks = self.tasks.iter().filter(move |task| cpu.is_none_or(|cpu| task.cpu == cpu));
         tasks.flat_map(IdleTask::fds)
@@ -210,7 +211,7 @@ impl IdleWatches {
         self.tasks.iter_mut().find(|task| task.cpu == cpu)?.watch.as_mut()
     }
 
-    /// The idle task of a CPU whose events are open.
+    /// The entry of a CPU whose events are open.
     fn task_mut(&mut self, cpu: u32) -> &mut IdleTask {
         let known = self.tasks.iter().position(|task| task.cpu == cpu);
         let index = known.unwrap_or_else(|| {
@@ -220,7 +221,7 @@ impl IdleWatches {
         &mut self.tasks[index]
     }
 
-    /// A SWITCH record reports a switch-in.
+    /// Counts a switch-in that a SWITCH record reports.
     pub fn count_switch_in(&mut self, cpu: u32, from_idle: bool) {
         if let Some(watch) = self.watch_mut(cpu) {
             watch.switch_ins.add(from_idle);
@@ -253,12 +254,12 @@ impl IdleWatches {
         hidden
     }
 
-    /// The idle tasks of some CPUs are tested.
+    /// The tests of some CPUs still go on.
     pub fn tests_any(&self) -> bool {
         self.tasks.iter().any(|task| task.watch.is_some())
     }
 
-    /// CPUs whose tests have come to no result.
+    /// CPUs whose tests have no result yet.
     pub fn untested(&self) -> impl Iterator<Item = u32> + '_ {
         self.cpus_of(|watch| !matches!(watch.visibility, IdleVisibility::Hidden | IdleVisibility::Seen))
     }
@@ -272,7 +273,7 @@ impl IdleWatches {
         self.tasks.iter().filter(move |task| task.watch.as_ref().is_some_and(is_one)).map(|task| task.cpu)
     }
 
-    /// Tests a CPU of [`IdleWatches::never_idle`] again, which has been idle since.
+    /// Tests a CPU of [`IdleWatches::never_idle`] again, because it has been idle since.
     pub fn retest(&mut self, cpu: u32) {
         if let Some(watch) = self.watch_mut(cpu).filter(|watch| watch.visibility == IdleVisibility::Paused) {
             watch.switch_ins = SwitchInCounts::default();
@@ -283,10 +284,10 @@ impl IdleWatches {
 }
 
 impl Evlist {
-    /// Switches from a hidden idle task will come as SWITCH records, in the ring of the event `switch`: `sched:sched_switch`.
-    /// See [`Event::SwitchIn`](crate::profiler::Event::SwitchIn).
+    /// Asks for SWITCH records of the switches away from hidden idle tasks, in the ring of the event `switch`:
+    /// `sched:sched_switch`. See [`Event::SwitchIn`](crate::profiler::Event::SwitchIn).
     pub fn watch_idle(&mut self, switch: EventId) {
-        // A forecast counts samples.
+        // A forecast needs counts of samples only.
         if !self.with_counters {
             self.idle.switch.get_or_insert(switch);
         }
@@ -296,8 +297,8 @@ impl Evlist {
 
     /// Opens the watch of the idle task of a CPU.
     ///
-    /// Opened last, as events are enabled in the order in which they were opened: a task that is reported to come must be seen to
-    /// go.
+    /// The watch is opened last, since events are enabled in the order in which they were opened: the switch-out of a
+    /// task whose switch-in was reported must be seen, too.
     pub(super) fn open_idle_watch(&mut self, events: &CpuEvents) {
         let Some(switch) = self.idle.switch else { return };
         let ring = self.ring_of(switch);
@@ -306,8 +307,8 @@ impl Evlist {
         self.idle.task_mut(events.cpu).open(events, ring, evsel, records.switches(), kernel);
     }
 
-    /// A switch on `cpu` went unseen though no record was lost: some other task is hidden there. Where that happens again, or idle
-    /// tasks are hidden too, the CPU has SWITCH records from now on.
+    /// A switch on `cpu` went unseen though no record was lost: some task other than the idle task is hidden there. If
+    /// that happens again, or the idle task is hidden as well, the CPU has SWITCH records from now on.
     pub fn missed_switch(&mut self, cpu: u32) {
         const CHANCE: u64 = 2;
         let Some(index) = self.cpus.iter().position(|events| events.cpu == cpu) else { return };
@@ -330,7 +331,7 @@ impl Evlist {
                     (None, IdleVisibility::Hidden, true, SwitchInCounts::default());
                 watch.enable();
             }
-            None => self.idle.switch = None, // the kernel will refuse the next one too
+            None => self.idle.switch = None, // the kernel will refuse the watches of further CPUs, too
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Records of events that happen while a hidden idle task is current, in its interrupts above all: a BPF program on the event
-//! writes them through an event that shares a ring with it. They go to the views as samples of the event.
+//! Records of events that happen while a hidden idle task is current, in its interrupts above all: a BPF program on the
+//! event writes them to an output event in the same ring. The views get them as samples of the event.
 //!
-//! Where the idle task is not hidden, the event's own sample follows the copy, which is dropped then, and that CPU has no
-//! copies any more.
+//! If the idle task of a CPU is not hidden, the event's own sample follows the copy. Then the copy is dropped, and
+//! copying ends on that CPU.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -24,11 +24,11 @@ use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 use crate::tep::format::field::{Field, FieldKind};
 
-/// Events with a program at most. Each takes a descriptor per CPU.
+/// Limit of the events with a program. Each takes a descriptor per CPU.
 const MAX_COPIED_EVENTS: usize = 64;
 
-/// Events, by the beginning of their names, that idle tasks do not have, or that count more than one each time, which a copy
-/// does not tell.
+/// Events, by the beginning of their names, that do not happen in idle tasks, or that count more than 1 each time,
+/// which a copy lacks.
 const NOT_COPIED: [&str; 3] = ["raw_syscalls:", "sched:sched_stat_", "syscalls:"];
 
 /// All programs of a run.
@@ -36,17 +36,17 @@ const NOT_COPIED: [&str; 3] = ["raw_syscalls:", "sched:sched_stat_", "syscalls:"
 pub struct IdleRecords {
     copied: Vec<CopiedIdleEvent>,
     buffer: Option<RecordBuffer>,
-    /// CPUs whose idle tasks events see.
+    /// CPUs whose idle task is not hidden from events.
     seen: Vec<u32>,
-    /// Programs stay attached up to the end of the run, though they copy nothing any more.
+    /// Programs stay attached until the end of the run, even if they copy nothing any more.
     stays: bool,
 }
 
-/// The program on an event, and what it writes through.
+/// The program on an event, and the output event that it writes to.
 #[derive(Debug)]
 pub struct CopiedIdleEvent {
     program: EventCopier,
-    /// That of the event, which the kernel does not apply to what a program writes.
+    /// The filter of the event, which the kernel does not apply to the output of programs.
     filter: Option<Filter>,
 }
 
@@ -68,18 +68,18 @@ impl IdleRecords {
         self.copied.clear();
     }
 
-    /// The program that writes through the event `output`.
+    /// The program that writes to the output event `output`.
     pub fn copied(&self, output: EventId) -> Option<&CopiedIdleEvent> {
         self.copied.iter().find(|copied| copied.program.output == output)
     }
 
-    /// For a run that must end though a CPU is stuck: letting a program go waits for all CPUs, and so would the end of the run, unless
-    /// it is left to the process that holds events behind it.
+    /// For a run that must end although a CPU is stuck: detaching a program waits for all CPUs, so it is left to the
+    /// process that holds the events after the run.
     pub fn keep_attached(&mut self) {
         self.stays = true;
     }
 
-    /// Attaches the programs. Returns a line for each event that has none then.
+    /// Attaches the programs. Returns a message for each event whose program cannot be attached.
     fn attach(&mut self, evsels: &[Evsel], missing: &mut MissingFeatures, cpus: &[CpuEvents]) -> Vec<String> {
         let open = |of: EventId| cpus.iter().find(|cpu| cpu.events.iter().any(|event| event.event == of));
         let mut unseen = Vec::new();
@@ -93,7 +93,7 @@ impl IdleRecords {
         unseen
     }
 
-    /// Events see the idle task of `cpu`, one of `cpus`: no more copies of its records.
+    /// Ends copying on `cpu`, one of `cpus`, whose idle task events see.
     fn sees_idle(&mut self, cpu: u32, mut cpus: impl Iterator<Item = u32>) {
         let IdleRecords { copied, seen, stays, .. } = self;
         if seen.contains(&cpu) {
@@ -104,19 +104,19 @@ impl IdleRecords {
         if !*stays && cpus.all(|cpu| seen.contains(&cpu)) {
             let attached: Vec<OwnedFd> =
                 copied.iter_mut().filter_map(|copied| copied.program.attached.take()).collect();
-            // Releasing them takes some 40 ms each, in which the rings are to be read.
+            // Releasing a program takes some 40 ms, in which the rings must be read.
             let _ = std::thread::Builder::new().name("releases".into()).spawn(move || drop(attached));
         }
     }
 }
 
 impl CopiedIdleEvent {
-    /// The event whose samples the copies are.
+    /// The event whose records the program copies.
     pub fn of(&self) -> EventId {
         self.program.of
     }
 
-    /// The event's own filter lets the record pass.
+    /// The record passes the event's own filter.
     pub fn passes(&self, sample: &Sample<'_>) -> bool {
         let Some(filter) = &self.filter else { return true };
         filter.matches(sample.raw, format!("swapper/{}", sample.cpu).as_bytes(), sample.cpu) == Some(true)
@@ -139,11 +139,11 @@ impl Evlist {
         self.iter().filter(|(_, evsel)| is_one(evsel)).map(|(event, _)| event).collect()
     }
 
-    /// What of the event `of` happens under a hidden idle task will come as its samples, too. `format`: its own. False: it has no program, as it
-    /// is none of a tracepoint's, or there are too many.
+    /// Records of the event `of` under a hidden idle task will come as its samples, too. `format`: the event's format.
+    /// False: the event gets no program, because it is no tracepoint or there are too many.
     ///
     /// # Errors
-    /// Why the kernel does not let us.
+    /// Why the kernel refuses the program.
     pub fn copy_idle_records(&mut self, of: EventId, format: &Format, host: &Host) -> Result<bool, Reason> {
         let Evlist { evsels, idle_records, with_counters, .. } = self;
         let evsel = &evsels[of.index()];
@@ -172,7 +172,7 @@ impl Evlist {
         Ok(true)
     }
 
-    /// Does without the copies, before anything is open. False: there are none.
+    /// Gives up the copies, before any event is open. False: there were none to give up.
     pub(super) fn leave_out_idle_records(&mut self) -> bool {
         let had_any = !self.idle_records.copied.is_empty();
         self.idle_records.end();
@@ -180,14 +180,15 @@ impl Evlist {
         had_any
     }
 
-    /// Attaches the programs, once the events are open. Returns a line for each event that has none then.
+    /// Attaches the programs, once the events are open. Returns a message for each event whose program cannot be
+    /// attached.
     pub fn attach_idle_copiers(&mut self) -> Vec<String> {
         self.idle_records.attach(&self.evsels, &mut self.missing, &self.cpus)
     }
 
     /// Whether the event's own sample is among the records behind a copy: then the idle task is not hidden.
     pub fn has_own_sample<'r>(&self, of: EventId, copy: &Sample<'_>, behind: impl Iterator<Item = &'r [u8]>) -> bool {
-        /// Others can come between the two only in an interrupt, and where the event is open several times.
+        /// Records between the copy and the sample: those of an interrupt, and of further descriptors of the event.
         const MAX_BETWEEN: usize = 8;
         behind.take(MAX_BETWEEN).any(|record| {
             let route = sample_identifier(record).and_then(|id| self.route(id)).filter(|route| route.event == of);
@@ -196,13 +197,13 @@ impl Evlist {
         })
     }
 
-    /// Events see the idle task of `cpu`: no more copies of its records.
+    /// Ends copying on `cpu`, whose idle task events see.
     pub fn sees_idle(&mut self, cpu: u32) {
         self.idle_records.sees_idle(cpu, self.cpus.iter().map(|cpu| cpu.cpu));
     }
 }
 
-/// None: the record does not begin as those of all tracepoints do.
+/// None: the record lacks the common fields that all tracepoints begin with.
 fn record_of(format: &Format) -> Option<IdleRecord> {
     let begins = [("common_type", 0, 2), ("common_flags", 2, 1), ("common_preempt_count", 3, 1), ("common_pid", 4, 4)];
     let is_there =
@@ -211,7 +212,7 @@ fn record_of(format: &Format) -> Option<IdleRecord> {
         return None;
     }
     let [low, high] = u16::try_from(format.id).ok()?.to_ne_bytes();
-    // What happens under an idle task comes from an interrupt, but for the idle task's own switches.
+    // Events under an idle task come from interrupts, except for the idle task's own switches.
     let flags = if format.full_name() == "sched:sched_switch" { 0 } else { ContextFlags::HARD_INTERRUPT };
     let fixed_bytes = format.fields.iter().map(|field| field.offset + field.size).max()?;
     let place = |field: &Field| match field.kind {

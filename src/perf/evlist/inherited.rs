@@ -1,16 +1,17 @@
-//! Inherited events of probes in programs, and what keeps them true.
+//! Inherited events of uprobes, and how their counts are kept right.
 //!
-//! The kernel asks of each address space whether an event of the probe was opened for a task that lives in it, and puts the
-//! breakpoint there or takes it out (`uprobe_perf_filter`, kernel/trace/trace_uprobe.c). But tasks whose events are all
-//! copies of the same ones swap them when one follows the other on a CPU, since that is cheaper than to stop and start each
-//! (`perf_event_context_sched_out`, kernel/events/core.c). An event counts for one task then, and speaks for the memory of
-//! the other. When the one that has it exits, nobody speaks for the other any more: of a process that lives, all calls go
-//! unseen from that moment on, and no record tells of it.
+//! For each address space the kernel checks whether an event of the uprobe was opened for a task in it, and inserts or
+//! removes the breakpoint (`uprobe_perf_filter`, kernel/trace/trace_uprobe.c). But two tasks that inherited the same
+//! events swap them when one follows the other on a CPU, since that is cheaper than stopping and starting each event
+//! (`perf_event_context_sched_out`, kernel/events/core.c). After a swap, an event counts for one task but keeps the
+//! breakpoint in the address space of the other. When the task that has the event exits, the kernel removes the
+//! breakpoint from the other, living process: all its calls go unseen from then on, and no record says so.
 //!
-//! Tasks do not swap where an inherited event is there whose samples hold counts: since such events are allowed (6.12), the
-//! kernel keeps them with their task. So each task gets one that counts nothing and is never sampled. On older kernels one
-//! event of a whole CPU, opened beside those of the tasks, keeps the breakpoint in every program that has the file: this is
-//! done where no other has it, since they would pay for each call. Else the numbers are in doubt once a child is there.
+//! Tasks do not swap events if one of these is an inherited event whose samples hold counts: since 6.12, which allows
+//! such events, the kernel keeps them with their task. So each task gets such an event, which counts nothing and is
+//! never sampled. On older kernels one additional event of a whole CPU keeps the breakpoint in every process that maps
+//! the file. This is done only if no other process maps it, since that process would pay for each call. Otherwise the
+//! numbers are in doubt once a child exists.
 
 use std::os::fd::OwnedFd;
 
@@ -27,9 +28,9 @@ use crate::sys::perf::{Watch, open};
 /// The descriptors that keep inherited events right.
 #[derive(Debug, Default)]
 pub(super) struct InheritedGuards {
-    /// One per task.
+    /// One event per task, which prevents swapping.
     apart: Vec<OwnedFd>,
-    /// One per probe. A probe cannot be removed while its descriptor is open.
+    /// One event of a whole CPU per probe. A probe cannot be removed while its descriptor is open.
     everywhere: Vec<OwnedFd>,
 }
 
@@ -38,7 +39,7 @@ impl InheritedGuards {
         self.everywhere.clear();
     }
 
-    /// Puts the probe of an event in every program that has its file.
+    /// Keeps the probe of an event in every process that maps its file.
     fn hold_everywhere(&mut self, evsel: &Evsel, missing: &mut MissingFeatures) -> Result<()> {
         let cpu = nix::sched::sched_getcpu().map_or(0, |cpu| cpu as u32);
         let (mut attr, watch) = (evsel.attr.clone().counting(), Watch::Cpu(cpu));
@@ -47,7 +48,7 @@ impl InheritedGuards {
         Ok(())
     }
 
-    /// Keeps the events of these threads with them.
+    /// Prevents the kernel from swapping the events of these threads.
     fn hold_apart(&mut self, tids: &[i32]) -> Result<()> {
         for &tid in tids {
             let (attr, watch) = (Attr::stays_with_task(), Watch::Thread { tid });
@@ -62,7 +63,7 @@ impl InheritedGuards {
 }
 
 impl Evlist {
-    /// Whether the kernel knows events that keep tasks from swapping.
+    /// Whether the kernel allows the events that prevent swapping.
     pub fn can_keep_apart() -> bool {
         let own = nix::unistd::gettid().as_raw();
         open(&mut Attr::stays_with_task().raw(), Watch::Thread { tid: own }).is_ok()
@@ -88,7 +89,7 @@ impl Evlist {
         ))
     }
 
-    /// Number of descriptors that keep inherited probes.
+    /// Number of descriptors that keep inherited probes working.
     pub(super) fn guard_descriptors(&self, target: &Target, bound: Option<&BoundTo>) -> u64 {
         let (Some(BoundTo::Threads(tids)), false) = (bound, self.evsels.inherited_probes(target).is_empty()) else {
             return 0;
@@ -109,7 +110,7 @@ impl Evlist {
         self.guard_apart(&tids)
     }
 
-    /// Keeps the events of these threads with them, where they inherit some that need it.
+    /// Prevents the swapping of these threads' events, if they inherit events of uprobes.
     pub(super) fn guard_apart(&mut self, tids: &[i32]) -> Result<()> {
         if self.evsels.inherited(ProbeKeeping::Apart).next().is_none() {
             return Ok(());

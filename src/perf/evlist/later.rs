@@ -1,5 +1,5 @@
-//! Threads that are watched from later on: of processes that create them while their events are opened, and of those that
-//! are started in mid-run.
+//! Threads that are watched later than the target's first threads: those created while events are being opened, and
+//! those of processes that start during the run.
 
 use std::os::fd::AsFd;
 
@@ -15,8 +15,9 @@ use crate::sys;
 use crate::sys::perf::{self, Watch};
 
 impl Evlist {
-    /// Opens the events of threads that appeared since the plan was made, in processes that are followed. A thread created
-    /// later inherits them; one created between the plan and the opening of its creator's does not.
+    /// Opens the events of threads that appeared since the plan was made, in processes of the target. A thread created
+    /// later inherits its creator's events; a thread created between the plan and the opening of its creator's events
+    /// does not.
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].
@@ -27,9 +28,9 @@ impl Evlist {
         }
     }
 
-    /// Opens and starts the events of a process that was started in mid-run.
+    /// Opens and starts the events of a process that was started during the run.
     ///
-    /// Events of those that have ended stay open, since children may have inherited them: all together are bounded.
+    /// Events of ended processes stay open, since children may have inherited them; their number is bounded.
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`]; too many descriptors.
@@ -60,7 +61,7 @@ impl Evlist {
     }
 
     fn open_threads_of(&mut self, pids: &[i32], host: &Host) -> Result<()> {
-        const ROUNDS: usize = 5; // a process that creates threads faster than this is caught by the next ones' creators
+        const ROUNDS: usize = 5; // the threads of a faster process inherit their creators' events
         for _ in 0..ROUNDS {
             let Some(BoundTo::Threads(known)) = &mut self.plan.bound else { return Ok(()) };
             let now = pids.iter().flat_map(|&pid| threads(host, pid));
@@ -82,8 +83,8 @@ impl Evlist {
         Ok(())
     }
 
-    /// Sets the threads for which events are opened on a CPU that comes online: since the start some were created, and others
-    /// have exited, whose tids may be used again. None: the threads of the start.
+    /// Sets the threads for which events are opened on a CPU that comes online: since the start threads were created,
+    /// and others exited, whose tids may have been reused. None: the threads known at the start.
     pub fn bind(&mut self, threads: Option<Vec<i32>>) {
         if let (Some(BoundTo::Threads(bound)), Some(threads)) = (&mut self.plan.bound, threads) {
             *bound = threads;

@@ -25,7 +25,7 @@ impl Evlist {
         self.layouts = self.evsels.iter_mut().enumerate().map(layout).collect();
     }
 
-    /// The layout of an event's samples, once it is settled how events are opened.
+    /// The layout of an event's samples, once the plan of opening is made.
     pub fn layout(&self, event: EventId) -> &Layout {
         self.layouts.get(event.index()).unwrap_or(&Layout::NONE)
     }
@@ -36,14 +36,14 @@ impl Evlist {
         Route { event, owner: owner as u32, kind: self.layout(event).kind() }
     }
 
-    /// By class of rings, the layout of id and time, which all records of a ring share. At least one.
+    /// By class of rings, the offsets of id and time that all records of a ring share. Has at least one entry.
     pub fn shared_layouts(&self) -> Arc<[Layout]> {
         let layout = |ring| Layout::new(SampleType::BASE.with(self.shared_in(ring)), 0);
         (0..self.plan.rings.max(1)).map(layout).collect()
     }
 
-    /// The fields in front of the time that events in a ring ask for, and those in the trailer of side records that any event
-    /// does: side records of all rings are alike.
+    /// The fields in front of the time that any event of the ring asks for, and the trailer fields of side records that
+    /// any event of the run asks for: side records of all rings have one layout.
     fn shared_in(&self, ring: usize) -> SampleType {
         let has_address = |(index, evsel): (usize, &Evsel)| {
             self.ring_of(EventId(index as u16)) == ring
@@ -56,7 +56,7 @@ impl Evlist {
     }
 }
 
-/// The fields in the trailer of side records, beside the usual ones, that any of the events asks for.
+/// The fields in the trailer of side records, besides `BASE`, that any of the events asks for.
 pub(super) fn shared_bits(evsels: &[Evsel]) -> SampleType {
     let in_trailer = SampleType::ID.with(SampleType::STREAM_ID).bits();
     SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & in_trailer))

@@ -19,16 +19,16 @@ use crate::sys::perf::Watch;
 const SIDE_RECORDS: &str = "perf events";
 
 impl Evlist {
-    /// Opens the side records of `cpu` and maps a ring for them, once all events are open: it must not take memory from
-    /// theirs. None: there is no room for it, they go to the events' ring.
+    /// Opens the side records of `cpu` and maps a ring for them, once all events are open: it must not take locked
+    /// memory from their rings. None: no memory is left, and side records go to the first ring of events.
     ///
     /// # Errors
-    /// As [`Evlist::open_cpu`]; and where no events are open, the ring cannot be mapped.
+    /// As [`Evlist::open_cpu`]; and if no events are open, the ring cannot be mapped.
     pub fn open_side_records(&mut self, cpu: u32, data_pages: &mut usize) -> Result<Option<RingBuf>> {
         let half = Watermark::default().bytes(*data_pages)?;
         let watch = self.plan.watch_of_owner(cpu);
         let on_cpu = self.plan.side_on_cpu;
-        // A thread of our own owns the ring otherwise: it outlives every task that we watch.
+        // Otherwise the ring is owned by an event on a thread of perf-prof, which outlives every watched task.
         let mut attr = if on_cpu {
             self.side_attr(half, false)
         } else {
@@ -76,7 +76,7 @@ impl Evlist {
         Ok(ring)
     }
 
-    /// Opens the side records of tasks and sends them where those of the CPU go.
+    /// Opens the side records of tasks and redirects them to the ring of the CPU's side records.
     pub(super) fn join_side(&mut self, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
         let Some(target) = cpu.side_target().filter(|_| !self.plan.side_on_cpu) else { return Ok(()) };
         let mut side = Vec::new();

@@ -1,4 +1,4 @@
-//! The tasks whose strings are copied: where the kernel can tell those of the answer, other tasks pay nothing for it.
+//! The tasks whose strings are copied: if the kernel can recognise the target's tasks, other tasks pay nothing.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,11 +10,11 @@ use crate::perf::evlist::Evlist;
 use crate::perf::target::{Target, Tasks};
 use crate::sys::perf::Watch;
 
-/// The tasks in the kernel, and what keeps them up to date. Without them strings are copied for all.
+/// The map of tasks in the kernel, and the event that keeps it up to date. Without it strings are copied for all tasks.
 #[derive(Debug)]
 pub(super) struct StringTasks {
     pub map: TaskMap,
-    /// An event that counts, and keeps the program at forks attached.
+    /// A counting event that keeps the program on the fork tracepoint attached.
     pub forks: Option<OwnedFd>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct StringTasks {
 #[derive(Clone, Copy, Debug)]
 pub struct ForkEvent {
     pub id: u32,
-    /// Offset of the child's number in the record.
+    /// Offset of the child's pid in the record.
     pub child: u16,
 }
 
@@ -52,7 +52,7 @@ impl StringTasks {
         let cpu = online_cpus(host).map(|online| target.cpus(&online).0.first().copied());
         let cpu = cpu.ok().flatten().ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))?;
         let map = TaskMap::new(CopiedTasks::Processes { pids, child: forks.child })?;
-        // Before any event is opened: what a child inherits is known then.
+        // This happens before any other event is opened, so that no child is missed.
         let event = missing.open(&mut Attr::tracepoint(forks.id).counting(), Watch::Cpu(cpu))?;
         map.attach(event.as_fd())?;
         Ok(Some(StringTasks { map, forks: Some(event) }))
@@ -60,8 +60,9 @@ impl StringTasks {
 }
 
 impl Evlist {
-    /// Strings are copied for the tasks of `target` only, and for the processes that they start from now on. To be called
-    /// before [`Evlist::copy_strings`]; a second call changes nothing. `numbers`: those that the given threads have and may get.
+    /// Strings are copied for the tasks of `target` only, and for the processes that they start from now on. To be
+    /// called before [`Evlist::copy_strings`]; a second call changes nothing. `numbers`: for a target of threads, the
+    /// tids that they have and may get.
     ///
     /// # Errors
     /// The kernel's errno: the strings of all tasks will be copied.

@@ -1,5 +1,5 @@
-//! Strings that system calls are given: a BPF program writes them just before the record of the call, through an event
-//! that shares a ring with it.
+//! String arguments of system calls: a BPF program writes them just before the record of the call, to an output event
+//! in the same ring.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -34,7 +34,7 @@ impl StringCopiers {
         self.copied.iter_mut().for_each(|copied| copied.write_through(output, cpu, event));
     }
 
-    /// Attaches the programs on `cpu`. Returns a line for each event whose strings stay unread.
+    /// Attaches the programs on `cpu`. Returns a message for each event whose strings cannot be read.
     fn attach(&mut self, evsels: &[Evsel], missing: &mut MissingFeatures, cpu: u32) -> Vec<String> {
         let mut unread = Vec::new();
         for copied in &mut self.copied {
@@ -56,7 +56,7 @@ impl StringCopiers {
         self.copied.iter().filter_map(|copied| copied.copier.id()).chain(at_forks)
     }
 
-    /// Ends the programs. Returns the event that still keeps one attached at forks.
+    /// Ends the programs. Returns the descriptor that keeps the fork program attached.
     pub(super) fn end(&mut self) -> Option<RawFd> {
         self.copied.clear();
         self.tasks.as_ref()?.forks.as_ref().map(AsRawFd::as_raw_fd)
@@ -64,11 +64,11 @@ impl StringCopiers {
 }
 
 impl Evlist {
-    /// The strings of each call that the event `of` records will come as samples of the returned event, which belongs to
-    /// the same profiler.
+    /// Copies the strings of each call that the event `of` records. They come as samples of the returned event, which
+    /// belongs to the same profiler.
     ///
     /// # Errors
-    /// Why strings cannot be copied here.
+    /// Why the kernel refuses the program.
     pub fn copy_strings(&mut self, of: EventId, arguments: &StringArguments, host: &Host) -> Result<EventId, Reason> {
         if self.with_counters {
             return Err(Reason::incurable("a forecast leaves them out"));
@@ -122,19 +122,19 @@ impl Evlist {
         self.evsels[event.index()].shows_strings = shown;
     }
 
-    /// Attaches the programs, once the events are open. Returns a line for each event whose strings stay unread.
+    /// Attaches the programs, once the events are open. Returns a message for each event whose strings cannot be read.
     pub fn attach_string_copiers(&mut self) -> Vec<String> {
         let with_events = self.cpus.iter().find(|cpu| !cpu.owners.is_empty()).map(|cpu| cpu.cpu);
         with_events.map_or_else(Vec::new, |cpu| self.strings.attach(&self.evsels, &mut self.missing, cpu))
     }
 
-    /// The ids of our own programs.
+    /// The ids of perf-prof's own BPF programs.
     pub fn own_programs(&self) -> impl Iterator<Item = u32> + '_ {
         self.strings.programs().chain(self.idle_records.programs())
     }
 }
 
-/// More than any CPU's number.
+/// Upper bound of CPU numbers, plus 1.
 pub(super) fn possible_cpus(host: &Host) -> u32 {
     const LIMIT: u32 = 8192; // NR_CPUS at most
     let text = std::fs::read_to_string(host.cpu.join("possible")).unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::perf::attr::Attr;
 use crate::perf::evsel::{ChainUse, Evsel};
 use crate::perf::evsels::Evsels;
 
-/// Which halves of callchains are wanted. None: as the event has them.
+/// Which halves of callchains the user wants. None: as the event has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainHalves {
     /// The frames of programs.
@@ -16,7 +16,7 @@ pub struct ChainHalves {
 }
 
 impl ChainHalves {
-    /// A half that is left out stands for the wish to see the other one.
+    /// Leaving out one half means that the other one is wanted.
     fn settled(self) -> ChainHalves {
         let without = |half| (half == Some(false)).then_some(true);
         ChainHalves { user: self.user.or(without(self.kernel)), kernel: self.kernel.or(without(self.user)) }
@@ -24,8 +24,8 @@ impl ChainHalves {
 }
 
 impl Evsels {
-    /// Gives the callchains that are shown the halves that their view wants. Before windows of stacks are added. Returns the
-    /// views that have no callchains to choose from.
+    /// Limits the shown callchains to the halves that their view wants. To be called before windows of stacks are
+    /// added. Returns the views that have no callchains.
     ///
     /// # Errors
     /// Nothing would be left of a callchain.
@@ -52,7 +52,7 @@ impl Evsels {
 }
 
 impl Attr {
-    /// Callchains with these halves. An event that does not count in the kernel has no frames of it.
+    /// Callchains with these halves. An event that does not count in the kernel has no kernel frames.
     fn chain_halves(mut self, halves: ChainHalves) -> Attr {
         if let Some(user) = halves.user {
             self.exclude_user_frames(!user);
@@ -74,7 +74,7 @@ mod tests {
         ChainHalves { user, kernel }
     }
 
-    /// The halves that an event of `attr` has in the end, user's first.
+    /// The halves that an event of `attr` has in the end: user, kernel.
     fn left(attr: Attr, wanted: ChainHalves) -> Option<[bool; 2]> {
         let mut evlist = Evlist::new();
         evlist.add(Evsel::new("x", attr).callchain(0)).unwrap();

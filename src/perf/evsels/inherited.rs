@@ -16,21 +16,21 @@ impl Evsels {
         events.filter_map(|(index, evsel)| Some((EventId(index as u16), evsel.in_program?.inode))).collect()
     }
 
-    /// Says which of the events that others have defined are probes in programs.
+    /// Marks the probe events of other tools that are uprobes.
     pub fn mark_in_programs(&mut self, is_in_program: impl Fn(&Evsel) -> bool) {
         for evsel in self.list.iter_mut().filter(|evsel| evsel.in_program.is_none() && is_in_program(evsel)) {
             evsel.mark_in_program(None);
         }
     }
 
-    /// Settles how an inherited probe is kept where the kernel cannot keep tasks apart.
+    /// Sets how an inherited uprobe is kept working on a kernel that cannot prevent swapping.
     pub fn keep(&mut self, event: EventId, keeping: ProbeKeeping) {
         if let Some(in_program) = &mut self.list[event.index()].in_program {
             in_program.keeping = keeping;
         }
     }
 
-    /// Events of probes in programs that tasks inherit, and that are kept in this way.
+    /// Events of uprobes that tasks inherit and that are kept in this way.
     pub(in crate::perf) fn inherited(&self, keeping: ProbeKeeping) -> impl Iterator<Item = &Evsel> {
         let is = move |evsel: &&Evsel| {
             let is_so = evsel.in_program.is_some_and(|in_program| in_program.keeping == keeping);

@@ -1,11 +1,12 @@
-//! Events that several views want alike: opened once, and the samples go to all of them.
+//! Equal events of several views: opened once, and all these views get the samples.
 
 use crate::perf::event_id::EventId;
 use crate::perf::evsel::Evsel;
 use crate::perf::evsels::Evsels;
 
 impl Evsels {
-    /// Opens events of several views only once where their attrs and filters are equal. After all filters are set.
+    /// Opens events of several views only once where their attrs and filters are equal. To be called after all filters
+    /// are set.
     pub fn share(&mut self) {
         for index in 1..self.list.len() {
             let (earlier, rest) = self.list.split_at_mut(index);
@@ -16,7 +17,7 @@ impl Evsels {
             evsel.shared_with = Some(EventId(first as u16));
             let first = &mut earlier[first];
             first.sharers.push(EventId(index as u16));
-            // What one view pairs with other events stays beside these.
+            // An event that one view pairs with others stays in their ring.
             first.is_unpaired &= evsel.is_unpaired;
             first.is_filtered &= evsel.is_filtered;
         }
@@ -30,8 +31,8 @@ impl Evsels {
 }
 
 impl Evsel {
-    /// Whether the same descriptor could serve both. Probes cannot be removed while somebody else holds them, and have a
-    /// number each.
+    /// Whether one descriptor could serve both events. Probes never share: a probe can be removed only when nobody
+    /// holds its event, and each has an id of its own.
     fn is_same_event(&self, other: &Evsel) -> bool {
         let is_probe = |evsel: &Evsel| evsel.is_probe || evsel.in_program.is_some();
         self.owner != other.owner
@@ -76,7 +77,7 @@ mod tests {
     fn equal_events_of_several_views_are_one() {
         let mut evlist = evlist(&[
             (0, 1, None, false),
-            (0, 1, None, false), // of the same view: it tells them apart
+            (0, 1, None, false), // of the same view, which needs two events
             (1, 1, None, false),
             (1, 2, None, false),
             (2, 1, Some("x == 1"), false),

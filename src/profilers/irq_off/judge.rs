@@ -1,4 +1,4 @@
-//! Tells the cause of a gap, by the other CPUs, the time that a hypervisor took, and the idle task.
+//! Decides the cause of a gap, from the other CPUs, the time stolen by a hypervisor, and the idle task.
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,11 @@ pub enum SilenceKind {
     TimerLate,
     /// All CPUs stopped at once.
     MachineStopped,
-    /// A hypervisor ran something else.
+    /// The hypervisor did not run the virtual CPU.
     Stolen,
     /// The CPU was idle and was woken late.
     Idle,
-    /// Interrupts were on all the time.
+    /// Interrupts were on all the time: only samples are missing.
     SamplingHole,
     /// Records are missing, or the CPU was offline.
     NotSampled,
@@ -63,33 +63,33 @@ impl SilenceKind {
 /// The state of the other CPUs during a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherCpus {
-    /// No other CPU is watched, or none had a record since.
+    /// No other CPU is watched, or none has had a record since the gap began.
     Unknown,
-    /// At least one went on.
+    /// At least one other CPU went on.
     WentOn,
-    /// All of them fell silent for the same time.
+    /// All other CPUs fell silent for the same time.
     SilentToo,
 }
 
-/// Where the time of a CPU went around a gap, as /proc/stat tells.
+/// How the time of a CPU was spent around a gap, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimeAccount {
-    /// Time that a hypervisor took, beyond its usual share.
+    /// Stolen time beyond the usual share.
     pub stolen_ns: u64,
-    /// A hypervisor has taken time of some CPU since the machine started.
+    /// Some CPU has had stolen time since the machine started.
     pub can_be_stolen: bool,
-    /// Time for which no tick accounted. None: the time of this CPU is accounted for without ticks.
+    /// Time that no tick has accounted for. None: the time of this CPU is accounted without ticks.
     pub lost_ns: Option<u64>,
 }
 
 impl CpuTimeAccount {
-    /// Whether ticks came during the gap. None: it was too short for the steps and the delays of /proc/stat.
+    /// Whether ticks came during the gap. None: the gap was too short for the resolution and delays of /proc/stat.
     fn ticked(&self, gap: &SampleGap) -> Option<bool> {
         const TELLING_NS: u64 = 80_000_000;
         self.lost_ns.filter(|_| gap.late_ns >= TELLING_NS).map(|lost_ns| lost_ns < gap.late_ns / 2)
     }
 
-    /// Whether a hypervisor took most of the gap. None: possibly, but the gap is too short for /proc/stat to tell.
+    /// Whether most of the gap was stolen. None: possibly, but the gap is too short for the resolution of /proc/stat.
     fn stolen(&self, gap: &SampleGap) -> Option<bool> {
         const TELLING_NS: u64 = 20_000_000; // two steps of /proc/stat
         if gap.late_ns < TELLING_NS {
@@ -113,15 +113,15 @@ pub fn judge(gap: &SampleGap, others: OtherCpus, account: Option<CpuTimeAccount>
         _ if gap.idle => SilenceKind::Idle,
         _ if ticked == Some(true) => SilenceKind::SamplingHole,
         _ if stolen.is_none() => SilenceKind::TimerLate,
-        // A lone CPU cannot tell whether the machine stopped.
+        // Without other CPUs it is unknown whether the whole machine stopped.
         Evidence::Held | Evidence::OnBeat if others == OtherCpus::WentOn => SilenceKind::InterruptsOff,
         Evidence::Held | Evidence::OnBeat | Evidence::Alone => SilenceKind::TimerLate,
     }
 }
 
-/// Limit of the silences kept per CPU, to be compared with the gaps of other CPUs.
+/// Limit of the silences that are kept per CPU for comparison with gaps of other CPUs.
 const MAX_RECENT: usize = 1024;
-/// How long they are kept: by then every gap that they could cover is judged.
+/// How long silences are kept: until every gap that they could cover is judged.
 const RECENT_NS: u64 = 1_000_000_000;
 
 /// The shortest silence that can cover a gap of `gap_ns`.
@@ -151,7 +151,7 @@ impl RecentSilences {
         let length = to.saturating_sub(from);
         self.0.iter().any(|&(start, end)| {
             let common = end.min(to).saturating_sub(start.max(from));
-            // A silence that began long before the gap, or ended long after, had another cause.
+            // A silence that began long before the gap, or ended long after it, had another cause.
             common >= covering_ns(length) && end.saturating_sub(start) <= length.saturating_add(length / 2)
         })
     }
@@ -161,7 +161,7 @@ impl RecentSilences {
 #[derive(Debug, Default)]
 pub struct CpuTimesHistory {
     readings: VecDeque<Reading>,
-    /// A hypervisor has taken time of any CPU since the machine started.
+    /// Some CPU has had stolen time since the machine started.
     any_stolen: bool,
 }
 
@@ -206,8 +206,8 @@ impl CpuTimesHistory {
         Some(CpuTimeAccount { stolen_ns: stolen_ns.saturating_sub(usual_ns), can_be_stolen, lost_ns: Some(lost_ns) })
     }
 
-    /// The share of the CPU's time that a hypervisor took before `until`, 0 to 1: in the readings up to it, or without
-    /// any since the CPU came up.
+    /// The usual share of stolen time of the CPU before `until`, 0 to 1: from the readings up to it or, if there are
+    /// none, since the CPU came online.
     fn usual_steal(&self, cpu: u32, until: &Reading) -> f64 {
         let Some(now) = until.cpu(cpu) else { return 0.0 };
         let mut earlier = self.readings.iter().take_while(|reading| reading.at_ns() < until.at_ns());
@@ -218,16 +218,16 @@ impl CpuTimesHistory {
         if span_ns == 0 { 0.0 } else { (stolen_ns as f64 / span_ns as f64).min(1.0) }
     }
 
-    /// True if the kernel has accounted for some time of the CPU since the last reading: its silence is over.
+    /// True if the kernel has accounted some time of the CPU since the last reading: then its silence is over.
     pub fn goes_on(&self, cpu: u32, tickless: bool, fresh: &Reading) -> bool {
         let lived = |reading: &Reading| reading.cpu(cpu).map(|times| lived_ns(times, tickless));
         self.readings.back().and_then(lived) < lived(fresh)
     }
 
-    /// Whether the kernel went on accounting for the CPU's time after `since`: if so the CPU takes interrupts, or is
-    /// idle. None: it is too early to tell.
+    /// Whether the kernel went on accounting the CPU's time after `since`: if so, the CPU takes interrupts, or is idle.
+    /// None: it is too early to know.
     pub fn is_alive(&self, cpu: u32, tickless: bool, since: u64) -> Option<bool> {
-        const SETTLE_NS: u64 = 20_000_000; // two ticks of /proc/stat: what was accounted before may appear after
+        const SETTLE_NS: u64 = 20_000_000; // two ticks of /proc/stat: earlier time may show up this late
         const ENOUGH_NS: u64 = 90_000_000;
         let first = self.readings.iter().find(|reading| reading.at_ns() >= since.saturating_add(SETTLE_NS))?;
         let last = self.readings.back()?;
@@ -240,8 +240,8 @@ impl CpuTimesHistory {
     }
 }
 
-/// The time that is accounted for only while a CPU is alive. Without ticks the time of the running task is accounted
-/// for as it passes, whether interrupts are on or not, and only idle time is proof.
+/// The time that is accounted only while a CPU is alive. Without ticks the time of the running task is accounted as it
+/// passes, even with interrupts off, so only idle time is proof.
 fn lived_ns(times: &CpuTimes, tickless: bool) -> u64 {
     if tickless { times.idle_ns } else { times.own_ns }
 }
@@ -281,7 +281,7 @@ mod tests {
             (gap(OnBeat), OtherCpus::SilentToo, Some(0), SamplingHole),
         ];
         for (gap, others, stolen_ns, want) in cases {
-            // For a gap that is on the beat, ticks are missing for less than half of it.
+            // In a gap that ends on the beat, ticks are missing for less than half of it.
             let lost_ns = if gap.evidence == OnBeat { 90 * MS } else { 190 * MS };
             let account = stolen_ns.map(|stolen_ns| CpuTimeAccount {
                 stolen_ns,
@@ -290,12 +290,12 @@ mod tests {
             });
             assert_eq!(judge(&gap, others, account), want, "{gap:?} {others:?} {stolen_ns:?}");
         }
-        // Interrupts came on just on the beat by chance: no tick was accounted for either.
+        // Interrupts came on exactly on the beat by chance: ticks are missing, too.
         let account = Some(CpuTimeAccount { lost_ns: Some(180 * MS), ..CpuTimeAccount::default() });
         assert_eq!(judge(&gap(OnBeat), OtherCpus::WentOn, account), InterruptsOff);
         assert_eq!(judge(&gap(OnBeat), OtherCpus::Unknown, account), TimerLate);
         assert_eq!(judge(&gap(Served), OtherCpus::WentOn, account), SamplingHole);
-        // Ticks came, so interrupts were on, whatever else is missing.
+        // Ticks came, so interrupts were on, even if other signs are missing.
         let account = Some(CpuTimeAccount { lost_ns: Some(10 * MS), ..CpuTimeAccount::default() });
         assert_eq!(judge(&gap(Held), OtherCpus::WentOn, account), SamplingHole);
         assert_eq!(judge(&gap(Alone), OtherCpus::WentOn, account), SamplingHole);
@@ -320,7 +320,7 @@ mod tests {
             )
         };
         let cases = [
-            // Neither no step nor one step of /proc/stat says anything about 3 ms.
+            // For 3 ms, neither 0 nor 1 step of /proc/stat means anything.
             (Held, 3, 0, true, SilenceKind::TimerLate),
             (Held, 3, 10, true, SilenceKind::TimerLate),
             (Held, 19, 20, true, SilenceKind::TimerLate),
@@ -344,7 +344,8 @@ mod tests {
 
     #[test]
     fn steady_steal_hides_no_gap() {
-        // 7 % of each second, in steps of 10 ms, and then a gap of 25 ms: one that was stolen, and one that was not.
+        // 7 % of each second are stolen, in steps of 10 ms; then follows a gap of 25 ms that was stolen, or one that
+        // was not.
         let judged = |own_ms: u64| {
             let mut times = CpuTimesHistory::default();
             let mut add = |at_ms: u64, stolen_ms: u64| {
@@ -400,7 +401,7 @@ mod tests {
         let readings = [(100, "0 0 0 96 0 0 0 4"), (200, "0 0 0 0 0 0 0 4"), (400, "0 0 0 0 0 0 0 19")];
         readings.into_iter().for_each(|(at, text)| times.add(reading(at, text)));
         times.add(reading(500, "0 0 0 0 0 0 0 50"));
-        // Usual are 4 % since the CPU came up, none up to 200 ms, and half of the time up to 400.
+        // The usual share is 4 % since the CPU came online, 0 up to 200 ms, and half of the time up to 400 ms.
         let cases = [(210, 390, 150), (190, 390, 138), (450, 900, 260), (0, 50, 0)];
         for (from, to, want) in cases {
             assert_eq!(stolen(&times, from, to), Some(want), "{from}-{to}");

@@ -1,10 +1,10 @@
 //! `irq-off`: which CPU took no interrupts for too long, as far as that can be proved.
 //!
-//! Events: a timer per CPU (cpu-clock, `--period`), whose samples must come in time, and as the second witness
-//! `timer:hrtimer_expire_entry` and `timer:hrtimer_expire_exit`, which any timer's interrupt raises. Cost: one record
-//! per period and two per expired timer.
+//! Events: a timer per CPU (cpu-clock, `--period`), whose samples must come in time; and as independent evidence
+//! `timer:hrtimer_expire_entry` and `timer:hrtimer_expire_exit`, which the interrupt of any timer raises. Cost: one
+//! record per period and two per expired timer.
 //!
-//! `silence` finds the gaps between the samples of one CPU, `judge` tells their causes, `ongoing` finds CPUs that are
+//! `silence` finds the gaps between the samples of one CPU, `judge` decides their causes, `ongoing` finds CPUs that are
 //! silent now.
 
 mod judge;
@@ -166,11 +166,12 @@ struct TimedCpu {
 }
 
 impl TimedCpu {
-    /// Takes a sample of the timer. Some: the time since the last one was too long.
+    /// Takes a sample of the timer. Some: the time since the previous sample was too long.
     #[inline]
     fn sample(&mut self, at: u64, tid: i32, terms: SilenceLimits) -> Option<SampleGap> {
         let gap = self.silence.sample(at, tid, terms);
-        // Silences within the limit, too: when the machine stops, one CPU is silent for a little longer than another.
+        // Silences within the limit are kept, too: when the machine stops, one CPU is silent for slightly longer than
+        // another.
         self.recent.add(self.silence.latest(), terms.limit_ns);
         gap
     }
@@ -189,7 +190,7 @@ struct PendingGap {
 pub struct IrqOff {
     terms: SilenceLimits,
     all: bool,
-    /// Silences that end in user code are left out.
+    /// `--exclude-user`: silences that end in user code are left out.
     kernel_alone: bool,
     shows_stacks: bool,
     again_ns: u64,
@@ -213,7 +214,7 @@ struct ShownSilence {
     at_most_ns: u64,
     still_silent: bool,
     stolen_ns: Option<u64>,
-    /// The tasks of which one runs there, where it is unknown which.
+    /// The tasks of which one runs on the CPU, if it is unknown which one.
     runnable: Option<Arc<[String]>>,
     unaccounted_ns: Option<u64>,
 }
@@ -286,7 +287,7 @@ impl IrqOff {
         IrqOff { terms, all, shows_stacks: common.stacks(), ..IrqOff::default() }
     }
 
-    /// The CPUs of the answer; if that is only one, another one besides to compare it with.
+    /// The CPUs to watch: those of the target, and if that is only one, another one for comparison.
     fn watched(&self, online: &[u32]) -> Option<Vec<u32>> {
         let mut cpus = self.scope.cpus()?;
         if cpus.iter().filter(|cpu| online.contains(cpu)).count() == 1 {
@@ -313,7 +314,7 @@ impl IrqOff {
         let cpu = self.cpus.entry(sample.cpu).or_default();
         let Some(gap) = cpu.sample(sample.time, sample.tid, terms) else { return };
         cpu.shown = OngoingShown::default();
-        // The event itself samples user code all the same: its samples there prove that interrupts come.
+        // The event samples user code nevertheless: samples there prove that interrupts are taken.
         let is_left_out = self.kernel_alone && gap.function.is_none() && sample.is_in_user_code();
         if !self.scope.has_cpu(sample.cpu) || is_left_out {
             return;
@@ -385,7 +386,7 @@ impl IrqOff {
         let mut others = OtherCpus::Unknown;
         for (_, other) in self.cpus.iter().filter(|(number, _)| **number != cpu) {
             let (heard, _) = other.silence.since();
-            // A CPU without a record since the start of the gap cannot tell.
+            // A CPU without a record since the start of the gap is no evidence.
             if !other.silence.is_known() || heard <= gap.from {
                 continue;
             }
@@ -465,7 +466,7 @@ impl Profiler for IrqOff {
                     cpu.silence.miss();
                 }
             }
-            _ => {} // lost side records do not matter: its samples are all there
+            _ => {} // lost side records do not matter: no sample is missing
         }
     }
 
@@ -554,7 +555,7 @@ mod tests {
         irq_off.others(0, &gap)
     }
 
-    /// As documented: a silence counts in the row of the interval in which it is judged, and in no other.
+    /// As the docs say, a silence counts in the row of the interval in which it is judged, and in no other.
     #[test]
     fn a_silence_counts_once_where_it_is_judged() {
         let mut irq_off = profiler(&["--than", "20ms"]);

@@ -1,4 +1,4 @@
-//! CPUs that are silent now: reported while they are, as long as another CPU can run us.
+//! CPUs that are silent now: reported during the silence, as long as another CPU can run perf-prof.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::task::procfs::{self, Runnable};
 /// The shortest time between two reports of the same silence.
 const AGAIN_NS: u64 = 1_000_000_000;
 
-/// The time between two reports of the same silence, given `-i`.
+/// The time between two reports of the same silence, depending on `-i`.
 pub fn again_ns(interval: Option<Duration>) -> u64 {
     interval.map_or(0, |interval| u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX)).max(AGAIN_NS)
 }
 
-/// When a silence is reported next.
+/// When an ongoing silence is reported next.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OngoingShown {
     next_ns: u64,
@@ -33,7 +33,7 @@ impl IrqOff {
         self.cpus.keys().copied().filter(is_suspect).collect()
     }
 
-    /// When the last record of `cpu` was, and when its timer was due, if both are too long ago.
+    /// The time of the last record of `cpu`, and the time at which its timer was due, if both are too long ago.
     fn silent_since(&self, cpu: u32, now: Timestamp) -> Option<(u64, u64)> {
         let known = self.cpus.get(&cpu).filter(|known| known.silence.is_known() && self.scope.has_cpu(cpu))?;
         let (heard, due) = known.silence.since();
@@ -41,7 +41,7 @@ impl IrqOff {
         (now.saturating_sub(due) > self.terms.limit_ns).then_some((heard, due))
     }
 
-    /// Whether the kernel accounts for the CPU's time: if so it takes interrupts, or is idle, and only its records are
+    /// Whether the kernel accounts the CPU's time: if so, the CPU takes interrupts, or is idle, and only records are
     /// missing.
     fn is_alive(&self, cpu: u32, heard: u64) -> Option<bool> {
         self.times.is_alive(cpu, self.is_tickless(cpu), heard)
@@ -58,7 +58,7 @@ impl IrqOff {
             return;
         }
         let candidates = Candidates::look(std::process::id() as i32, &ctx.host, MAX_LOOKS);
-        // /proc is read later than the records were: check that the silence still goes on.
+        // /proc is read later than the records were: checks that the silence still goes on.
         let fresh = Reading::now(&self.host);
         for (number, heard, due) in silent {
             if let Some(cpu) = self.cpus.get_mut(&number) {
@@ -83,12 +83,12 @@ impl IrqOff {
     }
 }
 
-/// Limit of the threads looked up in /proc. Each takes a while, and the rings fill meanwhile.
+/// Limit of the threads looked up in /proc. The rings fill during the look-ups.
 const MAX_LOOKS: usize = 10_000;
 /// Limit of the tasks named per CPU.
 const MAX_NAMES: usize = 8;
 
-/// The runnable tasks according to /proc: those that run, and those that wait for their CPU.
+/// The runnable tasks according to /proc: running ones, and ones that wait for their CPU.
 #[derive(Debug, Default)]
 struct Candidates {
     all: Vec<Runnable>,
@@ -107,7 +107,7 @@ impl Candidates {
         self.all.iter().filter(move |task| task.cpu == cpu)
     }
 
-    /// The only candidate on `cpu`, if there is certainly no other.
+    /// The candidate on `cpu`, if it is certainly the only one.
     fn only(&self, cpu: u32) -> Option<&Runnable> {
         let mut here = self.on(cpu);
         here.next().filter(|_| here.next().is_none() && !self.cut_off)

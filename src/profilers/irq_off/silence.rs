@@ -1,44 +1,44 @@
-//! The samples of one CPU's timer, and its other signs of taken interrupts: how late the timer was, and the longest
-//! time without a sign. The beat are the times at which the timer is due.
+//! The samples of one CPU's timer, and other signs that the CPU took interrupts: how late the timer was, and the
+//! longest time without a sign. The beat is the sequence of times at which the timer is due.
 
-/// The least tolerance: a sample that is this far behind the beat is always on it. ns.
+/// The least tolerance in ns: a sample up to this far behind the beat always counts as on the beat.
 const BEAT_NS: u64 = 50_000;
-/// The greatest tolerance: a sample that is farther behind is never on the beat. ns.
+/// The greatest tolerance in ns: a sample farther behind never counts as on the beat.
 const OFF_BEAT_NS: u64 = 150_000;
 /// Number of regular samples after which the beat is adjusted.
 const WINDOW: u32 = 32;
 
-/// By what the samples of a CPU are judged.
+/// The limits by which the samples of a CPU are judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SilenceLimits {
     /// Period of the timer.
     pub period_ns: u64,
-    /// The time without a sample from which on a gap is judged.
+    /// The length from which on a time without samples is judged as a gap.
     pub limit_ns: u64,
 }
 
 impl SilenceLimits {
-    /// The limit with a margin: samples that are on time come a little unevenly, and every second one may be missing.
+    /// The limit with a margin: punctual samples vary slightly, and every second one may be missing.
     fn least_ns(self) -> u64 {
         self.limit_ns.saturating_add(BEAT_NS.min(self.limit_ns / 64))
     }
 }
 
-/// What the records of the CPU itself tell of a gap between two samples.
+/// What the CPU's own records show about a gap between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// The timer was held back, and there was no other sign of an interrupt.
+    /// The timer was delayed, and there was no other sign of an interrupt.
     Held,
     /// The function of a single timer ran all the time, in hard interrupt context.
     Handler,
-    /// The timer was held back; there are no other events that could have contradicted.
+    /// The timer was delayed; there are no other events that could disprove it.
     Alone,
-    /// There was no sign, but the timer is on its beat: it was not held back, or interrupts came on just then by
+    /// There was no sign, but the timer is on its beat: it was not delayed, or interrupts came on exactly then by
     /// chance.
     OnBeat,
-    /// Interrupts were served meanwhile: only the samples are missing.
+    /// Interrupts were served meanwhile: only samples are missing.
     Served,
-    /// The kernel took no samples, or they were lost.
+    /// The kernel took no samples, or samples were lost.
     Missed,
 }
 
@@ -46,19 +46,19 @@ pub enum Evidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleGap {
     pub evidence: Evidence,
-    /// There was no sign of an interrupt in between.
+    /// Start of the longest time without a sign of an interrupt, up to `to`.
     pub from: u64,
     pub to: u64,
-    /// The least duration: from when the timer was due.
+    /// Lower bound of the duration: from the time at which the timer was due.
     pub late_ns: u64,
-    /// The interrupt at its end found the idle task.
+    /// The interrupt at the end of the gap found the idle task.
     pub idle: bool,
-    /// The function of the long handler.
+    /// The timer function of the long handler.
     pub function: Option<u64>,
 }
 
 impl SampleGap {
-    /// The greatest possible duration.
+    /// Upper bound of the duration.
     pub fn most_ns(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
@@ -75,17 +75,17 @@ struct TimerHandler {
 /// The state of one CPU. Times are ns, CLOCK_MONOTONIC.
 #[derive(Clone, Debug, Default)]
 pub struct Silence {
-    /// The last sample; 0: none yet.
+    /// Time of the last sample; 0: none yet.
     last: u64,
     /// The next beat: the next expiry, or a little later, since a sample comes some time after its expiry.
     due: u64,
-    /// How far the most punctual sample of this window was behind the beat.
+    /// How far the most punctual sample of this window was behind the beat, in ns.
     behind: u64,
     /// Number of regular samples in this window.
     regular: u32,
     /// A moving average of how far samples are behind the beat.
     usual_behind: u64,
-    /// The last sign, a moment at which interrupts were on.
+    /// Time of the last sign, at which interrupts were on.
     sign: u64,
     /// Number of signs other than samples since the last sample.
     signs: u32,
@@ -93,7 +93,7 @@ pub struct Silence {
     longest: (u64, u64),
     running: Option<TimerHandler>,
     longest_handler: TimerHandler,
-    /// The longest time without a sign before the latest sample; empty if that was on time.
+    /// The longest time without a sign before the latest sample; empty if that sample was on time.
     latest: (u64, u64),
     missed: bool,
     idle: bool,
@@ -101,7 +101,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Number of samples since the last call.
+    /// Returns the number of samples since the last call.
     pub fn take_samples(&mut self) -> u64 {
         std::mem::take(&mut self.samples)
     }
@@ -111,22 +111,23 @@ impl Silence {
         self.last != 0
     }
 
-    /// The last moment at which interrupts were on, and when the timer is due.
+    /// The last time at which interrupts were on, and when the timer is due.
     pub fn since(&self) -> (u64, u64) {
         (self.sign.max(self.last), self.due)
     }
 
-    /// The longest time without a sign before the latest sample, however it is judged; empty if the sample was on time.
+    /// The longest time without a sign before the latest sample, judged as a gap or not; empty if the sample was on
+    /// time.
     pub fn latest(&self) -> (u64, u64) {
         self.latest
     }
 
-    /// Records are missing.
+    /// Notes that records are missing.
     pub fn miss(&mut self) {
         self.missed = true;
     }
 
-    /// The interrupt of any timer came, and calls `function`.
+    /// Handles the interrupt of any timer, which calls `function`.
     pub fn enter(&mut self, at: u64, function: u64, idle: bool) {
         self.hear(at);
         self.signs = self.signs.saturating_add(1);
@@ -134,7 +135,7 @@ impl Silence {
         self.idle = idle;
     }
 
-    /// The function has returned.
+    /// Handles the return of the timer function.
     pub fn leave(&mut self, at: u64) {
         let Some(handler) = self.running.take().map(|handler| TimerHandler { end: at, ..handler }) else { return };
         let length = |handler: &TimerHandler| handler.end.saturating_sub(handler.start);
@@ -150,7 +151,7 @@ impl Silence {
         self.sign = self.sign.max(at);
     }
 
-    /// Takes a sample of the timer. Some: the time since the last one was too long.
+    /// Takes a sample of the timer. Some: the time since the previous sample was too long.
     pub fn sample(&mut self, at: u64, tid: i32, terms: SilenceLimits) -> Option<SampleGap> {
         self.samples += 1;
         self.latest = (at, at);
@@ -165,7 +166,7 @@ impl Silence {
             self.idle = tid == 0;
         }
         self.hear(at);
-        // A timer that is on time was not held back, however long there was no other sign.
+        // A timer that is on time was not delayed, even if there was no other sign for long.
         let on_time = at.saturating_sub(self.due) <= self.tolerance(terms);
         self.latest = if on_time { (at, at) } else { self.longest };
         let gap = (at - self.last > terms.least_ns()).then(|| self.gap(at, terms));
@@ -205,11 +206,11 @@ impl Silence {
             };
         }
         if gap.most_ns() <= terms.limit_ns || late_ns == 0 {
-            // Of a missing sample only the time of the next one is known.
+            // For a missing sample only the time of the next one is known.
             let late_ns = at.saturating_sub(self.due);
             return SampleGap { evidence: Evidence::Served, from: self.last, to: at, late_ns, ..gap };
         }
-        // A timer that was held back fires as soon as interrupts are on, which has nothing to do with the beat.
+        // A delayed timer fires as soon as interrupts are on, at a time unrelated to the beat.
         let on_beat = self.beside_the_beat(at, terms) <= self.tolerance(terms);
         let evidence = match self.signs {
             _ if on_beat => Evidence::OnBeat,
@@ -229,7 +230,7 @@ impl Silence {
         at.saturating_sub(self.due) % terms.period_ns.max(1)
     }
 
-    /// How far behind the beat a sample can be that was not held back.
+    /// How far behind the beat an undelayed sample can be.
     fn tolerance(&self, terms: SilenceLimits) -> u64 {
         let least = BEAT_NS.min(terms.period_ns / 64);
         let most = OFF_BEAT_NS.min(terms.period_ns / 16).max(least);
@@ -276,7 +277,7 @@ mod tests {
         cpu
     }
 
-    /// The timer's interrupt.
+    /// The interrupt of the timer, and its sample.
     fn expire(cpu: &mut Silence, at: u64, tid: i32) -> Option<SampleGap> {
         cpu.enter(at, 0xaa, tid == 0);
         let gap = cpu.sample(at + 1000, tid, TERMS);
@@ -293,7 +294,7 @@ mod tests {
     fn held_back_with_nothing_else_heard() {
         let mut cpu = punctual();
         tick(&mut cpu, 1_004 * MS);
-        // From 1,005 to 1,205 ms.
+        // Interrupts are off from 1,005 to 1,205 ms.
         let gap = expire(&mut cpu, 1_205 * MS, 7).unwrap();
         assert_eq!((gap.evidence, gap.idle, gap.function), (Evidence::Held, false, None));
         assert_eq!((gap.from, gap.to), (1_004 * MS, 1_205 * MS));
@@ -408,7 +409,7 @@ mod tests {
             assert_eq!(expire(&mut cpu, n * 10 * MS + behind, 7), None);
         }
         assert!(cpu.due >= 2_010 * MS && cpu.due < 2_010 * MS + 50_000, "{}", cpu.due);
-        // A missing sample is not taken for interrupts off, however uneven the others are.
+        // A missing sample is not taken for interrupts off, even if the others vary a lot.
         let gap = expire(&mut cpu, 2_090 * MS + 90_000, 7).unwrap();
         assert_eq!(gap.evidence, Evidence::OnBeat);
     }

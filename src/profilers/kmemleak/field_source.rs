@@ -8,10 +8,12 @@ use anyhow::Result;
 use crate::perf::Sample;
 use crate::perf::record::ChainForm;
 use crate::profiler::{Context, Use};
+use crate::profilers::kmemleak::flows::CacheTag;
 use crate::profilers::kmemleak::ledger::PointerSpace;
 use crate::profilers::kmemleak::sources::{AllocatorEvent, Role};
-use crate::profilers::kmemleak::{AllocatingTask, Kmemleak};
+use crate::profilers::kmemleak::{Kmemleak, NewAllocation};
 use crate::tep::Int64;
+use crate::tep::format::field::LocatedText;
 
 /// An [`AllocatorEvent`] whose address and size are fields: where these are, and what else its samples need.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,7 @@ pub struct FieldSource {
     stacks: bool,
     ptr: Int64,
     size: Option<Int64>,
+    cache: Option<LocatedText>,
     chain_form: ChainForm,
 }
 
@@ -39,7 +42,8 @@ impl FieldSource {
             Some(size) => Some(size.single_load()?),
             None => None,
         };
-        Some(FieldSource { frees, stacks: source.stacks, ptr: source.ptr.as_ref()?.single_load()?, size, chain_form })
+        let (stacks, cache) = (source.stacks, source.cache);
+        Some(FieldSource { frees, stacks, ptr: source.ptr.as_ref()?.single_load()?, size, cache, chain_form })
     }
 }
 
@@ -65,7 +69,7 @@ impl Kmemleak {
             true => ctx.stacks.intern(sample.callchain, source.chain_form, sample.pid, &mut ctx.spaces),
             false => None,
         };
-        let who = AllocatingTask { pid: sample.pid, tid: sample.tid, time: sample.time };
-        Ok(self.record_alloc(PointerSpace::Kernel, ptr, bytes, stack, who, ctx))
+        let cache = source.cache.map_or_else(CacheTag::default, |name| CacheTag::of(name, bytes, sample.raw));
+        Ok(self.record_alloc(PointerSpace::Kernel, NewAllocation { ptr, bytes, stack, cache }, sample, ctx))
     }
 }

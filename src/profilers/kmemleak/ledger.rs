@@ -6,6 +6,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::profilers::kmemleak::flows::{CacheTag, FlowKey, Flows};
 use crate::profilers::kmemleak::pointers::{LiveAllocation, Pointers};
 use crate::stats::{KeyedSums, LossHorizon, SumKey};
 use crate::symbol::StackId;
@@ -65,7 +66,7 @@ pub struct OutstandingSum {
 }
 
 impl OutstandingSum {
-    fn add(&mut self, other: OutstandingSum) {
+    pub fn add(&mut self, other: OutstandingSum) {
         self.allocs += other.allocs;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.oldest_ns = self.oldest_ns.max(other.oldest_ns);
@@ -93,6 +94,11 @@ pub struct AllocOrigin {
 impl AllocOrigin {
     fn of(record: &LiveAllocation) -> AllocOrigin {
         AllocOrigin { stack: record.stack, owner: record.owner }
+    }
+
+    /// The place that counts what comes and goes.
+    pub fn flow_key(&self) -> FlowKey {
+        FlowKey::of(self.stack, self.owner)
     }
 }
 
@@ -137,6 +143,7 @@ struct ProcessAllocations {
 #[derive(Debug)]
 pub struct Ledger {
     pub counts: AllocCounts,
+    pub flows: Flows,
     kernel: Pointers,
     processes: FxHashMap<i32, ProcessAllocations>,
     /// Calls that have not returned, the outermost first: mostly one.
@@ -167,6 +174,7 @@ impl Default for Ledger {
     fn default() -> Ledger {
         Ledger {
             counts: AllocCounts::default(),
+            flows: Flows::default(),
             kernel: Pointers::default(),
             processes: FxHashMap::default(),
             calls: FxHashMap::default(),
@@ -185,10 +193,13 @@ impl Ledger {
         Ledger { than_ns, ..Ledger::default() }
     }
 
-    /// Records an allocation. False when its address was not free.
+    /// Records an allocation, of a cache of the kernel's if its event names one. False when its address was not free.
     #[inline(always)]
-    pub fn allocated(&mut self, space: PointerSpace, record: LiveAllocation) -> bool {
-        self.counts.allocs += u64::from(record.owner != OURSELVES);
+    pub fn allocated(&mut self, space: PointerSpace, record: LiveAllocation, cache: CacheTag<'_>) -> bool {
+        if record.owner != OURSELVES {
+            self.counts.allocs += 1;
+            self.flows.allocated(record.stack, record.owner, record.bytes, cache);
+        }
         match self.pointers(space).insert(record) {
             Some(known) if known.owner != OURSELVES => {
                 self.replaced(known);
@@ -203,6 +214,7 @@ impl Ledger {
     fn replaced(&mut self, record: LiveAllocation) {
         self.counts.replaced += 1;
         let key = AllocOrigin::of(&record);
+        self.flows.freed(record.stack, record.owner, record.bytes);
         if self.replaced.len() < MAX_REPLACED || self.replaced.contains_key(&key) {
             *self.replaced.entry(key).or_default() += 1;
         }
@@ -216,14 +228,18 @@ impl Ledger {
     /// Removes the allocation at `ptr` and returns it.
     #[inline(always)]
     pub fn freed(&mut self, space: PointerSpace, ptr: u64, time: u64) -> Option<LiveAllocation> {
+        let Ledger { kernel, processes, counts, flows, .. } = self;
         let pointers = match space {
-            PointerSpace::Kernel => Some(&mut self.kernel),
-            PointerSpace::Process(pid) => self.processes.get_mut(&pid).map(|process| &mut process.pointers),
+            PointerSpace::Kernel => Some(kernel),
+            PointerSpace::Process(pid) => processes.get_mut(&pid).map(|process| &mut process.pointers),
         };
         // A free that comes late belongs to the allocation that had the address before.
-        let record = pointers.and_then(|pointers| pointers.remove_until(ptr, time))?;
-        self.counts.frees += u64::from(record.owner != OURSELVES);
-        Some(record)
+        pointers?.take_until(ptr, time, |record| {
+            if record.owner != OURSELVES {
+                counts.frees += 1;
+                flows.freed(record.stack, record.owner, record.bytes);
+            }
+        })
     }
 
     /// Puts back what [`Ledger::freed`] removed: it was not freed after all.
@@ -232,7 +248,10 @@ impl Ledger {
         // If another allocation has its address by now, it was freed.
         if pointers.get(record.ptr).is_none() {
             pointers.insert(record);
-            self.counts.frees -= u64::from(record.owner != OURSELVES && self.counts.frees > 0);
+            if record.owner != OURSELVES {
+                self.counts.frees = self.counts.frees.saturating_sub(1);
+                self.flows.restored(record.stack, record.owner, record.bytes);
+            }
         }
     }
 
@@ -372,17 +391,28 @@ impl Ledger {
         let now = process.exited_ns.unwrap_or(now);
         let mut left = std::mem::replace(&mut self.left, KeyedSums::new(0));
         for record in process.pointers.iter() {
-            self.sum(record, now, true, &mut left);
+            let is_summed = self.sum(record, now, true, &mut left);
+            let origin = AllocOrigin::of(record);
+            match record.owner {
+                OURSELVES => {}
+                _ if !is_summed => self.flows.freed(record.stack, record.owner, record.bytes),
+                _ if left.get(&origin).is_none() => {
+                    self.flows.freed(record.stack, record.owner, record.bytes);
+                    let AllocOrigin { stack, owner } = origin.others();
+                    self.flows.allocated(stack, owner, record.bytes, CacheTag::default());
+                }
+                _ => {}
+            }
         }
         self.left = left;
     }
 
-    /// Adds a record to the sums, unless it is too young or ours.
+    /// Adds a record to the sums. False: it is too young, or ours.
     #[inline]
-    fn sum(&self, record: &LiveAllocation, now: u64, exited: bool, sums: &mut OutstandingSums) {
+    fn sum(&self, record: &LiveAllocation, now: u64, exited: bool, sums: &mut OutstandingSums) -> bool {
         let age = now.saturating_sub(record.time);
         if age < self.than_ns || record.owner == OURSELVES {
-            return;
+            return false;
         }
         let sum = OutstandingSum {
             allocs: 1,
@@ -394,6 +424,7 @@ impl Ledger {
             replaced: 0,
         };
         sums.sum(AllocOrigin::of(record)).add(sum);
+        true
     }
 
     // Results
@@ -401,10 +432,14 @@ impl Ledger {
     /// All that is outstanding, by place and owner.
     pub fn sums(&self, now: u64) -> OutstandingSums {
         let mut sums = self.left.clone().unbounded();
-        self.kernel.iter().for_each(|record| self.sum(record, now, false, &mut sums));
+        for record in self.kernel.iter() {
+            self.sum(record, now, false, &mut sums);
+        }
         for process in self.processes.values() {
             let (now, exited) = process.exited_ns.map_or((now, false), |exited| (exited, true));
-            process.pointers.iter().for_each(|record| self.sum(record, now, exited, &mut sums));
+            for record in process.pointers.iter() {
+                self.sum(record, now, exited, &mut sums);
+            }
         }
         for (key, sum) in sums.iter_mut() {
             sum.replaced = self.replaced.get(key).copied().unwrap_or(0);

@@ -19,6 +19,10 @@ fn counts(ledger: &Ledger) -> (u64, u64, u64, u64) {
     (allocs, frees, unmatched, replaced)
 }
 
+fn allocated(ledger: &mut Ledger, space: PointerSpace, record: LiveAllocation) -> bool {
+    ledger.allocated(space, record, CacheTag::default())
+}
+
 /// A free that the answer is about.
 fn freed(ledger: &mut Ledger, space: PointerSpace, ptr: u64, time: u64) -> Option<LiveAllocation> {
     let record = ledger.freed(space, ptr, time);
@@ -39,8 +43,8 @@ fn call(pair: u16, bytes: u64) -> OpenCall {
 #[test]
 fn equal_addresses_of_two_processes_stay_apart() {
     let mut ledger = Ledger::new(0);
-    assert!(ledger.allocated(A, record(8, 1, 10)) && ledger.allocated(B, record(8, 2, 20)));
-    assert!(ledger.allocated(PointerSpace::Kernel, record(8, 3, 40)));
+    assert!(allocated(&mut ledger, A, record(8, 1, 10)) && allocated(&mut ledger, B, record(8, 2, 20)));
+    assert!(allocated(&mut ledger, PointerSpace::Kernel, record(8, 3, 40)));
     assert_eq!(freed(&mut ledger, B, 8, 4), Some(record(8, 2, 20)));
     assert_eq!((freed(&mut ledger, B, 8, 5), counts(&ledger)), (None, (3, 2, 1, 0)));
     let want = OutstandingSum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0, replaced: 0 };
@@ -50,7 +54,7 @@ fn equal_addresses_of_two_processes_stay_apart() {
 #[test]
 fn an_address_that_was_not_free_is_replaced() {
     let mut ledger = Ledger::new(0);
-    assert!(ledger.allocated(A, record(8, 1, 10)) && !ledger.allocated(A, record(8, 5, 20)));
+    assert!(allocated(&mut ledger, A, record(8, 1, 10)) && !allocated(&mut ledger, A, record(8, 5, 20)));
     // A late free of the first.
     assert_eq!(freed(&mut ledger, A, 8, 4), None);
     assert_eq!(counts(&ledger), (2, 1, 1, 1));
@@ -62,8 +66,8 @@ fn an_address_that_was_not_free_is_replaced() {
 fn few_places_of_unseen_frees_are_kept() {
     let mut ledger = Ledger::new(0);
     let mut replace = |owner: u32| {
-        ledger.allocated(A, LiveAllocation { owner, ..record(8, 1, 10) });
-        ledger.allocated(A, LiveAllocation { owner, ..record(8, 1, 10) });
+        allocated(&mut ledger, A, LiveAllocation { owner, ..record(8, 1, 10) });
+        allocated(&mut ledger, A, LiveAllocation { owner, ..record(8, 1, 10) });
         freed(&mut ledger, A, 8, 2);
         (ledger.replaced.len(), ledger.replaced_anywhere())
     };
@@ -77,10 +81,10 @@ fn few_places_of_unseen_frees_are_kept() {
 #[test]
 fn what_we_allocate_ourselves_counts_nowhere() {
     let mut ledger = Ledger::new(0);
-    ledger.allocated(PointerSpace::Kernel, LiveAllocation { owner: OURSELVES, ..record(8, 1, 10) });
-    ledger.allocated(PointerSpace::Kernel, LiveAllocation { owner: OURSELVES, ..record(9, 1, 10) });
+    allocated(&mut ledger, PointerSpace::Kernel, LiveAllocation { owner: OURSELVES, ..record(8, 1, 10) });
+    allocated(&mut ledger, PointerSpace::Kernel, LiveAllocation { owner: OURSELVES, ..record(9, 1, 10) });
     assert!(freed(&mut ledger, PointerSpace::Kernel, 8, 2).is_some(), "whoever frees it");
-    assert!(ledger.allocated(PointerSpace::Kernel, record(9, 3, 5)));
+    assert!(allocated(&mut ledger, PointerSpace::Kernel, record(9, 3, 5)));
     assert_eq!(counts(&ledger), (1, 0, 0, 0));
     assert_eq!(sum(&ledger, 10).map(|sum| sum.bytes), Some(5));
 }
@@ -89,7 +93,7 @@ fn what_we_allocate_ourselves_counts_nowhere() {
 fn what_is_left_at_an_exit_stays() {
     let mut ledger = Ledger::new(3);
     for (ptr, time) in [(1, 1), (2, 2), (3, 9)] {
-        ledger.allocated(A, record(ptr, time, 10));
+        allocated(&mut ledger, A, record(ptr, time, 10));
     }
     ledger.thread_exited(1, 1, 10, |_| false);
     freed(&mut ledger, A, 2, 5); // it came late
@@ -103,19 +107,45 @@ fn what_is_left_at_an_exit_stays() {
     assert_eq!(sum(&ledger, 5 * LINGERS_NS), want);
     // Its number is used again, by a process that executes another program.
     ledger.forked(1, 20 + LINGERS_NS);
-    ledger.allocated(A, record(1, 21 + LINGERS_NS, 10));
+    allocated(&mut ledger, A, record(1, 21 + LINGERS_NS, 10));
     ledger.executed(1, 30 + LINGERS_NS);
     assert_eq!(sum(&ledger, 9 * LINGERS_NS).map(|sum| (sum.allocs, sum.exited)), Some((2, 2)));
-    ledger.allocated(B, record(1, 31 + LINGERS_NS, 10));
+    allocated(&mut ledger, B, record(1, 31 + LINGERS_NS, 10));
     ledger.only_live(&FxHashSet::default(), 40 + LINGERS_NS);
     assert_eq!(sum(&ledger, 9 * LINGERS_NS).map(|sum| (sum.allocs, sum.exited)), Some((3, 3)));
+}
+
+/// What an ended process leaves counts where it is listed: nowhere if it was too young, and with the others without room.
+#[test]
+fn what_is_left_stays_in_the_amounts() {
+    let mut ledger = Ledger::new(3);
+    ledger.left = KeyedSums::new(1);
+    let origin = |number| AllocOrigin { stack: stacks().nth(number), owner: 1 };
+    for (ptr, time, number) in [(1, 1, 0), (2, 1, 1), (3, 9, 0)] {
+        allocated(&mut ledger, A, LiveAllocation { stack: origin(number).stack, ..record(ptr, time, 10) });
+    }
+    ledger.executed(1, 10);
+    ledger.flows.look(10);
+    let kept = |origin: AllocOrigin| {
+        let flow = ledger.flows.of(origin.flow_key());
+        flow.all_allocs - flow.all_frees
+    };
+    let (listed, others) = (ledger.left.get(&origin(0)).is_some(), origin(0).others());
+    let [with_room, without] = if listed { [0, 1] } else { [1, 0] };
+    assert_eq!([kept(origin(with_room)), kept(origin(without)), kept(others)], [1, 0, 1]);
+}
+
+/// Stacks, each always by the same number.
+fn stacks() -> impl Iterator<Item = StackId> {
+    let (mut stacks, mut spaces) = (crate::symbol::Stacks::new(1 << 20, 127), Default::default());
+    (1..).map_while(move |ip| stacks.intern_address(ip, false, Default::default(), 0, &mut spaces))
 }
 
 #[test]
 fn a_loss_makes_what_is_older_doubtful() {
     let mut ledger = Ledger::new(0);
-    ledger.allocated(A, record(1, 1, 10));
-    ledger.allocated(A, record(2, 6, 10));
+    allocated(&mut ledger, A, record(1, 1, 10));
+    allocated(&mut ledger, A, record(2, 6, 10));
     ledger.enters(T, call(0, 10));
     ledger.lost(5);
     ledger.lost(3);
@@ -128,12 +158,12 @@ fn a_loss_makes_what_is_older_doubtful() {
 fn a_loss_gives_back_what_a_realloc_was_given() {
     let mut ledger = Ledger::new(0);
     for (ptr, caller) in [(8, T), (9, Caller::User(6))] {
-        ledger.allocated(A, record(ptr, 1, 10));
+        allocated(&mut ledger, A, record(ptr, 1, 10));
         ledger.enters(caller, call(0, 20));
         ledger.reallocates(caller, A, ptr, 2, true);
     }
     // Another thread gets one of the addresses: that one was freed.
-    ledger.allocated(A, record(9, 3, 40));
+    allocated(&mut ledger, A, record(9, 3, 40));
     assert_eq!((sum(&ledger, 10).map(|sum| sum.allocs), counts(&ledger)), (Some(1), (3, 2, 0, 0)));
     ledger.lost(2);
     assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.bytes, sum.unsure)), Some((2, 50, 1)));
@@ -143,8 +173,8 @@ fn a_loss_gives_back_what_a_realloc_was_given() {
 #[test]
 fn a_process_ends_with_its_last_thread() {
     let mut ledger = Ledger::new(0);
-    ledger.allocated(A, record(8, 1, 10));
-    ledger.allocated(A, record(9, 1, 10));
+    allocated(&mut ledger, A, record(8, 1, 10));
+    allocated(&mut ledger, A, record(9, 1, 10));
     ledger.thread_exited(1, 1, 10, |pid| pid == 1);
     ledger.expire(20 + LINGERS_NS, |_| true);
     assert_eq!(sum(&ledger, 20).map(|sum| sum.exited), Some(0), "its first thread has left the others");
@@ -205,7 +235,7 @@ fn calls_in_the_kernel_nest() {
 fn a_failed_realloc_leaves_the_old() {
     let mut ledger = Ledger::new(0);
     for (bytes, left) in [(50, 1), (0, 0)] {
-        ledger.allocated(A, record(8, 1, 10));
+        allocated(&mut ledger, A, record(8, 1, 10));
         let old = freed(&mut ledger, A, 8, 2);
         assert_eq!(sum(&ledger, 10), None);
         ledger.failed(OpenCall { pair: 0, bytes, old: old.map(|old| (A, old)), argument: 8 });
@@ -226,7 +256,7 @@ proptest! {
             match step {
                 0..=2 => {
                     let known = model.insert((pid, ptr), time);
-                    prop_assert_eq!(ledger.allocated(space, record(ptr, time, 1)), known.is_none());
+                    prop_assert_eq!(allocated(&mut ledger, space, record(ptr, time, 1)), known.is_none());
                 }
                 3..=4 => {
                     let record = freed(&mut ledger, space, ptr, time);
@@ -245,5 +275,9 @@ proptest! {
         prop_assert_eq!(outstanding, (model.len() + left) as u64);
         let AllocCounts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
         prop_assert_eq!(allocs + unmatched, frees + outstanding + replaced);
+        // What came to the one place less what went is what is there.
+        ledger.flows.look(1000);
+        let flow = ledger.flows.of(FlowKey::of(None, 1));
+        prop_assert_eq!((flow.all_allocs, flow.all_frees), (allocs, allocs - outstanding));
     }
 }

@@ -4,14 +4,17 @@
 //! by process where the addresses are a process's. Cost: one record per allocation and per free.
 //!
 //! `sources` are the events, `field_source` those whose address and size are fields, `pointers` the
-//! table of live allocations, `ledger` the accounts of all tables, `report` the rows.
+//! table of live allocations, `ledger` the accounts of all tables, `flows` what comes and goes at each place, `trend` whether
+//! what stays grows, `report` the rows.
 
 mod field_source;
+pub mod flows;
 pub mod ledger;
 mod owners;
 pub mod pointers;
 mod report;
 mod sources;
+mod trend;
 
 use anyhow::{Result, anyhow};
 use rustc_hash::FxHashSet;
@@ -24,8 +27,10 @@ use crate::perf::record::Innermost;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::kmemleak::field_source::FieldSource;
+use crate::profilers::kmemleak::flows::CacheTag;
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, OpenCall, PointerSpace};
 use crate::profilers::kmemleak::owners::Owners;
+use crate::profilers::kmemleak::report::OutstandingTerms;
 use crate::profilers::kmemleak::sources::{AllocatorEvent, CallArgument, Preset, Role, WantedSource};
 use crate::report::{TableSchema, Value, Verdict};
 use crate::symbol::StackId;
@@ -63,8 +68,11 @@ pub struct KmemleakArgs {
     /// Only what is at least so old, in s, or as 500ms
     #[arg(long, value_name = "AGE", value_parser = values::time_s)]
     than: Option<Time>,
-    /// List all places, not only the 20 that keep most
-    #[arg(long)]
+    /// So many rows at most in text
+    #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "20")]
+    top: u64,
+    /// All rows in text
+    #[arg(long, conflicts_with = "top")]
     all: bool,
     #[command(flatten)]
     common: CommonArgs,
@@ -73,8 +81,6 @@ pub struct KmemleakArgs {
 /// Why a preset whose events are probes in programs needs to know which ones.
 const IN_PROGRAMS: &str =
     "as in `kmemleak malloc -- ./program`; of all programs, each would pay several us for each malloc and free";
-/// Places listed in text.
-const MAX_PLACES: usize = 20;
 /// Time from a loss to the check of which processes live, ns: records of exits may still be on the way.
 const CHECK_AFTER_NS: u64 = 2_000_000_000;
 
@@ -114,14 +120,14 @@ impl ProfilerArgs for KmemleakArgs {
             self.common.require_tasks("whose memory is missing", IN_PROGRAMS)?;
         }
         let wanted = sources::wanted(self.preset, &self.alloc, &self.free)?;
-        Ok(Box::new(Kmemleak::new(wanted, self.than, self.all)))
+        let most = if self.all { usize::MAX } else { usize::try_from(self.top).unwrap_or(usize::MAX) };
+        Ok(Box::new(Kmemleak::new(wanted, self.than, most)))
     }
 }
 
 impl Kmemleak {
-    fn new(wanted: Vec<WantedSource>, than: Option<Time>, all: bool) -> Kmemleak {
+    fn new(wanted: Vec<WantedSource>, than: Option<Time>, most: usize) -> Kmemleak {
         let ledger = Ledger::new(than.map_or(0, |than| than.0));
-        let most = if all { usize::MAX } else { MAX_PLACES };
         Kmemleak { wanted, ledger, than, most, ..Kmemleak::default() }
     }
 
@@ -138,8 +144,8 @@ impl Kmemleak {
             }
             None => None,
         };
-        let who = AllocatingTask { pid: sample.pid, tid: sample.tid, time: sample.time };
-        self.record_alloc(space, ptr, bytes, stack, who, ctx)
+        let cache = source.cache.map_or_else(CacheTag::default, |name| CacheTag::of(name, bytes, sample.raw));
+        self.record_alloc(space, NewAllocation { ptr, bytes, stack, cache }, sample, ctx)
     }
 
     /// Records an allocation.
@@ -147,16 +153,21 @@ impl Kmemleak {
     fn record_alloc(
         &mut self,
         space: PointerSpace,
-        ptr: u64,
-        bytes: u64,
-        stack: Option<StackId>,
-        who: AllocatingTask,
+        new: NewAllocation<'_>,
+        sample: &Sample<'_>,
         ctx: &mut Context,
     ) -> Use {
-        let is_own = ctx.scope.is_own(who.tid);
-        let owner = if is_own { OURSELVES } else { self.owners.number(who.pid, ctx.tasks.comm(who.tid)) };
-        let record = pointers::LiveAllocation { ptr, time: who.time, bytes, stack, owner };
-        if !self.ledger.allocated(space, record) {
+        let &Sample { pid, tid, time, .. } = sample;
+        let NewAllocation { ptr, bytes, stack, cache } = new;
+        let is_own = ctx.scope.is_own(tid);
+        let owner = if is_own {
+            OURSELVES
+        } else {
+            let comm = ctx.tasks.comm(tid);
+            self.owners.number(pid, comm, || ctx.tasks.comm(pid))
+        };
+        let record = pointers::LiveAllocation { ptr, time, bytes, stack, owner };
+        if !self.ledger.allocated(space, record, cache) {
             ctx.view.discarded += 1;
         }
         if is_own { Use::Ignored } else { Use::Relevant }
@@ -271,13 +282,13 @@ fn caller(source: &AllocatorEvent, sample: &Sample<'_>) -> Caller {
     }
 }
 
-/// The task that allocated, and when.
+/// An allocation, without who made it when.
 #[derive(Clone, Copy, Debug)]
-struct AllocatingTask {
-    pid: i32,
-    tid: i32,
-    /// ns, CLOCK_MONOTONIC.
-    time: u64,
+struct NewAllocation<'a> {
+    ptr: u64,
+    bytes: u64,
+    stack: Option<StackId>,
+    cache: CacheTag<'a>,
 }
 
 /// Whether a thread of this process is known to live.
@@ -292,6 +303,7 @@ impl Profiler for Kmemleak {
         )?;
         self.sources = sources::open(&self.wanted, evlist, setup)?;
         self.first = self.sources.first().map_or(0, |source| source.event.index());
+        self.ledger.flows.has_sizes = self.has_sizes();
         self.draws_flame_graph = setup.flame_graph;
         Ok(())
     }
@@ -324,7 +336,10 @@ impl Profiler for Kmemleak {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { now } => self.started_ns = now,
+            Event::Started { now } => {
+                self.started_ns = now;
+                self.ledger.flows.start(now);
+            }
             Event::Task { record, time, .. } => self.on_task(record, time, ctx),
             Event::Lost(window, _) | Event::LostSide(window) => self.on_loss(window),
             _ => {}
@@ -336,11 +351,13 @@ impl Profiler for Kmemleak {
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.ledger.flows.look(now);
         self.report("outstanding so far", now, report);
         Ok(())
     }
 
     fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.ledger.flows.look(now);
         self.report("outstanding", now, report);
         Ok(())
     }
@@ -358,7 +375,12 @@ impl Kmemleak {
         }
     }
 
+    fn has_sizes(&self) -> bool {
+        self.sources.iter().any(|source| source.size.is_some())
+    }
+
     fn on_tick(&mut self, now: Timestamp, ctx: &Context) {
+        self.ledger.flows.look(now);
         self.ledger.expire(now, |pid| lives(&ctx.tasks, pid));
         if self.check_at_ns.is_some_and(|at| at <= now) {
             self.check_at_ns = None;
@@ -378,7 +400,7 @@ impl Kmemleak {
             return;
         }
         let sums = self.ledger.sums(now);
-        let sizes = self.sources.iter().any(|source| source.size.is_some());
+        let sizes = self.has_sizes();
         let outstanding = report::outstanding(&sums);
         let age = self.than.map_or(String::new(), |than| format!(", at least {} old", format_ns(than.0)));
         let mut lines = vec![report::amount(outstanding, sizes) + &age];
@@ -394,7 +416,11 @@ impl Kmemleak {
             lines.push("exited: left by a process that has ended since, with the age at its end".to_owned());
         }
         let has_places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
-        let rows = report::rows(&sums, sizes, |owner| self.owners.task(owner));
+        let span = self.ledger.flows.span(now);
+        lines.extend((!sums.is_empty()).then(|| report::span_line(span)));
+        let flow = |key| self.ledger.flows.of(key);
+        let terms = OutstandingTerms { has_sizes: sizes, span };
+        let rows = report::rows(&sums, terms, |owner| self.owners.task(owner), flow);
         let schema = if has_places { &report::PLACES } else { &report::OWNERS };
         let counts = self.ledger.counts;
         let verdict = match () {
@@ -406,7 +432,7 @@ impl Kmemleak {
         if self.draws_flame_graph {
             for (&ledger::AllocOrigin { stack, owner }, sum) in sums.iter() {
                 let weight = if sizes { sum.bytes } else { sum.allocs };
-                report.weigh(-1, self.owners.task(owner).1, stack, weight);
+                report.weigh(-1, self.owners.task(owner).comm, stack, weight);
             }
         }
         report.run_total("total_allocs", Value::Unsigned(counts.allocs));
@@ -427,7 +453,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_makes_the_rest_a_lower_bound() {
-        let mut kmemleak = Kmemleak::new(Vec::new(), None, false);
+        let mut kmemleak = Kmemleak::new(Vec::new(), None, 20);
         let reported = |kmemleak: &Kmemleak| {
             let mut report = Report::default();
             kmemleak.report("outstanding", 10, &mut report);
@@ -447,7 +473,7 @@ mod tests {
 
     #[test]
     fn losses_in_a_row_do_not_delay_the_check_of_who_lives() {
-        let mut kmemleak = Kmemleak::new(Vec::new(), None, false);
+        let mut kmemleak = Kmemleak::new(Vec::new(), None, 20);
         for end_ns in [1_000, 2_000, 3_000] {
             kmemleak.on_loss(&LostWindow { cpu: 0, start_ns: 0, end_ns, count: 1 });
         }

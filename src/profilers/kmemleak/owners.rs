@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::report::NamedTask;
+use crate::report::{NamedTask, TaskOfRow};
 use crate::task::Comm;
 
 /// Tasks told apart by process and name; as many more are told apart by name alone.
@@ -13,7 +13,7 @@ const ANY_PID: i32 = i32::MIN;
 #[derive(Debug)]
 pub struct Owners {
     /// By number; the first is [`OURSELVES`](super::ledger::OURSELVES).
-    tasks: Vec<NamedTask>,
+    tasks: Vec<TaskOfRow>,
     numbers: FxHashMap<NamedTask, u32>,
     /// The task that was asked for last: events of one task follow each other.
     latest: (NamedTask, u32),
@@ -22,40 +22,43 @@ pub struct Owners {
 impl Default for Owners {
     fn default() -> Owners {
         let nobody = NamedTask { pid: ANY_PID, comm: Comm::default() };
-        let mut owners = Owners { tasks: vec![nobody], numbers: FxHashMap::default(), latest: (nobody, 0) };
-        owners.latest = (nobody, owners.add(nobody));
+        let mut owners =
+            Owners { tasks: vec![TaskOfRow::default()], numbers: FxHashMap::default(), latest: (nobody, 0) };
+        owners.latest = (nobody, owners.add(nobody, Comm::default));
         owners
     }
 }
 
 impl Owners {
+    /// The number of a task. `process`: the name of its process.
     #[inline(always)]
-    pub fn number(&mut self, pid: i32, comm: Comm) -> u32 {
+    pub fn number(&mut self, pid: i32, comm: Comm, process: impl FnOnce() -> Comm) -> u32 {
         let task = NamedTask { pid, comm };
         if self.latest.0 != task {
-            let number = self.numbers.get(&task).copied().unwrap_or_else(|| self.add(task));
+            let number = self.numbers.get(&task).copied().unwrap_or_else(|| self.add(task, process));
             self.latest = (task, number);
         }
         self.latest.1
     }
 
     #[cold]
-    fn add(&mut self, task: NamedTask) -> u32 {
+    fn add(&mut self, task: NamedTask, process: impl FnOnce() -> Comm) -> u32 {
         let task = match self.tasks.len() {
             ..=LIMIT => task,
             len if len <= 2 * LIMIT => NamedTask { pid: ANY_PID, ..task },
             _ => NamedTask { pid: ANY_PID, comm: Comm::new(b"<others>") },
         };
         *self.numbers.entry(task).or_insert_with(|| {
-            self.tasks.push(task);
+            let NamedTask { pid, comm } = task;
+            let process = if pid == ANY_PID { Comm::default() } else { process() };
+            self.tasks.push(TaskOfRow { pid: Some(pid).filter(|&pid| pid != ANY_PID), comm, process });
             self.tasks.len() as u32 - 1
         })
     }
 
-    /// The pid is `None` of those that are told apart by name alone.
-    pub fn task(&self, number: u32) -> (Option<i32>, Comm) {
-        let task = self.tasks.get(number as usize);
-        task.map_or_else(Default::default, |task| (Some(task.pid).filter(|&pid| pid != ANY_PID), task.comm))
+    /// Neither process nor pid is known of those that are told apart by name alone.
+    pub fn task(&self, number: u32) -> TaskOfRow {
+        self.tasks.get(number as usize).copied().unwrap_or_default()
     }
 }
 
@@ -67,14 +70,18 @@ mod tests {
     fn processes_are_told_apart_as_long_as_there_is_room() {
         let mut owners = Owners::default();
         let (a, b) = (Comm::new(b"a"), Comm::new(b"b"));
-        let [first, again, other] = [(1, a), (1, a), (2, a)].map(|(pid, comm)| owners.number(pid, comm));
+        let mut number = |pid, comm| owners.number(pid, comm, || b);
+        let task = |pid, process| TaskOfRow { pid, comm: a, process };
+        let [first, again, other] = [(1, a), (1, a), (2, a)].map(|(pid, comm)| number(pid, comm));
         assert!(first == again && first != other);
-        assert_eq!(owners.task(other), (Some(2), a));
         for pid in 3..3 + LIMIT as i32 {
-            owners.number(pid, b);
+            number(pid, b);
         }
-        let number = owners.number(i32::MAX, a);
-        assert_eq!((owners.task(number), owners.number(i32::MAX - 1, a)), ((None, a), number));
-        assert_eq!(owners.task(first), (Some(1), a));
+        let last = number(i32::MAX, a);
+        assert_eq!(number(i32::MAX - 1, a), last);
+        assert_eq!(
+            [other, last, first].map(|number| owners.task(number)),
+            [task(Some(2), b), task(None, Comm::default()), task(Some(1), b)]
+        );
     }
 }

@@ -68,10 +68,17 @@ impl Pointers {
     }
 
     /// Removes the record of an address, if it is no newer than `time`.
-    #[inline(always)] // most callers read a part of the record
+    #[cfg(test)]
     pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<LiveAllocation> {
+        self.take_until(ptr, time, |_| {})
+    }
+
+    /// The same. `seen` gets the record first: what it needs of it is not kept until the slot is closed.
+    #[inline(always)] // most callers read a part of the record
+    pub fn take_until(&mut self, ptr: u64, time: u64, seen: impl FnOnce(&LiveAllocation)) -> Option<LiveAllocation> {
         let (at, number) = self.find(ptr, hash(ptr)).ok()?;
         let record = self.slab.take_until(number, time)?;
+        seen(&record);
         self.close(at);
         self.len -= 1;
         Some(record)

@@ -1,11 +1,17 @@
 //! The report: rows by place, and the lines above them.
 
-use crate::profilers::kmemleak::ledger::{AllocCounts, AllocOrigin, OutstandingSum, OutstandingSums};
-use crate::report::{Basis, Column, Schema, TaskNames, Unit, Value, Verdict};
-use crate::symbol::StackId;
-use crate::task::Comm;
+use std::collections::hash_map::Entry;
 
-/// What is outstanding of one owner at one place.
+use rustc_hash::FxHashMap;
+
+use crate::digits::format_ns;
+use crate::profilers::kmemleak::flows::{FIRST_PART_NS, FlowKey, FlowSpan, PlaceFlow, TREND_PARTS};
+use crate::profilers::kmemleak::ledger::{AllocCounts, OutstandingSum, OutstandingSums};
+use crate::profilers::kmemleak::trend::Trend;
+use crate::report::{Basis, Cell, Column, Schema, TaskNames, TaskOfRow, Unit, Value, Verdict};
+use crate::symbol::StackId;
+
+/// What is outstanding at one place; or of one owner, where the events tell no place.
 #[derive(Clone, Debug)]
 pub struct OutstandingRow {
     stack: Option<StackId>,
@@ -15,25 +21,139 @@ pub struct OutstandingRow {
     oldest_ns: Option<u64>,
     newest_ns: Option<u64>,
     owners: TaskNames,
+    flow: PlaceFlow,
+    span: FlowSpan,
+}
+
+/// What all rows of a report have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct OutstandingTerms {
+    pub has_sizes: bool,
+    pub span: FlowSpan,
+}
+
+impl OutstandingRow {
+    /// The least amounts of the last parts of time, the oldest first.
+    fn least(&self) -> &[u64] {
+        self.flow.least.get(..self.span.parts).unwrap_or_default()
+    }
+
+    fn trend(&self) -> Trend {
+        Trend::of(self.least())
+    }
+
+    /// How much more stays each second: by the later half of the least amounts, or before there are enough by all that stays.
+    fn kept_per_s(&self) -> i64 {
+        const HALF: usize = TREND_PARTS / 2;
+        let FlowSpan { span_ns, part_ns, parts } = self.span;
+        let (more, ns) = if parts == TREND_PARTS {
+            let [before, last] = [HALF - 1, TREND_PARTS - 1].map(|part| i128::from(self.flow.least[part]));
+            (last - before, part_ns.saturating_mul(HALF as u64))
+        } else {
+            (self.bytes.unwrap_or(self.sum.allocs).into(), span_ns)
+        };
+        i64::try_from(per_s(more, ns)).unwrap_or(i64::MAX)
+    }
+
+    /// What grows comes first, the fastest in front; then what keeps most.
+    fn rank(&self) -> impl Ord + use<> {
+        let growth = (self.trend() == Trend::Growing).then(|| self.kept_per_s());
+        (growth, self.bytes, self.sum.allocs)
+    }
+}
+
+/// Rounded to the nearest number.
+fn per_s(amount: i128, span_ns: u64) -> i128 {
+    let span_ns = i128::from(span_ns.max(1));
+    (amount * 2_000_000_000 + span_ns).div_euclid(2 * span_ns)
+}
+
+/// The column of the least amounts of one part of time, from which others follow.
+const fn least<const PART: usize>() -> Column<OutstandingRow> {
+    Column::<OutstandingRow>::counter("", "", |row| &mut row.flow.least[PART]).hidden()
 }
 
 const COLUMNS: &[Column<OutstandingRow>] = &[
+    Column::derived("trend", "trend", |row, _| match row.trend() {
+        Trend::Growing => Value::Word("growing"),
+        Trend::TooEarly => Value::Phrase { word: "too_early", text: "too early" },
+        Trend::Plateau => Value::Word("plateau"),
+    }),
+    Column::<OutstandingRow>::derived("bytes_per_s", "bytes/s", |row, _| {
+        row.bytes.map_or(Value::None, |_| Value::Signed(row.kept_per_s()))
+    })
+    .if_any(),
+    Column::<OutstandingRow>::derived("kept_per_s", "kept/s", |row, _| match row.bytes {
+        None => Value::Signed(row.kept_per_s()),
+        Some(_) => Value::None,
+    })
+    .if_any(),
     Column::<OutstandingRow>::known_counter("bytes", "bytes", |row| &mut row.bytes).in_unit(Unit::Bytes).if_any(),
     Column::counter("allocs", "allocs", |row| &mut row.sum.allocs),
+    Column::<OutstandingRow>::derived("allocs_per_s", "alloc/s", |row, _| rate(row.flow.allocs, row.span)),
+    Column::<OutstandingRow>::derived("frees_per_s", "free/s", |row, _| rate(row.flow.frees, row.span)),
+    Column::<OutstandingRow>::derived("freed_pct", "freed%", |row, _| {
+        let PlaceFlow { all_allocs, all_frees, .. } = row.flow;
+        let hundredths = u128::from(all_frees) * 10_000 / u128::from(all_allocs.max(1));
+        Value::Pct(u32::try_from(hundredths).unwrap_or(u32::MAX))
+    }),
     Column::<OutstandingRow>::greatest("oldest_ns", "oldest", |row| &mut row.oldest_ns).in_unit(Unit::Age),
-    Column::<OutstandingRow>::least("newest_ns", "newest", |row| &mut row.newest_ns).in_unit(Unit::Age),
+    Column::<OutstandingRow>::least("newest_ns", "newest", |row| &mut row.newest_ns).in_unit(Unit::Age).json_only(),
     Column::<OutstandingRow>::counter("exited", "exited", |row| &mut row.sum.exited).if_any(),
     Column::<OutstandingRow>::counter("unsure", "unsure", |row| &mut row.sum.unsure).if_any(),
     Column::<OutstandingRow>::derived("pid", "", |row, _| {
-        row.owners.heaviest_pid().map_or(Value::None, |pid| Value::Signed(pid.into()))
+        let pid = row.owners.heaviest_task().and_then(|task| task.pid);
+        pid.map_or(Value::None, |pid| Value::Signed(pid.into()))
+    })
+    .json_only(),
+    Column::<OutstandingRow>::derived("process", "", |row, _| {
+        let process = row.owners.heaviest_task().map(|task| task.process).filter(|process| !process.is_empty());
+        process.map_or(Value::None, Value::Comm)
     })
     .json_only(),
     Column::<OutstandingRow>::derived("comm", "", |row, _| row.owners.heaviest().map_or(Value::None, Value::Comm))
         .json_only(),
-    Column::names("comms", "comm", |row| &mut row.owners),
+    Column::<OutstandingRow>::names("comms", "", |row| &mut row.owners).json_only(),
+    Column::<OutstandingRow>::derived("tasks", "comm", |row, _| Value::Text(row.owners.with_process().into()))
+        .text_only(),
+    Column::<OutstandingRow>::words("caches", "cache", |row| &mut row.flow.caches).if_any(),
     Column::<OutstandingRow>::counter("freed_unseen", "", |row| &mut row.sum.replaced).json_only(), // in text that is a mark
+    Column::<OutstandingRow>::counter("allocated", "", |row| &mut row.flow.all_allocs).json_only(),
+    Column::<OutstandingRow>::counter("freed", "", |row| &mut row.flow.all_frees).json_only(),
+    Column::<OutstandingRow>::counter("recent_allocs", "", |row| &mut row.flow.allocs).json_only(),
+    Column::<OutstandingRow>::counter("recent_frees", "", |row| &mut row.flow.frees).json_only(),
+    Column::<OutstandingRow>::derived("recent_ns", "", |row, _| Value::Ns(row.span.span_ns)).json_only(),
+    Column::<OutstandingRow>::derived("least", "", |row, _| Value::cell(LeastAmounts(row.least().into()))).json_only(),
+    Column::<OutstandingRow>::derived("least_ns", "", |row, _| Value::Ns(row.span.part_ns)).json_only(),
+    least::<0>(),
+    least::<1>(),
+    least::<2>(),
+    least::<3>(),
+    least::<4>(),
+    least::<5>(),
+    least::<6>(),
+    least::<7>(),
     Column::stack(|row| &mut row.stack),
 ];
+
+fn rate(count: u64, span: FlowSpan) -> Value {
+    Value::Unsigned(u64::try_from(per_s(count.into(), span.span_ns)).unwrap_or(u64::MAX))
+}
+
+/// The least amounts of the parts of time that a trend is judged by.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LeastAmounts(Box<[u64]>);
+
+impl Cell for LeastAmounts {
+    fn json(&self, out: &mut Vec<u8>) {
+        let amounts: Vec<String> = self.0.iter().map(u64::to_string).collect();
+        out.extend_from_slice(format!("[{}]", amounts.join(",")).as_bytes());
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&self.0[..])
+    }
+}
 
 /// By place.
 pub static PLACES: Schema<OutstandingRow> = schema(COLUMNS);
@@ -45,10 +165,7 @@ const fn schema(columns: &'static [Column<OutstandingRow>]) -> Schema<Outstandin
     Schema::<OutstandingRow>::new("outstanding", columns)
         .explained(MEANINGS)
         .snapshot()
-        .ordered(|one, other| {
-            let size = |row: &OutstandingRow| (row.bytes, row.sum.allocs);
-            size(other).cmp(&size(one))
-        })
+        .ordered(|one, other| other.rank().cmp(&one.rank()))
         .judged(|row| match row.sum {
             OutstandingSum { unsure: 1.., .. } => Verdict::Unsure,
             OutstandingSum { replaced: 1.., .. } => Verdict::Discarded,
@@ -58,28 +175,86 @@ const fn schema(columns: &'static [Column<OutstandingRow>]) -> Schema<Outstandin
 }
 
 const MEANINGS: &[(&str, &str)] = &[
+    ("trend", "`growing`, `plateau` or `too_early` to tell: whether what stays grows, by `least`"),
+    (
+        "bytes_per_s",
+        "how many more bytes stay each second: by the later half of `least`, or if that has fewer than 8 parts by `bytes`",
+    ),
+    ("kept_per_s", "the same in allocations, where no event has a size"),
     ("bytes", "outstanding at this place; absent where no event has a size"),
     ("allocs", "how many allocations are"),
+    ("allocs_per_s", "allocations at this place, per second of `recent_ns`"),
+    ("frees_per_s", "frees of what was allocated there"),
+    ("freed_pct", "`freed` of `allocated`"),
     ("oldest_ns", "age of the oldest; of what a process left at its end, the age then"),
     ("newest_ns", "age of the newest"),
     ("exited", "left by a process that has ended, or has executed another program"),
     ("unsure", "allocated before events were lost: they may have been freed unseen"),
     ("pid", "process with the most of it, as `comm`"),
+    ("process", "name of that process"),
     ("comm", "who has most of it"),
     ("comms", "all who have some, those first that have most"),
+    ("tasks", "in text the first of them with its process: `nginx 7`, `worker of java 8`, `sh ×3` of three processes"),
+    ("caches", "caches of the kernel's that it is from, where the event tells"),
     ("freed_unseen", "freed without an event, found out when their addresses were given out again; a mark in text"),
+    ("allocated", "all allocations at this place, of any age"),
+    ("freed", "how many of them were freed, seen or not"),
+    ("recent_allocs", "allocations in the last `recent_ns`"),
+    ("recent_frees", "frees in that time"),
+    (
+        "recent_ns",
+        "the time of the rates: since the start, or if there are 8 parts of `least`, since the first of them began",
+    ),
+    (
+        "least",
+        "the least bytes (allocations, without sizes) outstanding in each of the last parts of the run, 8 at most",
+    ),
+    ("least_ns", "length of such a part"),
     ("stack", "where they were allocated; absent for events that do not tell"),
 ];
 
-/// The rows, in no order. `sizes`: whether sizes are known.
-pub fn rows(sums: &OutstandingSums, sizes: bool, task: impl Fn(u32) -> (Option<i32>, Comm)) -> Vec<OutstandingRow> {
-    let row = |(&AllocOrigin { stack, owner }, &sum): (&AllocOrigin, &OutstandingSum)| {
-        let (pid, comm) = task(owner);
-        let bytes = sizes.then_some(sum.bytes);
-        let owners = TaskNames::of(pid, comm, [bytes.unwrap_or(0), sum.allocs]);
-        OutstandingRow { stack, sum, bytes, oldest_ns: Some(sum.oldest_ns), newest_ns: Some(sum.newest_ns), owners }
+/// The rows, in no order.
+pub fn rows(
+    sums: &OutstandingSums,
+    kind: OutstandingTerms,
+    task: impl Fn(u32) -> TaskOfRow,
+    flow: impl Fn(FlowKey) -> PlaceFlow,
+) -> Vec<OutstandingRow> {
+    let OutstandingTerms { has_sizes, span } = kind;
+    let mut rows: FxHashMap<FlowKey, OutstandingRow> = FxHashMap::default();
+    for (&origin, &sum) in sums.iter() {
+        let amount = [if has_sizes { sum.bytes } else { 0 }, sum.allocs];
+        let owners = TaskNames::of(task(origin.owner), amount);
+        match rows.entry(origin.flow_key()) {
+            Entry::Occupied(known) => {
+                let row = known.into_mut();
+                row.sum.add(sum);
+                row.owners.merge(&owners);
+            }
+            Entry::Vacant(place) => {
+                let (bytes, oldest_ns, newest_ns) = Default::default();
+                let (stack, flow) = (origin.stack, flow(origin.flow_key()));
+                place.insert(OutstandingRow { stack, sum, bytes, oldest_ns, newest_ns, owners, flow, span });
+            }
+        }
+    }
+    let finish = |row: OutstandingRow| {
+        let OutstandingSum { bytes, oldest_ns, newest_ns, .. } = row.sum;
+        let bytes = has_sizes.then_some(bytes);
+        OutstandingRow { bytes, oldest_ns: Some(oldest_ns), newest_ns: Some(newest_ns), ..row }
     };
-    sums.iter().map(row).collect()
+    rows.into_values().map(finish).collect()
+}
+
+/// What the rates and the trends of the rows are of.
+pub fn span_line(span: FlowSpan) -> String {
+    let FlowSpan { span_ns, part_ns, parts } = span;
+    if parts < TREND_PARTS {
+        let needed_ns = FIRST_PART_NS * TREND_PARTS as u64;
+        return format!("per second: since the start; trend: too early to tell before {}", format_ns(needed_ns));
+    }
+    let [span, part] = [span_ns, part_ns].map(format_ns);
+    format!("per second: of the last {span}; trend: of the least kept in each {part} of it")
 }
 
 /// All that is outstanding: allocations, bytes.
@@ -113,17 +288,29 @@ pub fn balance(counts: AllocCounts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profilers::kmemleak::ledger::AllocOrigin;
     use crate::report::{Rows, TableSchema, TypedRows};
+    use crate::task::Comm;
 
     #[test]
     fn sizes_that_nobody_knows_are_absent() {
         let sum = OutstandingSum { allocs: 2, bytes: 0, oldest_ns: 9, newest_ns: 5, exited: 0, unsure: 1, replaced: 0 };
         let mut sums = OutstandingSums::new(1);
         *sums.sum(AllocOrigin { stack: None, owner: 1 }) = sum;
-        let mut rows = TypedRows::new(&PLACES, rows(&sums, false, |_| (Some(7), Comm::new(b"a"))));
+        let task = |_| TaskOfRow { pid: Some(7), comm: Comm::new(b"a"), process: Comm::new(b"b") };
+        let kind =
+            OutstandingTerms { has_sizes: false, span: FlowSpan { span_ns: 1_000_000_000, part_ns: 1, parts: 0 } };
+        let mut rows = TypedRows::new(&PLACES, rows(&sums, kind, task, |_| PlaceFlow::default()));
         let cells = rows.cells(0, 1);
-        assert_eq!(cells[..3], [Value::None, Value::Unsigned(2), Value::Age(9)]);
-        assert_eq!(cells[6..8], [Value::Signed(7), Value::Comm(Comm::new(b"a"))]);
+        let cell = |key: &str| {
+            let index = PLACES.head().columns.iter().position(|column| column.key == key).unwrap();
+            cells[index].clone()
+        };
+        let found = ["bytes", "bytes_per_s", "kept_per_s", "allocs", "oldest_ns"].map(cell);
+        assert_eq!(found, [Value::None, Value::None, Value::Signed(2), Value::Unsigned(2), Value::Age(9)]);
+        let [a, b] = [b"a", b"b"].map(|name| Value::Comm(Comm::new(name)));
+        assert_eq!(["pid", "comm", "process"].map(cell), [Value::Signed(7), a, b]);
+        assert_eq!(cell("tasks"), Value::Text("a of b 7".into()));
         assert_eq!((rows.verdict(0), rows.stack(0)), (Verdict::Unsure, Some(None)));
         assert_eq!(amount(outstanding(&sums), false), "2 allocs");
         assert_eq!(amount((1, 64), true), "64 bytes in 1 alloc");

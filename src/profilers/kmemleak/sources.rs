@@ -18,7 +18,7 @@ use crate::tep::EventError;
 use crate::tep::drift::ALLOCATED_BYTES;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
-use crate::tep::format::field::Field;
+use crate::tep::format::field::{Field, LocatedText};
 
 /// Allocators whose events are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -85,6 +85,8 @@ pub struct AllocatorEvent {
     pub stacks: bool,
     /// Who called, where there is no callchain.
     pub call_site: Option<Field>,
+    /// The name of the cache of the kernel's that the object is from.
+    pub cache: Option<LocatedText>,
     pub filter: Option<Filter>,
 }
 
@@ -328,7 +330,7 @@ fn source(
     if bound.attributes.cpus.is_none() && !is_free {
         bound.attributes.cpus.clone_from(&setup.target.wanted);
     }
-    let mut evsel = bound.into_evsel(stacks).binding(if anybody { Binding::Cpu } else { Binding::Task });
+    let mut evsel = bound.into_evsel(stacks).binding(if anybody { Binding::Cpu } else { Binding::Task }).small_copies();
     // Of a whole machine the place in the kernel matters, not which of many programs called it.
     if stacks && !user && setup.watched.is_all() {
         evsel = evsel.kernel_callchain();
@@ -339,6 +341,7 @@ fn source(
     }
     let call_site = format.field("call_site").filter(|field| !stacks && !user && field.size == 8).cloned();
     let event = evlist.add(evsel)?;
+    let cache = cache_name(&format);
     Ok(AllocatorEvent {
         event,
         format,
@@ -351,8 +354,15 @@ fn source(
         result_in_memory,
         stacks,
         call_site,
+        cache,
         filter,
     })
+}
+
+/// The field with the name of a cache of the kernel's: kmem_cache_alloc of Linux 6.18 has one, of 6.12 it has none.
+fn cache_name(format: &Format) -> Option<LocatedText> {
+    let is_of_cache = format.system == "kmem" && format.name.starts_with("kmem_cache_alloc");
+    format.field("name").filter(|_| is_of_cache)?.located_text().ok()
 }
 
 /// Turns each event without an address, and the one behind it, into a pair: one in each file.

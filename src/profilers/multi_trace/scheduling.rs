@@ -156,7 +156,7 @@ impl FollowedThread {
             Scheduling::Switch { next_pid, .. } if is_it(next_pid) => Some((ThreadNow::Running, Some(cpu))),
             Scheduling::Switch { prev_pid, prev_state, states, .. } if is_it(prev_pid) => {
                 prev_state.read_u64(raw).ok().map(|state| match states.borrow_mut().decode(state) {
-                    SwitchedOut::Runnable => (ThreadNow::Preempted, Some(cpu)),
+                    SwitchedOut::Runnable { .. } => (ThreadNow::Preempted, Some(cpu)),
                     SwitchedOut::Blocked(SchedState::SLEEP) => (ThreadNow::Sleeping, None),
                     SwitchedOut::Blocked(SchedState::DISK) => (ThreadNow::Blocked, None),
                     SwitchedOut::Blocked(_) | SwitchedOut::Dead => (ThreadNow::Stopped, None),

@@ -1,4 +1,4 @@
-//! `num-dist`: how any number that events carry is distributed.
+//! `num-dist`: the distribution of any number in events.
 //!
 //! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event.
 
@@ -101,7 +101,7 @@ impl ProfilerArgs for NumDistArgs {
     }
 }
 
-/// Rows that are kept apart: a distribution takes up to 8 KiB.
+/// Limit of separate rows: a distribution takes up to 8 KiB.
 const MAX_ROWS: usize = 5_000;
 
 /// An event, with its number.
@@ -113,11 +113,11 @@ struct NumberedEvent {
     name: Value,
 }
 
-/// What is known once the events are.
+/// What is known once the events are opened.
 #[derive(Debug)]
 struct OpenedNumbers {
     events: Vec<NumberedEvent>,
-    /// Place of the first event in the list.
+    /// Index of the first event in the list.
     first: usize,
     keys: ShownKeys,
     schema: Schema<NumberRow>,
@@ -125,7 +125,7 @@ struct OpenedNumbers {
     by_stack: bool,
 }
 
-/// What a row is about.
+/// The key of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NumberKey {
     index: usize,
@@ -256,7 +256,7 @@ impl Profiler for NumDist {
         if self.than.is_some_and(|than| number >= i128::from(than)) {
             let outcome = match value {
                 ExprValue::Unsigned(number) => ExprOutcome::Unsigned(number),
-                _ => ExprOutcome::Signed(number as i64), // it was one
+                _ => ExprOutcome::Signed(number as i64), // the number was an i64
             };
             let stack = stack.filter(|_| numbered.shown.shows_stack);
             ctx.emit_event(subject, numbered.shown.event, sample.raw, Some(Value::cell(outcome)), stack);

@@ -11,20 +11,20 @@ use crate::symbol::StackId;
 /// The numbers of one event and key.
 #[derive(Clone, Debug)]
 pub struct NumberRow {
-    /// The place of the event on the command line.
+    /// The index of the event on the command line.
     pub index: usize,
     pub event: Value,
-    /// The key as it is shown, and as text has it where a program reads a number.
+    /// The key for JSON; `text_key`: the key for text, if JSON has a number.
     pub key: Value,
     pub text_key: Value,
     pub instance: Option<i32>,
     pub numbers: SignedDistribution,
-    /// The greatest number, which is not in it as it is: see [`greatness`].
+    /// The case with the greatest number, in the form of [`greatness`].
     pub greatest: Option<WorstCase>,
     pub stack: Option<StackId>,
 }
 
-/// How the rows are told apart.
+/// What distinguishes rows.
 #[derive(Clone, Copy, Debug)]
 pub struct RowForm<'a> {
     pub key: Option<KeyForm<'a>>,
@@ -133,7 +133,7 @@ pub fn schema(form: RowForm<'_>) -> Schema<NumberRow> {
     let mut columns: Vec<MadeColumn<NumberRow>> = Vec::new();
     columns.extend(form.instance.map(|instance| if instance == Instance::Cpu { CPU.into() } else { TID.into() }));
     if let Some(KeyForm::Number(heading)) = form.key {
-        // The row of the others has a word in text, and no number for programs.
+        // The row of the others shows a word in text, and no key in JSON.
         columns.push(ColumnName::new("", heading).label(|row: &NumberRow| row.text_key.clone()).text_only());
         columns.push(KEY.json_only().into());
     }
@@ -141,7 +141,7 @@ pub fn schema(form: RowForm<'_>) -> Schema<NumberRow> {
     columns.extend(NUMBERS_OF.map(MadeColumn::from));
     columns.push(GREATEST.into());
     if let Some(KeyForm::Text(heading)) = form.key {
-        // The last, since it may be long.
+        // The key is the last column, since it may be long.
         columns.push(ColumnName::new("key", heading).label(|row: &NumberRow| row.key.clone()));
     }
     columns.extend(form.stacks.then(|| STACK.into()));
@@ -154,13 +154,13 @@ fn worst_first(one: &NumberRow, other: &NumberRow) -> Ordering {
     by(one).cmp(&by(other)).then_with(|| one.instance.cmp(&other.instance))
 }
 
-/// A number as one without a sign, of equal order up to 2^63 - 1; all above are equal.
+/// Maps a number to an unsigned one in the same order, up to 2^63 - 1; all greater numbers are equal.
 pub fn greatness(number: i128) -> u64 {
     let number = i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX });
     (number as u64) ^ (1 << 63)
 }
 
-/// The rows of equal names and stacks as one.
+/// Merges rows with equal names and stacks.
 pub fn merged(rows: Vec<NumberRow>) -> Vec<NumberRow> {
     let mut places: FxHashMap<(usize, Value, Option<i32>, Option<StackId>), usize> = FxHashMap::default();
     let mut merged: Vec<NumberRow> = Vec::with_capacity(rows.len());

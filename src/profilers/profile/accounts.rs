@@ -162,7 +162,7 @@ impl Accounts {
             }
             Record::Comm { pid, tid, comm, exec } if pid == tid => {
                 if let Some(process) = self.processes.get_mut(&pid) {
-                    process.comm = Comm::new(comm);
+                    process.comm = Comm::of_task(comm);
                     process.threads = if exec { 1 } else { process.threads };
                 }
             }

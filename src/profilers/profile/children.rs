@@ -58,7 +58,7 @@ impl Children {
             Record::Comm { pid, tid, comm, .. } if pid == tid => {
                 if let Some(life) = self.lives.get_mut(&pid) {
                     // A thread that executes a program takes the place of the first one, which has exited.
-                    (life.comm, life.ended_ns) = (Comm::new(comm), None);
+                    (life.comm, life.ended_ns) = (Comm::of_task(comm), None);
                 }
             }
             _ => {}

@@ -35,8 +35,7 @@ use crate::report::{OccurrenceLayout, TableSchema};
 use crate::sched::{CpuHistory, RunnableStacks, TaskWaits};
 use crate::stats::KeyedSums;
 use crate::symbol::StackId;
-use crate::task::procfs::{SeenThread, Stats};
-use crate::task::thread_reader::ThreadReader;
+use crate::task::thread_reader::{ThreadFacts, ThreadReader};
 
 /// Who waits for a CPU, how long, and behind whom
 #[derive(Debug, Default, clap::Args)]
@@ -144,11 +143,9 @@ struct DelayAccount {
 struct Rundelay {
     waits: TaskWaits<Showing>,
     account: DelayAccount,
-    /// Reads /proc after losses.
-    threads: Option<ThreadReader<SeenThread>>,
+    /// What tasks do of which no event has told.
+    threads: ThreadReader,
     next_look: u64,
-    /// Up to which losses /proc was searched for tasks that wait.
-    looked_until: u64,
 }
 
 /// Switches that are kept of each CPU: as many as fit, since machines have few CPUs or many.
@@ -159,9 +156,8 @@ fn history_limit(cpus: usize) -> usize {
 
 impl Profiler for Rundelay {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let threads = ThreadReader::start(setup.host.clone(), Stats)?;
-        self.account.scope = setup.scope.clone().without(&[threads.tid]);
-        self.threads = Some(threads);
+        self.threads = ThreadReader::start(setup.host, ThreadFacts::State)?;
+        self.account.scope = setup.scope.clone().without(self.threads.thread().as_slice());
         self.account.throttling = Throttling::new(setup.host);
         self.waits = TaskWaits::new(history_limit(online_cpus(setup.host).map_or(1, |cpus| cpus.len())));
         let stacks = if setup.stacks { RunnableStacks::Whole } else { RunnableStacks::Yields };
@@ -189,11 +185,15 @@ impl Profiler for Rundelay {
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         self.waits.on(&event, ctx, &mut self.account);
         match event {
-            Event::Started { .. } => {
+            Event::Started { now } => {
                 self.account.reported_until = ctx.started_ns;
-                self.look_at_proc(ctx);
+                self.look_at_proc(now, ctx);
             }
-            Event::Task { record: Record::Exit(exit), .. } => self.account.throttling.forget(exit.tid),
+            Event::Task { record: Record::Exit(exit), .. } => {
+                self.account.throttling.forget(exit.tid);
+                self.threads.saw(exit.tid);
+            }
+            Event::TookOver { old, .. } => self.threads.saw(old),
             Event::Stopped { now } => {
                 self.waits.model.drop_doubtful(now);
                 ctx.view.discarded += self.waits.model.take_discarded();

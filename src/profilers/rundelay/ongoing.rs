@@ -13,9 +13,8 @@ use crate::profilers::rundelay::table::{
 use crate::profilers::rundelay::{Rundelay, Showing};
 use crate::report::Subject;
 use crate::sched::{QueueWait, RunDelayKind, RunQueue, TaskEvent, WaitUser as _};
-use crate::stats::Began;
 use crate::task::Comm;
-use crate::task::procfs::SeenThread;
+use crate::task::thread_reader::SeenThread;
 
 /// Time to the next line of a wait that goes on.
 const AGAIN_NS: u64 = 1_000_000_000;
@@ -39,9 +38,8 @@ impl Rundelay {
             self.show_ongoing(now, false, ctx);
             self.next_look = now.saturating_add(LOOK_NS.max(pause_ns()));
         }
-        if self.waits.sweep(now, ctx) {
-            self.look_again(ctx);
-        }
+        self.waits.sweep(now, ctx);
+        self.look_at_proc(now, ctx);
     }
 
     /// Asks for the policies of real-time tasks while they live and others wait for them.
@@ -56,30 +54,18 @@ impl Rundelay {
         }
     }
 
-    /// The tasks that are runnable, as /proc tells: those that have no event for long are in no record.
-    pub(super) fn look_at_proc(&mut self, ctx: &mut Context) {
-        let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
-        let seen = ctx.threads_from_proc(&living);
-        self.take_seen(seen, Began::BeforeStart, ctx);
-    }
-
-    /// As [`Rundelay::look_at_proc`], after a loss: /proc is read elsewhere meanwhile.
-    fn look_again(&mut self, ctx: &mut Context) {
-        let Some(threads) = &self.threads else { return };
-        self.take_seen(threads.found(), Began::BeforeLoss, ctx);
-        let Some(threads) = self.threads.as_ref().filter(|_| self.waits.model.lost_until() > self.looked_until) else {
-            return;
-        };
-        if threads.read(ctx.tasks.living().map(|(tid, _)| tid).collect()) {
-            self.looked_until = self.waits.model.lost_until();
+    /// Asks /proc which tasks are runnable, at the start and after losses, and takes what it has answered: those that have no event
+    /// for long are in no record.
+    pub(super) fn look_at_proc(&mut self, now: Timestamp, ctx: &mut Context) {
+        let horizon = self.waits.model.horizon();
+        if self.threads.is_due(now, horizon.end_ns()) {
+            self.threads.ask(ctx.tasks.living().map(|(tid, _)| tid), now, horizon.end_ns());
         }
-    }
-
-    fn take_seen(&mut self, seen: Vec<SeenThread>, began: Began, ctx: &mut Context) {
-        for SeenThread { tid, at_ns, stat } in seen.into_iter().filter(|seen| seen.stat.state == b'R') {
+        let answers = self.threads.answers(now, horizon.end_ns());
+        for SeenThread { tid, at_ns, stat, .. } in answers.into_iter().filter(|seen| seen.stat.state == b'R') {
             let is_ours = self.account.asks_for(tid, &stat.comm, ctx);
             let seen = TaskEvent { at_ns, cpu: stat.cpu, tid, comm: stat.comm };
-            self.waits.model.found(seen, is_ours, began);
+            self.waits.model.found(seen, is_ours, horizon.began_unseen());
         }
     }
 

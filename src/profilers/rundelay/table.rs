@@ -91,16 +91,23 @@ const COLUMNS: &[Column<RunDelayRow>] = &[
 
 pub static DELAYS_OF_ALL: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("delays", COLUMNS.split_at(2).1)
     .explained(&MEANINGS)
+    .settled(settle)
     .titled("waits for a CPU")
     .ordered(|one, other| one.key.cmp(&other.key));
 
 pub static DELAYS_OF_THREADS: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("threads", COLUMNS)
     .explained(&MEANINGS)
+    .settled(settle)
     .titled("waits for a CPU")
     .ordered(|one, other| {
         let total = |row: &RunDelayRow| row.sum.latency.distribution.sum();
         total(other).cmp(&total(one)).then(one.key.cmp(&other.key))
     });
+
+/// Where the last interval has no row of a kind, no task waits like that.
+fn settle(rows: &mut [RunDelayRow]) {
+    rows.iter_mut().for_each(|row| row.now = row.now.or(Some(0)));
+}
 
 fn tid_or_none(tid: i32) -> Value {
     if tid < 0 { Value::None } else { Value::Signed(tid.into()) }

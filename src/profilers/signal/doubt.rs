@@ -1,9 +1,8 @@
 //! The queues that may be out of step after a loss.
 //!
-//! Most signals are pending only once at a time: the one that is delivered is the one that was sent last. Real-time
-//! signals and those of timers queue: once one was sent or delivered unseen, every later delivery would be paired with
-//! the wrong signal. So after a loss no signal of such a queue is paired until /proc has shown that the queue was
-//! empty.
+//! Most signals are pending only once at a time: the delivered one is the last one sent. Real-time signals and signals
+//! of timers queue: once one was sent or delivered unseen, every later delivery would be paired with the wrong signal.
+//! So after a loss no signal of such a queue is paired until /proc has shown that the queue was empty.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +10,7 @@ use crate::profilers::signal::names;
 use crate::profilers::signal::pending::{QueueKey, SentSignal};
 use crate::stats::LossHorizon;
 
-/// Limit of the queues that /proc is asked about; others stay in doubt.
+/// Limit of the queues that are looked up in /proc; others stay in doubt.
 const LIMIT: usize = 1 << 14;
 
 /// A span of time within which a queue was empty at some moment.
@@ -24,35 +23,35 @@ pub struct EmptyQueue {
 #[derive(Debug, Default)]
 pub struct QueueDoubts {
     horizon: LossHorizon,
-    /// When queues were known to be empty. What is from before the horizon counts no more.
+    /// When queues were known to be empty. Times before the horizon no longer count.
     empty_at: FxHashMap<QueueKey, u64>,
-    /// The horizon when what counts no more was dropped last.
+    /// The horizon at which outdated entries were last dropped.
     dropped_until: LossHorizon,
-    /// Queues in doubt, with the answer of /proc, which is kept until all records up to it were read.
+    /// Queues in doubt, with the answer from /proc, which is kept until all records up to its time were read.
     asking: FxHashMap<QueueKey, Option<EmptyQueue>>,
 }
 
 impl QueueDoubts {
-    /// Records were lost up to `end`.
+    /// Notes that records were lost up to `end`.
     pub fn lost(&mut self, end: u64) {
         self.horizon.lost_until(end);
     }
 
-    /// True if the delivery that pairs with this signal may be that of another one.
+    /// True if the delivery paired with this signal may belong to another one.
     pub fn covers(&self, sent: &SentSignal) -> bool {
         let queues = self.horizon.any_loss() && !names::waits_alone(sent.signo, sent.code);
         let is_in_step = |at: &u64| sent.time >= *at && self.horizon.saw_all_since(*at);
         queues && !self.empty_at.get(&QueueKey::of(sent)).is_some_and(is_in_step)
     }
 
-    /// A signal was put into its queue.
+    /// Notes that a signal was put into its queue.
     pub fn sent(&mut self, sent: &SentSignal) {
         if self.covers(sent) && self.asking.len() < LIMIT {
             self.asking.entry(QueueKey::of(sent)).or_default();
         }
     }
 
-    /// Up to `most` queues that /proc is to be asked about.
+    /// Up to `most` queues to look up in /proc.
     pub fn to_ask(&self, most: usize) -> Vec<QueueKey> {
         self.asking.iter().filter(|(_, answer)| answer.is_none()).take(most).map(|(key, _)| *key).collect()
     }
@@ -63,7 +62,7 @@ impl QueueDoubts {
         self.asking.iter().filter(|(_, answer)| is_due(answer)).map(|(key, _)| *key).collect()
     }
 
-    /// Takes the answer of /proc. None: the owner of the queue has ended.
+    /// Takes the answer from /proc. None: the owner of the queue has ended.
     pub fn answer(&mut self, key: QueueKey, empty: Option<EmptyQueue>) {
         match self.asking.get_mut(&key).filter(|_| empty.is_some()) {
             Some(answer) => *answer = empty,
@@ -71,7 +70,7 @@ impl QueueDoubts {
         }
     }
 
-    /// Takes the answer out, if all records up to it were read.
+    /// Removes and returns the answer, if all records up to its time were read.
     #[inline]
     pub fn take_answer(&mut self, key: QueueKey, now: u64) -> Option<EmptyQueue> {
         if self.asking.is_empty() {
@@ -81,7 +80,7 @@ impl QueueDoubts {
         answer.take_if(|empty| empty.to < now)
     }
 
-    /// The queue was empty: signals that are sent later are in step.
+    /// Notes that a queue was empty: signals sent later are paired correctly again.
     pub fn was_empty(&mut self, key: QueueKey, empty: EmptyQueue) {
         if self.empty_at.len() >= LIMIT && self.dropped_until != self.horizon {
             self.dropped_until = self.horizon;

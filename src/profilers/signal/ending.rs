@@ -1,16 +1,16 @@
-//! Finds the signal that ended a process. Whatever signal it was, each thread is ended by a SIGKILL of its own.
+//! Finds the signal that ended a process. For any fatal signal, the kernel ends each thread by a separate SIGKILL.
 //!
-//! These SIGKILLs have no sender, and come as well if a thread calls exit_group or execve: to all other threads. So a
-//! signal is behind them only if every thread had one.
+//! These SIGKILLs have no sender. They also occur when a thread calls exit_group or execve, but only in all other
+//! threads. So a signal is the cause only if every thread got one.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profilers::signal::names::SIGKILL;
 use crate::profilers::signal::pending::{PendingSignals, SentSignal};
 
-/// How often /proc is asked whether a process that is ending still lives.
+/// How often /proc is read to check whether an ending process still lives.
 const AGAIN_NS: u64 = 1_000_000_000;
-/// In `spared`: the process is ending, and the reason is known.
+/// Value in `spared`: the process is ending, and the reason is known.
 const ENDS: u64 = u64::MAX;
 
 /// A signal that ended a process.
@@ -22,11 +22,11 @@ pub struct FatalSignal {
     pub tid: i32,
 }
 
-/// A process some of whose threads got a SIGKILL, and the signal that may be behind it.
+/// A process in which some threads got a SIGKILL, and the signal that may be the cause.
 #[derive(Debug)]
 struct EndingProcess {
     deadly: FatalSignal,
-    /// Living threads that got none.
+    /// Living threads that got no SIGKILL.
     left: FxHashSet<i32>,
     look_at: u64,
     /// When /proc showed no living thread.
@@ -37,7 +37,7 @@ struct EndingProcess {
 #[derive(Debug)]
 pub enum EndingLook {
     Nothing,
-    /// The process still lives, which was not reported yet.
+    /// The process still lives, and its signal was not reported yet.
     Waits(SentSignal),
     Ended(FatalSignal),
 }
@@ -51,7 +51,7 @@ pub struct EndingProcesses {
 }
 
 impl EndingProcesses {
-    /// A thread got a SIGKILL that was not sent by a task. Returns the signal behind it if that is certain.
+    /// Handles a SIGKILL of a thread that no task has sent. Returns the signal that caused it, if that is certain.
     pub fn told(
         &mut self,
         (pid, tid): (i32, i32),
@@ -86,13 +86,13 @@ impl EndingProcesses {
         self.undecided.remove(&pid).map(|ending| ending.deadly)
     }
 
-    /// A SIGKILL that was sent is delivered: nothing else ends the process. Returns the signal that was assumed to end
-    /// it, as the next two functions do.
+    /// Handles the delivery of a SIGKILL that a task has sent: nothing else ends the process. Returns the signal that
+    /// was assumed to end it, as the next two functions do.
     pub fn killed(&mut self, pid: i32) -> Option<SentSignal> {
         self.decide(pid).map(|deadly| deadly.sent)
     }
 
-    /// A thread exits. If it got no SIGKILL it has itself called exit_group, or pthread_exit.
+    /// Handles the exit of a thread. Without a SIGKILL the thread itself has called exit_group, or pthread_exit.
     pub fn exited(&mut self, (pid, tid): (i32, i32), time: u64, any_pending: bool) -> Option<SentSignal> {
         match self.undecided.get(&pid) {
             Some(ending) if ending.left.contains(&tid) => self.killed(pid),
@@ -107,7 +107,7 @@ impl EndingProcesses {
         }
     }
 
-    /// The thread that got no SIGKILL has executed another program.
+    /// Handles an exec: the thread that got no SIGKILL has executed another program.
     pub fn executed(&mut self, pid: i32, time: u64) -> Option<SentSignal> {
         let sent = self.undecided.remove(&pid).map(|ending| ending.deadly.sent);
         if sent.is_some() || self.spared.contains_key(&pid) {
@@ -116,12 +116,12 @@ impl EndingProcesses {
         sent
     }
 
-    /// Up to `most` processes that are to be looked up in /proc now.
+    /// Up to `most` processes to look up in /proc now.
     pub fn due(&self, now: u64, most: usize) -> Vec<i32> {
         self.undecided.iter().filter(|(_, ending)| ending.look_at <= now).map(|(pid, _)| *pid).take(most).collect()
     }
 
-    /// Takes the answer of /proc about a process at `looked_at`. Records up to `now` were read.
+    /// Takes the answer about a process, read from /proc at `looked_at`. Records up to `now` were read.
     pub fn looked(&mut self, pid: i32, lives: bool, looked_at: u64, now: u64) -> EndingLook {
         let Some(ending) = self.undecided.get_mut(&pid) else { return EndingLook::Nothing };
         if lives {
@@ -134,7 +134,7 @@ impl EndingProcesses {
             };
         }
         match ending.gone_at {
-            // No exit of the threads that are left was seen: they had ended before.
+            // No exit of the remaining threads was seen, so they had ended before.
             Some(gone_at) if now >= gone_at => self.decide(pid).map_or(EndingLook::Nothing, EndingLook::Ended),
             Some(_) => EndingLook::Nothing,
             None => {
@@ -169,7 +169,7 @@ mod tests {
 
     const PID: i32 = 7;
 
-    /// A process to which SIGTERM was sent at 10.
+    /// State after SIGTERM was sent to a process at 10.
     fn term() -> (EndingProcesses, PendingSignals) {
         let mut pending = PendingSignals::default();
         pending.add(sent(10, (PID, PID, true), 15, 0), 0);
@@ -204,12 +204,12 @@ mod tests {
         let (mut endings, mut pending) = term();
         assert_eq!(told(&mut endings, &mut pending, 8, 20, &[7, 8]), None);
         assert_eq!(endings.exited((PID, 7), 21, true).map(|sent| sent.time), Some(10));
-        // It may have exited before any other was told.
+        // The thread may have exited before the other ones got a SIGKILL.
         let (mut endings, mut pending) = term();
         assert!(endings.exited((PID, 7), 15, true).is_none());
         assert_eq!(told(&mut endings, &mut pending, 8, 20, &[8]), None);
         assert!(!pending.is_empty() && endings.iter().count() == 0);
-        // Long before, it has ended for itself.
+        // If it exited long before, it has ended by itself.
         let (mut endings, mut pending) = term();
         assert!(endings.exited((PID, 7), 5, true).is_none());
         assert_eq!(told(&mut endings, &mut pending, 8, 20, &[8]), Some((20, 8)));

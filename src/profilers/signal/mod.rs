@@ -3,9 +3,9 @@
 //! Events: `signal:signal_generate` and `signal:signal_deliver`, period 1, on whole CPUs: sender and receiver are two
 //! tasks. Cost: two records per signal; the kernel applies `--filter` and `-t` to the first of them.
 //!
-//! `pending` keeps the signals that were sent and are not delivered yet, `doubt` the queues that may be out of step
-//! after a loss. `ending` finds the signal that ended a process, `names` has the kernel's numbers, `shown` is the line
-//! of a signal, `table` holds the sums, `args` the options.
+//! `pending` has the signals that were sent and not delivered yet, `doubt` the queues that may be out of step after a
+//! loss. `ending` finds the signal that ended a process, `names` has the kernel's numbers, `shown` is the line of a
+//! signal, `table` holds the sums, `args` the options.
 
 mod args;
 mod doubt;
@@ -60,11 +60,11 @@ impl ProfilerArgs for SignalArgs {
     }
 }
 
-/// The age at which a signal that was not delivered is looked for in /proc.
+/// The age at which an undelivered signal is looked up in /proc.
 const SETTLE_NS: u64 = 50_000_000;
-/// How often a pending signal is looked for again.
+/// How often a pending signal is looked up again.
 const AGAIN_NS: u64 = 1_000_000_000;
-/// Limit of the looks at /proc in one tick: the rings fill meanwhile.
+/// Limit of the look-ups in /proc per tick, since the rings fill meanwhile.
 const MAX_LOOKS: usize = 256;
 
 /// `TRACE_SIGNAL_*`, include/trace/events/signal.h.
@@ -113,10 +113,10 @@ pub struct Signal {
     pending: PendingSignals,
     sums: SignalSums,
     endings: EndingProcesses,
-    /// Signals sent before this may have arrived unseen.
+    /// Signals sent before this horizon may have arrived unseen.
     horizon: LossHorizon,
     doubts: QueueDoubts,
-    /// Number of signals that were delivered without having been seen when they were sent.
+    /// Number of delivered signals whose sending was not seen.
     unsent: u64,
 }
 
@@ -148,12 +148,12 @@ impl Signal {
         ctx.is_ours(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm))
     }
 
-    /// True if `--signal` selects it.
+    /// True if `--signal` selects this signal.
     fn is_asked_for(&self, signo: u8) -> bool {
         self.args.signals.as_ref().is_none_or(|SignalList(list)| list.contains(&signo))
     }
 
-    /// Reads a sent signal, with the kernel's word on what it did with it. None: the answer is not about it.
+    /// Reads a sent signal, with the kernel's result code. None: the signal is not wanted.
     fn read_generated(&self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Option<(SentSignal, i32)>> {
         let Some(plan) = &self.plan else { return Ok(None) };
         let fields = &plan.generated;
@@ -163,13 +163,13 @@ impl Signal {
         if !self.is_ours(tid, comm, ctx) || !self.is_asked_for(signo) {
             return Ok(None);
         }
-        // A signal from another CPU is not shown, but may be in front of another one in the queue.
+        // A signal that was sent on another CPU is not shown, but may be ahead of a shown one in the queue.
         let hidden = !ctx.scope.has_cpu(sample.cpu);
         let result = fields.result.read_i32(sample.raw)?;
         let target = SignalTarget {
             tid,
             pid: ctx.tasks.pid(tid),
-            comm: Comm::new(comm),
+            comm: Comm::of_task(comm),
             group: fields.group.read_i32(sample.raw)? != 0,
         };
         let stack = if self.takes_stacks && !hidden { ctx.stack(sample) } else { None };
@@ -200,7 +200,7 @@ impl Signal {
         Ok(Some((sent, result)))
     }
 
-    /// Takes a sent signal. It counts as an event when its fate is known.
+    /// Takes a sent signal. The signal counts as an event once its fate is known.
     fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let Some((sent, result)) = self.read_generated(sample, ctx)? else { return Ok(Use::Ignored) };
         if !sent.hidden {
@@ -232,12 +232,12 @@ impl Signal {
         Ok(used)
     }
 
-    /// True if the delivery of the signal may have gone unseen, or be that of another signal.
+    /// True if the delivery of the signal may be unseen, or belong to another signal.
     fn is_uncertain(&self, sent: &SentSignal) -> bool {
         !self.horizon.saw_all_since(sent.time.max(sent.certain_until)) || self.doubts.covers(sent)
     }
 
-    /// Ends a signal whose fate a record tells: that counts as an event.
+    /// Ends a signal whose fate is known from a record, and counts it as an event.
     fn end_here(&mut self, sent: &SentSignal, fate: SignalFate, ctx: &mut Context) -> Use {
         self.end(sent, fate, ctx);
         if sent.hidden { Use::Ignored } else { Use::Relevant }
@@ -323,14 +323,14 @@ impl Signal {
         Use::Relevant
     }
 
-    /// Makes a signal pending again that has not ended its process after all.
+    /// Makes a signal pending again that did not end its process after all.
     fn put_back(&mut self, sent: Option<SentSignal>, now: Timestamp, ctx: &mut Context) {
         if let Some(gone) = sent.and_then(|sent| self.pending.put_back(sent, now.saturating_add(SETTLE_NS))) {
             self.end(&gone, SignalFate::Taken, ctx);
         }
     }
 
-    /// Asks /proc whether a process is still ending.
+    /// Checks in /proc whether a process is still ending.
     fn look_at_ending(&mut self, pid: i32, now: Timestamp, ctx: &mut Context) {
         let lives = ctx.process_signals_from_proc(pid).is_some();
         match self.endings.looked(pid, lives, crate::sys::monotonic_ns(), now) {
@@ -346,7 +346,7 @@ impl Signal {
         }
     }
 
-    /// Asks /proc whether a queue that may be out of step is empty.
+    /// Checks in /proc whether a queue that may be out of step is empty.
     fn look_whether_empty(&mut self, key: QueueKey, ctx: &Context) {
         let from = crate::sys::monotonic_ns();
         let Some(state) = state_of(key, ctx) else { return self.doubts.answer(key, None) };
@@ -356,20 +356,20 @@ impl Signal {
         }
     }
 
-    /// All records up to `now` were read: ends the signals that were sent before their queue was found empty.
+    /// Ends the signals that were sent before their queue was found empty. All records up to `now` were read.
     #[inline]
     fn resync(&mut self, key: QueueKey, now: Timestamp, ctx: &mut Context) {
         let Some(empty) = self.doubts.take_answer(key, now) else { return };
         for sent in self.pending.take_older(key, empty.from) {
             self.end(&sent, SignalFate::Taken, ctx);
         }
-        // Of a signal that was sent while /proc was read it is unknown whether it had been taken by then.
+        // A signal that was sent while /proc was read may or may not have been taken by then.
         if self.pending.queue(key).is_none_or(|queue| queue.sent.iter().all(|sent| sent.time > empty.to)) {
             self.doubts.was_empty(key, empty);
         }
     }
 
-    /// Asks /proc whether the signals of a queue are still pending. Some are taken without an event.
+    /// Checks in /proc whether the signals of a queue are still pending, since some are taken without an event.
     fn look(&mut self, key: QueueKey, now: Timestamp, ctx: &mut Context) {
         let living = state_of(key, ctx);
         let looked_at = crate::sys::monotonic_ns();
@@ -377,12 +377,12 @@ impl Signal {
         let Some(queue) = self.pending.queue(key) else { return };
         let waits = |state: &SignalState| {
             let mask = if key.group { state.shared } else { state.pending };
-            // A signal that a tracer holds back is in no mask.
+            // A signal that a ptrace tracer holds back is in no mask.
             SignalState::has(mask, key.signo) || state.state == b't'
         };
         let Some(state) = living.filter(waits) else {
             match queue.absent {
-                // All records up to that moment were read, and none was of a delivery.
+                // All records up to that time were read, and none was a delivery.
                 Some(AbsentSignal { at_ns: at, gone }) if now >= at => {
                     let fate = if gone { SignalFate::TargetEnded } else { SignalFate::Taken };
                     queue.absent = None;
@@ -402,7 +402,7 @@ impl Signal {
         let settled = now.saturating_sub(SETTLE_NS);
         let mut fresh = Vec::new();
         for sent in &mut queue.sent {
-            // Of a queue of real-time signals some may have been taken, and others have come.
+            // In a queue of real-time signals some may have been taken, and others have arrived.
             if !names::is_real_time(key.signo) && horizon.saw_all_since(sent.time.max(sent.certain_until)) {
                 sent.certain_until = looked_at;
             }
@@ -420,7 +420,7 @@ impl Signal {
     }
 }
 
-/// The living threads of a process, by the records.
+/// The living threads of a process, as known from records.
 fn threads_of(pid: i32, ctx: &Context) -> FxHashSet<i32> {
     ctx.tasks.living().filter(|(_, process)| *process == pid).map(|(tid, _)| tid).collect()
 }
@@ -529,7 +529,7 @@ impl Profiler for Signal {
             self.sums.waits(sent);
         }
         let table = report.delta(&SIGNALS, self.sums.take_rows());
-        // The lost records may have told of their deliveries.
+        // The lost records may include their deliveries.
         if self.pending.iter().any(|sent| self.is_uncertain(sent)) {
             table.judged(Verdict::Unsure);
         }

@@ -93,13 +93,13 @@ pub fn number(text: &str) -> Option<u8> {
     u8::try_from(found + 1).ok()
 }
 
-/// True if only one signal of this kind is pending at a time. Signals of timers have entries of their own in the queue,
-/// besides another one of the same number.
+/// True if only one signal of this kind is pending at a time. A signal of a timer has its own entry in the queue,
+/// besides another signal of the same number.
 pub fn waits_alone(signo: u8, code: i32) -> bool {
     !is_real_time(signo) && code != SI_TIMER
 }
 
-/// True for the signals that no program can block, ignore or take.
+/// True for the signals that no program can block, ignore or handle.
 pub fn is_absolute(signo: u8) -> bool {
     matches!(signo, SIGKILL | SIGSTOP)
 }
@@ -142,7 +142,7 @@ impl DefaultAction {
     }
 }
 
-/// What has generated a signal.
+/// The origin of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalOrigin {
     /// A task, with kill, tgkill, sigqueue and the like.
@@ -212,7 +212,7 @@ const CHLD: [&str; 6] = ["CLD_EXITED", "CLD_KILLED", "CLD_DUMPED", "CLD_TRAPPED"
 const POLL: [&str; 6] = ["POLL_IN", "POLL_OUT", "POLL_MSG", "POLL_ERR", "POLL_PRI", "POLL_HUP"];
 const SYS: [&str; 2] = ["SYS_SECCOMP", "SYS_USER_DISPATCH"];
 
-/// The name of a code. None: it has no name, like those that a task may choose itself.
+/// The name of a code. None: the code has no name, like those that a task may choose itself.
 pub fn code(signo: u8, code: i32) -> Option<&'static str> {
     let own: &[&'static str] = match signal(signo) {
         "SIGILL" => &ILL,

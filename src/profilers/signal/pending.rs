@@ -20,14 +20,14 @@ pub struct SentSignal {
     pub target: SignalTarget,
     pub signo: u8,
     pub code: i32,
-    /// The kernel had no memory for its siginfo: it is delivered without its code.
+    /// The kernel had no memory for the siginfo: the signal is delivered without its code.
     pub info_lost: bool,
     pub stack: Option<StackId>,
-    /// It was reported as pending.
+    /// The signal was reported as pending.
     pub shown: bool,
-    /// It was not asked for, and only keeps its place in the queue.
+    /// The signal is not wanted, and only keeps its place in the queue.
     pub hidden: bool,
-    /// It was pending at this time: losses before it do not concern it.
+    /// The signal was pending at this time: earlier losses do not concern it.
     pub certain_until: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct SignalSender {
     pub pid: i32,
     pub tid: i32,
     pub comm: Comm,
-    /// The task was only interrupted, and did not send it.
+    /// The task was only interrupted, and did not send the signal.
     pub interrupt: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct SignalTarget {
     pub tid: i32,
     pub pid: i32,
     pub comm: Comm,
-    /// Sent to the process: any of its threads may take it.
+    /// The signal was sent to the process: any of its threads may take it.
     pub group: bool,
 }
 
@@ -69,11 +69,11 @@ impl QueueKey {
 #[derive(Debug)]
 pub struct SignalQueue {
     pub sent: VecDeque<SentSignal>,
-    /// When /proc is asked whether it is empty.
+    /// When to check in /proc whether the queue is empty.
     pub look_at: u64,
     /// /proc showed that the signal is not pending any more.
     pub absent: Option<AbsentSignal>,
-    /// The target was blocking the signal at the last look.
+    /// The target was blocking the signal at the last look-up.
     pub blocked: bool,
 }
 
@@ -83,7 +83,7 @@ impl SignalQueue {
     }
 }
 
-/// An answer of /proc that a signal is not pending.
+/// An answer from /proc that a signal is not pending.
 #[derive(Clone, Copy, Debug)]
 pub struct AbsentSignal {
     pub at_ns: u64,
@@ -108,14 +108,14 @@ pub struct PendingSignals {
 #[derive(Debug)]
 pub enum AddOutcome {
     Alone,
-    /// The one before it must have been taken: only one of its kind is pending at a time.
+    /// The previous signal of this kind, which must have been taken: only one is pending at a time.
     Displaced(SentSignal),
-    /// There was no room for it.
+    /// There was no room for the signal.
     Full(SentSignal),
 }
 
 impl PendingSignals {
-    /// Adds a signal. /proc is asked about its queue at `look_at`.
+    /// Adds a signal. Its queue will be looked up in /proc at `look_at`.
     pub fn add(&mut self, sent: SentSignal, look_at: u64) -> AddOutcome {
         if self.len >= LIMIT {
             return AddOutcome::Full(sent);
@@ -138,13 +138,13 @@ impl PendingSignals {
         }
     }
 
-    /// The signal that a thread takes now: its own queue comes first, and the oldest signal in it.
+    /// The signal that a thread takes now: the oldest one in the thread's own queue, else in that of its process.
     pub fn take(&mut self, tid: i32, pid: i32, signo: u8, code: i32) -> Option<SentSignal> {
         let keys = [QueueKey { id: tid, group: false, signo }, QueueKey { id: pid, group: true, signo }];
         let first_is = |pending: &PendingSignals, key: &QueueKey| {
             pending.queues.get(key).and_then(|queue| queue.sent.front()).is_some_and(|sent| sent.code == code)
         };
-        // If the siginfo was lost, the code is another one.
+        // If the siginfo was lost, the code is a different one.
         let key = keys
             .iter()
             .find(|key| first_is(self, key))
@@ -168,8 +168,8 @@ impl PendingSignals {
         sent
     }
 
-    /// Puts back a signal of [`take_fatal`](PendingSignals::take_fatal). Returns it if one of its kind has come
-    /// meanwhile: then it had been taken.
+    /// Puts back a signal of [`take_fatal`](PendingSignals::take_fatal). Returns the signal if another one of its kind
+    /// has arrived meanwhile: then it had been taken.
     pub fn put_back(&mut self, sent: SentSignal, look_at: u64) -> Option<SentSignal> {
         let key = QueueKey::of(&sent);
         let one_at_a_time = names::waits_alone(sent.signo, sent.code);
@@ -202,7 +202,7 @@ impl PendingSignals {
         taken
     }
 
-    /// Removes a queue that is empty.
+    /// Removes the queue, if it is empty.
     fn settle(&mut self, key: QueueKey) {
         let is_empty = self.queues.get(&key).is_some_and(|queue| queue.sent.is_empty());
         if is_empty
@@ -213,7 +213,7 @@ impl PendingSignals {
         }
     }
 
-    /// Up to `most` queues that /proc is to be asked about now.
+    /// Up to `most` queues to look up in /proc now.
     pub fn due(&self, now: u64, most: usize) -> Vec<QueueKey> {
         self.queues.iter().filter(|(_, queue)| queue.look_at <= now).map(|(key, _)| *key).take(most).collect()
     }
@@ -231,7 +231,7 @@ impl PendingSignals {
         self.queues.get_mut(&key)
     }
 
-    /// The signals that were not reported yet, in the order of time. They stay pending.
+    /// The signals that were not reported yet, in time order. They stay pending.
     pub fn take_unshown(&mut self) -> Vec<SentSignal> {
         let all = self.queues.values_mut().flat_map(|queue| &mut queue.sent);
         let mut unshown = Vec::new();
@@ -243,7 +243,7 @@ impl PendingSignals {
         unshown
     }
 
-    /// A thread goes on under another number, with its signals.
+    /// Moves the signals of a thread whose tid has changed by an exec.
     pub fn took_over(&mut self, old: i32, new: i32) {
         let keys: Vec<QueueKey> = self.queues.keys().copied().filter(|key| !key.group && key.id == old).collect();
         for key in keys {

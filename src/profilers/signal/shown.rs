@@ -11,14 +11,14 @@ use crate::symbol::StackId;
 pub struct ShownSignal {
     pub sent: SentSignal,
     pub result: Value,
-    /// Why it is pending.
+    /// Why the signal is pending.
     pub why: Value,
     pub delivery: Option<SignalDelivery>,
 }
 
 pub struct SignalDelivery {
     pub delay_ns: u64,
-    /// The thread that took it.
+    /// The thread that took the signal.
     pub tid: i32,
     /// The address of the handler. 0: the default action. 1: ignored on delivery.
     pub handler: u64,
@@ -80,7 +80,7 @@ pub static SENT: OccurrenceSchema<ShownSignal> = OccurrenceSchema::new(
     &[
         detail("signal").wide(11),
         text("  "),
-        // The task that was interrupted is not the sender.
+        // The interrupted task is not the sender.
         when("interrupt", &[text("an interrupt on CPU "), CPU]),
         unless("interrupt", &[SUBJECT]),
         text(" -> "),
@@ -110,7 +110,7 @@ pub fn result(fate: SignalFate, signo: u8) -> Value {
         SignalFate::Ignored if DefaultAction::of(signo) == DefaultAction::Continues => {
             phrase("ignored", "ignored, but resumed if it was stopped")
         }
-        // It is in the middle of exiting (`prepare_signal`, kernel/signal.c), a thread of the kernel, or an init.
+        // The target is exiting (`prepare_signal`, kernel/signal.c), a kernel thread, or the init of a pid namespace.
         SignalFate::Ignored if names::is_absolute(signo) => {
             phrase("ignored", "without effect, the target is ending or not to be killed")
         }

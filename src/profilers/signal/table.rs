@@ -58,7 +58,7 @@ pub static SIGNALS: Schema<SignalRow> = Schema::<SignalRow>::new(
 pub struct SignalRow {
     who: SignalPair,
     sum: SignalSum,
-    /// Number of signals that are pending as the interval ends.
+    /// Number of signals that are pending at the end of the interval.
     pending: Option<u64>,
 }
 
@@ -76,14 +76,14 @@ pub enum SignalFate {
         delay_ns: u64,
     },
     Ignored,
-    /// A SIGKILL is pending: the kernel drops all others.
+    /// A SIGKILL is pending: the kernel drops all other signals.
     Ending,
     AlreadyPending,
     /// The queue of real-time signals was full: the sender got an error.
     Overflow,
     /// Taken by sigwait or a signalfd, or discarded: there is no event for either.
     Taken,
-    /// Not pending any more; it can only have been discarded.
+    /// No longer pending; the signal can only have been discarded.
     Gone,
     TargetEnded,
     /// Not followed, since too many signals were pending.
@@ -102,7 +102,7 @@ struct SignalPair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum SenderKind {
     Task,
-    /// The sender has exited, and lost its tid already.
+    /// The sender has exited, and has no tid any more.
     Exited,
     Interrupt,
 }
@@ -169,7 +169,7 @@ impl SignalSums {
         *field += 1;
     }
 
-    /// Counts a signal that is pending as the interval ends.
+    /// Counts a signal that is pending at the end of the interval.
     pub fn waits(&mut self, sent: &SentSignal) {
         self.of(sent).pending += 1;
     }

@@ -16,7 +16,7 @@ pub struct CountRow {
     pub cpu: u32,
     pub delta: u64,
     pub since_start: Option<u64>,
-    /// The times for which the event counted, and for which it was wanted. Unknown if both are 0.
+    /// The time for which the event counted; `enabled_ns`: the time for which it was wanted. Unknown if both are 0.
     pub running_ns: u64,
     pub enabled_ns: u64,
 }
@@ -42,13 +42,13 @@ pub static COUNTS: Schema<CountRow> = Schema::<CountRow>::new(
 ])
 .rests_on(Basis::Counters);
 
-/// Where samples were: a task, and the address of its instruction.
+/// The place of samples: a task, and the address of its instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodePlace {
     pub mode: Mode,
     pub comm: Comm,
     pub addr: u64,
-    /// The function at `addr`: the same address may be in the code of another process.
+    /// The function at `addr`: the same address may be other code in another process.
     pub stack: Option<StackId>,
 }
 
@@ -147,15 +147,15 @@ struct CpuCount {
     now: Counted,
 }
 
-/// Whose times the counters have.
+/// What the times of the counters refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CounterTimes {
-    /// Each CPU's own.
+    /// The times of each CPU.
     #[default]
     Cpus,
-    /// Those of tasks, spread over the CPUs: the event of a task is wanted on all CPUs at once, and counts on one.
+    /// The times of tasks, spread over all CPUs: the event of a task is wanted on all CPUs at once, and counts on one.
     Tasks,
-    /// Those of tasks on only some of the CPUs.
+    /// The times of tasks on only some CPUs.
     Unknown,
 }
 
@@ -187,13 +187,13 @@ impl CpuCounts {
 }
 
 impl CountRow {
-    /// The share of the wanted time in which the event counted, in hundredths of a per cent.
+    /// The share of the wanted time for which the event counted, in hundredths of a per cent.
     fn share(&self) -> Option<u32> {
         let share = (u128::from(self.running_ns) * 10_000).div_ceil(u128::from(self.enabled_ns).max(1));
         (self.enabled_ns > 0).then_some(share.min(10_000) as u32)
     }
 
-    /// The estimated number of events, if the event had to share its counter with others.
+    /// The estimated number of events, if the event shared its counter with others.
     fn estimate(&self) -> Option<u64> {
         if self.share().is_none_or(|share| share == 10_000) {
             return None; // the count is exact, or nothing is known

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::perf::{EventId, Sample};
 use crate::profiler::SocketErrors;
-use crate::profilers::syscalls::errors::FailedCall;
+use crate::profilers::syscalls::failed_call::FailedCall;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::symbol::StackId;
 use crate::task::Comm;

@@ -10,38 +10,14 @@ use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Setup, SocketErrors};
 use crate::profilers::syscalls::connects::{FailedConnect, PendingConnects};
-use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
+pub use crate::profilers::syscalls::failed_call::FailedCall;
 use crate::profilers::syscalls::paths::PathOfCall;
 use crate::report::{Column, LateText, Schema, TaskNames, Unit, Value};
-use crate::stats::{KeyedSums, SumKey};
+use crate::stats::KeyedSums;
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::syscalls::call_text::socket_address;
 use crate::tep::syscalls::errnos;
-
-/// Who fails at what.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FailedCall {
-    pub call: CallNumber,
-    pub errno: u32,
-    pub comm: Comm,
-    /// What it was given.
-    pub paths: [PathOfCall; 2],
-    /// Where the program makes the call, with `-g`.
-    pub stack: Option<StackId>,
-}
-
-impl SumKey for FailedCall {
-    fn others(&self) -> FailedCall {
-        FailedCall {
-            call: OTHERS,
-            errno: self.errno,
-            comm: Comm::new(b"<others>"),
-            paths: Default::default(),
-            stack: None,
-        }
-    }
-}
 
 /// How often, in which processes, and what is looked up of the calls: soon after the first of them.
 #[derive(Clone, Debug, Default)]

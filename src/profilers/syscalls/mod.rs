@@ -16,6 +16,7 @@ mod cells;
 mod connects;
 mod errors;
 mod events;
+mod failed_call;
 mod kinds;
 mod line;
 mod pairs;
@@ -44,6 +45,7 @@ use crate::profilers::syscalls::table::{
 };
 use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, TableSchema, Value, Verdict};
+use crate::sched::TaskEvent;
 use crate::stats::{Began, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -126,7 +128,7 @@ impl Syscalls {
             return self.ends_task(at.tid, call);
         }
         if let Some(earlier) = &mut self.earlier {
-            earlier.entered(at.tid, at.time);
+            earlier.entered(at.tid);
         }
         let call = CallInFlight { call, began: Began::Exactly };
         self.relation.start(CallingThread(at.tid), at, ctx.tasks.comm(at.tid), stack, call);
@@ -186,6 +188,7 @@ impl Syscalls {
     /// The exec of a thread that was not the first of its process returns under the number of the first one.
     fn took_over(&mut self, old: i32, pid: i32) {
         self.relation.renumber(CallingThread(old), CallingThread(pid), pid);
+        self.earlier.as_mut().and_then(|earlier| earlier.take(old));
         self.slow.iter_mut().for_each(|slow| slow.took_over(old, pid));
         self.paths.iter_mut().for_each(|paths| paths.took_over(old, pid));
     }
@@ -229,11 +232,10 @@ impl Syscalls {
     /// Looks for calls that began before the start, or before a loss.
     fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
         let Syscalls { earlier: Some(earlier), relation, slow, args, .. } = self else { return };
-        if earlier.asks_anew(now) {
-            let doubtful: Vec<i32> = relation.take_doubtful().into_iter().map(|key| key.0).collect();
-            earlier.ask_anew(&doubtful, now, ctx);
+        if earlier.is_due(now) {
+            relation.forget_doubtful();
         }
-        let found = earlier.look(args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
+        let found = earlier.look(now, args.calls.as_ref(), |tid| relation.since(CallingThread(tid)).is_some(), ctx);
         for NewlyFound { tid, since, args, state } in found {
             slow.iter_mut().for_each(|slow| slow.found(tid, since, args, state));
         }
@@ -377,7 +379,7 @@ impl Profiler for Syscalls {
                 }
             }
             if let Some(slow) = &mut self.slow {
-                slow.entered(sample.tid, sample.time, fields.args(sample.raw)?);
+                slow.entered(TaskEvent::unnamed(sample.time, sample.cpu, sample.tid), fields.args(sample.raw)?);
             }
             let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
             let call = CallNumber::new(id, sample.is_compat());
@@ -424,13 +426,7 @@ impl Profiler for Syscalls {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { .. } if !self.args.errors => {
-                let living = ctx.tasks.living().map(|(tid, _)| tid);
-                let ours = living.filter(|tid| ctx.watched.contains(*tid) && !ctx.scope.is_own(*tid));
-                if let Some(earlier) = &mut self.earlier {
-                    earlier.start(ours, ctx.started_ns);
-                }
-            }
+            Event::Started { now } => self.look_for_earlier(now, ctx),
             Event::Task { record: Record::Exit(exit), .. } => {
                 self.unseen.cut_off += u64::from(self.relation.forget(CallingThread(exit.tid)).is_some());
                 self.earlier.as_mut().and_then(|earlier| earlier.take(exit.tid));
@@ -438,7 +434,9 @@ impl Profiler for Syscalls {
                 self.paths.iter_mut().for_each(|paths| paths.forget(exit.tid));
             }
             Event::TookOver { old, pid, .. } => self.took_over(old, pid),
-            Event::SwitchIn { tid, time, .. } => self.slow.iter_mut().for_each(|slow| slow.came(tid, time)),
+            Event::SwitchIn { tid, time, cpu, .. } => {
+                self.slow.iter_mut().for_each(|slow| slow.came(TaskEvent::unnamed(time, cpu, tid)));
+            }
             // Of scheduling only: what calls do is known.
             Event::Lost(window, kinds)
                 if !self.events.as_ref().is_some_and(|events| kinds.include(&events.of_calls())) =>

@@ -8,7 +8,7 @@ use crate::perf::{EventId, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Setup};
 use crate::profilers::syscalls::where_time::CallClocks;
-use crate::sched::{SWITCH, States};
+use crate::sched::{SWITCH, States, TaskEvent};
 use crate::tep::{Field, Filter, Int32, drift};
 
 /// Frames of the kernel that tell where a thread waits.
@@ -20,6 +20,7 @@ pub struct SchedEvents {
     switch: EventId,
     /// The switches of which the stack is wanted: into D state, with `-g` into any sleep.
     with_stack: EventId,
+    /// `sched_waking` and `sched_wakeup`.
     woken: [Option<(EventId, Int32)>; 2],
     prev_pid: Int32,
     next_pid: Int32,
@@ -97,7 +98,8 @@ impl SchedEvents {
         clocks: &mut CallClocks,
         ctx: &mut Context,
     ) -> Result<bool> {
-        let (raw, at) = (sample.raw, sample.time);
+        let raw = sample.raw;
+        let seen = |tid| TaskEvent::unnamed(sample.time, sample.cpu, tid);
         if event == self.switch || event == self.with_stack {
             let how = self.states.decode(self.prev_state.read_u64(raw)?);
             let stack = || match (event == self.with_stack, self.whole_stacks) {
@@ -105,14 +107,16 @@ impl SchedEvents {
                 (true, true) => ctx.stack(sample),
                 (true, false) => ctx.kernel_place(sample),
             };
-            clocks.left(self.prev_pid.read(raw)?, at, how, stack);
-            clocks.came(self.next_pid.read(raw)?, at);
+            clocks.left(seen(self.prev_pid.read(raw)?), how, stack);
+            clocks.came(seen(self.next_pid.read(raw)?));
             return Ok(true);
         }
-        let woken = self.woken.iter().flatten().find(|(other, _)| *other == event);
-        if let Some((_, pid)) = woken {
-            clocks.woken(pid.read(raw)?, at);
+        for (woken, is_waking) in self.woken.iter().zip([true, false]) {
+            if let Some((_, pid)) = woken.filter(|(other, _)| *other == event) {
+                clocks.woken(seen(pid.read(raw)?), is_waking);
+                return Ok(true);
+            }
         }
-        Ok(woken.is_some())
+        Ok(false)
     }
 }

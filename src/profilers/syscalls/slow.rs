@@ -17,7 +17,7 @@ use crate::profilers::syscalls::sched::SchedEvents;
 use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
 use crate::relation::{EventMoment, OpenStart, PairStart};
 use crate::report::Subject;
-use crate::sched::SchedState;
+use crate::sched::{SchedState, TaskEvent};
 use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::tep::syscalls::call_text::MadeCall;
@@ -70,8 +70,8 @@ impl SlowCalls {
         self.sched.sample(event, sample, &mut self.clocks, ctx)
     }
 
-    pub fn entered(&mut self, tid: i32, at: u64, args: [u64; 6]) {
-        self.clocks.entered(tid, at, args);
+    pub fn entered(&mut self, seen: TaskEvent, args: [u64; 6]) {
+        self.clocks.entered(seen, args);
     }
 
     /// A thread was found in a call. `since`: the start of the run, or the end of a loss.
@@ -80,8 +80,8 @@ impl SlowCalls {
     }
 
     /// A SWITCH record tells that the thread got a CPU.
-    pub fn came(&mut self, tid: i32, at: u64) {
-        self.clocks.came(tid, at);
+    pub fn came(&mut self, seen: TaskEvent) {
+        self.clocks.came(seen);
     }
 
     /// What threads do may have changed unseen, until `end`.
@@ -145,7 +145,7 @@ impl SlowCalls {
             }
             let Some(clock) = self.clocks.get_mut(tid, now).filter(|clock| !clock.is_shown) else { continue };
             clock.is_shown = true;
-            let (clock, parts) = (*clock, clock.so_far(now));
+            let (clock, parts) = (clock.clone(), clock.so_far(now));
             let PairStart { pid, comm, cpu, .. } = pair.open;
             let paths = paths.map_or_else(Default::default, |paths| paths.of(tid, pair.open.own.call));
             self.emit(pair, &clock, parts, (None, paths), Subject { time: now, cpu, pid, tid, comm }, ctx);

@@ -44,6 +44,7 @@ impl TaskState {
         let next_prio = priority::read(fields.next_prio.as_ref(), sample)?;
         let how = plan.states.decode(fields.prev_state.read(sample.raw)?);
         let seen = |tid, comm| TaskEvent { at_ns: sample.time, cpu: sample.cpu, tid, comm };
+        [prev, next].into_iter().for_each(|tid| self.threads.saw(tid));
         let blocked_only = self.blocked_only();
         let (prev_prio, next_prio) = (self.by_priority(prev, prev_prio), self.by_priority(next, next_prio));
         let leaves = prev_prio != PriorityMatch::Outside && self.is_ours(prev, &prev_comm, ctx);
@@ -51,7 +52,7 @@ impl TaskState {
         if leaves {
             let relevant = match how {
                 SwitchedOut::Blocked(state) => !blocked_only || self.selects(state),
-                SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
+                SwitchedOut::Runnable { .. } | SwitchedOut::Dead => !blocked_only,
             };
             if relevant && is_other && blocked_only {
                 // A switch between two of the tasks: the first event had this side.
@@ -87,6 +88,7 @@ impl TaskState {
         if prio == PriorityMatch::Outside || !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
+        self.threads.saw(tid);
         let seen = TaskEvent { at_ns: sample.time, cpu: sample.cpu, tid, comm };
         let change = {
             let (kept, current) = (WaitNotes::new(None, self.report_at(sample.time)), &self.current);
@@ -113,6 +115,7 @@ impl TaskState {
         if prio == PriorityMatch::Outside || !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
+        self.threads.saw(tid);
         let seen = TaskEvent { at_ns: sample.time, cpu: sample.cpu, tid, comm };
         let change = self.machine.waking(seen, WaitNotes::new(None, self.report_at(sample.time)));
         let (ended, waker) = self.with_waker(change.ended(), sample, fields, ctx);
@@ -133,6 +136,7 @@ impl TaskState {
             }
             self.on_cpu_switched(time, cpu, prev.unwrap_or(0), tid, ctx);
         }
+        self.threads.saw(tid);
         let comm = if self.named { ctx.tasks.comm(tid) } else { Comm::default() };
         if self.by_priority(tid, None) == PriorityMatch::Inside && self.is_ours(tid, &comm, ctx) {
             let change = self.machine.switched_in(TaskEvent { at_ns: time, cpu, tid, comm }, prev == Some(0));
@@ -145,7 +149,7 @@ impl TaskState {
 
     #[inline(always)]
     fn on_cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32, ctx: &mut Context) {
-        if let Some(believed) = self.current.switched(cpu, prev, next) {
+        if let Some(believed) = self.current.switched(at, cpu, prev, next) {
             let ended = self.machine.replaced(believed, prev, at, cpu);
             self.account(ended, ctx);
         }
@@ -153,6 +157,7 @@ impl TaskState {
 
     /// A thread goes on under the number of its process.
     pub(super) fn on_take_over(&mut self, old: i32, pid: i32, at: u64, cpu: u32, ctx: &mut Context) {
+        [old, pid].into_iter().for_each(|tid| self.threads.saw(tid));
         let ended = self.machine.took_over(old, at, cpu);
         self.account(ended, ctx);
         self.machine.leader_replaced(pid);

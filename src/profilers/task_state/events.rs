@@ -188,7 +188,7 @@ pub fn name(needed: bool, field: &Field, raw: &[u8]) -> Result<Comm, ReadError> 
 /// Not inlined: the code that cuts a name would be copied to every caller, also to those that need no name.
 #[inline(never)]
 fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
-    field.bytes(raw).map(Comm::new)
+    field.bytes(raw).map(Comm::of_task)
 }
 
 /// As above, without the kind of interrupt.

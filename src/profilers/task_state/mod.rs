@@ -40,12 +40,11 @@ use crate::profilers::task_state::priority::PriorityMatch;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, StateTimes, TimeTable};
 use crate::profilers::task_state::wait_sites::WaitSites;
 use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
-use crate::sched::{Activity, CurrentTasks, MAX_THREADS, SchedState, StatePeriod, TaskEvent, TaskStates};
+use crate::sched::{Cpus, MAX_THREADS, SchedState, StatePeriod, TaskEvent, TaskStates};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
-use crate::task::procfs::{SeenThread, Stats};
-use crate::task::thread_reader::ThreadReader;
+use crate::task::thread_reader::{ThreadFacts, ThreadReader};
 use crate::tep::context::ContextFlags;
 use crate::tep::{Filter, Format};
 
@@ -124,7 +123,8 @@ pub struct TaskState {
     args: TaskStateArgs,
     plan: Option<TaskStateEvents>,
     machine: TaskStates<WaitNotes>,
-    current: CurrentTasks,
+    /// The task that each CPU was last seen to take.
+    current: Cpus<(), i32>,
     /// The answer is about some tasks only: their sleeps have lines while they go on. Those of all tasks would bury the rest.
     few: bool,
     /// Its last own thread is the one that reads /proc.
@@ -151,10 +151,8 @@ pub struct TaskState {
     reported_until: u64,
     /// The coverage of quiet intervals since the last other one.
     quiet_coverage: TimeCoverage,
-    /// The end of the last loss after which /proc was searched for waits that began in it.
-    looked_until: u64,
-    /// Reads /proc after losses.
-    threads: Option<ThreadReader<SeenThread>>,
+    /// What tasks do of which no event has told.
+    threads: ThreadReader,
     next_look: u64,
     last_sweep: u64,
     next_sweep: u64,
@@ -263,12 +261,7 @@ impl TaskState {
     /// Calls `each` with what goes on: task, name, state, and since when.
     fn ongoing(&self, mut each: impl FnMut(i32, Comm, SchedState, u64)) {
         for (tid, task) in self.machine.iter() {
-            let state = match task.activity {
-                Activity::Unknown | Activity::Away | Activity::Hidden => continue,
-                Activity::Running => SchedState::RUNNING,
-                Activity::Runnable { .. } => SchedState::RUN_DELAY,
-                Activity::Blocked(state) => state,
-            };
+            let Some(state) = task.activity.state() else { continue };
             // After a loss the state is not known until the next event of the task.
             if task.exited || !self.horizon.saw_all_since(task.since) || !self.scope.has_cpu(task.cpu) {
                 continue;
@@ -289,10 +282,9 @@ impl Profiler for TaskState {
         if self.args.than.is_some() || self.args.common.draws_stacks() {
             self.wait_sites = WaitSites::asked_of(setup.host, self.takes_stacks())?;
         }
-        let threads = ThreadReader::start(setup.host.clone(), Stats)?;
-        let own: Vec<i32> = [threads.tid].into_iter().chain(self.wait_sites.thread()).collect();
+        self.threads = ThreadReader::start(setup.host, ThreadFacts::State)?;
+        let own: Vec<i32> = self.threads.thread().into_iter().chain(self.wait_sites.thread()).collect();
         self.scope = setup.scope.clone().without(&own);
-        self.threads = Some(threads);
         self.narrowed |= self.scope.cpus().is_some();
         self.few |= !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none() && self.args.prio.is_none();
@@ -389,7 +381,7 @@ impl Profiler for TaskState {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { .. } => self.look_at_proc(ctx),
+            Event::Started { now } => self.look_at_proc(now, ctx),
             Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
             Event::TookOver { old, pid, time, cpu } => self.on_take_over(old, pid, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
@@ -462,6 +454,7 @@ impl TaskState {
                 }
             }
             Record::Exit(exit) => {
+                self.threads.saw(exit.tid);
                 self.machine.exited(exit.tid);
                 if exit.pid == exit.tid {
                     self.machine.leader_exited(exit.pid, time);
@@ -480,6 +473,7 @@ impl TaskState {
         /// Going through all tasks takes one part in so many of the time at most, however many there are.
         const MAX_SHARE: u64 = 20;
         self.take_answers(now, ctx);
+        self.look_at_proc(now, ctx);
         let began = crate::sys::monotonic_ns();
         let pause_ns = || crate::sys::monotonic_ns().saturating_sub(began).saturating_mul(MAX_SHARE);
         if self.args.than.is_some() && now >= self.next_look {
@@ -495,9 +489,6 @@ impl TaskState {
         let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| horizon.saw_all_since(*since));
         let missed_switches = missed.map(|(cpu, _)| cpu).collect();
         if now >= self.next_sweep {
-            if self.args.than.is_some() {
-                self.look_again(ctx); // the beginning of a wait may be lost too
-            }
             if horizon.any_loss() && self.last_sweep < horizon.end_ns().saturating_add(AFTER_NS) {
                 self.machine.outlived(horizon.end_ns(), |tid| ctx.tasks.has_exited(tid));
             }
@@ -513,6 +504,7 @@ impl TaskState {
     fn on_stop(&mut self, now: Timestamp, ctx: &mut Context) {
         self.is_over = true;
         self.take_answers(now, ctx);
+        self.look_at_proc(now, ctx);
         if self.args.than.is_some() {
             self.report_ongoing(now, ctx); // what was not shown yet
         }

@@ -11,7 +11,8 @@ use crate::report::{Subject, Verdict};
 use crate::sched::{Activity, SchedState, States, TaskEvent, TrackedTask};
 use crate::stats::Began;
 use crate::symbol::StackId;
-use crate::task::procfs::{SeenThread, Stat};
+use crate::task::procfs::Stat;
+use crate::task::thread_reader::SeenThread;
 
 /// Time until what /proc says is looked at again.
 const SETTLE_NS: u64 = 100_000_000;
@@ -279,30 +280,16 @@ impl TaskState {
         false
     }
 
-    /// Tasks of the answer that wait already, as /proc tells.
-    pub(super) fn look_at_proc(&mut self, ctx: &mut Context) {
-        let seen = ctx.threads_from_proc(&self.to_be_looked_at(ctx));
-        self.take_seen(seen, Began::BeforeStart, ctx);
-    }
-
-    /// As [`TaskState::look_at_proc`], after a loss: /proc is read elsewhere meanwhile.
-    pub(super) fn look_again(&mut self, ctx: &mut Context) {
-        let Some(threads) = &self.threads else { return };
-        self.take_seen(threads.found(), Began::BeforeLoss, ctx);
-        let lost_until = self.horizon.end_ns();
-        let Some(threads) = self.threads.as_ref().filter(|_| lost_until > self.looked_until) else { return };
-        if threads.read(self.to_be_looked_at(ctx)) {
-            self.looked_until = lost_until;
+    /// Asks /proc which tasks of the answer wait, at the start, and where single waits are shown after losses, since their
+    /// beginning may be lost; and takes what it has answered.
+    pub(super) fn look_at_proc(&mut self, now: Timestamp, ctx: &mut Context) {
+        let lost_until = if self.args.than.is_some() { self.horizon.end_ns() } else { 0 };
+        if self.threads.is_due(now, lost_until) {
+            self.threads.ask(ctx.watched_threads(), now, lost_until);
         }
-    }
-
-    fn to_be_looked_at(&self, ctx: &Context) -> Vec<i32> {
-        let living = ctx.tasks.living().map(|(tid, _)| tid);
-        living.filter(|&tid| ctx.watched.contains(tid) && !self.scope.is_own(tid)).collect()
-    }
-
-    fn take_seen(&mut self, seen: Vec<SeenThread>, began: Began, ctx: &mut Context) {
-        for SeenThread { tid, at_ns: at, stat } in seen {
+        let began = self.horizon.began_unseen();
+        // Under a flood of losses each answer is older than the last one: /proc confirms the wait again before it has a line.
+        for SeenThread { tid, at_ns: at, stat, .. } in self.threads.answers(now, 0) {
             let Stat { state: letter, comm, cpu, priority, .. } = stat;
             if self.by_priority(tid, Some(priority)) == PriorityMatch::Outside {
                 continue;
@@ -315,10 +302,9 @@ impl TaskState {
                 self.add_eventless(EventlessTask { tid, comm, since: at }, letter, began);
                 continue;
             };
-            // What was seen of it since /proc was read is newer.
             let horizon = self.horizon;
             let is_known = |task: &mut TrackedTask<WaitNotes>| {
-                horizon.saw_all_since(task.since) || task.since > at || task.activity == Activity::Blocked(state)
+                horizon.saw_all_since(task.since) || task.activity == Activity::Blocked(state)
             };
             if self.machine.get_mut(tid).is_some_and(is_known) {
                 continue;

@@ -11,16 +11,15 @@ use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{SchedFields, TaskStateEvents};
 use crate::profilers::task_state::notes::WaitNotes;
 use crate::profilers::task_state::table::StateTimes;
-use crate::sched::{Change, CurrentTasks, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
+use crate::sched::{Change, Cpus, SchedState, States, SwitchedOut, TaskEvent, TaskStates, Wakeup};
 use crate::stats::{Began, LossHorizon};
-use crate::task::Comm;
 
 /// The parts of the profiler that a plain table needs.
 struct PlainSums<'a> {
     switch: EventId,
     states: &'a mut States,
     machine: &'a mut TaskStates<WaitNotes>,
-    current: &'a mut CurrentTasks,
+    current: &'a mut Cpus<(), i32>,
     all: &'a mut StateTimes,
     /// See [`TaskState::horizon`].
     horizon: LossHorizon,
@@ -41,10 +40,6 @@ impl TaskState {
         samples.each(&mut plainly, ctx);
         ctx.view.discarded += plainly.sums.unsure + machine.take_unseen();
     }
-}
-
-fn seen(at: u64, cpu: u32, tid: i32) -> TaskEvent {
-    TaskEvent { at_ns: at, cpu, tid, comm: Comm::default() }
 }
 
 /// The sums, and the fields from which they are made.
@@ -94,7 +89,7 @@ impl PlainSums<'_> {
 
     #[inline(always)]
     fn cpu_switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
-        if let Some(believed) = self.current.switched(cpu, prev, next)
+        if let Some(believed) = self.current.switched(at, cpu, prev, next)
             && let Some(period) = self.machine.replaced(believed, prev, at, cpu)
         {
             self.sum_change(Change::Ended(period));
@@ -117,7 +112,7 @@ impl PlainSums<'_> {
         if tid < 0 {
             return false; // no task has such a number
         }
-        let change = self.machine.switched_out(seen(at, cpu, tid), how, WaitNotes::default());
+        let change = self.machine.switched_out(TaskEvent::unnamed(at, cpu, tid), how, WaitNotes::default());
         self.sum_change(change)
     }
 
@@ -126,7 +121,7 @@ impl PlainSums<'_> {
         if tid < 0 {
             return false;
         }
-        let change = self.machine.switched_in(seen(at, cpu, tid), from_idle);
+        let change = self.machine.switched_in(TaskEvent::unnamed(at, cpu, tid), from_idle);
         self.sum_change(change)
     }
 
@@ -137,7 +132,8 @@ impl PlainSums<'_> {
         }
         let change = {
             let current = &self.current;
-            self.machine.woken(seen(at, cpu, tid), is_new, WaitNotes::default(), |cpu| current.is_other(cpu, tid))
+            self.machine
+                .woken(TaskEvent::unnamed(at, cpu, tid), is_new, WaitNotes::default(), |cpu| current.is_other(cpu, tid))
         };
         if self.sum_change(change) { Use::Relevant } else { Use::Ignored }
     }
@@ -192,6 +188,7 @@ mod tests {
     use super::*;
     use crate::sched::Activity;
     use crate::sched::states_fixture::{NEW, sched_switch};
+    use crate::task::Comm;
 
     /// What happens on a machine of few tasks and CPUs; also what cannot happen, as when records are lost.
     #[derive(Clone, Copy, Debug)]
@@ -219,7 +216,7 @@ mod tests {
     /// All that is visible after the steps.
     fn outcome(steps: &[(i64, u32, SchedStep)], is_fast: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
-        let mut current = CurrentTasks::default();
+        let mut current = Cpus::default();
         let (mut machine, mut all) = (TaskStates::new(false), StateTimes::default());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut horizon, mut unsure, mut ignored) = (1_000_000_u64, LossHorizon::default(), 0, 0);
@@ -251,7 +248,7 @@ mod tests {
                 SchedStep::Found { tid } => {
                     let tid = tid.max(1);
                     sums.machine.found(
-                        seen(now, cpu, tid),
+                        TaskEvent::unnamed(now, cpu, tid),
                         SchedState::SLEEP,
                         Began::BeforeStart,
                         WaitNotes::default(),
@@ -289,11 +286,14 @@ mod tests {
         machine.forget(5);
         machine.renamed(5, Comm::new(b"other"));
         machine.discard(5);
-        machine.executes(seen(9, 0, 5));
+        machine.executes(TaskEvent::unnamed(9, 0, 5));
         machine.expire(u64::MAX, |_| true);
-        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, ()), Change::Hidden));
-        assert!(matches!(machine.switched_in(seen(9, 0, 5), false), Change::Hidden));
-        assert!(matches!(machine.woken(seen(9, 0, 5), true, (), |_| false), Change::Hidden));
+        assert!(matches!(
+            machine.switched_out(TaskEvent::unnamed(9, 0, 5), SwitchedOut::PREEMPTED, ()),
+            Change::Hidden
+        ));
+        assert!(matches!(machine.switched_in(TaskEvent::unnamed(9, 0, 5), false), Change::Hidden));
+        assert!(matches!(machine.woken(TaskEvent::unnamed(9, 0, 5), true, (), |_| false), Change::Hidden));
         assert_eq!(machine.iter().filter(|(_, task)| task.activity != Activity::Unknown).count(), 0);
     }
 

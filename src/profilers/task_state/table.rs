@@ -133,7 +133,8 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::<StateRow>::counter("lived_ns", "", |row| &mut row.lived_ns).ns().hidden(),
 ];
 
-/// Fills in the columns about the thread from all of its rows: not every interval has a row for each state.
+/// Fills in the columns about the thread from all of its rows, and how many tasks are in the state now: not every interval has a
+/// row for each state, and where the last one has none, no task is in it.
 fn settle(rows: &mut [StateRow]) {
     let mut threads: FxHashMap<i32, Whole> = FxHashMap::default();
     for row in rows.iter() {
@@ -148,6 +149,9 @@ fn settle(rows: &mut [StateRow]) {
     for row in rows {
         let of_thread = row.thread.and_then(|(tid, comm)| threads.get(&tid).map(|whole| (comm, whole)));
         (row.seen_ns, row.of_ns) = (row.known_ns, row.lived_ns);
+        if !row.is_unknown() {
+            (row.ongoing, row.ongoing_ns) = (row.ongoing.or(Some(0)), row.ongoing_ns.or(Some(0)));
+        }
         if let Some((comm, whole)) = of_thread {
             (row.seen_ns, row.of_ns, row.cost_ns) = (whole.known_ns, whole.lived_ns, whole.cost_ns);
             row.says_seen = whole.first == (comm, row.state);
@@ -164,7 +168,14 @@ struct Whole {
     first: (Comm, SchedState),
 }
 
+/// The state of a thread of which nothing is known.
+const UNKNOWN: Value = Value::Word("?");
+
 impl StateRow {
+    fn is_unknown(&self) -> bool {
+        self.label == UNKNOWN
+    }
+
     fn cost_of_its_own(&self) -> u64 {
         let is_asked_for = [SchedState::RUNNING, SchedState::SLEEP, SchedState::IDLE].contains(&self.state);
         if is_asked_for { 0 } else { self.total_ns }
@@ -409,7 +420,7 @@ impl StateRow {
         StateRow {
             thread: None,
             state: SchedState::RUNNING,
-            label: Value::Word("?"),
+            label: UNKNOWN,
             durations: Distribution::new(),
             total_ns: 0,
             longest_ns: None,
@@ -497,6 +508,7 @@ mod tests {
             times(8, of_8, 15);
             table.cover([0; STATES], [(7, (comm, 50)), (8, (comm, 15))].into_iter().collect());
             let mut rows = TypedRows::new(&STATES_OF_THREADS, table.rows_by_thread(&mut threads));
+            sums.rows().forget_gauges();
             for at in 0..rows.len() {
                 sums.add(&mut rows, at, ());
             }
@@ -506,6 +518,7 @@ mod tests {
         let rows = sums.rows().as_any().downcast_ref::<TypedRows<StateRow>>().unwrap().rows();
         let brief = |at: usize| {
             let row = &rows[at];
+            assert_eq!((row.ongoing, row.ongoing_ns), (Some(0), Some(0)), "also where the last interval has no row");
             (row.thread.unwrap().0, row.state, row.seen_ns, row.of_ns, row.says_seen)
         };
         let want = [

@@ -1,4 +1,5 @@
-//! The columns of a run's table: they depend on its events and their expressions, and are made once, at its start.
+//! The columns of a run's table: they depend on the events and their expressions, and are made once, at the start of
+//! the run.
 
 use std::cmp::Ordering;
 
@@ -7,21 +8,21 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::report::{Column, ColumnName, MadeColumn, OVERHEAD_BYTES, Schema, Value};
 use crate::symbol::StackId;
 
-/// A row: what was added up for a key.
+/// A row: the sums of a key.
 #[derive(Clone, Debug)]
 pub struct AmountRow {
-    /// The key as it is shown, and as text has it where a program reads a number.
+    /// The key for JSON; `text_key`: the key for text, if JSON has a number.
     pub key: Value,
     pub text_key: Value,
     pub name: Value,
     pub stack: Option<StackId>,
-    /// Those that the rows are ordered by come first.
+    /// The sums; those by which the rows are ordered come first.
     pub amounts: Box<[i64]>,
-    /// The first amounts of all rows together, where none is less than 0.
+    /// The sum of the first amounts of all rows, if none is negative.
     pub whole: Option<u64>,
 }
 
-/// What the rows are about.
+/// The kind of the rows' keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowKind<'a> {
     /// Threads, with their names.
@@ -31,7 +32,7 @@ pub enum RowKind<'a> {
     /// Keys, as numbers or as text; the heading.
     Numbers(&'a str),
     Texts(&'a str),
-    /// Names alone; the heading.
+    /// Only names; the heading.
     Names(&'a str),
 }
 
@@ -39,22 +40,22 @@ pub enum RowKind<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueColumn {
     pub heading: String,
-    /// The rows are ordered by it, before all that they are not ordered by.
+    /// The rows are ordered by this column, so it stands before the others.
     pub leads: bool,
 }
 
-/// What a table has besides its values.
+/// The parts of a table besides its value columns.
 #[derive(Clone, Copy, Debug)]
 pub struct TableForm<'a> {
     pub rows: RowKind<'a>,
     /// The heading of a name beside each key.
     pub name: Option<&'a str>,
-    /// Amounts per second.
+    /// Amounts are shown per second.
     pub rates: bool,
     pub stacks: bool,
 }
 
-/// For each column its place among the amounts of a row.
+/// For each column its index among the amounts of a row.
 pub fn places(values: &[ValueColumn]) -> Vec<usize> {
     let leaders = values.iter().filter(|value| value.leads).count();
     let (mut leading, mut following) = (0..leaders, leaders..values.len());
@@ -125,19 +126,19 @@ pub static KEYS: Schema<AmountRow> = Schema::<AmountRow>::new(
 const PCT: Column<AmountRow> = Column::derived("pct", "%", |row: &AmountRow, _| share(row)).additive();
 const STACK: Column<AmountRow> = Column::stack(|row: &mut AmountRow| &mut row.stack);
 
-/// Keys of JSON that rows have anyway.
+/// JSON keys that every row has already.
 const RESERVED: [&str; 17] = [
     "type", "view", "profiler", "time_ns", "wall", "table", "interval", "snapshot", "verdict", "key", "tid", "event",
     "pct", "comm", "stack", "others", "cpu",
 ];
 
-/// Two columns with the key as a number for programs, and as text.
+/// Two columns with the key: as a number for JSON, and as text.
 fn numbers(json_key: &str, heading: &str) -> [MadeColumn<AmountRow>; 2] {
     let shown = ColumnName::new("", heading).label(|row: &AmountRow| row.text_key.clone()).text_only();
     [shown, ColumnName::new(json_key, heading).label(key).json_only()]
 }
 
-/// The heading as a key of JSON that no other column has.
+/// The heading as a JSON key that no other column has.
 fn json_key(heading: &str, used: &mut FxHashSet<String>) -> String {
     let mut key = String::new();
     for word in heading.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
@@ -151,7 +152,7 @@ fn json_key(heading: &str, used: &mut FxHashSet<String>) -> String {
     free
 }
 
-/// Descending by the amounts, the columns that lead first; equal ones ascending by the key.
+/// Descending by the amounts, leading columns first; equal rows ascending by the key.
 fn worst_first(one: &AmountRow, other: &AmountRow) -> Ordering {
     let by_key = || match (&one.key, &other.key) {
         (Value::Signed(one), Value::Signed(other)) => one.cmp(other),
@@ -164,7 +165,7 @@ fn worst_first(one: &AmountRow, other: &AmountRow) -> Ordering {
     other.amounts.cmp(&one.amounts).then_with(by_key)
 }
 
-/// Works out what the shares are shares of.
+/// Computes the whole of which rows show their shares.
 fn find_whole(rows: &mut [AmountRow]) {
     let first = |row: &AmountRow| u64::try_from(row.amounts[0]).ok();
     let whole = rows.iter().try_fold(0_u64, |sum, row| first(row).map(|amount| sum.saturating_add(amount)));
@@ -181,7 +182,7 @@ fn share(row: &AmountRow) -> Value {
     u32::try_from((u128::from(amount) * 10_000 + whole / 2) / whole).map_or(Value::None, Value::Pct)
 }
 
-/// The rows of equal names and stacks as one.
+/// Merges rows with equal names and stacks.
 pub fn merged(rows: Vec<AmountRow>) -> Vec<AmountRow> {
     let mut places: FxHashMap<(Value, Value, Option<StackId>), usize> = FxHashMap::default();
     let mut merged: Vec<AmountRow> = Vec::with_capacity(rows.len());

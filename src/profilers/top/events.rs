@@ -9,7 +9,7 @@ use crate::perf::Evlist;
 use crate::profiler::{Setup, ShownEvent, key_of};
 use crate::profilers::top::columns::{ValueColumn, places};
 
-/// What was asked for, by options and attributes.
+/// The user's wishes, from options and attributes.
 #[derive(Debug)]
 pub struct Wish {
     pub selectors: Vec<Selector>,
@@ -19,7 +19,7 @@ pub struct Wish {
     pub shows_stacks: bool,
 }
 
-/// An event, and what is done with its samples.
+/// An event, and how its samples are counted.
 #[derive(Debug)]
 pub struct AmountEvent {
     pub shown: ShownEvent,
@@ -27,11 +27,11 @@ pub struct AmountEvent {
     /// `comm=`: text, or the name of a task.
     pub name: Option<Program>,
     pub amounts: Vec<EventAmount>,
-    /// The amount that its stacks are weighed by, by its place in `amounts`. None: each counts once.
+    /// Index in `amounts` of the amount by which the event's stacks are weighed. None: each counts 1.
     pub weight: Option<usize>,
 }
 
-/// Something that is added up.
+/// An amount that is added up.
 #[derive(Debug)]
 pub struct EventAmount {
     /// None: the samples are counted.
@@ -45,17 +45,17 @@ pub struct AmountEvents {
     pub events: Vec<AmountEvent>,
     pub columns: Vec<ValueColumn>,
     pub print: Option<PrintKey>,
-    /// The heading of names that are given by the first `comm=`.
+    /// The heading of names, which the first `comm=` gives.
     pub name_heading: Option<String>,
     /// Rows are events: there is a pattern, and no key.
     pub by_event: bool,
-    /// What stacks are weighed by.
+    /// The amount by which stacks are weighed.
     pub weight: Option<String>,
 }
 
 impl AmountEvents {
     /// # Errors
-    /// An event, field or function that is not there; keys or names that only some events have.
+    /// An event, field or function that does not exist; keys or names that only some events have.
     pub fn open(wish: &Wish, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<AmountEvents> {
         let bound = bind(wish, setup)?;
         let has_pattern = wish.selectors.iter().any(Selector::has_wildcard);
@@ -93,7 +93,7 @@ impl AmountEvents {
         Ok(events)
     }
 
-    /// Adds the columns of an event from `first` on, where they are not there yet. Returns what is added up in each.
+    /// Adds the missing columns of an event, from column `first` on. Returns what the event adds to each column.
     fn add_columns(&mut self, event: &BoundEvent, first: usize) -> Result<Vec<Option<Program>>> {
         let mut programs = Vec::new();
         let exprs = event.attributes.expressions.iter().zip(&event.expressions);
@@ -113,7 +113,7 @@ impl AmountEvents {
             let column = ValueColumn { heading: alias.unwrap_or(heading).clone(), leads: *leads };
             match self.columns.get(first + at) {
                 None => self.columns.push(column),
-                // Rows of several patterns share the column of counts, and no other.
+                // Several patterns share only the column of counts.
                 Some(known) if *known == column => {}
                 Some(known) => {
                     let (one, other) = (&known.heading, &column.heading);

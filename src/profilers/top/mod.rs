@@ -1,4 +1,4 @@
-//! `top`: events by a key, with what they add up to.
+//! `top`: events by a key, with sums of their numbers.
 //!
 //! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event.
 
@@ -94,15 +94,15 @@ impl ProfilerArgs for TopArgs {
     }
 }
 
-/// Rows that are kept apart: with many columns fewer, since an amount takes 8 bytes.
+/// Limit of separate rows; fewer with many columns, since an amount takes 8 bytes.
 const MAX_ROWS: usize = 10_000;
 const MAX_AMOUNTS: usize = 4 << 20;
 
-/// A row, before it is shown.
+/// The key of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AmountKey {
     key: EventKey,
-    /// The name of the thread, where threads are the key.
+    /// The name of the thread, if threads are the key.
     comm: Comm,
     stack: Option<StackId>,
 }
@@ -115,17 +115,17 @@ impl SumKey for AmountKey {
 
 #[derive(Clone, Debug, Default)]
 struct Amounts {
-    /// Empty until the first is added.
+    /// The sums; empty until the first amount is added.
     sums: Box<[i64]>,
-    /// What `comm=` gave last.
+    /// The last value of `comm=`.
     name: Option<KeyText>,
 }
 
-/// What is known once the events are.
+/// What is known once the events are opened.
 #[derive(Debug)]
 struct OpenedEvents {
     events: Vec<AmountEvent>,
-    /// Place of the first event in the list.
+    /// Index of the first event in the list.
     first: usize,
     keys: ShownKeys,
     by: KeyOrigin,
@@ -305,7 +305,7 @@ fn name(program: &Program, sample: &Sample<'_>, texts: &mut KeyTexts, ctx: &mut 
     })
 }
 
-/// The number that is added. One that does not fit has the greatest that does.
+/// The number that is added, saturated to the range of i64.
 fn number(value: ExprValue<'_>) -> i64 {
     match value {
         ExprValue::Signed(number) => number,

@@ -1,8 +1,8 @@
 //! The two raw events in place of many events of the system `syscalls`.
 //!
-//! The kernel takes some 35 ms to release each distinct tracepoint, and nobody opens others meanwhile: after a run with
-//! all 700 events of `syscalls` the next one would wait for half a minute. The raw events are two, and their records
-//! hold the same, with the number of the system call in place of its name.
+//! The kernel takes some 35 ms to release each distinct tracepoint, and no other tracepoint can be opened meanwhile:
+//! after a run with all 700 events of `syscalls` the next run would wait for half a minute. There are only two raw
+//! events, whose records have the same data, with the number of the system call in place of its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::tep::format::field::{Field, ReadError};
 use crate::tep::syscalls::call_id::CallId;
 use crate::tep::syscalls::{self, SyscallEnd};
 
-/// Number of events with the same spec up to which they are opened themselves.
+/// Limit of events with the same spec that are opened themselves.
 const LIMIT: usize = 16;
 
 /// The system call of a raw event, behind its line: the kernel's text has the number alone.
@@ -69,13 +69,13 @@ pub struct RawEvent {
     filter: Option<Filter>,
 }
 
-/// The system calls that are shown of a raw event.
+/// The system calls that are shown from a raw event.
 #[derive(Debug)]
 pub struct ShownCalls {
     number: Field,
     /// By the number of a system call: the event that it is shown as.
     shown: Vec<Option<EventId>>,
-    /// A filter that passes the numbers that are shown. None: all pass.
+    /// A filter that passes the calls that are shown. None: all pass.
     pub filter: Option<Filter>,
 }
 
@@ -84,7 +84,7 @@ impl RawEvent {
     pub fn into_calls(self, shown: &[(u32, EventId)]) -> ShownCalls {
         let mut by_number = Vec::new();
         for &(number, event) in shown {
-            let at = number as usize; // below 1000, from our table
+            let at = number as usize; // below 1000, from the table of system calls
             if at >= by_number.len() {
                 by_number.resize(at + 1, None);
             }
@@ -110,7 +110,7 @@ impl ShownCalls {
     /// The number of the call.
     ///
     /// # Errors
-    /// The record has none.
+    /// The record has no number.
     #[inline]
     pub fn number_of(&self, sample: &Sample<'_>) -> Result<Option<usize>, ReadError> {
         Ok(usize::try_from(self.number.read_i64(sample.raw)?).ok())
@@ -123,7 +123,7 @@ impl ShownCalls {
     }
 }
 
-/// Takes the events out of `chosen` that raw events stand for: system calls with the same spec, if there are many.
+/// Removes from `chosen` the events that raw events replace: system calls with the same spec, if there are many.
 /// `of_all`: a filter of all events, besides those of their specs. Returns the raw events.
 ///
 /// # Errors
@@ -183,7 +183,7 @@ pub fn take(
     Ok(raws)
 }
 
-/// The end (entry or exit) and number of a system call that was selected by name.
+/// The side (entry or exit) and number of a system call that was selected by name.
 fn call(event: &SelectedTracepoint) -> Option<(SyscallEnd, u32)> {
     let format = &event.bound.format;
     if format.system == syscalls::SYSTEM { syscalls::end_and_number(&format.name) } else { None }
@@ -203,7 +203,7 @@ fn filter_of_raw(format: &Format, raw: &Format, texts: [Option<&str>; 2]) -> Opt
     if filter.is_some() && is_ambiguous { None } else { Some(filter) }
 }
 
-/// The numbers of all system calls that have an event for this end.
+/// The numbers of all system calls that have an event for this side.
 fn numbers(end: SyscallEnd, setup: &Setup<'_>) -> Result<BTreeSet<u32>> {
     let names = setup.tracefs.get()?.matching(&format!("{}:sys_*", syscalls::SYSTEM))?;
     let calls = names.iter().filter_map(|name| syscalls::end_and_number(name.split_once(':')?.1));

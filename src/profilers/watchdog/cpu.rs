@@ -1,8 +1,8 @@
 //! The state of one CPU, and the findings that follow from it. Plain numbers: no clock, no file.
 //!
 //! The watchdog timer of a CPU expires once per period and wakes the stop task. If the timer is silent, interrupts are
-//! off: a hard lockup begins. If it expires and the stop task has not run since the last expiry, nothing is scheduled:
-//! a soft one.
+//! off: a hard lockup begins. If it expires and the stop task has not run since the last expiry, no task is being
+//! scheduled: a soft lockup begins.
 
 use crate::profilers::watchdog::lockup::{LockupFinding, LockupKind, LockupPhase, SeenTask};
 use crate::profilers::watchdog::settings::LockupLimits;
@@ -10,18 +10,18 @@ use crate::profilers::watchdog::signs::LifeSigns;
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 
-/// Time between two looks at the signs of life.
+/// Time between two checks of the signs of life.
 const LOOK_NS: u64 = 90_000_000;
-/// A lockup that goes on is reported again after a pause, which starts here and doubles each time.
+/// The first pause before an ongoing lockup is reported again. The pause doubles each time.
 const SHORTEST_PAUSE_NS: u64 = 200_000_000;
 const LONGEST_PAUSE_NS: u64 = 60_000_000_000;
 
-/// How the sampler works here.
+/// How the sampler works on this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampler {
     /// Time between two samples, ns.
     pub period: u64,
-    /// It can sample a CPU whose interrupts are off.
+    /// The sampler can sample a CPU whose interrupts are off.
     pub is_nmi: bool,
 }
 
@@ -29,23 +29,23 @@ pub struct Sampler {
 struct OngoingLockup {
     kind: LockupKind,
     since: u64,
-    /// When it is reported next, and the pause after that.
+    /// When the lockup is reported next, and the pause after that.
     next: u64,
     pause: u64,
-    /// The signs of life when it was predicted.
+    /// The signs of life when the lockup was predicted.
     signs: LifeSigns,
-    /// When these were found to have changed.
+    /// When the signs of life were found to have changed.
     alive_at: Option<u64>,
 }
 
 /// The state of one CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedCpu {
-    /// The kernel watches it.
+    /// The kernel watches the CPU.
     pub on: bool,
-    /// When we began to watch it.
+    /// When perf-prof began to watch the CPU.
     pub from: u64,
-    /// Last expiry of its timer, and last expiry or start of it.
+    /// Last expiry of the watchdog timer; `armed`: its last expiry or start.
     pub timer: Option<u64>,
     armed: Option<u64>,
     /// Last run of the stop task, and the time between the last two.
@@ -58,23 +58,23 @@ pub struct WatchedCpu {
     pub seen: Option<SeenTask>,
     /// The stack of the last sample.
     pub stack: Option<StackId>,
-    /// Its idle task raises events other than samples.
+    /// Events other than samples see the idle task.
     shows_idle: bool,
-    /// Its timer was not seen for two periods: it is watched by the stop task and samples alone.
+    /// The timer was not seen for two periods: the CPU is watched only by the stop task and samples.
     pub silent: bool,
-    /// A note said so.
+    /// A note about this was printed.
     pub was_named: bool,
-    /// Its timer works, but its events are hidden at present.
+    /// The timer works, but its events are hidden at present.
     pub hidden: bool,
-    /// When that was found out.
+    /// When this was found out.
     alive: Option<u64>,
-    /// The signs of life at the first look after its timer was late.
+    /// The signs of life at the first check after the timer was late.
     doubt: Option<LifeSigns>,
     stuck: Option<OngoingLockup>,
 }
 
 impl WatchedCpu {
-    /// The timer has expired.
+    /// Handles an expiry of the timer.
     pub fn expired(&mut self, at: u64, limits: &LockupLimits) -> Option<LockupFinding> {
         if self.timer.is_some_and(|timer| at <= timer) {
             return None; // a late record
@@ -88,19 +88,19 @@ impl WatchedCpu {
             self.kicked = Some(at).filter(|at| *at >= self.from && self.horizon.saw_all_since(*at));
             return None;
         };
-        // After a late expiry the next one, which is on time, follows soon.
+        // After a late expiry the next one is on time, and follows soon.
         let missed = at.saturating_sub(kicked) >= limits.period / 2;
         (missed && self.stuck.is_none() && self.on)
             .then(|| self.predict(LockupKind::Soft, self.last_stop().unwrap_or(kicked), at, limits))
     }
 
-    /// The timer was started, by an expiry or anew.
+    /// Handles a start of the timer, by an expiry or anew.
     pub fn started(&mut self, at: u64) {
         self.armed = self.armed.max(Some(at));
         (self.silent, self.hidden, self.doubt) = (false, false, None);
     }
 
-    /// The stop task was switched in.
+    /// Handles a switch-in of the stop task.
     pub fn stopped(&mut self, at: u64) -> Option<LockupFinding> {
         if self.stop.is_some_and(|stop| at <= stop) {
             return None;
@@ -111,7 +111,7 @@ impl WatchedCpu {
         self.stuck.filter(|stuck| stuck.kind == LockupKind::Soft).and_then(|_| self.recover(at))
     }
 
-    /// The CPU was sampled.
+    /// Handles a sample.
     pub fn sampled(&mut self, seen: SeenTask, sampler: &Sampler, limits: &LockupLimits) -> Option<LockupFinding> {
         let SeenTask { at_ns: at, tid, .. } = seen;
         if self.sampled.is_none_or(|before| before.at_ns <= at) {
@@ -121,7 +121,8 @@ impl WatchedCpu {
             // The sampler is an ordinary interrupt, so interrupts are on: the timer must be expiring unseen.
             (self.hidden, self.alive, self.doubt) = (true, Some(at), None);
         }
-        // Where the timer is not seen, only the stop task is left, provided that it has run once per period so far.
+        // If the timer is not seen, only the stop task can show a lockup, provided that it has run once per period so
+        // far.
         let regular = self.stop_gap.is_some_and(|gap| gap <= limits.period.saturating_mul(3) / 2);
         let stop =
             self.last_stop().filter(|_| self.silent && regular && tid != 0 && self.on && self.stuck.is_none())?;
@@ -129,7 +130,8 @@ impl WatchedCpu {
         missed.then(|| self.predict(LockupKind::Soft, stop, at, limits))
     }
 
-    /// An event of any kind has shown a task. `idle`: the idle task, in an event other than a sample.
+    /// Notes the task that an event of any kind has shown. `idle`: it is the idle task, in an event other than a
+    /// sample.
     pub fn see(&mut self, seen: SeenTask, idle: bool) {
         self.shows_idle |= idle;
         if self.seen.is_none_or(|before| before.at_ns <= seen.at_ns) {
@@ -137,30 +139,29 @@ impl WatchedCpu {
         }
     }
 
-    /// Records were lost up to `end`: that something did not happen is known only from then on.
+    /// Notes that records were lost up to `end`: only from then on is the absence of an event known.
     pub fn lost(&mut self, end: u64) {
         self.horizon.lost_until(end);
         self.kicked = None;
     }
 
-    /// True if its timer or stop task was last seen before the end of a loss, so that a later event may have gone
-    /// unseen.
+    /// True if its timer or stop task was last seen before the end of a loss, so that a later event may be unseen.
     pub fn is_behind(&self) -> bool {
         [self.timer, self.stop].into_iter().flatten().any(|at| !self.horizon.saw_all_since(at))
     }
 
-    /// Gives the CPU a whole period anew, since the kernel's settings have changed.
+    /// Restarts the CPU's period, since the kernel's settings have changed.
     pub fn forgive(&mut self, now: u64) {
         self.armed = self.armed.map(|armed| armed.max(now));
         (self.kicked, self.stop_gap, self.doubt) = (None, None, None);
     }
 
-    /// The CPU is not watched any more.
+    /// Stops watching the CPU.
     pub fn forget(&mut self) {
         *self = WatchedCpu { seen: self.seen, shows_idle: self.shows_idle, ..WatchedCpu::default() };
     }
 
-    /// Checks the CPU from another one. `signs` reads its present signs of life.
+    /// Checks the CPU from another CPU. `signs` reads its present signs of life.
     pub fn check(
         &mut self,
         now: u64,
@@ -188,7 +189,7 @@ impl WatchedCpu {
             self.doubt = None;
             return self.stuck.and_then(|stuck| self.go_on(now, stuck, sampler));
         }
-        // Two looks, since the timer's record may still be on its way if it was we who were not running. The signs are
+        // Two checks, since the timer's record may still be unread if perf-prof itself was not running. The signs are
         // newer than `now`, by a varying time.
         let Some(before) = self.doubt else {
             self.doubt = Some(signs());
@@ -229,7 +230,7 @@ impl WatchedCpu {
         hard.is_some_and(|stuck| signs.show_life_since(&stuck.signs, !self.shows_idle))
     }
 
-    /// The lockup that was predicted, and has not ended yet.
+    /// The kind of a lockup that was predicted, and has not ended yet.
     pub fn stuck(&self) -> Option<LockupKind> {
         self.stuck.map(|stuck| stuck.kind)
     }
@@ -247,8 +248,8 @@ impl WatchedCpu {
         Some(LockupFinding { kind: stuck.kind, phase: LockupPhase::Recovered, stuck_ns, dark: false })
     }
 
-    /// There were signs of life at `at`. Until all records up to `at` were read, that of an earlier expiry may still
-    /// come, and ends the lockup itself.
+    /// Handles signs of life at `at`. Until all records up to `at` were read, the record of an earlier expiry may still
+    /// arrive, and end the lockup itself.
     fn is_alive(&mut self, at: u64, now: u64) -> Option<LockupFinding> {
         if now < at {
             self.stuck.iter_mut().for_each(|stuck| stuck.alive_at = Some(at));
@@ -274,8 +275,8 @@ impl WatchedCpu {
         self.stop.map(|stop| self.horizon.latest(stop))
     }
 
-    /// The latest time at which the timer may have expired. Where the timer is not seen, samples and the stop task
-    /// stand for it.
+    /// The latest time at which the timer may have expired. If the timer is not seen, samples and the stop task replace
+    /// it.
     fn last_sign_of_timer(&self) -> Option<u64> {
         let seen = if self.silent { self.sampled.map(|seen| seen.at_ns).max(self.stop) } else { self.armed };
         seen.map(|seen| self.horizon.latest(seen))
@@ -300,7 +301,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
     const MS: u64 = 1_000_000;
-    /// kernel.watchdog_thresh 10.
+    /// The limits for kernel.watchdog_thresh 10.
     const LIMITS: LockupLimits =
         LockupLimits { period: 4 * S, margin: 200 * MS, soft: Some(20 * S), hard: Some(10 * S) };
     const CLOCK: Sampler = Sampler { period: 100 * MS, is_nmi: false };
@@ -319,7 +320,7 @@ mod tests {
         Some(LockupFinding { kind, phase, stuck_ns, dark: false })
     }
 
-    /// A CPU whose timer, stop task and samples are as they should be up to 100 s.
+    /// A CPU whose timer, stop task and samples are normal up to 100 s.
     fn healthy() -> WatchedCpu {
         let mut cpu = WatchedCpu { on: true, ..WatchedCpu::default() };
         for period in 0..=25 {
@@ -393,7 +394,7 @@ mod tests {
         assert_eq!(cpu.expired(107 * S + 900 * MS, &LIMITS), None);
         assert_eq!(cpu.expired(108 * S, &LIMITS), None);
         assert_eq!(cpu.stopped(108 * S + 10_000), None);
-        // Records may come late, too.
+        // Records may arrive late, too.
         assert_eq!((cpu.expired(104 * S, &LIMITS), cpu.stopped(104 * S)), (None, None));
         assert_eq!((cpu.timer, cpu.stop), (Some(108 * S), Some(108 * S + 10_000)));
     }
@@ -433,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_timer_that_works_unseen() {
-        // Its interrupts go on, or its idle time grows where the idle task raises no events.
+        // Signs of life: timer interrupts go on, or idle time grows if the idle task is hidden.
         let mut cpu = healthy();
         let ticking = |at| LifeSigns { timer_interrupts: Some(at), idle: 7, at_ns: at };
         assert_eq!(watch(&mut cpu, 104 * S, 120 * S, &CLOCK, ticking), []);
@@ -447,7 +448,7 @@ mod tests {
         let mut hides_idle = WatchedCpu { shows_idle: false, ..healthy() };
         assert_eq!(watch(&mut hides_idle, 104 * S, 120 * S, &CLOCK, idling), []);
 
-        // A lockup after that is reported like any other.
+        // A later lockup is reported like any other.
         let found = watch(&mut cpu, 121 * S, 127 * S, &CLOCK, frozen);
         assert_eq!(found.first().map(|(_, finding)| finding.kind), Some(LockupKind::Hard));
         let mut cpu = healthy();
@@ -465,7 +466,8 @@ mod tests {
 
     #[test]
     fn life_is_not_seen_before_its_time() {
-        // We did not run while the lockup ended: the signs are newer than the records. The expiry tells when it ended.
+        // perf-prof did not run when the lockup ended, so the signs are newer than the records. The record of the
+        // expiry has the time of the end.
         let later = || LifeSigns { timer_interrupts: Some(9), idle: 7, at_ns: 130 * S };
         let locked_up = || {
             let mut cpu = healthy();
@@ -493,7 +495,7 @@ mod tests {
     #[test]
     fn we_were_not_running() {
         let mut cpu = healthy();
-        // The first look finds the timer late; before the second its record has come.
+        // The first check finds the timer late; before the second one its record has arrived.
         assert_eq!(cpu.check(130 * S, &CLOCK, &LIMITS, || frozen(130 * S)), None);
         assert!(cpu.is_suspect(130 * S, &LIMITS));
         assert_eq!(cpu.expired(129 * S, &LIMITS), None);
@@ -503,7 +505,7 @@ mod tests {
 
     #[test]
     fn looks_are_apart_in_time() {
-        // In a round without a wait the records reach 100 ms farther although hardly any time has passed.
+        // In a round without waiting, the records cover 100 ms more although hardly any time has passed.
         let mut cpu = WatchedCpu { shows_idle: false, ..healthy() };
         let idling = |at: u64| LifeSigns { idle: at / (10 * MS), ..frozen(at) };
         assert_eq!(cpu.check(105 * S, &CLOCK, &LIMITS, || idling(105 * S + 101 * MS)), None);
@@ -523,7 +525,7 @@ mod tests {
         assert_eq!(watch(&mut cpu, 104 * S, 108 * S, &CLOCK, |_| panic!("no need to look")), []);
         let mut cpu = healthy();
         cpu.expired(104 * S, &LIMITS);
-        cpu.lost(107 * S); // the stop task's run may be among it
+        cpu.lost(107 * S); // a run of the stop task may be among the losses
         assert_eq!(cpu.expired(108 * S, &LIMITS), None);
         assert_eq!(watch(&mut cpu, 108 * S, 112 * S, &CLOCK, |_| panic!("no need to look")), []);
     }
@@ -537,7 +539,7 @@ mod tests {
         assert!(cpu.is_behind());
         assert_eq!(cpu.expired(108 * S, &LIMITS), None);
         assert!(cpu.is_behind(), "the stop task was not seen since");
-        // It may have run until the end of the loss: the CPU is stuck since then at least.
+        // The stop task may have run until the end of the loss: the CPU is stuck since then at least.
         assert_eq!(cpu.expired(112 * S, &LIMITS), of(LockupKind::Soft, LockupPhase::Predicted, 5 * S));
         assert_eq!(cpu.stopped(113 * S), of(LockupKind::Soft, LockupPhase::Recovered, 6 * S));
         assert!(!cpu.is_behind());
@@ -553,7 +555,7 @@ mod tests {
         let mut cpu = healthy();
         cpu.forget();
         assert_eq!(watch(&mut cpu, 104 * S, 120 * S, &CLOCK, |_| panic!("no need to look")), []);
-        cpu.on = true; // and back: it must show its timer first
+        cpu.on = true; // watched again: the CPU must show its timer first
         assert_eq!(watch(&mut cpu, 120 * S, 140 * S, &CLOCK, |_| panic!("no need to look")), []);
         cpu.started(141 * S);
         assert!(cpu.begins_to_doubt(146 * S, &LIMITS));
@@ -571,7 +573,7 @@ mod tests {
             of(LockupKind::Soft, LockupPhase::Predicted, 8 * S + 300 * MS)
         );
         assert_eq!(cpu.stopped(17 * S), of(LockupKind::Soft, LockupPhase::Recovered, 9 * S));
-        // Neither samples nor the stop task, and no sign of life.
+        // Neither samples nor the stop task nor signs of life.
         let found = watch(&mut cpu, 18 * S, 22 * S, &CLOCK, frozen);
         assert!(
             matches!(found[..], [(at, LockupFinding { kind: LockupKind::Hard, phase: LockupPhase::Predicted, dark: true, .. })] if at == 21 * S + 400 * MS),

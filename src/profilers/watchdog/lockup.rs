@@ -27,7 +27,7 @@ pub enum LockupPhase {
     Recovered,
 }
 
-/// What is to be reported of a CPU.
+/// A finding to report about a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockupFinding {
     pub kind: LockupKind,
@@ -37,19 +37,20 @@ pub struct LockupFinding {
     pub dark: bool,
 }
 
-/// A finding on a CPU, and what is known of the CPU.
+/// The occurrence: a finding on a CPU, and the state of the CPU.
 #[derive(Debug)]
 pub struct Lockup {
     pub finding: LockupFinding,
-    /// Duration at which the kernel reports it. None: the kernel does not.
+    /// Duration at which the kernel reports the lockup. None: it does not report it.
     pub limit_ns: Option<u64>,
     pub running: (i32, Comm),
-    /// Age of the last expiry of the timer, of the last run of the stop task, and below of the last sample.
+    /// Age of the last expiry of the timer. The following fields: age of the last run of the stop task, and of the last
+    /// sample.
     pub timer_ns: Option<u64>,
     pub stop_ns: Option<u64>,
     pub sampled: Option<SeenTask>,
     pub sampled_ns: Option<u64>,
-    /// The tasks that run on the CPU or wait for it, if /proc was asked.
+    /// The tasks that run on the CPU or wait for it, if they were read from /proc.
     pub runnable: Arc<[String]>,
 }
 
@@ -125,12 +126,12 @@ impl Lockup {
         self.finding.phase != LockupPhase::Recovered
     }
 
-    /// The last task that was sampled on the CPU, of a lockup that goes on.
+    /// The last task that was sampled on the CPU, for an ongoing lockup.
     fn last_sampled(&self) -> Option<SeenTask> {
         self.sampled.filter(|_| self.goes_on())
     }
 
-    /// The runnable tasks, if there are `least` of them.
+    /// The runnable tasks, if there are at least `least`.
     fn runnable(&self, least: usize) -> Value {
         if self.runnable.len() < least { Value::None } else { Value::Words(self.runnable.clone()) }
     }

@@ -1,11 +1,11 @@
 //! `watchdog`: which CPU is about to be reported, or reset, by the kernel's own lockup detectors.
 //!
-//! WatchdogEvents: `timer:hrtimer_expire_entry` and `timer:hrtimer_start` of the watchdog's timer function alone,
-//! `sched:sched_switch` to the stop task alone, all filtered in the kernel; and a sampler at `-F`: cycles, or the CPU
-//! clock where there is no PMU. Cost per CPU: three records in each 2/5 of kernel.watchdog_thresh, and the samples.
+//! Events: `timer:hrtimer_expire_entry` and `timer:hrtimer_start` of only the watchdog's timer function, and
+//! `sched:sched_switch` to only the stop task, all filtered in the kernel; and a sampler at `-F`: cycles, or the CPU
+//! clock if there is no PMU. Cost per CPU: three records in each 2/5 of kernel.watchdog_thresh, and the samples.
 //!
 //! `cpu` judges one CPU by its records, `lockup` is the occurrence that is reported, `settings` reads the kernel's
-//! limits, `signs` looks for signs of life of a CPU whose records stay out.
+//! limits, `signs` reads signs of life of a CPU whose records are missing.
 
 mod cpu;
 mod lockup;
@@ -82,7 +82,7 @@ impl ProfilerArgs for WatchdogArgs {
 const SETTINGS_NS: u64 = 1_000_000_000;
 /// The function of the timer: kernel/watchdog.c.
 const TIMER_FUNCTION: &str = "watchdog_timer_fn";
-/// Limit of the tasks named that could run on a stuck CPU.
+/// Limit of the named tasks that are runnable on a stuck CPU.
 const MAX_RUNNABLE: usize = 5;
 
 #[derive(Clone, Copy, Debug)]
@@ -102,16 +102,16 @@ pub struct Watchdog {
     verbose: bool,
     stacks: bool,
     host: Host,
-    /// We are in a nested pid namespace, where tid 0 is not the idle task alone.
+    /// perf-prof runs in a nested pid namespace, where tid 0 is not only the idle task.
     nested: bool,
     scope: RunScope,
     events: Option<WatchdogEvents>,
     sampler: Sampler,
     settings: WatchdogSettings,
     limits: LockupLimits,
-    /// Indexed by the number of the CPU.
+    /// The watched CPUs, indexed by CPU number.
     cpus: Vec<WatchedCpu>,
-    /// When the CPUs were chosen: their timers are expected from then on.
+    /// When the CPUs were chosen: their timers are expected to expire from then on.
     since: Timestamp,
     next_settings: Timestamp,
 }
@@ -121,7 +121,7 @@ pub struct Watchdog {
 struct WatchdogCpuRow {
     cpu: u32,
     state: &'static str,
-    /// Age of the last expiry of the timer, and of the last run of the stop task.
+    /// Age of the last expiry of the timer; `stop_ns`: age of the last run of the stop task.
     timer_ns: Option<u64>,
     stop_ns: Option<u64>,
     running: Option<SeenTask>,
@@ -247,7 +247,7 @@ impl Watchdog {
     ) {
         let Some(cpu) = self.cpus.get(number as usize) else { return };
         let age = |then: Option<u64>| then.map(|then| at.saturating_sub(then));
-        // Without records of the CPU, the task that was seen last may have been switched out unseen.
+        // Without records of the CPU, the task seen last may have been switched out unseen.
         let blind = finding.dark || !self.sampler.is_nmi;
         let (tid, comm) = match (runnable.first(), cpu.seen) {
             (Some(first), _) if blind => *first,
@@ -284,7 +284,7 @@ impl Watchdog {
         let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
         let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
         let seen = SeenTask { at_ns: at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
-        // The PMU's interrupt finds the idle task even where tracepoints in it, and so the timer, are hidden.
+        // Samples of the PMU find the idle task even if tracepoints during it, and so the timer, are hidden.
         cpu.see(seen, event != events.sampler && sample.tid == 0 && !self.nested);
         if event == events.expire {
             return cpu.expired(at, &limits);
@@ -380,7 +380,7 @@ impl Profiler for Watchdog {
                     cpu.lost(window.end_ns);
                 }
             }
-            _ => {} // lost side records do not matter: its own events are all there
+            _ => {} // lost side records do not matter: no sample is missing
         }
     }
 
@@ -447,7 +447,8 @@ impl Watchdog {
                 let all =
                     looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own, usize::MAX).0));
                 let mut here = all.map_or_else(Vec::new, |all| procfs::latest_run_first(&self.host, all, number));
-                // What /proc says is of the lockup only if that is not over by now; its end is told soon.
+                // The tasks from /proc belong to the lockup only if it is not over by now; its end will be reported
+                // soon.
                 if looks && self.cpus[number as usize].is_back(&LifeSignReader::default().of(&self.host, number)) {
                     if finding.phase == LockupPhase::Ongoing {
                         continue;

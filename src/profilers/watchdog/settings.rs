@@ -12,9 +12,9 @@ use crate::host::{Host, online_cpus, parse_cpus};
 pub struct WatchdogSettings {
     /// kernel.watchdog_thresh
     pub thresh_s: u64,
-    /// kernel.watchdog: any detector is on.
+    /// kernel.watchdog: some detector is on.
     pub on: bool,
-    /// kernel.soft_watchdog, and kernel.nmi_watchdog, which is that of hard lockups even where it uses no NMI.
+    /// kernel.soft_watchdog, and kernel.nmi_watchdog, the detector of hard lockups, even if it uses no NMI.
     pub soft: bool,
     pub hard: bool,
     /// The online CPUs of kernel.watchdog_cpumask.
@@ -28,7 +28,7 @@ pub struct LockupLimits {
     pub period: u64,
     /// How late an expiry may be.
     pub margin: u64,
-    /// Durations at which the kernel reports lockups. None: it does not.
+    /// Durations at which the kernel reports lockups. None: it does not report them.
     pub soft: Option<u64>,
     pub hard: Option<u64>,
 }

@@ -5,10 +5,10 @@ use std::fs;
 use crate::host::Host;
 use crate::sys::monotonic_ns;
 
-/// Counters of one CPU at one moment. Only a difference from earlier ones means anything.
+/// Counters of one CPU at one moment. Only differences between two readings are meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LifeSigns {
-    /// Interrupts of the local timer. None: /proc/interrupts does not tell them apart.
+    /// Interrupts of the local timer. None: /proc/interrupts does not list them separately.
     pub timer_interrupts: Option<u64>,
     /// Idle time in ticks.
     pub idle: u64,
@@ -37,15 +37,15 @@ impl LifeSignReader {
 }
 
 impl LifeSigns {
-    /// True if the CPU took a timer interrupt since `before`. `hides_idle`: its idle task raises no events, so the
-    /// growth of its idle time counts too. Elsewhere it does not, or a CPU that is stuck on its way to sleep would pass
-    /// for idle.
+    /// True if the CPU took a timer interrupt since `before`. `hides_idle`: the idle task is hidden from events, so
+    /// growth of the idle time counts, too. Otherwise it does not count, since a CPU that is stuck on its way to sleep
+    /// would look idle.
     pub fn show_life_since(&self, before: &LifeSigns, hides_idle: bool) -> bool {
         self.timer_interrupts != before.timer_interrupts || hides_idle && self.idle != before.idle
     }
 }
 
-/// The sum over the rows of local timers: `LOC:` on x86, `arch_timer` and its like elsewhere.
+/// The sum over the rows of local timers: `LOC:` on x86, `arch_timer` and similar elsewhere.
 fn timer_interrupts(text: &str, cpu: u32) -> Option<u64> {
     let mut lines = text.lines();
     // The heading has a column per online CPU: `CPU0 CPU1`.
@@ -62,7 +62,7 @@ fn timer_interrupts(text: &str, cpu: u32) -> Option<u64> {
     lines.filter_map(row).reduce(u64::wrapping_add)
 }
 
-/// `cpuN user nice system idle iowait`: the kernel includes the idle period that goes on.
+/// `cpuN user nice system idle iowait`: the kernel includes an ongoing idle period.
 fn idle(text: &str, cpu: u32) -> Option<u64> {
     let name = format!("cpu{cpu}");
     let line = text.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))?;

@@ -1,4 +1,4 @@
-//! Values of kinds that few profilers have, which describe themselves to every reader.
+//! Values of types that single profilers define, which print themselves for every reader.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -14,41 +14,42 @@ use crate::task::Comm;
 use crate::task::call_parts::{CallPartsOf, PartSums};
 use crate::task::descriptor::OpenFile;
 
-/// A value of a kind of its own. What needs a look-up has neither text nor JSON before it: see [`Cell::looked_up`].
+/// A value of a profiler's own type. A value that needs a look-up has neither text nor JSON before that: see
+/// [`Cell::looked_up`].
 ///
-/// A type that implements it is `Eq` and `Hash`: equal cells are told once.
+/// The type must be `Eq` and `Hash`, so that equal cells can be merged.
 pub trait Cell: Any + Debug + Send + Sync + CellIdentity {
-    /// Appends its text in a line.
+    /// Appends the text for a line.
     fn text(&self, _out: &mut Vec<u8>) {}
 
-    /// Appends its text in a table, on the screen and in the labels of metrics, where there is less room.
+    /// Appends the shorter text for tables, the screen and labels of metrics.
     fn brief(&self, out: &mut Vec<u8>) {
         self.text(out);
     }
 
-    /// Appends its value in JSON.
+    /// Appends the value as JSON.
     fn json(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"null");
     }
 
-    /// Writes its keys in the object of a traced event that it stands beside.
+    /// Writes keys into the object of the traced event that the value belongs to.
     fn event_keys(&self, _object: &mut Object<'_>) {}
 
-    /// Appends what the line of such an event has in front of the task.
+    /// Appends text that stands in front of the task in the line of such an event.
     fn before_event(&self, _out: &mut Vec<u8>) {}
 
-    /// Appends what the line of such an event has at its end; of most kinds that is a line below.
+    /// Appends text at the end of the line of such an event; by default a line below it.
     fn behind_event(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\n    ");
         self.text(out);
     }
 
-    /// The value with what only the output thread can find out. None: it is complete as it is.
+    /// The value completed with what only the output thread can look up. None: it is complete.
     fn looked_up(&self, _look_ups: &mut dyn CellLookUps) -> Option<Value> {
         None
     }
 
-    /// Approximate number of its bytes on the heap.
+    /// Approximate number of heap bytes.
     fn heap_bytes(&self) -> usize {
         0
     }
@@ -59,7 +60,7 @@ pub trait CellLookUps {
     /// The frames of a stack with their names, innermost first.
     fn frames(&mut self, stack: StackId) -> Vec<NamedFrame>;
 
-    /// The name of the place of a frame.
+    /// The text of a frame: function, offset and file.
     fn place(&self, frame: &NamedFrame) -> Arc<str>;
 
     /// What a process executes, if it still has this name.
@@ -75,7 +76,7 @@ pub trait CellLookUps {
     fn string(&mut self, tid: i32, address: u64) -> Option<Vec<u8>>;
 }
 
-/// The command line of a process: the output thread asks for it.
+/// The command line of a process, as the output thread finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     Unasked,
@@ -138,7 +139,7 @@ impl Hash for AnyCell {
 pub mod tests {
     use super::*;
 
-    /// Finds nothing.
+    /// Look-ups that find nothing.
     pub struct NoLookUps;
 
     impl CellLookUps for NoLookUps {
@@ -168,7 +169,7 @@ pub mod tests {
     }
 
     impl Value {
-        /// As the output thread shows it when it finds nothing.
+        /// The value as the output thread shows it when look-ups find nothing.
         pub fn without_look_ups(self) -> Value {
             let found = self.as_cell().and_then(|cell| cell.looked_up(&mut NoLookUps));
             found.unwrap_or(self)

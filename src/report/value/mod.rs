@@ -1,5 +1,5 @@
-//! The typed value of a cell or key. Nothing here is text yet. A value of a rare kind is a [`Cell`], which may become
-//! another [`Value`] when it is looked up.
+//! The typed value of a cell or key. Nothing here is text yet. A value of a rare kind is a [`Cell`], which a look-up
+//! may replace by another [`Value`].
 
 pub mod cell;
 
@@ -37,7 +37,7 @@ pub enum Value {
     },
     Comm(Comm),
     Text(Arc<str>),
-    /// A path, or a word in place of it. JSON has all of it, text its end.
+    /// A path, or a word in place of it. JSON has the whole path, text only the end of a long one.
     Path(Arc<[u8]>),
     /// The function of the innermost frame of a stack.
     Place(StackId),
@@ -50,7 +50,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// A value of a kind that describes itself.
+    /// A value of a profiler's own kind.
     pub fn cell(cell: impl Cell) -> Value {
         Value::Cell(AnyCell::new(cell))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Times for which perf-prof may be kept from a CPU. The longest is a guess at the worst.
+/// Times for which perf-prof may be kept off the CPU. The longest is a guess at the worst case.
 const WINDOWS_NS: [u64; 4] = [100_000_000, 200_000_000, 400_000_000, 800_000_000];
 
 /// A kind of time slice of a dry run.
@@ -21,7 +21,7 @@ pub enum Phase {
 struct TimeSlice {
     phase: Phase,
     ns: u64,
-    /// By event.
+    /// The counts, by event.
     counts: Vec<u64>,
 }
 
@@ -43,24 +43,24 @@ pub fn rate(count: f64, ns: u64) -> f64 {
 #[derive(Debug, Default)]
 pub struct ForecastBook {
     events: usize,
-    /// In order of time.
+    /// The time slices, in time order.
     slices: Vec<TimeSlice>,
     rings: Vec<CountedRing>,
     /// Lengths of the last counting steps in ns, the newest last.
     steps: VecDeque<u64>,
 }
 
-/// What would come to one ring.
+/// What would arrive in one ring.
 #[derive(Debug, Default)]
 struct CountedRing {
     cpu: u32,
-    /// Number among the rings of its CPU.
+    /// The ring's number on its CPU.
     class: usize,
     /// Bytes in each of the last steps.
     steps: VecDeque<f64>,
-    /// The most bytes in each window.
+    /// The most bytes in a window of each length.
     peaks: [f64; WINDOWS_NS.len()],
-    /// By event.
+    /// The counts, by event.
     counts: Vec<u64>,
     records: f64,
     bytes: f64,
@@ -94,14 +94,15 @@ impl ForecastBook {
         self.slices.iter().filter(|slice| slice.phase == Phase::Counted).map(|slice| slice.ns).sum()
     }
 
-    /// Events per second in all slices of the wanted phases.
+    /// Events per second in all slices of the phases `wanted`.
     fn per_s(&self, event: usize, wanted: impl Fn(Phase) -> bool) -> f64 {
         let slices = self.slices.iter().filter(|slice| wanted(slice.phase));
         let (count, ns) = slices.fold((0, 0), |(count, ns), slice| (count + slice.count(event), ns + slice.ns));
         rate(count as f64, ns)
     }
 
-    /// Adds to the current step the count of an event on a CPU, and the records and bytes that it would have been in a ring.
+    /// Adds to the current step the count of an event on a CPU, and the records and bytes that these events would be in
+    /// a ring.
     pub fn count(&mut self, (cpu, class): (u32, usize), event: usize, count: u64, records: f64, bytes: f64) {
         let events = self.events;
         let index = self.rings.iter().position(|ring| (ring.cpu, ring.class) == (cpu, class)).unwrap_or_else(|| {
@@ -120,7 +121,7 @@ impl ForecastBook {
         }
     }
 
-    /// Nothing more is said of the rings of this number.
+    /// Removes the rings of this number from the forecast.
     pub fn forget_rings(&mut self, class: usize) {
         self.rings.retain(|ring| ring.class != class);
     }
@@ -157,32 +158,32 @@ impl ForecastBook {
         (self.counted_ns() > 0).then(|| rate(most.copied().unwrap_or(0) as f64, self.counted_ns()))
     }
 
-    /// The most bytes for one ring in a window of at least `ns`.
+    /// The most bytes that arrive in one ring in a window of at least `ns`.
     pub fn peak(&self, ns: u64) -> f64 {
         let window = WINDOWS_NS.iter().position(|window| *window >= ns).unwrap_or(WINDOWS_NS.len() - 1);
-        // A short dry run covers no long window.
+        // A short dry run may have no window of this length: then the mean is used.
         let mean = |ring: &CountedRing| rate(ring.bytes, self.counted_ns()) * WINDOWS_NS[window] as f64 / 1e9;
         self.rings.iter().map(|ring| ring.peaks[window].max(mean(ring))).fold(0.0, f64::max)
     }
 
-    /// Records per second of the CPU with most.
+    /// Records per second of the CPU that has most.
     fn records_per_s(&self) -> f64 {
         let of_cpu = |cpu: u32| self.rings.iter().filter(|ring| ring.cpu == cpu).map(|ring| ring.records).sum::<f64>();
         rate(self.rings.iter().map(|ring| of_cpu(ring.cpu)).fold(0.0, f64::max), self.counted_ns())
     }
 
-    /// Events per second that a run will see, and those without sampling, if these are clearly more.
+    /// Events per second that a run will see, and events per second without sampling, if these are clearly more.
     pub fn expected(&self, event: usize) -> (f64, Option<f64>) {
-        /// A slowdown to more than this is not reported.
+        /// A slowdown to more than this share is not reported.
         const CLEARLY_SLOWER: f64 = 0.98;
-        /// With less counting the dry run has ended early.
+        /// With less counting time the dry run has ended early.
         const MIN_COUNTED_NS: u64 = 10_000_000;
         if self.counted_ns() < MIN_COUNTED_NS {
             return (self.per_s(event, |_| true), None);
         }
         let unwatched = self.per_s(event, |phase| phase == Phase::Counted);
         let slowdown = self.slowdown(event);
-        // All counts, scaled to what they would have been while samples are taken.
+        // All counts, with those of counted phases scaled down by the slowdown.
         let slices = self.slices.iter().filter(|slice| slice.phase != Phase::WarmUp);
         let (count, ns) = slices.fold((0.0, 0), |(count, ns), slice| {
             let slowed = if slice.phase == Phase::Counted { slowdown } else { 1.0 };
@@ -191,13 +192,14 @@ impl ForecastBook {
         (rate(count, ns), (slowdown < CLEARLY_SLOWER).then_some(unwatched))
     }
 
-    /// The rate of an event while samples are taken, relative to its rate while it is only counted: writing samples costs time of
-    /// the tasks that raise the event.
+    /// The rate of an event while samples are taken, relative to its rate while it is only counted: writing samples
+    /// costs the tasks time in which they would cause further events.
     ///
-    /// Changes of the load itself show in a sampled slice and in the counted slices around it alike, more or less. The variation
-    /// between slices tells how much of the difference is chance; the number of records, how much cannot be.
+    /// Changes of the load itself affect a sampled slice and the counted slices around it about equally. The variation
+    /// between slices shows how much of the difference may be chance; the number of records limits how large the
+    /// slowdown can be.
     fn slowdown(&self, event: usize) -> f64 {
-        /// Time to write one record with a callchain, at most.
+        /// Upper bound of the time to write one record with a callchain.
         const RECORD_S: f64 = 1e-6;
         let of = |slices: &[TimeSlice]| {
             let [before, sampled, after] = slices else { return None };
@@ -225,23 +227,24 @@ impl ForecastBook {
 /// What a ring must be able to hold.
 #[derive(Clone, Copy, Debug)]
 pub struct RingDemand {
-    /// Bytes on the busiest CPU in the longest time that perf-prof is kept from a CPU.
+    /// Bytes on the busiest CPU in the longest time for which perf-prof is kept off the CPU.
     pub peak_bytes: f64,
     /// Bytes per second on the busiest CPU.
     pub bytes_per_s: f64,
-    /// The share of the CPU time left to the reader that the records of all CPUs take.
+    /// The share of the reader's available CPU time that the records of all CPUs need.
     pub busy: f64,
 }
 
 impl RingDemand {
-    /// Size in bytes of a ring of each CPU that loses nothing.
+    /// Size in bytes of a ring, one per CPU, that loses nothing.
     pub fn ring_bytes(&self) -> f64 {
         const SAFETY: f64 = 1.5;
-        /// For how long the ring makes up for a reader that is too slow.
+        /// For how long the ring can absorb records of a reader that is too slow.
         const SECONDS_BEHIND: f64 = 10.0;
         /// Up to this share the reader keeps up.
         const EASY: f64 = 0.7;
-        // The reader is woken when half is full: the other half is for the time in which it waits for a CPU.
+        // The reader is woken when the ring is half full; the other half is for the time in which the reader waits for
+        // a CPU.
         let halves = 2.0 * self.peak_bytes * SAFETY;
         let behind = if self.busy > EASY { (1.0 - EASY / self.busy) * SECONDS_BEHIND * self.bytes_per_s } else { 0.0 };
         halves + behind
@@ -252,7 +255,7 @@ impl RingDemand {
 mod tests {
     use super::*;
 
-    /// What was counted per second in turn with what was sampled.
+    /// A book of alternating counted and sampled events per second.
     fn book(turns: &[(u64, u64)]) -> ForecastBook {
         let mut book = ForecastBook::new(1);
         let mut phase = |phase, ns, per_s| {
@@ -300,12 +303,12 @@ mod tests {
 
     #[test]
     fn what_a_load_does_by_itself_is_not_laid_to_recording() {
-        // Few in fits: what was sampled is mere chance.
+        // Few events, in bursts: the sampled number is mere chance.
         let mut fits = [(1000, 0); 10];
         fits[2] = (0, 20_000);
         let (per_s, unwatched) = book(&fits).expected(0);
         assert!((per_s - 1900.0 / 1.45).abs() < 20.0 && unwatched.is_none(), "{per_s} {unwatched:?}");
-        // It begins in the middle, and is slowed from then on.
+        // The load begins in the middle, and is slowed down from then on.
         let mut half = [(0, 0); 10];
         half[5..].fill((1_000_000, 600_000));
         let (per_s, _) = book(&half).expected(0);
@@ -360,7 +363,7 @@ mod tests {
             book.count((0, 0), 0, 1, 1.0, 100.0);
             book.end_step(10_000_000);
         }
-        book.count((1, 0), 0, 1, 1.0, 400.0); // this CPU comes later
+        book.count((1, 0), 0, 1, 1.0, 400.0); // this CPU comes online later
         book.end_step(10_000_000);
         book.end(30_000_000);
         assert!((book.peak(100_000_000) - 400.0 * 10.0 / 3.0).abs() < 0.1);

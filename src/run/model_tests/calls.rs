@@ -1,4 +1,4 @@
-//! syscalls: calls that go on for long, and whose ends may be lost.
+//! syscalls: long calls, whose ends may be lost.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ const FSYNC: u64 = libc::SYS_fsync as u64;
 /// Threads that make one call after another.
 #[derive(Default)]
 struct Threads {
-    /// By thread, when calls began and ended.
+    /// By thread, the start and end of each call.
     calls: BTreeMap<i32, Vec<(u64, Option<u64>)>>,
 }
 
 impl Threads {
-    /// A thread enters a call, or leaves it.
+    /// Lets a thread enter or leave a call.
     fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
         let tid = 10 + world.random.below(4) as i32;
@@ -55,7 +55,7 @@ impl Threads {
     }
 }
 
-/// Returns the number of lines about calls that go on, and that of dropped records.
+/// Returns the number of lines about ongoing calls, and the number of dropped records.
 fn run(seed: u64) -> (u64, u64) {
     let mut world = World::new("syscalls", &["--than", "1ms", "--no-paths"], &FORMATS, seed);
     let mut threads = Threads::default();
@@ -93,14 +93,15 @@ fn run(seed: u64) -> (u64, u64) {
     (lines, world.drops)
 }
 
-/// A thread is said to be still in a call only if it is.
+/// A thread is reported as still in a call only if it is in that call.
 #[test]
 fn calls_that_go_on() {
     let (lines, drops) = (0..300).map(run).fold((0, 0), |sums, run| (sums.0 + run.0, sums.1 + run.1));
     assert!(lines > 300 && drops > 1000, "{lines} lines, {drops} records lost");
 }
 
-/// The tables of a run in which threads migrate, change their names, and make calls. Also the number of dropped records.
+/// The tables of a run in which threads migrate, change their names, and make calls. Also returns the number of dropped
+/// records.
 fn tables(seed: u64, by_ring: bool) -> (Vec<Vec<SeenTable>>, u64) {
     let mut world = World::new("syscalls", &["--perins"], &FORMATS, seed);
     world.read_by_ring(by_ring);
@@ -129,7 +130,8 @@ fn tables(seed: u64, by_ring: bool) -> (Vec<Vec<SeenTable>>, u64) {
     (tables, world.drops)
 }
 
-/// Threads need no order among each other: whether rings are read one after the other or together, the tables are the same.
+/// No time order is needed across threads: the tables are the same whether rings are read one after the other or
+/// merged.
 #[test]
 fn tables_do_not_depend_on_the_order_of_threads() {
     let (mut rows, mut drops) = (0, 0);

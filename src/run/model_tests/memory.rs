@@ -1,4 +1,4 @@
-//! kmemleak: objects at addresses that are used again and again.
+//! kmemleak: objects at addresses that are reused again and again.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ pub const FORMATS: [&str; 2] = [
 ];
 pub const OPTIONS: [&str; 4] = ["--alloc", "kmem:kmalloc//ptr=ptr/size=bytes_alloc/", "--free", "kmem:kfree//ptr=ptr/"];
 
-/// What is allocated, by place: the address and the size.
+/// The allocated objects, by place: address and size.
 #[derive(Default)]
 struct ModelSlab {
     places: BTreeMap<u64, BTreeMap<u64, u64>>,
 }
 
 impl ModelSlab {
-    /// Something is allocated or freed.
+    /// Allocates or frees an object.
     fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
         let tid = 10 + world.random.below(5) as i32;
@@ -32,7 +32,7 @@ impl ModelSlab {
         let mut raw = common(tid);
         match owner {
             Some(place) => {
-                // The one freed need not be the one that was drawn.
+                // The freed object need not be the one whose place was drawn.
                 [place, ptr].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
                 self.places.get_mut(&place).unwrap().remove(&ptr);
                 world.event("kmem:kfree", cpu, tid, &raw);
@@ -56,7 +56,7 @@ fn run(seed: u64, formats: &[&str; 2], inverts: bool, shown: &mut ModelTally) {
     let mut world = World::new("kmemleak", &OPTIONS, formats, seed);
     world.inverts = inverts;
     let mut slab = ModelSlab::default();
-    // Some runs lose nothing.
+    // Some runs read so often that nothing is lost.
     let look_one_in = world.random.of(&[1, 2, 20]);
     let steps = 10 + world.random.below(60);
     let intervals = 4;
@@ -97,7 +97,7 @@ fn rows_of_kmemleak() {
     shown.check(300);
 }
 
-/// Without what tells the place a sample is asked for nothing but address and size.
+/// If no place is wanted, events ask for samples with only address and size.
 #[test]
 fn rows_of_kmemleak_without_places() {
     let mut shown = ModelTally::default();

@@ -1,4 +1,5 @@
-//! What is marked exact is exact: many random runs over rings that are too small, against generators that know the truth.
+//! Rows marked exact are exact: many random runs over rings that are too small, compared with generators that know the
+//! truth.
 //!
 //! A [`World`] writes records as the kernel does, drops what does not fit, and hands the rings to the merge, the decoder
 //! and a real profiler. The tables of each interval are compared with what really happened.
@@ -89,46 +90,48 @@ pub struct RecordOrigin {
 struct WorldCpu {
     events: Producer,
     side: Producer,
-    /// Of those dropped from each, as of the last reading.
+    /// Records dropped from each of the two rings, as of the last reading.
     counted: [u64; 2],
 }
 
-/// A run of one profiler over the rings of a machine that we play.
+/// A run of one profiler over the rings of a simulated machine.
 pub struct World {
+    seed: u64,
     pub core: Dispatcher,
     pub clock: u64,
     pub random: Random,
-    /// When a record was dropped last, or came too late.
+    /// When a record was last dropped or came too late.
     pub last_trouble: u64,
     pub drops: u64,
     merge: Merge,
     cpus: Vec<WorldCpu>,
     loaded_ns: u64,
     complete_ns: u64,
-    /// Where records can be inverted: an interrupt's comes before the one that it interrupted.
+    /// True: records may be inverted, an interrupt's record before the one that it interrupted.
     pub inverts: bool,
     held: Option<(usize, Vec<u8>)>,
-    /// By CPU: its idle task is hidden from events. Then, and where nobody knows yet, SWITCH records tell who comes.
+    /// By CPU: the idle task is hidden from events. On such CPUs, and until this is known, SWITCH records report
+    /// switch-ins.
     pub hides: Vec<bool>,
     pub tells_switches: Vec<bool>,
-    /// What is to be printed is handed over, to nobody.
+    /// Occurrences are handed over to an output that discards them.
     pub prints: bool,
     _settle: SettingsSender,
     _dir: TempDir,
 }
 
-/// The tables of an interval, and its end.
+/// The tables and the end of an interval.
 pub struct Interval {
     pub end: u64,
     pub tables: Vec<SeenTable>,
     pub totals: Vec<(&'static str, Value)>,
 }
 
-/// A table as a reader has it.
+/// A table as a reader sees it.
 pub struct SeenTable {
     keys: Vec<Cow<'static, str>>,
     pub rows: Vec<SeenRow>,
-    /// No row is better.
+    /// The best verdict that a row can have.
     pub verdict: Verdict,
 }
 
@@ -151,7 +154,7 @@ impl SeenTable {
     }
 }
 
-/// Where the clock starts: far behind that of /proc, which has nothing to say here.
+/// The start of the simulated clock: far before the times in /proc, so that /proc has no influence.
 const START: u64 = 1_000;
 
 impl World {
@@ -174,7 +177,7 @@ impl World {
         evlist.assign_ids();
         let scope = setup.scope;
         let waker = Arc::new(Waker::new().unwrap());
-        // Its thread waits for its settings: it prints nothing.
+        // The output thread waits for settings that never come, so it prints nothing.
         let (output, settle) = Output::start(Sink::file("/dev/null".as_ref()).unwrap(), waker).unwrap();
         let mut core = Dispatcher::new(evlist, vec![profiler], watched, scope, Stacks::new(1 << 20, 127), host, output);
         core.started(START);
@@ -189,6 +192,7 @@ impl World {
             merge.add(cpu.side.ring().unwrap());
         }
         World {
+            seed,
             core,
             clock: START,
             random,
@@ -212,14 +216,14 @@ impl World {
         self.cpus.len() as u32
     }
 
-    /// Reads ring by ring wherever that is possible, if the profiler lets it. False: in the order of time.
+    /// Reads ring by ring wherever possible, if the profiler allows it. False: in time order.
     pub fn read_by_ring(&mut self, by_ring: bool) {
         self.merge.read_by_ring();
-        // A limit to the number of samples needs those that come first.
+        // A limit of samples requires time order, since the first samples are wanted.
         self.core.views.iter_mut().for_each(|view| view.limit = (!by_ring).then_some(u64::MAX));
     }
 
-    /// Time goes on; the reader may have a look at the rings.
+    /// Advances the clock; the reader may read the rings, with a chance of 1 in `look_one_in`.
     pub fn pass(&mut self, look_one_in: u64) {
         self.clock += 1 + self.random.below(1000);
         if self.random.one_in(look_one_in) {
@@ -228,7 +232,7 @@ impl World {
         }
     }
 
-    /// The event `name` happens: to the profiler, if it has it open.
+    /// Raises the event `name`, which is recorded if the profiler has it open.
     pub fn event(&mut self, name: &str, cpu: u32, tid: i32, raw: &[u8]) {
         let origin = RecordOrigin { time: self.clock, cpu, tid };
         let Some((event, evsel)) = self.core.evlist.iter().find(|(_, evsel)| evsel.name() == name) else { return };
@@ -244,7 +248,8 @@ impl World {
         }
     }
 
-    /// One task gives `cpu` to another; the event of that is another record. A hidden one writes none.
+    /// Writes the SWITCH records of a switch between two tasks on `cpu`; the sched_switch event is separate. Hidden
+    /// tasks write none.
     pub fn switch_records(&mut self, cpu: u32, tids: [i32; 2], hidden: [bool; 2]) {
         const OUT: u16 = 1 << 13; // PERF_RECORD_MISC_SWITCH_OUT
         let [prev, next] = tids;
@@ -262,7 +267,7 @@ impl World {
         }
     }
 
-    /// What comes too late is as good as lost.
+    /// Writes a record that may come too late, which is treated as lost.
     fn write_late(&mut self, cpu: usize, record: &[u8]) {
         self.write(cpu, record);
         self.last_trouble = self.clock;
@@ -275,7 +280,7 @@ impl World {
         }
     }
 
-    /// A thread, alone in its process, has a name.
+    /// Names a thread, which is the only one of its process.
     pub fn name(&mut self, cpu: u32, tid: i32, comm: &str) {
         let mut body = [tid.to_ne_bytes(), tid.to_ne_bytes()].concat();
         body.extend(text(comm));
@@ -341,6 +346,51 @@ impl World {
     }
 }
 
+/// What happens in a world.
+pub trait Load {
+    /// Something does.
+    fn step(&mut self, world: &mut World);
+}
+
+/// An interval that was played.
+pub struct PlayedInterval {
+    /// `seed 7, interval 3`
+    pub what: String,
+    pub begin: u64,
+    /// When a record was dropped before it for the last time, or came too late.
+    pub lost_before: u64,
+    /// Up to its end.
+    pub drops: u64,
+    pub report: Interval,
+}
+
+/// Plays a load for some intervals of up to so many steps. The reader looks at the rings seldom or often. `check` compares each
+/// interval with what happened.
+pub fn play<L: Load>(
+    world: &mut World,
+    load: &mut L,
+    intervals: u64,
+    shown: &mut ModelTally,
+    mut check: impl FnMut(&mut L, &PlayedInterval, &mut ModelTally),
+) {
+    let steps = 20 + world.random.below(80);
+    let (mut begin, mut lost_before) = (0, 0);
+    for interval in 1..=intervals {
+        let look_one_in = world.random.of(&[1, 2, 8, 50]);
+        for _ in 0..steps {
+            world.pass(look_one_in);
+            load.step(world);
+        }
+        let report = world.report(interval == intervals);
+        let what = format!("seed {}, interval {interval}", world.seed);
+        let played = PlayedInterval { what, begin, lost_before, drops: world.drops, report };
+        check(load, &played, shown);
+        (begin, lost_before) = (played.report.end, world.last_trouble);
+    }
+    shown.runs += 1;
+    shown.drops += world.drops;
+}
+
 /// CPU and class of a ring.
 fn place(index: usize) -> (u32, Class) {
     (index as u32 / 2, if index.is_multiple_of(2) { Class::Events(0) } else { Class::Side })
@@ -360,14 +410,14 @@ fn count_lost(cpu: &mut WorldCpu, number: u32, class: Class, core: &mut Dispatch
     lost
 }
 
-/// Sums over many model runs, which show that the runs covered what they are for.
+/// Sums over many model runs, which show that the runs covered the intended cases.
 #[derive(Debug, Default)]
 pub struct ModelTally {
     pub runs: u64,
     pub drops: u64,
     pub exact: u64,
     pub others: u64,
-    /// Intervals in which time was missing.
+    /// Intervals with missing time.
     pub partly: u64,
 }
 
@@ -387,7 +437,7 @@ pub fn cell<'a>(table: &SeenTable, row: &'a SeenRow, key: &str) -> &'a Value {
     &row.cells[index]
 }
 
-/// The same as a number, 0 where there is none.
+/// The cell as a number; 0 if there is none.
 pub fn number(table: &SeenTable, row: &SeenRow, key: &str) -> u64 {
     match cell(table, row, key) {
         Value::Unsigned(number) | Value::Ns(number) | Value::Us(number) => *number,
@@ -399,7 +449,7 @@ pub fn number(table: &SeenTable, row: &SeenRow, key: &str) -> u64 {
 
 // Records as in kernel/events/core.c
 
-/// `perf_output_sample` with what every event has, a period, RAW, and the ABI.
+/// `perf_output_sample` with the fields of `BASE`, a period, RAW, and the ABI.
 fn sample(id: u64, has: SampleType, origin: RecordOrigin, raw: &[u8]) -> Vec<u8> {
     let known = SampleType::BASE.with(SampleType::PERIOD).with(SampleType::RAW).with(SampleType::REGS_USER);
     assert!(known.contains(has) && has.contains(SampleType::RAW), "{has:?}");
@@ -446,14 +496,14 @@ fn record(kind: u32, body: &[u8]) -> Vec<u8> {
     record
 }
 
-/// A name as the kernel keeps it.
+/// A name in 16 bytes, as the kernel stores it.
 pub fn text(comm: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..comm.len()].copy_from_slice(comm.as_bytes());
     bytes
 }
 
-/// What every tracepoint's data begins with.
+/// The common fields with which every tracepoint's data begins.
 pub fn common(tid: i32) -> Vec<u8> {
     [[0; 4], tid.to_ne_bytes()].concat()
 }

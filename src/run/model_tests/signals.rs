@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::report::{Value, Verdict};
-use crate::run::model_tests::{ModelTally, World, cell, common, number, text};
+use crate::run::model_tests::{Load, ModelTally, World, cell, common, number, play, text};
 
 pub const FORMATS: [&str; 2] = [
     "signal:signal_generate
@@ -30,10 +30,10 @@ const SI_QUEUE: i32 = -1;
 const DELIVERED: i32 = 0;
 const ALREADY_PENDING: i32 = 2;
 
-/// By signal and target.
+/// Signal and target.
 type ModelTarget = (i32, i32);
 
-/// What an interval saw of a kind of signal.
+/// The true sums of an interval for a signal and target.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ModelSignalSums {
     count: u64,
@@ -47,11 +47,11 @@ struct ModelSignalSums {
 struct Kernel {
     waiting: BTreeMap<ModelTarget, VecDeque<u64>>,
     sums: BTreeMap<ModelTarget, ModelSignalSums>,
-    /// When those that arrived in this interval were sent, and when they arrived.
+    /// Target, send time and arrival time of the signals that arrived in this interval.
     arrived: Vec<(ModelTarget, u64, u64)>,
 }
 
-impl Kernel {
+impl Load for Kernel {
     fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
         let tid = 100 + world.random.below(TASKS) as i32;
@@ -72,7 +72,9 @@ impl Kernel {
             deliver(world, cpu, signal, tid);
         }
     }
+}
 
+impl Kernel {
     /// The truth of an interval, as far as it was sent after `from`: what came before a loss is followed no more.
     fn truth(&self, from: u64) -> BTreeMap<ModelTarget, ModelSignalSums> {
         let mut truth = self.sums.clone();
@@ -89,7 +91,7 @@ impl Kernel {
     }
 }
 
-/// Somebody sends `signal` to the process `tid`.
+/// Sends `signal` to the process `tid`.
 pub fn generate(world: &mut World, cpu: u32, signal: i32, tid: i32, result: i32) {
     let sender = 50 + world.random.below(2) as i32;
     let mut raw = common(sender);
@@ -99,7 +101,7 @@ pub fn generate(world: &mut World, cpu: u32, signal: i32, tid: i32, result: i32)
     world.event("signal:signal_generate", cpu, sender, &raw);
 }
 
-/// It takes one.
+/// Delivers `signal` to `tid`.
 pub fn deliver(world: &mut World, cpu: u32, signal: i32, tid: i32) {
     let mut raw = common(tid);
     [signal, 0, SI_QUEUE, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
@@ -113,22 +115,11 @@ fn run(seed: u64, inverts: bool, shown: &mut ModelTally) {
     for tid in 50..52 {
         world.name(0, tid, "sender");
     }
-    let mut kernel = Kernel::default();
-    let steps = 20 + world.random.below(80);
-    let intervals = 5;
-    let mut lost_before = 0;
-    for interval in 1..=intervals {
-        let look_one_in = world.random.of(&[1, 2, 8, 50]);
-        for _ in 0..steps {
-            world.pass(look_one_in);
-            kernel.step(&mut world);
-        }
-        let report = world.report(interval == intervals);
+    play(&mut world, &mut Kernel::default(), 5, shown, |kernel, played, shown| {
         let all = kernel.truth(0);
-        let mut truth = kernel.truth(lost_before);
+        let mut truth = kernel.truth(played.lost_before);
         (kernel.sums, kernel.arrived) = Default::default();
-        lost_before = world.last_trouble;
-        let [table] = &report.tables[..] else { panic!("{seed}: one table") };
+        let [table] = &played.report.tables[..] else { panic!("{seed}: one table") };
         for row in &table.rows {
             let verdict = row.verdict;
             shown.add(verdict);
@@ -145,7 +136,7 @@ fn run(seed: u64, inverts: bool, shown: &mut ModelTally) {
                 max_delay_ns: number(table, row, "max_delay_ns"),
                 waits: number(table, row, "pending"),
             };
-            let what = format!("seed {seed}, interval {interval}, {verdict:?}: {key:?}");
+            let what = format!("{}, {verdict:?}: {key:?}", played.what);
             let (least, most) = (truth.remove(&key).unwrap_or_default(), all.get(&key).copied().unwrap_or_default());
             match verdict {
                 Verdict::Exact if !inverts => assert_eq!(told, least, "{what}"),
@@ -158,11 +149,9 @@ fn run(seed: u64, inverts: bool, shown: &mut ModelTally) {
             }
         }
         if table.verdict == Verdict::Exact {
-            assert!(truth.is_empty(), "seed {seed}, interval {interval}: not told: {truth:?}");
+            assert!(truth.is_empty(), "{}: not told: {truth:?}", played.what);
         }
-    }
-    shown.runs += 1;
-    shown.drops += world.drops;
+    });
 }
 
 #[test]

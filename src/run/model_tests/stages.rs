@@ -1,16 +1,16 @@
-//! Each place where something can be lost counts for itself.
+//! Each stage at which data can be lost has a counter of its own.
 
 use crate::perf::record::{Callchain, ChainForm};
 use crate::run::model_tests::{World, common, memory, signals};
 use crate::symbol::Stacks;
 
-/// The ring, what is followed, the stacks, the output.
+/// The counters of the stages: ring, open pairs, stacks, output.
 fn counters(world: &World) -> [u64; 4] {
     let core = &world.core;
     [core.loss.total(), core.ctx.view.untracked, core.ctx.stacks.refused(), core.ctx.output.dropped()]
 }
 
-/// That one and no other has counted.
+/// Asserts that only the counter of `stage` is not 0.
 fn only(world: &World, stage: usize) {
     let counters = counters(world);
     assert!(
@@ -61,7 +61,7 @@ fn a_full_table_of_stacks() {
     only(&world, 2);
 }
 
-/// Nobody refers to any of them, but all are on their way to the output.
+/// Stacks that nothing refers to, but all in flight to the output.
 #[test]
 fn ever_new_stacks_and_a_blocked_output() {
     const KERNEL: u64 = 0xffff_ffff_8000_0000;
@@ -75,7 +75,7 @@ fn ever_new_stacks_and_a_blocked_output() {
         ctx.stacks.intern_uncounted(Callchain::from_bytes(&bytes), ChainForm::default(), 1, &mut ctx.spaces);
         world.core.send_stacks();
     }
-    // Each takes some 5 KB in the table, and less than 1 KB on its way.
+    // Each stack takes some 5 KB in the table, and less than 1 KB in flight.
     let kept = 20_000 - world.core.ctx.stacks.refused();
     assert!((2000..9000).contains(&kept), "{kept}");
 }

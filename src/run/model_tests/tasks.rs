@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::report::{Value, Verdict};
 use crate::run::model_tests::{
-    ModelTally, SWITCH_FORMAT, SeenRow, SeenTable, WAKEUP_FORMAT, World, cell, common, number, text,
+    Load, ModelTally, PlayedInterval, SWITCH_FORMAT, SeenRow, SeenTable, WAKEUP_FORMAT, World, cell, common, number,
+    play, text,
 };
 
 pub const FORMATS: [&str; 3] = [
@@ -41,7 +42,7 @@ pub struct ModelTask {
     pub since: Option<u64>,
 }
 
-/// What was done, by whom, from when to when.
+/// A period that ended: task, state, start and end.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedPeriod {
     pub tid: usize,
@@ -51,14 +52,14 @@ pub struct EndedPeriod {
     pub until: u64,
 }
 
-/// The scheduler. Tids are places in `tasks`, from 10 on; 0 is idle.
+/// The scheduler. Tids are indexes into `tasks`, starting at 10; 0 is idle.
 pub struct Scheduler {
     pub tasks: Vec<ModelTask>,
     current: Vec<Option<usize>>,
     pub ended: Vec<EndedPeriod>,
-    /// No event happens while this one is current.
+    /// The task that hides events while it is current.
     hidden: Option<usize>,
-    /// It, or an idle task, was found to be hidden.
+    /// That task, or an idle task, was found to be hidden.
     hid: bool,
 }
 
@@ -69,7 +70,7 @@ fn tid(task: Option<usize>) -> i32 {
 }
 
 impl Scheduler {
-    /// Of a world, with a few tasks that wait.
+    /// A scheduler with a few waiting tasks in `world`.
     pub fn new(world: &mut World) -> Scheduler {
         let waits = ModelTask { doing: TaskActivity::Waits("S"), since: None };
         Scheduler {
@@ -86,8 +87,60 @@ impl Scheduler {
         self.ended.push(EndedPeriod { tid: FIRST + task, doing: before.doing, since: before.since, until: now });
     }
 
-    /// Something happens on some CPU.
-    pub fn step(&mut self, world: &mut World) {
+    fn switch(&mut self, world: &mut World, cpu: u32, prev: Option<(usize, TaskActivity, u64)>, next: Option<usize>) {
+        let mut raw = common(tid(prev.map(|prev| prev.0)));
+        raw.extend(text("t"));
+        [tid(prev.map(|prev| prev.0)), 120].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
+        raw.extend(prev.map_or(0, |prev| prev.2).to_ne_bytes());
+        raw.extend(text("t"));
+        [tid(next), 120].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
+        let hides = match prev {
+            Some((task, ..)) => self.hidden == Some(task),
+            None => world.hides[cpu as usize],
+        };
+        if !hides {
+            world.event("sched:sched_switch", cpu, tid(prev.map(|prev| prev.0)), &raw);
+        } else {
+            self.hid = true;
+        }
+        let is_hidden = |task: Option<usize>| task.is_some() && task == self.hidden;
+        let tasks = [prev.map(|prev| prev.0), next];
+        world.switch_records(cpu, tasks.map(tid), tasks.map(is_hidden));
+        if let Some((task, doing, _)) = prev {
+            self.becomes(task, doing, world.clock);
+        }
+        if let Some(task) = next {
+            self.becomes(task, TaskActivity::Runs(cpu), world.clock);
+        }
+        self.current[cpu as usize] = next;
+    }
+
+    /// The truth of the interval from `begin` to `end`, by task and state, about periods that began after `from`:
+    /// number of ended ones, time in the interval of ended and ongoing ones, shortest and longest ended one, number and
+    /// total length of ongoing ones.
+    fn truth(&self, from: u64, begin: u64, end: u64) -> BTreeMap<(usize, &'static str), [u64; 6]> {
+        let mut rows: BTreeMap<_, [u64; 6]> = BTreeMap::new();
+        for period in &self.ended {
+            let Some(since) = period.since.filter(|since| *since > from) else { continue };
+            let lasted = period.until - since;
+            let row = rows.entry((period.tid, period.doing.label())).or_default();
+            let least = if row[0] == 0 { lasted } else { row[2].min(lasted) };
+            *row = [row[0] + 1, row[1] + (period.until - since.max(begin)), least, row[3].max(lasted), 0, 0];
+        }
+        for (index, task) in self.tasks.iter().enumerate() {
+            if let Some(since) = task.since.filter(|since| *since > from) {
+                let row = rows.entry((FIRST + index, task.doing.label())).or_default();
+                (row[4], row[5]) = (1, end - since);
+                (row[1], row[3]) = (row[1] + (end - since.max(begin)), row[3].max(end - since));
+            }
+        }
+        rows
+    }
+}
+
+impl Load for Scheduler {
+    /// Makes a random step on a random CPU.
+    fn step(&mut self, world: &mut World) {
         let cpu = world.random.below(world.cpus().into()) as u32;
         let ready: Vec<usize> = (0..self.tasks.len())
             .filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Ready { .. }))
@@ -96,7 +149,8 @@ impl Scheduler {
             (0..self.tasks.len()).filter(|&task| matches!(self.tasks[task].doing, TaskActivity::Waits(_))).collect();
         let current = self.current[cpu as usize];
         match (world.random.below(3), current) {
-            // In an interrupt of an idle task that is hidden. The CPU takes it, if no other does, as soon as it can.
+            // A wake-up in an interrupt of a hidden idle task. That CPU runs the woken task as soon as it can, if no
+            // other CPU does.
             (0, None) if !waits.is_empty() && world.hides[cpu as usize] => {
                 let task = world.random.of(&waits);
                 self.becomes(task, TaskActivity::Ready { woken: true }, world.clock);
@@ -133,56 +187,6 @@ impl Scheduler {
             _ => {}
         }
     }
-
-    fn switch(&mut self, world: &mut World, cpu: u32, prev: Option<(usize, TaskActivity, u64)>, next: Option<usize>) {
-        let mut raw = common(tid(prev.map(|prev| prev.0)));
-        raw.extend(text("t"));
-        [tid(prev.map(|prev| prev.0)), 120].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
-        raw.extend(prev.map_or(0, |prev| prev.2).to_ne_bytes());
-        raw.extend(text("t"));
-        [tid(next), 120].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
-        let hides = match prev {
-            Some((task, ..)) => self.hidden == Some(task),
-            None => world.hides[cpu as usize],
-        };
-        if !hides {
-            world.event("sched:sched_switch", cpu, tid(prev.map(|prev| prev.0)), &raw);
-        } else {
-            self.hid = true;
-        }
-        let is_hidden = |task: Option<usize>| task.is_some() && task == self.hidden;
-        let tasks = [prev.map(|prev| prev.0), next];
-        world.switch_records(cpu, tasks.map(tid), tasks.map(is_hidden));
-        if let Some((task, doing, _)) = prev {
-            self.becomes(task, doing, world.clock);
-        }
-        if let Some(task) = next {
-            self.becomes(task, TaskActivity::Runs(cpu), world.clock);
-        }
-        self.current[cpu as usize] = next;
-    }
-
-    /// The truth of the interval from `begin` to `end`: by task and state, of what began after `from`, how many periods ended,
-    /// how much of the interval they and those that go on took up, the shortest that ended, the longest, and how many and
-    /// how long they go on.
-    fn truth(&self, from: u64, begin: u64, end: u64) -> BTreeMap<(usize, &'static str), [u64; 6]> {
-        let mut rows: BTreeMap<_, [u64; 6]> = BTreeMap::new();
-        for period in &self.ended {
-            let Some(since) = period.since.filter(|since| *since > from) else { continue };
-            let lasted = period.until - since;
-            let row = rows.entry((period.tid, period.doing.label())).or_default();
-            let least = if row[0] == 0 { lasted } else { row[2].min(lasted) };
-            *row = [row[0] + 1, row[1] + (period.until - since.max(begin)), least, row[3].max(lasted), 0, 0];
-        }
-        for (index, task) in self.tasks.iter().enumerate() {
-            if let Some(since) = task.since.filter(|since| *since > from) {
-                let row = rows.entry((FIRST + index, task.doing.label())).or_default();
-                (row[4], row[5]) = (1, end - since);
-                (row[1], row[3]) = (row[1] + (end - since.max(begin)), row[3].max(end - since));
-            }
-        }
-        rows
-    }
 }
 
 /// The same for all tasks together, under no task's number.
@@ -196,7 +200,7 @@ fn together(rows: BTreeMap<(usize, &'static str), [u64; 6]>) -> BTreeMap<(usize,
     all
 }
 
-/// What is said of the time that is missing, in an interval that lasted so long.
+/// What a report says about missing time, in an interval of this length.
 struct Covered<'a> {
     lasted: u64,
     apart: bool,
@@ -204,7 +208,7 @@ struct Covered<'a> {
 }
 
 impl Covered<'_> {
-    /// `all`: nothing is.
+    /// `all`: no time may be missing.
     fn check(&self, table: &SeenTable, totals: &[(&'static str, Value)], all: bool, what: &str) {
         let total = |key: &str| totals.iter().find(|(other, _)| *other == key).map(|(_, value)| value.clone());
         let has = |row: &SeenRow, key: &str| *cell(table, row, key) != Value::None;
@@ -237,7 +241,7 @@ impl Covered<'_> {
     }
 }
 
-/// `apart`: a row for each task, else only one for each state. `hides`: some CPUs have idle tasks that are hidden.
+/// `apart`: a row per task and state, else only one per state. `hides`: some CPUs have idle tasks that are hidden.
 fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTally) {
     let options: &[&str] = if apart { &["--perins"] } else { &[] };
     let mut world = World::new("task-state", options, &FORMATS, seed);
@@ -252,35 +256,18 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTall
     }
     let mut scheduler = Scheduler::new(&mut world);
     scheduler.hidden = hides_a_task.then_some(0);
-    let steps = 20 + world.random.below(80);
-    let intervals = 6;
-    let mut lost_before = 0; // as of the last interval
-    let mut told_until = 0;
     let mut known = BTreeSet::new(); // tasks that had a row before
-    for interval in 1..=intervals {
-        let look_one_in = world.random.of(&[1, 2, 8, 50]);
-        for _ in 0..steps {
-            world.pass(look_one_in);
-            scheduler.step(&mut world);
-        }
-        let report = world.report(interval == intervals);
-        let truth = |from| scheduler.truth(from, told_until, report.end);
+    play(&mut world, &mut scheduler, 6, shown, |scheduler, played, shown| {
+        let PlayedInterval { what: interval, begin, lost_before, drops, report } = played;
+        let truth = |from| scheduler.truth(from, *begin, report.end);
         let truth = |from| if apart { truth(from) } else { together(truth(from)) };
-        let (all, mut truth) = (truth(0), truth(lost_before));
+        let (all, mut truth) = (truth(0), truth(*lost_before));
         scheduler.ended.clear();
-        let told_until_before = told_until;
-        told_until = report.end;
-        lost_before = world.last_trouble;
-        let [table] = &report.tables[..] else { panic!("{seed}: one table") };
+        let [table] = &report.tables[..] else { panic!("{interval}: one table") };
         if !inverts {
             shown.partly += u64::from(report.totals.iter().any(|(key, _)| *key == "of_ns"));
-            let covered = Covered { lasted: report.end - told_until_before, apart, known: &known };
-            covered.check(
-                table,
-                &report.totals,
-                world.drops == 0 && !hides,
-                &format!("seed {seed}, interval {interval}"),
-            );
+            let covered = Covered { lasted: report.end - begin, apart, known: &known };
+            covered.check(table, &report.totals, *drops == 0 && !hides, interval);
         }
         known.extend(table.rows.iter().filter(|_| apart).map(|row| number(table, row, "tid")));
         for row in &table.rows {
@@ -293,19 +280,19 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTall
             let key = (if apart { number(table, row, "tid") as usize } else { 0 }, state);
             let keys = ["count", "total_ns", "min_ns", "max_ns", "ongoing", "ongoing_ns"];
             let told = keys.map(|key| number(table, row, key));
-            let what = format!("seed {seed}, interval {interval}, {verdict:?}: {key:?} {keys:?}");
+            let what = format!("{interval}, {verdict:?}: {key:?} {keys:?}");
             let (least, most) = (truth.remove(&key).unwrap_or_default(), all.get(&key).copied().unwrap_or_default());
             let sums = [0, 1, 3, 4, 5];
             match verdict {
                 Verdict::Exact if !inverts => assert_eq!(told, least, "{what}"),
-                // After a record that came late, periods that began before it may be missing or not.
+                // After a late record, periods that began before it may or may not be missing.
                 Verdict::Exact => {
                     assert!(
                         sums.iter().all(|&at| (least[at]..=most[at]).contains(&told[at])),
                         "{what}: {least:?} {told:?} {most:?}"
                     );
                 }
-                // It may have waited less long, until it was woken, than until it got a CPU.
+                // The wait may have ended with an unseen wake-up, earlier than the switch-in shows.
                 _ if hides && !["R", "RD"].contains(&state) => {}
                 _ if !inverts => assert!(sums.iter().all(|&at| told[at] <= most[at]), "{what}: {told:?} {most:?}"),
                 _ => {}
@@ -313,11 +300,9 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut ModelTall
         }
         if table.verdict == Verdict::Exact {
             truth.retain(|(_, label), _| *label == "R" || !scheduler.hid);
-            assert!(truth.is_empty(), "seed {seed}, interval {interval}: not told: {truth:?}");
+            assert!(truth.is_empty(), "{interval}: not told: {truth:?}");
         }
-    }
-    shown.runs += 1;
-    shown.drops += world.drops;
+    });
 }
 
 #[test]

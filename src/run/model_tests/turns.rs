@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::report::{Value, Verdict};
 use crate::run::model_tests::tasks::{FIRST, FORMATS, Scheduler, TaskActivity};
-use crate::run::model_tests::{ModelTally, SeenTable, World, cell, number};
+use crate::run::model_tests::{ModelTally, SeenTable, World, cell, number, play};
 
 const MIGRATE_FORMAT: &str = "sched:sched_migrate_task
      char comm[16] 8 16 0
@@ -13,11 +13,11 @@ const MIGRATE_FORMAT: &str = "sched:sched_migrate_task
      int orig_cpu 32 4 1
      int dest_cpu 36 4 1";
 
-/// Of periods of one kind that ended: how many, and the sum, the shortest and the longest of them.
+/// Number, sum, shortest and longest of the ended periods of one kind.
 type Lengths = [u64; 4];
 
-/// Runs `profiler`, and has each interval checked: the scheduler, the tables, when the interval began and ended, and when a record
-/// was dropped before it for the last time.
+/// Runs `profiler`, and passes each interval to a check: the scheduler, the tables, start and end of the interval, and
+/// when a record was last dropped before it.
 fn run(
     profiler: &str,
     options: &[&str],
@@ -28,26 +28,15 @@ fn run(
     let formats: Vec<&str> = FORMATS.into_iter().chain([MIGRATE_FORMAT]).collect();
     let mut world = World::new(profiler, options, &formats, seed);
     let mut scheduler = Scheduler::new(&mut world);
-    let (mut begin, mut lost_before) = (0, 0);
-    let (steps, intervals) = (20 + world.random.below(80), 6);
-    for interval in 1..=intervals {
-        let look_one_in = world.random.of(&[1, 2, 8, 50]);
-        for _ in 0..steps {
-            world.pass(look_one_in);
-            scheduler.step(&mut world);
-        }
-        let report = world.report(interval == intervals);
-        let what = format!("{profiler}, seed {seed}, interval {interval}");
-        let verdicts = check(&scheduler, &report.tables, [begin, report.end, lost_before], &what);
+    play(&mut world, &mut scheduler, 6, shown, |scheduler, played, shown| {
+        let times = [played.begin, played.report.end, played.lost_before];
+        let verdicts = check(scheduler, &played.report.tables, times, &format!("{profiler}, {}", played.what));
         verdicts.into_iter().for_each(|verdict| shown.add(verdict));
         scheduler.ended.clear();
-        (begin, lost_before) = (report.end, world.last_trouble);
-    }
-    shown.runs += 1;
-    shown.drops += world.drops;
+    });
 }
 
-/// The waits for a CPU that ended, of those that began after `from`.
+/// The ended waits for a CPU that began after `from`.
 fn waits(scheduler: &Scheduler, from: u64) -> BTreeMap<(u64, &'static str), Lengths> {
     let mut rows: BTreeMap<_, Lengths> = BTreeMap::new();
     for period in &scheduler.ended {
@@ -86,8 +75,8 @@ fn rows_of_rundelay() {
     shown.check(1000);
 }
 
-/// The time for which each task had a CPU in the interval, the turns that ended, and the longest turn so far; of turns that began
-/// after `from`.
+/// By task, for turns on a CPU that began after `from`: the CPU time in the interval, the number of ended turns, and
+/// the longest turn so far.
 fn turns(scheduler: &Scheduler, from: u64, begin: u64, end: u64) -> BTreeMap<u64, [u64; 3]> {
     let ended = scheduler.ended.iter().map(|period| (period.tid, period.doing, period.since, period.until, 1));
     let open = (FIRST..).zip(&scheduler.tasks).map(|(tid, task)| (tid, task.doing, task.since, end, 0));
@@ -110,7 +99,7 @@ fn check_turns(scheduler: &Scheduler, tables: &[SeenTable], [begin, end, lost]: 
         let told = ["cpu_ns", "runs", "max_ns"].map(|key| number(tasks, row, key));
         let [least, most] = [&least, &most].map(|rows| rows.get(&tid).copied().unwrap_or_default());
         assert!((0..3).all(|at| told[at] <= most[at]), "{what}: {tid}: {told:?} of {most:?}");
-        // Of a turn that began in a loss, the part behind it counts.
+        // Of a turn that began during a loss, only the part after the loss counts.
         if row.verdict == Verdict::Exact {
             assert!((0..3).all(|at| told[at] >= least[at]) && told[1] == least[1], "{what}: {tid}: {least:?} {told:?}");
         }

@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
             let std = self.add(Node::Name("std"))?;
             let name = self.unqualified_name(Some(std))?;
             self.add(Node::Qualified(std, name))?
-        } else if self.peek() == Some(b'S') {
+        } else if self.peek() == Some(b'S') && !self.refers_to_module() {
             is_substitution = true;
             self.substitution()?
         } else {
@@ -204,7 +204,7 @@ impl<'a> Parser<'a> {
             let is_std = prefix.is_none() && self.eat("St");
             let (node, is_new) = match (self.peek()?, prefix) {
                 _ if is_std => (self.add(Node::Name("std"))?, false),
-                (b'S', None) => (self.substitution()?, false),
+                (b'S', None) if !self.refers_to_module() => (self.substitution()?, false),
                 (b'T', None) => (self.template_parameter()?, true),
                 (b'D', None) if matches!(self.peek_second(), Some(b't' | b'T')) => (self.decltype()?, true),
                 (b'I', Some(name)) => (self.template_of(name)?, true),
@@ -278,7 +278,7 @@ impl<'a> Parser<'a> {
     /// One part of a name; `prefix` is what comes before it.
     pub fn unqualified_name(&mut self, prefix: Option<NodeId>) -> Option<NodeId> {
         self.step()?;
-        let module = if self.peek() == Some(b'W') { Some(self.module()?) } else { None };
+        let module = if self.peek() == Some(b'W') || self.refers_to_module() { Some(self.module()?) } else { None };
         let is_friend = self.eat("F");
         let is_internal = self.eat("L");
         let mut node = match self.peek()? {
@@ -337,6 +337,18 @@ impl<'a> Parser<'a> {
                 of = Some(self.back_reference()?);
             }
         }
+    }
+
+    /// Whether a substitution follows that stands for a module: it begins the name of an entity in it.
+    pub fn refers_to_module(&mut self) -> bool {
+        if self.peek() != Some(b'S') {
+            return false;
+        }
+        let before = self.checkpoint();
+        self.next();
+        let node = self.back_reference();
+        self.go_back(before);
+        node.is_some_and(|node| matches!(self.tree.node(node), Node::Module { .. }))
     }
 
     fn constructor(&mut self, prefix: NodeId) -> Option<NodeId> {

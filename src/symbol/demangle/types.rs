@@ -45,7 +45,7 @@ impl<'a> Parser<'a> {
             b'A' => self.array()?,
             b'M' => self.member_pointer()?,
             b'T' => return self.parameter_or_elaborated(),
-            b'S' if self.peek_second() != Some(b't') => return self.substitution_type(),
+            b'S' if self.peek_second() != Some(b't') && !self.refers_to_module() => return self.substitution_type(),
             b'D' => return self.extended(),
             b'U' if self.peek_second().is_some_and(|byte| byte.is_ascii_digit()) => self.vendor_qualified()?,
             b'u' => self.vendor_type()?,
@@ -172,18 +172,18 @@ impl<'a> Parser<'a> {
     }
 
     /// A template template parameter with arguments: `T_IiE`. In a conversion operator, the arguments may be the
-    /// operator's.
+    /// operator's: they are when others do not follow, or when the substitutions in them are not there without the operator.
     fn with_arguments(&mut self, parameter: NodeId) -> Option<NodeId> {
         if self.peek() != Some(b'I') {
             return Some(parameter);
         }
         let before = self.checkpoint();
-        let arguments = self.template_arguments()?;
-        if self.is_conversion && self.peek() != Some(b'I') {
+        let arguments = self.template_arguments();
+        if self.is_conversion && (arguments.is_none() || self.peek() != Some(b'I')) {
             self.go_back(before);
             return Some(parameter);
         }
-        let node = self.add(Node::Template(parameter, arguments))?;
+        let node = self.add(Node::Template(parameter, arguments?))?;
         Some(self.substitutable(node))
     }
 

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use crate::escape::{escape, unescape};
 use crate::glob::glob;
 use crate::symbol::demangle::{demangled, function_name, is_split_part};
 use crate::symbol::elf::file::{ElfSymbol, STT_GNU_IFUNC};
@@ -63,7 +64,7 @@ impl<'a> WantedName<'a> {
             return None;
         }
         let function = function_name(name);
-        let is_own = self.is_pattern && glob(self.text.as_bytes(), name.as_bytes());
+        let is_own = self.is_pattern && glob(&unescape(self.text), &unescape(name));
         let Some(function) = function else { return is_own.then(|| (name.to_owned(), false)) };
         let is_typed = self.is_typed(&function)
             || self.text.contains('(') && demangled(name).is_some_and(|all| self.is_typed(&all));
@@ -163,7 +164,7 @@ impl Binary {
         });
     }
 
-    /// Calls `take` for each function that is defined. False when the search was cut short.
+    /// Calls `take` for each function that is defined; a name that is not UTF-8 is escaped. False when the search was cut short.
     fn each_symbol(&self, search: &Search, exports_only: bool, mut take: impl FnMut(&str, &ElfSymbol<'_>)) -> bool {
         self.tell_next(search);
         let (mut left, mut number) = (MAX_NAMES_BYTES, 0_u32);
@@ -177,9 +178,11 @@ impl Binary {
                 return;
             }
             number = number.wrapping_add(1);
-            let name = symbol.name_within(MAX_NAME_BYTES, &mut left).map(str::from_utf8);
-            if let Some(Ok(name)) = name.filter(|name| name.is_ok_and(|name| !name.is_empty())) {
-                take(name, symbol);
+            if let Some(name) = symbol.name_within(MAX_NAME_BYTES, &mut left).filter(|name| !name.is_empty()) {
+                match str::from_utf8(name) {
+                    Ok(name) => take(name, symbol),
+                    Err(_) => take(&escape(name), symbol),
+                }
             }
         };
         let wants = |symbol: &ElfSymbol<'_>| symbol.is_defined && symbol.is_function();
@@ -204,6 +207,10 @@ mod tests {
         const OVERLOAD: &str = "_ZN12word_counter5countEi";
         let cases = [
             ("malloc", "malloc", Some(("malloc", true))),
+            // Escaped, since it is not UTF-8.
+            ("h\\xe9llo", "h\\xe9llo", Some(("h\\xe9llo", true))),
+            ("h\\xe9*", "h\\xe9llo", Some(("h\\xe9llo", false))),
+            ("h?llo", "h\\xe9llo", Some(("h\\xe9llo", false))),
             ("mallo", "malloc", None),
             ("mall*", "malloc", Some(("malloc", false))),
             ("word_counter::count", OVERLOAD, Some(("word_counter::count", true))),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use memchr::memchr;
 
-use crate::escape::escape;
+use crate::escape::{escape, unescape};
 use crate::outside::WorkerPlace;
 use crate::symbol::elf::file::{ElfFile, ElfSymbol, FileRange};
 use crate::sys;
@@ -112,7 +112,8 @@ impl Search {
     }
 
     /// Calls `take` for the symbols of a name in `.dynsym` (`exported`) or `.symtab`; their `names` are empty. `memcpy`
-    /// also finds `memcpy@@GLIBC_2.14`. False when the search was cut short.
+    /// also finds `memcpy@@GLIBC_2.14`. Bytes that are no UTF-8 are written as they are shown, `\xe9`. False when the search was cut
+    /// short.
     pub fn each_named(
         &self,
         elf: &ElfFile,
@@ -125,7 +126,7 @@ impl Search {
         if !self.spend(entries.len.saturating_add(names.len)) {
             return false;
         }
-        let Some(offsets) = name_offsets(file, names, name.as_bytes()) else { return false };
+        let Some(offsets) = name_offsets(file, names, &unescape(name)) else { return false };
         offsets.is_empty()
             || each_entry(elf, file, entries, |symbol| {
                 if offsets.binary_search(&symbol.name_at).is_ok() {

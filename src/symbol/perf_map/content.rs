@@ -28,6 +28,8 @@ const TAIL_BYTES: usize = 256;
 const CHUNK_BYTES: u64 = 40 << 10;
 /// Names that were read so long ago are good enough.
 const FRESH: Duration = Duration::from_millis(20);
+/// A last line that does not end counts when the file has been as it is for so long: who writes it may be halfway.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
 /// A file that is rewritten all the time is reread no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
 
@@ -41,6 +43,8 @@ pub struct PerfMap {
     /// The last bytes read. Other bytes in their place mean that the file was rewritten.
     tail: Vec<u8>,
     modified: Option<SystemTime>,
+    /// Where the last line begins that does not end, and its length, once it has been taken.
+    unended: Option<(u64, usize)>,
     /// When a rewritten file may be read again.
     reread_at: Option<Instant>,
     /// Sorted by start. Of overlapping entries the later one in the file counts: code is replaced in place.
@@ -118,6 +122,7 @@ impl PerfMap {
             read_bytes: 0,
             tail: Vec::new(),
             modified: None,
+            unended: None,
             reread_at: None,
             entries: Vec::new(),
             sorted: true,
@@ -177,7 +182,7 @@ impl PerfMap {
             self.entries = Vec::new();
             self.names = Vec::new();
             self.tail.clear();
-            (self.share, self.is_cut) = (None, false);
+            (self.share, self.is_cut, self.unended) = (None, false, None);
             let Some(start) = self.ask() else { return };
             part = start;
         }
@@ -191,19 +196,35 @@ impl PerfMap {
             let whole = match part.bytes.iter().rposition(|&byte| byte == b'\n') {
                 Some(at) => at + 1,
                 None if got >= MAX_LINE_BYTES => got,
-                None => return,
+                None => 0,
             };
-            let lines = &part.bytes[..whole];
+            let (lines, rest) = part.bytes.split_at(whole);
             lines.split(|&byte| byte == b'\n').for_each(|line| self.line(line));
             self.read_bytes += whole as u64;
-            self.tail = lines[whole.saturating_sub(TAIL_BYTES)..].to_vec();
-            if self.read_bytes >= part.len {
+            if whole > 0 {
+                self.tail = lines[whole.saturating_sub(TAIL_BYTES)..].to_vec();
+            }
+            if self.read_bytes + rest.len() as u64 >= part.len {
+                self.unended_line(rest);
+                return;
+            }
+            if whole == 0 {
                 return;
             }
             match self.ask() {
                 Some(next) if !next.is_rewritten => part = next,
                 _ => return,
             }
+        }
+    }
+
+    /// Takes the last line of the file, which does not end. It is read again when more has been written.
+    fn unended_line(&mut self, line: &[u8]) {
+        let age = self.modified.and_then(|modified| SystemTime::now().duration_since(modified).ok());
+        let place = Some((self.read_bytes, line.len()));
+        if !line.is_empty() && self.unended != place && age.is_some_and(|age| age >= SETTLED_AFTER) {
+            self.line(line);
+            self.unended = place;
         }
     }
 
@@ -318,6 +339,24 @@ mod tests {
         assert_eq!(name(&mut map, 0x2001).unwrap().0, "half");
         assert_eq!(name(&mut map, 0x1001).unwrap().0, "new");
         assert_eq!(name(&mut map, 0x1020).unwrap().0, "old");
+    }
+
+    #[test]
+    fn a_last_line_without_an_end_counts_when_the_file_is_settled() {
+        for before in ["", "1000 100 first\n"] {
+            let (mut file, mut map) = map_of(format!("{before}2000 10 last").as_bytes());
+            assert_eq!(name(&mut map, 0x2001), None, "it may be half a line");
+            file.as_file().set_modified(SystemTime::now() - SETTLED_AFTER).unwrap();
+            for _ in 0..3 {
+                assert_eq!(name(&mut map, 0x2001), Some(("last".to_owned(), 1)));
+            }
+            assert_eq!(map.entries.len(), before.lines().count() + 1, "once");
+            file.write_all(b"ing\n3000 10 next").unwrap();
+            assert_eq!(name(&mut map, 0x2001).unwrap().0, "lasting");
+            assert_eq!(name(&mut map, 0x3001), None);
+            file.as_file().set_modified(SystemTime::now() - SETTLED_AFTER).unwrap();
+            assert_eq!(name(&mut map, 0x3001).unwrap().0, "next");
+        }
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub enum BreakCause {
     MadeAtRunTime,
     /// No unwind table leads on.
     NoTables,
+    /// A return probe has taken the place of the return address.
+    ReturnProbe,
     /// The task was within exec: its program was gone, and the next one had not begun.
     InExec,
 }
@@ -90,6 +92,7 @@ impl CallchainQuality {
         }
         let cause = match user {
             _ if last.is_some_and(|module| module.code.kind() == CodeKind::Anonymous) => BreakCause::MadeAtRunTime,
+            _ if last.is_some_and(|module| module.code.kind() == CodeKind::Trampoline) => BreakCause::ReturnProbe,
             UserPart::Broken => BreakCause::NoTables,
             _ => BreakCause::NoFramePointers,
         };

@@ -202,6 +202,11 @@ impl ProgramQuality {
                     _ => format!("mostly in {place}, by frame pointers, since no copy of their stack came"),
                 }
             }
+            StackEnd::Broken(BreakPlace { cause: BreakCause::ReturnProbe, .. }) => {
+                "mostly at a return probe, which has taken the place of a return address: code with frame pointers \
+                 (-fno-omit-frame-pointer) is followed behind it"
+                    .to_owned()
+            }
             StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: Some(path) }) => format!(
                 "mostly in {path}: built with -fno-omit-frame-pointer or -fasynchronous-unwind-tables it would not cut them"
             ),

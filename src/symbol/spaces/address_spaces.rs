@@ -22,12 +22,12 @@ use crate::symbol::perf_map::file::{MapProcess, PerfMapFile};
 use crate::symbol::spaces::files::{DELETED_MARK, WantedFile, room_for_files};
 use crate::symbol::spaces::mappings::Mapping;
 use crate::symbol::spaces::maps_line::FileKey;
-use crate::symbol::spaces::module::{Content, Module, is_anonymous};
+use crate::symbol::spaces::module::{Content, Module, UPROBES, is_anonymous};
 use crate::symbol::spaces::shared_maps::{NO_ROOM_FOR_MAPPINGS, SharedMappings, UNKNOWN_USER};
 use crate::symbol::spaces::space_keys::SpaceChange;
 use crate::symbol::spaces::unwind_tables;
 use crate::symbol::unnamed::{
-    DELETED, EXITED, JIT_NO_MAP, NO_ADDRESS, NO_ROOM, NOT_ELF, NOT_MAPPED, OUTSIDE, UnnamedReason,
+    DELETED, EXITED, JIT_NO_MAP, NO_ADDRESS, NO_ROOM, NOT_ELF, NOT_MAPPED, OUTSIDE, RETURN_PROBE, UnnamedReason,
 };
 use crate::task::procfs;
 use crate::unwind::{MappedCode, SpaceCode};
@@ -47,6 +47,9 @@ struct AddressSpace {
     jit_modules: Vec<Arc<Module>>,
     /// When the mappings may be read from /proc again.
     reread_at: Option<Instant>,
+    /// How often copies of code were looked for in vain, and when they may be looked for again: one may have been halfway.
+    copies_missed: u8,
+    find_copies_at: Option<Instant>,
 }
 
 /// The address spaces of all processes seen.
@@ -127,6 +130,9 @@ impl AddressSpaces {
         const LOWEST: u64 = 1 << 16; // vm.mmap_min_addr
         const HIGHEST: u64 = 1 << 57; // of user space on any of our architectures
         let mut found = self.find(pid, addr);
+        if found.as_ref().is_some_and(|(module, _)| !module.has_file()) && self.find_copies(pid) {
+            found = self.find(pid, addr);
+        }
         if found.is_none() && !(LOWEST..HIGHEST).contains(&addr) {
             return Err(NO_ADDRESS);
         }
@@ -146,15 +152,16 @@ impl AddressSpaces {
             });
         };
         match module.content {
-            Content::Unnamed { reason, .. } => Ok((self.jit_module(pid, &module, reason), offset)),
+            Content::Unnamed { reason, .. } if reason != RETURN_PROBE => {
+                Ok((self.jit_module(pid, &module, reason), offset))
+            }
             _ => Ok((module, offset)),
         }
     }
 
     /// The file that `pid` executes: the kernel maps it below its libraries. None: nothing is known of its mappings.
     pub fn program(&mut self, pid: i32) -> Option<Arc<str>> {
-        let is_file = |module: &&Module| module.path.starts_with('/') && !is_anonymous(&module.path);
-        self.space(pid).maps.get().modules().find(is_file).map(|module| module.path.clone())
+        self.space(pid).maps.get().modules().find(|module| module.has_file()).map(|module| module.path.clone())
     }
 
     /// What `pid` has mapped executable, for who walks stacks. Where it is unchanged it is the same one.
@@ -254,8 +261,10 @@ impl AddressSpaces {
             return;
         }
         // The kernel's own, such as [vsyscall], is in every process.
-        let makes_code =
-            |module: &Module| matches!(module.content, Content::Unnamed { reason, .. } if reason != SPECIAL);
+        let makes_code = |module: &Module| match module.content {
+            Content::Unnamed { reason, .. } => ![SPECIAL, RETURN_PROBE].contains(&reason),
+            Content::File(_) | Content::Vdso { .. } => false,
+        };
         if self.space(pid).maps.get().modules().any(makes_code) {
             let _ = self.perf_map(pid).find(); // the map stays open
         }
@@ -330,6 +339,9 @@ impl AddressSpaces {
         }
         if is_anonymous(&path) {
             return self.unnamed(owner, &path, JIT_NO_MAP);
+        }
+        if path == UPROBES {
+            return self.unnamed(owner, &path, RETURN_PROBE);
         }
         if !path.starts_with('/') {
             return self.unnamed(owner, &path, SPECIAL);

@@ -4,20 +4,25 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::hash::BuildHasher;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes};
 use crate::symbol::elf::file::{build_id, is_elf};
 use crate::symbol::opening::{is_on_overlay, open_regular, place_of};
-use crate::symbol::spaces::maps_line::{FileKey, MAX_MAPPINGS, MapsLine, leave_last_of_each, parse_maps_line};
+use crate::symbol::spaces::maps_line::{
+    FileKey, MAX_LINE_BYTES, MAX_MAPPINGS, MapsLine, leave_last_of_each, parse_maps_line,
+};
 use crate::symbol::unnamed::{DELETED, EXITED, NO_ANSWER, NO_PERM, NO_ROOM, UnnamedReason};
 use crate::sys;
+use crate::task::procfs::mapped_range;
 
 /// Number of files that this process may still open.
 pub fn room_for_files(host: &Host) -> usize {
@@ -201,6 +206,8 @@ pub struct CodeMapping {
     pub key: FileKey,
     #[serde(with = "as_bytes")]
     pub path: Vec<u8>,
+    /// It has no file, and touches mappings of one: it may be a copy of the file's code.
+    pub is_beside_file: bool,
 }
 
 /// The executable mappings in /proc/PID/maps of a process.
@@ -221,21 +228,71 @@ impl Question for CodeMaps {
     type Answer = CodeMapList;
 
     fn answer(&self, context: &mut WorkerContext) -> CodeMapList {
-        /// The 65,530 mappings that a process may have by default take 7 MiB, unless it gives them long paths.
-        const MAX_BYTES: u64 = 12 << 20; // the asker has it twice for a moment, beside its budget
-        let (host, mut text) = (&context.host, Vec::new());
-        let file = File::open(host.proc.join(self.pid.to_string()).join("maps"));
-        if !file.is_ok_and(|file| file.take(MAX_BYTES).read_to_end(&mut text).is_ok()) {
-            return CodeMapList::default();
+        let file = File::open(context.host.proc.join(self.pid.to_string()).join("maps"));
+        file.map_or_else(|_| CodeMapList::default(), |file| self.read(&context.host, file))
+    }
+}
+
+impl CodeMaps {
+    /// Line by line: libraries are at the end, and what is mapped as data before them may take any number of lines.
+    fn read(&self, host: &Host, file: File) -> CodeMapList {
+        const MAX_PATHS_BYTES: usize = 12 << 20; // the asker has them twice for a moment, beside its budget
+        const MAX_CPU_NS: u64 = 300_000_000; // whoever asks does not wait much longer; 200,000 lines take less
+        const LINES_PER_CLOCK_READ: u32 = 256;
+        let until_ns = sys::thread_cpu_ns().saturating_add(MAX_CPU_NS);
+        let (mut lines, mut line) = (BufReader::with_capacity(64 << 10, file), Vec::new());
+        let (mut found, mut paths_bytes, mut is_partial) = (Vec::new(), 0, false);
+        let (mut end_before, mut is_beside) = (0, false);
+        for number in 1_u32.. {
+            line.clear();
+            match lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) if number.is_multiple_of(LINES_PER_CLOCK_READ) && sys::thread_cpu_ns() >= until_ns => {
+                    is_partial = true;
+                    break;
+                }
+                Ok(_) => {}
+            }
+            let line = line.strip_suffix(b"\n").unwrap_or(&line);
+            let Some((start, end)) = mapped_range(line) else { continue };
+            is_beside &= start == end_before;
+            end_before = end;
+            let code = parse_maps_line(line);
+            let is_file = line.contains(&b'/');
+            let is_beside_file = is_beside && !is_file;
+            is_beside |= is_file;
+            let Some(code) = code else { continue };
+            paths_bytes += code.path.len();
+            found.push((FxBuildHasher.hash_one(code.path), CodeMapping { is_beside_file, ..CodeMapping::of(&code) }));
+            if found.len() >= 2 * MAX_MAPPINGS || paths_bytes > MAX_PATHS_BYTES {
+                is_partial = true;
+                let most = MAX_MAPPINGS.min(found.len() / 2);
+                leave_last_of_each(&mut found, most, |(kind, _)| *kind);
+                found.sort_by_key(|(_, mapping)| mapping.start);
+                paths_bytes = found.iter().map(|(_, mapping)| mapping.path.len()).sum();
+            }
         }
-        let mut lines: Vec<MapsLine<'_>> = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).collect();
-        let is_partial = lines.len() > MAX_MAPPINGS || text.len() as u64 == MAX_BYTES;
-        leave_last_of_each(&mut lines, MAX_MAPPINGS, |line| line.path);
-        let mapping = |line: MapsLine<'_>| {
-            let path = path_of_line(host, self.pid, &line).into_owned();
-            CodeMapping { start: line.start, end: line.end, offset: line.offset, key: line.key, path }
+        is_partial |= found.len() > MAX_MAPPINGS;
+        leave_last_of_each(&mut found, MAX_MAPPINGS, |(kind, _)| *kind);
+        let mapping = |(_, mapping): (u64, CodeMapping)| {
+            let CodeMapping { start, end, offset, key, path, .. } = mapping.clone();
+            let line = MapsLine { start, end, offset, key, path: &path };
+            CodeMapping { path: path_of_line(host, self.pid, &line).into_owned(), ..mapping }
         };
-        CodeMapList { mappings: lines.into_iter().map(mapping).collect(), is_partial }
+        CodeMapList { mappings: found.into_iter().map(mapping).collect(), is_partial }
+    }
+}
+
+impl CodeMapping {
+    pub(super) fn of(line: &MapsLine<'_>) -> CodeMapping {
+        CodeMapping {
+            start: line.start,
+            end: line.end,
+            offset: line.offset,
+            key: line.key.clone(),
+            path: line.path.to_vec(),
+            is_beside_file: false,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::symbol::spaces::maps_line::{MAX_MAPPINGS, leave_last_of_each};
-use crate::symbol::spaces::module::{Module, is_anonymous};
+use crate::symbol::spaces::module::Module;
 use crate::unwind::{CodeRange, SpaceCode};
 
 #[derive(Clone, Debug)]
@@ -15,13 +15,21 @@ pub(super) struct Mapping {
     module: Arc<Module>,
     /// How many were seen before, in its process.
     number: u32,
+    /// Of memory without a file, in the place of a file's code: it may be a copy of that.
+    may_be_copy: bool,
 }
 
 impl Mapping {
     pub fn new((start, end): (u64, u64), offset: u64, module: Arc<Module>) -> Mapping {
         // Memory without a file has a meaningless offset.
-        let is_file = module.path.starts_with('/') && !is_anonymous(&module.path);
-        Mapping { start, end, offset: if is_file { offset } else { 0 }, module, number: 0 }
+        let offset = if module.has_file() { offset } else { 0 };
+        Mapping { start, end, offset, module, number: 0, may_be_copy: false }
+    }
+
+    /// It touches the mapping of a file.
+    #[must_use]
+    pub fn beside_file(self, is_beside: bool) -> Mapping {
+        Mapping { may_be_copy: is_beside && !self.module.has_file(), ..self }
     }
 }
 
@@ -33,6 +41,8 @@ pub(super) struct Mappings {
     seen: u32,
     /// Some were left out.
     is_partial: bool,
+    /// Some may be copies of a file's code.
+    may_have_copies: bool,
     /// Made when it is asked for.
     code: OnceLock<Arc<SpaceCode>>,
 }
@@ -72,6 +82,17 @@ impl Mappings {
         Some((&mapping.module, (addr - mapping.start).wrapping_add(mapping.offset)))
     }
 
+    /// Whether some of the code may be a copy of a file's.
+    pub fn may_have_copies(&self) -> bool {
+        self.may_have_copies
+    }
+
+    /// None of it may: what is was replaced.
+    pub fn copies_are_known(&mut self) {
+        self.all.iter_mut().for_each(|mapping| mapping.may_be_copy = false);
+        self.may_have_copies = false;
+    }
+
     /// The mappings as the unwinder needs them.
     pub fn code(&self) -> Arc<SpaceCode> {
         let range = |mapping: &Mapping| CodeRange {
@@ -94,6 +115,9 @@ impl Mappings {
         self.seen = self.seen.wrapping_add(1);
         let first = maps.partition_point(|old| old.end <= new.start);
         let last = maps.partition_point(|old| old.start < new.end);
+        let of_file = |old: &Mapping| old.module.has_file() || old.may_be_copy;
+        let new = if maps[first..last].iter().any(of_file) { new.beside_file(true) } else { new };
+        self.may_have_copies |= new.may_be_copy;
         let mut pieces = Vec::with_capacity(3);
         for old in &maps[first..last] {
             if old.start < new.start {

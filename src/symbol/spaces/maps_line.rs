@@ -5,10 +5,14 @@ use std::hash::Hash;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::symbol::elf::file::MAX_PATH_BYTES;
 use crate::task::procfs::mapped_range;
 
 /// Most mappings kept per process: the process decides how many it makes.
 pub(super) const MAX_MAPPINGS: usize = 16_384;
+
+/// Longest line: a newline in a path is written as `\012`.
+pub(super) const MAX_LINE_BYTES: u64 = 4 * MAX_PATH_BYTES as u64 + 128;
 
 /// Identity of a mapped file, as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,7 +22,7 @@ pub enum FileKey {
     Unknown,
 }
 
-/// One executable line of /proc/PID/maps.
+/// One line of /proc/PID/maps.
 pub struct MapsLine<'a> {
     pub start: u64,
     pub end: u64,
@@ -28,12 +32,22 @@ pub struct MapsLine<'a> {
     pub path: &'a [u8],
 }
 
+/// False for a line that [`parse_maps_line`] does not take: most of them.
+pub(super) fn is_code(line: &[u8]) -> bool {
+    const EXECUTABLE: usize = 3; // behind the first blank
+    line.iter().position(|&byte| byte == b' ').is_some_and(|at| line.get(at + EXECUTABLE) == Some(&b'x'))
+}
+
 /// Parses a line of /proc/PID/maps. None for a malformed one, or a mapping that is not executable.
 pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
+    if is_code(line) { parse_mapping(line) } else { None }
+}
+
+/// Parses a line of /proc/PID/maps, whether it is executable or not.
+pub(super) fn parse_mapping(line: &[u8]) -> Option<MapsLine<'_>> {
     let (start, end) = mapped_range(line)?;
-    let mut words = line.splitn(6, |&byte| byte == b' ').skip(1);
+    let mut words = line.splitn(6, |&byte| byte == b' ').skip(2);
     let hex = |bytes: &[u8]| u64::from_str_radix(std::str::from_utf8(bytes).ok()?, 16).ok();
-    let permissions = words.next()?;
     let offset = hex(words.next()?)?;
     let device = words.next()?;
     let colon = device.iter().position(|&byte| byte == b':')?;
@@ -42,7 +56,7 @@ pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let key = FileKey::Inode { major, minor, inode };
     let path = words.next().unwrap_or_default().trim_ascii_start();
     let path = if path.is_empty() { b"//anon" } else { path };
-    (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, key, path })
+    (start < end).then_some(MapsLine { start, end, offset, key, path })
 }
 
 /// The offset in its file of an executable address, by the content of /proc/PID/maps.

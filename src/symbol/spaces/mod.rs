@@ -3,13 +3,15 @@
 //! On the main thread an address space is a number ([`space_keys`]). The output thread has the lists of mappings (`mappings`;
 //! `shared_maps` says who shares and pays for them) of all processes ([`address_spaces`]), from records and from lines of /proc
 //! ([`maps_line`]). What is mapped is a [`module`]: its file was opened while it could be reached ([`files`]), and its unwind tables
-//! are loaded when somebody needs them ([`unwind_tables`]).
+//! are loaded when somebody needs them ([`unwind_tables`]). Code that a program has put in the place of its own is found again
+//! ([`remapped`]).
 
 pub mod address_spaces;
 pub mod files;
 mod mappings;
 pub mod maps_line;
 pub mod module;
+pub mod remapped;
 mod shared_maps;
 pub mod space_keys;
 pub mod unwind_tables;

@@ -39,7 +39,7 @@ impl Module {
         let kind = match content {
             Content::File(_) => CodeKind::File,
             Content::Vdso { .. } => CodeKind::Vdso,
-            Content::Unnamed { .. } if *path == *"[uprobes]" => CodeKind::Trampoline,
+            Content::Unnamed { .. } if *path == *UPROBES => CodeKind::Trampoline,
             Content::Unnamed { reason, .. } if reason == JIT_NO_MAP => CodeKind::Anonymous,
             Content::Unnamed { .. } => CodeKind::NoTables,
         };
@@ -50,6 +50,11 @@ impl Module {
     #[must_use]
     pub fn paid(self, shares: Vec<Share>) -> Module {
         Module { _paid: shares, ..self }
+    }
+
+    /// False for memory.
+    pub(super) fn has_file(&self) -> bool {
+        self.path.starts_with('/') && !is_anonymous(&self.path)
     }
 
     /// Notes that a process of this user has mapped it.
@@ -70,6 +75,9 @@ impl Module {
         self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
     }
 }
+
+/// What a function returns to that has a return probe: the mapping of the kernel's trampoline.
+pub(super) const UPROBES: &str = "[uprobes]";
 
 /// True for the names that the kernel and prctl(PR_SET_VMA_ANON_NAME) give to memory without a file.
 pub(super) fn is_anonymous(path: &str) -> bool {

@@ -12,6 +12,14 @@ use crate::task::python::PythonFrame;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub(super) NonZeroU32);
 
+impl StackId {
+    /// No other stack of the run ever has this number.
+    #[inline(always)]
+    pub fn number(self) -> u32 {
+        self.0.get()
+    }
+}
+
 /// A frame of a stack. Stacks list their frames innermost first.
 #[derive(Clone, Debug)]
 pub enum Frame {

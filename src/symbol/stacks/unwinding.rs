@@ -121,6 +121,7 @@ impl Unwinding {
         chain: &mut UnwoundChain,
     ) -> (Arc<SpaceCode>, Walked) {
         let mut is_reread = false;
+        spaces.find_copies(pid);
         loop {
             let code = spaces.space_code(pid);
             let mut load = |code: &Arc<MappedCode>| self.loading.spend(|| spaces.load_tables(code, &self.budget));

@@ -1,6 +1,6 @@
 //! Sets of CPUs in a filter, `CPUS{0-3,8}`.
 
-/// More than any kernel is built for (`CONFIG_NR_CPUS` ends at 8192).
+/// Limit of CPU numbers, above that of any kernel (`CONFIG_NR_CPUS` is at most 8192).
 const MAX_CPUS: u32 = 1 << 14;
 
 const WORDS: usize = MAX_CPUS as usize / 64;
@@ -10,7 +10,7 @@ const WORDS: usize = MAX_CPUS as usize / 64;
 pub struct CpuSet(Box<[u64; WORDS]>);
 
 impl CpuSet {
-    /// Parses `0-3,8`; also with a stride, `0-31:2/8`, as the kernel does. None for anything else, and for no CPU.
+    /// Parses `0-3,8`; also with a stride, `0-31:2/8`, as the kernel does. None: any other text, or an empty set.
     pub fn parse(text: &str) -> Option<CpuSet> {
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|cpu| *cpu < MAX_CPUS);
         let mut set = CpuSet(Box::new([0; WORDS]));
@@ -47,7 +47,7 @@ impl CpuSet {
         self.contains(cpu) && self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
     }
 
-    /// `cpu == set`: only a set of one CPU equals a number.
+    /// `cpu == set`: only a set of a single CPU can equal a CPU number.
     pub fn equals_cpu(&self, cpu: Option<u32>) -> bool {
         cpu.is_some_and(|cpu| self.is_only(cpu))
     }

@@ -35,7 +35,7 @@ pub enum FilterOp {
 
 #[derive(Clone, Debug)]
 pub enum FilterTest {
-    /// `value` is already cut to the field's type.
+    /// Compares an integer field. `value` is already cut to the field's type.
     Int {
         field: Field,
         op: FilterOp,
@@ -45,13 +45,13 @@ pub enum FilterTest {
         op: FilterOp,
         value: i64,
     },
-    /// None: the comm of the current task.
+    /// Compares a text field. None: the comm of the current task.
     Text {
         field: Option<Field>,
         op: FilterOp,
         value: Vec<u8>,
     },
-    /// A number that is a CPU; None: the current CPU.
+    /// Compares a field that holds a CPU number; None: the current CPU.
     CpuIn {
         field: Option<Field>,
         op: FilterOp,
@@ -62,12 +62,12 @@ pub enum FilterTest {
         op: FilterOp,
         cpus: CpuSet,
     },
-    /// `.function`, `.ustring`, and text behind a pointer.
+    /// Tests that only the kernel can evaluate: `.function`, `.ustring`, text behind a pointer.
     KernelOnly,
 }
 
 impl FilterNode {
-    /// Whether `is` holds for any test of the filter.
+    /// Whether `is` holds for some test of the filter.
     pub fn any(&self, is: &impl Fn(&FilterTest) -> bool) -> bool {
         match self {
             FilterNode::All(parts) | FilterNode::Any(parts) => parts.iter().any(|part| part.any(is)),
@@ -76,7 +76,7 @@ impl FilterNode {
         }
     }
 
-    /// None where the answer depends on something only the kernel knows.
+    /// Evaluates the node. None: the answer depends on something that only the kernel knows.
     pub fn matches(&self, sample: &FilterInput<'_>) -> Option<bool> {
         match self {
             FilterNode::All(parts) => any(parts, sample, false).map(|found| !found),
@@ -87,7 +87,7 @@ impl FilterNode {
     }
 }
 
-/// Whether a part evaluates to `wanted`; None when no part surely does and some are unknown.
+/// Whether a part evaluates to `wanted`; None: no part certainly does, and some are unknown.
 fn any(parts: &[FilterNode], sample: &FilterInput<'_>, wanted: bool) -> Option<bool> {
     let mut unknown = false;
     for part in parts {
@@ -140,7 +140,7 @@ impl FilterTest {
     }
 }
 
-/// The field as a CPU number; `Ok(None)` when it is none, such as -1.
+/// The field as a CPU number; `Ok(None)` when it is no CPU number, such as -1.
 fn read_cpu(field: &Field, raw: &[u8]) -> Result<Option<u32>, ReadError> {
     Ok(u32::try_from(field.read_i64(raw)?).ok())
 }
@@ -168,7 +168,7 @@ impl FilterOp {
         }
     }
 
-    /// Whether the text in `bytes` is `value`, before `!=` turns the answer round.
+    /// Whether the text in `bytes` is `value`, before `!=` negates the answer.
     fn match_text(self, bytes: &[u8], value: &[u8]) -> bool {
         let text = until_nul(bytes);
         match (self, value.split_first()) {

@@ -1,5 +1,5 @@
-//! Event filters, `pid == 1 && comm ~ "java*"`: checked before the kernel sees them, because it
-//! gives no position when it refuses one, and evaluated here where it cannot.
+//! Event filters, `pid == 1 && comm ~ "java*"`: parsed and checked here, because the kernel gives no position when it
+//! refuses a filter, and evaluated here for records that the kernel cannot filter.
 //!
 //! Source: kernel/trace/trace_events_filter.c.
 
@@ -26,12 +26,12 @@ pub struct Filter {
 /// The longest text that the kernel takes, in bytes.
 pub const FILTER_MAX: usize = 4095;
 
-/// What a filter can do with a field.
+/// How a filter can test a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     Number,
     Text,
-    /// `char *`: text that only the kernel can follow.
+    /// `char *`: text behind a pointer, which only the kernel can read.
     TextPointer,
     CpuMask,
     Nothing,
@@ -52,7 +52,7 @@ impl Comparison {
         }
     }
 
-    /// The operators, and `CPUS{}` where the value has that form.
+    /// The operators for such a field, and `CPUS{}` if its value has that form.
     pub fn operators(self) -> &'static str {
         match self {
             Comparison::Number => "== != < <= > >= &",
@@ -67,7 +67,7 @@ impl Comparison {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     pub text: String,
-    /// Where the fault is, in bytes.
+    /// Byte offset of the fault.
     pub offset: usize,
     pub message: String,
     kind: FilterFaultKind,
@@ -78,19 +78,19 @@ pub struct FilterError {
 enum FilterFaultKind {
     Form,
     UnknownField,
-    /// A number that the field never has.
+    /// A number that the field can never have.
     OutOfRange,
 }
 
 impl std::error::Error for FilterError {}
 
 impl FilterError {
-    /// The text is a filter, but of another event: it names a field that this one lacks.
+    /// The text is a filter for another event: it names a field that this event lacks.
     pub fn is_unknown_field(&self) -> bool {
         self.kind == FilterFaultKind::UnknownField
     }
 
-    /// The text is a filter, with a number that the field never has.
+    /// The text is a filter with a number that the field can never have.
     pub fn is_out_of_range(&self) -> bool {
         self.kind == FilterFaultKind::OutOfRange
     }
@@ -128,7 +128,7 @@ impl Filter {
     /// Matches what this filter does not match.
     #[must_use]
     pub fn negated(self) -> Filter {
-        // The blank: the kernel reads a function name (.function) up to the next one.
+        // The blank is needed because the kernel reads a function name (.function) up to the next blank.
         Filter { kernel_text: format!("!({} )", self.kernel_text), root: FilterNode::Not(Box::new(self.root)) }
     }
 
@@ -154,8 +154,8 @@ impl Filter {
         self.kernel_text.len() <= FILTER_MAX
     }
 
-    /// The filter as the kernel takes it: bare words quoted, and patterns written such that all
-    /// kernels match them alike.
+    /// The filter in the kernel's syntax: bare words are quoted, and patterns written such that all kernels match them
+    /// in the same way.
     pub fn text(&self) -> &str {
         &self.kernel_text
     }
@@ -170,14 +170,14 @@ impl Filter {
         self.root.any(&|test| matches!(test, FilterTest::KernelOnly))
     }
 
-    /// Evaluates the filter for a record. None when only the kernel can, or the record is too short.
+    /// Evaluates the filter for a record. None: only the kernel can evaluate it, or the record is too short.
     pub fn matches(&self, raw: &[u8], comm_of_current: &[u8], cpu: u32) -> Option<bool> {
         self.root.matches(&eval::FilterInput { raw, comm: comm_of_current, cpu })
     }
 }
 
-/// `value` as a literal of the filter language, which has no escapes. None for text with both kinds
-/// of quotes, NUL or line breaks in it, and for more than the kernel takes.
+/// `value` as a literal of the filter language, which has no escapes. None: the text contains both kinds of quotes, NUL
+/// or line breaks, or is too long for the kernel.
 pub fn quote(value: &str) -> Option<String> {
     if value.len() >= parse::MAX_STRING || value.contains(['\0', '\n']) {
         return None;

@@ -11,9 +11,9 @@ use crate::tep::types::{IntType, radix_and_digits};
 
 /// The kernel takes strings shorter than this (`MAX_FILTER_STR_VAL`).
 pub const MAX_STRING: usize = 256;
-/// Parentheses inside each other.
+/// Limit of nested parentheses.
 const MAX_DEPTH: usize = 64;
-/// Operators of two letters stand before those of one letter that they start with.
+/// Operators; a longer one stands before its prefixes.
 const OPS: [(&str, FilterOp); 8] = [
     ("==", FilterOp::Equal),
     ("!=", FilterOp::NotEqual),
@@ -50,12 +50,12 @@ fn fail<T>(offset: usize, message: impl Into<String>) -> FilterResult<T> {
     Err(FilterFault { offset, message: message.into(), kind: FilterFaultKind::Form })
 }
 
-/// What a name in a filter stands for.
+/// The operand that a name in a filter stands for.
 enum FilterOperand<'a> {
     Int(&'a Field),
     /// None: the comm of the current task.
     Text(Option<&'a Field>),
-    /// `char *`: only the kernel can follow it.
+    /// `char *`: only the kernel can read the text behind it.
     TextPointer,
     Cpu,
     Mask(&'a Field),
@@ -128,7 +128,7 @@ impl<'a> FilterParser<'a> {
         Ok(if negated { FilterNode::Not(Box::new(inner)) } else { inner })
     }
 
-    /// `field op value`
+    /// Parses `field op value`.
     fn test(&mut self) -> FilterResult<FilterTest> {
         self.skip_blanks();
         let start = self.offset;
@@ -225,7 +225,7 @@ impl<'a> FilterParser<'a> {
             Err(_) => return fail(start, format!("`{name}` is a number: decimal, 0x hex or 0 octal expected here")),
         };
         let value = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
-        // Hex is often meant as bits: 0xffffffff is -1 in 4 signed bytes.
+        // Hex often means bits: 0xffffffff is -1 in a signed field of 4 bytes.
         let as_bits = radix != 10 && !negative && bits < 64 && magnitude >> bits == 0;
         if (low..=high).contains(&value) || as_bits { Ok(ty.convert(value as u64)) } else { out_of_range() }
     }
@@ -262,7 +262,7 @@ impl<'a> FilterParser<'a> {
         Ok(value.as_bytes().to_vec())
     }
 
-    /// `field.function == symbol`: whether an address is inside that function.
+    /// `field.function == symbol`: an address inside of a function.
     fn function(
         &mut self,
         name: &str,
@@ -282,7 +282,7 @@ impl<'a> FilterParser<'a> {
         if symbol.is_empty() {
             return fail(start, "a kernel function or an address expected here");
         }
-        // The kernel takes everything up to a blank as the symbol, even a `)`.
+        // The kernel takes everything up to a blank as the symbol, even a `)`, so a blank is required.
         if self.rest_as_is().starts_with([')', '&', '|']) {
             self.replace(start, &format!("{symbol} "));
         }
@@ -315,7 +315,7 @@ impl<'a> FilterParser<'a> {
         }
     }
 
-    /// The event's own field of that name, else what every event has.
+    /// The event's own field of that name, else a built-in name that every event has.
     fn subject(&self, name: &str) -> Option<FilterOperand<'a>> {
         if let Some(field) = self.format.field(name) {
             return Some(subject_of(field));
@@ -333,7 +333,7 @@ impl<'a> FilterParser<'a> {
         format!("{} has no field `{name}`; it has {}", self.format.full_name(), nearest(name, names, 8).join(", "))
     }
 
-    /// Writes `with` into `kernel_text` in place of what was read since `start`.
+    /// Appends `with` to `kernel_text`, in place of the text read since `start`.
     fn replace(&mut self, start: usize, with: &str) {
         self.kernel_text.push_str(self.text.get(self.copied..start).unwrap_or_default());
         self.kernel_text.push_str(with);
@@ -377,8 +377,7 @@ pub fn comparison_of(field: &Field) -> Comparison {
     }
 }
 
-/// How the kernel filters such a field (`filter_assign_type`). Unlike elsewhere, arrays of
-/// `unsigned char` are text too.
+/// How the kernel filters such a field (`filter_assign_type`). In filters, arrays of `unsigned char` are text, too.
 fn subject_of(field: &Field) -> FilterOperand<'_> {
     let char_array = field.declared.contains('[') && field.declared.contains("char");
     match field.kind {
@@ -393,8 +392,8 @@ fn subject_of(field: &Field) -> FilterOperand<'_> {
 }
 
 /// A pattern written such that the kernel matches it like `glob`. The kernel takes two short cuts
-/// (`filter_parse_regex`): it compares a pattern with a digit in front as it stands, and looks for the text of
-/// `*text` at the end of a fixed array, behind the NUL. Both were seen on 6.18. A backslash prevents both.
+/// (`filter_parse_regex`): it compares a pattern that starts with a digit literally, and for `*text` it looks for the
+/// text at the end of a fixed array, behind the NUL. Both were seen on 6.18. A backslash prevents both.
 fn kernel_pattern(pattern: &str, field: Option<&Field>) -> String {
     let body = pattern.strip_prefix('!').unwrap_or(pattern);
     let escape_at = |offset: usize| {

@@ -88,7 +88,7 @@ fn evaluates_as_the_kernel_does() {
     for (text, want) in cases {
         let filter = Filter::parse(text, &format()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(filter.matches(&record(), b"current\0", 2), want, "{text}");
-        // The text for the kernel means the same.
+        // The text for the kernel parses to the same filter.
         let again = Filter::parse(filter.text(), &format()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(again.matches(&record(), b"current\0", 2), want, "{}", filter.text());
     }

@@ -1,4 +1,4 @@
-//! Elements of fields that are arrays or text, and where data lies that a field locates.
+//! Elements of array and text fields, and the location of data behind `__data_loc` and `__rel_loc` fields.
 
 use crate::tep::format::field::{Field, FieldKind, ReadError, chunk_at, int_at};
 use crate::tep::types::IntType;
@@ -8,7 +8,7 @@ impl Field {
     /// character of a text is 0 to 255, whatever the kernel's `char` is.
     ///
     /// # Errors
-    /// The array ends before it, or has no numbers.
+    /// The array ends before the element, or its elements are no numbers.
     #[inline]
     pub fn element(&self, raw: &[u8], index: u64) -> Result<u64, ReadError> {
         let (ty, bytes) = (self.element_type().ok_or(ReadError::NotInteger)?, self.bytes(raw)?);
@@ -16,7 +16,7 @@ impl Field {
         Ok(ty.convert(int_at(bytes, at, ty.size)?))
     }
 
-    /// The type of each element of an array. None for other fields, and for arrays of what is no number.
+    /// The type of each element of an array. None for other fields, and for arrays whose elements are no numbers.
     pub fn element_type(&self) -> Option<IntType> {
         match self.kind {
             FieldKind::Int | FieldKind::Pointer => None,
@@ -35,7 +35,7 @@ impl Field {
         }
     }
 
-    /// Offset and length of the data that the field locates. None for other fields.
+    /// Offset and length of the data that the field points to. None for other fields.
     ///
     /// # Errors
     /// `raw` ends before the field does.

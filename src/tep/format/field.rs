@@ -15,15 +15,15 @@ pub struct Field {
     /// Whether the integer, or each element of an array, is signed.
     pub signed: bool,
     pub kind: FieldKind,
-    /// Length at which a text ends though no NUL is there, as of a probe's `string[N]`.
+    /// Length at which a text ends even without a NUL, as for a probe's `string[N]`.
     pub limit: Option<TextLimit>,
 }
 
-/// Length at which a text ends though no NUL is there.
+/// Length at which a text ends even without a NUL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextLimit {
     Bytes(u16),
-    /// As many bytes as the integer at this place of the record says.
+    /// The number of bytes is the integer at this place of the record.
     At {
         offset: u16,
         size: u8,
@@ -31,7 +31,7 @@ pub enum TextLimit {
 }
 
 impl TextLimit {
-    /// `text` up to the limit. What the kernel writes in place of text that it could not read is not cut.
+    /// `text` up to the limit. The kernel's `(fault)` in place of unreadable text is not cut.
     pub(in crate::tep) fn cut<'a>(self, text: &'a [u8], raw: &[u8]) -> &'a [u8] {
         const UNREAD: &[u8] = b"(fault)"; // FAULT_STRING, kernel/trace/trace_probe.h
         let most = match self {
@@ -56,19 +56,19 @@ pub enum FieldKind {
         element: usize,
         count: usize,
     },
-    /// A word with the place of the real data: low 16 bits its offset in the record, high 16 bits its length.
+    /// A word that locates the data: the low 16 bits are the offset in the record, the high 16 bits the length.
     DataLoc {
         text: bool,
         element: usize,
     },
-    /// The same, with the offset counted from the end of the word.
+    /// As `DataLoc`, with the offset counted from the end of the word.
     RelLoc {
         text: bool,
         element: usize,
     },
 }
 
-/// Offset of a 4-byte integer in the record: all that the hottest paths need of a field.
+/// Offset of a 4-byte integer in the record: all that hot paths need of a field.
 #[derive(Clone, Copy, Debug)]
 pub struct Int32 {
     offset: u16,
@@ -103,6 +103,27 @@ impl Int64 {
         let at = usize::from(self.offset);
         let bytes = raw.get(at..at + 8).and_then(<[u8]>::first_chunk).ok_or(ReadError::Short)?;
         Ok(u64::from_ne_bytes(*bytes))
+    }
+}
+
+/// A text that the record itself locates, for the hot path: its locator is read there, the text rarely.
+#[derive(Clone, Copy, Debug)]
+pub struct LocatedText {
+    offset: u16,
+}
+
+impl LocatedText {
+    /// The offset of the text in the record, and its length in the upper half.
+    #[inline(always)]
+    pub fn word(self, raw: &[u8]) -> Option<u32> {
+        let at = usize::from(self.offset);
+        raw.get(at..at + 4).and_then(<[u8]>::first_chunk).map(|bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// # Errors
+    /// `raw` ends before the text does.
+    pub fn text(self, raw: &[u8]) -> Result<&[u8], ReadError> {
+        Ok(until_nul(located(raw, self.offset.into(), false)?))
     }
 }
 
@@ -172,7 +193,7 @@ pub(in crate::tep) fn int_at(raw: &[u8], offset: usize, size: usize) -> Result<u
     }
 }
 
-/// The bytes that the locator word at `word` points to.
+/// The bytes that the location word at offset `word` points to.
 #[inline]
 pub(in crate::tep) fn located(raw: &[u8], word: usize, relative: bool) -> Result<&[u8], ReadError> {
     let loc = u32::from_ne_bytes(chunk_at(raw, word)?) as usize;
@@ -189,7 +210,7 @@ pub(in crate::tep) fn until_nul(bytes: &[u8]) -> &[u8] {
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The high bit of each byte that is 0; behind the first of them it may be set for other bytes, too.
+        // The high bit of each zero byte; after the first zero byte it may be set for other bytes, too.
         let zeros = word.wrapping_sub(ONE) & !word & HIGH;
         if zeros != 0 {
             return bytes.get(..8 * at + zeros.trailing_zeros() as usize / 8).unwrap_or_default();
@@ -203,7 +224,7 @@ impl Field {
     /// # Errors
     /// The field has another size, or is no integer.
     pub fn int32(&self) -> Result<Int32, ReadError> {
-        let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?; // no record is longer
+        let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?; // no record is longer than a u16
         if self.kind == FieldKind::Int && self.size == 4 { Ok(Int32 { offset }) } else { Err(ReadError::OtherSize) }
     }
 
@@ -213,6 +234,14 @@ impl Field {
         let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?;
         let is_number = matches!(self.kind, FieldKind::Int | FieldKind::Pointer);
         if is_number && self.size == 8 { Ok(Int64 { offset }) } else { Err(ReadError::OtherSize) }
+    }
+
+    /// # Errors
+    /// The field is no text whose place the record tells.
+    pub fn located_text(&self) -> Result<LocatedText, ReadError> {
+        let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?;
+        let is_located = matches!(self.kind, FieldKind::DataLoc { text: true, .. });
+        if is_located && self.limit.is_none() { Ok(LocatedText { offset }) } else { Err(ReadError::NotText) }
     }
 
     pub fn is_common(&self) -> bool {
@@ -255,10 +284,10 @@ impl Field {
         if self.size <= 4 { Ok(value as i32) } else { i32::try_from(value).map_err(|_| ReadError::TooLarge) }
     }
 
-    /// The bytes of the field, or of the data it locates.
+    /// The bytes of the field, or of the data that it points to.
     ///
     /// # Errors
-    /// `raw` ends before them.
+    /// `raw` ends before these bytes.
     #[inline]
     pub fn bytes<'a>(&self, raw: &'a [u8]) -> Result<&'a [u8], ReadError> {
         match self.kind {
@@ -278,7 +307,7 @@ impl Field {
     /// The text of the field, without the NUL that ends it.
     ///
     /// # Errors
-    /// `raw` ends before it, or the field is a number or an array of larger elements.
+    /// `raw` ends before the text, or the field is a number or an array of larger elements.
     #[inline]
     pub fn text<'a>(&self, raw: &'a [u8]) -> Result<&'a [u8], ReadError> {
         match self.kind {
@@ -293,7 +322,7 @@ impl Field {
     /// The value in the form it should be shown in.
     ///
     /// # Errors
-    /// `raw` ends before the field or the data it locates.
+    /// `raw` ends before the field or the data that it points to.
     pub fn value<'a>(&self, raw: &'a [u8]) -> Result<FieldValue<'a>, ReadError> {
         Ok(match self.kind {
             FieldKind::Int if self.is_address() => FieldValue::Pointer(self.read_u64(raw)?),
@@ -336,7 +365,7 @@ impl Field {
         matches!(size, 1 | 2 | 4 | 8).then_some(IntType { size, signed: self.signed })
     }
 
-    /// Builds a field from its declaration, `DECL` of `field:DECL; offset:..`. None without a name in it.
+    /// Builds a field from its declaration, `DECL` of `field:DECL; offset:..`. None: the declaration has no name.
     pub(super) fn from_declaration(text: &str, offset: usize, size: usize, signed: Option<bool>) -> Option<Field> {
         let (name, declared) = split_declaration(text)?;
         let base = declared.split('[').next().unwrap_or_default();
@@ -400,7 +429,7 @@ fn split_declaration(text: &str) -> Option<(&str, String)> {
     (!name.is_empty()).then(|| (name, format!("{}{dimensions}", ty.trim_end())))
 }
 
-/// Where the bracket that closes at the end of `text` opens.
+/// The offset of the bracket that opens the one at the end of `text`.
 fn opening_bracket(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate().rev() {

@@ -52,7 +52,7 @@ fn render_value(value: FieldValue<'_>, out: &mut Vec<u8>) {
                 if at > 0 {
                     out.push(b',');
                 }
-                render_value(value, out); // no deeper: elements are numbers
+                render_value(value, out); // recursion ends here: elements are numbers
             }
             out.push(b'}');
             Ok(())

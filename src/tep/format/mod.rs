@@ -11,10 +11,10 @@ use std::cmp::Reverse;
 use crate::tep::format::field::{Field, TextLimit};
 use crate::tep::probe::fetch::FetchLimit;
 
-/// More than any kernel writes; the largest of eight kernels has 20 KiB.
+/// Limit of the bytes of a format: the largest one of eight kernels has 20 KiB.
 const MAX_FORMAT_BYTES: usize = 1 << 20;
 const MAX_FIELDS: usize = 4096;
-/// A record's size is a u16 in perf, so no field ends later.
+/// Limit of the end of a field: in perf the size of a record is a u16.
 const MAX_RECORD_BYTES: usize = 1 << 16;
 
 /// A tracepoint, as the running kernel describes it.
@@ -28,7 +28,7 @@ pub struct Format {
     pub print_fmt: String,
 }
 
-/// A description that does not read like one.
+/// A format text that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("format line {line}: {what}")]
 pub struct FormatError {
@@ -43,7 +43,7 @@ pub struct FormatError {
 pub struct FieldError {
     pub event: String,
     pub field: String,
-    /// The fields there are, nearest first.
+    /// The fields of the event, the most similar names first.
     pub has: String,
 }
 
@@ -51,8 +51,8 @@ impl Format {
     /// Parses the text of a `format` file.
     ///
     /// # Errors
-    /// A line that names a field without saying where it is, or no `name:` or `ID:`. Some vendor events
-    /// have no `print fmt`: theirs is empty.
+    /// A line names a field without its place, or `name:` or `ID:` is missing. Some vendor events have no `print fmt`;
+    /// it is empty then.
     pub fn parse(system: &str, text: &str) -> Result<Format, FormatError> {
         let error = |line, what: &str| FormatError { line, what: what.to_owned() };
         if text.len() > MAX_FORMAT_BYTES {
@@ -62,7 +62,7 @@ impl Format {
         let (mut rest, mut number, mut print_fmt) = (text, 0, "");
         while !rest.is_empty() {
             number += 1;
-            // `print fmt` comes last and may hold line breaks of its own.
+            // `print fmt` comes last and may contain line breaks.
             if let Some(text) = rest.trim_start_matches([' ', '\t']).strip_prefix("print fmt:") {
                 print_fmt = text.trim();
                 break;
@@ -116,13 +116,13 @@ impl Format {
         })
     }
 
-    /// The fields that are the event's own.
+    /// The event's own fields, without the common ones.
     pub fn user_fields(&self) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(|field| !field.is_common())
     }
 
-    /// Sets the limit of the text field `name`. Without such a field, or without the one with its length, the text has
-    /// none.
+    /// Sets the limit of the text field `name`. Without such a field, or without the field that has its length, the
+    /// text has no limit.
     pub fn limit_text(&mut self, name: &str, limit: &FetchLimit) {
         let limit = match limit {
             FetchLimit::Bytes(bytes) => Some(TextLimit::Bytes(*bytes)),
@@ -136,7 +136,7 @@ impl Format {
         }
     }
 
-    /// The size of `long` in the kernel that wrote this: 4 if a field says so.
+    /// The size of `long` in the kernel that wrote the format: 4 if a field says so.
     pub(in crate::tep) fn long_size(&self) -> usize {
         let is_long = |field: &Field| {
             matches!(field.declared.as_str(), "long" | "unsigned long" | "size_t") || field.declared.ends_with('*')
@@ -167,14 +167,16 @@ fn parse_field(line: &str) -> Result<Field, &'static str> {
     Field::from_declaration(declaration, offset, size, signed).ok_or("the declaration has no name")
 }
 
-/// Up to `count` of `names`, those most like `wanted` first. Names with nothing in common come last, in their order.
+/// Up to `count` of `names`, the most similar to `wanted` first. Names with nothing in common come last, in their
+/// order.
 pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, count: usize) -> Vec<&'a str> {
     let mut names: Vec<_> = names.map(|name| (likeness(wanted, name), name)).collect();
     names.sort_by_key(|&(score, _)| Reverse(score)); // stable
     names.into_iter().take(count).map(|(_, name)| name).collect()
 }
 
-/// Larger is more alike: a contained name beats a small edit distance, which beats nothing.
+/// The similarity of two names, larger is more similar: a contained name counts more than a small edit distance, and
+/// that more than nothing.
 pub(crate) fn likeness(wanted: &str, name: &str) -> usize {
     let (wanted, name) = (wanted.to_ascii_lowercase(), name.to_ascii_lowercase());
     let distance = edit_distance(wanted.as_bytes(), name.as_bytes());

@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use super::bitmap;
-use super::expr::{Call, NameTable, NoValue};
+use super::expr::{Call, HexDump, NameTable, NoValue};
 use crate::digits::push_hex;
 use crate::tep::format::field::{int_at, until_nul};
 
@@ -19,6 +19,10 @@ impl Call {
                 let bytes = first(bytes.eval(raw)?.bytes()?, len.eval(raw)?.number()?)?;
                 let separator: &[u8] = if *spaced { b" " } else { b"" };
                 render_hex(bytes, separator, out);
+            }
+            Call::HexDump(dump) => {
+                let bytes = first(dump.bytes.eval(raw)?.bytes()?, dump.len.eval(raw)?.number()?)?;
+                render_hex_dump(dump, bytes, out);
             }
             Call::Array { bytes, count, size } => {
                 let size = size.eval(raw)?.number()?;
@@ -94,6 +98,32 @@ pub fn render_hex(bytes: &[u8], separator: &[u8], out: &mut Vec<u8>) {
             out.extend_from_slice(separator);
         }
         let _ = write!(out, "{byte:02x}"); // writing to a Vec cannot fail
+    }
+}
+
+/// A line break, then lines with a line break each. Source: seq_buf_hex_dump and hex_dump_to_buffer, lib/.
+fn render_hex_dump(dump: &HexDump, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'\n');
+    for (line, row) in bytes.chunks(dump.row).enumerate() {
+        out.extend_from_slice(&dump.prefix);
+        if dump.offsets {
+            let _ = write!(out, "{:08x}: ", line * dump.row); // writing to a Vec cannot fail
+        }
+        let start = out.len();
+        let group = if row.len().is_multiple_of(dump.group) { dump.group } else { 1 };
+        for (at, number) in row.chunks(group).enumerate() {
+            if at > 0 {
+                out.push(b' ');
+            }
+            let bits = int_at(number, 0, group).unwrap_or_default(); // as long as `group`: 1, 2, 4 or 8
+            let _ = write!(out, "{bits:0width$x}", width = 2 * group);
+        }
+        if dump.ascii {
+            let column = dump.row * 2 + dump.row / group + 1;
+            out.resize(out.len().max(start + column), b' ');
+            out.extend(row.iter().map(|&byte| if matches!(byte, b' '..=b'~') { byte } else { b'.' }));
+        }
+        out.push(b'\n');
     }
 }
 

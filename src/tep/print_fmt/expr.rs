@@ -67,6 +67,41 @@ pub enum CUnary {
     Negate,
     Invert,
     Not,
+    Bits(BitFunction),
+}
+
+/// A function of the bits of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitFunction {
+    SwapBytes,
+    CountOnes,
+    /// The lowest bit set, counted from 1; 0 for 0.
+    FirstSet,
+    /// The highest bit set, counted from 1; 0 for 0.
+    LastSet,
+    /// These three are undefined for 0.
+    TrailingZeros,
+    LeadingZeros,
+    HighestBit,
+}
+
+impl BitFunction {
+    /// Of `bits`, extended with zeros from a number of `size` bytes.
+    fn apply(self, bits: u64, size: usize) -> Result<u64, NoValue> {
+        let outside = 64 - 8 * size.clamp(1, 8) as u32;
+        let count = match self {
+            BitFunction::SwapBytes => return Ok(bits.swap_bytes() >> outside),
+            BitFunction::CountOnes => bits.count_ones(),
+            BitFunction::LastSet => 64 - bits.leading_zeros(),
+            BitFunction::FirstSet if bits == 0 => 0,
+            _ if bits == 0 => return Err(NoValue),
+            BitFunction::FirstSet => bits.trailing_zeros() + 1,
+            BitFunction::TrailingZeros => bits.trailing_zeros(),
+            BitFunction::LeadingZeros => bits.leading_zeros() - outside,
+            BitFunction::HighestBit => 63 - bits.leading_zeros(),
+        };
+        Ok(u64::from(count))
+    }
 }
 
 /// A call that makes text.
@@ -86,6 +121,7 @@ pub enum Call {
         len: CExpr,
         spaced: bool,
     },
+    HexDump(HexDump),
     Array {
         bytes: CExpr,
         count: CExpr,
@@ -104,6 +140,20 @@ pub enum Call {
         names: &'static [&'static str],
         other: &'static str,
     },
+}
+
+/// `__print_hex_dump`: lines of `row` bytes in groups of `group`.
+#[derive(Clone, Debug)]
+pub struct HexDump {
+    pub prefix: Vec<u8>,
+    /// Lines begin with the offset of their first byte.
+    pub offsets: bool,
+    pub row: usize,
+    pub group: usize,
+    pub bytes: CExpr,
+    pub len: CExpr,
+    /// Lines end with the bytes as text.
+    pub ascii: bool,
 }
 
 /// `{ mask, "name" }, ..` in the kernel's order.
@@ -176,7 +226,7 @@ impl Call {
         match self {
             Call::Flags { value, .. } | Call::Symbolic { value, .. } | Call::Named { value, .. } => vec![value],
             Call::DiskName { name } => vec![name],
-            Call::Hex { bytes, len, .. } => vec![bytes, len],
+            Call::Hex { bytes, len, .. } | Call::HexDump(HexDump { bytes, len, .. }) => vec![bytes, len],
             Call::Array { bytes, count, size } => vec![bytes, count, size],
             Call::Bitmask { bytes } => vec![bytes],
         }
@@ -238,7 +288,11 @@ impl CExpr {
     }
 
     pub fn unary(op: CUnary, operand: CExpr) -> Result<CExpr, Unsupported> {
-        let ty = if op == CUnary::Not { IntType::INT } else { operand.ty.promoted() };
+        let ty = match (op, operand.ty) {
+            (CUnary::Bits(BitFunction::SwapBytes), CType::Int(ty)) => ty,
+            (CUnary::Not | CUnary::Bits(_), _) => IntType::INT,
+            (CUnary::Negate | CUnary::Invert, ty) => ty.promoted(),
+        };
         let depth = operand.depth;
         CExpr::node(COp::Unary(op, Box::new(operand)), CType::Int(ty), &[depth])
     }
@@ -359,6 +413,10 @@ impl CExpr {
                     CUnary::Not => u64::from(value.is_true().not()),
                     CUnary::Negate => value.number()?.wrapping_neg(),
                     CUnary::Invert => !value.number()?,
+                    CUnary::Bits(function) => match operand.ty {
+                        CType::Int(ty) => function.apply(value.number()?, ty.size)?,
+                        CType::Pointer(_) | CType::Text => return Err(NoValue),
+                    },
                 }))
             }
             COp::Binary(op, pair) => {
@@ -411,7 +469,8 @@ impl CExpr {
             _ => {}
         }
         let (left, right) = (a.eval(raw)?, b.eval(raw)?);
-        if let CType::Pointer(pointee) = self.ty {
+        // The step is that of the operand: a cast may have changed the type of the sum.
+        if let (CType::Pointer(_), CType::Pointer(pointee)) = (self.ty, a.ty) {
             let step = pointee.map_or(1, |ty| ty.size) as u64;
             let distance = right.number()?.wrapping_mul(step);
             return Ok(match left {

@@ -131,7 +131,7 @@ impl FieldLoad {
             COp::Place { offset, size } => Some((*offset, offset.checked_add(*size)?)),
             COp::Binary(BinaryOperator::Add, pair) => {
                 let [base, index] = &**pair;
-                let CType::Pointer(pointee) = pointer.ty else { return None };
+                let CType::Pointer(pointee) = base.ty else { return None }; // a cast may have changed that of the sum
                 let COp::Place { offset, size } = base.op else { return None };
                 let step = pointee.map_or(1, |ty| ty.size);
                 let distance = usize::try_from(index.as_const()?).ok()?.checked_mul(step)?;

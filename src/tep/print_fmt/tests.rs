@@ -17,9 +17,12 @@ const FIELDS: &str = "name: test\nID: 1\nformat:\n\
     \tfield:u8 b;\toffset:44;\tsize:1;\tsigned:0;\n\
     \tfield:s8 n;\toffset:45;\tsize:1;\tsigned:1;\n\
     \tfield:const char * p;\toffset:48;\tsize:8;\tsigned:0;\n\
-    \tfield:foo_t f;\toffset:56;\tsize:2;\tsigned:0;\n\n";
+    \tfield:foo_t f;\toffset:56;\tsize:2;\tsigned:0;\n\
+    \tfield:__rel_loc u16[] r;\toffset:68;\tsize:4;\tsigned:0;\n\
+    \tfield:__rel_loc char[] t;\toffset:72;\tsize:4;\tsigned:0;\n\n";
 
-/// i -2, u 0xfffffffe, l 0x123456789a, c "hi", a 1 2 3 4, s "str", d 5 6, b 200, n -3, p 0xffff888000000000, f 9.
+/// i -2, u 0xfffffffe, l 0x123456789a, c "hi", a 1 2 3 4, s "str", d 5 6, b 200, n -3, p 0xffff888000000000, f 9; r as
+/// d and t as s, located from themselves.
 fn record() -> Vec<u8> {
     let mut raw = vec![0; 60];
     raw[8..12].copy_from_slice(&(-2i32).to_ne_bytes());
@@ -33,9 +36,15 @@ fn record() -> Vec<u8> {
     raw[45] = 0xfd;
     raw[48..56].copy_from_slice(&0xffff_8880_0000_0000u64.to_ne_bytes());
     raw[56..58].copy_from_slice(&9u16.to_ne_bytes());
-    raw.extend(b"str\0");
-    raw.extend(5u16.to_ne_bytes());
-    raw.extend(6u16.to_ne_bytes());
+    let arrays = |raw: &mut Vec<u8>| {
+        raw.extend(b"str\0");
+        raw.extend(5u16.to_ne_bytes());
+        raw.extend(6u16.to_ne_bytes());
+    };
+    arrays(&mut raw);
+    raw.extend((8u32 | 4 << 16).to_ne_bytes());
+    raw.extend((4u32 << 16).to_ne_bytes());
+    arrays(&mut raw);
     raw
 }
 
@@ -88,7 +97,7 @@ fn converts_as_the_kernels_printf() {
 
 #[test]
 fn computes_as_c() {
-    let cases: [(&str, i64); 52] = [
+    let cases: [(&str, i64); 54] = [
         ("1 + 2 * 3 - 4 / 2", 5),
         ("(1 + 2) * 3 % 4", 1),
         ("1 << 4 | 1 ^ 3 & 2", 19),
@@ -131,6 +140,8 @@ fn computes_as_c() {
         ("REC->a[2]", 3),
         ("*REC->a", 1),
         ("*(u16 *)&REC->u == 0xfffe", 1),
+        ("*(u16 *)&REC->a[1]", 0x0302),
+        ("*(u16 *)(REC->a + (REC->b - 199)) == 0x0302", 1),
         ("((u16 *)__get_dynamic_array(d))[1]", 6),
         ("__get_dynamic_array_len(d) / sizeof(u16)", 2),
         ("__builtin_expect(!!(REC->i), 0)", 1),
@@ -230,6 +241,8 @@ fn shows_the_fields_of_an_unknown_argument() {
         (r#""%d", ((union x) { .y = REC->i }).y"#, "member y", "y(i=-2)"),
         (r#""%s", ({ const char *t = say(REC->b); t; })"#, "function say", "say(b=200)"),
         (r#""%s %d", ({ if (REC->b) { f(REC->n); } }), 7"#, "statement expression", "?(b=200,n=-3) 7"),
+        (r#""%d", ({ int x = REC->b; do { x = 1; } while (0); x; })"#, "statement expression", "?(b=200)"),
+        (r#""%d", ({ f(REC->b); 7; })"#, "statement expression", "?(b=200)"),
         (r#""%pV", REC->p"#, "conversion of a kernel pointer", "?(p=0xffff888000000000)"),
         (r#""%d", *(int *)REC->p"#, "dereference of a kernel pointer", "?(p=0xffff888000000000)"),
         (r#""%pI4", REC->p"#, "dereference of a kernel pointer", "?(p=0xffff888000000000)"),
@@ -251,13 +264,22 @@ fn shows_the_fields_of_an_unknown_argument() {
 #[test]
 fn knows_functions_and_constants_of_the_kernel() {
     let cases = [
-        (r#""%x", __fswab16(REC->l)"#, "9a78"),
-        (r#""%x", __le16_to_cpup((__le16 *)REC->a)"#, "201"),
         (r#""[%s]", nvme_trace_disk_name(p, REC->c)"#, "[disk=hi, ]"),
         (r#""[%s]", nvme_trace_disk_name(p, &REC->c[2])"#, "[]"),
         (r#""%s %s", xhci_ring_type_string(REC->a[0]), xhci_ring_type_string(REC->b)"#, "ISOC UNKNOWN"),
         (r#""%s", __print_symbolic(10, { TCP_LISTEN, "listen" })"#, "listen"),
         (r#""%d", ({ int x = (REC->i); int y = (3); ((x) < (y) ? (x) : (y)); })"#, "-2"),
+        (r#""%d", ({ typeof(REC->i) x = (REC->i); typeof(3) y = (3); (void) (&x == &y); x > y ? x : y; })"#, "3"),
+        (
+            r#""%d", ({ __auto_type x = (REC->n); __auto_type y = (9);
+                do { if (!(!(sizeof(x) > 4))) __compiletime_assert_7(); } while (0); ((x) > (y) ? (x) : (y)); })"#,
+            "9",
+        ),
+        (
+            r#""%x", ({ ({ do { extern void __compiletime_assert_9(void); } while (0); });
+                (typeof(0xff00))(((REC->l) & (0xff00)) >> (__builtin_ffsll(0xff00) - 1)); })"#,
+            "78",
+        ),
         (r#""%lld", (unsigned long long)(((ktime_t) { .tv64 = REC->l }).tv64)"#, "78187493530"),
         (r#""%d", (REC)->i"#, "-2"),
         (r#""%d", 7 + sizeof(struct { int:-!!(REC->i == 1); })"#, "7"),
@@ -265,6 +287,121 @@ fn knows_functions_and_constants_of_the_kernel() {
     for (text, want) in cases {
         assert_eq!(print(text), want, "{text}");
         assert!(compile(text).unwrap().gaps().is_empty(), "{text}");
+    }
+}
+
+/// What include/trace/stages/stage7_class_define.h leaves for readers to compute. `__get_buf` is memory of the kernel.
+#[test]
+fn knows_each_helper_of_the_kernels_list() {
+    let cases = [
+        (r#""%s", __print_flags(REC->b, "|", { 8, "A" }, { 64, "B" })"#, "A|B|0x80"),
+        (r#""%s", __print_flags_u64(REC->b, "|", { 8, "A" })"#, "A|0xc0"),
+        (r#""%s", __print_symbolic(REC->b, { 200, "yes" })"#, "yes"),
+        (r#""%s", __print_symbolic_u64(REC->b, { 200, "yes" })"#, "yes"),
+        (r#""%s", __print_hex(__get_dynamic_array(d), 4)"#, "05 00 06 00"),
+        (r#""%s", __print_hex_str(REC->a, 4)"#, "01020304"),
+        (r#""%d", ((u16 *)__get_dynamic_array(d))[1]"#, "6"),
+        (r#""%d", ((u16 *)__get_rel_dynamic_array(r))[1]"#, "6"),
+        (r#""%d", __get_dynamic_array_len(d)"#, "4"),
+        (r#""%d", __get_rel_dynamic_array_len(r)"#, "4"),
+        (r#""%s", __get_str(s)"#, "str"),
+        (r#""%s", __get_rel_str(t)"#, "str"),
+        (r#""%s", __get_bitmask(d)"#, "00060005"),
+        (r#""%s", __get_rel_bitmask(r)"#, "00060005"),
+        (r#""%s", __get_cpumask(d)"#, "00060005"),
+        (r#""%s", __get_rel_cpumask(r)"#, "00060005"),
+        (r#""%*ph", 2, __get_sockaddr(d)"#, "05 00"),
+        (r#""%*ph", 2, __get_rel_sockaddr(r)"#, "05 00"),
+        (r#""%s", __print_array(REC->a, 2, 2)"#, "{0x201,0x403}"),
+        (r#""%s", __print_dynamic_array(d, 2)"#, "{0x5,0x6}"),
+        (r#""%u", (REC->l) / 1000000000UL"#, "78"),
+        (r#""%u", (REC->l) % 1000000000UL"#, "187493530"),
+        (r#""%u", (REC->b & 0x8)"#, "8"),
+    ];
+    for (text, want) in cases {
+        assert_eq!(print(text), want, "{text}");
+        assert!(compile(text).unwrap().gaps().is_empty(), "{text}");
+    }
+    assert_eq!(compile(r#""%s", driver_text(__get_buf(64), REC->b)"#).unwrap().gaps(), ["function driver_text"]);
+}
+
+#[test]
+fn dumps_bytes_as_the_kernel_does() {
+    let dump = |arguments: &str| print(&format!("\"%s\", __print_hex_dump({arguments})"));
+    let cases = [
+        (r#""", DUMP_PREFIX_NONE, 16, 1, REC->a, 4, false"#, "\n01 02 03 04\n"),
+        (r#""", DUMP_PREFIX_NONE, 16, 2, REC->a, 4, false"#, "\n0201 0403\n"),
+        (r#""", DUMP_PREFIX_NONE, 16, 4, REC->a, 4, 0"#, "\n04030201\n"),
+        (r#""", DUMP_PREFIX_NONE, 16, 4, REC->a, 3, 0"#, "\n01 02 03\n"), // no group of 3
+        (r#""> ", DUMP_PREFIX_OFFSET, 16, 1, REC->a, 4, 0"#, "\n> 00000000: 01 02 03 04\n"),
+        (r#""", DUMP_PREFIX_NONE, 16, 1, REC->a, 0, 0"#, "\n"),
+        (r#""", DUMP_PREFIX_NONE, 16, 1, REC->a, 5, 0"#, "?"),
+        (r#""", DUMP_PREFIX_NONE, 16, 1, REC->a, REC->l, 0"#, "?"),
+    ];
+    for (arguments, want) in cases {
+        assert_eq!(dump(arguments), want, "{arguments}");
+    }
+    let text = dump(r#""", 2, 7, 8, "0123456789abcdef\x7f xyz", 21, true"#);
+    let lines = [
+        "",
+        "00000000: 3736353433323130 6665646362613938  0123456789abcdef",
+        "00000010: 7f 20 78 79 7a                                   . xyz",
+        "",
+    ];
+    assert_eq!(text, lines.join("\n"));
+    let addressed = compile(r#""%s", __print_hex_dump("", DUMP_PREFIX_ADDRESS, 16, 1, REC->a, 4, 0)"#).unwrap();
+    assert_eq!(addressed.gaps(), ["address of the record"]);
+}
+
+/// What a compiler, or an inline function of the kernel's headers, leaves of a byte order, a bit count, a unit of time.
+#[test]
+fn computes_what_compilers_leave() {
+    let cases = [
+        ("__builtin_bswap16(REC->l)", 0x9a78),
+        ("__builtin_bswap32((__u32)(( __u32)(__be32)(REC->l)))", 0x9a78_5634),
+        ("__builtin_bswap64(REC->l)", 0x9a78_5634_1200_0000_u64 as i64),
+        ("__fswab16(REC->l)", 0x9a78),
+        ("__fswab32(REC->l)", 0x9a78_5634),
+        ("__fswab64(REC->l)", 0x9a78_5634_1200_0000_u64 as i64),
+        ("__arch_swab32(REC->l)", 0x9a78_5634),
+        ("(__builtin_constant_p((__u16)(REC->l)) ? 1 : __fswab16(REC->l))", 0x9a78),
+        ("__builtin_bswap32(REC->i) < 0", 0), // unsigned
+        ("__le16_to_cpup((__le16 *)REC->a)", 0x0201),
+        ("__be16_to_cpup((__be16 *)REC->a)", 0x0102),
+        ("__le32_to_cpup((__le32 *)REC->a)", 0x0403_0201),
+        ("__be32_to_cpup((__be32 *)REC->a)", 0x0102_0304),
+        ("__be64_to_cpup((__be64 *)&REC->l)", 0x9a78_5634_1200_0000_u64 as i64),
+        ("__le64_to_cpup((__le64 *)&REC->l)", 0x12_3456_789a),
+        ("__swab32p((__u32 *)REC->a)", 0x0102_0304),
+        ("get_unaligned_be16(&REC->a[1])", 0x0203),
+        ("get_unaligned_le16(&REC->a[1])", 0x0302),
+        ("get_unaligned_be32(REC->a)", 0x0102_0304),
+        ("__builtin_ffs(REC->b)", 4),
+        ("__builtin_ffsll(0)", 0),
+        ("ffs(REC->b) + fls(REC->b) + fls(0)", 12),
+        ("__ffs(REC->b) * 100 + __fls(REC->b)", 307),
+        ("fls64(REC->l)", 37),
+        ("__builtin_clz(REC->b)", 24),
+        ("__builtin_clzll(REC->l)", 27),
+        ("__builtin_ctz(REC->b) + __builtin_ctzl(REC->b) + __builtin_ctzll(REC->b)", 9),
+        ("__builtin_popcount(REC->i) * 100 + __builtin_popcountll(REC->i)", 3163),
+        ("__arch_hweight8(REC->u) + __arch_hweight16(REC->u)", 7 + 15),
+        ("__sw_hweight32(REC->u) + __arch_hweight64(REC->b)", 31 + 3),
+        ("__ilog2_u32(REC->b) * 100 + __ilog2_u64(REC->l)", 736),
+        ("ktime_to_ns(REC->l) + ktime_to_us(REC->l) + ktime_to_ms(REC->l)", 78_187_493_530 + 78_187_493 + 78_187),
+        ("ktime_to_us(-1500)", -1),
+        ("div_u64(REC->l, 1000) + div64_u64(REC->l, REC->b)", 78_187_493 + 390_937_467),
+        ("div_s64(REC->i, 2)", -1),
+        ("div_u64(REC->l, 0)", 0),
+    ];
+    for (text, want) in cases {
+        let text = format!("\"%lld\", (long long)({text})");
+        assert_eq!(print(&text), want.to_string(), "{text}");
+        assert!(compile(&text).unwrap().gaps().is_empty(), "{text}");
+    }
+    // Undefined in C: no value.
+    for text in ["__builtin_clz(REC->i + 2)", "__builtin_ctz(REC->i + 2)", "__ffs(REC->i + 2)", "__ilog2_u32(0)"] {
+        assert_eq!(print(&format!("\"%d\", {text}")), "?", "{text}");
     }
 }
 

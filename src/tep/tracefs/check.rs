@@ -1,7 +1,8 @@
-//! Which formats of a tracefs, or of saved trees, can be parsed and their `print fmt` compiled.
+//! Checks which formats of a tracefs, or of saved copies of one (trees), can be parsed, and whether their `print fmt`
+//! can be compiled.
 //!
-//! The trees are somebody else's: they may hold anything, or never end. Links are not followed, nothing but regular
-//! files is read, and all that is looked at is counted.
+//! The trees may come from anyone, contain anything, or be endless. Links are not followed, only regular files are
+//! read, and the number of entries is limited.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -11,13 +12,13 @@ use crate::tep::format::Format;
 use crate::tep::print_fmt::PrintFmt;
 use crate::tep::tracefs::read_limited;
 
-/// `DIR/VERSION/events/SYSTEM/NAME`: not deeper, or the instances of a tracefs would be counted too.
+/// `DIR/VERSION/events/SYSTEM/NAME`: not deeper, since instances of a tracefs must not be counted.
 const MAX_DEPTH: usize = 4;
-/// Formats of about forty kernels.
+/// Limit of formats: those of about forty kernels.
 const MAX_FORMATS: usize = 100_000;
-/// Files and directories; a tracefs has about ten to an event.
+/// Limit of files and directories; a tracefs has about ten per event.
 const MAX_ENTRIES: usize = 500_000;
-/// Further troubles are not reported.
+/// Limit of troubles that are reported.
 const MAX_TROUBLES: usize = 100;
 
 /// The check of all formats below a directory.
@@ -42,19 +43,19 @@ pub struct FormatTree {
     pub findings: Vec<FormatFinding>,
 }
 
-/// A fault of one event's format, or a gap in its text.
+/// A fault in the format of one event, or a gap in its compiled text.
 #[derive(Debug)]
 pub struct FormatFinding {
-    /// `system:name`, from the names of its directories.
+    /// `system:name`, from the names of the event's directories.
     pub event: String,
     pub kind: FormatFindingKind,
-    /// For `Incomplete`, one for each gap.
+    /// The reasons; for `Incomplete`, one per gap.
     pub reasons: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatFindingKind {
-    /// The format cannot be read or makes no sense.
+    /// The format cannot be read or parsed.
     Unparsed,
     /// The `print fmt` does not compile: fields are shown as `name=value`.
     Fallback,
@@ -103,7 +104,7 @@ impl FormatCheck {
                     if let Err(error) = self.walk(root, &path, depth + 1)
                         && error.kind() != io::ErrorKind::NotFound
                     {
-                        // A directory that is not found was removed meanwhile, as the probes of a run are.
+                        // A missing directory was removed meanwhile, such as that of a run's probe.
                         self.trouble(format!("cannot list {}: {error}", path.display()));
                     }
                 }
@@ -128,13 +129,13 @@ impl FormatCheck {
         let (system, event) = (name(dir.parent()), name(Some(dir)));
         let mut found = parsed(&system, file);
         if let Ok(format) = &mut found {
-            event.clone_into(&mut format.name); // the text may give another name
+            event.clone_into(&mut format.name); // the format text may have another name
         }
         self.tree(tree_name(root, dir)).add(format!("{system}:{event}"), found);
     }
 
     fn tree(&mut self, name: String) -> &mut FormatTree {
-        // A tree is walked from end to end before the next one.
+        // The entries of a tree are adjacent, since a tree is walked completely before the next one.
         if self.trees.last().is_none_or(|tree| tree.name != name) {
             self.trees.push(FormatTree { name, ..FormatTree::default() });
         }
@@ -186,7 +187,7 @@ fn is_directory(entry: &DirEntry) -> bool {
     entry.file_type().is_ok_and(|kind| kind.is_dir())
 }
 
-/// Reads a regular file: a pipe of that name would never end.
+/// Reads a regular file: reading a pipe of that name would never end.
 fn parsed(system: &str, file: &DirEntry) -> Result<Format, String> {
     match file.file_type() {
         Ok(kind) if kind.is_file() => {}
@@ -197,7 +198,7 @@ fn parsed(system: &str, file: &DirEntry) -> Result<Format, String> {
     Format::parse(system, &text).map_err(|error| error.to_string())
 }
 
-/// The tree of the event at `dir`, without what every tree has: `events/SYSTEM/NAME`.
+/// The path of the tree that has the event at `dir`: without `events/SYSTEM/NAME`.
 fn tree_name(root: &Path, dir: &Path) -> String {
     let below: PathBuf = dir.strip_prefix(root).unwrap_or(dir).iter().collect();
     let tree = below.parent().and_then(Path::parent).unwrap_or(Path::new(""));

@@ -1,6 +1,6 @@
-//! Finds tracefs and reads what it says of tracepoints.
+//! Finds tracefs and reads its descriptions of tracepoints.
 //!
-//! Nothing is mounted here: [`Tracefs::at`] takes any root, such as a directory of a test.
+//! Nothing is mounted here: [`Tracefs::at`] takes any root, such as a test directory.
 
 pub mod check;
 pub mod strings;
@@ -21,7 +21,7 @@ use crate::tep::probe::events::ProbeGroup;
 
 /// Usual mount points of tracefs. The second one exists only where debugfs is mounted.
 pub const STANDARD_ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// No format is larger; see `Format::parse`.
+/// Limit of the bytes of a format: see `Format::parse`.
 const MAX_FORMAT_BYTES: u64 = 1 << 20;
 
 /// A mounted tracefs.
@@ -93,14 +93,14 @@ impl Tracefs {
             let Some(system_name) = system.file_name().to_str().filter(|name| is_name(name)).map(str::to_owned) else {
                 continue;
             };
-            // Probes of a running perf-prof: nobody else may hold them.
+            // Leaves out probes of running perf-profs: no other process may hold them.
             if ProbeGroup::parse(&system_name).is_some() {
                 continue;
             }
             let events = match fs::read_dir(system.path()) {
                 Ok(events) => events,
                 Err(err) if sys::lacks_descriptors(&err) => return Err(err).context("cannot list the events"),
-                Err(_) => continue, // a file such as `enable`, or a system removed meanwhile
+                Err(_) => continue, // a file such as `enable`, or a system that was removed meanwhile
             };
             for event in events.filter_map(Result::ok) {
                 if let Some(name) = event.file_name().to_str()
@@ -126,8 +126,8 @@ impl Tracefs {
         Ok(events)
     }
 
-    /// The events with `text` somewhere in the system or the name; those of a system for `sched:`. A `text` with a `:` or a wildcard is a pattern, as
-    /// in [`Tracefs::matching`].
+    /// The events with `text` somewhere in the system or the name; for `sched:` the events of that system. A `text`
+    /// with a `:` or a wildcard is a pattern, as in [`Tracefs::matching`].
     ///
     /// # Errors
     /// As `matching`.
@@ -150,7 +150,7 @@ impl Tracefs {
         Ok(events)
     }
 
-    /// What to say when nothing matches `pattern`: the names that are most like it, or where to look.
+    /// The hint when no event matches `pattern`: the most similar names, or where to look.
     pub fn alternatives(&self, pattern: &str) -> String {
         let (system, name) = pattern.split_once(':').unwrap_or(("", pattern));
         did_you_mean(&nearest_events(system, name, &self.events().unwrap_or_default()))
@@ -186,7 +186,7 @@ impl Tracefs {
     /// The names of all events defined in `uprobe_events`, as `system:name`.
     ///
     /// # Errors
-    /// The list cannot be read: only root may.
+    /// The list cannot be read: only root may read it.
     pub fn uprobes(&self) -> io::Result<FxHashSet<String>> {
         let list = match read_limited(&self.root.join("uprobe_events")) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(FxHashSet::default()),
@@ -195,8 +195,8 @@ impl Tracefs {
         Ok(list.lines().filter_map(defined_event).map(|(system, name)| format!("{system}:{name}")).collect())
     }
 
-    /// The error for a format file that was not found. In a tracefs of mode 0700 no file is found: that lacks
-    /// permission.
+    /// The error for a format file that was not found. In a tracefs of mode 0700 no file is found; this is reported as
+    /// missing permission.
     fn not_found(&self, system: &str, name: &str) -> EventError {
         if let Err(error) = self.list() {
             let path = self.root.join("events");
@@ -220,14 +220,14 @@ pub fn check_pattern(pattern: &str) -> Result<(), String> {
     fault.map_or(Ok(()), Err)
 }
 
-/// Up to 3 of `events` that the user may have meant: what other kernels call it, then names like it.
+/// Up to 3 of `events` that the user may have meant: the name in other kernels, then similar names.
 fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
     let mut scored: Vec<(usize, &String)> = events
         .iter()
         .filter_map(|event| {
             let (its_system, its_name) = event.split_once(':')?;
             let score = likeness(name, its_name);
-            // The right name in another system is as good as a misspelt name in the right one.
+            // The right name in another system ranks with a misspelt name in the right system.
             let same = usize::from(its_system == system);
             (score > 0).then_some((2 * score + same, event))
         })
@@ -248,8 +248,7 @@ fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
     near
 }
 
-/// The selector of a kernel function that was named in the manner of another tool: `kprobe:vfs_read` for
-/// `func:vfs_read`.
+/// The selector of a kernel function that was written as in other tools: `kprobe:vfs_read` for `func:vfs_read`.
 fn as_probe(system: &str, name: &str) -> Option<String> {
     let kind = match system {
         "function" | "func" | "f" | "p" | "k" | "kfunc" | "fentry" => "kprobe",
@@ -259,7 +258,8 @@ fn as_probe(system: &str, name: &str) -> Option<String> {
     is_name(name).then(|| format!("{kind}:{name}"))
 }
 
-/// Group and name in a definition, `p:GROUP/NAME PATH:OFFSET ARGS`. It may begin with `r` or `r32` in place of `p`.
+/// Parses group and name of a probe definition, `p:GROUP/NAME PATH:OFFSET ARGS`. It may begin with `r` or `r32` in
+/// place of `p`.
 fn defined_event(line: &str) -> Option<(&str, &str)> {
     line.split_once(':').and_then(|(_, rest)| rest.split_ascii_whitespace().next()?.split_once('/'))
 }

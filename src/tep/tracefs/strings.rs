@@ -1,5 +1,5 @@
 //! The kernel's constant strings that events point to: a `const char *` field holds an address, and `printk_formats` in
-//! tracefs lists what is there.
+//! tracefs lists the strings by address.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -8,11 +8,11 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-/// Ten times what a kernel with many modules lists.
+/// Limit of the list: ten times the size in a kernel with many modules.
 const MAX_BYTES: u64 = 4 << 20;
 const MAX_STRINGS: usize = 100_000;
 
-/// The strings by address. The file is opened at once, and read at the first look-up.
+/// The strings by address. The file is opened immediately, and read at the first look-up.
 #[derive(Debug, Default)]
 pub struct KernelStrings {
     file: Option<File>,
@@ -38,7 +38,7 @@ impl KernelStrings {
     }
 }
 
-/// `0xffffffff8281a374 : "WakeNotPoll"`
+/// Parses a line: `0xffffffff8281a374 : "WakeNotPoll"`
 fn parse(line: &[u8]) -> Option<(u64, Vec<u8>)> {
     let at = line.iter().position(|&byte| byte == b'"')?;
     let (addr, quoted) = line.split_at_checked(at)?;
@@ -47,7 +47,7 @@ fn parse(line: &[u8]) -> Option<(u64, Vec<u8>)> {
     Some((u64::from_str_radix(addr, 16).ok()?, unescape(text)))
 }
 
-/// Undoes what t_show in kernel/trace/trace_printk.c does. A backslash of the string itself is not doubled there.
+/// Undoes the escapes of t_show, kernel/trace/trace_printk.c, which does not double backslashes of the string itself.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

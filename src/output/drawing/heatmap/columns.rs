@@ -1,11 +1,11 @@
-//! Distributions by time: one for each band of a table in each column, in bounded memory.
+//! Distributions by time: one per band (label value) of a table and per column (span of time), in bounded memory.
 
 use crate::report::Value;
 use crate::stats::Distribution;
 
-/// Where there would be more columns, two neighbours become one: a run of any length has half as many at least.
+/// Limit of columns. If there would be more, each two neighbours are merged: long runs have at least half as many.
 const MAX_COLUMNS: usize = 512;
-/// Buckets in use, of all bands in all columns, from which on neighbours become one, too. 16 bytes each.
+/// Used buckets of all bands and columns, 16 bytes each, from which on neighbouring columns are merged, too.
 const MAX_CELLS: usize = 1 << 18;
 /// Label values that have a band of their own. The values of all others are in one band.
 const MAX_BANDS: usize = 64;
@@ -55,14 +55,14 @@ impl SparseCounts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TimeColumn {
     time: ColumnTime,
-    /// Reports that it is made of.
+    /// Number of reports in the column.
     ticks: u64,
     /// By band; bands at the end may be missing.
     counts: Vec<SparseCounts>,
 }
 
 impl TimeColumn {
-    /// Takes in the next column.
+    /// Adds the values of the next column.
     fn take(&mut self, next: &TimeColumn) {
         self.time.end_ns = self.time.end_ns.max(next.time.end_ns);
         self.time.has_losses |= next.time.has_losses;
@@ -79,27 +79,28 @@ impl TimeColumn {
 pub struct ColumnTime {
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Records were lost in it: values may be missing.
+    /// Records were lost in this time: values may be missing.
     pub has_losses: bool,
 }
 
-/// Columns of equal numbers of ticks, a tick being one report of the table. A column is as long as its ticks were.
+/// Columns with equal numbers of ticks. A tick is one report of the table; a column lasts as long as its ticks
+/// together.
 #[derive(Debug)]
 pub struct TimeColumns {
     columns: Vec<TimeColumn>,
     ticks_per_column: u64,
-    /// The label values of the bands. The values of labels that found no room are in one band more.
+    /// The label values of the bands. Values of labels that found no room are in one additional band.
     labels: Vec<Value>,
     has_others: bool,
     cells: usize,
 }
 
-/// What is drawn as one picture: the values of one label, or of several.
+/// One picture: the values of one label, or of several labels together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panel {
-    /// None: of several.
+    /// None: several labels.
     pub label: Option<Value>,
-    /// Number of the labels; if `or_more`, at least.
+    /// Number of labels in the panel; a lower bound if `or_more`.
     pub labels: usize,
     pub or_more: bool,
     /// By column.
@@ -119,7 +120,7 @@ impl Default for TimeColumns {
 }
 
 impl TimeColumns {
-    /// Begins a tick, whose values are added next.
+    /// Begins a tick. Calls of `add` that follow belong to it.
     pub fn tick(&mut self, start_ns: u64, end_ns: u64) {
         let ticks_per_column = self.ticks_per_column;
         if let Some(last) = self.columns.last_mut().filter(|last| last.ticks < ticks_per_column) {
@@ -150,7 +151,7 @@ impl TimeColumns {
         }
     }
 
-    /// Marks the columns of a time in which records were lost.
+    /// Marks the columns between two times, since records were lost there.
     pub fn lose(&mut self, start_ns: u64, end_ns: u64) {
         for column in &mut self.columns {
             let time = &mut column.time;
@@ -170,7 +171,7 @@ impl TimeColumns {
         MAX_BANDS
     }
 
-    /// Makes one column of each two neighbours.
+    /// Merges each two neighbouring columns.
     fn halve(&mut self) {
         let mut columns = std::mem::take(&mut self.columns).into_iter();
         while let Some(mut column) = columns.next() {
@@ -192,7 +193,7 @@ impl TimeColumns {
         Some((self.columns.first()?.time.start_ns, self.columns.last()?.time.end_ns))
     }
 
-    /// The heaviest bands, `most` of them; if there are more, the last one is of all the others together.
+    /// Panels of the `most` bands with most values; if there are more bands, the last panel has all remaining ones.
     pub fn panels(&self, most: usize) -> Vec<Panel> {
         let band =
             |band: usize| self.columns.iter().map(move |column| column.counts.get(band).cloned().unwrap_or_default());
@@ -243,7 +244,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// However often columns were merged, each band has all of its values, in the column of their time.
+        /// After any number of merges, each band has all of its values, in the column of their time.
         #[test]
         fn columns_add_up_to_the_whole(
             ticks in prop::collection::vec(

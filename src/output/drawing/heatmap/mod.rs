@@ -1,7 +1,7 @@
-//! Heat maps: the values of a distribution over time, as an SVG that needs nothing else, or as text.
+//! Heat maps: the values of a distribution over time, as a self-contained SVG, or as text.
 //!
-//! `columns` keeps them, in bounded memory; `svg` and `text` draw them, with the scales of `scale` and the axis of
-//! `times`.
+//! `columns` keeps the distributions, in bounded memory; `svg` and `text` draw them, with the scales of `scale` and the
+//! axis of `times`.
 
 mod columns;
 mod scale;
@@ -30,15 +30,15 @@ use crate::output::sink::SinkProgress;
 use crate::report::value_text::cell;
 use crate::report::{ColumnKind, Rows, Table, Unit, Value};
 
-/// How often values are asked for: ten stalls in a second are ten columns, with room between them.
+/// Interval at which tables are reported: ten stalls in a second are ten separate columns.
 pub const TICK: Duration = Duration::from_millis(50);
-/// Pictures of one table; the labels of least weight share the last one.
+/// Limit of the pictures of one table; the labels with fewest values share the last one.
 const MAX_PANELS: usize = 8;
-/// Tables of one profiler.
+/// Limit of the heat maps of one profiler.
 const MAX_MAPS: usize = 8;
-/// Rows whose names are told apart, to count them.
+/// Limit of the rows that are distinguished by name, to count them.
 const MAX_ROWS: usize = 10_000;
-/// What the file is, in messages.
+/// The name of the drawing in messages.
 const WHAT: &str = "heat map";
 
 /// Checks before the run that the file can be written at its end.
@@ -56,7 +56,7 @@ pub struct ValueMap {
     /// Key of the column.
     key: Cow<'static, str>,
     unit: Unit,
-    /// What the label of a panel is: `state`. None: the rows have no labels.
+    /// Key of the label that panels stand for: `state`. None: the rows have no labels.
     label: Option<Cow<'static, str>>,
     columns: TimeColumns,
     /// Hashes of the names of the rows.
@@ -64,7 +64,7 @@ pub struct ValueMap {
 }
 
 impl ValueMap {
-    /// Adds a tick: the rows of a table that tells of a time of `span_ns` up to `end_ns`.
+    /// Adds a tick: the rows of a table that covers the `span_ns` before `end_ns`.
     fn tick(&mut self, rows: &mut dyn Rows, column: usize, end_ns: u64, span_ns: u64) {
         self.columns.tick(end_ns.saturating_sub(span_ns), end_ns);
         for at in 0..rows.len() {
@@ -75,7 +75,7 @@ impl ValueMap {
             if self.rows.len() < MAX_ROWS {
                 self.rows.insert(BuildHasherDefault::<FxHasher>::default().hash_one(&labels));
             }
-            // The last label is the one that most rows share: others name a task.
+            // The last label is the most general one: earlier ones name a task.
             let label = labels.pop().unwrap_or(Value::None);
             if let Some(values) = rows.distribution(at, column) {
                 self.columns.add(label, values);
@@ -114,7 +114,7 @@ fn number_of(values: u64) -> String {
     format!("{values} value{}", if values == 1 { "" } else { "s" })
 }
 
-/// Keeps the heat maps of a view, and writes them at the end of the run, and every now and then before.
+/// Keeps the heat maps of a view, and writes them at the end of the run, and now and then during the run.
 #[derive(Debug)]
 pub struct HeatmapWriter {
     name: String,
@@ -125,12 +125,12 @@ pub struct HeatmapWriter {
     events: u64,
     lost: u64,
     discarded: u64,
-    /// That the file cannot be written was said.
+    /// It was reported that the file cannot be written.
     failed: bool,
 }
 
 impl HeatmapWriter {
-    /// `name` is that of the view.
+    /// `name`: the name of the view.
     pub fn new(map: Heatmap, name: &str, about: DrawingSubject) -> HeatmapWriter {
         let file = map.path().map(|path| DrawingFile::new(path, WHAT));
         let (name, maps) = (name.to_owned(), Vec::new());
@@ -141,7 +141,7 @@ impl HeatmapWriter {
         self.file.is_none()
     }
 
-    /// Adds the values of a table that tells of a time of `span_ns` up to `end_ns`.
+    /// Adds the values of a table that covers the `span_ns` before `end_ns`.
     pub fn add(&mut self, table: &mut Table, end_ns: u64, span_ns: u64) {
         if table.is_snapshot {
             return;
@@ -167,13 +167,13 @@ impl HeatmapWriter {
         }
     }
 
-    /// Takes note of what was lost in an interval whose tables were added.
+    /// Marks what was lost in an interval whose tables were added before.
     pub fn interval(&mut self, end: &IntervalEnd) {
         self.events = self.events.saturating_add(end.samples);
         self.lost = self.lost.saturating_add(end.lost);
         self.discarded = self.discarded.saturating_add(end.discarded);
         let windows = end.lost_windows.iter().map(|window| (window.start_ns, window.end_ns));
-        // A kernel may tell that records were lost, and not when.
+        // A kernel may report that records were lost, but not when.
         let whole = (end.lost > 0 && end.lost_windows.is_empty()).then_some((end.start_ns, end.end_ns));
         for (start_ns, end_ns) in windows.chain(whole) {
             self.maps.iter_mut().for_each(|map| map.columns.lose(start_ns, end_ns));
@@ -195,11 +195,11 @@ impl HeatmapWriter {
         self.title().into_iter().skip(1).chain(maps).collect()
     }
 
-    /// Writes the file, at the `last` report always, before it if enough time has passed. `waits` tells the reading
-    /// thread that a write is going on.
+    /// Writes the file: at the `last` report always, at earlier ones if enough time has passed. `waits` shows the
+    /// reading thread that a write is in progress.
     ///
     /// # Errors
-    /// The file cannot be written. Before the last report it is an error once.
+    /// The file cannot be written. Before the last report only the first failure is an error.
     pub fn write(&mut self, waits: &SinkProgress, clock: &mut dyn FnMut(u64) -> String, last: bool) -> io::Result<()> {
         let title = self.title();
         let Some(file) = self.file.as_mut().filter(|file| last || file.is_due()) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The scales of a heat map: which values a row of cells has, and how dark a count is.
+//! The scales of a heat map: which values a row of cells stands for, and how dark a count is.
 
 use crate::digits::format_ns;
 use crate::output::drawing::heatmap::columns::{BucketNumber, Panel, SparseCounts};
@@ -6,9 +6,9 @@ use crate::report::Unit;
 
 /// Buckets per power of two.
 const PARTS: f64 = 16.0;
-/// Buckets above and below the values in use, so that few values are not the whole height.
+/// Empty buckets above and below the used ones, so that a narrow range of values does not fill the whole height.
 const MARGIN: BucketNumber = 16;
-/// Decades from which on an axis is labelled at powers of ten alone.
+/// Number of decades from which on an axis has labels only at powers of ten.
 const MANY_DECADES: f64 = 2.0;
 
 /// Rows of cells, each with the values of some neighbouring buckets.
@@ -23,7 +23,7 @@ pub struct ValueScale {
 }
 
 impl ValueScale {
-    /// The finest one of `most_rows` rows that has all values of a panel.
+    /// The finest scale of at most `most_rows` rows that covers all values of a panel.
     pub fn of(panel: &Panel, most_rows: usize) -> ValueScale {
         let used = || panel.counts.iter().filter(|counts| !counts.is_empty());
         let lowest =
@@ -69,7 +69,7 @@ impl ValueScale {
         cells
     }
 
-    /// The values of a row, above the first and up to the second.
+    /// The values of a row: above the first bound, up to the second.
     fn bounds(&self, row: usize) -> (f64, f64) {
         if self.has_zero && row == 0 {
             return (0.0, 0.0);
@@ -90,7 +90,7 @@ impl ValueScale {
         }
     }
 
-    /// Where a value lies, in rows above the lower end of the lowest one.
+    /// The height of a value, in rows above the lower end of the lowest row.
     fn position(&self, value: f64) -> f64 {
         let bucket = value.log2() * PARTS + 2.0 - f64::from(self.first);
         bucket / f64::from(self.buckets_per_row) + f64::from(u8::from(self.has_zero))
@@ -131,7 +131,7 @@ fn value_text(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Shades for counts: each is for counts from a number on, up to the next one.
+/// Shades for counts: each is for a range of counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountShades {
     /// The least count of each shade, the lightest first.
@@ -141,7 +141,7 @@ pub struct CountShades {
 }
 
 impl CountShades {
-    /// `shades` of them at most, as wide as each other on a logarithmic scale, for counts of 1 to `most`.
+    /// At most `shades` shades for counts of 1 to `most`, equally wide on a logarithmic scale.
     pub fn new(most: u64, shades: usize) -> CountShades {
         let most = most.max(1);
         let least = |shade: usize| (most as f64).powf(shade as f64 / shades as f64).ceil() as u64;
@@ -150,8 +150,8 @@ impl CountShades {
         CountShades { from, most, shades }
     }
 
-    /// The shade of a count, `shades - 1` being the darkest. Where there are fewer counts than shades the light ones are
-    /// left out: a single value can be seen.
+    /// The shade of a count, `shades - 1` being the darkest. With fewer counts than shades the light shades are left
+    /// out, so that a single value is visible.
     pub fn shade(&self, count: u64) -> usize {
         let at = self.from.partition_point(|from| *from <= count).max(1) - 1;
         at + self.shades.saturating_sub(self.from.len())

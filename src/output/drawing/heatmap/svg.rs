@@ -18,9 +18,9 @@ const LINE: f64 = 18.0;
 const ROW: f64 = 6.0;
 const PAD: f64 = 10.0;
 
-/// Rows of a panel; the fewer ones if there would be too many cells.
+/// Rows of a panel: the first number that keeps the cells within `MAX_CELLS`.
 const ROWS: [usize; 3] = [40, 20, 10];
-/// Cells of a panel above which it gets fewer rows: a browser must draw them.
+/// Limit of the cells of a panel, which a browser must draw.
 const MAX_CELLS: usize = 6_000;
 
 /// The drawing of some tables, under the lines of `title`.
@@ -62,7 +62,7 @@ struct MapDrawing<'a> {
     end_ns: u64,
 }
 
-/// A column, where it is drawn, and the words for its time.
+/// A column, its position in the drawing, and the text of its time.
 struct DrawnColumn {
     time: ColumnTime,
     x: f64,
@@ -82,7 +82,7 @@ impl<'a> MapDrawing<'a> {
         Some(MapDrawing { map, columns: map.columns.times().map(column).collect(), start_ns, end_ns })
     }
 
-    /// Draws below `y`. Returns where the drawing ends.
+    /// Draws the map below `y`. Returns the lower end of the drawing.
     fn push(&self, mut y: f64, times: &mut DayTimes<'_>, out: &mut String) -> f64 {
         for line in self.map.title(times) {
             y += LINE;
@@ -102,7 +102,7 @@ impl<'a> MapDrawing<'a> {
             let _ = writeln!(out, "<path class=\"f\" d=\"M{x:.1} {y:.1}v5\"/>");
             text(out, (x, y + LINE), "m", &words);
         }
-        // Below the last one, which may reach over the end of the plot.
+        // Below the time labels, the last of which may extend beyond the plot.
         text(out, (LEFT + PLOT + PAD, y + 2.0 * LINE), "", "time of day");
         y + 3.0 * LINE
     }

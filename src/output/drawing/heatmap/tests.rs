@@ -29,7 +29,7 @@ fn row(task: u64, kind: &'static str, values: &[u64]) -> MapRow {
     MapRow { task, kind, values: distribution }
 }
 
-/// Ticks of 50 ms.
+/// A writer with ticks of 50 ms.
 fn writer(ticks: Vec<Vec<MapRow>>) -> HeatmapWriter {
     let about = DrawingSubject { profiler: "test", subject: "a <b>".to_owned(), events: "x:y".to_owned() };
     let mut writer = HeatmapWriter::new(Heatmap::Svg("a.svg".into()), "mine", about);
@@ -130,7 +130,7 @@ fn a_file_that_cannot_be_written_is_told_once_before_the_end() {
     let mut writer = HeatmapWriter::new(Heatmap::Svg(path.clone()), "test", about);
     let mut write = |last| {
         if let Some(file) = &mut writer.file {
-            *file = DrawingFile::new(&path, WHAT); // it is due at once
+            *file = DrawingFile::new(&path, WHAT); // a new file is due at once
         }
         writer.write(&SinkProgress::default(), &mut clock, last)
     };

@@ -7,7 +7,7 @@ use crate::output::drawing::heatmap::{MAX_PANELS, ValueMap};
 
 /// The lightest shade first.
 const BLOCKS: [char; 4] = ['░', '▒', '▓', '█'];
-/// Characters for the labels of the values.
+/// Width of the labels of the value axis, in characters.
 const LABEL: usize = 8;
 const LEAST_WIDTH: usize = 2 * LABEL;
 

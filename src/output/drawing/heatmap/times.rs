@@ -3,7 +3,7 @@
 const S: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * S;
 
-/// Lengths of time between two labels.
+/// Possible distances between two labels.
 const STEPS: [u64; 24] = [
     S / 1000,
     S / 500,
@@ -31,7 +31,7 @@ const STEPS: [u64; 24] = [
     12 * 3600 * S,
 ];
 
-/// Labels that an axis has at most.
+/// Limit of the labels of an axis.
 const MAX_LABELS: u64 = 10;
 
 /// The wall clock: the text of a CLOCK_MONOTONIC time, `2026-11-20 20:46:39.830696`.
@@ -58,7 +58,7 @@ impl DayTimes<'_> {
     }
 }
 
-/// The labels of the axis of a time, each with its place.
+/// The labels of a time axis, each with its distance from `start_ns`.
 pub fn time_labels(start_ns: u64, end_ns: u64, times: &mut DayTimes<'_>) -> Vec<(u64, String)> {
     let span_ns = end_ns.saturating_sub(start_ns);
     let step_ns = STEPS
@@ -70,7 +70,7 @@ pub fn time_labels(start_ns: u64, end_ns: u64, times: &mut DayTimes<'_>) -> Vec<
     let places =
         std::iter::successors(Some(first_ns), |at_ns| at_ns.checked_add(step_ns)).take_while(|at_ns| *at_ns <= end_ns);
     let label = |at_ns: u64| {
-        // The clock of the text has microseconds.
+        // Rounds to the millisecond: the clock's text has microseconds.
         let text = times.millis(at_ns.saturating_add(500_000));
         match step_ns {
             DAY.. => (at_ns, times.second(at_ns)),

@@ -1,4 +1,4 @@
-//! What is known of all samples of one stack.
+//! What is known of one stack from all its samples.
 
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::naming::named_frame::NamedFrame;
@@ -8,7 +8,7 @@ pub struct FoldSum {
     /// None: several processes.
     pub pid: Option<i32>,
     pub weight: Weight,
-    /// Which frame, from the innermost one, is the first guess in all samples of the stack. What one sample proves is so in
+    /// Index of the first guessed frame, counted from the innermost one. A frame that one sample proves is no guess in
     /// the others.
     pub guessed: Option<u16>,
 }

@@ -1,5 +1,4 @@
-//! The parts of stacks, each kept once and identified by a number: frames inside of other frames, their texts, their
-//! functions.
+//! The parts of stacks, each stored once and identified by a number: frames inside of other frames, texts, functions.
 
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::stats::weights::Weight;
 use crate::symbol::naming::name_cache::FunctionName;
 
-/// Bytes of an entry beside its text or function: its part of the map, and the overhead of the allocator.
+/// Bytes of an entry besides its text or function: its share of the map, and the overhead of the allocator.
 const ENTRY_BYTES: usize = 64;
 /// Bytes of a node with its entry in a map that is two thirds full.
 const NODE_BYTES: usize = size_of::<FrameNode>() + size_of::<(u32, u32, u32)>() * 3 / 2;
@@ -17,7 +16,7 @@ const NODE_BYTES: usize = size_of::<FrameNode>() + size_of::<(u32, u32, u32)>() 
 #[derive(Clone, Debug, Default)]
 pub struct FrameTree {
     pub nodes: Vec<FrameNode>,
-    /// Numbers of nodes by the number of the node around them and the number of their text.
+    /// The number of a node, by the number of its caller's node and the number of its text.
     numbers: FxHashMap<(u32, u32), u32>,
 }
 
@@ -30,7 +29,7 @@ pub struct FrameNode {
     pub function: u32,
     /// Address in the heaviest stack that has this frame. [`NO_ADDRESS`]: none.
     pub addr: u64,
-    /// From the start of the symbol; of a frame that is [`IN_SOURCE`], the line.
+    /// Offset from the start of the symbol; for a frame that is [`IN_SOURCE`], the line.
     pub offset: u64,
     pub heaviest: u64,
 }
@@ -42,7 +41,7 @@ pub const NONE: u32 = u32::MAX;
 pub const PROGRAM: u32 = 1 << 31;
 /// Stands for no address. In a callchain this word is a marker, never an address.
 pub const NO_ADDRESS: u64 = u64::MAX;
-/// Stands for no address but a line.
+/// Stands for a source line in place of an address.
 pub const IN_SOURCE: u64 = NO_ADDRESS - 1;
 
 /// Functions by number, with the weight of each.
@@ -97,7 +96,7 @@ impl FunctionTable {
 }
 
 impl FrameTree {
-    /// The number of the node with this text inside of the same node, and the bytes that it takes if it is new.
+    /// The number of the node with this text inside of the same caller, and the bytes that the node takes if it is new.
     pub fn number(&mut self, node: FrameNode) -> (u32, usize) {
         if let Some(&number) = self.numbers.get(&(node.around, node.text)) {
             if let Some(known) = self.nodes.get_mut(number as usize).filter(|known| known.heaviest < node.heaviest) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::symbol::spaces::address_spaces::{AddressSpace, AddressSpaces, payer};
 use crate::symbol::spaces::files::{CodeMapList, CodeMapping, code_maps};
 use crate::symbol::spaces::mappings::{Mapping, Mappings};
+use crate::symbol::spaces::remapped::FindRemapped;
 use crate::symbol::spaces::shared_maps::SharedMappings;
 use crate::task::procfs::{self, ProcessStatus};
 
@@ -13,6 +14,8 @@ use crate::task::procfs::{self, ProcessStatus};
 const REREAD_AFTER: Duration = Duration::from_secs(1);
 /// Those of which there was no answer.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// Searches for copies of code that find none, until nothing there is taken for one.
+const MAX_MISSED: u8 = 3;
 
 impl AddressSpaces {
     /// The mappings of a process that is seen for the first time, and its user.
@@ -44,13 +47,41 @@ impl AddressSpaces {
         true
     }
 
+    /// Has the copies that a program has made of its code, at the same addresses, named by its file. Whoever asks comes when it
+    /// runs there. False where nothing has changed.
+    pub(in crate::symbol) fn find_copies(&mut self, pid: i32) -> bool {
+        let now = Instant::now();
+        let may_have_some = |space: &&mut AddressSpace| {
+            space.maps.get().may_have_copies() && space.find_copies_at.is_none_or(|next| now >= next)
+        };
+        let Some(owner) = self.spaces.get_mut(&pid).filter(may_have_some).map(|space| space.owner) else {
+            return false;
+        };
+        let mut copies = Vec::new();
+        for CodeMapping { start, end, offset, key, path, .. } in FindRemapped::ask(&self.host, pid) {
+            let module = self.module(pid, owner, (start, end), &path, key);
+            copies.push(Mapping::new((start, end), offset, module));
+        }
+        let Some(space) = self.spaces.get_mut(&pid) else { return false };
+        let has_found = !copies.is_empty();
+        space.copies_missed = if has_found { 0 } else { space.copies_missed.saturating_add(1) };
+        space.find_copies_at = Some(now + REREAD_AFTER);
+        if has_found || space.copies_missed >= MAX_MISSED {
+            space.maps.change(&self.budget, payer(owner), |maps| {
+                copies.into_iter().for_each(|copy| maps.insert(copy));
+                maps.copies_are_known();
+            });
+        }
+        has_found
+    }
+
     /// None: there is no answer.
     fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Option<Mappings> {
         let CodeMapList { mappings, is_partial } = code_maps(&self.host, pid)?;
         let mut seen = Vec::with_capacity(mappings.len());
-        for CodeMapping { start, end, offset, key, path } in mappings {
+        for CodeMapping { start, end, offset, key, path, is_beside_file } in mappings {
             let module = self.module(pid, owner, (start, end), &path, key);
-            seen.push(Mapping::new((start, end), offset, module));
+            seen.push(Mapping::new((start, end), offset, module).beside_file(is_beside_file));
         }
         // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap others.
         Some(Mappings::of(seen, is_partial))
@@ -101,5 +132,22 @@ mod tests {
         let made = (0x10..0x10 + MAX_MAPPINGS + 3000).filter(|page| path((*page as u64) << 12).is_some());
         assert_eq!(made.count(), MAX_MAPPINGS - 2);
         assert!(maps.why_missing().is_some());
+    }
+
+    /// As of a search engine that maps thousands of files, below its libraries.
+    #[test]
+    fn what_is_mapped_as_data_takes_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "x".repeat(400);
+        let line =
+            |number: usize| format!("{number:x}000-{number:x}fff r--s 0 1:2 {number} /index/{name}/{number:08}\n");
+        let data: String = (0x10..0x10 + 40_000).map(line).collect();
+        assert!(data.len() > 16 << 20);
+        fs::create_dir(dir.path().join("5")).unwrap();
+        fs::write(dir.path().join("5/maps"), data + "7f0000000000-7f0000001000 r-xp 0 1:2 4 /no/libc.so").unwrap();
+        let mut spaces = AddressSpaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
+        let maps = spaces.first_maps(5).0;
+        let (module, _) = maps.get().find(0x7f00_0000_0000).expect("the last line, which does not end");
+        assert_eq!((&*module.path, maps.why_missing()), ("/no/libc.so", None));
     }
 }

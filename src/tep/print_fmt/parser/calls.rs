@@ -1,10 +1,10 @@
 //! The functions that a `print fmt` may call: those that find data, and those that make text of it.
 
-use super::ArgumentParser;
+use super::{ArgumentParser, constants};
 use crate::tep::format::field::{Field, FieldKind};
 use crate::tep::operators::BinaryOperator;
 use crate::tep::print_fmt::Unsupported;
-use crate::tep::print_fmt::expr::{CExpr, COp, CType, Call, NameTable};
+use crate::tep::print_fmt::expr::{CExpr, COp, CType, Call, HexDump, NameTable};
 use crate::tep::print_fmt::lexer::Token;
 use crate::tep::types::IntType;
 
@@ -46,6 +46,7 @@ impl ArgumentParser<'_> {
                 let [bytes, len] = self.operands()?;
                 bytes_call(Call::Hex { bytes, len, spaced: name == "__print_hex" })?
             }
+            "__print_hex_dump" => self.hex_dump()?,
             "__print_array" => {
                 let [bytes, count, size] = self.operands()?;
                 bytes_call(Call::Array { bytes, count, size })?
@@ -98,6 +99,29 @@ impl ArgumentParser<'_> {
         };
         self.lexer.expect(")")?;
         Ok(expr)
+    }
+
+    /// The operands of `__print_hex_dump`. Source: hex_dump_to_buffer, lib/hexdump.c.
+    fn hex_dump(&mut self) -> Result<CExpr, Unsupported> {
+        let [prefix, kind, row, group, bytes, len, ascii] = self.operands()?;
+        let size = |size: &CExpr| size.as_const().map(|bits| bits as usize);
+        let (COp::Literal(prefix), Some(kind), Some(row), Some(group), Some(ascii)) =
+            (prefix.op, kind.as_const(), size(&row), size(&group), ascii.as_const())
+        else {
+            return Ok(CExpr::bad("layout of a dump that is not constant"));
+        };
+        if kind == constants::DUMP_PREFIX_ADDRESS {
+            return Ok(CExpr::bad("address of the record"));
+        }
+        bytes_call(Call::HexDump(HexDump {
+            prefix,
+            offsets: kind == constants::DUMP_PREFIX_OFFSET,
+            row: if row == 32 { 32 } else { 16 },
+            group: if matches!(group, 2 | 4 | 8) { group } else { 1 },
+            bytes,
+            len,
+            ascii: ascii != 0,
+        }))
     }
 
     pub fn operands<const N: usize>(&mut self) -> Result<[CExpr; N], Unsupported> {

@@ -22,7 +22,16 @@ const fn plain(names: &'static [(&'static str, u64)]) -> ConstantGroup {
     ConstantGroup { required_names: &[], names }
 }
 
-const GROUPS: [ConstantGroup; 31] = [
+pub const DUMP_PREFIX_ADDRESS: u64 = 1;
+pub const DUMP_PREFIX_OFFSET: u64 = 2;
+
+const GROUPS: [ConstantGroup; 32] = [
+    // include/linux/printk.h
+    plain(&[
+        ("DUMP_PREFIX_NONE", 0),
+        ("DUMP_PREFIX_ADDRESS", DUMP_PREFIX_ADDRESS),
+        ("DUMP_PREFIX_OFFSET", DUMP_PREFIX_OFFSET),
+    ]),
     // TRACE_TYPE_HANDLED, include/linux/trace_events.h: a format that forgot `REC->` prints a variable of the code
     // around it, include/trace/stages/stage3_trace_output.h.
     plain(&[("ret", 1)]),

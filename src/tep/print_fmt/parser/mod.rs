@@ -235,8 +235,8 @@ impl<'a> ArgumentParser<'a> {
         }
     }
 
-    /// `({ int x = a; int y = b; x < y ? x : y; })`, what the kernel's `min()` expands to. Other statements are
-    /// skipped.
+    /// `({ int x = a; int y = b; x < y ? x : y; })`, what the kernel's `min()` expands to, with the checks that the
+    /// compiler has made.
     fn statement_expression(&mut self) -> Result<CExpr, Unsupported> {
         let (start, outer) = (self.lexer.clone(), self.locals.len());
         let result = self.nested(Self::statements);
@@ -254,12 +254,21 @@ impl<'a> ArgumentParser<'a> {
 
     fn statements(&mut self) -> Result<CExpr, Unsupported> {
         loop {
+            if self.check()? {
+                if self.lexer.eat("}") {
+                    self.lexer.expect(")")?;
+                    return Ok(CExpr::constant(0, IntType::INT)); // nothing but checks: void in C
+                }
+                continue;
+            }
             let start = self.lexer.clone();
-            if let Some(Ok(ty)) = self.type_name()?
+            let ty = if self.eat_word("__auto_type") { None } else { Some(self.type_name()?) };
+            if !matches!(ty, Some(None | Some(Err(_))))
                 && let Ok(name) = self.lexer.word()
                 && self.lexer.eat("=")
             {
-                let value = CExpr::cast(self.expression()?, ty)?;
+                let value = self.expression()?;
+                let value = if let Some(Some(Ok(ty))) = ty { CExpr::cast(value, ty)? } else { value };
                 self.lexer.expect(";")?;
                 self.locals.push((name, value));
                 continue;
@@ -267,10 +276,46 @@ impl<'a> ArgumentParser<'a> {
             self.lexer = start;
             let value = self.expression()?;
             self.lexer.expect(";")?;
-            self.lexer.expect("}")?;
+            if !self.lexer.eat("}") {
+                match value.fault() {
+                    None => continue, // computed and dropped
+                    Some(reason) => return Err(Unsupported::new(reason)),
+                }
+            }
             self.lexer.expect(")")?;
             return Ok(value);
         }
+    }
+
+    /// Skips a statement that only the compiler needed: `BUILD_BUG_ON`, `(void) (&x == &y);`, `static_assert`.
+    fn check(&mut self) -> Result<bool, Unsupported> {
+        let start = self.lexer.clone();
+        if self.eat_word("do") && self.lexer.eat("{") {
+            let body = self.lexer.rest();
+            self.lexer.skip_to_close()?;
+            let body = body.get(..body.len().saturating_sub(self.lexer.rest().len())).unwrap_or_default();
+            if body.contains("__compiletime_assert") && self.eat_word("while") && self.lexer.eat("(") {
+                self.lexer.skip_to_close()?;
+                if self.lexer.eat(";") {
+                    return Ok(true);
+                }
+            }
+        }
+        self.lexer = start.clone();
+        let asserts = self.eat_word("_Static_assert") || self.eat_word("static_assert");
+        let dropped = !asserts && self.lexer.eat("(") && self.eat_word("void") && self.lexer.eat(")");
+        if (asserts || dropped) && self.lexer.eat("(") {
+            self.lexer.skip_to_close()?;
+            if self.lexer.eat(";") {
+                return Ok(true);
+            }
+        }
+        self.lexer = start;
+        Ok(false)
+    }
+
+    fn eat_word(&mut self, word: &str) -> bool {
+        self.lexer.peek() == Ok(Token::Word(word)) && self.lexer.next().is_ok()
     }
 
     /// `((ktime_t) { .tv64 = REC->expires }).tv64`, whose brace is read: a number put into a struct, which

@@ -1,0 +1,31 @@
+//! A call that fails, as the key of a row.
+
+use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
+use crate::profilers::syscalls::paths::PathOfCall;
+use crate::stats::SumKey;
+use crate::symbol::StackId;
+use crate::task::Comm;
+
+/// Who fails at what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FailedCall {
+    pub call: CallNumber,
+    pub errno: u32,
+    pub comm: Comm,
+    /// What it was given.
+    pub paths: [PathOfCall; 2],
+    /// Where the program makes the call, with `-g`.
+    pub stack: Option<StackId>,
+}
+
+impl SumKey for FailedCall {
+    fn others(&self) -> FailedCall {
+        FailedCall {
+            call: OTHERS,
+            errno: self.errno,
+            comm: Comm::new(b"<others>"),
+            paths: Default::default(),
+            stack: None,
+        }
+    }
+}
