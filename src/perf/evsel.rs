@@ -218,7 +218,7 @@ impl Evsel {
         self
     }
 
-    /// See [`Evsel::has_small_copies`].
+    /// As `has_small_copies` says.
     #[must_use]
     pub fn small_copies(mut self) -> Evsel {
         self.has_small_copies = true;

@@ -116,7 +116,9 @@ impl<'p, 'a> Samples<'p, 'a> {
             self.taken.relevant += most - left - ignored;
             self.taken.ignored += ignored;
             self.taken.malformed += malformed;
-            if self.taken.relevant == self.most || ctx.stacks.is_changed() || ctx.output.is_large() {
+            // An output at a standstill needs attention at any time: one sample is taken all the same.
+            let needs_attention = ctx.stacks.is_changed() || ctx.output.is_large();
+            if self.taken.relevant == self.most || needs_attention && self.taken.all() > 0 {
                 break;
             }
             if (left > 0 || most == 0) && !self.run.go_on() && !self.one(handler, ctx) {

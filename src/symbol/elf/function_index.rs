@@ -380,7 +380,7 @@ impl FunctionIndex {
     }
 }
 
-/// The bytes of a file from the start of the range on up to a zero, and [`MAX_NAME_BYTES`] at most. Empty: they cannot be read.
+/// The bytes of a file from the start of the range on up to a zero, and `MAX_NAME_BYTES` at most. Empty: they cannot be read.
 pub fn name_at(file: &File, range: FileRange) -> Vec<u8> {
     const FIRST_BYTES: usize = 128;
     let max_bytes = usize::try_from(range.len).unwrap_or(usize::MAX).min(MAX_NAME_BYTES);
