@@ -1,5 +1,5 @@
-//! Asks for /proc/PID/maps of processes that were not seen from their beginning. Of a machine's processes most are kernel
-//! threads, of which nothing is asked.
+//! Asks for /proc/PID/maps of processes that were not seen from their beginning. Most processes of a machine are kernel
+//! threads, about which nothing is asked.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::task::procfs::{self, ProcessStatus};
 
 /// The mappings of a process are read from /proc again no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
-/// Those of which there was no answer.
+/// Without an answer, the mappings are asked for again no sooner than this.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// Searches for copies of code that find none, until nothing there is taken for one.
+/// Searches without a result, after which no mapping of the process is taken for a copy of code any more.
 const MAX_MISSED: u8 = 3;
 
 impl AddressSpaces {
@@ -47,8 +47,8 @@ impl AddressSpaces {
         true
     }
 
-    /// Has the copies that a program has made of its code, at the same addresses, named by its file. Whoever asks comes when it
-    /// runs there. False where nothing has changed.
+    /// Finds the copies that a program has made of its code, at the same addresses, so that the program's file names
+    /// them. Called when the process runs at an address that may be in a copy. False where nothing has changed.
     pub(in crate::symbol) fn find_copies(&mut self, pid: i32) -> bool {
         let now = Instant::now();
         let may_have_some = |space: &&mut AddressSpace| {
