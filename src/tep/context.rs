@@ -7,7 +7,7 @@ use crate::tep::format::field::Field;
 #[derive(Clone, Debug, Default)]
 pub struct ContextFlags(Option<Field>);
 
-/// What interrupted the task that was current.
+/// The kind of interrupt that hit the current task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interruption {
     Hard,

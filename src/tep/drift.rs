@@ -1,4 +1,5 @@
-//! Events and fields that profilers read and that kernels have renamed, merged, added or dropped. No other file knows.
+//! Events and fields that profilers read and that kernels have renamed, merged, added or dropped. All such knowledge is
+//! here.
 //!
 //! A kernel is asked for what it has, never for its version. Types need no entry: a [`Field`] is read as its format
 //! describes it, `char comm[16]` or `__data_loc char[] comm`, an int or a long.

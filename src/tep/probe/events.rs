@@ -357,8 +357,8 @@ fn removal(group: &dyn fmt::Display, name: &str) -> String {
     format!("-:{group}/{name}")
 }
 
-/// Removes a probe. The kernel refuses while an event holds it, as one may that was just closed: tries again until
-/// `until`.
+/// Removes a probe. The kernel refuses while an event holds it, and an event that was just closed may still do so:
+/// tries again until `until`.
 fn remove(file: &Path, removal: &str, until: Instant) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(5);
     loop {
