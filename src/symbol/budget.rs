@@ -11,7 +11,7 @@ pub const SYMBOL_BYTES: u64 = 256 << 20;
 /// together. With the rings and everything else a run stays below 256 MiB. What the command line gives symbols beyond
 /// [`SYMBOL_BYTES`] is added.
 const WHOLE_BYTES: u64 = 136 << 20;
-/// The user charged for what belongs to nobody else: the vdso, the table of stacks.
+/// The user charged for what belongs to no single user: the vdso, the table of stacks.
 pub const ROOT: u32 = 0;
 /// One user may have 1/SHARES of the budget.
 const SHARES: u64 = 4;

@@ -96,7 +96,7 @@ pub struct ElfSymbol<'a> {
     pub index: usize,
 }
 
-/// What a file asks of the dynamic linker.
+/// The libraries that a file needs, and the directories where the dynamic linker looks for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DynamicSection {
     /// DT_NEEDED

@@ -50,7 +50,7 @@ pub struct FileStamp {
     device: u64,
     inode: u64,
     bytes: u64,
-    /// Of the last change of the content (mtime) and of the inode (ctime): seconds and ns.
+    /// Times of the last change of the content (mtime) and of the inode (ctime): seconds and ns.
     changed: [(i64, i64); 2],
     is_on_overlay: bool,
 }

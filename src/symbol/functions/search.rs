@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(search.left_bytes(), 100 - 24 - 6);
         (0..4).for_each(|_| _ = indexes(&search, &small, "main"));
         assert_eq!(indexes(&search, &small, "main"), (vec![], false), "the limit is that of all files together");
-        // Of a terabyte of names those of the symbols are read, and no more than may be.
+        // Of a terabyte of names only those of the symbols are read, within the limit.
         let elf = ElfFile::read(&large).unwrap();
         let names_within = |bytes| {
             let mut all = Vec::new();

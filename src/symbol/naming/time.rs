@@ -10,7 +10,7 @@ use crate::outside;
 use crate::symbol::unnamed::GIVEN_UP;
 use crate::sys;
 
-/// CPU time per report for names that are looked up, ns: files of others must not decide how long a report takes.
+/// CPU time per report for names that are looked up, ns: other users' files must not decide how long a report takes.
 const MAX_REPORT_NS: u64 = 500_000_000;
 /// CPU time of a report for one file, ns: a large or hostile file must not use up the time of other files.
 const MAX_FILE_NS: u64 = 400_000_000;
@@ -304,7 +304,7 @@ mod tests {
         let mut time = NamingTime::new(step.clone());
         let left = |time: &NamingTime, seconds| time.left_of_run_ns(Duration::from_secs(seconds));
         assert_eq!((left(&time, 0), left(&time, 80)), (2 * S, 12 * S));
-        // As much as each of four reports may.
+        // Four files take the full time of one report each.
         for file in ["/a", "/b", "/c", "/d"] {
             time.charge(&file.into(), MAX_REPORT_NS);
         }
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(time.left_ns, MAX_REPORT_NS, "the last report has time of its own");
     }
 
-    /// Where names have taken much time already, Ctrl-C is not followed by as much again.
+    /// If names have taken much time before, Ctrl-C is not followed by as much time for names.
     #[test]
     fn what_waits_at_the_end_gets_few_names() {
         let step = CurrentStep::default();

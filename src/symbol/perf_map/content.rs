@@ -307,7 +307,7 @@ mod tests {
         (file, map)
     }
 
-    /// What is read again all the time.
+    /// The name at an address, after reading the file however recently it was read.
     fn name(map: &mut PerfMap, addr: u64) -> Option<(String, u64)> {
         map.asked_at = None;
         map.resolve(addr)

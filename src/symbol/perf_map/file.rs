@@ -89,7 +89,7 @@ pub struct MapProcess {
 #[derive(Debug)]
 pub struct MapPlace {
     pub file: File,
-    /// Its owner (uid).
+    /// The uid of the map's owner.
     pub user: u32,
 }
 

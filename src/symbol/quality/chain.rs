@@ -15,7 +15,7 @@ use crate::unwind::CodeKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallchainQuality {
     Good,
-    /// It reaches the start of its thread by a frame pointer that nothing proves.
+    /// The chain reaches the start of its thread only by an unproven frame pointer.
     Guessed,
     /// The chain ends in the C library or the loader, and has no frame in other user code.
     BrokenLibc(BreakPlace),

@@ -563,7 +563,7 @@ mod tests {
         let (_dir, mut spaces) = two_users(16);
         spaces.budget = Budget::halved(40 << 10);
         assert_eq!(at(&mut spaces, 5, 0x1_0000).map(|found| found.0).as_deref(), Some("file1"));
-        // It forks, and maps one page more after each.
+        // The process forks, and maps one page more after each fork.
         for child in 100..200 {
             spaces.apply(SpaceChange::Fork { parent: 5, child });
             apply(&mut spaces, &mmap(5, 0x100_0000 + child as u64 * 0x1000, 0x1000, 0, "/no/a"));

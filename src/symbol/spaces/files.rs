@@ -59,7 +59,7 @@ pub struct OpenMapped {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct OpenedFile {
     pub is_elf: bool,
-    /// Its owner (uid).
+    /// The uid of the file's owner.
     pub owner: Option<u32>,
 }
 
@@ -98,7 +98,7 @@ impl Question for OpenMapped {
 }
 
 impl WantedFile<'_> {
-    /// Has the file opened, as [`WantedFile::open_here`] does. Returns its place (O_PATH).
+    /// Has a worker open the file, as [`WantedFile::open_here`] does. Returns its place (O_PATH).
     ///
     /// # Errors
     /// The file cannot be reached any more, another file is at its path, or it does not answer.

@@ -143,7 +143,7 @@ impl Mappings {
         self.code.take();
     }
 
-    /// Adds those of `others` that overlap no mapping.
+    /// Adds the mappings of `others` that overlap no mapping of this list.
     pub fn fill(&mut self, others: Mappings) {
         self.is_partial |= others.is_partial;
         for mapping in others.all {
@@ -171,7 +171,8 @@ mod tests {
         Mapping::new((start, start + 0x1000), 0, module.clone())
     }
 
-    /// A program may map one page after the other, at ever new addresses and at old ones, and unmap them: that is not told.
+    /// A program may map one page after the other, at new addresses and at old ones, and unmap them: no record reports
+    /// an unmap.
     #[test]
     fn a_mapping_beyond_the_most_cuts_the_earlier_ones() {
         let [code, made, later] = ["/code", "/made", "/later"].map(module);
@@ -207,7 +208,7 @@ mod tests {
                 all.insert(Mapping::new((start * PAGE, (start + len) * PAGE), offset * PAGE, files[number].clone()));
                 (0..len).for_each(|page| pages[(start + page) as usize] = Some((number, (offset + page) * PAGE)));
             }
-            // What was read later adds what overlaps nothing.
+            // Mappings that were read later are added where they overlap nothing.
             for (number, (start, len)) in (40..).zip(fills) {
                 let file = &files[number];
                 all.fill(Mappings::of(vec![Mapping::new((start * PAGE, (start + len) * PAGE), 0, file.clone())], false));

@@ -28,7 +28,7 @@ pub enum StackBody {
     Window(Arc<StackWindow>),
     /// Frames of /proc/TID/stack, which gives names but no addresses.
     Named(Vec<KernelFrame>),
-    /// Of a thread that waits.
+    /// The stack of a thread that waits.
     Waiter(Box<WaiterStack>),
 }
 

@@ -95,7 +95,7 @@ pub struct Stacks {
 /// A stack in the table.
 #[derive(Clone, Copy, Debug)]
 struct InternedStack {
-    /// Its address space, from [`SpaceKeys::key`]; 0 without user frames.
+    /// Key of the address space, from [`SpaceKeys::key`]; 0 without user frames.
     space: u32,
     start: usize,
     len: usize,

@@ -83,7 +83,7 @@ impl AddressSpaces {
             let module = self.module(pid, owner, (start, end), &path, key);
             seen.push(Mapping::new((start, end), offset, module).beside_file(is_beside_file));
         }
-        // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap others.
+        // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap another one.
         Some(Mappings::of(seen, is_partial))
     }
 }
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(spaces.first_maps(5).0.get().find(0x10001).is_some(), want, "{status}");
         }
     }
-    /// As of a runtime that maps each page of its code by itself.
+    /// A runtime may map each page of its code by itself.
     #[test]
     fn what_is_mapped_once_is_kept_among_many() {
         let dir = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ mod tests {
         assert!(maps.why_missing().is_some());
     }
 
-    /// As of a search engine that maps thousands of files, below its libraries.
+    /// A search engine may map thousands of files as data, below its libraries.
     #[test]
     fn what_is_mapped_as_data_takes_no_room() {
         let dir = tempfile::tempdir().unwrap();
