@@ -12,7 +12,7 @@ use crate::tep::print_fmt::{FlagTable, PrintFmt};
 #[derive(Debug, PartialEq, Eq)]
 pub struct DriftingField {
     pub event: &'static str,
-    /// Its names, the best first.
+    /// Names of the field, the best first.
     pub names: &'static [&'static str],
     /// What profilers do on a kernel with none of these names. None: they need the field.
     pub without: Option<&'static str>,
