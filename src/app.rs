@@ -36,7 +36,7 @@ fn message(err: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    // Added here, so that the many functions that open files need not.
+    // The hint is added here, so that the many functions that open files need not add it.
     if err.chain().any(lacks_descriptors) && !text.contains("ulimit -n") {
         text = format!("{text}; cure: raise `ulimit -n` (it is {})", sys::open_files().0);
     }

@@ -6,8 +6,8 @@ use unicode_width::UnicodeWidthChar;
 const MAX_SHOWN: usize = 70;
 const MAX_BEFORE: usize = 50;
 
-/// A line break, and two lines that show a fault at byte `at` of `text`; nothing for an empty text. A text that would
-/// wrap, and so part the caret from its fault, is cut on both sides.
+/// A line break, and two lines that show a fault at byte `at` of `text`; nothing for an empty text. A long text is cut
+/// on both sides: if it wrapped, the caret would not be under the fault.
 pub fn caret(text: &str, at: usize, indent: usize) -> String {
     if text.is_empty() {
         return String::new();
@@ -16,7 +16,7 @@ pub fn caret(text: &str, at: usize, indent: usize) -> String {
     let len = text.chars().count();
     let skipped = if len > MAX_SHOWN { before.saturating_sub(MAX_BEFORE) } else { 0 };
     let cut = |is_cut: bool| if is_cut { "..." } else { "" };
-    // A column or two each, so that the caret stays under its fault.
+    // A `?` has one column: the width of a control character is not known, and the caret must stay under the fault.
     let printable = |c: char| if c.is_control() { '?' } else { c };
     let shown: String = text.chars().skip(skipped).take(MAX_SHOWN).map(printable).collect();
     let head = cut(skipped > 0);

@@ -13,7 +13,7 @@ pub enum FlameGraph {
     Stdout,
 }
 
-/// Extensions by which other programs know what is in a file: no flame graph is meant to be in one of these.
+/// Extensions of other file formats. A flame graph in such a file is surely a mistake.
 const OTHER_FORMATS: [&str; 15] =
     ["csv", "gif", "gz", "htm", "html", "jpeg", "jpg", "json", "pb", "pdf", "perf", "png", "pprof", "svg", "txt"];
 

@@ -1,10 +1,10 @@
-//! Text from others (names, paths, symbols, event fields) may hold anything; a terminal must not obey it.
+//! Text from other programs (names, paths, symbols, event fields) may hold any bytes; a terminal must not obey them.
 
 use std::borrow::Cow;
 
 use crate::digits::push_hex;
 
-/// Appends `text` with everything but printable characters as `\xNN` (bytes) or `\u{N}` (what controls or is not seen).
+/// Appends `text`, with control characters and invalid bytes as `\xNN`, and invisible characters as `\u{N}`.
 pub fn escape_into(text: &[u8], out: &mut Vec<u8>) {
     if is_plain(text) {
         out.extend_from_slice(text);
@@ -26,8 +26,8 @@ pub fn escape_from(start: usize, out: &mut Vec<u8>) {
 pub fn is_plain(text: &[u8]) -> bool {
     const HIGH: u64 = 0x8080_8080_8080_8080;
     const ONE: u64 = HIGH >> 7;
-    // The high bit of each byte that is not in 0x20..=0x7e. With it set first, no byte borrows from the next; and a
-    // carry comes only out of one that is above 0x7e itself.
+    // The high bit of each byte that is not in 0x20..=0x7e. The subtraction never borrows from the next byte, since all
+    // high bits are set before. The addition carries only out of bytes above 0x7e, which are not plain themselves.
     let others = |word: u64| (word | word.wrapping_add(ONE) | !((word | HIGH) - 0x20 * ONE)) & HIGH;
     let (words, rest) = text.as_chunks::<8>();
     let in_words = words.iter().fold(0, |all, word| all | others(u64::from_ne_bytes(*word)));
@@ -58,7 +58,7 @@ pub fn escape(text: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Text as [`escape`] shows it, with the bytes again that stand in it as `\xNN`.
+/// Undoes [`escape`] for bytes: each `\xNN` becomes that byte. `\u{N}` stays.
 pub fn unescape(text: &str) -> Cow<'_, [u8]> {
     let mut parts = text.split("\\x");
     let first = parts.next().unwrap_or_default().as_bytes();
@@ -84,9 +84,9 @@ fn is_harmless(character: char) -> bool {
     !character.is_control() && !matches!(character, '\u{fffe}' | '\u{ffff}') && !is_unseen(character)
 }
 
-/// Characters that have no picture of their own: marks that change the direction of a line can hide what it says, and two names
-/// that look the same would be different ones. Those of the Unicode categories Cf, Zl and Zp, what is reserved for such
-/// characters, fillers, and selectors of variants.
+/// Invisible characters: marks that change the direction of a line can hide its text, and two different names would
+/// look the same. These are the Unicode categories Cf, Zl and Zp, code points reserved for such characters, fillers,
+/// and variation selectors.
 fn is_unseen(character: char) -> bool {
     matches!(
         character,

@@ -18,7 +18,8 @@ pub fn is_glob(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
 
-/// Why a pattern is surely not meant: it has a set that matches itself, or nothing.
+/// Why a pattern is surely a mistake: a set without an end would match its own text, and a range that runs backwards
+/// nothing.
 pub fn fault(pattern: &str) -> Option<&'static str> {
     let mut rest = pattern.as_bytes();
     while let [first, behind @ ..] = rest {

@@ -1,9 +1,10 @@
-//! Two programs that copy what getsockopt returns for `SO_ERROR` into our own rings: how a connect that went on in the
-//! background has ended.
+//! Two BPF programs that copy what getsockopt returns for `SO_ERROR` into perf-prof's rings: the result of a connect
+//! that went on in the background.
 //!
-//! Only the entry of the call tells where the number will be, and only at its end it is there. So the first program, at the
-//! entry, keeps the descriptor and the address of the number by thread, and the second one, at the end, reads the number
-//! and writes both. Each is attached to the tracepoint of that call alone: others pay a test of a bit for it.
+//! The address of the error number is known only at the entry of the call, and the number only at its end. So the first
+//! program, at the entry, keeps the descriptor and the address by thread, and the second program, at the end, reads the
+//! number and writes both. Each program is attached to the tracepoint of getsockopt alone: for other system calls the
+//! kernel only tests a bit.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -14,13 +15,14 @@ use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, 
 use crate::bpf::tasks::TaskMap;
 use crate::sys::bpf::{BpfMap, MapKind};
 
-/// Threads in such a call at once. Of further ones nothing is copied.
+/// Most threads in such a call at once. Nothing is copied for further threads.
 const MAX_CALLS: u32 = 1024;
-/// Kept of a call: the address of the number, and the descriptor.
+/// Bytes kept of a call: the address of the error number, and the descriptor.
 const CALL_BYTES: u32 = 16;
-/// What is written of a call: the descriptor, and the number.
+/// Bytes written of a call: the descriptor, and the error number.
 const RECORD_BYTES: usize = 8;
-/// How long the number is. The kernel cuts it to what the program has room for, which is that in all that were seen.
+/// Size of the error number. The kernel cuts it to the caller's buffer, which has this size in all programs that were
+/// seen.
 const NUMBER_BYTES: i32 = 4;
 const NAMES: [&str; 2] = ["perf_prof_sockop", "perf_prof_soerr"];
 
@@ -34,8 +36,8 @@ pub struct SocketOptionCall {
     pub result: u16,
 }
 
-/// Loads the programs for the entry and the end. `cpus`: more than any CPU's number. `tasks`: whose calls count; None: those
-/// of all tasks.
+/// Loads the programs for the entry and the end. `cpus`: greater than any CPU number. `tasks`: the tasks whose calls
+/// count; None: all tasks.
 ///
 /// # Errors
 /// The kernel refuses a map or a program.
@@ -48,16 +50,16 @@ pub fn load_copiers(call: &SocketOptionCall, cpus: u32, tasks: Option<&TaskMap>)
     Ok([enter, exit])
 }
 
-/// What a thread was told of a socket.
+/// The error of a socket that a thread has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketError {
     pub descriptor: i32,
-    /// 0: none.
+    /// 0: no error.
     pub errno: u32,
 }
 
 impl SocketError {
-    /// Decodes what a record holds. None: the bytes are not of the program.
+    /// Decodes the raw data of a record. None: the program has not written these bytes.
     pub fn parse(raw: &[u8]) -> Option<SocketError> {
         let (descriptor, rest) = raw.split_first_chunk::<4>()?;
         let errno = rest.first_chunk()?;
@@ -65,7 +67,7 @@ impl SocketError {
     }
 }
 
-/// Stack slots: the key of a thread, and what is kept of its call or written of it.
+/// Stack slots: the key of a thread, and the bytes that are kept or written of its call.
 const KEY: i16 = -20;
 const VALUE: i16 = -40;
 const DESCRIPTOR: i16 = VALUE + 8;
@@ -145,7 +147,7 @@ fn assemble_exit(call: &SocketOptionCall, calls: i32, output: i32, read: Helper)
     program.finish()
 }
 
-/// Puts the number of the current thread into its stack slot.
+/// Puts the tid of the current thread into its stack slot.
 fn put_thread(program: &mut Assembler) {
     program.add(Instruction::call(Helper::CurrentPidTgid));
     program.add(Instruction::store(MoveSize::Four, R10, KEY, R0));

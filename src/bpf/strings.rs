@@ -26,7 +26,7 @@ pub const PATH_BYTES: usize = 4096;
 const READ_BYTES: i32 = PATH_BYTES as i32 + 8;
 /// The longest address of a socket that the kernel takes: `struct sockaddr_storage`.
 const MAX_SOCKET_ADDRESS: i32 = 128;
-/// In the number of an argument: it is the address of a socket; it is a list of strings, and that is complete.
+/// Flags in the number of an argument: it is the address of a socket; it is a list of strings; this list is complete.
 const IS_SOCKET_ADDRESS: u32 = 1 << 8;
 const IS_WORDS: u32 = 1 << 9;
 const IS_COMPLETE: u32 = 1 << 10;
@@ -51,7 +51,7 @@ pub struct PointerArgument {
     pub pointee: Pointee,
 }
 
-/// What a pointer leads to.
+/// What a pointer argument points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointee {
     String,
@@ -70,7 +70,7 @@ impl PointerArgument {
         (1 << 9, 2, Pointee::Words),
     ];
 
-    /// All that a mask may have, each with its bit. `first`: offset of the first argument.
+    /// All arguments that a mask may have, each with its bit. `first`: offset of the first argument.
     pub fn all(first: u16) -> impl Iterator<Item = (u16, PointerArgument)> {
         let of = move |argument: u8, pointee| {
             let offset = first.saturating_add(8 * u16::from(argument));
@@ -267,7 +267,7 @@ fn copy_argument(
             program.add(I::call(read_string));
         }
         Pointee::SocketAddress => {
-            program.jump_if(R3, JumpCondition::Equal, 0, next); // the call is given none
+            program.jump_if(R3, JumpCondition::Equal, 0, next); // the program passes no address
             program.add(I::store_number(Four, R7, 8, (IS_SOCKET_ADDRESS | u32::from(argument)).cast_signed()));
             copy_bytes(program, offset_of(offset.saturating_add(8))?, read_bytes);
         }
@@ -292,7 +292,8 @@ fn copy_argument(
     Ok(())
 }
 
-/// Copies as many bytes from the address in register 3 as the record says at `length`. Register 0 has the length then, or an error.
+/// Copies as many bytes from the address in register 3 as the field at `length` of the record says. Afterwards register
+/// 0 has the length, or an error.
 fn copy_bytes(program: &mut Assembler, length: i16, read: Helper) {
     use Instruction as I;
     use MoveSize::Four;
@@ -316,7 +317,8 @@ fn copy_bytes(program: &mut Assembler, length: i16, read: Helper) {
 const POINTER: i16 = -24;
 const WORDS_BYTES: i16 = -32;
 
-/// Copies the strings of the list whose address is in register 3, one behind the other. Register 0 has their bytes then.
+/// Copies the strings of the list whose address is in register 3, one behind the other. Afterwards register 0 has their
+/// bytes.
 fn copy_words(program: &mut Assembler, argument: u8, [read_string, read_bytes]: [Helper; 2]) {
     use Instruction as I;
     use MoveSize::{Eight, Four};
@@ -337,7 +339,7 @@ fn copy_words(program: &mut Assembler, argument: u8, [read_string, read_bytes]: 
         program.add(I::load(Eight, R3, R10, POINTER));
         program.jump_if(R3, JumpCondition::Equal, 0, complete);
         program.add(I::load(Eight, R4, R10, WORDS_BYTES));
-        program.add(I::and(R4, WORDS_MASK)); // as it is below: the kernel forgets that of what lies on the stack
+        program.add(I::and(R4, WORDS_MASK)); // in bounds, but the verifier forgets bounds of values on the stack
         program.add(I::copy(R1, R7));
         program.add(I::add_register(R1, R4));
         program.add(I::add(R1, HEADER_BYTES as i32));

@@ -1,12 +1,14 @@
-//! Worker processes for whatever may hang in somebody else's hands: /proc files of others, their memory, the files they have mapped.
+//! Worker processes for reads that another process can make hang: its files in /proc, its memory, the files that it has
+//! mapped.
 //!
-//! A read of these may never return (a FUSE server or a userfaultfd that does not answer, a stuck exec, a dead file server), and a
-//! thread that hangs in it keeps its whole process, with all events and programs. So the process that reads the rings asks
-//! workers, with a deadline. `question` is what is asked, `spawner` the process that forks workers, `pool` who is asked and
-//! who is no more, `refusals` whose processes made a worker hang.
+//! Such a read may never return (a FUSE server or a userfaultfd that does not answer, a stuck exec, a dead file
+//! server), and a thread that hangs in it keeps its whole process from ending, with all its events and BPF programs. So
+//! the process that reads the rings asks workers, with a deadline. `question` has the questions and answers, `spawner`
+//! the process that forks workers, `pool` gives questions to workers and gives up workers that hang, `refusals` keeps
+//! the processes and users about which nothing more is asked.
 //!
-//! The spawner is forked before any thread and any event exists ([`start`]). Without it (in unit tests, in benches, in the worker
-//! itself) [`ask`] answers in this process.
+//! The spawner is forked before any thread and any event exists ([`start`]). Without a spawner (in unit tests, in
+//! benches, in the worker itself) [`ask`] answers in this process.
 
 mod pool;
 mod question;
@@ -27,32 +29,32 @@ use crate::sys::packets::memory_file;
 use crate::sys::process_cpu_ns;
 use pool::Pool;
 
-/// Whom a question is about, and how long its answer may take.
+/// The process or user that a question is about, and how long the answer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskedOf {
-    /// A process or thread. 0: nobody in particular.
+    /// A process or thread. 0: none in particular.
     pub pid: i32,
-    /// The user (uid) in whose hands it is, where `pid` does not tell.
+    /// The user (uid) who can make the answer hang, where `pid` does not tell.
     pub user: Option<u32>,
     pub deadline: Duration,
-    /// The deadline begins anew as long as the worker gets on, which bounds its work itself.
+    /// The deadline starts anew whenever the worker has made progress. Such a worker bounds its work itself.
     pub by_steps: bool,
-    /// The wait ends when this process is told to end.
+    /// The wait ends when a signal to end this process is pending.
     pub ends_when_told: bool,
 }
 
-/// What the kernel and the memory of a process answer at once, unless they hang.
+/// Reads of /proc and of the memory of a process return at once, unless they hang.
 const PROCESS_DEADLINE: Duration = Duration::from_millis(400);
 /// A file may have to come from a slow disk.
 const FILE_DEADLINE: Duration = Duration::from_millis(1500);
-/// Before a run nobody waits for anything else.
+/// For questions before a run: no other work waits for the answer.
 const STEP_DEADLINE: Duration = Duration::from_secs(3);
 
 impl AskedOf {
-    /// Several processes: the worker tells with [`WorkerContext::about`] which one it is at.
+    /// A question about several processes: the worker names the one that it reads with [`WorkerContext::about`].
     pub const SEVERAL: AskedOf =
         AskedOf { pid: 0, user: None, deadline: PROCESS_DEADLINE, by_steps: false, ends_when_told: false };
-    /// As many files and processes as it takes.
+    /// A question about any number of files and processes.
     const LONG: AskedOf = AskedOf { deadline: STEP_DEADLINE, by_steps: true, ends_when_told: true, ..AskedOf::SEVERAL };
 
     /// The memory, or files in /proc, of a process or thread.
@@ -65,7 +67,7 @@ impl AskedOf {
         AskedOf { pid, deadline: FILE_DEADLINE, ..AskedOf::SEVERAL }
     }
 
-    /// A file that processes of these users have mapped. Where they are several it is in the hands of none of them.
+    /// A file that processes of these users have mapped. With several users, a hang counts against none of them.
     pub fn file_of_users(users: &[u32]) -> AskedOf {
         let user = if let [user] = users { Some(*user) } else { None };
         AskedOf { user, deadline: FILE_DEADLINE, ..AskedOf::SEVERAL }
@@ -78,21 +80,21 @@ thread_local! {
     static ASKED_CPU_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Forks the spawner. From now on [`ask`] asks workers, which know the questions in `handlers`. This process must have one thread
-/// still. Where there can be no spawner, nothing is answered, and [`take_notes`] tells why.
+/// Forks the spawner. From then on [`ask`] asks workers, which answer the questions in `handlers`. This process must
+/// still have a single thread. If no spawner can be forked, no question is answered, and [`take_notes`] says why.
 pub fn start(handlers: &'static [&'static [QuestionHandler]]) {
     POOL.get_or_init(|| Pool::start(handlers));
 }
 
-/// Asks about what is in the hands of others. The caller waits until the deadline at most.
+/// Asks a question about a process or a file. The caller waits until the deadline at most.
 ///
 /// # Errors
-/// There was no answer in time, or the subject, or its user, is asked no more.
+/// There was no answer in time, or no questions are asked any more about the process or its user.
 pub fn ask<Q: Question>(host: &Host, subject: AskedOf, question: &Q) -> Result<Answered<Q::Answer>, NoAnswer> {
     ask_with(host, subject, question, &[])
 }
 
-/// As [`ask`], about open files.
+/// As [`ask`], with open files for the worker.
 ///
 /// # Errors
 /// As [`ask`].
@@ -112,12 +114,12 @@ pub fn ask_with<Q: Question>(
 #[derive(Debug)]
 pub struct Unanswered {
     pub why: NoAnswer,
-    /// The file that the worker was at. Empty: none.
+    /// The file that the worker was reading. Empty: none.
     pub path: PathBuf,
 }
 
-/// Asks a question whose answer may take long. It is waited for as long as the worker gets on, and this process is not told to end.
-/// The worker tells with [`WorkerContext::place`] what it is at.
+/// Asks a question whose answer may take long. The wait goes on while the worker makes progress and no signal to end
+/// this process is pending. The worker names the file that it reads with [`WorkerContext::place`].
 ///
 /// # Errors
 /// As [`ask`].
@@ -128,12 +130,12 @@ pub fn ask_long<Q: Question>(host: &Host, question: &Q) -> Result<Answered<Q::An
         .map_err(|why| Unanswered { why, path: note.as_ref().map_or_else(PathBuf::new, question::told_path) })
 }
 
-/// Processes or threads of one message: the answer should fit into another, and come soon.
+/// Processes or threads per message: the answer should fit into one message, and come soon.
 const AT_ONCE: usize = 256;
 
-/// Asks about many processes or threads, part by part. The question tells with [`WorkerContext::about`] which one it is at, and
-/// has an answer for each. `take` is given those that there are; false from it: that was enough. Whoever does not answer is left
-/// out.
+/// Asks about many processes or threads, part by part. The worker names the one that it reads with
+/// [`WorkerContext::about`], and has an answer for each. `take` gets the answers; it returns false to stop. Processes
+/// that do not answer are left out.
 pub fn ask_each<Q, A>(host: &Host, ids: &[i32], question: impl Fn(Vec<i32>) -> Q, mut take: impl FnMut(i32, A) -> bool)
 where
     Q: Question<Answer = Vec<Option<A>>>,
@@ -149,7 +151,7 @@ where
                     }
                 }
             }
-            // Those before and behind the one that hangs are asked again.
+            // The ids before and after the one that hangs are asked about again.
             Err(NoAnswer::Late(late)) => {
                 let Some(index) = part.iter().position(|id| *id == late) else { continue };
                 parts.extend([&part[index + 1..], &part[..index]].map(<[i32]>::to_vec));
@@ -159,7 +161,7 @@ where
     }
 }
 
-/// The processes and threads among these that may still be asked.
+/// Those of `pids` about which questions are still asked.
 pub fn askable(host: &Host, pids: Vec<i32>) -> Vec<i32> {
     match POOL.get() {
         Some(pool) => pool.askable(host, pids),
@@ -167,22 +169,22 @@ pub fn askable(host: &Host, pids: Vec<i32>) -> Vec<i32> {
     }
 }
 
-/// What the user should hear of workers that hang, since the last call.
+/// Messages for the user about workers that hang, since the last call.
 pub fn take_notes() -> Vec<String> {
     POOL.get().map_or_else(Vec::new, Pool::take_notes)
 }
 
-/// The run is to end: answers are waited for much less than their deadlines.
+/// The run is about to end: from now on, waits for answers are much shorter than their deadlines.
 pub fn hurry() {
     POOL.get().into_iter().for_each(Pool::hurry);
 }
 
-/// Ends the workers. Nothing is answered any more.
+/// Ends the workers. No further question is answered.
 pub fn stop() {
     POOL.get().into_iter().for_each(Pool::stop);
 }
 
-/// The processes of the room: this program's own, as is what they do.
+/// The spawner and the workers: processes of perf-prof itself, as is their activity.
 pub fn own_processes() -> Vec<i32> {
     POOL.get().map_or_else(Vec::new, Pool::processes)
 }
@@ -192,7 +194,7 @@ pub fn asked_cpu_ns() -> u64 {
     ASKED_CPU_NS.get()
 }
 
-/// CPU time that these have used so far, ns.
+/// CPU time that the spawner and the workers have used so far, ns.
 pub fn cpu_ns() -> u64 {
     own_processes().into_iter().filter_map(process_cpu_ns).sum()
 }

@@ -1,4 +1,5 @@
-//! The workers of a run: asked one question each at a time, by any thread, and given up when they do not answer.
+//! The workers of a run. A worker answers one question at a time, for any thread, and is given up when it does not
+//! answer.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,14 +25,14 @@ pub enum NoAnswer {
     NoWorker,
     #[error("it has not answered before")]
     Refused,
-    /// The process or thread that the worker was at.
+    /// The process or thread that the worker was reading.
     #[error("process {0} does not answer")]
     Late(i32),
     #[error("the worker process ended")]
     Ended,
     #[error("told to end")]
     ToldToEnd,
-    /// The run is to end, and there is no time for so much work.
+    /// The run is about to end, and the answer would take too long.
     #[error("it takes too long")]
     TakesLong,
     #[error("the question cannot be asked")]
@@ -51,12 +52,12 @@ struct PoolState {
     spawner: Option<Spawner>,
     /// Workers that wait for a question.
     idle: Vec<Worker>,
-    /// Workers that were killed in a hang and have not ended yet.
+    /// Workers that were killed because they hang, and have not ended yet.
     stuck: Vec<Worker>,
     /// Workers in use, by pid.
     busy: Vec<i32>,
     refusals: Refusals,
-    /// It was told that all places of workers that hang are taken.
+    /// The user was told that the limit of hanging workers is reached.
     told_full: bool,
     notes: Vec<String>,
 }
@@ -65,23 +66,25 @@ struct PoolState {
 enum WaitEnd {
     Answered,
     Late,
-    /// Nobody is to blame.
+    /// The wait was ended early. The worker does not hang.
     Unawaited(NoAnswer),
 }
 
-/// Workers that are forked at the start, so that what they do can be left out of the answer: as many as there are threads that ask.
+/// Workers forked at the start, so that their activity can be left out of the results: one for each thread that asks
+/// questions.
 const AT_START: usize = 3;
 /// Longest wait for one answer when the run is to end.
 const HURRIED: Duration = Duration::from_millis(400);
-/// As [`HURRIED`], while the worker gets on. The end of a run waits for names of its last report, but not much longer than this.
+/// As [`HURRIED`], while the worker makes progress. The end of a run waits for names of its last report, but not much
+/// longer than this.
 const HURRIED_BY_STEPS: Duration = Duration::from_millis(800);
-/// A worker that is ready to run, but gets no CPU, is waited for that many times as long.
+/// A worker that is runnable, but gets no CPU, may take so many times its deadline.
 const STARVED: u32 = 10;
-/// CPU time of a worker that gets on, within a deadline: enough for a megabyte of a file.
+/// CPU time with which a worker counts as making progress, within a deadline: enough for reading a megabyte of a file.
 const GETS_ON: Duration = Duration::from_millis(1);
-/// How often the state of a wait is looked at, ms.
+/// How often a wait checks its end conditions, ms.
 const SLICE_MS: u16 = 20;
-/// Notes that wait to be taken.
+/// Most notes that are kept until they are taken.
 const MAX_NOTES: usize = 16;
 
 impl Pool {
@@ -113,7 +116,7 @@ impl Pool {
         let message = question::encode(self.handlers, question).ok_or(NoAnswer::NotUnderstood)?;
         let files: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();
         let reply = match self.exchange(host, subject, &message, &files) {
-            // It was killed, or found no memory: another one may answer.
+            // The worker was killed, or had no memory: another worker may answer.
             Err(NoAnswer::Ended) => self.exchange(host, subject, &message, &files)?,
             reply => reply?,
         };
@@ -166,7 +169,7 @@ impl Pool {
         std::mem::take(&mut self.state().notes)
     }
 
-    /// Nobody is asked any more, and no process is left but those that hang.
+    /// Ends all workers except those that hang. No further question is answered.
     pub fn stop(&self) {
         let mut state = self.state();
         (state.idle, state.stuck) = Default::default();
@@ -189,7 +192,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner) // consistent at any time
     }
 
-    /// A worker for a question: one that waits, or a new one.
+    /// A worker for a question: an idle one, or a new one.
     fn take_worker(&self, host: &Host, AskedOf { pid, user, .. }: AskedOf) -> Result<Worker, NoAnswer> {
         let mut state = self.state();
         state.stuck.retain(|worker| !worker.socket.is_hung_up());
@@ -227,7 +230,6 @@ impl Pool {
         self.state().busy.retain(|pid| *pid != worker.pid);
     }
 
-    /// Waits for the answer.
     fn wait(&self, worker: &Worker, AskedOf { deadline, by_steps, ends_when_told, .. }: AskedOf) -> WaitEnd {
         let asked = Instant::now();
         let mut start = asked;
@@ -258,7 +260,8 @@ impl Pool {
         }
     }
 
-    /// Kills a worker that hangs, and remembers who made it hang. Returns that one.
+    /// Kills a worker that hangs, and records the process that made it hang. Returns the pid of that process; 0: a file
+    /// did.
     fn give_up(&self, host: &Host, worker: Worker, subject: AskedOf) -> i32 {
         self.done(&worker);
         let pid = if subject.pid == 0 { subject_of(worker.pid) } else { subject.pid };
@@ -298,26 +301,27 @@ impl PoolState {
     }
 }
 
-/// The user of a process, by a file that never hangs: it takes no lock of the process.
+/// The user (uid) of a process, from a file whose read never hangs: it takes no lock of the process.
 fn owner(host: &Host, pid: i32) -> Option<u32> {
     let status = fs::read(host.proc.join(pid.to_string()).join("status")).ok()?;
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Whether a worker of ours runs, or waits for a CPU.
+/// Whether a worker runs, or waits for a CPU.
 fn is_runnable(worker: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{worker}/status")).unwrap_or_default();
     status.lines().any(|line| line.strip_prefix("State:").is_some_and(|state| state.trim_start().starts_with('R')))
 }
 
-/// The process or thread that a worker of ours is at, as its name tells: see [`WorkerContext::about`](crate::outside::WorkerContext::about). 0: none.
+/// The process or thread that a worker reads, from the worker's name: see
+/// [`WorkerContext::about`](crate::outside::WorkerContext::about). 0: none.
 fn subject_of(worker: i32) -> i32 {
     let name = fs::read_to_string(format!("/proc/{worker}/comm")).unwrap_or_default();
     name.trim_end().strip_prefix(ABOUT).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// The kernel function in which a worker of ours hangs. It holds none of its own locks.
+/// The kernel function in which a worker hangs. This read cannot hang: the worker holds no lock of its own process.
 fn place_of(worker: i32) -> Option<String> {
     let place = fs::read_to_string(format!("/proc/{worker}/wchan")).ok()?;
     (!place.is_empty() && place != "0").then_some(place)

@@ -1,4 +1,4 @@
-//! What is asked: whole questions, answered by code that runs in a worker.
+//! The questions to workers: values with the code that answers them in a worker.
 
 use std::any::{Any, TypeId};
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::sys;
 use crate::sys::packets::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Packet, read_sealed, sealed};
 
-/// Something to be asked of a worker. Question and answer are values of their own: they cross a socket.
+/// A question to a worker. Question and answer own their data, since they are sent through a socket.
 pub trait Question: Serialize + DeserializeOwned + 'static {
     type Answer: Serialize + DeserializeOwned;
 
@@ -31,7 +31,8 @@ pub struct Answered<A> {
     pub files: Vec<File>,
 }
 
-/// What a worker has while it answers: the machine, the files of the question and of the answer, and what it remembers.
+/// What a question is answered with: the machine, the files of the question and of the answer, and the values that the
+/// worker keeps between questions.
 pub struct WorkerContext {
     pub host: Host,
     files: Vec<File>,
@@ -40,7 +41,7 @@ pub struct WorkerContext {
     is_worker: bool,
 }
 
-/// The name of a worker that is at a process or thread, in front of its number.
+/// The name of a worker while it reads a process or thread: this text in front of the number.
 pub(super) const ABOUT: &str = "asks ";
 
 impl WorkerContext {
@@ -54,7 +55,8 @@ impl WorkerContext {
         WorkerContext { host, files: Vec::new(), given: Vec::new(), memory: FxHashMap::default(), is_worker: false }
     }
 
-    /// Tells which process or thread is read next, should that hang. It becomes the worker's name.
+    /// Sets the worker's name to the process or thread that is read next: if that read hangs, the asking process learns
+    /// which one it was.
     pub fn about(&self, pid: i32) {
         if self.is_worker {
             sys::set_thread_name(&format!("{ABOUT}{pid}"));
@@ -72,21 +74,22 @@ impl WorkerContext {
         self.files.get(index)
     }
 
-    /// Sends a file with the answer. What has no room is left out.
+    /// Sends a file with the answer. Files beyond the limit of a message are left out.
     pub fn give(&mut self, file: File) {
         if self.given.len() < MAX_DESCRIPTORS - 1 {
             self.given.push(file);
         }
     }
 
-    /// What the worker remembers between questions.
+    /// A value that the worker keeps between questions, one per type.
     pub fn remembered<T: Default + 'static>(&mut self) -> &mut T {
         let kept = self.memory.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(T::default()));
         kept.downcast_mut().unwrap_or_else(|| unreachable!("the key is its type"))
     }
 }
 
-/// What a worker is at in the course of a long answer, should that hang. Outside of a worker nothing is told.
+/// The process and the file that a worker reads for a long answer, for the message if the read hangs. Outside of a
+/// worker nothing is recorded.
 #[derive(Debug, Default)]
 pub struct WorkerPlace {
     /// The path, in memory that the asking process has open too.
@@ -95,20 +98,20 @@ pub struct WorkerPlace {
 }
 
 impl WorkerPlace {
-    /// Tells which process is read next, and which of its files. Pid 0: the file is nobody's.
+    /// Records the process that is read next, and the file. Pid 0: the file belongs to no process.
     pub fn tell(&self, pid: i32, path: &Path) {
         if self.is_worker {
             sys::set_thread_name(&format!("{ABOUT}{pid}"));
         }
         if let Some(note) = &self.note {
             let path = path.as_os_str().as_bytes();
-            // Should it fail, a message is less precise.
+            // If this fails, a message is less precise.
             let _ = note.set_len(path.len() as u64).and_then(|()| note.write_all_at(path, 0));
         }
     }
 }
 
-/// The path that a worker has told last.
+/// The path that a worker has recorded last.
 pub(super) fn told_path(note: &File) -> PathBuf {
     let mut path = vec![0; note.metadata().map_or(0, |meta| meta.len() as usize)];
     let is_read = note.read_exact_at(&mut path, 0).is_ok();
@@ -143,7 +146,7 @@ impl QuestionHandler {
 /// All kinds of questions that a worker knows.
 pub type QuestionHandlers = &'static [&'static [QuestionHandler]];
 
-/// Index of a kind in `handlers`, all one behind another.
+/// Index of a kind of question among all handlers, counted through the lists in order.
 fn index_of<Q: Question>(handlers: QuestionHandlers) -> Option<u16> {
     let position = handlers.iter().copied().flatten().position(|handler| (handler.kind)() == TypeId::of::<Q>())?;
     u16::try_from(position).ok()
@@ -202,7 +205,7 @@ pub(super) fn answer_here<Q: Question>(host: &Host, question: &Q, files: &[&dyn 
     Answered { value, files: context.given }
 }
 
-/// For `#[serde(with = "as_bytes")]`: bytes as one piece, which serde would write one by one.
+/// For `#[serde(with = "as_bytes")]`: writes bytes at once, where serde by itself would write them one by one.
 pub mod as_bytes {
     use serde::de::{Error, Visitor};
     use serde::{Deserializer, Serializer};

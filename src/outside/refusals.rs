@@ -1,44 +1,45 @@
-//! Whose processes have made a worker hang: they are asked no more, all others are.
+//! The processes and users that have made workers hang: nothing more is asked about them. Others are not affected.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Hangs of the processes of one user after which none of them is asked any more. Root's tasks are what an incident is about, and
-/// root need not attack us.
+/// Number of hangs after which nothing is asked any more about any process of the same user. Root has a higher limit:
+/// incidents are about root's tasks, and root need not attack perf-prof.
 const MAX_HANGS: usize = 2;
 const MAX_HANGS_OF_ROOT: usize = 5;
-/// Workers that hang and cannot be killed, in all. The last place is kept for users with none.
+/// Most workers that hang and cannot be killed. The last place is kept for users whose processes have hung no worker.
 pub const MAX_STUCK: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Refusals {
     processes: FxHashSet<i32>,
-    /// By user, and whether it was about files alone.
+    /// Number of hangs by user, and whether the questions were about files alone.
     hangs: FxHashMap<(u32, bool), usize>,
 }
 
-/// What a hang has led to.
+/// The processes that are refused after a hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterHang {
-    /// This process is asked no more.
+    /// The process that the question was about.
     Process,
-    /// No other one of this user is asked any more.
+    /// All processes of its user; after a hang at a file, all files of that user.
     User,
 }
 
 impl Refusals {
-    /// True while nobody has made a worker hang.
+    /// True while no worker has hung.
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty() && self.hangs.is_empty()
     }
 
-    /// Whether a process may be asked, or with pid 0 a file. `stuck`: workers that hang now. `user`: its uid, if it lives.
+    /// Whether a question about a process, or with pid 0 about a file, is allowed. `stuck`: number of workers that hang
+    /// now. `user`: the uid, if the process lives.
     pub fn may_ask(&self, pid: i32, user: Option<u32>, stuck: usize) -> bool {
         let hangs = user.and_then(|user| self.hangs.get(&(user, pid == 0))).copied().unwrap_or(0);
         let most = if user == Some(0) { MAX_HANGS_OF_ROOT } else { MAX_HANGS };
         !self.processes.contains(&pid) && hangs < most && stuck < MAX_STUCK - usize::from(hangs > 0)
     }
 
-    /// A worker did not answer about this process, or with pid 0 a file, in time.
+    /// Records that a worker did not answer in time about this process, or with pid 0 about a file.
     pub fn hung(&mut self, pid: i32, user: Option<u32>) -> AfterHang {
         self.processes.extend((pid != 0).then_some(pid));
         let Some(user) = user else { return AfterHang::Process };

@@ -1,9 +1,10 @@
-//! The spawner, a process that forks workers when asked, and the life of a worker.
+//! The spawner, a process that forks workers on request, and the main loop of a worker.
 //!
-//! The process with the rings forks neither: with 600 MiB of memory that would take 20 ms. Nor is a program executed, which needs
-//! the file of this one. The spawner has one thread, touches nothing of others, and ends with its parent, the workers with it. At the
-//! end of a run it is told to end first, and reaps its workers, as its parent reaps it: the first process of a container may reap
-//! nobody.
+//! The process with the rings does not fork workers itself: with 600 MiB of memory a fork takes 20 ms. Workers are not
+//! executed as a program either, since that would need perf-prof's own file. The spawner has one thread, reads nothing
+//! of other processes, and ends with its parent; the workers end with the spawner. At the end of a run the spawner is
+//! told to end first. It reaps its workers, and its parent reaps it: the first process of a container may reap no
+//! orphans.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +15,7 @@ use crate::outside::question::{QuestionHandlers, WorkerContext, reply};
 use crate::sys::packets::{PacketSocket, pair};
 use crate::sys::process::{fork_apart, has_ended, kill_child, reap_within};
 
-/// A worker, as the asking process has it. Dropping it ends the worker, unless that hangs.
+/// A worker, as the asking process has it. Dropping it ends the worker, unless the worker hangs.
 #[derive(Debug)]
 pub struct Worker {
     pub pid: i32,
@@ -31,9 +32,9 @@ pub struct Spawner {
 const FORK: u8 = 0;
 const KILL: u8 = 1;
 const END: u8 = 2;
-/// How long the spawner may take to fork, ms: it has nothing else to do.
+/// How long a fork may take, ms: the spawner has nothing else to do.
 const PATIENCE_MS: u16 = 2000;
-/// How long workers may take to end when they are killed. One that hangs does not.
+/// How long killed workers may take to end. A worker that hangs does not end.
 const WORKERS_END: Duration = Duration::from_millis(100);
 const SPAWNER_ENDS: Duration = Duration::from_millis(300);
 
@@ -65,20 +66,20 @@ impl Spawner {
         }
     }
 
-    /// Ends the spawner and all workers. One that hangs is not waited for.
+    /// Ends the spawner and all workers. Workers that hang are not waited for.
     pub fn end(self) {
-        let _ = self.socket.send(&[END], &[]); // where it has gone already nothing is to be ended
+        let _ = self.socket.send(&[END], &[]); // without a spawner nothing has to be ended
         reap_within(&mut vec![self.pid], SPAWNER_ENDS);
     }
 
-    /// Kills a worker. One that hangs may stay until what it waits for has come.
+    /// Kills a worker. A worker that hangs ends when its read returns.
     pub fn kill(&self, pid: i32) {
         let [a, b, c, d] = pid.to_ne_bytes();
-        let _ = self.socket.send(&[KILL, a, b, c, d], &[]); // where the spawner has gone its workers have, too
+        let _ = self.socket.send(&[KILL, a, b, c, d], &[]); // without a spawner, its workers have ended, too
     }
 }
 
-/// The spawner's life.
+/// The main function of the spawner.
 fn serve(socket: &PacketSocket, handlers: QuestionHandlers) {
     let mut workers: Vec<i32> = Vec::new();
     obey(socket, handlers, &mut workers);
@@ -118,11 +119,11 @@ fn fork_worker(handlers: QuestionHandlers) -> io::Result<Worker> {
     Ok(Worker { pid, socket: own })
 }
 
-/// A worker's life: answers, one question after another.
+/// The main function of a worker: answers one question after another.
 fn work(socket: &PacketSocket, handlers: QuestionHandlers) {
     let mut context = WorkerContext::of_worker(Host::default());
     while let Ok(Some(question)) = socket.receive() {
-        // An empty answer would be the end of the connection.
+        // An empty message would mean the end of the connection.
         let (message, files) = reply(handlers, question, &mut context).unwrap_or((vec![u8::MAX], Vec::new()));
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         if socket.send(&message, &files).is_err() {

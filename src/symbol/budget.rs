@@ -1,5 +1,5 @@
-//! Memory budget for files and mappings of others: bytes read of them at a time, and bytes kept. The owner of a process decides
-//! what its files hold, so each user has a share, and cannot use up that of the others.
+//! Memory budget for what is read and kept of other processes' files and mappings. The owner of a process decides what
+//! its files hold, so each user has a share, and cannot use up the shares of other users.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,16 +7,17 @@ use rustc_hash::FxHashMap;
 
 /// Bytes for symbols, unless the command line says otherwise. Symbols of a large C++ program take 30 MiB.
 pub const SYMBOL_BYTES: u64 = 256 << 20;
-/// Bytes for all that the programs of others decide the size of: symbols, lists of mappings and stacks, of all views of a run together.
-/// With the rings and all else a run stays below 256 MiB. What the command line gives symbols beyond [`SYMBOL_BYTES`] is added.
+/// Bytes for all data whose size other programs decide: symbols, lists of mappings and stacks, of all views of a run
+/// together. With the rings and everything else a run stays below 256 MiB. What the command line gives symbols beyond
+/// [`SYMBOL_BYTES`] is added.
 const WHOLE_BYTES: u64 = 136 << 20;
-/// The user charged for what belongs to nobody else: the vdso, the table of stacks.
+/// The user charged for what belongs to no single user: the vdso, the table of stacks.
 pub const ROOT: u32 = 0;
 /// One user may have 1/SHARES of the budget.
 const SHARES: u64 = 4;
 
-/// Bytes that may be taken. A run has one for all, and parts of it for symbol tables, perf maps and what is decompressed, for lists of
-/// mappings, and for stacks. Another one is for open files.
+/// Bytes that may be taken. A run has one budget for everything, and parts of it for symbol tables, perf maps and
+/// decompressed data, for lists of mappings, and for stacks. Open files have a budget of their own.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Mutex<Account>>);
 
@@ -27,12 +28,13 @@ pub struct RunBudget {
     pub symbols: Budget,
 }
 
-/// What one user may have.
+/// How much of a budget one user may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SharingRule {
     /// 1/[`SHARES`] of the budget.
     Fixed,
-    /// As much as is left for the others then. Root may have all that is left: it is no attacker.
+    /// A user's share may grow until it is as large as the bytes left for the other users. Root may have all that is
+    /// left: it is no attacker.
     Half,
 }
 
@@ -42,11 +44,11 @@ struct Account {
     most: u64,
     taken: u64,
     by_user: FxHashMap<u32, u64>,
-    /// What is taken here is taken there, too.
+    /// The budget of which this one is a part. Bytes taken here are taken there, too.
     whole: Option<Budget>,
 }
 
-/// Bytes taken from a budget, which are given back on drop: where files come and go, all tables that ever existed take
+/// Bytes taken from a budget, which are given back on drop: files come and go, and all tables that ever existed take
 /// more than those that exist.
 #[derive(Debug)]
 pub struct Share {
@@ -74,7 +76,7 @@ impl Budget {
         Budget::with(bytes, SharingRule::Fixed)
     }
 
-    /// Of what most users need little of, and one may need much: open files, lists of mappings.
+    /// A budget of which most users need little, and one may need much: open files, lists of mappings.
     pub fn halved(most: u64) -> Budget {
         Budget::with(most, SharingRule::Half)
     }
@@ -83,14 +85,14 @@ impl Budget {
         Budget(Arc::new(Mutex::new(Account { rule, most, taken: 0, by_user: FxHashMap::default(), whole: None })))
     }
 
-    /// Makes it a part of another one.
+    /// Makes this budget a part of `whole`.
     #[must_use]
     pub fn within(self, whole: &Budget) -> Budget {
         self.account().whole = Some(whole.clone()); // locked after the part, never before
         self
     }
 
-    /// Takes bytes from the one of `users` who has most left. None when nobody has enough.
+    /// Takes bytes from the share of the one of `users` who has most left. None when no user has enough.
     pub fn take(&self, bytes: u64, users: &[u32]) -> Option<Share> {
         let mut account = self.account();
         let user = account.richest(users)?;
@@ -157,7 +159,7 @@ impl Share {
         fits
     }
 
-    /// Takes or gives back so many that it has `bytes`. False, and no change, when not enough are left.
+    /// Takes or gives back bytes until the share is `bytes`. False, and no change, when not enough are left.
     pub fn set(&mut self, bytes: u64) -> bool {
         if bytes > self.bytes {
             return self.grow(bytes - self.bytes);

@@ -5,14 +5,14 @@
 //!   ([`spaces`]), so that a later exec or exit does not rename a frame. It keeps the frames ([`Frames`]), and names each when it
 //!   is first printed ([`naming`]).
 //!
-//! Names come from the [`kernel`], from symbol tables of files ([`elf`]; [`demangle`] makes them readable), and from perf maps, in which
-//! processes name code that they generate ([`perf_map`]). [`unnamed`] has the reasons why a frame has no name. Files of others are opened
-//! with care ([`opening`]). The memory for what is read of them is bounded by a [`budget`].
+//! Names come from the [`kernel`], from symbol tables of files ([`elf`]; [`demangle`] makes them readable), and from
+//! perf maps, in which processes name code that they generate ([`perf_map`]). [`unnamed`] has the reasons why a frame
+//! has no name. [`opening`] opens other users' files. The memory for their content is bounded by a [`budget`].
 //!
 //! In the other direction, [`functions`] finds the address of a function. [`quality`] says whether callchains are whole.
 //!
-//! A sub-room uses only those above it in this list: [`demangle`], [`elf`], [`perf_map`], [`spaces`], [`kernel`] and [`functions`],
-//! [`stacks`], [`naming`], [`quality`]. The files beside them are for all.
+//! A sub-room uses only those above it in this list: [`demangle`], [`elf`], [`perf_map`], [`spaces`], [`kernel`] and
+//! [`functions`], [`stacks`], [`naming`], [`quality`]. All of them may use the other files of this room.
 
 pub mod budget;
 pub mod demangle;
@@ -38,7 +38,7 @@ pub use stacks::frame::{Frame, StackId};
 pub use stacks::frames::Frames;
 pub use stacks::table::{Stacks, SymbolUpdate};
 
-/// What is asked of workers about code and files.
+/// The questions to workers about code and files.
 pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<spaces::files::OpenMapped>(),
     QuestionHandler::of::<spaces::files::CodeMaps>(),

@@ -1,5 +1,5 @@
-//! Files of others are opened with care: only regular ones, and without waiting. Workers open them for reading; this process holds places
-//! (O_PATH) alone, since opening, reading and even closing the files of others may hang.
+//! Opens other users' files: only regular files, and without waiting. Workers open them for reading; this process holds
+//! only their places (O_PATH), since opening, reading and even closing such a file may hang.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     open_o_path(&OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?)
 }
 
-/// As [`open_regular`], for a `path` below the root directory of others; no component may be a symbolic link.
+/// As [`open_regular`], for a `path` below the root directory of another process; no component may be a symbolic link.
 ///
 /// # Errors
 /// ELOOP where one is; InvalidInput for what is no regular file.

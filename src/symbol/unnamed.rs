@@ -10,7 +10,7 @@ pub const STRIPPED: UnnamedReason = "stripped";
 pub const NO_SYMBOL: UnnamedReason = "between symbols";
 pub const TOO_LARGE: UnnamedReason = "too many symbols: a larger `--symbol-memory` helps";
 pub const TOO_SLOW: UnnamedReason = "too many symbols: they take too long to read";
-/// Its names cannot be those of the functions that were found in it.
+/// The names that the file has now need not be those of the functions that were found in it.
 pub const CHANGED: UnnamedReason = "its file has changed";
 /// The file did not answer in time.
 pub const NO_ANSWER: UnnamedReason = "its file does not answer";
@@ -25,7 +25,7 @@ pub const NO_ROOM: UnnamedReason = "too many files are mapped: a larger `ulimit 
 pub const NOT_MAPPED: UnnamedReason = "not mapped when last seen";
 /// A word of a user stack cannot be a user address.
 pub const NO_ADDRESS: UnnamedReason = "no address: no frame pointers here";
-/// A return probe has taken the place of the return address, which alone tells who the caller was.
+/// A return probe has replaced the return address, the only trace of the caller.
 pub const RETURN_PROBE: UnnamedReason = "hidden by a return probe";
 /// No perf map was found.
 pub const JIT_NO_MAP: UnnamedReason = "jit-no-map";
@@ -34,11 +34,12 @@ pub const HIDDEN: UnnamedReason = "no-perm: kernel.kptr_restrict hides addresses
 /// There was no time for the name.
 pub const GIVEN_UP: UnnamedReason = "names given up";
 
-/// Why a frame has no name, and which function it is in all the same.
+/// Why a frame has no name, and the function that it is in, if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unnamed {
     pub reason: UnnamedReason,
-    /// The linker's address of the function's first byte, by the unwind tables of its file. None: they do not tell.
+    /// The linker's address of the function's first byte, by the unwind tables of its file. None: the tables do not
+    /// say.
     pub function: Option<u64>,
 }
 

@@ -7,7 +7,7 @@ use crate::tep::format::field::Field;
 #[derive(Clone, Debug, Default)]
 pub struct ContextFlags(Option<Field>);
 
-/// What interrupted the task that was current.
+/// The kind of interrupt that hit the current task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interruption {
     Hard,
@@ -33,7 +33,7 @@ impl ContextFlags {
         self.0.is_some()
     }
 
-    /// Kernel filter that passes records written in a hard or soft interrupt, or all others.
+    /// Kernel filter that passes records written in a hard or soft interrupt, or all other records.
     pub fn filter(in_interrupt: bool) -> String {
         let bits = HARD | SOFT;
         if in_interrupt { format!("common_flags & {bits}") } else { format!("!(common_flags & {bits})") }

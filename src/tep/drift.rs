@@ -1,4 +1,5 @@
-//! Events and fields that profilers read and that kernels have renamed, merged, added or dropped. No other file knows.
+//! Events and fields that profilers read and that kernels have renamed, merged, added or dropped. All such knowledge is
+//! here.
 //!
 //! A kernel is asked for what it has, never for its version. Types need no entry: a [`Field`] is read as its format
 //! describes it, `char comm[16]` or `__data_loc char[] comm`, an int or a long.
@@ -11,7 +12,7 @@ use crate::tep::print_fmt::{FlagTable, PrintFmt};
 #[derive(Debug, PartialEq, Eq)]
 pub struct DriftingField {
     pub event: &'static str,
-    /// Its names, the best first.
+    /// Names of the field, the best first.
     pub names: &'static [&'static str],
     /// What profilers do on a kernel with none of these names. None: they need the field.
     pub without: Option<&'static str>,

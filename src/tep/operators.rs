@@ -1,4 +1,4 @@
-//! The operators of C between two numbers, and what they give.
+//! The operators of C between two numbers, and their results.
 
 use crate::tep::types::IntType;
 

@@ -1,8 +1,8 @@
 //! Demangles names of C++ and Rust functions.
 //!
-//! Names come from files of others: a name of 90 bytes can stand for gigabytes of text, or take as many steps. So the
-//! length of a name, the steps, the nesting and the text are bounded. A name that exceeds a bound stays mangled; a text
-//! that is too long is cut.
+//! Names come from files of other programs: a name of 90 bytes can stand for gigabytes of text, or take billions of
+//! steps. So the length of a name, the steps, the nesting and the text are bounded. A name that exceeds a bound stays
+//! mangled; a text that is too long is cut.
 
 mod arguments;
 mod expressions;

@@ -171,8 +171,9 @@ impl<'a> Parser<'a> {
         Some(self.substitutable(node))
     }
 
-    /// A template template parameter with arguments: `T_IiE`. In a conversion operator, the arguments may be the
-    /// operator's: they are when others do not follow, or when the substitutions in them are not there without the operator.
+    /// A template template parameter with arguments: `T_IiE`. In a conversion operator, the arguments may belong to the
+    /// operator instead: they do if no second list of arguments follows, or if they use substitutions that the type
+    /// alone does not have.
     fn with_arguments(&mut self, parameter: NodeId) -> Option<NodeId> {
         if self.peek() != Some(b'I') {
             return Some(parameter);

@@ -1,7 +1,7 @@
 //! The headers of an ELF file: segments, build id, dynamic section, and where the symbol tables are.
 //!
-//! Files belong to others and may change or shrink while they are read. So they are never mapped, every size is
-//! checked, and the number of bytes read is bounded. See elf(5).
+//! Files of other users may change or shrink while they are read. So they are never mapped, every size is checked, and
+//! the number of bytes read is bounded. See elf(5).
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -96,7 +96,7 @@ pub struct ElfSymbol<'a> {
     pub index: usize,
 }
 
-/// What a file asks of the dynamic linker.
+/// The libraries that a file needs, and the directories where the dynamic linker looks for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DynamicSection {
     /// DT_NEEDED
@@ -288,11 +288,11 @@ impl ElfFile {
         })
     }
 
-    /// `.eh_frame_hdr` and `.eh_frame` by the program headers, with their addresses, for a file without section headers.
-    /// Nothing tells where the latter ends: it goes up to the end of its segment. None: there is no header, or it has no
-    /// search table, which alone tells entries from what follows them.
+    /// `.eh_frame_hdr` and `.eh_frame` by the program headers, with their addresses, for a file without section
+    /// headers. No header gives the end of `.eh_frame`: the range goes up to the end of the segment. None: there is no
+    /// `.eh_frame_hdr`, or it has no search table, without which entries cannot be told from the bytes behind them.
     pub fn unwind_segments(&self, file: &File) -> Option<[(FileRange, u64); 2]> {
-        const PLACE_AT: u64 = 4; // of the place of .eh_frame, in the header
+        const PLACE_AT: u64 = 4; // offset of the address of .eh_frame in the header
         let header = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
         let start = FileRange { len: 8, ..header.range.in_file(file)? }.read(file)?;
         let [1, encoding, 0x03, 0x3b, a, b, c, d] = start[..] else { return None };

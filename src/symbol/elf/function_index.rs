@@ -1,7 +1,8 @@
-//! The functions of a file by address, without the text of their names: 16 bytes each, in a file in memory that a worker makes.
+//! The functions of a file by address, without the text of their names: 16 bytes each, in an in-memory file that a
+//! worker makes.
 //!
-//! A program may have a gigabyte of names, of which a run prints a few thousand. So names stay where they are, and the index has
-//! their offsets. Tables that are small come along behind the entries.
+//! A program may have a gigabyte of names, of which a run prints a few thousand. So names stay in their file, and the
+//! index has their offsets. Small string tables are copied behind the entries.
 
 use std::fs::File;
 use std::io;
@@ -23,18 +24,18 @@ pub const UNREADABLE: UnnamedReason = "cannot be read";
 const ENTRY_BYTES: usize = 16;
 /// Entries that are read at once in a look-up. The address of the first one of each block is kept in this process.
 const BLOCK_ENTRIES: u64 = 256;
-/// Functions in front of an address that may reach to it, around those behind them.
+/// Functions that begin before an address and are checked for reaching over it: a function may lie within others.
 const MAX_ENCLOSING: u64 = 16;
-/// Longest name that is read: a longer one is not demangled, and shown cut.
+/// Longest name that is read. A longer name is cut, and not demangled.
 const MAX_NAME_BYTES: usize = 64 << 10;
-/// String tables up to this size are copied: no question is asked for a name of most files.
+/// String tables up to this size are copied into the index: for names of most files no further question is asked.
 const MAX_COPIED_NAMES_BYTES: u64 = 1 << 20;
-/// Tables of symbols may be so many times as large as the index of their functions may be.
+/// Symbol tables may be so many times as large as their index may be.
 const MAX_TABLE_TIMES: u64 = 32;
 const CHUNK_BYTES: u64 = 256 << 10;
 /// CPU time for one index: a hundred million symbols take less.
 const MAX_CPU_NS: u64 = 3_000_000_000;
-/// What is read until then stays in the page cache, so that the next attempt gets further.
+/// Time for one index. What is read until then stays in the page cache, so that the next attempt gets further.
 const MAX_WAIT: Duration = Duration::from_secs(4);
 
 /// An entry as a number, whose order is that of the entries. From the highest bit on: the address, 64 bits; six bits that tell
@@ -43,13 +44,13 @@ const MAX_WAIT: Duration = Duration::from_secs(4);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct IndexEntry(u128);
 
-/// Bits of an entry, shifted by [`FLAGS_SHIFT`]; 0 is better.
+/// Bits of an entry, shifted by [`FLAGS_SHIFT`]. A symbol without the flag is preferred.
 mod flags {
     /// The symbol has no size. It reaches up to the next one.
     pub const UNSIZED: u32 = 1 << 5;
     pub const NO_FUNCTION: u32 = 1 << 4;
     pub const LOCAL: u32 = 1 << 3;
-    /// The name begins with an underscore, as those of a C library's own do.
+    /// The name begins with an underscore, as internal names of a C library do.
     pub const UNDERSCORE: u32 = 1 << 2;
     pub const WEAK: u32 = 1 << 1;
     /// The name is in `.dynstr`.
@@ -65,9 +66,9 @@ const MAX_SIZE: u64 = (1 << (FLAGS_SHIFT - SIZE_SHIFT)) - 1;
 pub enum NoTables {
     NotElf,
     TooLarge,
-    /// They take too much CPU time.
+    /// The index takes too much CPU time.
     TooSlow,
-    /// Their file is slow, or this program is to end.
+    /// The file is slow, or perf-prof is about to end.
     NotYet,
     NoDescriptor,
     Unreadable,
@@ -96,11 +97,11 @@ impl From<io::Error> for NoTables {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct StringTable {
     pub range: FileRange,
-    /// In the file of the index, not in that of the symbols.
+    /// The table is in the file of the index, not in that of the symbols.
     pub is_copied: bool,
 }
 
-/// What a worker has made: the content of the index's file.
+/// The content of an index's file, as the worker has made it.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct IndexLayout {
     pub entries: u64,
@@ -128,7 +129,7 @@ pub struct IndexedFunction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NamePlace {
     pub is_exported: bool,
-    /// In its string table.
+    /// Offset in the string table.
     pub offset: u32,
 }
 
@@ -177,7 +178,7 @@ impl IndexEntry {
         address.checked_sub(self.address()).is_some_and(|into| into < self.size())
     }
 
-    /// As long as there is no other symbol.
+    /// The entry with a size up to `end`, where the next symbol begins.
     fn reaching_to(self, end: u64) -> IndexEntry {
         let size = end.saturating_sub(self.address()).min(MAX_SIZE);
         IndexEntry((self.0 | u128::from(MAX_SIZE << SIZE_SHIFT)) ^ u128::from(size << SIZE_SHIFT))
@@ -189,12 +190,12 @@ impl IndexEntry {
     }
 }
 
-/// What an index is made of: a file, and where its code is as the linker has it.
+/// What an index is made from: a file, and the linker's addresses of its code.
 pub struct IndexSource<'a> {
     pub elf: &'a ElfFile,
     pub file: &'a File,
     pub code: &'a [Range<u64>],
-    /// The file is not there any more when a name is asked for.
+    /// The file will be gone when a name is read.
     pub copies_names: bool,
 }
 
@@ -202,7 +203,7 @@ impl IndexSource<'_> {
     /// Makes the index, in a sealed file of up to `max_bytes`.
     ///
     /// # Errors
-    /// It would be larger, or take too long, or the file cannot be read.
+    /// The index would be larger, or take too long, or the file cannot be read.
     pub fn index(&self, max_bytes: u64) -> Result<(File, IndexLayout), NoTables> {
         let limit =
             WorkLimit { max_bytes, until: Instant::now() + MAX_WAIT, until_ns: sys::thread_cpu_ns() + MAX_CPU_NS };
@@ -274,7 +275,7 @@ impl IndexSource<'_> {
     }
 }
 
-/// Sorts entries, and leaves the best name of each address. Returns how many there are.
+/// Sorts entries, and keeps the best name of each address. Returns the number of entries that are left.
 fn sort(entries: &mut [[u8; ENTRY_BYTES]], code: &[Range<u64>]) -> usize {
     entries.sort_unstable_by_key(|entry| IndexEntry::from_bytes(*entry));
     let mut kept = 0;
@@ -299,11 +300,11 @@ fn sort(entries: &mut [[u8; ENTRY_BYTES]], code: &[Range<u64>]) -> usize {
     kept
 }
 
-/// How much an index may take.
+/// Limits of the memory and the time for an index.
 struct WorkLimit {
     max_bytes: u64,
     until: Instant,
-    /// Of the CPU time of this thread.
+    /// In CPU time of this thread.
     until_ns: u64,
 }
 
@@ -363,12 +364,12 @@ impl FunctionIndex {
         Some(StringTable { range: FileRange { offset: range.offset.checked_add(name.offset.into())?, len }, is_copied })
     }
 
-    /// Nothing is to be read in the file of the symbols.
+    /// True when the index's file has all names, and the file of the symbols need not be read.
     pub fn has_all_names(&self) -> bool {
         self.layout.names.iter().all(|table| table.is_copied || table.range.len == 0)
     }
 
-    /// The file, for names that came along.
+    /// The file of the index, for names that were copied into it.
     pub fn file(&self) -> &File {
         &self.file
     }

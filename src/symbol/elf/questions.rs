@@ -1,5 +1,6 @@
-//! The symbol and unwind tables of a mapped file, as workers read them: the file may be on a server that does not answer, and may change
-//! or shrink meanwhile. What comes back is an index of functions, the text of some names, or copies of sections.
+//! The symbol and unwind tables of a mapped file, as workers read them: the file may be on a server that does not
+//! answer, and may change or shrink meanwhile. A worker returns an index of functions, the text of some names, or
+//! copies of sections.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -34,18 +35,19 @@ pub enum SymbolSource {
     Separate { build_id: Vec<u8>, dirs: Vec<Vec<u8>> },
 }
 
-/// Makes an index of the functions of the file that comes with it.
+/// Makes an index of the functions of the file that comes with the question.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct IndexFunctions {
     source: SymbolSource,
     max_bytes: u64,
 }
 
-/// What came of an index. Its file is the first one that comes with it; the debug file in which its names are, the second one.
+/// An index, as a worker has made it. The first file of the answer is the index; the second one is the debug file with
+/// the names, if the names are in one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct IndexedTables {
     layout: IndexLayout,
-    /// Of the file with the names, when it was read.
+    /// Stamp of the file with the names, when it was read.
     stamp: Option<ContentStamp>,
     head: FileHead,
 }
@@ -61,7 +63,7 @@ pub struct FileHead {
     pub has_debugdata: bool,
 }
 
-/// What tells the content of a file from what it was before. (What changes with its links, as ctime, does not count.)
+/// Properties of a file that differ after its content has changed. (Links change only ctime, which does not count.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentStamp {
     len: u64,
@@ -119,13 +121,14 @@ impl IndexFunctions {
 }
 
 impl SymbolSource {
-    /// The file with the tables, if it is another one.
+    /// The file with the tables. None: `file` itself has them.
     fn open(&self, elf: &ElfFile, file: &File, max_bytes: u64) -> Result<Option<File>, NoTables> {
         match self {
             SymbolSource::Own => Ok(None),
             SymbolSource::Debugdata => {
                 let xz = elf.debugdata(file).ok_or(NoTables::NotElf)?;
-                // It takes memory twice until its tables are copied: as a file, and as the decompressor's dictionary.
+                // Until its tables are copied, the file takes memory twice: as a file, and as the decompressor's
+                // dictionary.
                 Ok(Some(decompress(file, xz, MAX_DEBUGDATA_BYTES.min(max_bytes / 3))?))
             }
             SymbolSource::Separate { build_id, dirs } => {
@@ -177,7 +180,8 @@ pub fn index_functions(
     Ok(FoundFunctions { index, head, names: NamesFile { place, stamp } })
 }
 
-/// Reads names in the file that comes with it: from where they begin, up to their end, or that of their ranges.
+/// Reads names in the file that comes with the question: each from the start of its range up to its NUL byte, or to the
+/// end of the range.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReadNames {
     stamp: Option<ContentStamp>,
@@ -189,7 +193,7 @@ pub struct ReadNames {
 pub struct NameBytes(#[serde(with = "as_bytes")] pub Vec<u8>);
 
 impl Question for ReadNames {
-    /// The first of the names, as far as there is room. None: the file has changed.
+    /// The first names, as many as fit into the answer. None: the file has changed.
     type Answer = Option<Vec<NameBytes>>;
 
     fn answer(&self, context: &mut WorkerContext) -> Option<Vec<NameBytes>> {
@@ -205,7 +209,7 @@ impl Question for ReadNames {
 }
 
 impl NamesFile {
-    /// Asks for names. There may be fewer than places.
+    /// Asks for the names at `places`. The answer may have only the first ones.
     ///
     /// # Errors
     /// There is no answer, or the file has changed.
@@ -219,13 +223,13 @@ fn ask<Q: Question>(file: &File, users: &[u32], question: &Q) -> Result<Answered
     outside::ask_with(&Host::default(), AskedOf::file_of_users(users), question, &[file]).map_err(|_| NO_ANSWER)
 }
 
-/// Copies the unwind tables of the file that comes with it.
+/// Copies the unwind tables of the file that comes with the question.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct UnwindSections {
     max_bytes: u64,
 }
 
-/// Copies of sections, and what else is needed of the file.
+/// Copies of sections, and the other facts of the file that unwinding needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CopiedSections {
     arch: Arch,

@@ -14,18 +14,18 @@ use crate::symbol::elf::function_index::{FunctionIndex, NamePlace, name_at};
 use crate::symbol::elf::questions::{FileHead, NamesFile, SymbolSource, index_functions};
 use crate::symbol::unnamed::{NO_SYMBOL, STRIPPED, TOO_LARGE, UnnamedReason};
 
-/// Most names that are asked for at once: they fit into a message.
+/// Most names per question: they fit into a message.
 const MAX_ASKED: usize = 2048;
-/// Most bytes of names that are kept per table, beside those of the places that have them.
+/// Most bytes of names that are kept per table. The names of looked-up places are kept elsewhere, too.
 const MAX_KEPT_BYTES: u64 = 1 << 20;
 
-/// Symbols of one file. The next table is opened when a look-up fails in all before it.
+/// Symbols of one file. The next table is opened when a look-up fails in all tables before it.
 pub struct FileSymbols {
     layers: Vec<SymbolLayer>,
     head: FileHead,
-    /// The file, until nothing more is to be asked of it.
+    /// The file, as long as further tables may be read from it.
     file: Option<File>,
-    /// Where else symbols may be: the next one last.
+    /// Further places of symbols; the next one to be opened is the last.
     sources: Vec<SymbolSource>,
     options: SymbolOptions,
     users: Vec<u32>,
@@ -45,13 +45,13 @@ pub struct SymbolOptions {
 struct SymbolLayer {
     index: FunctionIndex,
     names: NamesFile,
-    /// Names that were asked for. Empty: there is none.
+    /// Names that were read. Empty: the symbol has none.
     texts: FxHashMap<NamePlace, String>,
     text_bytes: u64,
     demangle: bool,
-    /// For the index, and the names.
+    /// Memory for the index and the names.
     share: Share,
-    /// The names take as much as they may.
+    /// The names take as much as they may: the next question drops them.
     is_full: bool,
 }
 
@@ -97,7 +97,7 @@ impl FileSymbols {
         Err(if self.head.has_symtab { NO_SYMBOL } else { STRIPPED })
     }
 
-    /// Asks for the names at these offsets, all at once, so that [`FileSymbols::resolve`] need not.
+    /// Reads the names at these offsets with one question, so that [`FileSymbols::resolve`] need not ask.
     pub fn read_ahead(&mut self, offsets: impl Iterator<Item = u64>) {
         let addresses = offsets.filter_map(|offset| self.head.loads.address(offset));
         let mut wanted: Vec<FxHashSet<NamePlace>> = vec![FxHashSet::default(); self.layers.len()];
@@ -113,7 +113,7 @@ impl FileSymbols {
             let wanted: Vec<NamePlace> = wanted.into_iter().collect();
             for some in wanted.chunks(MAX_ASKED) {
                 if layer.ask(some, &self.users).is_err() || layer.is_full {
-                    break; // whoever prints the frame hears why
+                    break; // `resolve` returns the reason when the frame is printed
                 }
             }
         }
@@ -166,7 +166,7 @@ impl SymbolLayer {
         Ok((layer, found.head))
     }
 
-    /// The name in a place. None: there is none.
+    /// The name at a place in a string table. None: there is none.
     fn name(&mut self, place: NamePlace, users: &[u32]) -> Result<Option<String>, UnnamedReason> {
         let Some(table) = self.index.text(place) else { return Ok(None) };
         let text = if table.is_copied {
@@ -178,7 +178,7 @@ impl SymbolLayer {
         Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
-    /// Asks for those of these names that are to be asked for.
+    /// Reads those of these names that are neither copied into the index nor read already.
     fn ask(&mut self, places: &[NamePlace], users: &[u32]) -> Result<(), UnnamedReason> {
         let is_asked = |place: &NamePlace| {
             let table = self.index.text(*place).filter(|table| !table.is_copied)?;
@@ -196,7 +196,7 @@ impl SymbolLayer {
             self.text_bytes += text.len() as u64;
             self.texts.insert(place, text);
         }
-        // What is too much goes with the next question.
+        // Beyond the limits, the names are dropped with the next question.
         let is_paid = self.share.set(self.index.bytes() + self.text_bytes);
         self.is_full = !is_paid || self.text_bytes > MAX_KEPT_BYTES;
         Ok(())

@@ -7,14 +7,14 @@ use memchr::memmem;
 use crate::symbol::elf::file::{ElfFile, FileRange};
 use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections};
 
-/// Code that is looked through for the end of signal handlers.
+/// Most bytes of code that are searched for returns from signal handlers.
 const MAX_SCANNED_BYTES: u64 = 32 << 20;
 const CHUNK_BYTES: u64 = 64 << 10;
 /// A C library has one or two.
 const MAX_SIGRETURNS: usize = 16;
 
-/// Copies the sections of unwind tables. None: the file has no code of a machine that is known, or tables of them would take more
-/// than `max_bytes`.
+/// Copies the sections of unwind tables. None: the code is of an unknown machine, or tables made from the sections
+/// would take more than `max_bytes`.
 pub(super) fn sections_of_file(file: &File, max_bytes: u64) -> Option<FrameSections> {
     let elf = ElfFile::read(file)?;
     let arch = arch(&elf)?;
@@ -58,13 +58,13 @@ fn arch(elf: &ElfFile) -> Option<Arch> {
     }
 }
 
-/// Where signal handlers return to, by the code. Only files that need no other have it: C libraries, which may have no table
-/// for it, static programs and the vdso.
+/// Addresses to which signal handlers return, found by their code. Only files that need no library have such code: C
+/// libraries, whose unwind tables may not cover it, static programs and the vdso.
 fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
     if elf.dynamic(file).is_some_and(|dynamic| !dynamic.libraries.is_empty()) {
         return Vec::new();
     }
-    // rt_sigreturn is system call 15 here and 139 there.
+    // rt_sigreturn is system call 15 on x86_64 and 139 on aarch64.
     let codes: &[&[u8]] = match arch {
         Arch::X86_64 => &[&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]],
         Arch::Aarch64 => &[&[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]],
@@ -75,7 +75,7 @@ fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
         let range = FileRange { len: range.len.min(left), ..range };
         left -= range.len;
         for chunk in range.chunks(CHUNK_BYTES) {
-            // The code may go on in the next one.
+            // The instructions may go on in the next chunk.
             let chunk = FileRange { len: (chunk.len + 16).min(range.end() - chunk.offset), ..chunk };
             let Some(bytes) = chunk.read(file) else { return found };
             let start = address.saturating_add(chunk.offset - range.offset);

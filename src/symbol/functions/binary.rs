@@ -36,21 +36,21 @@ const MAX_INTERPRETERS: usize = 4;
 /// The file of a program or a library.
 #[derive(Debug)]
 pub struct BinaryFile {
-    /// Behind a search, its place (O_PATH) alone.
+    /// As the result of a search, only the place of the file (O_PATH).
     pub file: File,
     /// The path to show.
     pub path: String,
-    /// None: it does not say.
+    /// None: the metadata cannot be read.
     pub stamp: Option<FileStamp>,
 }
 
-/// What tells a file from others.
+/// Metadata by which files are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStamp {
     device: u64,
     inode: u64,
     bytes: u64,
-    /// Of the last change of the content (mtime) and of the inode (ctime): seconds and ns.
+    /// Times of the last change of the content (mtime) and of the inode (ctime): seconds and ns.
     changed: [(i64, i64); 2],
     is_on_overlay: bool,
 }
@@ -169,7 +169,7 @@ impl Binary {
         if found.is_called { FunctionLookup::Elsewhere } else { FunctionLookup::Unknown }
     }
 
-    /// Tells that this file is read next.
+    /// Records that this file is read next, for the message if the read hangs.
     pub fn tell_next(&self, search: &Search) {
         search.at_file(Path::new(&self.file.path));
     }
@@ -296,8 +296,8 @@ impl NameMatches {
         }
     }
 
-    /// The function that is meant. A global one goes before local ones, and these before old versions. None without
-    /// one.
+    /// The function that the name means: global functions before local ones, and these before old versions. None: there
+    /// is no such function.
     fn verdict(self) -> Option<FunctionLookup> {
         if self.is_indirect {
             return Some(FunctionLookup::Indirect);
@@ -319,7 +319,7 @@ pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
     const HEAD_BYTES: u64 = 64 << 10;
     const MAX_HEADS_BYTES: u64 = 8 << 20;
     search.at_process(pid);
-    let mappings = code_maps(host, pid).unwrap_or_default().mappings; // in a worker there is an answer
+    let mappings = code_maps(host, pid).unwrap_or_default().mappings; // a worker answers its own question
     let program = procfs::program(host, pid).map(|path| path.to_string_lossy().into_owned());
     let mut seen = Vec::new();
     let mut all: Vec<Binary> = Vec::new();

@@ -1,6 +1,6 @@
 //! Functions by their names in the source, or by a pattern: `word_counter::count`, `word_counter::*`. Names in a file
-//! are mangled, and each must be demangled before it can be compared. Files belong to others, so the time for that is
-//! bounded.
+//! are mangled, and each must be demangled before it can be compared. The files belong to other users, so the time for
+//! demangling is bounded.
 
 use std::borrow::Cow;
 use std::cell::Cell;

@@ -1,4 +1,5 @@
-//! Searches symbol tables for names. The tables come from others: the bytes read of them are bounded, and the memory.
+//! Searches symbol tables for names. The tables come from other users' files, so the bytes read and the memory are
+//! bounded.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -29,13 +30,13 @@ const MAX_OFFSETS: usize = 1 << 20;
 /// Most files listed as not searched.
 const MAX_LISTED: usize = 3;
 
-/// The bounds of one search, in any number of files, where it is, and the files it could not search.
+/// The bounds of one search in any number of files, its current file, and the files that it could not search.
 #[derive(Debug)]
 pub struct Search {
     /// Where relative paths begin.
     directory: PathBuf,
     place: WorkerPlace,
-    /// The process whose files are searched; 0: they are nobody's.
+    /// The process whose files are searched; 0: the files belong to no process.
     pid: Cell<i32>,
     /// Bytes that may still be read.
     left: Cell<u64>,
@@ -58,18 +59,18 @@ impl Search {
         }
     }
 
-    /// The search in a worker, which tells where it is. `directory`: where relative paths begin.
+    /// The search in a worker, which records the file that it reads. `directory`: where relative paths begin.
     pub fn in_worker(self, place: WorkerPlace, directory: PathBuf) -> Search {
         Search { directory, place, ..self }
     }
 
-    /// Tells which process's files are searched next, and asks what it has mapped.
+    /// Records the process whose mappings and files are read next.
     pub fn at_process(&self, pid: i32) {
         self.pid.set(pid);
         self.place.tell(pid, Path::new(""));
     }
 
-    /// Tells which file is opened or read next. Returns the path at which that is done.
+    /// Records the file that is opened or read next. Returns the path to open.
     pub fn at_file(&self, path: &Path) -> PathBuf {
         self.place.tell(self.pid.get(), path);
         self.directory.join(path)
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(search.left_bytes(), 100 - 24 - 6);
         (0..4).for_each(|_| _ = indexes(&search, &small, "main"));
         assert_eq!(indexes(&search, &small, "main"), (vec![], false), "the limit is that of all files together");
-        // Of a terabyte of names those of the symbols are read, and no more than may be.
+        // Of a terabyte of names only those of the symbols are read, within the limit.
         let elf = ElfFile::read(&large).unwrap();
         let names_within = |bytes| {
             let mut all = Vec::new();

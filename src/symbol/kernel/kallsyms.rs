@@ -3,7 +3,7 @@
 //! An address has a name only where a function can be: from its symbol up to whatever symbol comes next, code or data.
 //! `_etext` and `_einittext` end the kernel's code; they name nothing. The last symbol of a module, or before a wide
 //! gap, has no next one that bounds it and is given `TAIL_BYTES`. Data is a table of its own ([`Kallsyms::load_data`]):
-//! it is as big again, and few ask for it.
+//! it takes as much memory again, and few profilers need it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

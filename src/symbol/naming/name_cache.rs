@@ -14,10 +14,10 @@ pub struct FunctionName {
     pub module: Option<Arc<str>>,
 }
 
-/// Most places per cache: 4 MiB for the kernel, 5 for programs. A run of days, or an address that differs each time,
-/// has more; frequent places come early.
+/// Most places per cache: 4 MiB for the kernel, 5 for programs. A run of days, or addresses that never recur, exceed
+/// it; frequent places are cached early.
 const MAX_KEPT: usize = 1 << 16;
-/// Most bytes of function names, which others choose.
+/// Most bytes of function names: other programs decide how long these are.
 const MAX_NAME_BYTES: usize = 8 << 20;
 
 /// Functions by place.

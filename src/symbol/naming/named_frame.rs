@@ -17,10 +17,10 @@ pub struct NamedFrame {
     /// the file, or the address.
     pub offset: u64,
     pub module: Option<Arc<str>>,
-    /// Of a function that an interpreter executes: in the source, which is its module; 0 where that is not known. It has no
-    /// address.
+    /// Line in the source file (the module) of a function that an interpreter executes; 0: not known. Such a frame has
+    /// no address.
     pub line: Option<u32>,
-    /// It and the frames further out were found by what nothing proves; those before it were not.
+    /// This frame and those further out were found by an unproven guess; the frames before it were not.
     pub guessed: bool,
 }
 
@@ -34,7 +34,7 @@ impl NamedFrame {
         NamedFrame { addr, ..NamedFrame::new(function.name.clone(), offset, function.module.clone()) }
     }
 
-    /// True when the time for names was used up before this one was looked for.
+    /// True when the time for names was used up before the name of this frame was looked up.
     pub fn is_given_up(&self) -> bool {
         self.reason() == Some(GIVEN_UP)
     }

@@ -52,7 +52,7 @@ pub struct FrameNames {
 struct ModuleNames {
     module: Arc<Module>,
     symbols: Option<Result<FileSymbols, UnnamedReason>>,
-    /// How often there was no time for its symbols.
+    /// Number of attempts to read the symbols that ran out of time.
     given_up: u32,
     /// Number of users that had mapped the module when its symbols were read.
     users: usize,
@@ -109,7 +109,7 @@ impl FrameNames {
         self.time.take_message()
     }
 
-    /// No name is looked up any more until the next report.
+    /// True when no name is looked up any more until the next report.
     pub fn has_no_time(&self) -> bool {
         self.time.is_over()
     }
@@ -289,10 +289,10 @@ impl FrameNames {
         found
     }
 
-    /// What is known of a place that no symbol covers, and how far it is into that: the function by the file's unwind
-    /// tables, which strip(1) leaves, or the file.
+    /// The function around a place that no symbol covers, by the file's unwind tables, which strip(1) keeps, and the
+    /// offset in that function. Without such a function: the offset in the file.
     fn without_symbol(&self, module: &Arc<Module>, offset: u64, reason: UnnamedReason) -> (Unnamed, u64) {
-        let is_without = matches!(reason, STRIPPED | NO_SYMBOL); // or its symbols could not be read
+        let is_without = matches!(reason, STRIPPED | NO_SYMBOL); // otherwise the symbols could not be read
         match is_without.then(|| self.function_start(module, offset)).flatten() {
             Some((start, into)) => (Unnamed { reason, function: Some(start) }, into),
             None => (reason.into(), offset),
@@ -334,7 +334,7 @@ impl FrameNames {
             }
             Content::Unnamed { reason, map: Some(map) } => {
                 let file = map.find().map_err(|why| if *reason == JIT_NO_MAP { why } else { *reason })?;
-                let key = Arc::as_ptr(&file) as usize; // the map keeps the file
+                let key = Arc::as_ptr(&file) as usize; // the file stays in `perf_maps`
                 let known = self.perf_maps.entry(key).or_insert_with(|| PerfMap::new(file, &self.options.budget));
                 let missing = if known.is_whole() { NOT_IN_MAP } else { MAP_TOO_LARGE };
                 known.resolve(addr).ok_or(missing)
@@ -345,12 +345,13 @@ impl FrameNames {
 
     /// The symbols of a file, read when they are first asked for.
     fn symbols_of(&mut self, module: &Arc<Module>, file: &File) -> Result<&mut FileSymbols, UnnamedReason> {
-        /// Each time more of the file is in the page cache, unless that is too small.
+        /// Attempts to read a file's symbols that ran out of time. Each leaves more of the file in the page cache,
+        /// unless that is too small.
         const MAX_GIVEN_UP: u32 = 5;
         let options = self.options.clone();
         let known = self.of_module(module);
-        // A failure is kept: else each frame would read the file again. But a new user may have budget left for it, and where
-        // there was no time there may be some in the next report.
+        // A failure is kept, so that not each frame reads the file again. But a further user of the file may have
+        // budget left for it, and after a lack of time the next report has new time.
         let users = module.users();
         let may_succeed = match known.symbols {
             None => true,
@@ -393,13 +394,13 @@ impl FrameNames {
         if let Content::File(file) = &module.content
             && let Some(start) = self.time.begin(&module.path)
         {
-            let _ = self.symbols_of(&module, file); // whoever prints a frame hears why there are none
+            let _ = self.symbols_of(&module, file); // the reason is kept, and shown with the frames
             self.time.end(&module.path, start);
         }
         true
     }
 
-    /// Reads names of frames, those of one file all at once.
+    /// Reads the names of frames ahead, with one question per file.
     pub fn read_ahead<'a>(&mut self, frames: impl Iterator<Item = &'a Frame>) {
         let mut files: Vec<(&'a Arc<Module>, FxHashSet<u64>)> = Vec::new();
         let mut indices: FxHashMap<usize, usize> = FxHashMap::default();
@@ -421,7 +422,7 @@ impl FrameNames {
             match self.symbols_of(module, file) {
                 Ok(symbols) => symbols.read_ahead(offsets.into_iter()),
                 Err(GIVEN_UP) => self.time.give_up(&module.path),
-                Err(_) => {} // whoever prints a frame hears why
+                Err(_) => {} // the reason is shown with the frame
             }
             self.time.end(&module.path, start);
         }

@@ -10,20 +10,22 @@ use crate::outside;
 use crate::symbol::unnamed::GIVEN_UP;
 use crate::sys;
 
-/// CPU time per report for names that are looked up, ns: files of others must not decide how long a report takes.
+/// CPU time per report for names that are looked up, ns: other users' files must not decide how long a report takes.
 const MAX_REPORT_NS: u64 = 500_000_000;
-/// Share of it for one file, ns: a large or hostile file must not use up the time of the others.
+/// CPU time of a report for one file, ns: a large or hostile file must not use up the time of other files.
 const MAX_FILE_NS: u64 = 400_000_000;
-/// Most of a report's time that one look-up may take by the work of a worker, ns. An index of a large file takes longer, but the file's
-/// names are worth nothing without it.
+/// Most CPU time of workers that one look-up takes from a report's time, ns. An index of a large file takes longer, but
+/// without it the file has no names.
 const MAX_WORKER_NS: u64 = 100_000_000;
-/// CPU time for names that a run may spend at once, ns, and the share of its time that it may spend from then on: a program that
-/// is never twice at the same address would have us look for names all the time.
+/// CPU time for names that a run may spend at once, ns. Beyond it, the run may spend a fixed share of its duration: a
+/// program that never runs at the same address twice would need names all the time.
 const AT_ONCE_NS: u64 = 2_000_000_000;
 const RUN_SHARE: u64 = 8;
-/// What is left, once it has spent that, for occurrences that wait when the run ends, ns: somebody waits for their last line.
+/// CPU time for the names of occurrences that wait when the run ends, if the run has spent its time, ns: the user waits
+/// for their last line.
 const AT_END_NS: u64 = 50_000_000;
-/// A look-up that takes longer is measured in CPU time the next time. Time that passes is cheaper to ask for, and is no less.
+/// After a look-up that took longer, CPU time is measured. Elapsed time is cheaper to read, and never less than CPU
+/// time.
 const SHORT: Duration = Duration::from_micros(50);
 /// After this, the names of occurrences have the full time again: they arrive in batches all the time.
 const RENEW_AFTER: Duration = Duration::from_secs(1);
@@ -134,8 +136,8 @@ impl NamingTime {
         }
     }
 
-    /// Starts a message: of a report, or of a batch of occurrences. The last report always has the full time; no
-    /// message after it has, and occurrences before it have what the run has left.
+    /// Starts a message: of a report, or of a batch of occurrences. The last report always has the full time; messages
+    /// after it get no new time, and occurrences before it have what the run has left.
     pub fn start(&mut self, is_report: bool) {
         let is_last = self.step.0.is_last_report.load(Ordering::Relaxed);
         let is_time =
@@ -152,7 +154,7 @@ impl NamingTime {
         }
     }
 
-    /// CPU time that the run may spend yet, so long after it began.
+    /// CPU time that the run may still spend when `elapsed` has passed since its start.
     fn left_of_run_ns(&self, elapsed: Duration) -> u64 {
         let share = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX) / RUN_SHARE;
         AT_ONCE_NS.saturating_add(share).saturating_sub(self.spent_of_run_ns)
@@ -174,14 +176,15 @@ impl NamingTime {
         Some(if self.was_long { LookUpStart::CpuNs(sys::thread_cpu_ns()) } else { LookUpStart::Time(Instant::now()) })
     }
 
-    /// Ends a look-up that began so.
+    /// Ends the look-up that began at `start`.
     pub fn end(&mut self, path: &Arc<str>, start: LookUpStart) {
         self.step.set_file(None);
         let took = match start {
             LookUpStart::CpuNs(start_ns) => Duration::from_nanos(sys::thread_cpu_ns().saturating_sub(start_ns)),
             LookUpStart::Time(start) => start.elapsed(),
         };
-        // Whoever was kept from the CPU has not spent its time; a look-up that took long itself is followed by one that is measured.
+        // A thread that was kept from the CPU has not spent its time, so elapsed time counts only up to SHORT. If
+        // look-ups are long, the CPU time of the next one is measured.
         let is_exact = matches!(start, LookUpStart::CpuNs(_));
         self.was_long = took > SHORT;
         let took = if is_exact { took } else { took.min(SHORT) };
@@ -202,7 +205,7 @@ impl NamingTime {
             Some(spent_ns) => spent_ns,
             None => self.spent_ns.entry(path.clone()).or_default(),
         };
-        // A single look-up cannot be interrupted, so a file may exceed its share; the others do not pay for that.
+        // A single look-up cannot be interrupted, so a file may exceed its share; other files do not pay for that.
         self.left_ns = self.left_ns.saturating_sub(took_ns.min(MAX_FILE_NS.saturating_sub(*spent_ns)));
         *spent_ns += took_ns;
         self.spent_of_run_ns += took_ns;
@@ -301,7 +304,7 @@ mod tests {
         let mut time = NamingTime::new(step.clone());
         let left = |time: &NamingTime, seconds| time.left_of_run_ns(Duration::from_secs(seconds));
         assert_eq!((left(&time, 0), left(&time, 80)), (2 * S, 12 * S));
-        // As much as each of four reports may.
+        // Four files take the full time of one report each.
         for file in ["/a", "/b", "/c", "/d"] {
             time.charge(&file.into(), MAX_REPORT_NS);
         }
@@ -315,7 +318,7 @@ mod tests {
         assert_eq!(time.left_ns, MAX_REPORT_NS, "the last report has time of its own");
     }
 
-    /// Where names have taken much time already, Ctrl-C is not followed by as much again.
+    /// If names have taken much time before, Ctrl-C is not followed by as much time for names.
     #[test]
     fn what_waits_at_the_end_gets_few_names() {
         let step = CurrentStep::default();

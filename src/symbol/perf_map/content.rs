@@ -26,9 +26,10 @@ const MAX_NAME_BYTES: usize = 512;
 const TAIL_BYTES: usize = 256;
 /// Bytes of a file that are asked for at once.
 const CHUNK_BYTES: u64 = 40 << 10;
-/// Names that were read so long ago are good enough.
+/// A map that was read so recently is not read again.
 const FRESH: Duration = Duration::from_millis(20);
-/// A last line that does not end counts when the file has been as it is for so long: who writes it may be halfway.
+/// A last line without a line break counts when the file has not changed for so long: until then it may be half
+/// written.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 /// A file that is rewritten all the time is reread no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
@@ -43,7 +44,7 @@ pub struct PerfMap {
     /// The last bytes read. Other bytes in their place mean that the file was rewritten.
     tail: Vec<u8>,
     modified: Option<SystemTime>,
-    /// Where the last line begins that does not end, and its length, once it has been taken.
+    /// Offset and length of a last line without a line break, if it was taken as an entry.
     unended: Option<(u64, usize)>,
     /// When a rewritten file may be read again.
     reread_at: Option<Instant>,
@@ -71,11 +72,11 @@ struct PerfMapEntry {
     len: u16,
 }
 
-/// The next bytes of a map that comes with the question.
+/// Reads the next bytes of the map that comes with the question.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PerfMapPart {
     from: u64,
-    /// The bytes in front of `from`, as they were.
+    /// The bytes in front of `from`, as they were when last read.
     tail: Vec<u8>,
     modified: Option<SystemTime>,
 }
@@ -83,9 +84,9 @@ pub struct PerfMapPart {
 /// A part of a map.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MapPart {
-    /// What was read before is not there any more.
+    /// The bytes that were read before are not in the file any more.
     is_rewritten: bool,
-    /// Of the file, up to [`MAX_BYTES`].
+    /// Length of the file, up to [`MAX_BYTES`].
     len: u64,
     modified: Option<SystemTime>,
     #[serde(with = "as_bytes")]
@@ -306,7 +307,7 @@ mod tests {
         (file, map)
     }
 
-    /// What is read again all the time.
+    /// The name at an address, after reading the file however recently it was read.
     fn name(map: &mut PerfMap, addr: u64) -> Option<(String, u64)> {
         map.asked_at = None;
         map.resolve(addr)

@@ -1,8 +1,8 @@
-//! Finds the perf map of a process, and checks that the process itself wrote it. A worker does that: the process may have put its
-//! /tmp where nobody answers.
+//! Finds the perf map of a process, and checks that the process itself wrote it. A worker does that: the /tmp of the
+//! process may be on a file system that does not answer.
 //!
 //! Anybody with write access to a /tmp can put such a file there: a link to a file that only root may read, or names
-//! for the code of others.
+//! for the code of other users.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -89,25 +89,26 @@ pub struct MapProcess {
 #[derive(Debug)]
 pub struct MapPlace {
     pub file: File,
-    /// Its owner (uid).
+    /// The uid of the map's owner.
     pub user: u32,
 }
 
-/// Searches for the map of a process. A map that was found before comes with it, and counts while it has a name.
+/// Searches for the map of a process. A map that was found before comes with the question, and is kept while it has a
+/// file name.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FindPerfMap {
     process: MapProcess,
     began: SystemTime,
 }
 
-/// What came of a search.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapFound {
-    /// The one that came with the question.
+    /// The map that came with the question.
     Same,
-    /// Another one, which comes with the answer; its owner (uid).
+    /// Another map, which comes with the answer; the uid of its owner.
     Other(u32),
-    /// No trustworthy one.
+    /// There is no trustworthy map.
     Nothing(NoMap),
 }
 
@@ -134,7 +135,7 @@ impl From<NoMap> for UnnamedReason {
 }
 
 impl Question for FindPerfMap {
-    /// With the user of the process, as it is now known.
+    /// The result, and the user (uid) of the process as it is now known.
     type Answer = (MapFound, Option<u32>);
 
     fn answer(&self, context: &mut WorkerContext) -> (MapFound, Option<u32>) {
@@ -227,7 +228,7 @@ impl PerfMapFile {
             MapFound::Other(user) => {
                 state.found = files.pop().ok_or(NO_FILE).map(|file| Arc::new(MapPlace { file, user }));
             }
-            // As is one that was removed.
+            // A map that was removed is kept, too.
             MapFound::Nothing(why) if state.found.is_err() => state.found = Err(why.into()),
             MapFound::Nothing(_) => {}
         }

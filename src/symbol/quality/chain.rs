@@ -1,7 +1,7 @@
 //! Quality of callchains: whether they lead to the function that started their thread.
 //!
-//! One that was found by unwind tables says so itself. One that follows frame pointers breaks off at code that was compiled
-//! without them, which its names tell.
+//! A callchain that was found by unwind tables says so itself. A callchain that follows frame pointers breaks off at
+//! code that was compiled without them; the names of its frames tell whether it did.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::unwind::CodeKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallchainQuality {
     Good,
-    /// It reaches the start of its thread by a frame pointer that nothing proves.
+    /// The chain reaches the start of its thread only by an unproven frame pointer.
     Guessed,
     /// The chain ends in the C library or the loader, and has no frame in other user code.
     BrokenLibc(BreakPlace),
@@ -24,18 +24,18 @@ pub enum CallchainQuality {
     Truncated(ChainLimit),
     /// The chain has no address.
     Empty,
-    /// There was no time for the names that would tell.
+    /// There was no time for the names that decide.
     Unjudged,
 }
 
-/// What a callchain that is cut was too long for.
+/// The limit that cut a callchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainLimit {
-    /// The kernel's, or that of its event.
+    /// The limit of addresses of the kernel, or of the event.
     Depth,
-    /// As many frames as the unwinder follows.
+    /// The limit of frames that the unwinder follows.
     UnwoundFrames,
-    /// A copy of the stack of so many KiB.
+    /// The size of the copy of the stack, in KiB.
     Window { kib: u8 },
 }
 
@@ -49,11 +49,11 @@ pub struct BreakPlace {
 /// Why a callchain breaks off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BreakCause {
-    /// The code keeps no frame pointers, which is all that the chain followed.
+    /// The code keeps no frame pointers, and the chain was found by them alone.
     NoFramePointers,
     /// The code was made at run time, without frame pointers and without tables.
     MadeAtRunTime,
-    /// No unwind table leads on.
+    /// No unwind table covers the code.
     NoTables,
     /// A return probe has taken the place of the return address.
     ReturnProbe,
@@ -62,7 +62,7 @@ pub enum BreakCause {
 }
 
 impl CallchainQuality {
-    /// The quality of a stack by its frames, whose user part was found so.
+    /// The quality of a stack, from its frames and from how its user part was found.
     pub fn of(frames: &[Frame], user: UserPart, names: &mut FrameNames) -> CallchainQuality {
         let Some(outermost) = frames.last() else { return CallchainQuality::Empty };
         if let Frame::Truncated(cut) = outermost {

@@ -1,4 +1,4 @@
-//! Numbers of callchains of a run by quality, of all of them and by program; and what would make more of them whole.
+//! Numbers of callchains of a run by quality, in all and by program; and what would make more of them whole.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct QualityCounts {
 /// The user stacks of one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramQuality {
-    /// The path of its file. None: that of programs of which nothing is known.
+    /// The path of the program's file. None: the sum of programs whose file is not known, or that are beyond the limit.
     pub program: Option<Arc<str>>,
     pub whole: u64,
     pub guessed: u64,
@@ -36,7 +36,7 @@ pub struct ProgramQuality {
     pub broken: u64,
     /// Found by unwind tables.
     unwound: u64,
-    /// How many end where, of those that do not reach the start.
+    /// Number of stacks that do not reach the start, by where and why they end.
     ends: FxHashMap<StackEnd, u64>,
 }
 
@@ -47,9 +47,9 @@ enum StackEnd {
     Broken(BreakPlace),
 }
 
-/// Programs that are told apart; whatever users run, the number of files is theirs to choose.
+/// Most programs that are counted apart: users decide how many files they execute.
 const MAX_PROGRAMS: usize = 1024;
-/// Ends of the stacks of one program that are told apart.
+/// Most ends that are counted apart for the stacks of one program.
 const MAX_ENDS: usize = 64;
 /// Programs that are listed in text.
 const LISTED: usize = 5;
@@ -59,7 +59,7 @@ const QUIET_PCT: u64 = 5;
 const LARGEST_KIB: u8 = 64;
 
 impl QualityCounts {
-    /// Adds a stack that was sampled `taken` times. `user`: of one with frames of a program.
+    /// Adds a stack that was sampled `taken` times. `user`: its user part, if it has frames of a program.
     pub fn add(&mut self, quality: &CallchainQuality, user: Option<&UserStack>, taken: u64) {
         *match quality {
             CallchainQuality::Good => &mut self.good,
@@ -162,7 +162,7 @@ impl ProgramQuality {
         self.whole + self.guessed + self.early()
     }
 
-    /// Those that do not reach the start.
+    /// Number of stacks that do not reach the start.
     fn early(&self) -> u64 {
         self.truncated + self.broken
     }
@@ -171,7 +171,7 @@ impl ProgramQuality {
         self.program.as_deref().unwrap_or("programs that had gone")
     }
 
-    /// Why most of the others are not whole, and the one thing that would help. None: all are whole.
+    /// The most frequent reason why stacks are not whole, and the one thing that would help. None: all are whole.
     pub fn help(&self) -> Option<String> {
         let rank = |end: &StackEnd| match end {
             StackEnd::Cut(_) => None,

@@ -47,7 +47,8 @@ struct AddressSpace {
     jit_modules: Vec<Arc<Module>>,
     /// When the mappings may be read from /proc again.
     reread_at: Option<Instant>,
-    /// How often copies of code were looked for in vain, and when they may be looked for again: one may have been halfway.
+    /// Number of searches for copies of code that found none, and when the next search may be: a copy may have been
+    /// half made.
     copies_missed: u8,
     find_copies_at: Option<Instant>,
 }
@@ -69,10 +70,10 @@ pub struct AddressSpaces {
     budget: Budget,
     /// Files that are kept open.
     pinned: Budget,
-    /// Why a file had no room since the last [`AddressSpaces::forget_unused`], and why it may have none.
+    /// A file had no room since the last [`AddressSpaces::forget_unused`], and the reason that its frames get.
     refused_file: bool,
     why_no_file: UnnamedReason,
-    /// Stands for those that there is no room for.
+    /// Stands for modules for which the budget has no room.
     nameless: Arc<Module>,
 }
 
@@ -82,7 +83,7 @@ const MAPPINGS_BYTES: u64 = 96 << 20;
 const MAX_PINNED: usize = 4096;
 /// Reason for a file that had no room although the limit of descriptors allows more.
 const MANY_FILES: UnnamedReason = "too many files are mapped by its user";
-/// Most paths of what has no file of ours.
+/// Most paths of modules that have no open file.
 const MAX_UNNAMED: usize = 2048;
 /// Descriptors per file: a file may take as many again for copies of its tables, and /proc must stay readable.
 const DESCRIPTORS_PER_FILE: usize = 3;
@@ -116,7 +117,7 @@ impl AddressSpaces {
         }
     }
 
-    /// Has lists of mappings pay into a budget that is not for them alone.
+    /// Makes the budget for lists of mappings a part of `whole`.
     #[must_use]
     pub fn within(self, whole: &Budget) -> AddressSpaces {
         AddressSpaces { budget: self.budget.within(whole), ..self }
@@ -164,12 +165,12 @@ impl AddressSpaces {
         self.space(pid).maps.get().modules().find(|module| module.has_file()).map(|module| module.path.clone())
     }
 
-    /// What `pid` has mapped executable, for who walks stacks. Where it is unchanged it is the same one.
+    /// The executable mappings of `pid`, for the unwinder. The same `Arc` until they change.
     pub fn space_code(&mut self, pid: i32) -> Arc<SpaceCode> {
         self.space(pid).maps.get().code()
     }
 
-    /// Gives code its unwind tables, if it can have any: that reads its file. Afterwards [`MappedCode::tables`] is set.
+    /// Loads the unwind tables of code from its file, if it can have any. Afterwards [`MappedCode::tables`] is set.
     pub fn load_tables(&self, code: &MappedCode, budget: &Budget) {
         if code.tables().is_some() {
             return;
@@ -218,8 +219,8 @@ impl AddressSpaces {
         }
     }
 
-    /// Forgets processes that exited 2 s before `now`. One whose threads live on is checked again after
-    /// as long.
+    /// Forgets processes that exited 2 s before `now`. A process whose threads live on is checked again after another 2
+    /// s.
     fn expire(&mut self, now: u64) {
         let is_over = |(time, _): &mut (u64, i32)| time.saturating_add(KEEP_EXITED_NS) < now;
         while let Some((time, pid)) = self.exited.pop_front_if(is_over) {
@@ -243,7 +244,7 @@ impl AddressSpaces {
         !self.host.proc.join(pid.to_string()).exists()
     }
 
-    /// True when somebody's files could not be opened.
+    /// True when files had no room since the last [`AddressSpaces::forget_unused`].
     pub fn is_full(&self) -> bool {
         self.refused_file
     }
@@ -313,7 +314,7 @@ impl AddressSpaces {
             return known.clone();
         }
         if space.jit_modules.len() >= MAX_JIT_MODULES {
-            space.jit_modules.clear(); // whoever refers to one keeps it
+            space.jit_modules.clear(); // stacks keep the modules that they refer to
         }
         let module = fresh();
         space.jit_modules.push(module.clone());
@@ -369,7 +370,7 @@ impl AddressSpaces {
                 self.remember_not_elf(path_and_key);
                 return self.unnamed(owner, &path, NOT_ELF);
             }
-            // The kernel says so; the paths that were tried may have failed for lesser reasons.
+            // The kernel says that the file is deleted; the paths that were tried may have failed for lesser reasons.
             Err(_) if is_deleted => return self.unnamed(owner, &path, DELETED),
             Err(reason) => return self.unnamed(owner, &path, reason),
         };
@@ -414,14 +415,14 @@ impl AddressSpaces {
         }
         let Some(paid) = self.pay_for_module(owner, path) else { return self.nameless.clone() };
         if self.unnamed_modules.len() >= MAX_UNNAMED {
-            self.unnamed_modules.clear(); // whoever refers to one keeps it
+            self.unnamed_modules.clear(); // stacks keep the modules that they refer to
         }
         let module = Arc::new(Module::new(path, content()).paid(vec![paid]));
         self.unnamed_modules.entry(path.to_owned()).or_default().push(module.clone());
         module
     }
 
-    /// What a module takes with its place in a table.
+    /// Takes memory for a module and its place in a table.
     fn pay_for_module(&self, owner: Option<u32>, path: &str) -> Option<Share> {
         let bytes = size_of::<Module>() + size_of::<MappedCode>() + 3 * path.len();
         self.budget.take(bytes as u64, &[payer(owner)])
@@ -433,7 +434,7 @@ impl AddressSpaces {
     }
 }
 
-/// Who pays for what a process has mapped.
+/// The user (uid) who is charged for the mappings of a process.
 fn payer(owner: Option<u32>) -> u32 {
     owner.unwrap_or(UNKNOWN_USER)
 }
@@ -562,7 +563,7 @@ mod tests {
         let (_dir, mut spaces) = two_users(16);
         spaces.budget = Budget::halved(40 << 10);
         assert_eq!(at(&mut spaces, 5, 0x1_0000).map(|found| found.0).as_deref(), Some("file1"));
-        // It forks, and maps one page more after each.
+        // The process forks, and maps one page more after each fork.
         for child in 100..200 {
             spaces.apply(SpaceChange::Fork { parent: 5, child });
             apply(&mut spaces, &mmap(5, 0x100_0000 + child as u64 * 0x1000, 0x1000, 0, "/no/a"));

@@ -1,5 +1,5 @@
-//! The files of mappings: opened while they can be reached, and checked to be the ones that were mapped. Workers do that: this process
-//! holds places (O_PATH) alone, since opening, reading and even closing the files of others may hang.
+//! The files of mappings: opened while they can be reached, and checked to be the ones that were mapped. Workers do
+//! that: this process holds only places (O_PATH), since opening, reading and even closing other users' files may hang.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -59,7 +59,7 @@ pub struct OpenMapped {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct OpenedFile {
     pub is_elf: bool,
-    /// Its owner (uid).
+    /// The uid of the file's owner.
     pub owner: Option<u32>,
 }
 
@@ -98,7 +98,7 @@ impl Question for OpenMapped {
 }
 
 impl WantedFile<'_> {
-    /// Has the file opened, as [`WantedFile::open_here`] does. Returns its place (O_PATH).
+    /// Has a worker open the file, as [`WantedFile::open_here`] does. Returns its place (O_PATH).
     ///
     /// # Errors
     /// The file cannot be reached any more, another file is at its path, or it does not answer.
@@ -201,12 +201,12 @@ pub const DELETED_MARK: &[u8] = b" (deleted)";
 pub struct CodeMapping {
     pub start: u64,
     pub end: u64,
-    /// Of `start`, in the file.
+    /// Offset of `start` in the file.
     pub offset: u64,
     pub key: FileKey,
     #[serde(with = "as_bytes")]
     pub path: Vec<u8>,
-    /// It has no file, and touches mappings of one: it may be a copy of the file's code.
+    /// The mapping has no file, and touches mappings of a file: it may be a copy of the file's code.
     pub is_beside_file: bool,
 }
 
@@ -236,8 +236,8 @@ impl Question for CodeMaps {
 impl CodeMaps {
     /// Line by line: libraries are at the end, and what is mapped as data before them may take any number of lines.
     fn read(&self, host: &Host, file: File) -> CodeMapList {
-        const MAX_PATHS_BYTES: usize = 12 << 20; // the asker has them twice for a moment, beside its budget
-        const MAX_CPU_NS: u64 = 300_000_000; // whoever asks does not wait much longer; 200,000 lines take less
+        const MAX_PATHS_BYTES: usize = 12 << 20; // the asking process has them twice for a moment, beside its budget
+        const MAX_CPU_NS: u64 = 300_000_000; // the asking process does not wait much longer; 200,000 lines take less
         const LINES_PER_CLOCK_READ: u32 = 256;
         let until_ns = sys::thread_cpu_ns().saturating_add(MAX_CPU_NS);
         let (mut lines, mut line) = (BufReader::with_capacity(64 << 10, file), Vec::new());

@@ -13,9 +13,9 @@ pub(super) struct Mapping {
     /// Offset of `start` in the file.
     offset: u64,
     module: Arc<Module>,
-    /// How many were seen before, in its process.
+    /// Number of mappings of the process that were seen before this one.
     number: u32,
-    /// Of memory without a file, in the place of a file's code: it may be a copy of that.
+    /// The mapping has no file, and touches mappings of a file: it may be a copy of the file's code.
     may_be_copy: bool,
 }
 
@@ -26,7 +26,7 @@ impl Mapping {
         Mapping { start, end, offset, module, number: 0, may_be_copy: false }
     }
 
-    /// It touches the mapping of a file.
+    /// Notes whether the mapping touches a mapping of a file.
     #[must_use]
     pub fn beside_file(self, is_beside: bool) -> Mapping {
         Mapping { may_be_copy: is_beside && !self.module.has_file(), ..self }
@@ -37,11 +37,11 @@ impl Mapping {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mappings {
     all: Vec<Mapping>,
-    /// How many were seen so far.
+    /// Number of mappings seen so far.
     seen: u32,
-    /// Some were left out.
+    /// Some mappings were left out.
     is_partial: bool,
-    /// Some may be copies of a file's code.
+    /// Some mappings may be copies of a file's code.
     may_have_copies: bool,
     /// Made when it is asked for.
     code: OnceLock<Arc<SpaceCode>>,
@@ -61,12 +61,12 @@ impl Mappings {
         self.all.is_empty()
     }
 
-    /// There were more than are kept.
+    /// True when there were more mappings than are kept.
     pub fn is_partial(&self) -> bool {
         self.is_partial
     }
 
-    /// The memory that they take with [`Mappings::code`].
+    /// Memory of the mappings and of [`Mappings::code`], in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Mappings>() + self.all.capacity() * size_of::<Mapping>() + self.all.len() * size_of::<CodeRange>()
     }
@@ -87,7 +87,7 @@ impl Mappings {
         self.may_have_copies
     }
 
-    /// None of it may: what is was replaced.
+    /// Notes that no mapping may be a copy any more: those that are copies were replaced.
     pub fn copies_are_known(&mut self) {
         self.all.iter_mut().for_each(|mapping| mapping.may_be_copy = false);
         self.may_have_copies = false;
@@ -104,8 +104,8 @@ impl Mappings {
         self.code.get_or_init(|| Arc::new(SpaceCode::new(self.all.iter().map(range).collect()))).clone()
     }
 
-    /// Adds a mapping, and cuts those that it overlaps. Where there are too many now, a quarter is left out: no record tells
-    /// what was unmapped.
+    /// Adds a mapping, and cuts those that it overlaps. Beyond the limit, a quarter of the mappings is left out: no
+    /// record says what was unmapped.
     pub fn insert(&mut self, new: Mapping) {
         let maps = &mut self.all;
         if new.start >= new.end {
@@ -143,7 +143,7 @@ impl Mappings {
         self.code.take();
     }
 
-    /// Adds those of `others` that overlap no mapping.
+    /// Adds the mappings of `others` that overlap no mapping of this list.
     pub fn fill(&mut self, others: Mappings) {
         self.is_partial |= others.is_partial;
         for mapping in others.all {
@@ -171,7 +171,8 @@ mod tests {
         Mapping::new((start, start + 0x1000), 0, module.clone())
     }
 
-    /// A program may map one page after the other, at ever new addresses and at old ones, and unmap them: that is not told.
+    /// A program may map one page after the other, at new addresses and at old ones, and unmap them: no record reports
+    /// an unmap.
     #[test]
     fn a_mapping_beyond_the_most_cuts_the_earlier_ones() {
         let [code, made, later] = ["/code", "/made", "/later"].map(module);
@@ -207,7 +208,7 @@ mod tests {
                 all.insert(Mapping::new((start * PAGE, (start + len) * PAGE), offset * PAGE, files[number].clone()));
                 (0..len).for_each(|page| pages[(start + page) as usize] = Some((number, (offset + page) * PAGE)));
             }
-            // What was read later adds what overlaps nothing.
+            // Mappings that were read later are added where they overlap nothing.
             for (number, (start, len)) in (40..).zip(fills) {
                 let file = &files[number];
                 all.fill(Mappings::of(vec![Mapping::new((start * PAGE, (start + len) * PAGE), 0, file.clone())], false));

@@ -1,4 +1,4 @@
-//! Lines of /proc/PID/maps: one for each mapping. Of very many, some are left out.
+//! Lines of /proc/PID/maps, one for each mapping. Of too many mappings, some are left out.
 
 use std::hash::Hash;
 
@@ -67,8 +67,8 @@ pub fn offset_in_file(maps: &[u8], address: u64) -> Option<u64> {
     is_file.then(|| address - line.start + line.offset)
 }
 
-/// Leaves at most `most`: of each kind the last ones, and equally many of those kinds that are not left whole. A program maps the
-/// file with its own code once, and those with code that it makes any number of times.
+/// Keeps at most `most` elements: the last ones of each kind, and equally many of each kind that is not kept whole. A
+/// program maps the file with its own code once, and files with generated code any number of times.
 pub(super) fn leave_last_of_each<T, K: Eq + Hash>(all: &mut Vec<T>, most: usize, kind: impl Fn(&T) -> K) {
     if all.len() <= most {
         return;

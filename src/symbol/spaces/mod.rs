@@ -1,10 +1,10 @@
-//! What processes have mapped executable, so that an address is a place in a file.
+//! The executable mappings of processes, so that an address is a place in a file.
 //!
-//! On the main thread an address space is a number ([`space_keys`]). The output thread has the lists of mappings (`mappings`;
-//! `shared_maps` says who shares and pays for them) of all processes ([`address_spaces`]), from records and from lines of /proc
-//! ([`maps_line`]). What is mapped is a [`module`]: its file was opened while it could be reached ([`files`]), and its unwind tables
-//! are loaded when somebody needs them ([`unwind_tables`]). Code that a program has put in the place of its own is found again
-//! ([`remapped`]).
+//! On the main thread an address space is a number ([`space_keys`]). The output thread has the lists of mappings
+//! (`mappings`; `shared_maps` says who shares and pays for them) of all processes ([`address_spaces`]), from records
+//! and from lines of /proc ([`maps_line`]). A [`module`] is the mapped thing: its file was opened while it could be
+//! reached ([`files`]), and its unwind tables are loaded when a stack needs them ([`unwind_tables`]). Copies that a
+//! program has made of its own code are recognized ([`remapped`]).
 
 pub mod address_spaces;
 pub mod files;

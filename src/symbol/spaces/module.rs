@@ -1,4 +1,4 @@
-//! What processes map: a file, or something that has none, with where its names come from.
+//! Modules, which processes map: a file, or memory without one, and where its names come from.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ pub struct Module {
     pub code: Arc<MappedCode>,
     /// Users (uids) whose processes have mapped it.
     users: Mutex<Vec<u32>>,
-    /// Given back when nobody has the module any more.
+    /// Memory that the module is charged with, given back when it is dropped.
     _paid: Vec<Share>,
 }
 
@@ -46,13 +46,13 @@ impl Module {
         Module { path, content, code: Arc::new(MappedCode::new(kind)), users: Mutex::default(), _paid: Vec::new() }
     }
 
-    /// With what was paid for it.
+    /// The module, charged with these shares.
     #[must_use]
     pub fn paid(self, shares: Vec<Share>) -> Module {
         Module { _paid: shares, ..self }
     }
 
-    /// False for memory.
+    /// False for memory without a file.
     pub(super) fn has_file(&self) -> bool {
         self.path.starts_with('/') && !is_anonymous(&self.path)
     }
@@ -76,7 +76,7 @@ impl Module {
     }
 }
 
-/// What a function returns to that has a return probe: the mapping of the kernel's trampoline.
+/// Name of the mapping of the kernel's trampoline, to which a function with a return probe returns.
 pub(super) const UPROBES: &str = "[uprobes]";
 
 /// True for the names that the kernel and prctl(PR_SET_VMA_ANON_NAME) give to memory without a file.

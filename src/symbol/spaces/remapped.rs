@@ -1,5 +1,5 @@
-//! Code that a program has put in the place of its own: anonymous memory at the addresses of its file, with the same bytes, as
-//! those that want large pages for their code make it. The file still names it, and has its unwind tables.
+//! Copies that a program has made of its own code: anonymous memory at the addresses of its file, with the same bytes.
+//! Programs that want large pages for their code make them. The file still names that code, and has its unwind tables.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,26 +18,26 @@ use crate::symbol::spaces::maps_line::{MAX_LINE_BYTES, MapsLine, parse_mapping, 
 use crate::symbol::spaces::module::is_anonymous;
 use crate::task::memory::ProcessMemory;
 
-/// Most places of one process where that is looked for.
+/// Most mappings of one process that are compared.
 const MAX_PLACES: usize = 64;
 /// Most lines of /proc/PID/maps that are read.
 const MAX_LINES: usize = 1 << 17;
-/// What is compared: so many blocks of this size, spread over the code.
+/// Number of blocks that are compared, spread over the code.
 const BLOCKS: u64 = 64;
 const BLOCK_BYTES: usize = 64;
-/// Fewest blocks that tell: others are padding.
+/// Fewest equal blocks in a copy. Blocks of zeros are padding, and do not count.
 const MIN_BLOCKS: usize = 4;
-/// Of so many blocks, one may differ: a program may have patched its code.
+/// One block may differ for so many equal ones: a program may have patched its code.
 const BLOCKS_PER_PATCH: usize = 16;
 
-/// Looks for such code in a process.
+/// Looks for copies of code in a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FindRemapped {
     pid: i32,
 }
 
 impl Question for FindRemapped {
-    /// The mappings as if they were those of the files.
+    /// The copies, as if they were mappings of the files.
     type Answer = Vec<CodeMapping>;
 
     fn answer(&self, context: &mut WorkerContext) -> Vec<CodeMapping> {
@@ -48,7 +48,7 @@ impl Question for FindRemapped {
     }
 }
 
-/// Anonymous code that touches mappings of a file.
+/// Anonymous code that directly follows a mapping of a file.
 struct RemappedPlace {
     start: u64,
     end: u64,
@@ -92,7 +92,7 @@ impl FindRemapped {
 }
 
 impl RemappedPlace {
-    /// The place as a mapping of the file. None: it is something else.
+    /// The place as a mapping of the file. None: it is no copy.
     fn as_of_file(&self, pid: i32, host: &Host, memory: &mut ProcessMemory) -> Option<CodeMapping> {
         let CodeMapping { start, end, key, path, .. } = &self.before;
         let shown = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(path)));
@@ -107,14 +107,15 @@ impl RemappedPlace {
         Some(CodeMapping { start: self.start, end: self.end, offset, ..self.before.clone() })
     }
 
-    /// The linker's address of the first byte, by that of a byte of the mapping before: a segment may begin within its first page.
+    /// The linker's address of the place's first byte, from that of the byte at `into` in the mapping before: a segment
+    /// may begin within the first page of its mapping.
     fn address(&self, loads: &LoadSegments, into: u64) -> Option<u64> {
         let known = loads.address(self.before.offset.checked_add(into)?)?;
         let distance = self.start.checked_sub(self.before.start.checked_add(into)?)?;
         known.checked_add(distance)
     }
 
-    /// Whether the memory has what the file has from the linker's address on.
+    /// Whether the memory has the same bytes as the file from the linker's address on.
     fn is_copy(&self, file: &File, elf: &ElfFile, address: u64, memory: &mut ProcessMemory) -> bool {
         let step = ((self.end - self.start) / BLOCKS).max(BLOCK_BYTES as u64);
         let (mut same, mut other) = (0, 0);

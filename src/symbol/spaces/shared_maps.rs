@@ -1,5 +1,5 @@
-//! The lists of what processes have mapped. A process shares its list with those that it forked until one of them changes it,
-//! and the user of a process pays for each list: whoever forks a process of many mappings decides how many there are.
+//! The lists of what processes have mapped. A process shares its list with its forked children until one of them
+//! changes it, and the user of a process pays for each list: a program with many mappings decides how often it forks.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) const UNKNOWN_USER: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedMappings {
     list: Arc<PaidMappings>,
-    /// Bytes for which the user had no room.
+    /// Bytes that the user's budget had no room for.
     refused: Option<u64>,
 }
 
@@ -42,13 +42,13 @@ impl SharedMappings {
         self.get().is_partial().then_some(TOO_MANY_MAPPINGS)
     }
 
-    /// There may be room for what was refused.
+    /// True when there may be room for the list that was refused.
     pub fn may_fit(&self, budget: &Budget, user: u32) -> bool {
         self.refused.is_none_or(|bytes| bytes <= budget.room(&[user]))
     }
 
-    /// Changes the list of this process only. Without room for it the process has none: part of one would be no better, and
-    /// the old one is wrong.
+    /// Changes the list of this process only. Without room for the changed list the process has none: a part of it
+    /// would be no better, and the old list is wrong.
     pub fn change(&mut self, budget: &Budget, user: u32, change: impl FnOnce(&mut Mappings)) {
         if Arc::get_mut(&mut self.list).is_none() {
             let maps = &self.list.maps;
@@ -69,7 +69,7 @@ impl SharedMappings {
 }
 
 impl PaidMappings {
-    /// False: there is no room.
+    /// Takes the memory of the list from the user's budget. False: there is no room.
     fn pay(&mut self, budget: &Budget, user: u32) -> bool {
         let bytes = self.maps.bytes() as u64;
         match &mut self.share {

@@ -29,7 +29,7 @@ pub struct SpaceKeys {
     exited: VecDeque<(u64, i32)>,
     /// Mappings that records reported, by pid.
     told: FxHashMap<i32, KnownMappings>,
-    /// How many these are, with those that are forgotten since they were counted.
+    /// Number of these mappings, including those that were forgotten since the last count.
     told_mappings: usize,
 }
 
@@ -38,7 +38,7 @@ type KnownMappings = BTreeMap<u64, (u64, u64)>;
 
 /// Most mappings remembered per process. A process with more gets a new key more often than necessary.
 const MAX_TOLD: usize = 4096;
-/// Most mappings remembered of all processes, which take some 10 MiB.
+/// Most mappings remembered of all processes together: some 10 MiB.
 const MAX_TOLD_OF_ALL: usize = 1 << 18;
 
 impl SpaceKeys {
@@ -131,7 +131,8 @@ impl SpaceKeys {
         false
     }
 
-    /// Counts anew. If there are many, those of the processes that map most are forgotten: all but half of [`MAX_TOLD_OF_ALL`].
+    /// Counts the mappings anew. If there are too many, the processes with most mappings lose theirs until half of
+    /// [`MAX_TOLD_OF_ALL`] is left.
     #[cold]
     fn forget_largest(&mut self) {
         let count = |told: &FxHashMap<i32, KnownMappings>| told.values().map(BTreeMap::len).sum();

@@ -1,5 +1,5 @@
-//! The unwind tables of mapped files, for [`crate::unwind`]: copies of their sections, within the budget of those who have
-//! the files mapped.
+//! The unwind tables of mapped files, for [`crate::unwind`]: copies of their sections, within the budget of the users
+//! who have the files mapped.
 
 use std::fs::File;
 
@@ -10,14 +10,14 @@ use crate::symbol::elf::vdso::own_vdso;
 use crate::symbol::spaces::module::{Content, Module};
 use crate::unwind::{FrameSections, FrameTables};
 
-/// Gives the code of a module its tables, if nobody has and it can have any: that reads its file. Afterwards they are set.
+/// Loads the unwind tables of a module from its file, unless they are set or it can have none. Afterwards they are set.
 pub fn load(module: &Module, budget: &Budget) {
     if module.code.tables().is_none() {
         module.code.set_tables(tables_of(module, budget));
     }
 }
 
-/// None: the module has no code of a file, or none with tables that are understood, or the budget of its users is spent.
+/// None: the module has no file with code, its tables are not understood, or the budget of its users is spent.
 fn tables_of(module: &Module, budget: &Budget) -> Option<FrameTables> {
     match &module.content {
         Content::File(file) => tables_of_file(file, budget, &module.users()),
@@ -29,8 +29,8 @@ fn tables_of(module: &Module, budget: &Budget) -> Option<FrameTables> {
     }
 }
 
-/// The unwind tables of an ELF file, which may be open as a place only (O_PATH), within the budget of the users who have it mapped.
-/// None: it has no code of a machine that is known, the budget is spent, or the file does not answer.
+/// The unwind tables of an ELF file, which may be open as a place only (O_PATH), within the budget of the users who
+/// have it mapped. None: its code is of an unknown machine, the budget is spent, or the file does not answer.
 pub fn tables_of_file(file: &File, budget: &Budget, users: &[u32]) -> Option<FrameTables> {
     let sections = unwind_sections(file, users, budget.room(users))?;
     let mut share = budget.take(cost(&sections), users)?;
@@ -40,7 +40,8 @@ pub fn tables_of_file(file: &File, budget: &Budget, users: &[u32]) -> Option<Fra
     Some(tables.keeping(Box::new(share)))
 }
 
-/// Memory for tables of these sections while they are made: an index of ours takes half of what it is of, and as much again.
+/// Memory that making tables from these sections takes: the copied sections, an index of half their size, and as much
+/// again.
 fn cost(sections: &FrameSections) -> u64 {
     let sections = [&sections.eh_frame, &sections.eh_frame_hdr, &sections.debug_frame];
     2 * sections.iter().map(|section| section.bytes.len() as u64).sum::<u64>()

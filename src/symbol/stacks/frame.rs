@@ -32,7 +32,7 @@ pub enum Frame {
         /// `addr` is a return address. The call before it may be the last instruction of its function; `addr` itself
         /// then lies in another function.
         behind_call: bool,
-        /// The frame was found by what nothing proves, and so were those further out. Those before it were not.
+        /// This frame and those further out were found by an unproven guess; the frames before it were not.
         guessed: bool,
         /// The module and the offset in its file, or why there is none. Of a return address: the place of the call, one
         /// byte before `addr`.

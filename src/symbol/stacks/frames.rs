@@ -22,7 +22,7 @@ pub struct Frames {
     frames: Vec<Frame>,
     /// Range of the frames in `frames`: first, and one past the last.
     spans: FxHashMap<StackId, (usize, usize)>,
-    /// Of stacks with frames of a program.
+    /// Where the user part comes from, for stacks with frames of a program.
     users: FxHashMap<StackId, UserStack>,
 }
 

@@ -28,7 +28,7 @@ pub enum StackBody {
     Window(Arc<StackWindow>),
     /// Frames of /proc/TID/stack, which gives names but no addresses.
     Named(Vec<KernelFrame>),
-    /// Of a thread that waits.
+    /// The stack of a thread that waits.
     Waiter(Box<WaiterStack>),
 }
 
@@ -48,7 +48,7 @@ impl NewStack {
             StackBody::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
             StackBody::Waiter(waiter) => return waiter.frames(spaces),
             StackBody::Chain { words, cut, innermost, user } => (words, cut, innermost, user),
-            // Nobody has unwound it: what the kernel found is what there is.
+            // The window was not unwound: only the frames that the kernel found are known.
             StackBody::Window(window) => (window.words.clone(), false, window.form.innermost, UserPart::FramePointers),
         };
         let mut frames = Vec::with_capacity(words.len() + 1);

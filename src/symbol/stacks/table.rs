@@ -37,7 +37,8 @@ pub enum SymbolUpdate {
 }
 
 impl SymbolUpdate {
-    /// The output thread need not have it at once. Addresses mean the same a while later, as mappings come in their order.
+    /// True when the message need not be sent at once. Mappings are sent in their order, so that addresses mean the
+    /// same later.
     pub fn may_wait(&self) -> bool {
         matches!(self, SymbolUpdate::Stack(NewStack { body: StackBody::Chain { .. }, .. }))
     }
@@ -77,7 +78,7 @@ pub struct Stacks {
     /// New stacks since the last such search, refused ones included.
     new_since_forgetting: u32,
     limit_bytes: usize,
-    /// What the table has of the budget of the run, in steps.
+    /// The table's part of the run's budget, which changes in steps.
     share: Option<Share>,
     depth_limit: usize,
     last: u32,
@@ -94,7 +95,7 @@ pub struct Stacks {
 /// A stack in the table.
 #[derive(Clone, Copy, Debug)]
 struct InternedStack {
-    /// Its address space, from [`SpaceKeys::key`]; 0 without user frames.
+    /// Key of the address space, from [`SpaceKeys::key`]; 0 without user frames.
     space: u32,
     start: usize,
     len: usize,
@@ -134,9 +135,9 @@ const FREQUENT_SHARE: usize = 8;
 const MIN_GROWTH_BYTES: usize = 1 << 20;
 /// New stacks that are always allowed between two forgettings: a search takes time, and may find nearly all in use.
 const MIN_NEW_STACKS: usize = 1024;
-/// The table takes of the budget of the run, and gives back, so many bytes at a time.
+/// Step in which the table takes bytes from the run's budget and gives them back.
 const SHARE_STEP_BYTES: usize = 1 << 20;
-/// 1/KEPT_SHARE of the limit is the table's own, whatever others take.
+/// 1/KEPT_SHARE of the limit is the table's own, whatever the rest of the run takes.
 const KEPT_SHARE: usize = 8;
 /// Growth allowed per millisecond of CPU time that the last forgetting took.
 const GROWTH_BYTES_PER_MS: usize = 1 << 20;
@@ -173,7 +174,7 @@ fn is_cut(chain: Callchain<'_>, form: ChainForm, depth_limit: usize) -> bool {
         depth => usize::from(depth),
     };
     let addresses = || {
-        // Only a chain that was unwound has marks of ours among the user's addresses.
+        // Only a chain that perf-prof has unwound has perf-prof's marks among the user addresses.
         let before = match form.user {
             UserPart::FramePointers => user_part_start(chain.iter(), chain.len()),
             _ => chain.len(),
@@ -206,7 +207,8 @@ impl Stacks {
         }
     }
 
-    /// Has the table pay into a budget that is not for it alone. Stacks are everybody's, and no user's share pays.
+    /// Makes the memory of the table a part of `whole`. Stacks belong to no single user, so no user's share pays for
+    /// them.
     #[must_use]
     pub fn within(self, whole: &Budget) -> Stacks {
         Stacks { share: whole.take((self.limit_bytes / KEPT_SHARE) as u64, &[ROOT]), ..self }
@@ -297,7 +299,7 @@ impl Stacks {
             let id = self.insert(pid, body, chain.len())?;
             self.words.extend(chain.iter().map(u64::to_ne_bytes));
             let len = chain.len();
-            // Nearly always the only one: a vector that grows would have room for four.
+            // Nearly always the only stack with its hash: a vector that grows would have room for four.
             self.by_hash
                 .entry(key)
                 .or_insert_with(|| Vec::with_capacity(1))
@@ -360,14 +362,15 @@ impl Stacks {
         if len == 0 { None } else { self.insert(0, StackBody::Named(frames), len) }
     }
 
-    /// The same, with the user part of a thread that waits.
+    /// Adds such a stack together with the user part of a thread that waits.
     pub fn intern_waiter(&mut self, kernel: Vec<KernelFrame>, user: Box<UserSnapshot>) -> Option<StackId> {
         let waiter = Box::new(WaiterStack::new(kernel, user));
         let len = waiter.expected_frames();
         self.insert(waiter.user.pid, StackBody::Waiter(waiter), len)
     }
 
-    /// A callchain that the output thread unwinds. It has a number of its own: what it is equal to is not known yet.
+    /// Adds a callchain that the output thread will unwind. It always gets a new id: the stacks that it is equal to are
+    /// not known yet.
     pub fn defer(&mut self, window: StackWindow, pid: i32) -> Option<StackId> {
         const USUAL_FRAMES: usize = 32;
         let id = self.insert(pid, StackBody::Window(Arc::new(window)), USUAL_FRAMES)?;
@@ -384,7 +387,7 @@ impl Stacks {
         let next = self.last.checked_add(1).filter(|_| has_room);
         let Some(id) = next.and_then(NonZeroU32::new).map(StackId) else {
             self.refused += 1;
-            self.forget_at_bytes = self.forget_at_bytes.min(self.bytes); // others may have taken what it could have grown to
+            self.forget_at_bytes = self.forget_at_bytes.min(self.bytes); // the rest of the run may have taken bytes
             return None;
         };
         self.bytes += bytes;

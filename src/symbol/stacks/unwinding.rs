@@ -1,5 +1,5 @@
-//! The output thread's part of unwinding: it walks the windows for which the reading side had no tables, and publishes what
-//! it had to load for them.
+//! The output thread's part of unwinding: it walks the windows for which the reading side had no tables, and sends the
+//! tables that it loaded for them to the reading side.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ pub struct Unwinding {
     publish: Sender<(u32, Arc<SpaceCode>)>,
 }
 
-/// Time for reading tables: whoever executes one new file after the other decides how many there are. Code without tables is
-/// asked for again when there is time.
+/// Bounds the time for reading tables: a user who executes one new file after the other decides how many there are.
+/// Code that was left without tables gets them when there is time again.
 #[derive(Debug)]
 struct LoadingTime {
     began: Instant,
@@ -42,7 +42,7 @@ impl Default for LoadingTime {
 }
 
 impl LoadingTime {
-    /// Seconds that a run may spend at once, and the share of its time.
+    /// Time that a run may spend at once. Beyond it, the run may spend 1/SHARE of its duration.
     const AT_ONCE: Duration = Duration::from_secs(2);
     const SHARE: u32 = 8;
 
@@ -89,7 +89,7 @@ impl Unwinding {
         };
         let mut chain = UnwoundChain::default();
         let (code, walked) = self.walk_in(pid, &sample, spaces, &mut chain);
-        // Where the channel is full the reading side asks again.
+        // If the channel is full, the reading side sends further windows of this code.
         let _ = self.publish.try_send((window.space, code));
         let user = user_part(walked, window.stack.len(), window.asked).unwrap_or(UserPart::Broken);
         let mut all = Vec::new();
@@ -112,7 +112,7 @@ impl Unwinding {
         }
     }
 
-    /// Walks in what a process has mapped, which is returned, too.
+    /// Walks a stack by the mappings of a process, and returns these, too.
     fn walk_in(
         &mut self,
         pid: i32,
@@ -126,7 +126,7 @@ impl Unwinding {
             let code = spaces.space_code(pid);
             let mut load = |code: &Arc<MappedCode>| self.loading.spend(|| spaces.load_tables(code, &self.budget));
             let walked = self.unwinder.walk(sample, &code, &mut load, chain);
-            // Mappings that nobody told of, as those of a process that was there before the run.
+            // Mappings without a record, such as those of a process that started before the run.
             if is_reread || walked != Walked::Broken(Broken::NotCode) || !spaces.reread_maps(pid) {
                 return (code, walked);
             }

@@ -33,7 +33,7 @@ impl WaiterStack {
         WaiterStack { kernel, chain: UnwoundChain::innermost(user.pc), user, part: UserPart::Broken }
     }
 
-    /// The registers that are known: /proc tells no others.
+    /// The registers that are known: /proc shows no others.
     pub fn registers(&self) -> UserRegs {
         UserRegs::partial(self.user.pc, self.user.sp)
     }
@@ -109,7 +109,7 @@ fn merge(chain: &UnwoundChain, part: UserPart, python: Option<PythonStack>) -> V
             merged.push(MergedFrame::Address(index));
         }
     }
-    merged.extend(groups.flatten().map(MergedFrame::Python)); // whose calls are behind the break
+    merged.extend(groups.flatten().map(MergedFrame::Python)); // the calls of these functions are beyond the break
     merged.extend(is_cut.then_some(MergedFrame::Cut));
     merged
 }

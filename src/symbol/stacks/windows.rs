@@ -16,9 +16,9 @@ pub struct StackWindow {
     pub words: Box<[u64]>,
     pub form: ChainForm,
     pub regs: UserRegs,
-    /// From the stack pointer upward.
+    /// The user's stack, from the stack pointer upward.
     pub stack: Box<[u8]>,
-    /// Bytes that were asked for.
+    /// Bytes of stack that the event asked for.
     pub asked: usize,
     _share: PoolShare,
 }
@@ -27,20 +27,20 @@ pub struct StackWindow {
 #[derive(Clone, Copy, Debug)]
 pub struct CopiedStack<'a> {
     pub regs: UserRegs,
-    /// From the stack pointer upward.
+    /// The user's stack, from the stack pointer upward.
     pub stack: &'a [u8],
-    /// Bytes that were asked for.
+    /// Bytes of stack that the event asked for.
     pub asked: usize,
 }
 
-/// Bytes that windows on their way may take together.
+/// Limit of the memory of all windows on their way to the output thread.
 #[derive(Clone, Debug)]
 pub struct WindowPool {
     taken: Arc<AtomicUsize>,
     limit: usize,
 }
 
-/// What a window takes of the pool, which has it again when this is dropped.
+/// The memory that a window takes from the pool, given back on drop.
 #[derive(Debug)]
 struct PoolShare {
     taken: Arc<AtomicUsize>,
@@ -61,7 +61,7 @@ impl WindowPool {
         CopiedStack { regs, stack, asked }: CopiedStack<'_>,
     ) -> Option<StackWindow> {
         let bytes = stack.len() + size_of::<StackWindow>();
-        // The reading side alone takes, so what is seen here can only become less.
+        // Only the reading side takes memory from the pool, so that `taken` can only shrink meanwhile.
         if self.taken.load(Ordering::Relaxed) + bytes > self.limit {
             return None;
         }
@@ -71,13 +71,13 @@ impl WindowPool {
     }
 }
 
-/// How a walk that ended so found the user's part, in so many copied bytes of those that were asked for. None: tables are
-/// missing yet.
+/// How the user part was found, from the end of the walk and the bytes of stack that were copied and asked for. None:
+/// tables are missing yet.
 pub fn user_part(walked: Walked, copied: usize, asked: usize) -> Option<UserPart> {
     Some(match walked {
         Walked::Whole => UserPart::Whole,
         Walked::Guessed => UserPart::Guessed,
-        // The kernel could not copy all of it: in an exec the stack of before is gone, and more would not help.
+        // The kernel could not copy all bytes: during an exec the old stack is gone, and a larger copy would not help.
         Walked::Truncated(Cut::Window) if copied < asked => UserPart::Broken,
         Walked::Truncated(Cut::Window) => {
             UserPart::Truncated { kib: u8::try_from(asked.div_ceil(1024)).unwrap_or(u8::MAX) }
@@ -88,13 +88,13 @@ pub fn user_part(walked: Walked, copied: usize, asked: usize) -> Option<UserPart
     })
 }
 
-/// Stands before the address of code that was interrupted by a signal, in a chain that was unwound.
+/// Marks the next address of an unwound chain as code that a signal has interrupted.
 const INTERRUPTED_NEXT: u64 = PERF_CONTEXT_MAX + 1;
-/// Stands before the first address that is a guess.
+/// Marks the next address as the first guess.
 const GUESSED_NEXT: u64 = PERF_CONTEXT_MAX + 2;
 
-/// A callchain of the kernel's words and the user's part that was unwound, within the depth that its event asks for. True when
-/// that cuts it. Marks stand for what is known of the user's addresses: see [`unwound_addresses`].
+/// Appends the unwound user part to the kernel's words, up to the depth that the event asks for. True when the depth
+/// cuts the callchain. Marks stand for what is known of the user addresses: see [`unwound_addresses`].
 pub fn unwound_words(kernel: &[[u8; 8]], chain: &UnwoundChain, form: ChainForm, words: &mut Vec<[u8; 8]>) -> bool {
     words.clear();
     words.extend_from_slice(kernel);
@@ -128,14 +128,14 @@ pub fn unwound_words(kernel: &[[u8; 8]], chain: &UnwoundChain, form: ChainForm, 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnwoundAddress {
     pub addr: u64,
-    /// It is a return address.
+    /// The address is a return address.
     pub is_behind_call: bool,
-    /// It is the first one that is a guess.
+    /// The address is the first guess.
     pub is_guess: bool,
 }
 
-/// The addresses of a user part that was unwound, of words as [`unwound_words`] makes them. No code is mapped where the marks
-/// are.
+/// The addresses of an unwound user part, from words as [`unwound_words`] makes them. No code is mapped at the values
+/// of the marks.
 pub fn unwound_addresses(words: &[u64]) -> impl Iterator<Item = UnwoundAddress> {
     let (mut is_behind_call, mut is_guess) = (false, false); // the first address is that of the next instruction
     words.iter().filter_map(move |&word| match word {
@@ -162,7 +162,7 @@ impl Drop for PoolShare {
 }
 
 impl StackWindow {
-    /// Memory that it takes.
+    /// Memory of the window, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<StackWindow>() + size_of_val(&self.words[..]) + size_of_val(&self.stack[..])
     }

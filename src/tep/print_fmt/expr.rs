@@ -86,7 +86,7 @@ pub enum BitFunction {
 }
 
 impl BitFunction {
-    /// Of `bits`, extended with zeros from a number of `size` bytes.
+    /// Applies the function to `bits`, a number of `size` bytes extended with zeros.
     fn apply(self, bits: u64, size: usize) -> Result<u64, NoValue> {
         let outside = 64 - 8 * size.clamp(1, 8) as u32;
         let count = match self {

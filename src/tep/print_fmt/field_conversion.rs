@@ -152,7 +152,7 @@ impl FieldLoad {
         Some(FieldLoad { ty, ..self })
     }
 
-    /// Its size, if it reads what begins at `offset`.
+    /// Size of the load, if it reads the bytes that begin at `offset`.
     pub fn size_at(&self, offset: usize) -> Option<usize> {
         (self.offset == offset).then_some(self.size)
     }

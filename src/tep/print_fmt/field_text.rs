@@ -1,4 +1,4 @@
-//! How an event shows one of its fields, for who has the number alone: a key of a table.
+//! How an event shows one of its fields, for code that has only the number, such as a key of a table.
 
 use super::expr::{CExpr, COp};
 use super::field_conversion::{FieldConversion, NumberForm};

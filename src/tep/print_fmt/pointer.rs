@@ -82,7 +82,7 @@ impl PointerKind {
         !matches!(self, PointerKind::Address | PointerKind::Symbol { .. })
     }
 
-    /// Whether the width counts bytes or bits instead of columns.
+    /// Whether the width is a number of bytes or bits instead of columns.
     pub fn counts(self) -> bool {
         matches!(self, PointerKind::Hex { .. } | PointerKind::Bitmap { .. })
     }

@@ -290,7 +290,8 @@ fn knows_functions_and_constants_of_the_kernel() {
     }
 }
 
-/// What include/trace/stages/stage7_class_define.h leaves for readers to compute. `__get_buf` is memory of the kernel.
+/// Helpers that include/trace/stages/stage7_class_define.h leaves for readers to compute. `__get_buf` is memory of the
+/// kernel.
 #[test]
 fn knows_each_helper_of_the_kernels_list() {
     let cases = [
@@ -353,7 +354,8 @@ fn dumps_bytes_as_the_kernel_does() {
     assert_eq!(addressed.gaps(), ["address of the record"]);
 }
 
-/// What a compiler, or an inline function of the kernel's headers, leaves of a byte order, a bit count, a unit of time.
+/// The code that compilers and inline functions of the kernel's headers leave for byte orders, bit counts and units of
+/// time.
 #[test]
 fn computes_what_compilers_leave() {
     let cases = [
@@ -545,7 +547,7 @@ fn finds_the_task_states() {
     assert!(softirq.flag_table("nothing").is_none());
 }
 
-/// Each field as the event shows it; those that it shows as decimal numbers, or together with others, have no text.
+/// Each field as the event shows it. Fields that it shows as decimal numbers, or together with others, have no text.
 #[test]
 fn fields_have_the_text_of_their_event() {
     use FieldForm::*;

@@ -183,7 +183,7 @@ impl Probes {
     pub fn missed(&self) -> Vec<(String, u64)> {
         let profile = read_limited(&self.root.join("kprobe_profile")).unwrap_or_default();
         let counts = |made: &DefinedProbe| {
-            // The list has no groups: when two of them have this name, nobody knows which count is ours.
+            // The list has no groups: if two probes have this name, it does not say which count is ours.
             let mut lines = profile.lines().filter(|line| line.split_ascii_whitespace().next() == Some(&made.name));
             let (line, other) = (lines.next()?, lines.next());
             let count = line.split_ascii_whitespace().nth(2)?.parse().ok()?;
@@ -250,7 +250,7 @@ impl Probes {
     /// The hits of each probe of [`Probes::in_programs`], by any process. None: the kernel does not list them, or a
     /// probe of another group has the same name.
     pub fn hits(&self) -> Option<Vec<ProbeHits>> {
-        /// The list is read in parts: while other probes are removed from it, one of ours may be missing.
+        /// The list is read in parts: while other probes are removed from it, a probe of this run may be missing.
         const TRIES: usize = 3;
         (0..TRIES).find_map(|_| self.hits_of_list())
     }
@@ -357,8 +357,8 @@ fn removal(group: &dyn fmt::Display, name: &str) -> String {
     format!("-:{group}/{name}")
 }
 
-/// Removes a probe. The kernel refuses while an event holds it, as one may that was just closed: tries again until
-/// `until`.
+/// Removes a probe. The kernel refuses while an event holds it, and an event that was just closed may still do so:
+/// tries again until `until`.
 fn remove(file: &Path, removal: &str, until: Instant) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(5);
     loop {

@@ -12,7 +12,7 @@ pub struct CallId {
 }
 
 impl CallId {
-    /// Set in the bits of a call of 32-bit mode. No number has it alone among its upper half.
+    /// Set in the bits of a call of 32-bit mode. No number has only this bit in its upper half.
     pub const COMPAT: u64 = 1 << 62;
 
     pub fn of_bits(bits: u64) -> CallId {

@@ -6,7 +6,7 @@ use crate::tep::syscalls::{entered_call, without_user_text};
 
 /// Calls whose `char *` are strings though they are not `const`.
 const NOT_CONST: [&str; 2] = ["mount", "umount"];
-/// Arguments that are `const char *` and data without an end.
+/// Arguments that are `const char *`, but data without a NUL byte at the end.
 const DATA: [&str; 1] = ["buf"];
 
 /// The number of each argument that is a string, and its offset in the record. Empty where the kernel copies the strings
@@ -26,8 +26,8 @@ pub fn string_arguments(format: &Format) -> Vec<(u8, u16)> {
     strings.filter_map(place).collect()
 }
 
-/// The number and offset of the argument that is the address of a socket, if the call is given one: its length is the next
-/// argument. Of a call that returns one, that is a pointer.
+/// The number and offset of the argument that is the address of a socket, if the program passes one: then its length is
+/// the next argument. If the call returns an address, the next argument is a pointer.
 pub fn socket_address_argument(format: &Format) -> Option<(u8, u16)> {
     entered_call(&format.full_name()).filter(|_| has_arguments_alone(format))?;
     let lengths = arguments(format).skip(1).map(|(_, field)| field);
@@ -39,8 +39,8 @@ pub fn socket_address_argument(format: &Format) -> Option<(u8, u16)> {
     arguments(format).zip(lengths).find(is_given).and_then(|(address, _)| place(address))
 }
 
-/// The number and offset of the argument that is a list of strings, up to a null pointer: the arguments of a program that is
-/// executed. What it finds in its environment is no business of others.
+/// The number and offset of the argument that is a list of strings, up to a null pointer: the arguments of a program
+/// that is executed. The environment, which may hold secrets, is left out.
 pub fn word_list_argument(format: &Format) -> Option<(u8, u16)> {
     entered_call(&format.full_name()).filter(|_| has_arguments_alone(format))?;
     let is_list =
@@ -48,7 +48,7 @@ pub fn word_list_argument(format: &Format) -> Option<(u8, u16)> {
     arguments(format).find(is_list).and_then(place)
 }
 
-/// The kernel copies no strings into the record.
+/// True when the kernel copies no strings into the record.
 fn has_arguments_alone(format: &Format) -> bool {
     without_user_text(format).fields.len() == format.fields.len()
 }

@@ -1,5 +1,5 @@
-//! Asks for /proc/PID/maps of processes that were not seen from their beginning. Of a machine's processes most are kernel
-//! threads, of which nothing is asked.
+//! Asks for /proc/PID/maps of processes that were not seen from their beginning. Most processes of a machine are kernel
+//! threads, about which nothing is asked.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::task::procfs::{self, ProcessStatus};
 
 /// The mappings of a process are read from /proc again no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
-/// Those of which there was no answer.
+/// Without an answer, the mappings are asked for again no sooner than this.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// Searches for copies of code that find none, until nothing there is taken for one.
+/// Searches without a result, after which no mapping of the process is taken for a copy of code any more.
 const MAX_MISSED: u8 = 3;
 
 impl AddressSpaces {
@@ -47,8 +47,8 @@ impl AddressSpaces {
         true
     }
 
-    /// Has the copies that a program has made of its code, at the same addresses, named by its file. Whoever asks comes when it
-    /// runs there. False where nothing has changed.
+    /// Finds the copies that a program has made of its code, at the same addresses, so that the program's file names
+    /// them. Called when the process runs at an address that may be in a copy. False where nothing has changed.
     pub(in crate::symbol) fn find_copies(&mut self, pid: i32) -> bool {
         let now = Instant::now();
         let may_have_some = |space: &&mut AddressSpace| {
@@ -83,7 +83,7 @@ impl AddressSpaces {
             let module = self.module(pid, owner, (start, end), &path, key);
             seen.push(Mapping::new((start, end), offset, module).beside_file(is_beside_file));
         }
-        // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap others.
+        // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap another one.
         Some(Mappings::of(seen, is_partial))
     }
 }
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(spaces.first_maps(5).0.get().find(0x10001).is_some(), want, "{status}");
         }
     }
-    /// As of a runtime that maps each page of its code by itself.
+    /// A runtime may map each page of its code by itself.
     #[test]
     fn what_is_mapped_once_is_kept_among_many() {
         let dir = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ mod tests {
         assert!(maps.why_missing().is_some());
     }
 
-    /// As of a search engine that maps thousands of files, below its libraries.
+    /// A search engine may map thousands of files as data, below its libraries.
     #[test]
     fn what_is_mapped_as_data_takes_no_room() {
         let dir = tempfile::tempdir().unwrap();

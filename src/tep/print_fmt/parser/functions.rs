@@ -110,7 +110,8 @@ impl ArgumentParser<'_> {
     }
 }
 
-/// `__be32_to_cpup`: what stands before the number of bits, an unsigned integer of so many, what stands behind.
+/// Splits `__be32_to_cpup` into the text before the number of bits, the unsigned integer type of that size, and the
+/// text behind.
 fn split_at_bits(name: &str) -> Option<(&str, IntType, &str)> {
     let (stem, digits) = name.split_at_checked(name.find(|c: char| c.is_ascii_digit())?)?;
     let (bits, end) = digits.split_at_checked(digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len()))?;

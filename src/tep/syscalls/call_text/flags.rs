@@ -5,7 +5,7 @@ use super::put;
 /// Names of an argument's values.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ValueNames {
-    /// Bits that are one number.
+    /// Bits that together are one number.
     choice_mask: u32,
     choices: &'static [(&'static str, u32)],
     /// Bits that have a meaning each.
@@ -54,7 +54,7 @@ const fn flags(flags: &'static [(&'static str, u32)]) -> ValueNames {
 
 const NONE: &[(&str, u32)] = &[];
 
-/// The bits of `O_TMPFILE` and `O_SYNC` hold those of others.
+/// `O_TMPFILE` and `O_SYNC` include the bits of other flags.
 #[rustfmt::skip]
 pub const OPEN: ValueNames = ValueNames {
     choice_mask: libc::O_ACCMODE as u32,
@@ -150,7 +150,7 @@ pub const LEVEL: ValueNames = choices(&[
     ("IPPROTO_IPV6", 41), ("IPPROTO_ICMPV6", 58), ("IPPROTO_SCTP", 132), ("IPPROTO_RAW", 255), ("SOL_PACKET", 263),
     ("SOL_NETLINK", 270), ("SOL_ALG", 279), ("SOL_TLS", 282), ("SOL_MPTCP", 284),
 ]);
-/// Levels whose options have names.
+/// Levels that have names for their options.
 pub const SOL_SOCKET: i32 = libc::SOL_SOCKET;
 pub const IPPROTO_TCP: i32 = libc::IPPROTO_TCP;
 /// Source: include/uapi/asm-generic/socket.h.
@@ -238,7 +238,7 @@ pub const READ_WRITE: ValueNames = flags(&[
 ]);
 pub const EVENTFD: ValueNames =
     ValueNames { choice_mask: 0, choices: NONE, flags: &[("EFD_SEMAPHORE", 1), NONBLOCK, CLOEXEC] };
-/// Of signalfd4, timerfd_create and inotify_init1: the kernel defines them all by these.
+/// Flags of signalfd4, timerfd_create and inotify_init1: the kernel defines all of them by these two.
 pub const NEW_FD: ValueNames = flags(&[NONBLOCK, CLOEXEC]);
 const NONBLOCK: (&str, u32) = ("O_NONBLOCK", libc::O_NONBLOCK as u32);
 const CLOEXEC: (&str, u32) = ("O_CLOEXEC", libc::O_CLOEXEC as u32);

@@ -1,6 +1,6 @@
 //! A system call with its arguments as text, in the manner of strace: flags by name, descriptors with their files.
 //!
-//! `signatures` has the arguments of the calls that are met most, `flags` the names of their values.
+//! `signatures` has the arguments of the most frequent calls, `flags` the names of their values.
 
 mod flags;
 mod signatures;
@@ -15,7 +15,7 @@ use crate::tep::syscalls::{compat_calls, errnos};
 use flags::ValueNames;
 use signatures::{ArgKind, CallSignature, ReturnKind};
 
-/// A system call that was made, as its records tell.
+/// A system call, as its records describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MadeCall {
     pub number: i32,
@@ -23,20 +23,21 @@ pub struct MadeCall {
     pub is_compat: bool,
     pub tid: i32,
     pub args: [u64; 6],
-    /// None: it goes on.
+    /// The return value. None: the call has not returned.
     pub ret: Option<i64>,
-    /// What the arguments point to that are paths, addresses of sockets or lists of strings, in their order. None: that was not
-    /// read.
+    /// The bytes behind the arguments that are paths, addresses of sockets or lists of strings, in their order. None:
+    /// they were not read.
     pub paths: [Option<Arc<[u8]>>; 2],
 }
 
-/// What is looked up of the thread of a call while its text is made: as it is then.
+/// Look-ups about the thread of a call, made while the text is written: they give the state at that time.
 pub trait CallLookUps {
-    /// The file that a descriptor is open on; of `AT_FDCWD` the current directory.
+    /// The file that a descriptor is open on; for `AT_FDCWD`, the current directory.
     fn file(&mut self, fd: i32) -> Option<CallFile>;
     /// The string at an address.
     fn string(&mut self, address: u64) -> Option<Vec<u8>>;
-    /// The sums of `count` parts of memory, or of messages of such parts, of a call that goes on.
+    /// The number and bytes of `count` memory parts (iovec), or of the parts of `count` messages, of a call that has
+    /// not returned.
     fn parts(&mut self, address: u64, count: u64, of_messages: bool) -> Option<CallParts>;
 }
 
@@ -44,16 +45,16 @@ pub trait CallLookUps {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFile {
     pub path: Vec<u8>,
-    /// What it is mounted from. None: it is no file of a mount, or that is not known.
+    /// The device of the file's mount. None: the file is in no mount, or the device is not known.
     pub device: Option<Vec<u8>>,
 }
 
-/// How much a call is to move.
+/// The memory parts from or to which a call moves data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallParts {
     pub parts: u64,
     pub bytes: u64,
-    /// There are more.
+    /// There are further parts.
     pub is_cut: bool,
 }
 
@@ -61,7 +62,7 @@ pub struct CallParts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathStart {
     Current,
-    /// That of the descriptor in this argument.
+    /// The directory of the descriptor in this argument.
     Descriptor(u8),
 }
 
@@ -72,17 +73,17 @@ pub fn path_starts(number: u64) -> [Option<PathStart>; 2] {
     [starts.next().flatten(), starts.next().flatten()]
 }
 
-/// The arguments of a call, where these are known: each alone.
+/// The known arguments of a call, each as a text of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct CallArguments(CallSignature);
 
 impl CallArguments {
-    /// Of the call with this number.
+    /// The arguments of the call with this number.
     pub fn of(number: u32) -> Option<CallArguments> {
         syscalls::name(number.into()).and_then(signatures::find).map(CallArguments)
     }
 
-    /// Appends the argument `index` of these. False: it is not known, or means nothing in this call.
+    /// Appends the argument `index`. False: it is not known, or means nothing in this call.
     pub fn push(&self, index: usize, args: &[u64; 6], out: &mut String) -> bool {
         let CallArguments(signature) = self;
         let is_known = index < signature.shown(args);
@@ -100,19 +101,19 @@ impl CallArguments {
 pub struct CallResult(ReturnKind);
 
 impl CallResult {
-    /// Of the call with this number.
+    /// The result of the call with this number.
     pub fn of(number: u32) -> CallResult {
         let signature = syscalls::name(number.into()).and_then(signatures::find);
         CallResult(signature.map_or(ReturnKind::Number, |signature| signature.returns))
     }
 
-    /// Appends it: a number, an address, or the error.
+    /// Appends the return value: a number, an address, or the error.
     pub fn push(self, ret: i64, out: &mut String) {
         push_result(self.0, ret, None::<&mut NoCallLookUps>, out);
     }
 }
 
-/// For text of a record alone.
+/// For text from a record alone.
 enum NoCallLookUps {}
 
 impl CallLookUps for NoCallLookUps {
@@ -129,11 +130,11 @@ impl CallLookUps for NoCallLookUps {
     }
 }
 
-/// Arguments of a call without a known signature that are shown.
+/// Number of arguments that are shown of a call without a known signature.
 const SHOWN_OF_UNKNOWN: usize = 3;
 
 impl MadeCall {
-    /// The text, with raw bytes of others in it.
+    /// The text of the call. Strings of the program are in it unescaped.
     pub fn text(&self, mut look_ups: impl CallLookUps) -> String {
         let mut out = String::new();
         let name = if self.is_compat { None } else { u64::try_from(self.number).ok().and_then(syscalls::name) };
@@ -224,7 +225,7 @@ impl MadeCall {
         }
     }
 
-    /// What a call that goes on is to move: while its thread waits, the memory tells.
+    /// Appends the memory parts of a call that has not returned: its thread waits, so they can still be read.
     fn push_parts(&self, kind: ArgKind, index: usize, look_ups: &mut impl CallLookUps, out: &mut String) {
         let (address, next) = (self.args[index], self.args.get(index + 1).copied().unwrap_or(0));
         let count = if kind == ArgKind::Message { 1 } else { next };
@@ -236,7 +237,7 @@ impl MadeCall {
         }
     }
 
-    /// A relative path begins at the current directory that this argument stands for.
+    /// Whether the current directory, which this argument stands for, is where a relative path of the call begins.
     fn begins_at(&self, signature: &CallSignature, index: usize) -> bool {
         let mut starts = signature.path_starts().zip(&self.paths);
         let is_it = |start| start == Some(PathStart::Descriptor(index as u8));
@@ -244,12 +245,12 @@ impl MadeCall {
             && !self.has_moved(signature.name)
     }
 
-    /// The call itself has changed the current directory, or the memory of the process.
+    /// Whether the call itself has changed the current directory, or the memory of the process.
     fn has_moved(&self, name: &str) -> bool {
         self.ret == Some(0) && matches!(name, "chdir" | "fchdir" | "chroot" | "execve" | "execveat")
     }
 
-    /// False for a descriptor that is no more what it was in the call.
+    /// False for a descriptor that is no longer what it was in the call.
     fn names_file(&self, name: Option<&str>, index: usize) -> bool {
         let is_bad = self.ret == Some(-i64::from(libc::EBADF));
         let is_closed = matches!(name, Some("close" | "close_range")) && self.ret.is_some();
@@ -263,12 +264,12 @@ fn put(out: &mut String, args: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(args);
 }
 
-/// False for an empty path, too: it stands for nothing, or for the descriptor in front of it.
+/// False for an empty path, too: it names nothing, or the descriptor in the argument before it.
 pub fn is_relative(path: &[u8]) -> bool {
     path.first().is_some_and(|first| *first != b'/')
 }
 
-/// Appends a descriptor with its file and the device of that.
+/// Appends a descriptor with its file and the device of that file.
 fn push_fd(fd: i32, look_ups: Option<&mut impl CallLookUps>, out: &mut String) {
     put(out, format_args!("{fd}"));
     if let Some(look_ups) = look_ups.filter(|_| fd >= 0)

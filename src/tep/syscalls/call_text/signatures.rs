@@ -1,9 +1,9 @@
-//! The arguments of the system calls that are met most. Source: their manual pages.
+//! The arguments of the most frequent system calls. Source: their manual pages.
 
 use super::flags as f;
 use super::{Names, PathStart};
 
-/// What an argument is.
+/// The kind of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgKind {
     /// Signed, of 32 bits.
@@ -12,16 +12,16 @@ pub enum ArgKind {
     Long,
     /// Unsigned.
     Size,
-    /// To memory of the program.
+    /// A pointer to memory of the program.
     Pointer,
-    /// To a path.
+    /// A pointer to a path.
     Path,
-    /// To the address of a socket.
+    /// A pointer to the address of a socket.
     SocketAddress,
-    /// To a list of strings.
+    /// A pointer to a list of strings.
     Words,
-    /// To parts of memory, as many as the next argument says; to a message of such parts; to messages, as many as the next
-    /// argument says.
+    /// A pointer to memory parts (iovec), as many as the next argument says; to a message of such parts; to as many
+    /// messages as the next argument says.
     Parts,
     Message,
     Messages,
@@ -33,7 +33,7 @@ pub enum ArgKind {
     /// The directory that a path begins at.
     DirFd,
     Named(Names),
-    /// What it is depends on the argument in front of it.
+    /// An option, whose level is the argument before it.
     SocketOption,
     FcntlArgument,
 }
@@ -61,7 +61,7 @@ impl CallSignature {
     }
 
     fn path_start(&self, index: usize) -> Option<PathStart> {
-        // What a symbolic link holds is no file of the call, and what is mounted may be none.
+        // The target of a symbolic link is no file that the call uses, and the source of a mount may be no file.
         let is_text = self.name.starts_with("symlink") || self.name == "mount";
         if self.name == "memfd_create" || index == 0 && is_text {
             return None;

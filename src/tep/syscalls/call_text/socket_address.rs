@@ -1,12 +1,12 @@
 //! Addresses of sockets as text: `10.0.0.5:5432`, `[2001:db8::1]:443`, `"/run/x.sock"`, `@"abstract"`.
 //!
-//! What a program passes is up to it: any bytes have a text.
+//! A program may pass any bytes as an address: all of them have a text.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::put;
 
-/// More than the kernel takes: `struct sockaddr_storage`.
+/// `struct sockaddr_storage`. The kernel takes no longer address.
 pub const MAX_ADDRESS_BYTES: usize = 128;
 
 /// The bytes of an address that mean something: programs fill the rest with anything.
@@ -111,7 +111,7 @@ fn push_unix(address: &[u8], out: &mut String) -> Option<()> {
     Some(())
 }
 
-/// `struct sockaddr_nl`: family, padding, port, groups. Port 0 is the kernel, or one that it picks.
+/// `struct sockaddr_nl`: family, padding, port, groups. Port 0 is the kernel, or lets the kernel choose one.
 fn push_netlink(address: &[u8], out: &mut String) -> Option<()> {
     let groups = number(address, 8)?;
     put(out, format_args!("netlink:{}", number(address, 4)?));

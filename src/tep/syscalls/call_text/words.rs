@@ -2,15 +2,15 @@
 
 use super::put;
 
-/// The strings of a list as a program has copied it, and whether there are more: each ends with a NUL byte, the last one only
-/// if the list is complete.
+/// The strings of a list as a BPF program has copied it, and whether there are more: each ends with a NUL byte, the
+/// last one only if the list is complete.
 pub fn split(list: &[u8]) -> (impl Iterator<Item = &[u8]>, bool) {
     let is_cut = list.last().is_some_and(|last| *last != 0);
     let list = list.strip_suffix(b"\0").map_or_else(|| Some(list).filter(|_| is_cut), Some);
     (list.into_iter().flat_map(|list| list.split(|byte| *byte == 0)), is_cut)
 }
 
-/// Appends the strings, with raw bytes of others in them.
+/// Appends the strings, unescaped.
 pub fn push(list: &[u8], out: &mut String) {
     let (words, is_cut) = split(list);
     out.push('[');
