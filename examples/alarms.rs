@@ -27,7 +27,7 @@ fn serve_until(end_ns: u64, period_ns: u64, work_ns: u64) -> io::Result<()> {
         tv_nsec: (period_ns % 1_000_000_000) as libc::c_long,
     };
     let times = libc::itimerspec { it_interval: period, it_value: period };
-    // SAFETY: `times` is ours for the call; nobody wants the old ones.
+    // SAFETY: `times` is ours for the call; the old times are not requested.
     if unsafe { libc::timerfd_settime(timer, 0, &raw const times, std::ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }

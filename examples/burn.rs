@@ -1,7 +1,8 @@
 //! Burns CPU in code of given files.
 //!
-//! `burn FILE...`: maps each file's second page, or that of `FILE@OFFSET`, and calls the loop that is there, one file after the other,
-//! until it is killed. For `-` the loop is in memory without a file. Prints `ready pid=N` first. The loop is [`LOOP`].
+//! `burn FILE...`: maps each file's second page, or the page at OFFSET of `FILE@OFFSET`, and calls the loop in it, one
+//! file after the other, until it is killed. For `-` the loop is in memory without a file. Prints `ready pid=N` first.
+//! The loop is [`LOOP`].
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +11,7 @@ use std::{env, process, ptr};
 
 const PAGE: usize = 4096;
 
-/// A loop of about 16 million rounds.
+/// A loop of about 16 million iterations.
 #[cfg(target_arch = "x86_64")]
 const LOOP: &[u8] = &[0xb9, 0, 0, 0, 1, 0xff, 0xc9, 0x75, 0xfc, 0xc3]; // mov ecx, 1 << 24; dec ecx; jnz; ret
 #[cfg(target_arch = "aarch64")]
@@ -43,6 +44,6 @@ fn map(path: &str) -> Function {
         // SAFETY: the page is ours, writable, and larger than the loop.
         unsafe { ptr::copy_nonoverlapping(LOOP.as_ptr(), at.cast(), LOOP.len()) };
     }
-    // SAFETY: whoever gave the file says that a function is there.
+    // SAFETY: the caller who gave the file guarantees that a function is there.
     unsafe { std::mem::transmute::<*mut libc::c_void, Function>(at) }
 }

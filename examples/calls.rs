@@ -2,9 +2,9 @@
 //!
 //! `calls COUNT [--wait]`: COUNT times, with `i` from 0, calls `calls_add(i, 2 * i)`, which returns 3 * i,
 //! `calls_text("word-I", i)`, which returns -i, `calls_many(i, 1, 2, 3, 4, 5, 6 * i, 7, 8, 9 * i)`, which returns the
-//! sum, and getppid(3) of the C library; of functions with mangled names, `words::count("word-I/")` of the
-//! first `5 + i % 3` bytes, `words::skip` twice, and `words::weigh` for two types. With `--wait` it says `ready`, and
-//! starts when a line comes. Prints `calls=COUNT pid=N`.
+//! sum, and getppid(3) of the C library. Of functions with mangled names it calls `words::count` with the first
+//! `5 + i % 3` bytes of `"word-I/"`, `words::skip` twice, and `words::weigh` for two types. With `--wait` it prints
+//! `ready`, and starts when it reads a line. Prints `calls=COUNT pid=N`.
 
 use std::ffi::{CString, c_char};
 use std::hint::black_box;
@@ -26,7 +26,7 @@ extern "C" fn calls_text(text: *const c_char, number: i32) -> i32 {
 
 #[inline(never)]
 #[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments)] // the last ones are on the stack
+#[allow(clippy::too_many_arguments)] // the last ones are passed on the stack
 extern "C" fn calls_many(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64, h: u64, i: u64, j: u64) -> u64 {
     black_box([a, b, c, d, e, f, g, h, i, j]).iter().sum()
 }
@@ -34,7 +34,7 @@ extern "C" fn calls_many(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64,
 mod words {
     use std::hint::black_box;
 
-    /// Text with a length, without a zero byte at its end.
+    /// Text with a length, without a terminating NUL.
     #[inline(never)]
     pub fn count(text: &str) -> usize {
         black_box(text).len()
@@ -70,7 +70,7 @@ fn main() {
         black_box(words::count(&format!("word-{i}/")[..5 + i as usize % 3]));
         black_box(words::skip(n) + words::skip(2 * n));
         black_box(words::weigh(i as u32) + words::weigh(n));
-        // SAFETY: takes nothing and cannot fail.
+        // SAFETY: takes no arguments and cannot fail.
         unsafe { libc::getppid() };
     }
     println!("calls={count} pid={}", process::id());

@@ -1,8 +1,8 @@
 //! Short-lived processes that burn the CPU in a known function.
 //!
-//! `churn PER_S SECONDS`: PER_S times a second fork and exec of this program as `churn burn`, which spends 3 ms of CPU
-//! in `churn_burn` and exits. Prints `processes=N failed=N late=N wall_ns=N`: all that were started, those that did not
-//! end well, and those that started over 10 ms behind their time because the machine could not keep up.
+//! `churn PER_S SECONDS`: PER_S times per second fork and exec of this program as `churn burn`, which spends 3 ms of
+//! CPU time in `churn_burn` and exits. Prints `processes=N failed=N late=N wall_ns=N`: all processes that were started,
+//! those that failed, and those that were started over 10 ms late because the machine could not keep up.
 
 use std::{
     env,
@@ -51,14 +51,14 @@ fn main() {
     println!("processes={total} failed={failed} late={late} wall_ns={}", start.elapsed().as_nanos());
 }
 
-/// Burns `cpu_ns` of this thread's CPU time. The name is what a profiler must find.
+/// Burns `cpu_ns` of this thread's CPU time. A profiler must find this name.
 #[inline(never)]
 #[unsafe(no_mangle)]
 fn churn_burn(cpu_ns: u64) {
     let end_ns = thread_cpu_ns() + cpu_ns;
     let mut value = 1_u64;
     while thread_cpu_ns() < end_ns {
-        // Long enough that the clock, a system call, hardly shows in a profile.
+        // Long enough that the system call that reads the clock hardly shows in a profile.
         for _ in 0..50_000 {
             value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }

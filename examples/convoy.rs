@@ -1,4 +1,4 @@
-//! Many threads behind one lock, whose holder sleeps.
+//! Many threads that wait for one lock, whose holder sleeps.
 //!
 //! `convoy THREADS TURNS HOLD_US`: each thread takes the lock TURNS times and sleeps for HOLD_US while it has it. All
 //! have the name `convoy`. Prints `threads=N sleeps=N pid=N wall_ns=N`.
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A thread that only waits needs little, and there may be thousands.
+/// A waiting thread needs little stack, and there may be thousands of threads.
 const STACK_BYTES: usize = 64 << 10;
 
 fn main() {
@@ -31,7 +31,7 @@ fn main() {
         for index in 0..threads {
             let builder = thread::Builder::new().name("convoy".to_owned()).stack_size(STACK_BYTES);
             if let Err(err) = builder.spawn_scoped(scope, take_turns) {
-                // Threads that were started end with the process.
+                // Threads that were already started end with the process.
                 eprintln!("convoy: cannot start thread {index}: {err}");
                 process::exit(1);
             }

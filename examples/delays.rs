@@ -1,8 +1,8 @@
 //! Delays of known length, to measure against.
 //!
 //! `delays COUNT MS [--wait]`: COUNT times sleeps for MS, 2 x MS and 3 x MS in turn, and measures each call of
-//! clock_nanosleep. With `--wait` it says `ready`, starts when a line comes, and ends when another one comes. Prints `sleeps=N total_ns=N
-//! longest_ns=N asked_ns=N pid=N`.
+//! clock_nanosleep. With `--wait` it prints `ready`, starts when it reads a line, and ends when it reads another one.
+//! Prints `sleeps=N total_ns=N longest_ns=N asked_ns=N pid=N`.
 
 use std::io::{self, BufRead};
 use std::time::{Duration, Instant};

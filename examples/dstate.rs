@@ -1,11 +1,11 @@
 //! Waits in D state for known times: the parent of a `vfork` is uninterruptible (`TASK_KILLABLE`) until the child
 //! exits.
 //!
-//! `dstate COUNT WAIT_MS [NAME] [PAUSE_MS]`: COUNT waits of WAIT_MS, PAUSE_MS (20) of sleep between them, under the
-//! comm NAME. With a WAIT_MS of 0 each lasts until a byte comes on stdin. Prints `ready tid=N` first, then, if the environment has `DSTATE_GO=stdin`, awaits a line on stdin. At
-//! the end prints `waits=N wait_ms=N min_ns=N max_ns=N total_ns=N tid=N`, measured around each wait with
-//! CLOCK_MONOTONIC. A measured time includes the creation of the child, so it is a little longer than the D state in
-//! it.
+//! `dstate COUNT WAIT_MS [NAME] [PAUSE_MS]`: COUNT waits of WAIT_MS, with PAUSE_MS (20) of sleep between them, under
+//! the comm NAME. With a WAIT_MS of 0 each wait lasts until a byte is read from stdin. Prints `ready tid=N` first, then
+//! waits for a line on stdin if the environment has `DSTATE_GO=stdin`. At the end prints `waits=N wait_ms=N min_ns=N
+//! max_ns=N total_ns=N tid=N`, measured around each wait with CLOCK_MONOTONIC. A measured time includes the creation of
+//! the child, so it is a little longer than the time in D state.
 
 use std::{
     env,
@@ -15,10 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The child calls two functions; a page would do.
+/// The child calls two functions; a page would be enough.
 const STACK_BYTES: usize = 64 << 10;
 
-/// A stack for the child. The ABIs want its top aligned to 16.
+/// A stack for the child. The ABIs require its top to be aligned to 16.
 #[repr(C, align(16))]
 struct Stack([u8; STACK_BYTES]);
 
@@ -79,7 +79,7 @@ fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
     };
     let took = start.elapsed();
     assert!(pid > 0, "clone: {}", io::Error::last_os_error());
-    // SAFETY: `pid` is our child, and its status is not asked for.
+    // SAFETY: `pid` is our child, and its status is not requested.
     let reaped = unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
     assert_eq!(reaped, pid, "waitpid: {}", io::Error::last_os_error());
     took
@@ -96,7 +96,7 @@ extern "C" fn sleep_and_exit(time: *mut c_void) -> c_int {
     0
 }
 
-/// The child that waits for a byte, which it puts where the time is.
+/// The child reads a byte, which it stores at the address of the time.
 extern "C" fn read_and_exit(time: *mut c_void) -> c_int {
     // SAFETY: `time` points to memory of the parent, which waits, and a byte fits.
     unsafe {

@@ -1,9 +1,9 @@
 //! Makes a known number of page faults: each page of a fresh mapping is touched once, and each page of a file that is
 //! not in memory.
 //!
-//! `faults MINOR [MAJOR FILE]`: stays on one CPU, writes FILE, which must be on a disk, prints `ready`, awaits a line
-//! on stdin, makes MINOR minor faults, MAJOR major ones and no other, prints `faults=MINOR`, and, with FILE, in the
-//! same line what getrusage(2) says of them: `minor=N major=N`. Then it awaits another line.
+//! `faults MINOR [MAJOR FILE]`: stays on one CPU, writes FILE, which must be on a disk, prints `ready`, waits for a
+//! line on stdin, makes MINOR minor faults, MAJOR major ones and no others, prints `faults=MINOR`, and, with FILE, in
+//! the same line the counts of getrusage(2): `minor=N major=N`. Then it waits for another line.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,13 +22,13 @@ fn main() {
         }
     };
     stay_here();
-    // After this, everything needed later is in memory: code, buffers, page tables of the mapping.
+    // After this, everything that is needed later is in memory: code, buffers, page tables of the mapping.
     let page_bytes = page_bytes();
     touch(fresh(page_bytes), page_bytes, 1);
     let pages = fresh(minor * page_bytes);
     let file = path.map(|path| on_disk(path, (major + 1) * page_bytes));
     if let Some(file) = file {
-        // SAFETY: the last page of the file's mapping, which nobody counts.
+        // SAFETY: the last page of the file's mapping, whose fault is not counted.
         read(unsafe { file.add(major * page_bytes) }, page_bytes, 1);
     }
     let told = |before: [i64; 2], after: [i64; 2]| match file {
@@ -49,7 +49,7 @@ fn main() {
 
 /// Minor and major faults so far.
 fn usage() -> [i64; 2] {
-    // SAFETY: the kernel fills the structure, of which all zeroes is a value.
+    // SAFETY: the kernel fills the structure, for which all zeros is a valid value.
     let usage = unsafe {
         let mut usage: libc::rusage = mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &raw mut usage), 0);
@@ -89,14 +89,14 @@ fn page_bytes() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// Memory that was never touched, in single pages.
+/// Memory that was never touched, in small pages.
 fn fresh(bytes: usize) -> *mut u8 {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: an anonymous mapping at an address that the kernel chooses, which is never unmapped.
     unsafe {
         let pages = libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0);
         assert!(pages != libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
-        libc::madvise(pages, bytes, libc::MADV_NOHUGEPAGE); // there may be no huge ones
+        libc::madvise(pages, bytes, libc::MADV_NOHUGEPAGE); // without huge pages, if the machine has any
         pages.cast()
     }
 }
@@ -105,11 +105,11 @@ fn fresh(bytes: usize) -> *mut u8 {
 fn on_disk(path: &str, bytes: usize) -> *const u8 {
     let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path).expect("create");
     file.write_all(&vec![1; bytes]).and_then(|()| file.sync_all()).expect("write");
-    // SAFETY: a mapping of a file of ours at an address that the kernel chooses, which is never unmapped.
+    // SAFETY: a mapping of our own file at an address that the kernel chooses, which is never unmapped.
     unsafe {
         let pages = libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
         assert!(pages != libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
-        assert_eq!(libc::madvise(pages, bytes, libc::MADV_RANDOM), 0); // no page is read ahead
+        assert_eq!(libc::madvise(pages, bytes, libc::MADV_RANDOM), 0); // no readahead
         assert_eq!(libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED), 0);
         pages.cast()
     }

@@ -1,7 +1,7 @@
-//! Makes an exact number of system calls, to count against.
+//! Makes an exact number of system calls, to compare counts with.
 //!
-//! `flood CALLS [RATE_PER_S] [SYSCALL]`: CALLS calls of SYSCALL, at RATE_PER_S if that is not 0, else flat out. SYSCALL
-//! is getppid (default), getuid, gettid or sched_yield; each is the real call, never cached. Prints `calls=N
+//! `flood CALLS [RATE_PER_S] [SYSCALL]`: CALLS calls of SYSCALL, at RATE_PER_S if that is not 0, else at full speed.
+//! SYSCALL is getppid (default), getuid, gettid or sched_yield; each is a real call, never cached. Prints `calls=N
 //! syscall=NAME nr=N pid=N wall_ns=N`.
 
 use std::{
@@ -17,7 +17,7 @@ const SYSCALLS: [(&str, libc::c_long); 4] = [
     ("gettid", libc::SYS_gettid),
     ("sched_yield", libc::SYS_sched_yield),
 ];
-/// A paced run sleeps this long when it is not behind, so a high rate comes in small bursts.
+/// A paced run sleeps this long while it is on schedule, so a high rate comes in small bursts.
 const STEP: Duration = Duration::from_millis(1);
 
 fn main() {

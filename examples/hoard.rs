@@ -1,9 +1,10 @@
-//! A kernel "leak" that is slow, beside a cache that keeps far more and does not grow.
+//! A slow kernel "leak", next to a cache that keeps far more and does not grow.
 //!
-//! `hoard CACHED TURNS KEPT`: opens CACHED eventfds, a third of them at once and the others in the first second. From then on it
-//! closes the oldest for each new one, as a cache does: 2000 a second. Meanwhile it opens 10 signalfds every 10 ms, for TURNS
-//! times, and closes all but KEPT of them, spread evenly. A thread of the name `hoarder` does so. Prints
-//! `cached=N turned=N opened=N kept=N ms=N pid=N`, then holds all of them until stdin closes.
+//! `hoard CACHED TURNS KEPT`: opens CACHED eventfds, a third of them immediately and the others in the first second.
+//! From then on, like a cache, it opens 2000 per second and closes the oldest for each new one. Meanwhile it opens
+//! 10 signalfds every 10 ms, TURNS times, and closes all but KEPT of them, spread evenly. The thread that does this has
+//! the name `hoarder`. Prints `cached=N turned=N opened=N kept=N ms=N pid=N`, then keeps all of them until stdin
+//! closes.
 
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -28,7 +29,7 @@ fn main() {
     io::copy(&mut io::stdin(), &mut io::sink()).expect("read from stdin");
 }
 
-/// Returns what it holds in the end.
+/// Returns the descriptors that are open at the end.
 fn hoard(cached: usize, turns: u64, opened: u64, keep: u64) -> (VecDeque<OwnedFd>, Vec<OwnedFd>) {
     let (mut cache, mut kept) = (VecDeque::new(), Vec::new());
     let (mut turned, start) = (0, Instant::now());
@@ -57,18 +58,18 @@ fn hoard(cached: usize, turns: u64, opened: u64, keep: u64) -> (VecDeque<OwnedFd
     (cache, kept)
 }
 
-/// A descriptor of its own, or the end.
+/// Takes ownership of a new descriptor; exits if the call failed.
 fn owned(fd: i32) -> OwnedFd {
     if fd < 0 {
         eprintln!("hoard: {}", io::Error::last_os_error());
         process::exit(1);
     }
-    // SAFETY: `fd` is open, new and nobody else's.
+    // SAFETY: `fd` is open and new, and has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 fn eventfd() -> OwnedFd {
-    // SAFETY: takes two numbers.
+    // SAFETY: takes two integers.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })
 }
 
@@ -79,7 +80,7 @@ fn signalfd() -> OwnedFd {
     owned(unsafe { libc::signalfd(-1, &raw const none, libc::SFD_CLOEXEC) })
 }
 
-/// Raises the limit as far as is allowed without privilege.
+/// Raises the limit of open files as far as possible without privilege.
 fn raise_fd_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours for both calls.

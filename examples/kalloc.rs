@@ -1,7 +1,7 @@
 //! A kernel "leak" of known size: eventfds, of which some are kept open.
 //!
-//! `kalloc TOTAL KEEP [--exit]`: opens TOTAL eventfds and closes all but KEEP of them, spread evenly. Prints
-//! `opened=N kept=N closed=N pid=N`, then holds the rest until stdin closes, or ends at once with `--exit`.
+//! `kalloc TOTAL KEEP [--exit]`: opens TOTAL eventfds and closes all but KEEP of them, spread evenly. Prints `opened=N
+//! kept=N closed=N pid=N`, then keeps the rest until stdin closes, or ends immediately with `--exit`.
 
 use std::{
     env, io,
@@ -22,13 +22,13 @@ fn main() {
     raise_fd_limit();
     let mut kept = Vec::new();
     for index in 0..u128::from(total) {
-        // SAFETY: takes two numbers.
+        // SAFETY: takes two integers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if fd < 0 {
             eprintln!("kalloc: eventfd {index}: {}", io::Error::last_os_error());
             process::exit(1);
         }
-        // SAFETY: `fd` is open, new and nobody else's.
+        // SAFETY: `fd` is open and new, and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let kept_before = |index: u128| index * u128::from(keep) / u128::from(total);
         if kept_before(index + 1) > kept_before(index) {
@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-/// Raises the limit as far as is allowed without privilege.
+/// Raises the limit of open files as far as possible without privilege.
 fn raise_fd_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours for both calls.

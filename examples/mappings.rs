@@ -1,8 +1,8 @@
 //! Maps many files executable, and calls a function in each.
 //!
-//! `mappings DIR COUNT elf|rubbish`: writes `mapped-0`, `mapped-1` and so on into DIR if they are not there yet, ELF
-//! files without symbols or nothing but machine code, maps them and prints `ready pid=N`. Then it calls getppid from
-//! one after the other, some 1,000 times a second, until it is killed.
+//! `mappings DIR COUNT elf|rubbish`: writes `mapped-0`, `mapped-1` and so on into DIR unless they exist, either ELF
+//! files without symbols or bare machine code, maps them and prints `ready pid=N`. Then it calls getppid from each in
+//! turn, some 1,000 times per second, until it is killed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use std::{env, process, ptr, thread};
 const CODE: &[u8] = &[0xb8, 110, 0, 0, 0, 0x0f, 0x05, 0xc3]; // mov $110, %eax; syscall; ret
 #[cfg(target_arch = "aarch64")]
 const CODE: &[u8] = &[0xa8, 0x15, 0x80, 0xd2, 0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6]; // mov x8, #173; svc #0; ret
-/// Identification of an ELF file for 64 bits, little endian.
+/// Size of the header of a 64-bit ELF file, bytes.
 const HEADER: usize = 64;
 
 type Function = extern "C" fn();
@@ -61,7 +61,7 @@ fn elf() -> Vec<u8> {
 fn mapped(path: &str, start: usize) -> Function {
     let file = File::open(path).expect("open a file");
     let protection = libc::PROT_READ | libc::PROT_EXEC;
-    // SAFETY: a new mapping of a whole file; at `start` there is a function that needs nothing around it.
+    // SAFETY: a new mapping of a whole file; at `start` there is a self-contained function.
     unsafe {
         let at = libc::mmap(ptr::null_mut(), start + CODE.len(), protection, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
         assert_ne!(at, libc::MAP_FAILED, "mmap");

@@ -1,15 +1,15 @@
-//! Opens paths whose number and names are known: `opens COUNT DIR` opens DIR/missing-I, with the mode I, and every tenth time
-//! DIR/there-I, a directory. `opens odd DIR` opens what is hard to read: no path, addresses where nothing is, a path without an
-//! end, and long ones.
+//! Opens paths whose number and names are known: `opens COUNT DIR` opens DIR/missing-I, with the mode I, and every
+//! tenth time DIR/there-I, a directory. `opens odd DIR` opens paths that are hard to read: null, unmapped addresses, a
+//! path without an end, and long ones.
 
 use std::ffi::CString;
 
-/// openat(2), whatever the address.
+/// openat(2) with any address.
 fn open_at(path: *const libc::c_char, mode: u64) {
     // SAFETY: the kernel checks the address, and opens for reading at most.
     let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, mode) };
     if fd >= 0 {
-        // SAFETY: the descriptor was just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened, and has no other owner.
         unsafe { libc::close(fd as libc::c_int) };
     }
 }
@@ -20,8 +20,8 @@ fn open(path: &str, mode: u64) {
 }
 
 fn odd(dir: &str) {
-    // The last byte of the page in front of the hole is no NUL.
-    // SAFETY: a new mapping, whose second page is taken away again; nobody else knows of it.
+    // SAFETY: a new mapping, whose second page is unmapped again; no other code uses it. The last byte before the hole
+    // is no NUL.
     let endless = unsafe {
         let page = 4096;
         let map = libc::mmap(

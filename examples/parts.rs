@@ -1,7 +1,7 @@
-//! A program that divides its CPU time in a known way between two functions.
+//! A program that divides its CPU time between two functions in a known ratio.
 //!
-//! `parts WALL_MS`: spends three parts of its time in `three_parts` and one in `one_part`, in turns of 6 and 2 ms of
-//! CPU, until WALL_MS have passed. Prints `pid=N three_ns=N one_ns=N`: the CPU time that each took.
+//! `parts WALL_MS`: spends three parts of its time in `three_parts` and one part in `one_part`, in turns of 6 and 2 ms
+//! of CPU time, until WALL_MS have passed. Prints `pid=N three_ns=N one_ns=N`: the CPU time of each.
 
 use std::{env, hint::black_box, process};
 
@@ -15,7 +15,7 @@ fn main() {
     };
     let end_ns = clock_ns(libc::CLOCK_MONOTONIC) + wall_ms * 1_000_000;
     let (mut three_ns, mut one_ns) = (0, 0);
-    // Each turn corrects the excess of the last one.
+    // Each turn corrects the overrun of the last one.
     while clock_ns(libc::CLOCK_MONOTONIC) < end_ns {
         three_ns += three_parts(3 * (one_ns + TURN_NS) - three_ns);
         one_ns += one_part(three_ns / 3 - one_ns.min(three_ns / 3));
@@ -23,7 +23,7 @@ fn main() {
     println!("pid={} three_ns={three_ns} one_ns={one_ns}", process::id());
 }
 
-/// The work of both, inlined into each.
+/// The loop of both functions, inlined into each.
 #[inline(always)]
 fn burn(cpu_ns: u64) -> u64 {
     let start_ns = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);

@@ -1,11 +1,11 @@
 //! Two threads pass one byte back and forth through a pair of pipes: a known number of wake-ups and switches.
 //!
 //! `pingpong ROUNDS [CPU_A CPU_B]`: thread `ping` on CPU_A, `pong` on CPU_B; both on the first allowed CPU by default.
-//! On one CPU both are SCHED_BATCH, so that a wake-up never preempts the waker: each side waits once and wakes the
-//! other once a round, one pair of switches. On two CPUs a side may find its byte already there, and not wait. Prints
-//! `switch_pairs=N rounds=N ping_tid=N pong_tid=N ping_nvcsw=N ping_nivcsw=N pong_nvcsw=N pong_nivcsw=N max_round_ns=N
-//! wall_ns=N`. `switch_pairs` is ROUNDS; nvcsw and nivcsw are what the kernel counted as voluntary and involuntary
-//! switches in the rounds; no latency in them is above `max_round_ns`.
+//! On one CPU both are SCHED_BATCH, so that a wake-up never preempts the waker: in each round, each thread waits once
+//! and wakes the other once, which is one pair of switches. On two CPUs a thread may find its byte already there, and
+//! not wait. Prints `switch_pairs=N rounds=N ping_tid=N pong_tid=N ping_nvcsw=N ping_nivcsw=N pong_nvcsw=N
+//! pong_nivcsw=N max_round_ns=N wall_ns=N`. `switch_pairs` is ROUNDS; nvcsw and nivcsw are the voluntary and
+//! involuntary switches that the kernel counted in the rounds; no latency in the rounds is above `max_round_ns`.
 
 use std::{
     env,
@@ -82,9 +82,9 @@ fn side(cpu: usize, same_cpu: bool, rounds: impl FnOnce() -> u128) -> Side {
     Side { tid, nvcsw, nivcsw, max_round_ns }
 }
 
-/// Makes the thread SCHED_BATCH: its wake-ups preempt nobody. Needs no privilege.
+/// Makes the thread SCHED_BATCH: its wake-ups preempt no task. Needs no privilege.
 fn never_preempt() {
-    let param: libc::c_int = 0; // all of a `sched_param` that the kernel knows
+    let param: libc::c_int = 0; // the only field of `sched_param` that the kernel reads
     // SAFETY: the kernel reads one int. The raw call, as musl's wrapper always fails.
     let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const param) };
     assert_eq!(result, 0, "cannot become SCHED_BATCH");

@@ -28,23 +28,23 @@ const CODE: &[u8] = &[0xa8, 0x15, 0x80, 0xd2, 0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f
 
 type Function = extern "C" fn();
 
-/// A stack must show this name. The function calls nothing and reads no data, so that it runs wherever it is mapped.
+/// A stack must show this name. The function calls nothing and reads no data, so that it runs at any address.
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn call_from_own() {
     getppid();
 }
 
-/// Its name in the file is mangled.
+/// The name of this function is mangled in the file.
 #[inline(never)]
 extern "C" fn call_from_rust() {
     getppid();
-    std::hint::black_box(7); // or the compiler makes one function of the two
+    std::hint::black_box(7); // otherwise the compiler merges the two functions
 }
 
 #[inline(always)]
 fn getppid() {
-    // SAFETY: getppid touches no memory; what the instruction clobbers is said.
+    // SAFETY: getppid touches no memory; the clobbered registers are declared.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         asm!("syscall", inout("rax") libc::SYS_getppid => _, out("rcx") _, out("r11") _, options(nomem, nostack));
@@ -53,7 +53,7 @@ fn getppid() {
     }
 }
 
-// The register of the frame pointer holds something else, as in code that is compiled without.
+// The frame pointer register holds another value, as in code compiled without frame pointers.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".globl call_without_frame_pointer",
@@ -128,8 +128,8 @@ global_asm!(
     "brk #0",
 );
 
-// A frame as a compiler makes it, whatever this program was compiled with, and the outermost one: it is called what the
-// C library calls the function in which threads begin.
+// A standard frame, whatever options this program was compiled with, and the outermost one: it has the name of the C
+// library's function in which threads begin.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".globl start_thread",
@@ -172,7 +172,7 @@ extern "C" fn call_from_vdso() {
 }
 
 fn main() {
-    // Its own name may be anything.
+    // argv[0] may contain any bytes.
     let args: Vec<String> = env::args_os().skip(1).filter_map(|arg| arg.into_string().ok()).collect();
     let (Some(place), Some(count)) = (args.first(), args.get(1).and_then(|count| count.parse::<u64>().ok())) else {
         eprintln!("usage: places PLACE COUNT [FILE]");
@@ -205,7 +205,7 @@ fn main() {
     if place == "perf-map" {
         let line = format!("{:x} {:x} call_from_jit\n", function as usize, CODE.len());
         fs::write(&map, line).expect("write the map");
-        // A perf map that others may write would not be used.
+        // A perf map that other users may write would be ignored.
         fs::set_permissions(&map, fs::Permissions::from_mode(0o644)).expect("chmod the map");
     }
     let waits = env::var("PLACES_GO").is_ok_and(|value| value == "stdin");
@@ -228,7 +228,7 @@ fn main() {
 fn made_at_run_time(copies: usize) -> Vec<Function> {
     const ROOM: usize = CODE.len().next_multiple_of(16);
     let len = copies * ROOM;
-    // SAFETY: a new mapping; each copy fits into its room, and is a whole function of that signature once it is there.
+    // SAFETY: a new mapping; each copy fits into its slot, and is a whole function of that signature once it is copied.
     unsafe {
         let at = libc::mmap(
             ptr::null_mut(),
@@ -249,8 +249,8 @@ fn made_at_run_time(copies: usize) -> Vec<Function> {
 /// The function at `offset` of a file, mapped executable.
 fn mapped(path: &str, offset: usize, len: usize) -> Function {
     let file = File::open(path).expect("open FILE");
-    let page = offset & !0xffff; // of any architecture
-    // SAFETY: a new mapping; the caller says that a function that needs nothing around it is there.
+    let page = offset & !0xffff; // a multiple of the page size of any architecture
+    // SAFETY: a new mapping; the caller guarantees a self-contained function there.
     unsafe {
         let at = libc::mmap(
             ptr::null_mut(),
@@ -265,7 +265,7 @@ fn mapped(path: &str, offset: usize, len: usize) -> Function {
     }
 }
 
-/// A function of another copy of this program.
+/// A function in another copy of this program.
 fn library(path: &str, function: Function) -> Function {
     let own = function as *const () as usize;
     let maps = fs::read_to_string("/proc/self/maps").expect("maps");

@@ -1,9 +1,9 @@
-//! Threads that wait for the same CPU, each for another reason.
+//! Threads that wait for the same CPU, each for a different reason.
 //!
-//! `queue MS [CPU]`: on CPU, the first allowed one by default, `hog-a` and `hog-b` never stop, `yields` yields again
-//! and again, and `serves` works for 1 ms whenever `asks`, which may run anywhere, wakes it: every 3 ms. After MS each
-//! prints `NAME_tid=N NAME_delay_ns=N NAME_nvcsw=N NAME_nivcsw=N`, on one line: the time in which it was ready to run and
-//! had no CPU, by the scheduler's accounting, and how often it gave up its CPU to wait, and how often without.
+//! `queue MS [CPU]`: on CPU, the first allowed one by default, `hog-a` and `hog-b` never stop, `yields` yields
+//! repeatedly, and `serves` works for 1 ms whenever `asks`, which may run on any CPU, wakes it: every 3 ms. After MS
+//! prints for each `NAME_tid=N NAME_delay_ns=N NAME_nvcsw=N NAME_nivcsw=N`, all on one line: its run delay by the
+//! scheduler's accounting, and its voluntary and involuntary context switches.
 
 use std::{
     env, fs,
@@ -84,7 +84,7 @@ fn delay_ns() -> u64 {
     text.split(' ').nth(1).and_then(|delay| delay.parse().ok()).expect("a number")
 }
 
-/// A count of the calling thread's status.
+/// A counter in the status file of the calling thread.
 fn switches(head: &str) -> u64 {
     let text = fs::read_to_string("/proc/thread-self/status").expect("status");
     text.lines().find_map(|line| line.strip_prefix(head)?.trim().parse().ok()).expect("a number")

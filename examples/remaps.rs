@@ -1,9 +1,9 @@
-//! Maps two files executable, in turn and at one address, and calls a function in each.
+//! Maps two files executable, in turn at one address, and calls a function in each.
 //!
-//! `remaps DIR COUNT`: writes `first` and `second` into DIR, files of nothing but machine code, maps them COUNT times
-//! in all, and calls the function there after each: `getppid(1)` where the first is mapped, `getppid(2)` where the
-//! second is, 16 of them in a millisecond at most. Prints `calls=COUNT`. The record of each mapping has the whole
-//! path, so a long DIR makes many bytes: a path of 3,000 bytes makes some 40 MB/s.
+//! `remaps DIR COUNT`: writes `first` and `second`, files of bare machine code, into DIR, maps them COUNT times in
+//! total, and after each mapping calls the function in it: `getppid(1)` in the first file, `getppid(2)` in the second,
+//! at most 16 calls per millisecond. Prints `calls=COUNT`. The record of each mapping has the whole path, so a long DIR
+//! makes many bytes: a path of 3,000 bytes makes some 40 MB/s.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -31,10 +31,10 @@ fn main() {
     let mut at = ptr::null_mut();
     for (call, file) in files.iter().cycle().take(count).enumerate() {
         if call % 16 == 0 {
-            thread::sleep(Duration::from_millis(1)); // or the kernel could not tell of all
+            thread::sleep(Duration::from_millis(1)); // otherwise the kernel would lose records
         }
         at = map(file, at);
-        // SAFETY: at the start of the file there is a function that needs nothing around it.
+        // SAFETY: at the start of the file there is a self-contained function.
         let function: extern "C" fn() = unsafe { std::mem::transmute(at) };
         function();
     }
@@ -46,11 +46,11 @@ fn number_in_first_argument(number: u8) -> Vec<u8> {
     if cfg!(target_arch = "x86_64") { vec![0xbf, number, 0, 0, 0] } else { vec![number << 5, 0, 0x80, 0xd2] }
 }
 
-/// Maps in place of the mapping at `at`, or anywhere.
+/// Maps over the mapping at `at`, or at any address if `at` is null.
 fn map(file: &File, at: *mut libc::c_void) -> *mut libc::c_void {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let protection = libc::PROT_READ | libc::PROT_EXEC;
-    // SAFETY: a new mapping; what it takes the place of is the one before, of which nothing is in use.
+    // SAFETY: a new mapping; it replaces the previous one, which is no longer in use.
     let mapped = unsafe { libc::mmap(at, 4096, protection, libc::MAP_PRIVATE | fixed, file.as_raw_fd(), 0) };
     assert_ne!(mapped, libc::MAP_FAILED, "mmap");
     mapped

@@ -1,4 +1,4 @@
-//! Threads that split their time between CPU and sleep in a known way.
+//! Threads that divide their time between CPU and sleep in a known ratio.
 //!
 //! `shares WALL_MS [THREADS]`: each of THREADS (1) threads, `share-0` and on, burns 10 ms of CPU, sleeps 10 ms and so
 //! forth until WALL_MS have passed. Prints for each `thread=I tid=N start_ns=N end_ns=N cpu_ns=N sleep_ns=N`, then

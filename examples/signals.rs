@@ -1,11 +1,11 @@
 //! Sends signals of every kind, each a known number of times, to itself and to its children.
 //!
-//! `signals COUNT BLOCKED_MS`: COUNT each of kill, tgkill and sigqueue to handlers of its own, of SIGURG, which is
+//! `signals COUNT BLOCKED_MS`: COUNT each of kill, tgkill and sigqueue to its own handlers, of SIGURG, which is
 //! ignored, of SIGALRM from a POSIX timer, of children that exit, and of children that die of SIGSEGV, SIGTERM and
-//! SIGKILL; then one SIGUSR2 that is blocked for BLOCKED_MS and COUNT more that are merged into it; then COUNT of
-//! SIGRTMIN+5 that no handler sees, since sigwaitinfo takes them. If the environment has `SIGNALS_GO=stdin`, it awaits
-//! a line on stdin at its start, instead of BLOCKED_MS, and at its end. Prints `ready`, `pid=N handler=0xN
-//! blocked_ns=N`: the last is how long the first SIGUSR2 waited at least.
+//! SIGKILL; then one SIGUSR2 that is blocked for BLOCKED_MS, and COUNT more that are merged into it; then COUNT of
+//! SIGRTMIN+5 that no handler sees, since sigwaitinfo takes them. If the environment has `SIGNALS_GO=stdin`, it waits
+//! for a line on stdin at its start, instead of BLOCKED_MS, and at its end. Prints `ready`, `pid=N handler=0xN
+//! blocked_ns=N`: the last is the minimum time that the first SIGUSR2 was pending.
 
 use std::ffi::{c_int, c_void};
 use std::io::{self, Write};
@@ -44,7 +44,7 @@ fn main() {
             each("tgkill", || libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGUSR1) as c_int);
             let value = libc::sigval { sival_ptr: ptr::null_mut() };
             each("sigqueue", || libc::sigqueue(pid, real_time - 1, value));
-            assert_eq!(libc::kill(pid, libc::SIGURG), 0); // by default nothing happens
+            assert_eq!(libc::kill(pid, libc::SIGURG), 0); // ignored by default
         }
     }
     timer(count);
@@ -57,7 +57,7 @@ fn main() {
     go_on();
 }
 
-/// Awaits a line, if the environment asks for it.
+/// Waits for a line, if the environment asks for that.
 fn go_on() -> bool {
     let asked = env::var("SIGNALS_GO").is_ok_and(|value| value == "stdin");
     if asked {
@@ -111,11 +111,11 @@ fn timer(count: u64) {
 /// A child that exits, dies of a fault, or waits to be killed.
 fn child(signo: c_int) {
     let before = HANDLED.load(Ordering::SeqCst);
-    // SAFETY: the child makes system calls only, and a write to where nothing is mapped.
+    // SAFETY: the child only makes system calls, and a write to an unmapped address.
     unsafe {
         let child = libc::fork();
         if child == 0 {
-            libc::signal(signo.max(1), libc::SIG_DFL); // std watches for stack overflows
+            libc::signal(signo.max(1), libc::SIG_DFL); // std handles this signal to detect stack overflows
             match signo {
                 libc::SIGSEGV => ptr::without_provenance_mut::<u8>(8).write_volatile(1),
                 0 => {}
@@ -132,7 +132,7 @@ fn child(signo: c_int) {
     }
 }
 
-/// One SIGUSR2 that waits behind a mask, and others that are merged into it.
+/// One SIGUSR2 that stays pending while it is blocked, and others that are merged into it.
 fn blocked(count: u64, time: Duration) -> Duration {
     // SAFETY: the sets are initialised.
     unsafe {
@@ -155,7 +155,7 @@ fn blocked(count: u64, time: Duration) -> Duration {
 
 /// Real-time signals that no handler sees.
 fn taken(pid: c_int, signo: c_int, count: u64) {
-    // SAFETY: the set is initialised, the other pointers are null where that is allowed.
+    // SAFETY: the set is initialised; the other pointers are null, which is allowed.
     unsafe {
         let mut set = mem::zeroed();
         libc::sigemptyset(&raw mut set);

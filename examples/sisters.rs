@@ -1,9 +1,9 @@
 //! Two children whose events the kernel may swap.
 //!
-//! `sisters COMMAND [ARG]...`: two children on CPU 0, of real-time priority where that is allowed, so that no other
-//! task runs between them. The elder wakes the younger with a byte, twice, and sleeps; the younger exits then, and the
-//! elder executes the command. The kernel swaps the events of two such tasks when one follows the other on a CPU.
-//! Prints the output of the command, and fails if the command does.
+//! `sisters COMMAND [ARG]...`: two children on CPU 0, with real-time priority where that is allowed, so that no other
+//! task runs between them. The elder child wakes the younger twice with a byte, and sleeps; then the younger exits, and
+//! the elder executes the command. The kernel swaps the events of two such tasks when one follows the other on a CPU.
+//! Prints the output of the command, and fails if the command fails.
 
 use std::io::{Read, Write, pipe};
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 const PRIORITY: i32 = 10;
-/// Waits until the other child waits.
+/// Long enough for the other child to block.
 const PAUSE: Duration = Duration::from_millis(10);
 
 fn main() {
@@ -27,10 +27,10 @@ fn main() {
     };
     let mut cpu = CpuSet::new();
     cpu.set(0).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpu)).expect("CPU 0");
-    // SAFETY: integers, of which the kernel reads the first; each C library has others behind it.
+    // SAFETY: a structure of integers, of which the kernel reads the first; C libraries add others after it.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = PRIORITY;
-    // SAFETY: reads the parameters, which live here.
+    // SAFETY: the call reads `parameters`, which outlives it.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
     let (mut hears, mut tells) = pipe().expect("a pipe");
     let younger = child(|| hears.read_exact(&mut [0; 2]).expect("two bytes"));

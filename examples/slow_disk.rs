@@ -1,9 +1,9 @@
-//! Synchronous writes to a disk whose delay is known: device-mapper's `delay` target over another block device.
+//! Synchronous writes to a disk with a known delay: device-mapper's `delay` target over another block device.
 //!
-//! `slow_disk DEVICE MS COUNT`: makes the slow disk over DEVICE, in which each request waits for MS, counted in the
-//! kernel's ticks, so a tick less at times. Prints `device=MAJOR:MINOR path=PATH pid=N`, awaits a line on stdin, then COUNT times
-//! writes a page behind the last one and calls fsync. At the end prints `fsyncs=N total_ns=N shortest_ns=N longest_ns=N`,
-//! measured around each fsync. What is written is lost; the slow disk stays until the machine ends.
+//! `slow_disk DEVICE MS COUNT`: creates the slow disk over DEVICE, which delays each request by MS, counted in the
+//! kernel's ticks, so sometimes a tick less. Prints `device=MAJOR:MINOR path=PATH pid=N`, waits for a line on stdin,
+//! then COUNT times writes the next page and calls fsync. At the end prints `fsyncs=N total_ns=N shortest_ns=N
+//! longest_ns=N`, measured around each fsync. Overwrites DEVICE; the slow disk exists until the machine stops.
 
 use std::{
     env,
@@ -70,7 +70,7 @@ fn make_slow_disk(device: &str, ms: u64) -> io::Result<(u64, u64)> {
     Ok((number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xfff00))
 }
 
-/// `struct dm_ioctl` of include/uapi/linux/dm-ioctl.h, and what follows it.
+/// `struct dm_ioctl` of include/uapi/linux/dm-ioctl.h, and the data after it.
 struct Request(Vec<u8>);
 
 impl Request {
@@ -81,7 +81,7 @@ impl Request {
 
     fn new(name: &str) -> Request {
         let mut request = Request(vec![0; Request::ROOM]);
-        // Version 4.0.0, the length of it all, and where the head ends.
+        // Version 4.0.0, the total length, and the offset of the data.
         for (at, number) in [4, 0, 0, Request::ROOM as u32, Request::HEAD as u32].into_iter().enumerate() {
             request.put(at * 4, &number.to_ne_bytes());
         }
@@ -93,7 +93,7 @@ impl Request {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// One target from the first sector on: `struct dm_target_spec`, then its parameters.
+    /// One target that begins at the first sector: `struct dm_target_spec`, then its parameters.
     fn target(mut self, sectors: u64, kind: &str, parameters: &str) -> Request {
         const TARGET_COUNT: usize = 20;
         const LENGTH: usize = Request::HEAD + 8;
@@ -110,7 +110,7 @@ impl Request {
     fn send(mut self, control: &File, command: c_ulong) -> io::Result<u64> {
         // _IOWR(0xfd, command, struct dm_ioctl)
         let command = 3 << 30 | (Request::HEAD as c_ulong) << 16 | 0xfd << 8 | command;
-        // SAFETY: the kernel reads and writes as many bytes as the head says, which is what the vector has.
+        // SAFETY: the kernel accesses as many bytes as the header says, which is the length of the vector.
         if unsafe { libc::ioctl(control.as_raw_fd(), command as _, self.0.as_mut_ptr()) } < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -1,6 +1,6 @@
-//! A process whose memory never answers: `stalled DIR` mounts a file system on DIR whose server, this process, does not read
-//! files, prints the pid of a child, and waits. The child has such a file mapped, and calls openat(2) with a path in it. When this
-//! process is killed, the child goes on.
+//! A process whose memory never responds: `stalled DIR` mounts a file system on DIR whose server, this process, answers
+//! no reads, prints the pid of a child, and waits. The child has a file of it mapped, and calls openat(2) with a path
+//! in the mapping. When this process is killed, the child continues.
 //!
 //! `stalled DIR code`: the child has mapped the file as code, and waits without touching it.
 
@@ -36,7 +36,7 @@ fn attr(node: u64) -> Vec<u8> {
     [longs(&[node, size, 0, 0, 0, 0]), words(&[0, 0, 0, mode | 0o755, 1, 0, 0, 0, 4096, 0])].concat()
 }
 
-/// Answers everything but reads.
+/// Answers all requests but reads.
 fn serve(mut fuse: File) {
     const VALID_S: u64 = 1000;
     let mut request = vec![0; 1 << 20];
@@ -56,14 +56,15 @@ fn serve(mut fuse: File) {
         };
         let (error, body) = answer.map_or_else(|error| (error, Vec::new()), |body| (0, body));
         let header = [words(&[16 + body.len() as u32, error.cast_unsigned()]), longs(&[unique])].concat();
-        let _ = fuse.write(&[header, body].concat()); // whoever has asked may be gone
+        let _ = fuse.write(&[header, body].concat()); // the caller may have ended
     }
 }
 
-/// Opens the file, which is to be found nowhere else from then on, and hangs. `is_code`: it is mapped to be executed, and only waits.
+/// Opens the file, detaches the mount, so that no path leads to the file any more, and hangs. `is_code`: the file is
+/// mapped as code, and the child waits without touching it.
 fn hang(dir: &str, is_code: bool) {
     let file = File::open(format!("{dir}/file")).expect("the file");
-    // SAFETY: a mapping of its own, of whose bytes nothing is read here.
+    // SAFETY: a new mapping, of which this code reads nothing.
     unsafe {
         let dir = std::ffi::CString::new(dir).expect("a path");
         assert_eq!(libc::umount2(dir.as_ptr(), libc::MNT_DETACH), 0);
@@ -86,13 +87,14 @@ fn main() {
     let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd());
     let [target, options] = [dir.as_str(), &options].map(|text| std::ffi::CString::new(text).expect("no NUL"));
-    // SAFETY: all pointers are to texts that end with a zero; the process has one thread, so that its child may do anything.
+    // SAFETY: all pointers are to NUL-terminated strings; the process has one thread, so that its child may call any
+    // function.
     unsafe {
         let mounted = libc::mount(c"stalled".as_ptr(), target.as_ptr(), c"fuse".as_ptr(), 0, options.as_ptr().cast());
         assert_eq!(mounted, 0, "{}", std::io::Error::last_os_error());
         if libc::fork() == 0 {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            drop(fuse); // it must end with its server
+            drop(fuse); // the mount must end with its server
             hang(&dir, is_code);
             libc::_exit(0);
         }

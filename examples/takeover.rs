@@ -1,7 +1,8 @@
 //! A thread that is not the first one of its process executes a program.
 //!
-//! `takeover MS PROGRAM ARG...`: prints `pid=N tid=N`, the second the thread's, which sleeps for MS, or with `stdin` awaits a line
-//! of it, and then executes PROGRAM. The first thread, and another one, wait until that ends them.
+//! `takeover MS PROGRAM ARG...`: prints `pid=N tid=N`, where tid is that of a second thread, which sleeps for MS, or
+//! with `stdin` in place of MS waits for a line on stdin, and then executes PROGRAM. The first thread and a third one
+//! wait until the exec ends them.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Many threads alive at once, each blocking and waking a few times.
 //!
-//! `threads N MS`: N threads that start together, sleep 5 times MS / 5, and end together. Prints `threads=N sleeps=N
-//! pid=N wall_ns=N`.
+//! `threads N MS`: N threads that start together, sleep 5 times for MS / 5, and end together. Prints `threads=N
+//! sleeps=N pid=N wall_ns=N`.
 
 use std::{
     env, process,
@@ -11,7 +11,7 @@ use std::{
 };
 
 const SLEEPS: u32 = 5;
-/// A thread that only sleeps needs little, and there may be thousands.
+/// A sleeping thread needs little stack, and there may be thousands of threads.
 const STACK_BYTES: usize = 64 << 10;
 
 fn main() {

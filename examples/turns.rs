@@ -1,9 +1,9 @@
-//! System calls through very many different stacks, each of which encodes a number.
+//! System calls through a great number of different stacks, each of which encodes a number.
 //!
-//! `turns COUNT DEPTH`: COUNT calls of close with the numbers from 1 << 20 on, which are no files. Each is made DEPTH
-//! functions deep, from 21 to 10,000: the lowest bits of its number are the innermost of them, `turn_right` for 1 and
-//! `turn_left` for 0. They have frame pointers, and the outermost is called by `turns_begin`, whose frame is the
-//! outermost. Prints `calls=N pid=N`.
+//! `turns COUNT DEPTH`: COUNT calls of close with the numbers from 1 << 20 on, which are no open files. Each call is
+//! made DEPTH functions deep, from 21 to 10,000: the innermost functions encode the lowest bits of the number,
+//! `turn_right` for 1 and `turn_left` for 0. They have frame pointers, and `turns_begin`, whose frame is the outermost,
+//! calls the first of them. Prints `calls=N pid=N`.
 
 use std::{env, process};
 
@@ -93,7 +93,7 @@ std::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    /// Calls close(`number`) through as many nested functions as the depth.
+    /// Calls close(`number`) through `depth` nested functions.
     fn turns_begin(number: u64, depth: u64);
 }
 

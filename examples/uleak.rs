@@ -1,10 +1,10 @@
-//! A program that leaks on purpose, and prints how much.
+//! A program that leaks intentionally, and prints how much.
 //!
-//! `uleak LEAKED BYTES CLEAN [--all] [--far] [--wait]`: `leaky` allocates LEAKED times BYTES and keeps them, among
-//! CLEAN allocations of the same size that `clean` frees. With `--all` the same by each of calloc, realloc,
-//! posix_memalign and aligned_alloc, in `leaky_calloc` and so on; with `--far` by posix_memalign alone, which stores
-//! its results in no stack. Prints `leaked=N bytes=N clean=N pid=N`; with `--wait` it waits for a line first, and for
-//! the end of stdin after.
+//! `uleak LEAKED BYTES CLEAN [--all] [--far] [--wait]`: `leaky` allocates LEAKED times BYTES and keeps these, among
+//! CLEAN allocations of the same size that `clean` frees. With `--all`, calloc, realloc, posix_memalign and
+//! aligned_alloc do the same in `leaky_calloc` and so on; with `--far` only posix_memalign does, and stores its results
+//! outside of the stack. Prints `leaked=N bytes=N clean=N pid=N`; with `--wait` it waits for a line before, and for the
+//! end of stdin after that.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -13,15 +13,16 @@ use std::{env, io, process, ptr};
 
 type Allocate = fn(usize) -> *mut c_void;
 
-/// Passes the result through: otherwise the compiler might make a tail call, and the caller would be missing.
+/// Uses the result after the call: otherwise the compiler might make a tail call, and the caller would be missing in
+/// the stack.
 macro_rules! allocators {
     ($($name:ident = |$bytes:ident| $call:expr;)*) => {
         $(
             #[inline(never)]
             fn $name($bytes: usize) -> *mut c_void {
-                // SAFETY: sizes are plain numbers, and what is passed is ours.
+                // SAFETY: sizes are plain numbers, and pointer arguments are ours.
                 let result = unsafe { $call };
-                // Equal functions would be merged: this makes each different.
+                // Identical functions would be merged: the name makes each different.
                 assert!(!result.is_null(), stringify!($name));
                 black_box(stringify!($name));
                 black_box(result)
@@ -54,7 +55,7 @@ unsafe fn memalign(bytes: usize) -> *mut c_void {
     if errno == 0 { result } else { ptr::null_mut() }
 }
 
-/// The same with a variable that is not on the stack.
+/// posix_memalign with a variable that is not on the stack.
 #[inline(always)]
 unsafe fn memalign_far(bytes: usize) -> *mut c_void {
     static RESULT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -94,7 +95,7 @@ fn main() {
         let mut kept = 0;
         for index in 0..cleaned.max(leaked) {
             if index < cleaned {
-                // SAFETY: nobody else has it.
+                // SAFETY: there is no other pointer to the allocation.
                 unsafe { libc::free(clean(bytes)) };
             }
             if kept < leaked && index * leaked >= kept * cleaned {

@@ -1,8 +1,8 @@
 //! Two threads that divide the CPU time of their process 3:1, however busy the machine is.
 //!
-//! `uneven WALL_MS`: the threads `heavy` and `light` take turns until WALL_MS have passed; a turn of the first burns 30
-//! ms of CPU, one of the other 10 ms. Prints `pid=N heavy=TID heavy_ns=N light=TID light_ns=N`: the CPU time that each
-//! has used.
+//! `uneven WALL_MS`: the threads `heavy` and `light` take turns until WALL_MS have passed; a turn of `heavy` burns 30
+//! ms of CPU time, a turn of `light` 10 ms. Prints `pid=N heavy=TID heavy_ns=N light=TID light_ns=N`: the CPU time of
+//! each.
 
 use std::{
     env,
@@ -25,7 +25,7 @@ fn main() {
     to_heavy.send(()).expect("nobody has gone yet");
     let spawn = |name: &str, burn_ns, turns: mpsc::Receiver<()>, next: mpsc::Sender<()>, ends: bool| {
         let run = move || {
-            // Both have the same number of turns: the light one has the last.
+            // Both threads have the same number of turns: `light` has the last one.
             while turns.recv().is_ok() {
                 burn(burn_ns);
                 if ends && Instant::now() >= end || next.send(()).is_err() {

@@ -1,10 +1,10 @@
-//! Every system call, with arguments that almost all of them refuse.
+//! Every system call, with arguments that almost all calls refuse.
 
 use std::path::Path;
 
 use crate::sys::{BAD, call};
 
-/// Number beyond the last system call of current kernels.
+/// Upper limit: beyond the last system call of current kernels.
 const NUMBERS: std::ops::Range<libc::c_long> = 0..480;
 
 /// Calls left out: they end, stop or suspend the caller, fork it, or affect the whole machine.
@@ -36,12 +36,12 @@ const NEVER: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_ioperm,
     #[cfg(target_arch = "x86_64")]
-    335, // uretprobe: a SIGILL for whoever is no probe
+    335, // uretprobe: a SIGILL for any caller but a probe
     #[cfg(target_arch = "x86_64")]
     336, // uprobe
 ];
 
-/// In an IPC namespace of its own: `msgget` and the like create objects with any arguments.
+/// Runs in a new IPC namespace: `msgget` and similar calls create objects with any arguments.
 pub fn all(_dir: &Path) {
     if call(libc::SYS_unshare, [libc::CLONE_NEWIPC as usize]) != 0 {
         return;
@@ -54,9 +54,9 @@ pub fn all(_dir: &Path) {
     harmless();
 }
 
-/// Calls that succeed and change nothing, or nothing that lasts.
+/// Calls that succeed and change nothing permanently.
 fn harmless() {
-    // SAFETY: a pointer to nothing, which means that no old limits are wanted.
+    // SAFETY: takes no arguments and cannot fail.
     let own = unsafe { libc::getpid() } as usize;
     call(libc::SYS_kill, [own, 0]);
     call(libc::SYS_tgkill, [own, own, 0]);

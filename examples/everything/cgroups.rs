@@ -1,4 +1,4 @@
-//! Control groups: made, entered, frozen, limited, left, removed; and a small limit of memory.
+//! Control groups: created, entered, frozen, limited, left, removed; and a small memory limit.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use nix::sys::wait::waitpid;
 use crate::file;
 use crate::sys::{call, child, pages, touch, unmap};
 
-/// Of version 1.
+/// State file of version 1.
 const STATE: &str = "freezer.state";
 
 const LIMIT: usize = 3 << 20;
@@ -51,13 +51,13 @@ fn roots() -> impl Iterator<Item = PathBuf> {
 fn remove(group: &Path) {
     for inner in ["inner", "renamed", ""].map(|name| group.join(name)) {
         if inner.join(STATE).exists() {
-            let _ = fs::write(inner.join(STATE), "THAWED"); // what is frozen in version 1 cannot be killed
+            let _ = fs::write(inner.join(STATE), "THAWED"); // a frozen process of version 1 cannot be killed
         }
         let _ = fs::remove_dir(inner);
     }
 }
 
-/// Removes cgroups of rounds that were cut off. Their processes end on their own within a moment.
+/// Removes the cgroups of interrupted rounds. Their processes end on their own within a moment.
 pub fn clean() {
     for root in roots() {
         crate::left_in(&root, |group| {
@@ -72,7 +72,7 @@ pub fn clean() {
     }
 }
 
-/// A child enters, is frozen for a moment, and leaves by its end.
+/// A child enters, is frozen for a moment, and leaves when it ends.
 fn frozen(group: &Path) {
     let Some(child) = child(|| thread::sleep(Duration::MAX)) else { return };
     let _ = fs::write(group.join("cgroup.procs"), child.to_string());
@@ -87,8 +87,8 @@ fn frozen(group: &Path) {
     let _ = waitpid(child, None);
 }
 
-/// A child writes more than the limit: the kernel must reclaim pages. Not if version 2 does not control memory, which
-/// is a setting of the machine.
+/// A child writes more than the limit: the kernel must reclaim pages. This has no effect if version 2 does not control
+/// memory, which is a setting of the machine.
 fn limited(group: &Path, dir: &Path) {
     let limit = |name: &str| fs::write(group.join(name), LIMIT.to_string()).is_ok();
     if !limit("memory.max") && !limit("memory.limit_in_bytes") {

@@ -1,4 +1,4 @@
-//! Devices, and everything without a room of its own.
+//! Devices, and everything that belongs to no other room.
 
 use std::fs;
 use std::path::Path;
@@ -27,11 +27,11 @@ fn latency() {
     close(fd);
 }
 
-/// A program for packets, `return XDP_PASS`, run on a test packet.
+/// A program for packets, `return XDP_PASS`, which is run on a test packet.
 fn programs() {
     let code: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
     let mut attributes = [0u64; 18];
-    attributes[0] = 6 | 2 << 32; // BPF_PROG_TYPE_XDP, so many instructions
+    attributes[0] = 6 | 2 << 32; // BPF_PROG_TYPE_XDP, number of instructions
     attributes[1] = at(&code) as u64;
     attributes[2] = text(c"GPL") as u64;
     let program = call(libc::SYS_bpf, [5, at_mut(&mut attributes), 128]);
@@ -71,11 +71,11 @@ fn terminal() {
     close(main);
 }
 
-/// Through the page that kernels keep for old programs.
+/// Calls through the page that kernels keep for old programs.
 fn calls_of_old() {
     #[cfg(target_arch = "x86_64")]
     if fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("[vsyscall]")) {
-        // SAFETY: the fixed address of `time` on x86-64, there as just seen.
+        // SAFETY: the fixed address of `time` on x86-64; the page is mapped, as checked above.
         let time: extern "C" fn(*mut i64) -> i64 = unsafe { std::mem::transmute(0xffff_ffff_ff60_0400usize) };
         time(std::ptr::null_mut());
     }

@@ -10,11 +10,11 @@ use crate::file;
 use crate::sys::{at, at_mut, call, close, map, open, path, text, touch, unmap};
 
 const PAGE: usize = 4096;
-/// From linux/fs.h, linux/fiemap.h.
+/// Constants of linux/fs.h and linux/fiemap.h.
 const FS_IOC_GETFLAGS: usize = 0x8008_6601;
 const FS_IOC_SETFLAGS: usize = 0x4008_6602;
 const FS_IOC_FIEMAP: usize = 0xc020_660b;
-/// fcntl(2).
+/// Constants of fcntl(2).
 const F_SETSIG: usize = 10;
 const FIBMAP: usize = 1;
 const FIGETBSZ: usize = 2;
@@ -53,7 +53,7 @@ pub fn content(dir: &Path) -> io::Result<()> {
     call(libc::SYS_lseek, [fd, 0, libc::SEEK_DATA as usize]);
     let mut extents = [0u64; 4 + 7 * 4];
     extents[1] = u64::MAX; // the whole file
-    extents[3] = 4; // so many extents fit
+    extents[3] = 4; // room for this many extents
     call(libc::SYS_ioctl, [fd, FS_IOC_FIEMAP, at_mut(&mut extents)]);
     for request in [FIBMAP, FIGETBSZ, FS_IOC_GETFLAGS] {
         call(libc::SYS_ioctl, [fd, request, at_mut(&mut 0u64)]);
@@ -91,7 +91,7 @@ fn names(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// From one file to another, past this process.
+/// Copies from file to file without buffers of this process.
 fn moved(dir: &Path) -> io::Result<()> {
     let from = File::open(file(dir, "renamed"))?;
     let into = File::create(file(dir, "copy"))?;
@@ -137,7 +137,7 @@ fn locks(dir: &Path) -> io::Result<()> {
     // A lease, which opening the file for reading breaks.
     let leased = OpenOptions::new().write(true).open(&name)?;
     let fd = leased.as_raw_fd() as usize;
-    call(libc::SYS_fcntl, [fd, F_SETSIG, libc::SIGURG as usize]); // ignored
+    call(libc::SYS_fcntl, [fd, F_SETSIG, libc::SIGURG as usize]); // the signal is ignored
     call(libc::SYS_fcntl, [fd, libc::F_SETLEASE as usize, libc::F_WRLCK as usize]);
     call(libc::SYS_fcntl, [fd, libc::F_GETLEASE as usize, 0]);
     close(open(&name, libc::O_RDONLY | libc::O_NONBLOCK));
@@ -166,7 +166,7 @@ fn mapped(dir: &Path) -> io::Result<()> {
     backing.sync_all()
 }
 
-/// Past the page cache.
+/// Reads and writes that bypass the page cache.
 fn direct(dir: &Path) -> io::Result<()> {
     let options = |flags| {
         OpenOptions::new()

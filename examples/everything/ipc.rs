@@ -58,7 +58,7 @@ fn polled() {
 
 fn system_v() {
     let own = 0; // IPC_PRIVATE
-    let make = 0o1600; // IPC_CREAT, for us
+    let make = 0o1600; // IPC_CREAT, for this user only
     let queue = call(libc::SYS_msgget, [own, make]) as usize;
     let mut message = [1u64, 0x006f_6c6c_6568, 0];
     call(libc::SYS_msgsnd, [queue, at(&message), 8, 0]);
@@ -100,7 +100,7 @@ fn keys() {
     call(libc::SYS_keyctl, [9, key, PROCESS_KEYRING]);
 }
 
-/// A set of rules for files, made and not put on.
+/// A set of file access rules, which is created but not enforced.
 fn rules() {
     let handled = [1u64, 0, 0];
     let set = call(libc::SYS_landlock_create_ruleset, [at(&handled), 8, 0]);

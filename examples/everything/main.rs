@@ -1,12 +1,12 @@
 //! Raises as many different events as the machine allows: hundreds of tracepoints, all system calls.
 //!
-//! `everything`: for each line of stdin, the rooms that it names, or all of them for `go`, with `done` on stdout after
-//! that. `everything --rooms` lists the rooms. With `EVERYTHING_SAY=1` stderr has the result of each room.
-//! `everything --clean` removes what a killed run has left; so does the next run.
+//! `everything`: for each line of stdin, runs the rooms that it names, or all rooms for `go`, and then prints `done`.
+//! `everything --rooms` lists the rooms. With `EVERYTHING_SAY=1` the result of each room is printed on stderr.
+//! `everything --clean` removes the remains of a killed run; so does the next run.
 //!
-//! Needs no other program and nothing special of the machine: anything that is refused or missing is left out. It
-//! leaves nothing behind: each room is a process of its own, in a mount, network and IPC namespace of its own where it
-//! changes one of these, and its children end with it; files are in a directory that is removed, and so are cgroups.
+//! Needs no other program and no special machine: anything that is refused or missing is skipped. It leaves nothing
+//! behind: each room is a process of its own, in a mount, network and IPC namespace of its own where it changes one of
+//! these, and its children end with it; files are in a directory that is removed, and cgroups are removed, too.
 
 mod calls;
 mod cgroups;
@@ -33,7 +33,7 @@ use nix::sys::signal::kill;
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, alarm};
 
-/// Time after which a room counts as hanging, and is killed.
+/// Time after which a room counts as hanging, and is killed, s.
 const MAX_SECONDS: libc::c_uint = 60;
 
 type Room = (&'static str, fn(&Path));
@@ -56,7 +56,7 @@ const ROOMS: [Room; 13] = [
 
 fn main() -> io::Result<()> {
     match std::env::args().nth(1).as_deref() {
-        Some(tasks::CHILD) => return Ok(()), // what a room has started
+        Some(tasks::CHILD) => return Ok(()), // a process that a room has started
         Some("--rooms") => ROOMS.iter().for_each(|(name, _)| println!("{name}")),
         Some("--clean") => clean(),
         _ => {
@@ -94,12 +94,12 @@ fn apart(name: &str, room: impl FnOnce()) {
     }
 }
 
-/// Directory of a round's files. The pid of its owner is in its name, and in those of its cgroups.
+/// Directory for the files of a round. The pid of its owner is in the names of the directory and of the cgroups.
 fn place(owner: u32) -> String {
     format!("everything-{owner}")
 }
 
-/// Calls the function with each entry of `dir` that has such a name and was left by a killed run.
+/// Calls `remove` with each entry of `dir` that has such a name and was left behind by a killed run.
 fn left_in(dir: &Path, remove: impl Fn(&Path)) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,4 +1,4 @@
-//! Memory: mapped, touched, moved, merged, locked, given back.
+//! Memory: mapped, touched, moved, merged, locked, freed.
 
 use std::path::Path;
 use std::thread;
@@ -58,7 +58,7 @@ fn advised() {
     call(libc::SYS_brk, [end]);
 }
 
-/// A page of 2 MiB, made of small ones, and split again.
+/// A huge page of 2 MiB, merged from small pages and split again.
 fn huge() {
     let Some(start) = pages(3 * HUGE) else { return };
     let huge = start.next_multiple_of(HUGE);
@@ -71,7 +71,7 @@ fn huge() {
     unmap(start, 3 * HUGE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
     if let Some(start) = map(HUGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1) {
-        unmap(start, HUGE); // not touched: there may be none left
+        unmap(start, HUGE); // not touched: there may be no huge pages left
     }
 }
 
@@ -87,7 +87,7 @@ fn protected() {
     let own = std::process::id() as usize;
     call(libc::SYS_process_vm_readv, [own, at(&here), 1, at(&there), 1, 0]);
     call(libc::SYS_process_vm_writev, [own, at(&here), 1, at(&there), 1, 0]);
-    // The kernel takes the fault of a bad address.
+    // The kernel itself takes the fault at a bad address.
     call(libc::SYS_mprotect, [start, LEN, libc::PROT_NONE as usize]);
     call(libc::SYS_uname, [start]);
     unmap(start, LEN);
@@ -118,7 +118,7 @@ fn faults_of_ours() {
     close(fd);
 }
 
-/// Pages sent to the memory node where they are, and to one that may not be there.
+/// Moves pages to their own memory node, and to one that may not exist.
 fn nodes() {
     let Some(start) = pages(LEN) else { return };
     touch(start, LEN);
@@ -133,7 +133,7 @@ fn nodes() {
     unmap(start, LEN);
 }
 
-/// With a second CPU in the address space, what was unmapped must be forgotten there, too.
+/// With a second CPU in the address space, that CPU must flush unmapped pages from its TLB, too.
 fn many_threads() {
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -147,17 +147,17 @@ fn many_threads() {
             });
         }
         for command in [1 << 4, 1 << 3] {
-            call(libc::SYS_membarrier, [command, 0, 0]); // private, expedited: registered, and done
+            call(libc::SYS_membarrier, [command, 0, 0]); // private expedited barriers: registered, then executed
         }
     });
 }
 
-/// Memory of the kernel itself: big tables and areas of many pages.
+/// Memory of the kernel itself: large tables and areas of many pages.
 fn kernel_pages() {
     let name = Path::new("/proc/self/smaps");
     let _ = std::fs::read(name);
     let epoll = open(Path::new("/proc/self/status"), libc::O_RDONLY);
-    // A table of descriptors for 70,000 files.
+    // A descriptor table for 70,000 files.
     let limit = [100_000u64, 1 << 20];
     call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, at(&limit), 0]);
     close(call(libc::SYS_dup3, [epoll as usize, 70_000, 0]));

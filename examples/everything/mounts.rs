@@ -13,7 +13,7 @@ pub fn all(dir: &Path) {
     }
     let apart = (libc::MS_REC | libc::MS_PRIVATE) as usize;
     if call(libc::SYS_mount, [0, text(c"/"), 0, apart, 0]) != 0 {
-        return; // else others would see what is mounted
+        return; // otherwise other processes would see these mounts
     }
     in_memory(dir);
     layers(dir);
@@ -58,7 +58,7 @@ fn layers(dir: &Path) {
     });
 }
 
-/// The same by the newer calls.
+/// A mount by the newer calls.
 fn by_parts(dir: &Path) {
     let context = call(libc::SYS_fsopen, [text(c"tmpfs"), 0]);
     call(libc::SYS_fsconfig, [context as usize, 6, 0, 0, 0]); // FSCONFIG_CMD_CREATE
@@ -87,7 +87,7 @@ fn user_space(dir: &Path) {
     close(device);
 }
 
-/// Only their inodes: there may be no such page to spare.
+/// Only the inodes of hugetlbfs: there may be no free huge page.
 fn huge_pages(dir: &Path) {
     with(dir, c"hugetlbfs", c"hugetlbfs", c"size=0", |place| {
         let fd = open(&file(place, "file"), libc::O_RDWR | libc::O_CREAT);
@@ -103,7 +103,7 @@ const LOOP_CLR_FD: usize = 0x4c01;
 const LOOP_CONFIGURE: usize = 0x4c0a;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
-/// A block device over a file. It is let go when this process ends, too.
+/// A loop device over a file. The device is also released when this process ends.
 fn looped(dir: &Path) {
     let control = open(Path::new("/dev/loop-control"), libc::O_RDWR);
     let number = call(libc::SYS_ioctl, [control as usize, LOOP_CTL_GET_FREE, 0]);

@@ -1,4 +1,4 @@
-//! Requests to the kernel's network: devices, addresses, neighbours, queues.
+//! Requests to the kernel's network stack: devices, addresses, neighbours, queues.
 
 use crate::sys::{at, at_mut, call, close};
 
@@ -11,7 +11,7 @@ pub const DEL_NEIGH: u16 = 29;
 pub const NEW_QDISC: u16 = 36;
 pub const DEL_QDISC: u16 = 37;
 
-/// Request flags: ask for an answer, create, replace.
+/// Request flags: request with acknowledgement, create, replace.
 const REQUEST: u16 = 1 | 4 | 0x100 | 0x400;
 
 pub struct Netlink(isize);
@@ -21,7 +21,7 @@ impl Netlink {
         Netlink(call(libc::SYS_socket, [libc::AF_NETLINK as usize, libc::SOCK_RAW as usize, 0]))
     }
 
-    /// Sends a request and reads the answer, whatever it is.
+    /// Sends a request and reads the answer, which may be an error.
     pub fn ask(&self, kind: u16, body: &[u8]) {
         let len = 16 + body.len() as u32;
         let mut message = len.to_ne_bytes().to_vec();
@@ -41,7 +41,7 @@ impl Drop for Netlink {
     }
 }
 
-/// An attribute: its size, its kind, its bytes, filled up to words.
+/// An attribute: its size, its type, and its bytes, padded to words.
 pub fn attribute(kind: u16, bytes: &[u8]) -> Vec<u8> {
     let mut all = (4 + bytes.len() as u16).to_ne_bytes().to_vec();
     all.extend(kind.to_ne_bytes());
@@ -50,7 +50,7 @@ pub fn attribute(kind: u16, bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-/// `ifinfomsg`, with the device up or left as it is.
+/// `ifinfomsg`, which sets the device up or leaves it unchanged.
 pub fn link(index: u32, up: bool) -> Vec<u8> {
     let mut all = vec![0; 4];
     all.extend(index.to_ne_bytes());
@@ -68,7 +68,7 @@ pub fn neighbour(family: u8, index: u32, flags: u8) -> Vec<u8> {
     all
 }
 
-/// `tcmsg`, for the queue in front of a device.
+/// `tcmsg`, for the queueing discipline of a device.
 pub fn queue(index: u32, kind: &[u8]) -> Vec<u8> {
     let mut all = vec![0; 4];
     all.extend(index.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Sockets of many families, on the loopback; and a network namespace with devices of its own.
+//! Sockets of many families, on the loopback device; and a network namespace with devices of its own.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use crate::file;
 use crate::netlink::{self, Netlink, attribute, link, neighbour, queue};
 use crate::sys::{at, at_mut, call, close, text};
 
-/// Longer than the first retransmission takes.
+/// Longer than the first retransmission timeout.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub fn all(dir: &Path) {
@@ -64,7 +64,7 @@ fn datagrams() -> io::Result<()> {
     let smallest = 1i32;
     call(libc::SYS_setsockopt, [fd, libc::SOL_SOCKET as usize, libc::SO_RCVBUF as usize, at(&smallest), 4]);
     for _ in 0..20 {
-        socket.send_to(&[5; 1000], other.local_addr()?)?; // most find no room
+        socket.send_to(&[5; 1000], other.local_addr()?)?; // the queue has no room for most of these
     }
     other.recv_from(&mut [0; 1000])?;
     socket.connect(other.local_addr()?)?;
@@ -83,7 +83,7 @@ fn datagrams() -> io::Result<()> {
     call(libc::SYS_recvmsg, [fd, at_mut(&mut message), libc::MSG_DONTWAIT as usize]);
     drop(other);
     let _ = socket.send(b"nobody is there");
-    let _ = socket.send(b"nobody is there"); // and now it is known
+    let _ = socket.send(b"nobody is there"); // the error of the first packet has arrived
     Ok(())
 }
 
@@ -102,7 +102,7 @@ fn refused() -> io::Result<()> {
     TcpStream::connect(gone).map(drop)
 }
 
-/// Closed with bytes unread: the other side gets a reset.
+/// Closes with unread bytes: the peer gets a reset.
 fn reset() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;
@@ -112,7 +112,7 @@ fn reset() -> io::Result<()> {
     client.read(&mut [0; 8]).map(drop)
 }
 
-/// A filter drops incoming packets until the other side retransmits.
+/// A filter drops incoming packets until the peer retransmits.
 fn dropped() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;
@@ -149,7 +149,7 @@ fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: `fd` was just opened, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -180,7 +180,7 @@ fn address(ip: Ipv4Addr, port: u16) -> [u8; 16] {
     all
 }
 
-/// Sockets created and closed; with raw ones, an echo on the loopback.
+/// Sockets of other families, created and closed; with raw sockets, an echo on the loopback device.
 fn other_families() {
     for family in [libc::AF_PACKET, libc::AF_NETLINK, libc::AF_VSOCK, libc::AF_ALG, libc::AF_KEY, libc::AF_XDP] {
         for kind in [libc::SOCK_RAW, libc::SOCK_DGRAM, libc::SOCK_STREAM, libc::SOCK_SEQPACKET] {
@@ -200,7 +200,7 @@ fn other_families() {
         let on = 1i32;
         call(libc::SYS_setsockopt, [bad.as_raw_fd() as usize, 270, 11, at(&on), 4]); // NETLINK_EXT_ACK
     }
-    // The machine itself as a second host.
+    // The machine itself as the peer.
     if let Ok(near) = socket(libc::AF_VSOCK, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0) {
         let mut there = [0u8; 16];
         there[..2].copy_from_slice(&(libc::AF_VSOCK as u16).to_ne_bytes());
@@ -210,7 +210,7 @@ fn other_families() {
     }
 }
 
-/// A loopback of its own, a pair of devices and a bridge, if the kernel has them.
+/// A namespace with its own loopback device, a pair of devices and a bridge, if the kernel supports these.
 pub fn namespace(_dir: &Path) {
     if call(libc::SYS_unshare, [libc::CLONE_NEWNET as usize]) != 0 {
         return;
@@ -225,10 +225,10 @@ pub fn namespace(_dir: &Path) {
     netlink.ask(netlink::DEL_QDISC, &queue(1, b"pfifo\0"));
     devices(&netlink);
     refused_packets(&netlink);
-    netlink.ask(netlink::NEW_LINK, &link(77, true)); // there is none
+    netlink.ask(netlink::NEW_LINK, &link(77, true)); // there is no such device
 }
 
-/// The first device that is made has an index above that of the loopback; all are tried.
+/// The first device that is created has an index above that of the loopback device; all of these are tried.
 const INDEXES: std::ops::Range<u32> = 2..12;
 
 fn devices(netlink: &Netlink) {
@@ -256,7 +256,7 @@ fn devices(netlink: &Netlink) {
         }
         let station = attribute(2, &[2, 0, 0, 0, 0, index as u8]);
         for flags in [2, 4] {
-            // of the device itself, of its bridge
+            // for the device itself, for its bridge
             netlink
                 .ask(netlink::NEW_NEIGH, &[neighbour(libc::AF_BRIDGE as u8, index, flags), station.clone()].concat());
             netlink
@@ -270,11 +270,11 @@ fn devices(netlink: &Netlink) {
     INDEXES.for_each(|index| netlink.ask(netlink::DEL_LINK, &link(index, false)));
 }
 
-/// A program on the loopback that returns an invalid verdict for each packet.
+/// An XDP program on the loopback device that returns an invalid verdict for each packet.
 fn refused_packets(netlink: &Netlink) {
     let code: [u64; 2] = [0x0000_0000_0000_00b7, 0x0000_0000_0000_0095]; // `return XDP_ABORTED`
     let mut attributes = [0u64; 18];
-    attributes[0] = 6 | 2 << 32; // BPF_PROG_TYPE_XDP, so many instructions
+    attributes[0] = 6 | 2 << 32; // BPF_PROG_TYPE_XDP, number of instructions
     attributes[1] = at(&code) as u64;
     attributes[2] = text(c"GPL") as u64;
     let program = call(libc::SYS_bpf, [5, at_mut(&mut attributes), 128]);

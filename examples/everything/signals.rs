@@ -1,4 +1,4 @@
-//! Signals: sent in every way, ignored, handled, awaited, stopped by.
+//! Signals: sent in every way, ignored, handled, waited for, and stopping a process.
 
 use std::path::Path;
 use std::thread;

@@ -1,4 +1,4 @@
-//! Raw system calls. Most of the program uses them, above all those that no library wraps.
+//! Raw system calls. Most of the program uses these, above all calls that no library wraps.
 
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,19 +16,19 @@ pub fn call<const N: usize>(number: libc::c_long, args: [usize; N]) -> isize {
     let mut all = [0; 6];
     all[..N].copy_from_slice(&args);
     let [a, b, c, d, e, f] = all;
-    // SAFETY: as said above; what the kernel refuses touches nothing.
+    // SAFETY: the caller keeps pointers valid, see above; a call that the kernel refuses accesses no memory.
     unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
 }
 
-/// A process that runs this, and ends with the one that made it. The caller has one thread.
+/// Starts a process that runs `run`, and that ends when its parent ends. The caller must have one thread.
 pub fn child(run: impl FnOnce()) -> Option<Pid> {
     let parent = getpid();
-    // SAFETY: one thread, as said above.
+    // SAFETY: one thread, see above.
     match unsafe { fork() }.ok()? {
         ForkResult::Parent { child } => Some(child),
         ForkResult::Child => {
             call(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize]);
-            let is_alone = getppid() != parent; // it had gone by then
+            let is_alone = getppid() != parent; // the parent had already ended
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 if !is_alone {
                     run();
@@ -74,7 +74,7 @@ pub fn map(len: usize, protection: i32, flags: i32, fd: isize) -> Option<usize> 
     (at != -1).then_some(at as usize)
 }
 
-/// Memory of the process alone.
+/// Private memory.
 pub fn pages(len: usize) -> Option<usize> {
     map(len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
 }

@@ -12,7 +12,7 @@ use nix::sys::wait::waitpid;
 
 use crate::sys::{at, at_mut, call, child, close, text};
 
-/// Argument with which this program exits at once.
+/// Argument with which this program exits immediately.
 pub const CHILD: &str = "--child";
 
 pub fn all(_dir: &Path) {
@@ -27,7 +27,7 @@ pub fn all(_dir: &Path) {
     filtered();
 }
 
-/// This program again, once with nothing else and once in vain.
+/// Executes this program, which exits immediately, and a program that does not exist.
 fn programs() {
     let Ok(own) = std::env::current_exe() else { return };
     let _ = Command::new(own).arg(CHILD).stdin(Stdio::null()).status();
@@ -117,7 +117,7 @@ fn futexes() {
     call(libc::SYS_get_robust_list, [0, at_mut(&mut list), at_mut(&mut 0usize)]);
 }
 
-/// A thread that holds a lock for which a thread of higher priority waits.
+/// A thread that holds a lock for which a higher-priority thread waits.
 fn boosted() {
     let lock = AtomicU32::new(0);
     let waits = AtomicU32::new(0);
@@ -177,9 +177,9 @@ fn names() {
 fn filtered() {
     let child = child(|| {
         let code: [u64; 4] = [
-            0x0000_0000_0000_0020,                                    // the number
+            0x0000_0000_0000_0020,                                    // load the number
             0x0000_0000_0001_0015 | (libc::SYS_getppid as u64) << 32, // getppid?
-            0x7fff_0000_0000_0006,                                    // no: let it
+            0x7fff_0000_0000_0006,                                    // no: allow
             0x0005_0001_0000_0006,                                    // yes: EPERM
         ];
         let program = [4usize, at(&code)];

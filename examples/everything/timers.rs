@@ -11,7 +11,7 @@ use crate::sys::{at, at_mut, call, close};
 const SOON: [u64; 4] = [0, 0, 0, 1_000_000];
 
 pub fn all(_dir: &Path) {
-    // SAFETY: no handlers: all are ignored.
+    // SAFETY: no handlers are set: all signals are ignored.
     let ignored =
         [Signal::SIGALRM, Signal::SIGVTALRM, Signal::SIGPROF].map(|sort| unsafe { signal(sort, SigHandler::SigIgn) });
     if ignored.iter().any(Result::is_err) {
@@ -32,7 +32,7 @@ fn of_intervals() {
     }
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(12) {
-        std::hint::spin_loop(); // those of CPU time go on only now
+        std::hint::spin_loop(); // timers of CPU time advance only here
     }
     let never = [0u64; 4];
     for which in 0..3 {
@@ -71,7 +71,7 @@ fn of_descriptors() {
             call(libc::SYS_timerfd_settime, [fd as usize, 0, at(&SOON), 0]);
             call(libc::SYS_timerfd_gettime, [fd as usize, at_mut(&mut [0u64; 4])]);
             call(libc::SYS_read, [fd as usize, at_mut(&mut 0u64), 8]);
-            call(libc::SYS_timerfd_settime, [fd as usize, 0, at(&later), 0]); // and never fires
+            call(libc::SYS_timerfd_settime, [fd as usize, 0, at(&later), 0]); // a timer that never expires
             close(fd);
         }
     }

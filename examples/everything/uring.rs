@@ -26,7 +26,7 @@ struct Ring {
     fd: isize,
     rings: usize,
     entries: usize,
-    tail: usize, // of submissions, in bytes
+    tail: usize, // offset of the tail of the submission queue, bytes
     mask: usize,
     array: usize,
 }
@@ -46,12 +46,12 @@ pub fn all(dir: &Path) {
         ring.run(POLL_ADD, 0, event, 0, 0);
         ring.run(READV, 0, -1, 1, 1);
         ring.run(UNKNOWN, 0, -1, 0, 0);
-        ring.push(READ, LINK, -1, 0, 0); // fails, and so does what hangs on it
+        ring.push(READ, LINK, -1, 0, 0); // fails, and so do the requests linked to it
         ring.run(NOP, 0, -1, 0, 0);
         let soon = [0u64, 1_000_000];
         ring.run(TIMEOUT, 0, -1, at(&soon), 1);
         for number in 0..2 * ENTRIES + 4 {
-            ring.push(NOP, 0, -1, 0, 0); // more than there is room for answers
+            ring.push(NOP, 0, -1, 0, 0); // more than the completion queue has room for
             if number % 4 == 3 {
                 ring.enter(0);
             }
@@ -82,7 +82,7 @@ impl Ring {
     /// Puts a request into the ring.
     fn push(&self, operation: u8, flags: u8, fd: isize, address: usize, len: usize) {
         let word = |offset: usize| {
-            // SAFETY: the kernel gave these offsets of aligned words in the page that is mapped at `rings`.
+            // SAFETY: the kernel gave these offsets of aligned words in the page mapped at `rings`.
             unsafe { AtomicU32::from_ptr((self.rings + offset) as *mut u32) }
         };
         let tail = word(self.tail).load(Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Ring {
             entry[3] = 1 << 32; // POLLIN
         }
         entry[4] = 0x1234_5678_0000_0000 | u64::from(tail);
-        // SAFETY: one of the entries mapped, and the kernel reads it only after the tail has moved.
+        // SAFETY: `slot` is one of the mapped entries, and the kernel reads it only after the tail has moved.
         unsafe { std::ptr::write_volatile((self.entries as *mut [u64; 8]).add(slot as usize), entry) };
         word(self.array + 4 * slot as usize).store(slot, Ordering::Relaxed);
         word(self.tail).store(tail.wrapping_add(1), Ordering::Release);
@@ -106,7 +106,7 @@ impl Ring {
         call(libc::SYS_io_uring_enter, [self.fd as usize, ENTRIES as usize, wait, GET_EVENTS, 0, 0]);
     }
 
-    /// One request, from its start to its end.
+    /// Runs one request to its end.
     fn run(&self, operation: u8, flags: u8, fd: isize, address: usize, len: usize) {
         self.push(operation, flags, fd, address, len);
         self.enter(1);

@@ -1,6 +1,6 @@
 //! `expr`: tries an expression on live events.
 //!
-//! Events: the one of `-e`, period 1, on the tasks of the answer. Cost: one record per event.
+//! Events: the one of `-e`, period 1, on the tasks of the run. Cost: one record per event.
 
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
@@ -41,7 +41,7 @@ pub struct ExprArgs {
     common: CommonArgs,
 }
 
-/// Events that are shown without `-N`.
+/// Events that are shown, unless `-N` is given.
 const EVENTS: u64 = 5;
 
 impl ProfilerArgs for ExprArgs {
@@ -75,7 +75,7 @@ struct ExprTrial {
     /// `-g`
     shows_stacks: bool,
     draws_stacks: bool,
-    /// The event, and the expression over its records.
+    /// The event, and the expression that is evaluated on its records.
     tried: Option<(ShownEvent, Program)>,
     no_value: NoResultCounts,
 }
@@ -134,7 +134,7 @@ impl Profiler for ExprTrial {
 
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
         report.run_total("no_value", Value::Unsigned(self.no_value.total()));
-        Ok(()) // every event was shown at once
+        Ok(()) // every event was already shown
     }
 
     fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
@@ -147,7 +147,7 @@ impl Profiler for ExprTrial {
     }
 }
 
-/// The value with its name, where it has one.
+/// The value, with its symbolic name where it has one.
 fn outcome(value: ExprValue<'_>, sample: &Sample<'_>, ctx: &mut Context) -> ExprOutcome {
     const UNKNOWN: &str = "unknown";
     match value {

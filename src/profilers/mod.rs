@@ -22,7 +22,7 @@ pub mod watchdog;
 use crate::profiler::Trial;
 use crate::report::{ColumnKind, TableSchema};
 
-/// Hands the list of all profilers to the macro `$to`: the name of the subcommand, and where its options are.
+/// Passes the list of all profilers to the macro `$to`: the name of the subcommand, and the type of its options.
 macro_rules! profilers {
     ($to:ident) => {
         $to! {
@@ -70,7 +70,7 @@ pub fn has_distribution(tables: &[&dyn TableSchema]) -> bool {
 mod tests {
     use super::*;
 
-    /// A scrape leaves out what nobody explains, and lengths are the answer of most profilers.
+    /// A scrape omits unexplained columns, and for most profilers distributions are the main result.
     #[test]
     fn distributions_are_explained() {
         for head in trials().iter().flat_map(|trial| trial.tables).map(|table| table.head()) {

@@ -1,32 +1,32 @@
-//! Who has each CPU and since when, by the switches that are seen.
+//! Which task has each CPU, and since when, according to the switches that were seen.
 
 use crate::sched::history::CpuUse;
 use crate::task::Comm;
 
-/// All CPUs, each with what a profiler keeps of it besides. `U` is what is known of who has a CPU: [`CpuUse`], or a thread's
-/// number where that is enough.
+/// All CPUs, each with a value `T` that the profiler keeps for it. `U` is what is known of the current task:
+/// [`CpuUse`], or only its tid where that is enough.
 #[derive(Debug)]
 pub struct Cpus<T, U = CpuUse> {
     by_number: Vec<Cpu<T, U>>,
-    /// When events were on.
+    /// When the events were enabled, ns.
     watched_from: u64,
 }
 
 /// A CPU.
 #[derive(Debug)]
 pub struct Cpu<T, U = CpuUse> {
-    /// What has it; None when that is not known.
+    /// The task that has the CPU, or idle; None when unknown.
     current: Option<U>,
     /// Since when `current` has it.
     since: u64,
-    /// It was seen to come then. Else it may have had the CPU before.
+    /// `current` got the CPU at `since`. Otherwise it may have had the CPU before.
     came: bool,
-    /// From when on a switch would have been seen; 0: events are not on yet.
+    /// From when on every switch would have been seen, ns; 0: the events are not enabled yet.
     watched_from: u64,
     pub kept: T,
 }
 
-/// What is known of who has a CPU.
+/// What is known of the current task of a CPU.
 pub trait CpuUser: Copy {
     /// The number of the task, 0 for an idle CPU. None: not known.
     fn tid(self) -> Option<i32>;
@@ -49,11 +49,11 @@ impl CpuUser for i32 {
 /// How long the task that leaves a CPU has had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnBegin<U = CpuUse> {
-    /// It came then.
+    /// The task got the CPU at this time.
     Seen(u64),
     /// It has had the CPU since before this time, from which on all switches are seen.
     Earlier(u64),
-    /// This is what was seen to come last: a switch went unseen since.
+    /// A switch went unseen: this is the last task that was seen to get the CPU, and another one leaves it.
     Missed(U),
     Unknown,
 }
@@ -68,7 +68,7 @@ pub struct Switch {
     pub next: CpuUse,
 }
 
-/// What a SWITCH record tells: that `tid` got `cpu`, and after whom, if the record has that.
+/// The contents of a SWITCH record: `tid` got `cpu`, and `prev` had it before, if the record has that field.
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchIn {
     pub tid: i32,
@@ -77,10 +77,10 @@ pub struct SwitchIn {
     pub cpu: u32,
 }
 
-/// The priority of a task whose nice value is 0, where no record tells.
+/// The priority of a task with nice value 0, used where no record has the priority.
 pub const USUAL_PRIO: i32 = 120;
 
-/// The number of a CPU comes from a record.
+/// Limit of CPU numbers: they come from records, which may claim anything.
 const MAX_CPUS: usize = 1 << 13;
 
 impl<T, U> Default for Cpus<T, U> {
@@ -90,7 +90,7 @@ impl<T, U> Default for Cpus<T, U> {
 }
 
 impl<T, U> Cpus<T, U> {
-    /// Events are on.
+    /// The events are enabled from `now` on.
     pub fn started(&mut self, now: u64) {
         self.watched_from = now;
         self.by_number.iter_mut().for_each(|cpu| cpu.watched_from = now);
@@ -104,7 +104,7 @@ impl<T, U> Cpus<T, U> {
         self.by_number.get(cpu as usize)
     }
 
-    /// None: no machine has so many.
+    /// None: `cpu` is `MAX_CPUS` or greater.
     #[inline]
     pub fn get_or_add(&mut self, cpu: u32, new: impl Fn() -> T) -> Option<&mut Cpu<T, U>> {
         let index = cpu as usize;
@@ -146,8 +146,8 @@ impl Cpus<(), i32> {
         self.get(cpu).and_then(Cpu::current) == Some(tid)
     }
 
-    /// `cpu` goes from `prev` to `next`. Gives the task that was believed to have it if it is another one than both, for
-    /// [`TaskStates::replaced`](crate::sched::TaskStates::replaced).
+    /// `cpu` switches from `prev` to `next`. Returns the task that was believed to run there if it is neither of the
+    /// two, for [`TaskStates::replaced`](crate::sched::TaskStates::replaced).
     #[inline(always)]
     #[must_use]
     pub fn switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) -> Option<i32> {
@@ -165,12 +165,13 @@ impl<T, U: CpuUser> Cpu<T, U> {
         self.current
     }
 
-    /// Since when `current` has it, or was seen on it: the beginning of its time here, as far as it was watched.
+    /// Since when `current` has the CPU, or was seen on it, ns: the beginning of its turn as far as the CPU was
+    /// watched.
     pub fn since(&self) -> u64 {
         self.since
     }
 
-    /// Records were lost until `end`: anything may have the CPU, unless it was seen to come later.
+    /// Records were lost until `end`: the current task is unknown, unless it got the CPU after `end`.
     pub fn lost(&mut self, end: u64) {
         if self.since < end {
             self.current = None;
@@ -178,7 +179,8 @@ impl<T, U: CpuUser> Cpu<T, U> {
         }
     }
 
-    /// `current` has the CPU from `at` on, without a switch that was seen: its name or number is new, or the switch was hidden.
+    /// `current` has the CPU from `at` on although no switch was seen: its name or tid changed, or the switch was
+    /// hidden.
     pub fn becomes(&mut self, at: u64, current: U) {
         (self.current, self.since, self.came) = (Some(current), self.since.max(at), true);
     }
@@ -211,8 +213,8 @@ impl<T, U: CpuUser> Cpu<T, U> {
 }
 
 impl<T> Cpu<T> {
-    /// A record of another event says that `current` has the CPU at `at`. Gives since when: None if that was known, or
-    /// cannot be told.
+    /// A record of another event says that `current` has the CPU at `at`. Returns since when it has the CPU; None if
+    /// the current task was known already, or the beginning cannot be determined.
     #[inline]
     pub fn saw_current(&mut self, at: u64, current: CpuUse) -> Option<u64> {
         let is_news = self.current.is_none() && self.watched_from <= at && self.is_watched();
@@ -222,7 +224,8 @@ impl<T> Cpu<T> {
         })
     }
 
-    /// The switch of a SWITCH record. None: it was seen, since the sample of a switch comes before its SWITCH record.
+    /// The switch that a SWITCH record reports. None: the sample of this switch was seen; it comes before the SWITCH
+    /// record.
     pub fn hidden_switch(&self, switch_in: SwitchIn, mut comm: impl FnMut(i32) -> Comm) -> Option<Switch> {
         let SwitchIn { tid, prev, at_ns, cpu } = switch_in;
         if self.current_tid() == Some(tid) {
@@ -234,7 +237,7 @@ impl<T> Cpu<T> {
         Some(Switch { at_ns, cpu, prev, prev_state: 0, next: usual(tid) })
     }
 
-    /// The thread that has the CPU goes on under another number.
+    /// The current thread gets a new tid.
     pub fn renumber(&mut self, old: i32, new: i32) {
         if let Some(CpuUse::Task { tid, .. }) = &mut self.current
             && *tid == old
@@ -264,7 +267,7 @@ mod tests {
         assert_eq!(cpu.switched(20, task(2), task(0)), TurnBegin::Seen(5));
         assert_eq!(cpu.switched(30, task(0), task(7)), TurnBegin::Seen(20));
         assert_eq!(cpu.switched(40, task(8), task(9)), TurnBegin::Missed(task(7)));
-        cpu.lost(35); // told late: who came after it is known
+        cpu.lost(35); // reported late: the task that got the CPU after the loss stays known
         assert_eq!(cpu.switched(50, task(9), task(1)), TurnBegin::Seen(40));
         cpu.lost(55);
         assert_eq!((cpu.current(), cpu.saw_current(60, task(2))), (None, Some(55)));
@@ -293,12 +296,13 @@ mod tests {
     enum TurnStep {
         Switch(i32),
         Clock,
-        /// No record is seen for so many steps, and then it is told.
+        /// The records of this many steps are lost, and then the loss is reported.
         Lose(u32),
     }
 
     proptest! {
-        /// Against a list of who had each nanosecond: what is called seen or earlier is so, and without a loss nothing is left out.
+        /// Compared with a list of the task of each nanosecond: turns called seen or earlier are, and without a loss
+        /// none is missing.
         #[test]
         fn turns_are_those_of_the_scheduler(
             steps in prop::collection::vec((1_u64..5, prop_oneof![

@@ -19,12 +19,12 @@ use crate::tep::{Field, Filter, Format, Int32, ReadError, drift};
 
 pub const SWITCH: &str = "sched:sched_switch";
 
-/// The open events that tell of all that tasks do.
+/// The open scheduler events.
 #[derive(Debug)]
 pub struct SchedulerEvents {
-    /// Switches; where `runnable` is open those from idle and from tasks that block.
+    /// Switches; where `runnable` is open, only those from idle tasks and from tasks that block.
     pub switch: EventId,
-    /// Switches from tasks that want to go on, with their stacks.
+    /// Switches from tasks that stay runnable, with their stacks.
     runnable: Option<EventId>,
     wakeup: WokenFields,
     wakeup_new: WokenFields,
@@ -35,20 +35,20 @@ pub struct SchedulerEvents {
     left: LeftStates,
 }
 
-/// The stacks of tasks that lose their CPU, or give it away.
+/// Whether the stacks of preempted and yielding tasks are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunnableStacks {
     None,
-    /// As many frames of the kernel as tell that the task yielded.
+    /// As many kernel frames as are needed to recognise a yield.
     Yields,
     Whole,
 }
 
-/// What a record tells.
+/// A decoded record.
 #[derive(Clone, Copy, Debug)]
 pub enum SchedRecord {
     Switch(Switch),
-    /// The wake-up follows, perhaps unseen.
+    /// The wake-up follows, and may go unseen.
     Waking(TaskEvent),
     Woken {
         seen: TaskEvent,
@@ -129,7 +129,7 @@ pub struct MigrateFields {
 }
 
 impl WokenFields {
-    /// False for a wake-up in vain.
+    /// False for a wake-up of a task that was awake.
     #[inline]
     fn happened(&self, raw: &[u8]) -> bool {
         self.success.as_ref().is_none_or(|success| success.read_u64(raw) != Ok(0))
@@ -153,8 +153,8 @@ struct LeftStates {
 }
 
 impl LeftStates {
-    /// A task whose state has no bit is runnable. With a further bit it was preempted in the kernel. Without any it yielded,
-    /// or lost its CPU on the way to user mode: only its stack tells which.
+    /// A task whose `prev_state` has no bit set is runnable. An additional bit says that it was preempted in the
+    /// kernel. Without that bit it yielded, or was preempted on its way to user mode: only its stack tells which.
     #[inline]
     fn of(&mut self, prev_state: u64, sample: &Sample<'_>) -> SwitchedOut {
         let in_yield = |addr: u64| self.yields.iter().any(|function| function.contains(&addr));
@@ -170,7 +170,7 @@ impl LeftStates {
         !self.yields.is_empty()
     }
 
-    /// Switches from tasks that want to go on; `all`: also from those that were preempted in the kernel.
+    /// Switches from tasks that stay runnable; `all`: including those that were preempted in the kernel.
     fn runnable(&self, all: bool, switch: &Format) -> Option<Filter> {
         let parsed = |text: &str| Filter::parse(text, switch).ok();
         let runnable = match all {
@@ -181,7 +181,7 @@ impl LeftStates {
     }
 }
 
-/// The functions of the kernel in which a task gives its CPU away: sched_yield(2), and what drivers call.
+/// The kernel functions in which a task yields its CPU: sched_yield(2), and functions that drivers call.
 fn yields(setup: &Setup<'_>) -> Vec<Range<u64>> {
     kallsyms::ranges_of(&setup.host.proc.join("kallsyms"), |name| {
         matches!(name, "do_sched_yield" | "yield" | "SyS_sched_yield") || name.ends_with("sys_sched_yield")
@@ -193,7 +193,7 @@ impl SchedulerEvents {
         [self.switch, self.runnable.unwrap_or(self.switch)]
     }
 
-    /// Tasks that yield are told from those that lose their CPU.
+    /// Whether yields can be distinguished from preemptions.
     pub fn tells_yields(&self) -> bool {
         self.left.tells_yields()
     }
@@ -221,13 +221,13 @@ impl SchedulerEvents {
         Ok(if waking.is_some() { SchedRecord::Waking(seen) } else { SchedRecord::Woken { seen, is_new } })
     }
 
-    /// How the task left its CPU with a switch, whose sample this is.
+    /// How the task left its CPU in this switch; `sample` is the sample of the switch.
     #[inline(always)]
     pub fn left(&mut self, switch: &Switch, sample: &Sample<'_>) -> SwitchedOut {
         self.left.of(switch.prev_state, sample)
     }
 
-    /// `of_migrations`: with their stacks.
+    /// `of_migrations`: migrations are recorded with stacks.
     ///
     /// # Errors
     /// There is no such event here, or it lacks a field.
@@ -237,7 +237,7 @@ impl SchedulerEvents {
         evlist: &mut Evlist,
         setup: &Setup<'_>,
     ) -> Result<SchedulerEvents> {
-        /// Up to the system call.
+        /// Deep enough to reach the system call.
         const YIELD_DEPTH: u16 = 8;
         let add = |evlist: &mut Evlist, name: &str, change: &dyn Fn(Evsel) -> Evsel| -> Result<_> {
             let (evsel, format) = setup.tracepoint(name)?;
@@ -276,8 +276,8 @@ impl SchedulerEvents {
         Ok(SchedulerEvents { switch, runnable, wakeup, wakeup_new, waking, migrate, fields, left })
     }
 
-    /// Has the kernel take stacks of the tasks that are asked for only, and, `without_queues`, drop the wake-ups of all
-    /// others.
+    /// Has the kernel take stacks only of the selected tasks, and, `without_queues`, drop the wake-ups of all other
+    /// tasks.
     ///
     /// # Errors
     /// There is no such event here.
@@ -294,7 +294,7 @@ impl SchedulerEvents {
         {
             let ours = tasks.filter("prev_comm", "prev_pid", &switch);
             let of_ours = ours.map(|ours| runnable.clone().and(ours));
-            // Each switch passes one of the two.
+            // Each switch passes exactly one of the two filters.
             let with_stack = of_ours.filter(|filter| filter.clone().negated().is_short()).unwrap_or(runnable);
             evlist.narrow(self.switch, [Some(with_stack.clone().negated())]);
             evlist.narrow(event, [Some(with_stack)]);

@@ -1,20 +1,20 @@
-//! Who ran on a CPU, for a bounded number of switches back.
+//! Which tasks ran on a CPU, for a bounded number of switches.
 
 use std::collections::VecDeque;
 
 use crate::task::Comm;
 
-/// What had a CPU.
+/// How a CPU was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CpuUse {
     Task {
         tid: i32,
         comm: Comm,
-        /// The kernel's own number.
+        /// The kernel's internal priority.
         prio: i32,
     },
     Idle,
-    /// Not known: no switch was seen yet, records were lost, or it is too long ago.
+    /// Unknown: no switch was seen yet, records were lost, or the time is before the oldest kept stretch.
     Unseen,
 }
 
@@ -36,14 +36,14 @@ impl CpuUse {
     }
 }
 
-/// From a switch to the next one.
+/// The use of a CPU from one switch to the next.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     from: u64,
     had_by: CpuUse,
 }
 
-/// The latest stretches of one CPU. Its memory is taken once.
+/// The latest stretches of one CPU, in memory that is allocated once.
 #[derive(Debug)]
 pub struct CpuHistory {
     stretches: VecDeque<Stretch>,
@@ -57,7 +57,8 @@ impl CpuHistory {
         CpuHistory { stretches: VecDeque::with_capacity(most), most: most.max(1) }
     }
 
-    /// From `at` on the CPU is used by `had_by`. What is older than the latest stretch comes too late to count.
+    /// From `at` on the CPU is used by `had_by`. A use that began before the latest stretch came too late and is
+    /// ignored.
     #[inline]
     pub fn push(&mut self, at: u64, had_by: CpuUse) {
         if self.stretches.back().is_some_and(|latest| latest.from > at) {
@@ -69,7 +70,7 @@ impl CpuHistory {
         self.stretches.push_back(Stretch { from: at, had_by });
     }
 
-    /// The latest stretch is not what it seemed: somebody else ran in it, too.
+    /// Another task ran during the latest stretch, too: the use of the CPU in it becomes unknown.
     pub fn doubt_latest(&mut self) {
         if let Some(latest) = self.stretches.back_mut() {
             latest.had_by = CpuUse::Unseen;
@@ -87,7 +88,7 @@ impl CpuHistory {
         }
     }
 
-    /// Calls `each` with the uses of the CPU from `from` to `until`: their times add up to all of it.
+    /// Calls `each` with the uses of the CPU from `from` to `until` and their times, whose sum is the whole span.
     pub fn uses(&self, from: u64, until: u64, mut each: impl FnMut(CpuUse, u64)) {
         let mut until = until;
         for stretch in self.stretches.iter().rev() {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of who had each nanosecond.
+        /// Compared with a list of the task of each nanosecond.
         #[test]
         fn every_nanosecond_has_its_user(
             steps in prop::collection::vec((0_u64..5, 1_i32..4), 0..30),

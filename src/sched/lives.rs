@@ -1,26 +1,28 @@
-//! How long tasks were known in an interval, and how much of that is in no period.
+//! How long tasks were known in an interval, and how much of that time is in no period.
 
 use rustc_hash::FxHashMap;
 
 use crate::sched::states::{Activity, STATES, SchedState};
 
-/// Threads kept apart in one interval at most: without intervals every thread that ever ran would be kept.
+/// Most threads with a lifetime of their own in one interval: without intervals every thread that ever ran would be
+/// kept.
 pub const MAX_THREADS: usize = 50_000;
 
-/// The lifetimes of tasks in the interval: from the first event of a task, or from when /proc said that it waits.
+/// The lifetimes of tasks in the interval. A lifetime begins with the first event of the task, or when /proc said that
+/// it waits.
 #[derive(Debug, Default)]
 pub struct TaskLives {
     /// When the interval began.
     pub from: u64,
     /// Lifetimes of tasks that ended in the interval.
     ended: Lifetimes,
-    /// `ended_apart` is kept.
+    /// `ended_apart` is kept: threads have rows of their own.
     apart: bool,
-    /// By thread, as `ended`, ns.
+    /// Lifetimes of ended tasks by thread, ns.
     ended_apart: FxHashMap<i32, u64>,
 }
 
-/// Number of tasks, and the sum of their time.
+/// Number of tasks, and the sum of their lifetimes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
     pub tasks: u64,
@@ -40,7 +42,7 @@ impl TaskLives {
         self.apart = true;
     }
 
-    /// A task that was known from `known_from` on ended at `until`, or nothing is known of it after that.
+    /// A task that was known from `known_from` on ended at `until`, or became unknown then.
     #[cold]
     pub fn ended(&mut self, tid: i32, known_from: u64, until: u64) {
         let ns = self.in_interval(known_from, until);
@@ -56,19 +58,19 @@ impl TaskLives {
         until.saturating_sub(known_from.max(self.from))
     }
 
-    /// The lifetimes of ended tasks; the next interval begins at `now`.
+    /// Returns the lifetimes of ended tasks; the next interval begins at `now`.
     pub fn take(&mut self, now: u64) -> (Lifetimes, FxHashMap<i32, u64>) {
         self.from = now;
         (std::mem::take(&mut self.ended), std::mem::take(&mut self.ended_apart))
     }
 }
 
-/// Time of discarded periods in the interval, where something is known of them, ns.
+/// Time of discarded periods in the interval, as far as it is known, ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnseenTime {
-    /// By the state in which it began.
+    /// By the state in which the period began.
     pub by_state: [u64; STATES],
-    /// Of tasks that had left their CPU by a switch that was hidden.
+    /// Time of tasks that had left their CPU by a hidden switch.
     pub hidden: u64,
 }
 

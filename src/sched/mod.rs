@@ -1,9 +1,11 @@
-//! The scheduler as its events tell of it: who has each CPU and had it before, what each task waits for, and since when.
+//! The state of the scheduler as its events report it: which task has each CPU and had it before, what each task waits
+//! for, and since when.
 //!
-//! [`SchedulerEvents`] opens the events and reads their fields. [`Cpus`] follows the switches of each CPU, which is enough to
-//! know who runs; [`CpuTurns`] makes whole turns of them, with all that may come between. [`TaskStates`] follows the tasks:
-//! what each does and since when, and the periods that end. [`SchedModel`] has both, with the run queues: the waits for a CPU,
-//! in which queues, and why; [`TaskWaits`] feeds it. [`CpuHistory`] keeps who had a CPU lately.
+//! [`SchedulerEvents`] opens the events and reads their fields. [`Cpus`] follows the switches of each CPU, which is
+//! enough to know the current task; [`CpuTurns`] derives whole turns from them, across hidden switches, new names and
+//! losses. [`TaskStates`] follows the tasks: what each does, since when, and which periods end. [`SchedModel`] combines
+//! both with the run queues: the waits for a CPU, in which queues, and why; [`TaskWaits`] feeds it. [`CpuHistory`]
+//! keeps which tasks had a CPU lately.
 
 mod cpus;
 mod events;

@@ -1,10 +1,10 @@
-//! Who waits for which CPU, and since when: what every task does, with the CPUs, their queues and the moves between these.
+//! Which task waits for which CPU, and since when: the state of every task, the CPUs, their run queues, and migrations.
 //!
-//! It trusts what it sees. A wait whose end went unseen is discarded and counted. A task that waited before anything
-//! was seen of it is taken from /proc; its wait is at least as long as it is known.
+//! The model trusts the events that it sees. A wait whose end went unseen is discarded and counted. A task that already
+//! waited before its first event is taken from /proc; its wait is at least as long as it is known.
 //!
-//! After a loss nothing is known of a task until its next event. No task is looked at for that: what began before the
-//! horizon is taken for unknown whenever it is asked for, and dropped with the next event of its task or by
+//! After a loss nothing is known of a task until its next event. The loss itself visits no task: a state that began
+//! before the horizon is treated as unknown when it is read, and dropped with the next event of its task or by
 //! [`SchedModel::drop_doubtful`].
 
 use crate::perf::{EventId, Record};
@@ -18,30 +18,30 @@ use crate::stats::{Began, LossHorizon};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// A wait for a CPU. `K` is what the profiler keeps of one that goes on.
+/// A wait for a CPU. `K` is what the profiler keeps for a wait while it goes on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueWait<K = ()> {
     pub kind: RunDelayKind,
     pub since: u64,
     pub began: Began,
-    /// In whose queue the task is; of a task that was found, where it ran last.
+    /// The CPU in whose queue the task is; for a task that was found in /proc, the CPU on which it ran last.
     pub cpu: u32,
-    /// Since when it is in that queue.
+    /// Since when the task is in that queue.
     cpu_since: u64,
-    /// The queues before that one, the latest first, each with the time since which it was in it.
+    /// The queues before that one, the latest first: each CPU with the time at which the task entered its queue.
     earlier: [(u32, u64); EARLIER],
-    /// How often it went from one queue to another.
+    /// How often the task moved to another queue.
     pub moves: u32,
-    /// Where it lost its CPU.
+    /// The stack with which the task lost its CPU.
     pub stack: Option<StackId>,
     pub kept: K,
-    /// The answer is about it.
+    /// The task is one of those that the run is about.
     pub is_ours: bool,
-    /// The task may have had a CPU all the time, and been woken in vain.
+    /// The task may have had a CPU all the time, and the wake-up been without effect.
     is_doubtful: bool,
 }
 
-/// Earlier queues that are remembered of one wait.
+/// Earlier queues that are kept for one wait.
 const EARLIER: usize = 3;
 
 impl<K: Copy + Default> QueueWait<K> {
@@ -68,7 +68,8 @@ impl<K: Copy + Default> QueueWait<K> {
         (self.cpu, self.cpu_since) = (cpu, at.max(self.cpu_since));
     }
 
-    /// Calls `each` with the CPUs it waited for, the latest first, and from when to when. What is too long ago has none.
+    /// Calls `each` with the CPUs in whose queues the task waited, the latest first, and from when to when. The CPU is
+    /// None for times before the oldest kept queue.
     pub fn queues(&self, until: u64, mut each: impl FnMut(Option<u32>, u64, u64)) {
         each(Some(self.cpu), self.cpu_since, until);
         let mut until = self.cpu_since;
@@ -87,7 +88,7 @@ impl<K: Copy + Default> QueueWait<K> {
 pub struct EndedWait<K = ()> {
     pub tid: i32,
     pub comm: Comm,
-    /// The CPU that it got.
+    /// The CPU that the task got.
     pub cpu: u32,
     pub until: u64,
     pub wait: QueueWait<K>,
@@ -98,28 +99,28 @@ pub struct EndedWait<K = ()> {
 pub struct SchedModel<K = ()> {
     states: TaskStates<QueueWait<K>>,
     cpus: Cpus<RunQueue>,
-    /// Stretches kept of each CPU.
+    /// Stretches kept for each CPU.
     history_limit: usize,
     /// Waits whose end went unseen.
     discarded: u64,
-    /// Tasks that the answer is about that got a CPU without a wake-up that was seen.
+    /// Tasks that the run is about that got a CPU although no wake-up was seen.
     unwoken: u64,
-    /// What a task did before, it may not do any more: see [`doubt`].
+    /// Anything that a task did before the horizon may have ended: see [`doubt`].
     horizon: LossHorizon,
-    /// The horizon up to which all tasks were gone through.
+    /// The horizon at the last pass over all tasks.
     dropped_until: LossHorizon,
-    /// The end of a loss of exit records; 0: none since tasks that are gone were searched for.
+    /// The end of the last loss of exit records; 0: none since the last search for exited tasks.
     exits_lost_at: u64,
     next_sweep: u64,
 }
 
 impl<K: Copy + Default> SchedModel<K> {
-    /// Of each CPU so many of the latest switches are kept.
+    /// Keeps this many of the latest switches of each CPU.
     pub fn new(history_limit: usize) -> SchedModel<K> {
         SchedModel { history_limit, ..SchedModel::default() }
     }
 
-    /// Takes what is rare. `switches` are the events of the switches.
+    /// Handles the rare events. `switches` are the ids of the switch events.
     pub fn on(&mut self, event: &Event<'_>, switches: &[EventId]) {
         match *event {
             Event::Started { now } => self.cpus.started(now),
@@ -128,7 +129,7 @@ impl<K: Copy + Default> SchedModel<K> {
             }
             Event::Task { record: Record::Exit(exit), .. } => self.states.exited(exit.tid),
             Event::TookOver { old, pid, time, cpu } => self.took_over(old, pid, time, cpu),
-            // A wake-up or a move that went unseen shows at the next switch.
+            // An unseen wake-up or migration shows at the next switch.
             Event::Lost(window, kinds) if kinds.include(switches) => {
                 self.lost(window.cpu, window.start_ns, window.end_ns);
             }
@@ -137,12 +138,12 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    /// Now and then drops what became doubtful, and tasks that are gone. True if it did.
+    /// Once per second at most, drops doubtful waits and exited tasks. True if it did.
     pub fn sweep(&mut self, now: u64, ctx: &Context) -> bool {
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
-        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
-        /// Going through all tasks takes one part in so many of the time at most, however many there are.
+        const AFTER_NS: u64 = 5_000_000_000; // /proc has been asked by then which tasks live
+        /// Passes over all tasks take at most 1 / `MAX_SHARE` of the time, however many tasks there are.
         const MAX_SHARE: u64 = 20;
         if now < self.next_sweep {
             return false;
@@ -161,7 +162,7 @@ impl<K: Copy + Default> SchedModel<K> {
         true
     }
 
-    /// Up to where anything may have happened unseen.
+    /// The end of the time in which anything may have happened unseen.
     pub fn horizon(&self) -> LossHorizon {
         self.horizon
     }
@@ -196,7 +197,7 @@ impl<K: Copy + Default> SchedModel<K> {
         std::mem::take(&mut self.discarded)
     }
 
-    /// Tasks of ours that got a CPU without a wake-up that was seen, since the last call.
+    /// Tasks that the run is about that got a CPU although no wake-up was seen, since the last call.
     pub fn take_unwoken(&mut self) -> u64 {
         std::mem::take(&mut self.unwoken)
     }
@@ -215,7 +216,7 @@ impl<K: Copy + Default> SchedModel<K> {
         self.cpus.get_or_add(cpu, || RunQueue::new(watched_from, limit))
     }
 
-    /// A task that waits since `since` is in the queue of `cpu` from `at` on. Queues count waits that are certain only.
+    /// A task that waits since `since` is in the queue of `cpu` from `at` on. Queues count only waits that are certain.
     #[inline]
     fn enter(&mut self, cpu: u32, at: u64, since: u64) {
         if self.horizon.saw_all_since(since)
@@ -234,7 +235,7 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    /// `current` has `cpu` at `at`, by the head of a record.
+    /// The header of a record says that `current` has `cpu` at `at`.
     #[inline]
     pub fn saw_current(&mut self, at: u64, cpu: u32, current: CpuUse) {
         if let Some(cpu) = self.cpu_mut(cpu)
@@ -264,8 +265,8 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    /// Takes a switch; `left` is how its former task left the CPU, if that is known, with its stack and what is kept of the wait that begins.
-    /// Gives the wait of the other one that has ended. That one leaves the queue before the former enters.
+    /// Handles a switch. `left` is how `prev` left the CPU, if that is known, with its stack and the value kept for the
+    /// wait that begins. Returns the wait of `next`, which ends: `next` leaves the queue before `prev` enters it.
     #[inline(always)]
     pub fn switched(
         &mut self,
@@ -293,7 +294,7 @@ impl<K: Copy + Default> SchedModel<K> {
         self.cpu_mut(switch_in.cpu)?.hidden_switch(switch_in, comm)
     }
 
-    /// `seen` leaves its CPU. `stack`: where.
+    /// `seen` leaves its CPU, with this stack.
     #[inline]
     pub fn left(&mut self, seen: TaskEvent, is_ours: bool, how: SwitchedOut, stack: Option<StackId>, kept: K) {
         let task = self.states.tasks.get_or_default(seen.tid);
@@ -319,7 +320,7 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    /// A task was `before` up to now, as far as was known; now it is seen to leave a CPU, or to be woken.
+    /// The wait `before` ended unseen: its task is now seen to leave a CPU, or to be woken.
     #[inline]
     fn ended_unseen(&mut self, before: Queued, at: u64) {
         if let Queued::In { cpu, since, counts } = before {
@@ -340,13 +341,13 @@ impl<K: Copy + Default> SchedModel<K> {
         let mut wait = task.kept;
         task.comes(seen, false, &mut self.states.unseen);
         match activity {
-            // The wake-up itself happened where events are not seen.
+            // The wake-up itself was made where events are not seen.
             Activity::Runnable { .. } if awaits_wakeup => {
                 wait = QueueWait { is_ours, ..QueueWait::new(RunDelayKind::Woken, since, seen.cpu) };
             }
             Activity::Runnable { .. } => {
                 self.leave(wait.cpu, seen.at_ns, since);
-                // An idle CPU has just taken it from the queue of another.
+                // An idle CPU has just pulled the task from the queue of another CPU.
                 if wait.cpu != seen.cpu {
                     wait.moved(seen.at_ns, seen.cpu);
                 }
@@ -361,7 +362,7 @@ impl<K: Copy + Default> SchedModel<K> {
         Some(EndedWait { tid: seen.tid, comm: seen.comm, cpu: seen.cpu, until: seen.at_ns, wait })
     }
 
-    /// `sched_waking` of `seen`, by its waker: the wake-up follows, perhaps unseen.
+    /// `sched_waking` of `seen`, in the context of its waker: the wake-up follows, and may go unseen.
     #[inline]
     pub fn waking(&mut self, seen: TaskEvent) {
         if let Some(task) = self.states.tasks.find(seen.tid)
@@ -373,7 +374,7 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    /// `seen` is in the queue of its CPU from now on, if it was not before.
+    /// `seen` is in the queue of its CPU from now on, unless it already was.
     #[inline]
     pub fn woken(&mut self, seen: TaskEvent, is_new: bool, is_ours: bool, kept: K) {
         let task = self.states.tasks.get_or_default(seen.tid);
@@ -383,7 +384,7 @@ impl<K: Copy + Default> SchedModel<K> {
         }
         let (before, cpus) = (Queued::of(task), &self.cpus);
         let has_other = |cpu: u32| cpus.is_other(cpu, seen.tid);
-        // If it gets a CPU next, it had none.
+        // If the task gets a CPU next, it had none before.
         let is_doubtful = task.activity == Activity::Unknown && !is_new && !has_other(seen.cpu);
         let kind = if is_new { RunDelayKind::New } else { RunDelayKind::Woken };
         let wait = QueueWait { kept, is_ours, is_doubtful, ..QueueWait::new(kind, seen.at_ns, seen.cpu) };
@@ -401,7 +402,7 @@ impl<K: Copy + Default> SchedModel<K> {
         self.enter(seen.cpu, seen.at_ns, seen.at_ns);
     }
 
-    /// `tid` goes to another CPU: when it waits, its wait goes with it.
+    /// `tid` migrates to another CPU: if it waits, its wait moves to the queue of that CPU.
     #[inline]
     pub fn migrated(&mut self, at: u64, tid: i32, cpu: u32) {
         let Some(task) = self.states.tasks.find(tid).filter(|task| task.since <= at) else { return };
@@ -414,7 +415,7 @@ impl<K: Copy + Default> SchedModel<K> {
                     self.enter(cpu, at, since);
                 }
             }
-            Activity::Running => {} // until its next switch
+            Activity::Running => {} // its CPU is taken from its next switch
             _ => task.cpu = cpu,
         }
     }
@@ -429,7 +430,7 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    /// Of the tasks that were found runnable, those wait on whose CPU another one is known to run ever since.
+    /// Of the tasks that were found runnable, those wait on whose CPU another task is known to have run since then.
     pub fn settle_found(&mut self, kept: impl Fn(u64) -> K) {
         let mut waiting = Vec::new();
         for (tid, task) in self.states.tasks.iter_mut() {
@@ -450,7 +451,8 @@ impl<K: Copy + Default> SchedModel<K> {
 
     /// Records of `cpu` were lost from `start` to `end`: any task may have done anything in between.
     ///
-    /// Losses come fastest when there is no time for them: this takes as long whether there are ten tasks or a million.
+    /// Losses come fastest when there is no CPU time to handle them: this takes equally long for ten tasks and for a
+    /// million.
     fn lost(&mut self, cpu: u32, start: u64, end: u64) {
         self.horizon.lost_until(end);
         self.queues_mut().for_each(|(_, queue)| queue.set_waiting(start, 0));
@@ -460,7 +462,7 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    /// Drops what became doubtful since the last call, and counts the queues anew. Goes through all tasks.
+    /// Drops what became doubtful since the last call, and recounts the queues. Passes over all tasks.
     pub fn drop_doubtful(&mut self, now: u64) {
         if std::mem::replace(&mut self.dropped_until, self.horizon) == self.horizon {
             return;
@@ -477,11 +479,11 @@ impl<K: Copy + Default> SchedModel<K> {
         }
     }
 
-    /// The thread `old`, which runs on `cpu`, goes on under the number `new`.
+    /// The thread `old`, which runs on `cpu`, gets the tid `new`.
     fn took_over(&mut self, old: i32, new: i32, at: u64, cpu: u32) {
         let Some(comm) = self.states.get(old).map(|task| task.comm) else { return };
         if self.states.took_over(old, at, cpu).is_none() {
-            return; // the switch that followed was seen
+            return; // the switch after the exec was already seen
         }
         let task = self.states.tasks.get_or_default(new);
         self.discarded += doubt(task, self.horizon);
@@ -517,7 +519,7 @@ impl<K: Copy + Default> SchedModel<K> {
 /// Where a task waits.
 #[derive(Clone, Copy, Debug)]
 enum Queued {
-    /// `counts`: if it is not seen to end, it is missing.
+    /// `counts`: the wait is counted as discarded if its end is not seen.
     In {
         cpu: u32,
         since: u64,
@@ -545,7 +547,7 @@ fn wait_of<K>(task: &TrackedTask<QueueWait<K>>, horizon: LossHorizon) -> Option<
     (waits && horizon.saw_all_since(task.since)).then_some(&task.kept)
 }
 
-/// Forgets what a task did since before `horizon`. Returns how many waits are discarded with that.
+/// Forgets what a task did since before `horizon`. Returns the number of waits that this discards.
 #[inline]
 fn doubt<K: Copy + Default>(task: &mut TrackedTask<QueueWait<K>>, horizon: LossHorizon) -> u64 {
     if horizon.saw_all_since(task.since) {

@@ -1,4 +1,4 @@
-//! The model against a scheduler that knows what it does.
+//! The model, compared with a simulated scheduler whose state is known.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::sched::states::SchedState;
 const CPUS: u32 = 2;
 const TASKS: i32 = 5;
 
-/// What a task of the true scheduler does.
+/// What a task of the simulated scheduler does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Truth {
     Sleeps,
@@ -16,10 +16,11 @@ enum Truth {
     Runs { cpu: u32 },
 }
 
-/// What happens next, if it can.
+/// The next step, which is skipped where it is impossible.
 #[derive(Clone, Copy, Debug)]
 enum QueueStep {
-    /// The CPU takes the task that has waited `nth` longest, or is idle; what ran there goes on, sleeps or dies.
+    /// The CPU takes the task that has waited `nth` longest, or goes idle; the task that ran there stays runnable,
+    /// sleeps or dies.
     Switch {
         cpu: u32,
         nth: usize,
@@ -33,7 +34,7 @@ enum QueueStep {
         tid: i32,
         cpu: u32,
     },
-    /// No record is seen for so many steps, and then it is told.
+    /// The records of this many steps are lost, and then the loss is reported.
     Lose(u32),
 }
 
@@ -60,15 +61,15 @@ fn had_by(tid: i32) -> CpuUse {
     CpuUse::of(tid, Comm::default(), 120)
 }
 
-/// The true scheduler, which hands its events to the model unless they are lost.
+/// The simulated scheduler, which hands its events to the model unless they are lost.
 struct TrueScheduler {
     model: SchedModel,
     now: u64,
     tasks: Vec<Truth>,
     running: Vec<i32>,
-    /// Who had each CPU at each time.
+    /// The task of each CPU at each time.
     had: Vec<Vec<i32>>,
-    /// Times of the waits that a task was moved in, and where to.
+    /// Migrations of each task during its wait: time and new CPU.
     moves: Vec<Vec<(u64, u32)>>,
     lost: Option<(u64, u32)>,
     lost_until: u64,
@@ -184,7 +185,7 @@ impl TrueScheduler {
         }
     }
 
-    /// Each nanosecond of the wait has the task that really had the CPU for which it was waiting then.
+    /// For each nanosecond of the wait, the model names the task that had the CPU in whose queue the wait was.
     fn check_uses(&self, ended: EndedWait) {
         let index = |had_by: CpuUse| match had_by {
             CpuUse::Task { tid, .. } => tid as usize,
@@ -217,7 +218,7 @@ impl TrueScheduler {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// What ends without a loss is counted, and right; what is counted never is longer than it was.
+    /// Waits that end without a loss are counted with their exact length; no counted wait is longer than the real one.
     #[test]
     fn waits_are_those_of_the_scheduler(steps in prop::collection::vec(step(), 1..300)) {
         let mut truth = TrueScheduler::new();
@@ -251,7 +252,7 @@ fn a_queue_has_its_length_over_time() {
     }
     let queue = model.queues_mut().next().unwrap().1;
     assert_eq!((queue.waiting, queue.take(200)), (3, (300, 3)));
-    // One takes the CPU of another: at no time do four wait.
+    // A task takes the CPU of another one: at no time do four wait.
     model.cpu_switched(250, 0, had_by(1), had_by(2));
     assert!(model.came(side(250, 0, 2), true).is_some());
     model.left(side(250, 0, 1), true, SwitchedOut::PREEMPTED, None, ());
@@ -315,7 +316,7 @@ fn a_task_that_was_found_waits_if_another_one_runs() {
     assert_eq!(model.queue(0).unwrap().waiting, 0);
 }
 
-/// Where there are many tasks, going through them at each loss would be the cause of the next one.
+/// With many tasks, a pass over them at each loss would cause the next loss.
 #[test]
 fn a_loss_goes_through_no_tasks() {
     let mut model = SchedModel::<()>::new(8);
@@ -344,7 +345,7 @@ fn a_loss_goes_through_no_tasks() {
     assert_eq!(model.queue(0).unwrap().waiting, 1);
 }
 
-/// A loss that is told late leaves what began after it.
+/// A loss that is reported late does not discard waits that began after it.
 #[test]
 fn a_wait_that_began_after_a_loss_stays() {
     let mut model = SchedModel::<()>::new(8);

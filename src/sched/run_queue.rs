@@ -1,4 +1,4 @@
-//! The run queue of a CPU: who had the CPU lately, and how many wait for it.
+//! The run queue of a CPU: which tasks had the CPU lately, and how many wait for it.
 
 use crate::sched::history::CpuHistory;
 
@@ -9,7 +9,7 @@ pub struct RunQueue {
     /// Tasks that wait for it.
     pub waiting: u32,
     pub most_waiting: u32,
-    /// Their sum over time, ns, up to `summed_until`.
+    /// The number of waiting tasks integrated over time, ns, up to `summed_until`.
     waited_ns: u64,
     summed_until: u64,
 }
@@ -39,7 +39,7 @@ impl RunQueue {
         self.most_waiting = self.most_waiting.max(self.waiting);
     }
 
-    /// From `at` on so many tasks wait for it.
+    /// From `at` on this many tasks wait for the CPU.
     pub fn set_waiting(&mut self, at: u64, waiting: u32) {
         self.sum_up(at);
         self.waiting = waiting;
@@ -52,7 +52,8 @@ impl RunQueue {
         self.waiting = self.waiting.saturating_sub(1);
     }
 
-    /// The sum of the waiting tasks over time since the last call, and the most of them; `now` begins the next one.
+    /// The number of waiting tasks integrated over time since the last call, and its maximum; the next span begins at
+    /// `now`.
     pub fn take(&mut self, now: u64) -> (u64, u32) {
         self.sum_up(now);
         let most = std::mem::replace(&mut self.most_waiting, self.waiting);

@@ -36,7 +36,7 @@ impl<K: Copy + Default> TaskStates<K> {
         task.exited = false;
     }
 
-    /// The thread `old` goes on under another number, on `cpu`: gives the time that it ran under its own.
+    /// The thread `old`, on `cpu`, gets another tid: returns the period for which it ran under its old one.
     pub fn took_over(&mut self, old: i32, at: u64, cpu: u32) -> Option<StatePeriod<K>> {
         let task = self.get(old)?;
         let runs = task.activity == Activity::Running && task.cpu == cpu && task.since <= at;
@@ -54,7 +54,7 @@ impl<K: Copy + Default> TaskStates<K> {
         }
     }
 
-    /// Another thread has the number of the first one of its process, which has ended.
+    /// Another thread has taken over the pid of its process, whose first thread has ended.
     pub fn leader_replaced(&mut self, pid: i32) {
         self.ended_leaders.remove(&pid);
         if self.get(pid).is_some_and(|task| task.exited) {
@@ -62,7 +62,7 @@ impl<K: Copy + Default> TaskStates<K> {
         }
     }
 
-    /// A task with a new name lives.
+    /// A task got a new name, so it lives.
     pub fn renamed(&mut self, tid: i32, comm: Comm) {
         if let Some(task) = self.get_mut(tid) {
             task.comm = comm;
@@ -70,7 +70,7 @@ impl<K: Copy + Default> TaskStates<K> {
         }
     }
 
-    /// Records were lost since it was seen last: nothing is known of it now.
+    /// Records were lost since the last event of this task: its state becomes unknown.
     pub fn doubt(&mut self, tid: i32) {
         if let Some(task) = self.get_mut(tid) {
             task.activity = Activity::Unknown;
@@ -83,7 +83,7 @@ impl<K: Copy + Default> TaskStates<K> {
         self.tasks.get(tid).is_some()
     }
 
-    /// Leaves a task out, for good.
+    /// Excludes a task for the rest of the run.
     pub fn hide(&mut self, tid: i32) {
         self.tasks.get_or_default(tid).activity = Activity::Hidden;
     }

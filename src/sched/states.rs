@@ -1,11 +1,12 @@
-//! Task states: from the kernel's own table in `sched_switch`'s print format, never from numbers of ours.
+//! Task states, decoded with the kernel's own table in the print format of `sched_switch`, never with numbers of ours.
 
 use std::sync::Arc;
 
 use crate::report::Value;
 use crate::tep::{FlagTable, Format, drift};
 
-/// A state of tasks, as an index into tables. The first seven are fixed; others are met and labelled in mid-run.
+/// A task state, as an index into tables. The first seven are fixed; others get an index and a label when they first
+/// occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SchedState(u8);
 
@@ -28,13 +29,13 @@ impl SchedState {
     }
 }
 
-/// What a task does, by all that is known.
+/// What a task does, as far as events tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activity {
     /// Not seen, or its events contradict each other.
     #[default]
     Unknown,
-    /// It has left its CPU, and only the task that came next was seen: it may wait, or be runnable.
+    /// It left its CPU by a hidden switch: it may be blocked, or runnable.
     Away,
     Running,
     /// Waiting for a CPU: after a wake-up, or because it was preempted.
@@ -42,7 +43,7 @@ pub enum Activity {
         woken: bool,
     },
     Blocked(SchedState),
-    /// Left out for good.
+    /// Excluded for the rest of the run.
     Hidden,
 }
 
@@ -60,19 +61,19 @@ impl Activity {
 }
 
 const LABELS: [&str; 7] = ["R", "S", "D", "T", "t", "I", "RD"];
-/// Unknown states kept apart; more than this share the last one.
+/// Unknown states with an index of their own; further ones share the last index.
 const MAX_OTHERS: usize = 8;
 /// A power of two: running, sleeping and in D state are 0, 1 and 2.
 const RECENT: usize = 4;
 /// All states that can occur.
 pub const STATES: usize = LABELS.len() + MAX_OTHERS;
 
-/// What `prev_state` says of the task that was switched out.
+/// How a task left its CPU, by the `prev_state` of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchedOut {
-    /// It wants to go on.
+    /// It stays runnable.
     Runnable {
-        /// It gave its CPU away. Else it lost it, as far as is known: `prev_state` does not tell the two apart.
+        /// It yielded. False: it was preempted, as far as is known: `prev_state` alone does not distinguish the two.
         yields: bool,
     },
     Blocked(SchedState),
@@ -90,26 +91,26 @@ pub enum RunDelayKind {
     Woken,
     /// It has not run yet.
     New,
-    /// It lost its CPU and wants to go on.
+    /// It was preempted.
     Preempted,
-    /// It gave its CPU away, and wants to go on.
+    /// It yielded.
     Yielded,
-    /// It was found waiting.
+    /// /proc said that it waits; how that began is not known.
     Found,
 }
 
-/// Decodes `prev_state`. Values met once are remembered: there are few.
+/// Decodes `prev_state`. Decoded values are cached: few different ones occur.
 #[derive(Debug)]
 pub struct States {
     table: FlagTable,
     met: Vec<(u64, SwitchedOut)>,
-    /// By low bits of the value, the one of `met` that came last.
+    /// The latest entry of `met`, by the low bits of the value.
     recent: [(u64, SwitchedOut); RECENT],
     others: Vec<Arc<str>>,
 }
 
 impl States {
-    /// Takes the table out of the print format. None when it has none that reads `prev_state`.
+    /// Takes the table from the print format. None if the print format has no table for `prev_state`.
     pub fn new(format: &Format) -> Option<States> {
         let table = drift::task_states(format)?;
         let mut states =
@@ -171,7 +172,7 @@ impl States {
         SwitchedOut::Blocked(state)
     }
 
-    /// A state without a row of its own, under the text the kernel prints for it.
+    /// A state without a fixed index, labelled with the text that the kernel prints for it.
     fn other(&mut self, prev_state: u64) -> SchedState {
         let mut text = Vec::new();
         self.table.render(prev_state, &mut text);
@@ -187,7 +188,7 @@ impl States {
         SchedState((LABELS.len() + at) as u8)
     }
 
-    /// The state of a letter of /proc/TID/stat that means waiting. None for running and dead ones.
+    /// The state that a letter of /proc/TID/stat stands for. None for running and dead tasks.
     pub fn of_letter(letter: u8) -> Option<SchedState> {
         match letter {
             b'S' => Some(SchedState::SLEEP),
@@ -199,7 +200,7 @@ impl States {
         }
     }
 
-    /// Whether /proc's letter may stand for `state`.
+    /// Whether the letter of /proc/TID/stat may stand for `state`.
     pub fn is_letter_of(letter: u8, state: SchedState) -> bool {
         match States::of_letter(letter) {
             Some(other) => other == state,
@@ -217,12 +218,12 @@ impl States {
         }
     }
 
-    /// The bits of `prev_state` of which a task that is not runnable has one, for a kernel filter.
+    /// The bits of `prev_state` of which every task that is not runnable has at least one, for a kernel filter.
     pub fn mask(&self) -> u64 {
         self.table.masked(u64::MAX)
     }
 
-    /// The bits of `prev_state` that mean a letter, for a kernel filter.
+    /// The bits of `prev_state` that stand for a letter, for a kernel filter.
     pub fn bit(&self, letter: &str) -> Option<u64> {
         self.table.entries.iter().find(|(mask, name)| name == letter && *mask != 0).map(|(mask, _)| *mask)
     }

@@ -1,8 +1,8 @@
-//! What every task does, and what a switch or a wake-up says of it.
+//! What every task does, and how switches and wake-ups change it.
 //!
-//! It trusts the events that it sees, and infers those that it did not see. A task that is believed to run on a CPU where another one
-//! runs was switched out unseen: the time in between is unknown, and is neither counted nor reported. A blocked one that
-//! gets a CPU was woken unseen: its wait ended there at the latest.
+//! The events that are seen are trusted, and unseen ones are inferred. A task that is believed to run on a CPU where
+//! another task runs was switched out unseen: the time in between is unknown, and is neither counted nor reported. A
+//! blocked task that gets a CPU was woken unseen: its wait ended there at the latest.
 
 use rustc_hash::FxHashMap;
 
@@ -11,16 +11,16 @@ use crate::sched::states::{Activity, SchedState, SwitchedOut};
 use crate::stats::{Began, TidMap};
 use crate::task::Comm;
 
-/// One task. `K` is what the profiler keeps of what it does, while that goes on.
+/// One task. `K` is what the profiler keeps for the task while its activity lasts.
 #[derive(Clone, Debug)]
 pub struct TrackedTask<K> {
     pub activity: Activity,
     /// ns, CLOCK_MONOTONIC.
     pub since: u64,
-    /// Its birth, or when it was seen first; `u64::MAX`: never.
+    /// When the task was born, or first seen; `u64::MAX`: never.
     pub known_from: u64,
     pub began: Began,
-    /// Where it runs, or was last.
+    /// The CPU on which it runs, or ran last.
     pub cpu: u32,
     pub comm: Comm,
     /// A `sched_waking` has ended its wait, and the `sched_wakeup` is still to come.
@@ -62,7 +62,7 @@ impl<K: Copy + Default> TrackedTask<K> {
     pub(super) fn set_activity(&mut self, activity: Activity, seen: TaskEvent, kept: K) {
         self.activity = activity;
         self.since = seen.at_ns;
-        self.known_from = self.known_from.min(seen.at_ns); // it may have been found in /proc later
+        self.known_from = self.known_from.min(seen.at_ns); // /proc may have reported the task later than this event
         self.began = Began::Exactly;
         self.cpu = seen.cpu;
         self.comm = seen.comm;
@@ -76,7 +76,7 @@ impl<K: Copy + Default> TrackedTask<K> {
         self.began == Began::Exactly && at < self.since
     }
 
-    /// It left its CPU. `kept`: of the wait that begins. The dead have to be removed.
+    /// The task left its CPU. `kept` belongs to the wait that begins. The caller must remove dead tasks.
     #[inline(always)]
     pub fn leaves(&mut self, seen: TaskEvent, how: SwitchedOut, kept: K, unseen: &mut UnseenPeriods) -> Change<K> {
         if self.is_stale(seen.at_ns) {
@@ -100,7 +100,7 @@ impl<K: Copy + Default> TrackedTask<K> {
         change
     }
 
-    /// It got its CPU, which may have been idle.
+    /// The task got its CPU, which may have been idle.
     #[inline(always)]
     pub fn comes(&mut self, seen: TaskEvent, from_idle: bool, unseen: &mut UnseenPeriods) -> Change<K> {
         if self.is_stale(seen.at_ns) {
@@ -111,8 +111,8 @@ impl<K: Copy + Default> TrackedTask<K> {
                 let run_delay = period(self, seen, SchedState::RUN_DELAY);
                 Change::Ended(StatePeriod { cpu: seen.cpu, preempted: !woken, ..run_delay })
             }
-            // Its wake-up was not seen. It has not run since it was switched out, or another switch would have followed: it
-            // waited up to here, except for a run delay of unknown length.
+            // Its wake-up was not seen. It has not run since it was switched out, or another switch would have been
+            // seen: it waited until now, except for a run delay of unknown length.
             Activity::Blocked(state) => {
                 Change::Ended(StatePeriod { wakeup: Wakeup::of_switch(from_idle), ..period(self, seen, state) })
             }
@@ -131,7 +131,7 @@ impl<K: Copy + Default> TrackedTask<K> {
         change
     }
 
-    /// Its `sched_waking` was seen: see [`TaskStates::waking`].
+    /// The `sched_waking` of the task was seen: see [`TaskStates::waking`].
     pub fn starts_to_wake(&mut self, seen: TaskEvent, kept: K, unseen: &mut UnseenPeriods) -> Change<K> {
         if self.is_stale(seen.at_ns) {
             return Change::Stale;
@@ -147,7 +147,7 @@ impl<K: Copy + Default> TrackedTask<K> {
                 unseen.lapsed(seen.tid, self, seen.at_ns);
                 Change::Nothing
             }
-            // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
+            // The task has not been switched out yet, or was preempted on its way to that: the wake-up event decides.
             Activity::Runnable { woken: false } | Activity::Running | Activity::Unknown => return Change::Stale,
             Activity::Hidden => return Change::Hidden,
         };
@@ -155,7 +155,8 @@ impl<K: Copy + Default> TrackedTask<K> {
         change
     }
 
-    /// It was made runnable. The current task need not be the waker. `has_other`: another task has this CPU.
+    /// The task was made runnable. The current task need not be the waker. `has_other`: whether another task has this
+    /// CPU.
     #[inline(always)]
     pub fn wakes(
         &mut self,
@@ -171,7 +172,7 @@ impl<K: Copy + Default> TrackedTask<K> {
         let change = match self.activity {
             Activity::Hidden => return Change::Hidden,
             Activity::Blocked(state) if !is_new => Change::Ended(period(self, seen, state)),
-            // Waking what runs, or waits for its CPU already, changes nothing.
+            // Waking a task that runs, or waits for its CPU already, changes nothing.
             Activity::Running if !is_new && !has_other(self.cpu) => return Change::Stale,
             Activity::Runnable { woken: false } if !is_new => return Change::Stale,
             // Its `sched_waking` was seen.
@@ -200,18 +201,18 @@ impl<K: Copy + Default> TrackedTask<K> {
     }
 }
 
-/// What is known of the end of a wait.
+/// How certain the end of a wait is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wakeup {
     Seen,
-    /// Not seen; a CPU that was idle took the task: the wait includes the moment that the CPU needed for that.
+    /// Not seen; an idle CPU took the task: the wait includes the latency of that CPU.
     TakenUp,
     /// Not seen, and the CPU ran something else meanwhile: the wait includes a run delay of any length.
     Unseen,
 }
 
 impl Wakeup {
-    /// That of a wait that a switch ended.
+    /// For a wait that a switch ended.
     fn of_switch(from_idle: bool) -> Wakeup {
         if from_idle { Wakeup::TakenUp } else { Wakeup::Unseen }
     }
@@ -233,15 +234,15 @@ pub struct StatePeriod<K> {
     pub wakeup: Wakeup,
 }
 
-/// What an event of a task ended.
+/// The effect of an event on a task.
 #[derive(Clone, Debug)]
 pub enum Change<K> {
     Ended(StatePeriod<K>),
-    /// No period that is known.
+    /// No known period ended.
     Nothing,
-    /// None: the event is older than what is known, or tells nothing new.
+    /// The event is older than the known state, or changes nothing.
     Stale,
-    /// The task is left out.
+    /// The task is excluded.
     Hidden,
 }
 
@@ -256,29 +257,29 @@ impl<K> Change<K> {
 #[derive(Debug, Default)]
 pub struct TaskStates<K> {
     pub(super) tasks: TidMap<TrackedTask<K>>,
-    /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
+    /// Only blocked periods are wanted, and their events seen: a task is forgotten when it wakes.
     pub(super) blocked_only: bool,
     pub unseen: UnseenPeriods,
-    /// First threads of their processes, which have exited, with time: another thread may go on under the number.
+    /// First threads that have exited, with time: an exec in another thread of the process takes over their tid.
     pub(super) ended_leaders: FxHashMap<i32, u64>,
 }
 
-/// What is not known of periods, and how long tasks are known.
+/// Periods whose beginning or end is unknown, and how long tasks are known.
 #[derive(Debug, Default)]
 pub struct UnseenPeriods {
     /// Periods whose beginning or end was not seen.
     pub(super) count: u64,
     /// CPUs on which switches were not seen, each with the time since which another state was believed.
     missed_on: Vec<(u32, u64)>,
-    /// By task, how often it came back from [`Activity::Away`].
+    /// By task, how often it came back from [`Activity::Away`]: periods whose state is unknown.
     lapses: FxHashMap<i32, u64>,
     pub lives: TaskLives,
-    /// Of periods that were discarded.
+    /// Time of discarded periods.
     pub time: UnseenTime,
 }
 
 impl UnseenPeriods {
-    /// What `task` was believed to do ended some time before `at`, by a switch on `cpu` that went unseen.
+    /// The activity of `task` ended some time before `at`, by an unseen switch on `cpu`.
     #[cold]
     fn missed<K>(&mut self, task: &TrackedTask<K>, at: u64, cpu: u32) {
         self.count += u64::from(task.began == Began::Exactly);
@@ -288,7 +289,7 @@ impl UnseenPeriods {
         }
     }
 
-    /// A switch on `cpu` went unseen since `since`.
+    /// A switch on `cpu` after `since` went unseen.
     #[cold]
     pub(super) fn missed_on(&mut self, cpu: u32, since: u64) {
         const LIMIT: usize = 64; // it is emptied at each tick
@@ -305,7 +306,7 @@ impl UnseenPeriods {
     }
 }
 
-/// One side of a switch, or a wake-up.
+/// One of the two tasks of a switch, or the woken task of a wake-up.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEvent {
     pub at_ns: u64,
@@ -315,7 +316,7 @@ pub struct TaskEvent {
 }
 
 impl TaskEvent {
-    /// Of a task whose name does not matter.
+    /// For a task whose name does not matter.
     #[inline(always)]
     pub fn unnamed(at_ns: u64, cpu: u32, tid: i32) -> TaskEvent {
         TaskEvent { at_ns, cpu, tid, comm: Comm::default() }
@@ -327,18 +328,19 @@ impl<K: Copy + Default> TaskStates<K> {
         TaskStates { blocked_only, ..TaskStates::default() }
     }
 
-    /// Periods with an end that was not seen, since the last call.
+    /// Number of periods whose end was not seen, since the last call.
     #[inline]
     pub fn take_unseen(&mut self) -> u64 {
         std::mem::take(&mut self.unseen.count)
     }
 
-    /// The CPUs on which switches went unseen since the last call, each with the time since which something else was believed.
+    /// The CPUs on which switches went unseen since the last call, each with the time since which another task was
+    /// believed to run there.
     pub fn take_missed_on(&mut self) -> Vec<(u32, u64)> {
         std::mem::take(&mut self.unseen.missed_on)
     }
 
-    /// By task, the periods since the last call whose state is not known.
+    /// By task, the number of periods of unknown state since the last call.
     pub fn take_lapses(&mut self) -> FxHashMap<i32, u64> {
         let mut lapses = std::mem::take(&mut self.unseen.lapses);
         for (tid, _) in self.iter().filter(|(_, task)| task.activity == Activity::Away && !task.exited) {
@@ -347,7 +349,7 @@ impl<K: Copy + Default> TaskStates<K> {
         lapses
     }
 
-    /// `seen` left its CPU. `kept`: of the wait that begins.
+    /// `seen` left its CPU. `kept` belongs to the wait that begins.
     #[inline(always)]
     pub fn switched_out(&mut self, seen: TaskEvent, how: SwitchedOut, kept: K) -> Change<K> {
         let change = self.tasks.get_or_default(seen.tid).leaves(seen, how, kept, &mut self.unseen);
@@ -376,10 +378,11 @@ impl<K: Copy + Default> TaskStates<K> {
         Change::Ended(ended)
     }
 
-    /// `believed` was believed to run on `cpu`, where `prev` was seen, which has just left it.
+    /// `prev` has just left `cpu`, on which `believed` was believed to run.
     #[cold]
     pub fn replaced(&mut self, believed: i32, prev: i32, at: u64, cpu: u32) -> Option<StatePeriod<K>> {
-        // Nothing but an exec by another thread brings a number back whose task has ended. Its record comes a moment later.
+        // Only an exec in another thread brings back the tid of an ended task. The record of the exec comes a moment
+        // later.
         let is_new = |tid| self.tasks.get(tid).is_some_and(|task| task.known_from == at);
         if self.ended_leaders.contains_key(&prev) && is_new(prev) {
             return self.took_over(believed, at, cpu);
@@ -388,7 +391,7 @@ impl<K: Copy + Default> TaskStates<K> {
         None
     }
 
-    /// `seen` lost its CPU to another task, by a record of that one.
+    /// `seen` lost its CPU, as the record of the task that got the CPU says.
     pub fn left(&mut self, seen: TaskEvent) -> Change<K> {
         let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at_ns)) else {
             return Change::Nothing;
@@ -401,7 +404,7 @@ impl<K: Copy + Default> TaskStates<K> {
         Change::Ended(ended)
     }
 
-    /// `tid` was believed to run on `cpu`, where another task was seen.
+    /// `tid` was believed to run on `cpu`, but another task was seen there.
     pub(super) fn lose_running(&mut self, tid: i32, at: u64, cpu: u32) {
         if let Some(task) = self.tasks.get_mut(tid)
             && task.activity == Activity::Running
@@ -413,8 +416,8 @@ impl<K: Copy + Default> TaskStates<K> {
         }
     }
 
-    /// `sched_waking` of `seen`. The kernel raises it in the context of the waker, while another CPU may perform the wake-up that
-    /// follows in any interrupt: so the wait ends here, and the current task is the waker.
+    /// `sched_waking` of `seen`. The kernel raises this event in the context of the waker, while another CPU may
+    /// perform the wake-up itself in any interrupt: so the wait ends here, and the current task is the waker.
     pub fn waking(&mut self, seen: TaskEvent, kept: K) -> Change<K> {
         let Some(task) = self.tasks.get_mut(seen.tid) else { return Change::Nothing };
         let change = task.starts_to_wake(seen, kept, &mut self.unseen);
@@ -424,7 +427,8 @@ impl<K: Copy + Default> TaskStates<K> {
         change
     }
 
-    /// `seen` was made runnable. The current task need not be the waker. `has_other`: another task has this CPU.
+    /// `seen` was made runnable. The current task need not be the waker. `has_other`: whether another task has this
+    /// CPU.
     #[inline(always)]
     pub fn woken(&mut self, seen: TaskEvent, is_new: bool, kept: K, has_other: impl Fn(u32) -> bool) -> Change<K> {
         if self.blocked_only {

@@ -6,7 +6,7 @@ use crate::sched::cpus::Cpus;
 const D: SwitchedOut = SwitchedOut::Blocked(SchedState::DISK);
 const S: SwitchedOut = SwitchedOut::Blocked(SchedState::SLEEP);
 
-/// The tasks, and who has each CPU.
+/// The tasks, and the current task of each CPU.
 struct FollowedTasks {
     states: TaskStates<()>,
     current: Cpus<(), i32>,
@@ -96,12 +96,12 @@ fn a_task_switched_out_unseen_is_no_long_run_delay() {
 fn a_wakeup_tells_that_a_running_task_does_not_run() {
     let mut machine = FollowedTasks::new(false);
     switch(&mut machine, 0, 0, 0, S, 7);
-    assert_eq!(machine.cpu_switched(5, 0, 7, 9), None); // 7's own side was not for us to see
+    assert_eq!(machine.cpu_switched(5, 0, 7, 9), None); // the switch-out of 7 was not visible to this profiler
     assert_eq!(brief(machine.woken(seen(2_000, 1, 7), false)), None);
     assert_eq!(switch(&mut machine, 2_003, 1, 0, S, 7).1, Some((SchedState::RUN_DELAY, 3)));
 }
 
-/// 8 executes a program: 7, the first thread, ends, and 8 has its number from then on.
+/// 8 executes a program: 7, the first thread, ends, and 8 gets the tid 7.
 #[test]
 fn a_thread_goes_on_under_the_number_of_the_first_one() {
     for is_preempted in [false, true] {
@@ -186,7 +186,7 @@ fn a_wait_ends_when_its_waker_asks() {
     assert_eq!((period.cpu, period.until - period.since), (0, 9));
     assert_eq!(brief(machine.woken(seen(21, 0, 7), false)), None, "the same once more");
     assert_eq!(switch(&mut machine, 22, 0, 0, S, 7).1, Some((SchedState::RUN_DELAY, 3)));
-    // A waking before the switch is that of a task that is not yet asleep: the wake-up ends the wait.
+    // A waking before the switch wakes a task that is not asleep yet: the wake-up ends the wait.
     assert_eq!(brief(machine.waking(seen(29, 1, 7), ())), None);
     machine.switched_out(seen(30, 0, 7), D, ());
     assert_eq!(brief(machine.woken(seen(40, 1, 7), false)), Some((SchedState::DISK, 10)));
@@ -213,7 +213,7 @@ fn what_was_stuck_before_the_start_is_at_least_so_long() {
     machine.found(seen(100, 0, 7), SchedState::DISK, Began::BeforeStart, ());
     let period = machine.woken(seen(350, 0, 7), false).ended().unwrap();
     assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
-    // An event from before the look at /proc is newer knowledge all the same.
+    // An event counts although it is older than the answer from /proc.
     machine.found(seen(1_000, 0, 8), SchedState::DISK, Began::BeforeStart, ());
     machine.switched_out(seen(990, 0, 8), D, ());
     assert_eq!(brief(machine.woken(seen(1_100, 0, 8), false)), Some((SchedState::DISK, 110)));
@@ -230,7 +230,7 @@ fn with_blocked_periods_only_a_woken_task_is_forgotten() {
     machine.switched_out(seen(90, 0, 7), D, ());
     assert_eq!(brief(machine.woken(seen(95, 0, 7), false)), Some((SchedState::DISK, 5)));
     assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
-    // Woken unseen, asleep since: that was no long D.
+    // Woken unseen, asleep since: not a long D wait.
     machine.switched_out(seen(100, 0, 7), D, ());
     machine.discard(7);
     assert_eq!(brief(machine.woken(seen(9_000, 0, 7), false)), None);

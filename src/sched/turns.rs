@@ -1,5 +1,5 @@
-//! Turns of tasks on CPUs, whole: from switches, hidden ones too, from the clock where nothing is switched, and across new names
-//! and losses.
+//! Whole turns of tasks on CPUs: from switches, including hidden ones, from a clock on CPUs without switches, and
+//! across new names and losses.
 
 use anyhow::Result;
 
@@ -14,23 +14,24 @@ use crate::sys;
 use crate::task::Comm;
 use crate::tep::Filter;
 
-/// Who is told of turns.
+/// The consumer of turns.
 pub trait TurnUser {
-    /// What is kept of a turn while it goes on.
+    /// The value that is kept for a turn while it goes on.
     type Kept: Copy + Default;
 
-    /// Priorities matter: that of a task which no switch has shown yet is asked of the kernel.
+    /// Priorities are used: before a switch has shown the priority of a task, the kernel is asked for it.
     fn uses_priority(&self) -> bool {
         false
     }
 
-    /// A turn with this is missed if a switch was hidden, also where the turns of others are not seen.
+    /// Whether a turn with this value counts as missed if a switch was hidden, also where the turns of other tasks are
+    /// not seen.
     fn is_wanted(&self, kept: &Self::Kept) -> bool;
 
-    /// `of` has `cpu` from now on.
+    /// The turn of `of` on `cpu` begins.
     fn begins(&mut self, of: CpuUse, cpu: u32, ctx: &mut Context) -> Self::Kept;
 
-    /// A turn has ended, or a part of it.
+    /// A turn, or a part of a turn, has ended.
     fn had(&mut self, turn: &CpuTurn<Self::Kept>) -> Use;
 }
 
@@ -40,12 +41,12 @@ pub struct CpuTurn<K> {
     pub cpu: u32,
     pub had_by: CpuUse,
     pub kept: K,
-    /// From when on the task is known to have had the CPU without a break, maybe since before the interval.
+    /// From when on the task is known to have had the CPU without a break; may be before the interval.
     pub from_ns: u64,
     pub until_ns: u64,
-    /// From a switch to the next one.
+    /// The turn is known from one switch to the next.
     pub is_whole: bool,
-    /// The part of it of which the user was not told yet.
+    /// The part of the turn that has not been reported yet.
     pub part_ns: u64,
 }
 
@@ -55,11 +56,11 @@ pub struct CpuTurns<K> {
     /// None: not open yet.
     switch: Option<(EventId, SwitchFields)>,
     cpus: Cpus<TurnState<K>>,
-    /// Has the CPUs whose switches are seen.
+    /// Selects the CPUs whose switches are seen.
     scope: RunScope,
-    /// Up to when the user was told of what goes on.
+    /// Up to when turns that go on were reported.
     told_until: u64,
-    /// The turns of other tasks are not seen.
+    /// The turns of unselected tasks are not seen.
     is_narrowed: bool,
     /// CPUs on which a switch was hidden.
     missed_on: Vec<u32>,
@@ -74,12 +75,12 @@ struct TurnState<K> {
 }
 
 impl<K: Copy + Default> CpuTurns<K> {
-    /// Adds the switches, and a clock that tells ten times a second whose a CPU is.
+    /// Adds the switch event, and a clock that samples the current task of each CPU ten times per second.
     ///
     /// # Errors
     /// There is no such event here, or it lacks a field; task numbers mean nothing in this namespace.
     pub fn open(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        /// Long enough to cost nothing, and short enough for the first interval.
+        /// Rare enough to cost nothing, and short enough for the first interval.
         const CLOCK_NS: u64 = 100_000_000;
         setup.require_scheduler_pids()?;
         let (evsel, format) = setup.tracepoint(SWITCH)?;
@@ -92,7 +93,7 @@ impl<K: Copy + Default> CpuTurns<K> {
         Ok(())
     }
 
-    /// Leaves to the kernel the switches between other tasks than these. True: then the turns of others are not seen.
+    /// Has the kernel drop switches between two unselected tasks. True: turns of unselected tasks are then not seen.
     ///
     /// # Errors
     /// tracefs cannot be read.
@@ -145,12 +146,12 @@ impl<K: Copy + Default> CpuTurns<K> {
             TurnBegin::Missed(..) => return self.missed(cpu, kept, ctx, user),
             TurnBegin::Unknown => return Use::Relevant,
         };
-        // Name and priority of a task are those with which it leaves.
+        // A task is shown with the name and priority with which it leaves the CPU.
         let kept = if believed == Some(prev) { kept } else { user.begins(prev, cpu, ctx) };
         user.had(&self.turn(cpu, prev, kept, [from_ns, at_ns], is_whole))
     }
 
-    /// Another task than the one that was believed to have `cpu` was seen on it: a switch was hidden.
+    /// Another task was seen on `cpu` than was believed to run there: a switch was hidden.
     #[cold]
     fn missed<U: TurnUser<Kept = K>>(&mut self, cpu: u32, kept: K, ctx: &mut Context, user: &U) -> Use {
         const LIMIT: usize = 64; // it is emptied at each tick
@@ -174,7 +175,7 @@ impl<K: Copy + Default> CpuTurns<K> {
         CpuTurn { cpu, had_by, kept, from_ns, until_ns, is_whole, part_ns }
     }
 
-    /// Tells of what `cpu` is used for, up to `until`.
+    /// Reports the current use of `cpu`, up to `until`.
     fn tell_current<U: TurnUser<Kept = K>>(&self, cpu: u32, until: u64, user: &mut U) {
         if let Some(known) = self.cpus.get(cpu)
             && let Some(current) = known.current()
@@ -183,9 +184,10 @@ impl<K: Copy + Default> CpuTurns<K> {
         }
     }
 
-    /// An interval ends: tells of all turns that go on.
+    /// An interval ends: reports all turns that go on.
     pub fn tell_all<U: TurnUser<Kept = K>>(&mut self, now: Timestamp, user: &mut U) {
-        /// The clock finds every task that runs ten times a second: a CPU without it is offline, or not run by its host.
+        /// The clock samples every running task ten times per second: a CPU without such samples is offline, or its
+        /// host does not run it.
         const SEEN_NS: u64 = 500_000_000;
         let numbers = 0..self.cpus.iter().count() as u32;
         for cpu in numbers {
@@ -200,7 +202,7 @@ impl<K: Copy + Default> CpuTurns<K> {
         self.told_until = now;
     }
 
-    /// The clock has found a task on its CPU.
+    /// The clock has sampled the current task of a CPU.
     fn found<U: TurnUser<Kept = K>>(&mut self, sample: &Sample<'_>, ctx: &mut Context, user: &mut U) {
         let Sample { tid, time, cpu, .. } = *sample;
         let Some(known) = self.cpus.get_or_add(cpu, TurnState::default) else { return };
@@ -225,7 +227,7 @@ impl<K: Copy + Default> CpuTurns<K> {
         known.kept.own = own;
     }
 
-    /// The thread `tid` has `cpu` under a new name, or goes on as `new`.
+    /// The thread `tid`, which has `cpu`, has a new name, or the new tid `new`.
     fn becomes<U: TurnUser<Kept = K>>(
         &mut self,
         tid: i32,
@@ -254,7 +256,7 @@ impl<K: Copy + Default> CpuTurns<K> {
         }
     }
 
-    /// Takes what is rare.
+    /// Handles the rare events.
     pub fn on<U: TurnUser<Kept = K>>(&mut self, event: &Event<'_>, ctx: &mut Context, user: &mut U) {
         // Records of names and SWITCH records come from all CPUs.
         if let Event::SwitchIn { cpu, .. } | Event::Task { cpu, .. } | Event::TookOver { cpu, .. } = event
@@ -299,7 +301,7 @@ impl<K: Copy + Default> CpuTurns<K> {
     }
 }
 
-/// The priority of a task of which no switch has told.
+/// The priority of a task that no switch has shown yet.
 fn priority<U: TurnUser>(tid: i32, user: &U) -> i32 {
     let asked = if user.uses_priority() { sys::scheduling_priority(tid) } else { None };
     asked.unwrap_or(USUAL_PRIO)

@@ -13,25 +13,26 @@ use crate::perf::Record;
 use crate::task::comm::Comm;
 use crate::task::procfs;
 
-/// A process in the lineage of another one.
+/// A process in the lineage of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
     pub pid: i32,
     /// Its current name; of an exited process, its last one.
     pub comm: Comm,
-    /// What it has executed, or the process that it is a copy of: words with a blank behind each. None: that was not seen.
+    /// The arguments of the program that it, or the process that it was forked from, has executed: words separated by
+    /// blanks. None: no exec was seen.
     pub executed: Option<Arc<[u8]>>,
 }
 
 /// Bytes kept of the arguments of a program.
 const MAX_COMMAND_BYTES: usize = 512;
-/// Processes that are about to execute a program. Most of them do at once.
+/// Processes that are about to execute a program. The exec of most follows at once.
 const MAX_EXECUTING: usize = 4096;
 
 /// Most ancestors in a lineage.
 const MAX_ANCESTORS: usize = 8;
-/// Most exited processes that are kept for their descendants: a chain of processes may each create the next and exit.
-/// Beyond that, the oldest are forgotten, and lineages end before them.
+/// Most exited processes that are kept for their descendants: in a chain of processes each may create the next and
+/// exit. Beyond that, the oldest are forgotten, and lineages end before them.
 const MAX_RETAINED: usize = 1 << 14;
 
 /// Key of an entry, never reused.
@@ -42,7 +43,7 @@ struct Process {
     pid: i32,
     comm: Comm,
     executed: Option<Arc<[u8]>>,
-    /// None without a parent, or if it is unknown.
+    /// None if the process has no parent, or an unknown one.
     parent: Option<ProcessId>,
     /// Number of entries with this parent.
     children: u32,
@@ -58,7 +59,7 @@ pub struct Ancestry {
     by_pid: FxHashMap<i32, ProcessId>,
     /// Entries without a pid, kept for their children; the oldest first.
     retained: BTreeSet<ProcessId>,
-    /// By pid, the arguments of the program that a process was about to execute last.
+    /// By pid, the arguments of the program that the process was last about to execute.
     executing: FxHashMap<i32, Arc<[u8]>>,
 }
 
@@ -80,7 +81,8 @@ impl Ancestry {
         ancestry
     }
 
-    /// A process and its ancestors, parent first. `comm`: its name, if it is unknown here and in /proc.
+    /// A process and its ancestors, parent first. `comm`: the name of the process if neither this table nor /proc has
+    /// it.
     pub fn lineage(&mut self, pid: i32, comm: Comm) -> Vec<Ancestor> {
         let mut lineage = Vec::with_capacity(1 + MAX_ANCESTORS);
         let mut next = self.find(pid, comm);
@@ -94,7 +96,8 @@ impl Ancestry {
         lineage
     }
 
-    /// A process is about to execute a program with these arguments, each with a NUL byte; `is_cut`: and more.
+    /// A process is about to execute a program with these arguments, each terminated by a NUL byte. `is_cut`: there are
+    /// more arguments.
     pub fn executes(&mut self, pid: i32, words: &[u8], is_cut: bool) {
         let words = words.strip_suffix(b"\0").unwrap_or(words);
         let (words, is_cut) = match words.get(..MAX_COMMAND_BYTES) {
@@ -154,7 +157,8 @@ impl Ancestry {
                 self.release_pid(pid);
                 continue;
             };
-            // An orphan gets another parent. A process with another parent, although its own lives, is a new one.
+            // An orphan gets another parent. A process whose parent changed although the old parent lives is a new
+            // process.
             let parent = process.parent.and_then(|id| self.processes.get(&id)).map(|parent| parent.pid);
             let is_other = parent.is_some_and(|parent| parent != stat.parent && living.contains_key(&parent));
             if is_other || process.ended {
@@ -177,7 +181,7 @@ impl Ancestry {
     }
 
     fn add_child(&mut self, pid: i32, by: i32) {
-        self.executing.remove(&pid); // of another process, which had this number
+        self.executing.remove(&pid); // from an earlier process with this pid
         let parent = self.find(by, Comm::default());
         if let Some(id) = self.by_pid.get(&pid).copied() {
             // The process was read from /proc before the record arrived.
@@ -232,7 +236,7 @@ impl Ancestry {
         }
     }
 
-    /// Forgets an exited process without known children; then its ancestors of that kind.
+    /// Forgets an exited process that has no known children, then its exited ancestors that have none any more.
     fn remove_unreferenced(&mut self, id: ProcessId) {
         let mut next = Some(id);
         while let Some(id) = next.filter(|id| self.retained.contains(id))
@@ -315,7 +319,7 @@ mod tests {
     fn what_was_executed_is_known_of_those_that_have_ended() {
         let (_dir, mut ancestry) = start();
         ancestry.apply(&fork(7, 5));
-        ancestry.executes(7, b"/missing/sh\0-c\0x\0", false); // it is not there
+        ancestry.executes(7, b"/missing/sh\0-c\0x\0", false); // there is no such program
         ancestry.executes(7, b"sh\0/opt/job\0", false);
         for record in [exec(7, b"sh"), fork(8, 7), fork(9, 7)] {
             ancestry.apply(&record);
@@ -335,7 +339,7 @@ mod tests {
         let long = executed(9)[0].clone().unwrap();
         assert!(long.starts_with("rm xxx") && long.ends_with("x...") && long.len() == MAX_COMMAND_BYTES + 3, "{long}");
         assert_eq!(executed(9)[1], script);
-        // A number that is used again.
+        // The pid is reused.
         ancestry.executes(70, b"other\0", false);
         for record in [fork(70, 5), exec(70, b"new")] {
             ancestry.apply(&record);
@@ -413,7 +417,7 @@ mod tests {
             ancestry.apply(&record);
         }
         put(dir.path(), 7, "7 (sh) S 5 7");
-        put(dir.path(), 8, "8 (other) S 1 8"); // although 7 lives: not the child of 7
+        put(dir.path(), 8, "8 (other) S 1 8"); // its parent changed although 7 lives: it is not the child of 7
         put(dir.path(), 9, "9 (child) S 8 9");
         put(dir.path(), 10, "10 (unseen) S 9 10");
         ancestry.correct();

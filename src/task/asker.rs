@@ -1,5 +1,6 @@
-//! Asks what waiting threads wait in, on a thread of its own: the answers come from a worker, which may hang in a file of /proc whose
-//! lock a stuck exec holds, or in memory of others. The caller goes on, and gets the answer later.
+//! Asks where waiting threads wait, on a thread of its own: the answers come from a worker, which may hang in a file of
+//! /proc whose lock a stuck exec holds, or in the memory of another process. The caller continues, and gets the answer
+//! later.
 
 use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -29,20 +30,20 @@ pub struct WaitQuestion {
 pub struct Answer {
     pub tid: i32,
     pub since: u64,
-    /// When all was read, in the clock of records.
+    /// When the last part of the answer was read, by the clock of the records, ns.
     pub until_ns: u64,
-    /// None when the thread did not wait all the time.
+    /// None when the thread did not wait all the time while it was read.
     pub site: Option<WaitSite>,
 }
 
-/// What a thread waits in. All fields are of the same wait.
+/// Where a thread waits. All fields describe the same wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitSite {
     pub wchan: Option<String>,
     pub call: Option<SystemCall>,
     /// The kernel part of its stack.
     pub stack: Vec<KernelFrame>,
-    /// And the user part.
+    /// The user part of its stack.
     pub user: Option<Box<UserSnapshot>>,
     /// CPU time that the thread has used, ns.
     pub ran_ns: Option<u64>,
@@ -88,7 +89,7 @@ impl Asker {
         self.tid
     }
 
-    /// False while too many user stacks that were read wait for the output.
+    /// False while too many user stacks were read and not yet taken by the output.
     pub fn has_room_for_stacks(&self) -> bool {
         self.snapshots.has_room()
     }
@@ -104,10 +105,11 @@ impl Asker {
     }
 }
 
-/// Asks in what a thread waits. None when it does not wait all the time, or there is no answer.
+/// Asks where a thread waits. None when it does not wait all the time, or there is no answer.
 fn ask(host: &Host, WaitQuestion { tid, stack, .. }: WaitQuestion, pool: &SnapshotPool) -> Option<WaitSite> {
     let mut site = outside::ask(host, AskedOf::process(tid), &KernelWait { tid, stack }).ok()?.value?;
-    // Its memory is asked for last and by itself: it alone hangs where the thread's own pages do not answer.
+    // The memory is read last and in a question of its own: only that question hangs where the pages of the thread do
+    // not respond.
     if stack && pool.has_room() {
         let answered = outside::ask(host, AskedOf::process(tid), &WaitSnapshot { tid, ran_ns: site.ran_ns }).ok();
         let snapshot = answered.and_then(|answered| answered.value);
@@ -116,7 +118,7 @@ fn ask(host: &Host, WaitQuestion { tid, stack, .. }: WaitQuestion, pool: &Snapsh
     Some(site)
 }
 
-/// What a thread waits in, but for its memory.
+/// Where a thread waits, without its memory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct KernelWait {
     tid: i32,
@@ -126,7 +128,7 @@ pub struct KernelWait {
 impl outside::Question for KernelWait {
     type Answer = Option<WaitSite>;
 
-    /// None when it ran or changed its state meanwhile: the fields may be of several waits.
+    /// None when the thread ran or changed its state meanwhile: the fields may then describe several waits.
     fn answer(&self, context: &mut WorkerContext) -> Option<WaitSite> {
         let host = context.host.clone();
         let wait = || {

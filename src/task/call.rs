@@ -2,7 +2,7 @@
 //!
 //! /proc/TID/syscall has the number, six arguments, the stack pointer and the program counter as the thread left user
 //! mode (`proc_pid_syscall`, fs/proc/base.c). The number depends on the ABI, which is read from the auxiliary vector:
-//! that is in the kernel's memory, while reading the file of the program may hang.
+//! that vector is in the kernel's memory, while reading the file of the program may hang.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub type CallName = &'static str;
 pub struct SystemCall {
     #[serde(with = "call_name")]
     pub name: CallName,
-    /// The files it works on.
+    /// The files that the call works on.
     pub files: Vec<Descriptor>,
 }
 
@@ -40,7 +40,7 @@ pub struct EnteredCall {
     pub stack: u64,
 }
 
-/// The name of a system call in a message: its number.
+/// Serialises the name of a system call as its number.
 mod call_name {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -57,7 +57,7 @@ mod call_name {
     }
 }
 
-/// The call that a thread is in. None when it is in none, runs, uses another ABI than the native one, or cannot be
+/// The call that a thread is in. None when it is in no call, runs, has another ABI than the native one, or cannot be
 /// read.
 pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
     let entered = entered_call(host, tid)?;
@@ -71,8 +71,8 @@ pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
     Some(SystemCall { name, files })
 }
 
-/// Number, by its ABI, and arguments of the call that a thread is in. None when it is in none, runs, or cannot be read. It may
-/// hang where the thread is in an exec.
+/// Number, in the thread's ABI, and arguments of the call that a thread is in. None when it is in no call, runs, or
+/// cannot be read. The read may hang where the thread is in an exec.
 pub fn entered_call(host: &Host, tid: i32) -> Option<EnteredCall> {
     const MAX_BYTES: u32 = 512;
     let line = read_start(host, tid, "syscall", MAX_BYTES)?;
@@ -99,8 +99,8 @@ pub fn is_native(host: &Host, tid: i32) -> bool {
     read_start(host, tid, "auxv", MAX_BYTES).is_some_and(|bytes| is_native_vector(&bytes))
 }
 
-/// Whether an auxiliary vector is native. Its words have the width of the program. AT_PHENT, the size of a program
-/// header, differs by width.
+/// Whether an auxiliary vector is native. Its words are as wide as those of the program, and AT_PHENT, the size of a
+/// program header, differs by width.
 fn is_native_vector(bytes: &[u8]) -> bool {
     const AT_PHENT: u64 = 4;
     const PROGRAM_HEADER_BYTES: u64 = 56; // Elf64_Phdr
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(call(&process), Some(SystemCall { name: "openat", files: Vec::new() }), "AT_FDCWD");
         process.write("syscall", &format!("202 {READ_OF_7}\n"));
         assert_eq!(call(&process), Some(SystemCall { name: "futex", files: Vec::new() }));
-        // In 32-bit mode 7 is waitpid, and here poll.
+        // In 32-bit mode 7 is waitpid, in native mode poll.
         process.auxv(32);
         assert_eq!(call(&process), None);
     }

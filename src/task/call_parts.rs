@@ -1,5 +1,5 @@
-//! How much a call that goes on is to move: the sum of its parts, `struct iovec`, read from memory while its thread waits in it.
-//! Of one that has ended its result tells that, and the memory may be used again.
+//! How many bytes a call in progress is to transfer: the sum of its parts, `struct iovec`, read from memory while its
+//! thread waits in the call. For a call that has ended the result says that, and the memory may be reused.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,21 @@ use crate::outside::{self, AskedOf, Question, WorkerContext};
 use crate::task::call::entered_call;
 use crate::task::memory::ProcessMemory;
 
-/// `UIO_MAXIOV`: the kernel takes no more.
+/// `UIO_MAXIOV`: the kernel accepts no more.
 const MAX_PARTS: u64 = 1024;
-/// Messages whose parts are added up.
+/// Messages whose parts are summed.
 const MAX_MESSAGES: u64 = 64;
 const PART_BYTES: usize = 16;
-/// `struct msghdr`, and `struct mmsghdr`, which has the number of bytes that were sent behind it.
+/// `struct msghdr`, and `struct mmsghdr`, which additionally has the number of transferred bytes.
 const MESSAGE_BYTES: usize = 56;
 const MESSAGES_STRIDE: u64 = 64;
 
-/// What a pointer of a call leads to.
+/// What a pointer argument of a call points at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PartsAt {
-    /// So many parts.
+    /// An array of `count` parts.
     Parts { address: u64, count: u64 },
-    /// So many messages with parts.
+    /// An array of `count` messages, each with parts.
     Messages { address: u64, count: u64 },
 }
 
@@ -30,7 +30,7 @@ pub enum PartsAt {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallPartsOf {
     pub tid: i32,
-    /// The call, by its number and arguments: else the thread is in another one by now.
+    /// Number and arguments identify the call: if they differ, the thread is in another call by now.
     pub number: u64,
     pub args: [u64; 6],
     pub parts: PartsAt,
@@ -41,7 +41,7 @@ pub struct CallPartsOf {
 pub struct PartSums {
     pub parts: u64,
     pub bytes: u64,
-    /// There are more.
+    /// There are more parts than were read.
     pub is_cut: bool,
 }
 
@@ -60,7 +60,7 @@ fn call_of(entered: &crate::task::call::EnteredCall) -> (u64, [u64; 6]) {
     (entered.number, entered.args)
 }
 
-/// Asks a worker for the parts of a call. None: the call has ended, or its memory does not tell.
+/// Asks a worker for the parts of a call. None: the call has ended, or its memory cannot be read.
 pub fn part_sums(host: &Host, question: &CallPartsOf) -> Option<PartSums> {
     outside::ask(host, AskedOf::process(question.tid), question).ok()?.value
 }

@@ -27,8 +27,8 @@ impl Comm {
         Comm::cut(field)
     }
 
-    /// The name of a task that is there. A task may have an empty one (PR_SET_NAME); a [`Comm`] without a name says that it
-    /// is not known.
+    /// The name of an existing task. A task may have an empty name (PR_SET_NAME), while an empty [`Comm`] means an
+    /// unknown name.
     #[inline]
     pub fn of_task(name: &[u8]) -> Comm {
         const EMPTY: Comm = Comm(*b"<empty>\0\0\0\0\0\0\0\0\0");
@@ -58,7 +58,7 @@ impl Comm {
     }
 }
 
-/// The bytes of a word before its first NUL. None: it has none.
+/// The bytes of a word before its first NUL. None: the word has no NUL.
 #[inline]
 fn before_nul(word: u64) -> Option<u64> {
     const ONES: u64 = u64::MAX / 0xff;

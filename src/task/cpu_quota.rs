@@ -10,7 +10,7 @@ use crate::sys::mounts::mounts;
 #[derive(Debug, Default)]
 pub struct QuotaHierarchies {
     host: Host,
-    /// Of version 1, with the controller `cpu`.
+    /// The version 1 hierarchy of the controller `cpu`.
     v1: Option<PathBuf>,
     v2: Option<PathBuf>,
 }
@@ -19,14 +19,14 @@ pub struct QuotaHierarchies {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuQuota {
     dir: PathBuf,
-    /// Its path in the hierarchy.
+    /// The path of the cgroup in the hierarchy.
     pub name: String,
-    /// CPU time that it may use in each period.
+    /// CPU time that the cgroup may use in each period.
     pub quota_ns: u64,
     pub period_ns: u64,
 }
 
-/// What cpu.stat has counted since the cgroup exists.
+/// Counters of cpu.stat since the creation of the cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThrottledTime {
     /// Number of periods in which it was throttled.
@@ -47,7 +47,7 @@ impl QuotaHierarchies {
         QuotaHierarchies { host: host.clone(), v1: dir("cgroup", Some("cpu")), v2: dir("cgroup2", None) }
     }
 
-    /// The nearest cgroup of a task that has a quota. None: it has none, or the task is gone.
+    /// The nearest cgroup of a task that has a quota. None: there is no such cgroup, or the task has exited.
     pub fn of_task(&self, tid: i32) -> Option<CpuQuota> {
         const MAX_LEVELS: usize = 64;
         let text = fs::read_to_string(super::procfs::file(&self.host, tid, "cgroup")).ok()?;
@@ -90,7 +90,7 @@ fn limit(text: &str) -> Option<(u64, u64)> {
 }
 
 impl CpuQuota {
-    /// None: the cgroup is gone.
+    /// None: the cgroup was removed.
     pub fn throttled(&self) -> Option<ThrottledTime> {
         parse_stat(&fs::read_to_string(self.dir.join("cpu.stat")).ok()?)
     }

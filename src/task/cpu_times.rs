@@ -19,9 +19,9 @@ pub struct CpuTimes {
     /// Hard interrupts.
     pub irq_ns: u64,
     pub softirq_ns: u64,
-    /// The hypervisor ran other guests.
+    /// Time in which the hypervisor ran other guests.
     pub steal_ns: u64,
-    /// Sum of all times except steal: it grows while the CPU takes interrupts, or is idle.
+    /// Sum of all times except steal: it grows while the CPU handles interrupts, or is idle.
     pub own_ns: u64,
 }
 

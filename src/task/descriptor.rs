@@ -1,7 +1,7 @@
 //! The file behind a descriptor of a process: its path, and the device it is mounted from.
 //!
 //! The file itself is never opened or examined: it may be on a dead server, and the reader would hang. The link in
-//! /proc/TID/fd has the path as the kernel knows it; `mnt_id` in /proc/TID/fdinfo leads to a line of
+//! /proc/TID/fd has the path as the kernel knows it; `mnt_id` in /proc/TID/fdinfo identifies a line of
 //! /proc/TID/mountinfo.
 
 use std::ffi::OsString;
@@ -18,12 +18,14 @@ use crate::sys::monotonic_ns;
 use crate::sys::mounts::unescaped;
 use crate::task::procfs::{file, read_start};
 
-/// An open file. Path and device are chosen by others, and may contain any bytes.
+/// An open file. Other users choose path and device, which may contain any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFile {
-    /// A path, with ` (deleted)` appended if it is, or `socket:[1]`, `pipe:[2]`, `anon_inode:[eventpoll]`.
+    /// A path, with ` (deleted)` appended if the file is deleted, or `socket:[1]`, `pipe:[2]`,
+    /// `anon_inode:[eventpoll]`.
     pub path: Vec<u8>,
-    /// The source of the mount: a device, a directory of a server, or else the name of the file system.
+    /// The source of the mount: a device or a directory of a server; if the mount has none, the name of the file
+    /// system.
     pub device: Option<Vec<u8>>,
 }
 
@@ -43,7 +45,7 @@ impl Question for OpenFileOf {
     }
 }
 
-/// The file that `fd` of a thread is open on: asked of a worker.
+/// Asks a worker for the file that `fd` of a thread is open on.
 pub fn open_file(host: &Host, tid: i32, fd: i32) -> Option<OpenFile> {
     outside::ask(host, AskedOf::process(tid), &OpenFileOf { tid, fd }).ok()?.value
 }
@@ -58,7 +60,7 @@ const KEEP_NS: u64 = 1_000_000_000;
 const LIMIT: usize = 256;
 
 impl Mounts {
-    /// The file that `fd` of a thread is open on. None when it is closed, or cannot be read.
+    /// The file that `fd` of a thread is open on. None when `fd` is closed, or cannot be read.
     pub fn open_file(&mut self, host: &Host, tid: i32, fd: i32) -> Option<OpenFile> {
         let link = || fs::read_link(file(host, tid, &format!("fd/{fd}"))).ok();
         let path = link()?;
@@ -86,8 +88,8 @@ impl Mounts {
     }
 }
 
-/// Whether the mount of a path may be read. Pipes and sockets are in no visible mount. The driver of a device adds
-/// lines to fdinfo, and may wait for its own locks.
+/// Whether the mount of a path may be read. Pipes and sockets are in no visible mount. For a device, its driver adds
+/// lines to fdinfo, and may wait for locks of its own.
 fn has_mount(path: &[u8]) -> bool {
     path.starts_with(b"/") && !path.starts_with(b"/dev/")
 }
@@ -141,7 +143,7 @@ mod tests {
             (41, Some(b"filer:/vol 1")),
             (42, Some(b"tmpfs")),
             (43, Some(b"tmpfs")),
-            (44, Some(b"\x1b[2J\nD\t")), // raw: it is escaped when printed
+            (44, Some(b"\x1b[2J\nD\t")), // raw bytes: they are escaped when printed
             (45, None),
             (46, None),
             (47, Some(b"/dev/vdc")),

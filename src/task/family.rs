@@ -5,8 +5,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::host::{Host, processes};
 use crate::task::thread_reader::ask_states;
 
-/// The living descendants of these processes, in no order, without those below `but`. Descendants whose parent has exited are
-/// not included.
+/// The living descendants of `pids`, in no order, without `but` and its descendants. Descendants whose parent has
+/// exited are not included.
 pub fn family(host: &Host, pids: &[i32], but: i32) -> Vec<i32> {
     let mut children: FxHashMap<i32, Vec<i32>> = FxHashMap::default();
     ask_states(host, &processes(host), |seen| children.entry(seen.stat.parent).or_default().push(seen.tid));

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::host::Host;
 
-/// Writes what a thread has of itself: `stat`, and the same in `status` and `comm`.
+/// Writes the files of a thread that describe it: `stat`, and the same values in `status` and `comm`.
 pub fn write_stat(task: &Path, stat: &str) {
     let (name, behind) = stat.split_once(" (").and_then(|(_, rest)| rest.rsplit_once(") ")).unwrap_or(("", ""));
     let mut words = behind.split(' ');

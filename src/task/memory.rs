@@ -1,5 +1,5 @@
-//! The memory of another process, read without stopping it, by workers alone: its lock, or a page of it, may be in hands that
-//! do not let go.
+//! The memory of another process, read by workers only and without stopping the process: the holder of its memory lock,
+//! or the supplier of a page, may never respond.
 //!
 //! Through /proc/TID/mem: a worker that waits for the memory lock there can be killed (`mem_rw`, fs/proc/base.c).
 
@@ -23,11 +23,11 @@ pub struct ProcessMemory {
     until_ns: u64,
 }
 
-/// Most bytes that are read.
+/// Most bytes read from one process.
 const MAX_BYTES: usize = 4 << 20;
-/// Most system calls for that.
+/// Most system calls for these reads.
 const MAX_READS: usize = 20_000;
-/// Longest time that this may take: memory may have to come back from disk. Tests run on busy machines.
+/// Longest time for these reads, ns: memory may have to be read from disk. Tests run on busy machines.
 const MAX_NS: u64 = if cfg!(test) { 60_000_000_000 } else { 200_000_000 };
 
 impl ProcessMemory {
@@ -38,7 +38,7 @@ impl ProcessMemory {
         Ok(ProcessMemory { file, bytes_left: MAX_BYTES, reads_left: MAX_READS, until_ns: monotonic_ns() + MAX_NS })
     }
 
-    /// Reads up to `most` bytes from `addr` on; fewer if the mapping ends before.
+    /// Reads up to `most` bytes at `addr`; fewer if the mapping ends before.
     pub fn up_to(&mut self, addr: u64, most: usize) -> Vec<u8> {
         let mut bytes = vec![0; most];
         let len = self.read(addr, &mut bytes);
@@ -87,15 +87,15 @@ impl ProcessMemory {
     }
 }
 
-/// The strings at addresses of a process, each without the zero that ends it. None for one that cannot be read, or has no end
-/// within `PATH_MAX`.
+/// The strings at addresses of a process, each without its terminating NUL. None for a string that cannot be read, or
+/// is longer than `PATH_MAX`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StringsAt {
     pub tid: i32,
     pub addresses: Vec<u64>,
 }
 
-/// `PATH_MAX`, with the zero byte.
+/// `PATH_MAX`, including the NUL.
 const MAX_STRING_BYTES: usize = 4096;
 /// Most strings of one question: a system call has six arguments, two of which are paths.
 const MAX_STRINGS: usize = 8;

@@ -1,9 +1,10 @@
-//! Tasks: names ([`Comm`]) and processes of threads ([`TaskTable`]), which process created which ([`ancestry`]), the tasks a run
-//! is about ([`watched::Watched`]), their descendants ([`family`]) and the end of those given by pid or name ([`Targets`]), /proc of a task
-//! ([`procfs`]) and of the CPUs ([`cpu_times`]), the CPU time that its cgroup may use ([`cpu_quota`]), and how long a thread
-//! of ours waited for a CPU ([`run_delay`]). [`thread_reader`] asks what threads do of which no event has told; [`asker`]
-//! finds out what a thread waits in: which system [`call`], on which [`descriptor`], and behind which functions of its program
-//! ([`user_snapshot`], those of [`python`] too).
+//! Tasks: names ([`Comm`]) and processes of threads ([`TaskTable`]), which process created which ([`ancestry`]), the
+//! tasks that a run is about ([`watched::Watched`]), their descendants ([`family`]) and the end of tasks given by pid
+//! or name ([`Targets`]), the files of /proc about a task ([`procfs`]) and about the CPUs ([`cpu_times`]), the CPU
+//! quota of its cgroup ([`cpu_quota`]), and how long a thread of perf-prof waited for a CPU ([`run_delay`]).
+//! [`thread_reader`] asks /proc what threads do that had no event; [`asker`] finds out where a thread waits: in which
+//! system [`call`], on which [`descriptor`], and in which functions of its program ([`user_snapshot`], for Python
+//! functions [`python`]).
 
 pub mod ancestry;
 pub mod asker;
@@ -30,7 +31,7 @@ pub mod watched;
 
 use crate::outside::QuestionHandler;
 
-/// What is asked of workers about tasks.
+/// Questions about tasks that workers answer.
 pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<procfs::ThreadFile>(),
     QuestionHandler::of::<procfs::ThreadLink>(),

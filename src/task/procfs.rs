@@ -1,8 +1,9 @@
 //! Reads files of one thread in /proc. Any of them may vanish at any moment, so a missing one is no error.
 //!
-//! Some take a lock that a stuck exec of the thread may hold for good: `stat`, `exe`, `cwd`, `fd`, `fdinfo`, `ns`, `wchan`, `stack`,
-//! `syscall`, `environ`, `cmdline`, `maps`, `map_files`, `mem`. These are asked of a worker ([`crate::outside`]). `comm`, `status`,
-//! `schedstat`, `sched`, `cgroup`, `children` and the list of threads never hang, and anybody may read them.
+//! Reading some files takes a lock that a stuck exec of the thread may hold for ever: `stat`, `exe`, `cwd`, `fd`,
+//! `fdinfo`, `ns`, `wchan`, `stack`, `syscall`, `environ`, `cmdline`, `maps`, `map_files`, `mem`. A worker reads these
+//! ([`crate::outside`]). `comm`, `status`, `schedstat`, `sched`, `cgroup`, `children` and the list of threads never
+//! hang, and every user may read them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -28,9 +29,9 @@ pub struct Stat {
     pub state: u8,
     /// The parent process.
     pub parent: i32,
-    /// Its process group.
+    /// The process group.
     pub group: i32,
-    /// The priority as the kernel's events have it: 0 to 98 real-time, 100 to 139 nice -20 to 19.
+    /// The priority in the numbering of the kernel's events: 0 to 98 real-time, 100 to 139 nice -20 to 19.
     pub priority: i32,
     /// The CPU on which it runs, or ran last.
     pub cpu: u32,
@@ -44,13 +45,13 @@ pub struct KernelFrame {
     pub module: Option<String>,
 }
 
-/// Path of a file of one thread. The files of /proc/TID itself are of the whole process, and take longer with each
+/// Path of a file of one thread. The files of /proc/TID itself sum over the whole process, and take longer with each
 /// thread.
 pub(super) fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
     host.proc.join(format!("{tid}/task/{tid}/{name}"))
 }
 
-/// The first bytes of a file of one thread. For workers, where it may hang.
+/// The first bytes of a file of one thread. For workers only, where the file may hang.
 pub(super) fn read_start(host: &Host, tid: i32, name: &str, max_bytes: u32) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(file(host, tid, name)).ok()?.take(max_bytes.into()).read_to_end(&mut bytes).ok()?;
@@ -70,7 +71,7 @@ pub struct ThreadFile {
     max_bytes: u32,
 }
 
-/// A text or path of others, any bytes.
+/// A text or path that other users choose: any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignBytes(#[serde(with = "as_bytes")] Vec<u8>);
 
@@ -95,7 +96,7 @@ pub enum LinkTarget {
     Path(#[serde(with = "as_bytes")] Vec<u8>),
     /// There is no such link, or no such thread.
     Missing,
-    /// It may not be read.
+    /// The link may not be read.
     Refused,
 }
 
@@ -111,7 +112,7 @@ impl Question for ThreadLink {
     }
 }
 
-/// Asks for the first bytes of a file of a thread that may hang.
+/// Asks a worker for the first bytes of a file of a thread that may hang.
 fn ask_file(host: &Host, tid: i32, name: &str, max_bytes: u32) -> Option<Vec<u8>> {
     let question = ThreadFile { tid, name: name.to_owned(), max_bytes };
     Some(outside::ask(host, AskedOf::process(tid), &question).ok()?.value?.0)
@@ -142,7 +143,7 @@ pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
 /// Most bytes of /proc/TID/stat: 52 numbers, most of them small.
 const MAX_STAT_BYTES: u32 = 2048;
 
-/// Asks for /proc/TID/stat of a thread.
+/// Asks a worker for /proc/TID/stat of a thread.
 pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
     let stat = parse_stat(&stat_text(host, tid)?)?;
     Some(Stat { comm: Comm::of_task(stat.comm.as_bytes()), ..stat })
@@ -152,13 +153,13 @@ fn stat_text(host: &Host, tid: i32) -> Option<Vec<u8>> {
     ask_file(host, tid, "stat", MAX_STAT_BYTES)
 }
 
-/// Reads /proc/TID/stat. It may hang: for workers.
+/// Reads /proc/TID/stat. The read may hang: for workers only.
 pub(super) fn read_stat(host: &Host, tid: i32) -> Option<Stat> {
     read_short(&file(host, tid, "stat"), parse_stat)
 }
 
-/// Parses a short file, of which the kernel hands over the whole text in one read: its size is not asked for first, nor
-/// whether there is more. At the start of a run it is done for each thread of the machine.
+/// Parses a short file, whose whole text the kernel returns in one read: neither its size is queried first, nor its end
+/// read. At the start of a run this is done for each thread of the machine.
 fn read_short<T>(path: &Path, parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let mut text = [0; MAX_STAT_BYTES as usize];
     let len = File::open(path).ok()?.read(&mut text).ok()?;
@@ -170,7 +171,7 @@ pub fn is_alive(host: &Host, tid: i32) -> bool {
     brief(host, tid).is_some_and(|brief| brief.is_alive())
 }
 
-/// What /proc/TID/status has of [`Stat`]: it never hangs.
+/// The fields of [`Stat`] that /proc/TID/status has, too: this file never hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BriefStatus {
     pub comm: Comm,
@@ -217,7 +218,7 @@ impl BriefStatus {
 }
 
 fn parse_stat(text: &[u8]) -> Option<Stat> {
-    // The name may hold blanks and parentheses: it ends at the last one.
+    // The name may contain blanks and parentheses: it ends at the last `)`.
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let state = *text.get(close + 2)?;
@@ -230,31 +231,31 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let mut number = |skip: usize| std::str::from_utf8(behind.nth(skip)?).ok()?.parse::<i32>().ok();
     let parent = number(PARENT).unwrap_or(0);
     let group = number(GROUP - PARENT - 1).unwrap_or(0);
-    // task_prio, kernel/sched/syscalls.c: less by the number of real-time priorities.
+    // task_prio, kernel/sched/syscalls.c, subtracts the number of real-time priorities.
     let priority = number(PRIORITY - GROUP - 1).unwrap_or(20).saturating_add(100);
     let cpu = number(PROCESSOR - PRIORITY - 1).and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0);
     Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, priority, cpu })
 }
 
-/// Bytes that are read of a command line.
+/// Bytes of a command line that are read.
 const MAX_COMMAND_BYTES: u32 = 4096;
 
-/// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and one whose
-/// memory does not answer.
+/// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and
+/// a process whose memory does not respond.
 pub fn command_line(host: &Host, pid: i32) -> Option<String> {
     let text = ask_file(host, pid, "cmdline", MAX_COMMAND_BYTES)?;
     let words = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
     (!words.is_empty()).then_some(words)
 }
 
-/// The words of the same.
+/// The words of the command line of a process, see `command_line`.
 pub fn command_words(host: &Host, pid: i32) -> Option<Vec<Vec<u8>>> {
     let text = ask_file(host, pid, "cmdline", MAX_COMMAND_BYTES)?;
     let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);
     Some(words.map(<[u8]>::to_vec).collect())
 }
 
-/// The descendants of a process in its process group, each behind its parent. Descendants that left the group, or whose
+/// The descendants of a process in its process group, each after its parent. Descendants that left the group, or whose
 /// parent has exited, are not included. Empty on a kernel without CONFIG_PROC_CHILDREN.
 pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
     let Some(group) = stat(host, pid).map(|stat| stat.group) else { return Vec::new() };
@@ -275,8 +276,8 @@ pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
     family.split_off(1)
 }
 
-/// Start time of a thread, in ticks since the machine's boot, whatever time namespace we are in. Together with the tid it
-/// identifies the thread, though tids are reused.
+/// Start time of a thread, in ticks since the boot of the machine, whatever time namespace perf-prof is in. Together
+/// with the tid it identifies the thread, although tids are reused.
 pub fn start_ticks(host: &Host, tid: i32) -> Option<u64> {
     let text = stat_text(host, tid)?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
@@ -309,10 +310,10 @@ pub struct Runnable {
     pub comm: Comm,
 }
 
-/// The runnable threads among the first `most` threads of the machine, without the process `but`; and whether there are
-/// more threads.
+/// The runnable threads among the first `most` threads of the machine, without the process `but`; and whether the
+/// machine has more threads.
 pub fn runnable(host: &Host, but: i32, most: usize) -> (Vec<Runnable>, bool) {
-    // Not asked of a worker, which may be on the very CPU that is stuck. A thread that runs is in no exec that hangs.
+    // Not asked of a worker, whose CPU may be the one that is stuck. A running thread is in no exec that hangs.
     let others = processes(host).into_iter().filter(|&pid| pid != but);
     let mut all = others.flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
     let runnable = |(pid, tid)| {
@@ -324,9 +325,10 @@ pub fn runnable(host: &Host, but: i32, most: usize) -> (Vec<Runnable>, bool) {
     (found, all.next().is_some())
 }
 
-/// The threads in `runnable` on `cpu`. The running one comes first on a kernel with CONFIG_SCHED_DEBUG.
+/// The threads of `runnable` on `cpu`, the latest to run first: on a kernel with CONFIG_SCHED_DEBUG that is the running
+/// one.
 pub fn latest_run_first(host: &Host, runnable: &[Runnable], cpu: u32) -> Vec<(i32, Comm)> {
-    const LIMIT: usize = 64; // more would not be read
+    const LIMIT: usize = 64; // nobody would read more of them
     let here = runnable.iter().filter(|task| task.cpu == cpu).map(|task| (task.tid, task.comm));
     let mut here: Vec<(i32, Comm)> = here.take(LIMIT).collect();
     if here.len() > 1 {
@@ -336,7 +338,7 @@ pub fn latest_run_first(host: &Host, runnable: &[Runnable], cpu: u32) -> Vec<(i3
 }
 
 /// When a thread last got its CPU, or was last accounted for, in ns of the scheduler's clock. The running thread has
-/// the latest time of its CPU.
+/// the latest of these times on its CPU.
 fn exec_start(host: &Host, tid: i32) -> Option<u64> {
     let text = fs::read_to_string(file(host, tid, "sched")).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("se.exec_start"))?.split(':').next_back()?.trim();
@@ -354,12 +356,12 @@ pub fn program(host: &Host, pid: i32) -> Option<PathBuf> {
     Some(OsString::from_vec(ask_path(host, pid, "exe")?).into())
 }
 
-/// True for a process of which we may not know what it has mapped.
+/// True for a process whose mappings this process may not read.
 pub fn is_closed_to_us(host: &Host, pid: i32) -> bool {
-    ask_link(host, pid, "exe") == Some(LinkTarget::Refused) // the right to read it is the same
+    ask_link(host, pid, "exe") == Some(LinkTarget::Refused) // reading `exe` takes the same right
 }
 
-/// A kernel thread, or a process that has exited.
+/// True for a kernel thread, or a process that has exited.
 pub fn has_no_program(host: &Host, pid: i32) -> bool {
     ask_link(host, pid, "exe") == Some(LinkTarget::Missing)
 }
@@ -369,7 +371,7 @@ pub fn has_no_program(host: &Host, pid: i32) -> bool {
 pub struct ProcessStatus {
     /// The effective user.
     pub owner: Option<u32>,
-    /// A kernel thread, or a process that has exited: nothing is mapped.
+    /// True for a kernel thread, or a process that has exited: nothing is mapped.
     pub has_no_memory: bool,
 }
 
@@ -383,7 +385,7 @@ fn parse_process_status(text: &str) -> ProcessStatus {
     let threads: Option<u32> = value("Threads").and_then(|count| count.parse().ok());
     ProcessStatus {
         owner: value("Uid").and_then(|users| users.split_ascii_whitespace().nth(1)?.parse().ok()),
-        // The kernel writes VmSize in front of Threads for whatever has memory (`task_mem`, fs/proc/task_mmu.c).
+        // The kernel writes VmSize before Threads for every task with memory (`task_mem`, fs/proc/task_mmu.c).
         has_no_memory: threads.is_some() && value("VmSize").is_none(),
     }
 }
@@ -428,8 +430,8 @@ pub fn signals(host: &Host, tid: i32) -> Option<SignalState> {
     parse_signals(&fs::read_to_string(file(host, tid, "status")).ok()?)
 }
 
-/// Reads the signals of a process from its first thread, or from another one if that has exited. None without a living
-/// thread.
+/// Reads the signals of a process from its first thread, or from another thread if the first one has exited. None
+/// without a living thread.
 pub fn process_signals(host: &Host, pid: i32) -> Option<SignalState> {
     let living = |tid: i32| signals(host, tid).filter(SignalState::is_alive);
     living(pid).or_else(|| threads(host, pid).into_iter().filter(|&tid| tid != pid).find_map(living))
@@ -453,19 +455,20 @@ pub fn mapped_range(line: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
-/// True when this process is in a nested pid namespace: pids in tracepoints are then not those of our /proc.
+/// True when this process is in a nested pid namespace: tracepoints then have other pids than the /proc of this
+/// namespace.
 pub fn is_nested(host: &Host) -> bool {
     const INITIAL: &str = "pid:[4026531836]"; // PROC_PID_INIT_INO, include/linux/proc_ns.h
     fs::read_link(host.proc.join("self/ns/pid")).is_ok_and(|link| link.as_os_str() != INITIAL)
 }
 
-/// The kernel function that a thread sleeps in, if the kernel shows it. It may hang: for workers.
+/// The kernel function that a thread sleeps in, if the kernel shows it. The read may hang: for workers only.
 pub(super) fn wchan(host: &Host, tid: i32) -> Option<String> {
     let text = fs::read_to_string(file(host, tid, "wchan")).ok()?;
     (!text.is_empty() && text != "0").then_some(text)
 }
 
-/// The kernel stack of a sleeping thread, innermost first. Root only. It may hang: for workers.
+/// The kernel stack of a sleeping thread, innermost first. Root only. The read may hang: for workers only.
 pub fn stack(host: &Host, tid: i32) -> Vec<KernelFrame> {
     parse_stack(&fs::read_to_string(file(host, tid, "stack")).unwrap_or_default())
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Reader of the second number of schedstat: ns that the thread was runnable and waited.
+/// Reader of the second number of schedstat: time for which the thread was runnable and waited, ns.
 #[derive(Debug)]
 pub struct RunDelay {
     /// None on a kernel without schedstat.
@@ -12,12 +12,12 @@ pub struct RunDelay {
 }
 
 impl RunDelay {
-    /// For the calling thread, from now on.
+    /// For the calling thread, counting from this call.
     pub fn open() -> RunDelay {
         RunDelay::of(nix::unistd::gettid().as_raw())
     }
 
-    /// For a thread of this process, from now on.
+    /// For a thread of this process, counting from this call.
     pub fn of(tid: i32) -> RunDelay {
         let mut delay = RunDelay { file: File::open(format!("/proc/self/task/{tid}/schedstat")).ok(), taken_ns: 0 };
         delay.take();

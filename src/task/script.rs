@@ -1,5 +1,5 @@
-//! The script that an interpreter executes: its process has the name of the interpreter, and people know it by that of the
-//! script.
+//! The script that an interpreter executes: the process is named after the interpreter, while users know it by the name
+//! of the script.
 
 use crate::host::Host;
 use crate::task::{Comm, procfs};
@@ -9,9 +9,9 @@ struct Interpreter {
     name: &'static str,
     /// Options that take the next word.
     with_value: &'static [&'static str],
-    /// Options whose next word is the script, or stands for it.
+    /// Options whose next word is the script, or names it, as a module does.
     with_script: &'static [&'static str],
-    /// Options with a program in place of a script.
+    /// Options that are followed by code instead of a script.
     with_code: &'static [&'static str],
 }
 
@@ -59,14 +59,14 @@ const INTERPRETERS: &[Interpreter] = &[
     },
 ];
 
-/// The name of the script that a process executes, without its directory: what its interpreter was given. None: the process, whose
-/// name is `comm`, is no interpreter that is known, or has no script.
+/// The name of the script that a process executes, without its directory, from the arguments of its interpreter. None:
+/// the process, whose name is `comm`, is no known interpreter, or has no script.
 pub fn script_of(host: &Host, pid: i32, comm: Comm) -> Option<Vec<u8>> {
     let interpreter = interpreter_of(comm.as_bytes())?;
     script_in(&procfs::command_words(host, pid)?, interpreter).map(<[u8]>::to_vec)
 }
 
-/// `python3.11` is a python.
+/// `python3.11` counts as `python`.
 fn interpreter_of(name: &[u8]) -> Option<&'static Interpreter> {
     let is_version = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'-');
     let end = name.iter().rposition(|byte| !is_version(byte)).map_or(0, |last| last + 1);

@@ -1,15 +1,15 @@
-//! Bounds the snapshots of user stacks that are read and not named yet.
+//! Bounds the number of user stack snapshots that were read and not symbolised yet.
 
 use std::sync::Arc;
 
-/// Snapshots that exist, at most.
+/// Most snapshots that exist at a time.
 const MAX_SNAPSHOTS: usize = 128;
 
 /// Bounds the number of snapshots: each holds a ticket.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotPool(Arc<Issued>);
 
-/// One more reference for each snapshot.
+/// The tickets: each snapshot holds a reference.
 #[derive(Debug, Default)]
 struct Issued {
     tickets: Arc<()>,

@@ -35,24 +35,24 @@ impl RecentTasks {
         &mut self.0[tid as usize % RECENT]
     }
 
-    /// The entry of `tid` may have changed.
+    /// Drops the cached entry of `tid`, which may have changed.
     fn forget(&mut self, tid: i32) {
         self.slot(tid).0 = None;
     }
 }
 
-/// All threads seen, by tid. Records must be applied in time order, so that names are those of the moment.
+/// All threads seen, by tid. Records must be applied in time order, so that names are those at the time of the event.
 #[derive(Debug, Default)]
 pub struct TaskTable {
     host: Host,
-    /// We are in a nested pid namespace: tid 0 is the idle task, or any task outside of the namespace.
+    /// perf-prof is in a nested pid namespace: tid 0 is the idle task, or any task outside of the namespace.
     nested: bool,
     tasks: FxHashMap<i32, KnownTask>,
-    /// The last look-up for each value of the low bits of a tid: consecutive events are often of few tasks.
+    /// The last look-up for each value of the low bits of a tid: consecutive events often have the same few tasks.
     recent: RecentTasks,
     /// Exited threads, with time. A task still raises events after its EXIT record, so it is forgotten later.
     exited: VecDeque<(u64, i32)>,
-    /// Kept from [`TaskTable::follow_ancestry`] on.
+    /// Present after [`TaskTable::follow_ancestry`].
     ancestry: Option<Ancestry>,
 }
 
@@ -67,7 +67,7 @@ impl TaskTable {
         TaskTable { nested: procfs::is_nested(&host), host, ..TaskTable::default() }
     }
 
-    /// Reads the names of all living threads. Entries from records are newer, and stay.
+    /// Reads the names of all living threads. Entries from records are newer, and are not replaced.
     pub fn scan(&mut self) {
         for pid in processes(&self.host) {
             for tid in threads(&self.host, pid) {
@@ -83,7 +83,7 @@ impl TaskTable {
         let mut living = FxHashSet::default();
         for pid in processes(&self.host) {
             for tid in threads(&self.host, pid) {
-                // Only the first thread of a process stays when it has exited.
+                // Only the first thread of a process is still listed after it has exited.
                 let is_alive = tid != pid || procfs::is_alive(&self.host, tid);
                 if let Some(comm) = procfs::comm(&self.host, tid).filter(|_| is_alive) {
                     living.insert(tid);
@@ -114,8 +114,9 @@ impl TaskTable {
         self.tasks.get(&tid).is_some_and(|task| task.exited)
     }
 
-    /// The threads that are known to live of a process whose first one has ended. When the process executes a program, there is
-    /// one, which goes on under the number of the first, and its own number has gone without a record: `de_thread`, fs/exec.c.
+    /// The threads of a process that are known to live although its first thread has ended. If there is one when the
+    /// process executes a program, that thread gets the tid of the first, and its own tid ends without a record:
+    /// `de_thread`, fs/exec.c.
     pub fn left_of(&self, pid: i32) -> Vec<i32> {
         if self.tasks.get(&pid).is_some_and(|first| !first.exited) {
             return Vec::new();
@@ -123,14 +124,14 @@ impl TaskTable {
         self.living().filter(|&(tid, process)| process == pid && tid != pid).map(|(tid, _)| tid).collect()
     }
 
-    /// The name of `tid`. An unknown one is read from /proc once. Empty if it is not there.
+    /// The name of `tid`. For an unknown tid, /proc is read once. Empty if there is no such thread.
     #[inline(always)]
     pub fn comm(&mut self, tid: i32) -> Comm {
         self.task(tid).comm
     }
 
-    /// As [`TaskTable::comm`], of a number that may be no tid: an event has as many of these as its task likes, so
-    /// numbers of no task are not remembered.
+    /// Like [`TaskTable::comm`], for a number that may be no tid: the task that raises an event chooses these numbers,
+    /// so numbers of no task are not remembered.
     pub fn comm_if_any(&mut self, tid: i32) -> Comm {
         let is_task = tid == 0 || self.tasks.contains_key(&tid) || procfs::comm(&self.host, tid).is_some();
         if is_task { self.comm(tid) } else { Comm::default() }
@@ -198,7 +199,7 @@ impl TaskTable {
                 self.recent.forget(tid);
                 self.tasks.insert(tid, KnownTask { pid, comm: Comm::of_task(comm), exited: false });
             }
-            // The parent of a task that enters our pid namespace is outside of it; its name is in /proc.
+            // The parent of a task that enters this pid namespace is outside of it; the name of the task is in /proc.
             Record::Fork(fork) if fork.tid > 0 && fork.ptid > 0 => {
                 let comm = self.comm(fork.ptid);
                 self.recent.forget(fork.tid);
@@ -266,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Threads that share a place among the recent ones, and a name that changes after it was looked up.
+    /// Threads that share a slot of the recent look-ups, and a name that changes after it was looked up.
     #[test]
     fn recent_names_are_those_of_the_moment() {
         let mut table = nowhere();

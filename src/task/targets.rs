@@ -1,5 +1,4 @@
-//! The tasks that a run was given by pid or name: which of them have ended, and which processes have got such a name
-//! since.
+//! The tasks that a run was given by pid or name: which of them have ended, and which new processes have such a name.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -16,18 +15,19 @@ struct TargetTask {
     id: i32,
     comm: Option<Comm>,
     started: Option<u64>,
-    /// The process was started after the run, under a wanted name.
+    /// The process was started after the run, and has a wanted name.
     is_successor: bool,
 }
 
-/// How long a new process may take up a name that no process has any more, ns: a service is restarted within that time.
+/// How long a run without a living task waits for a new process of a wanted name, ns: a service is restarted within
+/// that time.
 const SUCCESSOR_NS: u64 = 1_000_000_000;
 /// Time between two searches for new processes, ns; the second one after a task has ended.
 const SEARCH_NS: u64 = 5_000_000_000;
 const SOON_SEARCH_NS: u64 = 400_000_000;
 /// Frequent searches after a task has ended.
 const SOON_SEARCHES: u32 = 20;
-/// How often the name of a process is read: it may execute another program soon after it was started.
+/// How often the name of a process is read: it may execute another program soon after its start.
 const NAME_CHECKS: u8 = 2;
 
 /// Most living successors: any user can give a process such a name.
@@ -42,12 +42,12 @@ pub struct Targets {
     other_names: FxHashMap<i32, u8>,
     search_at_ns: u64,
     soon_searches: u32,
-    /// Since when no task is left.
+    /// Since when no task has been left.
     empty_since_ns: Option<u64>,
 }
 
 impl Targets {
-    /// The tasks listed in `tasks`. The end of tasks that it finds in other ways is not reported.
+    /// The tasks listed in `tasks`. The end of tasks that are selected in other ways is not reported.
     pub fn new(tasks: &Tasks, host: &Host) -> Targets {
         let (numbers, threads) = match tasks {
             Tasks::Processes(pids) => (&pids[..], false),
@@ -92,7 +92,7 @@ impl Targets {
         found
     }
 
-    /// Adds a process that is watched from now on. Returns the name to show.
+    /// Adds a process that is watched from now on. Returns the name that is shown.
     pub fn add(&mut self, pid: i32, host: &Host) -> String {
         self.empty_since_ns = None;
         self.soon_searches = 0;
@@ -109,7 +109,7 @@ impl Targets {
     }
 
     /// Removes the processes from `found` that exceed the limit, and returns their number. They are not found again
-    /// while others live.
+    /// while other successors live.
     pub fn leave_out(&mut self, found: &mut Vec<i32>) -> usize {
         let is_successor = self.living.iter().filter(|asked| asked.is_successor).count();
         let left_out = found.split_off(found.len().min(MAX_SUCCESSORS.saturating_sub(is_successor)));
@@ -117,8 +117,8 @@ impl Targets {
         left_out.len()
     }
 
-    /// The message on the tasks that have ended since the last call. A thread that is `watched` ends when the records say so: one
-    /// that executes a program goes on under another number.
+    /// The message on the tasks that have ended since the last call. For a thread that is `watched`, records decide
+    /// when it has ended: a thread that executes a program continues under another tid.
     pub fn take_ended(&mut self, watched: &Watched, host: &Host) -> Option<String> {
         let threads = self.threads;
         let lives = |asked: &mut TargetTask| {
@@ -136,7 +136,7 @@ impl Targets {
     }
 }
 
-/// The first names of a list, and the number of the others.
+/// The first names of a list, and the number of the remaining ones.
 pub fn listed(names: &[String]) -> String {
     const NAMED: usize = 8;
     let (first, more) = names.split_at(names.len().min(NAMED));

@@ -1,7 +1,8 @@
-//! What threads do of which no event has told: asked of /proc at the start of a run, and after losses.
+//! What threads do that had no event: read from /proc at the start of a run, and after losses.
 //!
-//! A thread of its own asks workers, part by part, while the caller goes on. Records come a moment later than what /proc says, so an
-//! answer is handed over once all records up to it were seen, and only if none since the question was about its thread.
+//! A thread of its own asks workers, in several questions, while the caller continues. Records arrive a moment later
+//! than answers from /proc, so an answer is returned once all records up to its time were seen, and only if no record
+//! since the question was about its thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,27 +18,28 @@ use crate::sys::{self, monotonic_ns};
 use crate::task::call::{EnteredCall, entered_call};
 use crate::task::procfs::{self, Stat};
 
-/// Answers that wait to be taken.
+/// Most answers that were not taken yet.
 const MAX_WAITING: usize = 4096;
-/// Threads that are asked about at once.
+/// Threads in one question.
 const MAX_ASKED: usize = 1 << 20;
-/// Losses have threads asked about once in so much time.
+/// Losses trigger at most one question in this time, ns.
 const PACE_NS: u64 = 1_000_000_000;
-/// And for one part in so many of the time.
+/// Questions take at most 1 / `MAX_SHARE` of the time.
 const MAX_SHARE: u64 = 20;
-/// The thread asks.
+/// The thread is asking.
 const BUSY: u64 = u64::MAX;
 
-/// What is wanted to be known of a thread.
+/// What is to be found out about a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ThreadFacts {
     State,
-    /// Its state and its system call. A thread that is in none does not answer.
+    /// Its state and its system call. For a thread in no call there is no answer.
     Call,
 }
 
 impl ThreadFacts {
-    /// How often a thread is asked about that does not answer: one that just gets a CPU is in no call, and may be in one soon.
+    /// How often a thread without an answer is asked about: a thread that just gets a CPU is in no call, and may be in
+    /// one soon.
     fn max_rounds(self) -> u32 {
         match self {
             ThreadFacts::State => 1,
@@ -46,11 +48,11 @@ impl ThreadFacts {
     }
 }
 
-/// A thread as /proc had it.
+/// The state of a thread in /proc.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SeenThread {
     pub tid: i32,
-    /// When all of it had been read, in the clock of records.
+    /// When all of it had been read, by the clock of the records, ns.
     pub at_ns: u64,
     pub stat: Stat,
     pub call: Option<SeenCall>,
@@ -60,11 +62,11 @@ pub struct SeenThread {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SeenCall {
     pub entered: EnteredCall,
-    /// CPU time that the thread had used before, ns.
+    /// CPU time that the thread had used before the call was read, ns.
     pub ran_ns: Option<u64>,
 }
 
-/// What threads do. None for one that has gone, or is not in what is asked for.
+/// Asks what threads do. None for a thread that has exited, or for which the wanted facts do not exist.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ThreadQuestion {
     tids: Vec<i32>,
@@ -92,7 +94,7 @@ impl Question for ThreadQuestion {
     }
 }
 
-/// Asks for the states of threads at once. Those that do not answer are left out.
+/// Asks for the states of all these threads at once. Threads without an answer are left out.
 pub fn ask_states(host: &Host, tids: &[i32], mut take: impl FnMut(SeenThread)) {
     let question = |tids| ThreadQuestion { tids, facts: ThreadFacts::State };
     outside::ask_each(host, tids, question, |_, seen| {
@@ -101,30 +103,30 @@ pub fn ask_states(host: &Host, tids: &[i32], mut take: impl FnMut(SeenThread)) {
     });
 }
 
-/// Who is asked about, and what was answered. The default asks nobody.
+/// The pending questions and their answers. The default asks nothing.
 #[derive(Debug, Default)]
 pub struct ThreadReader {
     asking: Option<AskingThread>,
-    /// Threads without an answer that was handed over, and without a record since the question.
+    /// Threads whose answer was not returned yet, and that had no record since the question.
     asked: FxHashSet<i32>,
-    /// How often these were asked about.
+    /// How often these threads were asked about.
     rounds: u32,
-    /// Answers that are ahead of the records.
+    /// Answers whose time the records have not reached yet.
     early: Vec<SeenThread>,
-    /// The last question followed this loss, 0: the start of the run. None: there was no question yet.
+    /// The end of the loss that the last question followed; 0: the start of the run. None: there was no question yet.
     asked_after_ns: Option<u64>,
-    /// When threads are asked about after a loss, at the earliest.
+    /// The earliest time at which a loss may trigger the next question.
     next_ns: u64,
 }
 
-/// It ends when this is dropped.
+/// The asking thread, which ends when this handle is dropped.
 #[derive(Debug)]
 struct AskingThread {
     tid: i32,
     facts: ThreadFacts,
     to_ask: Sender<Vec<i32>>,
     found: Receiver<SeenThread>,
-    /// When it may ask again; [`BUSY`] while it asks.
+    /// When the thread may ask again; [`BUSY`] while it asks.
     free_at_ns: Arc<AtomicU64>,
 }
 
@@ -149,10 +151,10 @@ impl AskingThread {
         Ok(AskingThread { tid, facts, to_ask, found, free_at_ns })
     }
 
-    /// It is not busy.
+    /// Passes a question to the thread, which must not be busy.
     fn ask(&self, tids: Vec<i32>) {
         self.free_at_ns.store(BUSY, Ordering::Release);
-        let _ = self.to_ask.try_send(tids); // it has ended only in a panic
+        let _ = self.to_ask.try_send(tids); // the send fails only if the thread has panicked
     }
 
     fn free_at_ns(&self) -> u64 {
@@ -169,13 +171,13 @@ impl ThreadReader {
         Ok(ThreadReader { asking: Some(AskingThread::start(host.clone(), facts)?), ..ThreadReader::default() })
     }
 
-    /// The thread that asks.
+    /// The tid of the thread that asks.
     pub fn thread(&self) -> Option<i32> {
         self.asking.as_ref().map(|asking| asking.tid)
     }
 
-    /// Whether threads are to be asked about now: at the start, and after a loss, whose end is `lost_until`, 0 without any. Under a
-    /// flood of losses that is so now and then.
+    /// Whether threads are to be asked about now: at the start, and after a loss. `lost_until`: the end of the last
+    /// loss, 0 without a loss. When losses come in a flood, questions are paced.
     pub fn is_due(&self, now: u64, lost_until: u64) -> bool {
         let Some(asking) = &self.asking else { return false };
         match self.asked_after_ns {
@@ -189,9 +191,9 @@ impl ThreadReader {
         }
     }
 
-    /// Asks about these threads, when that [`is_due`](ThreadReader::is_due).
+    /// Asks about these threads, after [`is_due`](ThreadReader::is_due) returned true.
     pub fn ask(&mut self, tids: impl Iterator<Item = i32>, now: u64, lost_until: u64) {
-        // Answers to the question before are older than records that were seen.
+        // Answers to the previous question are older than records that were seen.
         self.asking.iter().for_each(|asking| asking.found.try_iter().for_each(drop));
         (self.asked_after_ns, self.next_ns) = (Some(lost_until), now.saturating_add(PACE_NS));
         (self.asked, self.rounds) = (tids.take(MAX_ASKED).collect(), 0);
@@ -199,7 +201,7 @@ impl ThreadReader {
         self.ask_on();
     }
 
-    /// Asks those that have not answered.
+    /// Asks again about the threads without an answer.
     fn ask_on(&mut self) {
         let Some(asking) = &self.asking else { return };
         if self.rounds >= asking.facts.max_rounds() {
@@ -211,7 +213,7 @@ impl ThreadReader {
         }
     }
 
-    /// A record is about this thread: what /proc said before is out of date.
+    /// A record is about this thread: earlier answers about it are out of date.
     #[inline(always)]
     pub fn saw(&mut self, tid: i32) {
         if !self.asked.is_empty() {
@@ -224,7 +226,7 @@ impl ThreadReader {
         self.asked.remove(&tid);
     }
 
-    /// The answers that count, since the last call. All records up to `now` were seen. `lost_until`: see
+    /// The valid answers since the last call. All records up to `now` were seen. `lost_until`: see
     /// [`ThreadReader::is_due`].
     pub fn answers(&mut self, now: u64, lost_until: u64) -> Vec<SeenThread> {
         let Some(asking) = &self.asking else { return Vec::new() };
@@ -233,7 +235,7 @@ impl ThreadReader {
         let is_done = is_done && asking.found.is_empty();
         let asked = &mut self.asked;
         let in_time = self.early.extract_if(.., |seen| seen.at_ns <= now);
-        // What a loss has hidden since is asked again.
+        // Threads whose later records a loss has hidden are asked about again.
         let counts = in_time.filter(|seen| seen.at_ns >= lost_until && asked.remove(&seen.tid)).collect();
         if is_done && self.early.is_empty() {
             self.ask_on();
@@ -325,7 +327,7 @@ mod tests {
         );
         assert!(!reader.is_due(now + PACE_NS - 1, now));
         while !reader.is_due(now + PACE_NS, now) {
-            std::thread::yield_now(); // it pauses
+            std::thread::yield_now(); // the thread pauses
         }
         assert!(!reader.is_due(now + PACE_NS, 0), "nothing was lost");
         reader.ask([5].into_iter(), now + PACE_NS, now);
@@ -338,7 +340,7 @@ mod tests {
     fn the_caller_does_not_wait() {
         let process = FixtureProcess::new(5);
         process.write("stat", "5 (x) S 1 5");
-        // The thread hangs in the FIFO as in a lock.
+        // The thread hangs in the FIFO like in a lock.
         mkfifo(&process.path("syscall"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         let mut reader = ThreadReader::start(&process.host(), ThreadFacts::Call).unwrap();
         reader.ask([5].into_iter(), 1, 0);

@@ -1,7 +1,7 @@
-//! The user part of the stack of a thread that waits: where it left user mode, and a copy of its stack from there on.
+//! The user part of the stack of a waiting thread: where it left user mode, and a copy of its stack from there on.
 //!
-//! The thread is not stopped, so a snapshot counts only if the thread was in the same wait before and after the reading. The memory
-//! of others may hang: [`WaitSnapshot`] is asked of a worker.
+//! The thread is not stopped, so a snapshot counts only if the thread was in the same wait before and after the
+//! reading. Reading the memory of another process may hang: a worker answers [`WaitSnapshot`].
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::task::snapshots::SnapshotTicket;
 /// Most bytes of a stack that are copied, from the stack pointer upwards.
 pub const WINDOW_BYTES: usize = 32 << 10;
 
-/// The user mode of a thread that waits.
+/// The user-mode state of a waiting thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSnapshot {
     /// The process.
@@ -31,12 +31,12 @@ pub struct UserSnapshot {
     pub python: Option<PythonStack>,
     /// When the reading was done, by the clock of the records.
     pub taken_ns: u64,
-    /// Counts the snapshots that exist, in the process that keeps them.
+    /// Counts the existing snapshots, in the process that keeps them.
     #[serde(skip)]
     pub ticket: SnapshotTicket,
 }
 
-/// The user mode of a thread that waits, and has used this CPU time.
+/// Asks for the user-mode state of a waiting thread that has used this CPU time.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WaitSnapshot {
     pub tid: i32,
@@ -60,7 +60,7 @@ impl UserSnapshot {
     }
 }
 
-/// Identifies a wait: a thread that ran in between has other numbers.
+/// Identifies a wait: these values change if the thread runs in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wait {
     state: u8,
@@ -75,7 +75,7 @@ struct ThreadStatus {
     pid: i32,
     /// The tid in the innermost pid namespace, which `gettid` returns to the thread.
     own_tid: i32,
-    /// Voluntary and other context switches.
+    /// Voluntary and involuntary context switches.
     switches: [u64; 2],
 }
 
@@ -88,8 +88,8 @@ struct Registers {
     pc: u64,
 }
 
-/// Reads a snapshot. None if the thread has no user mode or not the native ABI, has exited, may not be read, or is not in that wait
-/// all the time.
+/// Reads a snapshot. None if the thread has no user mode, or not the native ABI, has exited, may not be read, or left
+/// the wanted wait meanwhile.
 fn read(host: &Host, wanted: &WaitSnapshot, runtimes: &mut PythonRuntimes) -> Option<UserSnapshot> {
     let tid = wanted.tid;
     let before = wait(host, tid).filter(|wait| wait.ran_ns == wanted.ran_ns)?;
@@ -118,8 +118,9 @@ fn wait(host: &Host, tid: i32) -> Option<Wait> {
     Some(Wait { state, ran_ns: procfs::ran_ns(host, tid), status, registers })
 }
 
-/// The line of /proc/TID/syscall (`proc_pid_syscall`, fs/proc/base.c): the number of a call, six arguments, the stack pointer
-/// and the program counter; -1 and the latter two outside of calls; `running`. A thread that was never in user mode has zeros.
+/// The line of /proc/TID/syscall (`proc_pid_syscall`, fs/proc/base.c): the number of a call, six arguments, stack
+/// pointer and program counter; outside of calls -1, stack pointer and program counter; or `running`. For a thread that
+/// was never in user mode the values are 0.
 fn parse_registers(line: &str) -> Option<Registers> {
     const ARGS: usize = 6;
     let mut words = line.split_ascii_whitespace();
@@ -214,7 +215,7 @@ pub(super) mod tests {
         assert_eq!(read(), None);
     }
 
-    /// A child that has said that it is about to wait, and does.
+    /// A child that has announced that it is about to wait, and does wait.
     struct Sleeper(Child);
 
     impl Sleeper {
@@ -283,7 +284,7 @@ print('ready', flush=True)
 for _ in générateur(): pass
 ";
 
-    /// Of each interpreter that is known and installed; `python3` of a machine is another one, or none.
+    /// For each supported interpreter that is installed; the `python3` of a machine may be another version, or missing.
     #[test]
     fn python_has_functions() {
         let dir = tempfile::tempdir().unwrap();

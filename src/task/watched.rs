@@ -8,15 +8,15 @@ use crate::perf::target::{Target, Tasks};
 use crate::sys;
 use crate::task::procfs;
 
-/// The tasks the answer is about.
+/// The tasks that a run is about.
 #[derive(Debug)]
 pub enum Watched {
     All,
     Some(WatchedTasks),
-    /// A workload that has not executed its command yet, and does not count before.
+    /// A workload before the exec of its command; it does not count yet.
     BeforeExec(i32),
     /// A workload that has executed its command, but whose COMM record has not arrived, or was lost. `looks`: refreshes
-    /// since then.
+    /// since the exec.
     Released {
         pid: i32,
         looks: u32,
@@ -27,22 +27,23 @@ pub enum Watched {
 #[derive(Debug, Default)]
 pub struct WatchedTasks {
     tids: FxHashSet<i32>,
-    /// Tasks that are looked up in /proc, and their start time once it is known, since ids are reused: processes with
-    /// `follow`, else the given threads.
+    /// Tasks that are looked up in /proc: processes with `follow`, else the given threads. With their start time once
+    /// it is known, since ids are reused.
     targets: FxHashMap<i32, Option<u64>>,
-    /// Threads whose EXIT record has arrived, but that still switch away once; with the number of refreshes since.
+    /// Threads whose EXIT record has arrived, but that have one more switch to come; with the number of refreshes since
+    /// then.
     leaving: FxHashMap<i32, u32>,
-    /// The processes of the given threads: one that executes a program goes on under the number of its process.
+    /// The processes of the given threads: a thread that executes a program gets the tid of its first thread.
     processes: FxHashMap<i32, ProcessOfThread>,
     /// Threads missing in /proc at the last refresh, whose last records may still arrive.
     absent: FxHashSet<i32>,
     /// Tasks of `targets` without a living thread at the last refresh; their ids will be reused.
     absent_targets: FxHashSet<i32>,
-    /// When /proc may be asked again about all of them.
+    /// The earliest time of the next refresh of the whole set from /proc.
     next_refresh_ns: u64,
-    /// Threads and children that they create join the set.
+    /// New threads and children of these tasks join the set.
     follow: bool,
-    /// The run ends with the last of them.
+    /// The run ends when the last task of the set has exited.
     until_exit: bool,
 }
 
@@ -50,7 +51,7 @@ pub struct WatchedTasks {
 #[derive(Clone, Copy, Debug)]
 struct ProcessOfThread {
     pid: i32,
-    /// The thread has executed a program, and has this number now.
+    /// The thread has executed a program, and has the tid `pid` now.
     took_over: bool,
 }
 
@@ -98,12 +99,12 @@ impl Watched {
         }
     }
 
-    /// The thread `old` has executed a program, and goes on under the number of its process. Its exit has no record.
+    /// The thread `old` has executed a program, and gets the tid `pid`. There is no EXIT record for `old`.
     pub fn took_over(&mut self, old: i32, pid: i32) {
         if let Watched::Some(members) = self
             && members.tids.contains(&old)
         {
-            members.leaving.remove(&pid); // the first thread ended before
+            members.leaving.remove(&pid); // the first thread has already ended
             members.tids.insert(pid);
             if !members.follow {
                 members.targets.insert(pid, None);
@@ -112,8 +113,8 @@ impl Watched {
         }
     }
 
-    /// Of the given threads of a process, those that live while its first one is not among them: when the process executes a
-    /// program, one of these did so. For runs that see the records of the given threads alone.
+    /// The living given threads of a process whose first thread is not among them: if the process executes a program,
+    /// one of these did so. For runs that only see records of the given threads.
     pub fn left_of(&self, pid: i32) -> Vec<i32> {
         let Watched::Some(members) = self else { return Vec::new() };
         let is_of = |tid: &i32| members.processes.get(tid).is_some_and(|process| process.pid == pid);
@@ -121,18 +122,19 @@ impl Watched {
         members.tids.iter().copied().filter(is_left).collect()
     }
 
-    /// The number of a given thread: another one since it executed a program.
+    /// The current tid of a given thread: an exec may have changed it.
     pub fn number_of(&self, tid: i32) -> i32 {
         let Watched::Some(members) = self else { return tid };
         members.processes.get(&tid).filter(|process| process.took_over).map_or(tid, |process| process.pid)
     }
 
-    /// True for a task of the set whose end is not known yet.
+    /// True for a task of the set that is not known to have ended.
     pub fn is_living(&self, tid: i32) -> bool {
         matches!(self, Watched::Some(members) if members.tids.contains(&tid))
     }
 
-    /// As [`refresh`](Watched::refresh), unless that would take more than a twentieth of the time, as with thousands of processes.
+    /// Like [`refresh`](Watched::refresh), unless that would take more than 5 % of the time, as with thousands of
+    /// processes.
     pub fn refresh_in_time(&mut self, target: &Target, host: &Host) {
         let now = sys::monotonic_ns();
         if !matches!(self, Watched::Some(members) if now < members.next_refresh_ns) {
@@ -143,12 +145,12 @@ impl Watched {
         }
     }
 
-    /// Corrects the set from /proc. A lost record or a move between cgroups would else leave it wrong.
+    /// Corrects the set from /proc. Otherwise a lost record or a move between cgroups would leave it wrong.
     pub fn refresh(&mut self, target: &Target, host: &Host) {
         match self {
             Watched::Some(members) => members.refresh(target, host),
             Watched::Released { pid, looks: 0 } => *self = Watched::Released { pid: *pid, looks: 1 },
-            // Half a second later, the record must have been lost.
+            // After half a second, the record must have been lost.
             Watched::Released { pid, .. } => {
                 let mut pids = procfs::descendants(host, *pid);
                 pids.push(*pid);
@@ -195,7 +197,7 @@ impl Watched {
         matches!(self, Watched::Some(members) if members.until_exit && members.tids.is_empty())
     }
 
-    /// The current threads of the set. None for all tasks of the machine.
+    /// The current threads of the set. None: all tasks of the machine.
     pub fn now(&self) -> Option<Vec<i32>> {
         match self {
             Watched::All => None,
@@ -204,8 +206,8 @@ impl Watched {
         }
     }
 
-    /// The numbers that the threads of the set have and may get, sorted, if no others can join: each goes on under that of its
-    /// process if it executes a program. Else None.
+    /// The sorted tids that the threads of the set have and may get, if no other task can join: a thread that executes
+    /// a program gets the tid of its first thread. Otherwise None.
     pub fn fixed(&self) -> Option<Vec<i32>> {
         match self {
             Watched::Some(members) if !members.follow => {
@@ -241,7 +243,7 @@ impl WatchedTasks {
         self.tids.contains(&tid) || self.leaving.contains_key(&tid)
     }
 
-    /// The first threads of processes. Children join, and the run ends with the last of them.
+    /// The first threads of processes. Children join, and the run ends when the last task has exited.
     fn of_processes(pids: &[i32]) -> WatchedTasks {
         let tids = pids.iter().copied().collect();
         WatchedTasks {
@@ -271,7 +273,7 @@ impl WatchedTasks {
                     self.targets.remove(&exit.tid);
                 }
             }
-            // A thread that calls exec goes on under the pid of its process.
+            // A thread that calls exec gets the pid of its process as tid.
             Record::Comm { pid, tid, exec: true, .. } if self.follow && self.targets.contains_key(pid) => {
                 self.leaving.remove(tid);
                 self.tids.insert(*tid);
@@ -309,7 +311,7 @@ impl WatchedTasks {
         let missing: FxHashSet<i32> = self.tids.difference(&living).copied().collect();
         for tid in missing.intersection(&self.absent) {
             self.tids.remove(tid);
-            // A living one has left the target, or its tid is reused.
+            // A missing thread that still lives has left the target, or its tid is reused.
             if !procfs::is_alive(host, *tid) {
                 self.leaving.insert(*tid, 0);
             }
@@ -318,7 +320,8 @@ impl WatchedTasks {
         self.tids.extend(living);
     }
 
-    /// Removes tasks whose ids are reused, by their start time, which is kept even when another thread calls exec.
+    /// Removes tasks whose ids are reused. They are recognised by their start time, which an exec in another thread
+    /// keeps.
     fn remove_reused(&mut self, host: &Host) {
         let WatchedTasks { targets, tids, leaving, .. } = self;
         targets.retain(|number, known| {
@@ -341,7 +344,7 @@ fn without_start_time(numbers: &[i32]) -> FxHashMap<i32, Option<u64>> {
 
 /// The living threads of a process.
 pub(super) fn living_threads(host: &Host, pid: i32) -> Vec<i32> {
-    // The first thread stays as a zombie while others live, or until the process is reaped.
+    // The first thread remains as a zombie while other threads live, or until the process is reaped.
     threads(host, pid).into_iter().filter(|&tid| tid != pid || procfs::is_alive(host, pid)).collect()
 }
 
@@ -452,7 +455,7 @@ mod tests {
         assert_eq!((watched.number_of(8), watched.number_of(9)), (7, 9));
         watched.apply(&exit(7));
         assert!(watched.is_over());
-        // The first thread is given, too: it has ended before another one goes on as it.
+        // The first thread is given, too: it has ended before another thread takes over its tid.
         let mut both = given(&[7, 8]);
         assert!(both.left_of(7).is_empty(), "it is the one that executes the program");
         both.apply(&exit(7));
@@ -460,7 +463,7 @@ mod tests {
         both.took_over(8, 7);
         both.apply(&exit(8));
         assert_eq!(both.now(), Some(vec![7]));
-        // Another thread than the given one.
+        // Another thread than the given one executes the program.
         let mut first = given(&[7]);
         first.apply(&exit(7));
         first.took_over(8, 7);
@@ -551,7 +554,7 @@ mod tests {
     #[test]
     fn a_task_that_left_the_target_does_not_count() {
         let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]);
-        // Both have left the cgroup.
+        // Both threads have left the cgroup.
         let target = Target { wanted: None, tasks: Tasks::Cgroups(Vec::new()) };
         let mut watched = members(&[7, 8], true);
         watched.refresh(&target, &host);

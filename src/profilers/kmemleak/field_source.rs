@@ -1,7 +1,7 @@
-//! Allocators of the kernel whose events tell address and size as they are.
+//! Kernel allocators whose events have address and size as plain fields.
 //!
-//! Measured by `benches/replay.rs`: an event of `kmemleak slab -g` takes 328 instructions, and 415 where the programs of its
-//! source are run, and everything is asked that only other sources need.
+//! Measured by `benches/replay.rs`: an event of `kmemleak slab -g` takes 328 instructions, and 415 with the general
+//! path, which runs the expressions of the source and makes the checks that other sources need.
 
 use anyhow::Result;
 
@@ -15,10 +15,11 @@ use crate::profilers::kmemleak::{Kmemleak, NewAllocation};
 use crate::tep::Int64;
 use crate::tep::format::field::LocatedText;
 
-/// An [`AllocatorEvent`] whose address and size are fields: where these are, and what else its samples need.
+/// An [`AllocatorEvent`] whose address and size are fields: the offsets of these fields, and what else its samples
+/// need.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldSource {
-    /// It frees; else it allocates.
+    /// The event frees; otherwise it allocates.
     frees: bool,
     stacks: bool,
     ptr: Int64,
@@ -28,7 +29,7 @@ pub struct FieldSource {
 }
 
 impl FieldSource {
-    /// None: the source needs more than that.
+    /// None: the source needs the general path.
     pub fn new(source: &AllocatorEvent, chain_form: ChainForm) -> Option<FieldSource> {
         let frees = match source.role {
             Role::Alloc => false,
@@ -65,7 +66,7 @@ impl Kmemleak {
         let bytes = source.size.map_or(Ok(0), |size| size.read(sample.raw))?;
         let stack = match source.stacks {
             true if ctx.user_stacks.is_on() => ctx.stack(sample),
-            // As `ctx.stack`, with what is known of the event.
+            // Like `ctx.stack`, with properties of the event that are already known.
             true => ctx.stacks.intern(sample.callchain, source.chain_form, sample.pid, &mut ctx.spaces),
             false => None,
         };

@@ -1,8 +1,8 @@
-//! What came and went at each place, and how much of it stayed, over time.
+//! Allocations and frees at each place, and how much stayed allocated, over time.
 //!
-//! An event adds to the sums of its place and does no more. Ten times a second [`Flows::look`] compares the amount that is
-//! outstanding at each place with the least of the part of time that goes on. What a leak keeps is never given back, so the
-//! least of each part rises; what a cache or a queue takes and gives back does not raise it.
+//! An event only adds to the sums of its place. Ten times per second [`Flows::look`] compares the outstanding amount of
+//! each place with its minimum in the current part of the time. A leak is never freed, so the minimum of each part
+//! rises; what a cache or a queue allocates and frees again does not raise it.
 
 use rustc_hash::FxHashMap;
 
@@ -10,48 +10,48 @@ use crate::report::WordSet;
 use crate::symbol::StackId;
 use crate::tep::format::field::LocatedText;
 
-/// A place; or an owner, where the events tell no place.
+/// A place; or an owner, where events have no place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowKey(u64);
 
 impl FlowKey {
     pub fn of(stack: Option<StackId>, owner: u32) -> FlowKey {
-        /// Set in the keys of owners: numbers of stacks have 32 bits.
+        /// Set in the keys of owners: stack numbers have 32 bits.
         const OWNER: u64 = 1 << 32;
         FlowKey(stack.map_or(OWNER | u64::from(owner), |stack| stack.number().into()))
     }
 
-    /// The number of a stack. None: the key of an owner.
+    /// The stack number. None: the key is that of an owner.
     fn stack(self) -> Option<u32> {
         u32::try_from(self.0).ok()
     }
 }
 
-/// The cache of the kernel that an object is from, as its event names it.
+/// The kernel cache that an object is from, as its event names it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheTag<'a> {
-    /// Equal for equal caches at one place: of the length of the name and the size of the objects. 0: no cache.
+    /// Equal for equal caches at one place: made of the length of the name and the size of the objects. 0: no cache.
     key: u32,
     name: Option<LocatedText>,
     raw: &'a [u8],
 }
 
 impl<'a> CacheTag<'a> {
-    /// The tag of an object of `bytes`, whose event has a name.
+    /// The tag of an object of `bytes`, whose event has the name of a cache.
     #[inline(always)]
     pub fn of(name: LocatedText, bytes: u64, raw: &'a [u8]) -> CacheTag<'a> {
         CacheTag { key: name.word(raw).unwrap_or(0) ^ bytes as u32, name: Some(name), raw }
     }
 }
 
-/// The sums of a place since it was first seen. An event adds to two of them that are not neighbours: to add to both at once
-/// would take more instructions.
+/// The sums of a place since it was first seen. An event adds to two of them that are not adjacent: one wide addition
+/// to both would take more instructions.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct FlowSums {
     /// Outstanding bytes.
     bytes: u64,
-    /// The number of its stack. 0: it has none.
+    /// The stack number of the place. 0: it has no stack.
     stack: u32,
     /// [`CacheTag::key`] of the last allocation.
     cache: u32,
@@ -61,7 +61,7 @@ struct FlowSums {
 
 const _: () = assert!(size_of::<FlowSums>() == 32);
 
-/// A place, with what is rarely looked at.
+/// The account of a place, with data that is rarely used.
 #[derive(Debug, Default)]
 struct FlowAccount {
     key: FlowKey,
@@ -70,55 +70,55 @@ struct FlowAccount {
     caches: WordSet,
 }
 
-/// A place over time.
+/// The history of a place.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowHistory {
-    /// The least amount of the part of time that goes on.
+    /// The minimum in the current part.
     least: u64,
     points: [FlowPoint; POINTS],
 }
 
-/// A part of time that is over.
+/// A finished part of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FlowPoint {
-    /// The least amount that was outstanding.
+    /// The minimum of the outstanding amount.
     least: u64,
-    /// The sums at its end.
+    /// The sums at the end of the part.
     allocs: u64,
     frees: u64,
 }
 
-/// The time since the start in parts of equal length. When there are too many, each two become one.
+/// The time since the start in parts of equal length. When there are too many parts, each two are merged.
 #[derive(Clone, Copy, Debug)]
 struct FlowClock {
     start_ns: u64,
     part_ns: u64,
-    /// Parts that are over.
+    /// Number of finished parts.
     parts: usize,
 }
 
-/// Places whose sums are found without hashing.
+/// Size of the direct-mapped table of recent sums, which are found without hashing.
 const RECENT: usize = 1 << 12;
-/// Parts of time that are kept.
+/// Most parts that are kept.
 const POINTS: usize = 16;
-/// Parts of time that a trend is judged by, the last ones.
+/// The last parts, by which a trend is judged.
 pub const TREND_PARTS: usize = 8;
-/// Length of a part at first, ns. The kernel frees much of what it no longer needs within some 100 ms.
+/// Initial length of a part, ns. The kernel frees much unused memory only after some 100 ms.
 pub const FIRST_PART_NS: u64 = 500_000_000;
-/// Accounts up to which those of places stay where nothing is outstanding.
+/// Number of accounts up to which those of places without outstanding amounts are kept.
 const MAX_IDLE: usize = 1 << 12;
 
 /// The accounts of all places.
 #[derive(Debug)]
 pub struct Flows {
-    /// By the numbers of stacks: while a place is here, the sums in its account are old.
+    /// By stack number. While a place is in this table, the sums in its account are out of date.
     recent: Box<[FlowSums; RECENT]>,
     accounts: Vec<FlowAccount>,
     numbers: FxHashMap<FlowKey, u32>,
     clock: FlowClock,
-    /// Accounts at which those of places are dropped where nothing is outstanding.
+    /// Number of accounts at which those of places without outstanding amounts are dropped.
     drop_at: usize,
-    /// Amounts are bytes, else allocations.
+    /// Amounts are bytes; otherwise numbers of allocations.
     pub has_sizes: bool,
 }
 
@@ -137,28 +137,28 @@ impl Default for Flows {
     }
 }
 
-/// A place in the last parts of time, with what goes on.
+/// The flow of a place in the last parts of the time, including the current part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceFlow {
-    /// The least amount outstanding in each part: as many as [`FlowSpan::parts`].
+    /// The minimum of the outstanding amount in each part: [`FlowSpan::parts`] values.
     pub least: [u64; TREND_PARTS],
-    /// In this span.
+    /// Sums in this span.
     pub allocs: u64,
     pub frees: u64,
-    /// Since the place was first seen.
+    /// Sums since the place was first seen.
     pub all_allocs: u64,
     pub all_frees: u64,
-    /// The caches of the kernel that its objects are from.
+    /// The kernel caches that objects of this place are from.
     pub caches: WordSet,
 }
 
-/// What the numbers of each [`PlaceFlow`] are of.
+/// The span that the numbers of each [`PlaceFlow`] are about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowSpan {
-    /// Up to now.
+    /// Length of the span, which ends now.
     pub span_ns: u64,
     pub part_ns: u64,
-    /// Parts that are over, [`TREND_PARTS`] at most.
+    /// Number of finished parts, [`TREND_PARTS`] at most.
     pub parts: usize,
 }
 
@@ -173,7 +173,7 @@ impl Flows {
             let sums = &mut self.recent[slot(stack.number())];
             if sums.stack == stack.number() && sums.cache == cache.key {
                 sums.allocs += 1;
-                sums.bytes = sums.bytes.wrapping_add(bytes); // an event's own expression may say anything
+                sums.bytes = sums.bytes.wrapping_add(bytes); // the user's own expression may give any number
                 return;
             }
         }
@@ -213,7 +213,7 @@ impl Flows {
         sums.bytes = sums.bytes.wrapping_sub(bytes);
     }
 
-    /// It was not freed after all.
+    /// A free is undone.
     pub fn restored(&mut self, stack: Option<StackId>, owner: u32, bytes: u64) {
         let key = FlowKey::of(stack, owner);
         let number = self.number(key);
@@ -222,7 +222,7 @@ impl Flows {
         sums.bytes = sums.bytes.wrapping_add(bytes);
     }
 
-    /// The number of the account of a place, which is made if there is none.
+    /// The number of the account of a place, which is created if there is none.
     fn number(&mut self, key: FlowKey) -> usize {
         let next = self.accounts.len() as u32;
         let number = *self.numbers.entry(key).or_insert(next);
@@ -233,7 +233,7 @@ impl Flows {
         number as usize
     }
 
-    /// The sums of a place. With a stack they are recent ones from now on.
+    /// The sums of a place. The sums of a stack move to the table of recent sums.
     fn sums(&mut self, key: FlowKey, number: usize) -> Option<&mut FlowSums> {
         let Some(stack) = key.stack() else { return self.accounts.get_mut(number).map(|account| &mut account.sums) };
         if self.recent[slot(stack)].stack != stack {
@@ -243,7 +243,7 @@ impl Flows {
         Some(&mut self.recent[slot(stack)])
     }
 
-    /// Copies the recent sums of a slot to their account.
+    /// Copies the recent sums of a slot back to their account.
     fn put_back(&mut self, slot: usize) {
         let sums = self.recent[slot];
         let number = self.numbers.get(&FlowKey(sums.stack.into())).filter(|_| sums.stack != 0);
@@ -252,7 +252,7 @@ impl Flows {
         }
     }
 
-    /// Looks at the amounts of all places.
+    /// Updates the minima of all places, and ends parts that are over.
     pub fn look(&mut self, now: u64) {
         (0..RECENT).for_each(|slot| self.put_back(slot));
         if self.accounts.len() > self.drop_at {
@@ -261,7 +261,7 @@ impl Flows {
         let has_sizes = self.has_sizes;
         for FlowAccount { sums, history, .. } in &mut self.accounts {
             let amount = if has_sizes { sums.bytes } else { sums.allocs.saturating_sub(sums.frees) };
-            // In the part in which a place is first seen, nothing was outstanding there before.
+            // In the part in which a place is first seen, its amount was 0 before.
             let history = history.get_or_insert_default();
             history.least = history.least.min(amount);
         }
@@ -270,7 +270,7 @@ impl Flows {
         }
     }
 
-    /// A part of time is over.
+    /// Ends the current part.
     fn end_part(&mut self) {
         let (at, has_sizes) = (self.clock.parts, self.has_sizes);
         let folds = at + 1 == POINTS;
@@ -288,7 +288,7 @@ impl Flows {
         self.clock.end_part(folds);
     }
 
-    /// Drops the accounts of places where nothing is outstanding: they may come again, with new sums.
+    /// Drops the accounts of places without outstanding amounts: such a place may return, with new sums.
     #[cold]
     fn drop_idle(&mut self) {
         self.recent.fill(FlowSums::default());
@@ -305,12 +305,12 @@ impl Flows {
         FlowSpan { span_ns: now.saturating_sub(first_ns), part_ns, parts: parts.min(TREND_PARTS) }
     }
 
-    /// The number of the first part of the span.
+    /// The index of the first part of the span.
     fn first_part(&self) -> usize {
         self.clock.parts.saturating_sub(TREND_PARTS)
     }
 
-    /// What came and went at a place, after [`Flows::look`].
+    /// The flow of a place, after [`Flows::look`].
     pub fn of(&self, key: FlowKey) -> PlaceFlow {
         let Some(account) = self.numbers.get(&key).and_then(|&number| self.accounts.get(number as usize)) else {
             return PlaceFlow::default();
@@ -334,14 +334,14 @@ impl Flows {
     }
 }
 
-/// Where the sums of a stack are while they are recent.
+/// The slot for the recent sums of a stack.
 #[inline(always)]
 fn slot(stack: u32) -> usize {
     stack as usize % RECENT
 }
 
 impl FlowHistory {
-    /// Makes one part of each two.
+    /// Merges each two parts into one.
     fn fold(&mut self) {
         let points = self.points;
         let mut pairs =
@@ -351,7 +351,7 @@ impl FlowHistory {
 }
 
 impl FlowClock {
-    /// The end of the first `parts` parts.
+    /// The time at which the first `parts` parts end.
     fn end_of(&self, parts: usize) -> u64 {
         self.start_ns.saturating_add(self.part_ns.saturating_mul(parts as u64))
     }

@@ -10,14 +10,14 @@ use crate::perf::record::Innermost;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::tep::format::field::{Field, FieldKind};
 
-/// Stacks, of which those of numbers that differ by [`RECENT`] share a slot.
+/// Stacks. Those whose numbers differ by [`RECENT`] share a slot.
 static STACKS: LazyLock<Vec<StackId>> = LazyLock::new(|| {
     let (mut stacks, mut spaces) = (Stacks::new(64 << 20, 127), SpaceKeys::default());
     let stack = |ip| stacks.intern_address(ip, false, Innermost::default(), 0, &mut spaces);
     (1..=4 * RECENT as u64).filter_map(stack).collect()
 });
 
-/// A place by its stack or, from 4 on, by its owner. 0 and 1 share a slot, and so do 2 and 3.
+/// A place by its stack, or from number 4 on by its owner. 0 and 1 share a slot, and so do 2 and 3.
 fn place(number: u32) -> (Option<StackId>, u32) {
     let at = number as usize / 2 + number as usize % 2 * RECENT;
     (STACKS.get(at).copied().filter(|_| number < 4), number)
@@ -47,18 +47,18 @@ fn cache() -> LocatedText {
     field.located_text().expect("it is located")
 }
 
-/// A record with this name.
+/// A record with this cache name.
 fn raw(name: &str) -> Vec<u8> {
     let word = (name.len() as u32 + 1) << 16 | 4;
     [&word.to_ne_bytes(), name.as_bytes(), b"\0"].concat()
 }
 
-/// What the sums of a place must be after each look.
+/// The expected sums of a place after each look.
 #[derive(Debug, Default)]
 struct ModelFlows {
     /// Allocations, frees and outstanding bytes.
     sums: HashMap<u32, [u64; 3]>,
-    /// Times of the looks, with these sums.
+    /// Times of the looks, with the sums at each.
     looks: Vec<(u64, HashMap<u32, [u64; 3]>)>,
 }
 
@@ -71,7 +71,7 @@ impl ModelFlows {
         self.looks[look].1.get(&number).copied().unwrap_or_default()
     }
 
-    /// The least bytes of a part: from the look that found the part before over to the one that found this part over.
+    /// The minimum of the bytes in a part: from the look that ended the previous part to the look that ended this part.
     fn least(&self, number: u32, start_ns: u64, end_ns: u64) -> u64 {
         let look = |time_ns| self.looks.iter().position(|(now, _)| *now >= time_ns).expect("the part is over");
         (look(start_ns)..=look(end_ns)).map(|look| self.at(look, number)[2]).min().expect("a look")
@@ -79,7 +79,7 @@ impl ModelFlows {
 }
 
 proptest! {
-    /// Places that share slots, looks at any time, parts that are folded.
+    /// Places that share slots, looks at any time, parts that are merged.
     #[test]
     fn does_what_a_model_does(
         steps in prop::collection::vec((0..6_u32, 0..3_u8, 1..100_u64, 0..900_u64), 1..400),
@@ -144,7 +144,7 @@ fn places_without_anything_outstanding_are_dropped() {
     assert_eq!(flows.accounts.len(), all);
     flows.look(1);
     assert_eq!((flows.accounts.len(), flows.numbers.len()), (MAX_IDLE, MAX_IDLE));
-    // Those that stay are found, and so is one that comes again.
+    // Places that stay are found, and so is a place that returns.
     let sums = |flows: &Flows, number: usize| {
         let flow = flows.of(FlowKey::of(Some(STACKS[number]), 1));
         (flow.all_allocs, flow.all_frees)
@@ -172,7 +172,7 @@ fn a_place_has_the_caches_of_its_objects() {
             take(1, name, bytes);
         }
         flows.takes(first + 2, 8, CacheTag::default());
-        // Records that end too early, and names outside of them.
+        // Records that end too early, and names that lie outside of their record.
         flows.takes(first + 3, 8, CacheTag::of(cache(), 8, &[1, 2]));
         flows.takes(first + 3, 8, CacheTag::of(cache(), 8, &[0xff; 4]));
         flows.look(1);

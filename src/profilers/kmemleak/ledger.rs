@@ -1,8 +1,9 @@
-//! The ledger: what is allocated in the kernel and in each process, what ended processes left behind, and which calls of an
-//! allocator have not returned.
+//! The ledger: live allocations in the kernel and in each process, memory that ended processes left behind, and calls
+//! of an allocator that have not returned.
 //!
-//! An address means something only in its address space. A process gets a new one when it is born and when it executes a
-//! program. What is allocated when an address space ends will never be freed: it is summed by place, to bound the memory.
+//! An address is only meaningful in its address space. A process gets a new one at fork and at exec. Allocations that
+//! are live when an address space ends will never be freed: they are summed by place, to bound the memory of the
+//! ledger.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -15,11 +16,11 @@ use crate::symbol::StackId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointerSpace {
     Kernel,
-    /// By pid.
+    /// The address space of this pid.
     Process(i32),
 }
 
-/// What perf-prof itself has allocated: paired like everything else, but not counted and not shown.
+/// The owner of perf-prof's own allocations: they are paired like all others, but neither counted nor shown.
 pub const OURSELVES: u32 = 0;
 
 /// Events counted since the start.
@@ -29,22 +30,22 @@ pub struct AllocCounts {
     pub frees: u64,
     /// Frees whose allocation was not seen.
     pub unmatched: u64,
-    /// Allocations at an address that was not free yet: its free went unseen.
+    /// Allocations at an address that was still in use: the free in between went unseen.
     pub replaced: u64,
-    /// Allocations whose address was stored in memory that no sample copies.
+    /// Allocations whose address was stored in memory that samples do not copy.
     pub out_of_reach: u64,
     /// Calls of an allocator whose return may have gone unseen.
     pub unfinished: u64,
 }
 
 impl AllocCounts {
-    /// Something was freed that nobody had seen allocated.
+    /// Memory was freed whose allocation was not seen.
     pub fn unmatched(&mut self) {
         self.frees += 1;
         self.unmatched += 1;
     }
 
-    /// Allocations that may be outstanding but are in no sum.
+    /// Allocations that may be outstanding but are not in any sum.
     pub fn left_out(&self) -> u64 {
         self.out_of_reach.saturating_add(self.unfinished)
     }
@@ -57,11 +58,11 @@ pub struct OutstandingSum {
     pub bytes: u64,
     pub oldest_ns: u64,
     pub newest_ns: u64,
-    /// Of processes, or programs, that have ended.
+    /// The part in processes, or programs, that have ended.
     pub exited: u64,
     /// Allocations whose free may be among lost records.
     pub unsure: u64,
-    /// Earlier allocations whose free was not seen: their addresses were given out again.
+    /// Earlier allocations whose address was reused without a free event.
     pub replaced: u64,
 }
 
@@ -78,13 +79,13 @@ impl OutstandingSum {
 }
 
 impl Default for OutstandingSum {
-    /// No allocation.
+    /// The sum without any allocation.
     fn default() -> OutstandingSum {
         OutstandingSum { allocs: 0, bytes: 0, oldest_ns: 0, newest_ns: u64::MAX, exited: 0, unsure: 0, replaced: 0 }
     }
 }
 
-/// Where something was allocated, and by whom.
+/// Where an allocation was made, and by which owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllocOrigin {
     pub stack: Option<StackId>,
@@ -96,7 +97,7 @@ impl AllocOrigin {
         AllocOrigin { stack: record.stack, owner: record.owner }
     }
 
-    /// The place that counts what comes and goes.
+    /// The key of the flow at this place.
     pub fn flow_key(&self) -> FlowKey {
         FlowKey::of(self.stack, self.owner)
     }
@@ -113,23 +114,24 @@ pub type OutstandingSums = KeyedSums<AllocOrigin, OutstandingSum>;
 /// The context in which the entry and the return of a call are paired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
-    /// A thread, in its program.
+    /// A thread, in user code.
     User(i32),
-    /// A thread, in the kernel.
+    /// A thread, in kernel code.
     Kernel(i32),
-    /// The kernel on a CPU, where no thread has a number: all idle tasks have 0.
+    /// Kernel code in an idle task, by CPU: all idle tasks have the tid 0.
     Cpu(u32),
 }
 
-/// A call of an allocator that has not returned.
+/// A call of an allocator that has not returned yet.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenCall {
-    /// Which function.
+    /// Index of the function.
     pub pair: u16,
     pub bytes: u64,
-    /// What realloc was given, already removed from the ledger: another thread may get its address before realloc returns.
+    /// The allocation that realloc was given. It is already removed from the ledger: another thread may get its address
+    /// before realloc returns.
     pub old: Option<(PointerSpace, LiveAllocation)>,
-    /// The address that realloc was given; where posix_memalign is to store its result. 0: none.
+    /// The address that realloc was given; or the address at which posix_memalign stores its result. 0: none.
     pub argument: u64,
 }
 
@@ -139,38 +141,38 @@ struct ProcessAllocations {
     exited_ns: Option<u64>,
 }
 
-/// Everything that is outstanding.
+/// All outstanding allocations.
 #[derive(Debug)]
 pub struct Ledger {
     pub counts: AllocCounts,
     pub flows: Flows,
     kernel: Pointers,
     processes: FxHashMap<i32, ProcessAllocations>,
-    /// Calls that have not returned, the outermost first: mostly one.
+    /// Calls that have not returned, by caller, the outermost first: mostly one.
     calls: FxHashMap<Caller, Vec<OpenCall>>,
-    /// What ended processes left behind.
+    /// Allocations that ended processes left behind.
     left: OutstandingSums,
     /// Processes that have exited and are not in `left` yet.
     ending: Vec<i32>,
-    /// Frees that were not seen, by place and owner of the allocation.
+    /// Unseen frees, by place and owner of the allocation.
     replaced: FxHashMap<AllocOrigin, u64>,
-    /// `--than`
+    /// `--than`, ns
     than_ns: u64,
-    /// The free of an older allocation may be lost.
+    /// The free of an allocation that is older than this may be lost.
     horizon: LossHorizon,
 }
 
-/// How long a process is kept after its exit, ns: its events may come late.
+/// How long the allocations of a process are kept after its exit, ns: its events may come late.
 const LINGERS_NS: u64 = 1_000_000_000;
-/// Places of processes that have gone, kept apart at most.
+/// Most places of ended processes that have a sum of their own.
 const MAX_LEFT: usize = 1 << 16;
-/// Places where something was freed unseen, kept apart at most: each keeps a stack.
+/// Most places with unseen frees that have a count of their own: each keeps a stack.
 const MAX_REPLACED: usize = 1 << 10;
-/// Calls in the kernel, one inside another: a task's, and those of the interrupts on top of it.
+/// Most nested calls in the kernel: one of a task, and those of interrupts on top of it.
 const MAX_NESTED: usize = 8;
 
 impl Default for Ledger {
-    /// Allocations of any age are shown.
+    /// A ledger that shows allocations of any age.
     fn default() -> Ledger {
         Ledger {
             counts: AllocCounts::default(),
@@ -188,12 +190,12 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// Allocations younger than `than_ns` are not shown.
+    /// A ledger that hides allocations younger than `than_ns`.
     pub fn new(than_ns: u64) -> Ledger {
         Ledger { than_ns, ..Ledger::default() }
     }
 
-    /// Records an allocation, of a cache of the kernel's if its event names one. False when its address was not free.
+    /// Records an allocation, with its kernel cache if the event names one. False when its address was still in use.
     #[inline(always)]
     pub fn allocated(&mut self, space: PointerSpace, record: LiveAllocation, cache: CacheTag<'_>) -> bool {
         if record.owner != OURSELVES {
@@ -220,7 +222,7 @@ impl Ledger {
         }
     }
 
-    /// There were more places of unseen frees than are kept: they may be any places.
+    /// More places had unseen frees than are kept: any place may be among them.
     pub fn replaced_anywhere(&self) -> bool {
         self.counts.replaced > self.replaced.values().sum()
     }
@@ -233,7 +235,7 @@ impl Ledger {
             PointerSpace::Kernel => Some(kernel),
             PointerSpace::Process(pid) => processes.get_mut(&pid).map(|process| &mut process.pointers),
         };
-        // A free that comes late belongs to the allocation that had the address before.
+        // A free that arrives late belongs to the previous allocation at this address.
         pointers?.take_until(ptr, time, |record| {
             if record.owner != OURSELVES {
                 counts.frees += 1;
@@ -242,10 +244,10 @@ impl Ledger {
         })
     }
 
-    /// Puts back what [`Ledger::freed`] removed: it was not freed after all.
+    /// Puts back the allocation that [`Ledger::freed`] removed, because it was not freed.
     fn restore(&mut self, space: PointerSpace, record: LiveAllocation) {
         let pointers = self.pointers(space);
-        // If another allocation has its address by now, it was freed.
+        // If another allocation has this address by now, the old one was freed.
         if pointers.get(record.ptr).is_none() {
             pointers.insert(record);
             if record.owner != OURSELVES {
@@ -265,13 +267,13 @@ impl Ledger {
 
     // Calls under way
 
-    /// Whether a thread is inside an allocator: what that allocates for itself is not counted.
+    /// Whether a thread is inside an allocator: allocations that the allocator makes for itself are not counted.
     #[inline]
     pub fn is_inside(&self, tid: i32) -> bool {
         self.calls.get(&Caller::User(tid)).is_some_and(|calls| !calls.is_empty())
     }
 
-    /// An allocator is called. False when the call is nested in another one.
+    /// An allocator is called. False when the call is nested in a call of another allocator.
     pub fn enters(&mut self, caller: Caller, open: OpenCall) -> bool {
         let calls = self.calls.entry(caller).or_default();
         if let Caller::User(_) = caller {
@@ -280,15 +282,15 @@ impl Ledger {
                 calls.truncate(stale);
             }
         } else if calls.len() >= MAX_NESTED {
-            calls.remove(0); // an interrupt may call what it has interrupted, but not so often
+            calls.remove(0); // an interrupt may call the function that it has interrupted, but not so often
             self.counts.unfinished += 1;
         }
         calls.push(open);
         calls.len() == 1
     }
 
-    /// The call that was just entered replaces `old`. `counts`: its free is counted even if its
-    /// allocation was not seen.
+    /// The call that was just entered replaces `old`. `counts`: the free of `old` is counted even if its allocation was
+    /// not seen.
     #[inline(never)]
     pub fn reallocates(&mut self, caller: Caller, space: PointerSpace, old: u64, time: u64, counts: bool) {
         let old = self.freed(space, old, time);
@@ -300,8 +302,8 @@ impl Ledger {
         }
     }
 
-    /// A call returns: gives what it was called with, if it is the outermost one. In the kernel, the call of an interrupt may be
-    /// nested in another one and counts, too.
+    /// A call returns: gives its entry, if it is the outermost call. In the kernel, the call of an interrupt may be
+    /// nested in another one, and counts, too.
     pub fn leaves(&mut self, caller: Caller, pair: u16) -> Option<OpenCall> {
         let calls = self.calls.get_mut(&caller)?;
         let at = calls.iter().rposition(|call| call.pair == pair)?;
@@ -320,7 +322,7 @@ impl Ledger {
 
     // Tasks and losses
 
-    /// A process is born.
+    /// A process was forked.
     pub fn forked(&mut self, pid: i32, now: u64) {
         self.fold(pid, now);
     }
@@ -330,7 +332,7 @@ impl Ledger {
         self.fold(pid, now);
     }
 
-    /// A thread has exited. A process ends with its last one: `lives` is asked whether another one is left.
+    /// A thread has exited. A process ends with its last thread: `lives` says whether another thread of it lives.
     pub fn thread_exited(&mut self, tid: i32, pid: i32, now: u64, lives: impl FnOnce(i32) -> bool) {
         self.calls.remove(&Caller::User(tid));
         self.calls.remove(&Caller::Kernel(tid));
@@ -348,8 +350,8 @@ impl Ledger {
         }
     }
 
-    /// Sums up what processes left that exited a while ago. If `lives` says that one lives, a thread of it was
-    /// not known.
+    /// Sums up the allocations of processes that exited a while ago. If `lives` says that such a process lives, it has
+    /// a thread that was not known.
     pub fn expire(&mut self, now: u64, lives: impl Fn(i32) -> bool) {
         let is_due = |process: &ProcessAllocations| {
             process.exited_ns.is_some_and(|exited| exited.saturating_add(LINGERS_NS) < now)
@@ -372,7 +374,8 @@ impl Ledger {
     /// Records were lost up to `end`.
     pub fn lost(&mut self, end: u64) {
         self.horizon.lost_until(end);
-        // Returns may be missing. What realloc was given may be freed or not, like each allocation that is older than the loss.
+        // Return events may be missing. The allocation that realloc was given may be freed or not, like each allocation
+        // that is older than the loss.
         for open in std::mem::take(&mut self.calls).into_values().flatten() {
             self.counts.unfinished += 1;
             if let Some((space, old)) = open.old {
@@ -407,7 +410,7 @@ impl Ledger {
         self.left = left;
     }
 
-    /// Adds a record to the sums. False: it is too young, or ours.
+    /// Adds a record to the sums. False: the record is too young, or an allocation of perf-prof.
     #[inline]
     fn sum(&self, record: &LiveAllocation, now: u64, exited: bool, sums: &mut OutstandingSums) -> bool {
         let age = now.saturating_sub(record.time);
@@ -429,7 +432,7 @@ impl Ledger {
 
     // Results
 
-    /// All that is outstanding, by place and owner.
+    /// The sums of all outstanding allocations, by place and owner.
     pub fn sums(&self, now: u64) -> OutstandingSums {
         let mut sums = self.left.clone().unbounded();
         for record in self.kernel.iter() {
@@ -447,7 +450,7 @@ impl Ledger {
         sums
     }
 
-    /// The stacks of all that is outstanding.
+    /// The stacks of all outstanding allocations.
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
         let live = self.processes.values().map(|process| &process.pointers).chain([&self.kernel]);
         let live = live.flat_map(Pointers::iter).filter_map(|record| record.stack);

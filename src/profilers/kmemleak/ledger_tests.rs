@@ -23,7 +23,7 @@ fn allocated(ledger: &mut Ledger, space: PointerSpace, record: LiveAllocation) -
     ledger.allocated(space, record, CacheTag::default())
 }
 
-/// A free that the answer is about.
+/// A free by a task that the run is about.
 fn freed(ledger: &mut Ledger, space: PointerSpace, ptr: u64, time: u64) -> Option<LiveAllocation> {
     let record = ledger.freed(space, ptr, time);
     if record.is_none() {
@@ -55,13 +55,13 @@ fn equal_addresses_of_two_processes_stay_apart() {
 fn an_address_that_was_not_free_is_replaced() {
     let mut ledger = Ledger::new(0);
     assert!(allocated(&mut ledger, A, record(8, 1, 10)) && !allocated(&mut ledger, A, record(8, 5, 20)));
-    // A late free of the first.
+    // A late free of the first allocation.
     assert_eq!(freed(&mut ledger, A, 8, 4), None);
     assert_eq!(counts(&ledger), (2, 1, 1, 1));
     assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.bytes, sum.replaced)), Some((1, 20, 1)));
 }
 
-/// Each place keeps its stack from being forgotten: there are few, and what is beyond them is known to be so.
+/// Each place keeps its stack from being forgotten: few places are kept, and it is known when there were more.
 #[test]
 fn few_places_of_unseen_frees_are_kept() {
     let mut ledger = Ledger::new(0);
@@ -96,7 +96,7 @@ fn what_is_left_at_an_exit_stays() {
         allocated(&mut ledger, A, record(ptr, time, 10));
     }
     ledger.thread_exited(1, 1, 10, |_| false);
-    freed(&mut ledger, A, 2, 5); // it came late
+    freed(&mut ledger, A, 2, 5); // this free comes late
     let want =
         Some(OutstandingSum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0, replaced: 0 });
     assert_eq!(sum(&ledger, 1000), want, "its age is that at the exit, the third was too young");
@@ -105,7 +105,7 @@ fn what_is_left_at_an_exit_stays() {
     ledger.expire(11 + LINGERS_NS, |_| false);
     assert!(ledger.processes.is_empty() && ledger.ending.is_empty());
     assert_eq!(sum(&ledger, 5 * LINGERS_NS), want);
-    // Its number is used again, by a process that executes another program.
+    // The pid is reused by a process that executes another program.
     ledger.forked(1, 20 + LINGERS_NS);
     allocated(&mut ledger, A, record(1, 21 + LINGERS_NS, 10));
     ledger.executed(1, 30 + LINGERS_NS);
@@ -115,7 +115,8 @@ fn what_is_left_at_an_exit_stays() {
     assert_eq!(sum(&ledger, 9 * LINGERS_NS).map(|sum| (sum.allocs, sum.exited)), Some((3, 3)));
 }
 
-/// What an ended process leaves counts where it is listed: nowhere if it was too young, and with the others without room.
+/// The rest of an ended process counts where it is listed: nowhere if it was too young, and in the sum of other places
+/// when there is no room.
 #[test]
 fn what_is_left_stays_in_the_amounts() {
     let mut ledger = Ledger::new(3);
@@ -135,7 +136,7 @@ fn what_is_left_stays_in_the_amounts() {
     assert_eq!([kept(origin(with_room)), kept(origin(without)), kept(others)], [1, 0, 1]);
 }
 
-/// Stacks, each always by the same number.
+/// Stacks, with the same numbers in each call.
 fn stacks() -> impl Iterator<Item = StackId> {
     let (mut stacks, mut spaces) = (crate::symbol::Stacks::new(1 << 20, 127), Default::default());
     (1..).map_while(move |ip| stacks.intern_address(ip, false, Default::default(), 0, &mut spaces))
@@ -162,7 +163,7 @@ fn a_loss_gives_back_what_a_realloc_was_given() {
         ledger.enters(caller, call(0, 20));
         ledger.reallocates(caller, A, ptr, 2, true);
     }
-    // Another thread gets one of the addresses: that one was freed.
+    // Another thread gets one of the addresses: so that allocation was freed.
     allocated(&mut ledger, A, record(9, 3, 40));
     assert_eq!((sum(&ledger, 10).map(|sum| sum.allocs), counts(&ledger)), (Some(1), (3, 2, 0, 0)));
     ledger.lost(2);
@@ -179,7 +180,7 @@ fn a_process_ends_with_its_last_thread() {
     ledger.expire(20 + LINGERS_NS, |_| true);
     assert_eq!(sum(&ledger, 20).map(|sum| sum.exited), Some(0), "its first thread has left the others");
     assert!(freed(&mut ledger, A, 8, 30 + LINGERS_NS).is_some());
-    // A thread that is known too late.
+    // A thread that becomes known too late.
     ledger.thread_exited(2, 1, 40, |_| false);
     ledger.expire(50 + LINGERS_NS, |_| true);
     assert_eq!(sum(&ledger, 60 + LINGERS_NS).map(|sum| sum.exited), Some(0));
@@ -198,12 +199,12 @@ fn only_the_outermost_call_counts() {
     assert!(ledger.leaves(T, 0).is_none());
     assert_eq!(ledger.leaves(T, 1).map(|open| open.bytes), Some(100));
     assert!(!ledger.is_inside(5) && ledger.leaves(T, 1).is_none());
-    // The second call of malloc shows that nobody is in the first any more.
+    // The second call of malloc shows that the thread has left the first one.
     ledger.enters(T, call(1, 1));
     ledger.enters(T, call(0, 2));
     ledger.enters(T, call(1, 3));
     assert_eq!(ledger.leaves(T, 1).map(|open| open.bytes), Some(3));
-    // An interrupt's own call in the kernel.
+    // An interrupt makes a call of its own in the kernel.
     let kernel = Caller::Kernel(5);
     ledger.enters(kernel, call(1, 1));
     ledger.enters(kernel, call(0, 2));
@@ -216,13 +217,13 @@ fn only_the_outermost_call_counts() {
 fn calls_in_the_kernel_nest() {
     let mut ledger = Ledger::new(0);
     let (one, other) = (Caller::Cpu(0), Caller::Cpu(1));
-    // The idle tasks of two CPUs; an interrupt calls what it has interrupted.
+    // The idle tasks of two CPUs; an interrupt calls the function that it has interrupted.
     ledger.enters(one, call(0, 1));
     ledger.enters(other, call(0, 2));
     ledger.enters(one, call(0, 3));
     let mut leaves = |caller| ledger.leaves(caller, 0).map(|open| open.bytes);
     assert_eq!([leaves(one), leaves(one), leaves(other), leaves(one)], [Some(3), Some(1), Some(2), None]);
-    // Returns that nobody saw.
+    // Unseen returns.
     for bytes in 0..10 {
         ledger.enters(one, call(0, bytes));
     }
@@ -246,7 +247,7 @@ fn a_failed_realloc_leaves_the_old() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: each space is a map of its own, and the sums balance.
+    /// Whatever the order of events: each space behaves like a map, and the sums balance.
     #[test]
     fn sums_balance(steps in prop::collection::vec((0..6_u8, 0..3_i32, 0..12_u64), 0..300)) {
         let (mut ledger, mut model) = (Ledger::new(0), HashMap::new());
@@ -275,7 +276,7 @@ proptest! {
         prop_assert_eq!(outstanding, (model.len() + left) as u64);
         let AllocCounts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
         prop_assert_eq!(allocs + unmatched, frees + outstanding + replaced);
-        // What came to the one place less what went is what is there.
+        // At the one place, allocated minus freed bytes equal the outstanding bytes.
         ledger.flows.look(1000);
         let flow = ledger.flows.of(FlowKey::of(None, 1));
         prop_assert_eq!((flow.all_allocs, flow.all_frees), (allocs, allocs - outstanding));

@@ -1,11 +1,11 @@
 //! `kmemleak`: what was allocated and not freed, where, how much and how old.
 //!
-//! Events: those of `--alloc` and `--free`, or of a preset, period 1. An allocation is paired with its free by address, and
-//! by process where the addresses are a process's. Cost: one record per allocation and per free.
+//! Events: those of `--alloc` and `--free`, or of a preset, period 1. An allocation is paired with its free by address,
+//! and also by process where the addresses are user addresses. Cost: one record per allocation and per free.
 //!
-//! `sources` are the events, `field_source` those whose address and size are fields, `pointers` the
-//! table of live allocations, `ledger` the accounts of all tables, `flows` what comes and goes at each place, `trend` whether
-//! what stays grows, `report` the rows.
+//! `sources` has the events, `field_source` those whose address and size are fields, `pointers` the table of live
+//! allocations, `ledger` the accounts of all tables, `flows` the allocations and frees of each place, `trend` decides
+//! whether the outstanding amount of a place grows, `report` makes the rows.
 
 mod field_source;
 pub mod flows;
@@ -78,10 +78,10 @@ pub struct KmemleakArgs {
     common: CommonArgs,
 }
 
-/// Why a preset whose events are probes in programs needs to know which ones.
+/// Why a preset whose events are user probes needs a selection of programs.
 const IN_PROGRAMS: &str =
     "as in `kmemleak malloc -- ./program`; of all programs, each would pay several us for each malloc and free";
-/// Time from a loss to the check of which processes live, ns: records of exits may still be on the way.
+/// Time from a loss to the check which processes live, ns: records of exits may still be on the way.
 const CHECK_AFTER_NS: u64 = 2_000_000_000;
 
 /// The profiler behind [`KmemleakArgs`].
@@ -91,23 +91,23 @@ pub struct Kmemleak {
     /// By the index of the event, minus `first`.
     sources: Vec<AllocatorEvent>,
     first: usize,
-    /// The same where each is a [`FieldSource`]; else empty.
+    /// The same events if each of them is a [`FieldSource`]; else empty.
     field_sources: Vec<FieldSource>,
     ledger: Ledger,
     owners: Owners,
     than: Option<Time>,
-    /// Places in text.
+    /// Most places in text.
     most: usize,
     draws_flame_graph: bool,
     started_ns: Timestamp,
-    /// When to check which processes live, after a loss.
+    /// When to check which processes live after a loss.
     check_at_ns: Option<Timestamp>,
 }
 
 impl ProfilerArgs for KmemleakArgs {
     const NAME: &'static str = "kmemleak";
     const TABLES: &'static [&'static dyn TableSchema] = &[&report::PLACES];
-    // Bytes, or allocations where no event tells a size.
+    // Bytes, or numbers of allocations where no event has a size.
     const WEIGHT: &'static str = "outstanding";
     const TRIAL: &'static [&'static str] = &["slab"];
 
@@ -187,7 +187,8 @@ impl Kmemleak {
         }
     }
 
-    /// A call returned `ptr`. Where the result is in memory, that is an errno, and the address is on the stack of the sample.
+    /// A call returned `ptr`. Where the result is in memory, `ptr` is an errno, and the address is in the stack that
+    /// the sample has copied.
     #[inline(never)]
     fn returned(&mut self, at: usize, open: OpenCall, ptr: u64, sample: &Sample<'_>, ctx: &mut Context) -> Use {
         let Some(source) = self.sources.get(at) else { return Use::Malformed };
@@ -234,7 +235,7 @@ impl Kmemleak {
             }
             Role::Leave(pair) => {
                 if let Some(open) = self.ledger.leaves(caller(source, sample), pair) {
-                    // A copy: who is handed a sample has it in memory, and nobody else needs that.
+                    // A clone of the sample: only this cold call needs the sample in memory.
                     return Ok(self.returned(at, open, ptr, &sample.clone(), ctx));
                 }
             }
@@ -242,14 +243,14 @@ impl Kmemleak {
         Ok(Use::Relevant)
     }
 
-    /// Whether a free without a known allocation is counted: those of watched tasks, on the CPUs of `-C`.
+    /// Whether a free without a known allocation is counted: frees of watched tasks, on the CPUs of `-C`.
     #[inline(never)]
     fn counts(tid: i32, cpu: u32, ctx: &Context) -> bool {
         ctx.watched.contains(tid) && ctx.scope.has_cpu(cpu)
     }
 }
 
-/// The value of an expression of an event; 0 without one.
+/// The value of an event's expression; 0 if the event has none.
 #[inline(always)]
 fn value(program: Option<&Program>, sample: &Sample<'_>) -> Result<u64> {
     match program.map_or(Some(0), |program| program.eval(sample)) {
@@ -282,7 +283,7 @@ fn caller(source: &AllocatorEvent, sample: &Sample<'_>) -> Caller {
     }
 }
 
-/// An allocation, without who made it when.
+/// An allocation, without owner and time.
 #[derive(Clone, Copy, Debug)]
 struct NewAllocation<'a> {
     ptr: u64,
@@ -312,7 +313,8 @@ impl Profiler for Kmemleak {
         let field_source = |source: &AllocatorEvent| FieldSource::new(source, evlist.evsel(source.event).chain_form());
         self.field_sources = self.sources.iter().map(field_source).collect::<Option<Vec<_>>>().unwrap_or_default();
         for source in &self.sources {
-            // In the kernel, what we allocate may be freed by others and the other way round; in a program it may not.
+            // In the kernel, other tasks may free the memory of perf-prof, and perf-prof that of other tasks; in a
+            // program they cannot.
             let ours = source.user.then(|| setup.not_ourselves(&source.format)).flatten();
             if let Some(filter) = Filter::all_of([source.filter.clone(), ours]) {
                 evlist.set_filter(source.event, filter.text())?;

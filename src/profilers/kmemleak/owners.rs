@@ -1,13 +1,13 @@
-//! Tasks that allocate, each once, by number.
+//! The tasks that allocate, numbered.
 
 use rustc_hash::FxHashMap;
 
 use crate::report::{NamedTask, TaskOfRow};
 use crate::task::Comm;
 
-/// Tasks told apart by process and name; as many more are told apart by name alone.
+/// Most tasks distinguished by process and name; as many more are distinguished by name alone.
 const LIMIT: usize = 1 << 16;
-/// The pid of those that are told apart by name alone: the kernel gives no process this number.
+/// The pid of tasks that are distinguished by name alone: the kernel gives no process this pid.
 const ANY_PID: i32 = i32::MIN;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Owners {
     /// By number; the first is [`OURSELVES`](super::ledger::OURSELVES).
     tasks: Vec<TaskOfRow>,
     numbers: FxHashMap<NamedTask, u32>,
-    /// The task that was asked for last: events of one task follow each other.
+    /// The last task that was looked up: events of one task often follow each other.
     latest: (NamedTask, u32),
 }
 
@@ -56,7 +56,7 @@ impl Owners {
         })
     }
 
-    /// Neither process nor pid is known of those that are told apart by name alone.
+    /// The task with this number. For a task that is distinguished by name alone, neither process nor pid is known.
     pub fn task(&self, number: u32) -> TaskOfRow {
         self.tasks.get(number as usize).copied().unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! What is allocated now, by address: one table per address space.
+//! Live allocations by address: one table per address space.
 //!
-//! A record takes 32 bytes in a slab that grows by chunks, so that little is copied when it grows; the index takes 8 bytes
-//! per slot and knows enough of each hash never to look at a record but the one it is asked for.
+//! A record takes 32 bytes in a slab that grows by chunks, so that little is copied when it grows. The index takes 8
+//! bytes per slot, including half of the hash, so that a search reads hardly any record but the wanted one.
 
 use std::num::NonZeroUsize;
 
@@ -16,7 +16,7 @@ pub struct LiveAllocation {
     /// 0: not known.
     pub bytes: u64,
     pub stack: Option<StackId>,
-    /// A number of `owners`.
+    /// The number of the task in `owners`.
     pub owner: u32,
 }
 
@@ -26,20 +26,21 @@ const _: () = assert!(size_of::<LiveAllocation>() == 32);
 #[derive(Debug, Default)]
 pub struct Pointers {
     slab: AllocationSlab,
-    /// Slots by hash, linear probing: the upper half of the hash, and the record's number plus 1. 0: empty.
+    /// Slots by hash, linear probing: the upper half of the hash, and the record number plus 1. 0: empty.
     slots: Box<[u64]>,
     len: usize,
 }
 
-/// Slots in an index at first.
+/// Initial number of slots.
 const FEWEST_SLOTS: usize = 64;
-/// The share of them that may be used: the more, the longer the runs of full slots, whose length no CPU predicts.
+/// The greatest share of used slots: a higher share makes the runs of full slots longer, and no CPU predicts their
+/// length.
 const FULL: (usize, usize) = (5, 8);
 
 impl Pointers {
-    /// Adds a record. Returns the one that had its address, whose free was not seen. A table with
-    /// 2^32 records takes no more.
-    #[inline(always)] // else the record is copied twice
+    /// Adds a record. Returns the record that had the same address, whose free was not seen. A table with 2^32 records
+    /// accepts no more.
+    #[inline(always)] // otherwise the record is copied twice
     pub fn insert(&mut self, record: LiveAllocation) -> Option<LiveAllocation> {
         if (self.len + 1) * FULL.1 > self.slots.len() * FULL.0 {
             self.grow();
@@ -60,21 +61,22 @@ impl Pointers {
         }
     }
 
-    /// The record of an address.
+    /// The record of the allocation at an address.
     #[inline]
     pub fn get(&self, ptr: u64) -> Option<&LiveAllocation> {
         let (_, number) = self.find(ptr, hash(ptr)).ok()?;
         self.slab.get(number)
     }
 
-    /// Removes the record of an address, if it is no newer than `time`.
+    /// Removes the record of an address, unless it is newer than `time`.
     #[cfg(test)]
     pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<LiveAllocation> {
         self.take_until(ptr, time, |_| {})
     }
 
-    /// The same. `seen` gets the record first: what it needs of it is not kept until the slot is closed.
-    #[inline(always)] // most callers read a part of the record
+    /// Like `remove_until`. `seen` gets the record first, so that values it needs are not kept until the slot is
+    /// closed.
+    #[inline(always)] // most callers read only a part of the record
     pub fn take_until(&mut self, ptr: u64, time: u64, seen: impl FnOnce(&LiveAllocation)) -> Option<LiveAllocation> {
         let (at, number) = self.find(ptr, hash(ptr)).ok()?;
         let record = self.slab.take_until(number, time)?;
@@ -93,7 +95,7 @@ impl Pointers {
         self.slots.len() - 1
     }
 
-    /// The slot of an address, and the number in it; else the empty slot where the address belongs.
+    /// The slot of an address, and the record number in it; else the empty slot where the address belongs.
     #[inline(always)]
     fn find(&self, ptr: u64, hash: u32) -> Result<(usize, u32), usize> {
         let slots = &*self.slots;
@@ -110,7 +112,7 @@ impl Pointers {
         Err(at)
     }
 
-    /// Puts a slot where its hash belongs. There is room.
+    /// Puts a slot into the first free position from its home on. There is room.
     fn place(&mut self, slot: u64) {
         let mask = self.mask();
         let mut at = home(slot) & mask;
@@ -120,7 +122,7 @@ impl Pointers {
         self.slots[at] = slot;
     }
 
-    /// Empties a slot: those behind it move up, down to their homes.
+    /// Empties a slot: the slots after it move up, at most to their homes.
     #[inline]
     fn close(&mut self, mut hole: usize) {
         let mask = self.mask();
@@ -131,7 +133,7 @@ impl Pointers {
             if slot == 0 {
                 break;
             }
-            // A slot may stand anywhere from its home on.
+            // A slot may be anywhere from its home on.
             let (from_home, from_hole) = (at.wrapping_sub(home(slot)) & mask, at.wrapping_sub(hole) & mask);
             if from_home >= from_hole {
                 self.slots[hole] = slot;
@@ -149,7 +151,7 @@ impl Pointers {
     }
 }
 
-/// All bits of an address must count: allocators give out addresses that end in zeros.
+/// All bits of an address must affect the hash: the addresses of allocators end in zeros.
 #[inline]
 fn hash(ptr: u64) -> u32 {
     // The multiplier of splitmix64's finalizer.
@@ -169,13 +171,13 @@ fn number(slot: u64) -> u32 {
     (slot as u32).wrapping_sub(1)
 }
 
-/// Records by number, in chunks. No record is ever moved, except in the first chunk, which grows up to its size.
+/// Records by number, in chunks. Records never move, except in the first chunk, which grows up to its full size.
 #[derive(Debug, Default)]
 struct AllocationSlab {
     chunks: Vec<Vec<LiveAllocation>>,
-    /// Numbers handed out so far.
+    /// Numbers used so far.
     used: u32,
-    /// The first free number plus 1; the next one is in its record.
+    /// The first free number plus 1; its record holds the next free number.
     free: Option<NonZeroUsize>,
 }
 
@@ -183,7 +185,7 @@ struct AllocationSlab {
 const CHUNK: usize = 1 << 15;
 
 impl AllocationSlab {
-    /// Chunk and place in it.
+    /// Index of the chunk, and index in the chunk.
     #[inline(always)]
     fn place_of(number: u32) -> (usize, usize) {
         (number as usize / CHUNK, number as usize % CHUNK)
@@ -201,7 +203,7 @@ impl AllocationSlab {
         self.chunks.get_mut(chunk)?.get_mut(at)
     }
 
-    /// A free place, and its number. It holds no record, but the next free number.
+    /// A free record, and its number. It holds no allocation, but the next free number.
     #[inline(always)]
     fn room(&mut self) -> Option<(u32, &mut LiveAllocation)> {
         let Some(free) = self.free else { return self.grow() };
@@ -267,7 +269,7 @@ mod tests {
         for step in [1, 8, 64, 4096, 1 << 21, 1 << 32] {
             let ptr = |n: u64| 0xffff_8880_0000_0000 + n * step;
             (0..10_000).for_each(|n| assert_eq!(table.insert(record(ptr(n), n)), None));
-            // Probes per find: the run of full slots behind each home.
+            // The length of a search: the run of full slots after each home.
             let longest = table.slots.split(|slot| *slot == 0).map(<[u64]>::len).max().unwrap();
             assert!(longest < 400, "{longest} at {step}");
             (0..10_000).for_each(|n| assert!(table.remove_until(ptr(n), u64::MAX).is_some()));
@@ -298,7 +300,7 @@ mod tests {
     }
 
     proptest! {
-        /// Few addresses, so that they meet; some whose hashes are equal in the lower bits.
+        /// Few addresses, so that they collide; some with hashes that are equal in the lower bits.
         #[test]
         fn does_what_a_map_does(steps in prop::collection::vec((any::<bool>(), 0..200_u64, 0..4_u32), 0..2000)) {
             let (mut table, mut model) = (Pointers::default(), HashMap::new());

@@ -11,7 +11,7 @@ use crate::profilers::kmemleak::trend::Trend;
 use crate::report::{Basis, Cell, Column, Schema, TaskNames, TaskOfRow, Unit, Value, Verdict};
 use crate::symbol::StackId;
 
-/// What is outstanding at one place; or of one owner, where the events tell no place.
+/// The outstanding allocations of one place; or of one owner, where events have no place.
 #[derive(Clone, Debug)]
 pub struct OutstandingRow {
     stack: Option<StackId>,
@@ -25,7 +25,7 @@ pub struct OutstandingRow {
     span: FlowSpan,
 }
 
-/// What all rows of a report have in common.
+/// Properties that all rows of a report share.
 #[derive(Clone, Copy, Debug)]
 pub struct OutstandingTerms {
     pub has_sizes: bool,
@@ -33,7 +33,7 @@ pub struct OutstandingTerms {
 }
 
 impl OutstandingRow {
-    /// The least amounts of the last parts of time, the oldest first.
+    /// The minima of the last parts of the time, the oldest first.
     fn least(&self) -> &[u64] {
         self.flow.least.get(..self.span.parts).unwrap_or_default()
     }
@@ -42,7 +42,8 @@ impl OutstandingRow {
         Trend::of(self.least())
     }
 
-    /// How much more stays each second: by the later half of the least amounts, or before there are enough by all that stays.
+    /// The growth of the outstanding amount per second: from the later half of the minima, or from all that stayed
+    /// while there are too few minima.
     fn kept_per_s(&self) -> i64 {
         const HALF: usize = TREND_PARTS / 2;
         let FlowSpan { span_ns, part_ns, parts } = self.span;
@@ -55,20 +56,20 @@ impl OutstandingRow {
         i64::try_from(per_s(more, ns)).unwrap_or(i64::MAX)
     }
 
-    /// What grows comes first, the fastest in front; then what keeps most.
+    /// Growing rows come first, the fastest in front; then the rows with the greatest amounts.
     fn rank(&self) -> impl Ord + use<> {
         let growth = (self.trend() == Trend::Growing).then(|| self.kept_per_s());
         (growth, self.bytes, self.sum.allocs)
     }
 }
 
-/// Rounded to the nearest number.
+/// The amount per second, rounded to the nearest integer.
 fn per_s(amount: i128, span_ns: u64) -> i128 {
     let span_ns = i128::from(span_ns.max(1));
     (amount * 2_000_000_000 + span_ns).div_euclid(2 * span_ns)
 }
 
-/// The column of the least amounts of one part of time, from which others follow.
+/// A hidden column with the minimum of one part, from which visible columns are derived.
 const fn least<const PART: usize>() -> Column<OutstandingRow> {
     Column::<OutstandingRow>::counter("", "", |row| &mut row.flow.least[PART]).hidden()
 }
@@ -117,7 +118,7 @@ const COLUMNS: &[Column<OutstandingRow>] = &[
     Column::<OutstandingRow>::derived("tasks", "comm", |row, _| Value::Text(row.owners.with_process().into()))
         .text_only(),
     Column::<OutstandingRow>::words("caches", "cache", |row| &mut row.flow.caches).if_any(),
-    Column::<OutstandingRow>::counter("freed_unseen", "", |row| &mut row.sum.replaced).json_only(), // in text that is a mark
+    Column::<OutstandingRow>::counter("freed_unseen", "", |row| &mut row.sum.replaced).json_only(), // in text: a mark
     Column::<OutstandingRow>::counter("allocated", "", |row| &mut row.flow.all_allocs).json_only(),
     Column::<OutstandingRow>::counter("freed", "", |row| &mut row.flow.all_frees).json_only(),
     Column::<OutstandingRow>::counter("recent_allocs", "", |row| &mut row.flow.allocs).json_only(),
@@ -140,7 +141,7 @@ fn rate(count: u64, span: FlowSpan) -> Value {
     Value::Unsigned(u64::try_from(per_s(count.into(), span.span_ns)).unwrap_or(u64::MAX))
 }
 
-/// The least amounts of the parts of time that a trend is judged by.
+/// The minima of the parts by which a trend is judged.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct LeastAmounts(Box<[u64]>);
 
@@ -155,10 +156,10 @@ impl Cell for LeastAmounts {
     }
 }
 
-/// By place.
+/// Rows by place.
 pub static PLACES: Schema<OutstandingRow> = schema(COLUMNS);
 
-/// For events without a stack or call site.
+/// Rows by owner, for events without a stack or call site.
 pub static OWNERS: Schema<OutstandingRow> = schema(COLUMNS.split_at(COLUMNS.len() - 1).0);
 
 const fn schema(columns: &'static [Column<OutstandingRow>]) -> Schema<OutstandingRow> {
@@ -246,7 +247,7 @@ pub fn rows(
     rows.into_values().map(finish).collect()
 }
 
-/// What the rates and the trends of the rows are of.
+/// The span that the rates and trends of the rows are about.
 pub fn span_line(span: FlowSpan) -> String {
     let FlowSpan { span_ns, part_ns, parts } = span;
     if parts < TREND_PARTS {
@@ -257,7 +258,7 @@ pub fn span_line(span: FlowSpan) -> String {
     format!("per second: of the last {span}; trend: of the least kept in each {part} of it")
 }
 
-/// All that is outstanding: allocations, bytes.
+/// The sum of all outstanding allocations: their number, and bytes.
 pub fn outstanding(sums: &OutstandingSums) -> (u64, u64) {
     sums.values().fold((0, 0), |(allocs, bytes), sum| (allocs + sum.allocs, bytes.saturating_add(sum.bytes)))
 }
@@ -268,7 +269,7 @@ pub fn amount((allocs, bytes): (u64, u64), sizes: bool) -> String {
     if sizes { format!("{bytes} bytes in {allocs} alloc{many}") } else { format!("{allocs} alloc{many}") }
 }
 
-/// What was counted since the start, in lines.
+/// The counts since the start, as lines of text.
 pub fn balance(counts: AllocCounts) -> Vec<String> {
     let AllocCounts { allocs, frees, unmatched, replaced, out_of_reach, unfinished } = counts;
     let unseen = if replaced > 0 { format!(", {replaced} freed unseen") } else { String::new() };

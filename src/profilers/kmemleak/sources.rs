@@ -1,4 +1,4 @@
-//! Where allocations and frees are seen: the events of `--alloc` and `--free`, or those that a preset stands for.
+//! The events that show allocations and frees: those of `--alloc` and `--free`, or of a preset.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,35 +35,35 @@ pub enum Preset {
     Malloc,
 }
 
-/// What an event is for.
+/// The role of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Alloc,
     Free,
-    /// A call begins that returns as the pair's other event.
+    /// A call begins, whose return is the other event of the pair.
     Enter(u16),
     Leave(u16),
 }
 
-/// An event as the user or a preset names it.
+/// An event as the user or a preset gives it.
 #[derive(Clone, Debug)]
 pub struct WantedSource {
     selector: Selector,
     role: Role,
     /// See [`AllocatorEvent::result_in_memory`].
     result_in_memory: bool,
-    /// Left out where the kernel, or the file, has no such event.
+    /// The event is skipped where the kernel, or the file, lacks it.
     optional: bool,
-    /// What to say where the event is missing.
+    /// The text of the error if the event is missing.
     needs: &'static str,
 }
 
 /// An argument of a call that matters when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallArgument {
-    /// Of realloc: what it replaces.
+    /// The pointer that realloc replaces.
     Old,
-    /// Of posix_memalign: where it stores its result.
+    /// The address at which posix_memalign stores its result.
     Result,
 }
 
@@ -73,24 +73,24 @@ pub struct AllocatorEvent {
     pub event: EventId,
     pub format: Arc<Format>,
     pub role: Role,
-    /// Its addresses are those of the current process.
+    /// Addresses of the event belong to the current process.
     pub user: bool,
     pub ptr: Option<Program>,
-    /// What pairs is a key of the user's, of which 0 is one too.
+    /// Events are paired by a key of the user, for which 0 is a valid value.
     pub is_keyed: bool,
     pub size: Option<Program>,
     pub argument: Option<(CallArgument, Program)>,
-    /// The result is in the caller's memory, and `ptr` is 0 when the call has failed.
+    /// The result is stored in the caller's memory, and `ptr` is the errno of the call, 0 on success.
     pub result_in_memory: bool,
     pub stacks: bool,
-    /// Who called, where there is no callchain.
+    /// The calling function, where there is no callchain.
     pub call_site: Option<Field>,
-    /// The name of the cache of the kernel's that the object is from.
+    /// The name of the kernel cache that the object is from.
     pub cache: Option<LocatedText>,
     pub filter: Option<Filter>,
 }
 
-/// The C library's allocators: function, arguments, size, and another argument that matters.
+/// The allocators of the C library: function, arguments, size, and another argument that is needed.
 const MALLOC: [(&str, &str, &str, Option<CallArgument>); 8] = [
     ("malloc", "size=$arg1", "size", None),
     ("calloc", "count=$arg1 size=$arg2", "count*size", None),
@@ -101,12 +101,12 @@ const MALLOC: [(&str, &str, &str, Option<CallArgument>); 8] = [
     ("valloc", "size=$arg1", "size", None),
     ("pvalloc", "size=$arg1", "size", None),
 ];
-/// Every C library has these. Of the others, those are watched that it has.
+/// Every C library has this function. The other ones are watched where the library has them.
 const NEEDED: [&str; 1] = ["malloc"];
-/// How much of the caller's stack may hold a result: a local variable of the caller, or of its callers.
+/// Bytes of the caller's stack that are copied to find a result: a local variable of the caller, or of its callers.
 const RESULT_WITHIN_BYTES: u32 = 2048;
 
-/// On older kernels its functions can be probed, but their names, and which are inlined, differ.
+/// On older kernels the functions can be probed, but names and inlining differ between kernels.
 const NEEDS_VMALLOC: &str =
     "the preset vmalloc needs the events of Linux 6.3, and newer; on older ones put kprobes into --alloc and --free";
 
@@ -122,11 +122,11 @@ impl CallArgument {
 }
 
 impl Preset {
-    /// The events of both lists. `?` stands in front of an event that not all kernels have.
+    /// The events that allocate, and those that free. `?` marks an event that not all kernels have.
     fn lists(self) -> [String; 2] {
         let page = sys::page_size();
         let lists: [&str; 2] = match self {
-            // A number of a page that does not exist is -1, and 0 is an address that is none.
+            // The pfn of a page that does not exist is -1: plus 1 it is 0, which stands for no address.
             Preset::Page => {
                 return [
                     format!("kmem:mm_page_alloc//ptr=pfn+1/size={page}<<order/"),
@@ -146,12 +146,12 @@ impl Preset {
         lists.map(str::to_owned)
     }
 
-    /// Whether its events are probes in programs: each process that runs the probed code pays for them.
+    /// Whether the events of the preset are user probes: each process that runs the probed code pays for them.
     pub fn is_in_programs(self) -> bool {
         self == Preset::Malloc
     }
 
-    /// The events that it stands for.
+    /// The events of the preset.
     ///
     /// # Errors
     /// None in practice: the lists are constants.
@@ -212,8 +212,8 @@ fn calls() -> Result<Vec<WantedSource>> {
     Ok(wanted)
 }
 
-/// The events of `--alloc`. One that gives no address gives its size to the next one: they are a function's entry and
-/// its return.
+/// The events of `--alloc`. An event without an address passes its size to the next event: they are the entry of a
+/// function and its return.
 ///
 /// # Errors
 /// Text that does not parse.
@@ -251,7 +251,7 @@ fn is_absent(err: &anyhow::Error) -> bool {
     matches!(err.downcast_ref(), Some(EventError::NotFound { .. }))
 }
 
-/// Puts the events into the list.
+/// Adds the events to the list.
 ///
 /// # Errors
 /// An event or field that this kernel lacks.
@@ -287,7 +287,7 @@ pub fn open(wanted: &[WantedSource], evlist: &mut Evlist, setup: &Setup<'_>) -> 
     Ok(sources)
 }
 
-/// The error about an event that does not tell the address.
+/// The error about an event that has no address.
 fn no_address(format: &Format) -> anyhow::Error {
     let fields: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
     anyhow!(
@@ -325,13 +325,13 @@ fn source(
     }
     let user = is_user(&wanted.selector.head, setup)?;
     let stacks = !is_free && ptr.is_some() && (setup.stacks || bound.attributes.stack);
-    // Any task may free kernel memory; the memory of a process is freed by that process.
+    // Any task may free kernel memory; only the process itself frees its memory.
     let anybody = is_free && !(user && matches!(setup.target.tasks, Tasks::Processes(_) | Tasks::Workload(_)));
     if bound.attributes.cpus.is_none() && !is_free {
         bound.attributes.cpus.clone_from(&setup.target.wanted);
     }
     let mut evsel = bound.into_evsel(stacks).binding(if anybody { Binding::Cpu } else { Binding::Task }).small_copies();
-    // Of a whole machine the place in the kernel matters, not which of many programs called it.
+    // For a whole machine the place in the kernel matters, not which of many programs made the call.
     if stacks && !user && setup.watched.is_all() {
         evsel = evsel.kernel_callchain();
     }
@@ -359,13 +359,13 @@ fn source(
     })
 }
 
-/// The field with the name of a cache of the kernel's: kmem_cache_alloc of Linux 6.18 has one, of 6.12 it has none.
+/// The field with the name of a kernel cache: kmem_cache_alloc has one on Linux 6.18, and none on 6.12.
 fn cache_name(format: &Format) -> Option<LocatedText> {
     let is_of_cache = format.system == "kmem" && format.name.starts_with("kmem_cache_alloc");
     format.field("name").filter(|_| is_of_cache)?.located_text().ok()
 }
 
-/// Turns each event without an address, and the one behind it, into a pair: one in each file.
+/// Makes a pair of each event without an address and the event after it: one pair per file.
 fn pair(sources: &mut [AllocatorEvent], groups: &[(&WantedSource, Range<usize>)]) -> Result<()> {
     for (at, (wanted, entries)) in groups.iter().enumerate() {
         let is_entry = |index: &usize| {
@@ -393,11 +393,11 @@ fn pair(sources: &mut [AllocatorEvent], groups: &[(&WantedSource, Range<usize>)]
     Ok(())
 }
 
-/// True for an event whose addresses are those of the process that it happens in.
+/// True for an event whose addresses belong to the process in which it happens.
 fn is_user(head: &SelectorHead, setup: &Setup<'_>) -> Result<bool> {
     Ok(match head {
         SelectorHead::Uprobe(..) => true,
-        SelectorHead::Kprobe(_) | SelectorHead::Bare(_) => false, // a name alone was named in full before
+        SelectorHead::Kprobe(_) | SelectorHead::Bare(_) => false, // such a name was already replaced by a full name
         SelectorHead::Tracepoint { system, .. } if system == "syscalls" || system == "raw_syscalls" => true,
         SelectorHead::Tracepoint { system, name } => setup.tracefs.get()?.is_uprobe(system, name),
     })

@@ -1,30 +1,29 @@
-//! Whether what stays at a place grows.
+//! Whether the amount that stays at a place grows.
 //!
-//! Judged by the least amount of each of the last parts of time, so that what is taken and given back within a part does not
-//! matter; nor, later in a run, how a cache filled up at first.
+//! The minima of the last parts of the time decide. So memory that is allocated and freed within a part does not count;
+//! nor, later in a run, the filling of a cache at its beginning.
 
 use crate::profilers::kmemleak::flows::TREND_PARTS;
 
-/// What became of the amount that stays at a place.
+/// How the amount that stays at a place develops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trend {
-    /// Each later part keeps more, but for few.
+    /// With few exceptions, each later part has a higher minimum.
     Growing,
     /// There are too few parts, or the later ones keep more without being in order.
     TooEarly,
-    /// The later parts keep no more than the earlier ones did.
+    /// The later parts have no higher minima than the earlier ones.
     Plateau,
 }
 
-/// Pairs of parts of which the later one keeps more, less those of which it keeps less, that show growth. There are 28 pairs.
-/// Amounts in no order have as many at 7 of 1000 places. Amounts of three levels, each higher than the one before, have 21;
-/// those of two have 16 at most.
+/// Least number of growing pairs of parts minus shrinking pairs that counts as growth. There are 28 pairs. Minima in
+/// random order reach it at 7 of 1000 places. Minima of three rising levels have 21; minima of two levels 16 at most.
 const GROWING_PAIRS: i32 = 20;
-/// By the 32nd part, a plateau may be exceeded: a cache that is full goes up and down a little.
+/// A plateau may be exceeded by 1 / `PLATEAU_SHARE`: the amount of a full cache varies a little.
 const PLATEAU_SHARE: u64 = 32;
 
 impl Trend {
-    /// `least`: the least amounts of the parts, the oldest first.
+    /// `least`: the minima of the parts, the oldest first.
     pub fn of(least: &[u64]) -> Trend {
         if least.len() < TREND_PARTS {
             return Trend::TooEarly;
@@ -51,16 +50,16 @@ mod tests {
             (&[1, 2, 3, 4, 5, 6, 7, 8], Growing),
             (&[0, 0, 0, 0, 1, 2, 3, 4], Growing),
             (&[0, 0, 0, 0, 0, 1, 2, 3], TooEarly),
-            // A slow leak beside much that is kept.
+            // A slow leak next to a large constant amount.
             (&[90_000, 90_001, 90_002, 90_003, 90_004, 90_005, 90_006, 90_007], Growing),
             // Some parts are out of order.
             (&[10, 30, 20, 40, 50, 70, 60, 80], Growing),
             (&[10, 30, 20, 40, 70, 60, 50, 80], Growing),
             (&[30, 20, 10, 60, 50, 40, 80, 70], TooEarly),
-            // One object now and then.
+            // One object at long intervals.
             (&[1, 1, 1, 2, 2, 2, 3, 3], Growing),
             (&[1, 1, 1, 1, 2, 2, 2, 2], TooEarly),
-            // Caches: full, filled in the first half, going up and down a little.
+            // Caches: full, filled in the first half, varying a little.
             (&[7, 7, 7, 7, 7, 7, 7, 7], Plateau),
             (&[0, 5, 10, 10, 10, 10, 10, 10], Plateau),
             (&[1000, 990, 1010, 1000, 1020, 980, 1030, 1000], Plateau),

@@ -87,7 +87,7 @@ fn analysis(text: &str) -> Result<Analysis, String> {
     }
 }
 
-/// What is asked of the pairs.
+/// The options about pairs.
 #[derive(Clone, Debug, Default)]
 pub struct PairQuestion {
     pub key: Option<Expr>,
@@ -98,12 +98,12 @@ pub struct PairQuestion {
     pub is_cycle: bool,
     pub shows_worst: bool,
     pub expire_ns: Option<u64>,
-    /// Rows in text.
+    /// Most rows in text.
     pub most_rows: usize,
     pub draws_stacks: bool,
 }
 
-/// Rows in text without `--all`.
+/// Most rows in text without `--all`.
 const ROWS: usize = 20;
 
 impl ProfilerArgs for MultiTraceArgs {
@@ -124,7 +124,7 @@ impl ProfilerArgs for MultiTraceArgs {
 }
 
 impl MultiTraceArgs {
-    /// The events of each position.
+    /// The selectors of each position.
     fn positions(&self) -> Result<Vec<Vec<Selector>>> {
         let mut positions: Vec<Vec<Selector>> = Vec::new();
         for text in &self.events {

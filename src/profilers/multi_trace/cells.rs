@@ -1,4 +1,4 @@
-//! What stands beside a record of a pair.
+//! The position of a record in its pair, which is shown with the record.
 
 use std::io::Write;
 use std::num::NonZeroU64;
@@ -6,20 +6,20 @@ use std::num::NonZeroU64;
 use crate::json::Object;
 use crate::report::{Cell, Value};
 
-/// Where a record is in a pair, and what it tells.
+/// Where a record is in a pair, and what its line adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PairOffset {
-    /// From the start of the pair.
+    /// Time since the start of the pair.
     pub ns: i64,
-    /// Records before it that were left out.
+    /// Number of records before this one that were left out.
     pub hidden: u32,
     /// For a switch: how long the task that leaves its CPU has run.
     pub ran_ns: Option<NonZeroU64>,
-    /// What the thread that is the key does after this record.
+    /// The state after this record of the thread that is the key.
     pub thread: Option<ThreadNow>,
 }
 
-/// What a thread does after a record.
+/// The state of a thread after a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadNow {
     Woken,
@@ -47,7 +47,7 @@ impl ThreadNow {
     }
 }
 
-/// Text has the offset and the thread in front of the event, and the rest behind it.
+/// Text shows the offset and the thread before the event, and the other values after it.
 impl Cell for PairOffset {
     fn before_event(&self, out: &mut Vec<u8>) {
         let us = self.ns.unsigned_abs();
@@ -59,7 +59,7 @@ impl Cell for PairOffset {
         }
     }
 
-    /// How long the task has run that leaves its CPU, and how many records before this one were left out: `, prev ran
+    /// How long the task that leaves its CPU has run, and how many records before this one were left out: `, prev ran
     /// 1763.022 us, 3 left out before`.
     fn behind_event(&self, out: &mut Vec<u8>) {
         if let Some(ran_ns) = self.ran_ns.map(NonZeroU64::get) {

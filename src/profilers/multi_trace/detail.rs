@@ -2,20 +2,20 @@
 
 use crate::cli::values;
 
-/// What `--detail` asks for.
+/// The value of `--detail`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DetailArgs {
-    /// Records so long before the start, ns.
+    /// Records up to this long before the start, ns.
     pub before_ns: Option<u64>,
-    /// Records so long after the end, ns.
+    /// Records up to this long after the end, ns.
     pub after_ns: Option<u64>,
     pub same_cpu: bool,
     pub same_pid: bool,
     pub same_tid: bool,
     pub same_key: bool,
-    /// Compared with the start only, or with the end only.
+    /// Records are compared with the start only, or with the end only.
     pub only: Option<PairSide>,
-    /// Records closer to the one before than this are hidden, ns.
+    /// Records that follow the previous record within this time are hidden, ns.
     pub hide_ns: Option<u64>,
 }
 
@@ -26,18 +26,18 @@ pub enum PairSide {
     End,
 }
 
-/// What a record is compared by.
+/// The values by which records are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordMarks {
-    /// The CPU on which it happened, and those of its fields.
+    /// The CPU of the record, and the CPUs in its fields.
     pub cpus: [Option<u32>; MAX_MARKS],
-    /// The process and the thread of the record, and those of its fields, which may be either.
+    /// The process and the thread of the record, and the ids in its fields, which may be pids or tids.
     pub pid: i32,
     pub tid: i32,
     pub tasks: [Option<i32>; MAX_MARKS],
 }
 
-/// Fields of a record that name CPUs, or tasks.
+/// Most fields of a record that name CPUs, or tasks.
 pub const MAX_MARKS: usize = 4;
 
 const FORM: &str = "write a list of -10us, +10us, samecpu, samepid, sametid, samekey, 1, 2, hide<10us";
@@ -45,7 +45,7 @@ const FORM: &str = "write a list of -10us, +10us, samecpu, samepid, sametid, sam
 /// Parses the value of `--detail`.
 ///
 /// # Errors
-/// A word that is none of the form.
+/// A word that is not allowed in the value.
 pub fn parse(text: &str) -> Result<DetailArgs, String> {
     let mut args = DetailArgs::default();
     for word in text.split(',').map(str::trim) {
@@ -75,8 +75,8 @@ impl DetailArgs {
         self.same_cpu || self.same_pid || self.same_tid || self.same_key
     }
 
-    /// Whether a record is shown beside a pair with these marks. `has_key`: its key is that of the pair. `thread_cpus`: where
-    /// the thread that is the key was before and after it.
+    /// Whether a record is shown with a pair that has these marks. `has_key`: the record has the key of the pair.
+    /// `thread_cpus`: the CPUs of the thread that is the key, before and after the record.
     pub fn shows(
         &self,
         record: &RecordMarks,
@@ -95,7 +95,7 @@ impl DetailArgs {
             let is_task = |task: i32, of_side: i32| {
                 task == of_side || record.tasks.contains(&Some(of_side)) || side.tasks.contains(&Some(task))
             };
-            // The idle tasks of all CPUs have the number 0.
+            // The idle tasks of all CPUs have the tid 0.
             self.same_cpu && record.cpus.iter().any(is_cpu)
                 || self.same_pid && side.pid > 0 && is_task(record.pid, side.pid)
                 || self.same_tid && side.tid > 0 && is_task(record.tid, side.tid)

@@ -1,4 +1,4 @@
-//! The events of the command line as the relation sees them.
+//! The events of the command line, prepared for the relation.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::tep::format::field::Int32;
 const CPU_FIELDS: [&str; 5] = ["cpu", "target_cpu", "orig_cpu", "dest_cpu", "cpu_id"];
 const TASK_FIELDS: [&str; 7] = ["pid", "tid", "prev_pid", "next_pid", "parent_pid", "child_pid", "newpid"];
 const SWITCH: &str = "sched:sched_switch";
-/// Events about another task than the current one, and the field that names it. Bound to a task, they are blind to what
-/// is done to it.
+/// Events about another task than the current one, and the field that names that task. Bound to a task, they miss what
+/// other tasks do to it.
 const OTHER_TASK: [(&str, &str); 6] = [
     (SWITCH, "next_pid"),
     ("sched:sched_wakeup", "pid"),
@@ -36,28 +36,28 @@ const OTHER_TASK: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub struct RelatedEvent {
     pub shown: ShownEvent,
-    /// Its alias, or its name.
+    /// The alias of the event, or its name.
     pub name: Arc<str>,
     pub positions: Positions,
-    /// None: the CPU, or the thread.
+    /// None: the CPU or the thread is the key.
     pub key: Option<KeyExpr>,
     role: Option<Program>,
-    /// It is only shown beside slow pairs.
+    /// The event is only shown with slow pairs.
     pub is_untraced: bool,
-    /// It makes a report.
+    /// The event triggers a report.
     pub is_trigger: bool,
-    /// The run is about some tasks, and the event about that of this field: it comes from all CPUs.
+    /// The run is about some tasks, and the event about the task of this field: it is opened on all CPUs.
     other_task: Option<(&'static str, Int32)>,
-    /// A switch to the task that is the key.
+    /// The event is a switch, and the task that it switches to is the key.
     pub is_switch_in: bool,
-    /// Neither a filter nor a role drops any of its records.
+    /// Neither a filter nor a role drops any record of the event.
     pub is_whole: bool,
     cpu_fields: Vec<Int32>,
     task_fields: Vec<Int32>,
     pub scheduling: Scheduling,
 }
 
-/// Which part in a pair an event may take.
+/// The parts that an event may have in a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairRole {
     pub starts: bool,
@@ -65,7 +65,7 @@ pub struct PairRole {
 }
 
 impl RelatedEvent {
-    /// Adds an event to the list. `key`: its own, or that of the command line.
+    /// Adds an event to the list. `key`: the key of the event, or of the command line.
     ///
     /// # Errors
     /// More events than ids.
@@ -107,14 +107,14 @@ impl RelatedEvent {
         })
     }
 
-    /// Has the kernel drop what is not asked for.
+    /// Has the kernel drop unwanted records.
     ///
     /// # Errors
-    /// A filter that neither the kernel nor we can evaluate.
+    /// A filter that neither the kernel nor perf-prof can evaluate.
     pub fn narrow(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let tasks =
             self.other_task.and_then(|(field, _)| TaskMatch::new(None, setup).filter("", field, &self.shown.format));
-        // Who runs where follows from the switches of all tasks.
+        // Which task runs on a CPU follows only from the switches of all tasks.
         let tasks = tasks.filter(|_| !matches!(self.scheduling, Scheduling::Switch { .. }));
         self.shown.narrow(tasks, evlist, setup)
     }
@@ -128,7 +128,7 @@ impl RelatedEvent {
         }
     }
 
-    /// Each of its records may start or end a pair.
+    /// Each record of the event may start or end a pair.
     pub fn is_paired_always(&self) -> bool {
         self.role.is_none() && !self.is_untraced && self.other_task.is_none()
     }
@@ -146,7 +146,7 @@ impl RelatedEvent {
         Ok(PairRole { starts: bits & 1 != 0, ends: bits & 2 != 0 })
     }
 
-    /// What the record is compared by in `--detail`.
+    /// The values by which `--detail` compares the record.
     pub fn marks(&self, raw: &[u8], cpu: u32, pid: i32, tid: i32) -> RecordMarks {
         let mut marks = RecordMarks { pid, tid, ..RecordMarks::default() };
         marks.cpus[0] = Some(cpu);
@@ -160,7 +160,7 @@ impl RelatedEvent {
     }
 }
 
-/// The field of the task that an event is about, if it is another one than the current task by its key.
+/// The field of the task that an event is about, if by its key this is not the current task.
 fn other_task(format: &Format, key: &KeyExpr) -> Option<(&'static str, Int32)> {
     let event = format.full_name();
     let (_, field) = OTHER_TASK.into_iter().find(|(name, _)| *name == &*event)?;

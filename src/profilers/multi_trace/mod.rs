@@ -1,11 +1,11 @@
 //! `multi-trace`: the time from one event to another, by what the two have in common.
 //!
-//! Events: those of the `-e` options, period 1, each a position; on the tasks of the answer. Cost: one record per event.
-//! A start waits for the next event under its key in a table of bounded size.
+//! Events: those of the `-e` options, period 1, each option a position; on the tasks of the run. Cost: one record per
+//! event. A start waits for the next event with its key in a table of bounded size.
 //!
-//! `event` is an event of a position, `scheduling` what it tells about who runs where. `pairs` declares what
-//! [`Relation`] pairs, `plain` hands it events that need nothing else. `timeline` keeps records for `detail`, `report` has
-//! the tables and lines, `tables` fills the former, `slow` shows pairs that were asked for.
+//! `event` is an event of a position, `scheduling` reads from it which task runs where. `pairs` declares what
+//! [`Relation`] pairs, `plain` passes it events that need nothing else. `timeline` keeps records for `detail`, `report`
+//! has the tables and lines, `tables` fills the tables, `slow` shows the pairs that options ask for.
 
 mod args;
 mod cells;
@@ -62,7 +62,7 @@ impl DefaultKey {
 /// The profiler behind [`MultiTraceArgs`].
 #[derive(Debug, Default)]
 pub struct MultiTrace {
-    /// The selectors of each position, until they are events.
+    /// The selectors of each position, until they are resolved to events.
     positions: Vec<Vec<Selector>>,
     question: PairQuestion,
     /// Some pairs may have lines of their own.
@@ -70,14 +70,14 @@ pub struct MultiTrace {
     /// By the index of the event, minus `first`.
     events: Vec<RelatedEvent>,
     first: usize,
-    /// The same events, if all of them are plain; else none.
+    /// The same events, if all of them are plain; otherwise empty.
     plain: Vec<plain::PlainEvent>,
     default_key: DefaultKey,
     /// Some of the events have callchains.
     has_stacks: bool,
-    /// The keys are numbers of threads.
+    /// The keys are tids.
     keys_are_threads: bool,
-    /// Events of some CPUs are not seen, and pairs may go through these.
+    /// Events of some CPUs are not seen, and a pair may continue on these CPUs.
     misses_cpus: bool,
     shown: Option<ShownKeys>,
     relation: Relation<ChainDelays>,
@@ -88,7 +88,7 @@ pub struct MultiTrace {
     no_value: NoResultCounts,
     starts: u64,
     wants_report: bool,
-    /// Intervals without a pair, and how many of them pass until the next word about it.
+    /// Number of intervals without a pair, and how many more pass until the next message about that.
     silent: u32,
 }
 
@@ -107,7 +107,7 @@ impl MultiTrace {
         MultiTrace { positions, question, shows_any, relation, slow, ..MultiTrace::default() }
     }
 
-    /// The events of all positions; one that stands in several is one event.
+    /// The events of all positions; an event with several positions appears once.
     fn select(&mut self, setup: &Setup<'_>) -> Result<Vec<(BoundEvent, Positions)>> {
         let mut selected: Vec<(BoundEvent, Positions, Option<String>)> = Vec::new();
         for (position, selectors) in (0_u16..).zip(std::mem::take(&mut self.positions)) {
@@ -129,7 +129,7 @@ impl MultiTrace {
         Ok(selected.into_iter().map(|(bound, positions, _)| (bound, positions)).collect())
     }
 
-    /// The key of an event. One that is only shown beside pairs needs none.
+    /// The key of an event. An event that is only shown with pairs needs no key.
     fn key_of(&self, bound: &mut BoundEvent) -> Result<Option<KeyExpr>> {
         match profiler::key_of(bound, self.question.key.as_ref()) {
             Err(_) if bound.attributes.has("untraced") => Ok(None),
@@ -137,13 +137,13 @@ impl MultiTrace {
         }
     }
 
-    /// Both events of any pair are on one CPU.
+    /// Whether both events of any pair are on one CPU.
     fn stays_on_cpu(&self) -> bool {
         let mut keys = self.events.iter().filter(|event| !event.is_untraced).map(|event| event.key.as_ref());
         keys.all(|key| key.map_or(self.default_key == DefaultKey::Cpu, |key| key.reads("_cpu")))
     }
 
-    /// Pairs have one kind of key.
+    /// Checks that all pairs have the same kind of key.
     fn check_keys(&self) -> Result<()> {
         let traced = || self.events.iter().filter(|event| !event.is_untraced);
         if let (Some(with), Some(without)) =
@@ -166,7 +166,7 @@ impl MultiTrace {
         self.events.get(usize::from(event)).map_or_else(|| "".into(), |event| event.name.clone())
     }
 
-    /// A record that may end a pair: the position in which it has ended one.
+    /// A record that may end a pair: returns the position at which it has ended one.
     #[inline(always)]
     fn end(&mut self, key: RelationKey, at: EventMoment, own: DelayEnd, ctx: &mut Context) -> Option<u16> {
         let end = PairEnd { moment: at, own };
@@ -191,7 +191,7 @@ impl MultiTrace {
         self.slow.add(pair, &self.events, ctx);
     }
 
-    /// The thread that a key stands for. None: it is no thread.
+    /// The thread that a key stands for. None: the key stands for something else.
     fn thread_of(&self, key: RelationKey) -> Option<i32> {
         match key {
             RelationKey::Number(number) if self.keys_are_threads => i32::try_from(number.cast_signed()).ok(),
@@ -199,7 +199,7 @@ impl MultiTrace {
         }
     }
 
-    /// A task got a CPU. The switch may have been hidden with the idle task before it.
+    /// A task got a CPU. Its switch may have been hidden together with the previous idle task.
     fn came(&mut self, tid: i32, time: Timestamp, cpu: u32, ctx: &mut Context) {
         let key = RelationKey::thread(tid);
         let is_whole = self.events.iter().any(|event| event.is_switch_in && event.is_whole);
@@ -217,18 +217,18 @@ impl MultiTrace {
                 self.relation.hide(key);
                 continue;
             }
-            // Before it, the idle task was current.
+            // Before the switch, the idle task was current.
             let moment = EventMoment { time, cpu, pid: 0, tid: 0 };
             self.end(key, moment, DelayEnd { event: at as u16, part, number: u64::MAX }, ctx);
         }
     }
 
-    /// The key says more than the CPU or thread of the line.
+    /// Whether the key is not already in the line, as CPU or thread are.
     fn has_keys(&self) -> bool {
         self.events.iter().any(|event| event.key.is_some())
     }
 
-    /// Forgets the texts and names of keys that nothing has any more.
+    /// Forgets the texts and names of keys that are no longer used.
     fn forget_keys(&mut self, now: Timestamp) {
         let mut used: FxHashSet<EventKey> = self.slow.keys().collect();
         used.extend(self.relation.waiting(now).map(|(key, _)| key.event_key()));
@@ -237,7 +237,8 @@ impl MultiTrace {
         self.shown.iter_mut().for_each(|shown| shown.retain(|key| used.contains(&key)));
     }
 
-    /// Says why there are no pairs, if there are starts and `ends` without a start: after 1, 2, 4, ... intervals without any.
+    /// Explains why there are no pairs, if there are starts, and `ends` without a start: after 1, 2, 4, ... intervals
+    /// without pairs.
     fn tell_silence(&mut self, had_pairs: bool, ends: u64, report: &mut Report) {
         if had_pairs || report.is_quiet || self.starts == 0 || ends == 0 {
             self.silent = 0;
@@ -304,7 +305,7 @@ impl Profiler for MultiTrace {
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let at = event.index().checked_sub(self.first).context("an event of another profiler")?;
         let related = self.events.get(at).context("an event of another profiler")?;
-        // Names of tasks are looked up where they are needed: ends of pairs have no use for them.
+        // Task names are looked up only where they are needed: ends of pairs do not need them.
         if !related.shown.passes_all() && !related.shown.passes(sample, ctx.tasks.comm(sample.tid)) {
             return Ok(Use::Ignored);
         }

@@ -1,11 +1,11 @@
-//! What the pairs of this profiler are: events at positions, under keys that the user chose.
+//! How this profiler pairs events: by position and by a key that the user chose.
 
 use crate::event::EventKey;
 use crate::relation::{Chain, Declaration, OpenStart, PairEnd, PairPositions, RelationKey, RowKey};
 use crate::stats::SumKey;
 use crate::task::Comm;
 
-/// Pairs of neighbours in a chain.
+/// Pairs of adjacent positions in a chain.
 #[derive(Debug, Default)]
 pub struct ChainDelays {
     pub chain: Chain,
@@ -16,11 +16,11 @@ pub struct ChainDelays {
 /// An event that may start a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayStart {
-    /// Its place among the events of the run.
+    /// The index of the event among the events of the run.
     pub event: u16,
-    /// The position that ends its pair: the `-e` behind its own, from 0 on.
+    /// The position that ends the pair: the `-e` after that of the event, counted from 0.
     pub next: u16,
-    /// Its number in the timeline.
+    /// The number of the record in the timeline.
     pub number: u64,
 }
 
@@ -32,12 +32,12 @@ pub struct DelayEnd {
     pub number: u64,
 }
 
-/// What a row is about: the pairs of two events, of all keys or of one.
+/// The key of a row: the pairs of two events, with all keys or with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DelayKey {
     /// None: all keys.
     pub key: Option<EventKey>,
-    /// The two events, by their places among the events of the run.
+    /// The indexes of both events among the events of the run.
     pub start: u16,
     pub end: u16,
 }
@@ -48,7 +48,7 @@ impl SumKey for DelayKey {
     }
 }
 
-/// Events below have an index for each two of them.
+/// Each two events below this index have an index of their own as a pair.
 const MAX_INDEXED: u16 = 16;
 
 impl RowKey for DelayKey {

@@ -1,8 +1,8 @@
-//! Events whose key is a number at a fixed place of the record, in a run that takes neither stacks nor records around
+//! Events whose key is a number at a fixed offset of the record, in a run without stacks and without records around
 //! pairs: the usual case.
 //!
-//! The events that are paired come a million times a second, so each step counts here: what the general way asks of each
-//! record again is asked once, and a sample is not written to memory.
+//! Paired events come up to a million times per second, so each step counts here: decisions that the general path makes
+//! for each record are made once, and samples are not written to memory.
 
 use anyhow::Result;
 
@@ -14,7 +14,7 @@ use crate::profilers::multi_trace::scheduling::{RunningFields, Scheduling};
 use crate::profilers::multi_trace::{DelayEnd, DelayStart, MultiTrace};
 use crate::relation::{Chain, EventMoment, PairPositions, RelationKey};
 
-/// An event whose records need no more than this.
+/// An event whose records need only the values below.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainEvent {
     part: PairPositions,
@@ -22,7 +22,7 @@ pub struct PlainEvent {
     running: RunningFields,
 }
 
-/// Where the key of a record is.
+/// Where the key of a record is found.
 #[derive(Clone, Copy, Debug)]
 enum KeyPlace {
     Default,
@@ -30,11 +30,11 @@ enum KeyPlace {
 }
 
 impl PlainEvent {
-    /// The same events. Empty: the records of some need more.
+    /// The plain form of all events. Empty: records of some events need the general path.
     pub fn all(events: &[RelatedEvent], chain: Chain) -> Vec<PlainEvent> {
         let plain = events.iter().map(|event| PlainEvent::of(event, chain.part(event.positions)));
         let mut plain: Vec<PlainEvent> = plain.collect::<Option<_>>().unwrap_or_default();
-        // Who runs is asked at wake-ups, and where switches end pairs.
+        // The current task of a CPU is needed at wake-ups, and where switches end pairs.
         let is_asked =
             |event: &RelatedEvent| event.is_switch_in || matches!(event.scheduling, Scheduling::Wakeup { .. });
         if !events.iter().any(is_asked) {
@@ -54,7 +54,7 @@ impl PlainEvent {
 }
 
 impl MultiTrace {
-    /// Takes samples of plain events.
+    /// Handles samples of plain events.
     pub(super) fn relate_plainly(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
         let plain = std::mem::take(&mut self.plain);
         samples.each(&mut PlainRelation { plain: &plain, pairs: self }, ctx);

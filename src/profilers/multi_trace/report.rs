@@ -1,4 +1,4 @@
-//! The tables of delays, of pairs, of what still waits and of the worst cases; the line of one slow pair.
+//! The tables of delays, of pairs, of waiting starts and of the worst cases; the line of one slow pair.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::report::{
 use crate::stats::{Latency, WorstCase};
 use crate::task::Comm;
 
-/// The pairs of two events, or those of one key.
+/// The pairs of two events, with all keys or with one.
 #[derive(Clone, Debug)]
 pub struct DelayRow {
     /// None: all keys.
@@ -89,7 +89,7 @@ const MEANINGS: [(&str, &str); 7 + LATENCY_MEANINGS.len()] = latency_meanings([
     ("before", "pairs that began before the interval"),
 ]);
 
-/// How many pairs there were, with `--impl pair`.
+/// Number of pairs, with `--impl pair`.
 #[derive(Clone, Debug)]
 pub struct PairRow {
     pub start: Arc<str>,
@@ -116,14 +116,14 @@ pub static PAIRS: Schema<PairRow> = Schema::<PairRow>::new(
         .then_with(|| (&one.start, &one.end).cmp(&(&other.start, &other.end)))
 });
 
-/// Starts that wait for their ends.
+/// Starts that wait for their end.
 #[derive(Clone, Debug)]
 pub struct WaitingRow {
     pub start: Arc<str>,
-    /// How many there are. Where events went unseen, their ends may be among these.
+    /// Number of these starts. Where events went unseen, the ends of some may be among them.
     pub open: u64,
     pub unseen: u64,
-    /// The age of the oldest, ns, with its key and task.
+    /// The age of the oldest start, ns, with its key and task.
     pub oldest_ns: u64,
     pub key: Value,
     pub tid: i32,
@@ -196,7 +196,7 @@ const fn worst(columns: &'static [Column<WorstRow>]) -> Schema<WorstRow> {
         .ordered(|one, other| (Reverse(one.case.ns), one.case.at_ns).cmp(&(Reverse(other.case.ns), other.case.at_ns)))
 }
 
-/// One pair that `--than` or `--lower` asks for.
+/// One pair that `--than` or `--lower` selects.
 #[derive(Debug)]
 pub struct ShownDelay {
     pub delay_ns: u64,

@@ -1,4 +1,4 @@
-//! What the events of the scheduler tell: who runs on each CPU, and what one thread does.
+//! What scheduler events show: which task runs on each CPU, and the state of one thread.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use crate::profilers::multi_trace::cells::ThreadNow;
 use crate::sched::{Cpus, SchedState, States, SwitchedOut};
 use crate::tep::{Field, Format, Int32};
 
-/// What an event tells about who runs where.
+/// What an event shows about the current task of a CPU.
 #[derive(Debug)]
 pub enum Scheduling {
     Nothing,
@@ -19,7 +19,7 @@ pub enum Scheduling {
         prev_pid: Int32,
         prev_state: Field,
         next_pid: Int32,
-        /// It decodes `prev_state`, and remembers what it has met.
+        /// Decodes `prev_state`, and caches the decoded values.
         states: Box<RefCell<States>>,
         /// All switches of the CPU are seen.
         is_whole: bool,
@@ -31,7 +31,7 @@ pub enum Scheduling {
 }
 
 impl Scheduling {
-    /// `is_whole`: all records of a CPU are seen.
+    /// `is_whole`: all records of the event on a CPU are seen.
     pub fn of(format: &Format, is_whole: bool) -> Scheduling {
         Scheduling::known(format, is_whole).unwrap_or(Scheduling::Nothing)
     }
@@ -64,7 +64,7 @@ impl Scheduling {
     }
 }
 
-/// Fields of an event that tell who runs on a CPU.
+/// The fields of an event that show which task runs on a CPU.
 #[derive(Clone, Copy, Debug)]
 pub enum RunningFields {
     Nothing,
@@ -72,15 +72,15 @@ pub enum RunningFields {
     Switch { next_pid: Int32, is_whole: bool },
 }
 
-/// Who runs on each CPU, as far as switches tell.
+/// The current task of each CPU, as far as switches show it.
 #[derive(Debug, Default)]
 pub struct Running {
-    /// The task that came last to each, and whether it runs: no switch away from it was left out.
+    /// The last task that was switched to on each CPU; true if it still runs: no switch away from it was missed.
     cpus: Cpus<bool, i32>,
 }
 
 impl Running {
-    /// Takes what a record tells that thread `current` made. True: a wake-up of a task that runs, or that woke itself: no
+    /// Handles a record made by thread `current`. True: the wake-up of a task that runs, or of the current task: no
     /// switch to it follows.
     #[inline(always)]
     pub fn follow(&mut self, fields: RunningFields, raw: &[u8], time: u64, cpu: u32, current: i32) -> bool {
@@ -103,11 +103,11 @@ impl Running {
         }
     }
 
-    /// A task got a CPU, as another witness tells. Returns when a switch to it was last seen there, or 0.
+    /// A task got a CPU, according to another source. Returns when a switch to it was last seen there, or 0.
     pub fn came(&mut self, cpu: u32, tid: i32, time: u64, is_whole: bool) -> u64 {
         let Some(cpu) = self.cpus.get_or_add(cpu, || false) else { return 0 };
         let seen = if cpu.current() == Some(tid) { cpu.since() } else { 0 };
-        // The record of a switch that was seen comes a moment after it.
+        // The SWITCH record of a switch that was seen comes a moment after it.
         if seen == 0 || !cpu.kept {
             cpu.becomes(time, tid);
         }
@@ -115,8 +115,8 @@ impl Running {
         seen
     }
 
-    /// How long the task has run that leaves its CPU with this record, ns, before [`Running::follow`] takes it. None: it is
-    /// no switch, or of the idle task, or the switch to this task was not seen.
+    /// How long the task that leaves its CPU with this record has run, ns; must be called before [`Running::follow`].
+    /// None: the record is no switch, the idle task leaves, or the switch to the task was not seen.
     pub fn ran_ns(&self, scheduling: &Scheduling, sample: &Sample<'_>) -> Option<u64> {
         let Scheduling::Switch { prev_pid, .. } = scheduling else { return None };
         let cpu = self.cpus.get(sample.cpu).filter(|cpu| cpu.kept)?;
@@ -132,23 +132,23 @@ impl Running {
     }
 }
 
-/// What one thread does from record to record.
+/// The state of one thread, from record to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowedThread {
     tid: i32,
-    /// None: nothing has told yet.
+    /// None: no record has shown its state yet.
     pub now: Option<ThreadNow>,
-    /// The CPU on which it runs, or will. None: it waits for something else, or nothing has told.
+    /// The CPU on which it runs, or will run. None: it does not wait for a CPU, or no record has shown it.
     pub cpu: Option<u32>,
 }
 
 impl FollowedThread {
-    /// None: the idle tasks of all CPUs have the number 0.
+    /// None for tid 0, which the idle tasks of all CPUs share.
     pub fn of(tid: i32) -> Option<FollowedThread> {
         (tid > 0).then_some(FollowedThread { tid, now: None, cpu: None })
     }
 
-    /// Takes what a record tells, which was made by `current` on `cpu`.
+    /// Handles a record made by `current` on `cpu`.
     pub fn follow(&mut self, scheduling: &Scheduling, raw: &[u8], cpu: u32, current: i32) {
         let is_it = |field: &Int32| field.read(raw).is_ok_and(|tid| tid == self.tid);
         let to = |field: &Int32| field.read(raw).ok().and_then(|cpu| u32::try_from(cpu).ok());

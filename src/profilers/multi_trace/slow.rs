@@ -1,4 +1,4 @@
-//! Pairs that `--than` or `--lower` asks for: their lines, and the records around them.
+//! Pairs that `--than` or `--lower` selects: their lines, and the records around them.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,11 +20,12 @@ use crate::symbol::StackId;
 
 /// Most memory for records around slow pairs.
 const RECORD_BYTES: usize = 16 << 20;
-/// Records shown of one pair.
+/// Most records that are shown with one pair.
 const MAX_RECORDS: usize = 200;
-/// Records that are looked at from one tick to the next: others choose how many pairs are slow, and how long they take.
+/// Most records that are examined between two ticks: the workload decides how many pairs are slow, and how long they
+/// take.
 const MAX_LOOKED_AT: u64 = 200_000;
-/// Slow pairs that wait for the records behind them.
+/// Most slow pairs that wait for the records after their end.
 const MAX_PENDING: usize = 10_000;
 
 /// A pair to be shown.
@@ -43,16 +44,16 @@ pub struct SlowPair {
     pub names: [Arc<str>; 2],
 }
 
-/// Shows slow pairs, with `--detail` together with the records around them.
+/// Shows slow pairs; with `--detail`, together with the records around them.
 #[derive(Debug)]
 pub struct SlowPairs {
     detail: Option<DetailArgs>,
     timeline: Timeline,
-    /// Pairs that wait for the records behind them, the oldest first.
+    /// Pairs that wait for the records after their end, the oldest first.
     pending: VecDeque<SlowPair>,
     /// The end of the last loss.
     lost_until_ns: u64,
-    /// Records that may be looked at until the next tick.
+    /// Number of records that may still be examined before the next tick.
     may_look_at: Cell<u64>,
 }
 
@@ -69,13 +70,13 @@ impl SlowPairs {
         SlowPairs { detail, timeline, pending, lost_until_ns: 0, may_look_at }
     }
 
-    /// Whether records are shown.
+    /// Whether records are kept and shown.
     #[inline]
     pub fn keeps(&self) -> bool {
         self.detail.is_some()
     }
 
-    /// Keeps a record, and returns its number. `ran_ns`: how long the task has run that leaves its CPU.
+    /// Keeps a record, and returns its number. `ran_ns`: how long the task that leaves its CPU has run.
     pub fn keep(
         &mut self,
         event: u16,
@@ -95,12 +96,12 @@ impl SlowPairs {
         self.lost_until_ns = self.lost_until_ns.max(end_ns);
     }
 
-    /// A tick has come.
+    /// Called at each tick.
     pub fn tick(&mut self) {
         self.may_look_at.set(MAX_LOOKED_AT);
     }
 
-    /// Shows a pair, at once or when the records behind it have come.
+    /// Shows a pair, at once or when the records after its end have come.
     pub fn add(&mut self, pair: SlowPair, events: &[RelatedEvent], ctx: &mut Context) {
         let waits = self.detail.as_ref().is_some_and(|detail| detail.after_ns.is_some());
         if waits && self.pending.len() < MAX_PENDING {
@@ -110,7 +111,7 @@ impl SlowPairs {
         }
     }
 
-    /// Shows the pairs whose following records have come by `now`.
+    /// Shows the pairs for which the following records have come by `now`.
     #[inline]
     pub fn flush(&mut self, now: u64, events: &[RelatedEvent], ctx: &mut Context) {
         while let Some(pair) = self.pending.front() {
@@ -145,7 +146,7 @@ impl SlowPairs {
             ended_by: Some((end.tid, end.comm, end.cpu)),
             is_truncated: records.as_ref().is_some_and(|records| records.is_truncated),
         };
-        // The line is about the task that was current at the start, and comes at the time of the end.
+        // The line has the task that was current at the start, and the time of the end.
         let subject = Subject { time: end.time, cpu: start.cpu, pid: start.pid, tid: start.tid, comm: start.comm };
         let Some(records) = records else {
             return ctx.emit(&DELAY, subject, &delay, start.stack);
@@ -161,7 +162,7 @@ impl SlowPairs {
         }
     }
 
-    /// The records that are shown of a pair.
+    /// The records that are shown with a pair.
     fn records(&self, pair: &SlowPair, detail: &DetailArgs, events: &[RelatedEvent]) -> PairRecords {
         let marks = |record: &KeptRecord, raw: &[u8]| {
             let related = events.get(usize::from(record.event));
@@ -228,8 +229,8 @@ struct PairRecords {
 struct ShownRecord {
     record: KeptRecord,
     raw: Vec<u8>,
-    /// Records before it that were left out.
+    /// Number of records before it that were left out.
     hidden: u32,
-    /// What the thread that is the key does after it.
+    /// The state after it of the thread that is the key.
     thread: Option<ThreadNow>,
 }

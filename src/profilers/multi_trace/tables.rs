@@ -1,4 +1,4 @@
-//! The rows of the tables, and the lines of starts that wait.
+//! The rows of the tables, and the lines of waiting starts.
 
 use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::multi_trace::args::Analysis;
@@ -28,7 +28,7 @@ impl MultiTrace {
         rows.into_iter().map(row).collect()
     }
 
-    /// `any_unseen`: events may have gone unseen.
+    /// The starts that wait. `any_unseen`: events may have gone unseen.
     pub(super) fn waiting(&mut self, now: Timestamp, any_unseen: bool) -> Vec<WaitingRow> {
         let by_event = self.relation.waiting_by(now, |_, start| start.open.own.event);
         let row = |(event, WaitingStarts { count, key, oldest }): (_, WaitingStarts<RelationKey, _>)| WaitingRow {
@@ -73,7 +73,7 @@ impl MultiTrace {
         }
     }
 
-    /// Shows a start that waits.
+    /// Shows a waiting start.
     pub(super) fn show_open(&self, key: RelationKey, start: &OpenStart<DelayStart>, now: Timestamp, ctx: &mut Context) {
         let OpenStart { since, open: start } = start;
         let delay = ShownDelay {

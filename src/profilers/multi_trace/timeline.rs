@@ -1,4 +1,4 @@
-//! The records of the last while, in order, in bounded memory: the oldest make room for new ones.
+//! The latest records, in order, in bounded memory: new records replace the oldest.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -10,7 +10,7 @@ use crate::task::Comm;
 /// A record that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptRecord {
-    /// Its place among the events of the run.
+    /// The index of the event among the events of the run.
     pub event: u16,
     pub time: u64,
     pub cpu: u32,
@@ -20,23 +20,23 @@ pub struct KeptRecord {
     /// None: the event has no key, or no value for it.
     pub key: Option<RelationKey>,
     pub stack: Option<StackId>,
-    /// How long the task has run that leaves its CPU with this record.
+    /// How long the task that leaves its CPU with this record has run.
     pub ran_ns: Option<NonZeroU64>,
 }
 
 #[derive(Debug)]
 struct KeptEntry {
     record: KeptRecord,
-    /// The record's bytes: how many were kept before, and their number.
+    /// The bytes of the record: their offset among all bytes ever kept, and their number.
     offset: u64,
     len: u32,
 }
 
-/// Records by number; each has the number behind that of the record before it.
+/// Records with consecutive numbers.
 #[derive(Debug)]
 pub struct Timeline {
     entries: VecDeque<KeptEntry>,
-    /// The bytes of all records, one behind the other.
+    /// The bytes of all records, one after the other.
     raw: VecDeque<u8>,
     /// Number of the first entry.
     first: u64,
@@ -62,7 +62,8 @@ impl Timeline {
         number
     }
 
-    /// Calls `each` for the records from `number` on that are still kept, with number and bytes, until it returns false.
+    /// Calls `each` for the records from `number` on that are still kept, with their numbers and bytes, until `each`
+    /// returns false.
     pub fn each_from(&self, number: u64, mut each: impl FnMut(u64, &KeptRecord, &[u8]) -> bool) {
         let skip = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.entries.len());
         let mut bytes = Vec::new();
@@ -118,7 +119,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of all records: what is kept is the end of it, within the limit, byte for byte.
+        /// Compared with a list of all records: the kept ones are the end of the list, within the limit, byte for byte.
         #[test]
         fn the_newest_are_kept(lens in prop::collection::vec(0_usize..40, 0..100), most_bytes in 0_usize..2000) {
             let mut timeline = Timeline::new(most_bytes);

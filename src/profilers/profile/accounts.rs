@@ -1,11 +1,11 @@
-//! How long each process ran, by the kernel's own accounts.
+//! How long each process ran, by the kernel's own accounting.
 //!
-//! A process that timers wake may run in step with the clock that samples, or between its ticks: then it has far too many
-//! samples, or none. Its account has every ns, and samples only divide that.
+//! A process that timers wake may run in step with the sampling clock, or between its ticks: then it has far too many
+//! samples, or none. The kernel accounts every ns of the process, and samples only divide that time.
 //!
-//! The account is the CPU clock of the process (`sys::process_cpu_ns`): in ns, with the threads that have exited, by one
-//! system call that waits for nothing. `utime` and `stime` of /proc/PID/stat say the same in ticks of 10 ms, for twenty
-//! times the price; /proc/PID/task/*/schedstat lacks the threads that have exited.
+//! The account is the CPU clock of the process (`sys::process_cpu_ns`): in ns, including exited threads, by one system
+//! call that never blocks. `utime` and `stime` of /proc/PID/stat have the same time in ticks of 10 ms, at twenty times
+//! the cost; /proc/PID/task/*/schedstat lacks exited threads.
 
 use rustc_hash::FxHashMap;
 
@@ -14,10 +14,11 @@ use crate::profiler::Timestamp;
 use crate::sys;
 use crate::task::Comm;
 
-/// Processes whose clocks are read at the end of an interval: that takes some 25 ms, and the rings hold seconds.
+/// Most processes whose clocks are read at the end of an interval: that takes some 25 ms, and the ring buffers hold
+/// seconds.
 const LIMIT: usize = 1 << 15;
 
-/// The CPU clock of a process, read between two readings of the time.
+/// The CPU clock of a process, read between two readings of the monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockReading {
     pub cpu_ns: u64,
@@ -28,7 +29,7 @@ pub struct ClockReading {
 impl ClockReading {
     /// None: the process has ended.
     pub fn now(pid: i32) -> Option<ClockReading> {
-        /// If the two times are further apart, we had to wait for a CPU: the clock is read again.
+        /// If the two times are further apart, this thread had to wait for a CPU: the clock is read again.
         const CLOSE_NS: u64 = 100_000;
         const TRIES: usize = 3;
         let mut best: Option<ClockReading> = None;
@@ -51,20 +52,20 @@ impl ClockReading {
     }
 }
 
-/// What a process used in an interval.
+/// The CPU time that a process used in an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessCpuTime {
     /// The name of the process now.
     pub comm: Comm,
-    /// In CPUs: 1 is all the time of one.
+    /// In CPUs: 1 is the whole time of one CPU.
     pub cpus: f64,
 }
 
-/// What is known of an interval beside its samples.
+/// Measurements of an interval besides its samples.
 #[derive(Clone, Debug)]
 pub struct MeasuredUsage {
     pub used: FxHashMap<i32, ProcessCpuTime>,
-    /// How many CPUs were busy, summed; infinite when that is not known.
+    /// The busy time of all CPUs, in CPUs; infinite when unknown.
     pub busy: f64,
 }
 
@@ -77,12 +78,12 @@ impl Default for MeasuredUsage {
 #[derive(Clone, Copy, Debug)]
 struct AccountedProcess {
     comm: Comm,
-    /// At the beginning of the interval, or of its life. None: not known.
+    /// The reading at the beginning of the interval, or of the process. None: unknown.
     before: Option<ClockReading>,
-    /// Threads that live, and those that lived at some time of the interval.
+    /// Living threads, and threads that lived at some time of the interval.
     threads: u32,
     lived: u32,
-    /// As last read.
+    /// The last reading.
     now: Option<ClockReading>,
 }
 
@@ -92,13 +93,13 @@ pub struct Accounts {
     processes: FxHashMap<i32, AccountedProcess>,
     /// When the interval began.
     start_ns: Timestamp,
-    /// Records of births and exits may be missing: the number of threads is not known.
+    /// Records of births and exits may be missing: the number of threads is unknown.
     uncounted: bool,
     looked_ns: Timestamp,
 }
 
 impl Accounts {
-    /// Begins with the threads that live, as (tid, pid, name).
+    /// Begins with the living threads, as (tid, pid, name).
     pub fn begin(
         &mut self,
         start_ns: Timestamp,
@@ -112,7 +113,7 @@ impl Accounts {
         }
     }
 
-    /// Counts processes and their threads anew.
+    /// Recounts processes and their threads.
     pub fn count(&mut self, living: impl Iterator<Item = (i32, i32, Comm)>) {
         self.processes.values_mut().for_each(|process| process.threads = 0);
         for (tid, pid, comm) in living.filter(|(tid, ..)| *tid > 0) {
@@ -127,7 +128,7 @@ impl Accounts {
 
     fn process(&mut self, pid: i32) -> Option<&mut AccountedProcess> {
         if self.processes.len() >= LIMIT && !self.processes.contains_key(&pid) {
-            return None; // samples measure it
+            return None; // samples measure this process
         }
         let new = AccountedProcess { comm: Comm::default(), before: None, threads: 0, lived: 0, now: None };
         Some(self.processes.entry(pid).or_insert(new))
@@ -144,7 +145,8 @@ impl Accounts {
                 if fork.tid != fork.pid {
                     return;
                 }
-                // The clock of a process begins at 0. Of a pid that two processes had in this interval nothing is known.
+                // The clock of a process begins at 0. For a pid that two processes had in this interval, the time is
+                // unknown.
                 let had = process.before.is_some_and(|before| before.told_ns < time);
                 let newborn = ClockReading { cpu_ns: 0, asked_ns: start_ns.min(time), told_ns: time };
                 *process = AccountedProcess {
@@ -179,19 +181,21 @@ impl Accounts {
         self.uncounted
     }
 
-    /// What each living process has used in the interval so far: of those that lived at its beginning, or were born in it.
+    /// The CPU time that each living process has used in the interval so far, if it lived at the beginning or was born
+    /// in the interval.
     pub fn look(&mut self, cpus: usize, clock: impl Fn(i32) -> Option<ClockReading>) -> FxHashMap<i32, ProcessCpuTime> {
         self.looked_ns = sys::monotonic_ns();
         let mut used = FxHashMap::default();
         for (&pid, process) in &mut self.processes {
             process.now = clock(pid);
             let most = if self.uncounted { cpus } else { cpus.min(process.lived.max(1) as usize) };
-            // A clock that went back is that of another process.
+            // A clock that went back belongs to another process.
             if let (Some(before), Some(now)) = (process.before, process.now)
                 && let Some(ns) = now.cpu_ns.checked_sub(before.cpu_ns)
             {
                 let span_ns = now.told_ns.saturating_sub(before.asked_ns).max(1);
-                // A running task is accounted up to the last tick: it may seem to have run a little longer than the interval.
+                // The kernel accounts a running task only up to the last tick: a process may seem to have run a little
+                // longer than the interval.
                 let cpus = (ns as f64 / span_ns as f64).min(most as f64);
                 used.insert(pid, ProcessCpuTime { comm: process.comm, cpus });
             }
@@ -199,7 +203,7 @@ impl Accounts {
         used
     }
 
-    /// Ends the interval with the last reading.
+    /// Ends the interval with the last readings.
     pub fn next_interval(&mut self) {
         self.processes.retain(|_, process| {
             process.before = process.now.take();
@@ -230,7 +234,7 @@ mod tests {
         Comm::new(b"child")
     }
 
-    /// Process 5 of one thread, process 6 of two.
+    /// Process 5 with one thread, process 6 with two.
     fn accounts(clock: impl Fn(i32) -> Option<ClockReading>) -> Accounts {
         let comm = Comm::new(b"t");
         let mut accounts = Accounts::default();
@@ -258,7 +262,7 @@ mod tests {
         let used = accounts.take(8, |pid| at(3 * SECOND, pid as u64 * SECOND + SECOND / 2));
         assert_eq!(cpus(&used), [(5, 0.25), (6, 0.25)]);
         assert_eq!(used[&5].comm, Comm::new(b"t"));
-        // Ended, or another process with that pid.
+        // The process has ended, or another process has its pid.
         let used = accounts.take(8, |pid| if pid == 5 { None } else { at(4 * SECOND, 1) });
         assert!(used.is_empty(), "{used:?}");
         let used = accounts.take(8, |_| at(5 * SECOND, SECOND / 2 + 1));
@@ -272,11 +276,11 @@ mod tests {
         let used = accounts.take(8, |pid| at(3 * SECOND, if pid == 8 { SECOND } else { 0 }));
         assert_eq!(cpus(&used), [(5, 0.0), (6, 0.0), (8, 0.5)]);
         assert_eq!(used[&8].comm, Comm::new(b"child"));
-        // The pid of a process that lived in the same interval.
+        // Another process had this pid earlier in the same interval.
         accounts.apply(&born(8, 8), 4 * SECOND, name);
         let used = accounts.take(8, |_| at(5 * SECOND, 2 * SECOND));
         assert!(!used.contains_key(&8), "{used:?}");
-        // Its birth record is older than the first reading of its clock.
+        // The birth record is older than the first reading of the clock.
         let comm = Comm::new(b"t");
         let mut accounts = Accounts::default();
         accounts.begin(SECOND, std::iter::once((9, 9, comm)), |_| at(2 * SECOND, SECOND / 2));
@@ -287,7 +291,7 @@ mod tests {
     #[test]
     fn a_process_uses_no_more_than_its_threads_can() {
         let mut accounts = accounts(|_| at(SECOND, 0));
-        // What was used before the first reading of the clock shows up in this interval.
+        // Time used before the first reading of the clock counts in this interval.
         let used = accounts.take(8, |_| at(2 * SECOND, 4 * SECOND));
         assert_eq!(cpus(&used), [(5, 1.0), (6, 2.0)]);
         accounts.apply(&born(55, 5), 5 * SECOND / 2, name);
@@ -295,12 +299,12 @@ mod tests {
         let used = accounts.take(8, |_| at(3 * SECOND, 9 * SECOND));
         assert_eq!(cpus(&used), [(5, 2.0), (6, 2.0)]);
         assert_eq!(cpus(&accounts.take(1, |_| at(4 * SECOND, 19 * SECOND))), [(5, 1.0), (6, 1.0)]);
-        // The number of threads is not known.
+        // The number of threads is unknown.
         accounts.lost();
         assert_eq!(cpus(&accounts.take(4, |_| at(5 * SECOND, 29 * SECOND))), [(5, 4.0), (6, 4.0)]);
     }
 
-    /// The reader had no CPU between reading the time and the clock: that time was not covered.
+    /// The reader had no CPU between reading the time and the clock: the clock does not cover that time.
     #[test]
     fn a_slow_look_makes_no_share_larger() {
         let mut accounts = accounts(|_| Some(ClockReading { cpu_ns: 0, asked_ns: SECOND, told_ns: 3 * SECOND }));

@@ -1,4 +1,4 @@
-//! Who had the CPU time of an interval: processes by their accounts and samples, and their threads by samples.
+//! Which tasks used the CPU time of an interval: processes by their accounts and samples, and their threads by samples.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -16,14 +16,14 @@ use crate::task::cpu_times::CpuShares;
 struct TaskUsage {
     /// Weights of user, kernel and guest samples.
     weights: [u64; 3],
-    /// The CPUs that these stand for: 1 is all the time of one. 0 where there is no sample.
+    /// The CPUs that these weights stand for: 1 is the whole time of one CPU. 0 where there is no sample.
     cpus: [f64; 3],
-    /// The CPUs of all three, with what was not sampled.
+    /// The CPUs of all three modes, including time without samples.
     all: f64,
     samples: u64,
-    /// False: how much time the weights stand for is not known.
+    /// False: it is unknown how much time the weights stand for.
     known: bool,
-    /// By the account of its process.
+    /// The time is taken from the account of the process.
     by_account: bool,
 }
 
@@ -33,10 +33,10 @@ impl Default for TaskUsage {
     }
 }
 
-/// The CPU time of a process, under all names that it had.
+/// The CPU time of a process, under all its names.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProcessUsage {
-    /// By samples alone.
+    /// Time by samples alone.
     sampled: TaskUsage,
     /// In CPUs.
     all: f64,
@@ -45,8 +45,8 @@ struct ProcessUsage {
     by_account: bool,
 }
 
-/// Short-lived processes of one name and parent that have used less together, or have fewer samples where their time is not
-/// known, are summed with others of the parent.
+/// Short-lived processes of one name and parent are summed with other children of the parent if together they have used
+/// less time, or have fewer samples where their time is unknown.
 const LITTLE_NS: u64 = 100_000_000;
 const FEW_SAMPLES: u64 = 10;
 
@@ -55,7 +55,7 @@ const FEW_SAMPLES: u64 = 10;
 struct ShortLived {
     sum: TaskUsage,
     pids: FxHashSet<i32>,
-    /// By process, or by thread.
+    /// The sum's parts by process, or by thread.
     parts: Vec<(CpuTimeOwner, TaskUsage)>,
 }
 
@@ -77,7 +77,7 @@ pub struct Attribution {
 }
 
 impl Attribution {
-    /// `measured`: by the accounts of processes.
+    /// `measured`: the accounts of the processes.
     pub fn new(
         usage: &SampledUsage,
         terms: &SamplingTerms,
@@ -107,7 +107,7 @@ impl Attribution {
         Attribution { tasks, processes, excluded: terms.excluded, span_ns }
     }
 
-    /// Each process with the CPUs that it had, and its samples.
+    /// Each process with its CPUs, and its number of samples.
     pub fn processes(&self) -> impl Iterator<Item = (i32, (f64, u64))> + '_ {
         let known = self.processes.iter().filter(|(_, process)| process.known);
         known.map(|(&pid, process)| (pid, (process.all, process.samples)))
@@ -122,7 +122,7 @@ impl Attribution {
         self.rows(tasks, children)
     }
 
-    /// Rows of threads. Those of a process have together what it has, divided as its samples are.
+    /// Rows of threads. Together, the threads of a process have the time of the process, divided like its samples.
     pub fn thread_rows(
         &self,
         usage: &SampledUsage,
@@ -135,7 +135,7 @@ impl Attribution {
         for (&ThreadOnCpu { pid, tid, cpu }, thread) in usage.threads() {
             let (comm, named, part) = threads.entry((pid, tid)).or_default();
             part.add(&thread.sums, rates.of(cpu));
-            // It may have had another name on another CPU.
+            // The thread may have had another name on another CPU.
             if thread.named >= *named {
                 (*comm, *named) = (thread.comm, thread.named);
             }
@@ -189,7 +189,7 @@ impl Attribution {
         rows
     }
 
-    /// The name of the parent under which a short-lived process is summed. None: it has a row of its own.
+    /// The name of the parent under which a short-lived process is summed. None: the process has a row of its own.
     fn parent_of(&self, pid: i32, children: &Children) -> Option<Comm> {
         self.processes.get(&pid).filter(|process| !process.by_account)?;
         children.parent_of(pid)
@@ -225,12 +225,12 @@ fn shown(comm: Comm) -> Comm {
     if comm.is_empty() { Comm::new(b"<gone>") } else { comm }
 }
 
-/// Whether a pid is of one process: 0 is of all tasks outside of our pid namespace.
+/// Whether a pid stands for one process: pid 0 stands for all tasks outside of this pid namespace.
 fn is_one(pid: i32) -> bool {
     pid > 0
 }
 
-/// The CPUs that a weight of one stands for, by the CPU that it was taken on.
+/// The CPUs that a weight of one stands for, by the CPU of the sample.
 struct Rates<'a, P> {
     usage: &'a SampledUsage,
     terms: &'a SamplingTerms,
@@ -274,7 +274,7 @@ impl TaskUsage {
         self.weights.iter().map(|&weight| weight as f64).sum()
     }
 
-    /// Sets the time to so many CPUs, divided as the samples are.
+    /// Sets the time to this many CPUs, divided like the samples.
     fn by_weights(&mut self, cpus: f64) {
         let weight = self.weight().max(1.0);
         self.cpus = self.weights.map(|part| cpus * part as f64 / weight);
@@ -286,7 +286,7 @@ impl TaskUsage {
         self.all *= factor;
     }
 
-    /// Sets the time of a thread to its part of the process, `most` CPUs at most.
+    /// Sets the time of a thread to its part of the process, but at most to `most` CPUs.
     fn follow(&mut self, process: &ProcessUsage, most: f64) {
         (self.known, self.by_account) = (process.known, process.by_account);
         if process.by_account {
@@ -300,7 +300,7 @@ impl TaskUsage {
     }
 }
 
-/// The most CPUs that each process can have used: one for each of its threads that were sampled.
+/// The most CPUs that each process can have used: one for each sampled thread.
 fn most_of_threads(usage: &SampledUsage) -> FxHashMap<i32, f64> {
     let mut most = FxHashMap::default();
     if usage.lacks_threads() {
@@ -313,8 +313,8 @@ fn most_of_threads(usage: &SampledUsage) -> FxHashMap<i32, f64> {
     most
 }
 
-/// The total of a process is what its account says, where there is one, and never more than its threads and the CPUs
-/// can have run. Samples divide it among the names that it had, and among user code, the kernel and guests.
+/// The total of a process is taken from its account, where there is one, but is limited by the number of its threads
+/// and of CPUs. Samples divide the total among the names of the process, and among user, kernel and guest mode.
 fn follow_accounts(
     tasks: &mut FxHashMap<(i32, Comm), TaskUsage>,
     processes: &FxHashMap<i32, ProcessUsage>,
@@ -333,13 +333,13 @@ fn follow_accounts(
             task.scale(most / sampled.all);
         }
     }
-    // Processes without an account have no more than what the others leave of the busy time.
+    // Processes without an account share at most the busy time that accounted processes leave.
     let sampled = tasks.values().filter(|task| !task.by_account).map(|task| task.all).sum::<f64>();
     let rest = (measured.busy - used.values().map(|used| used.cpus).sum::<f64>()).max(0.0);
     if sampled > rest {
         tasks.values_mut().filter(|task| !task.by_account).for_each(|task| task.scale(rest / sampled));
     }
-    // Never sampled: what it did is not known.
+    // Processes without a sample: how their time divides is unknown.
     for (&pid, used) in used.iter().filter(|(pid, used)| used.cpus > 0.0 && !processes.contains_key(pid)) {
         tasks.insert((pid, used.comm), TaskUsage { all: used.cpus, by_account: true, ..TaskUsage::default() });
     }
@@ -359,7 +359,7 @@ mod tests {
 
     type Cells = Vec<Vec<Value>>;
 
-    /// The table of tasks.
+    /// The rows of tasks.
     fn tasks(
         usage: &SampledUsage,
         terms: &SamplingTerms,
@@ -375,7 +375,7 @@ mod tests {
         MeasuredUsage::default()
     }
 
-    /// Process 5, which has so many CPUs by its account.
+    /// An account in which process 5 used this many CPUs.
     fn account(cpus: f64) -> MeasuredUsage {
         let used = ProcessCpuTime { comm: Comm::new(b"main"), cpus };
         MeasuredUsage { used: [(5, used)].into_iter().collect(), busy: f64::INFINITY }
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn tasks_are_in_per_cent_of_one_cpu() {
-        // The idle time of CPU 1 was never sampled, but /proc/stat knows of it.
+        // The idle time of CPU 1 was never sampled, but /proc/stat has it.
         let parts = |cpu| Some(CpuShares { idle: [0.5, 0.2][cpu as usize], irq: 0.0, softirq: 0.0 });
         let rows = tasks(&usage(), &terms(), SECOND, parts, &nobody());
         let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
@@ -409,12 +409,12 @@ mod tests {
         usage.counted(1, SECOND / 4, 2 * SECOND);
         let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
         let rows = tasks(&usage, &terms, 2 * SECOND, |_| None, &nobody());
-        // Half of what ran on CPU 0 was the idle task.
+        // Half of the samples on CPU 0 were in the idle task.
         assert_eq!(brief(&rows), [row(5, 4000, 110), row(6, 1000, 20)]);
         let cpus = cells(&CPUS, usage.cpu_rows(&[0, 1], &terms, 2 * SECOND, |_| None), 2 * SECOND);
         let hz: Vec<&Value> = cpus.iter().map(|row| &row[8]).collect();
         assert_eq!(hz, [&Value::Unsigned(100), &Value::Unsigned(160)]);
-        usage.counted(1, 2 * SECOND, 2 * SECOND); // more than there was: the clock of the samples is asked instead
+        usage.counted(1, 2 * SECOND, 2 * SECOND); // more than the interval has: so the clock of the samples counts
         assert_eq!(brief(&tasks(&usage, &terms, 2 * SECOND, |_| None, &nobody()))[0], row(5, 5500, 110));
         let cleared = {
             usage.clear();
@@ -423,7 +423,7 @@ mod tests {
         assert!(cleared.is_empty());
     }
 
-    /// A reader that had no CPU: the interval seems to be a ms long, and what was sampled and counted is of three seconds.
+    /// A reader that had no CPU: the interval seems to be 1 ms long, while samples and counts cover three seconds.
     #[test]
     fn no_share_is_more_than_can_be() {
         let ms = SECOND / 1000;
@@ -437,12 +437,12 @@ mod tests {
             let terms = SamplingTerms { targeted, ..terms() };
             assert_eq!(of(&tasks(&usage, &terms, ms, |_| None, &nobody())), [Value::Pct(10_000)], "{targeted}");
         }
-        // One thread is on one CPU at a time, whatever samples there are of it on two.
+        // A thread is on one CPU at a time, however many samples it has on two CPUs.
         samples(&mut usage, 1, 5, 300);
         assert_eq!(of(&tasks(&usage, &terms(), ms, |_| None, &nobody())), [Value::Pct(10_000)]);
         samples(&mut usage, 1, 6, 300);
         assert_eq!(of(&tasks(&usage, &terms(), ms, |_| None, &nobody())), [Value::Pct(20_000)]);
-        // Counted in three seconds of its own, however long the interval seems to be.
+        // The count covers three seconds, however long the interval seems to be.
         let mut usage = SampledUsage::default();
         samples(&mut usage, 0, 5, 300);
         usage.counted(0, 3 * SECOND / 2, 3 * SECOND);
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn accounts_say_how_much_and_samples_of_what() {
         let used = |cpus| ProcessCpuTime { comm: Comm::new(b"now"), cpus };
-        // In step with the samples 5 has all of them, 7 none.
+        // In step with the sampling clock, 5 has all samples and 7 has none.
         let mut usage = SampledUsage::default();
         (0..30).for_each(|_| usage.add(0, owner(5), CpuMode::User, 10_000_000));
         (0..10).for_each(|_| usage.add(0, owner(5), CpuMode::Kernel, 10_000_000));
@@ -476,7 +476,7 @@ mod tests {
             (Value::Signed(5), name(b"then"), pct(1000, 1000, 0), account),
         ];
         assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
-        // The CPU was not busy for so long.
+        // The CPU was not busy for that long.
         accounts.busy = 0.65;
         let rows = tasks(&usage, &terms(), SECOND, parts, &accounts);
         let of_6 = rows.iter().find(|row| row[0] == Value::Signed(6)).expect("its row");
@@ -491,7 +491,7 @@ mod tests {
             let owner = SampleOwner { pid: 5, tid, comm: Comm::new(b"main"), thread_comm: Comm::new(name) };
             (0..count).for_each(|_| usage.add(cpu, owner, kind, 10_000_000));
         };
-        add(&mut usage, 0, 5, b"before", CpuMode::User, 20); // its name until it goes to the other CPU
+        add(&mut usage, 0, 5, b"before", CpuMode::User, 20); // its name until it migrates
         add(&mut usage, 1, 5, b"main", CpuMode::Kernel, 10);
         add(&mut usage, 1, 6, b"worker", CpuMode::User, 10);
         usage.add(0, owner(7), CpuMode::User, 10_000_000);
@@ -513,10 +513,11 @@ mod tests {
             row(7, 7, b"t", [476, 476, 0, 0], 1),
         ];
         assert_eq!(got, want);
-        // By samples alone: those on CPU 0 stand for 1/21 s each, those on CPU 1 for 50 ms. No thread has more than a CPU.
+        // By samples alone: those on CPU 0 stand for 1/21 s each, those on CPU 1 for 50 ms. No thread has more than one
+        // CPU.
         let got: Vec<Value> = threads(&nobody()).iter().map(|row| row[4].clone()).collect();
         assert_eq!(got, [10_000, 5000, 476].map(Value::Pct));
-        // An account in one interval, and none in another.
+        // An account in one interval, and no account in another.
         let intervals = [account(0.8), nobody()].map(|measured| {
             let attribution = Attribution::new(&usage, &terms(), SECOND, |_| parts(0.0), &measured);
             (attribution.task_rows(&Children::default()), SECOND)
@@ -525,7 +526,7 @@ mod tests {
         assert_eq!((&of_run[0][3], &of_run[0][8]), (&Value::Pct((8000 + 19_524) / 2), &Value::Word("both")));
     }
 
-    /// Tasks without a number are not one thread.
+    /// Tasks outside of the namespace, which all have the tid 0, are not one thread.
     #[test]
     fn tasks_outside_of_the_namespace_may_have_several_cpus() {
         let mut usage = SampledUsage::default();
@@ -538,7 +539,8 @@ mod tests {
         assert_eq!(cells(&THREADS, threads, SECOND)[0][4], Value::Pct(20_000));
     }
 
-    /// In an interval without samples the account says how much a process used; samples of other intervals divide it.
+    /// In an interval without samples the account has the time that a process used; samples of other intervals divide
+    /// it.
     #[test]
     fn the_whole_run_of_a_task_is_divided_as_its_samples_are() {
         let mut usage = SampledUsage::default();
@@ -554,14 +556,14 @@ mod tests {
         assert_eq!(of_run.len(), 1);
         assert_eq!(of_run[0][3..7], [1000, 750, 250, 0].map(Value::Pct));
         assert_eq!((&of_run[0][7], &of_run[0][8]), (&Value::Unsigned(8), &Value::Word("account")));
-        // The time of the only interval with samples has not reached the account yet.
+        // The time of the only interval with samples is not in the account yet.
         let of_run = whole_run(&TASKS, vec![rows(&usage, 0.0), rows(&SampledUsage::default(), 0.1)]);
         assert_eq!(of_run[0][3..7], [Value::Pct(500), Value::None, Value::None, Value::None]);
         let of_interval = cells(&TASKS, rows(&usage, 0.0).0, SECOND);
         assert_eq!(of_interval[0][3..7], [0, 0, 0, 0].map(Value::Pct));
     }
 
-    /// A second in which samples stand for cycles alone, and one in which /proc/stat tells how busy the CPU was.
+    /// A second in which samples only stand for cycles, and one in which /proc/stat has the busy time of the CPU.
     #[test]
     fn the_whole_run_is_a_lower_bound_where_time_is_unknown() {
         let mut usage = SampledUsage::default();
@@ -598,9 +600,9 @@ mod tests {
         add(&mut usage, 10, b"sh", 1);
         add(&mut usage, 10, b"cc1", 2);
         add(&mut usage, 11, b"cc1", 3);
-        add(&mut usage, 13, b"ld", 20); // it has done much
-        add(&mut usage, 14, b"cc1", 1); // it lives
-        // Together they have done much.
+        add(&mut usage, 13, b"ld", 20); // enough time for a row of its own
+        add(&mut usage, 14, b"cc1", 1); // it still lives
+        // Together these have enough time for a row.
         add(&mut usage, 15, b"gzip", 6);
         add(&mut usage, 16, b"gzip", 14);
         add(&mut usage, 2, b"make", 1);

@@ -1,5 +1,5 @@
-//! Short-lived processes. A build or a script has thousands of them, each with a sample or none: they are one row under the
-//! name of their parent.
+//! Short-lived processes. A build or a script creates thousands of them, each with one sample or none: they share one
+//! row, under the name of their parent.
 
 use rustc_hash::FxHashMap;
 
@@ -7,11 +7,11 @@ use crate::perf::Record;
 use crate::profiler::Timestamp;
 use crate::task::Comm;
 
-/// A process that lives for less is short-lived.
+/// A process with a shorter life is short-lived, ns.
 const MOMENT_NS: u64 = 1_000_000_000;
-/// Processes followed at a time; others have rows of their own.
+/// Most processes that are followed at a time; further ones have rows of their own.
 const LIMIT: usize = 1 << 16;
-/// Short-lived ancestors of a process that are skipped at most: records may name two as each other's parents.
+/// Most short-lived ancestors of a process that are skipped: records may name two processes as each other's parents.
 const MAX_ANCESTORS: usize = 32;
 
 /// A process that was born in this run.
@@ -21,7 +21,7 @@ struct ProcessLife {
     born_ns: Timestamp,
     ended_ns: Option<Timestamp>,
     parent: i32,
-    /// The name of the parent at the birth.
+    /// The name of the parent at the birth of the process.
     parent_comm: Comm,
 }
 
@@ -31,7 +31,7 @@ impl ProcessLife {
     }
 }
 
-/// The processes that were born in this run, until the end of the interval in which they end.
+/// The processes born in this run. A process is kept until the end of the interval in which it ends.
 #[derive(Debug, Default)]
 pub struct Children {
     lives: FxHashMap<i32, ProcessLife>,
@@ -57,7 +57,7 @@ impl Children {
             }
             Record::Comm { pid, tid, comm, .. } if pid == tid => {
                 if let Some(life) = self.lives.get_mut(&pid) {
-                    // A thread that executes a program takes the place of the first one, which has exited.
+                    // A thread that executes a program gets the tid of the first thread, which has exited.
                     (life.comm, life.ended_ns) = (Comm::of_task(comm), None);
                 }
             }
@@ -81,11 +81,11 @@ impl Children {
         short.map(|(&pid, life)| (pid, self.lasting_ancestor(life)))
     }
 
-    /// The name of the nearest ancestor that is not short-lived: make, and not the shell and the gcc between it and a cc1.
+    /// The name of the nearest ancestor that is not short-lived: make, not the shell or gcc between make and cc1.
     fn lasting_ancestor(&self, life: &ProcessLife) -> Comm {
         let mut life = life;
         for _ in 0..MAX_ANCESTORS {
-            // A process that was born later has the pid of the parent, which has ended.
+            // If the process with the parent's pid was born later, the parent has ended, and its pid was reused.
             let parent = self.lives.get(&life.parent).filter(|parent| parent.born_ns <= life.born_ns);
             match parent {
                 Some(parent) if parent.was_short() => life = parent,
@@ -157,7 +157,7 @@ mod tests {
     fn numbers_are_used_again_and_records_are_lost() {
         let mut children = Children::default();
         born(&mut children, 11, 10, 0);
-        born(&mut children, 10, 5, 100); // not the one that made 11
+        born(&mut children, 10, 5, 100); // another process than the parent of 11
         ends(&mut children, 11, 200);
         ends(&mut children, 10, 200);
         assert_eq!((parent(&children, 11), parent(&children, 10)), (Some(name(10)), Some(name(5))));
@@ -168,7 +168,7 @@ mod tests {
         children.lost();
         children.next_interval();
         assert!(children.lives.is_empty());
-        // Records may claim that two processes made each other.
+        // Records may name two processes as each other's parents.
         born(&mut children, 20, 21, 0);
         born(&mut children, 21, 20, 0);
         [20, 21].into_iter().for_each(|pid| ends(&mut children, pid, 1));

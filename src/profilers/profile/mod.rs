@@ -1,12 +1,12 @@
 //! `profile`: who uses the CPUs, in which functions, and how much of their time is user, kernel, guest and idle.
 //!
-//! Events: one, hardware cycles, or the CPU clock where there is no PMU; sampled at `-F` per second, or each time that
-//! `-c` have passed, on the tasks of the answer, or on whole CPUs where such tasks may be born meanwhile. Cost: one record
-//! per sample.
+//! Events: one, hardware cycles, or the CPU clock where there is no PMU; sampled at `-F` per second, or once per `-c`
+//! cycles, on the tasks of the run, or on whole CPUs where these tasks may create further tasks. Cost: one record per
+//! sample.
 //!
-//! `sampler` chooses the event. `usage` holds the sums of an interval, `shares` and `terms` divide time, `accounts` measures
-//! how long each process ran, `attribution` divides that among tasks, `children` finds short-lived processes, and `rows` are the
-//! tables. `windows` is for `--than`.
+//! `sampler` chooses the event. `usage` holds the sums of an interval, `shares` and `terms` divide time, `accounts`
+//! measures how long each process ran, `attribution` divides that time among tasks, `children` finds short-lived
+//! processes, and `rows` has the tables. `windows` is for `--than`.
 
 mod accounts;
 mod attribution;
@@ -111,34 +111,34 @@ pub struct Profile {
     /// `-g`: stacks are listed at the end.
     lists_stacks: bool,
     perins: bool,
-    /// Tasks and threads in text.
+    /// Most tasks and threads in text.
     top: usize,
     /// Samples carry whole callchains.
     callchains: bool,
     terms: SamplingTerms,
     /// Whole CPUs are sampled, and samples of tasks that are not watched are dropped.
     whole_cpus: bool,
-    /// The event that counts how long the watched tasks ran.
+    /// The event that counts the running time of the watched tasks.
     running: Option<EventId>,
     scope: RunScope,
-    /// Tasks outside of our pid namespace have the number 0, as the idle task.
+    /// perf-prof is in a nested pid namespace: tasks outside of it have the tid 0, like the idle task.
     nested: bool,
     /// `-i`: the functions are listed at the end only.
     periodic: bool,
     host: Host,
     usage: SampledUsage,
     children: Children,
-    /// None where accounts do not tell what is sampled: on a part of the CPUs, of a part of the code, or of some tasks.
+    /// None where accounts do not cover exactly what is sampled: with a part of the CPUs, of the code, or of the tasks.
     accounts: Option<Accounts>,
-    /// By the accounts, as last read in this interval.
+    /// The accounts, as last read in this interval.
     measured: MeasuredUsage,
-    /// By process, ns and samples of this interval that have their weight.
+    /// By process: the sum of weights, ns, and the number of samples of this interval that have their weight.
     weighed: FxHashMap<i32, (f64, u64)>,
     windows: Option<Windows>,
     interval_start_ns: Timestamp,
-    /// At the beginning of the interval.
+    /// /proc/stat at the beginning of the interval.
     before: Reading,
-    /// What there is by CPU of this interval, and of the quiet ones before it.
+    /// The sums by CPU of this interval, and of the quiet intervals before it.
     quiet: Option<QuietUsage>,
 }
 
@@ -146,7 +146,7 @@ pub struct Profile {
 #[derive(Debug, Default)]
 struct QuietUsage {
     start_ns: Timestamp,
-    /// At that time.
+    /// /proc/stat at `start_ns`.
     before: Reading,
     usage: SampledUsage,
 }
@@ -168,7 +168,7 @@ impl Profile {
 
     #[inline]
     fn is_excluded(&self, kind: CpuMode) -> bool {
-        // The clock ticks for guests and host alike.
+        // The CPU clock ticks for guests and host alike.
         if kind == CpuMode::Guest { self.exclude.guest } else { self.exclude.host }
     }
 
@@ -176,13 +176,13 @@ impl Profile {
         Top { stacks: self.lists_stacks, depth: self.frames.printed(), by_time: self.accounts.is_some() }
     }
 
-    /// Whether the accounts of processes measure what is sampled.
+    /// Whether the accounts of processes cover exactly what is sampled.
     fn has_accounts(&self, online: &[u32]) -> bool {
         let whole = online.iter().all(|&cpu| self.scope.has_cpu(cpu));
         whole && !self.terms.targeted && !self.terms.excluded.any() && !self.nested
     }
 
-    /// Weighs the samples that have no weight yet by the ns that they stand for, and adds CPU time that was not sampled.
+    /// Gives the samples without a weight the ns that they stand for as weight, and adds CPU time that was not sampled.
     fn weigh(&mut self, now: Timestamp, reading: &Reading, weights: &mut StackWeights) {
         let span_ns = now.saturating_sub(self.interval_start_ns);
         let parts = |cpu| reading.since(&self.before, cpu);
@@ -200,12 +200,12 @@ impl Profile {
                 weights.add_unseen(pid, used.comm, ns.round() as u64);
             }
         }
-        // Of the idle task, and of tasks whose time is not known.
+        // For samples of the idle task, and of tasks whose time is unknown.
         let average = if all.1 > 0 { all.0 / all.1 as f64 } else { 1e9 / self.terms.wanted_hz().unwrap_or(1) as f64 };
         weights.weigh(|pid| each.get(&pid).copied().unwrap_or(average));
     }
 
-    /// Adds this interval to those whose CPUs are judged together.
+    /// Adds this interval to those whose CPU sums are judged together.
     fn add_to_quiet(&mut self, now: Timestamp) {
         let (start_ns, before) = (self.interval_start_ns, &self.before);
         let new = || QuietUsage { start_ns, before: before.clone(), usage: SampledUsage::default() };
@@ -214,7 +214,7 @@ impl Profile {
         quiet.usage.add_cpus(earlier_ns, &self.usage, now.saturating_sub(start_ns));
     }
 
-    /// The line about CPUs that were sampled less than they should have been.
+    /// The line about CPUs that have much fewer samples than wanted.
     fn starved_line(&self, starved: &[StarvedCpu]) -> Option<String> {
         let worst = starved.iter().min_by_key(|starved| (starved.achieved_hz.unwrap_or(u64::MAX), starved.cpu))?;
         let wanted = self.terms.wanted_hz().map_or(String::new(), |wanted| format!(" instead of {wanted}"));
@@ -269,14 +269,14 @@ impl Profiler for Profile {
             return Ok(Use::Ignored);
         }
         let seen = CpuMode::of(sample.misc(), sample.tid == 0 && !self.nested);
-        // The interrupt of a counter comes a little late: the task may have entered or left the kernel by then.
+        // The interrupt of a counter comes a little late: the task may have entered or left the kernel meanwhile.
         let kind = match seen {
             CpuMode::Kernel if self.exclude.kernel => CpuMode::User,
             CpuMode::User if self.exclude.user => CpuMode::Kernel,
             _ => seen,
         };
         let place = if kind == seen { Some(sample.ip()) } else { innermost_user(sample.callchain) };
-        // A sample that counts as user code but has no user address is of a kernel thread.
+        // A sample that counts as user mode but has no user address belongs to a kernel thread.
         if self.is_excluded(kind) || kind == CpuMode::User && place.is_none() {
             return Ok(Use::Ignored);
         }
@@ -284,8 +284,8 @@ impl Profiler for Profile {
             windows.roll(sample.time, &self.terms, ctx);
         }
         let stack = match kind {
-            CpuMode::Guest => None,                           // its addresses mean nothing here
-            CpuMode::Kernel if seen == CpuMode::User => None, // it is nowhere in the kernel any more
+            CpuMode::Guest => None,                           // guest addresses mean nothing here
+            CpuMode::Kernel if seen == CpuMode::User => None, // it has already left the kernel
             _ if self.callchains => ctx.stack(sample),
             CpuMode::User => place.and_then(|addr| ctx.user_address(addr, sample.pid)),
             CpuMode::Kernel | CpuMode::Idle => ctx.address(sample),
@@ -387,7 +387,7 @@ impl Profiler for Profile {
 
 impl Profile {
     fn on_start(&mut self, ctx: &mut Context) {
-        // The first samples may be as old as that.
+        // The first samples may be as old as `started_ns`.
         self.interval_start_ns = ctx.started_ns;
         self.before = Reading::now(&self.host);
         if let Some(windows) = &mut self.windows {

@@ -1,4 +1,4 @@
-//! The rows of the tables, in ns and samples. The shares that are shown, of an interval or of the whole run, are derived.
+//! The rows of the tables, in ns and samples. The shares that are shown, for an interval or the whole run, are derived.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -6,7 +6,7 @@ use crate::profilers::profile::shares::{Division, ExcludedModes, Shares, hundred
 use crate::report::{Column, Schema, Unit, Value, Verdict};
 use crate::task::Comm;
 
-/// Rows of a ranked table in text.
+/// Most rows of a ranked table in text.
 pub const LISTED: usize = 10;
 
 /// One CPU.
@@ -15,12 +15,12 @@ pub struct CpuUsageRow {
     pub cpu: u32,
     pub division: Division,
     pub excluded: ExcludedModes,
-    /// In hard interrupts and softirqs, of `told_ns`: the time that /proc/stat is known for.
+    /// Time in hard interrupts and softirqs, as parts of `told_ns`: the time for which /proc/stat is known.
     pub irq_ns: u64,
     pub softirq_ns: u64,
     pub told_ns: u64,
     pub samples: u64,
-    /// Busy samples whose time is known, and that time.
+    /// Samples in busy time of known length, and that time.
     pub timed_samples: u64,
     pub timed_ns: u64,
     pub wanted_hz: Option<u64>,
@@ -87,25 +87,25 @@ impl CpuUsageRow {
     }
 }
 
-/// Samples per second of busy time, when that was long enough to say.
+/// Samples per second of busy time, if the busy time was long enough.
 pub fn achieved_hz(busy_samples: u64, busy_ns: u64) -> Option<u64> {
     const ENOUGH_NS: u64 = 300_000_000; // /proc/stat counts in steps of 10 ms
     (busy_ns >= ENOUGH_NS).then(|| (busy_samples as f64 * 1e9 / busy_ns as f64).round() as u64)
 }
 
-/// The task or tasks whose CPU time a row has.
+/// The task or tasks to which the CPU time of a row belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuTimeOwner {
-    /// A process, by a name that it had.
+    /// A process, by one of its names.
     Process { pid: i32, comm: Comm },
-    /// A thread, by the last name that it had in the interval.
+    /// A thread, by its last name in the interval.
     Thread { pid: i32, tid: i32, comm: Comm },
-    /// Short-lived processes, by the name of their parent. `comm`: all have this name.
+    /// Short-lived processes, by the name of their parent. `comm`: the name that all of them have.
     Children { comm: Option<Comm>, parent: Comm },
 }
 
 impl CpuTimeOwner {
-    /// The name, of children of several names that of the parent.
+    /// The name; for children with several names, the name of their parent.
     pub fn comm(&self) -> Comm {
         match *self {
             CpuTimeOwner::Process { comm, .. } | CpuTimeOwner::Thread { comm, .. } => comm,
@@ -118,9 +118,9 @@ impl CpuTimeOwner {
 #[derive(Clone, Debug)]
 pub struct TaskRow {
     pub who: CpuTimeOwner,
-    /// CPU time. None: not known.
+    /// CPU time. None: unknown.
     pub ns: Option<u64>,
-    /// The sampled part of it, by mode.
+    /// The sampled part of the CPU time, by mode.
     pub user_ns: u64,
     pub kernel_ns: u64,
     pub guest_ns: u64,
@@ -128,10 +128,10 @@ pub struct TaskRow {
     pub samples: u64,
     /// Number of short-lived children.
     pub children: u64,
-    /// Intervals in which it was measured by its account, and by samples.
+    /// Intervals in which the account measured the task, and in which samples did.
     pub by_account: u64,
     pub by_samples: u64,
-    /// Intervals in which its samples stand for an unknown time, which `ns` lacks.
+    /// Intervals in which its samples stand for an unknown time, which `ns` does not include.
     pub unmeasured: u64,
 }
 
@@ -151,7 +151,7 @@ const PARENT: Column<TaskRow> = Column::<TaskRow>::label("parent", "", |row| mat
 .json_only();
 const NAME: Column<TaskRow> = Column::<TaskRow>::label("name", "comm", |row| match row.who {
     CpuTimeOwner::Process { comm, .. } | CpuTimeOwner::Thread { comm, .. } => Value::Comm(comm),
-    // It is escaped when it is printed, as all text is.
+    // The text is escaped when it is printed, like all text.
     CpuTimeOwner::Children { comm, parent } => {
         let parent = String::from_utf8_lossy(parent.as_bytes());
         let text = comm.map(|comm| format!("{}, of {parent}", String::from_utf8_lossy(comm.as_bytes())));
@@ -189,7 +189,7 @@ const BY_ACCOUNT: Column<TaskRow> = Column::<TaskRow>::counter("by_account", "",
 const BY_SAMPLES: Column<TaskRow> = Column::<TaskRow>::counter("by_samples", "", |row| &mut row.by_samples).hidden();
 const UNMEASURED: Column<TaskRow> = Column::<TaskRow>::counter("unmeasured", "", |row| &mut row.unmeasured).hidden();
 
-/// What the columns of threads mean; those of tasks lack the first.
+/// Explanations of the columns of threads; tasks lack the first column.
 const MEANINGS: &[(&str, &str)] = &[
     ("tid", "the thread"),
     ("pid", "the process; absent for short-lived children"),
@@ -212,7 +212,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("guest_ns", "CPU time in virtual machines, as sampled"),
 ];
 
-/// Those of threads; tasks lack the first.
+/// The columns of threads; tasks lack the first column.
 const COLUMNS: &[Column<TaskRow>] = &[
     TID,
     PID,
@@ -236,14 +236,14 @@ const COLUMNS: &[Column<TaskRow>] = &[
     PARENT,
 ];
 
-/// By process, the greatest CPU time first.
+/// Rows by process, the greatest CPU time first.
 pub static TASKS: Schema<TaskRow> = Schema::<TaskRow>::new("tasks", COLUMNS.split_at(1).1)
     .titled("tasks, % of one CPU")
     .explained(MEANINGS.split_at(1).1)
     .ordered(rank)
     .judged(TaskRow::verdict);
 
-/// The same by thread.
+/// Rows by thread, the greatest CPU time first.
 pub static THREADS: Schema<TaskRow> = Schema::<TaskRow>::new("threads", COLUMNS)
     .titled("threads, % of one CPU")
     .explained(MEANINGS)
@@ -260,8 +260,8 @@ impl TaskRow {
         self.ns.filter(|_| span_ns > 0).map(|ns| hundredths(ns as f64 / span_ns as f64))
     }
 
-    /// All of its CPU time, divided as what was sampled of it is: so the parts add up to the whole. Where no sample stands for
-    /// any of it, as when the account had grown by nothing in the only interval with samples, nobody knows the parts.
+    /// The whole CPU time, divided like its sampled part: so the parts add up to the whole. Where no sample stands for
+    /// any of the time, as when the account did not grow in the only interval with samples, the parts are unknown.
     fn parts(&self, span_ns: u64) -> Shares {
         let parts = [self.user_ns, self.kernel_ns, self.guest_ns].map(|ns| ns as f64);
         let sampled: f64 = parts.iter().sum();
@@ -281,12 +281,12 @@ impl TaskRow {
         }
     }
 
-    /// Of a run whose time is not known in some intervals, that of the others is the least that it can be.
+    /// If the time is unknown in some intervals of a run, the time of the other intervals is a lower bound.
     fn verdict(&self) -> Verdict {
         if self.unmeasured > 0 && self.ns.is_some() { Verdict::LowerBound } else { Verdict::Exact }
     }
 
-    /// Whether it is a thread other than the first of its process: the table of processes has no such row.
+    /// Whether the row is about a thread other than the first of its process: the table of processes has no such row.
     pub fn is_other_thread(&self) -> bool {
         matches!(self.who, CpuTimeOwner::Thread { pid, tid, .. } if pid != tid)
     }

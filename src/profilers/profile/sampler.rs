@@ -1,4 +1,4 @@
-//! The event that samples: cycles or the CPU clock, of which tasks and which code.
+//! The event that samples: cycles or the CPU clock, for which tasks and which code.
 
 use anyhow::{Result, bail};
 
@@ -13,10 +13,10 @@ use crate::profilers::profile::Profile;
 use crate::profilers::profile::shares::ExcludedModes;
 
 impl Profile {
-    /// Chooses the event, and what follows from that for the run.
+    /// Chooses the event, and sets what depends on it.
     ///
     /// # Errors
-    /// Options that this machine cannot meet, or not together with this event.
+    /// Options that this machine does not support, or that exclude each other with this event.
     pub(super) fn sampling_event(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
         check_limit(setup.host, "-F", self.terms.wanted_hz().unwrap_or(0), "perf_event_max_sample_rate")?;
         let depth = self.frames.depth(setup.host)?;
@@ -39,7 +39,7 @@ impl Profile {
         }
         let evsel = evsel.exclude(exclude);
         Ok(match exclude.kernel && !self.terms.clock {
-            // A sample that strays into the kernel has its place in the program in its callchain.
+            // For a sample that strays into the kernel, the callchain has the user address.
             true if self.callchains => evsel.callchain(depth).user_callchain(),
             true => evsel.user_place(),
             false if self.callchains => evsel.callchain(depth),
@@ -50,9 +50,10 @@ impl Profile {
     /// Cycles if this machine counts them, else the CPU clock.
     fn choose(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
         let clock = Attr::cpu_clock(self.terms.sampling);
-        // Where the idle task cannot be told from others, it is not sampled; cycles do not pass in it.
+        // Where the idle task cannot be distinguished from other tasks, it is not sampled; cycles do not count in it
+        // anyway.
         let clock = if self.nested { clock.exclude_idle() } else { clock };
-        // How busy a thread is in a second takes samples that stand for time.
+        // How busy a thread was in a second can only be derived from samples that stand for time.
         if self.windows.is_some() && self.terms.targeted && self.terms.wanted_hz().is_some() {
             self.terms.clock = true;
             return Ok(Evsel::new("cpu-clock", clock));
@@ -74,17 +75,17 @@ impl Profile {
         Ok(evsel)
     }
 
-    /// The period of cycles that gives the frequency on a busy CPU. Given a frequency, the kernel adapts the period from one
-    /// cycle on, anew for each task and each CPU that was idle: samples would not stand for equal times, and come in a burst
-    /// with each new task.
+    /// The period in cycles that gives the wanted frequency on a busy CPU. In frequency mode the kernel would adapt the
+    /// period from one cycle on, for each new task and each CPU that was idle: samples would not stand for equal times,
+    /// and each new task would begin with a burst of samples.
     fn period_of_frequency(&self, cycles_per_s: Option<u64>) -> Sampling {
         let Sampling::Frequency(hz) = self.terms.sampling else { return self.terms.sampling };
         let period = cycles_per_s.map(|per_s| (per_s / hz.max(1)).max(1));
         period.map_or(self.terms.sampling, Sampling::Period)
     }
 
-    /// Whether whole CPUs are sampled though the answer is about some tasks only. The event of a task starts with a whole period
-    /// on each CPU, anew for each task that is born: a task that runs for less would never be sampled.
+    /// Whether whole CPUs are sampled although the run is about some tasks only. The event of a task starts with a
+    /// whole period on each CPU and for each new task: a task that runs for less than a period would never be sampled.
     fn samples_whole_cpus(&self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
         if matches!(setup.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
             return Ok(false);
@@ -117,9 +118,9 @@ impl Profile {
     }
 }
 
-/// Refuses a period that the timer of the CPU clock does not keep.
+/// Refuses a period that is too short for the timer of the CPU clock.
 fn check_clock_period(host: &Host, period_ns: u64) -> Result<()> {
-    /// perf_swevent_start_hrtimer, kernel/events/core.c, uses this for anything less, silently.
+    /// perf_swevent_start_hrtimer, kernel/events/core.c, silently replaces shorter periods by this one.
     const SHORTEST_NS: u64 = 10_000;
     if period_ns < SHORTEST_NS {
         bail!("-c {period_ns} is too short for the CPU clock: at least {SHORTEST_NS}, in ns");

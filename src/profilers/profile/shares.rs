@@ -16,7 +16,7 @@ pub enum CpuMode {
 }
 
 impl CpuMode {
-    /// From the header of a sample, and whether it was taken in the idle task.
+    /// `misc` is from the header of the sample; `idle`: the sample was taken in the idle task.
     pub fn of(misc: u16, idle: bool) -> CpuMode {
         match u32::from(misc) & b::PERF_RECORD_MISC_CPUMODE_MASK {
             b::PERF_RECORD_MISC_USER => CpuMode::User,
@@ -27,7 +27,7 @@ impl CpuMode {
     }
 }
 
-/// Weights of samples by mode: what each stands for, in ns of the CPU clock or in cycles.
+/// Weights of samples by mode: the ns of the CPU clock, or the cycles, that each sample stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModeWeights {
     pub user: u64,
@@ -61,13 +61,13 @@ impl ModeWeights {
         self.busy_samples += other.busy_samples;
     }
 
-    /// All but the idle task's.
+    /// The weight of all samples outside of the idle task.
     pub fn busy(&self) -> u64 {
         self.user.saturating_add(self.kernel).saturating_add(self.guest)
     }
 }
 
-/// Which modes are not sampled.
+/// The modes that are not sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExcludedModes {
     pub user: bool,
@@ -81,16 +81,16 @@ impl ExcludedModes {
     }
 }
 
-/// How time was divided: in ns, or in the unit of the samples' weights.
+/// How time was divided, in ns, or in the unit of the weights of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Division {
     pub user: u64,
     pub kernel: u64,
     pub guest: u64,
     pub idle: u64,
-    /// Busy, without a sample that says with what.
+    /// Busy time without samples that show its mode.
     pub unsampled: u64,
-    /// What all these are parts of. 0: nothing is known.
+    /// The whole of which all these are parts. 0: unknown.
     pub of: u64,
 }
 
@@ -106,13 +106,13 @@ pub struct Shares {
 const WHOLE: u32 = 10_000;
 
 impl Division {
-    /// Of all samples: only some tasks were sampled.
+    /// By all samples: used where only some tasks were sampled.
     pub fn of_samples(sums: &ModeWeights) -> Division {
         let ModeWeights { user, kernel, guest, idle, .. } = *sums;
         Division { user, kernel, guest, idle, unsampled: 0, of: sums.busy().saturating_add(idle) }
     }
 
-    /// Of the time of a CPU about which /proc/stat says nothing: as its samples are divided.
+    /// Divides time without data from /proc/stat like the samples of the CPU.
     pub fn of_time_by_samples(sums: &ModeWeights, ns: u64) -> Division {
         let Division { user, kernel, guest, of, .. } = Division::of_samples(sums);
         if of == 0 {
@@ -121,12 +121,13 @@ impl Division {
         let part = |weight: u64| part_of(ns, weight as f64 / of as f64);
         let (user, kernel, guest) = (part(user), part(kernel), part(guest));
         let idle = if sums.idle == 0 { 0 } else { ns.saturating_sub(user + kernel + guest) };
-        // `of` leaves out what rounding loses.
+        // `of` is the sum of the parts, without rounding losses.
         Division { user, kernel, guest, idle, unsampled: 0, of: user + kernel + guest + idle }
     }
 
-    /// Of a CPU's time, as /proc/stat divides it into idle and busy. `seen_idle`: an idle CPU is sampled, too. Busy time that is
-    /// neither user nor guest is the kernel's, that of interrupts in the idle task included: so the sum is exact.
+    /// Divides the time of a CPU into idle and busy as /proc/stat has it. `seen_idle`: an idle CPU is sampled, too.
+    /// Busy time that is neither user nor guest counts as kernel time, including interrupts in the idle task: so the
+    /// sum is exact.
     pub fn of_cpu(sums: &ModeWeights, ns: u64, parts: CpuShares, seen_idle: bool) -> Division {
         let in_idle = interrupts_in_idle(sums, parts, seen_idle);
         let idle = part_of(ns, parts.idle).min(ns);
@@ -141,25 +142,26 @@ impl Division {
         Division { user, kernel: busy - user - guest, guest, idle, unsampled: 0, of: ns }
     }
 
-    /// Of a span of time in which every weight is ns; `idle` is the part of it in which nothing ran, if that is known.
+    /// Divides a span in which every weight is ns; `idle` is the share of the span in which nothing ran, if that is
+    /// known.
     pub fn of_span(sums: &ModeWeights, ns: u64, idle: Option<f64>) -> Division {
         let ModeWeights { user, kernel, guest, .. } = *sums;
-        // The ticks of a window may be one too many.
+        // A window may have one tick too many.
         let of = ns.max(sums.busy());
         let idle = idle.map_or(of - sums.busy(), |idle| part_of(of, idle));
         Division { user, kernel, guest, idle, unsampled: 0, of }
     }
 
-    /// Of a CPU of which only the idle time is known.
+    /// Divides the time of a CPU for which only the idle time is known.
     pub fn of_idle(ns: u64, idle: f64) -> Division {
         let idle = part_of(ns, idle).min(ns);
         Division { idle, unsampled: ns - idle, of: ns, ..Division::default() }
     }
 
-    /// The share of each mode. Busy time without samples is divided as that with samples is: then several intervals have
-    /// the shares that one of the same length would have.
+    /// The share of each mode. Busy time without samples is divided like busy time with samples: then several intervals
+    /// have the same shares as one interval of their length.
     pub fn shares(&self, excluded: ExcludedModes) -> Shares {
-        /// A CPU may be busy for such a part of its time without a sample. Beyond that samples are missing.
+        /// A CPU may be busy for this share of its time without a sample. Beyond that, samples are missing.
         const LITTLE: f64 = 0.05;
         if self.of == 0 {
             return Shares::default();
@@ -186,7 +188,7 @@ impl Division {
 }
 
 impl Shares {
-    /// The share of all sampled modes.
+    /// The sum of the shares of all sampled modes.
     pub fn busy(&self) -> u32 {
         [self.user, self.kernel, self.guest].into_iter().flatten().sum()
     }
@@ -201,7 +203,8 @@ fn part_of(ns: u64, part: f64) -> u64 {
     (ns as f64 * part).round() as u64
 }
 
-/// CpuShares of `of` in hundredths of a per cent. Those of a whole add up to a whole: each sum of the first ones is rounded.
+/// Shares of `of` in hundredths of a per cent. The parts of a whole sum up to the rounded whole, because running sums
+/// are rounded.
 pub fn rounded<const N: usize>(parts: [f64; N], of: f64) -> [u32; N] {
     let (mut sum, mut before) = (0.0, 0);
     parts.map(|part| {
@@ -211,8 +214,8 @@ pub fn rounded<const N: usize>(parts: [f64; N], of: f64) -> [u32; N] {
     })
 }
 
-/// The part of a CPU's time in which interrupts were served in the idle task: /proc/stat does not count it as idle, while
-/// its samples are those of the idle task.
+/// The share of a CPU's time in which the idle task was interrupted: /proc/stat does not count this time as idle, while
+/// its samples are in the idle task.
 pub fn interrupts_in_idle(sums: &ModeWeights, parts: CpuShares, seen_idle: bool) -> f64 {
     let all = sums.busy().saturating_add(sums.idle);
     if sums.idle == 0 {
@@ -220,12 +223,13 @@ pub fn interrupts_in_idle(sums: &ModeWeights, parts: CpuShares, seen_idle: bool)
     }
     let in_idle_task = sums.idle as f64 / all as f64;
     let busy = 1.0 - parts.idle;
-    // A clock ticks in the waiting idle task too. Cycles do not pass while the CPU is halted; but polling takes some.
+    // The CPU clock ticks in the idle task, too. Cycles do not count while the CPU is halted; but idle polling uses
+    // some.
     let most = if seen_idle { in_idle_task - parts.idle } else { busy * in_idle_task };
     most.min(parts.irq + parts.softirq).clamp(0.0, busy.max(0.0))
 }
 
-/// Of a part of one.
+/// Converts a share between 0 and 1.
 pub fn hundredths(part: f64) -> u32 {
     (part * f64::from(WHOLE)).round().clamp(0.0, f64::from(u32::MAX)) as u32
 }
@@ -246,7 +250,7 @@ mod tests {
     fn kinds_come_from_the_header() {
         let cases = [
             (b::PERF_RECORD_MISC_USER, false, CpuMode::User),
-            (b::PERF_RECORD_MISC_USER, true, CpuMode::User), // the idle task has no user code
+            (b::PERF_RECORD_MISC_USER, true, CpuMode::User), // the idle task never runs user code
             (b::PERF_RECORD_MISC_KERNEL, false, CpuMode::Kernel),
             (b::PERF_RECORD_MISC_HYPERVISOR, false, CpuMode::Kernel),
             (b::PERF_RECORD_MISC_KERNEL, true, CpuMode::Idle),
@@ -267,18 +271,18 @@ mod tests {
     fn shares_of_a_cpu_follow_its_idle_time() {
         let parts = |idle, irq| CpuShares { idle, irq, softirq: 0.0 };
         let cases = [
-            // Whether the idle task is seen or not makes no difference.
+            // The shares are equal whether the idle task is sampled or not.
             (sums(30, 10, 0, 60), parts(0.6, 0.0), true, shares(3000, 1000, 0, 6000)),
             (sums(30, 10, 0, 0), parts(0.6, 0.0), true, shares(3000, 1000, 0, 6000)),
             (sums(30, 10, 0, 600), parts(0.6, 0.0), false, shares(3000, 1000, 0, 6000)),
             (sums(0, 0, 8, 0), parts(0.2, 0.0), true, shares(0, 0, 8000, 2000)),
-            // A third of the time interrupts were served in the idle task.
+            // Interrupts took a third of the time, in the idle task.
             (sums(0, 0, 0, 90), parts(0.67, 0.33), true, shares(0, 3300, 0, 6700)),
             (sums(0, 0, 0, 90), CpuShares { idle: 0.67, irq: 0.03, softirq: 0.3 }, true, shares(0, 3300, 0, 6700)),
             (sums(10, 0, 0, 90), parts(0.5, 0.4), true, shares(1000, 4000, 0, 5000)),
-            // By chance one more sample in the idle task, and no interrupts to speak of.
+            // One sample too many in the idle task by chance, and hardly any interrupt time.
             (sums(39, 0, 0, 61), parts(0.6, 0.001), true, shares(3990, 10, 0, 6000)),
-            // Nothing but idle.
+            // Only idle time.
             (sums(0, 0, 0, 99), parts(0.99, 0.0), true, shares(0, 0, 0, 10_000)),
             (sums(0, 0, 0, 0), parts(1.0, 0.0), true, shares(0, 0, 0, 10_000)),
         ];
@@ -319,7 +323,7 @@ mod tests {
         }
     }
 
-    /// A CPU that was not sampled in its second interval has the shares that both would have as one.
+    /// A CPU without samples in its second interval has the same shares as if both intervals were one.
     #[test]
     fn intervals_add_up_to_what_one_of_the_same_length_would_say() {
         let parts = |idle| CpuShares { idle, irq: 0.0, softirq: 0.0 };

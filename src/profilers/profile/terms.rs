@@ -4,14 +4,14 @@ use crate::perf::attr::Sampling;
 use crate::profilers::profile::shares::{Division, ExcludedModes, ModeWeights};
 use crate::task::cpu_times::CpuShares;
 
-/// The span of which `--than` judges a share, and whose running time a sample stands for a part of.
+/// The span over which `--than` judges a share, and of whose running time a sample stands for a part.
 pub const WINDOW_NS: u64 = 1_000_000_000;
 
-/// How the samples are taken, and of what.
+/// How samples are taken, and of what.
 #[derive(Clone, Copy, Debug)]
 pub struct SamplingTerms {
     pub sampling: Sampling,
-    /// By the CPU clock: weights are ns, and an idle CPU is sampled too.
+    /// The CPU clock samples: weights are ns, and idle CPUs are sampled, too.
     pub clock: bool,
     /// Only some tasks are sampled.
     pub targeted: bool,
@@ -46,7 +46,7 @@ impl SamplingTerms {
         }
     }
 
-    /// The running time of its task that a sample stands for, if that is known and no longer than a window.
+    /// The running time of a task that a sample stands for, if it is known and no longer than a window.
     pub fn sample_ns(&self) -> Option<u64> {
         match self.sampling {
             Sampling::Frequency(hz) => Some(WINDOW_NS / hz.max(1)),
@@ -54,13 +54,14 @@ impl SamplingTerms {
         }
     }
 
-    /// How a CPU divided its time; `parts` is what /proc/stat says of it. With a target: how the samples on it are divided.
+    /// Divides the time of a CPU; `parts` is its division in /proc/stat. With a target: divides only the samples on the
+    /// CPU.
     pub fn divide(&self, sums: &ModeWeights, span_ns: u64, parts: Option<CpuShares>) -> Division {
         match parts {
             _ if self.targeted => Division::of_samples(sums),
             _ if self.excluded.any() && self.clock => Division::of_span(sums, span_ns, parts.map(|parts| parts.idle)),
             Some(parts) if !self.excluded.any() => Division::of_cpu(sums, span_ns, parts, self.clock),
-            // Which part of the busy time the sampled cycles took is not known.
+            // It is unknown which part of the busy time the sampled cycles took.
             Some(parts) => Division::of_idle(span_ns, parts.idle),
             None if self.excluded.any() => Division::default(),
             None => Division::of_time_by_samples(sums, span_ns),

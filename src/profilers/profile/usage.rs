@@ -1,4 +1,4 @@
-//! An interval's sums by CPU, task and thread, and the rows of CPUs made of them.
+//! The sums of an interval by CPU, task and thread, and the rows of CPUs made of these.
 
 use rustc_hash::FxHashMap;
 
@@ -9,7 +9,7 @@ use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
 use crate::task::cpu_times::CpuShares;
 
-/// Tasks and threads told apart in one interval, each on each CPU.
+/// Most tasks, and most threads, with sums of their own in one interval, counted once per CPU.
 const MAX_TASKS: usize = 1 << 16;
 
 /// One CPU in an interval.
@@ -17,7 +17,7 @@ const MAX_TASKS: usize = 1 << 16;
 pub struct CpuUsage {
     pub sums: ModeWeights,
     throttled: u64,
-    /// The part of the time for which the event counted there.
+    /// The share of the time for which the event counted on this CPU.
     running: Option<f64>,
 }
 
@@ -26,13 +26,13 @@ pub struct CpuUsage {
 pub struct SampleOwner {
     pub pid: i32,
     pub tid: i32,
-    /// Of the process.
+    /// The name of the process.
     pub comm: Comm,
-    /// Of the thread.
+    /// The name of the thread.
     pub thread_comm: Comm,
 }
 
-/// A CPU whose samples were too few.
+/// A CPU with too few samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StarvedCpu {
     pub cpu: u32,
@@ -40,7 +40,7 @@ pub struct StarvedCpu {
     pub throttled: u64,
 }
 
-/// A process on a CPU, by the name that it had.
+/// A process on a CPU, by one of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskOnCpu {
     pub pid: i32,
@@ -70,11 +70,11 @@ impl SumKey for ThreadOnCpu {
     }
 }
 
-/// A thread on a CPU, by the name that it had last.
+/// A thread on a CPU, by its last name there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadSums {
     pub comm: Comm,
-    /// When it had that name: a number that grows from sample to sample.
+    /// The sequence number of the last sample with this name; it grows from sample to sample.
     pub named: u64,
     pub sums: ModeWeights,
 }
@@ -119,13 +119,13 @@ impl SampledUsage {
         self.cpus.entry(cpu).or_default().throttled += 1;
     }
 
-    /// An event counted for `ns` of `span_ns`. A CPU may have several: one for each thread.
+    /// An event counted for `ns` of `span_ns`. A CPU may have several events: one for each thread.
     pub fn counted(&mut self, cpu: u32, ns: u64, span_ns: u64) {
         let running = &mut self.cpus.entry(cpu).or_default().running;
         *running = Some(running.unwrap_or(0.0) + ns as f64 / span_ns.max(1) as f64);
     }
 
-    /// Adds what there is by CPU of a later interval. Shares of the time become those of both.
+    /// Adds the sums by CPU of a later interval. Shares of time become shares of both intervals.
     pub fn add_cpus(&mut self, span_ns: u64, later: &SampledUsage, later_span_ns: u64) {
         let part_of = |running: Option<f64>, ns: u64| running.map(|part| part * ns as f64);
         let both_ns = (span_ns + later_span_ns).max(1) as f64;
@@ -152,7 +152,7 @@ impl SampledUsage {
         self.cpus.iter().filter(|(_, cpu)| cpu.sums.samples > 0).map(|(&cpu, _)| cpu)
     }
 
-    /// The processes that were sampled there.
+    /// The processes that were sampled on these CPUs.
     pub fn pids_on(&self, cpus: &[u32]) -> impl Iterator<Item = i32> {
         self.tasks.keys().filter(|task| cpus.contains(&task.cpu)).map(|task| task.pid)
     }
@@ -165,7 +165,7 @@ impl SampledUsage {
         self.threads.iter()
     }
 
-    /// Whether some threads are not told apart.
+    /// Whether some threads share a sum.
     pub fn lacks_threads(&self) -> bool {
         self.threads.len() >= MAX_TASKS
     }
@@ -206,7 +206,7 @@ impl SampledUsage {
         cpus.iter().map(row).collect()
     }
 
-    /// CPUs with much fewer samples than were asked for, or with some held back where nobody asked for so many per second.
+    /// CPUs with much fewer samples than wanted, or, without a wanted frequency, with throttled samples.
     pub fn starved(
         &self,
         terms: &SamplingTerms,
@@ -217,7 +217,8 @@ impl SampledUsage {
             let achieved_hz = cpu.achieved_hz(terms, span_ns, parts(number));
             let wanted = terms.wanted_hz();
             let few = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz < wanted / 2));
-            // Throttling for a moment that leaves 90 % of the samples does no harm; nor does that of other tasks' samples.
+            // Short throttling that leaves 90 % of the samples does no harm; nor does throttling of other tasks'
+            // samples.
             let enough = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz >= wanted - wanted / 10));
             let held_back = cpu.throttled > 0 && !enough && (cpu.sums.samples > 0 || !terms.targeted);
             (few || held_back).then_some(StarvedCpu { cpu: number, achieved_hz, throttled: cpu.throttled })
@@ -229,13 +230,14 @@ impl SampledUsage {
 }
 
 impl CpuUsage {
-    /// The part of its time that its samples stand for, the idle task's apart: never more than all of it.
+    /// The share of the CPU's time that its samples outside of the idle task stand for: never more than 1.
     pub fn busy_part(&self, terms: &SamplingTerms, span_ns: u64, parts: Option<CpuShares>) -> Option<f64> {
         let by_clock = || terms.clock.then(|| self.sums.busy() as f64 / span_ns.max(1) as f64);
         let part = if terms.excluded.any() {
             by_clock()
         } else if terms.targeted {
-            // A CPU runs one task at a time; of some cgroups the kernel tells more. A cgroup may hold the idle task.
+            // A CPU runs one task at a time; for some cgroups the kernel counts more. A cgroup may include the idle
+            // task.
             const SLACK: f64 = 0.05;
             let running = self.running.filter(|&part| part <= 1.0 + SLACK);
             let all = self.sums.busy().saturating_add(self.sums.idle).max(1);
@@ -247,7 +249,7 @@ impl CpuUsage {
         part.map(|part| part.clamp(0.0, 1.0))
     }
 
-    /// The time that its busy samples stand for.
+    /// The time that the busy samples stand for, ns.
     fn busy_ns(&self, terms: &SamplingTerms, span_ns: u64, parts: Option<CpuShares>) -> Option<u64> {
         let part = self.busy_part(terms, span_ns, parts).filter(|_| !terms.excluded.any())?;
         Some((part * span_ns as f64).round() as u64)
@@ -273,7 +275,7 @@ pub(super) mod tests {
         SampleOwner { pid, tid: pid, comm: Comm::new(b"t"), thread_comm: Comm::new(b"t") }
     }
 
-    /// Two tasks on CPU 0, the first also on CPU 1, a sample each 10 ms.
+    /// Two tasks on CPU 0, the first also on CPU 1, with a sample every 10 ms.
     pub fn usage() -> SampledUsage {
         let mut usage = SampledUsage::default();
         let add = |usage: &mut SampledUsage, cpu, pid, kind, count| {
@@ -288,7 +290,7 @@ pub(super) mod tests {
         usage
     }
 
-    /// The cells of rows in their order, about an interval of `span_ns`.
+    /// The cells of rows in their order, for an interval of `span_ns`.
     pub fn cells<R: Clone + std::fmt::Debug + Send>(
         schema: &'static Schema<R>,
         rows: Vec<R>,
@@ -298,7 +300,7 @@ pub(super) mod tests {
         rows.order().into_iter().map(|at| rows.cells(at, span_ns)).collect()
     }
 
-    /// Intervals of which each has its rows and its length, as the whole run has them.
+    /// The rows of the whole run, from intervals with their rows and lengths.
     pub fn whole_run<R: Clone + std::fmt::Debug + Send>(
         schema: &'static Schema<R>,
         intervals: Vec<(Vec<R>, u64)>,
@@ -344,14 +346,14 @@ pub(super) mod tests {
         assert_eq!(usage.starved(&terms, SECOND, parts), [held_back]);
         let rows = cells(&CPUS, usage.cpu_rows(&[1], &terms, SECOND, parts), SECOND);
         assert_eq!(rows[0][8..11], [Value::Unsigned(80), Value::None, Value::Unsigned(1_000_000)]);
-        // Only ns, no more than a window of them, say how busy a thread was.
+        // Only weights in ns, and no greater than a window, show how busy a thread was.
         assert_eq!(terms.sample_ns(), Some(1_000_000));
         assert_eq!(by(Sampling::Period(WINDOW_NS + 1)).sample_ns(), None);
         assert_eq!(SamplingTerms { clock: false, ..terms }.sample_ns(), None);
         assert_eq!(SamplingTerms { clock: false, ..by(Sampling::Frequency(100)) }.sample_ns(), Some(10_000_000));
     }
 
-    /// What quiet intervals say of a CPU together is what one of their length would.
+    /// Quiet intervals together have the same CPU rows as one interval of their total length.
     #[test]
     fn cpus_of_successive_intervals_add_up() {
         let (mut sum, mut one) = (SampledUsage::default(), usage());
@@ -388,7 +390,7 @@ pub(super) mod tests {
         assert_eq!(of(&cycles, None), [Value::None, Value::None, Value::None, Value::None]);
     }
 
-    /// A second as the samples have it, one without samples, and two of which /proc/stat does not tell.
+    /// A second as sampled, one without samples, and two without data from /proc/stat.
     #[test]
     fn the_whole_run_of_a_cpu_rests_on_what_is_known_of_it() {
         let busy = Some(CpuShares { idle: 0.4, irq: 0.06, softirq: 0.1 });
@@ -407,7 +409,7 @@ pub(super) mod tests {
         let shares = cells[1..5].iter().map(|cell| if let Value::Pct(share) = cell { *share } else { 0 });
         assert_eq!(shares.sum::<u32>(), 10_000, "{cells:?}");
         assert_eq!(cells[5..7], [600, 1000].map(Value::Pct), "of the second that is told of");
-        // With a target nothing is said of interrupts.
+        // With a target, interrupts are not shown.
         let targeted = SamplingTerms { targeted: true, ..terms() };
         let cells = &cells_of(sampled.cpu_rows(&[0], &targeted, SECOND, |_| busy))[0];
         assert_eq!(cells[5..7], [Value::None, Value::None]);

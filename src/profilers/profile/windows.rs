@@ -1,4 +1,4 @@
-//! `--than`: CPUs, or tasks of the answer, whose share of a second is over the limit, while it goes on.
+//! `--than`: CPUs, or tasks that the run is about, whose share of a second is over the limit, shown while it lasts.
 
 use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
@@ -12,7 +12,7 @@ use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
 
-/// CPUs or threads, tasks and stacks told apart in a window.
+/// Most CPUs or threads, tasks and stacks that are distinguished in a window.
 const LIMIT: usize = 1 << 14;
 
 pub static BUSY: OccurrenceSchema<OverLimit> = OccurrenceSchema::new(
@@ -34,17 +34,17 @@ pub static BUSY: OccurrenceSchema<OverLimit> = OccurrenceSchema::new(
     ],
 );
 
-/// What a window watches.
+/// What a window measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum WindowKey {
     Cpu(u32),
-    /// By its tid.
+    /// The thread with this tid.
     Thread(i32),
-    /// All beyond [`LIMIT`].
+    /// All CPUs or threads beyond [`LIMIT`].
     Others,
 }
 
-/// A thread that was sampled in a scope; tid 0 are those beyond [`LIMIT`].
+/// A thread that was sampled in a scope; tid 0 stands for all threads beyond [`LIMIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ThreadIn {
     scope: WindowKey,
@@ -85,7 +85,7 @@ struct WindowThread {
     samples: u64,
 }
 
-/// One sample as the windows see it.
+/// The parts of a sample that windows use.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowSample {
     pub cpu: u32,
@@ -110,13 +110,13 @@ pub struct OverLimit {
 /// The current window.
 #[derive(Debug)]
 pub struct Windows {
-    /// Hundredths of a per cent.
+    /// `--than` in hundredths of a per cent.
     than: u32,
     end_ns: Timestamp,
     sums: KeyedSums<WindowKey, ModeWeights>,
     threads: KeyedSums<ThreadIn, WindowThread>,
     stacks: KeyedSums<StackIn, u64>,
-    /// At its beginning.
+    /// /proc/stat at the beginning of the window.
     before: Reading,
 }
 
@@ -143,9 +143,9 @@ impl Windows {
 
     pub fn add(&mut self, seen: &WindowSample, terms: &SamplingTerms) {
         let scope = if terms.targeted { WindowKey::Thread(seen.tid) } else { WindowKey::Cpu(seen.cpu) };
-        // `WindowKey::Others` is no scope that is reported: its tasks and stacks are not kept.
+        // `WindowKey::Others` is never reported: its tasks and stacks are not kept.
         let fits = self.sums.len() < LIMIT || self.sums.get(&scope).is_some();
-        // Time of single tasks: what a sample of cycles stands for follows from the frequency.
+        // For single tasks: the time that a sample of cycles stands for follows from the frequency.
         let weight = terms.sample_ns().filter(|_| terms.targeted && !terms.clock).unwrap_or(seen.weight);
         self.sums.sum(scope).add(seen.kind, weight);
         if seen.kind == CpuMode::Idle || !fits {
@@ -156,7 +156,7 @@ impl Windows {
         *self.stacks.sum(StackIn { scope, pid: seen.pid, comm: seen.comm, stack: seen.stack }) += 1;
     }
 
-    /// Ends the window when it is over at `now`, reports those over the limit, and begins the next.
+    /// Ends the window if it is over at `now`, reports the scopes over the limit, and begins the next window.
     pub fn roll(&mut self, now: Timestamp, terms: &SamplingTerms, ctx: &mut Context) {
         if now < self.end_ns {
             return;
@@ -170,17 +170,17 @@ impl Windows {
         self.threads.clear();
         self.stacks.clear();
         self.before = reading;
-        // Windows in which nothing was delivered are skipped.
+        // Windows in which no sample arrived are skipped.
         let behind = now.saturating_sub(self.end_ns) / WINDOW_NS;
         self.end_ns = self.end_ns.saturating_add((behind + 1).saturating_mul(WINDOW_NS));
     }
 
-    /// Samples of CPUs or threads that are not told apart.
+    /// Number of samples of CPUs or threads beyond the limit.
     fn untracked(&self) -> u64 {
         self.sums.get(&WindowKey::Others).map_or(0, |others| others.samples)
     }
 
-    /// What is over the limit in this window, `reading` being taken at its end.
+    /// The scopes over the limit in this window; `reading` was taken at its end.
     fn over(&self, terms: &SamplingTerms, reading: &Reading) -> Vec<OverLimit> {
         let mut scopes: Vec<WindowKey> =
             self.sums.keys().copied().filter(|scope| *scope != WindowKey::Others).collect();
@@ -200,7 +200,7 @@ impl Windows {
         if shares.busy() <= self.than {
             return None;
         }
-        // The subject is the thread with most samples.
+        // The subject is the thread with the most samples.
         let of_scope = self.threads.iter().filter(|(key, _)| key.scope == scope);
         let (&ThreadIn { tid, .. }, thread) = of_scope.max_by_key(|(key, thread)| (thread.samples, -key.tid))?;
         let subject = Subject { time: self.end_ns, cpu: thread.cpu, pid: thread.pid, tid, comm: thread.comm };
@@ -233,7 +233,7 @@ mod tests {
     fn a_cpu_over_the_limit_names_the_thread_with_most_samples() {
         let terms = SamplingTerms { sampling: Sampling::Frequency(100), clock: true, ..SamplingTerms::default() };
         let mut windows = Windows::new(5000);
-        // No /proc/stat: the samples alone speak.
+        // Without /proc/stat, only the samples count.
         fill(&mut windows, &terms, 0, 6, 30);
         fill(&mut windows, &terms, 0, 7, 40);
         let idle = WindowSample {

@@ -1,4 +1,4 @@
-//! What is done with the waits that end.
+//! How waits that end are counted and shown.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl WaitUser for DelayAccount {
 
     #[inline]
     fn begins(&self, since: u64) -> Showing {
-        /// One that ends soon has a single line.
+        /// A wait that ends sooner gets a single line.
         const FIRST_NS: u64 = 200_000_000;
         let limit = self.args.lengths.than_ns();
         let again_at_ns = limit.map_or(u64::MAX, |limit| since.saturating_add(limit.max(FIRST_NS)));
@@ -76,7 +76,7 @@ impl DelayAccount {
         }
     }
 
-    /// Whether the wait is the longest of its kind: `self.shares` are its.
+    /// Whether the wait is the longest of its kind: `self.shares` then belong to it.
     #[inline]
     fn note_longest(&mut self, ended: &EndedWait<Showing>, ns: u64) {
         let known = self.longest.iter().position(|row| row.kind == ended.wait.kind);

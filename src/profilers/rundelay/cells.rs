@@ -1,4 +1,4 @@
-//! Who ran on a CPU in the meantime, each with its time: in a line of text, or as a list of objects.
+//! Which tasks had a CPU during a wait, each with its time: as text, or as a list of objects.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::json::{Object, push_list};
 use crate::report::{Cell, Value, value_text};
 use crate::task::Comm;
 
-/// A task that had the CPU during a wait of another, or why none had it.
+/// A task that had the CPU while another one waited, or why no task had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CpuRunner {
     pub who: RunnerKind,
@@ -25,20 +25,20 @@ pub enum RunnerKind {
         comm: Comm,
         priority: TaskPriority,
     },
-    /// The CPU had nothing to do.
+    /// The CPU was idle.
     Idle,
     /// Which task ran is not known.
     Unseen,
-    /// So many further tasks together.
+    /// The sum of this many further tasks.
     Others(u32),
 }
 
 /// How a task competes for its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskPriority {
-    /// Of SCHED_OTHER, SCHED_BATCH and SCHED_IDLE, -20 to 19.
+    /// The priority under SCHED_OTHER, SCHED_BATCH and SCHED_IDLE, -20 to 19.
     Nice(i32),
-    /// FIFO, RR, or RT where it is not known which of the two; 1 to 99.
+    /// Policy FIFO, RR, or RT if it is not known which of the two; priority 1 to 99.
     RealTime(&'static str, i32),
     Deadline,
 }
@@ -52,7 +52,7 @@ impl CpuRunner {
 }
 
 impl TaskPriority {
-    /// From the kernel's own number, in which less is more urgent (include/linux/sched/prio.h).
+    /// Converts the kernel's internal priority, in which less is more urgent (include/linux/sched/prio.h).
     pub fn of_kernel(prio: i32, policy: Option<u32>) -> TaskPriority {
         const SCHED_FIFO: u32 = 1;
         const SCHED_RR: u32 = 2;
@@ -71,7 +71,7 @@ impl TaskPriority {
     }
 }
 
-/// Who had the CPU during a wait, the longest first.
+/// The tasks that had the CPU during a wait, the longest time first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Runners(pub Arc<[CpuRunner]>);
 

@@ -1,4 +1,4 @@
-//! The line of one wait for a CPU, and its keys in JSON.
+//! The line of one wait for a CPU, and its JSON keys.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct ShownRunDelay {
     pub still_waiting: bool,
     pub began: Began,
     pub moves: u32,
-    /// Who had the CPU, the longest first.
+    /// The tasks that had the CPU, the longest time first.
     pub ran: Arc<[CpuRunner]>,
 }
 
@@ -59,7 +59,7 @@ pub static DELAYS: OccurrenceSchema<ShownRunDelay> = OccurrenceSchema::<ShownRun
         detail("since").between(" (at least: ", ")"),
         detail("moves").between(", moved ", " times"),
         detail("ran").after(", behind "),
-        // A line for several waits has only what these have in common.
+        // A line for several waits shows only the values that these have in common.
         unless("ran", &[detail("behind.comm").after(", behind ")]),
     ],
 )

@@ -1,11 +1,12 @@
 //! `rundelay`: who waits for a CPU, how long, and behind whom.
 //!
-//! Events: `sched:sched_switch`, `sched_wakeup`, `sched_wakeup_new`, `sched_waking` and `sched_migrate_task`, period 1, on
-//! whole CPUs and of all tasks: whom a task waits for, and how long the queues are, the events of others tell. Cost: three to
-//! four records per wait.
+//! Events: `sched:sched_switch`, `sched_wakeup`, `sched_wakeup_new`, `sched_waking` and `sched_migrate_task`, period 1,
+//! on whole CPUs and of all tasks: events of other tasks show whom a task waits for, and how long the queues are. Cost:
+//! three to four records per wait.
 //!
-//! The room `sched` follows the tasks and CPUs. `runners` knows whom a wait was behind, `account` counts what ends, `ongoing`
-//! what goes on, `throttle` knows of cgroups with a quota, `line` and `table` lay them out.
+//! The room `sched` follows the tasks and CPUs. `runners` finds the tasks that had the CPU during a wait, `account`
+//! counts waits that end, `ongoing` shows waits that go on, `throttle` handles cgroups with a quota, `line` and `table`
+//! lay out the results.
 
 mod account;
 mod cells;
@@ -74,7 +75,7 @@ pub struct RundelayArgs {
     common: CommonArgs,
 }
 
-/// Events of `-e`, all of which rundelay takes anyway.
+/// Events of `-e`, which rundelay opens anyway.
 #[derive(Clone, Copy, Debug)]
 struct TakenEvents;
 
@@ -113,23 +114,23 @@ impl ProfilerArgs for RundelayArgs {
     }
 }
 
-/// How far a wait was shown that goes on.
+/// How far an ongoing wait was shown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Showing {
-    /// When it is shown next.
+    /// When it is shown next, ns.
     again_at_ns: u64,
-    /// Up to when it was shown; 0: it was not.
+    /// Up to when it was shown; 0: it was not shown yet.
     until_ns: u64,
 }
 
-/// What is added up of waits that have ended.
+/// Sums over waits that have ended.
 #[derive(Debug, Default)]
 struct DelayAccount {
     args: RundelayArgs,
     scope: RunScope,
     delays: KeyedSums<RunDelayKey, DelaySum>,
     behind: KeyedSums<BehindKey, BehindSum>,
-    /// By kind, in the run so far.
+    /// The longest wait of each kind in the run so far.
     longest: Vec<LongestWaitRow>,
     shares: WaitShares,
     policies: Policies,
@@ -143,12 +144,12 @@ struct DelayAccount {
 struct Rundelay {
     waits: TaskWaits<Showing>,
     account: DelayAccount,
-    /// What tasks do of which no event has told.
+    /// Reads from /proc what tasks do that had no event.
     threads: ThreadReader,
     next_look: u64,
 }
 
-/// Switches that are kept of each CPU: as many as fit, since machines have few CPUs or many.
+/// Switches that are kept for each CPU: the memory is fixed, and divided among few or many CPUs.
 fn history_limit(cpus: usize) -> usize {
     const ALL_BYTES: usize = 16 << 20;
     (ALL_BYTES / CpuHistory::ENTRY_BYTES / cpus.max(1)).clamp(128, 4096)

@@ -1,4 +1,4 @@
-//! Waits that go on, the tables, and what only /proc knows.
+//! Waits that go on, the tables, and information that only /proc has.
 
 use rustc_hash::FxHashMap;
 
@@ -16,13 +16,13 @@ use crate::sched::{QueueWait, RunDelayKind, RunQueue, TaskEvent, WaitUser as _};
 use crate::task::Comm;
 use crate::task::thread_reader::SeenThread;
 
-/// Time to the next line of a wait that goes on.
+/// Time to the next line of a wait that goes on, ns.
 const AGAIN_NS: u64 = 1_000_000_000;
 
 impl Rundelay {
     pub(super) fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
         const LOOK_NS: u64 = 50_000_000;
-        /// Going through all tasks takes one part in so many of the time at most, however many there are.
+        /// Passes over all tasks take at most 1 / `MAX_SHARE` of the time, however many tasks there are.
         const MAX_SHARE: u64 = 20;
         self.account.throttling.tick(&self.waits.model);
         ctx.view.untracked += self.account.throttling.take_left_out();
@@ -42,7 +42,7 @@ impl Rundelay {
         self.look_at_proc(now, ctx);
     }
 
-    /// Asks for the policies of real-time tasks while they live and others wait for them.
+    /// Looks up the policies of real-time tasks while they live and other tasks wait for them.
     fn learn_policies(&mut self, now: Timestamp, ctx: &mut Context) {
         const LONG_NS: u64 = 10_000_000;
         const LIMIT: usize = 16;
@@ -54,8 +54,8 @@ impl Rundelay {
         }
     }
 
-    /// Asks /proc which tasks are runnable, at the start and after losses, and takes what it has answered: those that have no event
-    /// for long are in no record.
+    /// Asks /proc which tasks are runnable, at the start and after losses, and takes the answers: a task without an
+    /// event for long is in no record.
     pub(super) fn look_at_proc(&mut self, now: Timestamp, ctx: &mut Context) {
         let horizon = self.waits.model.horizon();
         if self.threads.is_due(now, horizon.end_ns()) {
@@ -69,9 +69,9 @@ impl Rundelay {
         }
     }
 
-    /// Shows the waits that have lasted long and go on, at the end of the run those that were not shown yet.
+    /// Shows the waits that have lasted long and go on; at the end of the run, those that were not shown yet.
     pub(super) fn show_ongoing(&mut self, now: Timestamp, is_over: bool, ctx: &mut Context) {
-        /// Each costs a look at /proc.
+        /// Each line costs a read of /proc.
         const LIMIT: usize = 16;
         const MAX_AT_END: usize = 1000;
         if self.account.args.lengths.than_ns().is_none() {
@@ -92,7 +92,7 @@ impl Rundelay {
     }
 
     fn show_ongoing_wait(&mut self, tid: i32, now: Timestamp, is_over: bool, ctx: &mut Context) {
-        // The end of the wait may be hidden; at the end of the run it may be in no record any more.
+        // The end of the wait may be hidden; at the end of the run its record may not come any more.
         let is_runnable = ctx.state_from_proc(tid).is_some_and(|stat| stat.state == b'R');
         if !is_runnable && !is_over {
             return self.waits.model.discard(tid, now);
@@ -149,7 +149,7 @@ impl Rundelay {
         }
     }
 
-    /// The waits that have ended, and how many go on.
+    /// Rows of the waits that have ended, and the number of waits that go on.
     fn delay_rows(&mut self, waiting: &[WaitingTaskRow]) -> Vec<RunDelayRow> {
         let key = |row: &WaitingTaskRow| RunDelayKey {
             kind: row.kind,

@@ -1,4 +1,4 @@
-//! Who had a CPU while a task waited for it, with the shares of the wait.
+//! Which tasks had a CPU while another one waited for it, with their shares of the wait.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::profilers::rundelay::Showing;
 use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, TaskPriority};
 use crate::sched::{CpuUse, QueueWait, SchedModel};
 
-/// The uses of CPUs during one wait, each with its time. Its memory is reused.
+/// The uses of CPUs during one wait, each with its time. The memory is reused for the next wait.
 #[derive(Debug, Default)]
 pub struct WaitShares {
-    /// Each stretch with its task and its place, the latest first.
+    /// Each stretch with the tid of its task and its index, the latest stretch first.
     stretches: Vec<(i32, usize, CpuUse, u64)>,
     longest_first: Vec<(CpuUse, u64)>,
 }
 
 impl WaitShares {
-    /// Those during `wait`, which lasts until `until`. They add up to all of it.
+    /// Finds the uses during `wait`, which lasts until `until`. Their times sum up to the wait.
     pub fn fill(&mut self, model: &SchedModel<Showing>, wait: &QueueWait<Showing>, until: u64) -> &[(CpuUse, u64)] {
         let tid = |had_by: &CpuUse| match had_by {
             CpuUse::Task { tid, .. } => *tid,
@@ -37,7 +37,7 @@ impl WaitShares {
             None if until > from => add(CpuUse::Unseen, until - from),
             None => {}
         });
-        // Those of a task are neighbours then; its name and priority are those of the latest one.
+        // The stretches of a task are then adjacent; name and priority are taken from the latest one.
         self.stretches.sort_unstable_by_key(|&(tid, at, ..)| (tid, at));
         self.longest_first.clear();
         for &(of, _, had_by, ns) in &self.stretches {
@@ -50,7 +50,7 @@ impl WaitShares {
         &self.longest_first
     }
 
-    /// The same as they are shown: the longest ones, and the sum of the rest.
+    /// The uses as they are shown: the longest ones, and the sum of the rest.
     pub fn shown(&self, policies: &Policies) -> Arc<[CpuRunner]> {
         const LIMIT: usize = 15;
         let all = &self.longest_first;
@@ -65,15 +65,15 @@ impl WaitShares {
     }
 }
 
-/// The scheduling policies of real-time tasks, which /proc tells, and events do not.
+/// The scheduling policies of real-time tasks, which /proc has, and events do not.
 #[derive(Debug, Default)]
 pub struct Policies {
-    /// By tid, with the priority that goes with it.
+    /// By tid: the priority at which the policy was looked up, and the policy.
     known: FxHashMap<i32, (i32, Option<u32>)>,
 }
 
 impl Policies {
-    /// Asks for the policy of a real-time task that has none yet.
+    /// Looks up the policy of a real-time task that has none yet.
     #[inline]
     pub fn learn(&mut self, had_by: CpuUse, ask: impl FnOnce(i32) -> Option<u32>) {
         if let CpuUse::Task { tid, prio: prio @ 0..100, .. } = had_by {

@@ -1,4 +1,4 @@
-//! The tables: waits by their kind, whom they were behind, the queue of each CPU, and who waits now.
+//! The tables: waits by kind, the tasks they were behind, the queue of each CPU, and the tasks that wait now.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::sched::{CpuUse, RunDelayKind};
 use crate::stats::{Began, Latency, SumKey};
 use crate::task::Comm;
 
-/// Waits of one kind, with `--perins` of one thread.
+/// Waits of one kind, with `--perins` of one kind and thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunDelayKey {
     pub kind: RunDelayKind,
@@ -64,7 +64,7 @@ const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 4] = latency_meanings([
     ("now", "tasks that wait at the end of the interval"),
 ]);
 
-/// The first two are those of a thread.
+/// The first two columns are about a thread.
 const COLUMNS: &[Column<RunDelayRow>] = &[
     Column::label("tid", "tid", |row| row.key.thread.map_or(Value::None, |(tid, _)| tid_or_none(tid))),
     Column::label("comm", "comm", |row| row.key.thread.map_or(Value::None, |(_, comm)| Value::Comm(comm))),
@@ -104,7 +104,7 @@ pub static DELAYS_OF_THREADS: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("
         total(other).cmp(&total(one)).then(one.key.cmp(&other.key))
     });
 
-/// Where the last interval has no row of a kind, no task waits like that.
+/// Where the last interval has no row of a kind, no task is in such a wait.
 fn settle(rows: &mut [RunDelayRow]) {
     rows.iter_mut().for_each(|row| row.now = row.now.or(Some(0)));
 }
@@ -113,7 +113,7 @@ fn tid_or_none(tid: i32) -> Value {
     if tid < 0 { Value::None } else { Value::Signed(tid.into()) }
 }
 
-/// What had the CPU that tasks waited for. None: others.
+/// The use of the CPU while tasks waited for it. None: other tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BehindKey(pub Option<CpuUse>);
 
@@ -191,7 +191,7 @@ pub struct QueueRow {
     pub cpu: u32,
     pub now: Option<u64>,
     pub most: Option<u64>,
-    /// The sum of the waiting tasks over time.
+    /// The number of waiting tasks integrated over time, ns.
     pub waited_ns: u64,
 }
 
@@ -201,7 +201,7 @@ pub static QUEUES: Schema<QueueRow> = Schema::<QueueRow>::new(
         Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
         Column::gauge("waiting", "waiting now", |row| &mut row.now),
         Column::greatest("most", "at most", |row| &mut row.most),
-        // A number with two decimals.
+        // `Pct` prints a number with two decimals.
         Column::derived("average", "on average", |row, span_ns| {
             Value::Pct((u128::from(row.waited_ns) * 100 / u128::from(span_ns.max(1))) as u32)
         }),
@@ -226,7 +226,7 @@ pub struct WaitingTaskRow {
     pub kind: RunDelayKind,
     pub began: Began,
     pub waited_ns: u64,
-    /// Who has had the CPU so far.
+    /// The tasks that have had the CPU so far.
     pub ran: Arc<[CpuRunner]>,
 }
 
@@ -298,7 +298,7 @@ pub struct QuotaRow {
     pub waited_ns: u64,
     pub throttled_ns: u64,
     pub queued_ns: u64,
-    /// Periods in which it was throttled.
+    /// Periods in which the cgroup was throttled.
     pub times: u64,
 }
 

@@ -1,8 +1,9 @@
-//! Waits of tasks whose cgroup has a CPU quota: throttled, or queued behind others.
+//! Waits of tasks whose cgroup has a CPU quota: throttled, or queued behind other tasks.
 //!
-//! No event tells of throttling. While a cgroup is throttled on a CPU, none of its tasks has that CPU. So only the parts
-//! of a wait in which another cgroup had the CPU, or none, may be throttled; cpu.stat says for how long it was, summed over
-//! CPUs. Where the cgroup has several waiting tasks on a CPU the time of the CPU counts once for each of them.
+//! No event reports throttling. While a cgroup is throttled on a CPU, none of its tasks has that CPU. So only the parts
+//! of a wait in which a task of another cgroup, or no task, had the CPU may be throttled; cpu.stat says for how long
+//! the cgroup was throttled, summed over CPUs. Where several tasks of the cgroup wait on a CPU, the time of the CPU
+//! counts once for each of them.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +15,9 @@ use crate::profilers::rundelay::table::QuotaRow;
 use crate::sched::{CpuUse, QueueWait, SchedModel};
 use crate::task::cpu_quota::{CpuQuota, QuotaHierarchies, ThrottledTime};
 
-/// Shorter waits are not looked at: a period of a quota is long.
+/// Shorter waits are ignored, ns: the period of a quota is long.
 const LEAST_NS: u64 = 1_000_000;
-/// Waits that are kept from tick to tick, tasks whose cgroup is known, and looks at /proc in a tick.
+/// Waits that are kept from tick to tick, tasks whose cgroup is known, and reads of /proc in a tick.
 const MAX_WAITS: usize = 10_000;
 const MAX_TASKS: usize = 50_000;
 const MAX_LOOKS: usize = 200;
@@ -26,7 +27,7 @@ const MAX_GROUPS: usize = 1000;
 pub struct Throttling {
     hierarchies: QuotaHierarchies,
     groups: Vec<QuotaGroup>,
-    /// The cgroup of a task, as an index into `groups`. None: it has no quota.
+    /// The cgroup of a task, as an index into `groups`. None: the task has no quota.
     of_task: FxHashMap<i32, Option<usize>>,
     /// Ended waits whose cgroup is not known yet.
     waits: Vec<(i32, QueueWait<Showing>, u64)>,
@@ -37,14 +38,14 @@ pub struct Throttling {
 #[derive(Debug)]
 struct QuotaGroup {
     quota: CpuQuota,
-    /// Since when it is known.
+    /// Since when the cgroup is known.
     known_from: u64,
-    /// What cpu.stat said when the interval began.
+    /// The counters of cpu.stat at the beginning of the interval.
     before: ThrottledTime,
     /// Waits that ended in the interval.
     waits: u64,
     waited_ns: u64,
-    /// The part of that in which no task of the cgroup had the CPU, and that time of the CPUs.
+    /// The part of `waited_ns` in which no task of the cgroup had the CPU, and the same time by CPU, without overlaps.
     apart_ns: u64,
     apart: Stretches,
 }
@@ -60,7 +61,7 @@ impl Stretches {
         self.by_cpu.entry(cpu).or_default().push((from, until));
     }
 
-    /// Their length without overlaps.
+    /// Their total length without overlaps.
     fn take_ns(&mut self) -> u64 {
         let mut sum: u64 = 0;
         for stretches in self.by_cpu.values_mut() {
@@ -94,7 +95,7 @@ impl Throttling {
         }
     }
 
-    /// The task may be in another cgroup from now on, or its number may be used again.
+    /// The task may be in another cgroup from now on, or its tid may be reused.
     pub fn forget(&mut self, tid: i32) {
         self.of_task.remove(&tid);
     }
@@ -173,7 +174,7 @@ impl Throttling {
             let before = std::mem::replace(&mut group.before, now);
             let cpu_ns = now.ns.saturating_sub(before.ns);
             let apart = group.apart.take_ns();
-            // Each task that waited on a throttled CPU waited for all of that time.
+            // Each task that waited on a throttled CPU waited for the whole throttled time.
             let share = u128::from(group.apart_ns) * u128::from(cpu_ns.min(apart)) / u128::from(apart.max(1));
             let throttled_ns = u64::try_from(share).unwrap_or(u64::MAX);
             let waited_ns = std::mem::take(&mut group.waited_ns);
@@ -195,7 +196,7 @@ impl Throttling {
         rows
     }
 
-    /// Waits that were left out since the last call, for want of room.
+    /// Number of waits that were left out since the last call, because there was no room.
     pub fn take_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.left_out)
     }

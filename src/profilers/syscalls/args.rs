@@ -70,10 +70,11 @@ impl CallList {
         Ok(CallList(numbers))
     }
 
-    /// A kernel filter of one of the raw events.
+    /// A kernel filter for one of the two raw events.
     pub fn filter(&self, end: SyscallEnd) -> String {
         let mut tests: Vec<String> = self.0.iter().map(|number| format!("id == {number}")).collect();
-        // At its end the number is gone: it is that of the place to which the task returns.
+        // At the exit from rt_sigreturn the number is gone: it is then taken from the context to which the task
+        // returns.
         if end == SyscallEnd::Exit && syscalls::number("rt_sigreturn").is_some_and(|number| self.0.contains(&number)) {
             tests.push("id == -1".to_owned());
         }
@@ -85,7 +86,7 @@ impl CallList {
     }
 }
 
-/// The C tool wants the two events to be named.
+/// Scripts for the C tool name the two events in `-e`.
 fn raw_events(text: &str) -> Result<(), String> {
     let is_raw = |name: &str| SyscallEnd::BOTH.iter().any(|end| name.trim_end_matches('/') == end.raw());
     match text.split(',').find(|name| !is_raw(name)) {

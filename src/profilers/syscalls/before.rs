@@ -1,4 +1,5 @@
-//! Calls that have gone on since before the start, or since before a loss. No event tells of them until they end: /proc does.
+//! Calls in progress since before the start, or since before a loss. They have no event until they end: /proc shows
+//! them.
 
 use anyhow::Result;
 use rustc_hash::FxHashMap;
@@ -12,7 +13,7 @@ use crate::sched::{SchedState, States};
 use crate::stats::LossHorizon;
 use crate::task::thread_reader::{SeenCall, SeenThread, ThreadFacts, ThreadReader};
 
-/// Calls that are remembered.
+/// Most calls that are kept.
 const LIMIT: usize = 100_000;
 
 /// Calls that were found in /proc.
@@ -21,7 +22,7 @@ pub struct EarlierCalls {
     threads: ThreadReader,
     /// By thread.
     calls: FxHashMap<i32, EarlierCall>,
-    /// A call that was found before may have ended, and another one begun.
+    /// A call that was found before this may have ended, and another call begun.
     horizon: LossHorizon,
 }
 
@@ -34,7 +35,7 @@ struct EarlierCall {
     ran_ns: Option<u64>,
 }
 
-/// What is known of a call that was just found.
+/// A call that was just found in /proc.
 #[derive(Clone, Copy, Debug)]
 pub struct NewlyFound {
     pub tid: i32,
@@ -50,18 +51,18 @@ impl EarlierCalls {
         Ok(EarlierCalls { threads: ThreadReader::start(setup.host, ThreadFacts::Call)?, ..EarlierCalls::default() })
     }
 
-    /// Our thread that looks.
+    /// The tid of perf-prof's own thread that reads /proc.
     pub fn thread(&self) -> Option<i32> {
         self.threads.thread()
     }
 
-    /// Whether /proc is to be asked: see [`EarlierCalls::look`].
+    /// Whether it is time to read /proc: see [`EarlierCalls::look`].
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.threads.is_due(now, self.horizon.end_ns())
     }
 
-    /// Asks in which calls the threads are of which no event has told, at the start and after losses, and takes what was found
-    /// meanwhile. `is_open`: it is known what the thread does.
+    /// Asks in which calls those threads are whose calls are unknown, at the start and after losses, and takes the
+    /// answers that have come. `is_open`: whether the call of a thread is known.
     pub fn look(
         &mut self,
         now: Timestamp,
@@ -80,7 +81,7 @@ impl EarlierCalls {
     fn add(&mut self, seen: SeenThread, calls: Option<&CallList>, ctx: &mut Context) -> Option<NewlyFound> {
         let SeenThread { tid, at_ns: seen_at, stat, call } = seen;
         let SeenCall { entered, ran_ns } = call?;
-        // The stacks of 32-bit programs are below 4 GiB, those of others hardly ever.
+        // The stacks of 32-bit programs are below 4 GiB, and those of 64-bit programs hardly ever are.
         let call = CallNumber::new(i64::try_from(entered.number).ok()?, entered.stack >> 32 == 0);
         let is_dead = matches!(stat.state, b'Z' | b'X');
         if is_dead || calls.is_some_and(|calls| !calls.contains(call.number)) {
@@ -102,13 +103,13 @@ impl EarlierCalls {
         Some(NewlyFound { tid, since, args: entered.args, state })
     }
 
-    /// A thread has begun a call: what /proc said of it before is out of date.
+    /// A thread has entered a call: what /proc said of the thread before is out of date.
     #[inline(always)]
     pub fn entered(&mut self, tid: i32) {
         self.threads.saw(tid);
     }
 
-    /// The call of a thread whose end was just seen, or that has ended unseen.
+    /// Removes and returns the call of a thread whose end was just seen, or that ended unseen.
     pub fn take(&mut self, tid: i32) -> Option<OpenStart<CallInFlight>> {
         self.threads.saw(tid);
         self.calls.remove(&tid).filter(|found| self.horizon.saw_all_since(found.seen_at)).map(|found| found.pair)
@@ -123,7 +124,7 @@ impl EarlierCalls {
         self.calls.retain(|tid, _| lives(*tid));
     }
 
-    /// The calls that go on, by thread. After a loss those that were found since.
+    /// The calls in progress, by thread. After a loss only calls that were found since the loss.
     pub fn iter(&self) -> impl Iterator<Item = (i32, &OpenStart<CallInFlight>)> {
         let goes_on = |found: &EarlierCall| self.horizon.saw_all_since(found.seen_at);
         self.calls.iter().filter(move |(_, found)| goes_on(found)).map(|(tid, found)| (*tid, &found.pair))

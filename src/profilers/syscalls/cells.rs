@@ -1,4 +1,4 @@
-//! What the output thread finds out about a call: its text, and the function that it waits in.
+//! What the output thread finds out about a call: its text, and the function in which it waits.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Cell for CallText {
     }
 }
 
-/// What is looked up of the thread of a call.
+/// Look-ups about the thread of a call.
 struct ThreadLookUps<'a> {
     look_ups: &'a mut dyn CellLookUps,
     made: &'a MadeCall,
@@ -51,7 +51,7 @@ impl CallLookUps for ThreadLookUps<'_> {
     }
 }
 
-/// The function that waits, by the stack of the switch away from its CPU: the one that has called the scheduler.
+/// The function that waits: the one that called the scheduler, by the stack of the switch away from the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WaitPlace(pub StackId);
 
@@ -63,9 +63,9 @@ impl Cell for WaitPlace {
     }
 }
 
-/// Beginnings of the names of functions through which a wait ends up in the scheduler. Source: kernel/sched/core.c,
-/// kernel/sched/completion.c, kernel/sched/wait_bit.c, kernel/time/sleep_timeout.c; and the tracepoint itself, which some
-/// kernels do not leave out of its stack (`__traceiter_sched_switch`, include/linux/tracepoint.h).
+/// Prefixes of functions between a wait and the scheduler. Source: kernel/sched/core.c, kernel/sched/completion.c,
+/// kernel/sched/wait_bit.c, kernel/time/sleep_timeout.c; and the tracepoint itself, which some kernels do not omit from
+/// its stack (`__traceiter_sched_switch`, include/linux/tracepoint.h).
 #[rustfmt::skip]
 const SCHEDULER: [&str; 9] = [
     "__traceiter_",

@@ -1,5 +1,5 @@
-//! Connections that are made in the background: connect returns EINPROGRESS, which is no error by itself. How it ends the
-//! program asks later with getsockopt and `SO_ERROR`, and that counts as connect's.
+//! Connections that are made in the background: connect returns EINPROGRESS, which is no error by itself. The program
+//! queries the outcome later with getsockopt and `SO_ERROR`, and that error counts as an error of connect.
 
 use rustc_hash::FxHashMap;
 
@@ -10,13 +10,13 @@ use crate::profilers::syscalls::kinds::CallNumber;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Connections in the background that are remembered at most, with those that were made since.
+/// Most pending connections that are kept, including those that were established since.
 const MAX_CONNECTIONS: usize = 16_384;
 
 /// A process and its descriptor.
 type Socket = (i32, i32);
 
-/// A connect that has failed, its process, and from where it was made, whether or not rows are by stack.
+/// A failed connect, its process, and the stack of the call, which is kept whether or not rows are by stack.
 #[derive(Clone, Debug)]
 pub struct FailedConnect {
     pub failed: FailedCall,
@@ -24,10 +24,10 @@ pub struct FailedConnect {
     pub stack: Option<StackId>,
 }
 
-/// The connections that go on in the background.
+/// The connections in progress.
 #[derive(Debug)]
 pub struct PendingConnects {
-    /// The event whose samples tell how they end.
+    /// The event whose samples show the results of `SO_ERROR`.
     told: EventId,
     by_socket: FxHashMap<Socket, FailedConnect>,
 }
@@ -37,7 +37,7 @@ impl PendingConnects {
         PendingConnects { told: errors.event, by_socket: FxHashMap::default() }
     }
 
-    /// A call of connect has returned while the connection is still being made.
+    /// A call of connect has returned EINPROGRESS.
     pub fn goes_on(&mut self, descriptor: i32, connect: FailedConnect) {
         if self.by_socket.len() >= MAX_CONNECTIONS {
             self.by_socket.clear(); // their addresses will be unknown
@@ -50,9 +50,9 @@ impl PendingConnects {
         self.told
     }
 
-    /// The call that has failed, as this sample tells: the connect that went on in the background. What becomes of a socket
-    /// without one (it may have begun before the run, or the connection was made and broke) is the error of the call that
-    /// tells it.
+    /// The failed call that this sample reports: the connect that was pending. For a socket without a pending connect
+    /// (its connect may have begun before the run, or the connection was made and broke) the error counts for the call
+    /// that reports it.
     pub fn told(&mut self, sample: &Sample<'_>, comm: Comm) -> Option<FailedConnect> {
         let (descriptor, errno) = SocketErrors::told(sample)?;
         let connect = self.by_socket.remove(&(sample.pid, descriptor));
@@ -66,17 +66,17 @@ impl PendingConnects {
         self.by_socket.values().filter_map(|connect| connect.stack)
     }
 
-    /// Records were lost: a descriptor may be another socket's.
+    /// Records were lost: a descriptor may have been reused for another socket.
     pub fn lost(&mut self) {
         self.by_socket.clear();
     }
 }
 
-/// The call whose error is told later, and the one that tells it.
+/// The call whose error is reported later, and the call that reports it.
 const CONNECT: CallNumber = CallNumber { number: libc::SYS_connect as i32, is_compat: false };
 const GETSOCKOPT: CallNumber = CallNumber { number: libc::SYS_getsockopt as i32, is_compat: false };
 
-/// A connect that has this error goes on.
+/// Whether the connection is being made in the background: connect has returned EINPROGRESS.
 pub fn is_under_way(call: CallNumber, errno: u32) -> bool {
     errno == libc::EINPROGRESS as u32 && call == CONNECT
 }

@@ -1,4 +1,4 @@
-//! Calls that fail: by error, call, name of the process, and what they were given.
+//! Calls that fail: by error, call, name of the process, and arguments.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,15 +19,16 @@ use crate::task::Comm;
 use crate::tep::syscalls::call_text::socket_address;
 use crate::tep::syscalls::errnos;
 
-/// How often, in which processes, and what is looked up of the calls: soon after the first of them.
+/// How often a call failed, in which processes, and the look-ups about its arguments, which are made soon after the
+/// first failure.
 #[derive(Clone, Debug, Default)]
 pub struct FailedSum {
     pub count: u64,
     /// Processes of the interval.
     pids: FxHashSet<i32>,
-    /// The same when the row is made.
+    /// These processes as the row shows them, set when the row is made.
     processes: TaskNames,
-    /// There may be more.
+    /// More processes than were counted may have failed.
     has_more: bool,
     late: [Option<Arc<LateText>>; 2],
 }
@@ -42,15 +43,15 @@ impl FailedSum {
 #[derive(Debug)]
 pub struct FailedCalls {
     sums: KeyedSums<FailedCall, FailedSum>,
-    /// Room for the processes of further rows.
+    /// How many more processes the rows of this interval may count.
     pids_left: usize,
-    /// What their rows lack.
+    /// Look-ups for the rows, to be made.
     look_ups: Vec<Arc<LateText>>,
-    /// Those that are known later.
+    /// Pending connects, whose errors come later.
     connects: Option<PendingConnects>,
 }
 
-/// Processes that are told apart in an interval, in all rows: some 16 MiB. Further ones are not counted.
+/// Most processes counted in an interval, over all rows: some 16 MiB. Further processes are not counted.
 const MAX_PIDS: usize = 1 << 20;
 
 impl Default for FailedCalls {
@@ -60,7 +61,7 @@ impl Default for FailedCalls {
 }
 
 impl FailedCalls {
-    /// Counts a call of a thread.
+    /// Counts a failed call of a thread.
     pub fn add(&mut self, who: FailedCall, pid: i32, tid: i32) {
         let (comm, wanted) = (who.comm, who.paths.each_ref().map(PathOfCall::to_look_up));
         let sum = self.sums.sum(who);
@@ -75,7 +76,7 @@ impl FailedCalls {
         }
     }
 
-    /// What is to be looked up since the last time.
+    /// The look-ups that were added since the last call.
     pub fn take_look_ups(&mut self) -> Vec<Arc<LateText>> {
         std::mem::take(&mut self.look_ups)
     }
@@ -94,7 +95,7 @@ impl FailedCalls {
         self.sums.keys().filter_map(|who| who.stack).chain(pending)
     }
 
-    /// Asks how connections end that are made in the background. `beside`: an event of the run.
+    /// Follows how background connections end. `beside`: an event of the run.
     ///
     /// # Errors
     /// As [`SocketErrors::ask`].
@@ -103,19 +104,19 @@ impl FailedCalls {
         Ok(())
     }
 
-    /// A call of connect has returned while the connection is still being made.
+    /// A call of connect has returned EINPROGRESS.
     pub fn goes_on(&mut self, descriptor: Option<i32>, connect: FailedConnect) {
         if let (Some(connects), Some(descriptor)) = (&mut self.connects, descriptor) {
             connects.goes_on(descriptor, connect);
         }
     }
 
-    /// The samples of this event tell how connections end.
+    /// Whether the samples of this event show how connections end.
     pub fn is_told_by(&self, event: EventId) -> bool {
         self.connects.as_ref().is_some_and(|connects| connects.event() == event)
     }
 
-    /// Counts the connect that has failed as the sample tells, and returns it.
+    /// Counts the failed connect that the sample reports, and returns it.
     pub fn take_told(&mut self, sample: &Sample<'_>, comm: Comm) -> Option<FailedConnect> {
         let told = self.connects.as_mut()?.told(sample, comm)?;
         self.add(told.failed.clone(), told.pid, sample.tid);
@@ -187,7 +188,7 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
 ])
 .ordered(|(one, few), (other, many)| (Reverse(few.count), one).cmp(&(Reverse(many.count), other)));
 
-// On the output thread, which has looked up what was to be found before it makes the cells of a table.
+// Runs on the output thread, which has finished the look-ups before it makes the cells of a table.
 
 fn path((who, sum): &ErrorRow, at: usize) -> Value {
     let text = match &who.paths[at] {

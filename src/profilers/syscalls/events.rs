@@ -10,18 +10,18 @@ use crate::profilers::syscalls::args::CallList;
 use crate::tep::syscalls::SyscallEnd;
 use crate::tep::{Field, Filter, Int64, ReadError, drift};
 
-/// What is wanted of the two events.
+/// Options for the two events.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedCalls {
     /// Only the ends of calls that fail: no latencies.
     pub only_errors: bool,
-    /// The starts of calls with strings, too.
+    /// Also the starts of calls with strings.
     pub paths: bool,
     /// Callchains.
     pub stacks: bool,
 }
 
-/// The open events.
+/// The open events, `sys_exit` and, where wanted, `sys_enter`.
 #[derive(Debug)]
 pub struct CallEvents {
     pub exit: EventId,
@@ -29,7 +29,7 @@ pub struct CallEvents {
     /// None: only ends are wanted.
     pub enter: Option<(EventId, EnterFields)>,
     only_errors: bool,
-    /// A kernel filter of the starts, where not those of all calls are wanted.
+    /// A kernel filter of the starts, if only some calls need them.
     pub starts: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl EnterFields {
 }
 
 impl CallEvents {
-    /// Starts, if these are wanted, and ends.
+    /// The events of the ends and, if they are wanted, of the starts.
     pub fn of_calls(&self) -> Vec<EventId> {
         self.enter.iter().map(|(enter, _)| *enter).chain([self.exit]).collect()
     }
@@ -83,7 +83,7 @@ impl CallEvents {
         Ok(CallEvents { exit, exited, enter, only_errors: wanted.only_errors, starts: None })
     }
 
-    /// Leaves to the kernel what is not asked for, and our own threads, those of `scope`.
+    /// Has the kernel drop unwanted calls, and the calls of perf-prof's own threads, which `scope` has.
     ///
     /// # Errors
     /// tracefs cannot be read.
@@ -112,7 +112,7 @@ impl CallEvents {
     }
 }
 
-/// Callchains of the program: the kernel's part is the way to the tracepoint.
+/// Adds user callchains: the kernel part would only show the way to the tracepoint.
 fn with_stacks(evsel: Evsel, wanted: bool) -> Evsel {
     if wanted { evsel.callchain(0).user_callchain() } else { evsel }
 }

@@ -6,13 +6,13 @@ use crate::stats::SumKey;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Who fails at what.
+/// Which call failed, with which error and arguments, and in which task.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FailedCall {
     pub call: CallNumber,
     pub errno: u32,
     pub comm: Comm,
-    /// What it was given.
+    /// The paths or other strings of the call.
     pub paths: [PathOfCall; 2],
     /// Where the program makes the call, with `-g`.
     pub stack: Option<StackId>,

@@ -1,4 +1,4 @@
-//! What a system call is by its number: its name, whether it waits by design, whether it returns.
+//! Properties of system calls by number: the name, whether the call waits by design, whether it returns.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ pub struct CallNumber {
     pub is_compat: bool,
 }
 
-/// Stands for all that have no row of their own.
+/// Stands for all calls without a row of their own.
 pub const OTHERS: CallNumber = CallNumber { number: i32::MIN, is_compat: false };
 
 /// How a call ends, and what its length means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
-    /// A long one is worth a look.
+    /// The call works; a long one deserves attention.
     Works,
-    /// It is there to wait: for an event, a time, a task, a signal.
+    /// The call exists to wait: for an event, a time, a task, a signal.
     Waits,
-    /// It ends the task.
+    /// The call ends its task.
     NeverReturns,
-    /// It returns twice, in the child too.
+    /// The call returns twice: in the parent and in the child.
     Forks,
 }
 
-/// Calls that do nothing but wait if there is nothing to do. Reads of a pipe or a socket may wait too; what they do depends
-/// on their descriptor, so they are among the others.
+/// Calls that do nothing but wait if there is nothing to do. Reads of a pipe or a socket may wait too, but a read
+/// depends on its descriptor, so reads count as work.
 #[rustfmt::skip]
 const WAITING: &[&str] = &[
     "futex", "futex_wait", "futex_waitv", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6",
@@ -43,7 +43,7 @@ const WAITING: &[&str] = &[
 const ENDING: &[&str] = &["exit", "exit_group"];
 const FORKING: &[&str] = &["clone", "clone3", "fork", "vfork"];
 
-/// Numbers up to here are looked up in a table; no architecture has as many.
+/// Size of the table of call numbers; no architecture has more calls.
 const LIMIT: usize = 1024;
 
 /// Kinds of the running architecture's calls, by number, and of those of 32-bit mode.
@@ -80,7 +80,8 @@ impl CallKinds {
     }
 }
 
-/// Where calls of 32-bit mode have no names, those count that matter for what follows them. Source: arch/arm/tools/syscall.tbl.
+/// Where calls of 32-bit mode have no names, only those are listed that affect the pairing. Source:
+/// arch/arm/tools/syscall.tbl.
 fn compat_kind(number: usize) -> CallKind {
     match (compat_calls::name(number as u64), number) {
         (Some(name), _) => CallKind::of_name(name),
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn names_of_kinds_are_calls() {
         for name in WAITING.iter().chain(ENDING).chain(FORKING) {
-            // aarch64 lacks the older ones.
+            // aarch64 lacks the older calls.
             let in_32_bits = || (0..LIMIT as u64).any(|number| compat_calls::name(number) == Some(name));
             assert!(syscalls::number(name).is_some() || in_32_bits() || cfg!(not(target_arch = "x86_64")), "{name}");
         }

@@ -1,4 +1,4 @@
-//! The line of one call over the limit, and its keys in JSON.
+//! The line of one call over the limit, and its JSON keys.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct SlowCall {
     pub duration_ns: u64,
     pub made: Arc<MadeCall>,
     pub still_open: bool,
-    /// It began before the run: it has lasted at least so long.
+    /// If the call began before the run, its duration is a lower bound.
     pub began: Began,
     pub parts: TimeParts,
 }
@@ -78,7 +78,7 @@ fn since(began: Began) -> Value {
     }
 }
 
-/// A part of the time, if it is one.
+/// A part of the time, if it is not 0.
 fn part(ns: u64) -> Value {
     if ns == 0 { Value::None } else { Value::Ns(ns) }
 }

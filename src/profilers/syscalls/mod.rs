@@ -1,14 +1,14 @@
 //! `syscalls`: how long system calls take, which of them fail, and which have not come back.
 //!
-//! Events: `raw_syscalls:sys_enter` and `raw_syscalls:sys_exit`, period 1, on the tasks of the answer: both fire in the task
-//! that makes the call. Cost: two records per call; the kernel applies `--calls`. With `--errors` only the ends of calls
-//! that fail have a record, and the starts of those with paths.
+//! Events: `raw_syscalls:sys_enter` and `raw_syscalls:sys_exit`, period 1, on the tasks of the run: both fire in the
+//! task that makes the call. Cost: two records per call; the kernel applies `--calls`. With `--errors` only the ends of
+//! failed calls, and the starts of calls with paths, have a record.
 //!
-//! `events` are what is opened, `pairs` declares what is a call, `kinds` knows it by its number, `table` and `errors` are the tables, `args` the
-//! options. `slow` is about calls that have a line: `line` lays it out, `sched` has the events that tell what their threads
-//! do meanwhile, and `where_time` adds that up. `paths` are those that calls are given, `connects` the connections that go on when
-//! connect has returned. `plain` takes the samples if there
-//! are only tables.
+//! `events` opens the events, `pairs` declares how starts and ends are paired, `kinds` knows calls by number, `table`
+//! and `errors` are the tables, `args` the options. `slow` handles calls that have a line: `line` lays it out, `sched`
+//! has the events that show what their threads do meanwhile, and `where_time` sums the time of each state. `paths`
+//! keeps the strings that calls are given, `connects` the connections still in progress when connect returned. `plain`
+//! handles the samples if there are only tables.
 
 mod args;
 mod before;
@@ -66,17 +66,17 @@ impl ProfilerArgs for SyscallsArgs {
     }
 }
 
-/// Memory for calls that go on: one for each of 100,000 threads.
+/// Memory for calls in progress: one for each of 100,000 threads.
 const OPEN_BYTES: usize = 16 << 20;
 
-/// Ends of calls that were not seen since the last interval, and why there may be more.
+/// Ends of calls that were not seen since the last interval, and reasons why more may be missing.
 #[derive(Debug, Default)]
 struct UnseenEnds {
     /// `-C`: a thread may end its call on a CPU that is not watched.
     misses_cpus: bool,
-    /// With their task.
+    /// Calls that ended with their task.
     cut_off: u64,
-    /// Their thread began another one.
+    /// Calls whose thread began another call.
     restarted: u64,
     /// Exits of tasks may have been lost.
     lost_exits: bool,
@@ -89,11 +89,11 @@ struct Syscalls {
     events: Option<CallEvents>,
     kinds: CallKinds,
     relation: Relation<CallPairs>,
-    /// None: calls on some CPUs are not seen, and the start of a call may meet the end of a later one.
+    /// None: calls on some CPUs are not seen, and the start of a call may be paired with the end of a later one.
     earlier: Option<EarlierCalls>,
-    /// With `--errors`, and of calls that have lines.
+    /// Present with `--errors`, and for calls that have lines.
     paths: Option<paths::CallPaths>,
-    /// With `--than`.
+    /// Present with `--than`.
     slow: Option<slow::SlowCalls>,
     endings: FxHashMap<CallNumber, u64>,
     errors: FailedCalls,
@@ -158,7 +158,7 @@ impl Syscalls {
         Use::Relevant
     }
 
-    /// Shows a call that has ended, if it is to be shown.
+    /// Shows a call that has ended, if options ask for it.
     #[inline(never)]
     fn show(&mut self, start: &OpenStart<CallInFlight>, ended: EndedCall, at: EventMoment, ctx: &mut Context) {
         let Some(slow) = &mut self.slow else { return };
@@ -167,7 +167,7 @@ impl Syscalls {
         slow.ended(start, self.kinds.of(call), at, (ended.ret, paths), ctx);
     }
 
-    /// The end of a call whose start was not seen. Of the child of a fork it is no call.
+    /// The end of a call whose start was not seen. In the child of a fork, it belongs to no call of that task.
     #[cold]
     fn unmatched(&mut self, ended: EndedCall, at: EventMoment, ctx: &mut Context) {
         let is_birth = ended.ret == 0 && self.kinds.of(ended.call) == CallKind::Forks;
@@ -185,7 +185,7 @@ impl Syscalls {
         self.no_start(ended, at);
     }
 
-    /// The exec of a thread that was not the first of its process returns under the number of the first one.
+    /// The exec of a thread that was not the first of its process returns under the tid of the first thread.
     fn took_over(&mut self, old: i32, pid: i32) {
         self.relation.renumber(CallingThread(old), CallingThread(pid), pid);
         self.earlier.as_mut().and_then(|earlier| earlier.take(old));
@@ -220,7 +220,7 @@ impl Syscalls {
         Use::Relevant
     }
 
-    /// Takes what a program was told of a connection that was made in the background.
+    /// Handles the result of a background connection that a program has queried.
     fn take_connect(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Use {
         let Some(told) = self.errors.take_told(sample, ctx.tasks.comm(sample.tid)) else { return Use::Ignored };
         if self.args.common.draws_stacks() {
@@ -252,7 +252,7 @@ impl Syscalls {
         self.slow.iter_mut().for_each(|slow| slow.retain(|tid| !is_gone(tid)));
     }
 
-    /// The rows of calls that go on, and how many there are of each call.
+    /// The rows of calls in progress, and their number by call.
     fn goes_on(&mut self, now: Timestamp) -> (Vec<OpenRow>, FxHashMap<CallKey, u64>) {
         let (mut rows, mut counts) = (Vec::new(), FxHashMap::default());
         let Syscalls { relation, earlier, kinds, args, .. } = self;
@@ -290,7 +290,7 @@ impl Syscalls {
             has_limit,
             now: Some(count),
         }));
-        // With a row for each thread, the longest of all of them.
+        // With a row per thread, only the longest call over all threads is kept.
         let mut longest: FxHashMap<CallNumber, WorstCase> = FxHashMap::default();
         for (call, case) in rows.iter().filter_map(|row| Some((row.key.call, row.sum.latency.worst?))) {
             let known = longest.entry(call).or_insert(case);
@@ -304,7 +304,7 @@ impl Syscalls {
         let top = self.args.top as usize;
         let verdict = if self.unseen.misses_cpus { Verdict::Unsure } else { Verdict::Exact };
         let (any_works, any_waits) = (!works.is_empty(), !waits.is_empty());
-        // That nothing was seen is told if it is true of both tables.
+        // If both tables are empty, one of them says so.
         let has_calls = any_works || !any_waits;
         report.delta(&CALLS, works).judged(verdict).text_rows(top).in_text(in_text && has_calls);
         report.delta(&WAITS, waits).judged(verdict).text_rows(top).in_text(in_text && any_waits);
@@ -340,14 +340,14 @@ impl Profiler for Syscalls {
             self.errors.follow_connects(events.exit, evlist, setup)?;
         }
         if self.is_plain() {
-            evlist.order_by_thread(events.of_calls()); // a call is made by one thread, and none has a line
+            evlist.order_by_thread(events.of_calls()); // a call is made by one thread, and no call has a line
         }
         events.starts = if self.args.errors { paths::filter_of(&calls) } else { None };
         self.events = Some(events);
         if self.args.errors && self.args.common.draws_stacks() {
             setup.weighs("failed calls");
         }
-        // On some CPUs alone a thread may end its call elsewhere.
+        // With a subset of the CPUs, a thread may end its call on an unwatched CPU.
         self.unseen.misses_cpus = setup.scope.cpus().is_some();
         match self.unseen.misses_cpus {
             _ if self.args.errors => {}
@@ -437,7 +437,7 @@ impl Profiler for Syscalls {
             Event::SwitchIn { tid, time, cpu, .. } => {
                 self.slow.iter_mut().for_each(|slow| slow.came(TaskEvent::unnamed(time, cpu, tid)));
             }
-            // Of scheduling only: what calls do is known.
+            // Only scheduler records were lost: calls are still known.
             Event::Lost(window, kinds)
                 if !self.events.as_ref().is_some_and(|events| kinds.include(&events.of_calls())) =>
             {

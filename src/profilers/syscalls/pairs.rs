@@ -1,4 +1,4 @@
-//! What the pairs of this profiler are: the start of a call and its end, by thread.
+//! How this profiler pairs events: the start of a call with its end, by thread.
 
 use crate::profilers::syscalls::connects::is_under_way;
 use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
@@ -7,13 +7,13 @@ use crate::stats::{Began, PairKey, SumKey};
 use crate::task::Comm;
 use crate::tep::syscalls::errnos;
 
-/// A thread as the key of its call: it has one at a time.
+/// A thread as the key of its call: a thread is in one call at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallingThread(pub i32);
 
 impl PairKey for CallingThread {}
 
-/// A call that goes on.
+/// A call in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct CallInFlight {
     pub call: CallNumber,
@@ -25,7 +25,7 @@ pub struct CallInFlight {
 pub struct EndedCall {
     pub call: CallNumber,
     pub ret: i64,
-    /// None: it did not fail.
+    /// None: the call did not fail.
     pub errno: Option<u32>,
 }
 
@@ -36,7 +36,7 @@ impl EndedCall {
     }
 }
 
-/// What the rows are kept apart by. Without `--perins` no thread.
+/// The key of a row. Without `--perins` there is no thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallKey {
     pub thread: Option<CallThread>,
@@ -55,7 +55,7 @@ impl SumKey for CallKey {
     }
 }
 
-/// Native calls of all threads below this number have it as their index.
+/// Native calls below this number, without a thread, have their number as index.
 const MAX_INDEXED: i32 = 1024;
 
 impl RowKey for CallKey {
@@ -72,17 +72,17 @@ impl RowKey for CallKey {
     }
 }
 
-/// What is counted of the calls of a row besides their lengths.
+/// Counts of a row besides the lengths of its calls.
 #[derive(Clone, Debug, Default)]
 pub struct CallErrors {
     pub errors: u64,
-    /// A signal ended them before they were done.
+    /// Calls that a signal ended early.
     pub interrupted: u64,
 }
 
 #[derive(Debug)]
 pub struct CallPairs {
-    /// Rows are by thread, too.
+    /// Rows are by call and thread.
     pub by_thread: bool,
 }
 
@@ -100,7 +100,7 @@ impl Declaration for CallPairs {
         CallKey { thread, call: start.own.call }
     }
 
-    // After a sigreturn the number is that of the place to which the task has returned: none.
+    // After rt_sigreturn the number is that of the context to which the task has returned: -1, no call.
     #[inline(always)]
     fn fits(&self, start: &CallInFlight, end: &EndedCall) -> bool {
         start.call == end.call || end.call.number == -1

@@ -1,4 +1,5 @@
-//! The paths and other strings, and the addresses of sockets that calls are given: kept from the entry of a call to its end.
+//! The paths and other strings, and the socket addresses, that calls are given: kept from the entry of a call to its
+//! end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,30 +18,30 @@ use crate::tep::format::Format;
 use crate::tep::syscalls::call_text::{PathStart, is_relative, path_starts, socket_address};
 use crate::tep::syscalls::{self, SyscallEnd};
 
-/// Threads whose strings are kept at most.
+/// Most threads whose strings are kept.
 const MAX_THREADS: usize = 100_000;
-/// Distinct strings that are kept at most; those that rows hold live on.
+/// Most distinct strings in the table; strings that rows hold live on.
 const MAX_STRINGS: usize = 16_384;
-/// No architecture has as many calls.
+/// Size of the table of call numbers: no architecture has as many calls.
 const MAX_CALLS: u64 = 1024;
 
 /// A call that has strings, by its number, and the format of its event.
 pub type CallWithStrings = (u32, Arc<Format>);
 
-/// The strings of the calls that go on.
+/// The strings of the calls in progress.
 #[derive(Debug)]
 pub struct CallPaths {
     strings: CallStrings,
     /// By thread.
     held: FxHashMap<i32, HeldStrings>,
     known: FxHashSet<Arc<[u8]>>,
-    /// By the number of the call, where its relative paths begin.
+    /// By call number, the directory at which relative paths of the call begin.
     starts: Vec<[Option<PathStart>; 2]>,
     /// Offset of the first argument.
     args: usize,
 }
 
-/// The first strings of a call.
+/// The kept strings of a call.
 #[derive(Clone, Debug)]
 struct HeldStrings {
     call: CallNumber,
@@ -58,16 +59,16 @@ pub enum PathOfCall {
     None,
     Read {
         text: Arc<[u8]>,
-        /// The descriptor of the directory that it begins at, if it is the relative path of a file.
+        /// The descriptor of the directory to which the path is relative, if it is a relative path.
         directory: Option<i32>,
     },
-    /// Its address, and why it is not known.
+    /// The address of a string that could not be read, and why.
     Unread { address: u64, reason: &'static str },
     /// The address of a socket.
     Socket(Arc<[u8]>),
     /// The arguments of a program.
     Words(Arc<[u8]>),
-    /// Of a socket's address, or a program's arguments.
+    /// A socket address, or the arguments of a program, that could not be read.
     UnreadData { reason: &'static str },
 }
 
@@ -79,7 +80,7 @@ impl PathOfCall {
         }
     }
 
-    /// What can still be looked up of it.
+    /// Which part of the string can still be looked up.
     pub fn to_look_up(&self) -> Option<LateSource> {
         match *self {
             PathOfCall::Read { directory: Some(fd), .. } => Some(LateSource::Directory(fd)),
@@ -89,11 +90,12 @@ impl PathOfCall {
     }
 }
 
-/// Calls that are made for each piece of data, and most often without an address: where only failures are counted, the
-/// starts of all of them would be too dear, unless they are asked for by name.
+/// Calls that are made for each piece of data, mostly without an address: where only failures are counted, recording
+/// the starts of all of these would cost too much, unless the user names the call.
 const FREQUENT: [u32; 1] = [libc::SYS_sendto as u32];
 
-/// The calls that have strings or addresses of sockets, of those that are wanted. `starts_too`: their starts are recorded anyway.
+/// Of the wanted calls, those that have strings or socket addresses. `starts_too`: the starts of all calls are recorded
+/// anyway.
 ///
 /// # Errors
 /// tracefs cannot be read.
@@ -124,7 +126,7 @@ pub fn calls_with_strings(
     Ok(calls)
 }
 
-/// Connections are made by some of these calls.
+/// Whether some of these calls are connect.
 pub fn has_connect(calls: &[CallWithStrings]) -> bool {
     calls.iter().any(|(number, _)| i64::from(*number) == libc::SYS_connect)
 }
@@ -136,7 +138,7 @@ pub fn filter_of(calls: &[CallWithStrings]) -> Option<String> {
 }
 
 impl CallPaths {
-    /// Asks for the strings of `calls`, which the raw event `enter` records. None: there are none.
+    /// Requests the strings of `calls`, which the raw event `enter` records. None: no call has strings.
     pub fn ask(
         enter: EventId,
         calls: &[CallWithStrings],
@@ -157,7 +159,7 @@ impl CallPaths {
         }))
     }
 
-    /// Takes a sample that is a string. False: it is of another event.
+    /// Handles a sample that is a string. False: the sample is of another event.
     pub fn take(&mut self, event: EventId, sample: &Sample<'_>) -> bool {
         self.strings.copies() == Some(event) && {
             self.strings.take(sample);
@@ -194,26 +196,26 @@ impl CallPaths {
         let (first, second) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
         drop(texts);
         if first == PathOfCall::None {
-            // What is held of an earlier call is of a call with another number, or with the address of a socket.
+            // Strings kept for an earlier call belong to another call number, or are a socket address.
             if strings.asks_for(number) {
                 held.remove(&sample.tid);
             }
             return;
         }
         if held.len() >= MAX_THREADS {
-            held.clear(); // their strings are unread
+            held.clear(); // the strings of calls in progress count as unread
         }
         let descriptor = word(*args).unwrap_or(0) as i32;
         held.insert(sample.tid, HeldStrings { call, descriptor, first, second });
     }
 
-    /// The strings of the call of a thread.
+    /// The strings of the call that a thread is in.
     pub fn of(&self, tid: i32, call: CallNumber) -> [PathOfCall; 2] {
         let held = self.held.get(&tid).filter(|held| held.call == call);
         held.map_or_else(Default::default, |held| [held.first.clone(), held.second.clone()])
     }
 
-    /// The first argument of the call of a thread, if it has strings or an address.
+    /// The first argument of the call that a thread is in, if the call has strings or an address.
     pub fn descriptor(&self, tid: i32, call: CallNumber) -> Option<i32> {
         self.held.get(&tid).filter(|held| held.call == call).map(|held| held.descriptor)
     }
@@ -225,7 +227,7 @@ impl CallPaths {
         paths
     }
 
-    /// The strings of a call that has failed. Rows are not by the arguments of a program that is executed.
+    /// The strings of a failed call, without the arguments of an executed program: rows are not by these.
     pub fn failed(&mut self, tid: i32, call: CallNumber) -> [PathOfCall; 2] {
         let without_words = |path| if let PathOfCall::Words(_) = path { PathOfCall::None } else { path };
         self.ended(tid, call).map(without_words)
@@ -235,22 +237,22 @@ impl CallPaths {
         self.held.remove(&tid);
     }
 
-    /// A thread goes on under another number.
+    /// A thread gets another tid.
     pub fn took_over(&mut self, old: i32, new: i32) {
         if let Some(held) = self.held.remove(&old) {
             self.held.insert(new, held);
         }
     }
 
-    /// Records of a CPU were lost: a thread that began a call there may have begun another one since.
+    /// Records of a CPU were lost: a thread that began a call there may have begun another call since.
     pub fn lost(&mut self, cpu: u32) {
         self.strings.forget(cpu);
-        // A thread may have gone on to this CPU, and its next call is among what was lost.
+        // A thread may have migrated to this CPU, and its next call is among the lost records.
         self.held.clear();
     }
 }
 
-/// The text, shared with the same one of other calls.
+/// The text, shared between all calls that have the same text.
 fn kept(text: &[u8], known: &mut FxHashSet<Arc<[u8]>>) -> Arc<[u8]> {
     if let Some(known) = known.get(text) {
         return known.clone();

@@ -1,7 +1,7 @@
-//! The samples of the tables of calls: no lines, no paths, no stacks.
+//! Handles the samples for the tables of calls: no lines, no paths, no stacks.
 //!
-//! A program can make millions of system calls a second, so each step counts here: what `Syscalls::sample` asks for each
-//! record is known before, and a sample is not written to memory.
+//! A program can make millions of system calls per second, so each step counts here: what `Syscalls::sample` decides
+//! for each record is decided in advance, and samples are not written to memory.
 
 use anyhow::Result;
 
@@ -23,7 +23,7 @@ struct PlainCalls<'a> {
 }
 
 impl Syscalls {
-    /// Nothing but tables without stacks is asked for.
+    /// Only tables without stacks are wanted.
     pub(super) fn is_plain(&self) -> bool {
         !self.args.errors && self.slow.is_none() && self.paths.is_none() && !self.takes_stacks()
     }

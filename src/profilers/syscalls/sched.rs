@@ -1,4 +1,4 @@
-//! The events that tell what threads do while they are in a call: switches and wake-ups, on whole CPUs.
+//! The events that show what threads do during a call: switches and wake-ups, on whole CPUs.
 
 use anyhow::{Context as _, Result};
 
@@ -11,14 +11,14 @@ use crate::profilers::syscalls::where_time::CallClocks;
 use crate::sched::{SWITCH, States, TaskEvent};
 use crate::tep::{Field, Filter, Int32, drift};
 
-/// Frames of the kernel that tell where a thread waits.
+/// Kernel frames that are enough to show where a thread waits.
 const DEPTH: u16 = 24;
 
 /// The open events, and their fields.
 #[derive(Debug)]
 pub struct SchedEvents {
     switch: EventId,
-    /// The switches of which the stack is wanted: into D state, with `-g` into any sleep.
+    /// The switches recorded with a stack: into D state, with `-g` into any sleep.
     with_stack: EventId,
     /// `sched_waking` and `sched_wakeup`.
     woken: [Option<(EventId, Int32)>; 2],
@@ -26,7 +26,7 @@ pub struct SchedEvents {
     next_pid: Int32,
     prev_state: Field,
     states: States,
-    /// The program's part of the stacks is wanted, too.
+    /// Stacks include the user part.
     whole_stacks: bool,
 }
 
@@ -45,7 +45,8 @@ impl SchedEvents {
             let (evsel, format) = setup.tracepoint(name)?;
             Ok((evlist.add(evsel.binding(Binding::Cpu))?, drift::require(&format, "pid")?.int32()?))
         };
-        // The first comes when a waker begins, the other when the task is ready; kernels before 4.3 lack the first.
+        // sched_waking comes when a waker begins, sched_wakeup when the task is runnable; kernels before 4.3 lack
+        // sched_waking.
         let waking = woken(evlist, "sched:sched_waking").ok();
         let woken = [waking, Some(woken(evlist, "sched:sched_wakeup")?)];
         let states = States::new(&format).context("sched:sched_switch does not tell the task states")?;
@@ -56,7 +57,7 @@ impl SchedEvents {
         Ok(SchedEvents { switch, with_stack, woken, prev_pid, next_pid, prev_state, states, whole_stacks })
     }
 
-    /// Leaves to the kernel what concerns other tasks.
+    /// Has the kernel drop the events of other tasks.
     ///
     /// # Errors
     /// tracefs cannot be read.
@@ -86,10 +87,10 @@ impl SchedEvents {
         Ok(())
     }
 
-    /// Takes a sample of one of the events. False: it is of another event.
+    /// Handles a sample of one of these events. False: the sample is of another event.
     ///
     /// # Errors
-    /// A record without its fields.
+    /// The record ends before its fields do.
     #[inline]
     pub fn sample(
         &mut self,

@@ -1,4 +1,4 @@
-//! Calls that have a line of their own: those over the limit, also while they go on.
+//! Calls that have a line of their own: calls over the limit, also while they are in progress.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::tep::syscalls::call_text::MadeCall;
 
-/// A call that goes on has no line before it has lasted so long: one that ends soon gets a single line.
+/// A call in progress has no line before it has lasted this long, ns: a call that ends soon gets a single line.
 const FIRST_NS: u64 = 200_000_000;
 
 /// What is needed for lines.
@@ -31,7 +31,7 @@ pub struct SlowCalls {
     sched: SchedEvents,
     clocks: CallClocks,
     lengths: LatencyArgs,
-    /// Calls that wait by design have lines: they were asked for by name.
+    /// Calls that wait by design have lines: the user named them.
     waits_too: bool,
     /// `-g`
     stacks: bool,
@@ -79,12 +79,12 @@ impl SlowCalls {
         self.clocks.found(tid, since, args, state);
     }
 
-    /// A SWITCH record tells that the thread got a CPU.
+    /// A SWITCH record says that the thread got a CPU.
     pub fn came(&mut self, seen: TaskEvent) {
         self.clocks.came(seen);
     }
 
-    /// What threads do may have changed unseen, until `end`.
+    /// States of threads may have changed unseen until `end`.
     pub fn lost(&mut self, end: u64) {
         self.clocks.lost(end);
     }
@@ -93,12 +93,12 @@ impl SlowCalls {
         self.clocks.forget(tid);
     }
 
-    /// A thread goes on under another number.
+    /// A thread gets another tid.
     pub fn took_over(&mut self, old: i32, new: i32) {
         self.clocks.took_over(old, new);
     }
 
-    /// Forgets the threads that do not live.
+    /// Forgets the threads that have exited.
     pub fn retain(&mut self, lives: impl FnMut(i32) -> bool) {
         self.clocks.retain(lives);
     }
@@ -107,7 +107,7 @@ impl SlowCalls {
         self.clocks.stacks()
     }
 
-    /// Shows the call that has ended, if it is to be shown. `ret`: what it returned.
+    /// Shows the call that has ended, if options ask for it. `ret`: its return value.
     pub fn ended(
         &mut self,
         pair: &OpenStart<CallInFlight>,
@@ -119,7 +119,7 @@ impl SlowCalls {
         let EventMoment { time, cpu, pid, tid } = moment;
         let Some((clock, parts)) = self.clocks.exited(tid, time) else { return };
         let ns = time.saturating_sub(pair.since);
-        // Of a call that began unseen the whole length is unknown.
+        // If the call began unseen, its whole length is unknown.
         let is_whole = pair.open.own.began == Began::Exactly;
         let shows = if is_whole { self.lengths.shows(ns) } else { self.lengths.is_over(ns) };
         let is_wanted = shows && self.has_lines(kind);
@@ -129,7 +129,7 @@ impl SlowCalls {
         }
     }
 
-    /// Shows calls that go on for long, each once.
+    /// Shows calls that have been in progress for long, each once.
     pub fn show_open<'a>(
         &mut self,
         open: impl Iterator<Item = (i32, &'a OpenStart<CallInFlight>)>,

@@ -1,4 +1,4 @@
-//! The sums of calls by name, and the calls that go on.
+//! The sums of calls by name, and the calls in progress.
 
 use std::cmp::Reverse;
 
@@ -16,7 +16,7 @@ pub struct CallRow {
     pub sum: PairSums<CallErrors>,
     /// A limit was given.
     pub has_limit: bool,
-    /// Calls that go on.
+    /// Number of calls in progress.
     pub now: Option<u64>,
 }
 
@@ -131,7 +131,8 @@ pub static LONGEST: Schema<LongestRow> = Schema::<LongestRow>::new(
         Column::derived("max_cpu", "CPU", |row, _| {
             row.case.map_or(Value::None, |case| Value::Unsigned(case.cpu.into()))
         }),
-        // Of the longest one: a row for each thread that ever had it would make the sums of a run grow for ever.
+        // The thread of the longest call only: a row for each thread that ever made the longest call would let the sums
+        // of a run grow without limit.
         Column::derived("tid", "tid", |row, _| row.case.map_or(Value::None, |case| Value::Signed(case.tid.into()))),
         Column::derived("comm", "comm", |row, _| row.case.map_or(Value::None, |case| Value::Comm(case.comm))),
         Column::<LongestRow>::place("place", "function", |row| &mut row.stack).if_any(),
@@ -152,17 +153,17 @@ pub static LONGEST: Schema<LongestRow> = Schema::<LongestRow>::new(
     (length(one), one.call).cmp(&(length(other), other.call))
 });
 
-/// A call that goes on.
+/// A call in progress.
 #[derive(Clone, Debug)]
 pub struct OpenRow {
     pub call: CallNumber,
-    /// It waits by design.
+    /// The call waits by design.
     pub waits: bool,
     pub pid: i32,
     pub thread: CallThread,
     pub since: u64,
     pub age_ns: Option<u64>,
-    /// Else it has lasted at least so long.
+    /// Unless the beginning is known exactly, the call has lasted at least this long.
     pub began: Began,
     pub stack: Option<StackId>,
 }

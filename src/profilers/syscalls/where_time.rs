@@ -1,12 +1,14 @@
-//! Where the time of a call went: on a CPU, waiting for one, asleep, in D state. The parts add up to its length.
+//! How the time of a call divides: on a CPU, waiting for a CPU, asleep, in D state. The parts add up to the length of
+//! the call.
 //!
-//! What a thread does in its call is a [`TrackedTask`]: each period that ends is a part, and what its events contradict is unseen.
+//! The state of a thread during its call is a [`TrackedTask`]: each period that ends adds to a part, and time before an
+//! event that contradicts the state is unseen.
 
 use crate::sched::{Activity, Change, SchedState, SwitchedOut, TaskEvent, TrackedTask, UnseenPeriods};
 use crate::stats::{LossHorizon, TidMap};
 use crate::symbol::StackId;
 
-/// The length of a call, in ns by what the thread did.
+/// The length of a call, in ns by state of the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeParts {
     pub ran: u64,
@@ -14,24 +16,24 @@ pub struct TimeParts {
     pub slept: u64,
     pub blocked: u64,
     pub rested: u64,
-    /// After a wait whose end was not seen, and around losses.
+    /// Time after a wait whose end was not seen, and around losses.
     pub unseen: u64,
-    /// The longest wait in D state, or with `-g` of any kind, and the stack in it.
+    /// The longest wait in D state, or with `-g` in any state, ns, and its stack.
     pub longest: u64,
     pub wait_stack: Option<StackId>,
 }
 
-/// What a thread does in its call, with the stack at its last switch away from a CPU.
+/// The state of a thread during its call, with the stack of its last switch away from a CPU.
 type CallingTask = TrackedTask<Option<StackId>>;
 
-/// A call that goes on, with what is needed to show it.
+/// A call in progress, with the values that its line needs.
 #[derive(Clone, Debug, Default)]
 pub struct CallClock {
     pub args: [u64; 6],
     task: CallingTask,
     parts: TimeParts,
     is_open: bool,
-    /// It had a line while it went on.
+    /// The call had a line while it was in progress.
     pub is_shown: bool,
 }
 
@@ -41,7 +43,7 @@ impl TimeParts {
         self.ran + self.ready + self.slept + self.blocked + self.rested + self.unseen
     }
 
-    /// `stack`: of the wait.
+    /// `stack`: the stack of the wait.
     fn add(&mut self, state: SchedState, ns: u64, stack: Option<StackId>) {
         *match state {
             SchedState::RUNNING => &mut self.ran,
@@ -58,7 +60,7 @@ impl TimeParts {
 }
 
 impl CallClock {
-    /// The parts up to `at`, while it goes on.
+    /// The parts up to `at`, while the call is in progress.
     pub fn so_far(&self, at: u64) -> TimeParts {
         let (mut parts, ns) = (self.parts, at.saturating_sub(self.task.since));
         match self.task.activity.state() {
@@ -69,7 +71,7 @@ impl CallClock {
     }
 }
 
-/// The calls that go on, by thread.
+/// The calls in progress, by thread.
 #[derive(Debug, Default)]
 pub struct CallClocks {
     clocks: TidMap<CallClock>,
@@ -82,7 +84,8 @@ impl CallClocks {
         self.begin(seen.tid, args, Activity::Running, seen.at_ns, seen.cpu);
     }
 
-    /// A thread was found in a call that it began before `since`. If an event has told of the thread since then, that counts.
+    /// A thread was found in a call that began before `since`. If an event of the thread came after `since`, that event
+    /// counts.
     pub fn found(&mut self, tid: i32, since: u64, args: [u64; 6], state: SchedState) {
         self.begin(tid, args, Activity::Blocked(state), since, 0);
     }
@@ -96,13 +99,13 @@ impl CallClocks {
     pub fn exited(&mut self, tid: i32, at: u64) -> Option<(CallClock, TimeParts)> {
         let clock = self.get_mut(tid, at)?;
         if clock.task.activity != Activity::Running {
-            clock.task.activity = Activity::Unknown; // it runs, so a CPU took it: it did so unseen
+            clock.task.activity = Activity::Unknown; // the thread runs, so it got a CPU, which went unseen
         }
         clock.is_open = false;
         Some((clock.clone(), clock.so_far(at)))
     }
 
-    /// An event tells what the thread of an open call does.
+    /// An event shows what the thread of an open call does.
     #[inline]
     fn follow(
         &mut self,
@@ -140,7 +143,7 @@ impl CallClocks {
     #[inline]
     pub fn came(&mut self, seen: TaskEvent) {
         self.follow(seen, |task, unseen| match task.activity {
-            // Its SWITCH record comes a moment after the event of the switch.
+            // The SWITCH record comes a moment after the switch event.
             Activity::Running if task.cpu == seen.cpu => Change::Stale,
             _ => task.comes(seen, false, unseen),
         });
@@ -150,7 +153,7 @@ impl CallClocks {
         self.clocks.remove(tid);
     }
 
-    /// A thread goes on under another number.
+    /// A thread gets another tid.
     pub fn took_over(&mut self, old: i32, new: i32) {
         if let Some(clock) = self.clocks.remove(old) {
             *self.clocks.get_or_default(new) = clock;
@@ -161,7 +164,7 @@ impl CallClocks {
         self.clocks.retain(|tid, _| lives(tid));
     }
 
-    /// The clock of an open call, for what happens at `at`.
+    /// The clock of an open call, for an event at `at`.
     #[inline]
     pub fn get_mut(&mut self, tid: i32, at: u64) -> Option<&mut CallClock> {
         open_clock(&mut self.clocks, self.horizon, tid, at)
@@ -211,7 +214,7 @@ mod tests {
         clocks.entered(seen(7, 100), [1, 2, 3, 4, 5, 6]);
         clocks.left(seen(7, 110), BLOCKS, || None);
         clocks.woken(seen(7, 150), true);
-        clocks.woken(seen(7, 151), false); // it follows
+        clocks.woken(seen(7, 151), false); // the wake-up follows
         clocks.came(seen(7, 153));
         clocks.woken(seen(7, 154), false); // awake already
         clocks.left(seen(7, 160), SwitchedOut::PREEMPTED, || None);
@@ -224,11 +227,11 @@ mod tests {
         assert_eq!((parts, so_far.ran, clock.args[5]), (want, want.ran - 2, 6));
         assert!(clocks.exited(7, 190).is_none() && clocks.get_mut(7, 190).is_none());
         clocks.left(seen(8, 5), SLEEPS, || panic!("the thread is in no call"));
-        // A CPU took it unseen.
+        // A CPU took the thread unseen.
         clocks.entered(seen(7, 200), [0; 6]);
         clocks.left(seen(7, 210), SLEEPS, || None);
         assert_eq!(clocks.exited(7, 250).unwrap().1, TimeParts { ran: 10, unseen: 40, ..TimeParts::default() });
-        // What it did up to the end of a loss is unknown, and then up to its next event.
+        // The state up to the end of a loss is unknown, and so is the state from there to the next event of the thread.
         clocks.entered(seen(7, 300), [0; 6]);
         clocks.left(seen(7, 310), SLEEPS, || None);
         clocks.lost(330);
@@ -236,25 +239,25 @@ mod tests {
         assert_eq!(clocks.exited(7, 341).unwrap().1, TimeParts { ran: 11, unseen: 30, ..TimeParts::default() });
     }
 
-    /// What a thread is seen to do contradicts what it was believed to do: how long that had lasted is not known.
+    /// An event contradicts the believed state of a thread: how long the believed state had lasted is not known.
     #[test]
     fn hidden_switches_are_unseen() {
         let elsewhere = |at_ns| TaskEvent { cpu: 1, ..seen(7, at_ns) };
         let mut clocks = CallClocks::default();
         clocks.entered(seen(7, 100), [0; 6]);
-        clocks.came(seen(7, 105)); // the record of the switch that was seen
-        clocks.came(elsewhere(110)); // it has left the other CPU unseen
+        clocks.came(seen(7, 105)); // the SWITCH record of the switch that was seen
+        clocks.came(elsewhere(110)); // the thread left the other CPU unseen
         clocks.left(elsewhere(120), SwitchedOut::PREEMPTED, || None);
-        clocks.left(elsewhere(150), SLEEPS, || None); // it came back unseen
+        clocks.left(elsewhere(150), SLEEPS, || None); // the thread came back unseen
         clocks.woken(seen(7, 160), false);
-        clocks.woken(seen(7, 190), false); // it ran, and slept again
+        clocks.woken(seen(7, 190), false); // the thread ran, and slept again
         clocks.came(seen(7, 195));
         let want = TimeParts { ran: 10 + 5, ready: 5, slept: 10, unseen: 10 + 30 + 30, ..TimeParts::default() };
         assert_eq!(clocks.exited(7, 200).unwrap().1, want);
     }
 
     proptest! {
-        /// Whatever is seen, late or never.
+        /// Parts add up whatever events are seen, late or never.
         #[test]
         fn parts_add_up(steps in prop::collection::vec((0_u8..10, 0_u64..50), 0..60)) {
             let mut clocks = CallClocks::default();

@@ -1,4 +1,4 @@
-//! What is done with a sample, and with the periods that end in it. `plain` does the same for a table of all tasks.
+//! How samples, and the periods that end in them, are counted. `plain` does the same for a table of all tasks.
 
 use anyhow::Result;
 
@@ -55,14 +55,14 @@ impl TaskState {
                 SwitchedOut::Runnable { .. } | SwitchedOut::Dead => !blocked_only,
             };
             if relevant && is_other && blocked_only {
-                // A switch between two of the tasks: the first event had this side.
+                // A switch between two of the wanted tasks: the first event handled this task.
             } else if relevant {
                 let stack = if self.takes_stacks() && !is_other { ctx.stack(sample) } else { None };
                 let kept = WaitNotes::new(stack, self.report_at(sample.time));
                 let change = self.machine.switched_out(seen(prev, prev_comm), how, kept);
                 self.account(change.ended(), ctx);
             } else {
-                self.machine.discard(prev); // it waits, but not for anything that was asked for
+                self.machine.discard(prev); // it waits, but not in a state that options ask for
             }
             self.forget_if_it_leaves(prev, prev_prio);
         }
@@ -96,7 +96,7 @@ impl TaskState {
         };
         let ended = change.ended();
         let (ended, waker) = self.with_waker(ended, sample, fields, ctx);
-        // Where there is a `sched_waking`, that one has the waker.
+        // Where there is a `sched_waking`, that event has the waker.
         if is_new || plan.fields.waking.is_none() {
             self.note_waker(tid, sample.time, waker);
         }
@@ -125,7 +125,7 @@ impl TaskState {
         Ok(Use::Relevant)
     }
 
-    /// A SWITCH record tells that `tid` got `cpu`: that is news where the event of the switch was not seen.
+    /// A SWITCH record says that `tid` got `cpu`: new information only where the switch event was not seen.
     pub(super) fn on_came(&mut self, tid: i32, prev: Option<i32>, time: u64, cpu: u32, ctx: &mut Context) {
         if !self.blocked_only() {
             if self.current.has_come(cpu, tid) {
@@ -155,7 +155,7 @@ impl TaskState {
         }
     }
 
-    /// A thread goes on under the number of its process.
+    /// A thread gets the tid of the first thread of its process.
     pub(super) fn on_take_over(&mut self, old: i32, pid: i32, at: u64, cpu: u32, ctx: &mut Context) {
         [old, pid].into_iter().for_each(|tid| self.threads.saw(tid));
         let ended = self.machine.took_over(old, at, cpu);
@@ -163,7 +163,7 @@ impl TaskState {
         self.machine.leader_replaced(pid);
     }
 
-    /// The task that had the CPU hid its switch-out: so tasks other than the idle task are hidden, too.
+    /// The current task hid its switch-out: so switches of other tasks than the idle task are hidden, too.
     fn on_left(&mut self, tid: i32, time: u64, cpu: u32, ctx: &mut Context) {
         let comm = ctx.tasks.comm(tid);
         if self.by_priority(tid, None) == PriorityMatch::Inside && self.is_ours(tid, &comm, ctx) {
@@ -184,7 +184,8 @@ impl TaskState {
         }
     }
 
-    /// Gives the period its waker where that is shown, and the waker for the run delay that follows.
+    /// Adds the waker to the period where it is shown. Returns the period, and the waker for the run delay that
+    /// follows.
     #[inline(always)]
     fn with_waker(
         &self,
@@ -204,14 +205,14 @@ impl TaskState {
                 |period: StatePeriod<WaitNotes>| StatePeriod { kept: WaitNotes { waker, ..period.kept }, ..period };
             return (ended.map(with_waker), waker);
         }
-        // How long the task will wait for a CPU is not known: of interrupts, only what costs nothing.
+        // The length of the coming run delay is unknown: of an interrupt, only what costs nothing is read.
         let waker = self.reports(SchedState::RUN_DELAY).then(|| brief_waker(sample, fields, ctx));
         (ended, waker)
     }
 
-    /// Counts a period that ended, and reports it when it was too long.
+    /// Counts a period that ended, and reports it when it was longer than the limit.
     ///
-    /// Inlined: else half of the time is spent on copying the period.
+    /// Inlined: otherwise half of the time is spent on copying the period.
     #[inline(always)]
     fn account(&mut self, period: Option<StatePeriod<WaitNotes>>, ctx: &mut Context) {
         let Some(period) = period else { return };
@@ -239,7 +240,8 @@ impl TaskState {
         self.selects(period.state) && self.scope.has_cpu(period.cpu)
     }
 
-    /// The period may have ended, and another one begun, in a loss. What was shown of it was true, and is over now.
+    /// A period across a loss may have ended, and another one begun. The lines shown about it were correct, and it is
+    /// over now.
     #[cold]
     fn account_unsure(&mut self, period: StatePeriod<WaitNotes>, ctx: &mut Context) {
         ctx.view.discarded += u64::from(period.began == Began::Exactly);
@@ -249,7 +251,7 @@ impl TaskState {
         }
     }
 
-    /// The period on its own, or in its thread's row.
+    /// Counts the period in its thread's row, and shows its line.
     #[inline(never)]
     fn account_details(&mut self, period: StatePeriod<WaitNotes>, ctx: &mut Context) {
         let duration = period.until.saturating_sub(period.since);

@@ -1,7 +1,7 @@
 //! The share of the tasks' lifetimes in the interval that a table covers.
 //!
-//! Missing is the lifetime that is in no period, for whatever reason. Where a period was discarded whose beginning was seen,
-//! the state in which it began is known.
+//! The rest of the lifetime is in no period, for whatever reason. Where a period was discarded whose beginning was
+//! seen, the state in which it began is known.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +11,7 @@ use crate::sched::{Activity, Lifetimes, TrackedTask, UnseenTime};
 use crate::stats::Began;
 use crate::task::Comm;
 
-/// A task that /proc found neither waiting nor dead, and that has had no event since: all its time is missing.
+/// A task that /proc reported neither waiting nor dead, and that has had no event since: its whole time is missing.
 #[derive(Clone, Copy, Debug)]
 pub struct EventlessTask {
     pub tid: i32,
@@ -22,14 +22,14 @@ pub struct EventlessTask {
 /// The coverage of an interval.
 #[derive(Debug, Default)]
 pub struct TimeCoverage {
-    /// All tasks.
+    /// Lifetimes of all tasks.
     pub of: Lifetimes,
-    /// The part of that in some period, ns.
+    /// The part of these lifetimes that is in some period, ns.
     pub seen_ns: u64,
     pub unseen: UnseenTime,
     /// Lifetimes of tasks without any event.
     pub eventless_ns: u64,
-    /// Number of the tasks that ended.
+    /// Number of tasks that ended.
     ended: u64,
 }
 
@@ -43,7 +43,7 @@ impl TimeCoverage {
             *sum = sum.saturating_add(ns);
         }
         TimeCoverage {
-            // Those that live on are counted in the last interval.
+            // Tasks that live on are counted in the last interval.
             of: Lifetimes { tasks: self.ended + next.of.tasks, ns: self.of.ns.saturating_add(next.of.ns) },
             seen_ns: self.seen_ns.saturating_add(next.seen_ns),
             unseen,
@@ -56,7 +56,7 @@ impl TimeCoverage {
         self.of.ns.saturating_sub(self.seen_ns)
     }
 
-    /// The line below a table. `in_rows`: the rows have what is missing of each state.
+    /// The line below a table. `in_rows`: the rows already show the missing time of each state.
     pub fn line(&self, in_rows: bool) -> Option<String> {
         let by_state =
             if in_rows { self.unseen.by_state.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns)) } else { 0 };
@@ -76,7 +76,7 @@ impl TimeCoverage {
     }
 }
 
-/// `seen 171.0 of 1175.0 ms`. None: the two would read the same.
+/// `seen 171.0 of 1175.0 ms`. None: both numbers would read the same.
 pub fn words(seen_ns: u64, of_ns: u64) -> Option<String> {
     let (seen, of) = (tenths(seen_ns), tenths(of_ns));
     (seen < of).then(|| format!("seen {} of {} ms", decimal(seen), decimal(of)))
@@ -92,7 +92,7 @@ fn decimal(tenths: u64) -> String {
 }
 
 impl TaskState {
-    /// /proc says that a task does not wait.
+    /// /proc says that a task is not waiting.
     pub(super) fn add_eventless(&mut self, eventless: EventlessTask, letter: u8, began: Began) {
         let counts = letter == b'R' && began == Began::BeforeStart && !self.narrowed;
         if counts && !self.machine.knows(eventless.tid) {
@@ -107,7 +107,7 @@ impl TaskState {
         (coverage, lives)
     }
 
-    /// Time of periods that were discarded in the interval, or will be.
+    /// Time of periods that were discarded in the interval, or are going to be.
     fn unseen(&mut self, now: u64) -> UnseenTime {
         let mut unseen = std::mem::take(&mut self.machine.unseen.time);
         for (sum, ns) in unseen.by_state.iter_mut().zip(self.all.unseen) {
@@ -139,7 +139,7 @@ impl TaskState {
             ns
         };
         for (tid, task) in self.machine.iter() {
-            // What an exited task does until its last switch is not counted.
+            // The time of an exited task until its last switch is not counted.
             add(tid, task.comm, task.known_from, if task.exited { task.since } else { now });
         }
         self.eventless.retain(|eventless| !self.machine.knows(eventless.tid));

@@ -15,7 +15,7 @@ use crate::tep::{Field, Format, Int32, Int64, ReadError, drift};
 
 const WAKING: &str = "sched:sched_waking";
 
-/// The events that are wanted beside switches and wake-ups.
+/// The events that are wanted besides switches and wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedEvents {
     /// Callchains of switches.
@@ -23,7 +23,7 @@ pub struct WantedEvents {
     pub new_tasks: bool,
     /// `sched_waking`, in the context of the waker; kernels before 4.3 lack it.
     pub wakings: bool,
-    /// `sched_waking` in interrupts, with the stack of the kernel.
+    /// `sched_waking` in interrupts, with the kernel stack.
     pub interrupts: bool,
     /// The priorities of tasks.
     pub priorities: bool,
@@ -35,8 +35,8 @@ pub struct WantedEvents {
 #[derive(Debug)]
 pub struct TaskStateEvents {
     pub switch: EventId,
-    /// With -S or -D, the other switches that tell of a wait's end when its waking goes unseen: into the state that was not
-    /// asked for, and, where tasks are told apart in the kernel, back to the CPU.
+    /// With -S or -D, the other switches that show the end of a wait whose waking goes unseen: into the state that
+    /// options do not ask for, and, where the kernel filters tasks, back to the CPU.
     pub other: Option<EventId>,
     pub fields: SchedFields,
     pub states: States,
@@ -61,7 +61,8 @@ pub struct SchedFields {
     pub wakeup: WakeupFields,
     pub wakeup_new: Option<WakeupFields>,
     pub waking: Option<WakeupFields>,
-    /// `sched_waking` once more, with the kernel's stack, filtered to those in interrupts. `waking` has the rest.
+    /// A second `sched_waking`, with the kernel stack, filtered to wakings in interrupts. `waking` has the remaining
+    /// ones.
     pub waking_interrupt: Option<EventId>,
 }
 
@@ -164,7 +165,8 @@ impl TaskStateEvents {
     }
 }
 
-/// Frames of an interrupt's stack: on the way from the network's softirq to a task that waits for a packet are some thirty.
+/// Frames of an interrupt's stack: between the network softirq and the waking of a task that waits for a packet there
+/// are some thirty.
 fn interrupt_depth(host: &Host) -> u16 {
     const LIMIT: u16 = 32;
     let limit = sysctl(host, "perf_event_max_stack").and_then(|limit| u16::try_from(limit).ok());
@@ -172,7 +174,7 @@ fn interrupt_depth(host: &Host) -> u16 {
 }
 
 impl WakeupFields {
-    /// False for a wake-up in vain.
+    /// False for a wake-up of a task that was awake.
     #[inline]
     pub fn happened(&self, raw: &[u8]) -> bool {
         self.success.as_ref().is_none_or(|success| success.read_u64(raw) != Ok(0))
@@ -191,7 +193,7 @@ fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
     field.bytes(raw).map(Comm::of_task)
 }
 
-/// As above, without the kind of interrupt.
+/// Like `waker`, without the kind of interrupt.
 #[inline(never)]
 pub fn brief_waker(sample: &Sample<'_>, fields: &WakeupFields, ctx: &mut Context) -> WaitWaker {
     match fields.context.interruption(sample.raw) {

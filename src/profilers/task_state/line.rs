@@ -1,4 +1,4 @@
-//! The line of one wait, and its keys in JSON.
+//! The line of one wait, and its JSON keys.
 
 use crate::profilers::task_state::cells::WakingInterrupt;
 use crate::profilers::task_state::notes::WaitWaker;
@@ -23,7 +23,7 @@ pub struct ShownWait {
     /// For run delay: the task was preempted, or yielded its CPU.
     pub preempted: bool,
     pub site: Option<WaitSite>,
-    /// The user part of the stack was read from memory while the task waited, and is not from a record.
+    /// The user part of the stack was read from memory while the task waited; it is not from a record.
     pub has_user_stack_of_now: bool,
 }
 
@@ -38,7 +38,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
             _ => Value::None,
         }),
         Detail::new("waker.comm", |wait| match wait.waker {
-            Some(WaitWaker::Task { tid: ..0, .. }) => Value::Word("<exited>"), // it had lost its number already
+            Some(WaitWaker::Task { tid: ..0, .. }) => Value::Word("<exited>"), // it had no tid any more
             Some(WaitWaker::Task { comm, .. }) => Value::Comm(comm),
             _ => Value::None,
         }),
@@ -77,7 +77,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
         SUBJECT,
         when("still_waiting", &[text(" still waiting")]),
         detail("since").between(" (at least: ", ")"),
-        // A line for several waits has only what these have in common.
+        // A line for several waits shows only the values that these have in common.
         detail("syscall").after(", in "),
         detail("fd").after("("),
         when("path", &[when("fd", &[text(", ")]), unless("fd", &[text("(")]), detail("path")]),
@@ -109,7 +109,7 @@ fn call(wait: &ShownWait) -> Option<&SystemCall> {
     wait.site.as_ref()?.call.as_ref()
 }
 
-/// One of the first two descriptors of the call.
+/// A descriptor among the arguments of the call.
 fn descriptor(wait: &ShownWait, at: usize) -> Option<&Descriptor> {
     call(wait)?.files.get(at)
 }
@@ -147,7 +147,7 @@ mod tests {
     use crate::task::Comm;
     use crate::tep::context::Interruption;
 
-    /// The line as it is printed, without some details.
+    /// The printed line, without some details.
     fn text_without(wait: &ShownWait, names: &[&str]) -> String {
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"sleep") };
         let details = WAITS.layout().details();

@@ -1,12 +1,13 @@
 //! `task-state`: what tasks spend their time on, and which of them wait too long.
 //!
 //! Events: `sched:sched_switch` and `sched:sched_wakeup`, by mode also `sched_wakeup_new` and `sched_waking`, period 1,
-//! on whole CPUs: bound to a task they would show only one half. Cost: two to four records per wait, narrowed in the
-//! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
+//! on whole CPUs: bound to a task, they would show only one side of each switch. Cost: two to four records per wait,
+//! filtered in the kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
 //!
-//! `events` are what is opened, `account` has what is done with each of their samples, and `plain` the same for nothing but a
-//! table of all tasks. `machine` says what every task does, `ongoing` reports waits while they last, `wait_sites` knows in
-//! which calls, `selection` leaves out states and `priority` tasks, `line` lays these out, and `table` the sums.
+//! `events` opens the events, `account` handles each of their samples, and `plain` does the same for nothing but a
+//! table of all tasks. `machine` has the state of every task, `ongoing` reports waits while they last, `wait_sites`
+//! finds out in which calls, `selection` filters states and `priority` tasks, `line` lays out waits, and `table` the
+//! sums.
 
 mod account;
 mod cells;
@@ -111,7 +112,8 @@ impl ProfilerArgs for TaskStateArgs {
     }
 }
 
-/// A wait over the limit that goes on is not reported before it has lasted so long: one that ends soon gets a single line.
+/// A wait over the limit that goes on is not reported before it has lasted this long, ns: a wait that ends soon gets a
+/// single line.
 const FIRST_NS: u64 = 200_000_000;
 
 /// Rows in text without `--top`: nobody reads more of them, and those that waited most come first.
@@ -123,40 +125,42 @@ pub struct TaskState {
     args: TaskStateArgs,
     plan: Option<TaskStateEvents>,
     machine: TaskStates<WaitNotes>,
-    /// The task that each CPU was last seen to take.
+    /// The last task that each CPU was seen to take.
     current: Cpus<(), i32>,
-    /// The answer is about some tasks only: their sleeps have lines while they go on. Those of all tasks would bury the rest.
+    /// The run is about some tasks only: their sleeps have lines while they go on. The sleeps of all tasks would hide
+    /// the other lines.
     few: bool,
-    /// Its last own thread is the one that reads /proc.
+    /// The last own thread in this list is the one that reads /proc.
     scope: RunScope,
-    /// Some periods are not counted: of other states, on other CPUs.
+    /// Some periods are not counted: periods in other states, or on other CPUs.
     narrowed: bool,
-    /// Periods are of interest one by one, or by thread.
+    /// Periods are wanted one by one, or by thread.
     detailed: bool,
-    /// Names are matched or shown. Else the two of every switch need not be read.
+    /// Names are matched or shown. Otherwise the two names of every switch need not be read.
     named: bool,
-    /// No task is left out but our own.
+    /// No task is excluded but those of perf-prof.
     everybody: bool,
-    /// One table of all tasks is wanted, and `aggregate` takes the samples.
+    /// Only one table of all tasks is wanted, and `aggregate` handles the samples.
     plain: bool,
     all: StateTimes,
     by_thread: ByThread,
-    /// The idle task or another one was found hidden, and the wake-ups that happen while it is current with it.
+    /// The switches of the idle task or of another task were found hidden, and with them wake-ups that happen while
+    /// that task is current.
     hides: bool,
-    /// A period that began before its end may be several.
+    /// A period that began before the horizon may in fact be several periods.
     horizon: LossHorizon,
     /// Tasks without an event since the start.
     eventless: Vec<EventlessTask>,
     /// The end of the last interval: periods that went on then are reported up to it.
     reported_until: u64,
-    /// The coverage of quiet intervals since the last other one.
+    /// The coverage of quiet intervals since the last interval that was not quiet.
     quiet_coverage: TimeCoverage,
-    /// What tasks do of which no event has told.
+    /// Reads from /proc what tasks do that had no event.
     threads: ThreadReader,
     next_look: u64,
     last_sweep: u64,
     next_sweep: u64,
-    /// Where tasks wait whose wait goes on.
+    /// Where tasks wait whose waits go on.
     wait_sites: WaitSites,
     ongoing_lines: OngoingLines,
     /// No more events will come.
@@ -186,7 +190,7 @@ impl TaskState {
         selection::selects(self.args.states, state)
     }
 
-    /// The switches out into the states that were asked for, and those that [`TaskStateEvents::other`] is for.
+    /// Filters for the switches into the states that options ask for, and for those of [`TaskStateEvents::other`].
     fn states_in_kernel(&self, plan: &TaskStateEvents, switch: &Format) -> (Option<Filter>, Option<Filter>) {
         let WaitStateArgs { interruptible, uninterruptible, .. } = self.args.states;
         let bit = |letter, wanted| if wanted { plan.states.bit(letter) } else { None };
@@ -210,9 +214,9 @@ impl TaskState {
         self.args.common.stacks() || self.args.common.draws_stacks()
     }
 
-    /// Waits over the limit that are worth a line of their own.
+    /// Whether waits in `state` that are over the limit get a line.
     fn reports(&self, state: SchedState) -> bool {
-        // Running is no wait, and an idle kernel thread waits for nothing.
+        // A running task does not wait, and an idle kernel thread waits for nothing.
         self.selects(state) && state != SchedState::RUNNING && state != SchedState::IDLE
     }
 
@@ -227,7 +231,7 @@ impl TaskState {
         self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(FIRST_NS)))
     }
 
-    /// Reports a wait that has ended, and lasted at least until `certain`.
+    /// Reports a wait that has ended; it certainly lasted until `certain`.
     fn report_ended(&self, period: &StatePeriod<WaitNotes>, certain: u64, ctx: &mut Context) {
         let duration = certain.saturating_sub(period.since);
         if self.args.than.is_none_or(|than| duration < than.0) {
@@ -258,7 +262,7 @@ impl TaskState {
         self.plan.as_ref().map_or(Value::None, |plan| plan.states.label(state))
     }
 
-    /// Calls `each` with what goes on: task, name, state, and since when.
+    /// Calls `each` for each period that goes on: task, name, state, and since when.
     fn ongoing(&self, mut each: impl FnMut(i32, Comm, SchedState, u64)) {
         for (tid, task) in self.machine.iter() {
             let Some(state) = task.activity.state() else { continue };
@@ -300,7 +304,7 @@ impl Profiler for TaskState {
         let wanted = WantedEvents {
             stacks: self.takes_stacks(),
             new_tasks: !blocked_only,
-            // Where single waits matter, their end is taken from where it is certain.
+            // Where single waits matter, their end is taken from `sched_waking`, where it is certain.
             wakings: self.args.than.is_some() || self.args.states.interruptible || self.args.states.uninterruptible,
             interrupts: self.args.than.is_some(),
             priorities: self.args.prio.is_some(),
@@ -333,12 +337,12 @@ impl Profiler for TaskState {
         let next = tasks.filter("next_comm", "next_pid", &switch);
         let nothing = Filter::parse("prev_pid == -1", &switch).ok();
         let (states, other) = self.states_in_kernel(plan, &switch);
-        // A filter that is too long leaves the states to the kernel and the tasks to us.
+        // If the filter would be too long, the kernel filters states only, and perf-prof the tasks.
         let (main, rest) = if self.blocked_only() {
             let rest = other.clone().and_then(|states| Filter::all_of([Some(states), prev.clone()]));
             (Filter::all_of([states.clone(), prev]), Filter::any_of([rest, next]))
         } else {
-            // Each switch passes one of the two: both of its sides are read there.
+            // Each switch passes one of the two filters: both tasks of the switch are read there.
             let either = Filter::any_of([prev, next]);
             (Filter::all_of([states.clone(), either.clone()]), Filter::all_of([other.clone(), either]))
         };
@@ -386,7 +390,7 @@ impl Profiler for TaskState {
             Event::TookOver { old, pid, time, cpu } => self.on_take_over(old, pid, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
-            // A wake-up that went unseen shows at the next switch.
+            // An unseen wake-up shows at the next switch.
             Event::Lost(_, kinds) if !self.plan.as_ref().is_some_and(|plan| kinds.include(&plan.switches())) => {}
             Event::Lost(window, _) | Event::LostSide(window) => self.horizon.lost_until(window.end_ns),
             _ => {}
@@ -403,7 +407,7 @@ impl Profiler for TaskState {
         let is_quiet = report.is_quiet;
         let (mut coverage, lives) = self.cover(now);
         let lapses = self.machine.take_lapses();
-        // How much time some states, or some CPUs, should have is not known.
+        // The whole time that some states, or some CPUs, should have is not known.
         let whole = !self.narrowed && self.by_thread.len() < MAX_THREADS;
         let mut all = std::mem::take(&mut self.all);
         let mut by_thread = std::mem::take(&mut self.by_thread);
@@ -469,8 +473,8 @@ impl TaskState {
         const LOOK_NS: u64 = 50_000_000;
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
-        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
-        /// Going through all tasks takes one part in so many of the time at most, however many there are.
+        const AFTER_NS: u64 = 5_000_000_000; // /proc has been asked by then which tasks live
+        /// Passes over all tasks take at most 1 / `MAX_SHARE` of the time, however many tasks there are.
         const MAX_SHARE: u64 = 20;
         self.take_answers(now, ctx);
         self.look_at_proc(now, ctx);
@@ -506,7 +510,7 @@ impl TaskState {
         self.take_answers(now, ctx);
         self.look_at_proc(now, ctx);
         if self.args.than.is_some() {
-            self.report_ongoing(now, ctx); // what was not shown yet
+            self.report_ongoing(now, ctx); // reports waits that were not shown yet
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Waits that go on: reported while they last, and checked against /proc, since their end may have gone unseen.
+//! Waits that go on: they are reported while they last, and checked against /proc, since their end may have gone
+//! unseen.
 
 use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::TaskState;
@@ -14,18 +15,19 @@ use crate::symbol::StackId;
 use crate::task::procfs::Stat;
 use crate::task::thread_reader::SeenThread;
 
-/// Time until what /proc says is looked at again.
+/// Time until a wait that was checked against /proc is checked again.
 const SETTLE_NS: u64 = 100_000_000;
 /// How long /proc must contradict the records before it is believed.
 const DOUBT_NS: u64 = 1_000_000_000;
-/// Lines about waits that go on, after as many as [`OngoingLines::default`] allows at once. Each costs two looks at /proc.
+/// Lines per second about waits that go on, after the initial allowance of [`OngoingLines::default`]. Each line costs
+/// two reads of /proc.
 const LINES_PER_SECOND: u64 = 128;
 
 /// Bounds the lines about waits that go on.
 #[derive(Debug)]
 pub struct OngoingLines {
     allowance: Allowance,
-    /// When a note last said how many waits have no line; 0: never.
+    /// When a note last gave the number of waits without a line; 0: never.
     left_out_noted_ns: u64,
 }
 
@@ -36,15 +38,15 @@ impl Default for OngoingLines {
     }
 }
 
-/// Time to the next line of a wait that goes on: 1 s for D and run delay, else as long as the wait has lasted. A service may
-/// sleep for days.
+/// Time to the next line of a wait that goes on, ns: 1 s for D and run delay, else as long as the wait has lasted,
+/// because a service may sleep for days.
 fn again_ns(state: SchedState, duration: u64) -> u64 {
     const EACH_NS: u64 = 1_000_000_000;
     if state == SchedState::DISK || state == SchedState::RUN_DELAY { EACH_NS } else { duration.max(EACH_NS) }
 }
 
 impl TaskState {
-    /// How far what goes on can be trusted: what tasks of unknown state do is missing from it.
+    /// How exact the number of ongoing waits is: tasks of unknown state are missing from it.
     pub(super) fn sight(&self) -> Verdict {
         let of = |task: &TrackedTask<WaitNotes>| match task.activity {
             _ if task.exited => Verdict::Exact,
@@ -55,10 +57,10 @@ impl TaskState {
         self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default()
     }
 
-    /// Reports the waits that go on, each when it has passed the limit for a while, and then again and again.
+    /// Reports the waits that go on: each when it has exceeded the limit for a while, and then repeatedly.
     ///
-    /// Where a task waits is asked before its line is due by the records, which are a moment behind the clock; the line
-    /// awaits the answer for a while.
+    /// The wait site is asked for before the line is due by the records, which are a moment behind the clock; the line
+    /// waits for the answer for a while.
     pub(super) fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context) {
         let clock = crate::sys::monotonic_ns();
         let mut due = self.due(clock).into_iter();
@@ -79,7 +81,8 @@ impl TaskState {
         }
     }
 
-    /// The waits to be reported by now, the longest first; D before S, and what was never shown before all that was.
+    /// The waits to be reported now, the longest first; D before S, and waits that were never shown before those that
+    /// were.
     fn due(&mut self, clock: u64) -> Vec<i32> {
         let tids: Vec<i32> =
             self.machine.iter().filter(|(_, task)| task.kept.report_at_ns <= clock).map(|(tid, _)| tid).collect();
@@ -114,7 +117,7 @@ impl TaskState {
         self.reports(state) && !noise && self.scope.has_cpu(task.cpu)
     }
 
-    /// The allowance left no line for these waits: notes how many have been due for long.
+    /// The allowance had no line left for these waits: notes how many have been due for long.
     fn note_left_out(&mut self, tids: impl Iterator<Item = i32>, clock: u64, ctx: &mut Context) {
         const PAUSE_NS: u64 = 10_000_000_000;
         const LATE_NS: u64 = 1_000_000_000;
@@ -142,19 +145,19 @@ impl TaskState {
             return;
         }
         let ran_ns = ctx.ran_ns_from_proc(tid);
-        // A task that has not run since /proc was read is still in the same wait, whatever was lost.
+        // A task that has not run since /proc was read is still in the same wait, even if records were lost.
         let is_same = task.kept.ran_ns.is_some() && task.kept.ran_ns == ran_ns;
         if let Some(known) = self.machine.get_mut(tid) {
             known.kept.ran_ns = ran_ns;
             if before_loss && !is_same {
-                // /proc says that it waits now; since when is not known any more.
+                // /proc says that the task waits now; since when is no longer known.
                 (known.since, known.began) = (crate::sys::monotonic_ns(), Began::BeforeLoss);
                 known.kept.report_at_ns = now.saturating_add(SETTLE_NS);
                 return;
             }
         }
         let duration = now.saturating_sub(task.since);
-        // One whose beginning is not known may be over the limit, and has a line when it certainly is.
+        // If the beginning of the wait is unknown, the wait has a line once it is certainly over the limit.
         let least = self.args.than.map_or(0, |than| than.0);
         if duration < least {
             if let Some(task) = self.machine.get_mut(tid) {
@@ -182,7 +185,7 @@ impl TaskState {
         let site = match self.wait_sites.known(tid, task.since) {
             Some(site) if site.ran_ns == ran_ns => Some(site.clone()),
             Some(_) => {
-                self.wait_sites.forget(tid); // it has run since, or runs soon
+                self.wait_sites.forget(tid); // it has run since, or is about to run
                 None
             }
             None => None,
@@ -203,7 +206,7 @@ impl TaskState {
         ctx.emit(&WAITS, subject, &wait, stack.or(task.kept.stack).filter(|_| self.args.common.stacks()));
     }
 
-    /// Takes the answers to where tasks wait.
+    /// Takes the answers about wait sites.
     pub(super) fn take_answers(&mut self, now: Timestamp, ctx: &mut Context) {
         self.wait_sites.collect(crate::sys::monotonic_ns());
         let machine = &self.machine;
@@ -222,7 +225,8 @@ impl TaskState {
             }
             let has_none = task.kept.stack.is_none();
             let stack = match user {
-                // The stack of a record is whole more often, but does not show what an interpreter executes.
+                // The stack of a record is complete more often, but does not show the functions that an interpreter
+                // executes.
                 Some(user) if has_none || user.python.is_some() => {
                     let stack = ctx.stacks.intern_waiter(kernel, user);
                     self.wait_sites.keep_stack(tid, stack);
@@ -235,8 +239,9 @@ impl TaskState {
         }
     }
 
-    /// How wide a wait of `ns` is in the flame graph, in µs. None when it is not in it: the graph shows blocked tasks, with
-    /// `-R` those that wait for a CPU too, and of those that waited already when we came only what has a stack: see [`TaskState::look_at_proc`].
+    /// The width of a wait of `ns` in the flame graph, in µs. None when the wait is not in the graph, which shows
+    /// blocked tasks, with `-R` also tasks that wait for a CPU, and tasks that already waited at the start only if they
+    /// have a stack: see [`TaskState::look_at_proc`].
     pub(super) fn drawn(&self, state: SchedState, began: Began, stack: Option<StackId>, ns: u64) -> Option<u64> {
         let is_drawn = self.args.common.draws_stacks()
             && self.reports(state)
@@ -246,7 +251,7 @@ impl TaskState {
         is_drawn.then_some(ns / 1000)
     }
 
-    /// Adds what goes on to the flame graph of this report.
+    /// Adds the periods that go on to the flame graph of this report.
     pub(super) fn draw_ongoing(&self, now: Timestamp, report: &mut Report) {
         for (tid, task) in self.machine.iter() {
             let state = match task.activity {
@@ -263,8 +268,8 @@ impl TaskState {
         }
     }
 
-    /// Whether /proc says that the wait goes on: its end may have been hidden. /proc may also be ahead of the records, so only a
-    /// contradiction that lasts is believed.
+    /// Whether the wait goes on according to /proc: its end may have been hidden. /proc may also be ahead of the
+    /// records, so only a lasting contradiction counts.
     fn still_waits(&mut self, tid: i32, state: SchedState, now: Timestamp, ctx: &Context) -> bool {
         if ctx.state_from_proc(tid).is_some_and(|stat| States::is_letter_of(stat.state, state)) {
             return true;
@@ -280,15 +285,16 @@ impl TaskState {
         false
     }
 
-    /// Asks /proc which tasks of the answer wait, at the start, and where single waits are shown after losses, since their
-    /// beginning may be lost; and takes what it has answered.
+    /// Asks /proc which of the tasks that the run is about wait: at the start, and where single waits are shown also
+    /// after losses, since the beginning of a wait may be lost. Takes the answers.
     pub(super) fn look_at_proc(&mut self, now: Timestamp, ctx: &mut Context) {
         let lost_until = if self.args.than.is_some() { self.horizon.end_ns() } else { 0 };
         if self.threads.is_due(now, lost_until) {
             self.threads.ask(ctx.watched_threads(), now, lost_until);
         }
         let began = self.horizon.began_unseen();
-        // Under a flood of losses each answer is older than the last one: /proc confirms the wait again before it has a line.
+        // In a flood of losses each answer is older than the last loss: /proc confirms the wait again before it has a
+        // line.
         for SeenThread { tid, at_ns: at, stat, .. } in self.threads.answers(now, 0) {
             let Stat { state: letter, comm, cpu, priority, .. } = stat;
             if self.by_priority(tid, Some(priority)) == PriorityMatch::Outside {
@@ -310,9 +316,9 @@ impl TaskState {
                 continue;
             }
             let report_at = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0));
-            self.machine.discard(tid); // what it did before the loss
+            self.machine.discard(tid); // its state before the loss
             self.machine.found(TaskEvent { at_ns: at, cpu, tid, comm }, state, began, WaitNotes::new(None, report_at));
-            // Each question costs, and the sleepers of the whole machine would fill the graph.
+            // Each question costs CPU time, and the sleeping tasks of the whole machine would fill the graph.
             if self.args.common.draws_stacks() && self.reports(state) && (self.few || state != SchedState::SLEEP) {
                 self.wait_sites.ask_later(tid, at);
             }

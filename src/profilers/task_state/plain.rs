@@ -1,7 +1,8 @@
-//! The samples of a table of what all tasks do: it needs neither names nor stacks, and no period is left out.
+//! Handles the samples for a table of the states of all tasks: it needs neither names nor stacks, and no period is
+//! excluded.
 //!
-//! A busy machine has a million switches and wake-ups a second, so each step counts here: an event takes some 180 instructions,
-//! and took 305 when it was handled by `account`. What nearly always happens to a task is tried first (`fast_path`).
+//! A busy machine has a million switches and wake-ups per second, so each step counts here: an event takes some 180
+//! instructions, against 305 in `account`. The usual transition is tried first (`fast_path`).
 
 use anyhow::Result;
 
@@ -110,7 +111,7 @@ impl PlainSums<'_> {
     #[inline(never)]
     fn leaves(&mut self, at: u64, cpu: u32, tid: i32, how: SwitchedOut) -> bool {
         if tid < 0 {
-            return false; // no task has such a number
+            return false; // no task has this tid
         }
         let change = self.machine.switched_out(TaskEvent::unnamed(at, cpu, tid), how, WaitNotes::default());
         self.sum_change(change)
@@ -155,7 +156,7 @@ impl PlainSums<'_> {
         self.all.take_unseen(state, since, until, self.reported_until);
     }
 
-    /// Counts the period that ended, if one did. False: the task is none of ours.
+    /// Counts the period that ended, if one did. False: the run is not about this task.
     fn sum_change(&mut self, change: Change<WaitNotes>) -> bool {
         if let Change::Ended(period) = &change
             && period.wakeup != Wakeup::Seen
@@ -190,7 +191,7 @@ mod tests {
     use crate::sched::states_fixture::{NEW, sched_switch};
     use crate::task::Comm;
 
-    /// What happens on a machine of few tasks and CPUs; also what cannot happen, as when records are lost.
+    /// Steps on a machine with few tasks and CPUs; also impossible ones, as they appear after losses.
     #[derive(Clone, Copy, Debug)]
     enum SchedStep {
         Switch { prev: i32, state: u64, next: i32 },
@@ -201,7 +202,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<(i64, u32, SchedStep)>> {
-        let tid = || -1..6_i32; // 0 is hidden, and 5
+        let tid = || -1..6_i32; // 0 and 5 are hidden
         let switch = (tid(), prop::sample::select(&[0, 0, 1, 1, 2, 16, 64, 0x100][..]), tid());
         let step = prop_oneof![
             6 => switch.prop_map(|(prev, state, next)| SchedStep::Switch { prev, state, next }),
@@ -213,7 +214,7 @@ mod tests {
         prop::collection::vec((-20..200_i64, 0..3_u32, step), 1..300)
     }
 
-    /// All that is visible after the steps.
+    /// Everything visible after the steps.
     fn outcome(steps: &[(i64, u32, SchedStep)], is_fast: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let mut current = Cpus::default();

@@ -1,28 +1,28 @@
-//! `--prio`: tasks of some priorities. A task's priority may change with any event: what goes on then still counts to its
-//! end, and the task is followed again from the first event in which its priority is in the list.
+//! `--prio`: tasks of some priorities. A task's priority may change with any event: the current period still counts to
+//! its end, and the task is followed again from the first event in which its priority is in the list.
 
 use crate::cli::values::PriorityList;
 use crate::perf::Sample;
 use crate::profilers::task_state::TaskState;
 use crate::tep::{Int32, ReadError};
 
-/// What the priority of a task in an event means for it.
+/// Whether a task is followed, by the priority that an event has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorityMatch {
     Inside,
-    /// It was inside before: its period ends with the event, and it is not followed any more.
+    /// Its priority has left the list: its period ends with this event, and it is not followed any more.
     Leaves,
     Outside,
 }
 
-/// The priority in a record. None: nobody asks for it.
+/// The priority in a record. None: `--prio` is not given.
 #[inline(always)]
 pub fn read(field: Option<&Int32>, sample: &Sample<'_>) -> Result<Option<i32>, ReadError> {
     field.map(|field| field.read(sample.raw)).transpose()
 }
 
 impl TaskState {
-    /// `priority`: as the event has it. None: the event has none, or there is no `--prio`.
+    /// `priority`: the priority in the event. None: the event has no priority, or `--prio` is not given.
     #[inline(always)]
     pub(super) fn by_priority(&self, tid: i32, priority: Option<i32>) -> PriorityMatch {
         match &self.args.prio {
@@ -42,7 +42,7 @@ impl TaskState {
         }
     }
 
-    /// After an event of a task was taken.
+    /// Called after an event of the task was handled.
     #[inline(always)]
     pub(super) fn forget_if_it_leaves(&mut self, tid: i32, priority: PriorityMatch) {
         if priority == PriorityMatch::Leaves {

@@ -1,4 +1,4 @@
-//! The states that are wanted.
+//! The states that options ask for.
 
 use crate::cli::WaitStateArgs;
 use crate::sched::SchedState;

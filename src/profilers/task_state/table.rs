@@ -15,44 +15,46 @@ use crate::task::Comm;
 pub type Distributions = [Distribution; STATES];
 pub type ByThread = FxHashMap<i32, (Comm, Box<StateTimes>)>;
 
-/// By state: the periods that ended in an interval, and the time of the interval that these and others took.
+/// By state: the periods that ended in an interval, and the part of the interval that these and other periods took.
 #[derive(Clone, Debug, Default)]
 pub struct StateTimes {
     pub distributions: Distributions,
-    /// ns of these periods in earlier intervals. Stored because it changes rarely, unlike the part in this interval.
+    /// The part of these periods in earlier intervals, ns. It is stored because it changes rarely, unlike the part in
+    /// this interval.
     reported_before: [u128; STATES],
-    /// ns in this interval of periods of unknown length.
+    /// The part of this interval in periods of unknown length, ns.
     of_no_length: [u64; STATES],
-    /// ns in this interval of periods that may be several, because of a loss.
+    /// The part of this interval in periods that may in fact be several, because of a loss, ns.
     pub unseen: [u64; STATES],
     unwoken: [Unwoken; STATES],
 }
 
-/// Number of waits whose wake-up went unseen; in the row of run delay, the number of delays that are missing for it.
+/// Number of waits whose wake-up went unseen; in the row of run delay, the number of delays that are missing because of
+/// that.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unwoken {
     all: u64,
-    /// Those of them whose task may then have waited for a busy CPU.
+    /// The waits after which the task may also have waited for a busy CPU.
     busy: u64,
 }
 
 /// A row: the periods of all tasks in a state, or those of one thread.
 #[derive(Clone, Debug)]
 pub struct StateRow {
-    /// None: all tasks.
+    /// None: the row is about all tasks.
     thread: Option<(i32, Comm)>,
     state: SchedState,
     label: Value,
     /// Durations of the periods that ended.
     durations: Distribution,
     total_ns: u64,
-    /// The longest period, of those that go on too.
+    /// The longest period, including periods that go on.
     longest_ns: Option<u64>,
     /// Number of tasks in the state at the end of the interval, and the sum of their times in it.
     ongoing: Option<u64>,
     ongoing_ns: Option<u64>,
-    /// How much of the time of the state, or of the thread, is known, and how much there is: adds up. One row of a thread
-    /// has it for all of them. Both 0: nobody knows.
+    /// Known time and whole lifetime, of the state or of the thread: both are summed over rows. Only one row of a
+    /// thread has them, for all its rows. Both 0: unknown.
     known_ns: u64,
     lived_ns: u64,
     /// The known time of the thread, the same in each of its rows.
@@ -60,12 +62,13 @@ pub struct StateRow {
     of_ns: u64,
     /// Text shows `seen` in this row, once per thread.
     says_seen: bool,
-    /// Waits whose wake-up went unseen. None: in this state that cannot happen.
+    /// Waits whose wake-up went unseen. None: impossible in this state.
     unwoken: Option<u64>,
     unwoken_busy: Option<u64>,
-    /// Periods that may have been of this state.
+    /// Periods of unknown state, which may have been in this state.
     unknown: Option<u64>,
-    /// ns that the thread waited in other states than S and I: its rows stand together in that order.
+    /// Time that the thread waited in other states than S and I, ns: threads are ordered by it, and the rows of a
+    /// thread stay together.
     cost_ns: u64,
 }
 
@@ -75,7 +78,7 @@ pub static STATES_OF_ALL: Schema<StateRow> = Schema::<StateRow>::new("states", C
     .settled(settle)
     .judged(StateRow::verdict);
 
-/// A row for each thread and state: those first that have waited most in other states than S and I.
+/// A row for each thread and state: the threads first that have waited longest in other states than S and I.
 pub static STATES_OF_THREADS: Schema<StateRow> = Schema::<StateRow>::new("threads", COLUMNS)
     .ordered(|one, other| {
         let rank = |row: &StateRow| (Reverse(row.cost_ns), row.thread, row.state);
@@ -120,7 +123,7 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::derived("p99_ns", "p99 ms", |row, _| row.measured(row.durations.quantile(0.99))),
     Column::<StateRow>::greatest("max_ns", "max ms", |row| &mut row.longest_ns).ns(),
     Column::gauge("ongoing", "now", |row| &mut row.ongoing),
-    // The cell has words of its own, and no heading.
+    // The text cell says `seen` itself, so it has no heading.
     Column::<StateRow>::derived("seen", " ", |row, _| row.seen_in_words()).text_only(),
     Column::<StateRow>::derived("seen_ns", "", |row, _| row.if_partly_seen(row.seen_ns)).json_only(),
     Column::<StateRow>::derived("of_ns", "", |row, _| row.if_partly_seen(row.of_ns)).json_only(),
@@ -133,8 +136,8 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::<StateRow>::counter("lived_ns", "", |row| &mut row.lived_ns).ns().hidden(),
 ];
 
-/// Fills in the columns about the thread from all of its rows, and how many tasks are in the state now: not every interval has a
-/// row for each state, and where the last one has none, no task is in it.
+/// Fills in the columns about the thread from all of its rows, and how many tasks are in the state now: not every
+/// interval has a row for each state, and a state without a row in the last interval has no task now.
 fn settle(rows: &mut [StateRow]) {
     let mut threads: FxHashMap<i32, Whole> = FxHashMap::default();
     for row in rows.iter() {
@@ -168,7 +171,7 @@ struct Whole {
     first: (Comm, SchedState),
 }
 
-/// The state of a thread of which nothing is known.
+/// Shown as the state of a thread whose state is unknown.
 const UNKNOWN: Value = Value::Word("?");
 
 impl StateRow {
@@ -244,13 +247,13 @@ impl StateTimes {
         })
     }
 
-    /// By state, of all and of busy CPUs.
+    /// By state, the numbers of all unseen wake-ups and of those with a busy CPU.
     #[cfg(test)]
     pub fn unwoken(&self) -> [(u64, u64); STATES] {
         self.unwoken.map(|unwoken| (unwoken.all, unwoken.busy))
     }
 
-    /// A wait in `state` had no wake-up that was seen; the run delay behind it is missing.
+    /// A wait in `state` had no visible wake-up; the run delay that follows it is missing.
     pub fn note_unwoken(&mut self, state: SchedState, wakeup: Wakeup) {
         for state in [state, SchedState::RUN_DELAY] {
             let unwoken = &mut self.unwoken[state.index()];
@@ -267,7 +270,7 @@ struct GoingOn {
     /// Sum of their times in the state, ns.
     ns: u64,
     longest_ns: u64,
-    /// The part of that in the interval, ns.
+    /// The part of `ns` in the interval, ns.
     in_interval_ns: u64,
 }
 
@@ -282,7 +285,7 @@ impl GoingOn {
     }
 }
 
-/// Adds the periods that go on, and makes the rows.
+/// Adds the periods that go on, and builds the rows.
 pub struct TimeTable<'a, F> {
     states: &'a States,
     selects: F,
@@ -290,7 +293,7 @@ pub struct TimeTable<'a, F> {
     all: Ongoing,
     /// Some wake-ups are hidden from events.
     hides: bool,
-    /// By thread, periods that may have been of any state but R.
+    /// By thread, the number of periods that may have been in any state but R.
     lapses: FxHashMap<i32, u64>,
     /// Missing time by state, where there is a row per state.
     unseen: [u64; STATES],
@@ -317,12 +320,12 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
         (self.unseen, self.lives) = (unseen, lives);
     }
 
-    /// ns of the interval in periods that go on.
+    /// Time of the interval in periods that go on, ns.
     pub fn ongoing_ns(&self) -> u64 {
         sum_of(&self.all)
     }
 
-    /// A thread has been in `state` for `ns`, of which so many lie in the interval.
+    /// A thread has been in `state` for `ns`, of which `in_interval_ns` are in the interval.
     pub fn goes_on(&mut self, tid: i32, comm: Comm, state: SchedState, ns: u64, in_interval_ns: u64) {
         let at = state.index();
         self.all[at].add(ns, in_interval_ns);
@@ -365,7 +368,7 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
         rows
     }
 
-    /// The known and the whole time of a state with this total.
+    /// `seen_of`: the known and the whole time of a state with this total time, ns.
     fn rows_of(
         &self,
         thread: Option<(i32, Comm)>,
@@ -386,7 +389,7 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
                 continue;
             }
             let Unwoken { all, busy } = times.unwoken[at];
-            // A waiting task may have been woken unseen already.
+            // A waiting task may already have been woken unseen.
             let may_be_woken =
                 self.hides && (state == SchedState::RUN_DELAY || state != SchedState::RUNNING && count > 0);
             let longest_ended = (!durations.is_empty()).then(|| durations.max());
@@ -458,7 +461,7 @@ mod tests {
         let mut table = TimeTable::new(&states, |state| state != SchedState::RUNNING, false, FxHashMap::default());
         table.goes_on(7, comm, SchedState::SLEEP, 30, 30);
         table.goes_on(8, comm, SchedState::DISK, 40, 15);
-        table.goes_on(9, comm, SchedState::RUNNING, 50, 50); // not selected
+        table.goes_on(9, comm, SchedState::RUNNING, 50, 50); // not a selected state
         let brief = |row: &StateRow| {
             let seen_of = (row.seen_ns < row.of_ns).then_some((row.seen_ns, row.of_ns));
             (row.thread.unwrap().0, row.label.clone(), row.durations.count(), row.total_ns, row.longest_ns, seen_of)
@@ -476,7 +479,7 @@ mod tests {
             [(1, 3), (0, 3), (1, 15)]
         );
         assert_eq!(TypedRows::new(&STATES_OF_THREADS, rows).order(), [2, 0, 1]);
-        // One that is known to live, and of which nothing else is known; one of which all is; one of which too little is.
+        // A thread without events, a thread whose time is all known, and one of which too little is known.
         table.cover([0; STATES], [(5, (comm, 60)), (7, (comm, 33)), (8, (comm, 20))].into_iter().collect());
         let rows = settled(table.rows_by_thread(&mut threads));
         let brief = |row: &StateRow| (row.thread.unwrap().0, row.label.clone(), row.seen_ns, row.of_ns);
@@ -488,8 +491,8 @@ mod tests {
         assert_eq!(ongoing, [30, 40]);
     }
 
-    /// Thread 7 is in D in the second interval only, and costs more than 8 by then: its rows stand together, and each has
-    /// what is known of the thread in both.
+    /// Thread 7 is in D in the second interval only, and then has a higher cost than 8: its rows stay together, and
+    /// each has the known time of the thread in both intervals.
     #[test]
     fn rows_of_a_thread_stand_together_over_the_whole_run() {
         let states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();

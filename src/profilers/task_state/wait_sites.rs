@@ -1,6 +1,6 @@
-//! Where tasks wait whose wait goes on. /proc is asked once per wait, since a waiting task does not move.
+//! Where tasks wait whose waits go on. /proc is asked once per wait, since a waiting task stays where it is.
 //!
-//! An answer counts only if the wait still goes on when all events up to the answer were seen.
+//! An answer counts only if the wait still goes on once all events up to the time of the answer were seen.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use crate::task::asker::{Answer, Asker, WaitQuestion, WaitSite};
 use crate::task::procfs::KernelFrame;
 use crate::task::user_snapshot::UserSnapshot;
 
-/// How long the line of a wait is held back for the answer.
+/// How long the line of a wait is held back for the answer, ns.
 const PATIENCE_NS: u64 = 500_000_000;
-/// Waits remembered at most.
+/// Most waits that are kept.
 const LIMIT: usize = 8192;
-/// Waits asked about for a line of their own. Each takes some 100 µs of the asking thread.
+/// Questions about waits that get a line. Each takes the asking thread some 100 µs.
 const QUESTIONS: Allowance = Allowance::new(256, 128);
 
-/// A token bucket: so many at once, and so many per second.
+/// A token bucket: a burst of `most`, then `per_second`.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     most: u64,
@@ -35,7 +35,7 @@ impl Allowance {
         Allowance { most, per_second, left: most, since_ns: 0 }
     }
 
-    /// Takes one, if there is one left.
+    /// Takes a token, if one is left.
     pub fn take(&mut self, now: u64) -> bool {
         let each_ns = (1_000_000_000 / self.per_second.max(1)).max(1);
         let new = now.saturating_sub(self.since_ns) / each_ns;
@@ -57,7 +57,7 @@ pub struct WaitSites {
     asker: Option<Asker>,
     stacks: bool,
     waits: FxHashMap<i32, PendingQuestion>,
-    /// Waits whose stack alone is wanted, by task and beginning: asked as soon as there is room.
+    /// Waits for which only the stack is wanted, by task and beginning: asked when there is room.
     backlog: VecDeque<(i32, u64)>,
     allowance: Allowance,
 }
@@ -67,7 +67,7 @@ struct PendingQuestion {
     since: u64,
     asked_ns: u64,
     status: Status,
-    /// As it was when it was looked at.
+    /// The stack of the wait, read when /proc was asked.
     stack: Option<StackId>,
 }
 
@@ -82,25 +82,25 @@ pub struct FoundStack {
 #[derive(Debug)]
 enum Status {
     Asked,
-    /// Events up to the answer are still to come.
+    /// The answer came, but events up to its time are still to come.
     Answered(Answer),
     Known(WaitSite),
     /// The answer is not about this wait.
     Nothing,
 }
 
-/// How far the question where a task waits has got.
+/// The state of the question about a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Unasked,
     /// The answer may come soon.
     Awaited,
-    /// It has come, or is too late.
+    /// The answer has come, or would be too late.
     Over,
 }
 
 impl Default for WaitSites {
-    /// Nobody is asked.
+    /// Asks nothing.
     fn default() -> WaitSites {
         WaitSites {
             asker: None,
@@ -119,12 +119,12 @@ impl WaitSites {
         Ok(WaitSites { asker: Some(Asker::start(host.clone())?), stacks, ..WaitSites::default() })
     }
 
-    /// The thread that asks.
+    /// The tid of the asking thread.
     pub fn thread(&self) -> Option<i32> {
         self.asker.as_ref().map(Asker::tid)
     }
 
-    /// Asks where `tid` waits since `since`. False when it cannot be asked now.
+    /// Asks where `tid` waits since `since`. False when that is not possible now.
     pub fn ask(&mut self, tid: i32, since: u64, now: u64) -> bool {
         if self.waits.len() >= LIMIT || !self.allowance.take(now) {
             return false;
@@ -141,14 +141,14 @@ impl WaitSites {
         is_sent
     }
 
-    /// Asks for the stack of one that waits, when there is time for that.
+    /// Asks for the stack of a waiting task, when there is time for that.
     pub fn ask_later(&mut self, tid: i32, since: u64) {
         if self.stacks && self.asker.is_some() && self.backlog.len() < LIMIT {
             self.backlog.push_back((tid, since));
         }
     }
 
-    /// Takes the answers that have come.
+    /// Takes new answers.
     pub fn collect(&mut self, now: u64) {
         let Some(asker) = &self.asker else { return };
         for answer in asker.answers() {
@@ -158,7 +158,7 @@ impl WaitSites {
         }
         while let Some(&(tid, since)) = self.backlog.front() {
             if !self.asker.as_ref().is_some_and(Asker::has_room_for_stacks) {
-                break; // what was read before is to be used up first
+                break; // earlier stacks must be taken first
             }
             let is_asked = self.waits.get(&tid).is_some_and(|wait| wait.since == since);
             if !is_asked && self.waits.len() < LIMIT && !self.send(WaitQuestion { tid, since, stack: true }, now) {
@@ -168,7 +168,7 @@ impl WaitSites {
         }
     }
 
-    /// Whether answers, or the events up to them, are to come soon.
+    /// Whether an answer, or an event up to the time of an answer, is about to come.
     pub fn awaits(&self, now: u64) -> bool {
         let is_awaited = |wait: &PendingQuestion| match wait.status {
             Status::Asked => now.saturating_sub(wait.asked_ns) < PATIENCE_NS,
@@ -178,8 +178,8 @@ impl WaitSites {
         !self.backlog.is_empty() || self.waits.values().any(is_awaited)
     }
 
-    /// All events up to `seen` are known; `goes_on` says of a task and its wait's beginning whether that is so. Answers
-    /// about such waits are believed from then on. Returns whose stacks came with them.
+    /// All events up to `seen` are known; `goes_on` says whether the wait of a task with this beginning still goes on.
+    /// Answers about such waits are valid from then on. Returns the stacks that came with these answers.
     pub fn believe(&mut self, seen: u64, goes_on: impl Fn(i32, u64) -> bool) -> Vec<FoundStack> {
         let mut stacks = Vec::new();
         for (&tid, wait) in &mut self.waits {
@@ -198,7 +198,7 @@ impl WaitSites {
         stacks
     }
 
-    /// The stack of a wait as it was when it was looked at.
+    /// Stores the stack of a wait, as it was when it was read.
     pub fn keep_stack(&mut self, tid: i32, stack: Option<StackId>) {
         self.waits.get_mut(&tid).into_iter().for_each(|wait| wait.stack = stack);
     }
@@ -228,7 +228,7 @@ impl WaitSites {
         }
     }
 
-    /// What was found out of a wait that has lasted from `since` to `until`.
+    /// The answer about a wait that lasted from `since` to `until`.
     pub fn of_ended(&self, tid: i32, since: u64, until: u64) -> Option<&WaitSite> {
         match &self.waits.get(&tid).filter(|wait| wait.since == since)?.status {
             Status::Known(site) => Some(site),
@@ -237,12 +237,12 @@ impl WaitSites {
         }
     }
 
-    /// What is known of a wait does not fit it any more.
+    /// The answer about the wait of a task is not valid any more.
     pub fn forget(&mut self, tid: i32) {
         self.waits.remove(&tid);
     }
 
-    /// Forgets the waits that do not go on.
+    /// Forgets waits that have ended.
     pub fn retain(&mut self, goes_on: impl Fn(i32, u64) -> bool) {
         self.waits.retain(|tid, wait| goes_on(*tid, wait.since));
     }
@@ -278,7 +278,7 @@ mod tests {
         assert!(Allowance::new(1, u64::MAX).take(0) && !Allowance::new(0, 1).take(0));
     }
 
-    /// One that waits in D, at `/proc/5`.
+    /// A task that waits in D state, at `/proc/5`.
     fn waiting() -> FixtureProcess {
         let process = FixtureProcess::new(5);
         process.write("stat", "5 (x) D 1 5").write("schedstat", "77 0 1\n").write("wchan", "folio_wait");
@@ -290,7 +290,7 @@ mod tests {
         WaitSites::asked_of(&process.host(), stacks).unwrap()
     }
 
-    /// Until the answer about `/proc/5` is there.
+    /// Waits until the answer about `/proc/5` has come.
     fn answered(known: &mut WaitSites) -> u64 {
         loop {
             known.collect(monotonic_ns());
@@ -312,7 +312,7 @@ mod tests {
         let until = answered(&mut known);
         assert!(known.believe(until - 1, |_, _| true).is_empty());
         assert!(known.known(5, 9).is_none() && known.awaits(now), "events up to then are still to come");
-        // It has ended meanwhile, later than the answer or not.
+        // The wait has ended meanwhile, later than the answer or not.
         assert!(known.of_ended(5, 9, until - 1).is_none() && known.of_ended(5, 8, until).is_none());
         assert_eq!(known.of_ended(5, 9, until).and_then(|site| site.wchan.as_deref()), Some("folio_wait"));
         known.believe(until, |tid, since| (tid, since) == (5, 9));
@@ -383,7 +383,7 @@ mod tests {
             !known.awaits(later) && known.progress(5, 9, later) == Progress::Over && known.known(5, 9).is_none(),
             "the line is written without it"
         );
-        // It gets on, and the answer is good for the next line.
+        // The asking thread continues, and the answer serves the next line.
         drop(fs::OpenOptions::new().write(true).open(&fifo).unwrap());
         let until = answered(&mut known);
         known.believe(until, |_, _| true);

@@ -7,7 +7,7 @@ use crate::task::memory::ProcessMemory;
 /// A mapped file.
 #[derive(Debug)]
 pub struct Image {
-    /// Difference between addresses in memory and in the file.
+    /// Addresses in memory minus addresses in the file.
     bias: u64,
     symbols: u64,
     names: u64,
@@ -19,7 +19,7 @@ const SEGMENT_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
 
 impl Image {
-    /// The file whose header is at `base`. None: it is no ELF file of 64 bits.
+    /// The file whose ELF header is at `base`. None: there is no 64-bit ELF header.
     pub fn at(base: u64, memory: &mut ProcessMemory) -> Option<Image> {
         const MAX_SEGMENTS: u16 = 64;
         const PT_LOAD: u32 = 1;
@@ -46,12 +46,13 @@ impl Image {
         }
         let bias = bias?;
         let (symbols, names, hash) = tables(bias.checked_add(dynamic?)?, memory)?;
-        // The loader of glibc replaces addresses of the file by those in memory; that of musl does not.
+        // The loader of glibc replaces the addresses in the dynamic section by addresses in memory; the loader of musl
+        // does not.
         let loaded = |value: u64| if value < bias { value.checked_add(bias) } else { Some(value) };
         Some(Image { bias, symbols: loaded(symbols)?, names: loaded(names)?, hash: loaded(hash)? })
     }
 
-    /// The memory of an exported symbol, found by the GNU hash table.
+    /// The memory range of an exported symbol, found through the GNU hash table.
     pub fn symbol(&self, name: &str, memory: &mut ProcessMemory) -> Option<Range<u64>> {
         const MAX_STEPS: u32 = 4096;
         let hash = name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)));
@@ -68,14 +69,14 @@ impl Image {
                 return Some(found);
             }
             if known & 1 == 1 {
-                return None; // the last one of its chain
+                return None; // end of the chain
             }
             index = index.checked_add(1)?;
         }
         None
     }
 
-    /// The memory of the symbol `index`, if it is defined and has this name.
+    /// The memory range of the symbol `index`, if it is defined and has this name.
     fn defined(&self, index: u32, name: &str, memory: &mut ProcessMemory) -> Option<Range<u64>> {
         let symbol: [u8; SYMBOL_BYTES] =
             memory.array(self.symbols.checked_add(u64::from(index) * SYMBOL_BYTES as u64)?)?;
@@ -90,7 +91,7 @@ impl Image {
     }
 }
 
-/// The addresses of symbols, names and hash table in a dynamic section.
+/// The addresses of symbol table, string table and hash table, from a dynamic section.
 fn tables(dynamic: u64, memory: &mut ProcessMemory) -> Option<(u64, u64, u64)> {
     const MAX_ENTRIES: usize = 256;
     const DT_NULL: u64 = 0;

@@ -1,4 +1,4 @@
-//! The frames of a thread, each with its function.
+//! The Python frames of a thread, each with its function.
 
 use rustc_hash::FxHashMap;
 
@@ -18,7 +18,7 @@ struct Code {
     lines: Option<Box<[u8]>>,
 }
 
-/// The frames of the thread `own_tid`. None: it is no thread of the interpreter, or the memory holds something unexpected.
+/// The frames of the thread `own_tid`. None: it is no thread of the interpreter, or the memory has unexpected contents.
 pub fn of_thread(runtime: &PythonRuntime, own_tid: i32, memory: &mut ProcessMemory) -> Option<PythonStack> {
     let layout = &runtime.layout;
     let thread = find(runtime, u64::try_from(own_tid).ok()?, memory)?;
@@ -31,7 +31,7 @@ pub fn of_thread(runtime: &PythonRuntime, own_tid: i32, memory: &mut ProcessMemo
     };
     let mut stack = PythonStack { frames: Vec::new(), cut: false, interpreter: runtime.interpreter.clone() };
     let mut codes: FxHashMap<u64, Code> = FxHashMap::default();
-    // Each call of the interpreter's C function has one more frame, without a function.
+    // Each call of the interpreter's C function adds one frame without a function.
     for _ in 0..2 * MAX_FRAMES {
         if frame == 0 {
             return Some(stack);

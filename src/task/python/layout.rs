@@ -1,5 +1,5 @@
-//! Offsets in the structures of the interpreter. 3.13 has them at the beginning of `_PyRuntime`; for 3.11 and 3.12 they are
-//! from the headers, and the same in all of their final releases. Other versions are not supported.
+//! Offsets in the structures of the interpreter. 3.13 has a table of them at the beginning of `_PyRuntime`; for 3.11
+//! and 3.12 they are taken from the headers, and equal in all final releases of each. Other versions are not supported.
 
 use crate::task::memory::ProcessMemory;
 
@@ -27,7 +27,7 @@ pub struct InterpreterLayout {
     pub first_line: u64,
     pub lines: u64,
     pub instructions: u64,
-    /// `PyASCIIObject`, which is followed by two words where a text is not ASCII, except for 3.11, where these are three.
+    /// `PyASCIIObject`. Where a text is not ASCII, two words follow it; in 3.11 three.
     pub text_length: u64,
     pub text_state: u64,
     pub ascii: u64,
@@ -37,16 +37,17 @@ pub struct InterpreterLayout {
 /// How a thread's innermost frame is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CurrentFrame {
-    /// In the thread's state.
+    /// At this offset of the thread's state.
     Direct(u64),
-    /// In what the thread's state points at.
+    /// Behind a pointer in the thread's state: the offset of the pointer, and the offset in the structure that it
+    /// points at.
     Behind(u64, u64),
 }
 
 /// How the outermost frame of a call of the interpreter's C function is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// It has a flag, at this offset.
+    /// The frame has a flag, at this offset.
     Flag(u64),
     /// The next frame has this owner, and no function.
     Owner(u8),
@@ -55,7 +56,7 @@ pub enum Entry {
 /// `FRAME_OWNED_BY_CSTACK`.
 const OWNED_BY_C: u8 = 3;
 
-/// Greatest offset that is believed.
+/// Greatest offset that is accepted.
 const MAX_OFFSET: u64 = 1 << 20;
 
 const V3_11: InterpreterLayout = InterpreterLayout {
@@ -100,7 +101,7 @@ impl InterpreterLayout {
     /// `version`: `PY_VERSION_HEX`, such as 0x030b02f0 for 3.11.2. `runtime`: `_PyRuntime`.
     pub fn of(version: u64, runtime: u64, memory: &mut ProcessMemory) -> Option<InterpreterLayout> {
         const FINAL: u64 = 0xf;
-        let is_final = version >> 4 & 0xf == FINAL; // before that, nothing stays where it is
+        let is_final = version >> 4 & 0xf == FINAL; // offsets still change before the final release
         match version >> 16 {
             _ if !is_final => None,
             0x30b => Some(V3_11),
@@ -148,13 +149,13 @@ impl InterpreterLayout {
     }
 }
 
-/// Where the parts of `_Py_DebugOffsets` begin, in words: each with a size.
+/// Index of the first word of each part of `_Py_DebugOffsets`; each part begins with a size.
 const RUNTIME: usize = 3;
 const INTERPRETER: usize = RUNTIME + 3;
 const THREAD: usize = INTERPRETER + 13;
 const FRAME: usize = THREAD + 9;
 const CODE: usize = FRAME + 6;
-/// Behind an object, a type, a tuple, a list, a dict, a float, an int and bytes.
+/// After the parts for object, type, tuple, list, dict, float, int and bytes.
 const UNICODE: usize = CODE + 10 + 2 + 4 + 3 + 3 + 3 + 2 + 3 + 3;
 
 #[cfg(test)]
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
     use crate::task::fixture::FixtureProcess;
 
-    /// What 3.13.0 tells, as far as it is read.
+    /// The words of 3.13.0, as far as they are read.
     fn told() -> Vec<u64> {
         let mut words = vec![0; 81];
         words[0] = u64::from_ne_bytes(*b"xdebugpy");

@@ -1,5 +1,5 @@
-//! Line numbers of instructions, from the table in a code object. Each entry covers some instructions, begins with a byte of at
-//! least 128, and tells how much the line changes (Objects/locations.md of CPython).
+//! Line numbers of instructions, from the table in a code object. Each entry covers some instructions, begins with a
+//! byte of at least 128, and has the change of the line number (Objects/locations.md of CPython).
 
 /// The line of the instruction at `offset` (bytes) in a function whose first line is `first`.
 pub fn line_at(table: &[u8], first: u32, offset: u64) -> Option<u32> {
@@ -22,7 +22,7 @@ pub fn line_at(table: &[u8], first: u32, offset: u64) -> Option<u32> {
             14 => {
                 line += signed(&mut bytes)?;
                 for _ in 0..3 {
-                    number(&mut bytes)?; // lines it takes, and columns
+                    number(&mut bytes)?; // number of lines, and columns
                 }
             }
             _ => {}
@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn lines_of_a_table() {
-        // One instruction without columns, two in the next line, one far on, one back, one of no line, one in place.
+        // One instruction without columns, two in the next line, one far ahead, one further back, one without a line,
+        // one in the same line.
         let table = [
             0x80 | 13 << 3,
             0, //

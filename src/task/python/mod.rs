@@ -1,7 +1,7 @@
-//! The Python functions of a thread that waits, read from its interpreter's memory.
+//! The Python functions of a waiting thread, read from the memory of its interpreter.
 //!
-//! The frames lie on the heap, so they are right only if the thread does not run meanwhile, which the caller checks. Objects
-//! are checked against the interpreter's own types: if anything does not fit, no functions are shown.
+//! The frames are on the heap, so they are consistent only if the thread does not run meanwhile, which the caller
+//! checks. Objects are checked against the interpreter's own types: if anything does not match, no functions are shown.
 
 mod elf;
 mod frames;
@@ -36,13 +36,13 @@ pub struct PythonStack {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PythonFrame {
-    /// The qualified name, with those of its classes.
+    /// The qualified name, including the names of enclosing classes.
     pub function: Box<str>,
     /// The source file.
     pub file: Box<str>,
     pub line: Option<u32>,
-    /// True for the outermost frame of a call of the interpreter's C function: one call interprets functions that call
-    /// each other.
+    /// True for the outermost frame of a call of the interpreter's C function: within one call, it interprets functions
+    /// that call each other.
     pub ends_call: bool,
 }
 
@@ -64,7 +64,7 @@ struct PythonRuntime {
     layout: InterpreterLayout,
 }
 
-/// Interpreters of the processes that were read; most have none.
+/// The interpreters of the processes that were read; most processes have none.
 #[derive(Debug, Default)]
 pub struct PythonRuntimes {
     known: FxHashMap<ExecutedProgram, Option<PythonRuntime>>,
@@ -78,8 +78,8 @@ struct ExecutedProgram {
     file: PathBuf,
 }
 
-/// The functions of a thread. `own_tid`: its tid in its own pid namespace. None: it executes no Python, or the interpreter is
-/// not one of the known versions.
+/// The Python functions of a thread. `own_tid`: its tid in its own pid namespace. None: it executes no Python, or the
+/// version of the interpreter is not supported.
 pub fn stack(
     host: &Host,
     pid: i32,

@@ -1,4 +1,4 @@
-//! Interpreters that are made up, word by word, and some that lie.
+//! Synthetic interpreters, built word by word, some with corrupt contents.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn files_of_interpreters() {
     }
 }
 
-/// Where what lies of the interpreter that is made up.
+/// Addresses of the parts of the synthetic interpreter.
 const BASE: usize = 0x1000;
 const DYNAMIC: usize = 0x1200;
 const SYMBOLS: usize = 0x1300;
@@ -49,11 +49,11 @@ const END: usize = 0x3000;
 
 const TID: u64 = 7;
 
-/// Memory from address 0 on.
+/// Memory that begins at address 0.
 struct Made(Vec<u8>);
 
 impl Made {
-    /// 3.12, in which `f\u{e9}` is called by `g`.
+    /// An interpreter of version 3.12, in which `g` calls `f\u{e9}`.
     fn new() -> Made {
         let mut made = Made(vec![0; END]);
         made.elf();
@@ -195,7 +195,7 @@ fn frames_that_go_round_are_cut() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever is in memory, all that is found is bounded.
+    /// Whatever the memory contains, the result is bounded.
     #[test]
     fn memory_may_lie(lies in prop::collection::vec((BASE / 8..END / 8, any::<prop::sample::Index>(), any::<u64>()), 1..6)) {
         let pointers = [0, BASE, RUNTIME, INTERPRETER, THREAD, INNER, CODE[0], NAME[0], LINES, END - 1, usize::MAX];

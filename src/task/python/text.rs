@@ -3,7 +3,7 @@
 use crate::task::memory::ProcessMemory;
 use crate::task::python::PythonRuntime;
 
-/// The part of a long string that is kept.
+/// Which part of a long string is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     Head,
@@ -48,7 +48,7 @@ fn character(bytes: &[u8]) -> char {
     char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The characters that fit, with a mark if some are left out.
+/// The characters that fit, with a mark if some are omitted.
 fn fit(characters: &[char], is_cut: bool, kept: Kept) -> Box<str> {
     let whole: usize = characters.iter().map(|character| character.len_utf8()).sum();
     if !is_cut && whole <= MAX_BYTES {
