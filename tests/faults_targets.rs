@@ -52,7 +52,9 @@ fn children_that_go_while_they_are_looked_for() {
     let pid = shell.pid().to_string();
     for _ in 0..30 {
         let done = run(&["trace", "-e", &syscall(libc::SYS_sched_yield), "-p", &pid, "--for", "1ms"]).code(0);
-        assert!(done.err.len() == 1 && done.out.is_empty(), "{done:?}");
+        // Perhaps children live, which are not watched.
+        let notes = done.err.iter().filter(|line| !line.starts_with("-p: ")).count();
+        assert!(notes == 1 && done.err.len() <= 2 && done.out.is_empty(), "{done:?}");
     }
 }
 

@@ -126,8 +126,9 @@ pub struct KeyExpr {
 impl KeyExpr {
     /// `program` is `expr` over the records of the event with this format.
     pub fn new(expr: &Expr, program: Program, format: &Format) -> KeyExpr {
-        let print_fmt = PrintFmt::compile(format);
-        let field = print_fmt.ok().and_then(|print_fmt| print_fmt.field_text(expr.text()));
+        // System calls have all their numbers in hex, descriptors, too.
+        let print_fmt = if &*format.system == "syscalls" { None } else { PrintFmt::compile(format).ok() };
+        let field = print_fmt.and_then(|print_fmt| print_fmt.field_text(expr.text()));
         KeyExpr { text: expr.text().to_owned(), program, field }
     }
 

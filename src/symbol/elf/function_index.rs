@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use memchr::memchr;
 use serde::{Deserialize, Serialize};
 
-use crate::symbol::elf::file::{ElfFile, ElfSymbol, FileRange};
+use crate::symbol::elf::file::{ElfFile, ElfSymbol, FileRange, STT_FUNC};
 use crate::symbol::unnamed::{GIVEN_UP, NO_ROOM, NOT_ELF, TOO_LARGE, TOO_SLOW, UnnamedReason};
 use crate::sys;
 use crate::sys::packets::sealed_len;
@@ -48,6 +48,7 @@ struct IndexEntry(u128);
 mod flags {
     /// The symbol has no size. It reaches up to the next one.
     pub const UNSIZED: u32 = 1 << 5;
+    /// The symbol is a label, data, or a function that chooses another one (STT_GNU_IFUNC): its resolver has a name of its own.
     pub const NO_FUNCTION: u32 = 1 << 4;
     pub const LOCAL: u32 = 1 << 3;
     /// The name begins with an underscore, as internal names of a C library do.
@@ -141,7 +142,7 @@ impl IndexEntry {
         };
         let has_underscore = symbol.names.first() == Some(&b'_') && symbol.names.get(1) != Some(&b'Z');
         let flags = u32::from(size == 0) * flags::UNSIZED
-            + u32::from(!symbol.is_function()) * flags::NO_FUNCTION
+            + u32::from(symbol.kind != STT_FUNC) * flags::NO_FUNCTION
             + u32::from(symbol.is_local) * flags::LOCAL
             + u32::from(has_underscore) * flags::UNDERSCORE
             + u32::from(symbol.is_weak) * flags::WEAK

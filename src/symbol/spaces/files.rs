@@ -18,7 +18,7 @@ use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes}
 use crate::symbol::elf::file::{build_id, is_elf};
 use crate::symbol::opening::{is_on_overlay, open_regular, place_of};
 use crate::symbol::spaces::maps_line::{
-    FileKey, MAX_LINE_BYTES, MAX_MAPPINGS, MapsLine, leave_last_of_each, parse_maps_line,
+    FileKey, MAX_LINE_BYTES, MAX_MAPPINGS, MapsLine, is_of_kernel, leave_last_of_each, parse_maps_line,
 };
 use crate::symbol::unnamed::{DELETED, EXITED, NO_ANSWER, NO_PERM, NO_ROOM, UnnamedReason};
 use crate::sys;
@@ -259,9 +259,10 @@ impl CodeMaps {
             end_before = end;
             let code = parse_maps_line(line);
             let is_file = line.contains(&b'/');
-            let is_beside_file = is_beside && !is_file;
+            let was_beside = is_beside;
             is_beside |= is_file;
             let Some(code) = code else { continue };
+            let is_beside_file = was_beside && !is_file && !is_of_kernel(code.path);
             paths_bytes += code.path.len();
             found.push((FxBuildHasher.hash_one(code.path), CodeMapping { is_beside_file, ..CodeMapping::of(&code) }));
             if found.len() >= 2 * MAX_MAPPINGS || paths_bytes > MAX_PATHS_BYTES {

@@ -85,6 +85,11 @@ pub(super) fn leave_last_of_each<T, K: Eq + Hash>(all: &mut Vec<T>, most: usize,
     all.extend(ranked.into_iter().map(|(_, one)| one));
 }
 
+/// True for the names of mappings that the kernel makes by itself: `[vdso]`, `[uprobes]`.
+pub fn is_of_kernel(path: &[u8]) -> bool {
+    path.starts_with(b"[") && !path.starts_with(b"[anon")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@ use crate::host::Host;
 use crate::outside::{self, AskedOf, Question, WorkerContext};
 use crate::symbol::elf::file::{ElfFile, LoadSegments};
 use crate::symbol::spaces::files::{CodeMapping, DELETED_MARK, WantedFile};
-use crate::symbol::spaces::maps_line::{MAX_LINE_BYTES, MapsLine, parse_mapping, parse_maps_line};
+use crate::symbol::spaces::maps_line::{MAX_LINE_BYTES, MapsLine, is_of_kernel, parse_mapping, parse_maps_line};
 use crate::symbol::spaces::module::is_anonymous;
 use crate::task::memory::ProcessMemory;
 
@@ -83,7 +83,9 @@ impl FindRemapped {
             if path.starts_with(b"/") && !is_anonymous(&String::from_utf8_lossy(path)) {
                 before.clear();
                 before.extend_from_slice(text);
-            } else if let (Some(_), Some(file)) = (parse_maps_line(text), parse_mapping(&before)) {
+            } else if let (Some(_), Some(file)) = (parse_maps_line(text), parse_mapping(&before))
+                && !is_of_kernel(path)
+            {
                 places.push(RemappedPlace { start, end, before: CodeMapping::of(&file) });
             }
         }
