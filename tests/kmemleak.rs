@@ -295,7 +295,7 @@ fn text_for_people() {
     let headings = ["trend", "bytes/s", "bytes", "allocs", "alloc/s", "free/s", "freed%", "oldest", "comm"];
     assert_eq!(last[head].split_whitespace().collect::<Vec<_>>(), headings);
     let of_kalloc = |line: &&String| {
-        // The numbers follow the mark of rows that are not exact, and a trend of one word or two.
+        // The numbers follow the mark of rows that are not exact, and the trend.
         let mut numbers = line.split_whitespace().filter_map(|word| word.parse::<i64>().ok());
         numbers.nth(1).is_some_and(|bytes| bytes >= 500 * EVENTFD as i64) && line.contains(" kalloc")
     };

@@ -77,7 +77,7 @@ const fn least<const PART: usize>() -> Column<OutstandingRow> {
 const COLUMNS: &[Column<OutstandingRow>] = &[
     Column::derived("trend", "trend", |row, _| match row.trend() {
         Trend::Growing => Value::Word("growing"),
-        Trend::TooEarly => Value::Phrase { word: "too_early", text: "too early" },
+        Trend::TooEarly => Value::Phrase { word: "too_early", text: "early" },
         Trend::Plateau => Value::Word("plateau"),
     }),
     Column::<OutstandingRow>::derived("bytes_per_s", "bytes/s", |row, _| {
