@@ -179,6 +179,11 @@ pub fn hurry() {
     POOL.get().into_iter().for_each(Pool::hurry);
 }
 
+/// Time for which answers were late because their workers waited for a CPU, ns: a busy machine is nobody's file that hangs.
+pub fn starved_ns() -> u64 {
+    POOL.get().map_or(0, Pool::starved_ns)
+}
+
 /// Ends the workers. No further question is answered.
 pub fn stop() {
     POOL.get().into_iter().for_each(Pool::stop);

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,8 @@ pub struct Pool {
     handlers: QuestionHandlers,
     state: Mutex<PoolState>,
     is_hurried: AtomicBool,
+    /// Time that askers have waited for workers which waited for a CPU, ns.
+    starved_ns: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -103,7 +105,7 @@ impl Pool {
             told_full: false,
             notes: note.into_iter().collect(),
         };
-        Pool { handlers, state: Mutex::new(state), is_hurried: AtomicBool::new(false) }
+        Pool { handlers, state: Mutex::new(state), is_hurried: AtomicBool::new(false), starved_ns: AtomicU64::new(0) }
     }
 
     pub fn ask<Q: Question>(
@@ -178,6 +180,10 @@ impl Pool {
         spawner.into_iter().for_each(Spawner::end);
     }
 
+    pub fn starved_ns(&self) -> u64 {
+        self.starved_ns.load(Ordering::Relaxed)
+    }
+
     pub fn hurry(&self) {
         self.is_hurried.store(true, Ordering::Relaxed);
     }
@@ -234,6 +240,7 @@ impl Pool {
         let asked = Instant::now();
         let mut start = asked;
         let mut used_before = None;
+        let mut slice = (asked, None);
         loop {
             if worker.socket.is_ready_within(SLICE_MS) {
                 return WaitEnd::Answered;
@@ -244,6 +251,12 @@ impl Pool {
             let is_hurried = self.is_hurried.load(Ordering::Relaxed);
             let used_now = process_cpu_ns(worker.pid).map_or(Duration::ZERO, Duration::from_nanos);
             let used = used_now.saturating_sub(*used_before.get_or_insert(used_now));
+            let (slice_start, used_at_start) = std::mem::replace(&mut slice, (Instant::now(), Some(used_now)));
+            if is_runnable(worker.pid) {
+                let ran = used_now.saturating_sub(used_at_start.unwrap_or(used_now));
+                let starved = slice_start.elapsed().saturating_sub(ran);
+                self.starved_ns.fetch_add(starved.as_nanos() as u64, Ordering::Relaxed);
+            }
             if by_steps && used >= GETS_ON {
                 if is_hurried && asked.elapsed() >= HURRIED_BY_STEPS {
                     return WaitEnd::Unawaited(NoAnswer::TakesLong);

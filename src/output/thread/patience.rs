@@ -6,6 +6,7 @@
 
 use crate::output::sink::SinkProgress;
 use crate::output::thread::in_flight::InFlight;
+use crate::outside;
 use crate::symbol::CurrentStep;
 use crate::sys;
 use crate::task::run_delay::RunDelay;
@@ -21,6 +22,8 @@ const HURRY_IN_ALL_NS: u64 = 5_000_000_000;
 #[derive(Debug)]
 pub struct Patience {
     delay: RunDelay,
+    /// [`outside::starved_ns`] at the last observation.
+    starved_ns: u64,
     observed_ns: u64,
     seen: OutputProgress,
     /// Time that the thread has spent in files of others since its last progress, without waits for its reader or a
@@ -41,7 +44,8 @@ struct OutputProgress {
 #[derive(Clone, Copy, Debug, Default)]
 struct OutputObservation {
     passed_ns: u64,
-    /// The part of it in which the thread waited for a CPU. The kernel adds it when the thread gets a CPU.
+    /// The part of it in which the thread, or a worker that it asked, waited for a CPU. The kernel adds that of the thread
+    /// when the thread gets a CPU.
     delay_ns: u64,
     progress: OutputProgress,
     /// The thread reads a file or the mappings of others.
@@ -63,6 +67,7 @@ impl Patience {
     pub fn with(tid: i32) -> Patience {
         Patience {
             delay: RunDelay::of(tid),
+            starved_ns: outside::starved_ns(),
             observed_ns: sys::monotonic_ns(),
             seen: OutputProgress::default(),
             in_files_ns: 0,
@@ -80,9 +85,11 @@ impl Patience {
         step: &CurrentStep,
     ) -> bool {
         let now = sys::monotonic_ns();
+        let starved_ns = outside::starved_ns();
+        let starved_before = std::mem::replace(&mut self.starved_ns, starved_ns);
         let observed = OutputObservation {
             passed_ns: now.saturating_sub(std::mem::replace(&mut self.observed_ns, now)),
-            delay_ns: self.delay.take(),
+            delay_ns: self.delay.take() + starved_ns.saturating_sub(starved_before),
             progress: OutputProgress { messages: in_flight.taken(), bytes: waits.bytes() },
             in_files: step.is_any(),
             is_reader_stuck: waits.is_reader_stuck(),

@@ -41,7 +41,8 @@ const COMPANION_BYTES: u32 = 8 << 10;
 /// Window of an allocator's event, and of what comes a hundred thousand times a second, if it is asked for. Of ls, sort and
 /// g++ up to 1 % of the stacks of malloc are longer, and up to 93 % longer than 2 KiB; of Python and git more than half are longer
 /// than either. With 8 MiB for them, 27,000 a second fit.
-const SMALL_BYTES: u32 = 4 << 10;
+/// A signal frame of aarch64 has more than 4 KiB.
+const SMALL_BYTES: u32 = if cfg!(target_arch = "aarch64") { 8 << 10 } else { 4 << 10 };
 
 /// How an event gets windows; the numbers are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
