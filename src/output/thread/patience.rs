@@ -87,9 +87,12 @@ impl Patience {
         let now = sys::monotonic_ns();
         let starved_ns = outside::starved_ns();
         let starved_before = std::mem::replace(&mut self.starved_ns, starved_ns);
+        let passed_ns = now.saturating_sub(std::mem::replace(&mut self.observed_ns, now));
+        // Several threads may have waited for workers at the same time.
+        let starved_ns = starved_ns.saturating_sub(starved_before).min(passed_ns);
         let observed = OutputObservation {
-            passed_ns: now.saturating_sub(std::mem::replace(&mut self.observed_ns, now)),
-            delay_ns: self.delay.take() + starved_ns.saturating_sub(starved_before),
+            passed_ns,
+            delay_ns: self.delay.take() + starved_ns,
             progress: OutputProgress { messages: in_flight.taken(), bytes: waits.bytes() },
             in_files: step.is_any(),
             is_reader_stuck: waits.is_reader_stuck(),
