@@ -225,6 +225,32 @@ fn stacks_are_weighed_by_the_amount() {
     assert!(rows.iter().all(|row| row["stack"].is_array()), "{done:?}");
 }
 
+#[inline(never)]
+fn close_even(fds: std::ops::Range<i64>) {
+    fds.filter(|fd| fd % 2 == 0).for_each(|fd| close_all(fd..fd + 1));
+}
+
+/// A key has a row for each of its stacks: nine even numbers from two places, five odd ones from one.
+#[test]
+fn rows_with_stacks_have_the_share_of_their_key() {
+    need_events!();
+    let event = format!("syscalls:sys_enter_close/fd>={NO_FDS}/key=\"fd & 1\"/alias=n/");
+    let done = over_own_calls(&["-g", "-e", &event], || {
+        close_all(NO_FDS..NO_FDS + 10);
+        close_even(NO_FDS..NO_FDS + 8);
+    });
+    let mut rows: Vec<(i64, i64, u64, u64)> = done
+        .of_type("row")
+        .iter()
+        .map(|row| {
+            let hundredths = |key: &str| (row[key].as_f64().expect("a share") * 100.0).round() as u64;
+            (row["key"].as_i64().unwrap(), row["n"].as_i64().unwrap(), hundredths("pct"), hundredths("key_pct"))
+        })
+        .collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [(0, 4, 2857, 6429), (0, 5, 3571, 6429), (1, 5, 3571, 3571)], "{done:?}");
+}
+
 #[test]
 fn amounts_by_the_second() {
     need_events!();

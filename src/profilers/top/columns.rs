@@ -20,6 +20,8 @@ pub struct AmountRow {
     pub amounts: Box<[i64]>,
     /// The sum of the first amounts of all rows, if none is negative.
     pub whole: Option<u64>,
+    /// The same sum of the rows with this key and name, which differ in their stacks.
+    pub of_key: Option<u64>,
 }
 
 /// The kind of the rows' keys.
@@ -81,6 +83,7 @@ pub fn schema(form: TableForm<'_>, values: &[ValueColumn]) -> Schema<AmountRow> 
         columns.push(if form.rates { amount.json_only() } else { amount });
     }
     columns.push(PCT.into());
+    columns.extend(form.stacks.then(|| KEY_PCT.into()));
     // Texts come last: they may be long.
     match form.rows {
         RowKind::Threads | RowKind::Numbers(_) => {}
@@ -106,6 +109,7 @@ pub static KEYS: Schema<AmountRow> = Schema::<AmountRow>::new(
         Column::signed_counter("VALUE", "alias, expression or event", |row| &mut row.amounts[0]),
         Column::derived("VALUE_per_s", "VALUE/s", |row, span_ns| rate(row, 0, span_ns)),
         PCT,
+        KEY_PCT,
         Column::label("comm", "comm", |row| row.name.clone()),
         STACK,
     ],
@@ -117,6 +121,7 @@ pub static KEYS: Schema<AmountRow> = Schema::<AmountRow>::new(
     ("VALUE", "one for each `top-by`, `top-add`, or for an event without both, which counts; the key is the heading, with `_` for all but letters and digits"),
     ("VALUE_per_s", "the same by the second, with `--rate`"),
     ("pct", "share of the row in the first column that the rows are ordered by; absent where something was less than 0"),
+    ("key_pct", "with stacks: the share of all rows with this key and name, each of which has a stack of its own"),
     ("comm", "name of the thread, or what `comm=` gave last"),
     ("stack", "of the events that have one: `-g`, or the attribute `stack`"),
 ])
@@ -124,12 +129,14 @@ pub static KEYS: Schema<AmountRow> = Schema::<AmountRow>::new(
 .settled(find_whole);
 
 const PCT: Column<AmountRow> = Column::derived("pct", "%", |row: &AmountRow, _| share(row)).additive();
+const KEY_PCT: Column<AmountRow> =
+    Column::derived("key_pct", "key %", |row: &AmountRow, _| part_of(row.of_key, row.whole));
 const STACK: Column<AmountRow> = Column::stack(|row: &mut AmountRow| &mut row.stack);
 
 /// JSON keys that every row has already.
-const RESERVED: [&str; 17] = [
+const RESERVED: [&str; 18] = [
     "type", "view", "profiler", "time_ns", "wall", "table", "interval", "snapshot", "verdict", "key", "tid", "event",
-    "pct", "comm", "stack", "others", "cpu",
+    "pct", "key_pct", "comm", "stack", "others", "cpu",
 ];
 
 /// Two columns with the key: as a number for JSON, and as text.
@@ -165,16 +172,30 @@ fn worst_first(one: &AmountRow, other: &AmountRow) -> Ordering {
     other.amounts.cmp(&one.amounts).then_with(by_key)
 }
 
-/// Computes the whole of which rows show their shares.
+/// Computes the whole of which rows show their shares, and the sums of keys with several stacks.
 fn find_whole(rows: &mut [AmountRow]) {
     let first = |row: &AmountRow| u64::try_from(row.amounts[0]).ok();
     let whole = rows.iter().try_fold(0_u64, |sum, row| first(row).map(|amount| sum.saturating_add(amount)));
     rows.iter_mut().for_each(|row| row.whole = whole);
+    if rows.iter().any(|row| row.stack.is_some()) {
+        let mut of_keys: FxHashMap<(Value, Value), Option<u64>> = FxHashMap::default();
+        for row in rows.iter() {
+            let sum = of_keys.entry((row.text_key.clone(), row.name.clone())).or_insert(Some(0));
+            *sum = sum.zip(first(row)).map(|(sum, amount)| sum.saturating_add(amount));
+        }
+        for row in rows {
+            row.of_key = of_keys.get(&(row.text_key.clone(), row.name.clone())).copied().flatten();
+        }
+    }
 }
 
 /// The share of the first amount.
 fn share(row: &AmountRow) -> Value {
-    let (Some(whole), Ok(amount)) = (row.whole, u64::try_from(row.amounts[0])) else { return Value::None };
+    part_of(u64::try_from(row.amounts[0]).ok(), row.whole)
+}
+
+fn part_of(amount: Option<u64>, whole: Option<u64>) -> Value {
+    let (Some(amount), Some(whole)) = (amount, whole) else { return Value::None };
     if whole == 0 || amount > whole {
         return Value::None;
     }
@@ -222,7 +243,7 @@ mod tests {
         let mut amounts: Box<[i64]> = [0; 4].into();
         amounts[..first.len()].copy_from_slice(first);
         let key = Value::Signed(key);
-        AmountRow { text_key: key.clone(), key, name: Value::None, stack: None, amounts, whole: None }
+        AmountRow { text_key: key.clone(), key, name: Value::None, stack: None, amounts, whole: None, of_key: None }
     }
 
     const PLAIN: TableForm<'static> =

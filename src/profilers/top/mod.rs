@@ -287,7 +287,7 @@ impl OpenedEvents {
             None if self.by == KeyOrigin::Thread && key != EventKey::OTHERS => Value::Comm(comm),
             None => Value::None,
         };
-        AmountRow { key: shown, text_key, name, stack, amounts: amounts.sums, whole: None }
+        AmountRow { key: shown, text_key, name, stack, amounts: amounts.sums, whole: None, of_key: None }
     }
 }
 
