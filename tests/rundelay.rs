@@ -97,8 +97,32 @@ fn waits_are_what_the_scheduler_says() {
         })?;
         each_long_wait_has_a_line(&done);
         the_time_of_all_waits_has_a_task(&done);
+        threads_have_their_process(&done);
         Ok(())
     });
+}
+
+/// In the rows of waits, in the lines, and where others were behind them.
+fn threads_have_their_process(done: &Done) {
+    let rows = done.of_type("row");
+    let mut of_hogs = rows.iter().filter(|row| row["comm"].as_str().is_some_and(|comm| comm.starts_with("hog-")));
+    let pid = of_hogs.clone().next().expect("a hog")["pid"].clone();
+    assert!(pid.is_u64() && of_hogs.all(|row| row["pid"] == pid && row["process"] == "queue"), "{rows:#?}");
+    for table in ["threads", "behind", "longest"] {
+        assert!(rows.iter().any(|row| is_table(row, table) && row["process"] == "queue"), "{table}: {rows:#?}");
+    }
+    let lines = done.of_type("event");
+    let runners: Vec<&Value> = lines.iter().flat_map(|line| line["ran"].as_array().expect("somebody ran")).collect();
+    for (comm, other) in [("hog-a", "hog-b"), ("hog-b", "hog-a")] {
+        let is_of = |task: &&Value| task["comm"] == comm;
+        let [mut waits, mut runs] =
+            [lines.iter().filter(is_of).count(), runners.iter().filter(|task| is_of(task)).count()];
+        assert!(waits > 0 && runs > 0, "{comm} waits behind {other}: {lines:#?}");
+        waits -= lines.iter().filter(is_of).filter(|line| line["pid"] == pid && line["process"] == "queue").count();
+        runs -= runners.iter().filter(|task| is_of(task) && task["pid"] == pid && task["process"] == "queue").count();
+        assert_eq!([waits, runs], [0, 0], "without a process: {lines:#?}");
+    }
+    assert!(rows.iter().all(|row| row["pid"] != row["tid"] || row["pid"].is_null()), "its own first thread: {rows:#?}");
 }
 
 /// `than` counts the lines, and the shares of a line add up to it.

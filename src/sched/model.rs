@@ -175,6 +175,11 @@ impl<K: Copy + Default> SchedModel<K> {
         self.cpus.get(cpu).map(|cpu| &cpu.kept)
     }
 
+    /// The numbers of the CPUs that were seen, or are below one that was.
+    pub fn cpus(&self) -> impl Iterator<Item = u32> {
+        self.cpus.iter().map(|(number, _)| number)
+    }
+
     /// The tasks that are known to wait, in no order.
     pub fn waits(&self) -> impl Iterator<Item = (i32, Comm, &QueueWait<K>)> {
         self.states.tasks.iter().filter_map(|(tid, task)| Some((tid, task.comm, wait_of(task, self.horizon)?)))

@@ -19,7 +19,15 @@ impl CpuMask {
     /// # Errors
     /// EINVAL on a machine with more CPUs than the set can hold.
     pub fn of_self() -> io::Result<CpuMask> {
-        Ok(CpuMask(sched_getaffinity(Pid::from_raw(0))?))
+        CpuMask::of(0)
+    }
+
+    /// The CPUs that a thread may run on, those of its cgroup's cpuset among them.
+    ///
+    /// # Errors
+    /// As [`CpuMask::of_self`]; ESRCH when the thread has exited.
+    pub fn of(tid: i32) -> io::Result<CpuMask> {
+        Ok(CpuMask(sched_getaffinity(Pid::from_raw(tid))?))
     }
 
     /// Adds a CPU, unless its number is too large for the set.
@@ -39,9 +47,14 @@ impl CpuMask {
         self.0.is_set(cpu as usize).unwrap_or(false)
     }
 
+    /// The CPUs in the set, sorted.
+    pub fn cpus(&self) -> impl Iterator<Item = u32> {
+        (0..CpuSet::count() as u32).filter(|cpu| self.has(*cpu))
+    }
+
     /// Number of CPUs in the set.
     pub fn count(&self) -> usize {
-        (0..CpuSet::count()).filter(|cpu| self.0.is_set(*cpu).unwrap_or(false)).count()
+        self.cpus().count()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -1,14 +1,13 @@
 //! How waits that end are counted and shown.
 
-use std::sync::Arc;
-
 use crate::profiler::{Context, Use};
-use crate::profilers::rundelay::cells::CpuRunner;
+use crate::profilers::rundelay::cells::ThreadProcess;
+use crate::profilers::rundelay::confined::ConfinedWait;
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::table::{BehindKey, LongestWaitRow, RunDelayKey};
 use crate::profilers::rundelay::{DelayAccount, Showing};
 use crate::report::Subject;
-use crate::sched::{EndedWait, SchedModel, WaitUser};
+use crate::sched::{EndedWait, QueueWait, SchedModel, WaitUser};
 use crate::stats::{Began, WorstCase};
 use crate::task::Comm;
 
@@ -44,6 +43,27 @@ impl WaitUser for DelayAccount {
 }
 
 impl DelayAccount {
+    /// A wait as its line shows it. `self.shares` belong to it.
+    pub(super) fn shown(
+        &self,
+        tid: i32,
+        wait: &QueueWait<Showing>,
+        until: u64,
+        model: &SchedModel<Showing>,
+        ctx: &mut Context,
+    ) -> ShownRunDelay {
+        ShownRunDelay {
+            kind: wait.kind,
+            duration_ns: until.saturating_sub(wait.since),
+            still_waiting: false,
+            began: wait.began,
+            moves: wait.moves,
+            process: ThreadProcess::of(tid, &mut ctx.tasks),
+            confined: ConfinedWait::of(tid, wait, until, self.shares.longest_tid(), model),
+            ran: self.shares.shown(&self.policies, |tid| ThreadProcess::of(tid, &mut ctx.tasks)),
+        }
+    }
+
     /// Counts a wait that has ended, and shows it if it was long.
     #[inline]
     fn account(&mut self, ended: &EndedWait<Showing>, model: &SchedModel<Showing>, ctx: &mut Context) {
@@ -53,6 +73,9 @@ impl DelayAccount {
         for &(had_by, ns) in shares {
             self.policies.learn(had_by, |tid| ctx.policy(tid));
             let sum = self.behind.sum(BehindKey(Some(had_by)));
+            if sum.waits == 0 {
+                sum.process = had_by.tid().and_then(|tid| ThreadProcess::of(tid, &mut ctx.tasks));
+            }
             sum.waits += 1;
             sum.ns = sum.ns.saturating_add(ns);
         }
@@ -60,15 +83,17 @@ impl DelayAccount {
             self.throttling.ended(tid, wait, until);
             let thread = self.args.perins.then_some((tid, comm));
             let sum = self.delays.sum(RunDelayKey { kind: wait.kind, thread });
+            if thread.is_some() && sum.latency.distribution.count() == 0 {
+                sum.process = ThreadProcess::of(tid, &mut ctx.tasks);
+            }
             sum.latency.record(ns, until, || WorstCase { ns, at_ns: until, cpu, tid, comm, stack: wait.stack });
             sum.than += u64::from(self.args.lengths.is_over(ns));
             sum.earlier += u64::from(wait.since < self.reported_until);
-            self.note_longest(ended, ns);
+            self.note_longest(ended, ns, model, ctx);
         }
         let is_shown = self.args.lengths.is_over(ns) || self.args.lengths.shows(ns) && wait.began == Began::Exactly;
         if is_shown {
-            let ran = self.shares.shown(&self.policies);
-            self.show_ended(ended, ns, ran, ctx);
+            self.show_ended(ended, model, ctx);
         }
         if self.args.common.draws_stacks() && (self.args.lengths.than_ns().is_none() || is_shown) {
             let pid = ctx.tasks.pid(tid);
@@ -78,19 +103,22 @@ impl DelayAccount {
 
     /// Whether the wait is the longest of its kind: `self.shares` then belong to it.
     #[inline]
-    fn note_longest(&mut self, ended: &EndedWait<Showing>, ns: u64) {
+    fn note_longest(&mut self, ended: &EndedWait<Showing>, ns: u64, model: &SchedModel<Showing>, ctx: &mut Context) {
         let known = self.longest.iter().position(|row| row.kind == ended.wait.kind);
         if known.is_some_and(|at| self.longest[at].waited_ns >= ns) {
             return;
         }
+        let ran = self.shares.shown(&self.policies, |tid| ThreadProcess::of(tid, &mut ctx.tasks));
         let row = LongestWaitRow {
             waited_ns: ns,
             until: ended.until,
             kind: ended.wait.kind,
             tid: ended.tid,
             comm: ended.comm,
+            process: ThreadProcess::of(ended.tid, &mut ctx.tasks),
             cpu: ended.cpu,
-            ran: self.shares.shown(&self.policies),
+            confined: ConfinedWait::of(ended.tid, &ended.wait, ended.until, self.shares.longest_tid(), model),
+            ran,
         };
         match known {
             Some(at) => self.longest[at] = row,
@@ -98,10 +126,9 @@ impl DelayAccount {
         }
     }
 
-    fn show_ended(&self, ended: &EndedWait<Showing>, duration_ns: u64, ran: Arc<[CpuRunner]>, ctx: &mut Context) {
+    fn show_ended(&self, ended: &EndedWait<Showing>, model: &SchedModel<Showing>, ctx: &mut Context) {
         let &EndedWait { tid, comm, cpu, until, ref wait } = ended;
-        let (kind, began, moves) = (wait.kind, wait.began, wait.moves);
-        let shown = ShownRunDelay { kind, duration_ns, still_waiting: false, began, moves, ran };
+        let shown = self.shown(tid, wait, until, model, ctx);
         let subject = Subject { time: until, cpu, pid: ctx.tasks.pid(tid), tid, comm };
         ctx.emit(&DELAYS, subject, &shown, wait.stack.filter(|_| self.args.common.stacks()));
     }

@@ -7,7 +7,7 @@ use crate::digits::push_signed;
 use crate::escape::escape_into;
 use crate::json::{Object, push_list};
 use crate::report::{Cell, Value, value_text};
-use crate::task::Comm;
+use crate::task::{Comm, TaskTable};
 
 /// A task that had the CPU while another one waited, or why no task had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,8 @@ pub enum RunnerKind {
     Task {
         tid: i32,
         comm: Comm,
+        /// None also where no process is to be named beside the thread.
+        process: Option<ThreadProcess>,
         priority: TaskPriority,
     },
     /// The CPU was idle.
@@ -31,6 +33,28 @@ pub enum RunnerKind {
     Unseen,
     /// The sum of this many further tasks.
     Others(u32),
+}
+
+/// The process of a thread that is not its first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ThreadProcess {
+    pub pid: i32,
+    pub comm: Comm,
+}
+
+impl ThreadProcess {
+    /// None: `tid` is the first thread of its process, or unknown.
+    pub fn of(tid: i32, tasks: &mut TaskTable) -> Option<ThreadProcess> {
+        let pid = tasks.pid(tid);
+        (tid > 0 && pid != tid).then(|| ThreadProcess { pid, comm: tasks.comm(pid) })
+    }
+
+    /// Appends `java 15490`.
+    pub fn push_text(self, out: &mut Vec<u8>) {
+        escape_into(if self.comm.is_empty() { b"<unnamed>" } else { self.comm.as_bytes() }, out);
+        out.push(b' ');
+        push_signed(i64::from(self.pid), out);
+    }
 }
 
 /// How a task competes for its CPU.
@@ -101,13 +125,17 @@ fn push_text(runners: &[CpuRunner], most: usize, out: &mut Vec<u8>) {
     for (index, runner) in listed.iter().chain(&sum(rest)).enumerate() {
         out.extend_from_slice(if index > 0 { b", " } else { b"" });
         match runner.who {
-            RunnerKind::Task { tid, comm, priority } => {
+            RunnerKind::Task { tid, comm, process, priority } => {
                 if comm.is_empty() {
                     out.extend_from_slice(b"<unnamed>");
                 }
                 escape_into(comm.as_bytes(), out);
                 out.push(b' ');
                 push_signed(i64::from(tid), out);
+                if let Some(process) = process {
+                    out.extend_from_slice(b" of ");
+                    process.push_text(out);
+                }
                 let _ = match priority {
                     TaskPriority::Nice(0) => Ok(()),
                     TaskPriority::Nice(nice) => write!(out, " (nice {nice})"),
@@ -145,9 +173,11 @@ fn push_json(runners: &[CpuRunner], out: &mut Vec<u8>) {
     push_list(runners.iter(), out, |runner, out| {
         let mut object = Object::new(out);
         match runner.who {
-            RunnerKind::Task { tid, comm, priority } => {
+            RunnerKind::Task { tid, comm, process, priority } => {
                 object.signed("tid", i64::from(tid));
                 object.value("comm", &Value::Comm(comm));
+                object.value("pid", &process.map_or(Value::None, |process| Value::Signed(process.pid.into())));
+                object.value("process", &process.map_or(Value::None, |process| Value::Comm(process.comm)));
                 let (policy, number) = match priority {
                     TaskPriority::Nice(nice) => ("nice", Some(nice)),
                     TaskPriority::RealTime(policy, priority) => (policy, Some(priority)),
@@ -175,7 +205,7 @@ mod tests {
 
     fn task(comm: &[u8], prio: i32, policy: Option<u32>) -> RunnerKind {
         let priority = TaskPriority::of_kernel(prio, policy);
-        RunnerKind::Task { tid: 7, comm: Comm::new(comm), priority }
+        RunnerKind::Task { tid: 7, comm: Comm::new(comm), process: None, priority }
     }
 
     #[test]
@@ -204,6 +234,18 @@ mod tests {
             assert!(object.contains(keys) && object.contains(r#""ran_ns":30000000,"share_pct":75.00"#), "{object}");
             assert!(object.ends_with(r#"{"who":"idle","ran_ns":10000000,"share_pct":25.00}]"#), "{object}");
         }
+        let of_java = RunnerKind::Task {
+            tid: 9,
+            comm: Comm::new(b"GC"),
+            process: Some(ThreadProcess { pid: 8, comm: Comm::new(b"ja\x1bva") }),
+            priority: TaskPriority::Nice(5),
+        };
+        let (mut line, mut object) = (Vec::new(), Vec::new());
+        push_text(&[CpuRunner::new(of_java, 1, 1)], 1, &mut line);
+        push_json(&[CpuRunner::new(of_java, 1, 1)], &mut object);
+        let (line, object) = (String::from_utf8(line).unwrap(), String::from_utf8(object).unwrap());
+        assert!(line.starts_with("GC 9 of ja\\x1bva 8 (nice 5) ran"), "{line}");
+        assert!(object.contains(r#""tid":9,"comm":"GC","pid":8,"process":"ja\u001bva","policy""#), "{object}");
         let mut line = Vec::new();
         let rest = [RunnerKind::Others(2), RunnerKind::Others(1), RunnerKind::Unseen];
         push_text(&rest.map(|who| CpuRunner::new(who, 0, 0)), 3, &mut line);

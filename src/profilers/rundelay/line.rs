@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners};
+use crate::host::cpu_ranges;
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners, ThreadProcess};
+use crate::profilers::rundelay::confined::ConfinedWait;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
 use crate::sched::RunDelayKind;
@@ -16,11 +18,18 @@ pub struct ShownRunDelay {
     pub still_waiting: bool,
     pub began: Began,
     pub moves: u32,
+    /// The process of the thread that waits.
+    pub process: Option<ThreadProcess>,
+    pub confined: Option<ConfinedWait>,
     /// The tasks that had the CPU, the longest time first.
     pub ran: Arc<[CpuRunner]>,
 }
 
 impl ShownRunDelay {
+    fn confined(&self, value: fn(&ConfinedWait) -> Value) -> Value {
+        self.confined.as_ref().map_or(Value::None, value)
+    }
+
     /// The task that ran longest.
     fn behind(&self, value: fn(i32, crate::task::Comm) -> Value) -> Value {
         match self.ran.first().map(|runner| runner.who) {
@@ -41,6 +50,18 @@ pub static DELAYS: OccurrenceSchema<ShownRunDelay> = OccurrenceSchema::<ShownRun
             0 => Value::None,
             moves => Value::Unsigned(moves.into()),
         }),
+        Detail::new("process", |wait| wait.process.map_or(Value::None, |process| Value::Comm(process.comm))),
+        Detail::text_only("of process", |wait| match wait.process {
+            None => Value::None,
+            Some(process) => {
+                let mut text = Vec::new();
+                process.push_text(&mut text);
+                Value::Text(String::from_utf8_lossy(&text).into())
+            }
+        }),
+        Detail::new("allowed_cpus", |wait| wait.confined(|confined| Value::Text(cpu_ranges(&confined.cpus).into()))),
+        Detail::new("idle_cpu", |wait| wait.confined(|confined| Value::Unsigned(confined.idle_cpu.into()))),
+        Detail::text_only("confined", |wait| wait.confined(|confined| Value::Text(confined.text().into()))),
         Detail::new("behind.tid", |wait| wait.behind(|tid, _| Value::Signed(tid.into()))),
         Detail::new("behind.comm", |wait| wait.behind(|_, comm| Value::Comm(comm))),
         Detail::new("ran", |wait| match wait.ran.is_empty() {
@@ -55,10 +76,12 @@ pub static DELAYS: OccurrenceSchema<ShownRunDelay> = OccurrenceSchema::<ShownRun
         text(" ms  "),
         detail("kind").between("", "  "),
         SUBJECT,
+        detail("of process").after(", of "),
         when("still_waiting", &[text(" still waiting")]),
         detail("since").between(" (at least: ", ")"),
         detail("moves").between(", moved ", " times"),
         detail("ran").after(", behind "),
+        detail("confined").after(", "),
         // A line for several waits shows only the values that these have in common.
         unless("ran", &[detail("behind.comm").after(", behind ")]),
     ],

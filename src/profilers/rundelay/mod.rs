@@ -5,11 +5,12 @@
 //! three to four records per wait.
 //!
 //! The room `sched` follows the tasks and CPUs. `runners` finds the tasks that had the CPU during a wait, `account`
-//! counts waits that end, `ongoing` shows waits that go on, `throttle` handles cgroups with a quota, `line` and `table`
-//! lay out the results.
+//! counts waits that end, `ongoing` shows waits that go on, `confined` finds tasks that may not use an idle CPU,
+//! `throttle` handles cgroups with a quota, `line` and `table` lay out the results.
 
 mod account;
 mod cells;
+mod confined;
 mod line;
 mod ongoing;
 mod runners;
@@ -17,7 +18,7 @@ mod table;
 mod throttle;
 
 use anyhow::Result;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, CommList};
 use crate::cli::{CommonArgs, LatencyArgs, usage};
@@ -25,6 +26,7 @@ use crate::host::online_cpus;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::filters::TaskMatch;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
+use crate::profilers::rundelay::cells::ThreadProcess;
 use crate::profilers::rundelay::line::DELAYS;
 use crate::profilers::rundelay::runners::{Policies, WaitShares};
 use crate::profilers::rundelay::table::{
@@ -134,6 +136,8 @@ struct DelayAccount {
     longest: Vec<LongestWaitRow>,
     shares: WaitShares,
     policies: Policies,
+    /// The processes of threads that wait now, and of those that they wait for, as of the last look.
+    processes: FxHashMap<i32, ThreadProcess>,
     throttling: Throttling,
     /// The end of the last interval.
     reported_until: u64,

@@ -3,14 +3,14 @@
 use rustc_hash::FxHashMap;
 
 use crate::profiler::{Context, Report, Timestamp};
-use crate::profilers::rundelay::cells::RunnerKind;
+use crate::profilers::rundelay::cells::{RunnerKind, ThreadProcess};
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::runners::WaitShares;
 use crate::profilers::rundelay::table::{
     BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QUOTAS, QueueRow, RunDelayKey,
     RunDelayRow, WAITING, WaitingTaskRow,
 };
-use crate::profilers::rundelay::{Rundelay, Showing};
+use crate::profilers::rundelay::{DelayAccount, Rundelay, Showing};
 use crate::report::Subject;
 use crate::sched::{QueueWait, RunDelayKind, RunQueue, TaskEvent, WaitUser as _};
 use crate::task::Comm;
@@ -34,7 +34,7 @@ impl Rundelay {
                 let again_at_ns = limit.map_or(u64::MAX, |limit| since.saturating_add(limit));
                 Showing { again_at_ns, until_ns: 0 }
             });
-            self.learn_policies(now, ctx);
+            self.learn_tasks(now, ctx);
             self.show_ongoing(now, false, ctx);
             self.next_look = now.saturating_add(LOOK_NS.max(pause_ns()));
         }
@@ -42,14 +42,22 @@ impl Rundelay {
         self.look_at_proc(now, ctx);
     }
 
-    /// Looks up the policies of real-time tasks while they live and other tasks wait for them.
-    fn learn_policies(&mut self, now: Timestamp, ctx: &mut Context) {
+    /// Looks up the processes of tasks that have waited long, and of those that they wait for; of the latter, if they
+    /// are real-time tasks, the policies, too, while they live.
+    fn learn_tasks(&mut self, now: Timestamp, ctx: &mut Context) {
         const LONG_NS: u64 = 10_000_000;
         const LIMIT: usize = 16;
-        let waits = self.waits.model.waits().map(|(.., wait)| wait);
-        for wait in waits.filter(|wait| wait.since.saturating_add(LONG_NS) <= now).take(LIMIT) {
-            for &(had_by, _) in self.account.shares.fill(&self.waits.model, wait, now) {
-                self.account.policies.learn(had_by, |tid| ctx.policy(tid));
+        let DelayAccount { shares, policies, processes, .. } = &mut self.account;
+        processes.clear();
+        let mut learn = |tid: i32, ctx: &mut Context| {
+            processes.extend(ThreadProcess::of(tid, &mut ctx.tasks).map(|process| (tid, process)));
+        };
+        let waits = self.waits.model.waits();
+        for (tid, _, wait) in waits.filter(|(.., wait)| wait.since.saturating_add(LONG_NS) <= now).take(LIMIT) {
+            learn(tid, ctx);
+            for &(had_by, _) in shares.fill(&self.waits.model, wait, now) {
+                policies.learn(had_by, |tid| ctx.policy(tid));
+                had_by.tid().into_iter().for_each(|tid| learn(tid, ctx));
             }
         }
     }
@@ -101,14 +109,8 @@ impl Rundelay {
         for &(had_by, _) in self.account.shares.fill(&self.waits.model, &wait, now) {
             self.account.policies.learn(had_by, |tid| ctx.policy(tid));
         }
-        let shown = ShownRunDelay {
-            kind: wait.kind,
-            duration_ns: now.saturating_sub(wait.since),
-            still_waiting: true,
-            began: wait.began,
-            moves: wait.moves,
-            ran: self.account.shares.shown(&self.account.policies),
-        };
+        let shown =
+            ShownRunDelay { still_waiting: true, ..self.account.shown(tid, &wait, now, &self.waits.model, ctx) };
         let subject = Subject { time: now, cpu: wait.cpu, pid: ctx.tasks.pid(tid), tid, comm };
         ctx.emit(&DELAYS, subject, &shown, wait.stack.filter(|_| self.account.args.common.stacks()));
         if let Some(wait) = self.waits.model.wait_mut(tid) {
@@ -130,7 +132,8 @@ impl Rundelay {
         }
         let behind = self.account.behind.drain();
         let behind = behind.map(|(BehindKey(had_by), sum)| {
-            (had_by.map_or(RunnerKind::Others(0), |had_by| self.account.policies.runner(had_by)), sum)
+            let runner = |had_by| self.account.policies.runner(had_by, sum.process);
+            (had_by.map_or(RunnerKind::Others(0), runner), sum)
         });
         report.delta(&BEHIND, behind.collect()).text_rows(top).in_text(in_text);
         self.account.throttling.tick(&self.waits.model);
@@ -188,8 +191,9 @@ impl Rundelay {
         let row = |(tid, comm, wait): (i32, Comm, &QueueWait<Showing>)| {
             shares.fill(&self.waits.model, wait, now);
             let (cpu, kind, began) = (wait.cpu, wait.kind, wait.began);
-            let (waited_ns, ran) = (now.saturating_sub(wait.since), shares.shown(&self.account.policies));
-            WaitingTaskRow { tid, comm, cpu, kind, began, waited_ns, ran }
+            let process = |tid| self.account.processes.get(&tid).copied();
+            let (waited_ns, ran) = (now.saturating_sub(wait.since), shares.shown(&self.account.policies, process));
+            WaitingTaskRow { tid, comm, process: process(tid), cpu, kind, began, waited_ns, ran }
         };
         ours.into_iter().take(LIMIT).map(row).collect()
     }

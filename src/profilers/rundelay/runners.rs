@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::profilers::rundelay::Showing;
-use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, TaskPriority};
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, TaskPriority, ThreadProcess};
 use crate::sched::{CpuUse, QueueWait, SchedModel};
 
 /// The uses of CPUs during one wait, each with its time. The memory is reused for the next wait.
@@ -50,14 +50,27 @@ impl WaitShares {
         &self.longest_first
     }
 
+    /// The task that had a CPU longest.
+    pub fn longest_tid(&self) -> Option<i32> {
+        self.longest_first.first().and_then(|(had_by, _)| had_by.tid()).filter(|tid| *tid > 0)
+    }
+
     /// The uses as they are shown: the longest ones, and the sum of the rest.
-    pub fn shown(&self, policies: &Policies) -> Arc<[CpuRunner]> {
+    /// `process` gives the process of a thread.
+    pub fn shown(
+        &self,
+        policies: &Policies,
+        mut process: impl FnMut(i32) -> Option<ThreadProcess>,
+    ) -> Arc<[CpuRunner]> {
         const LIMIT: usize = 15;
         let all = &self.longest_first;
         let wait_ns = all.iter().fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let listed = if all.len() == LIMIT + 1 { LIMIT + 1 } else { LIMIT.min(all.len()) };
         let (listed, rest) = all.split_at(listed);
-        let listed = listed.iter().map(|(had_by, ns)| CpuRunner::new(policies.runner(*had_by), *ns, wait_ns));
+        let listed = listed.iter().map(|(had_by, ns)| {
+            let process = had_by.tid().and_then(&mut process);
+            CpuRunner::new(policies.runner(*had_by, process), *ns, wait_ns)
+        });
         let rest_ns = rest.iter().fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let others = RunnerKind::Others(u32::try_from(rest.len()).unwrap_or(u32::MAX));
         let rest = (!rest.is_empty()).then(|| CpuRunner::new(others, rest_ns, wait_ns));
@@ -92,11 +105,11 @@ impl Policies {
         self.known.insert(tid, (prio, ask(tid)));
     }
 
-    pub fn runner(&self, had_by: CpuUse) -> RunnerKind {
+    pub fn runner(&self, had_by: CpuUse, process: Option<ThreadProcess>) -> RunnerKind {
         match had_by {
             CpuUse::Task { tid, comm, prio } => {
                 let policy = self.known.get(&tid).filter(|(known, _)| *known == prio).and_then(|(_, policy)| *policy);
-                RunnerKind::Task { tid, comm, priority: TaskPriority::of_kernel(prio, policy) }
+                RunnerKind::Task { tid, comm, process, priority: TaskPriority::of_kernel(prio, policy) }
             }
             CpuUse::Idle => RunnerKind::Idle,
             CpuUse::Unseen => RunnerKind::Unseen,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners, TaskPriority};
+use crate::host::cpu_ranges;
+use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners, TaskPriority, ThreadProcess};
+use crate::profilers::rundelay::confined::ConfinedWait;
 use crate::profilers::rundelay::line::{kind, since};
 use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value, latency_meanings};
 use crate::sched::{CpuUse, RunDelayKind};
@@ -29,6 +31,8 @@ pub struct DelaySum {
     pub than: u64,
     /// Waits that began in an earlier interval.
     pub earlier: u64,
+    /// With `--perins`: the process of the thread.
+    pub process: Option<ThreadProcess>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,17 +61,21 @@ const EARLIER: Column<RunDelayRow> =
     Column::<RunDelayRow>::counter("earlier", "earlier", |row| &mut row.sum.earlier).if_any();
 const NOW: Column<RunDelayRow> = Column::<RunDelayRow>::gauge("now", "now", |row| &mut row.now).if_any();
 
-const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 4] = latency_meanings([
+const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 6] = latency_meanings([
+    ("pid", "its process, where it is not the first thread of that"),
+    ("process", "the name of that process"),
     ("kind", "`woken`, `new`, `preempted` or `yielded`: why the task waited for a CPU"),
     ("than", "waits of `--than` or longer"),
     ("earlier", "waits that began in an earlier interval"),
     ("now", "tasks that wait at the end of the interval"),
 ]);
 
-/// The first two columns are about a thread.
+/// The first four columns are about a thread.
 const COLUMNS: &[Column<RunDelayRow>] = &[
     Column::label("tid", "tid", |row| row.key.thread.map_or(Value::None, |(tid, _)| tid_or_none(tid))),
     Column::label("comm", "comm", |row| row.key.thread.map_or(Value::None, |(_, comm)| Value::Comm(comm))),
+    Column::<RunDelayRow>::derived("pid", "pid", |row, _| pid(row.sum.process)).if_any(),
+    Column::<RunDelayRow>::derived("process", "process", |row, _| process(row.sum.process)).if_any(),
     KIND,
     Column::latency_count("count"),
     Column::latency_total(),
@@ -89,8 +97,8 @@ const COLUMNS: &[Column<RunDelayRow>] = &[
     SUMS[1],
 ];
 
-pub static DELAYS_OF_ALL: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("delays", COLUMNS.split_at(2).1)
-    .explained(&MEANINGS)
+pub static DELAYS_OF_ALL: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("delays", COLUMNS.split_at(4).1)
+    .explained(MEANINGS.split_at(2).1)
     .settled(settle)
     .titled("waits for a CPU")
     .ordered(|one, other| one.key.cmp(&other.key));
@@ -107,6 +115,14 @@ pub static DELAYS_OF_THREADS: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("
 /// Where the last interval has no row of a kind, no task is in such a wait.
 fn settle(rows: &mut [RunDelayRow]) {
     rows.iter_mut().for_each(|row| row.now = row.now.or(Some(0)));
+}
+
+fn pid(process: Option<ThreadProcess>) -> Value {
+    process.map_or(Value::None, |process| Value::Signed(process.pid.into()))
+}
+
+fn process(process: Option<ThreadProcess>) -> Value {
+    process.map_or(Value::None, |process| Value::Comm(process.comm))
 }
 
 fn tid_or_none(tid: i32) -> Value {
@@ -127,6 +143,8 @@ impl SumKey for BehindKey {
 pub struct BehindSum {
     pub waits: u64,
     pub ns: u64,
+    /// The process of the thread that had the CPU.
+    pub process: Option<ThreadProcess>,
 }
 
 pub type BehindRow = (RunnerKind, BehindSum);
@@ -146,6 +164,8 @@ pub static BEHIND: Schema<BehindRow> = Schema::<BehindRow>::new(
             RunnerKind::Unseen => Value::Word("<unseen>"),
             RunnerKind::Others(_) => Value::Word("<others>"),
         }),
+        Column::<BehindRow>::derived("pid", "pid", |(_, sum), _| pid(sum.process)).if_any(),
+        Column::<BehindRow>::derived("process", "process", |(_, sum), _| process(sum.process)).if_any(),
         Column::label("policy", "policy", |(who, _)| match priority(*who).0 {
             Some(policy) => Value::Word(policy),
             None => Value::None,
@@ -161,6 +181,8 @@ pub static BEHIND: Schema<BehindRow> = Schema::<BehindRow>::new(
     ("waits", "in how many waits it had a part"),
     ("tid", "the thread that had the CPU"),
     ("comm", "its name; `<idle>`: none had it, `<unseen>`: not known"),
+    ("pid", "its process, where it is not the first thread of that"),
+    ("process", "the name of that process"),
     ("policy", "`nice`, `FIFO`, `RR`, `RT` (one of these two) or `DEADLINE`"),
     ("priority", "its nice value, or its real-time priority"),
 ])
@@ -222,6 +244,7 @@ pub static QUEUES: Schema<QueueRow> = Schema::<QueueRow>::new(
 pub struct WaitingTaskRow {
     pub tid: i32,
     pub comm: Comm,
+    pub process: Option<ThreadProcess>,
     pub cpu: u32,
     pub kind: RunDelayKind,
     pub began: Began,
@@ -236,6 +259,8 @@ pub static WAITING: Schema<WaitingTaskRow> = Schema::<WaitingTaskRow>::new(
         Column::<WaitingTaskRow>::derived("waited_ns", "waited us", |row, _| Value::Us(row.waited_ns)).us(),
         Column::label("tid", "tid", |row| Value::Signed(row.tid.into())),
         Column::label("comm", "comm", |row| Value::Comm(row.comm)),
+        Column::<WaitingTaskRow>::derived("pid", "pid", |row, _| pid(row.process)).if_any(),
+        Column::<WaitingTaskRow>::derived("process", "process", |row, _| process(row.process)).if_any(),
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
         Column::derived("kind", "kind", |row, _| kind(row.kind)),
         Column::<WaitingTaskRow>::derived("since", "since", |row, _| since(row.began)).json_only(),
@@ -244,6 +269,8 @@ pub static WAITING: Schema<WaitingTaskRow> = Schema::<WaitingTaskRow>::new(
 )
 .explained(&[
     ("waited_ns", "how long it has waited so far"),
+    ("pid", "its process, where it is not the first thread of that"),
+    ("process", "the name of that process"),
     ("cpu", "the CPU that it waits for"),
     ("kind", "why it waits; not known of a task that was found waiting"),
     ("since", "`before_start` or `before_loss`: it has waited at least so long"),
@@ -261,7 +288,9 @@ pub struct LongestWaitRow {
     pub kind: RunDelayKind,
     pub tid: i32,
     pub comm: Comm,
+    pub process: Option<ThreadProcess>,
     pub cpu: u32,
+    pub confined: Option<ConfinedWait>,
     pub ran: Arc<[CpuRunner]>,
 }
 
@@ -273,7 +302,13 @@ pub static LONGEST: Schema<LongestWaitRow> = Schema::<LongestWaitRow>::new(
         Column::label("kind", "kind", |row| kind(row.kind)),
         Column::derived("tid", "tid", |row, _| Value::Signed(row.tid.into())),
         Column::derived("comm", "comm", |row, _| Value::Comm(row.comm)),
+        Column::<LongestWaitRow>::derived("pid", "pid", |row, _| pid(row.process)).if_any(),
+        Column::<LongestWaitRow>::derived("process", "process", |row, _| process(row.process)).if_any(),
         Column::derived("cpu", "CPU", |row, _| Value::Unsigned(row.cpu.into())),
+        Column::<LongestWaitRow>::derived("allowed_cpus", "allowed", |row, _| {
+            row.confined.as_ref().map_or(Value::None, |confined| Value::Text(cpu_ranges(&confined.cpus).into()))
+        })
+        .if_any(),
         Column::derived("ran", "behind", |row, _| Value::cell(Runners(row.ran.clone()))),
     ],
 )
@@ -281,7 +316,10 @@ pub static LONGEST: Schema<LongestWaitRow> = Schema::<LongestWaitRow>::new(
     ("waited_ns", "the longest wait of its kind in the run so far"),
     ("until", "when it ended"),
     ("kind", "why it waited"),
+    ("pid", "the process of the thread, where it is not the first one of that"),
+    ("process", "the name of that process"),
     ("cpu", "the CPU that the task got"),
+    ("allowed_cpus", "the CPUs that the task may use, where another one was idle meanwhile"),
     ("ran", "who had the CPU in the meantime, as in the lines"),
 ])
 .titled("longest waits so far")
