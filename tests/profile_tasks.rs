@@ -131,6 +131,47 @@ fn short_lived_children_are_one_row_of_their_parent() {
     });
 }
 
+/// A network in which the CPU `to` has the softirqs for packets that others send: bash sends such packets on `from`.
+fn packets_from_another_cpu(from: u32, to: u32) -> Load {
+    let script = format!(
+        "mount -t sysfs none /sys && ip link set lo up && printf %x $((1 << {to})) >/sys/class/net/lo/queues/rx-0/rps_cpus \
+         && echo ready && while :; do for i in {{1..99}}; do printf x; done >/dev/udp/127.0.0.1/9; done"
+    );
+    let mut command = Command::new("taskset");
+    command.args(["-c", &from.to_string(), "unshare", "-n", "-m", "bash", "-c", &script]);
+    Load::start(command)
+}
+
+/// A load in user mode on a CPU that receives what another CPU sends: the kernel counts the softirqs' time as its own.
+#[test]
+fn softirqs_are_told_from_the_work_of_tasks() {
+    need_events!(alone);
+    let &[from, to, ..] = &common::online_cpus()[..] else { skip!("one CPU alone is online") };
+    let mut burn = Command::new("taskset");
+    burn.args(["-c", &to.to_string(), &example("burn"), "-"]);
+    let burn = Load::start(burn);
+    let mut sender = packets_from_another_cpu(from, to);
+    if sender.says() != "ready" {
+        skip!("no network of its own, or no packet steering");
+    }
+    let done = run(&["profile", "--json", "-F", HZ, "--for", "4"]).code(0);
+    // What the kernel counts at its ticks, which see that a softirq is served.
+    let counted: f64 = rows(&done, "row", "cpus").iter().map(|row| pct(row, "softirq_pct")).sum();
+    if counted == 0.0 {
+        skip!("this kernel accounts for no softirqs");
+    }
+    let tasks = rows(&done, "row", "tasks");
+    // ksoftirqd takes over where softirqs do not end: they are its own work.
+    let is_daemon = |row: &&Value| row["comm"].as_str().is_some_and(|comm| comm.starts_with("ksoftirqd/"));
+    let of_daemons: f64 = tasks.iter().filter(is_daemon).map(|row| pct(row, "pct")).sum();
+    let of_tasks: f64 = tasks.iter().filter_map(|row| row["softirq_pct"].as_f64()).sum();
+    assert!(counted > 5.0, "few packets: {counted} %");
+    assert!((of_tasks + of_daemons - counted).abs() < 8.0, "{of_tasks} + {of_daemons} of {counted}: {tasks:?}");
+    let of_burn = tasks.iter().find(|row| row["pid"] == burn.pid()).expect("it ran");
+    let [all, user, kernel, softirq] = ["pct", "user_pct", "kernel_pct", "softirq_pct"].map(|key| pct(of_burn, key));
+    assert!(softirq > 2.0 && kernel - softirq < 3.0 && user + softirq > all - 3.0, "no calls of its own: {of_burn}");
+}
+
 /// Ticks of 10 ms in hard interrupts and softirqs, by CPU.
 fn interrupts() -> Vec<(u64, [u64; 2])> {
     let text = fs::read_to_string("/proc/stat").expect("/proc/stat");

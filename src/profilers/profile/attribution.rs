@@ -11,25 +11,39 @@ use crate::profilers::profile::usage::{OTHERS, SampledUsage, TaskOnCpu, ThreadOn
 use crate::task::Comm;
 use crate::task::cpu_times::CpuShares;
 
+/// How samples divide the time of a task: user, kernel without softirqs, guest, and softirqs.
+const PARTS: usize = 4;
+const SOFTIRQ: usize = 3;
+
 /// The CPU time of a task in an interval.
 #[derive(Clone, Copy, Debug)]
 struct TaskUsage {
-    /// Weights of user, kernel and guest samples.
-    weights: [u64; 3],
+    /// Weights of samples by [`PARTS`].
+    weights: [u64; PARTS],
     /// The CPUs that these weights stand for: 1 is the whole time of one CPU. 0 where there is no sample.
-    cpus: [f64; 3],
-    /// The CPUs of all three modes, including time without samples.
+    cpus: [f64; PARTS],
+    /// The CPUs of all parts that belong to the task, including time without samples.
     all: f64,
     samples: u64,
     /// False: it is unknown how much time the weights stand for.
     known: bool,
     /// The time is taken from the account of the process.
     by_account: bool,
+    /// The account leaves out softirqs: their time is no part of `all`.
+    softirqs_apart: bool,
 }
 
 impl Default for TaskUsage {
     fn default() -> TaskUsage {
-        TaskUsage { weights: [0; 3], cpus: [0.0; 3], all: 0.0, samples: 0, known: true, by_account: false }
+        TaskUsage {
+            weights: [0; PARTS],
+            cpus: [0.0; PARTS],
+            all: 0.0,
+            samples: 0,
+            known: true,
+            by_account: false,
+            softirqs_apart: false,
+        }
     }
 }
 
@@ -73,6 +87,7 @@ pub struct Attribution {
     tasks: FxHashMap<(i32, Comm), TaskUsage>,
     processes: FxHashMap<i32, ProcessUsage>,
     excluded: ExcludedModes,
+    tells_softirqs: bool,
     span_ns: u64,
 }
 
@@ -93,6 +108,10 @@ impl Attribution {
             tasks.entry((pid, comm)).or_default().add(sums, rate);
             processes.entry(pid).or_default().sampled.add(sums, rate);
         }
+        let softirqs_apart = leave_out_softirqs(&processes, measured);
+        for (pid, process) in &mut processes {
+            process.sampled.softirqs_apart = softirqs_apart && measured.used.contains_key(pid);
+        }
         follow_accounts(&mut tasks, &processes, &most_of_threads(usage), measured);
         for process in processes.values_mut() {
             process.known = true;
@@ -104,7 +123,8 @@ impl Attribution {
             process.known &= task.known;
             process.by_account |= task.by_account;
         }
-        Attribution { tasks, processes, excluded: terms.excluded, span_ns }
+        let (excluded, tells_softirqs) = (terms.excluded, terms.tells_softirqs);
+        Attribution { tasks, processes, excluded, tells_softirqs, span_ns }
     }
 
     /// Each process with its CPUs, and its number of samples.
@@ -204,13 +224,16 @@ impl Attribution {
     }
 
     fn row(&self, who: CpuTimeOwner, part: &TaskUsage, children: u64) -> TaskRow {
-        let [user_ns, kernel_ns, guest_ns] = part.cpus.map(|cpus| self.ns(cpus));
+        let [user, kernel, guest, softirq] = part.cpus;
+        let kernel = if part.softirqs_apart { kernel } else { kernel + softirq };
+        let [user_ns, kernel_ns, guest_ns, softirq_ns] = [user, kernel, guest, softirq].map(|cpus| self.ns(cpus));
         TaskRow {
             who,
             ns: part.known.then(|| self.ns(part.all)),
             user_ns,
             kernel_ns,
             guest_ns,
+            softirq_ns: self.tells_softirqs.then_some(softirq_ns),
             excluded: self.excluded,
             samples: part.samples,
             children,
@@ -251,7 +274,8 @@ impl<P: Fn(u32) -> Option<CpuShares>> Rates<'_, P> {
 
 impl TaskUsage {
     fn add(&mut self, sums: &ModeWeights, rate: Option<f64>) {
-        for (at, weight) in [sums.user, sums.kernel, sums.guest].into_iter().enumerate() {
+        let kernel = sums.kernel.saturating_sub(sums.softirq);
+        for (at, weight) in [sums.user, kernel, sums.guest, sums.softirq].into_iter().enumerate() {
             self.weights[at] = self.weights[at].saturating_add(weight);
             self.cpus[at] += weight as f64 * rate.unwrap_or(0.0);
         }
@@ -270,15 +294,28 @@ impl TaskUsage {
         self.known &= other.known;
     }
 
+    /// The weights of the parts of `all`.
     fn weight(&self) -> f64 {
-        self.weights.iter().map(|&weight| weight as f64).sum()
+        let parts = if self.softirqs_apart { SOFTIRQ } else { PARTS };
+        self.weights.iter().take(parts).map(|&weight| weight as f64).sum()
+    }
+
+    /// The part that `self` is of `whole`.
+    fn part_of(&self, whole: &TaskUsage) -> f64 {
+        match whole.weight() {
+            0.0 => self.samples as f64 / whole.samples.max(1) as f64,
+            weight => self.weight() / weight,
+        }
     }
 
     /// Sets the time to this many CPUs, divided like the samples.
     fn by_weights(&mut self, cpus: f64) {
-        let weight = self.weight().max(1.0);
+        let (weight, softirq) = (self.weight().max(1.0), self.cpus[SOFTIRQ]);
         self.cpus = self.weights.map(|part| cpus * part as f64 / weight);
-        self.all = self.cpus.iter().sum();
+        if self.softirqs_apart {
+            self.cpus[SOFTIRQ] = softirq;
+        }
+        self.all = cpus;
     }
 
     fn scale(&mut self, factor: f64) {
@@ -290,7 +327,8 @@ impl TaskUsage {
     fn follow(&mut self, process: &ProcessUsage, most: f64) {
         (self.known, self.by_account) = (process.known, process.by_account);
         if process.by_account {
-            self.by_weights(process.all * self.weight() / process.sampled.weight().max(1.0));
+            self.softirqs_apart = process.sampled.softirqs_apart;
+            self.by_weights(process.all * self.part_of(&process.sampled));
         } else if process.sampled.all > 0.0 {
             self.scale(process.all / process.sampled.all);
         }
@@ -313,6 +351,21 @@ fn most_of_threads(usage: &SampledUsage) -> FxHashMap<i32, f64> {
     most
 }
 
+/// Whether the accounts of all processes together are nearer to the sampled time without softirqs than to all of it. The
+/// kernel does not tell whether it counts the time of interrupts apart (irqtime_enabled(), kernel/sched/sched.h); where it
+/// does, accounts lack it (update_rq_clock_task(), kernel/sched/core.c).
+fn leave_out_softirqs(processes: &FxHashMap<i32, ProcessUsage>, measured: &MeasuredUsage) -> bool {
+    let (mut sampled, mut softirqs, mut accounted) = (0.0, 0.0, 0.0);
+    for (pid, process) in processes.iter().filter(|(_, process)| process.sampled.known) {
+        if let Some(used) = measured.used.get(pid) {
+            sampled += process.sampled.all;
+            softirqs += process.sampled.cpus[SOFTIRQ];
+            accounted += used.cpus;
+        }
+    }
+    accounted < sampled - softirqs / 2.0
+}
+
 /// The total of a process is taken from its account, where there is one, but is limited by the number of its threads
 /// and of CPUs. Samples divide the total among the names of the process, and among user, kernel and guest mode.
 fn follow_accounts(
@@ -325,8 +378,8 @@ fn follow_accounts(
     for ((pid, _), task) in tasks.iter_mut() {
         let Some(ProcessUsage { sampled, .. }) = processes.get(pid) else { continue };
         if let Some(used) = used.get(pid) {
-            task.by_weights(used.cpus * task.weight() / sampled.weight().max(1.0));
-            (task.known, task.by_account) = (true, true);
+            (task.known, task.by_account, task.softirqs_apart) = (true, true, sampled.softirqs_apart);
+            task.by_weights(used.cpus * task.part_of(sampled));
         } else if let Some(&most) = most.get(pid)
             && sampled.all > most
         {
@@ -582,6 +635,36 @@ mod tests {
         let mut of_run = TypedRows::new(&TASKS, rows(None));
         of_run.add(0, &mut TypedRows::new(&TASKS, rows(parts(0.5))), 0);
         assert_eq!(table(of_run.rows().to_vec()), (Value::Pct(2500), Verdict::LowerBound));
+    }
+
+    /// 50 samples in user mode, 20 in the kernel, 30 in softirqs, of a process that had a CPU for itself.
+    #[test]
+    fn softirqs_are_told_apart_whether_accounts_have_them_or_not() {
+        let mut usage = SampledUsage::default();
+        for (kind, count) in [(CpuMode::User, 50), (CpuMode::Kernel, 20), (CpuMode::Softirq, 30)] {
+            (0..count).for_each(|_| usage.add(0, owner(5), kind, 10_000_000));
+        }
+        let terms = SamplingTerms { tells_softirqs: true, ..terms() };
+        let shares = |terms: &SamplingTerms, measured: &MeasuredUsage| {
+            let row = tasks(&usage, terms, SECOND, |_| parts(0.0), measured).remove(0);
+            [3, 4, 5, 10].map(|at| row[at].clone())
+        };
+        let pct = |pct: [u32; 4]| pct.map(Value::Pct);
+        assert_eq!(shares(&terms, &nobody()), pct([10_000, 5000, 2000 + 3000, 3000]));
+        assert_eq!(shares(&terms, &account(0.98)), pct([9800, 4900, 4900, 2940]), "up to the last tick");
+        // The kernel counts interrupts apart: what the account has is the process's own.
+        assert_eq!(shares(&terms, &account(0.7)), pct([7000, 5000, 2000, 3000]));
+        let untold = SamplingTerms { tells_softirqs: false, ..terms };
+        assert_eq!(shares(&untold, &account(0.98))[3], Value::None);
+        let attribution = Attribution::new(&usage, &terms, SECOND, |_| parts(0.0), &account(0.7));
+        let threads = attribution.thread_rows(&usage, &terms, |_| parts(0.0), &Children::default());
+        let threads = cells(&THREADS, threads, SECOND);
+        assert_eq!([4, 5, 6, 11].map(|at| threads[0][at].clone()), pct([7000, 5000, 2000, 3000]));
+        // All of its samples are in softirqs: nobody knows what else it did in the time of its account.
+        let mut usage = SampledUsage::default();
+        (0..30).for_each(|_| usage.add(0, owner(5), CpuMode::Softirq, 10_000_000));
+        let row = tasks(&usage, &terms, SECOND, |_| parts(0.6), &account(0.1)).remove(0);
+        assert_eq!(row[3..6], [Value::Pct(1000), Value::None, Value::None]);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! Events: one, hardware cycles, or the CPU clock where there is no PMU; sampled at `-F` per second, or once per `-c`
 //! cycles, on the tasks of the run, or on whole CPUs where these tasks may create further tasks. Cost: one record per
-//! sample.
+//! sample, with the kernel's callchain.
 //!
-//! `sampler` chooses the event. `usage` holds the sums of an interval, `shares` and `terms` divide time, `accounts`
-//! measures how long each process ran, `attribution` divides that time among tasks, `children` finds short-lived
-//! processes, and `rows` has the tables. `windows` is for `--than`.
+//! `sampler` chooses the event, and `softirqs` finds the samples of softirqs. `usage` holds the sums of an interval,
+//! `shares` and `terms` divide time, `accounts` measures how long each process ran, `attribution` divides that time among
+//! tasks, `children` finds short-lived processes, and `rows` has the tables. `windows` is for `--than`.
 
 mod accounts;
 mod attribution;
@@ -14,6 +14,7 @@ mod children;
 mod rows;
 mod sampler;
 mod shares;
+mod softirqs;
 mod terms;
 mod usage;
 mod windows;
@@ -34,6 +35,7 @@ use crate::profilers::profile::attribution::Attribution;
 use crate::profilers::profile::children::Children;
 use crate::profilers::profile::rows::{CPUS, LISTED, TASKS, THREADS, TaskRow};
 use crate::profilers::profile::shares::CpuMode;
+use crate::profilers::profile::softirqs::SoftirqCode;
 use crate::profilers::profile::terms::SamplingTerms;
 use crate::profilers::profile::usage::{SampleOwner, SampledUsage, StarvedCpu};
 use crate::profilers::profile::windows::{BUSY, WindowSample, Windows};
@@ -115,6 +117,8 @@ pub struct Profile {
     top: usize,
     /// Samples carry whole callchains.
     callchains: bool,
+    /// Known where samples have callchains of the kernel.
+    softirqs: SoftirqCode,
     terms: SamplingTerms,
     /// Whole CPUs are sampled, and samples of tasks that are not watched are dropped.
     whole_cpus: bool,
@@ -283,12 +287,16 @@ impl Profiler for Profile {
         if let Some(windows) = &mut self.windows {
             windows.roll(sample.time, &self.terms, ctx);
         }
+        let kind = match kind {
+            CpuMode::Kernel if self.softirqs.interrupts(sample.callchain) => CpuMode::Softirq,
+            _ => kind,
+        };
         let stack = match kind {
             CpuMode::Guest => None,                           // guest addresses mean nothing here
             CpuMode::Kernel if seen == CpuMode::User => None, // it has already left the kernel
             _ if self.callchains => ctx.stack(sample),
             CpuMode::User => place.and_then(|addr| ctx.user_address(addr, sample.pid)),
-            CpuMode::Kernel | CpuMode::Idle => ctx.address(sample),
+            CpuMode::Kernel | CpuMode::Softirq | CpuMode::Idle => ctx.address(sample),
         };
         let comm = ctx.tasks.comm(sample.tid);
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };

@@ -124,6 +124,9 @@ pub struct TaskRow {
     pub user_ns: u64,
     pub kernel_ns: u64,
     pub guest_ns: u64,
+    /// The time of softirqs that interrupted the task: a part of `kernel_ns`, unless the account leaves it out. None:
+    /// samples do not tell it.
+    pub softirq_ns: Option<u64>,
     pub excluded: ExcludedModes,
     pub samples: u64,
     /// Number of short-lived children.
@@ -167,6 +170,8 @@ const KERNEL: Column<TaskRow> =
     Column::derived("kernel_pct", "kernel %", |row, span_ns| share_value(row.parts(span_ns).kernel));
 const GUEST: Column<TaskRow> =
     Column::derived("guest_pct", "guest %", |row, span_ns| share_value(row.parts(span_ns).guest));
+const SOFTIRQ: Column<TaskRow> =
+    Column::<TaskRow>::derived("softirq_pct", "softirq %", |row, span_ns| share_value(row.softirqs(span_ns))).if_any();
 const SAMPLES: Column<TaskRow> = Column::counter("samples", "samples", |row| &mut row.samples);
 const MEASURED_BY: Column<TaskRow> = Column::derived("pct_by", "CPU % by", |row, _| {
     Value::Word(match (row.by_account, row.by_samples) {
@@ -184,6 +189,8 @@ const CPU_NS: Column<TaskRow> = Column::<TaskRow>::known_counter("cpu_ns", "", |
 const USER_NS: Column<TaskRow> = Column::<TaskRow>::counter("user_ns", "", |row| &mut row.user_ns).ns().hidden();
 const KERNEL_NS: Column<TaskRow> = Column::<TaskRow>::counter("kernel_ns", "", |row| &mut row.kernel_ns).ns().hidden();
 const GUEST_NS: Column<TaskRow> = Column::<TaskRow>::counter("guest_ns", "", |row| &mut row.guest_ns).ns().hidden();
+const SOFTIRQ_NS: Column<TaskRow> =
+    Column::<TaskRow>::known_counter("softirq_ns", "", |row| &mut row.softirq_ns).ns().hidden();
 const COUNT: Column<TaskRow> = Column::<TaskRow>::counter("count", "", |row| &mut row.children).hidden();
 const BY_ACCOUNT: Column<TaskRow> = Column::<TaskRow>::counter("by_account", "", |row| &mut row.by_account).hidden();
 const BY_SAMPLES: Column<TaskRow> = Column::<TaskRow>::counter("by_samples", "", |row| &mut row.by_samples).hidden();
@@ -206,10 +213,15 @@ const MEANINGS: &[(&str, &str)] = &[
     ("samples", "samples"),
     ("pct_by", "where the share comes from: `account`, `samples` or `both`"),
     ("children", "how many short-lived children the row is about; absent in others"),
+    (
+        "softirq_pct",
+        "in softirqs that interrupted it, as sampled: a part of that in the kernel, unless the account leaves it out; absent where samples have no callchain",
+    ),
     ("cpu_ns", "CPU time"),
     ("user_ns", "CPU time in programs, as sampled"),
     ("kernel_ns", "CPU time in the kernel, as sampled"),
     ("guest_ns", "CPU time in virtual machines, as sampled"),
+    ("softirq_ns", "time in softirqs, as sampled"),
 ];
 
 /// The columns of threads; tasks lack the first column.
@@ -225,10 +237,12 @@ const COLUMNS: &[Column<TaskRow>] = &[
     SAMPLES,
     MEASURED_BY,
     CHILDREN,
+    SOFTIRQ,
     CPU_NS,
     USER_NS,
     KERNEL_NS,
     GUEST_NS,
+    SOFTIRQ_NS,
     COUNT,
     BY_ACCOUNT,
     BY_SAMPLES,
@@ -263,14 +277,9 @@ impl TaskRow {
     /// The whole CPU time, divided like its sampled part: so the parts add up to the whole. Where no sample stands for
     /// any of the time, as when the account did not grow in the only interval with samples, the parts are unknown.
     fn parts(&self, span_ns: u64) -> Shares {
-        let parts = [self.user_ns, self.kernel_ns, self.guest_ns].map(|ns| ns as f64);
-        let sampled: f64 = parts.iter().sum();
-        let Some(ns) = self.ns.filter(|_| span_ns > 0 && self.samples > 0) else { return Shares::default() };
-        if sampled == 0.0 && ns > 0 {
-            return Shares::default();
-        }
-        let scale = if sampled > 0.0 { ns as f64 / sampled } else { 0.0 };
-        let [user, kernel, guest] = rounded(parts.map(|part| part * scale), span_ns as f64);
+        let Some(scale) = self.scale(span_ns) else { return Shares::default() };
+        let parts = [self.user_ns, self.kernel_ns, self.guest_ns].map(|ns| ns as f64 * scale);
+        let [user, kernel, guest] = rounded(parts, span_ns as f64);
         let unless = |is_excluded: bool, share: u32| (!is_excluded).then_some(share);
         let ExcludedModes { user: no_user, kernel: no_kernel, guest: no_guest } = self.excluded;
         Shares {
@@ -279,6 +288,17 @@ impl TaskRow {
             guest: unless(no_guest, guest),
             idle: None,
         }
+    }
+
+    fn softirqs(&self, span_ns: u64) -> Option<u32> {
+        Some(hundredths(self.softirq_ns? as f64 * self.scale(span_ns)? / span_ns as f64))
+    }
+
+    /// The factor from the sampled part of the CPU time to the whole.
+    fn scale(&self, span_ns: u64) -> Option<f64> {
+        let sampled = [self.user_ns, self.kernel_ns, self.guest_ns].map(|ns| ns as f64).iter().sum::<f64>();
+        let ns = self.ns.filter(|_| span_ns > 0 && self.samples > 0)? as f64;
+        if sampled > 0.0 { Some(ns / sampled) } else { (ns == 0.0).then_some(0.0) }
     }
 
     /// If the time is unknown in some intervals of a run, the time of the other intervals is a lower bound.

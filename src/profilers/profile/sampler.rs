@@ -11,6 +11,7 @@ use crate::profiler::Setup;
 use crate::profiler::sampling::{USER_ALONE, check_limit};
 use crate::profilers::profile::Profile;
 use crate::profilers::profile::shares::ExcludedModes;
+use crate::profilers::profile::softirqs::SoftirqCode;
 
 impl Profile {
     /// Chooses the event, and sets what depends on it.
@@ -38,13 +39,28 @@ impl Profile {
             );
         }
         let evsel = evsel.exclude(exclude);
+        if self.sees_softirqs() {
+            self.softirqs = SoftirqCode::of(setup.host);
+            self.terms.tells_softirqs = self.softirqs.is_known();
+        }
         Ok(match exclude.kernel && !self.terms.clock {
             // For a sample that strays into the kernel, the callchain has the user address.
             true if self.callchains => evsel.callchain(depth).user_callchain(),
             true => evsel.user_place(),
             false if self.callchains => evsel.callchain(depth),
+            // The kernel's own limit: softirqs are called from the outermost frames.
+            false if self.softirqs.is_known() => evsel.kernel_place(0),
             false => evsel,
         })
+    }
+
+    /// Whether samples have callchains of the kernel: with `-g`, or where they are so rare that callchains cost little.
+    fn sees_softirqs(&self) -> bool {
+        /// The kernel takes some µs for each.
+        const RARE_HZ: u64 = 1000;
+        let clock_hz = self.terms.period().filter(|_| self.terms.clock).map(|ns| 1_000_000_000 / ns.max(1));
+        let is_rare = self.terms.wanted_hz().or(clock_hz).is_some_and(|hz| hz <= RARE_HZ);
+        !self.exclude.kernel && !self.exclude.host && (self.callchains || is_rare)
     }
 
     /// Cycles if this machine counts them, else the CPU clock.

@@ -10,6 +10,8 @@ use crate::task::cpu_times::CpuShares;
 pub enum CpuMode {
     User,
     Kernel,
+    /// In the kernel, for a softirq that interrupted the task.
+    Softirq,
     Guest,
     /// In the idle task: halted, or serving an interrupt.
     Idle,
@@ -32,6 +34,8 @@ impl CpuMode {
 pub struct ModeWeights {
     pub user: u64,
     pub kernel: u64,
+    /// The part of `kernel` in softirqs.
+    pub softirq: u64,
     pub guest: u64,
     pub idle: u64,
     pub samples: u64,
@@ -43,11 +47,14 @@ impl ModeWeights {
     pub fn add(&mut self, kind: CpuMode, weight: u64) {
         let sum = match kind {
             CpuMode::User => &mut self.user,
-            CpuMode::Kernel => &mut self.kernel,
+            CpuMode::Kernel | CpuMode::Softirq => &mut self.kernel,
             CpuMode::Guest => &mut self.guest,
             CpuMode::Idle => &mut self.idle,
         };
         *sum = sum.saturating_add(weight);
+        if kind == CpuMode::Softirq {
+            self.softirq = self.softirq.saturating_add(weight);
+        }
         self.samples += 1;
         self.busy_samples += u64::from(kind != CpuMode::Idle);
     }
@@ -55,6 +62,7 @@ impl ModeWeights {
     pub fn merge(&mut self, other: &ModeWeights) {
         self.user = self.user.saturating_add(other.user);
         self.kernel = self.kernel.saturating_add(other.kernel);
+        self.softirq = self.softirq.saturating_add(other.softirq);
         self.guest = self.guest.saturating_add(other.guest);
         self.idle = self.idle.saturating_add(other.idle);
         self.samples += other.samples;

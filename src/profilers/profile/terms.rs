@@ -15,6 +15,8 @@ pub struct SamplingTerms {
     pub clock: bool,
     /// Only some tasks are sampled.
     pub targeted: bool,
+    /// Samples of softirqs are told from others.
+    pub tells_softirqs: bool,
     pub excluded: ExcludedModes,
 }
 
@@ -24,6 +26,7 @@ impl Default for SamplingTerms {
             sampling: Sampling::Frequency(99),
             clock: false,
             targeted: false,
+            tells_softirqs: false,
             excluded: ExcludedModes::default(),
         }
     }
