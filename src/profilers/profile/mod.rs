@@ -33,7 +33,7 @@ use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, 
 use crate::profilers::profile::accounts::{Accounts, ClockReading, MeasuredUsage};
 use crate::profilers::profile::attribution::Attribution;
 use crate::profilers::profile::children::Children;
-use crate::profilers::profile::rows::{CPUS, LISTED, TASKS, THREADS, TaskRow};
+use crate::profilers::profile::rows::{CPUS, LISTED, TASKS, THREADS, TaskRow, share_a_process};
 use crate::profilers::profile::shares::CpuMode;
 use crate::profilers::profile::softirqs::SoftirqCode;
 use crate::profilers::profile::terms::SamplingTerms;
@@ -77,7 +77,7 @@ pub struct ProfileArgs {
     /// Show each second that was busier, in %
     #[arg(long, value_name = "PCT", value_parser = values::percent)]
     than: Option<Percent>,
-    /// A table of threads too
+    /// A table of threads always, not only where a process has several busy ones
     #[arg(long)]
     perins: bool,
     /// So many tasks and threads at most in text
@@ -113,6 +113,8 @@ pub struct Profile {
     /// `-g`: stacks are listed at the end.
     lists_stacks: bool,
     perins: bool,
+    /// The run has a table of threads.
+    has_threads: bool,
     /// Most tasks and threads in text.
     top: usize,
     /// Samples carry whole callchains.
@@ -362,9 +364,14 @@ impl Profiler for Profile {
         let attribution = Attribution::new(&self.usage, &self.terms, span_ns, parts, &self.measured);
         let tasks = attribution.task_rows(&self.children);
         report.delta(&TASKS, tasks).judged(Verdict::Estimate).text_rows(self.top);
-        if self.perins {
-            let threads = attribution.thread_rows(&self.usage, &self.terms, parts, &self.children);
-            let says_more = threads.iter().any(TaskRow::is_other_thread);
+        let threads = attribution.thread_rows(&self.usage, &self.terms, parts, &self.children);
+        let says_more = match self.perins {
+            true => threads.iter().any(TaskRow::is_other_thread),
+            false => share_a_process(&threads, span_ns),
+        };
+        // Once there, the table stays, so that its sums are those of a span of time.
+        self.has_threads |= self.perins || says_more;
+        if self.has_threads {
             report.delta(&THREADS, threads).judged(Verdict::Estimate).text_rows(self.top).in_text(says_more);
         }
         self.add_to_quiet(now);

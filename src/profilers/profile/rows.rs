@@ -2,6 +2,8 @@
 
 use std::cmp::{Ordering, Reverse};
 
+use rustc_hash::FxHashSet;
+
 use crate::profilers::profile::shares::{Division, ExcludedModes, Shares, hundredths, rounded, share_value};
 use crate::report::{Column, Schema, Unit, Value, Verdict};
 use crate::task::Comm;
@@ -269,7 +271,22 @@ fn rank(one: &TaskRow, other: &TaskRow) -> Ordering {
     rank(one).cmp(&rank(other))
 }
 
+/// Whether several busy threads of one process are among the threads of an interval: then its row in the table of
+/// processes does not tell which of them to look at.
+pub fn share_a_process(threads: &[TaskRow], span_ns: u64) -> bool {
+    let mut seen = FxHashSet::default();
+    let mut busy = threads.iter().filter(|row| row.is_busy(span_ns));
+    busy.any(|row| matches!(row.who, CpuTimeOwner::Thread { pid, .. } if pid > 0 && !seen.insert(pid)))
+}
+
 impl TaskRow {
+    /// Whether it used a tenth of a CPU, if that is known, and not by chance.
+    fn is_busy(&self, span_ns: u64) -> bool {
+        const SHARE: u64 = 10;
+        const SOME_SAMPLES: u64 = 5;
+        self.samples >= SOME_SAMPLES && self.ns.is_none_or(|ns| ns.saturating_mul(SHARE) >= span_ns)
+    }
+
     fn share(&self, span_ns: u64) -> Option<u32> {
         self.ns.filter(|_| span_ns > 0).map(|ns| hundredths(ns as f64 / span_ns as f64))
     }
