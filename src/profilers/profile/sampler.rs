@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::host::Host;
+use crate::host::{Host, sysctl};
 use crate::perf::attr::Sampling;
 use crate::perf::opening::is_refused;
 use crate::perf::target::Tasks;
@@ -48,8 +48,7 @@ impl Profile {
             true if self.callchains => evsel.callchain(depth).user_callchain(),
             true => evsel.user_place(),
             false if self.callchains => evsel.callchain(depth),
-            // The kernel's own limit: softirqs are called from the outermost frames.
-            false if self.softirqs.is_known() => evsel.kernel_place(0),
+            false if self.softirqs.is_known() => evsel.kernel_place(softirq_depth(setup.host)),
             false => evsel,
         })
     }
@@ -132,6 +131,13 @@ impl Profile {
         }
         Ok(())
     }
+}
+
+/// Frames of a softirq's callchain: the network softirq calls some thirty functions, more where packets pass bridges.
+fn softirq_depth(host: &Host) -> u16 {
+    const LIMIT: u16 = 48;
+    let limit = sysctl(host, "perf_event_max_stack").and_then(|limit| u16::try_from(limit).ok());
+    limit.map_or(LIMIT, |limit| LIMIT.min(limit))
 }
 
 /// Refuses a period that is too short for the timer of the CPU clock.

@@ -21,13 +21,15 @@ pub struct SoftirqCode {
 impl SoftirqCode {
     /// Reads the addresses of the functions; where they are hidden, all is unknown.
     pub fn of(host: &Host) -> SoftirqCode {
-        let ranges = |names: &[&str]| {
-            // Compilers divide a function, and give its parts names such as `handle_softirqs.cold`.
-            let is_named = |name: &str| names.contains(&name.split('.').next().unwrap_or(name));
-            kallsyms::ranges_of(&host.proc.join("kallsyms"), is_named)
+        // Compilers divide a function, and give its parts names such as `handle_softirqs.cold`.
+        let group = |name: &str| match name.split('.').next() {
+            // handle_softirqs is a part of __do_softirq since Linux 6.10, kernel/softirq.c.
+            Some("__do_softirq" | "handle_softirqs") => Some(0),
+            Some("run_ksoftirqd") => Some(1),
+            _ => None,
         };
-        // handle_softirqs is a part of __do_softirq since Linux 6.10, kernel/softirq.c.
-        SoftirqCode { serves: ranges(&["__do_softirq", "handle_softirqs"]), daemon: ranges(&["run_ksoftirqd"]) }
+        let [serves, daemon] = kallsyms::ranges_by(&host.proc.join("kallsyms"), group);
+        SoftirqCode { serves, daemon }
     }
 
     pub fn is_known(&self) -> bool {

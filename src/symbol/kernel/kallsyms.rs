@@ -300,16 +300,24 @@ impl Builder {
 
 /// The addresses of the kernel's functions whose names `matches`. Empty where addresses are hidden.
 pub fn ranges_of(path: &Path, matches: impl Fn(&str) -> bool) -> Vec<Range<u64>> {
-    let (mut starts, mut found) = (Vec::new(), Vec::new());
+    let [found] = ranges_by(path, |name| matches(name).then_some(0));
+    found
+}
+
+/// As [`ranges_of`], of `N` groups of functions: `group` gives the number of the one to which a name belongs.
+pub fn ranges_by<const N: usize>(path: &Path, group: impl Fn(&str) -> Option<usize>) -> [Vec<Range<u64>>; N] {
+    let (mut starts, mut found) = (Vec::new(), [const { Vec::new() }; N]);
     each_function(path, |name, address| {
         starts.push(address);
-        if address != 0 && matches(name) {
+        if address != 0
+            && let Some(found) = group(name).and_then(|group| found.get_mut(group))
+        {
             found.push(address);
         }
     });
     let end = |start: u64| starts.iter().copied().filter(|other| *other > start).min();
     let range = |start: u64| start..end(start).unwrap_or(start).min(start.saturating_add(TAIL_BYTES));
-    found.into_iter().map(range).collect()
+    found.map(|found: Vec<u64>| found.into_iter().map(range).collect())
 }
 
 /// The address of the kernel's function `name`, outside of modules. None without such a function.
