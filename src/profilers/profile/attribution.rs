@@ -3,13 +3,12 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profilers::profile::accounts::MeasuredUsage;
-use crate::profilers::profile::children::Children;
 use crate::profilers::profile::rows::{CpuTimeOwner, TaskRow};
 use crate::profilers::profile::shares::{ExcludedModes, ModeWeights};
 use crate::profilers::profile::terms::SamplingTerms;
 use crate::profilers::profile::usage::{OTHERS, SampledUsage, TaskOnCpu, ThreadOnCpu};
-use crate::task::Comm;
 use crate::task::cpu_times::CpuShares;
+use crate::task::{Children, Comm};
 
 /// How samples divide the time of a task: user, kernel without softirqs, guest, and softirqs.
 const PARTS: usize = 4;

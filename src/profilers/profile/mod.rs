@@ -6,11 +6,10 @@
 //!
 //! `sampler` chooses the event, and `softirqs` finds the samples of softirqs. `usage` holds the sums of an interval,
 //! `shares` and `terms` divide time, `accounts` measures how long each process ran, `attribution` divides that time among
-//! tasks, `children` finds short-lived processes, and `rows` has the tables. `windows` is for `--than`.
+//! tasks, and `rows` has the tables. `windows` is for `--than`.
 
 mod accounts;
 mod attribution;
-mod children;
 mod rows;
 mod sampler;
 mod shares;
@@ -32,7 +31,6 @@ use crate::profiler::sampling::{ExcludeArgs, FrameArgs};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, MeasuredUsage};
 use crate::profilers::profile::attribution::Attribution;
-use crate::profilers::profile::children::Children;
 use crate::profilers::profile::rows::{CPUS, LISTED, TASKS, THREADS, TaskRow, share_a_process};
 use crate::profilers::profile::shares::CpuMode;
 use crate::profilers::profile::softirqs::SoftirqCode;
@@ -45,7 +43,7 @@ use crate::symbol::StackId;
 use crate::symbol::stacks::chain_words::innermost_user;
 use crate::sys;
 use crate::task::cpu_times::Reading;
-use crate::task::{Comm, procfs};
+use crate::task::{Children, Comm, procfs};
 
 /// Where the CPU time goes: user, kernel, idle; which tasks, functions and stacks
 #[derive(Debug, clap::Args)]

@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 use crate::profilers::profile::shares::{Division, ExcludedModes, Shares, hundredths, rounded, share_value};
 use crate::report::{Column, Schema, Unit, Value, Verdict};
 use crate::task::Comm;
+use crate::task::children::of_parent;
 
 /// Most rows of a ranked table in text.
 pub const LISTED: usize = 10;
@@ -156,11 +157,9 @@ const PARENT: Column<TaskRow> = Column::<TaskRow>::label("parent", "", |row| mat
 .json_only();
 const NAME: Column<TaskRow> = Column::<TaskRow>::label("name", "comm", |row| match row.who {
     CpuTimeOwner::Process { comm, .. } | CpuTimeOwner::Thread { comm, .. } => Value::Comm(comm),
-    // The text is escaped when it is printed, like all text.
-    CpuTimeOwner::Children { comm, parent } => {
-        let parent = String::from_utf8_lossy(parent.as_bytes());
-        let text = comm.map(|comm| format!("{}, of {parent}", String::from_utf8_lossy(comm.as_bytes())));
-        Value::Text(text.unwrap_or_else(|| format!("children of {parent}")).into())
+    CpuTimeOwner::Children { comm: Some(comm), parent } => Value::Text(of_parent(comm, parent).into()),
+    CpuTimeOwner::Children { comm: None, parent } => {
+        Value::Text(format!("children of {}", String::from_utf8_lossy(parent.as_bytes())).into())
     }
 })
 .text_only();

@@ -1,10 +1,11 @@
-//! Short-lived processes. A build or a script creates thousands of them, each with one sample or none: they share one
-//! row, under the name of their parent.
+//! Short-lived processes. A build or a script creates thousands of them, each with a little of everything: they share
+//! rows under the name of their parent.
 
-use rustc_hash::FxHashMap;
+use std::hash::Hash;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::Record;
-use crate::profiler::Timestamp;
 use crate::task::Comm;
 
 /// A process with a shorter life is short-lived, ns.
@@ -18,8 +19,8 @@ const MAX_ANCESTORS: usize = 32;
 #[derive(Clone, Copy, Debug)]
 struct ProcessLife {
     comm: Comm,
-    born_ns: Timestamp,
-    ended_ns: Option<Timestamp>,
+    born_ns: u64,
+    ended_ns: Option<u64>,
     parent: i32,
     /// The name of the parent at the birth of the process.
     parent_comm: Comm,
@@ -31,6 +32,12 @@ impl ProcessLife {
     }
 }
 
+/// `gzip, of sh`. The text is escaped when it is printed, as all text is.
+pub fn of_parent(comm: Comm, parent: Comm) -> String {
+    let text = |comm: &Comm| String::from_utf8_lossy(comm.as_bytes()).into_owned();
+    format!("{}, of {}", text(&comm), text(&parent))
+}
+
 /// The processes born in this run. A process is kept until the end of the interval in which it ends.
 #[derive(Debug, Default)]
 pub struct Children {
@@ -40,7 +47,7 @@ pub struct Children {
 
 impl Children {
     /// A task was born, renamed or ended at `time`. `name` gives the name of a process.
-    pub fn apply(&mut self, record: &Record<'_>, time: Timestamp, mut name: impl FnMut(i32) -> Comm) {
+    pub fn apply(&mut self, record: &Record<'_>, time: u64, mut name: impl FnMut(i32) -> Comm) {
         match *record {
             Record::Fork(fork) if fork.pid > 0 && fork.pid == fork.tid && fork.pid != fork.ppid => {
                 if self.lives.len() >= LIMIT && !self.lives.contains_key(&fork.pid) {
@@ -79,6 +86,32 @@ impl Children {
     pub fn ended(&self) -> impl Iterator<Item = (i32, Comm)> + '_ {
         let short = self.lives.iter().filter(|(_, life)| life.was_short());
         short.map(|(&pid, life)| (pid, self.lasting_ancestor(life)))
+    }
+
+    /// Merges the rows of short-lived processes of one group, if these are several. `pid` gives the process of a row,
+    /// `group` the group that it belongs to under the name of a parent, and `merge` makes the row of a group from the rows of
+    /// so many processes.
+    pub fn fold<R, G: Eq + Hash>(
+        &self,
+        rows: impl Iterator<Item = R>,
+        pid: impl Fn(&R) -> i32,
+        group: impl Fn(&R, Comm) -> G,
+        merge: impl Fn(G, Vec<R>, u64) -> R,
+    ) -> Vec<R> {
+        let (mut all, mut groups) = (Vec::new(), FxHashMap::<G, Vec<R>>::default());
+        for row in rows {
+            match self.parent_of(pid(&row)) {
+                Some(parent) => groups.entry(group(&row, parent)).or_default().push(row),
+                None => all.push(row),
+            }
+        }
+        for (group, rows) in groups {
+            match rows.iter().map(&pid).collect::<FxHashSet<i32>>().len() {
+                1 => all.extend(rows),
+                processes => all.push(merge(group, rows, processes as u64)),
+            }
+        }
+        all
     }
 
     /// The name of the nearest ancestor that is not short-lived: make, not the shell or gcc between make and cc1.
@@ -151,6 +184,32 @@ mod tests {
         assert_eq!(ended, [(11, name(10)), (12, name(10)), (13, name(2))]);
         children.next_interval();
         assert_eq!(children.lives.keys().collect::<Vec<_>>(), [&10]);
+    }
+
+    #[test]
+    fn rows_of_short_lived_processes_are_merged() {
+        let mut children = Children::default();
+        (11..=15).for_each(|pid| born(&mut children, pid, 2, 0));
+        (11..=14).for_each(|pid| ends(&mut children, pid, 100));
+        // Process, kind and amount: 11 has two rows of one kind, 14 is alone with its kind, 15 lives, 9 is old.
+        let rows = [
+            (11, 'a', 1),
+            (11, 'a', 2),
+            (12, 'a', 4),
+            (13, 'b', 8),
+            (12, 'b', 16),
+            (14, 'c', 32),
+            (15, 'a', 64),
+            (9, 'a', 128),
+        ];
+        let sum = |rows: &[(i32, char, u64)]| rows.iter().map(|row| row.2).sum::<u64>();
+        let merge = |(kind, parent): (char, Comm), rows: Vec<(i32, char, u64)>, processes: u64| {
+            assert_eq!(parent, name(2));
+            (-(processes as i32), kind, sum(&rows))
+        };
+        let mut merged = children.fold(rows.into_iter(), |row| row.0, |row, parent| (row.1, parent), merge);
+        merged.sort_unstable();
+        assert_eq!(merged, [(-2, 'a', 7), (-2, 'b', 24), (9, 'a', 128), (14, 'c', 32), (15, 'a', 64)]);
     }
 
     #[test]
