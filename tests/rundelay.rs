@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{
     Again, Attempted, CpuWatch, Done, Load, Prog, attempts, becomes_real_time, copy_program, example, load_number,
-    number, online_cpus, or_again, own_tid, pin, run, start_watching, state_letter, until,
+    number, online_cpus, or_again, own_tid, pin, run, run_over, start_watching, state_letter, until,
 };
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -123,6 +123,32 @@ fn threads_have_their_process(done: &Done) {
         assert_eq!([waits, runs], [0, 0], "without a process: {lines:#?}");
     }
     assert!(rows.iter().all(|row| row["pid"] != row["tid"] || row["pid"].is_null()), "its own first thread: {rows:#?}");
+}
+
+/// Many short-lived processes wait for each other on one CPU: they are one row of those that others were behind.
+#[test]
+fn waits_behind_short_lived_processes_are_one_row() {
+    need_events!();
+    const SCRIPT: &str = "for i in {1..30}; do /bin/true & done; wait; echo";
+    attempts(|| {
+        let cpu = online_cpus().last().expect("a CPU").to_string();
+        let load = ["taskset", "-c", &cpu, "bash", "-c", SCRIPT];
+        let done = run_over(&["rundelay", "--json", "-m", "8192"], &load);
+        all_seen(&done)?;
+        let known = number(&done.end(), "lost_side") == 0;
+        or_again(known, &[Again::RecordsLost(&done)], || format!("{:#?}", done.err))?;
+        let rows = done.of_type("row");
+        let behind: Vec<&Value> = rows.iter().filter(|row| is_table(row, "behind")).collect();
+        let of_true: Vec<&&Value> = behind.iter().filter(|row| row["comm"] == "true").collect();
+        let [of_true] = of_true[..] else { panic!("one row: {behind:#?}") };
+        assert!(of_true["parent"] == "bash" && of_true["tid"].is_null(), "{of_true}");
+        assert!((2..=30).contains(&number(of_true, "children")), "{of_true}");
+        let waited: u64 = rows.iter().filter(|row| is_table(row, "delays")).map(|row| number(row, "total_ns")).sum();
+        let told: u64 = behind.iter().map(|row| number(row, "waited_ns")).sum();
+        // A wait that began before the command was executed has no row.
+        assert!(told.abs_diff(waited) <= waited / 100 + MS, "{told} of {waited}: {behind:#?}");
+        Ok(())
+    });
 }
 
 /// `than` counts the lines, and the shares of a line add up to it.

@@ -74,7 +74,8 @@ impl DelayAccount {
             self.policies.learn(had_by, |tid| ctx.policy(tid));
             let sum = self.behind.sum(BehindKey(Some(had_by)));
             if sum.waits == 0 {
-                sum.process = had_by.tid().and_then(|tid| ThreadProcess::of(tid, &mut ctx.tasks));
+                let process = had_by.tid().and_then(|tid| Some((tid, ThreadProcess::of(tid, &mut ctx.tasks)?)));
+                self.of_threads.extend(process);
             }
             sum.waits += 1;
             sum.ns = sum.ns.saturating_add(ns);

@@ -35,6 +35,12 @@ pub enum RunnerKind {
     Others(u32),
 }
 
+impl RunnerKind {
+    pub fn process(self) -> Option<ThreadProcess> {
+        if let RunnerKind::Task { process, .. } = self { process } else { None }
+    }
+}
+
 /// The process of a thread that is not its first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadProcess {
@@ -245,7 +251,7 @@ mod tests {
         push_json(&[CpuRunner::new(of_java, 1, 1)], &mut object);
         let (line, object) = (String::from_utf8(line).unwrap(), String::from_utf8(object).unwrap());
         assert!(line.starts_with("GC 9 of ja\\x1bva 8 (nice 5) ran"), "{line}");
-        assert!(object.contains(r#""tid":9,"comm":"GC","pid":8,"process":"ja\u001bva","policy""#), "{object}");
+        assert!(object.contains(r#""tid":9,"comm":"GC","pid":8,"process":"ja\\x1bva","policy""#), "{object}");
         let mut line = Vec::new();
         let rest = [RunnerKind::Others(2), RunnerKind::Others(1), RunnerKind::Unseen];
         push_text(&rest.map(|who| CpuRunner::new(who, 0, 0)), 3, &mut line);

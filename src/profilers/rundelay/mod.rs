@@ -38,6 +38,7 @@ use crate::report::{OccurrenceLayout, TableSchema};
 use crate::sched::{CpuHistory, RunnableStacks, TaskWaits};
 use crate::stats::KeyedSums;
 use crate::symbol::StackId;
+use crate::task::Children;
 use crate::task::thread_reader::{ThreadFacts, ThreadReader};
 
 /// Who waits for a CPU, how long, and behind whom
@@ -132,6 +133,8 @@ struct DelayAccount {
     scope: RunScope,
     delays: KeyedSums<RunDelayKey, DelaySum>,
     behind: KeyedSums<BehindKey, BehindSum>,
+    /// The processes of the threads in `behind`.
+    of_threads: FxHashMap<i32, ThreadProcess>,
     /// The longest wait of each kind in the run so far.
     longest: Vec<LongestWaitRow>,
     shares: WaitShares,
@@ -150,6 +153,7 @@ struct Rundelay {
     account: DelayAccount,
     /// Reads from /proc what tasks do that had no event.
     threads: ThreadReader,
+    children: Children,
     next_look: u64,
 }
 
@@ -189,6 +193,11 @@ impl Profiler for Rundelay {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         self.waits.on(&event, ctx, &mut self.account);
+        match &event {
+            Event::Task { record, time, .. } => self.children.apply(record, *time, |pid| ctx.tasks.comm(pid)),
+            Event::LostSide(_) => self.children.lost(),
+            _ => {}
+        }
         match event {
             Event::Started { now } => {
                 self.account.reported_until = ctx.started_ns;

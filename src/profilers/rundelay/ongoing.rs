@@ -7,12 +7,12 @@ use crate::profilers::rundelay::cells::{RunnerKind, ThreadProcess};
 use crate::profilers::rundelay::line::{DELAYS, ShownRunDelay};
 use crate::profilers::rundelay::runners::WaitShares;
 use crate::profilers::rundelay::table::{
-    BEHIND, BehindKey, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QUOTAS, QueueRow, RunDelayKey,
-    RunDelayRow, WAITING, WaitingTaskRow,
+    BEHIND, BehindKey, BehindRow, DELAYS_OF_ALL, DELAYS_OF_THREADS, DelaySum, LONGEST, QUEUES, QUOTAS, QueueRow,
+    RunDelayKey, RunDelayRow, WAITING, WaitingTaskRow, fold_short_lived,
 };
 use crate::profilers::rundelay::{DelayAccount, Rundelay, Showing};
 use crate::report::Subject;
-use crate::sched::{QueueWait, RunDelayKind, RunQueue, TaskEvent, WaitUser as _};
+use crate::sched::{CpuUse, QueueWait, RunDelayKind, RunQueue, TaskEvent, WaitUser as _};
 use crate::task::Comm;
 use crate::task::thread_reader::SeenThread;
 
@@ -130,12 +130,16 @@ impl Rundelay {
         } else {
             report.delta(&DELAYS_OF_ALL, rows).in_text(in_text).below(unwoken);
         }
-        let behind = self.account.behind.drain();
-        let behind = behind.map(|(BehindKey(had_by), sum)| {
-            let runner = |had_by| self.account.policies.runner(had_by, sum.process);
-            (had_by.map_or(RunnerKind::Others(0), runner), sum)
+        let DelayAccount { behind, policies, of_threads, .. } = &mut self.account;
+        let behind = behind.drain().map(|(BehindKey(had_by), sum)| {
+            let process = |had_by: CpuUse| of_threads.get(&had_by.tid()?).copied();
+            let who = had_by.map_or(RunnerKind::Others(0), |had_by| policies.runner(had_by, process(had_by)));
+            BehindRow { who, sum, parent: None, children: 0 }
         });
-        report.delta(&BEHIND, behind.collect()).text_rows(top).in_text(in_text);
+        let behind = fold_short_lived(behind, &self.children);
+        of_threads.clear();
+        self.children.next_interval();
+        report.delta(&BEHIND, behind).text_rows(top).in_text(in_text);
         self.account.throttling.tick(&self.waits.model);
         let quotas = self.account.throttling.take_rows();
         let has_quotas = !quotas.is_empty();

@@ -9,7 +9,8 @@ use crate::profilers::rundelay::line::{kind, since};
 use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value, latency_meanings};
 use crate::sched::{CpuUse, RunDelayKind};
 use crate::stats::{Began, Latency, SumKey};
-use crate::task::Comm;
+use crate::task::children::of_parent;
+use crate::task::{Children, Comm};
 
 /// Waits of one kind, with `--perins` of one kind and thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -143,34 +144,46 @@ impl SumKey for BehindKey {
 pub struct BehindSum {
     pub waits: u64,
     pub ns: u64,
-    /// The process of the thread that had the CPU.
-    pub process: Option<ThreadProcess>,
 }
 
-pub type BehindRow = (RunnerKind, BehindSum);
+/// How long others waited behind a task.
+#[derive(Clone, Copy, Debug)]
+pub struct BehindRow {
+    pub who: RunnerKind,
+    pub sum: BehindSum,
+    /// Of short-lived processes, which share a row: the name of their parent, and their number.
+    pub parent: Option<Comm>,
+    pub children: u64,
+}
 
 pub static BEHIND: Schema<BehindRow> = Schema::<BehindRow>::new(
     "behind",
     &[
-        Column::<BehindRow>::counter("waited_ns", "waited us", |(_, sum)| &mut sum.ns).us(),
-        Column::counter("waits", "waits", |(_, sum)| &mut sum.waits),
-        Column::label("tid", "tid", |(who, _)| match *who {
-            RunnerKind::Task { tid, .. } => Value::Signed(tid.into()),
+        Column::<BehindRow>::counter("waited_ns", "waited us", |row| &mut row.sum.ns).us(),
+        Column::counter("waits", "waits", |row| &mut row.sum.waits),
+        Column::label("tid", "tid", |row| match row.who {
+            RunnerKind::Task { tid, .. } if row.parent.is_none() => Value::Signed(tid.into()),
             _ => Value::None,
         }),
-        Column::label("comm", "behind", |(who, _)| match *who {
-            RunnerKind::Task { comm, .. } => Value::Comm(comm),
-            RunnerKind::Idle => Value::Word("<idle>"),
-            RunnerKind::Unseen => Value::Word("<unseen>"),
-            RunnerKind::Others(_) => Value::Word("<others>"),
-        }),
-        Column::<BehindRow>::derived("pid", "pid", |(_, sum), _| pid(sum.process)).if_any(),
-        Column::<BehindRow>::derived("process", "process", |(_, sum), _| process(sum.process)).if_any(),
-        Column::label("policy", "policy", |(who, _)| match priority(*who).0 {
+        Column::<BehindRow>::label("comm", "", |row| runner(row.who)).json_only(),
+        Column::<BehindRow>::label("name", "behind", |row| match (row.who, row.parent) {
+            (RunnerKind::Task { comm, .. }, Some(parent)) => Value::Text(of_parent(comm, parent).into()),
+            (who, _) => runner(who),
+        })
+        .text_only(),
+        Column::<BehindRow>::label("parent", "", |row| row.parent.map_or(Value::None, Value::Comm)).json_only(),
+        Column::<BehindRow>::derived("children", "short-lived", |row, _| {
+            row.parent.map_or(Value::None, |_| Value::Unsigned(row.children))
+        })
+        .if_any(),
+        Column::<BehindRow>::counter("count", "", |row| &mut row.children).hidden(),
+        Column::<BehindRow>::derived("pid", "pid", |row, _| pid(row.who.process())).if_any(),
+        Column::<BehindRow>::derived("process", "process", |row, _| process(row.who.process())).if_any(),
+        Column::label("policy", "policy", |row| match priority(row.who).0 {
             Some(policy) => Value::Word(policy),
             None => Value::None,
         }),
-        Column::label("priority", "priority", |(who, _)| match priority(*who).1 {
+        Column::label("priority", "priority", |row| match priority(row.who).1 {
             Some(priority) => Value::Signed(priority.into()),
             None => Value::None,
         }),
@@ -181,13 +194,45 @@ pub static BEHIND: Schema<BehindRow> = Schema::<BehindRow>::new(
     ("waits", "in how many waits it had a part"),
     ("tid", "the thread that had the CPU"),
     ("comm", "its name; `<idle>`: none had it, `<unseen>`: not known"),
+    ("name", "the same; `cc1, of make`: short-lived processes of one name, and who has made them"),
+    ("parent", "of short-lived processes, the name of who has made them"),
+    ("children", "the number of short-lived processes that share the row"),
     ("pid", "its process, where it is not the first thread of that"),
     ("process", "the name of that process"),
     ("policy", "`nice`, `FIFO`, `RR`, `RT` (one of these two) or `DEADLINE`"),
     ("priority", "its nice value, or its real-time priority"),
 ])
 .titled("behind whom")
-.ordered(|(one, few), (other, many)| many.ns.cmp(&few.ns).then(order(*one).cmp(&order(*other))));
+.ordered(|one, other| other.sum.ns.cmp(&one.sum.ns).then(order(one.who).cmp(&order(other.who))));
+
+fn runner(who: RunnerKind) -> Value {
+    match who {
+        RunnerKind::Task { comm, .. } => Value::Comm(comm),
+        RunnerKind::Idle => Value::Word("<idle>"),
+        RunnerKind::Unseen => Value::Word("<unseen>"),
+        RunnerKind::Others(_) => Value::Word("<others>"),
+    }
+}
+
+/// Short-lived processes of one name and parent, and of one priority, have one row.
+pub fn fold_short_lived(rows: impl Iterator<Item = BehindRow>, children: &Children) -> Vec<BehindRow> {
+    let pid = |row: &BehindRow| match row.who {
+        RunnerKind::Task { tid, process, .. } => process.map_or(tid, |process| process.pid),
+        _ => -1,
+    };
+    let group = |row: &BehindRow, parent| match row.who {
+        RunnerKind::Task { comm, priority, .. } => (RunnerKind::Task { tid: 0, comm, process: None, priority }, parent),
+        who => (who, parent),
+    };
+    children.fold(rows, pid, group, |(who, parent), rows, children| {
+        let add = |sum: BehindSum, row: &BehindRow| BehindSum {
+            waits: sum.waits + row.sum.waits,
+            ns: sum.ns.saturating_add(row.sum.ns),
+        };
+        let sum = rows.iter().fold(BehindSum::default(), add);
+        BehindRow { who, sum, parent: Some(parent), children }
+    })
+}
 
 fn priority(who: RunnerKind) -> (Option<&'static str>, Option<i32>) {
     match who {
