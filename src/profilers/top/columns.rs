@@ -175,11 +175,7 @@ fn find_whole(rows: &mut [AmountRow]) {
 /// The share of the first amount.
 fn share(row: &AmountRow) -> Value {
     let (Some(whole), Ok(amount)) = (row.whole, u64::try_from(row.amounts[0])) else { return Value::None };
-    if whole == 0 || amount > whole {
-        return Value::None;
-    }
-    let whole = u128::from(whole);
-    u32::try_from((u128::from(amount) * 10_000 + whole / 2) / whole).map_or(Value::None, Value::Pct)
+    if amount > whole { Value::None } else { Value::share(amount, whole) }
 }
 
 /// Merges rows with equal names and stacks.
