@@ -5,7 +5,8 @@
 //! expressions, `bare` a name without a system. `keys` has the keys of all events of a run, and shows them with their
 //! names. `call_strings` joins the strings of system calls to their records, `socket_errors` tells how connections end
 //! that are made in the background, `executed` what programs are executed with. `shown` is for events that are shown
-//! one by one, `filters` makes kernel filters by task, `hits` measures what uprobes cost the probed programs.
+//! one by one, `filters` makes kernel filters by task, `task_grouping`
+//! says which tasks share a row, `hits` measures what uprobes cost the probed programs.
 
 mod args;
 mod bare;
@@ -28,6 +29,7 @@ mod scope;
 mod setup;
 mod shown;
 mod socket_errors;
+mod task_grouping;
 mod tracefs;
 pub mod user_stacks;
 
@@ -50,6 +52,7 @@ pub use scope::RunScope;
 pub use setup::{Setup, Warning, WarningKind};
 pub use shown::ShownEvent;
 pub use socket_errors::SocketErrors;
+pub use task_grouping::TaskGrouping;
 pub use tracefs::TracefsFinder;
 
 pub use crate::report::Report;

@@ -344,7 +344,7 @@ fn push_table(profiler: &str, head: &TableHead, out: &mut String) {
         row.push((*meaning).to_owned());
         *out += &format!("| {} |\n", row.join(" | "));
     }
-    for (key, _) in *meanings {
+    for (key, _) in meanings {
         assert!(columns.iter().any(|column| column.key == *key), "{profiler}, {table}: no column is {key}");
     }
 }

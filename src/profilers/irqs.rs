@@ -20,8 +20,8 @@ use crate::relation::{
 };
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{
-    Column, Detail, GroupBy, LATENCY_MEANINGS, LatencyRow, OccurrenceLayout, OccurrenceSchema, Schema, Subject,
-    TableSchema, Value, latency_meanings,
+    Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceLayout, OccurrenceSchema, Schema, Subject, TableSchema,
+    Value,
 };
 use crate::stats::{Latency, PairKey, SumKey};
 use crate::symbol::StackId;
@@ -396,10 +396,7 @@ impl IrqRow {
     fn share(&self, span_ns: u64) -> Value {
         match self.part {
             IrqPart { waits: true, .. } | IrqPart { kind: IrqKind::Work, .. } => Value::None,
-            _ => {
-                let pct = u128::from(self.sums.own) * 10_000 / u128::from(span_ns.max(1));
-                Value::Pct(u32::try_from(pct).unwrap_or(u32::MAX))
-            }
+            _ => Value::share(self.sums.own, span_ns),
         }
     }
 
@@ -412,7 +409,7 @@ impl IrqRow {
     }
 }
 
-const COLUMNS: [Column<IrqRow>; 24] = [
+const COLUMNS: [Column<IrqRow>; 19] = [
     Column::label("cpu", "CPU", |row| Value::Unsigned(row.part.cpu.into())),
     Column::label("kind", "kind", |row| row.part.kind()),
     Column::<IrqRow>::label("irq", "irq", |row| row.part.irq()).if_any(),
@@ -428,36 +425,35 @@ const COLUMNS: [Column<IrqRow>; 24] = [
     Column::latency_p95(),
     Column::latency_p99(),
     Column::latency_max(),
-    Column::derived("max_comm", "max in", |row, _| row.whose()),
+    Column::<IrqRow>::derived("max_in", "max in", |row, _| row.whose()).text_only(),
     Column::<IrqRow>::counter("than", "than", |row| &mut row.sums.than).if_any(),
     Column::<IrqRow>::counter("no_start", "no start", |row| &mut row.sums.no_start).if_any(),
-    Column::<IrqRow>::latency_worst()[0],
-    Column::<IrqRow>::latency_worst()[1],
-    Column::<IrqRow>::latency_worst()[2],
-    Column::<IrqRow>::latency_sums()[0],
-    Column::<IrqRow>::latency_sums()[1],
     Column::<IrqRow>::counter("own_ns", "", |row| &mut row.sums.own).ns().hidden(),
 ];
 
-const MEANINGS: [(&str, &str); 8 + LATENCY_MEANINGS.len()] = latency_meanings([
+const MEANINGS: [Meaning; 9] = [
     ("cpu", "the CPU; of a wait that on which it ended"),
     ("kind", "`hardirq`, `softirq` or `work`"),
     ("irq", "the number of the hard interrupt or softirq"),
     ("name", "the name of the handler or softirq"),
     ("function", "the function of the work item"),
     ("cpu_pct", "the share of the CPU's time, without hard interrupts in between; work has none, since it may sleep"),
+    ("max_in", "the task that the longest interrupted, or that was current as its wait began"),
     ("than", "those as long as the limit of `--than` or longer"),
     ("no_start", "waits that ended, too, but whose beginning was not seen"),
-]);
+];
 
 fn longest_first(one: &IrqRow, other: &IrqRow) -> Ordering {
     one.rank().cmp(&other.rank())
 }
 
 static TIMES: Schema<IrqRow> =
-    Schema::<IrqRow>::new("times", &COLUMNS).titled("what ran").explained(&MEANINGS).ordered(longest_first);
-static DELAYS: Schema<IrqRow> =
-    Schema::<IrqRow>::new("delays", &COLUMNS).titled("what waited").explained(&MEANINGS).ordered(longest_first);
+    Schema::<IrqRow>::new("times", &COLUMNS).latencies().titled("what ran").explained(&MEANINGS).ordered(longest_first);
+static DELAYS: Schema<IrqRow> = Schema::<IrqRow>::new("delays", &COLUMNS)
+    .latencies()
+    .titled("what waited")
+    .explained(&MEANINGS)
+    .ordered(longest_first);
 
 /// The occurrence of a run or wait that `--than` or `--lower` selects. Its subject is the interrupted task, or the task
 /// that was current when the wait began.

@@ -13,12 +13,13 @@ use crate::cli::{CommonArgs, usage};
 use crate::host::online_cpus;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::filters::TaskMatch;
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
-use crate::report::{Column, Schema, TableSchema, Value};
+use crate::profiler::{
+    Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TaskGrouping, TickOutcome, Timestamp, Use,
+};
+use crate::report::{Column, Schema, TableSchema, TaskKeyRow, Value};
 use crate::sched::{CpuTurn, CpuTurns, CpuUse, TurnUser};
-use crate::stats::{KeyedSums, SumKey};
+use crate::stats::{KeyedSums, SumKey, TaskKey};
 use crate::symbol::StackId;
-use crate::task::Comm;
 
 /// Which tasks have the CPUs, for how long, and how often
 #[derive(Debug, clap::Args)]
@@ -37,8 +38,8 @@ The times are exact: from switch to switch. What interrupts take counts for the
 task that they interrupt. `profile` tells in which code the time goes.")]
 pub struct OncpuArgs {
     /// What has a row
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = RowTask::Thread)]
-    by: RowTask,
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = TaskGrouping::Thread)]
+    by: TaskGrouping,
     /// As --by comm: one row for all threads of a name
     #[arg(long, conflicts_with = "by")]
     only_comm: bool,
@@ -58,14 +59,6 @@ pub struct OncpuArgs {
     common: CommonArgs,
 }
 
-/// What a row is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum RowTask {
-    Thread,
-    Process,
-    Comm,
-}
-
 impl ProfilerArgs for OncpuArgs {
     const NAME: &'static str = "oncpu";
     const TABLES: &'static [&'static dyn TableSchema] = &[&ON_CPU, &BUSY];
@@ -79,7 +72,7 @@ impl ProfilerArgs for OncpuArgs {
             return Err(usage("oncpu tells how long tasks run, not where: profile -g does"));
         }
         if self.only_comm {
-            self.by = RowTask::Comm;
+            self.by = TaskGrouping::Comm;
         }
         let (scope, tasks, cpus) = (RunScope::default(), KeyedSums::default(), BTreeMap::new());
         Ok(Box::new(Oncpu {
@@ -91,18 +84,17 @@ impl ProfilerArgs for OncpuArgs {
     }
 }
 
-/// The key of a row: the task or CPU whose time it has. Numbers that do not apply to a row are 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The key of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct OnCpuKey {
-    pid: i32,
-    tid: i32,
-    comm: Comm,
+    task: TaskKey,
+    /// The CPU, with `--per-cpu`.
     cpu: Option<u32>,
 }
 
 impl SumKey for OnCpuKey {
     fn others(&self) -> OnCpuKey {
-        OnCpuKey { comm: Comm::new(b"<others>"), cpu: self.cpu, ..OnCpuKey::default() }
+        OnCpuKey { task: self.task.others(), cpu: self.cpu }
     }
 }
 
@@ -117,21 +109,26 @@ struct OnCpuSum {
 
 type OnCpuRow = (OnCpuKey, OnCpuSum);
 
+impl TaskKeyRow for OnCpuRow {
+    fn task(&self) -> &TaskKey {
+        &self.0.task
+    }
+}
+
 static ON_CPU: Schema<OnCpuRow> = Schema::<OnCpuRow>::new(
     "tasks",
     &[
         Column::<OnCpuRow>::counter("cpu_ns", "CPU ms", |(_, sum)| &mut sum.ns).ns(),
-        Column::<OnCpuRow>::derived("pct", "%", |(_, sum), span_ns| share(sum.ns, span_ns)).additive(),
+        Column::<OnCpuRow>::derived("pct", "%", |(_, sum), span_ns| Value::share(sum.ns, span_ns)).additive(),
         Column::counter("runs", "runs", |(_, sum)| &mut sum.runs),
         Column::<OnCpuRow>::greatest("max_ns", "max us", |(_, sum)| &mut sum.longest_ns).us(),
-        Column::<OnCpuRow>::label("cpu", "CPU", |(key, _)| match key.cpu {
-            Some(cpu) => Value::Unsigned(cpu.into()),
-            None => Value::None,
+        Column::<OnCpuRow>::label("cpu", "CPU", |(key, _)| {
+            key.cpu.map_or(Value::None, |cpu| Value::Unsigned(cpu.into()))
         })
         .if_any(),
-        Column::<OnCpuRow>::label("pid", "pid", |(key, _)| number(key.pid)).if_any(),
-        Column::<OnCpuRow>::label("tid", "tid", |(key, _)| number(key.tid)).if_any(),
-        Column::label("comm", "comm", |(key, _)| Value::Comm(key.comm)),
+        Column::TASK[0],
+        Column::TASK[1],
+        Column::TASK[2],
     ],
 )
 .explained(&[
@@ -144,16 +141,6 @@ static ON_CPU: Schema<OnCpuRow> = Schema::<OnCpuRow>::new(
 ])
 .titled("time on CPUs")
 .ordered(|(one, few), (other, many)| many.ns.cmp(&few.ns).then(one.cmp(other)));
-
-/// In hundredths of a percent.
-fn share(ns: u64, span_ns: u64) -> Value {
-    Value::Pct(u32::try_from(u128::from(ns) * 10_000 / u128::from(span_ns.max(1))).unwrap_or(u32::MAX))
-}
-
-/// The number as a cell; blank for 0, which is no task with a row.
-fn number(number: i32) -> Value {
-    if number == 0 { Value::None } else { Value::Signed(number.into()) }
-}
 
 /// How a CPU spent the interval.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,7 +157,7 @@ static BUSY: Schema<CpuTime> = Schema::<CpuTime>::new(
     &[
         Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
         Column::<CpuTime>::counter("busy_ns", "busy ms", |row| &mut row.busy_ns).ns(),
-        Column::derived("pct", "%", |row, span_ns| share(row.busy_ns, span_ns)),
+        Column::derived("pct", "%", |row, span_ns| Value::share(row.busy_ns, span_ns)),
         Column::<CpuTime>::counter("idle_ns", "idle ms", |row| &mut row.idle_ns).ns(),
         Column::<CpuTime>::derived("unseen_ns", "unseen ms", |row, span_ns| Value::Ns(row.unseen_ns(span_ns)))
             .ns()
@@ -226,14 +213,7 @@ impl TurnUser for OnCpuRows {
             return None;
         }
         let cpu = self.args.per_cpu.then_some(cpu);
-        Some(match self.args.by {
-            RowTask::Comm => OnCpuKey { comm, cpu, ..OnCpuKey::default() },
-            RowTask::Thread => OnCpuKey { pid: ctx.tasks.pid(tid), tid, comm, cpu },
-            RowTask::Process => {
-                let pid = ctx.tasks.pid(tid);
-                OnCpuKey { pid, tid: 0, comm: if pid == tid { comm } else { ctx.tasks.comm(pid) }, cpu }
-            }
-        })
+        Some(OnCpuKey { task: self.args.by.key(tid, comm, &mut ctx.tasks), cpu })
     }
 
     fn had(&mut self, turn: &CpuTurn<Option<OnCpuKey>>) -> Use {

@@ -14,11 +14,10 @@ use crate::profiler::filters::TaskMatch;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
 use crate::report::layout::{SUBJECT, detail, text};
 use crate::report::{
-    Column, Detail, LATENCY_MEANINGS, LatencyRow, OccurrenceLayout, OccurrenceSchema, Schema, Subject, TableSchema,
-    Value, latency_meanings,
+    Column, Detail, LatencyRow, OccurrenceLayout, OccurrenceSchema, Schema, Subject, TableSchema, Value,
 };
 use crate::sched::{EndedWait, Migration, RunnableStacks, SchedModel, TaskWaits, WaitUser};
-use crate::stats::{Began, KeyedSums, Latency, SumKey, TidMap, WorstCase};
+use crate::stats::{Began, KeyedSums, Latency, SumKey, TaskKey, TidMap, WorstCase};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -109,18 +108,6 @@ impl LatencyRow for DistanceRow {
     }
 }
 
-const WORST: [Column<DistanceRow>; 4] = Column::<DistanceRow>::latency_worst();
-const SUMS: [Column<DistanceRow>; 2] = Column::<DistanceRow>::latency_sums();
-
-const DISTANCE_MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 2] = latency_meanings([
-    (
-        "shared",
-        "the nearest that both CPUs share: `core`, `L2`, `LLC` (the last level of cache), `node` (of memory), `apart` if nothing; \
-         `stayed`: the waits of tasks that did not go to another CPU",
-    ),
-    ("migrations", "how often a task went to another CPU"),
-]);
-
 static DISTANCES: Schema<DistanceRow> = Schema::<DistanceRow>::new(
     "distances",
     &[
@@ -135,31 +122,19 @@ static DISTANCES: Schema<DistanceRow> = Schema::<DistanceRow>::new(
         Column::latency_p95().json_only(),
         Column::latency_p99(),
         Column::latency_max(),
-        WORST[0],
-        WORST[1],
-        WORST[2],
-        WORST[3],
-        SUMS[0],
-        SUMS[1],
     ],
 )
-.explained(&DISTANCE_MEANINGS)
+.latencies()
+.explained(&[
+    (
+        "shared",
+        "the nearest that both CPUs share: `core`, `L2`, `LLC` (the last level of cache), `node` (of memory), `apart` if nothing; \
+         `stayed`: the waits of tasks that did not go to another CPU",
+    ),
+    ("migrations", "how often a task went to another CPU"),
+])
 .titled("migrations, and the waits for a CPU after them")
 .ordered(|(one, _), (other, _)| one.cmp(other));
-
-/// A task that has migrated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct MigratedTask {
-    pid: i32,
-    tid: i32,
-    comm: Comm,
-}
-
-impl SumKey for MigratedTask {
-    fn others(&self) -> MigratedTask {
-        MigratedTask { pid: 0, tid: 0, comm: Comm::new(b"<others>") }
-    }
-}
 
 /// A task's migrations, how many of these were within the last level of cache, and its waits after them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,7 +160,7 @@ impl MigrationSum {
     }
 }
 
-type MigratedTaskRow = (MigratedTask, MigrationSum);
+type MigratedTaskRow = (TaskKey, MigrationSum);
 
 static MIGRATED_TASKS: Schema<MigratedTaskRow> = Schema::<MigratedTaskRow>::new(
     "tasks",
@@ -195,9 +170,9 @@ static MIGRATED_TASKS: Schema<MigratedTaskRow> = Schema::<MigratedTaskRow>::new(
         Column::known_counter("within_node", "in node", |(_, sum)| &mut sum.within_node),
         Column::counter("waits", "waits", |(_, sum)| &mut sum.waits),
         Column::<MigratedTaskRow>::counter("waited_ns", "waited us", |(_, sum)| &mut sum.waited_ns).us(),
-        Column::label("pid", "pid", |(task, _)| Value::Signed(task.pid.into())),
-        Column::label("tid", "tid", |(task, _)| Value::Signed(task.tid.into())),
-        Column::label("comm", "comm", |(task, _)| Value::Comm(task.comm)),
+        Column::TASK[0],
+        Column::TASK[1],
+        Column::TASK[2],
     ],
 )
 .explained(&[
@@ -246,7 +221,7 @@ struct MigrationRows {
     /// How far each task has migrated that has not got a CPU since then.
     moved: TidMap<Option<CpuDistance>>,
     distances: KeyedSums<MigrationDistance, DistanceSum>,
-    tasks: KeyedSums<MigratedTask, MigrationSum>,
+    tasks: KeyedSums<TaskKey, MigrationSum>,
 }
 
 impl WaitUser for MigrationRows {
@@ -265,7 +240,7 @@ impl WaitUser for MigrationRows {
         let ns = at.saturating_sub(wait.since);
         self.distances.sum(moved).delays.record(ns, at, || WorstCase { ns, at_ns: at, cpu, tid, comm, stack: None });
         if let Some(distance) = moved.0 {
-            let sum = self.tasks.sum(MigratedTask { pid: ctx.tasks.pid(tid), tid, comm });
+            let sum = self.tasks.sum(TaskKey { pid: ctx.tasks.pid(tid), tid, comm });
             sum.waits += 1;
             sum.waited_ns = sum.waited_ns.saturating_add(ns);
             sum.add(distance, false);
@@ -287,7 +262,7 @@ impl WaitUser for MigrationRows {
         *moved = (*moved).max(Some(distance));
         self.distances.sum(MigrationDistance(Some(distance))).migrations += 1;
         let pid = ctx.tasks.pid(tid);
-        let sum = self.tasks.sum(MigratedTask { pid, tid, comm });
+        let sum = self.tasks.sum(TaskKey { pid, tid, comm });
         sum.add(distance, true);
         let is_shown = self.args.detail && distance > CpuDistance::Llc;
         let takes_stack = self.args.common.draws_stacks() || is_shown && self.args.common.stacks();

@@ -1,6 +1,6 @@
 //! The columns of a table of latencies: number, total, percentiles, and the worst case with its time and task.
 
-use crate::report::{Column, Value};
+use crate::report::{Column, Meaning, Schema, Value};
 use crate::stats::{Latency, WorstCase};
 
 /// A row about latencies.
@@ -10,7 +10,7 @@ pub trait LatencyRow: 'static {
 }
 
 /// The meanings of the columns of a [`LatencyRow`].
-pub const LATENCY_MEANINGS: [(&str, &str); 14] = [
+const LATENCY_MEANINGS: [Meaning; 14] = [
     ("count", "how many ended in the interval"),
     ("total_ns", "their sum"),
     ("min_ns", "the shortest"),
@@ -26,20 +26,6 @@ pub const LATENCY_MEANINGS: [(&str, &str); 14] = [
     ("max_comm", "and its name"),
     ("duration_ns", "how long they took"),
 ];
-
-/// The meanings of latency columns, followed by those of a table's other columns.
-pub const fn latency_meanings<const OWN: usize, const ALL: usize>(
-    own: [(&'static str, &'static str); OWN],
-) -> [(&'static str, &'static str); ALL] {
-    assert!(ALL == OWN + LATENCY_MEANINGS.len());
-    let mut all = [("", ""); ALL];
-    let mut index = 0;
-    while index < ALL {
-        all[index] = if index < OWN { own[index] } else { LATENCY_MEANINGS[index - OWN] };
-        index += 1;
-    }
-    all
-}
 
 /// In text, durations are in us.
 impl<R: LatencyRow> Column<R> {
@@ -84,25 +70,26 @@ impl<R: LatencyRow> Column<R> {
         Column::<R>::derived("max_ns", "max us", |row, _| measured(row, |latency| latency.distribution.max())).us()
     }
 
-    /// Four columns of JSON: the time, CPU and task of the longest latency.
-    pub const fn latency_worst() -> [Column<R>; 4] {
-        [
-            Column::<R>::derived("max_time_ns", "at", |row, _| worst(row, |case| Value::Moment(case.at_ns)))
-                .json_only(),
-            Column::<R>::derived("max_cpu", "cpu", |row, _| worst(row, |case| Value::Unsigned(case.cpu.into())))
-                .json_only(),
-            Column::<R>::derived("max_tid", "tid", |row, _| worst(row, |case| Value::Signed(case.tid.into())))
-                .json_only(),
-            Column::<R>::derived("max_comm", "comm", |row, _| worst(row, |case| Value::Comm(case.comm))).json_only(),
-        ]
-    }
+    /// Four columns of JSON: the time, CPU and task of the longest latency. Two hidden ones, by which rows are added up.
+    pub const LONGEST_LATENCY: [Column<R>; 6] = [
+        Column::<R>::derived("max_time_ns", "at", |row, _| worst(row, |case| Value::Moment(case.at_ns))).json_only(),
+        Column::<R>::derived("max_cpu", "cpu", |row, _| worst(row, |case| Value::Unsigned(case.cpu.into())))
+            .json_only(),
+        Column::<R>::derived("max_tid", "tid", |row, _| worst(row, |case| Value::Signed(case.tid.into()))).json_only(),
+        Column::<R>::derived("max_comm", "comm", |row, _| worst(row, |case| Value::Comm(case.comm))).json_only(),
+        Column::<R>::distribution("duration_ns", |row| &mut row.latency_mut().distribution).us(),
+        Column::worst("worst", |row| &mut row.latency_mut().worst),
+    ];
+}
 
-    /// Two hidden columns, by which rows are added up.
-    pub const fn latency_sums() -> [Column<R>; 2] {
-        [
-            Column::<R>::distribution("duration_ns", |row| &mut row.latency_mut().distribution).us(),
-            Column::worst("worst", |row| &mut row.latency_mut().worst),
-        ]
+impl<R: LatencyRow> Schema<R> {
+    /// Adds the columns by which latencies are added up, those of the longest latency for JSON, and the meanings of all
+    /// columns of latencies.
+    #[must_use]
+    pub const fn latencies(mut self) -> Schema<R> {
+        self.last_columns = const { &Column::<R>::LONGEST_LATENCY };
+        self.last_meanings = &LATENCY_MEANINGS;
+        self
     }
 }
 
@@ -118,7 +105,7 @@ fn worst<R: LatencyRow>(row: &R, value: fn(&WorstCase) -> Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Rows, Schema, TypedRows};
+    use crate::report::{Rows, TypedRows};
     use crate::task::Comm;
 
     #[derive(Clone, Debug, Default)]
@@ -148,12 +135,9 @@ mod tests {
             Column::latency_stddev(),
             Column::latency_p50(),
             Column::latency_max(),
-            Column::<NamedLatency>::latency_worst()[0],
-            Column::<NamedLatency>::latency_worst()[2],
-            Column::<NamedLatency>::latency_sums()[0],
-            Column::<NamedLatency>::latency_sums()[1],
         ],
-    );
+    )
+    .latencies();
 
     /// Durations are in us in text and in ns in JSON; the worst case of two intervals is the worse one.
     #[test]
@@ -178,7 +162,9 @@ mod tests {
             Value::Us(rows.rows()[0].latency.distribution.quantile(0.5)),
             Value::Us(2500),
             Value::Moment(21),
+            Value::Unsigned(0),
             Value::Signed(4),
+            Value::Comm(Comm::default()),
             Value::None,
             Value::None,
         ];

@@ -26,8 +26,8 @@ pub trait Rows: Any + Debug + Send {
     /// One cell of a row.
     fn cell(&mut self, index: usize, column: usize, span_ns: u64) -> Value;
 
-    /// The meanings of the columns, by their keys.
-    fn meanings(&self) -> &'static [(&'static str, &'static str)];
+    /// The meaning of the column of this key.
+    fn meaning(&self, key: &str) -> Option<&'static str>;
 
     /// The name of a row without its stack.
     fn labels(&self, index: usize) -> Vec<Value>;
@@ -117,8 +117,8 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
         row.zip(self.schema.columns().nth(column)).map_or(Value::None, |(row, column)| column.value(row, span_ns))
     }
 
-    fn meanings(&self) -> &'static [(&'static str, &'static str)] {
-        self.schema.meanings
+    fn meaning(&self, key: &str) -> Option<&'static str> {
+        self.schema.all_meanings().find(|(of, _)| *of == key).map(|(_, meaning)| *meaning)
     }
 
     fn labels(&self, index: usize) -> Vec<Value> {

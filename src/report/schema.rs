@@ -18,9 +18,12 @@ pub struct Schema<R: 'static> {
     /// The title in text, if a report has several tables.
     pub title: &'static str,
     columns: SchemaColumns<R>,
+    /// The last columns of a static schema: those of [`Schema::latencies`].
+    pub(super) last_columns: &'static [Column<R>],
     /// The meanings of the columns, by their keys, for the documentation and for metrics. A hidden column is exported
     /// as a metric if it has a meaning.
-    pub meanings: &'static [(&'static str, &'static str)],
+    pub meanings: &'static [Meaning],
+    pub(super) last_meanings: &'static [Meaning],
     /// The order of the rows. None: as the profiler hands them over.
     pub order: Option<fn(&R, &R) -> Ordering>,
     /// Computes the fields that depend on all rows. Called again after rows were added.
@@ -33,6 +36,9 @@ pub struct Schema<R: 'static> {
     /// The rows are about the present, and replace those of the interval before.
     pub is_snapshot: bool,
 }
+
+/// The key of a column, and what the column means.
+pub type Meaning = (&'static str, &'static str);
 
 #[derive(Clone, Debug)]
 enum SchemaColumns<R: 'static> {
@@ -66,10 +72,24 @@ impl<R> Schema<R> {
     }
 
     const fn of(table: &'static str, columns: SchemaColumns<R>) -> Schema<R> {
-        let (title, meanings, heap_bytes) = ("", &[] as &[_], (|_| 0) as fn(&R) -> usize);
+        let (title, heap_bytes) = ("", (|_| 0) as fn(&R) -> usize);
+        let (meanings, last_columns, last_meanings): (&[Meaning], &[_], &[Meaning]) = (&[], &[], &[]);
         let (order, settle): (_, fn(&mut [R])) = (None, |_| {});
         let (verdict, rests_on): (fn(&R) -> Verdict, _) = (|_| Verdict::Exact, Basis::Interval);
-        Schema { table, title, columns, meanings, order, settle, heap_bytes, verdict, rests_on, is_snapshot: false }
+        Schema {
+            table,
+            title,
+            columns,
+            last_columns,
+            meanings,
+            last_meanings,
+            order,
+            settle,
+            heap_bytes,
+            verdict,
+            rests_on,
+            is_snapshot: false,
+        }
     }
 
     pub(super) fn columns(&self) -> impl Iterator<Item = &dyn ColumnCells<R>> {
@@ -78,7 +98,7 @@ impl<R> Schema<R> {
             SchemaColumns::Made(columns) => (&[], columns),
         };
         let made = made.iter().map(|column| column as &dyn ColumnCells<R>);
-        of_static.iter().map(|column| column as &dyn ColumnCells<R>).chain(made)
+        of_static.iter().chain(self.last_columns).map(|column| column as &dyn ColumnCells<R>).chain(made)
     }
 
     /// Approximate bytes of a row on the heap.
@@ -88,9 +108,14 @@ impl<R> Schema<R> {
 
     /// Sets the meaning of each key, in a few words, for `docs/json.md`.
     #[must_use]
-    pub const fn explained(mut self, meanings: &'static [(&'static str, &'static str)]) -> Schema<R> {
+    pub const fn explained(mut self, meanings: &'static [Meaning]) -> Schema<R> {
         self.meanings = meanings;
         self
+    }
+
+    /// All meanings, also those of the last columns.
+    pub(super) fn all_meanings(&self) -> impl Iterator<Item = &'static Meaning> {
+        self.meanings.iter().chain(self.last_meanings)
     }
 
     #[must_use]
@@ -145,7 +170,7 @@ pub struct TableHead {
     pub table: &'static str,
     pub columns: Vec<ColumnHead>,
     /// The meanings of the columns, by their keys.
-    pub meanings: &'static [(&'static str, &'static str)],
+    pub meanings: Vec<Meaning>,
     pub is_snapshot: bool,
 }
 
@@ -157,6 +182,7 @@ pub trait TableSchema: Sync {
 impl<R> TableSchema for Schema<R> {
     fn head(&self) -> TableHead {
         let columns = self.columns().map(ColumnCells::head).collect();
-        TableHead { table: self.table, columns, meanings: self.meanings, is_snapshot: self.is_snapshot }
+        let meanings = self.all_meanings().copied().collect();
+        TableHead { table: self.table, columns, meanings, is_snapshot: self.is_snapshot }
     }
 }

@@ -151,7 +151,13 @@ impl Cpus<(), i32> {
     #[inline(always)]
     #[must_use]
     pub fn switched(&mut self, at: u64, cpu: u32, prev: i32, next: i32) -> Option<i32> {
-        match self.get_or_add(cpu, || ())?.switched(at, prev, next) {
+        let cpu = self.get_or_add(cpu, || ())?;
+        // Nearly all switches leave the task that was believed to run. Whether it was seen to come does not matter here.
+        if let Some(current) = cpu.current.as_mut().filter(|current| **current == prev) {
+            (*current, cpu.since) = (next, at);
+            return None;
+        }
+        match cpu.switched(at, prev, next) {
             TurnBegin::Missed(believed) if believed > 0 && believed != next => Some(believed),
             _ => None,
         }

@@ -31,6 +31,20 @@ impl SumKey for TaskStack {
     }
 }
 
+/// A task, or all tasks of a process or of a name, as the key of a sum. Numbers that do not apply are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskKey {
+    pub pid: i32,
+    pub tid: i32,
+    pub comm: Comm,
+}
+
+impl SumKey for TaskKey {
+    fn others(&self) -> TaskKey {
+        TaskKey { comm: Comm::new(b"<others>"), ..TaskKey::default() }
+    }
+}
+
 /// Default limit of distinct keys: nobody reads more rows.
 const DEFAULT_MAX_KEYS: usize = 10_000;
 

@@ -14,7 +14,7 @@ pub mod top_k;
 pub mod weights;
 
 pub use distribution::Distribution;
-pub use keyed::{KeyedSums, SumKey, TaskStack};
+pub use keyed::{KeyedSums, SumKey, TaskKey, TaskStack};
 pub use latency::{Latency, LatencyTable, WorstCase};
 pub use loss_horizon::{Began, LossHorizon, LostWindow};
 pub use pairs::{CloseOutcome, OpenPair, PairCounts, PairKey, Pairs};

@@ -67,7 +67,7 @@ impl MetricTable {
         let MetricEntry { owner, verdict, is_snapshot } = entry;
         let table = Some(rows.table()).filter(|table| *table != view.main_table);
         let column = |(index, head): (usize, ColumnHead)| {
-            let meaning = rows.meanings().iter().find(|(key, _)| *key == head.key).map(|(_, meaning)| *meaning);
+            let meaning = rows.meaning(&head.key);
             let (kind, unit) = match names::kind(&head, is_snapshot) {
                 Some(kind) => (kind, names::unit(&head)),
                 // A word in a snapshot: the present state of something.

@@ -7,7 +7,7 @@ use crate::json::Object;
 use crate::output::json;
 use crate::output::stack_weights::fold::{Folded, StackGroup};
 use crate::output::text::frames;
-use crate::report::{Top, Value};
+use crate::report::{Top, Value, hundredths_of};
 use crate::stats::weights::Weight;
 use crate::symbol::naming::name_cache::FunctionName;
 use crate::symbol::naming::named_frame::NamedFrame;
@@ -19,13 +19,6 @@ const FUNCTIONS: usize = 15;
 const STACKS: usize = 5;
 /// Limit of the stacks shown of one occurrence.
 pub const STACKS_OF_ONE: usize = 3;
-
-/// Hundredths of a per cent of `part` in `whole`.
-pub fn share(part: u64, whole: u64) -> u32 {
-    let whole = u128::from(whole.max(1));
-    let hundredths = (u128::from(part) * 10_000 + whole / 2) / whole;
-    u32::try_from(hundredths).unwrap_or(u32::MAX)
-}
 
 /// Appends the list of functions. The caller has started its headline.
 pub fn functions(folded: &Folded, top: Top, out: &mut Vec<u8>) {
@@ -89,7 +82,7 @@ fn telling_depth(group: &StackGroup, groups: &[StackGroup]) -> usize {
 }
 
 fn percent(weight: Weight, total: Weight, out: &mut Vec<u8>) {
-    let tenths = (share(weight.amount, total.amount) + 5) / 10;
+    let tenths = (hundredths_of(weight.amount, total.amount) + 5) / 10;
     let _ = write!(out, "{:>3}.{}", tenths / 10, tenths % 10);
 }
 
@@ -122,7 +115,7 @@ pub fn json_rows(
 ) {
     let mut row = |table, weight: Weight, out: &mut Vec<u8>, rest: &dyn Fn(&mut Object<'_>)| {
         let mut object = head(table, out);
-        object.value("pct", &Value::Pct(share(weight.amount, folded.total().amount)));
+        object.value("pct", &Value::Pct(hundredths_of(weight.amount, folded.total().amount)));
         object.unsigned("samples", weight.samples);
         rest(&mut object);
         object.end();
@@ -233,13 +226,5 @@ mod tests {
             assert_eq!((&rows[0][key], &rows[1]["stack"][0][key]), (want, want), "{key}");
         }
         assert!(text(|out| functions(&folded, top(9), out)).ends_with(" gzip+0x5c78 (stripped)\n"));
-    }
-
-    #[test]
-    fn shares_are_rounded() {
-        for (part, whole, want) in [(0, 0, 0), (1, 3, 3333), (2, 3, 6667), (7, 7, 10_000), (u64::MAX, u64::MAX, 10_000)]
-        {
-            assert_eq!(share(part, whole), want, "{part} of {whole}");
-        }
     }
 }

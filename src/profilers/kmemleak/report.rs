@@ -94,9 +94,7 @@ const COLUMNS: &[Column<OutstandingRow>] = &[
     Column::<OutstandingRow>::derived("allocs_per_s", "alloc/s", |row, _| rate(row.flow.allocs, row.span)),
     Column::<OutstandingRow>::derived("frees_per_s", "free/s", |row, _| rate(row.flow.frees, row.span)),
     Column::<OutstandingRow>::derived("freed_pct", "freed%", |row, _| {
-        let PlaceFlow { all_allocs, all_frees, .. } = row.flow;
-        let hundredths = u128::from(all_frees) * 10_000 / u128::from(all_allocs.max(1));
-        Value::Pct(u32::try_from(hundredths).unwrap_or(u32::MAX))
+        Value::share(row.flow.all_frees, row.flow.all_allocs)
     }),
     Column::<OutstandingRow>::greatest("oldest_ns", "oldest", |row| &mut row.oldest_ns).in_unit(Unit::Age),
     Column::<OutstandingRow>::least("newest_ns", "newest", |row| &mut row.newest_ns).in_unit(Unit::Age).json_only(),

@@ -4,9 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::report::layout::{SUBJECT, detail, text, when};
-use crate::report::{
-    Basis, Column, Detail, GroupBy, LATENCY_MEANINGS, LatencyRow, OccurrenceSchema, Schema, Value, latency_meanings,
-};
+use crate::report::{Basis, Column, Detail, GroupBy, LatencyRow, OccurrenceSchema, Schema, Value};
 use crate::stats::{Latency, WorstCase};
 use crate::task::Comm;
 
@@ -42,10 +40,7 @@ impl DelayRow {
     }
 
     fn than_share(&self) -> Value {
-        match self.latency.distribution.count() {
-            0 => Value::None,
-            count => Value::Pct((u128::from(self.than) * 10_000 / u128::from(count)) as u32),
-        }
+        Value::share(self.than, self.latency.distribution.count())
     }
 }
 
@@ -68,18 +63,10 @@ pub static DELAYS: Schema<DelayRow> = Schema::<DelayRow>::new(
         Column::<DelayRow>::counter("than", "than", |row| &mut row.than).if_any(),
         Column::<DelayRow>::derived("than_pct", "than %", |row, _| row.than_share()).if_any(),
         Column::<DelayRow>::counter("before", "before", |row| &mut row.before).if_any(),
-        Column::<DelayRow>::latency_worst()[0],
-        Column::<DelayRow>::latency_worst()[1],
-        Column::<DelayRow>::latency_worst()[2],
-        Column::<DelayRow>::latency_worst()[3],
-        Column::<DelayRow>::latency_sums()[0],
-        Column::<DelayRow>::latency_sums()[1],
     ],
 )
-.explained(&MEANINGS)
-.ordered(|one, other| one.rank().cmp(&other.rank()));
-
-const MEANINGS: [(&str, &str); 7 + LATENCY_MEANINGS.len()] = latency_meanings([
+.latencies()
+.explained(&[
     ("key", "with `--perins`: what the events of the pairs have in common"),
     ("comm", "the name of the thread that is the key"),
     ("start", "the event that began the pairs"),
@@ -87,7 +74,8 @@ const MEANINGS: [(&str, &str); 7 + LATENCY_MEANINGS.len()] = latency_meanings([
     ("than", "pairs that took at least `--than`"),
     ("than_pct", "their share"),
     ("before", "pairs that began before the interval"),
-]);
+])
+.ordered(|one, other| one.rank().cmp(&other.rank()));
 
 /// Number of pairs, with `--impl pair`.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use crate::host::cpu_ranges;
 use crate::profilers::rundelay::cells::{CpuRunner, RunnerKind, Runners, TaskPriority, ThreadProcess};
 use crate::profilers::rundelay::confined::ConfinedWait;
 use crate::profilers::rundelay::line::{kind, since};
-use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value, latency_meanings};
+use crate::report::{Column, LatencyRow, Meaning, Schema, Value};
 use crate::sched::{CpuUse, RunDelayKind};
 use crate::stats::{Began, Latency, SumKey};
 use crate::task::children::of_parent;
@@ -54,22 +54,20 @@ impl LatencyRow for RunDelayRow {
     }
 }
 
-const WORST: [Column<RunDelayRow>; 4] = Column::<RunDelayRow>::latency_worst();
-const SUMS: [Column<RunDelayRow>; 2] = Column::<RunDelayRow>::latency_sums();
 const KIND: Column<RunDelayRow> = Column::label("kind", "kind", |row| kind(row.key.kind));
 const THAN: Column<RunDelayRow> = Column::<RunDelayRow>::counter("than", "than", |row| &mut row.sum.than).if_any();
 const EARLIER: Column<RunDelayRow> =
     Column::<RunDelayRow>::counter("earlier", "earlier", |row| &mut row.sum.earlier).if_any();
 const NOW: Column<RunDelayRow> = Column::<RunDelayRow>::gauge("now", "now", |row| &mut row.now).if_any();
 
-const MEANINGS: [(&str, &str); LATENCY_MEANINGS.len() + 6] = latency_meanings([
+const MEANINGS: [Meaning; 6] = [
     ("pid", "its process, where it is not the first thread of that"),
     ("process", "the name of that process"),
     ("kind", "`woken`, `new`, `preempted` or `yielded`: why the task waited for a CPU"),
     ("than", "waits of `--than` or longer"),
     ("earlier", "waits that began in an earlier interval"),
     ("now", "tasks that wait at the end of the interval"),
-]);
+];
 
 /// The first four columns are about a thread.
 const COLUMNS: &[Column<RunDelayRow>] = &[
@@ -90,21 +88,17 @@ const COLUMNS: &[Column<RunDelayRow>] = &[
     THAN,
     EARLIER,
     NOW,
-    WORST[0],
-    WORST[1],
-    WORST[2],
-    WORST[3],
-    SUMS[0],
-    SUMS[1],
 ];
 
 pub static DELAYS_OF_ALL: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("delays", COLUMNS.split_at(4).1)
+    .latencies()
     .explained(MEANINGS.split_at(2).1)
     .settled(settle)
     .titled("waits for a CPU")
     .ordered(|one, other| one.key.cmp(&other.key));
 
 pub static DELAYS_OF_THREADS: Schema<RunDelayRow> = Schema::<RunDelayRow>::new("threads", COLUMNS)
+    .latencies()
     .explained(&MEANINGS)
     .settled(settle)
     .titled("waits for a CPU")

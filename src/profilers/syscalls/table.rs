@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::profilers::syscalls::kinds::CallNumber;
 use crate::profilers::syscalls::pairs::{CallErrors, CallKey, CallThread};
 use crate::relation::PairSums;
-use crate::report::{Column, LATENCY_MEANINGS, LatencyRow, Schema, Value, latency_meanings};
+use crate::report::{Column, LatencyRow, Meaning, Schema, Value};
 use crate::stats::{Began, Latency, WorstCase};
 use crate::symbol::StackId;
 
@@ -45,11 +45,11 @@ impl CallRow {
         if !self.has_limit || count == 0 {
             return Value::None;
         }
-        Value::Pct((u128::from(self.sum.than) * 10_000 / u128::from(count)) as u32)
+        Value::share(self.sum.than, count)
     }
 }
 
-const COLUMNS: [Column<CallRow>; 26] = [
+const COLUMNS: [Column<CallRow>; 20] = [
     Column::<CallRow>::label("tid", "tid", |row| {
         row.key.thread.map_or(Value::None, |thread| Value::Signed(thread.tid.into()))
     })
@@ -75,16 +75,10 @@ const COLUMNS: [Column<CallRow>; 26] = [
     Column::<CallRow>::counter("earlier", "earlier", |row| &mut row.sum.before).if_any(),
     Column::<CallRow>::counter("no_start", "no start", |row| &mut row.sum.no_start).if_any(),
     Column::<CallRow>::gauge("now", "now", |row| &mut row.now).if_any(),
-    Column::<CallRow>::latency_worst()[0],
-    Column::<CallRow>::latency_worst()[1],
-    Column::<CallRow>::latency_worst()[2],
-    Column::<CallRow>::latency_worst()[3],
-    Column::<CallRow>::latency_sums()[0],
-    Column::<CallRow>::latency_sums()[1],
     Column::<CallRow>::counter("than_count", "", |row| &mut row.sum.than).hidden(),
 ];
 
-const MEANINGS: [(&str, &str); 9 + LATENCY_MEANINGS.len()] = latency_meanings([
+const MEANINGS: [Meaning; 9] = [
     ("call", "its name; `sys_N` for a number without a known name, `32-bit NAME` for one of 32-bit mode"),
     ("tid", "the thread, with `--perins`"),
     ("errors", "of these, those that failed"),
@@ -98,15 +92,16 @@ const MEANINGS: [(&str, &str); 9 + LATENCY_MEANINGS.len()] = latency_meanings([
          them",
     ),
     ("now", "calls that go on as the interval ends"),
-]);
+];
 
 fn longest_first(one: &CallRow, other: &CallRow) -> std::cmp::Ordering {
     (Reverse(one.total_ns()), one.key).cmp(&(Reverse(other.total_ns()), other.key))
 }
 
 pub static CALLS: Schema<CallRow> =
-    Schema::<CallRow>::new("calls", &COLUMNS).titled("calls").explained(&MEANINGS).ordered(longest_first);
+    Schema::<CallRow>::new("calls", &COLUMNS).latencies().titled("calls").explained(&MEANINGS).ordered(longest_first);
 pub static WAITS: Schema<CallRow> = Schema::<CallRow>::new("waits", &COLUMNS)
+    .latencies()
     .titled("calls that wait by design")
     .explained(&MEANINGS)
     .ordered(longest_first);

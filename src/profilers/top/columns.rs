@@ -196,11 +196,7 @@ fn share(row: &AmountRow) -> Value {
 
 fn part_of(amount: Option<u64>, whole: Option<u64>) -> Value {
     let (Some(amount), Some(whole)) = (amount, whole) else { return Value::None };
-    if whole == 0 || amount > whole {
-        return Value::None;
-    }
-    let whole = u128::from(whole);
-    u32::try_from((u128::from(amount) * 10_000 + whole / 2) / whole).map_or(Value::None, Value::Pct)
+    if amount > whole { Value::None } else { Value::share(amount, whole) }
 }
 
 /// Merges rows with equal names and stacks.

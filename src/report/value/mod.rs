@@ -50,6 +50,11 @@ pub enum Value {
 }
 
 impl Value {
+    /// The share of `part` in `whole`, rounded; unknown of nothing.
+    pub fn share(part: u64, whole: u64) -> Value {
+        if whole == 0 { Value::None } else { Value::Pct(hundredths_of(part, whole)) }
+    }
+
     /// A value of a profiler's own kind.
     pub fn cell(cell: impl Cell) -> Value {
         Value::Cell(AnyCell::new(cell))
@@ -73,5 +78,25 @@ impl Value {
     }
 }
 
+/// The share of `part` in `whole` in hundredths of a per cent, rounded; 0 of nothing.
+pub fn hundredths_of(part: u64, whole: u64) -> u32 {
+    let whole = u128::from(whole.max(1));
+    let hundredths = (u128::from(part) * 10_000 + whole / 2) / whole;
+    u32::try_from(hundredths).unwrap_or(u32::MAX)
+}
+
 /// Approximate overhead of the allocator for each allocation.
 pub const OVERHEAD_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_rounded() {
+        for (part, whole, want) in [(0, 0, 0), (1, 3, 3333), (2, 3, 6667), (7, 7, 10_000), (u64::MAX, u64::MAX, 10_000)]
+        {
+            assert_eq!(hundredths_of(part, whole), want, "{part} of {whole}");
+        }
+    }
+}
