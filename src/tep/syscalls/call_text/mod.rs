@@ -305,19 +305,11 @@ fn push_arg(
         | ArgKind::Words
         | ArgKind::Parts
         | ArgKind::Message
-        | ArgKind::Messages
-            if arg == 0 =>
-        {
-            out.push_str("NULL");
-        }
-        ArgKind::Pointer
-        | ArgKind::Path
-        | ArgKind::SocketAddress
-        | ArgKind::Words
-        | ArgKind::Parts
-        | ArgKind::Message
-        | ArgKind::Messages
-        | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
+        | ArgKind::Messages => match arg {
+            0 => out.push_str("NULL"),
+            address => put(out, format_args!("{address:#x}")),
+        },
+        ArgKind::Bits => put(out, format_args!("{arg:#x}")),
         ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
         ArgKind::Fd => push_fd(arg as i32, look_ups, out),
         ArgKind::DirFd => {
