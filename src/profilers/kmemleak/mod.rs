@@ -5,8 +5,9 @@
 //!
 //! `sources` has the events, `field_source` those whose address and size are fields, `pointers` the table of live
 //! allocations, `ledger` the accounts of all tables, `flows` the allocations and frees of each place, `trend` decides
-//! whether the outstanding amount of a place grows, `report` makes the rows.
+//! whether the outstanding amount of a place grows, `ages` has how old it is, `report` makes the rows.
 
+mod ages;
 mod field_source;
 pub mod flows;
 pub mod ledger;
@@ -432,6 +433,7 @@ impl Kmemleak {
         let has_places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
         let span = self.ledger.flows.span(now);
         lines.extend((!sums.is_empty()).then(|| report::span_line(span)));
+        lines.extend(report::age_line(&sums));
         let flow = |key| self.ledger.flows.of(key);
         let terms = OutstandingTerms { has_sizes: sizes, span };
         let rows = report::rows(&sums, terms, |owner| self.owners.task(owner), flow);
