@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::net::{TcpStream, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::PathBuf;
@@ -409,6 +409,65 @@ fn addresses_of_sockets() {
         let is_it = |row: &&Value| row["call"] == *call && row["address"] == *address && row["count"] == 1;
         assert_eq!(done.of_type("row").iter().filter(is_it).count(), 1, "{call} {address}: {done:?}");
     }
+}
+
+/// Sends a message of one byte to a port of this machine; without one, to where the socket is connected. Returns the errno.
+fn send_message(socket: &UdpSocket, port: Option<u16>) -> Option<i32> {
+    let s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
+    let mut to = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: port.unwrap_or(0).to_be(),
+        sin_addr: libc::in_addr { s_addr },
+        sin_zero: [0; 8],
+    };
+    let mut part = libc::iovec { iov_base: c"x".as_ptr().cast_mut().cast(), iov_len: 1 };
+    // SAFETY: null pointers and zeros are valid values of all fields.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    if port.is_some() {
+        (message.msg_name, message.msg_namelen) = ((&raw mut to).cast(), size_of_val(&to) as u32);
+    }
+    // SAFETY: the message, its address and its part live until the call returns.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
+    (sent < 0).then(|| std::io::Error::last_os_error().raw_os_error()).flatten()
+}
+
+/// Where messages go that are sent with sendmsg: the address is behind a pointer in the message.
+#[test]
+fn addresses_of_messages() {
+    need_events!();
+    let tid = own_tid().to_string();
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let send = || {
+        let errnos = [Some(9), Some(0), None].map(|port| send_message(&socket, port));
+        assert_eq!(errnos, [None, Some(libc::EINVAL), Some(libc::EDESTADDRREQ)]);
+    };
+    let trace = start_watching(&["trace", "-e", "sendmsg", "-t", &tid]);
+    send();
+    let done = trace.interrupt().code(0);
+    let to: Vec<Value> = fields(&done).map(|fields| fields["msg"].clone()).collect();
+    let [nine, none, nowhere] = &to[..] else { panic!("{done:?}") };
+    assert!(nine == "127.0.0.1:9" && none == "127.0.0.1:0", "{done:?}");
+    assert!(
+        nowhere.as_str().is_some_and(|address| address.starts_with("0x")),
+        "it is where the socket leads: {done:?}"
+    );
+    let lines = start_watching(&["syscalls", "--calls", "sendmsg", "--than", "1", "-t", &tid]);
+    send();
+    let done = lines.interrupt().code(0);
+    let texts: Vec<String> =
+        done.of_type("event").iter().map(|event| event["text"].as_str().unwrap_or_default().to_owned()).collect();
+    for (text, want) in texts.iter().zip([" to 127.0.0.1:9, 0) = 1", " to 127.0.0.1:0, 0) = -1 EINVAL"]) {
+        assert!(text.starts_with("sendmsg(") && text.contains(want), "{done:?}");
+    }
+    assert!(texts.len() == 3 && !texts[2].contains(" to "), "{done:?}");
+    let errors = start_watching(&["syscalls", "--errors", "--calls", "sendmsg", "-t", &tid]);
+    send();
+    let done = errors.interrupt().code(0);
+    let rows = done.of_type("row");
+    let of = |error: &str| rows.iter().find(|row| row["error"] == error).unwrap_or_else(|| panic!("{done:?}"));
+    assert_eq!((&of("EINVAL")["address"], &of("EINVAL")["count"]), (&"127.0.0.1:0".into(), &1.into()));
+    assert!(of("EDESTADDRREQ").get("address").is_none_or(Value::is_null), "{done:?}");
 }
 
 /// Programs as they are executed: the words of each.

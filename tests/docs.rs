@@ -352,6 +352,7 @@ fn push_table(profiler: &str, head: &TableHead, out: &mut String) {
 fn in_text(column: &ColumnHead) -> String {
     match column {
         ColumnHead { kind: ColumnKind::Stack, .. } => "lines below".to_owned(),
+        ColumnHead { is_below: true, heading, .. } => format!("`{heading}:`, below the row"),
         ColumnHead { in_text: false, .. } => String::new(),
         ColumnHead { heading, .. } if heading == " " => "behind the row".to_owned(),
         ColumnHead { if_any: true, heading, .. } => format!("`{heading}`, if any"),

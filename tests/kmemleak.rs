@@ -209,6 +209,28 @@ fn only_old_allocations() {
     load.stop();
 }
 
+/// What a thread allocates before it changes its name and afterwards is told apart.
+#[test]
+fn a_thread_that_changes_its_name() {
+    need_events!(alone);
+    let run = watching(&[KMALLOC, &["-g"]].concat());
+    let renames = || {
+        let mut kept = Vec::new();
+        for (name, many) in [(c"mem-before", 300), (c"mem-after", 200), (c"mem-last", 100)] {
+            nix::sys::prctl::set_name(name).expect("a name");
+            kept.extend((0..many).map(|_| nix::sys::eventfd::EventFd::new().expect("an eventfd")));
+        }
+        kept
+    };
+    let kept = std::thread::spawn(renames).join().expect("it ends");
+    let rows = last_rows(&run.interrupt().code(0));
+    drop(kept);
+    let [row] = &of_eventfd(&rows)[..] else { panic!("not one place: {rows:?}") };
+    assert_eq!(number(row, "allocs"), 600, "{row}");
+    // Those with most of it first.
+    assert_eq!(row["comms"], serde_json::json!(["mem-before", "mem-after", "+1"]), "{row}");
+}
+
 #[test]
 fn allocations_of_the_target() {
     need_events!(alone);
@@ -354,10 +376,24 @@ fn a_slow_leak_beside_a_large_cache() {
         );
         keeps_37_a_second(leak, SIGNALFD);
         assert_eq!(cache["bytes_per_s"].as_i64(), Some(0), "{cache}");
+        // Of the last second, less what has passed since the load ended; 10 more turns of it may be late.
+        is_younger_than_a_second(leak, 37 * SIGNALFD, 4 * SIGNALFD);
+        is_younger_than_a_second(cache, 2000 * EVENTFD, 200 * EVENTFD);
         assert_eq!((leak["comm"].as_str(), leak["process"].as_str()), (Some("hoarder"), Some("hoard")), "{leak}");
         assert_eq!(number(leak, "pid"), load_number(&line, "pid"), "{leak}");
         Ok(())
     });
+}
+
+/// The bytes by age sum up to all, and those of the last second are `per_s`, give or take some.
+#[track_caller]
+fn is_younger_than_a_second(row: &Value, per_s: u64, give: u64) {
+    let ages = row["ages"].as_array().unwrap_or_else(|| panic!("{row}"));
+    assert_eq!(ages.iter().map(|age| number(age, "amount")).sum::<u64>(), number(row, "bytes"), "{row}");
+    let ends: Vec<u64> = ages.iter().map(|age| number(age, "below_ns")).collect();
+    assert_eq!(ends, [1_000_000_000, 10_000_000_000], "{row}");
+    let want = per_s as f64 * (1.0 - number(row, "newest_ns") as f64 / 1e9);
+    assert!((number(&ages[0], "amount") as f64 - want).abs() <= give as f64, "{want}: {row}");
 }
 
 /// 37 of 1000 objects a second stay.

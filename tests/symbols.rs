@@ -625,9 +625,15 @@ fn a_process_that_waits_for_a_moment_all_the_time_has_names() {
 fn stacks_that_end_early_are_told_of_without_being_asked() {
     need_events!();
     let places = example("places");
-    let line = "stacks: 20 of 20 user stacks do not reach the start of their program, 20 of them in ";
     let done = run_over(&["trace", "-e", CALL, FP], &[&places, "nofp", "20"]);
-    done.says(&[&format!("{line}{places}; mostly in {places}, by frame pointers: --call-graph=dwarf")]);
+    let lines = [
+        "stacks: 20 of 20 user stacks do not reach the start of their program".to_owned(),
+        format!("  20 of them in {places} (-v: every program)"),
+        format!("  mostly in {places}, by frame pointers"),
+        "  --call-graph=dwarf unwinds them by tables".to_owned(),
+    ];
+    let told = done.err.iter().position(|line| line.starts_with("stacks: ")).expect("stacks are told of");
+    assert_eq!(done.err[told..told + lines.len()], lines, "{done:#?}");
     let done = run_over(&["trace", "-e", CALL, FP], &[&places, "own", "20"]);
     assert!(!done.err.iter().any(|line| line.contains("user stacks do not reach")), "{done:#?}");
 }

@@ -1,6 +1,6 @@
 //! Assembles a BPF program from instructions and forward jumps to labels.
 
-use crate::bpf::instruction::{Helper, Instruction, JumpCondition, R1, R2, R10, Register};
+use crate::bpf::instruction::{Helper, Instruction, JumpCondition, R1, R2, R3, R4, R10, Register};
 
 /// A program under construction.
 #[derive(Debug, Default)]
@@ -58,10 +58,31 @@ impl Assembler {
 
     /// `r0 =` the address of the map value whose key lies at stack offset `key`, or 0. `map`: the map's descriptor.
     pub fn look_up(&mut self, map: i32, key: i16) {
+        self.put_key(map, key);
+        self.add(Instruction::call(Helper::MapLookup));
+    }
+
+    /// Sets the map value whose key lies at stack offset `key` to the bytes at stack offset `value`. `r0` = 0, or an
+    /// error.
+    pub fn update(&mut self, map: i32, key: i16, value: i16) {
+        self.put_key(map, key);
+        self.add(Instruction::copy(R3, R10));
+        self.add(Instruction::add(R3, value.into()));
+        self.add(Instruction::set(R4, 0)); // BPF_ANY
+        self.add(Instruction::call(Helper::MapUpdate));
+    }
+
+    /// Removes the map value whose key lies at stack offset `key`.
+    pub fn remove(&mut self, map: i32, key: i16) {
+        self.put_key(map, key);
+        self.add(Instruction::call(Helper::MapDelete));
+    }
+
+    /// The first two arguments of helpers for maps.
+    fn put_key(&mut self, map: i32, key: i16) {
         self.add_all(Instruction::map(R1, map));
         self.add(Instruction::copy(R2, R10));
         self.add(Instruction::add(R2, key.into()));
-        self.add(Instruction::call(Helper::MapLookup));
     }
 
     fn jump_on(&mut self, condition: Option<(Register, JumpCondition, i32)>, label: Label) {

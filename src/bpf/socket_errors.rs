@@ -91,13 +91,7 @@ fn assemble_enter(call: &SocketOptionCall, calls: i32, tasks: Option<&TaskMap>) 
     program.add(I::store(Eight, R10, VALUE, R1));
     program.add(I::load(Four, R1, R6, offset_of(call.descriptor)?));
     program.add(I::store(Eight, R10, DESCRIPTOR, R1));
-    program.add_all(I::map(R1, calls));
-    program.add(I::copy(R2, R10));
-    program.add(I::add(R2, KEY.into()));
-    program.add(I::copy(R3, R10));
-    program.add(I::add(R3, VALUE.into()));
-    program.add(I::set(R4, 0)); // BPF_ANY
-    program.add(I::call(Helper::MapUpdate));
+    program.update(calls, KEY, VALUE);
     program.put(end);
     program.add(I::set(R0, 1));
     program.add(I::exit());
@@ -120,10 +114,7 @@ fn assemble_exit(call: &SocketOptionCall, calls: i32, output: i32, read: Helper)
     program.jump_if(R0, JumpCondition::Equal, 0, end);
     program.add(I::load(Eight, R7, R0, 0));
     program.add(I::load(Four, R8, R0, DESCRIPTOR - VALUE));
-    program.add_all(I::map(R1, calls));
-    program.add(I::copy(R2, R10));
-    program.add(I::add(R2, KEY.into()));
-    program.add(I::call(Helper::MapDelete));
+    program.remove(calls, KEY);
     program.add(I::load(Eight, R1, R6, offset_of(call.result)?));
     program.jump_if(R1, JumpCondition::NotEqual, 0, end);
     program.add(I::store(Four, R10, VALUE, R8));

@@ -30,6 +30,12 @@ const MAX_SOCKET_ADDRESS: i32 = 128;
 const IS_SOCKET_ADDRESS: u32 = 1 << 8;
 const IS_WORDS: u32 = 1 << 9;
 const IS_COMPLETE: u32 = 1 << 10;
+/// It is the message that a socket sends, whose address is copied.
+const IS_MESSAGE: u32 = 1 << 11;
+/// `struct user_msghdr` (include/linux/socket.h): the bytes that are read, and in them the address and its length.
+const MESSAGE_BYTES: i32 = 16;
+const MESSAGE_ADDRESS: i16 = 0;
+const MESSAGE_ADDRESS_BYTES: i16 = 8;
 /// Strings of a list that are copied at most, bytes of each of them, and bytes after which no further one is begun.
 const MAX_WORDS: i32 = 16;
 const WORD_BYTES: i32 = 512;
@@ -59,15 +65,19 @@ pub enum Pointee {
     SocketAddress,
     /// A list of strings, up to its null pointer: the arguments of a program.
     Words,
+    /// A message, of which the address is copied that it is sent to. Empty: it has none.
+    Message,
 }
 
 impl PointerArgument {
-    /// Arguments that are no strings in some call, with their bits: of connect and bind, of sendto, of execve, of execveat.
-    const OTHERS: [(u16, u8, Pointee); 4] = [
+    /// Arguments that are no strings in some call, with their bits: of connect and bind, of sendto, of execve, of
+    /// execveat, of sendmsg.
+    const OTHERS: [(u16, u8, Pointee); 5] = [
         (1 << 6, 1, Pointee::SocketAddress),
         (1 << 7, 4, Pointee::SocketAddress),
         (1 << 8, 1, Pointee::Words),
         (1 << 9, 2, Pointee::Words),
+        (1 << 10, 1, Pointee::Message),
     ];
 
     /// All arguments that a mask may have, each with its bit. `first`: offset of the first argument.
@@ -150,13 +160,14 @@ impl<'a> CopiedString<'a> {
         let [address, words] = [header.first_chunk::<8>()?, header.last_chunk::<8>()?].map(|word| *word);
         let (argument, result) = (words.first_chunk::<4>()?, words.last_chunk::<4>()?);
         let argument = u32::from_ne_bytes(*argument);
-        let pointee = match argument & (IS_SOCKET_ADDRESS | IS_WORDS) {
+        let pointee = match argument & (IS_SOCKET_ADDRESS | IS_WORDS | IS_MESSAGE) {
             0 => Pointee::String,
             IS_WORDS => Pointee::Words,
+            IS_MESSAGE => Pointee::Message,
             _ => Pointee::SocketAddress,
         };
         let is_complete = argument & IS_COMPLETE != 0;
-        let argument = u8::try_from(argument & !(IS_SOCKET_ADDRESS | IS_WORDS | IS_COMPLETE)).ok()?;
+        let argument = u8::try_from(argument & !(IS_SOCKET_ADDRESS | IS_WORDS | IS_COMPLETE | IS_MESSAGE)).ok()?;
         let result = i32::from_ne_bytes(*result);
         let address = u64::from_ne_bytes(address);
         let mut copied = CopiedString { argument, pointee, address, text: None, is_cut: false };
@@ -269,7 +280,13 @@ fn copy_argument(
         Pointee::SocketAddress => {
             program.jump_if(R3, JumpCondition::Equal, 0, next); // the program passes no address
             program.add(I::store_number(Four, R7, 8, (IS_SOCKET_ADDRESS | u32::from(argument)).cast_signed()));
-            copy_bytes(program, offset_of(offset.saturating_add(8))?, read_bytes);
+            program.add(I::load(Four, R2, R6, offset_of(offset.saturating_add(8))?));
+            copy_bytes(program, read_bytes);
+        }
+        Pointee::Message => {
+            program.jump_if(R3, JumpCondition::Equal, 0, next);
+            program.add(I::store_number(Four, R7, 8, (IS_MESSAGE | u32::from(argument)).cast_signed()));
+            copy_address_of_message(program, read_bytes);
         }
         Pointee::Words => {
             program.jump_if(R3, JumpCondition::Equal, 0, next);
@@ -292,13 +309,30 @@ fn copy_argument(
     Ok(())
 }
 
-/// Copies as many bytes from the address in register 3 as the field at `length` of the record says. Afterwards register
-/// 0 has the length, or an error.
-fn copy_bytes(program: &mut Assembler, length: i16, read: Helper) {
+/// Copies the address that the message at the address in register 3 is sent to. Afterwards register 0 has its length,
+/// or an error.
+fn copy_address_of_message(program: &mut Assembler, read: Helper) {
+    use Instruction as I;
+    use MoveSize::{Eight, Four};
+    let end = program.label();
+    program.add(I::copy(R1, R7));
+    program.add(I::add(R1, HEADER_BYTES as i32));
+    program.add(I::set(R2, MESSAGE_BYTES));
+    program.add(I::call(read));
+    program.jump_if(R0, JumpCondition::NotEqual, 0, end);
+    program.add(I::load(Eight, R3, R7, HEADER_BYTES as i16 + MESSAGE_ADDRESS));
+    program.add(I::load(Four, R2, R7, HEADER_BYTES as i16 + MESSAGE_ADDRESS_BYTES));
+    program.jump_if(R3, JumpCondition::Equal, 0, end); // register 0 is 0
+    copy_bytes(program, read);
+    program.put(end);
+}
+
+/// Copies as many bytes from the address in register 3 as register 2 says. Afterwards register 0 has the length, or an
+/// error.
+fn copy_bytes(program: &mut Assembler, read: Helper) {
     use Instruction as I;
     use MoveSize::Four;
     let (is_long, is_known, failed) = (program.label(), program.label(), program.label());
-    program.add(I::load(Four, R2, R6, length));
     program.jump_if(R2, JumpCondition::Above, MAX_SOCKET_ADDRESS, is_long);
     program.jump(is_known);
     program.put(is_long);
@@ -378,10 +412,12 @@ mod tests {
         let string = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::String };
         let address = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::SocketAddress };
         let words = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::Words };
-        let bits =
-            [string(5, 0), address(1, 0), address(4, 0), words(1, 0), words(2, 0)].map(|argument| argument.bit());
-        assert_eq!(bits, [1 << 5, 1 << 6, 1 << 7, 1 << 8, 1 << 9]);
-        let of_call = StringArguments::OfCall(vec![string(0, 16), string(1, 24), address(3, 40), words(1, 24)]);
+        let message = |argument, offset| PointerArgument { argument, offset, pointee: Pointee::Message };
+        let bits = [string(5, 0), address(1, 0), address(4, 0), words(1, 0), words(2, 0), message(1, 0)]
+            .map(|argument| argument.bit());
+        assert_eq!(bits, [1 << 5, 1 << 6, 1 << 7, 1 << 8, 1 << 9, 1 << 10]);
+        let of_call =
+            StringArguments::OfCall(vec![string(0, 16), string(1, 24), address(3, 40), words(1, 24), message(1, 24)]);
         let by_number = StringArguments::ByNumber { number: 8, first: 16, masks: vec![0, 1, 3, u16::MAX] };
         // Without the rights to have a map, that part is left out.
         let tasks = TaskMap::new(CopiedTasks::Threads(&[1])).ok();
@@ -414,7 +450,11 @@ mod tests {
         };
         let address = |text| Some(CopiedString { pointee: Pointee::SocketAddress, ..of(text) });
         let words = |text, is_cut| Some(CopiedString { pointee: Pointee::Words, is_cut, ..of(Some(text)) });
-        let cases: [(Vec<u8>, Option<CopiedString<'_>>); 17] = [
+        let message = |text| Some(CopiedString { pointee: Pointee::Message, ..of(text) });
+        let cases: [(Vec<u8>, Option<CopiedString<'_>>); 20] = [
+            (record(0x801, 7, 4, b"\x02\0\0\0pad"), message(Some(b"\x02\0\0\0"))),
+            (record(0x801, 7, 0, b"pad"), message(Some(b""))),
+            (record(0x801, 7, -libc::EFAULT, b""), message(None)),
             (record(0x601, 7, 6, b"ls\0-l\0pad"), words(b"ls\0-l\0", false)),
             (record(0x201, 7, 3, b"ls\0pad"), words(b"ls\0", true)),
             (record(0x601, 7, 6, b"ls\0-l"), None),

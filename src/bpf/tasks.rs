@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::bpf::assembler::{Assembler, AssemblyError, Label, offset_of};
-use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R2, R3, R4, R6, R10};
+use crate::bpf::instruction::{Helper, Instruction, JumpCondition, MoveSize, R0, R1, R6, R10};
 use crate::sys;
 use crate::sys::bpf::{BpfMap, MapKind, id_of, load_tracepoint_program};
 
@@ -120,13 +120,7 @@ impl TaskMap {
         program.add(I::load(Four, R1, R6, offset_of(child)?));
         program.add(I::store(Four, R10, KEY, R1));
         program.add(I::store_number(Four, R10, VALUE, 1));
-        program.add_all(I::map(R1, self.tasks.as_fd().as_raw_fd()));
-        program.add(I::copy(R2, R10));
-        program.add(I::add(R2, KEY.into()));
-        program.add(I::copy(R3, R10));
-        program.add(I::add(R3, VALUE.into()));
-        program.add(I::set(R4, 0)); // BPF_ANY
-        program.add(I::call(Helper::MapUpdate));
+        program.update(self.tasks.as_fd().as_raw_fd(), KEY, VALUE);
         program.jump_if(R0, JumpCondition::Equal, 0, end);
         program.add(I::store_number(Four, R10, KEY, 0));
         program.look_up(self.is_full.as_fd().as_raw_fd(), KEY);

@@ -15,7 +15,9 @@ use crate::profiler::Setup;
 use crate::report::{ArgumentText, UnreadText};
 use crate::task::procfs;
 use crate::tep::format::Format;
-use crate::tep::syscalls::syscall_strings::{socket_address_argument, string_arguments, word_list_argument};
+use crate::tep::syscalls::syscall_strings::{
+    message_argument, socket_address_argument, string_arguments, word_list_argument,
+};
 use crate::tep::syscalls::{number_field, without_user_text};
 
 /// Limit of the time between a string and the record of its call, which follow each other except for interrupts and a
@@ -157,6 +159,9 @@ impl CallStrings {
                 Some(waiting) => waiting.of(argument, address),
                 None => Err(UnreadText::NoCopy),
             };
+            if argument.pointee == Pointee::Message && text == Ok(ArgumentText::SocketAddress(b"")) {
+                return None; // it goes where the socket is connected to
+            }
             Some((argument.offset, text.unwrap_or_else(|unread| unread_text(argument.pointee, unread))))
         })
     }
@@ -227,7 +232,7 @@ impl WaitingStrings {
         let string = self.strings.iter().find(is_it).ok_or(UnreadText::NoCopy)?;
         let text = string.text.and_then(|(start, end)| self.text.get(start..end)).ok_or(UnreadText::NotInMemory)?;
         Ok(match argument.pointee {
-            Pointee::SocketAddress => ArgumentText::SocketAddress(text),
+            Pointee::SocketAddress | Pointee::Message => ArgumentText::SocketAddress(text),
             Pointee::Words if string.is_cut => ArgumentText::Words(text.strip_suffix(b"\0").unwrap_or(text)),
             Pointee::Words => ArgumentText::Words(text),
             Pointee::String if string.is_cut => ArgumentText::Cut(text),
@@ -239,7 +244,7 @@ impl WaitingStrings {
 fn unread_text(pointee: Pointee, unread: UnreadText) -> ArgumentText<'static> {
     match pointee {
         Pointee::String => ArgumentText::Unread(unread),
-        Pointee::SocketAddress | Pointee::Words => ArgumentText::UnreadData(unread),
+        Pointee::SocketAddress | Pointee::Words | Pointee::Message => ArgumentText::UnreadData(unread),
     }
 }
 
@@ -248,7 +253,8 @@ pub fn pointer_arguments(format: &Format) -> Vec<PointerArgument> {
     let of = |pointee| move |(argument, offset)| PointerArgument { argument, offset, pointee };
     let strings = string_arguments(format).into_iter().map(of(Pointee::String));
     let addresses = socket_address_argument(format).map(of(Pointee::SocketAddress));
-    strings.chain(addresses).chain(word_list_argument(format).map(of(Pointee::Words))).collect()
+    let words = word_list_argument(format).map(of(Pointee::Words));
+    strings.chain(addresses).chain(words).chain(message_argument(format).map(of(Pointee::Message))).collect()
 }
 
 /// Leaves out tasks that the answer is not about, if the kernel can tell them.

@@ -42,6 +42,8 @@ enum Visibility {
     IfAny,
     Text,
     Json,
+    /// In JSON, and in text as a line below the row, unless that is empty.
+    Below,
     /// In no output: the input of derived columns.
     Nowhere,
 }
@@ -342,6 +344,13 @@ impl<R, S: ColumnStorage> Column<R, S> {
         self
     }
 
+    /// In text the cell is no part of a column but a line below the row, with the heading in front.
+    #[must_use]
+    pub const fn below_row(mut self) -> Column<R, S> {
+        self.visibility = Visibility::Below;
+        self
+    }
+
     /// Shows the column neither in text nor in JSON: it is the input of derived columns.
     #[must_use]
     pub const fn hidden(mut self) -> Column<R, S> {
@@ -362,6 +371,8 @@ pub struct ColumnHead {
     pub in_text: bool,
     /// Shown in text only if the value of some row is not 0.
     pub if_any: bool,
+    /// Shown in text as a line below the row.
+    pub is_below: bool,
     pub in_json: bool,
 }
 
@@ -377,6 +388,7 @@ impl ColumnHead {
             is_additive: false,
             in_text: true,
             if_any: false,
+            is_below: false,
             in_json: true,
         }
     }
@@ -444,7 +456,8 @@ impl<R, S: ColumnStorage> ColumnCells<R> for Column<R, S> {
             is_additive: self.is_additive || kind == ColumnKind::Counter,
             in_text: matches!(self.visibility, Visibility::Everywhere | Visibility::IfAny | Visibility::Text),
             if_any: self.visibility == Visibility::IfAny,
-            in_json: matches!(self.visibility, Visibility::Everywhere | Visibility::IfAny | Visibility::Json),
+            is_below: self.visibility == Visibility::Below,
+            in_json: !matches!(self.visibility, Visibility::Text | Visibility::Nowhere),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::report::{ArgumentText, ArgumentTexts};
 use crate::tep::format::Format;
 use crate::tep::format::field::Field;
 use crate::tep::syscalls::call_text::{CallArguments, CallResult, socket_address, words};
+use crate::tep::syscalls::syscall_strings::is_message;
 
 /// Appends the arguments, not escaped but for quotes: `dfd: AT_FDCWD, filename: "/etc/passwd", flags: O_RDONLY`.
 pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTexts<'_>, out: &mut Vec<u8>) {
@@ -35,6 +36,7 @@ pub fn render(format: &Format, known: Option<&CallArguments>, texts: ArgumentTex
             Some(ArgumentText::SocketAddress(address)) => {
                 value.clear();
                 socket_address::push(address, &mut value);
+                out.extend_from_slice(if is_message(field) { b"to " } else { b"" });
                 out.extend_from_slice(value.as_bytes());
             }
             Some(ArgumentText::Words(list)) => {

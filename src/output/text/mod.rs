@@ -252,6 +252,7 @@ pub fn table(
         let mark = line.verdict.mark();
         layout.push_row(mark.map_or("", |(mark, _)| mark), texts, out);
         marks.extend(mark.filter(|mark| !marks.contains(mark)));
+        push_below(columns, line, out);
         let Some(frames) = line.place.named(&mut name) else { continue };
         if !line.place.has_stack() {
             out.extend_from_slice(b"    (no stack)\n");
@@ -265,6 +266,16 @@ pub fn table(
     for (mark, meaning) in marks {
         let _ = writeln!(out, "{mark} {meaning}");
         explained.push(mark);
+    }
+}
+
+/// Appends the cells that stand below their row.
+fn push_below(columns: &[ColumnHead], line: &TableLine, out: &mut Vec<u8>) {
+    for (column, value) in columns.iter().zip(&line.cells).filter(|(column, _)| column.is_below) {
+        let text = cell(value);
+        if !text.is_empty() {
+            let _ = writeln!(out, "    {}: {text}", column.heading);
+        }
     }
 }
 

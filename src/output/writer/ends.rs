@@ -9,6 +9,7 @@ use crate::output::writer::views::WriterView;
 use crate::output::{IntervalEnd, RunEnd, UnwindingSums, ViewEnd};
 use crate::report::Value;
 use crate::sys;
+use crate::task::procfs;
 
 impl Writer {
     pub fn interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
@@ -62,7 +63,8 @@ impl Writer {
             lines.extend(unwinding.map(|sums| sums.describe()));
             lines.append(&mut self.stacks.names.coverage().describe());
         } else if !self.settings.json {
-            lines.extend(self.stacks.quality.warning());
+            let host = &self.settings.host;
+            lines.extend(self.stacks.quality.warning(|pid| procfs::is_alive(host, pid)));
             lines.extend(self.stacks.names.coverage().jit_cure());
         }
         for line in lines.iter().chain(&end.summary) {

@@ -103,7 +103,7 @@ impl NamedStacks {
             let part = stack.user_part();
             let frames = stack.frames(&mut self.spaces);
             let has_user = frames.iter().any(|frame| matches!(frame, Frame::User { .. }));
-            (frames, has_user.then(|| UserStack { part, program: self.spaces.program(pid) }))
+            (frames, has_user.then(|| UserStack { part, program: self.spaces.program(pid), pid }))
         });
         self.names.expect(&frames);
         self.frames.insert(id, frames);

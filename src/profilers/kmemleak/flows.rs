@@ -177,17 +177,18 @@ impl Flows {
                 return;
             }
         }
-        self.allocated_elsewhere(FlowKey::of(stack, owner), bytes, cache);
+        // In parts: the tag as a whole would be passed in memory, and written there for each allocation.
+        self.allocated_elsewhere(FlowKey::of(stack, owner), bytes, cache.key, cache.name, cache.raw);
     }
 
     #[inline(never)]
-    fn allocated_elsewhere(&mut self, key: FlowKey, bytes: u64, cache: CacheTag<'_>) {
+    fn allocated_elsewhere(&mut self, key: FlowKey, bytes: u64, cache: u32, name: Option<LocatedText>, raw: &[u8]) {
         let number = self.number(key);
-        if let (Some(name), Some(account)) = (cache.name, self.accounts.get_mut(number)) {
-            account.caches.add(name.text(cache.raw).unwrap_or_default());
+        if let (Some(name), Some(account)) = (name, self.accounts.get_mut(number)) {
+            account.caches.add(name.text(raw).unwrap_or_default());
         }
         let Some(sums) = self.sums(key, number) else { return };
-        sums.cache = cache.key;
+        sums.cache = cache;
         sums.allocs += 1;
         sums.bytes = sums.bytes.wrapping_add(bytes);
     }

@@ -7,6 +7,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::profilers::kmemleak::ages::AgeAmounts;
 use crate::profilers::kmemleak::flows::{CacheTag, FlowKey, Flows};
 use crate::profilers::kmemleak::pointers::{LiveAllocation, Pointers};
 use crate::stats::{KeyedSums, LossHorizon, SumKey};
@@ -64,6 +65,8 @@ pub struct OutstandingSum {
     pub unsure: u64,
     /// Earlier allocations whose address was reused without a free event.
     pub replaced: u64,
+    /// The bytes, or the allocations where no event has a size, by age.
+    pub ages: AgeAmounts,
 }
 
 impl OutstandingSum {
@@ -75,13 +78,15 @@ impl OutstandingSum {
         self.exited += other.exited;
         self.unsure += other.unsure;
         self.replaced += other.replaced;
+        self.ages.add(other.ages);
     }
 }
 
 impl Default for OutstandingSum {
     /// The sum without any allocation.
     fn default() -> OutstandingSum {
-        OutstandingSum { allocs: 0, bytes: 0, oldest_ns: 0, newest_ns: u64::MAX, exited: 0, unsure: 0, replaced: 0 }
+        let (newest_ns, ages) = (u64::MAX, AgeAmounts::default());
+        OutstandingSum { allocs: 0, bytes: 0, oldest_ns: 0, newest_ns, exited: 0, unsure: 0, replaced: 0, ages }
     }
 }
 
@@ -425,6 +430,7 @@ impl Ledger {
             exited: u64::from(exited),
             unsure: u64::from(!self.horizon.saw_all_since(record.time)),
             replaced: 0,
+            ages: AgeAmounts::of(age, if self.flows.has_sizes { record.bytes } else { 1 }),
         };
         sums.sum(AllocOrigin::of(record)).add(sum);
         true

@@ -47,7 +47,9 @@ fn equal_addresses_of_two_processes_stay_apart() {
     assert!(allocated(&mut ledger, PointerSpace::Kernel, record(8, 3, 40)));
     assert_eq!(freed(&mut ledger, B, 8, 4), Some(record(8, 2, 20)));
     assert_eq!((freed(&mut ledger, B, 8, 5), counts(&ledger)), (None, (3, 2, 1, 0)));
-    let want = OutstandingSum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0, replaced: 0 };
+    let ages = AgeAmounts::of(9, 2);
+    let want =
+        OutstandingSum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0, replaced: 0, ages };
     assert_eq!(sum(&ledger, 10), Some(want));
 }
 
@@ -97,8 +99,16 @@ fn what_is_left_at_an_exit_stays() {
     }
     ledger.thread_exited(1, 1, 10, |_| false);
     freed(&mut ledger, A, 2, 5); // this free comes late
-    let want =
-        Some(OutstandingSum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0, replaced: 0 });
+    let want = Some(OutstandingSum {
+        allocs: 1,
+        bytes: 10,
+        oldest_ns: 9,
+        newest_ns: 9,
+        exited: 1,
+        unsure: 0,
+        replaced: 0,
+        ages: AgeAmounts::of(9, 1),
+    });
     assert_eq!(sum(&ledger, 1000), want, "its age is that at the exit, the third was too young");
     ledger.expire(10 + LINGERS_NS, |_| false);
     assert_eq!(ledger.processes.len(), 1);

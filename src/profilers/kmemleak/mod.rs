@@ -5,8 +5,9 @@
 //!
 //! `sources` has the events, `field_source` those whose address and size are fields, `pointers` the table of live
 //! allocations, `ledger` the accounts of all tables, `flows` the allocations and frees of each place, `trend` decides
-//! whether the outstanding amount of a place grows, `report` makes the rows.
+//! whether the outstanding amount of a place grows, `ages` has how old it is, `report` makes the rows.
 
+mod ages;
 mod field_source;
 pub mod flows;
 pub mod ledger;
@@ -159,18 +160,28 @@ impl Kmemleak {
     ) -> Use {
         let &Sample { pid, tid, time, .. } = sample;
         let NewAllocation { ptr, bytes, stack, cache } = new;
-        let is_own = ctx.scope.is_own(tid);
-        let owner = if is_own {
-            OURSELVES
-        } else {
-            let comm = ctx.tasks.comm(tid);
-            self.owners.number(pid, comm, || ctx.tasks.comm(pid))
+        let owner = match self.owners.recent(pid, tid) {
+            Some(owner) => owner,
+            None => self.find_owner(pid, tid, ctx),
         };
         let record = pointers::LiveAllocation { ptr, time, bytes, stack, owner };
         if !self.ledger.allocated(space, record, cache) {
             ctx.view.discarded += 1;
         }
-        if is_own { Use::Ignored } else { Use::Relevant }
+        if owner == OURSELVES { Use::Ignored } else { Use::Relevant }
+    }
+
+    /// The number of a thread's task.
+    #[inline(never)]
+    fn find_owner(&mut self, pid: i32, tid: i32, ctx: &mut Context) -> u32 {
+        let owner = if ctx.scope.is_own(tid) {
+            OURSELVES
+        } else {
+            let comm = ctx.tasks.comm(tid);
+            self.owners.number(pid, comm, || ctx.tasks.comm(pid))
+        };
+        self.owners.keep_recent(pid, tid, owner);
+        owner
     }
 
     /// Removes the allocation that was freed at `ptr`.
@@ -367,6 +378,7 @@ impl Profiler for Kmemleak {
 
 impl Kmemleak {
     fn on_task(&mut self, record: &Record<'_>, time: Timestamp, ctx: &Context) {
+        self.owners.forget_recent();
         match record {
             Record::Fork(fork) if fork.pid != fork.ppid => self.ledger.forked(fork.pid, time),
             Record::Comm { pid, exec: true, .. } => self.ledger.executed(*pid, time),
@@ -382,6 +394,7 @@ impl Kmemleak {
     }
 
     fn on_tick(&mut self, now: Timestamp, ctx: &Context) {
+        self.owners.forget_recent(); // after a loss the names of tasks are corrected at any time
         self.ledger.flows.look(now);
         self.ledger.expire(now, |pid| lives(&ctx.tasks, pid));
         if self.check_at_ns.is_some_and(|at| at <= now) {
@@ -420,6 +433,7 @@ impl Kmemleak {
         let has_places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
         let span = self.ledger.flows.span(now);
         lines.extend((!sums.is_empty()).then(|| report::span_line(span)));
+        lines.extend(report::age_line(&sums));
         let flow = |key| self.ledger.flows.of(key);
         let terms = OutstandingTerms { has_sizes: sizes, span };
         let rows = report::rows(&sums, terms, |owner| self.owners.task(owner), flow);

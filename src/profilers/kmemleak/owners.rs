@@ -1,4 +1,7 @@
 //! The tasks that allocate, numbered.
+//!
+//! The numbers of recent threads are found without hashing. Whatever may change the name of a thread, or give its tid
+//! to another one, ends that: see [`Owners::forget_recent`].
 
 use rustc_hash::FxHashMap;
 
@@ -15,30 +18,51 @@ pub struct Owners {
     /// By number; the first is [`OURSELVES`](super::ledger::OURSELVES).
     tasks: Vec<TaskOfRow>,
     numbers: FxHashMap<NamedTask, u32>,
-    /// The last task that was looked up: events of one task often follow each other.
-    latest: (NamedTask, u32),
+    /// By tid: see [`Owners::recent`].
+    recent: [RecentOwner; RECENT],
 }
+
+/// A thread that has allocated a moment ago, and its number.
+#[derive(Clone, Copy, Debug)]
+struct RecentOwner {
+    tid: i32,
+    pid: i32,
+    number: u32,
+}
+
+/// Entries of the table of recent threads.
+const RECENT: usize = 64;
+/// An entry of no thread: the kernel gives no thread this tid.
+const NO_OWNER: RecentOwner = RecentOwner { tid: i32::MIN, pid: i32::MIN, number: 0 };
 
 impl Default for Owners {
     fn default() -> Owners {
-        let nobody = NamedTask { pid: ANY_PID, comm: Comm::default() };
-        let mut owners =
-            Owners { tasks: vec![TaskOfRow::default()], numbers: FxHashMap::default(), latest: (nobody, 0) };
-        owners.latest = (nobody, owners.add(nobody, Comm::default));
-        owners
+        Owners { tasks: vec![TaskOfRow::default()], numbers: FxHashMap::default(), recent: [NO_OWNER; RECENT] }
     }
 }
 
 impl Owners {
-    /// The number of a task. `process`: the name of its process.
+    /// The number of a thread that was kept with [`Owners::keep_recent`].
     #[inline(always)]
+    pub fn recent(&self, pid: i32, tid: i32) -> Option<u32> {
+        let recent = &self.recent[tid as usize % RECENT];
+        (recent.tid == tid && recent.pid == pid).then_some(recent.number)
+    }
+
+    /// Keeps the number of a thread.
+    pub fn keep_recent(&mut self, pid: i32, tid: i32, number: u32) {
+        self.recent[tid as usize % RECENT] = RecentOwner { tid, pid, number };
+    }
+
+    /// Forgets the numbers of recent threads: a thread may have begun, ended or changed its name.
+    pub fn forget_recent(&mut self) {
+        self.recent = [NO_OWNER; RECENT];
+    }
+
+    /// The number of a task. `process`: the name of its process.
     pub fn number(&mut self, pid: i32, comm: Comm, process: impl FnOnce() -> Comm) -> u32 {
         let task = NamedTask { pid, comm };
-        if self.latest.0 != task {
-            let number = self.numbers.get(&task).copied().unwrap_or_else(|| self.add(task, process));
-            self.latest = (task, number);
-        }
-        self.latest.1
+        self.numbers.get(&task).copied().unwrap_or_else(|| self.add(task, process))
     }
 
     #[cold]
@@ -83,5 +107,21 @@ mod tests {
             [other, last, first].map(|number| owners.task(number)),
             [task(Some(2), b), task(None, Comm::default()), task(Some(1), b)]
         );
+    }
+
+    #[test]
+    fn recent_threads_are_known_until_something_changes() {
+        let mut owners = Owners::default();
+        assert_eq!([0, -1, i32::MIN + 1].map(|tid| owners.recent(0, tid)), [None; 3]);
+        owners.keep_recent(7, 8, 3);
+        owners.keep_recent(0, 0, 4);
+        let recent = |owners: &Owners| {
+            [(7, 8), (0, 0), (6, 8), (7, 8 + RECENT as i32)].map(|(pid, tid)| owners.recent(pid, tid))
+        };
+        assert_eq!(recent(&owners), [Some(3), Some(4), None, None]);
+        owners.keep_recent(7, 8 + RECENT as i32, 5);
+        assert_eq!(recent(&owners), [None, Some(4), None, Some(5)]);
+        owners.forget_recent();
+        assert_eq!(recent(&owners), [None; 4]);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 
 use crate::digits::format_ns;
+use crate::profilers::kmemleak::ages::{AGES, AgeAmounts};
 use crate::profilers::kmemleak::flows::{FIRST_PART_NS, FlowKey, FlowSpan, PlaceFlow, TREND_PARTS};
 use crate::profilers::kmemleak::ledger::{AllocCounts, OutstandingSum, OutstandingSums};
 use crate::profilers::kmemleak::trend::Trend;
@@ -56,10 +57,10 @@ impl OutstandingRow {
         i64::try_from(per_s(more, ns)).unwrap_or(i64::MAX)
     }
 
-    /// Growing rows come first, the fastest in front; then the rows with the greatest amounts.
+    /// Growing rows come first, the fastest in front; then the rows with the greatest amounts, of equal ones the oldest.
     fn rank(&self) -> impl Ord + use<> {
         let growth = (self.trend() == Trend::Growing).then(|| self.kept_per_s());
-        (growth, self.bytes, self.sum.allocs)
+        (growth, self.bytes, self.sum.allocs, self.oldest_ns)
     }
 }
 
@@ -67,6 +68,11 @@ impl OutstandingRow {
 fn per_s(amount: i128, span_ns: u64) -> i128 {
     let span_ns = i128::from(span_ns.max(1));
     (amount * 2_000_000_000 + span_ns).div_euclid(2 * span_ns)
+}
+
+/// A hidden column with the amount of one age.
+const fn age<const AGE: usize>() -> Column<OutstandingRow> {
+    Column::<OutstandingRow>::counter("", "", |row| &mut row.sum.ages.0[AGE]).hidden()
 }
 
 /// A hidden column with the minimum of one part, from which visible columns are derived.
@@ -124,6 +130,7 @@ const COLUMNS: &[Column<OutstandingRow>] = &[
     Column::<OutstandingRow>::derived("recent_ns", "", |row, _| Value::Ns(row.span.span_ns)).json_only(),
     Column::<OutstandingRow>::derived("least", "", |row, _| Value::cell(LeastAmounts(row.least().into()))).json_only(),
     Column::<OutstandingRow>::derived("least_ns", "", |row, _| Value::Ns(row.span.part_ns)).json_only(),
+    Column::<OutstandingRow>::derived("ages", "age", |row, _| Value::cell(row.sum.ages)).below_row(),
     least::<0>(),
     least::<1>(),
     least::<2>(),
@@ -132,6 +139,12 @@ const COLUMNS: &[Column<OutstandingRow>] = &[
     least::<5>(),
     least::<6>(),
     least::<7>(),
+    age::<0>(),
+    age::<1>(),
+    age::<2>(),
+    age::<3>(),
+    age::<4>(),
+    age::<5>(),
     Column::stack(|row| &mut row.stack),
 ];
 
@@ -153,6 +166,8 @@ impl Cell for LeastAmounts {
         size_of_val(&self.0[..])
     }
 }
+
+const _: () = assert!(AGES == 6, "a hidden column for each");
 
 /// Rows by place.
 pub static PLACES: Schema<OutstandingRow> = schema(COLUMNS);
@@ -209,6 +224,10 @@ const MEANINGS: &[(&str, &str)] = &[
         "the least bytes (allocations, without sizes) outstanding in each of the last parts of the run, 8 at most",
     ),
     ("least_ns", "length of such a part"),
+    (
+        "ages",
+        "how old it is: `amount`, bytes (allocations, without sizes) of an age `below_ns` and not below that of the element before; ages without any are left out, the last one, of over an hour, has no `below_ns`",
+    ),
     ("stack", "where they were allocated; absent for events that do not tell"),
 ];
 
@@ -256,6 +275,13 @@ pub fn span_line(span: FlowSpan) -> String {
     format!("per second: of the last {span}; trend: of the least kept in each {part} of it")
 }
 
+/// How old all of it is. None: of one age.
+pub fn age_line(sums: &OutstandingSums) -> Option<String> {
+    let mut ages = AgeAmounts::default();
+    sums.values().for_each(|sum| ages.add(sum.ages));
+    Some(ages.shares()).filter(|shares| !shares.is_empty()).map(|shares| format!("age of all: {shares}"))
+}
+
 /// The sum of all outstanding allocations: their number, and bytes.
 pub fn outstanding(sums: &OutstandingSums) -> (u64, u64) {
     sums.values().fold((0, 0), |(allocs, bytes), sum| (allocs + sum.allocs, bytes.saturating_add(sum.bytes)))
@@ -293,7 +319,7 @@ mod tests {
 
     #[test]
     fn sizes_that_nobody_knows_are_absent() {
-        let sum = OutstandingSum { allocs: 2, bytes: 0, oldest_ns: 9, newest_ns: 5, exited: 0, unsure: 1, replaced: 0 };
+        let sum = OutstandingSum { allocs: 2, oldest_ns: 9, newest_ns: 5, unsure: 1, ..OutstandingSum::default() };
         let mut sums = OutstandingSums::new(1);
         *sums.sum(AllocOrigin { stack: None, owner: 1 }) = sum;
         let task = |_| TaskOfRow { pid: Some(7), comm: Comm::new(b"a"), process: Comm::new(b"b") };

@@ -175,7 +175,7 @@ pub static ERRORS: Schema<ErrorRow> = Schema::<ErrorRow>::new(
     ("processes_least", "`at least`: there may be more than a million processes in all rows, of which no more are told apart"),
     ("count", "calls that failed with it"),
     ("per_s", "the same in a second"),
-    ("address", "the address of a socket that connect, bind or sendto was given"),
+    ("address", "the address of a socket that connect, bind, sendto or sendmsg was given"),
     ("path", "the path, or other string, that the call was given, as the program wrote it"),
     (
         "directory",

@@ -92,7 +92,7 @@ impl PathOfCall {
 
 /// Calls that are made for each piece of data, mostly without an address: where only failures are counted, recording
 /// the starts of all of these would cost too much, unless the user names the call.
-const FREQUENT: [u32; 1] = [libc::SYS_sendto as u32];
+const FREQUENT: [u32; 2] = [libc::SYS_sendto as u32, libc::SYS_sendmsg as u32];
 
 /// Of the wanted calls, those that have strings or socket addresses. `starts_too`: the starts of all calls are recorded
 /// anyway.

@@ -38,6 +38,16 @@ pub struct ProgramQuality {
     unwound: u64,
     /// Number of stacks that do not reach the start, by where and why they end.
     ends: FxHashMap<StackEnd, u64>,
+    /// A process with stacks that are larger than their copies: that with more than half of them, if there is one.
+    outgrowing: Option<(i32, u64)>,
+}
+
+/// Why stacks are not whole.
+struct StackHelp {
+    /// The most frequent reason.
+    why: String,
+    /// The one thing that would help.
+    cure: Option<String>,
 }
 
 /// Why a user stack ends before the start of its thread.
@@ -80,7 +90,7 @@ impl QualityCounts {
             .entry(program)
             .or_insert_with_key(|program| ProgramQuality { program: program.clone(), ..ProgramQuality::default() });
         entry.unwound += unwound;
-        entry.add(quality, taken);
+        entry.add(quality, user.pid, taken);
     }
 
     pub fn total(&self) -> u64 {
@@ -122,24 +132,34 @@ impl QualityCounts {
         lines
     }
 
-    /// Without `-v`: one line if too many user stacks do not reach the start.
-    pub fn warning(&self) -> Option<String> {
+    /// Without `-v`: a few short lines if too many user stacks do not reach the start. `lives`: whether a process still
+    /// runs.
+    pub fn warning(&self, lives: impl FnOnce(i32) -> bool) -> Vec<String> {
         let programs = self.programs();
         let taken: u64 = programs.iter().map(|program| program.taken()).sum();
         let early: u64 = programs.iter().map(|program| program.early()).sum();
-        let worst = programs.first().filter(|_| early * 100 > taken * QUIET_PCT)?;
-        let name = worst.name();
-        let help = worst.help().map(|help| format!("; {help}")).unwrap_or_default();
-        Some(format!(
-            "stacks: {early} of {taken} user stacks do not reach the start of their program, {} of them in {name}{help} \
-             (-v: every program)",
-            worst.early()
-        ))
+        let Some(worst) = programs.first().filter(|_| early * 100 > taken * QUIET_PCT) else { return Vec::new() };
+        let many = worst.early();
+        let mut lines = vec![
+            format!("stacks: {early} of {taken} user stacks do not reach the start of their program"),
+            format!("  {many} of them in {} (-v: every program)", worst.name()),
+        ];
+        // Larger copies of one process alone cost the others nothing.
+        let alone = worst.outgrowing.filter(|_| programs.len() > 1 && worst.is_outgrown()).map(|(pid, _)| pid);
+        if let Some(StackHelp { why, cure }) = worst.stack_help() {
+            let cure = match alone.filter(|pid| lives(*pid)) {
+                Some(pid) => cure.map(|cure| format!("-p {pid} {cure}, for that process alone")),
+                None => cure,
+            };
+            lines.push(format!("  {why}"));
+            lines.extend(cure.map(|cure| format!("  {cure}")));
+        }
+        lines
     }
 }
 
 impl ProgramQuality {
-    fn add(&mut self, quality: &CallchainQuality, taken: u64) {
+    fn add(&mut self, quality: &CallchainQuality, pid: i32, taken: u64) {
         let (sum, end) = match quality {
             CallchainQuality::Good => (&mut self.whole, None),
             CallchainQuality::Guessed => (&mut self.guessed, None),
@@ -151,11 +171,25 @@ impl ProgramQuality {
         };
         *sum += taken;
         let Some(end) = end else { return };
+        if matches!(end, StackEnd::Cut(ChainLimit::Window { .. })) {
+            self.outgrows(pid, taken);
+        }
         if let Some(count) = self.ends.get_mut(&end) {
             *count += taken;
         } else if self.ends.len() < MAX_ENDS {
             self.ends.insert(end, taken);
         }
+    }
+
+    /// Stacks of a process are larger than their copies. Of many processes the one with the majority stays: the vote of
+    /// Boyer and Moore.
+    fn outgrows(&mut self, pid: i32, taken: u64) {
+        self.outgrowing = Some(match self.outgrowing {
+            Some((known, votes)) if known == pid => (pid, votes + taken),
+            Some((known, votes)) if votes >= taken => (known, votes - taken),
+            Some((_, votes)) => (pid, taken - votes),
+            None => (pid, taken),
+        });
     }
 
     pub fn taken(&self) -> u64 {
@@ -171,50 +205,81 @@ impl ProgramQuality {
         self.program.as_deref().unwrap_or("programs that had gone")
     }
 
-    /// The most frequent reason why stacks are not whole, and the one thing that would help. None: all are whole.
+    /// The most frequent reason why stacks are not whole, and the one thing that would help, as one text.
     pub fn help(&self) -> Option<String> {
+        self.stack_help().map(|StackHelp { why, cure }| cure.map_or(why.clone(), |cure| format!("{why}: {cure}")))
+    }
+
+    /// Where most of the stacks that are not whole end.
+    fn main_end(&self) -> Option<&StackEnd> {
         let rank = |end: &StackEnd| match end {
             StackEnd::Cut(_) => None,
             StackEnd::Broken(place) => Some(place.path.clone()),
         };
         // Equal counts: always the same one.
-        let (most, _) = self.ends.iter().max_by_key(|(end, count)| (**count, Reverse(rank(end))))?;
-        Some(match most {
+        self.ends.iter().max_by_key(|(end, count)| (**count, Reverse(rank(end)))).map(|(end, _)| end)
+    }
+
+    /// Most of the stacks that are not whole are larger than their copies, and larger copies are possible.
+    fn is_outgrown(&self) -> bool {
+        matches!(self.main_end(), Some(StackEnd::Cut(ChainLimit::Window { kib })) if *kib < LARGEST_KIB)
+    }
+
+    /// None: all stacks are whole, or nothing is known of the rest.
+    fn stack_help(&self) -> Option<StackHelp> {
+        let (why, cure) = match self.main_end()? {
             StackEnd::Cut(ChainLimit::Window { kib }) => match kib.saturating_mul(2).min(LARGEST_KIB) {
-                _ if *kib >= LARGEST_KIB => "mostly larger than the largest copy: --call-graph=fp goes on where frame \
-                                             pointers are kept"
-                    .to_owned(),
-                larger => format!("mostly larger than copies of {kib} KiB: --call-graph=dwarf,{larger}K"),
+                _ if *kib >= LARGEST_KIB => (
+                    "mostly larger than the largest copy".to_owned(),
+                    Some("--call-graph=fp goes on where frame pointers are kept".to_owned()),
+                ),
+                larger => {
+                    (format!("mostly larger than copies of {kib} KiB"), Some(format!("--call-graph=dwarf,{larger}K")))
+                }
             },
-            StackEnd::Cut(ChainLimit::Depth) => "mostly cut at the depth limit: a larger max-stack=, or \
-                                                 kernel.perf_event_max_stack, keeps them whole"
-                .to_owned(),
+            StackEnd::Cut(ChainLimit::Depth) => (
+                "mostly cut at the depth limit".to_owned(),
+                Some("a larger max-stack=, or kernel.perf_event_max_stack, keeps them whole".to_owned()),
+            ),
             StackEnd::Cut(ChainLimit::UnwoundFrames) => {
-                format!("mostly more than {MAX_FRAMES} frames, and no more are followed")
+                (format!("mostly more than {MAX_FRAMES} frames, and no more are followed"), None)
             }
-            StackEnd::Broken(BreakPlace { cause: BreakCause::MadeAtRunTime, .. }) => {
-                format!("mostly in code made at run time: {} keeps frame pointers there", self.runtime_option())
-            }
-            StackEnd::Broken(BreakPlace { cause: BreakCause::NoFramePointers, path }) => {
-                let place = path.as_deref().unwrap_or("no file");
+            StackEnd::Broken(BreakPlace { cause, path }) => return self.break_help(*cause, path.as_deref()),
+        };
+        Some(StackHelp { why, cure })
+    }
+
+    /// What is told of stacks that break off in a file.
+    fn break_help(&self, cause: BreakCause, path: Option<&str>) -> Option<StackHelp> {
+        let (why, cure) = match (cause, path) {
+            (BreakCause::MadeAtRunTime, _) => (
+                "mostly in code made at run time".to_owned(),
+                Some(format!("{} keeps frame pointers there", self.runtime_option())),
+            ),
+            (BreakCause::NoFramePointers, path) => {
+                let why = format!("mostly in {}, by frame pointers", path.unwrap_or("no file"));
                 match self.unwound {
-                    0 => format!("mostly in {place}, by frame pointers: --call-graph=dwarf unwinds them by tables"),
-                    _ => format!("mostly in {place}, by frame pointers, since no copy of their stack came"),
+                    0 => (why, Some("--call-graph=dwarf unwinds them by tables".to_owned())),
+                    _ => (why + ", since no copy of their stack came", None),
                 }
             }
-            StackEnd::Broken(BreakPlace { cause: BreakCause::ReturnProbe, .. }) => {
-                "mostly at a return probe, which has taken the place of a return address: code with frame pointers \
-                 (-fno-omit-frame-pointer) is followed behind it"
-                    .to_owned()
-            }
-            StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: Some(path) }) => format!(
-                "mostly in {path}: built with -fno-omit-frame-pointer or -fasynchronous-unwind-tables it would not cut them"
+            (BreakCause::ReturnProbe, _) => (
+                "mostly at a return probe, which has taken the place of a return address".to_owned(),
+                Some("code with frame pointers (-fno-omit-frame-pointer) is followed behind it".to_owned()),
             ),
-            StackEnd::Broken(BreakPlace { cause: BreakCause::InExec, .. }) => {
-                "mostly within exec, when the program before is gone and the next one has not begun".to_owned()
+            (BreakCause::NoTables, Some(path)) => (
+                format!("mostly in {path}"),
+                Some(
+                    "built with -fno-omit-frame-pointer or -fasynchronous-unwind-tables it would not cut them"
+                        .to_owned(),
+                ),
+            ),
+            (BreakCause::InExec, _) => {
+                ("mostly within exec, when the program before is gone and the next one has not begun".to_owned(), None)
             }
-            StackEnd::Broken(BreakPlace { cause: BreakCause::NoTables, path: None }) => return None,
-        })
+            (BreakCause::NoTables, None) => return None,
+        };
+        Some(StackHelp { why, cure })
     }
 
     fn runtime_option(&self) -> &'static str {
@@ -242,7 +307,7 @@ mod tests {
     use super::*;
 
     fn user(part: UserPart, program: &str) -> Option<UserStack> {
-        Some(UserStack { part, program: Some(program.into()) })
+        Some(UserStack { part, program: Some(program.into()), pid: 7 })
     }
 
     fn broken(path: &str, cause: BreakCause) -> CallchainQuality {
@@ -256,7 +321,7 @@ mod tests {
     #[test]
     fn describes_shares_and_programs() {
         let mut stacks = QualityCounts::default();
-        assert!(stacks.describe().is_empty() && stacks.warning().is_none());
+        assert!(stacks.describe().is_empty() && stacks.warning(|_| true).is_empty());
         let libc = CallchainQuality::BrokenLibc(BreakPlace {
             path: Some("/l/libc.so.6".into()),
             cause: BreakCause::NoFramePointers,
@@ -285,25 +350,47 @@ mod tests {
         ];
         assert_eq!((stacks.total(), stacks.unwound), (100, 32));
         assert_eq!(stacks.describe(), want);
-        let warning = stacks.warning().unwrap();
-        assert!(warning.starts_with("stacks: 42 of 62 user stacks do not"), "{warning}");
-        assert!(warning.contains("30 of them in /bin/b; mostly in /l/libc.so.6"), "{warning}");
+        let want = [
+            "stacks: 42 of 62 user stacks do not reach the start of their program",
+            "  30 of them in /bin/b (-v: every program)",
+            "  mostly in /l/libc.so.6, by frame pointers",
+            "  --call-graph=dwarf unwinds them by tables",
+        ];
+        assert_eq!(stacks.warning(|_| true), want);
         stacks.add(&CallchainQuality::Unjudged, user(UserPart::FramePointers, "/bin/c").as_ref(), 100);
         assert!(stacks.describe()[0].ends_with(", 50.0 % not judged: names were given up"), "{:?}", stacks.describe());
         assert_eq!(stacks.programs().len(), 2, "nothing is known of that one");
     }
 
     #[test]
-    fn one_line_if_more_than_a_twentieth_ends_early() {
+    fn a_few_lines_if_more_than_a_twentieth_ends_early() {
         let mut stacks = QualityCounts::default();
         stacks.add(&CallchainQuality::Good, None, 1_000_000); // of the kernel alone
         stacks.add(&CallchainQuality::Good, user(UserPart::Whole, "/a").as_ref(), 80);
         stacks.add(&CallchainQuality::Guessed, user(UserPart::Guessed, "/a").as_ref(), 15);
         stacks.add(&truncated(1), user(UserPart::Truncated { kib: 1 }, "/a").as_ref(), 5);
-        assert_eq!(stacks.warning(), None);
+        assert!(stacks.warning(|_| true).is_empty());
         stacks.add(&truncated(1), user(UserPart::Truncated { kib: 1 }, "/a").as_ref(), 1);
-        let line = stacks.warning().expect("6 of 101");
-        assert!(line.contains("6 of 101 user stacks") && line.contains("--call-graph=dwarf,2K"), "{line}");
+        let lines = stacks.warning(|_| true);
+        assert!(lines[0].contains("6 of 101 user stacks"), "{lines:?}");
+        assert_eq!(lines[2..4], ["  mostly larger than copies of 1 KiB", "  --call-graph=dwarf,2K"]);
+    }
+
+    /// Where other programs are watched, too, larger copies are advised for the process that needs them.
+    #[test]
+    fn larger_copies_are_for_one_process() {
+        let mut stacks = QualityCounts::default();
+        let python = |pid| UserStack { pid, ..user(UserPart::Truncated { kib: 32 }, "/bin/python3").unwrap() };
+        for (pid, taken) in [(11, 3), (12, 5), (13, 1), (12, 4)] {
+            stacks.add(&truncated(32), Some(&python(pid)), taken);
+        }
+        let cure = |stacks: &QualityCounts, lives: bool| stacks.warning(|pid| lives && pid == 12)[3].clone();
+        assert_eq!(cure(&stacks, true), "  --call-graph=dwarf,64K", "no other program is watched");
+        stacks.add(&CallchainQuality::Good, user(UserPart::Whole, "/bin/sh").as_ref(), 40);
+        assert_eq!(cure(&stacks, true), "  -p 12 --call-graph=dwarf,64K, for that process alone");
+        assert_eq!(cure(&stacks, false), "  --call-graph=dwarf,64K", "the process has ended");
+        stacks.add(&truncated(64), Some(&python(12)), 40);
+        assert!(cure(&stacks, true).starts_with("  --call-graph=fp"), "no copy is larger");
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub struct UserStack {
     pub part: UserPart,
     /// The file that the process executes. None: nothing is known of its mappings.
     pub program: Option<Arc<str>>,
+    pub pid: i32,
 }
 
 /// Frames by stack.

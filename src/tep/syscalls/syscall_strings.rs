@@ -48,6 +48,17 @@ pub fn word_list_argument(format: &Format) -> Option<(u8, u16)> {
     arguments(format).find(is_list).and_then(place)
 }
 
+/// The number and offset of the argument that is a message to be sent, with the address that it goes to.
+pub fn message_argument(format: &Format) -> Option<(u8, u16)> {
+    entered_call(&format.full_name()).filter(|call| *call == "sendmsg" && has_arguments_alone(format))?;
+    arguments(format).find(|(_, field)| field.size == 8 && is_message(field)).and_then(place)
+}
+
+/// An argument that points to a message.
+pub fn is_message(field: &Field) -> bool {
+    matches!(&*field.declared, "struct user_msghdr *" | "struct msghdr *") // before 3.19, and after
+}
+
 /// True when the kernel copies no strings into the record.
 fn has_arguments_alone(format: &Format) -> bool {
     without_user_text(format).fields.len() == format.fields.len()
@@ -96,6 +107,15 @@ mod tests {
             assert_eq!(string_arguments(&format(name, arguments)), want, "{name}");
         }
     }
+
+    #[test]
+    fn messages_that_are_sent_have_an_address() {
+        let message = ["int fd", "struct user_msghdr * msg", "unsigned int flags"];
+        assert_eq!(message_argument(&format("sys_enter_sendmsg", &message)), Some((1, 24)));
+        assert_eq!(message_argument(&format("sys_enter_recvmsg", &message)), None, "the call returns it");
+        assert_eq!(message_argument(&format("sys_exit_sendmsg", &message)), None);
+    }
+
     #[test]
     fn arguments_of_programs_are_a_list() {
         let exec = ["const char * filename", "const char *const * argv", "const char *const * envp"];

@@ -191,6 +191,10 @@ impl MadeCall {
             }
             (ArgKind::Parts | ArgKind::Message | ArgKind::Messages, ..) => {
                 push_arg(signature, index, &self.args, None::<&mut NoCallLookUps>, out);
+                if let (ArgKind::Message, Some(address)) = (kind, first) {
+                    out.push_str(if signature.name == "sendmsg" { " to " } else { " from " });
+                    socket_address::push(address, out);
+                }
                 self.push_parts(kind, index, look_ups, out);
             }
             _ => {
@@ -305,19 +309,11 @@ fn push_arg(
         | ArgKind::Words
         | ArgKind::Parts
         | ArgKind::Message
-        | ArgKind::Messages
-            if arg == 0 =>
-        {
-            out.push_str("NULL");
-        }
-        ArgKind::Pointer
-        | ArgKind::Path
-        | ArgKind::SocketAddress
-        | ArgKind::Words
-        | ArgKind::Parts
-        | ArgKind::Message
-        | ArgKind::Messages
-        | ArgKind::Bits => put(out, format_args!("{arg:#x}")),
+        | ArgKind::Messages => match arg {
+            0 => out.push_str("NULL"),
+            address => put(out, format_args!("{address:#x}")),
+        },
+        ArgKind::Bits => put(out, format_args!("{arg:#x}")),
         ArgKind::Mode => put(out, format_args!("0{:o}", arg as u32 & 0o7777)),
         ArgKind::Fd => push_fd(arg as i32, look_ups, out),
         ArgKind::DirFd => {
@@ -475,8 +471,11 @@ mod tests {
         let mut connects = call(libc::SYS_connect, &[9, 0x10, 16], Some(-115));
         assert_eq!(text(&connects), "connect(9, 0x10, 16) = -1 EINPROGRESS");
         let address = [&(libc::AF_INET as u16).to_ne_bytes()[..], &[0x15, 0x38, 10, 0, 0, 5]].concat();
-        connects.paths[0] = Some(address.into());
+        connects.paths[0] = Some(address.clone().into());
         assert_eq!(text(&connects), "connect(9, 10.0.0.5:5432, 16) = -1 EINPROGRESS");
+        let mut sends = call(libc::SYS_sendmsg, &[4, 0x100, 0], None);
+        sends.paths[0] = Some(address.into());
+        assert_eq!(text(&sends), "sendmsg(4, 0x100 to 10.0.0.5:5432 (>= 1 parts, >= 8192 bytes), 0)");
         let mut executes = call(libc::SYS_execve, &[0x10, 0x20, 0x30], Some(0));
         executes.paths = [Some(b"/bin/ls".as_slice().into()), Some(b"ls\0-l\0".as_slice().into())];
         assert_eq!(text(&executes), "execve(\"/bin/ls\", [\"ls\", \"-l\"], 0x30) = 0");
