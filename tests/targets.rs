@@ -462,6 +462,30 @@ fn one_cpu_of_two() {
     assert_eq!((of("ping"), of("pong")), (2000, 0));
 }
 
+/// Events that a BPF program copies under idle tasks are open on the CPUs of the target, too, and nowhere else.
+#[test]
+fn scheduler_events_of_one_cpu_of_two() {
+    need_events!();
+    let cpus = common::online_cpus();
+    let &[one, other, ..] = cpus.as_slice() else { skip!("needs two CPUs") };
+    let (one, other, pingpong) = (one.to_string(), other.to_string(), example("pingpong"));
+    for args in [&["trace", "-e", "sched:sched_wakeup"][..], &["top", "-e", "sched:sched_wakeup", "-k", "_cpu"]] {
+        let options = [args, &["--json", "-C", &one]].concat();
+        let mut watch = start(&options);
+        watch.signal(Signal::SIGUSR1);
+        watch.object(|object| object["type"] == "interval"); // the events are on
+        assert!(
+            std::process::Command::new(&pingpong).args(["2000", &one, &other]).status().is_ok_and(|end| end.success())
+        );
+        let done = watch.interrupt().code(0);
+        let seen: BTreeSet<u64> = match args[0] {
+            "trace" => done.of_type("event").iter().map(|event| number(event, "cpu")).collect(),
+            _ => done.of_type("row").iter().map(|row| number(row, "key")).collect(),
+        };
+        assert_eq!(seen, BTreeSet::from([cpus[0].into()]), "{args:?}: {done:?}");
+    }
+}
+
 /// A cgroup of our own, removed at the end.
 struct OwnCgroup(std::path::PathBuf);
 

@@ -60,9 +60,10 @@ impl Evsels {
         self.list.iter().all(|evsel| evsel.is_ordered_by_thread)
     }
 
-    /// Some event must be open on every CPU, even if the target has only some CPUs.
+    /// Some event must be open on every CPU, even if the target has only some CPUs. An event that only takes what a
+    /// program copies is where the copied one is.
     pub fn any_cpu_bound(&self) -> bool {
-        self.list.iter().any(|evsel| evsel.binding == Binding::Cpu)
+        self.list.iter().any(|evsel| evsel.binding == Binding::Cpu && !evsel.is_of_program())
     }
 
     /// The known inodes of files that have uprobes.
