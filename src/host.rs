@@ -1,5 +1,6 @@
 //! The machine as the kernel describes it under /proc and /sys: CPUs, settings and processes.
 
+mod block_devices;
 mod topology;
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+pub use block_devices::{AskedDevice, BlockDevice, BlockDevices};
 pub use topology::{CpuDistance, Topology};
 
 /// Directories in which the kernel describes the machine. Tests pass their own.

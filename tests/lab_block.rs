@@ -1,4 +1,4 @@
-//! A slow disk of a known delay: what multi-trace says of its requests, and syscalls of the calls that wait for them.
+//! A slow disk of a known delay: what multi-trace and blktrace say of its requests, and syscalls of the calls that wait for them.
 
 #[macro_use]
 mod common;
@@ -36,10 +36,12 @@ fn script() -> String {
         -e "block:block_bio_complete/dev==$slow/key=sector/" --than 10ms
     watching requests multi-trace -e "block:block_rq_issue/dev==$below/key=sector/" \
         -e "block:block_rq_complete/dev==$below/key=sector/"
+    watching disks blktrace -p $pid --than 10ms
     watching calls syscalls -p $pid --calls fsync --than 10ms -g
     echo go >&3
     wait %1
     ended calls
+    ended disks
     stop bios
     stop requests"#
     )
@@ -85,6 +87,28 @@ fn check_calls(done: &Done, measured_ns: u64) {
     }
 }
 
+/// Both disks have each request, and both times it is the program's, though a thread of the kernel passes it on.
+#[track_caller]
+fn check_disks(done: &Done, [total_ns, below_ns]: [u64; 2]) {
+    let rows = |table: &str, device: &str| {
+        let rows = done.of_type("row").into_iter();
+        rows.filter(|row| row["table"] == table && (device.is_empty() || row["device"] == device)).collect::<Vec<_>>()
+    };
+    let sum = |rows: &[Value], key: &str| rows.iter().map(|row| number(row, key)).sum::<u64>();
+    let slow: Vec<Value> = rows("requests", "dm-0");
+    let below = rows("requests", "nullb0");
+    for (rows, truth_ns) in [(&slow, total_ns), (&below, below_ns)] {
+        assert_eq!((sum(rows, "count"), sum(rows, "bytes")), (FSYNCS, FSYNCS * 4096), "{rows:#?}");
+        // The pairs of multi-trace below begin as the request is issued.
+        assert!(sum(rows, "total_ns").abs_diff(truth_ns) <= truth_ns / 20, "{truth_ns}: {rows:#?}");
+    }
+    assert!(sum(&below, "device_ns") >= FSYNCS * BELOW_MS * MS, "{below:#?}");
+    let [submitter] = &rows("submitters", "")[..] else { panic!("not one submitter: {done:#?}") };
+    assert_eq!((&submitter["comm"], number(submitter, "requests")), (&"slow_disk".into(), FSYNCS), "{submitter}");
+    let lines = done.of_type("event").into_iter().filter(|line| line["still_open"] != true);
+    assert_eq!(lines.filter(|line| line["device"] == "dm-0" && line["comm"] == "slow_disk").count() as u64, FSYNCS);
+}
+
 fn check(lab: Lab) {
     let version = lab.version();
     let below = format!("null_blk:irqmode=2,completion_nsec={}", BELOW_MS * MS);
@@ -98,6 +122,7 @@ fn check(lab: Lab) {
     assert!(is_most_of(total, measured_ns) && min >= LEAST_NS && max <= longest_ns, "{version}");
     // A request of the disk below is a part of that.
     assert!(min_below >= BELOW_MS * MS && total_below <= total - FSYNCS * (DELAY_MS / 2) * MS, "{version}");
+    check_disks(&output.results("disks").code(0), [total, total_below]);
     check_calls(&output.results("calls").code(0), measured_ns);
 }
 

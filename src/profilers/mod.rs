@@ -1,5 +1,6 @@
 //! The profilers. Adding one means its file, its line in `profilers!`, its docs page and its tests.
 
+pub mod blktrace;
 pub mod expr;
 pub mod irq_off;
 pub mod irqs;
@@ -26,6 +27,7 @@ use crate::report::{ColumnKind, TableSchema};
 macro_rules! profilers {
     ($to:ident) => {
         $to! {
+            Blktrace(blktrace::BlktraceArgs),
             Expr(expr::ExprArgs),
             IrqOff(irq_off::IrqOffArgs),
             Irqs(irqs::IrqsArgs),

@@ -271,11 +271,24 @@ impl<D: Declaration> Relation<D> {
         self.pairs.forget(key)
     }
 
-    /// Moves a start to another key, and changes the tid of its thread to `tid`.
-    pub fn renumber(&mut self, old: D::Key, new: D::Key, tid: i32) {
-        if let Some(OpenPair { since, open }) = self.pairs.forget(old) {
-            self.pairs.open(new, since, PairStart { tid, ..open });
+    /// The start that waits under a key.
+    pub fn get(&self, key: D::Key) -> Option<&OpenStart<D::Start>> {
+        self.pairs.get(&key)
+    }
+
+    /// Moves a start to another key, or to the same, and changes it. False: no start waits under `old`.
+    pub fn move_start(&mut self, old: D::Key, new: D::Key, change: impl FnOnce(&mut PairStart<D::Start>)) -> bool {
+        let start = self.pairs.forget(old);
+        if let Some(OpenPair { since, mut open }) = start {
+            change(&mut open);
+            self.pairs.open(new, since, open);
         }
+        start.is_some()
+    }
+
+    /// Adds a start that belongs to the same cause as another one.
+    pub fn add_start(&mut self, key: D::Key, start: OpenStart<D::Start>) {
+        self.pairs.open(key, start.since, start.open);
     }
 
     /// The starts that wait for their ends at `now`. Doubtful and expired starts are dropped and counted.

@@ -261,7 +261,7 @@ impl<K: PairKey, Open: Copy> Pairs<K, Open> {
     }
 
     /// The pair that is open under a key.
-    fn get(&self, key: &K) -> Option<&OpenPair<Open>> {
+    pub fn get(&self, key: &K) -> Option<&OpenPair<Open>> {
         let slot = self.slots.get(self.slot_of(key)).and_then(PairSlot::open);
         slot.filter(|(other, _)| other == key).map(|(_, pair)| pair).or_else(|| self.rest.get(key))
     }

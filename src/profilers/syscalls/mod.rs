@@ -187,7 +187,7 @@ impl Syscalls {
 
     /// The exec of a thread that was not the first of its process returns under the tid of the first thread.
     fn took_over(&mut self, old: i32, pid: i32) {
-        self.relation.renumber(CallingThread(old), CallingThread(pid), pid);
+        self.relation.move_start(CallingThread(old), CallingThread(pid), |call| call.tid = pid);
         self.earlier.as_mut().and_then(|earlier| earlier.take(old));
         self.slow.iter_mut().for_each(|slow| slow.took_over(old, pid));
         self.paths.iter_mut().for_each(|paths| paths.took_over(old, pid));

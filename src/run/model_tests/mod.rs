@@ -5,6 +5,7 @@
 //! and a real profiler. The tables of each interval are compared with what really happened.
 
 mod calls;
+mod disk;
 mod memory;
 mod signals;
 mod stages;
