@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Again, Attempted, CpuWatch, Done, attempts, becomes_real_time, copy_program, number, online_cpus, or_again,
-    own_tid, pin, run, start_watching,
+    Again, Attempted, CpuWatch, Done, Load, attempts, becomes_real_time, copy_program, number, online_cpus, or_again,
+    own_tid, pin, run, run_over, start_watching,
 };
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use serde_json::Value;
@@ -229,6 +229,40 @@ fn a_task_counts_from_when_it_gets_its_name() {
 }
 
 /// Records of names and of hidden switches come from all CPUs, and those of others are no news.
+/// Twenty short-lived processes of a script are one row with the time of all; with `-p` each has its own.
+#[test]
+fn short_lived_processes_of_a_name_are_one_row() {
+    need_events!();
+    const SCRIPT: &str = "for i in {1..20}; do /bin/true; done; echo";
+    attempts(|| {
+        for by in ["thread", "process"] {
+            let done = run_over(&["oncpu", "--json", "--by", by, "-m", "1024"], &["bash", "-c", SCRIPT]);
+            let rows: Vec<Value> = done.of_type("row").into_iter().filter(is_task).collect();
+            let all_known = number(&done.end(), "lost_side") == 0 && done.total("lost") == 0;
+            or_again(all_known, &[Again::RecordsLost(&done)], || format!("{rows:#?}"))?;
+            let of = |comm: &str| rows.iter().filter(|row| row["comm"] == comm).collect::<Vec<&Value>>();
+            let [of_true] = of("true")[..] else { panic!("one row: {rows:#?}") };
+            assert_eq!((&of_true["parent"], number(of_true, "children")), (&"bash".into(), 20), "{rows:#?}");
+            assert!(of_true["pid"].is_null() && of_true["tid"].is_null(), "{of_true}");
+            assert!(number(of_true, "runs") >= 20 && number(of_true, "cpu_ns") > 0, "{of_true}");
+            // The script, and what it was in each of its children before they executed the program.
+            let mut children: Vec<Option<u64>> = of("bash").iter().map(|row| row["children"].as_u64()).collect();
+            children.sort_unstable();
+            assert_eq!(children, [None, Some(20)], "{rows:#?}");
+        }
+        let mut shell = Load::shell();
+        let prog = start_watching(&["oncpu", "-p", &shell.pid().to_string(), "-m", "1024"]);
+        shell.tell("/bin/true; /bin/true; echo");
+        shell.says();
+        let done = prog.interrupt().code(0);
+        let rows: Vec<Value> = done.of_type("row").into_iter().filter(is_task).collect();
+        let of_true: Vec<&Value> = rows.iter().filter(|row| row["comm"] == "true").collect();
+        all_seen(&done)?;
+        assert!(of_true.len() == 2 && of_true.iter().all(|row| row["pid"].is_u64()), "{rows:#?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn one_cpu_is_watched_alone() {
     need_events!(alone);

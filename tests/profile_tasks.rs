@@ -92,6 +92,8 @@ fn a_table_of_threads_says_more_than_one_of_processes() {
     assert!(shown(&perins, "uneven") && !shown(&perins, "parts"));
     // Without the option it is there where several threads of a process are busy.
     assert!(shown(&perins[..3], "uneven") && !shown(&perins[..3], "parts"));
+    let done = run_over(&[&perins[..3], &["--json"]].concat(), &[&example("uneven"), "600"]);
+    assert!(rows(&done, "row", "threads").is_empty() && !rows(&done, "row", "tasks").is_empty(), "{done:?}");
     // The limit of rows in text.
     let done = run_over(&[&perins[..], &["--top", "1"]].concat(), &[&example("uneven"), "600"]);
     let lines = done.out.iter().filter(|line| line.contains(" light "));

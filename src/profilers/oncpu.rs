@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 use crate::cli::values::{self, CommList, PriorityList};
 use crate::cli::{CommonArgs, usage};
 use crate::host::online_cpus;
+use crate::perf::target::Tasks;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::filters::TaskMatch;
 use crate::profiler::{
@@ -20,6 +21,8 @@ use crate::report::{Column, Schema, TableSchema, TaskKeyRow, Value};
 use crate::sched::{CpuTurn, CpuTurns, CpuUse, TurnUser};
 use crate::stats::{KeyedSums, SumKey, TaskKey};
 use crate::symbol::StackId;
+use crate::task::children::of_parent;
+use crate::task::{Children, Comm};
 
 /// Which tasks have the CPUs, for how long, and how often
 #[derive(Debug, clap::Args)]
@@ -78,6 +81,7 @@ impl ProfilerArgs for OncpuArgs {
         Ok(Box::new(Oncpu {
             turns: CpuTurns::default(),
             rows: OnCpuRows { args: self, scope, tasks, cpus },
+            children: None,
             is_narrowed: false,
             online: Vec::new(),
         }))
@@ -107,28 +111,46 @@ struct OnCpuSum {
     longest_ns: Option<u64>,
 }
 
-type OnCpuRow = (OnCpuKey, OnCpuSum);
+#[derive(Clone, Copy, Debug)]
+struct OnCpuRow {
+    key: OnCpuKey,
+    sum: OnCpuSum,
+    /// Of short-lived processes, which share a row: the name of their parent, and their number.
+    parent: Option<Comm>,
+    children: u64,
+}
 
 impl TaskKeyRow for OnCpuRow {
     fn task(&self) -> &TaskKey {
-        &self.0.task
+        &self.key.task
     }
 }
 
 static ON_CPU: Schema<OnCpuRow> = Schema::<OnCpuRow>::new(
     "tasks",
     &[
-        Column::<OnCpuRow>::counter("cpu_ns", "CPU ms", |(_, sum)| &mut sum.ns).ns(),
-        Column::<OnCpuRow>::derived("pct", "%", |(_, sum), span_ns| Value::share(sum.ns, span_ns)).additive(),
-        Column::counter("runs", "runs", |(_, sum)| &mut sum.runs),
-        Column::<OnCpuRow>::greatest("max_ns", "max us", |(_, sum)| &mut sum.longest_ns).us(),
-        Column::<OnCpuRow>::label("cpu", "CPU", |(key, _)| {
-            key.cpu.map_or(Value::None, |cpu| Value::Unsigned(cpu.into()))
+        Column::<OnCpuRow>::counter("cpu_ns", "CPU ms", |row| &mut row.sum.ns).ns(),
+        Column::<OnCpuRow>::derived("pct", "%", |row, span_ns| Value::share(row.sum.ns, span_ns)).additive(),
+        Column::counter("runs", "runs", |row| &mut row.sum.runs),
+        Column::<OnCpuRow>::greatest("max_ns", "max us", |row| &mut row.sum.longest_ns).us(),
+        Column::<OnCpuRow>::label("cpu", "CPU", |row| {
+            row.key.cpu.map_or(Value::None, |cpu| Value::Unsigned(cpu.into()))
         })
         .if_any(),
         Column::TASK[0],
         Column::TASK[1],
-        Column::TASK[2],
+        Column::<OnCpuRow>::derived("children", "short-lived", |row, _| {
+            row.parent.map_or(Value::None, |_| Value::Unsigned(row.children))
+        })
+        .if_any(),
+        Column::<OnCpuRow>::counter("count", "", |row| &mut row.children).hidden(),
+        Column::TASK[2].json_only(),
+        Column::<OnCpuRow>::label("parent", "", |row| row.parent.map_or(Value::None, Value::Comm)).json_only(),
+        Column::<OnCpuRow>::label("name", "comm", |row| match row.parent {
+            Some(parent) => Value::Text(of_parent(row.key.task.comm, parent).into()),
+            None => Value::Comm(row.key.task.comm),
+        })
+        .text_only(),
     ],
 )
 .explained(&[
@@ -137,10 +159,35 @@ static ON_CPU: Schema<OnCpuRow> = Schema::<OnCpuRow>::new(
     ("runs", "how often a stretch on a CPU ended"),
     ("max_ns", "the longest stretch, also of one that began before the interval, or goes on"),
     ("cpu", "with `--per-cpu`, the CPU"),
+    ("children", "the number of short-lived processes that share the row"),
+    ("parent", "of short-lived processes, the name of who has made them"),
+    ("name", "the same as `comm`; `gzip, of sh`: short-lived processes of one name, and who has made them"),
     ("comm", "the name of the thread, with `--by process` that of the process"),
 ])
 .titled("time on CPUs")
-.ordered(|(one, few), (other, many)| many.ns.cmp(&few.ns).then(one.cmp(other)));
+.ordered(|one, other| other.sum.ns.cmp(&one.sum.ns).then((one.key, one.parent).cmp(&(other.key, other.parent))));
+
+/// Short-lived processes of one name and parent have one row.
+fn fold_short_lived(rows: impl Iterator<Item = OnCpuRow>, children: &Children) -> Vec<OnCpuRow> {
+    let group = |row: &OnCpuRow, parent| {
+        let task = TaskKey { comm: row.key.task.comm, ..TaskKey::default() };
+        (OnCpuKey { task, ..row.key }, parent)
+    };
+    children.fold(
+        rows,
+        |row| row.key.task.pid,
+        group,
+        |(key, parent), rows, children| {
+            let add = |sum: OnCpuSum, row: &OnCpuRow| OnCpuSum {
+                ns: sum.ns + row.sum.ns,
+                runs: sum.runs + row.sum.runs,
+                longest_ns: sum.longest_ns.max(row.sum.longest_ns),
+            };
+            let sum = rows.iter().fold(OnCpuSum::default(), add);
+            OnCpuRow { key, sum, parent: Some(parent), children }
+        },
+    )
+}
 
 /// How a CPU spent the interval.
 #[derive(Clone, Copy, Debug, Default)]
@@ -234,6 +281,8 @@ impl TurnUser for OnCpuRows {
 struct Oncpu {
     turns: CpuTurns<Option<OnCpuKey>>,
     rows: OnCpuRows,
+    /// None: each process has rows of its own.
+    children: Option<Children>,
     /// Only turns of the target's tasks are seen.
     is_narrowed: bool,
     /// The CPUs that have a row, even if nothing is known of them.
@@ -244,6 +293,8 @@ impl Profiler for Oncpu {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.rows.scope = setup.scope.clone();
         self.online = online_cpus(setup.host)?;
+        let names_tasks = matches!(setup.target.tasks, Tasks::Processes(_) | Tasks::Threads(_));
+        self.children = (!names_tasks).then(Children::default);
         self.turns.open(evlist, setup)
     }
 
@@ -263,6 +314,13 @@ impl Profiler for Oncpu {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         self.turns.on(&event, ctx, &mut self.rows);
+        match (event, &mut self.children) {
+            (Event::Task { record, time, .. }, Some(children)) => {
+                children.apply(record, time, |pid| ctx.tasks.comm(pid));
+            }
+            (Event::LostSide(_), Some(children)) => children.lost(),
+            _ => {}
+        }
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
@@ -271,7 +329,16 @@ impl Profiler for Oncpu {
             self.rows.cpus.entry(*cpu).or_default();
         }
         let OnCpuRows { args, scope, tasks, cpus } = &mut self.rows;
-        report.delta(&ON_CPU, tasks.drain().collect()).text_rows(args.top as usize);
+        let rows = tasks.drain().map(|(key, sum)| OnCpuRow { key, sum, parent: None, children: 0 });
+        let rows = match &mut self.children {
+            Some(children) => {
+                let rows = fold_short_lived(rows, children);
+                children.next_interval();
+                rows
+            }
+            None => rows.collect(),
+        };
+        report.delta(&ON_CPU, rows).text_rows(args.top as usize);
         let cpus = std::mem::take(cpus).into_iter().filter(|(cpu, _)| scope.has_cpu(*cpu));
         if !self.is_narrowed {
             report.delta(&BUSY, cpus.map(|(cpu, time)| CpuTime { cpu, ..time }).collect());

@@ -43,6 +43,8 @@ pub struct Table {
     pub text_rows: Option<usize>,
     /// False: in this interval the text would repeat the table above. JSON and the sums of the run still have it.
     pub in_text: bool,
+    /// JSON has the table only where it was asked for.
+    pub only_in_text: bool,
     /// The best verdict that a row can have.
     pub verdict: Verdict,
     /// The rows are about the present, or about the whole run so far, and replace those of the report before. Otherwise
@@ -84,6 +86,12 @@ impl Table {
     /// Whether the table is shown in text.
     pub fn in_text(&mut self, in_text: bool) -> &mut Table {
         self.in_text = in_text;
+        self
+    }
+
+    /// Whether the table is there for readers of text only, who did not ask for it.
+    pub fn only_in_text(&mut self, only_in_text: bool) -> &mut Table {
+        self.only_in_text = only_in_text;
         self
     }
 
@@ -143,6 +151,7 @@ impl Report {
             below,
             text_rows,
             in_text,
+            only_in_text: false,
             verdict,
             is_snapshot,
             bytes,

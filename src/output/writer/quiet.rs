@@ -28,7 +28,7 @@ struct QuietWords {
 impl Writer {
     /// Adds a part of an interval, `span_ns` long, to the book and to what is printed when the interval ends.
     pub fn quiet_table(&mut self, table: Table, span_ns: u64) {
-        if self.outlet.sink.is_over() {
+        if self.outlet.sink.is_over() || table.only_in_text && self.settings.json {
             return;
         }
         let Table { owner, rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;

@@ -48,7 +48,7 @@ pub(super) struct RowBlock {
 impl Writer {
     /// Writes the table of an interval that ended at `time_ns`, and enters it in the book.
     pub fn table(&mut self, table: Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
-        if self.outlet.sink.is_over() {
+        if self.outlet.sink.is_over() || table.only_in_text && self.settings.json {
             return Ok(());
         }
         self.print_held()?;

@@ -370,7 +370,8 @@ impl Profiler for Profile {
         // Once there, the table stays, so that its sums are those of a span of time.
         self.has_threads |= self.perins || says_more;
         if self.has_threads {
-            report.delta(&THREADS, threads).judged(Verdict::Estimate).text_rows(self.top).in_text(says_more);
+            let table = report.delta(&THREADS, threads).judged(Verdict::Estimate).text_rows(self.top);
+            table.in_text(says_more).only_in_text(!self.perins);
         }
         self.add_to_quiet(now);
         if !report.is_quiet {
