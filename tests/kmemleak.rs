@@ -213,7 +213,8 @@ fn only_old_allocations() {
 #[test]
 fn a_thread_that_changes_its_name() {
     need_events!(alone);
-    let run = watching(&[KMALLOC, &["-g"]].concat());
+    let pid = std::process::id().to_string();
+    let run = watching(&[KMALLOC, &["-g", "--no-user-callchain", "-p", &pid]].concat());
     let renames = || {
         let mut kept = Vec::new();
         for (name, many) in [(c"mem-before", 300), (c"mem-after", 200), (c"mem-last", 100)] {
