@@ -30,11 +30,14 @@ const MAX_CPUS: usize = 1 << 16;
 pub struct ReturnedAddresses {
     /// The event whose samples are the addresses.
     pub event: EventId,
-    /// By CPU, the address whose call ends next.
-    waiting: FxHashMap<u32, WaitingAddress>,
+    waiting: WaitingAddresses,
     /// The address that the call has returned whose end was read last.
     returned: Option<Arc<[u8]>>,
 }
+
+/// By CPU, the address whose call ends next.
+#[derive(Debug, Default)]
+struct WaitingAddresses(FxHashMap<u32, WaitingAddress>);
 
 #[derive(Debug)]
 struct WaitingAddress {
@@ -73,24 +76,17 @@ impl ReturnedAddresses {
         limit(evlist, setup);
         let event = evlist.copy_returned_addresses((exit, end), enters, setup.host);
         let event = event.map_err(|reason| setup.degrade_strings(reason)).ok();
-        Ok(event.map(|event| ReturnedAddresses { event, waiting: FxHashMap::default(), returned: None }))
+        Ok(event.map(|event| ReturnedAddresses { event, waiting: WaitingAddresses::default(), returned: None }))
     }
 
     /// Takes an address.
     pub fn take(&mut self, sample: &Sample<'_>) {
-        let address = parse(sample.raw).map(socket_address::meaningful).filter(|address| !address.is_empty());
-        let Some(address) = address.filter(|_| (sample.cpu as usize) < MAX_CPUS) else { return };
-        let waiting = WaitingAddress { tid: sample.tid, time: sample.time, address: address.into() };
-        self.waiting.insert(sample.cpu, waiting);
+        self.waiting.add(sample.cpu, sample.tid, sample.time, parse(sample.raw).unwrap_or_default());
     }
 
     /// A call has ended.
     pub fn ended(&mut self, sample: &Sample<'_>) {
-        let waiting = self.waiting.remove(&sample.cpu);
-        let is_its = |waiting: &WaitingAddress| {
-            waiting.tid == sample.tid && sample.time.wrapping_sub(waiting.time) <= TOGETHER_NS
-        };
-        self.returned = waiting.filter(is_its).map(|waiting| waiting.address);
+        self.returned = self.waiting.take(sample.cpu, sample.tid, sample.time);
     }
 
     /// The address that the call has returned which has just ended.
@@ -100,6 +96,51 @@ impl ReturnedAddresses {
 
     /// Records of a CPU were lost.
     pub fn forget(&mut self, cpu: u32) {
-        self.waiting.remove(&cpu);
+        self.waiting.0.remove(&cpu);
+    }
+}
+
+impl WaitingAddresses {
+    fn add(&mut self, cpu: u32, tid: i32, time: u64, address: &[u8]) {
+        let address = socket_address::meaningful(address);
+        if address.is_empty() || cpu as usize >= MAX_CPUS {
+            return;
+        }
+        self.0.insert(cpu, WaitingAddress { tid, time, address: address.into() });
+    }
+
+    /// The address of the call that ends.
+    fn take(&mut self, cpu: u32, tid: i32, time: u64) -> Option<Arc<[u8]>> {
+        let is_its = |waiting: &WaitingAddress| waiting.tid == tid && time.wrapping_sub(waiting.time) <= TOGETHER_NS;
+        self.0.remove(&cpu).filter(is_its).map(|waiting| waiting.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_of_the_next_end_of_its_thread() {
+        let unix = [&(libc::AF_UNIX as u16).to_ne_bytes()[..], b"/x"].concat();
+        let mut waiting = WaitingAddresses::default();
+        let add = |waiting: &mut WaitingAddresses| waiting.add(1, 7, 100, &unix);
+        let cases: [((u32, i32, u64), bool); 6] = [
+            ((1, 7, 100), true),
+            ((1, 7, 100 + TOGETHER_NS), true),
+            ((1, 7, 101 + TOGETHER_NS), false), // its own end was lost
+            ((1, 7, 99), false),
+            ((1, 8, 100), false),
+            ((2, 7, 100), false),
+        ];
+        for ((cpu, tid, time), is_its) in cases {
+            add(&mut waiting);
+            assert_eq!(waiting.take(cpu, tid, time).is_some(), is_its, "{cpu} {tid} {time}");
+            assert!(cpu != 1 || waiting.take(1, 7, 100).is_none(), "it waits for one end");
+        }
+        waiting.0.clear();
+        waiting.add(1, 7, 100, b"");
+        waiting.add(MAX_CPUS as u32, 7, 100, &unix);
+        assert!(waiting.0.is_empty(), "the socket has no address; no machine has such a CPU");
     }
 }
