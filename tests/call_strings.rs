@@ -5,7 +5,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::net::{TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -468,6 +468,54 @@ fn addresses_of_messages() {
     let of = |error: &str| rows.iter().find(|row| row["error"] == error).unwrap_or_else(|| panic!("{done:?}"));
     assert_eq!((&of("EINVAL")["address"], &of("EINVAL")["count"]), (&"127.0.0.1:0".into(), &1.into()));
     assert!(of("EDESTADDRREQ").get("address").is_none_or(Value::is_null), "{done:?}");
+}
+
+/// Receives a message with room for `room` bytes of the sender's address.
+fn receive(socket: &UdpSocket, room: u32) {
+    let (mut byte, mut from, mut length) = (0_u8, [0_u8; 128], room);
+    // SAFETY: the buffers have the lengths that are given, and live until the call returns.
+    let received = unsafe {
+        libc::recvfrom(socket.as_raw_fd(), (&raw mut byte).cast(), 1, 0, from.as_mut_ptr().cast(), &raw mut length)
+    };
+    assert_eq!((received, length), (1, 16), "the kernel returns the whole length");
+}
+
+/// Who has connected, who has sent: in memory when the call ends.
+#[test]
+fn addresses_that_calls_return() {
+    need_events!();
+    let tid = own_tid().to_string();
+    let calls = "accept,accept4,recvfrom,getpeername";
+    let lines = start_watching(&["syscalls", "--calls", calls, "--than", "1", "-t", &tid]);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let connect = || TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+    let client = connect();
+    let (stream, from) = listener.accept().expect("a connection");
+    assert_eq!(Ok(from), client.local_addr().map_err(drop));
+    let to = client.peer_addr().expect("an address");
+    let unnamed = connect();
+    let without = nix::sys::socket::accept(listener.as_raw_fd()).expect("a connection");
+    let [sender, receiver] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+    for room in [16, 4] {
+        sender.send_to(b"x", receiver.local_addr().expect("an address")).expect("it is sent");
+        receive(&receiver, room);
+    }
+    let sent_from = sender.local_addr().expect("an address");
+    let done = lines.interrupt().code(0);
+    drop((stream, unnamed, nix::unistd::close(without)));
+    let events = done.of_type("event");
+    let texts: Vec<&str> = events.iter().filter_map(|event| event["text"].as_str()).collect();
+    let want = [
+        ("accept4(", format!(", {from}, 0x")),
+        ("getpeername(", format!(", {to}, 0x")),
+        ("accept(", ", NULL, NULL) = ".to_owned()),
+        ("recvfrom(", format!(", 1, 0, {sent_from}, 0x")),
+        ("recvfrom(", ", 1, 0, {AF_INET, 4 bytes}, 0x".to_owned()),
+    ];
+    assert_eq!(texts.len(), want.len(), "{done:?}");
+    for (text, (call, part)) in texts.iter().zip(want) {
+        assert!(text.starts_with(call) && text.contains(&part), "{call} {part}: {text}");
+    }
 }
 
 /// Programs as they are executed: the words of each.

@@ -1,6 +1,6 @@
 //! BPF programs. Programs of other tools on the events of a run: `attached` finds them, `exits` decides whether their
 //! instructions can hide events. Programs of perf-prof: `strings` copies the string arguments of system calls, for the
-//! tasks in `tasks`; `socket_errors` copies what getsockopt returns about connections; `idle` copies the records of
+//! tasks in `tasks`; `socket_errors` copies what getsockopt returns about connections, `returned_addresses` whom sockets are connected to; `idle` copies the records of
 //! events during a hidden idle task. `assembler` makes programs from single instructions (`instruction`); `copier`
 //! loads the programs that copy.
 
@@ -12,6 +12,7 @@ pub mod copier;
 pub mod exits;
 pub mod idle;
 pub mod instruction;
+pub mod returned_addresses;
 pub mod socket_errors;
 pub mod strings;
 pub mod tasks;

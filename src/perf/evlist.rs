@@ -13,6 +13,7 @@ pub mod idle_records;
 mod inherited;
 mod later;
 mod layouts;
+mod returned_addresses;
 mod side;
 mod socket_errors;
 pub mod string_tasks;

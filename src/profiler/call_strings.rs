@@ -258,7 +258,7 @@ pub fn pointer_arguments(format: &Format) -> Vec<PointerArgument> {
 }
 
 /// Leaves out tasks that the answer is not about, if the kernel can tell them.
-fn limit(evlist: &mut Evlist, setup: &Setup<'_>) {
+pub(super) fn limit(evlist: &mut Evlist, setup: &Setup<'_>) {
     let forks = || {
         let format = setup.format("sched:sched_process_fork").map_err(io::Error::other)?;
         let child = format.field("child_pid").filter(|child| child.size == 4);

@@ -332,7 +332,7 @@ impl Profiler for Syscalls {
         let wanted =
             WantedCalls { only_errors: self.args.errors, paths: !calls.is_empty(), stacks: self.takes_stacks() };
         let mut events = CallEvents::open(wanted, evlist, setup)?;
-        self.slow = slow::SlowCalls::open(&self.args, evlist, setup)?;
+        self.slow = slow::SlowCalls::open(&self.args, events.exit, evlist, setup)?;
         if let Some((enter, _)) = &events.enter {
             self.paths = paths::CallPaths::ask(*enter, &calls, evlist, setup)?;
         }
@@ -401,6 +401,7 @@ impl Profiler for Syscalls {
         if self.args.errors {
             return Ok(self.failed(sample, id, ret, ctx));
         }
+        self.slow.iter_mut().for_each(|slow| slow.call_ends(sample));
         Ok(self.exited(EventMoment::of(sample), EndedCall::of(id, sample.is_compat(), ret), ctx))
     }
 
@@ -447,6 +448,7 @@ impl Profiler for Syscalls {
                 self.earlier.iter_mut().for_each(|earlier| earlier.lost(window.end_ns));
                 self.relation.lost(window);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
+                self.slow.iter_mut().for_each(|slow| slow.forget_address(window.cpu));
                 self.errors.lost();
             }
             Event::LostSide(_) => self.unseen.lost_exits = true,

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::cli::LatencyArgs;
 use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
-use crate::profiler::{Context, Setup};
+use crate::profiler::{Context, ReturnedAddresses, Setup};
 use crate::profilers::syscalls::args::SyscallsArgs;
 use crate::profilers::syscalls::kinds::CallKind;
 use crate::profilers::syscalls::line::{SLOW, SlowCall};
@@ -29,6 +29,8 @@ const FIRST_NS: u64 = 200_000_000;
 #[derive(Debug)]
 pub struct SlowCalls {
     sched: SchedEvents,
+    /// Present if the user named calls that return addresses: these mostly wait by design, and a copy costs each of them.
+    addresses: Option<ReturnedAddresses>,
     clocks: CallClocks,
     lengths: LatencyArgs,
     /// Calls that wait by design have lines: the user named them.
@@ -42,12 +44,19 @@ impl SlowCalls {
     ///
     /// # Errors
     /// As [`SchedEvents::open`].
-    pub fn open(args: &SyscallsArgs, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Option<SlowCalls>> {
+    pub fn open(
+        args: &SyscallsArgs,
+        exit: EventId,
+        evlist: &mut Evlist,
+        setup: &Setup<'_>,
+    ) -> Result<Option<SlowCalls>> {
         if !args.lengths.shows_any() {
             return Ok(None);
         }
         let stacks = args.common.stacks();
+        let wanted = |number| !args.no_paths && args.calls.as_ref().is_some_and(|calls| calls.contains(number));
         Ok(Some(SlowCalls {
+            addresses: ReturnedAddresses::ask(exit, wanted, evlist, setup)?,
             sched: SchedEvents::open(stacks, evlist, setup)?,
             clocks: CallClocks::default(),
             lengths: args.lengths,
@@ -67,6 +76,10 @@ impl SlowCalls {
     /// # Errors
     /// As there.
     pub fn sched(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<bool> {
+        if let Some(addresses) = self.addresses.as_mut().filter(|addresses| addresses.event == event) {
+            addresses.take(sample);
+            return Ok(false);
+        }
         self.sched.sample(event, sample, &mut self.clocks, ctx)
     }
 
@@ -107,15 +120,28 @@ impl SlowCalls {
         self.clocks.stacks()
     }
 
+    /// A call ends: the address that it returns was read before, if it returns one.
+    pub fn call_ends(&mut self, end: &Sample<'_>) {
+        self.addresses.iter_mut().for_each(|addresses| addresses.ended(end));
+    }
+
+    /// Records of a CPU were lost.
+    pub fn forget_address(&mut self, cpu: u32) {
+        self.addresses.iter_mut().for_each(|addresses| addresses.forget(cpu));
+    }
+
     /// Shows the call that has ended, if options ask for it. `ret`: its return value.
     pub fn ended(
         &mut self,
         pair: &OpenStart<CallInFlight>,
         kind: CallKind,
         moment: EventMoment,
-        (ret, paths): (i64, [PathOfCall; 2]),
+        (ret, mut paths): (i64, [PathOfCall; 2]),
         ctx: &mut Context,
     ) {
+        if let Some(address) = self.addresses.as_mut().and_then(ReturnedAddresses::returned) {
+            paths[0] = PathOfCall::Socket(address);
+        }
         let EventMoment { time, cpu, pid, tid } = moment;
         let Some((clock, parts)) = self.clocks.exited(tid, time) else { return };
         let ns = time.saturating_sub(pair.since);

@@ -39,6 +39,18 @@ pub fn socket_address_argument(format: &Format) -> Option<(u8, u16)> {
     arguments(format).zip(lengths).find(is_given).and_then(|(address, _)| place(address))
 }
 
+/// The offsets of the two arguments for the address of a socket that a call returns: the buffer, and where its length
+/// is, if the call has such.
+pub fn returned_address_argument(format: &Format) -> Option<(u16, u16)> {
+    entered_call(&format.full_name()).filter(|_| has_arguments_alone(format))?;
+    let lengths = arguments(format).skip(1).map(|(_, field)| field);
+    let is_returned = |((_, buffer), length): &((usize, &Field), &Field)| {
+        buffer.declared == "struct sockaddr *" && length.declared == "int *" && (buffer.size, length.size) == (8, 8)
+    };
+    let ((_, buffer), length) = arguments(format).zip(lengths).find(is_returned)?;
+    Some((u16::try_from(buffer.offset).ok()?, u16::try_from(length.offset).ok()?))
+}
+
 /// The number and offset of the argument that is a list of strings, up to a null pointer: the arguments of a program
 /// that is executed. The environment, which may hold secrets, is left out.
 pub fn word_list_argument(format: &Format) -> Option<(u8, u16)> {
@@ -149,7 +161,10 @@ mod tests {
             ("sys_exit_connect", &["int fd", "struct sockaddr * uservaddr", "int addrlen"], None),
         ];
         for (name, arguments, want) in cases {
-            assert_eq!(socket_address_argument(&format(name, arguments)), want, "{name}");
+            let format = format(name, arguments);
+            assert_eq!(socket_address_argument(&format), want, "{name}");
+            let returned = (name == "sys_enter_accept").then_some((24, 32));
+            assert_eq!(returned_address_argument(&format), returned, "{name}");
         }
     }
 }
