@@ -69,6 +69,7 @@ enum RowTask {
 impl ProfilerArgs for OncpuArgs {
     const NAME: &'static str = "oncpu";
     const TABLES: &'static [&'static dyn TableSchema] = &[&ON_CPU, &BUSY];
+    const NARROWINGS: &'static [&'static str] = &["-C CPUS", "--filter COMM"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

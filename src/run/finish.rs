@@ -28,6 +28,7 @@ impl Run {
     pub(super) fn finish(mut self, stop: StopReason) -> Result<Outcome> {
         outside::hurry();
         let end_ns = self.stop_events(&stop)?;
+        self.weigh(end_ns).into_iter().for_each(|line| self.core.ctx.output.note(line)); // before names are looked up
         let mut messages = self.close_interval(end_ns, true)?;
         messages.extend(outside::take_notes().into_iter().map(Message::Note));
         messages.extend(self.notes_on_unseen().into_iter().map(Message::Note));
@@ -120,6 +121,7 @@ impl Run {
             locked_bytes: cost.locked_bytes,
             wakeups: cost.wakeups,
             record_bytes: cost.record_bytes,
+            weight: self.scales.told.take(),
             totals: std::mem::take(&mut self.reports.totals),
             filtered_by: self.onlookers.watch().run_programs(),
             views: self.view_ends(),

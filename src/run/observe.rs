@@ -170,6 +170,7 @@ impl Run {
         let notes = self.rings.take_notes().into_iter().chain(outside::take_notes());
         notes.for_each(|note| self.core.ctx.output.note(note));
         self.look_for_onlookers();
+        self.weigh(now).into_iter().for_each(|line| self.core.ctx.output.note(line));
         self.core.idle.retest(&mut self.core.evlist, &self.host);
         self.core.check_tasks(now);
         self.core.expire(now);
