@@ -31,6 +31,7 @@ impl Run {
         self.weigh(end_ns).into_iter().for_each(|line| self.core.ctx.output.note(line)); // before names are looked up
         let mut messages = self.close_interval(end_ns, true)?;
         messages.extend(outside::take_notes().into_iter().map(Message::Note));
+        messages.extend(self.core.idle.last_line().map(Message::Note));
         messages.extend(self.notes_on_unseen().into_iter().map(Message::Note));
         let (hits, cost) = (self.probes.hits_so_far(), self.own_cost(end_ns));
         let mut end = self.run_end(end_ns, &cost, hits);

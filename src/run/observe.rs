@@ -112,7 +112,7 @@ impl Run {
 
     /// The work after the records of a round: hidden tasks, ticks of the profilers, output.
     fn end_round(&mut self) {
-        self.core.judge_idle();
+        self.core.judge_idle(sys::monotonic_ns());
         self.core.tick(self.rings.complete_to());
         self.interval.is_due |= self.core.last_tick.wants_report;
         self.window_pace.check(&mut self.core, sys::monotonic_ns());
