@@ -63,7 +63,8 @@ impl Writer {
             lines.append(&mut self.stacks.names.coverage().describe());
         } else if !self.settings.json {
             lines.extend(self.stacks.quality.warning());
-            lines.extend(self.stacks.names.coverage().jit_cure());
+            let coverage = self.stacks.names.coverage();
+            lines.extend(coverage.jit_cure().into_iter().chain(coverage.reach_line()));
         }
         for line in lines.iter().chain(&end.summary) {
             self.note(line)?;
