@@ -38,9 +38,10 @@ impl Drop for Storm {
     }
 }
 
-/// Bytes per second that a run has read.
+/// Bytes per second that a run has read. The SWITCH records of the first moments, which test whether the idle task is hidden,
+/// are part of that.
 fn bytes_per_s(args: &[&str]) -> f64 {
-    let done = run(&[args, &["--json", "--for", "0.5"]].concat()).code(0);
+    let done = run(&[args, &["--json", "--for", "1.5"]].concat()).code(0);
     done.end()["self"]["bytes_per_s"].as_f64().unwrap_or_else(|| panic!("{done:?}"))
 }
 
@@ -94,10 +95,9 @@ fn the_cures_make_it_lighter() {
     let (other, pid) = (other.to_string(), sleeper.pid().to_string());
     let (cpus, process, thread, name) = (["-C", &other], ["-p", &pid], ["-t", &pid], ["--filter", "nobody"]);
     let switches = ["top", "-e", "sched:sched_switch"];
-    let cases: [(&[&str], &[[&str; 2]]); 5] = [
+    let cases: [(&[&str], &[[&str; 2]]); 4] = [
         (&["task-state"], &[name, thread]),
         (&["oncpu"], &[cpus, name]),
-        (&["sched-migrate"], &[thread]),
         (&["syscalls"], &[process, cpus]),
         (&switches, &[process, cpus]),
     ];

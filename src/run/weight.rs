@@ -136,7 +136,8 @@ impl Run {
             named.views.extend(self.core.evlist.evsels.subscribers(event).map(|(view, _)| view));
             named.views.retain(|view| *view < self.options.views.len());
         }
-        let heaviest = by_name.values().max_by_key(|named| named.count).filter(|named| named.count > 0)?;
+        let of_views = by_name.values().filter(|named| !named.views.is_empty());
+        let heaviest = of_views.max_by_key(|named| named.count).filter(|named| named.count > 0)?;
         let views = heaviest.views.clone();
         let is_as_heavy = |named: &NamedCount| named.count >= heaviest.count / 2 && named.views == views;
         let heavy: Vec<(&&str, &NamedCount)> = by_name.iter().filter(|(_, named)| is_as_heavy(named)).collect();
