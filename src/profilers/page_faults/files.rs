@@ -17,6 +17,10 @@ use crate::task::Comm;
 const MAX_PROCESSES: usize = 4096;
 /// Limit of the faults of all processes that wait for an answer.
 const MAX_PENDING: usize = 1 << 16;
+/// How long an interval waits for answers; the rings are not read meanwhile.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long the end of the run waits for them.
+const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The source of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -198,14 +202,18 @@ impl FaultedFiles {
         }
     }
 
-    /// Waits a moment for answers. Faults that are still pending count without a file.
-    pub fn settle(&mut self) {
-        const PATIENCE: Duration = Duration::from_millis(500);
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits for answers while some faults are pending.
+    fn await_answers(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
         while self.ask() {
             let Some(told) = self.reader.answer_by(deadline) else { break };
             self.take(told);
         }
+    }
+
+    /// Waits for the last answers. Faults that are still pending count without a file.
+    pub fn settle(&mut self) {
+        self.await_answers(LAST_PATIENCE);
         for (pid, process) in self.processes.drain() {
             for (comm, _) in process.pending {
                 *self.sums.sum(FaultedFile { pid, comm, source: PageSource::NotAsked }) += 1;
@@ -214,8 +222,10 @@ impl FaultedFiles {
         self.pending = 0;
     }
 
-    /// The sums since the last call. What processes have mapped may change, so it is asked again.
+    /// The sums since the last call. Most answers come within a millisecond: they are awaited, so that an interval has the
+    /// files of its own faults. What processes have mapped may change, so it is asked again.
     pub fn take_sums(&mut self) -> Vec<(FaultedFile, u64)> {
+        self.await_answers(PATIENCE);
         self.processes.retain(|_, process| !process.pending.is_empty());
         self.processes.values_mut().for_each(|process| process.known.clear());
         self.sums.drain().collect()
