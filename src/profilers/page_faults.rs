@@ -132,8 +132,7 @@ impl Profiler for PageFaults {
 
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
         report.delta(&PLACES, self.sums.drain().collect()).text_rows(self.args.top as usize);
-        let files = self.files.as_mut().map(FaultedFiles::take_sums).unwrap_or_default();
-        if !files.is_empty() {
+        if let Some(files) = self.files.as_mut().and_then(FaultedFiles::take_sums) {
             report.delta(&FILES, files).text_rows(self.args.top as usize);
         }
         Ok(())

@@ -129,6 +129,8 @@ pub struct FaultedFiles {
     processes: FxHashMap<i32, FaultingProcess>,
     pending: usize,
     sums: KeyedSums<FaultedFile, u64>,
+    /// There was a major fault.
+    any: bool,
 }
 
 impl FaultedFiles {
@@ -140,6 +142,7 @@ impl FaultedFiles {
             processes: FxHashMap::default(),
             pending: 0,
             sums: KeyedSums::default(),
+            any: false,
         })
     }
 
@@ -150,6 +153,7 @@ impl FaultedFiles {
 
     /// Counts a major fault.
     pub fn add(&mut self, pid: i32, comm: Comm, address: u64) {
+        self.any = true;
         let has_room = self.processes.len() < MAX_PROCESSES || self.processes.contains_key(&pid);
         let source = if has_room && self.pending < MAX_PENDING {
             let process = self.processes.entry(pid).or_default();
@@ -223,12 +227,12 @@ impl FaultedFiles {
     }
 
     /// The sums since the last call. Most answers come within a millisecond: they are awaited, so that an interval has the
-    /// files of its own faults. What processes have mapped may change, so it is asked again.
-    pub fn take_sums(&mut self) -> Vec<(FaultedFile, u64)> {
+    /// files of its own faults. None: there was no major fault so far. What processes have mapped may change, so it is asked again.
+    pub fn take_sums(&mut self) -> Option<Vec<(FaultedFile, u64)>> {
         self.await_answers(PATIENCE);
         self.processes.retain(|_, process| !process.pending.is_empty());
         self.processes.values_mut().for_each(|process| process.known.clear());
-        self.sums.drain().collect()
+        self.any.then(|| self.sums.drain().collect())
     }
 }
 
@@ -248,7 +252,7 @@ mod tests {
 
     fn sums(files: &mut FaultedFiles) -> Vec<(i32, String, u64)> {
         files.settle();
-        let mut sums = files.take_sums();
+        let mut sums = files.take_sums().unwrap_or_default();
         sums.sort();
         let text = |file: &FaultedFile| match &file.source {
             PageSource::File(file) => String::from_utf8(file.path.clone()).unwrap(),
@@ -260,6 +264,7 @@ mod tests {
     #[test]
     fn each_fault_is_one_of_a_file() {
         let (_proc, mut files) = faults_of("1000-9000 r--s 0 0:1 1 /a\n9000-a000 rw-p 0 0:0 0 [heap]\n");
+        assert_eq!(files.take_sums(), None, "there is no table without a fault");
         let comm = Comm::new(b"x");
         (0..MAX_ADDRESSES as u64 + 10).for_each(|number| files.add(5, comm, 0x1000 + number));
         [0x9000, 0x9fff, 0xa000].into_iter().for_each(|address| files.add(5, comm, address));
@@ -273,6 +278,7 @@ mod tests {
         ];
         assert_eq!(sums(&mut files), want);
         assert!(!files.ask());
+        assert_eq!(files.take_sums(), Some(Vec::new()), "the last table of the run is of the whole run, too");
     }
 
     #[test]
