@@ -160,7 +160,7 @@ pub struct RunEnd {
     pub wakeups: u64,
     pub record_bytes: u64,
     /// None: the run was light.
-    pub weight: Option<OwnWeight>,
+    pub weight: Option<Box<OwnWeight>>,
     pub totals: Vec<(&'static str, Value)>,
     /// BPF programs of other tools that may have hidden events.
     pub filtered_by: Vec<AttachedProgram>,

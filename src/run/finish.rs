@@ -122,7 +122,7 @@ impl Run {
             locked_bytes: cost.locked_bytes,
             wakeups: cost.wakeups,
             record_bytes: cost.record_bytes,
-            weight: self.scales.told.take(),
+            weight: self.scales.told.take().map(Box::new),
             totals: std::mem::take(&mut self.reports.totals),
             filtered_by: self.onlookers.watch().run_programs(),
             views: self.view_ends(),

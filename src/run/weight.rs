@@ -244,7 +244,8 @@ mod tests {
     #[test]
     fn the_cure_is_an_option_of_each_view() {
         let state: (&str, &[&str]) = ("task-state", &["--filter COMM", "-t TID", "-C CPUS"]);
-        let cases: [(&[(&str, &[&'static str])], &str); 4] = [
+        type Case<'a> = (&'a [(&'a str, &'a [&'static str])], &'a str);
+        let cases: [Case<'_>; 4] = [
             (&[state], "61 % of its events are sched:sched_switch; cure: --filter COMM or -t TID"),
             (&[("rundelay", &[])], "61 % of its events are sched:sched_switch; no option leaves some of them out"),
             (
