@@ -168,6 +168,7 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
             poller.add_edge(owner, u64::from(cpu))?;
         }
     }
+    fs::create_dir_all(directory)?;
     fs::write(directory.join(COMMAND), command.join("\n"))?;
     let side = places.iter().position(|place| place.1 == Class::Side).unwrap_or(0);
     let mut first = RecordedRound { now_ns: sys::monotonic_ns(), records: vec![Vec::new(); rings.len()] };

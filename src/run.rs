@@ -8,7 +8,8 @@
 //! unseen events, `onlookers` finds BPF programs of other tools on the same events, `idle_judge` finds CPUs that hide
 //! idle tasks, and `idle_cpus` does so for `doctor`. Reports: `intervals` closes intervals, `quiet` sends tables more
 //! often than they are printed, `report_pace` limits how often costly reports are made, `finish` ends the run,
-//! `messages` has the texts for the user, `tell` notes during the run, `probed` texts about the cost of probes. `pace`
+//! `messages` has the texts for the user, `tell` notes during the run, `weight` what the run weighs, `probed` texts about the
+//! cost of probes. `pace`
 //! keeps a run going while a CPU is stuck. `forecast` is a dry run, whose samples `meter` measures; `replay` replays
 //! recorded rings.
 
@@ -42,6 +43,7 @@ mod tell;
 mod unseen;
 mod views;
 mod wake;
+mod weight;
 mod windows;
 
 use std::time::Duration;
@@ -65,6 +67,7 @@ use crate::run::rings::Rings;
 use crate::run::run_events::RunEvents;
 use crate::run::setup::{OpenedOutput, check_drawing_files, max_stack, open_sink, start_workload};
 use crate::run::wake::WakeSources;
+use crate::run::weight::RunScales;
 use crate::run::windows::WindowPace;
 use crate::symbol::Stacks;
 use crate::sys;
@@ -113,6 +116,7 @@ pub struct Run {
     workload: Option<Workload>,
     start_ns: u64,
     wakeups: u64,
+    scales: RunScales,
     /// A signal has asked the run to end.
     told_to_end: bool,
     /// The reading thread was given priority, or this is not possible.
@@ -186,6 +190,7 @@ impl Run {
             workload,
             start_ns: 0,
             wakeups: 0,
+            scales: RunScales::default(),
             told_to_end: false,
             precedes: false,
             targets,
@@ -212,6 +217,7 @@ impl Run {
         self.start_ns = sys::monotonic_ns();
         self.interval.start_ns = self.start_ns;
         self.onlookers.begin(self.start_ns);
+        self.begin_weighing();
         self.core.ctx.started_ns = self.start_ns;
         self.core.evlist.enable()?;
         if let Some(interval) = self.options.interval {

@@ -82,13 +82,13 @@ fn unended(done: &Done, disk: &DiskFile) -> (u64, u64, u64) {
     let mut open: FxHashMap<u64, bool> = FxHashMap::default();
     let (mut issued, mut idle) = (0, 0);
     for event in done.of_type("event").iter().filter(|event| event["fields"]["dev"] == disk.in_record()) {
-        let is_ours = number(event, "tid") == common::own_tid() as u64;
+        let is_ours = event["tid"] == common::own_tid(); // -1: the interrupt came while a task exited
         let sector = number(&event["fields"], "sector");
         if event["event"] == "block:block_rq_issue" {
             issued += u64::from(is_ours);
             open.insert(sector, is_ours);
         } else {
-            idle += u64::from(number(event, "tid") == 0);
+            idle += u64::from(event["tid"] == 0);
             open.remove(&sector);
         }
     }

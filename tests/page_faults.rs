@@ -14,6 +14,11 @@ const MAJOR: u64 = 200;
 fn watched(options: &[&str], look: impl FnOnce(&Prog, &mut Load) -> String) -> (Done, [u64; 2]) {
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file");
     let path = file.path().to_str().expect("a path in UTF-8");
+    watched_with_file(options, path, look)
+}
+
+/// The same, with the file that has the pages of the major faults.
+fn watched_with_file(options: &[&str], path: &str, look: impl FnOnce(&Prog, &mut Load) -> String) -> (Done, [u64; 2]) {
     let mut load = Load::of(&example("faults"), &[&MINOR.to_string(), &MAJOR.to_string(), path]);
     assert_eq!(load.says(), "ready");
     let pid = load.pid().to_string();
@@ -61,6 +66,46 @@ fn major_faults_alone_are_asked_for() {
     assert_eq!(done.total("samples"), major);
 }
 
+/// The rows of files, each with its file.
+fn by_file(done: &Done) -> Vec<(Value, u64)> {
+    let rows = done.of_type("row").into_iter().filter(|row| row["table"] == "files");
+    rows.map(|row| (row["file"].clone(), common::number(&row, "faults"))).collect()
+}
+
+#[test]
+fn major_faults_are_by_file_and_device() {
+    need_events!();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    // Longer than a line, and with bytes that a terminal must not see.
+    let path = dir.path().join(format!("{}\u{1b}[31m data", "x".repeat(100)));
+    let path = path.to_str().expect("a path in UTF-8");
+    for options in [&["--major"][..], &["-i", "20"], &["-g"]] {
+        let (done, [_, major]) = watched_with_file(options, path, go);
+        let files = by_file(&done);
+        let sum = |of: &str| files.iter().filter(|(file, _)| file == of).map(|(_, faults)| faults).sum::<u64>();
+        let escaped = path.replace('\u{1b}', "\\x1b");
+        assert_eq!(sum(&escaped), major, "{options:?}: {files:#?}");
+        assert_eq!(files.iter().map(|(_, faults)| faults).sum::<u64>(), done.sum("major", |_| true), "{files:#?}");
+        if major == 0 {
+            skip!("no file here is on a disk");
+        }
+        let row = done.of_type("row").into_iter().find(|row| row["file"] == *escaped).expect("the file");
+        let source = std::process::Command::new("df").args(["--output=source", path]).output().expect("df");
+        let source = String::from_utf8(source.stdout).expect("UTF-8");
+        assert_eq!((row["device"].as_str(), &row["comm"]), (source.lines().nth(1), &"faults".into()), "{row}");
+    }
+}
+
+#[test]
+fn without_major_faults_there_are_no_files() {
+    need_events!();
+    let done = run(&["page-faults", "--json", "--exclude-user", "--", "true"]).code(0);
+    let has_files = done.of_type("row").iter().any(|row| row["table"] == "files");
+    assert_eq!(has_files, done.sum("major", |_| true) > 0, "{done:#?}");
+    let done = run(&["page-faults", "--exclude-user", "--", "true"]).code(0);
+    assert!(!done.out.iter().any(|line| line == "nothing seen"), "{done:#?}");
+}
+
 #[test]
 fn stacks_lead_to_the_fault() {
     need_events!();
@@ -82,7 +127,8 @@ fn intervals_add_up() {
     let done = run_over(&["page-faults", "--json", "-i", "5", "--top", "1"], &program);
     let intervals = done.of_type("interval").len();
     assert!(intervals > 1, "{intervals}");
-    let sum = |kind: &str| done.of_type(kind).iter().map(|row| common::number(row, "minor")).sum::<u64>();
+    let of_places = |kind: &str| done.of_type(kind).into_iter().filter(|row| row["table"] == "places");
+    let sum = |kind: &str| of_places(kind).map(|row| common::number(&row, "minor")).sum::<u64>();
     assert!(sum("total") == sum("row") && sum("row") > 20_000, "{done:#?}");
     assert_eq!(sum("row") + done.sum("major", |_| true), done.total("samples"));
     assert!(done.of_type("total").len() > 1, "JSON has all rows");

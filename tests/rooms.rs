@@ -185,7 +185,7 @@ fn unsafe_code_is_in_two_rooms() {
 }
 
 /// Files that speak of what others have in hand, and why they may: in a worker, or of what never hangs.
-const OF_OTHERS: [(&str, &str); 14] = [
+const OF_OTHERS: [(&str, &str); 15] = [
     // The kernel lists numbers, and takes no lock of a process.
     ("host.rs", "lists of processes and threads"),
     // Of others the owner in status, of which the kernel keeps a copy; of our workers more, which hold none of their own locks.
@@ -193,6 +193,7 @@ const OF_OTHERS: [(&str, &str); 14] = [
     ("symbol/elf/questions.rs", "in a worker"),
     // Opens and reads in answers to questions; a place is closed without telling the file's server.
     ("symbol/spaces/files.rs", "in a worker; places (O_PATH) only in this process"),
+    ("symbol/spaces/mapped_files.rs", "in a worker"),
     ("symbol/spaces/remapped.rs", "in a worker"),
     ("symbol/opening.rs", "in a worker; places (O_PATH) only in this process"),
     // Called by the search alone: profiler/function_search.rs asks for it.

@@ -470,10 +470,7 @@ fn scheduler_events_of_one_cpu_of_two() {
     let &[one, other, ..] = cpus.as_slice() else { skip!("needs two CPUs") };
     let (one, other, pingpong) = (one.to_string(), other.to_string(), example("pingpong"));
     for args in [&["trace", "-e", "sched:sched_wakeup"][..], &["top", "-e", "sched:sched_wakeup", "-k", "_cpu"]] {
-        let options = [args, &["--json", "-C", &one]].concat();
-        let mut watch = start(&options);
-        watch.signal(Signal::SIGUSR1);
-        watch.object(|object| object["type"] == "interval"); // the events are on
+        let watch = start_watching(&[args, &["-C", &one]].concat());
         assert!(
             std::process::Command::new(&pingpong).args(["2000", &one, &other]).status().is_ok_and(|end| end.success())
         );

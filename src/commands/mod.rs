@@ -212,7 +212,7 @@ fn view_options<A: ProfilerArgs>(args: &mut A) -> Result<ViewOptions> {
     let of_view = &args.common().view;
     of_view.callchains.check(of_view.call_graph)?;
     let view = ViewOptions::new(of_view, A::NAME, A::WEIGHT);
-    let view = ViewOptions { reports: A::REPORTS, main_table, ..view };
+    let view = ViewOptions { reports: A::REPORTS, main_table, narrowings: A::NARROWINGS, ..view };
     if view.heatmap.is_some() && !profilers::has_distribution(A::TABLES) {
         let others = profilers::trials().into_iter().filter(|other| profilers::has_distribution(other.tables));
         let others: Vec<&str> = others.map(|other| other.name).collect();

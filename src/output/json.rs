@@ -133,6 +133,12 @@ pub fn coverage(object: &mut Object<'_>, coverage: &Coverage) {
         object.text("reason", module.reason);
         object.end();
     });
+    if !coverage.elsewhere.is_empty() {
+        objects(&mut inner, "elsewhere", coverage.elsewhere.iter(), |object, reach| {
+            object.text("path", &escape(reach.path.as_bytes()));
+            reach.container.iter().for_each(|name| object.text("container", &escape(name.as_bytes())));
+        });
+    }
     inner.end();
 }
 

@@ -87,6 +87,40 @@ pub struct ViewEnd {
     pub discarded: u64,
 }
 
+/// What a run has weighed for a while.
+#[derive(Clone, Debug)]
+pub struct OwnWeight {
+    /// CPU time of perf-prof itself, in per cent of a CPU.
+    pub cpu_pct: f64,
+    pub events_per_s: f64,
+    /// None: it is not known which events were written.
+    pub heaviest: Option<HeaviestEvent>,
+    /// None: writing the records cost little.
+    pub recording: Option<RecordingCost>,
+}
+
+/// The event that has written most samples, or several that have written about as many.
+#[derive(Clone, Debug)]
+pub struct HeaviestEvent {
+    pub names: Vec<String>,
+    /// Their share of all samples.
+    pub pct: f64,
+    /// The views that want the event, each with options that would make the kernel write fewer samples.
+    pub views: Vec<(String, Vec<&'static str>)>,
+}
+
+/// What writing records takes from the tasks of a CPU.
+#[derive(Clone, Debug)]
+pub struct RecordingCost {
+    /// The CPU that writes most of them.
+    pub cpu: u32,
+    /// The share of the CPU's time.
+    pub pct: f64,
+    pub per_s: f64,
+    /// What one record costs, as measured.
+    pub record_ns: u64,
+}
+
 /// The end of a run.
 #[derive(Debug, Default)]
 pub struct RunEnd {
@@ -125,6 +159,8 @@ pub struct RunEnd {
     pub locked_bytes: u64,
     pub wakeups: u64,
     pub record_bytes: u64,
+    /// None: the run was light.
+    pub weight: Option<Box<OwnWeight>>,
     pub totals: Vec<(&'static str, Value)>,
     /// BPF programs of other tools that may have hidden events.
     pub filtered_by: Vec<AttachedProgram>,

@@ -38,7 +38,9 @@ use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounde
 
 use crate::escape::escape;
 pub(crate) use crate::output::messages::Message;
-pub use crate::output::messages::{IntervalEnd, RunEnd, StackReport, UnwindingSums, ViewEnd};
+pub use crate::output::messages::{
+    HeaviestEvent, IntervalEnd, OwnWeight, RecordingCost, RunEnd, StackReport, UnwindingSums, ViewEnd,
+};
 use crate::output::screen::ScreenHandle;
 use crate::output::settings::OutputSettings;
 use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};

@@ -401,7 +401,7 @@ impl Evsel {
             || self.attr.sample_type().contains(SampleType::IP)
     }
 
-    pub(in crate::perf) fn has_callchain(&self) -> bool {
+    pub fn has_callchain(&self) -> bool {
         self.attr.sample_type().contains(SampleType::CALLCHAIN)
     }
 }

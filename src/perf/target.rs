@@ -1,6 +1,7 @@
 //! The target of a run: its CPUs and tasks.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
@@ -143,15 +144,44 @@ fn names_cgroup(last: &str, name: &str) -> bool {
     {
         return true;
     }
-    // docker-ID.scope, POD.slice:cri-containerd:ID, machine-libpod_pod_ID.slice, or the bare id. `crio-conmon-ID` is
-    // the container's monitor.
-    let mut parts = (if is_unit { stem } else { last }).rsplit(['-', ':', '_']);
-    let id = parts.next().unwrap_or_default();
     name.len() >= SHORTEST_ID
         && name.bytes().all(|b| b.is_ascii_hexdigit())
-        && id.len() >= 32
-        && id.starts_with(name)
-        && parts.all(|part| part != "conmon")
+        && container_id(last).is_some_and(|id| id.starts_with(name))
+}
+
+/// The id of the container whose cgroup this is: docker-ID.scope, POD.slice:cri-containerd:ID,
+/// machine-libpod_pod_ID.slice, or the bare id. `crio-conmon-ID` is the container's monitor.
+fn container_id(last: &str) -> Option<&str> {
+    const LEAST_DIGITS: usize = 32;
+    let stem = last.rsplit_once('.').filter(|(_, kind)| matches!(*kind, "service" | "scope" | "slice"));
+    let mut parts = stem.map_or(last, |(stem, _)| stem).rsplit(['-', ':', '_']);
+    let id = parts.next().filter(|id| id.len() >= LEAST_DIGITS)?;
+    parts.all(|part| part != "conmon").then_some(id)
+}
+
+/// The container of a process, if perf-prof is in another one or in none: the start of its id, or its name. For workers
+/// only.
+pub fn other_container(host: &Host, pid: i32) -> Option<String> {
+    container_of(host, &pid.to_string()).filter(|name| container_of(host, "self").as_ref() != Some(name))
+}
+
+/// The container of a process by its cgroups.
+fn container_of(host: &Host, process: &str) -> Option<String> {
+    const MAX_BYTES: u64 = 16 << 10;
+    const SHOWN_DIGITS: usize = 12;
+    let mut text = String::new();
+    let file = File::open(host.proc.join(process).join("cgroup")).ok()?;
+    file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
+    // `4:perf_event:/docker/ID`, `0::/system.slice/docker-ID.scope`
+    let directories = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.rsplit('/'));
+    let name = |last: &str| {
+        let id = container_id(last).filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        match id {
+            Some(id) => Some(id[..SHOWN_DIGITS].to_owned()),
+            None => Some(String::from_utf8_lossy(&container_name(last)?).into_owned()),
+        }
+    };
+    directories.into_iter().find_map(name)
 }
 
 /// The name of the container of LXC or of the machine of systemd whose cgroup this is. systemd writes `-` as `\x2d` in
@@ -245,6 +275,34 @@ mod tests {
     }
 
     /// Paths as engines make them, with the cgroup driver that does.
+    #[test]
+    fn a_process_is_in_the_container_of_its_cgroups() {
+        let id = "1753b7cb8d93f0f9b3c2a1d0e4f5a6b7c8d9e0f1a2b3c4d5e6f708192a3b4c5d";
+        let cases = [
+            (format!("0::/system.slice/docker-{id}.scope\n"), Some("1753b7cb8d93")),
+            (format!("0::/kubepods.slice/pod.slice/cri-containerd-{id}.scope/inner\n"), Some("1753b7cb8d93")),
+            (format!("5:cpu:/\n4:perf_event:/docker/{id}\n0::/\n"), Some("1753b7cb8d93")),
+            ("0::/lxc.payload.web\n".to_owned(), Some("web")),
+            ("0::/machine.slice/machine-a\\x2db.scope\n".to_owned(), Some("a-b")),
+            ("0::/user.slice/user-0.slice/session-1.scope\n".to_owned(), None),
+            (format!("0::/crio-conmon-{id}.scope\n"), None),
+            ("0::/x-ööööööööööööööööööööööööööööööööö.scope\n0::\nx\n".to_owned(), None),
+            (String::new(), None),
+        ];
+        let proc = tempfile::tempdir().unwrap();
+        fs::create_dir(proc.path().join("5")).unwrap();
+        let host = Host { proc: proc.path().into(), ..Host::default() };
+        for (text, want) in cases {
+            fs::write(proc.path().join("5/cgroup"), &text).unwrap();
+            assert_eq!(other_container(&host, 5).as_deref(), want, "{text}");
+            fs::create_dir_all(proc.path().join("self")).unwrap();
+            fs::write(proc.path().join("self/cgroup"), &text).unwrap();
+            assert_eq!(other_container(&host, 5), None, "perf-prof is in the same one");
+            fs::remove_file(proc.path().join("self/cgroup")).unwrap();
+        }
+        assert_eq!(other_container(&host, 6), None);
+    }
+
     #[test]
     fn knows_the_containers_of_each_engine() {
         const ID: &str = "1753b7cbbf62734d812936961224d5bc0cf8f45214e0d5cdd1a781a053e7c48f";

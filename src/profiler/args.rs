@@ -29,6 +29,10 @@ pub trait ProfilerArgs {
     /// The default of `-i`. None: the profiler reports once, at the end.
     const INTERVAL: Option<Time> = None;
 
+    /// Options with which the kernel writes fewer samples of the most frequent event, the one that keeps most of the
+    /// answer first.
+    const NARROWINGS: &'static [&'static str] = &["-p PID", "-C CPUS"];
+
     /// The profiler has tables, not only lines for occurrences.
     const REPORTS: bool = true;
 

@@ -61,6 +61,7 @@ impl ProfilerArgs for IrqsArgs {
     const TABLES: &'static [&'static dyn TableSchema] = &[&TIMES, &DELAYS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(LONG.layout());
     const WEIGHT: &'static str = "us";
+    const NARROWINGS: &'static [&'static str] = &["-C CPUS"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

@@ -65,6 +65,7 @@ pub struct OncpuArgs {
 impl ProfilerArgs for OncpuArgs {
     const NAME: &'static str = "oncpu";
     const TABLES: &'static [&'static dyn TableSchema] = &[&ON_CPU, &BUSY];
+    const NARROWINGS: &'static [&'static str] = &["-C CPUS", "--filter COMM"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

@@ -53,6 +53,7 @@ impl ProfilerArgs for SchedMigrateArgs {
     const TABLES: &'static [&'static dyn TableSchema] = &[&DISTANCES, &MIGRATED_TASKS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(MIGRATIONS.layout());
     const WEIGHT: &'static str = "migrations";
+    const NARROWINGS: &'static [&'static str] = &[];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

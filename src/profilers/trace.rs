@@ -132,6 +132,7 @@ impl ProfilerArgs for TraceArgs {
     const WEIGHT: &'static str = "events";
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec"];
     const REPORTS: bool = false;
+    const NARROWINGS: &'static [&'static str] = &["-p PID", "-C CPUS", "--filter FILTER"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

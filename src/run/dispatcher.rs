@@ -541,9 +541,9 @@ impl Dispatcher {
     }
 
     /// Decides which CPUs hide their idle tasks, and reports them once.
-    pub fn judge_idle(&mut self) {
+    pub fn judge_idle(&mut self, now: Timestamp) {
         let missed = std::mem::take(&mut self.last_tick.missed_switches);
-        if let Some(line) = self.idle.judge(&mut self.evlist, missed) {
+        if let Some(line) = self.idle.judge(&mut self.evlist, missed, now) {
             self.ctx.output.note(line);
         }
     }

@@ -28,8 +28,10 @@ impl Run {
     pub(super) fn finish(mut self, stop: StopReason) -> Result<Outcome> {
         outside::hurry();
         let end_ns = self.stop_events(&stop)?;
+        self.weigh(end_ns).into_iter().for_each(|line| self.core.ctx.output.note(line)); // before names are looked up
         let mut messages = self.close_interval(end_ns, true)?;
         messages.extend(outside::take_notes().into_iter().map(Message::Note));
+        messages.extend(self.core.idle.last_line().map(Message::Note));
         messages.extend(self.notes_on_unseen().into_iter().map(Message::Note));
         let (hits, cost) = (self.probes.hits_so_far(), self.own_cost(end_ns));
         let mut end = self.run_end(end_ns, &cost, hits);
@@ -120,6 +122,7 @@ impl Run {
             locked_bytes: cost.locked_bytes,
             wakeups: cost.wakeups,
             record_bytes: cost.record_bytes,
+            weight: self.scales.told.take().map(Box::new),
             totals: std::mem::take(&mut self.reports.totals),
             filtered_by: self.onlookers.watch().run_programs(),
             views: self.view_ends(),

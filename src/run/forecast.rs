@@ -344,7 +344,7 @@ impl Run {
     }
 
     /// Samples per count of an event. None: unknown.
-    fn per_count(&self, event: EventId, metered: &[Metered]) -> Option<f64> {
+    pub(super) fn per_count(&self, event: EventId, metered: &[Metered]) -> Option<f64> {
         if self.options.paced {
             return Some(1.0); // the counts are samples
         }

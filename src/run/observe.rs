@@ -112,7 +112,7 @@ impl Run {
 
     /// The work after the records of a round: hidden tasks, ticks of the profilers, output.
     fn end_round(&mut self) {
-        self.core.judge_idle();
+        self.core.judge_idle(sys::monotonic_ns());
         self.core.tick(self.rings.complete_to());
         self.interval.is_due |= self.core.last_tick.wants_report;
         self.window_pace.check(&mut self.core, sys::monotonic_ns());
@@ -170,6 +170,7 @@ impl Run {
         let notes = self.rings.take_notes().into_iter().chain(outside::take_notes());
         notes.for_each(|note| self.core.ctx.output.note(note));
         self.look_for_onlookers();
+        self.weigh(now).into_iter().for_each(|line| self.core.ctx.output.note(line));
         self.core.idle.retest(&mut self.core.evlist, &self.host);
         self.core.check_tasks(now);
         self.core.expire(now);

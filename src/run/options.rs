@@ -121,6 +121,8 @@ pub struct ViewOptions {
     pub reports: bool,
     /// The profiler's first table.
     pub main_table: &'static str,
+    /// Options that make the kernel write fewer samples of the profiler's most frequent event.
+    pub narrowings: &'static [&'static str],
 }
 
 impl ViewOptions {
@@ -138,6 +140,7 @@ impl ViewOptions {
             samples: args.exit_n,
             reports: true,
             main_table: "",
+            narrowings: &[],
         }
     }
 

@@ -246,7 +246,7 @@ impl Run {
         self.wakeups += 1;
         self.round(DrainLimit::Horizon);
         self.core.compare_counts(self.rings.complete_to());
-        self.core.judge_idle();
+        self.core.judge_idle(sys::monotonic_ns());
         self.core.tick(self.rings.complete_to());
         let now_ns = sys::monotonic_ns();
         self.core.ctx.output.flush_round(now_ns);

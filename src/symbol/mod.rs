@@ -42,6 +42,7 @@ pub use stacks::table::{Stacks, SymbolUpdate};
 pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<spaces::files::OpenMapped>(),
     QuestionHandler::of::<spaces::files::CodeMaps>(),
+    QuestionHandler::of::<spaces::mapped_files::MappingsAt>(),
     QuestionHandler::of::<elf::questions::IndexFunctions>(),
     QuestionHandler::of::<elf::questions::ReadNames>(),
     QuestionHandler::of::<spaces::remapped::FindRemapped>(),

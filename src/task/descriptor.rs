@@ -100,17 +100,30 @@ fn mount_id(fdinfo: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.trim().parse().ok()
 }
 
+/// The source of the first mount of a device, given by its major and minor number, in the mount namespace of a thread.
+/// For workers only.
+pub fn device_source(host: &Host, tid: i32, (major, minor): (u32, u32)) -> Option<Vec<u8>> {
+    let device = format!("{major}:{minor}");
+    let mountinfo = fs::File::open(file(host, tid, "mountinfo")).ok()?;
+    source_where(mountinfo, |_, number| number == device.as_bytes())
+}
+
 /// The source of a mount, from mountinfo.
 fn source_of(mount: u64, mountinfo: impl Read) -> Option<Vec<u8>> {
+    source_where(mountinfo, |id, _| std::str::from_utf8(id).is_ok_and(|id| id.parse() == Ok(mount)))
+}
+
+/// The source of the first mount whose id and device are the wanted ones.
+fn source_where(mountinfo: impl Read, is_wanted: impl Fn(&[u8], &[u8]) -> bool) -> Option<Vec<u8>> {
     const MAX_BYTES: u64 = 4 << 20; // containers have thousands of lines
     BufReader::new(mountinfo.take(MAX_BYTES)).split(b'\n').map_while(Result::ok).find_map(|line| {
         let mut words = line.split(|byte| *byte == b' ');
-        let number: u64 = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
-        if number != mount {
+        let (id, _parent, device) = (words.next()?, words.next()?, words.next()?);
+        if !is_wanted(id, device) {
             return None;
         }
         // A dash ends the optional fields: `- ext4 /dev/vdb rw`.
-        words.by_ref().skip(5).find(|word| *word == b"-")?;
+        words.by_ref().skip(3).find(|word| *word == b"-")?;
         let (kind, source) = (words.next()?, words.next()?);
         Some(unescaped(if matches!(source, b"" | b"none") { kind } else { source }))
     })

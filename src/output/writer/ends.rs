@@ -6,7 +6,7 @@ use crate::json::Object;
 use crate::output::json::{self, ViewLabel};
 use crate::output::writer::Writer;
 use crate::output::writer::views::WriterView;
-use crate::output::{IntervalEnd, RunEnd, UnwindingSums, ViewEnd};
+use crate::output::{IntervalEnd, OwnWeight, RunEnd, UnwindingSums, ViewEnd};
 use crate::report::Value;
 use crate::sys;
 use crate::task::procfs;
@@ -65,7 +65,8 @@ impl Writer {
         } else if !self.settings.json {
             let host = &self.settings.host;
             lines.extend(self.stacks.quality.warning(|pid| procfs::is_alive(host, pid)));
-            lines.extend(self.stacks.names.coverage().jit_cure());
+            let coverage = self.stacks.names.coverage();
+            lines.extend(coverage.jit_cure().into_iter().chain(coverage.reach_line()));
         }
         for line in lines.iter().chain(&end.summary) {
             self.note(line)?;
@@ -107,6 +108,7 @@ impl Writer {
         own.unsigned("wakeups", end.wakeups);
         own.decimal("events_per_s", end.per_s(end.samples));
         own.decimal("bytes_per_s", end.per_s(end.record_bytes));
+        end.weight.iter().for_each(|weight| json_weight(&mut own, weight));
         own.end();
         if self.settings.callchains {
             json::quality(&mut object, &self.stacks.quality);
@@ -119,6 +121,27 @@ impl Writer {
         object.end();
         out.push(b'\n');
     }
+}
+
+/// What the run has weighed, if that was worth a word.
+fn json_weight(own: &mut Object<'_>, weight: &OwnWeight) {
+    let mut object = Object::new(own.key("weight"));
+    object.decimal("cpu_pct", weight.cpu_pct);
+    object.decimal("events_per_s", weight.events_per_s);
+    if let Some(heaviest) = &weight.heaviest {
+        object.text("event", &heaviest.names.join(", "));
+        object.decimal("event_pct", heaviest.pct);
+        json::objects(&mut object, "views", heaviest.views.iter(), |object, (view, narrowings)| {
+            object.text("view", view);
+            object.text("narrowed_by", &narrowings.join(", "));
+        });
+    }
+    if let Some(cost) = &weight.recording {
+        object.unsigned("recording_cpu", u64::from(cost.cpu));
+        object.decimal("recording_pct", cost.pct);
+        object.unsigned("record_ns", cost.record_ns);
+    }
+    object.end();
 }
 
 /// What is told of each of several views at the end.

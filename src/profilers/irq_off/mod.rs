@@ -94,6 +94,7 @@ impl ProfilerArgs for IrqOffArgs {
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SILENCES.layout());
     const WEIGHT: &'static str = "µs with interrupts off";
     const PACED: bool = true;
+    const NARROWINGS: &'static [&'static str] = &["-C CPUS"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

@@ -111,6 +111,7 @@ impl ProfilerArgs for KmemleakArgs {
     // Bytes, or numbers of allocations where no event has a size.
     const WEIGHT: &'static str = "outstanding";
     const TRIAL: &'static [&'static str] = &["slab"];
+    const NARROWINGS: &'static [&'static str] = &["-p PID"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

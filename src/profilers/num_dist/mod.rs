@@ -66,6 +66,7 @@ impl ProfilerArgs for NumDistArgs {
     const TABLES: &'static [&'static dyn TableSchema] = &[&NUMBERS];
     const WEIGHT: &'static str = "sum of the numbers";
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec//num=pid/"];
+    const NARROWINGS: &'static [&'static str] = &["-p PID", "-C CPUS", "-e EVENT/FILTER/"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

@@ -101,6 +101,7 @@ impl ProfilerArgs for RundelayArgs {
         &[&DELAYS_OF_ALL, &DELAYS_OF_THREADS, &LONGEST, &BEHIND, &QUOTAS, &QUEUES, &WAITING];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(DELAYS.layout());
     const WEIGHT: &'static str = "µs of waiting for a CPU";
+    const NARROWINGS: &'static [&'static str] = &[];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

@@ -50,6 +50,7 @@ impl ProfilerArgs for SignalArgs {
     const TABLES: &'static [&'static dyn TableSchema] = &[&SIGNALS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SENT.layout());
     const WEIGHT: &'static str = "signals";
+    const NARROWINGS: &'static [&'static str] = &["--filter COMM", "-t TID"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

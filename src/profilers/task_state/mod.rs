@@ -99,6 +99,7 @@ impl ProfilerArgs for TaskStateArgs {
     const TABLES: &'static [&'static dyn TableSchema] = &[&STATES_OF_ALL, &STATES_OF_THREADS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(WAITS.layout());
     const WEIGHT: &'static str = "µs of waiting";
+    const NARROWINGS: &'static [&'static str] = &["--filter COMM", "-t TID"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

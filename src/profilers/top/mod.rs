@@ -67,6 +67,7 @@ impl ProfilerArgs for TopArgs {
     const WEIGHT: &'static str = "events";
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec"];
     const INTERVAL: Option<Time> = Some(Time(1_000_000_000));
+    const NARROWINGS: &'static [&'static str] = &["-p PID", "-C CPUS", "-e EVENT/FILTER/"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

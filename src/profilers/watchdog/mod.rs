@@ -66,6 +66,7 @@ impl ProfilerArgs for WatchdogArgs {
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(LOCKUPS.layout());
     const PACED: bool = true;
     const DURABLE: bool = true;
+    const NARROWINGS: &'static [&'static str] = &["-C CPUS"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

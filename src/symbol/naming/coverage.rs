@@ -1,8 +1,12 @@
 //! Share of the places that have a name, and why the others have none.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
+use crate::escape::escape;
 use crate::symbol::perf_map::file::Runtime;
+use crate::symbol::spaces::files::FileReach;
 use crate::symbol::unnamed::{DELETED, EXITED, HIDDEN, JIT_NO_MAP, NO_PERM, STRIPPED, UnnamedReason};
 
 /// Numbers of distinct places.
@@ -59,6 +63,8 @@ pub struct ModuleCoverage {
     pub reason: UnnamedReason,
     /// The run-time compilers of the processes, for generated code.
     pub runtimes: Vec<Runtime>,
+    /// How its file is reached, if its own path leads elsewhere here.
+    pub reach: Option<Arc<FileReach>>,
 }
 
 /// The places of a run.
@@ -69,6 +75,10 @@ pub struct Coverage {
     pub nowhere: u64,
     /// Modules with unnamed places, those with most first.
     pub modules: Vec<ModuleCoverage>,
+    /// How files with places are reached whose paths lead elsewhere here, those with most places first.
+    pub elsewhere: Vec<Arc<FileReach>>,
+    /// Number of such files.
+    files_elsewhere: usize,
 }
 
 /// Most modules that are listed.
@@ -82,6 +92,7 @@ impl Coverage {
             count.named += module.count.named;
             count.unnamed += module.count.unnamed;
         }
+        let (elsewhere, files_elsewhere) = reaches(&modules);
         modules.retain(|module| module.count.unnamed > 0);
         // Generated code has a module per process.
         modules.sort_by(|a, b| (&a.module, a.reason).cmp(&(&b.module, b.reason)));
@@ -96,7 +107,17 @@ impl Coverage {
         });
         modules.sort_by(|a, b| b.count.unnamed.cmp(&a.count.unnamed).then_with(|| a.module.cmp(&b.module)));
         modules.truncate(LIMIT);
-        Coverage { count, nowhere, modules }
+        Coverage { count, nowhere, modules, elsewhere, files_elsewhere }
+    }
+
+    /// Where files are whose paths lead elsewhere here.
+    pub fn reach_line(&self) -> Option<String> {
+        let named: Vec<String> = self.elsewhere.iter().map(|reach| reach_text(reach)).collect();
+        let more = match self.files_elsewhere - named.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!named.is_empty()).then(|| format!("files of other mount namespaces: {}{more}", named.join(", ")))
     }
 
     /// What would name generated code, if any has no name. Printed without `-v`.
@@ -116,7 +137,7 @@ impl Coverage {
             return Vec::new();
         }
         let mut lines = vec![format!("symbols: {named} of {all} places named ({} %)", named * 100 / all)];
-        lines.extend(self.modules.iter().map(|ModuleCoverage { module, count, reason, runtimes }| {
+        lines.extend(self.modules.iter().map(|ModuleCoverage { module, count, reason, runtimes, .. }| {
             let cure = match *reason {
                 JIT_NO_MAP => format!("; {}", jit_cure(runtimes)),
                 reason => cure(reason).map(|cure| format!("; {cure}")).unwrap_or_default(),
@@ -126,8 +147,24 @@ impl Coverage {
         if self.nowhere > 0 {
             lines.push(format!("symbols: {} frames in no module: wrong frame pointers, or gone", self.nowhere));
         }
+        lines.extend(self.reach_line());
         lines
     }
+}
+
+/// How files of modules are reached whose paths lead elsewhere, the first of those with most places; and their number.
+fn reaches(modules: &[ModuleCoverage]) -> (Vec<Arc<FileReach>>, usize) {
+    let reached = modules.iter().filter(|module| module.count.total() > 0);
+    let mut reached: Vec<(u64, &Arc<FileReach>)> =
+        reached.filter_map(|module| Some((module.count.total(), module.reach.as_ref()?))).collect();
+    reached.sort_by(|(few, one), (many, other)| many.cmp(few).then_with(|| one.path.cmp(&other.path)));
+    (reached.iter().take(LIMIT).map(|(_, reach)| Arc::clone(reach)).collect(), reached.len())
+}
+
+/// `/proc/4711/root/opt/libwork.so (container 1753b7cb8d93)`
+fn reach_text(reach: &FileReach) -> String {
+    let container = reach.container.as_ref().map(|name| format!(" (container {})", escape(name.as_bytes())));
+    format!("{}{}", escape(reach.path.as_bytes()), container.unwrap_or_default())
 }
 
 /// What would name generated code.
@@ -183,6 +220,7 @@ mod tests {
             module: module.to_owned(),
             count: PlaceCounts { named, unnamed },
             reason,
+            reach: None,
             runtimes: Vec::new(),
         };
         let mut modules = vec![
@@ -211,5 +249,26 @@ mod tests {
         assert_eq!(lines.len(), 7);
         assert!(jit_cure(&[Runtime::Node, Runtime::Node]).ends_with("written by `node --perf-basic-prof`"));
         assert_eq!(jit_cure(&[]), jit_cure(&Runtime::ALL));
+    }
+
+    #[test]
+    fn files_that_their_paths_do_not_lead_to_are_told() {
+        let module = |number: u64| ModuleCoverage {
+            module: format!("/proc/{number}/root/lib"),
+            count: PlaceCounts { named: number, unnamed: 0 },
+            reason: "",
+            runtimes: Vec::new(),
+            reach: Some(Arc::new(FileReach {
+                path: format!("/proc/{number}/root/lib"),
+                container: (number == 3).then(|| "we\x1bb".to_owned()),
+            })),
+        };
+        let here = ModuleCoverage { reach: None, ..module(9) };
+        assert_eq!(Coverage::of(vec![here.clone()], 0).reach_line(), None);
+        let told = |most| Coverage::of((0..=most).map(module).chain([here.clone()]).collect(), 0).reach_line().unwrap();
+        assert_eq!(told(1), "files of other mount namespaces: /proc/1/root/lib");
+        let three = "/proc/3/root/lib (container we\\x1bb), /proc/2/root/lib, /proc/1/root/lib";
+        assert_eq!(told(3), format!("files of other mount namespaces: {three}"));
+        assert!(told(8).ends_with("/proc/5/root/lib, /proc/4/root/lib and 3 more"), "{}", told(8));
     }
 }

@@ -449,9 +449,11 @@ impl FrameNames {
             count: self.kernel_tally.count,
             reason: kernel_reason.unwrap_or(NO_KERNEL_SYMBOL),
             runtimes: Vec::new(),
+            reach: None,
         };
         let modules = self.modules.values().map(|known| ModuleCoverage {
-            module: known.module.path.to_string(),
+            module: known.module.path_from_here().to_string(),
+            reach: known.module.reach.clone(),
             count: known.tally.count,
             reason: known.reason.unwrap_or_default(),
             runtimes: match &known.module.content {

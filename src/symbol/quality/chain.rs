@@ -96,7 +96,7 @@ impl CallchainQuality {
             UserPart::Broken => BreakCause::NoTables,
             _ => BreakCause::NoFramePointers,
         };
-        let place = BreakPlace { path: last.map(|module| module.path.clone()), cause };
+        let place = BreakPlace { path: last.map(|module| module.path_from_here()), cause };
         match !modules.is_empty() && modules.iter().all(|module| is_libc(module.name())) {
             true => CallchainQuality::BrokenLibc(place),
             false => CallchainQuality::Broken(place),

@@ -19,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::host::{Host, threads};
 use crate::symbol::budget::{Budget, Share};
 use crate::symbol::perf_map::file::{MapProcess, PerfMapFile};
-use crate::symbol::spaces::files::{DELETED_MARK, WantedFile, room_for_files};
+use crate::symbol::spaces::files::{DELETED_MARK, FileReach, WantedFile, room_for_files};
 use crate::symbol::spaces::mappings::Mapping;
 use crate::symbol::spaces::maps_line::FileKey;
 use crate::symbol::spaces::module::{Content, Module, UPROBES, is_anonymous};
@@ -162,7 +162,7 @@ impl AddressSpaces {
 
     /// The file that `pid` executes: the kernel maps it below its libraries. None: nothing is known of its mappings.
     pub fn program(&mut self, pid: i32) -> Option<Arc<str>> {
-        self.space(pid).maps.get().modules().find(|module| module.has_file()).map(|module| module.path.clone())
+        self.space(pid).maps.get().modules().find(|module| module.has_file()).map(Module::path_from_here)
     }
 
     /// The executable mappings of `pid`, for the unwinder. The same `Arc` until they change.
@@ -362,9 +362,9 @@ impl AddressSpaces {
         let ancestors = self.ancestors(pid);
         let file_path = Path::new(OsStr::from_bytes(raw));
         let wanted = WantedFile { pid, start, end, path: file_path, key: &path_and_key.1, ancestors: &ancestors };
-        let (content, maker) = match wanted.open(&self.host) {
+        let (content, maker, reach) = match wanted.open(&self.host) {
             // For a process that exited too soon, the owner of the file stands for the user who ran it.
-            Ok((file, opened)) if opened.is_elf => (Content::File(file), opened.owner),
+            Ok((file, opened)) if opened.is_elf => (Content::File(file), opened.owner, opened.reach),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(owner, &path, JIT_NO_MAP),
             Ok(_) => {
                 self.remember_not_elf(path_and_key);
@@ -374,10 +374,10 @@ impl AddressSpaces {
             Err(_) if is_deleted => return self.unnamed(owner, &path, DELETED),
             Err(reason) => return self.unnamed(owner, &path, reason),
         };
-        let Some(paid) = self.pay_for_module(owner, &path) else {
+        let Some(paid) = self.pay_for_module(owner, &path, reach.as_ref()) else {
             return self.unnamed(owner, &path, NO_ROOM_FOR_MAPPINGS);
         };
-        let module = Arc::new(Module::new(path, content).paid(vec![place, paid]));
+        let module = Arc::new(Module::new(path, content).reached_by(reach).paid(vec![place, paid]));
         owner.or(maker).into_iter().for_each(|user| module.used_by(user));
         self.modules.insert(path_and_key, module.clone());
         module
@@ -413,7 +413,7 @@ impl AddressSpaces {
         if let Some(known) = known.into_iter().find(|known| same(known)) {
             return known.clone();
         }
-        let Some(paid) = self.pay_for_module(owner, path) else { return self.nameless.clone() };
+        let Some(paid) = self.pay_for_module(owner, path, None) else { return self.nameless.clone() };
         if self.unnamed_modules.len() >= MAX_UNNAMED {
             self.unnamed_modules.clear(); // stacks keep the modules that they refer to
         }
@@ -423,8 +423,9 @@ impl AddressSpaces {
     }
 
     /// Takes memory for a module and its place in a table.
-    fn pay_for_module(&self, owner: Option<u32>, path: &str) -> Option<Share> {
-        let bytes = size_of::<Module>() + size_of::<MappedCode>() + 3 * path.len();
+    fn pay_for_module(&self, owner: Option<u32>, path: &str, reach: Option<&FileReach>) -> Option<Share> {
+        let reach_bytes = reach.map_or(0, |reach| size_of::<FileReach>() + 2 * reach.path.len());
+        let bytes = size_of::<Module>() + size_of::<MappedCode>() + 3 * path.len() + reach_bytes;
         self.budget.take(bytes as u64, &[payer(owner)])
     }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::outside::{self, Answered, AskedOf, Question, WorkerContext, as_bytes};
+use crate::perf::target::other_container;
 use crate::symbol::elf::file::{build_id, is_elf};
 use crate::symbol::opening::{is_on_overlay, open_regular, place_of};
 use crate::symbol::spaces::maps_line::{
@@ -56,11 +57,23 @@ pub struct OpenMapped {
 }
 
 /// What a worker says of a file that it has opened. Its place comes with it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpenedFile {
     pub is_elf: bool,
     /// The uid of the file's owner.
     pub owner: Option<u32>,
+    /// None: its path leads to it here, too, or nothing does.
+    pub reach: Option<FileReach>,
+}
+
+/// How a file is reached from here whose path leads elsewhere, since the process that has mapped it is in another mount
+/// namespace. (A path below the root of a process with another root directory is told from our own root.)
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileReach {
+    /// `/proc/PID/root/...`
+    pub path: String,
+    /// The container of that process, if perf-prof is in another one or in none.
+    pub container: Option<String>,
 }
 
 /// Why a file could not be opened.
@@ -91,7 +104,8 @@ impl Question for OpenMapped {
         let path = Path::new(OsStr::from_bytes(path));
         let wanted = WantedFile { pid: *pid, start: *start, end: *end, path, key, ancestors };
         let file = wanted.open_here(&context.host)?;
-        let opened = OpenedFile { is_elf: is_elf(&file), owner: file.metadata().ok().map(|metadata| metadata.uid()) };
+        let owner = file.metadata().ok().map(|metadata| metadata.uid());
+        let opened = OpenedFile { is_elf: is_elf(&file), owner, reach: wanted.reach(&context.host, &file) };
         context.give(place_of(&file).map_err(|_| NotOpened::NoDescriptor)?);
         Ok(opened)
     }
@@ -141,6 +155,22 @@ impl WantedFile<'_> {
             }
         }
         Err(reason)
+    }
+
+    /// How the opened file is reached from here, if its path leads elsewhere.
+    fn reach(&self, host: &Host, file: &File) -> Option<FileReach> {
+        let opened = file.metadata().ok()?;
+        let leads_there = |path: &Path| {
+            fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (opened.dev(), opened.ino()))
+        };
+        if leads_there(self.path) {
+            return None;
+        }
+        let tail = self.path.strip_prefix("/").unwrap_or(self.path);
+        let through = |pid: i32| host.proc.join(format!("{pid}/root")).join(tail);
+        let mut processes = std::iter::once(self.pid).chain(self.ancestors.iter().copied());
+        let pid = processes.find(|pid| leads_there(&through(*pid)))?;
+        Some(FileReach { path: through(pid).to_string_lossy().into_owned(), container: other_container(host, pid) })
     }
 
     /// Whether a `map_files` link leads to the wanted path: another mapping may be at these addresses by now.
@@ -343,6 +373,29 @@ mod tests {
             WantedFile { pid: 9, start: 0, end: 1, path: Path::new("/only/in/there"), key: &key, ancestors: &[8, 7] };
         assert!(wanted.open(&host).is_ok());
         assert_eq!(WantedFile { ancestors: &[8], ..wanted }.open(&host).err(), Some(EXITED));
+    }
+
+    #[test]
+    fn a_file_of_another_namespace_is_reached_through_its_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = dir.path().join("proc");
+        let inside = proc.join("9/root/only/in/there");
+        fs::create_dir_all(inside.parent().unwrap()).unwrap();
+        fs::write(&inside, "x").unwrap();
+        fs::write(proc.join("9/cgroup"), "0::/lxc.payload.web\n").unwrap();
+        let outside = dir.path().join("here");
+        fs::write(&outside, "x").unwrap();
+        let host = Host { proc, ..Host::default() };
+        let reach = |path: &Path, opened: &Path, ancestors: &[i32]| {
+            let wanted = WantedFile { pid: 5, start: 0, end: 1, path, key: &FileKey::Unknown, ancestors };
+            wanted.reach(&host, &File::open(opened).unwrap())
+        };
+        let there = Path::new("/only/in/there");
+        let path = inside.to_str().unwrap().to_owned();
+        assert_eq!(reach(there, &inside, &[9]), Some(FileReach { path, container: Some("web".to_owned()) }));
+        assert_eq!(reach(there, &inside, &[8]), None, "its process has gone");
+        assert_eq!(reach(there, &outside, &[9]), None, "another file is there");
+        assert_eq!(reach(&outside, &outside, &[9]), None, "its path leads to it");
     }
 
     #[test]

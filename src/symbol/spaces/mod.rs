@@ -4,10 +4,12 @@
 //! (`mappings`; `shared_maps` says who shares and pays for them) of all processes ([`address_spaces`]), from records
 //! and from lines of /proc ([`maps_line`]). A [`module`] is the mapped thing: its file was opened while it could be
 //! reached ([`files`]), and its unwind tables are loaded when a stack needs them ([`unwind_tables`]). Copies that a
-//! program has made of its own code are recognized ([`remapped`]).
+//! program has made of its own code are recognized ([`remapped`]). What is mapped as data is only asked about, address by
+//! address ([`mapped_files`]).
 
 pub mod address_spaces;
 pub mod files;
+pub mod mapped_files;
 mod mappings;
 pub mod maps_line;
 pub mod module;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::symbol::budget::Share;
 use crate::symbol::perf_map::file::PerfMapFile;
+use crate::symbol::spaces::files::FileReach;
 use crate::symbol::unnamed::{JIT_NO_MAP, UnnamedReason};
 use crate::unwind::{CodeKind, MappedCode};
 
@@ -16,6 +17,8 @@ pub struct Module {
     pub content: Content,
     /// What the unwinder knows of its code.
     pub code: Arc<MappedCode>,
+    /// How its file is reached, if its path leads elsewhere here.
+    pub reach: Option<Arc<FileReach>>,
     /// Users (uids) whose processes have mapped it.
     users: Mutex<Vec<u32>>,
     /// Memory that the module is charged with, given back when it is dropped.
@@ -43,13 +46,25 @@ impl Module {
             Content::Unnamed { reason, .. } if reason == JIT_NO_MAP => CodeKind::Anonymous,
             Content::Unnamed { .. } => CodeKind::NoTables,
         };
-        Module { path, content, code: Arc::new(MappedCode::new(kind)), users: Mutex::default(), _paid: Vec::new() }
+        let code = Arc::new(MappedCode::new(kind));
+        Module { path, content, code, reach: None, users: Mutex::default(), _paid: Vec::new() }
     }
 
     /// The module, charged with these shares.
     #[must_use]
     pub fn paid(self, shares: Vec<Share>) -> Module {
         Module { _paid: shares, ..self }
+    }
+
+    /// The module, whose file is reached in this way.
+    #[must_use]
+    pub fn reached_by(self, reach: Option<FileReach>) -> Module {
+        Module { reach: reach.map(Arc::new), ..self }
+    }
+
+    /// A path that leads to the file from here.
+    pub fn path_from_here(&self) -> Arc<str> {
+        self.reach.as_ref().map_or_else(|| self.path.clone(), |reach| reach.path.as_str().into())
     }
 
     /// False for memory without a file.
