@@ -66,6 +66,8 @@ pub struct FloodGroup {
     pub stack_key: StackKey,
     pub count: u64,
     pub total_ns: u64,
+    /// For each of [`Grouping::commonest`].
+    commonest: Vec<CommonestValues>,
     names: FxHashMap<Comm, FloodName>,
     /// Occurrences of comms that are not in `names`.
     unnamed: u64,
@@ -80,6 +82,44 @@ pub struct FloodName {
     pub tids: Vec<i32>,
     /// There are more tids.
     pub is_crowd: bool,
+}
+
+/// How many occurrences of a group have the same values of some details.
+#[derive(Debug, Default)]
+struct CommonestValues(Vec<(Vec<Value>, u64)>);
+
+impl CommonestValues {
+    /// Adds the values of `count` occurrences. Returns how many bytes it takes more.
+    fn add(&mut self, values: Vec<Value>, count: u64) -> usize {
+        const LIMIT: usize = 32;
+        let is_number = |value: &Value| matches!(value, Value::Signed(_) | Value::Ns(_) | Value::None);
+        let are_alike = |(one, other): (&Value, &Value)| is_number(one) && is_number(other) || one == other;
+        let known = self.0.iter_mut().find(|(known, _)| known.iter().zip(&values).all(are_alike));
+        if let Some((known, times)) = known {
+            *times += count;
+            for (known, value) in known.iter_mut().zip(&values) {
+                match (&mut *known, value) {
+                    (Value::Ns(longest), Value::Ns(ns)) => *longest = (*longest).max(*ns),
+                    (one, other) if one != other => *known = Value::None,
+                    _ => {}
+                }
+            }
+            return 0;
+        }
+        if self.0.len() >= LIMIT {
+            return 0;
+        }
+        let bytes = values.iter().map(|value| size_of::<Value>() + value.heap_bytes()).sum();
+        self.0.push((values, count));
+        bytes
+    }
+
+    /// The commonest known values, with their number.
+    fn into_commonest(self) -> Option<(Vec<Value>, u64)> {
+        let is_known = |(values, _): &(Vec<Value>, u64)| values.iter().any(|value| *value != Value::None);
+        // Of equal numbers the first.
+        self.0.into_iter().rev().filter(is_known).max_by_key(|(_, count)| *count)
+    }
 }
 
 /// Groups without a line of their own.
@@ -243,6 +283,7 @@ impl FloodGroup {
             stack_key,
             count: 0,
             total_ns: 0,
+            commonest: one.grouping.commonest().iter().map(|_| CommonestValues::default()).collect(),
             names: FxHashMap::default(),
             unnamed: 0,
             bytes,
@@ -269,6 +310,10 @@ impl FloodGroup {
                 _ => {}
             }
         }
+        for (details, known) in self.grouping.commonest().iter().zip(&mut self.commonest) {
+            let values = details.indexes().map(|index| one.values.get(index).cloned().unwrap_or(Value::None)).collect();
+            self.bytes += known.add(values, 1);
+        }
         if self.names.len() >= MAX_NAMES && !self.names.contains_key(&one.subject.comm) {
             self.unnamed += 1;
             return;
@@ -286,6 +331,26 @@ impl FloodGroup {
                 name.is_crowd = true;
             }
         }
+    }
+
+    /// The values for its line: those that all have in common, and the commonest ones of some details. `named` gives
+    /// values their names, by which they are compared.
+    pub fn told_values(&self, mut named: impl FnMut(&[Value]) -> Vec<Value>) -> Vec<Value> {
+        let mut told = named(&self.values);
+        for (details, known) in self.grouping.commonest().iter().zip(&self.commonest).filter(|_| self.count > 1) {
+            let mut by_name = CommonestValues::default();
+            for (values, count) in &known.0 {
+                by_name.add(named(values), *count);
+            }
+            let Some((values, count)) = by_name.into_commonest().filter(|(_, count)| *count > 1) else { continue };
+            for (index, value) in details.indexes().zip(values) {
+                told[index] = value;
+            }
+            if count < self.count {
+                told[details.times] = Value::Unsigned(count);
+            }
+        }
+        told
     }
 
     pub fn longest_ns(&self) -> u64 {

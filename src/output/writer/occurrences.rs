@@ -183,7 +183,7 @@ impl Writer {
     fn text_group(&mut self, view: usize, group: &FloodGroup) {
         let start = self.outlet.sink.buffer.len();
         self.line_head(view, group.subject.time);
-        let named = name_values(&mut self.stacks, &mut self.look_ups, &group.values);
+        let named = group.told_values(|values| name_values(&mut self.stacks, &mut self.look_ups, values).into_owned());
         text::group(group, &named, &mut self.outlet.sink.buffer);
         self.text_stack(group.stack, &group.stack_key);
         self.above.stack_numbers.passed(&self.outlet.sink.buffer[start..]);

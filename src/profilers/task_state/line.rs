@@ -49,6 +49,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
             Some(WaitWaker::Interrupt(kind, stack)) => Value::cell(WakingInterrupt(kind, stack)),
             _ => Value::None,
         }),
+        Detail::text_only("waker.times", |_| Value::None),
         Detail::new("wchan", |wait| {
             let site = wait.site.as_ref().filter(|_| wait.still_waiting);
             site.and_then(|site| site.wchan.as_deref()).map_or(Value::None, |wchan| Value::Text(wchan.into()))
@@ -92,6 +93,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
         detail("waker.tid").after(" "),
         when("waker.interrupt", &[text(", woken by an interrupt")]),
         detail("waker.source").between(" (", ")"),
+        detail("waker.times").after(" × "),
         when("preempted", &[text(", preempted")]),
         detail("user_stack").after(", "),
     ],
@@ -102,7 +104,8 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
     place: "wchan",
     duration: "duration_ns",
     goes_on: "still_waiting",
-});
+})
+.telling_commonest(&["waker.tid", "waker.comm", "waker.interrupt", "waker.source"], "waker.times");
 
 /// The system call that a task waits in.
 fn call(wait: &ShownWait) -> Option<&SystemCall> {
