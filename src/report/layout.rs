@@ -141,6 +141,30 @@ pub struct Grouping {
     pub goes_on: usize,
     commonest: [CommonestDetails; MAX_COMMONEST],
     commonest_count: usize,
+    pub folding: Option<Folding>,
+}
+
+/// Which occurrences are held and grouped even without a flood, since they seldom matter.
+#[derive(Clone, Copy, Debug)]
+pub struct Folding {
+    /// The detail that is true for such an occurrence.
+    pub folded: usize,
+    /// The detail that is true for one that was shown before: text has no line for it.
+    pub again: usize,
+    /// One bit for each detail in which those of a group also agree where they have no stack.
+    place: u32,
+}
+
+impl Folding {
+    /// The values of the place.
+    pub fn place<'a>(&self, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
+        selected(self.place, values)
+    }
+}
+
+/// The values whose bits are set.
+fn selected<'a>(set: u32, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
+    values.iter().enumerate().filter(move |(index, _)| set >> index & 1 != 0).map(|(_, value)| value)
 }
 
 /// Details of which a group's line has the commonest values, with how many occurrences have them.
@@ -166,8 +190,7 @@ impl Grouping {
 
     /// The values in which the occurrences of a group agree.
     pub fn same<'a>(&self, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
-        let same = self.same;
-        values.iter().enumerate().filter(move |(index, _)| same >> index & 1 != 0).map(|(_, value)| value)
+        selected(self.same, values)
     }
 }
 
@@ -276,24 +299,39 @@ impl OccurrenceLayout {
     }
 
     pub(super) const fn group(&mut self, by: GroupBy) {
-        let (mut same, mut index) = (0, 0);
-        while index < by.same.len() {
-            same |= 1 << self.index_of(by.same[index]);
-            index += 1;
-        }
+        let same = self.set_of(by.same);
         let (place, duration, goes_on) =
             (self.index_of(by.place), self.index_of(by.duration), self.index_of(by.goes_on));
         let commonest = [CommonestDetails { set: 0, times: 0 }; MAX_COMMONEST];
-        self.grouping = Some(Grouping { noun: by.noun, same, place, duration, goes_on, commonest, commonest_count: 0 });
+        self.grouping = Some(Grouping {
+            noun: by.noun,
+            same,
+            place,
+            duration,
+            goes_on,
+            commonest,
+            commonest_count: 0,
+            folding: None,
+        });
     }
 
-    pub(super) const fn tell_commonest(&mut self, names: &[&str], times: &str) {
-        let times = self.index_of(times);
+    pub(super) const fn fold(&mut self, folded: &str, again: &str, place: &[&str]) {
+        let (folded, again, place) = (self.index_of(folded), self.index_of(again), self.set_of(place));
+        let Some(grouping) = &mut self.grouping else { panic!("only what is grouped is folded") };
+        grouping.folding = Some(Folding { folded, again, place });
+    }
+
+    const fn set_of(&self, names: &[&str]) -> u32 {
         let (mut set, mut index) = (0, 0);
         while index < names.len() {
             set |= 1 << self.index_of(names[index]);
             index += 1;
         }
+        set
+    }
+
+    pub(super) const fn tell_commonest(&mut self, names: &[&str], times: &str) {
+        let (set, times) = (self.set_of(names), self.index_of(times));
         let Some(grouping) = &mut self.grouping else { panic!("only a group has commonest values") };
         grouping.commonest[grouping.commonest_count] = CommonestDetails { set, times };
         grouping.commonest_count += 1;

@@ -71,6 +71,17 @@ impl<O> OccurrenceSchema<O> {
         self
     }
 
+    /// Text holds and groups occurrences with a true `folded` even without a flood; where they have no stack, by `place`,
+    /// too. It has no line for those with a true `again`.
+    ///
+    /// # Panics
+    /// At compile time, for a static: a detail does not exist, or occurrences are not grouped.
+    #[must_use]
+    pub const fn folding(mut self, folded: &str, again: &str, place: &[&str]) -> OccurrenceSchema<O> {
+        self.layout.fold(folded, again, place);
+        self
+    }
+
     /// The part of the schema that does not depend on `O`.
     pub const fn layout(&self) -> &OccurrenceLayout {
         &self.layout

@@ -19,6 +19,7 @@ mod ongoing;
 mod plain;
 mod priority;
 mod selection;
+mod stays;
 mod table;
 mod wait_sites;
 
@@ -78,6 +79,9 @@ pub struct TaskStateArgs {
     /// Show waits longer than this, in ms, or as 2s
     #[arg(long, value_name = "TIME", value_parser = values::time_ms)]
     than: Option<Time>,
+    /// With --than: also waits of idle threads on lines of their own
+    #[arg(long, requires = "than")]
+    all_waits: bool,
     /// Only tasks of these names: nginx,java*
     #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
     filter: Option<CommList>,
@@ -163,6 +167,8 @@ pub struct TaskState {
     /// Where tasks wait whose waits go on.
     wait_sites: WaitSites,
     ongoing_lines: OngoingLines,
+    /// What threads did lately.
+    stays: stays::TaskStays,
     /// No more events will come.
     is_over: bool,
 }
@@ -232,7 +238,13 @@ impl TaskState {
     }
 
     /// Reports a wait that has ended; it certainly lasted until `certain`.
-    fn report_ended(&self, period: &StatePeriod<WaitNotes>, certain: u64, ctx: &mut Context) {
+    fn report_ended(
+        &self,
+        period: &StatePeriod<WaitNotes>,
+        certain: u64,
+        ending: stays::WaitEnding,
+        ctx: &mut Context,
+    ) {
         let duration = certain.saturating_sub(period.since);
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
@@ -247,6 +259,10 @@ impl TaskState {
             preempted: period.preempted,
             site: self.wait_sites.of_ended(period.tid, period.since, certain).cloned(),
             has_user_stack_of_now: false,
+            behind: ending.behind,
+            is_idle: ending.is_idle,
+            is_folded: ending.is_idle && !self.args.all_waits,
+            is_again: false,
         };
         let subject = Subject {
             time: period.until,
@@ -385,7 +401,10 @@ impl Profiler for TaskState {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { now } => self.look_at_proc(now, ctx),
+            Event::Started { now } => {
+                self.stays.started(now);
+                self.look_at_proc(now, ctx);
+            }
             Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
             Event::TookOver { old, pid, time, cpu } => self.on_take_over(old, pid, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
@@ -401,6 +420,7 @@ impl Profiler for TaskState {
         let of_waker = |waker| if let Some(WaitWaker::Interrupt(_, stack)) = waker { stack } else { None };
         used.extend(self.machine.iter().flat_map(|(_, task)| [task.kept.stack, of_waker(task.kept.waker)]).flatten());
         used.extend(self.wait_sites.stacks_in_use());
+        used.extend(self.stays.stacks_in_use());
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
@@ -457,7 +477,9 @@ impl TaskState {
                     self.machine.renamed(*tid, comm);
                 }
             }
+            Record::Fork(fork) if self.args.than.is_some() => self.stays.born(fork.tid, time),
             Record::Exit(exit) => {
+                self.stays.forget(exit.tid);
                 self.threads.saw(exit.tid);
                 self.machine.exited(exit.tid);
                 if exit.pid == exit.tid {
