@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::process::Command;
 
-use common::waits::still_waiting;
+use common::waits::{MS, is_state, still_waiting};
 use common::{Again, Attempted, Done, Load, attempts, load_number, number, or_again, run};
 use serde_json::Value;
 
@@ -266,4 +266,29 @@ fn try_idle_threads_have_a_line_for_each_place() -> Attempted {
         of(&done, &["longest of ", "buyer", "; ", "woken by ", &format!(", behind keeper {keeper}, which slept ")]);
     let reasons = [Again::RecordsLost(&done), Again::IdleHidden(&done)];
     or_again(groups.len() >= 2, &reasons, || format!("{done:#?}"))
+}
+
+#[test]
+fn a_stretch_on_a_cpu_goes_on_while_the_thread_is_preempted() {
+    need_events!(alone);
+    attempts(try_a_stretch_on_a_cpu_goes_on_while_the_thread_is_preempted);
+}
+
+fn try_a_stretch_on_a_cpu_goes_on_while_the_thread_is_preempted() -> Attempted {
+    let built = Built::new();
+    let done = common::run_over(&["task-state", "--perins", "--json"], &[&built.program(), "burst"]);
+    let (tid, longest_ns) = (load_number(&done.load, "tid"), load_number(&done.load, "longest_us") * 1000);
+    let rows = done.of_type("row");
+    let of_thread = |state| rows.iter().find(move |row| row["tid"] == tid && is_state(row, state));
+    let row = of_thread("R").unwrap_or_else(|| panic!("{done:#?}"));
+    let reasons = [Again::RecordsLost(&done), Again::Discarded(&done), Again::IdleHidden(&done)];
+    let (stretch, longest_period) = (number(row, "stretch_ns"), number(row, "max_ns"));
+    // The clock of the thread does not count interrupts that the switches do.
+    or_again(stretch + MS >= longest_ns && stretch < longest_ns + 15 * MS, &reasons, || {
+        format!("{stretch} ns of {longest_ns}: {done:#?}")
+    })?;
+    or_again(longest_period < stretch, &reasons, || format!("it was preempted: {done:#?}"))?;
+    let others = rows.iter().filter(|row| !is_state(row, "R"));
+    assert!(others.clone().count() > 0 && others.clone().all(|row| row["stretch_ns"].is_null()), "{done:#?}");
+    Ok(())
 }

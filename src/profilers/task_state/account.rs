@@ -264,6 +264,9 @@ impl TaskState {
             let fresh = || (period.comm, Box::new(StateTimes::default()));
             let (comm, times) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
+            let span = (period.since, period.until);
+            let ran_ns = self.stretches.ended(period.tid, period.state, span, period.preempted);
+            times.stretch_ns = times.stretch_ns.max(ran_ns.unwrap_or(0));
             if period.began == Began::Exactly {
                 times.record(period.state, period.since, period.until, self.reported_until);
                 times.note_unwoken(period.state, period.wakeup);

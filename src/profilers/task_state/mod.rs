@@ -20,6 +20,7 @@ mod plain;
 mod priority;
 mod selection;
 mod stays;
+mod stretches;
 mod table;
 mod wait_sites;
 
@@ -148,6 +149,8 @@ pub struct TaskState {
     plain: bool,
     all: StateTimes,
     by_thread: ByThread,
+    /// With `--perins`: the time on CPUs of the stretches that go on.
+    stretches: stretches::CpuStretches,
     /// The switches of the idle task or of another task were found hidden, and with them wake-ups that happen while
     /// that task is current.
     hides: bool,
@@ -437,6 +440,10 @@ impl Profiler for TaskState {
         self.ongoing(|tid, comm, state, since| {
             let lasts = |since: u64| now.saturating_sub(since);
             table.goes_on(tid, comm, state, lasts(since), lasts(since.max(reported_until)));
+            if state == SchedState::RUNNING && self.args.perins {
+                let times = &mut by_thread.entry(tid).or_insert_with(|| (comm, Box::default())).1;
+                times.stretch_ns = times.stretch_ns.max(self.stretches.ongoing(tid, since, now));
+            }
         });
         coverage.seen_ns = all.all_states().saturating_add(table.ongoing_ns());
         table.cover(coverage.unseen.by_state, if whole && self.args.perins { lives } else { FxHashMap::default() });
@@ -480,6 +487,7 @@ impl TaskState {
             Record::Fork(fork) if self.args.than.is_some() => self.stays.born(fork.tid, time),
             Record::Exit(exit) => {
                 self.stays.forget(exit.tid);
+                self.stretches.forget(exit.tid);
                 self.threads.saw(exit.tid);
                 self.machine.exited(exit.tid);
                 if exit.pid == exit.tid {
