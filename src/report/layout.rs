@@ -5,7 +5,9 @@ use crate::report::Value;
 
 /// Limits of the details of an occurrence, and of the steps of its line.
 const MAX_DETAILS: usize = 32;
-const MAX_STEPS: usize = 64;
+const MAX_STEPS: usize = 96;
+/// Limit of the sets of details of which a group's line has the commonest values.
+const MAX_COMMONEST: usize = 2;
 
 /// The name of a detail, independent of the type of the occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,13 +139,58 @@ pub struct Grouping {
     pub place: usize,
     pub duration: usize,
     pub goes_on: usize,
+    commonest: [CommonestDetails; MAX_COMMONEST],
+    commonest_count: usize,
+    pub folding: Option<Folding>,
+}
+
+/// Which occurrences are held and grouped even without a flood, since they seldom matter.
+#[derive(Clone, Copy, Debug)]
+pub struct Folding {
+    /// The detail that is true for such an occurrence.
+    pub folded: usize,
+    /// The detail that is true for one that was shown before: text has no line for it.
+    pub again: usize,
+    /// One bit for each detail in which those of a group also agree where they have no stack.
+    place: u32,
+}
+
+impl Folding {
+    /// The values of the place.
+    pub fn place<'a>(&self, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
+        selected(self.place, values)
+    }
+}
+
+/// The values whose bits are set.
+fn selected<'a>(set: u32, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
+    values.iter().enumerate().filter(move |(index, _)| set >> index & 1 != 0).map(|(_, value)| value)
+}
+
+/// Details of which a group's line has the commonest values, with how many occurrences have them.
+#[derive(Clone, Copy, Debug)]
+pub struct CommonestDetails {
+    /// One bit for each detail.
+    set: u32,
+    /// The detail that takes the number of occurrences; it has no value in a single one.
+    pub times: usize,
+}
+
+impl CommonestDetails {
+    /// The indexes of the details.
+    pub fn indexes(self) -> impl Iterator<Item = usize> {
+        (0..MAX_DETAILS).filter(move |index| self.set >> index & 1 != 0)
+    }
 }
 
 impl Grouping {
+    pub fn commonest(&self) -> &[CommonestDetails] {
+        &self.commonest[..self.commonest_count]
+    }
+
     /// The values in which the occurrences of a group agree.
     pub fn same<'a>(&self, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
-        let same = self.same;
-        values.iter().enumerate().filter(move |(index, _)| same >> index & 1 != 0).map(|(_, value)| value)
+        selected(self.same, values)
     }
 }
 
@@ -252,14 +299,42 @@ impl OccurrenceLayout {
     }
 
     pub(super) const fn group(&mut self, by: GroupBy) {
-        let (mut same, mut index) = (0, 0);
-        while index < by.same.len() {
-            same |= 1 << self.index_of(by.same[index]);
-            index += 1;
-        }
+        let same = self.set_of(by.same);
         let (place, duration, goes_on) =
             (self.index_of(by.place), self.index_of(by.duration), self.index_of(by.goes_on));
-        self.grouping = Some(Grouping { noun: by.noun, same, place, duration, goes_on });
+        let commonest = [CommonestDetails { set: 0, times: 0 }; MAX_COMMONEST];
+        self.grouping = Some(Grouping {
+            noun: by.noun,
+            same,
+            place,
+            duration,
+            goes_on,
+            commonest,
+            commonest_count: 0,
+            folding: None,
+        });
+    }
+
+    pub(super) const fn fold(&mut self, folded: &str, again: &str, place: &[&str]) {
+        let (folded, again, place) = (self.index_of(folded), self.index_of(again), self.set_of(place));
+        let Some(grouping) = &mut self.grouping else { panic!("only what is grouped is folded") };
+        grouping.folding = Some(Folding { folded, again, place });
+    }
+
+    const fn set_of(&self, names: &[&str]) -> u32 {
+        let (mut set, mut index) = (0, 0);
+        while index < names.len() {
+            set |= 1 << self.index_of(names[index]);
+            index += 1;
+        }
+        set
+    }
+
+    pub(super) const fn tell_commonest(&mut self, names: &[&str], times: &str) {
+        let (set, times) = (self.set_of(names), self.index_of(times));
+        let Some(grouping) = &mut self.grouping else { panic!("only a group has commonest values") };
+        grouping.commonest[grouping.commonest_count] = CommonestDetails { set, times };
+        grouping.commonest_count += 1;
     }
 
     const fn index_of(&self, name: &str) -> usize {

@@ -60,6 +60,28 @@ impl<O> OccurrenceSchema<O> {
         self
     }
 
+    /// The line of a group has the commonest values of these details, and in `times` how many occurrences have them.
+    /// Among those, numbers that differ are left out, and of durations the longest counts.
+    ///
+    /// # Panics
+    /// At compile time, for a static: a detail does not exist, or occurrences are not grouped.
+    #[must_use]
+    pub const fn telling_commonest(mut self, names: &[&str], times: &str) -> OccurrenceSchema<O> {
+        self.layout.tell_commonest(names, times);
+        self
+    }
+
+    /// Text holds and groups occurrences with a true `folded` even without a flood; where they have no stack, by `place`,
+    /// too. It has no line for those with a true `again`.
+    ///
+    /// # Panics
+    /// At compile time, for a static: a detail does not exist, or occurrences are not grouped.
+    #[must_use]
+    pub const fn folding(mut self, folded: &str, again: &str, place: &[&str]) -> OccurrenceSchema<O> {
+        self.layout.fold(folded, again, place);
+        self
+    }
+
     /// The part of the schema that does not depend on `O`.
     pub const fn layout(&self) -> &OccurrenceLayout {
         &self.layout
@@ -128,7 +150,7 @@ mod tests {
         assert!(is_refused(|| OccurrenceSchema::new(&MANY, &[])));
         assert!(is_refused(|| OccurrenceSchema::new(&ONE, &[detail("bb")])));
         assert!(is_refused(|| OccurrenceSchema::new(&ONE, &[when("b", const { &[when("d", &[])] })])));
-        assert!(is_refused(|| OccurrenceSchema::new(&ONE, &[text("x"); 65])));
+        assert!(is_refused(|| OccurrenceSchema::new(&ONE, &[text("x"); 97])));
         assert!(is_refused(|| OccurrenceSchema::new(&ONE, &[text("x").wide(2)])));
         assert!(is_refused(|| OccurrenceSchema::new(&ONE, &[]).grouped(GroupBy { same: &["bb"], ..WAITS })));
         assert!(is_refused(|| OccurrenceSchema::new(&ONE, &[]).grouped(GroupBy { place: "", ..WAITS })));

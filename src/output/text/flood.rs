@@ -22,6 +22,9 @@ const MAX_SINGLE: usize = 20;
 const MAX_SINGLE_LINES: u64 = 200;
 /// How long the first occurrence of a flood waits for others: those of one cause seldom arrive at the same moment.
 const GATHER_NS: u64 = 200_000_000;
+/// How long a folded occurrence is held at most, where no table comes before: one that has ended, and one that goes on.
+const FOLD_ENDED_NS: u64 = 10_000_000_000;
+const FOLD_ONGOING_NS: u64 = 1_000_000_000;
 /// Most groups held, and their bytes. Beyond either, the half with the shorter durations is only counted.
 const MAX_GROUPS: usize = 1024;
 const MAX_BYTES: usize = 2 << 20;
@@ -40,6 +43,8 @@ pub struct Flood {
     held_since: Option<u64>,
     /// When groups were last taken to be printed.
     taken_at: Option<u64>,
+    /// When folded occurrences are to be printed.
+    folded_until: Option<u64>,
 }
 
 /// What the occurrences of a group have in common.
@@ -66,6 +71,8 @@ pub struct FloodGroup {
     pub stack_key: StackKey,
     pub count: u64,
     pub total_ns: u64,
+    /// For each of [`Grouping::commonest`].
+    commonest: Vec<CommonestValues>,
     names: FxHashMap<Comm, FloodName>,
     /// Occurrences of comms that are not in `names`.
     unnamed: u64,
@@ -82,6 +89,44 @@ pub struct FloodName {
     pub is_crowd: bool,
 }
 
+/// How many occurrences of a group have the same values of some details.
+#[derive(Debug, Default)]
+struct CommonestValues(Vec<(Vec<Value>, u64)>);
+
+impl CommonestValues {
+    /// Adds the values of `count` occurrences. Returns how many bytes it takes more.
+    fn add(&mut self, values: Vec<Value>, count: u64) -> usize {
+        const LIMIT: usize = 32;
+        let is_number = |value: &Value| matches!(value, Value::Signed(_) | Value::Ns(_) | Value::None);
+        let are_alike = |(one, other): (&Value, &Value)| is_number(one) && is_number(other) || one == other;
+        let known = self.0.iter_mut().find(|(known, _)| known.iter().zip(&values).all(are_alike));
+        if let Some((known, times)) = known {
+            *times += count;
+            for (known, value) in known.iter_mut().zip(&values) {
+                match (&mut *known, value) {
+                    (Value::Ns(longest), Value::Ns(ns)) => *longest = (*longest).max(*ns),
+                    (one, other) if one != other => *known = Value::None,
+                    _ => {}
+                }
+            }
+            return 0;
+        }
+        if self.0.len() >= LIMIT {
+            return 0;
+        }
+        let bytes = values.iter().map(|value| size_of::<Value>() + value.heap_bytes()).sum();
+        self.0.push((values, count));
+        bytes
+    }
+
+    /// The commonest known values, with their number.
+    fn into_commonest(self) -> Option<(Vec<Value>, u64)> {
+        let is_known = |(values, _): &(Vec<Value>, u64)| values.iter().any(|value| *value != Value::None);
+        // Of equal numbers the first.
+        self.0.into_iter().rev().filter(is_known).max_by_key(|(_, count)| *count)
+    }
+}
+
 /// Groups without a line of their own.
 #[derive(Debug)]
 pub struct OmittedGroups {
@@ -91,6 +136,8 @@ pub struct OmittedGroups {
     /// None: too many groups to keep count of.
     pub groups: Option<u64>,
     pub longest_ns: u64,
+    /// They are held because they seldom matter.
+    pub are_folded: bool,
 }
 
 /// The groups that were held.
@@ -111,6 +158,13 @@ pub struct Groupable<'a> {
     pub grouping: &'static Grouping,
     pub values: &'a [Value],
     pub stack: Option<StackId>,
+}
+
+impl Groupable<'_> {
+    /// Whether a detail is true.
+    pub fn is(&self, detail: usize) -> bool {
+        matches!(self.values.get(detail), Some(Value::Bool(true)))
+    }
 }
 
 impl Flood {
@@ -136,15 +190,27 @@ impl Flood {
     /// When the groups that are held are to be printed.
     pub fn due_at(&self) -> Option<u64> {
         let since = self.held_since?;
+        if self.folded_until.is_some() {
+            return self.folded_until;
+        }
         // A second after the groups before, but no group is held for longer than a second.
         let next = self.taken_at.map_or(0, |taken| taken.saturating_add(SECOND_NS));
         Some(next.min(since.saturating_add(SECOND_NS)).max(since.saturating_add(GATHER_NS)))
     }
 
+    /// Holds an occurrence that seldom matters: a flood of these alone.
+    pub fn fold(&mut self, now: u64, one: Groupable<'_>, stack_key: StackKey) {
+        let due = now.saturating_add(if one.is(one.grouping.goes_on) { FOLD_ONGOING_NS } else { FOLD_ENDED_NS });
+        self.folded_until = Some(self.folded_until.map_or(due, |until| until.min(due)));
+        self.hold(now, one, stack_key);
+    }
+
     /// Holds an occurrence. True when it is the first of its group.
     pub fn hold(&mut self, now: u64, one: Groupable<'_>, stack_key: StackKey) -> bool {
         self.held_since.get_or_insert(now);
-        let same = one.grouping.same(one.values).cloned().collect();
+        let folding = one.grouping.folding.filter(|_| self.folded_until.is_some() && stack_key == StackKey::Absent);
+        let place = folding.into_iter().flat_map(|folding| folding.place(one.values));
+        let same = one.grouping.same(one.values).chain(place).cloned().collect();
         let has_place = !matches!(one.values.get(one.grouping.place), None | Some(Value::None));
         let comm = (stack_key == StackKey::Absent && !has_place).then_some(one.subject.comm);
         let key = FloodKey { layout: std::ptr::from_ref(one.layout).addr(), same, stack: stack_key, comm };
@@ -183,6 +249,7 @@ impl Flood {
         if self.held_since.take().is_some() {
             self.taken_at = Some(now);
         }
+        self.folded_until = None;
         self.bytes = 0;
         let mut groups: Vec<FloodGroup> = std::mem::take(&mut self.groups).into_values().collect();
         groups.sort_unstable_by_key(|group| (Reverse(group.longest_ns()), group.subject.time, group.subject.tid));
@@ -191,6 +258,10 @@ impl Flood {
 }
 
 impl HeldGroups {
+    pub fn are_folded(&self) -> bool {
+        self.groups.iter().any(FloodGroup::is_folded)
+    }
+
     /// Chooses the groups that have lines: by turns the one with the longest duration and the one with the greatest
     /// total, since many short waits may be worse than a long one. The others are only counted. `lines` is the number
     /// of lines that a group takes.
@@ -220,7 +291,7 @@ fn omit<'a>(rests: &'a mut Vec<OmittedGroups>, group: &FloodGroup) -> &'a mut Om
     let grouping = group.grouping;
     let at = rests.iter().position(|rest| std::ptr::eq(rest.grouping, grouping)).unwrap_or(rests.len());
     if at == rests.len() {
-        rests.push(OmittedGroups { grouping, count: 0, groups: Some(0), longest_ns: 0 });
+        rests.push(OmittedGroups { grouping, count: 0, groups: Some(0), longest_ns: 0, are_folded: group.is_folded() });
     }
     let rest = &mut rests[at];
     rest.count = rest.count.saturating_add(group.count);
@@ -243,6 +314,7 @@ impl FloodGroup {
             stack_key,
             count: 0,
             total_ns: 0,
+            commonest: one.grouping.commonest().iter().map(|_| CommonestValues::default()).collect(),
             names: FxHashMap::default(),
             unnamed: 0,
             bytes,
@@ -269,6 +341,10 @@ impl FloodGroup {
                 _ => {}
             }
         }
+        for (details, known) in self.grouping.commonest().iter().zip(&mut self.commonest) {
+            let values = details.indexes().map(|index| one.values.get(index).cloned().unwrap_or(Value::None)).collect();
+            self.bytes += known.add(values, 1);
+        }
         if self.names.len() >= MAX_NAMES && !self.names.contains_key(&one.subject.comm) {
             self.unnamed += 1;
             return;
@@ -288,6 +364,26 @@ impl FloodGroup {
         }
     }
 
+    /// The values for its line: those that all have in common, and the commonest ones of some details. `named` gives
+    /// values their names, by which they are compared.
+    pub fn told_values(&self, mut named: impl FnMut(&[Value]) -> Vec<Value>) -> Vec<Value> {
+        let mut told = named(&self.values);
+        for (details, known) in self.grouping.commonest().iter().zip(&self.commonest).filter(|_| self.count > 1) {
+            let mut by_name = CommonestValues::default();
+            for (values, count) in &known.0 {
+                by_name.add(named(values), *count);
+            }
+            let Some((values, count)) = by_name.into_commonest().filter(|(_, count)| *count > 1) else { continue };
+            for (index, value) in details.indexes().zip(values) {
+                told[index] = value;
+            }
+            if count < self.count {
+                told[details.times] = Value::Unsigned(count);
+            }
+        }
+        told
+    }
+
     pub fn longest_ns(&self) -> u64 {
         duration(self.grouping, &self.values)
     }
@@ -295,6 +391,12 @@ impl FloodGroup {
     /// Whether the occurrences are still going on: then their durations add up to no total.
     pub fn goes_on(&self) -> bool {
         matches!(self.values.get(self.grouping.goes_on), Some(Value::Bool(true)))
+    }
+
+    /// Whether the occurrences are held because they seldom matter.
+    pub fn is_folded(&self) -> bool {
+        let folded = self.grouping.folding.and_then(|folding| self.values.get(folding.folded));
+        matches!(folded, Some(Value::Bool(true)))
     }
 
     /// Number of tasks. None: too many to keep apart.
@@ -554,5 +656,72 @@ mod tests {
         assert!(others == 0 && names[0].1.is_crowd && names[0].1.tids.len() == MAX_TIDS);
         let (names, others) = of(MAX_NAMES + 5);
         assert_eq!((names.len(), others), (2, MAX_NAMES as u64 + 3));
+    }
+
+    struct ToldWait {
+        waker: Option<(&'static str, i64)>,
+        call: &'static str,
+        still: bool,
+    }
+
+    static TOLD: OccurrenceSchema<ToldWait> = OccurrenceSchema::<ToldWait>::new(
+        &[
+            Detail::new("waker.comm", |wait| wait.waker.map_or(Value::None, |(comm, _)| Value::Word(comm))),
+            Detail::new("waker.tid", |wait| wait.waker.map_or(Value::None, |(_, tid)| Value::Signed(tid))),
+            Detail::text_only("waker.times", |_| Value::None),
+            Detail::new("call", |wait| Value::Word(wait.call)),
+            Detail::new("duration_ns", |_| Value::Ns(MS)),
+            Detail::new("goes_on", |wait| Value::Bool(wait.still)),
+            Detail::text_only("folded", |_| Value::Bool(true)),
+            Detail::text_only("again", |_| Value::Bool(false)),
+        ],
+        &[],
+    )
+    .grouped(GroupBy {
+        noun: "wait",
+        same: &["goes_on", "folded"],
+        place: "again",
+        duration: "duration_ns",
+        goes_on: "goes_on",
+    })
+    .telling_commonest(&["waker.comm", "waker.tid"], "waker.times")
+    .folding("folded", "again", &["call"]);
+
+    fn fold(flood: &mut Flood, now: u64, wait: &ToldWait) {
+        let values: Vec<Value> = TOLD.values(wait).collect();
+        let (layout, grouping) = (TOLD.layout(), TOLD.layout().grouping.as_ref().unwrap());
+        let (subject, values) = (&subject(now, 7, "task"), &values[..]);
+        flood.fold(now, Groupable { view: 0, subject, layout, grouping, values, stack: None }, StackKey::Absent);
+    }
+
+    #[test]
+    fn the_commonest_values_are_told() {
+        let told = |wakers: &[Option<(&'static str, i64)>]| {
+            let mut flood = Flood::default();
+            wakers
+                .iter()
+                .for_each(|waker| fold(&mut flood, 0, &ToldWait { waker: *waker, call: "futex", still: false }));
+            flood.take(0).groups[0].told_values(<[Value]>::to_vec)[..3].to_vec()
+        };
+        let (a, b) = (|tid| Some(("a", tid)), Some(("b", 9)));
+        assert_eq!(told(&[a(1), a(1)]), [Value::Word("a"), Value::Signed(1), Value::None]);
+        assert_eq!(told(&[a(1), a(2)]), [Value::Word("a"), Value::None, Value::None]);
+        assert_eq!(told(&[b, a(1), None, a(1), None, None]), [Value::Word("a"), Value::Signed(1), Value::Unsigned(2)]);
+        assert_eq!(told(&[b, a(1), None]), [Value::None, Value::None, Value::None], "none is common");
+        assert_eq!(told(&[b]), [Value::Word("b"), Value::Signed(9), Value::None]);
+    }
+
+    #[test]
+    fn folded_occurrences_are_held_for_longer() {
+        let mut flood = Flood::default();
+        let wait = |call, still| ToldWait { waker: None, call, still };
+        [wait("read", false), wait("read", false), wait("poll", false)].iter().for_each(|one| fold(&mut flood, 5, one));
+        assert_eq!(flood.due_at(), Some(5 + FOLD_ENDED_NS));
+        fold(&mut flood, 7, &wait("read", true));
+        assert_eq!(flood.due_at(), Some(7 + FOLD_ONGOING_NS));
+        let held = flood.take(9);
+        let mut counts: Vec<u64> = held.groups.iter().map(|group| group.count).collect();
+        counts.sort_unstable();
+        assert!(held.are_folded() && counts == [1, 1, 2] && flood.due_at().is_none());
     }
 }

@@ -112,7 +112,8 @@ pub fn group(group: &FloodGroup, values: &[Value], out: &mut Vec<u8>) {
 /// Appends a line that counts the groups without a line.
 pub fn rest(rest: &OmittedGroups, out: &mut Vec<u8>) {
     let many = |count: u64| if count == 1 { "" } else { "s" };
-    let _ = write!(out, "and {} more {}{}", rest.count, rest.grouping.noun, many(rest.count));
+    let folded = if rest.are_folded { "idle " } else { "" };
+    let _ = write!(out, "and {} more {folded}{}{}", rest.count, rest.grouping.noun, many(rest.count));
     let _ = match rest.groups {
         Some(groups) if groups < rest.count => write!(out, " in {groups} group{}", many(groups)),
         _ => Ok(()),
@@ -496,8 +497,9 @@ mod tests {
         static WAITS: OccurrenceSchema<u64> = OccurrenceSchema::<u64>::new(&[Detail::new("n", |n| Value::Ns(*n))], &[])
             .grouped(GroupBy { noun: "wait", same: &[], place: "n", duration: "n", goes_on: "n" });
         let grouping = WAITS.layout().grouping.as_ref().unwrap();
-        let line =
-            |count, groups| text(|out| rest(&OmittedGroups { grouping, count, groups, longest_ns: 12_345_678 }, out));
+        let line = |count, groups| {
+            text(|out| rest(&OmittedGroups { grouping, count, groups, longest_ns: 12_345_678, are_folded: false }, out))
+        };
         assert_eq!(line(133, Some(40)), "and 133 more waits in 40 groups, up to 12.345 ms\n");
         assert_eq!(line(133, None), "and 133 more waits, up to 12.345 ms\n");
         assert_eq!(line(2, Some(2)), "and 2 more waits, up to 12.345 ms\n");

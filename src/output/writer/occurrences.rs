@@ -6,7 +6,7 @@ use crate::escape::{escape_from, escape_into};
 use crate::output::event_text::EventText;
 use crate::output::json::ViewLabel;
 use crate::output::stack_weights::top;
-use crate::output::text::flood::{FloodGroup, Groupable};
+use crate::output::text::flood::{Flood, FloodGroup, Groupable, HeldGroups};
 use crate::output::text::stack_numbers::StackMention;
 use crate::output::text::{call_text, frames};
 use crate::output::writer::{Writer, name_values};
@@ -91,6 +91,12 @@ impl Writer {
         let key = StackKey::of(one.stack, &self.stacks.frames);
         let below = self.lines_below(&key);
         let Some(view) = self.views.get_mut(usize::from(one.view)) else { return Ok(()) };
+        if let Some(folding) = one.grouping.folding.filter(|folding| one.is(folding.folded)) {
+            if !one.is(folding.again) {
+                view.folded_waits.fold(now, *one, key);
+            }
+            return Ok(());
+        }
         if view.flood.is_on(now, at_once) {
             let is_new = view.flood.hold(now, *one, key);
             view.flood.record_arrival(now, 1 + if is_new { below } else { 0 });
@@ -134,14 +140,15 @@ impl Writer {
 
     /// When the held groups of a flood are to be printed.
     pub fn held_until(&self) -> Option<u64> {
-        self.views.iter().filter_map(|view| view.flood.due_at()).min()
+        self.views.iter().flat_map(|view| [&view.flood, &view.folded_waits]).filter_map(Flood::due_at).min()
     }
 
     /// Prints the held groups of a flood, if it is time to.
     pub fn print_due(&mut self) -> io::Result<()> {
-        if self.held_until().is_some_and(|due| sys::monotonic_ns() >= due) {
+        let now = sys::monotonic_ns();
+        if self.held_until().is_some_and(|due| now >= due) {
             self.start(false);
-            self.print_held()?;
+            self.print_held_until(now)?;
             self.note_given_up_names()?;
         }
         Ok(())
@@ -149,19 +156,27 @@ impl Writer {
 
     /// Prints the held groups of a flood, before output that is later than they are, or counts them.
     pub fn print_held(&mut self) -> io::Result<()> {
+        self.print_held_until(u64::MAX)
+    }
+
+    /// Prints the groups that are to be printed until then.
+    fn print_held_until(&mut self, due_ns: u64) -> io::Result<()> {
         for index in 0..self.views.len() {
-            self.print_held_of(index)?;
+            let is_due = |flood: &&mut Flood| flood.due_at().is_some_and(|due| due <= due_ns);
+            let floods = self.views[index].floods_mut().into_iter().filter(is_due);
+            let held: Vec<HeldGroups> = floods.map(|flood| flood.take(sys::monotonic_ns())).collect();
+            held.into_iter().try_for_each(|held| self.print_groups(index, held))?;
         }
         Ok(())
     }
 
-    fn print_held_of(&mut self, view: usize) -> io::Result<()> {
-        let flood = self.views.get_mut(view).map(|view| &mut view.flood).filter(|flood| flood.due_at().is_some());
-        let Some(mut held) = flood.map(|flood| flood.take(sys::monotonic_ns())) else { return Ok(()) };
+    fn print_groups(&mut self, view: usize, mut held: HeldGroups) -> io::Result<()> {
         if self.outlet.sink.is_over() {
             return Ok(());
         }
-        held.choose(MAX_GROUPS, MAX_LINES, |group| 1 + self.lines_below(&group.stack_key));
+        // Folded ones come seldom.
+        let (groups, lines) = if held.are_folded() { (2 * MAX_GROUPS, 2 * MAX_LINES) } else { (MAX_GROUPS, MAX_LINES) };
+        held.choose(groups, lines, |group| 1 + self.lines_below(&group.stack_key));
         held.groups.iter().for_each(|group| self.text_group(view, group));
         let start = self.outlet.sink.buffer.len();
         held.rests.iter().for_each(|rest| text::rest(rest, &mut self.outlet.sink.buffer));
@@ -183,7 +198,7 @@ impl Writer {
     fn text_group(&mut self, view: usize, group: &FloodGroup) {
         let start = self.outlet.sink.buffer.len();
         self.line_head(view, group.subject.time);
-        let named = name_values(&mut self.stacks, &mut self.look_ups, &group.values);
+        let named = group.told_values(|values| name_values(&mut self.stacks, &mut self.look_ups, values).into_owned());
         text::group(group, &named, &mut self.outlet.sink.buffer);
         self.text_stack(group.stack, &group.stack_key);
         self.above.stack_numbers.passed(&self.outlet.sink.buffer[start..]);

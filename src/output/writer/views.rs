@@ -12,6 +12,8 @@ pub(super) struct WriterView {
     pub folded: Folded,
     pub unsettled: Unsettled,
     pub flood: Flood,
+    /// Occurrences that seldom matter.
+    pub folded_waits: Flood,
 }
 
 impl WriterView {
@@ -22,7 +24,12 @@ impl WriterView {
             folded: Folded::of_one_of(count),
             unsettled: Unsettled::default(),
             flood: Flood::default(),
+            folded_waits: Flood::default(),
         }
+    }
+
+    pub fn floods_mut(&mut self) -> [&mut Flood; 2] {
+        [&mut self.flood, &mut self.folded_waits]
     }
 
     pub fn label(&self) -> ViewLabel<'_> {

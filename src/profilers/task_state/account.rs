@@ -8,9 +8,12 @@ use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{WakeupFields, brief_waker, name, waker};
 use crate::profilers::task_state::notes::{WaitNotes, WaitWaker};
 use crate::profilers::task_state::priority::{self, PriorityMatch};
+use crate::profilers::task_state::stays::{Stay, WaitEnding};
 use crate::profilers::task_state::table::StateTimes;
-use crate::sched::{Activity, MAX_THREADS, SchedState, StatePeriod, SwitchedOut, TaskEvent, Wakeup};
+use crate::profilers::task_state::wait_sites;
+use crate::sched::{Activity, MAX_THREADS, SchedState, StatePeriod, SwitchedOut, TaskEvent, TrackedTask, Wakeup};
 use crate::stats::Began;
+use crate::symbol::StackId;
 use crate::task::Comm;
 
 impl TaskState {
@@ -247,7 +250,8 @@ impl TaskState {
         ctx.view.discarded += u64::from(period.began == Began::Exactly);
         self.all.take_unseen(period.state, period.since, period.until, self.reported_until);
         if period.kept.shown_until > period.since {
-            self.report_ended(&StatePeriod { began: Began::BeforeLoss, ..period }, period.kept.shown_until, ctx);
+            let unsure = StatePeriod { began: Began::BeforeLoss, ..period };
+            self.report_ended(&unsure, period.kept.shown_until, WaitEnding::default(), ctx);
         }
     }
 
@@ -260,6 +264,9 @@ impl TaskState {
             let fresh = || (period.comm, Box::new(StateTimes::default()));
             let (comm, times) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
+            let span = (period.since, period.until);
+            let ran_ns = self.stretches.ended(period.tid, period.state, span, period.preempted);
+            times.stretch_ns = times.stretch_ns.max(ran_ns.unwrap_or(0));
             if period.began == Began::Exactly {
                 times.record(period.state, period.since, period.until, self.reported_until);
                 times.note_unwoken(period.state, period.wakeup);
@@ -273,8 +280,45 @@ impl TaskState {
             let pid = ctx.tasks.pid(period.tid);
             ctx.weigh(pid, period.comm, period.kept.stack, us);
         }
-        if self.args.than.is_some() && self.reports(period.state) {
-            self.report_ended(&period, period.until, ctx);
+        if let Some(than) = self.args.than.filter(|than| duration >= than.0 / 2) {
+            self.account_stay(&period, duration >= than.0 && self.reports(period.state), ctx);
         }
+    }
+
+    /// Keeps a long stay in one state in mind, and shows the line of a wait.
+    fn account_stay(&mut self, period: &StatePeriod<WaitNotes>, has_line: bool, ctx: &mut Context) {
+        let stay = self.stay(period.tid, period.state, (period.since, period.until), period.kept.stack, ctx);
+        if !has_line {
+            return self.stays.record(period.tid, stay);
+        }
+        let waker = period.kept.waker.filter(|_| period.state != SchedState::RUN_DELAY);
+        let current = if let Some(WaitWaker::Task { tid, .. }) = waker { self.machine.get(tid) } else { None };
+        let running = |task: &TrackedTask<WaitNotes>| {
+            task.activity == Activity::Running && self.horizon.saw_all_since(task.since)
+        };
+        let current = current.filter(|task| running(task)).map(|task| {
+            let (since, until) = (task.since, period.until);
+            Stay { state: SchedState::RUNNING, since, until, place: None, stack: None, call: None }
+        });
+        let ending = self.stays.record_wait(period.tid, stay, period.began, waker, current);
+        self.report_ended(period, period.until, ending, ctx);
+    }
+
+    /// A stay of `tid` from `since` on. The stack that was read while the task waited shows more than that of a record.
+    pub(super) fn stay(
+        &self,
+        tid: i32,
+        state: SchedState,
+        (since, until): (u64, u64),
+        stack: Option<StackId>,
+        ctx: &Context,
+    ) -> Stay {
+        let site = self.wait_sites.of_ended(tid, since, until);
+        let place = match stack.and_then(|stack| ctx.stacks.place_hash(stack)) {
+            Some(place) => Some(u64::from(place.get())),
+            None => site.map(wait_sites::place),
+        };
+        let call = site.and_then(|site| site.call.as_ref()).map(|call| call.name);
+        Stay { state, since, until, place, stack: self.wait_sites.stack(tid, since).or(stack), call }
     }
 }

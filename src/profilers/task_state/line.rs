@@ -1,7 +1,8 @@
 //! The line of one wait, and its JSON keys.
 
-use crate::profilers::task_state::cells::WakingInterrupt;
+use crate::profilers::task_state::cells::{Callers, WakingInterrupt};
 use crate::profilers::task_state::notes::WaitWaker;
+use crate::profilers::task_state::stays::{Holder, Stay};
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
 use crate::sched::SchedState;
@@ -25,6 +26,14 @@ pub struct ShownWait {
     pub site: Option<WaitSite>,
     /// The user part of the stack was read from memory while the task waited; it is not from a record.
     pub has_user_stack_of_now: bool,
+    /// Whom the task waited behind.
+    pub behind: Option<Holder>,
+    /// The thread idles at this place.
+    pub is_idle: bool,
+    /// Text folds the wait with others at its place.
+    pub is_folded: bool,
+    /// An earlier line has said that the thread idles.
+    pub is_again: bool,
 }
 
 pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::new(
@@ -49,6 +58,7 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
             Some(WaitWaker::Interrupt(kind, stack)) => Value::cell(WakingInterrupt(kind, stack)),
             _ => Value::None,
         }),
+        Detail::text_only("waker.times", |_| Value::None),
         Detail::new("wchan", |wait| {
             let site = wait.site.as_ref().filter(|_| wait.still_waiting);
             site.and_then(|site| site.wchan.as_deref()).map_or(Value::None, |wchan| Value::Text(wchan.into()))
@@ -60,6 +70,22 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
         Detail::new("other.fd", |wait| fd(wait, 1)),
         Detail::new("other.path", |wait| path(wait, 1)),
         Detail::new("other.device", |wait| device(wait, 1)),
+        Detail::new("behind.tid", |wait| of_holder(wait, |holder| Value::Signed(holder.tid.into()))),
+        Detail::new("behind.comm", |wait| of_holder(wait, |holder| Value::Comm(holder.comm))),
+        Detail::new("behind.state", |wait| of_holder(wait, |holder| did(holder.stay.state))),
+        Detail::new("behind.duration_ns", |wait| of_holder(wait, |holder| Value::Ns(holder.held_ns))),
+        Detail::new("behind.syscall", |wait| {
+            let call = |stay: Stay| stay.call.filter(|_| stay.stack.is_none());
+            wait.behind.and_then(|holder| call(holder.stay)).map_or(Value::None, Value::Word)
+        }),
+        Detail::new("behind.place", |wait| {
+            of_holder(wait, |holder| holder.stay.stack.map_or(Value::None, |stack| Value::cell(Callers(stack))))
+        }),
+        Detail::text_only("behind.waker", |wait| of_holder(wait, |holder| Value::Bool(holder.is_waker))),
+        Detail::text_only("behind.times", |_| Value::None),
+        Detail::new("idle", |wait| if wait.is_idle { Value::Bool(true) } else { Value::None }),
+        Detail::text_only("folded", |wait| Value::Bool(wait.is_folded)),
+        Detail::text_only("again", |wait| Value::Bool(wait.is_again)),
         Detail::new("preempted", |wait| match wait.state {
             SchedState::RUN_DELAY => Value::Bool(wait.preempted),
             _ => Value::None,
@@ -92,17 +118,31 @@ pub static WAITS: OccurrenceSchema<ShownWait> = OccurrenceSchema::<ShownWait>::n
         detail("waker.tid").after(" "),
         when("waker.interrupt", &[text(", woken by an interrupt")]),
         detail("waker.source").between(" (", ")"),
+        detail("waker.times").after(" × "),
+        unless("behind.waker", &[detail("behind.comm").after(", behind "), detail("behind.tid").after(" ")]),
+        detail("behind.state").after(", which "),
+        detail("behind.duration_ns").between(" ", " ms meanwhile"),
+        detail("behind.syscall").after(" in "),
+        detail("behind.place").after(" at "),
+        detail("behind.times").between(" (", " of them)"),
         when("preempted", &[text(", preempted")]),
         detail("user_stack").after(", "),
+        when("folded", &[text(", idle there (--all-waits shows each)")]),
     ],
 )
 .grouped(GroupBy {
     noun: "wait",
-    same: &["state", "still_waiting", "since", "wchan"],
+    same: &["state", "still_waiting", "since", "wchan", "folded"],
     place: "wchan",
     duration: "duration_ns",
     goes_on: "still_waiting",
-});
+})
+.telling_commonest(&["waker.tid", "waker.comm", "waker.interrupt", "waker.source"], "waker.times")
+.telling_commonest(
+    &["behind.tid", "behind.comm", "behind.state", "behind.duration_ns", "behind.syscall", "behind.place"],
+    "behind.times",
+)
+.folding("folded", "again", &["syscall", "fd", "path"]);
 
 /// The system call that a task waits in.
 fn call(wait: &ShownWait) -> Option<&SystemCall> {
@@ -129,6 +169,22 @@ fn path(wait: &ShownWait, at: usize) -> Value {
 fn device(wait: &ShownWait, at: usize) -> Value {
     let device = open_file(wait, at).and_then(|file| file.device.as_deref());
     device.map_or(Value::None, |device| Value::Path(device.into()))
+}
+
+fn of_holder(wait: &ShownWait, value: fn(Holder) -> Value) -> Value {
+    wait.behind.map_or(Value::None, value)
+}
+
+/// What a task did in a state.
+fn did(state: SchedState) -> Value {
+    let (word, text) = match state {
+        SchedState::RUNNING => ("R", "ran"),
+        SchedState::SLEEP => ("S", "slept"),
+        SchedState::DISK => ("D", "waited in D"),
+        SchedState::RUN_DELAY => ("RD", "waited for a CPU"),
+        _ => ("other", "did not run for"),
+    };
+    Value::Phrase { word, text }
 }
 
 /// Why a duration is a lower bound.
@@ -168,7 +224,21 @@ mod tests {
         let still_waiting = waker.is_none() && site.is_some();
         let (state, label, duration_ns, site) = (SchedState::SLEEP, Value::Word("S"), 3_000_000, site.cloned());
         let (began, preempted, has_user_stack_of_now) = (Began::Exactly, false, false);
-        ShownWait { state, label, duration_ns, still_waiting, began, waker, preempted, site, has_user_stack_of_now }
+        ShownWait {
+            state,
+            label,
+            duration_ns,
+            still_waiting,
+            began,
+            waker,
+            preempted,
+            site,
+            has_user_stack_of_now,
+            behind: None,
+            is_idle: false,
+            is_folded: false,
+            is_again: false,
+        }
     }
 
     const WAIT: &str = " S       3.000 ms  sleep 8 [001]";

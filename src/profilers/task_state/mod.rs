@@ -19,6 +19,8 @@ mod ongoing;
 mod plain;
 mod priority;
 mod selection;
+mod stays;
+mod stretches;
 mod table;
 mod wait_sites;
 
@@ -78,6 +80,9 @@ pub struct TaskStateArgs {
     /// Show waits longer than this, in ms, or as 2s
     #[arg(long, value_name = "TIME", value_parser = values::time_ms)]
     than: Option<Time>,
+    /// With --than: also waits of idle threads on lines of their own
+    #[arg(long, requires = "than")]
+    all_waits: bool,
     /// Only tasks of these names: nginx,java*
     #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
     filter: Option<CommList>,
@@ -145,6 +150,8 @@ pub struct TaskState {
     plain: bool,
     all: StateTimes,
     by_thread: ByThread,
+    /// With `--perins`: the time on CPUs of the stretches that go on.
+    stretches: stretches::CpuStretches,
     /// The switches of the idle task or of another task were found hidden, and with them wake-ups that happen while
     /// that task is current.
     hides: bool,
@@ -164,6 +171,8 @@ pub struct TaskState {
     /// Where tasks wait whose waits go on.
     wait_sites: WaitSites,
     ongoing_lines: OngoingLines,
+    /// What threads did lately.
+    stays: stays::TaskStays,
     /// No more events will come.
     is_over: bool,
 }
@@ -233,7 +242,13 @@ impl TaskState {
     }
 
     /// Reports a wait that has ended; it certainly lasted until `certain`.
-    fn report_ended(&self, period: &StatePeriod<WaitNotes>, certain: u64, ctx: &mut Context) {
+    fn report_ended(
+        &self,
+        period: &StatePeriod<WaitNotes>,
+        certain: u64,
+        ending: stays::WaitEnding,
+        ctx: &mut Context,
+    ) {
         let duration = certain.saturating_sub(period.since);
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
@@ -248,6 +263,10 @@ impl TaskState {
             preempted: period.preempted,
             site: self.wait_sites.of_ended(period.tid, period.since, certain).cloned(),
             has_user_stack_of_now: false,
+            behind: ending.behind,
+            is_idle: ending.is_idle,
+            is_folded: ending.is_idle && !self.args.all_waits,
+            is_again: false,
         };
         let subject = Subject {
             time: period.until,
@@ -386,7 +405,10 @@ impl Profiler for TaskState {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
-            Event::Started { now } => self.look_at_proc(now, ctx),
+            Event::Started { now } => {
+                self.stays.started(now);
+                self.look_at_proc(now, ctx);
+            }
             Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
             Event::TookOver { old, pid, time, cpu } => self.on_take_over(old, pid, time, cpu, ctx),
             Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
@@ -402,6 +424,7 @@ impl Profiler for TaskState {
         let of_waker = |waker| if let Some(WaitWaker::Interrupt(_, stack)) = waker { stack } else { None };
         used.extend(self.machine.iter().flat_map(|(_, task)| [task.kept.stack, of_waker(task.kept.waker)]).flatten());
         used.extend(self.wait_sites.stacks_in_use());
+        used.extend(self.stays.stacks_in_use());
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
@@ -418,6 +441,10 @@ impl Profiler for TaskState {
         self.ongoing(|tid, comm, state, since| {
             let lasts = |since: u64| now.saturating_sub(since);
             table.goes_on(tid, comm, state, lasts(since), lasts(since.max(reported_until)));
+            if state == SchedState::RUNNING && self.args.perins {
+                let times = &mut by_thread.entry(tid).or_insert_with(|| (comm, Box::default())).1;
+                times.stretch_ns = times.stretch_ns.max(self.stretches.ongoing(tid, since, now));
+            }
         });
         coverage.seen_ns = all.all_states().saturating_add(table.ongoing_ns());
         table.cover(coverage.unseen.by_state, if whole && self.args.perins { lives } else { FxHashMap::default() });
@@ -458,7 +485,10 @@ impl TaskState {
                     self.machine.renamed(*tid, comm);
                 }
             }
+            Record::Fork(fork) if self.args.than.is_some() => self.stays.born(fork.tid, time),
             Record::Exit(exit) => {
+                self.stays.forget(exit.tid);
+                self.stretches.forget(exit.tid);
                 self.threads.saw(exit.tid);
                 self.machine.exited(exit.tid);
                 if exit.pid == exit.tid {

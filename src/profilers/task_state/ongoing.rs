@@ -7,6 +7,7 @@ use crate::profilers::task_state::coverage::EventlessTask;
 use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::notes::WaitNotes;
 use crate::profilers::task_state::priority::PriorityMatch;
+use crate::profilers::task_state::stays::MIN_WATCHED_NS;
 use crate::profilers::task_state::wait_sites::{Allowance, FoundStack, Progress};
 use crate::report::{Subject, Verdict};
 use crate::sched::{Activity, SchedState, States, TaskEvent, TrackedTask};
@@ -191,6 +192,11 @@ impl TaskState {
             None => None,
         };
         let stack = self.wait_sites.stack(tid, task.since).filter(|_| self.args.common.stacks());
+        let stay = self.stay(tid, state, (task.since, now), task.kept.stack, ctx);
+        let (is_idle, is_told) = match state {
+            SchedState::SLEEP => self.stays.idles(tid, &stay, task.began),
+            _ => (false, false),
+        };
         let wait = ShownWait {
             state,
             label: self.label(state),
@@ -201,6 +207,10 @@ impl TaskState {
             preempted: task.activity == Activity::Runnable { woken: false },
             site,
             has_user_stack_of_now: stack.is_some(),
+            behind: None,
+            is_idle,
+            is_folded: is_idle && !self.args.all_waits,
+            is_again: is_told,
         };
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
         ctx.emit(&WAITS, subject, &wait, stack.or(task.kept.stack).filter(|_| self.args.common.stacks()));
@@ -315,7 +325,9 @@ impl TaskState {
             if self.machine.get_mut(tid).is_some_and(is_known) {
                 continue;
             }
-            let report_at = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0));
+            // After a second, a sleeping thread is known to idle.
+            let least = if state == SchedState::SLEEP { MIN_WATCHED_NS } else { 0 };
+            let report_at = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.max(least)));
             self.machine.discard(tid); // its state before the loss
             self.machine.found(TaskEvent { at_ns: at, cpu, tid, comm }, state, began, WaitNotes::new(None, report_at));
             // Each question costs CPU time, and the sleeping tasks of the whole machine would fill the graph.

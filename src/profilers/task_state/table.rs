@@ -27,6 +27,8 @@ pub struct StateTimes {
     /// The part of this interval in periods that may in fact be several, because of a loss, ns.
     pub unseen: [u64; STATES],
     unwoken: [Unwoken; STATES],
+    /// The longest stretch of a thread on a CPU that ended or was interrupted, ns.
+    pub stretch_ns: u64,
 }
 
 /// Number of waits whose wake-up went unseen; in the row of run delay, the number of delays that are missing because of
@@ -50,6 +52,8 @@ pub struct StateRow {
     total_ns: u64,
     /// The longest period, including periods that go on.
     longest_ns: Option<u64>,
+    /// The longest stretch of the thread on a CPU, in the row of R.
+    stretch_ns: Option<u64>,
     /// Number of tasks in the state at the end of the interval, and the sum of their times in it.
     ongoing: Option<u64>,
     ongoing_ns: Option<u64>,
@@ -100,6 +104,11 @@ const MEANINGS: &[(&str, &str)] = &[
     ("p95_ns", "95 of 100"),
     ("p99_ns", "99 of 100"),
     ("max_ns", "the longest; of those that go on, so far"),
+    (
+        "stretch_ns",
+        "only of the R of a thread: its longest time on a CPU until it waited, without the time for which it was preempted",
+    ),
+    ("longest", "`max_ns`; of the R of a thread `stretch_ns`"),
     ("ongoing", "tasks that are in the state as the interval ends"),
     ("seen", "where time is missing: `seen_ns` of `of_ns`, with threads once for each"),
     ("seen_ns", "only where time is missing: so much of the time of the state, or of the thread, is known"),
@@ -121,7 +130,9 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::derived("p50_ns", "p50 ms", |row, _| row.measured(row.durations.quantile(0.50))),
     Column::derived("p95_ns", "p95 ms", |row, _| row.measured(row.durations.quantile(0.95))),
     Column::derived("p99_ns", "p99 ms", |row, _| row.measured(row.durations.quantile(0.99))),
-    Column::<StateRow>::greatest("max_ns", "max ms", |row| &mut row.longest_ns).ns(),
+    Column::<StateRow>::greatest("max_ns", "", |row| &mut row.longest_ns).ns().json_only(),
+    Column::<StateRow>::greatest("stretch_ns", "", |row| &mut row.stretch_ns).ns().json_only(),
+    Column::<StateRow>::derived("longest", "max ms", |row, _| row.longest()).text_only(),
     Column::gauge("ongoing", "now", |row| &mut row.ongoing),
     // The text cell says `seen` itself, so it has no heading.
     Column::<StateRow>::derived("seen", " ", |row, _| row.seen_in_words()).text_only(),
@@ -182,6 +193,11 @@ impl StateRow {
     fn cost_of_its_own(&self) -> u64 {
         let is_asked_for = [SchedState::RUNNING, SchedState::SLEEP, SchedState::IDLE].contains(&self.state);
         if is_asked_for { 0 } else { self.total_ns }
+    }
+
+    /// Of the R of a thread, the longest stretch counts.
+    fn longest(&self) -> Value {
+        self.stretch_ns.max(self.longest_ns).map_or(Value::None, Value::Ns)
     }
 
     fn measured(&self, ns: u64) -> Value {
@@ -379,6 +395,7 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
     ) -> Vec<StateRow> {
         let mut rows = Vec::new();
         let totals = times.totals();
+        let stretch_ns = thread.map(|_| times.stretch_ns).filter(|ns| *ns > 0);
         for (at, &GoingOn { count, ns, longest_ns, in_interval_ns }) in ongoing.iter().enumerate() {
             let state = SchedState::at(at);
             let durations = &times.distributions[at];
@@ -400,6 +417,7 @@ impl<'a, F: Fn(SchedState) -> bool> TimeTable<'a, F> {
                 durations: std::mem::take(&mut times.distributions[at]),
                 total_ns,
                 longest_ns: longest_ended.max((count > 0).then_some(longest_ns)),
+                stretch_ns: stretch_ns.filter(|_| state == SchedState::RUNNING),
                 ongoing: Some(count),
                 ongoing_ns: Some(ns),
                 known_ns: seen_ns,
@@ -427,6 +445,7 @@ impl StateRow {
             durations: Distribution::new(),
             total_ns: 0,
             longest_ns: None,
+            stretch_ns: None,
             ongoing: None,
             ongoing_ns: None,
             known_ns: 0,

@@ -3,9 +3,10 @@
 //! An answer counts only if the wait still goes on once all events up to the time of the answer were seen.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 
 use anyhow::Result;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::host::Host;
 use crate::symbol::StackId;
@@ -49,6 +50,12 @@ impl Allowance {
         self.left = self.left.saturating_sub(1);
         has_one
     }
+}
+
+/// A number for where a task waits: the call, the descriptor that it works on, and the function of the kernel.
+pub fn place(site: &WaitSite) -> u64 {
+    let call = site.call.as_ref().map(|call| (call.name, call.files.first().map(|file| file.fd)));
+    FxBuildHasher.hash_one((call, site.wchan.as_deref()))
 }
 
 /// Where the tasks wait.

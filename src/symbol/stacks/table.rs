@@ -70,8 +70,8 @@ pub struct Stacks {
     words: Vec<[u8; 8]>,
     /// Cache of recent stacks, by [`recent_slot`]: most stacks recur soon.
     recent: Box<[Option<RecentStack>]>,
-    /// Bytes of each stack.
-    sizes: Vec<(StackId, u32)>,
+    /// Bytes of each stack, and the hash of its place: see [`Stacks::place_hash`].
+    sizes: Vec<(StackId, u32, Option<NonZeroU32>)>,
     bytes: usize,
     /// Size of the table at which unreferenced stacks are looked for.
     forget_at_bytes: usize,
@@ -182,6 +182,10 @@ fn is_cut(chain: Callchain<'_>, form: ChainForm, depth_limit: usize) -> bool {
         chain.len() - chain.iter().take(before + 1).filter(|word| *word >= PERF_CONTEXT_MAX).count()
     };
     chain.len() >= limit && addresses() >= limit
+}
+
+fn hashed_place(hash: u64) -> Option<NonZeroU32> {
+    NonZeroU32::new((hash >> 32) as u32 ^ hash as u32)
 }
 
 impl Stacks {
@@ -296,7 +300,7 @@ impl Stacks {
         } else {
             let start = self.words.len();
             let body = StackBody::Chain { words: chain.iter().collect(), cut, innermost, user };
-            let id = self.insert(pid, body, chain.len())?;
+            let id = self.insert(pid, body, chain.len(), hashed_place(key))?;
             self.words.extend(chain.iter().map(u64::to_ne_bytes));
             let len = chain.len();
             // Nearly always the only stack with its hash: a vector that grows would have room for four.
@@ -359,26 +363,27 @@ impl Stacks {
     /// Adds a stack read from /proc. These are rare, so equal ones are not looked for.
     pub fn intern_named(&mut self, frames: Vec<KernelFrame>) -> Option<StackId> {
         let len = frames.len();
-        if len == 0 { None } else { self.insert(0, StackBody::Named(frames), len) }
+        if len == 0 { None } else { self.insert(0, StackBody::Named(frames), len, None) }
     }
 
     /// Adds such a stack together with the user part of a thread that waits.
     pub fn intern_waiter(&mut self, kernel: Vec<KernelFrame>, user: Box<UserSnapshot>) -> Option<StackId> {
         let waiter = Box::new(WaiterStack::new(kernel, user));
         let len = waiter.expected_frames();
-        self.insert(waiter.user.pid, StackBody::Waiter(waiter), len)
+        self.insert(waiter.user.pid, StackBody::Waiter(waiter), len, None)
     }
 
     /// Adds a callchain that the output thread will unwind. It always gets a new id: the stacks that it is equal to are
     /// not known yet.
     pub fn defer(&mut self, window: StackWindow, pid: i32) -> Option<StackId> {
         const USUAL_FRAMES: usize = 32;
-        let id = self.insert(pid, StackBody::Window(Arc::new(window)), USUAL_FRAMES)?;
+        let place = hashed_place(window.place());
+        let id = self.insert(pid, StackBody::Window(Arc::new(window)), USUAL_FRAMES, place)?;
         self.windows.push(id);
         Some(id)
     }
 
-    fn insert(&mut self, pid: i32, body: StackBody, len: usize) -> Option<StackId> {
+    fn insert(&mut self, pid: i32, body: StackBody, len: usize, place: Option<NonZeroU32>) -> Option<StackId> {
         // The words here, the frames on the output side, and roughly what the maps take.
         let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 240;
         self.new_since_forgetting = self.new_since_forgetting.saturating_add(1);
@@ -392,9 +397,16 @@ impl Stacks {
         };
         self.bytes += bytes;
         self.last = id.0.get();
-        self.sizes.push((id, u32::try_from(bytes).unwrap_or(u32::MAX)));
+        self.sizes.push((id, u32::try_from(bytes).unwrap_or(u32::MAX), place));
         self.updates.push(SymbolUpdate::Stack(NewStack { id, pid, body }));
         Some(id)
+    }
+
+    /// A number that is the same for equal stacks of a process, whatever their ids. None: the stack was read from /proc,
+    /// or is forgotten.
+    pub fn place_hash(&self, id: StackId) -> Option<NonZeroU32> {
+        let at = self.sizes.binary_search_by_key(&id, |(id, ..)| *id).ok()?;
+        self.sizes[at].2
     }
 
     fn has_room(&mut self, more_bytes: usize) -> bool {
@@ -464,8 +476,8 @@ impl Stacks {
             !bucket.is_empty()
         });
         self.by_hash.shrink_to_fit();
-        self.sizes.retain(|(id, _)| is_kept(*id));
-        self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
+        self.sizes.retain(|(id, ..)| is_kept(*id));
+        self.bytes = self.sizes.iter().map(|(_, bytes, _)| *bytes as usize).sum();
         let kept = (self.bytes + SHARE_STEP_BYTES).max(self.limit_bytes / KEPT_SHARE);
         self.share.iter_mut().for_each(|share| share.shrink_to(kept as u64));
     }
@@ -475,7 +487,7 @@ impl Stacks {
         let mut room = self.limit_bytes / FREQUENT_SHARE;
         let frequent = self.by_hash.values().flatten().filter(|(_, key)| key.seen > 1);
         let frequent: FxHashSet<StackId> = frequent.map(|(id, _)| *id).collect();
-        for (id, bytes) in &self.sizes {
+        for (id, bytes, _) in &self.sizes {
             if frequent.contains(id) && !kept.contains(id) && *bytes as usize <= room {
                 room -= *bytes as usize;
                 kept.insert(*id);

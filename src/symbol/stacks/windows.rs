@@ -1,10 +1,13 @@
 //! Callchains that are unwound on the output thread: their windows of the user's stack, and the memory that these may take.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustc_hash::FxBuildHasher;
+
 use crate::perf::record::{ChainForm, UserPart};
-use crate::symbol::stacks::chain_words::{PERF_CONTEXT_MAX, PERF_CONTEXT_USER};
+use crate::symbol::stacks::chain_words::{PERF_CONTEXT_MAX, PERF_CONTEXT_USER, user_part_start};
 use crate::unwind::{Cut, UnwoundChain, UserRegs, Walked};
 
 /// A callchain whose user part the reading side could not unwind: the tables of a file were not loaded.
@@ -68,6 +71,15 @@ impl WindowPool {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         let share = PoolShare { taken: self.taken.clone(), bytes };
         Some(StackWindow { space, words: words.collect(), form, regs, stack: stack.into(), asked, _share: share })
+    }
+}
+
+impl StackWindow {
+    /// A number for the place: the kernel's part of the chain, where the thread left user mode, and how deep its stack was
+    /// there. Equal windows have equal numbers.
+    pub fn place(&self) -> u64 {
+        let kernel = &self.words[..user_part_start(self.words.iter().copied(), self.words.len())];
+        FxBuildHasher.hash_one((kernel, self.regs.pc, self.regs.sp))
     }
 }
 
