@@ -14,9 +14,9 @@ use crate::sys;
 use crate::sys::perf::Watch;
 
 /// Pages that are touched in a round, each for the first time.
-const PAGES: usize = 128;
+const PAGES: usize = 64;
 /// The fastest of so many rounds counts: slower ones may have been interrupted.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 4;
 /// Data pages of the ring: room for the records of a round, with callchains.
 const RING_PAGES: usize = 64;
 

@@ -163,6 +163,7 @@ impl Run {
             Some("-p") => !matches!(tasks, Tasks::All),
             Some("-t") => matches!(tasks, Tasks::Threads(_)),
             Some("-C") => self.options.target.wanted.is_some(),
+            Some("-d") => filters.iter().any(|filter| filter.contains("dev ==")),
             Some("--filter") => filters.iter().any(|filter| filter.contains("comm")),
             _ => false,
         }

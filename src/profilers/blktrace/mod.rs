@@ -72,6 +72,7 @@ impl ProfilerArgs for BlktraceArgs {
     const TABLES: &'static [&'static dyn TableSchema] = &[&REQUESTS, &STAGES_OF_ALL, &SUBMITTERS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SLOW.layout());
     const WEIGHT: &'static str = "us";
+    const NARROWINGS: &'static [&'static str] = &["-d DISK"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common
