@@ -93,7 +93,7 @@ pub struct OwnWeight {
     /// CPU time of perf-prof itself, in per cent of a CPU.
     pub cpu_pct: f64,
     pub events_per_s: f64,
-    /// None: it is not known which events were written.
+    /// None: it is not known which events were written, or they explain little of the CPU time.
     pub heaviest: Option<HeaviestEvent>,
     /// None: writing the records cost little.
     pub recording: Option<RecordingCost>,

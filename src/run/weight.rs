@@ -20,6 +20,8 @@ const LIGHT_PCT: f64 = 5.0;
 const WINDOW_NS: u64 = 1_000_000_000;
 /// Assumed cost of writing one record, until it is measured.
 const RECORD_NS: u64 = 1000;
+/// CPU time of perf-prof that an event may explain, with its stack. More goes to names of functions and to /proc.
+const MAX_EVENT_NS: u64 = 20_000;
 
 /// Samples that the events have written, by CPU and event.
 type WrittenSamples = BTreeMap<(u32, EventId), u64>;
@@ -102,10 +104,13 @@ impl Run {
     fn find_weight(&self, cpu_pct: f64, span_ns: u64, counts: &WrittenSamples) -> Option<OwnWeight> {
         let samples: u64 = counts.values().sum();
         let recording = self.find_recording_cost(span_ns, counts).filter(|cost| cost.pct > LIGHT_PCT);
-        (cpu_pct > LIGHT_PCT || recording.is_some()).then(|| OwnWeight {
+        let events_explain = percent(samples.saturating_mul(MAX_EVENT_NS), span_ns) >= cpu_pct;
+        // Beginning takes time, once.
+        let is_told = cpu_pct > LIGHT_PCT && (events_explain || self.scales.before.time_ns > self.start_ns);
+        (is_told || recording.is_some()).then(|| OwnWeight {
             cpu_pct,
             events_per_s: per_s(samples, span_ns),
-            heaviest: self.find_heaviest(samples, counts),
+            heaviest: if events_explain { self.find_heaviest(samples, counts) } else { None },
             recording,
         })
     }
@@ -193,6 +198,8 @@ fn lines(name: &str, weight: &OwnWeight) -> Vec<String> {
         let names = heaviest.names.join(", ");
         parts.push(format!("{} of its events are {names}{of_views}", digits(heaviest.pct)));
         parts.push(cure(&heaviest.views));
+    } else if weight.events_per_s > 0.0 {
+        parts.push(format!("mostly for names and stacks, little for its {:.0} events/s", weight.events_per_s));
     }
     let mut lines = vec![format!("{name}: {}", parts.join("; "))];
     lines.extend(weight.recording.as_ref().map(|cost| {
@@ -275,7 +282,11 @@ mod tests {
              faults of perf-prof",
         ];
         assert_eq!(lines("trace", &told), want);
-        let alone = OwnWeight { heaviest: None, ..weight(&[]) };
+        let names = OwnWeight { heaviest: None, events_per_s: 300.0, ..weight(&[]) };
+        let want =
+            "top: perf-prof itself takes 23 % of a CPU; mostly for names and stacks, little for its 300 events/s";
+        assert_eq!(lines("top", &names), [want]);
+        let alone = OwnWeight { heaviest: None, events_per_s: 0.0, ..weight(&[]) };
         assert_eq!(lines("watchdog", &alone), ["watchdog: perf-prof itself takes 23 % of a CPU"]);
     }
 }
