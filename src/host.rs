@@ -1,4 +1,4 @@
-//! The machine as the kernel describes it under /proc and /sys: CPUs, settings and processes.
+//! The machine as the kernel describes it under /proc and /sys: CPUs, disks, settings and processes.
 
 mod block_devices;
 mod topology;

@@ -131,3 +131,31 @@ fn fsyncs_wait_for_a_slow_disk() {
     need_lab!();
     AMD64.into_iter().for_each(|series| check(Lab::new(series)));
 }
+
+/// Requests to a partition are those that begin in it, whichever device the kernel names.
+#[test]
+fn a_partition_is_a_part_of_its_disk() {
+    need_lab!();
+    // A table with one partition: 2048 sectors from sector 2048 on.
+    let script = r"
+    printf '\203\0\0\0\0\10\0\0\0\10\0\0' | dd of=/dev/nullb0 bs=1 seek=450 2>/dev/null
+    printf '\125\252' | dd of=/dev/nullb0 bs=1 seek=510 2>/dev/null
+    sync
+    blockdev --rereadpt /dev/nullb0
+    await [ -b /dev/nullb0p1 ]
+    watching part blktrace -d /dev/nullb0p1
+    dd if=/dev/zero of=/dev/nullb0p1 bs=4k count=5 oflag=direct 2>/dev/null
+    dd if=/dev/zero of=/dev/nullb0 bs=4k count=7 seek=1000 oflag=direct 2>/dev/null
+    stop part";
+    for series in AMD64 {
+        let done = Lab::new(series).module("null_blk:memory_backed=1,gb=1").run(script).results("part").code(0);
+        let rows = done.of_type("row").into_iter().filter(|row| row["table"] == "requests");
+        let writes: Vec<Value> = rows.filter(|row| row["kind"] == "sync write").collect();
+        let [row] = &writes[..] else { panic!("not one row: {done:#?}") };
+        assert_eq!(
+            (&row["device"], number(row, "count"), number(row, "bytes")),
+            (&"nullb0".into(), 5, 5 * 4096),
+            "{row}"
+        );
+    }
+}
