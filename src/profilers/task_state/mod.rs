@@ -181,7 +181,6 @@ impl TaskState {
     fn new(args: TaskStateArgs) -> TaskState {
         let detailed = args.than.is_some() || args.perins || args.common.draws_stacks();
         TaskState {
-            few: args.filter.is_some() || args.prio.is_some(),
             machine: TaskStates::new(args.states.blocked_only()),
             narrowed: args.states.leaves_out_any() || args.prio.is_some(),
             detailed,
@@ -310,7 +309,7 @@ impl Profiler for TaskState {
         let own: Vec<i32> = self.threads.thread().into_iter().chain(self.wait_sites.thread()).collect();
         self.scope = setup.scope.clone().without(&own);
         self.narrowed |= self.scope.cpus().is_some();
-        self.few |= !setup.watched.is_all();
+        self.few = self.args.filter.is_some() || self.args.prio.is_some() || !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none() && self.args.prio.is_none();
         self.plain = self.everybody && !self.narrowed && !self.detailed;
         if self.plain {
