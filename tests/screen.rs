@@ -138,7 +138,7 @@ fn occurrences_scroll_below_the_table() {
     need_events!();
     let load = Load::of(&example("threads"), &["3", "600000"]);
     let pid = load.pid().to_string();
-    let mut run = on_terminal(&["task-state", "-S", "--than", "1", "-p", &pid, "-i", "200"], 80, 24);
+    let mut run = on_terminal(&["task-state", "-S", "--than", "1", "--all-waits", "-p", &pid, "-i", "200"], 80, 24);
     let lines = run.wait("occurrences", |lines| has(lines, "── occurrences: ") && has(lines, " ms  "));
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
     run.wait("more of them", |lines| lines.iter().filter(|line| line.contains(" ms  ")).count() >= 3);

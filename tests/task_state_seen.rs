@@ -3,7 +3,8 @@
 #[macro_use]
 mod common;
 
-use common::{Again, Attempted, Done, Load, attempts, example, number, or_again, run, start_watching};
+use common::{Again, Attempted, Done, Load, attempts, example, number, or_again, run, start_watching, until};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// Length of the last interval.
@@ -22,7 +23,13 @@ fn last_rows(done: &Done) -> Vec<Value> {
 fn lossy(options: &[&str]) -> (Done, i32) {
     let load = Load::of(&example("pingpong"), &["100000000"]);
     let pid = load.pid().to_string();
-    let prof = start_watching(&[&["task-state", "-m", "16", "-p", &pid], options].concat());
+    let mut prof = start_watching(&[&["task-state", "-m", "16", "-p", &pid], options].concat());
+    // The thread that awaits the two others has no event: the run asks /proc about it.
+    until("all three threads are known", || {
+        prof.signal(Signal::SIGUSR1);
+        let interval = prof.object(|object| object["type"] == "interval");
+        prof.rows_of(&interval["interval"]).iter().map(|row| number(row, "ongoing")).sum::<u64>() == 3
+    });
     prof.stopped(|| Load::of(&example("pingpong"), &["20000"]).says());
     let ended = prof.interrupt().code(0);
     assert!(ended.total("lost") > 0, "{ended:#?}");

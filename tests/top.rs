@@ -239,16 +239,17 @@ fn rows_with_stacks_have_the_share_of_their_key() {
         close_all(NO_FDS..NO_FDS + 10);
         close_even(NO_FDS..NO_FDS + 8);
     });
-    let mut rows: Vec<(i64, i64, u64, u64)> = done
-        .of_type("row")
-        .iter()
-        .map(|row| {
-            let hundredths = |key: &str| (row[key].as_f64().expect("a share") * 100.0).round() as u64;
-            (row["key"].as_i64().unwrap(), row["n"].as_i64().unwrap(), hundredths("pct"), hundredths("key_pct"))
-        })
-        .collect();
-    rows.sort_unstable();
-    assert_eq!(rows, [(0, 4, 2857, 6429), (0, 5, 3571, 6429), (1, 5, 3571, 3571)], "{done:?}");
+    // The compiler may make a call of each round of a loop, so that there are more stacks than two.
+    for (key, count, key_pct) in [(0, 9, 64.29), (1, 5, 35.71)] {
+        let rows: Vec<Value> = done.of_type("row").into_iter().filter(|row| row["key"] == key).collect();
+        assert_eq!(rows.iter().map(|row| common::number(row, "n")).sum::<u64>(), count, "{done:?}");
+        assert!(key != 0 || rows.len() > 1, "two places at least: {done:?}");
+        for row in rows {
+            let pct = common::number(&row, "n") as f64 * 100.0 / 14.0;
+            assert!((row["pct"].as_f64().expect("a share") - pct).abs() < 0.01, "{row}");
+            assert_eq!(row["key_pct"].as_f64(), Some(key_pct), "{row}");
+        }
+    }
 }
 
 #[test]
