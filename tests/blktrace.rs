@@ -63,7 +63,7 @@ fn requests_are_those_of_the_program() {
             assert_eq!(lines, count, "a line each: {done:#?}");
             let (told_ns, called_ns) = (of_kind("total_ns"), load_number(&said, call));
             assert!(told_ns < called_ns, "a request is within its call: {told_ns} of {called_ns}, {done:#?}");
-            let stages = ["entry_ns", "plug_ns", "queue_ns", "device_ns"].map(|stage| of_kind(stage));
+            let stages = ["entry_ns", "plug_ns", "queue_ns", "device_ns"].map(of_kind);
             assert_eq!(stages.iter().sum::<u64>(), told_ns, "stages add up: {stages:?}, {done:#?}");
             assert!(stages[3] > 0, "{done:#?}");
             all_ns += told_ns;
