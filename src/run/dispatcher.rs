@@ -522,7 +522,7 @@ impl Dispatcher {
         if (0..self.views.len()).any(are_many) && self.ctx.output.flush_all() {
             self.send_weights();
         }
-        let is_run = self.meter.is_none();
+        let is_run = !self.meter.as_ref().is_some_and(Meter::is_of_dry_run);
         for note in self.ctx.notes.drain(..).filter(|_| is_run) {
             self.ctx.output.note(note);
         }

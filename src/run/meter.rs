@@ -1,4 +1,4 @@
-//! Number and size of the samples of a dry run, measured before the profilers get them.
+//! Number and size of the samples of a dry run, or of a moment of a run, measured before the profilers get them.
 
 use rustc_hash::FxHashMap;
 
@@ -21,12 +21,23 @@ pub struct Meter {
     by_event: Vec<Metered>,
     /// Samples since the last `take_fresh`, by CPU and event. None: counters give the number of samples.
     fresh: Option<FxHashMap<(u32, EventId), u64>>,
+    is_of_dry_run: bool,
 }
 
 impl Meter {
     /// `alone`: no counters will be read, so the meter counts samples.
     pub fn new(events: usize, alone: bool) -> Meter {
-        Meter { by_event: vec![Metered::default(); events], fresh: alone.then(FxHashMap::default) }
+        let (by_event, fresh) = (vec![Metered::default(); events], alone.then(FxHashMap::default));
+        Meter { by_event, fresh, is_of_dry_run: true }
+    }
+
+    /// Counts samples for a moment of a run.
+    pub fn of_moment() -> Meter {
+        Meter { by_event: Vec::new(), fresh: Some(FxHashMap::default()), is_of_dry_run: false }
+    }
+
+    pub fn is_of_dry_run(&self) -> bool {
+        self.is_of_dry_run
     }
 
     pub fn by_event(&self) -> &[Metered] {

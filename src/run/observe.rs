@@ -10,6 +10,7 @@ use crate::profiler::Timestamp;
 use crate::ringbuf::DrainLimit;
 use crate::run::pace::Pace;
 use crate::run::wake::WakeReasons;
+use crate::run::weight::METERED_NS;
 use crate::run::{EAGER, FOLLOW_UP, HOTPLUG, LATENCY, Run, SILENCE, StopReason, URGENT, live, messages};
 use crate::sys;
 use crate::sys::process::Workload;
@@ -171,6 +172,9 @@ impl Run {
         notes.for_each(|note| self.core.ctx.output.note(note));
         self.look_for_onlookers();
         self.weigh(now).into_iter().for_each(|line| self.core.ctx.output.note(line));
+        if self.scales.is_metering() {
+            clock.next_look_ns = now + METERED_NS;
+        }
         self.core.idle.retest(&mut self.core.evlist, &self.host);
         self.core.check_tasks(now);
         self.core.expire(now);

@@ -12,12 +12,15 @@ use crate::perf::record_cost::record_ns;
 use crate::perf::target::Tasks;
 use crate::profiler::Timestamp;
 use crate::run::Run;
+use crate::run::meter::Meter;
 use crate::sys;
 
 /// Shares of a CPU up to this one are not told, in per cent.
 const LIGHT_PCT: f64 = 5.0;
 /// Shortest time over which a run is weighed.
 const WINDOW_NS: u64 = 1_000_000_000;
+/// How long the samples of a heavy run are counted by event.
+pub(super) const METERED_NS: u64 = 20_000_000;
 /// Assumed cost of writing one record, until it is measured.
 const RECORD_NS: u64 = 1000;
 /// CPU time of perf-prof that an event may explain, with its stack. More goes to names of functions and to /proc.
@@ -30,6 +33,8 @@ type WrittenSamples = BTreeMap<(u32, EventId), u64>;
 #[derive(Debug, Default)]
 pub(super) struct RunScales {
     before: ScaleReading,
+    /// What was used in a heavy window, while a meter counts the samples of a moment by event.
+    heavy: Option<HeavyWindow>,
     /// The weight that was told.
     pub told: Option<OwnWeight>,
 }
@@ -39,10 +44,25 @@ pub(super) struct RunScales {
 struct ScaleReading {
     time_ns: Timestamp,
     cpu_ns: u64,
-    /// Samples read from the rings.
+    /// Samples read from the rings, and those that were lost there.
     samples: u64,
-    /// None: not read, as the run seemed light.
-    counts: Option<WrittenSamples>,
+}
+
+/// A time in which the run seemed heavy.
+#[derive(Clone, Copy, Debug)]
+struct HeavyWindow {
+    cpu_pct: f64,
+    span_ns: u64,
+    samples: u64,
+    /// It is the first one of the run.
+    is_first: bool,
+}
+
+impl RunScales {
+    /// A meter counts samples, which should not last.
+    pub fn is_metering(&self) -> bool {
+        self.heavy.is_some()
+    }
 }
 
 /// The samples of the events of one name.
@@ -57,56 +77,48 @@ struct NamedCount {
 impl Run {
     /// Begins the weighing, at the start of the run: no event has written a sample yet.
     pub(super) fn begin_weighing(&mut self) {
-        self.scales.before = ScaleReading { counts: Some(WrittenSamples::new()), ..self.read_scales(self.start_ns) };
+        self.scales.before = self.read_scales(self.start_ns);
     }
 
     /// Weighs the time since the last call, if it is long enough. Returns the lines for the user.
+    ///
+    /// The kernel's counters would tell which events write most, but to read one interrupts its CPU, and waits as long as
+    /// that CPU is stuck. So the samples of a moment are counted as they are read.
     pub(super) fn weigh(&mut self, now: Timestamp) -> Vec<String> {
+        if let Some(window) = self.scales.heavy.take() {
+            let metered = self.core.meter.take().map(|mut meter| meter.take_fresh()).unwrap_or_default();
+            self.scales.told = self.find_weight(&window, &scaled(&metered, window.samples));
+            self.scales.before = self.read_scales(now);
+            return self.scales.told.iter().flat_map(|weight| lines(&self.options.name, weight)).collect();
+        }
         let span_ns = now.saturating_sub(self.scales.before.time_ns);
-        if self.scales.told.is_some() || span_ns < WINDOW_NS {
+        if self.scales.told.is_some() || span_ns < WINDOW_NS || self.core.meter.is_some() {
             return Vec::new();
         }
-        let mut reading = self.read_scales(now);
-        let before = &self.scales.before;
-        let cpu_pct = percent(reading.cpu_ns.saturating_sub(before.cpu_ns), span_ns);
-        let written = reading.samples.saturating_sub(before.samples);
-        if cpu_pct > LIGHT_PCT || percent(written.saturating_mul(RECORD_NS), span_ns) > LIGHT_PCT {
-            let counts = self.sample_counts();
-            self.scales.told = before.counts.as_ref().and_then(|earlier| {
-                let since = |(key, count): (&_, &u64)| (*key, count.saturating_sub(*earlier.get(key).unwrap_or(&0)));
-                self.find_weight(cpu_pct, span_ns, &counts.iter().map(since).collect())
-            });
-            reading.counts = Some(counts);
+        let reading = self.read_scales(now);
+        let before = std::mem::replace(&mut self.scales.before, reading);
+        let cpu_pct = percent(self.scales.before.cpu_ns.saturating_sub(before.cpu_ns), span_ns);
+        let samples = self.scales.before.samples.saturating_sub(before.samples);
+        if cpu_pct > LIGHT_PCT || percent(samples.saturating_mul(RECORD_NS), span_ns) > LIGHT_PCT {
+            let is_first = before.time_ns == self.start_ns;
+            self.scales.heavy = Some(HeavyWindow { cpu_pct, span_ns, samples, is_first });
+            self.core.meter = Some(Meter::of_moment());
         }
-        self.scales.before = reading;
-        self.scales.told.iter().flat_map(|weight| lines(&self.options.name, weight)).collect()
+        Vec::new()
     }
 
     fn read_scales(&self, time_ns: Timestamp) -> ScaleReading {
         let cpu_ns = sys::cpu_ns().1.saturating_add(outside::cpu_ns());
-        ScaleReading { time_ns, cpu_ns, samples: self.core.records.samples, counts: None }
+        ScaleReading { time_ns, cpu_ns, samples: self.core.records.samples + self.core.loss.total() }
     }
 
-    /// The samples of the run so far, as the kernel's counters tell. A paced run must not read these: each interrupts
-    /// its CPU.
-    fn sample_counts(&self) -> WrittenSamples {
-        let mut samples = WrittenSamples::new();
-        if !self.options.paced {
-            for (cpu, event, count) in self.core.evlist.read_counts() {
-                let each = self.per_count(event, &[]).unwrap_or(0.0);
-                *samples.entry((cpu, event)).or_default() += (each * count as f64) as u64;
-            }
-        }
-        samples
-    }
-
-    /// The weight, if it is worth a word. `counts`: the samples of `span_ns`.
-    fn find_weight(&self, cpu_pct: f64, span_ns: u64, counts: &WrittenSamples) -> Option<OwnWeight> {
-        let samples: u64 = counts.values().sum();
+    /// The weight, if it is worth a word. `counts`: the samples of the window.
+    fn find_weight(&self, window: &HeavyWindow, counts: &WrittenSamples) -> Option<OwnWeight> {
+        let HeavyWindow { cpu_pct, span_ns, samples, is_first } = *window;
         let recording = self.find_recording_cost(span_ns, counts).filter(|cost| cost.pct > LIGHT_PCT);
         let events_explain = percent(samples.saturating_mul(MAX_EVENT_NS), span_ns) >= cpu_pct;
         // Beginning takes time, once.
-        let is_told = cpu_pct > LIGHT_PCT && (events_explain || self.scales.before.time_ns > self.start_ns);
+        let is_told = cpu_pct > LIGHT_PCT && (events_explain || !is_first);
         (is_told || recording.is_some()).then(|| OwnWeight {
             cpu_pct,
             events_per_s: per_s(samples, span_ns),
@@ -173,6 +185,13 @@ impl Run {
             _ => false,
         }
     }
+}
+
+/// Samples of a moment as parts of all `samples`.
+fn scaled(metered: &[(u32, EventId, u64)], samples: u64) -> WrittenSamples {
+    let all: u64 = metered.iter().map(|(.., count)| count).sum();
+    let part = |count: u64| (u128::from(count) * u128::from(samples) / u128::from(all.max(1))) as u64;
+    metered.iter().map(|&(cpu, event, count)| ((cpu, event), part(count))).collect()
 }
 
 fn per_s(count: u64, span_ns: u64) -> f64 {
