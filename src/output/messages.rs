@@ -117,7 +117,7 @@ pub struct RecordingCost {
     /// The share of the CPU's time.
     pub pct: f64,
     pub per_s: f64,
-    /// What one record costs, as measured.
+    /// What one record usually costs.
     pub record_ns: u64,
 }
 

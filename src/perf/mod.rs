@@ -1,8 +1,7 @@
 //! Perf events as types: attributes ([`attr`]), an event ([`evsel`]) and its number ([`event_id`]), all events of a run
 //! ([`evsels`]) and their descriptors ([`evlist`]), the CPUs and tasks that they watch ([`target`]), why an event is
-//! refused ([`refusal`], [`no_tracefs`]), what a record costs ([`record_cost`]), and the records that events write
-//! ([`sample_type`], [`record`], [`layout`], [`decode`], [`sample`], [`user_window`]). Safe code only; no profiler is known
-//! here.
+//! refused ([`refusal`], [`no_tracefs`]), and the records that events write ([`sample_type`], [`record`], [`layout`],
+//! [`decode`], [`sample`], [`user_window`]). Safe code only; no profiler is known here.
 
 pub mod attr;
 pub mod classes;
@@ -18,7 +17,6 @@ pub mod no_tracefs;
 pub mod opening;
 mod plan;
 pub mod record;
-pub mod record_cost;
 pub mod refusal;
 pub mod sample;
 pub mod sample_type;
