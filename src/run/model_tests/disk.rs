@@ -5,60 +5,23 @@ use std::collections::BTreeMap;
 use crate::report::{Value, Verdict};
 use crate::run::model_tests::{Load, ModelTally, SeenTable, World, cell, common, number, play};
 
-const FORMATS: [&str; 10] = [
-    "block:block_bio_queue
+/// The fields that all events have, and those that some have behind them.
+const FIELDS: &str = "
      dev_t dev 8 4 0
      sector_t sector 16 8 0
      unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0",
-    "block:block_getrq
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0",
-    "block:block_rq_insert
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0",
-    "block:block_rq_issue
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0",
-    "block:block_rq_requeue
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0",
-    "block:block_rq_complete
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0
-     int error 36 4 1",
-    "block:block_bio_backmerge
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0",
-    "block:block_bio_frontmerge
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0",
-    "block:block_split
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     char rwbs[8] 28 8 0
-     sector_t new_sector 40 8 0",
-    "block:block_bio_remap
-     dev_t dev 8 4 0
-     sector_t sector 16 8 0
-     unsigned int nr_sector 24 4 0
-     char rwbs[8] 28 8 0
-     dev_t old_dev 36 4 0
-     sector_t old_sector 40 8 0",
+     char rwbs[8] 28 8 0";
+const FORMATS: [(&str, &str); 10] = [
+    ("block_bio_queue", ""),
+    ("block_getrq", ""),
+    ("block_rq_insert", ""),
+    ("block_rq_issue", ""),
+    ("block_rq_requeue", ""),
+    ("block_rq_complete", "int error 36 4 1"),
+    ("block_bio_backmerge", ""),
+    ("block_bio_frontmerge", ""),
+    ("block_split", "sector_t new_sector 40 8 0"),
+    ("block_bio_remap", "dev_t old_dev 36 4 0\nsector_t old_sector 40 8 0"),
 ];
 /// Numbers that no device of the machine has.
 const DISK: u32 = 500 << 20;
@@ -216,9 +179,11 @@ impl Load for ModelDisk {
 
 #[test]
 fn requests_of_a_disk() {
+    let formats = FORMATS.map(|(event, more)| format!("block:{event}{FIELDS}\n{more}"));
+    let formats = formats.each_ref().map(String::as_str);
     let mut shown = ModelTally::default();
     for seed in 0..300 {
-        let mut world = World::new("blktrace", &[], &FORMATS, seed);
+        let mut world = World::new("blktrace", &[], &formats, seed);
         let mut disk = ModelDisk { next_sector: 1 << 20, ..ModelDisk::default() };
         play(&mut world, &mut disk, 5, &mut shown, |disk, played, shown| {
             let [requests, stages, submitters] = &played.report.tables[..] else { panic!("{}", played.what) };
