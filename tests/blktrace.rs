@@ -147,3 +147,133 @@ fn requests_of_all_tasks_are_those_of_the_disk() {
         Ok(())
     });
 }
+
+/// The bytes of each file that `file_shares` writes.
+const SHARES: [(&str, u64); 3] = [("one", 8 * (256 << 10)), ("two", 16 * (256 << 10)), ("five", 40 * (256 << 10))];
+
+/// Watches how a program writes three files.
+fn watch_shares(dir: &Path, how: &str, of_program: bool, more: &[&str]) -> Done {
+    let mut load = Load::of(&example("file_shares"), &[dir.to_str().expect("a path in UTF-8"), how]);
+    let pid = load_number(&load.says(), "pid").to_string();
+    let tasks: &[&str] = if of_program { &["-p", &pid] } else { &[] };
+    let prog = start_watching(&[&["blktrace", "-m", "2048", "-i", "200"], tasks, more].concat());
+    load.tell("go");
+    load.says();
+    let done = prog.interrupt().code(0);
+    load.tell("end");
+    done
+}
+
+/// Whether this machine finds a file by its inode.
+fn has_file_names(dir: &Path) -> bool {
+    use perf_prof::file::{FileNames, FoundBy, InodeKey};
+    use perf_prof::host::{BlockDevice, BlockDevices, Host};
+    let meta = fs::metadata(dir).expect("it is there");
+    let key = InodeKey { device: BlockDevice::of(meta.dev()), inode: meta.ino() };
+    let mut names = FileNames::start(&Host::default(), BlockDevices::default()).expect("a thread");
+    names.seen(key, perf_prof::sys::monotonic_ns());
+    names.name(key).found == FoundBy::Inode
+}
+
+/// Each file has its share of the bytes, whoever writes them and when.
+#[test]
+fn files_have_their_shares() {
+    need_events!();
+    let Some((dir, _)) = on_disk() else { return };
+    if !has_file_names(dir.path()) {
+        skip!("no files are found by their inodes here");
+    }
+    for (how, of_program, purpose) in [
+        ("direct", true, "direct"),
+        ("deleted", true, "direct"),
+        ("fsync", true, "sync"),
+        ("later", false, "writeback"),
+    ] {
+        attempts(|| {
+            let done = watch_shares(dir.path(), how, of_program, &["--by", "file"]);
+            or_again(done.total("lost") == 0, &[Again::RecordsLost(&done)], || format!("{:#?}", done.err))?;
+            let mark = if how == "deleted" { " (deleted)" } else { "" };
+            for (name, bytes) in SHARES {
+                let path = format!("{}{mark}", dir.path().join(name).join("data").display());
+                let is_row = |row: &Value| row["file"] == *path && row["use"] == purpose;
+                let told = done.sum("bytes", |row| rows("files", "")(row) && is_row(row));
+                // Beside its data, an fsync writes what the file system keeps of the file.
+                let is_right = told >= bytes * 95 / 100 && told <= bytes * 105 / 100;
+                or_again(is_right, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
+                    format!("{how} {name}: {told} of {bytes}: {done:#?}")
+                })?;
+                let json = done.json();
+                let mut found = json.iter().filter(|row| row["table"] == "files" && is_row(row));
+                assert!(found.all(|row| row["file_found"] == "inode"), "{done:#?}");
+                if purpose == "writeback" {
+                    let mut waits = json.iter().filter(|row| row["table"] == "files" && is_row(row));
+                    assert!(waits.all(|row| row["total_ns"].is_null() && row["max_ns"].is_null()), "{done:#?}");
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn directories_have_the_shares_of_their_files() {
+    need_events!();
+    let Some((dir, _)) = on_disk() else { return };
+    if !has_file_names(dir.path()) {
+        skip!("no files are found by their inodes here");
+    }
+    let parts = dir.path().iter().count() - 1;
+    attempts(|| {
+        let done = watch_shares(dir.path(), "direct", true, &["--by", "directory"]);
+        or_again(done.total("lost") == 0, &[Again::RecordsLost(&done)], || format!("{:#?}", done.err))?;
+        for (name, bytes) in SHARES {
+            let path = dir.path().join(name).display().to_string();
+            let told = done.sum("bytes", |row| rows("files", "")(row) && row["file"] == *path);
+            or_again(told == bytes, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
+                format!("{name}: {told} of {bytes}: {done:#?}")
+            })?;
+        }
+        // Of all files below it that are read or written alike, a directory has one row in an interval.
+        let mut keys: Vec<String> = done
+            .json()
+            .iter()
+            .filter(|row| rows("files", "")(row))
+            .map(|row| format!("{} {} {}", row["interval"], row["use"], row["file"]))
+            .collect();
+        keys.sort_unstable();
+        assert!(keys.windows(2).all(|pair| pair[0] != pair[1]), "{keys:?}");
+        let depth = parts.to_string();
+        let done = watch_shares(dir.path(), "direct", true, &["--by", "directory", "--depth", &depth]);
+        let path = dir.path().display().to_string();
+        let told = done.sum("bytes", |row| rows("files", "")(row) && row["file"] == *path && row["use"] == "direct");
+        let mut direct = done.json();
+        direct.retain(|row| rows("files", "")(row) && row["use"] == "direct");
+        let mut intervals: Vec<u64> = direct.iter().map(|row| number(row, "interval")).collect();
+        intervals.dedup();
+        assert_eq!(intervals.len(), direct.len(), "one row for all files: {direct:#?}");
+        let all: u64 = SHARES.iter().map(|(_, bytes)| bytes).sum();
+        or_again(told == all, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
+            format!("{told} of {all}: {done:#?}")
+        })
+    });
+}
+
+/// The line of a slow request has its file.
+#[test]
+fn lines_have_files() {
+    need_events!();
+    let Some((dir, _)) = on_disk() else { return };
+    if !has_file_names(dir.path()) {
+        skip!("no files are found by their inodes here");
+    }
+    attempts(|| {
+        let (_, done) = watch(dir.path(), &["--than", "1ns"]);
+        or_again(done.total("lost") == 0, &[Again::RecordsLost(&done)], || format!("{:#?}", done.err))?;
+        let path = dir.path().join("file").display().to_string();
+        let lines = done.of_type("event");
+        let of_file = lines.iter().filter(|line| line["file"] == *path && line["use"] == "direct").count() as u64;
+        or_again(of_file == READS + WRITES, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
+            format!("{of_file} lines: {done:#?}")
+        })
+    });
+}

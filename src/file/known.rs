@@ -62,6 +62,11 @@ impl KnownNames {
 
     /// The name of a file. A file that was seen a moment ago has none yet: its answer is awaited.
     pub fn name(&self, key: InodeKey) -> Arc<FileName> {
+        self.name_by(key, u64::MAX)
+    }
+
+    /// As [`KnownNames::name`], with a deadline, ns.
+    pub fn name_by(&self, key: InodeKey, deadline_ns: u64) -> Arc<FileName> {
         let mut names = self.names();
         loop {
             let since = match names.get(&key) {
@@ -69,7 +74,7 @@ impl KnownNames {
                 Some(KnownName::Asked(since)) => *since,
                 None => return Arc::new(FileName::unknown(FoundBy::NotAsked)),
             };
-            let left = (since + PATIENCE_NS).saturating_sub(monotonic_ns());
+            let left = deadline_ns.min(since.saturating_add(PATIENCE_NS)).saturating_sub(monotonic_ns());
             if left == 0 {
                 return Arc::new(FileName::unknown(FoundBy::NoAnswer));
             }

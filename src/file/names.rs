@@ -80,6 +80,16 @@ impl FileNames {
     pub fn name(&self, key: InodeKey) -> Arc<FileName> {
         self.known.name(key)
     }
+
+    /// The name of a file, if the answer comes until a [`FileNames::deadline`].
+    pub fn name_by(&self, key: InodeKey, deadline_ns: u64) -> Arc<FileName> {
+        self.known.name_by(key, deadline_ns)
+    }
+
+    /// The end of a wait for several names that begins now, ns.
+    pub fn deadline(&self, patience: Duration) -> u64 {
+        monotonic_ns().saturating_add(patience.as_nanos().try_into().unwrap_or(u64::MAX))
+    }
 }
 
 /// Asks about all files that come, until the profiler has ended.

@@ -2,10 +2,14 @@
 //!
 //! Events: those of `block:` that begin, move and end requests, period 1, on all CPUs, with the kernel's filter for one
 //! disk. A request may be issued and done by any CPU and in any task, so it is followed by its device and sector, and
-//! belongs to the task that asked for it. Cost: five to six records per request, of 64 to 100 bytes.
+//! belongs to the task that asked for it. Cost: five to six records per request, of 64 to 100 bytes. If files are asked
+//! for, also the events in `files`.
 //!
-//! `request` has the stages of a request, `table` the tables and lines.
+//! `request` has the stages of a request, `table` the tables and lines, `files` the file that a request is for, `by_file`
+//! the table of files.
 
+mod by_file;
+mod files;
 mod request;
 mod table;
 
@@ -22,6 +26,8 @@ use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::{
     Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TaskGrouping, TickOutcome, Timestamp, Use,
 };
+use crate::profilers::blktrace::by_file::{FILES, RequestsByFile};
+use crate::profilers::blktrace::files::{AskedIo, RequestFile};
 use crate::profilers::blktrace::request::{BlockRequest, RequestKey, RequestKind, RequestStage, STAGES};
 use crate::profilers::blktrace::table::{
     REQUESTS, RequestRow, SLOW, STAGES_OF_ALL, SUBMITTERS, SlowRequest, StageRow, SubmitterSum,
@@ -42,7 +48,9 @@ use crate::tep::{Field, drift};
 Examples:
   Is a disk slow, or its queue? Who uses it?
     perf-prof blktrace -i 1000
-  Requests to one disk that take 50 ms or more, each with its submitter:
+  Which files are read and written, and does anybody wait for it?
+    perf-prof blktrace --by file -i 1000
+  Requests to one disk that take 50 ms or more, with submitter and file:
     perf-prof blktrace -d vda --than 50ms
   What one service asks of the disk below a mount point, and in which code:
     perf-prof blktrace -d /var/lib/postgresql -p postgres --than 20ms -g
@@ -57,19 +65,44 @@ pub struct BlktraceArgs {
     device: Option<String>,
     #[command(flatten)]
     lengths: LatencyArgs,
-    /// What has a row in the table of submitters
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = TaskGrouping::Process)]
-    by: TaskGrouping,
-    /// So many rows of submitters at most in text
+    /// What has a row in the last table
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = RequestGrouping::Process)]
+    by: RequestGrouping,
+    /// With --by directory: the first so many parts of its path
+    #[arg(long, value_name = "PARTS", value_parser = values::count)]
+    depth: Option<u64>,
+    /// So many rows of submitters or files at most in text
     #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "20")]
     top: u64,
     #[command(flatten)]
     common: CommonArgs,
 }
 
+/// What has a row in the last table: the values of `--by`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum RequestGrouping {
+    Thread,
+    Process,
+    Comm,
+    File,
+    Directory,
+}
+
+impl RequestGrouping {
+    /// The grouping by task. None: by file.
+    fn of_tasks(self) -> Option<TaskGrouping> {
+        match self {
+            RequestGrouping::Thread => Some(TaskGrouping::Thread),
+            RequestGrouping::Process => Some(TaskGrouping::Process),
+            RequestGrouping::Comm => Some(TaskGrouping::Comm),
+            RequestGrouping::File | RequestGrouping::Directory => None,
+        }
+    }
+}
+
 impl ProfilerArgs for BlktraceArgs {
     const NAME: &'static str = "blktrace";
-    const TABLES: &'static [&'static dyn TableSchema] = &[&REQUESTS, &STAGES_OF_ALL, &SUBMITTERS];
+    const TABLES: &'static [&'static dyn TableSchema] = &[&REQUESTS, &STAGES_OF_ALL, &SUBMITTERS, &FILES];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SLOW.layout());
     const WEIGHT: &'static str = "us";
     const NARROWINGS: &'static [&'static str] = &["-d DISK"];
@@ -217,7 +250,9 @@ struct Blktrace {
     asked: Option<AskedDevice>,
     relation: Relation<Requests>,
     stages: KeyedSums<StageOf, Latency>,
-    submitters: KeyedSums<TaskKey, SubmitterSum>,
+    by_task: KeyedSums<TaskKey, SubmitterSum>,
+    /// None: nobody asks for files.
+    files: Option<RequestsByFile>,
     /// The sector behind the request that was issued last, by device.
     next_sector: FxHashMap<BlockDevice, u64>,
     /// Number of issued requests, by device.
@@ -229,8 +264,8 @@ impl Blktrace {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let relation = Relation::new(Requests, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
         let (events, scope, devices, names, asked) = Default::default();
-        let (stages, submitters, next_sector, issued) = Default::default();
-        Blktrace { args, events, scope, devices, names, asked, relation, stages, submitters, next_sector, issued }
+        let (stages, by_task, files, next_sector, issued) = Default::default();
+        Blktrace { args, events, scope, devices, names, asked, relation, stages, by_task, files, next_sector, issued }
     }
 
     /// Adds an event, if this kernel has it. Without the events of merges, splits and devices above disks, those of
@@ -304,7 +339,9 @@ impl Blktrace {
         self.enter(key, key, RequestStage::Plug, sample.time);
         // The flush in front of a write is a request of its own, which the kernel issues.
         if kind != RequestKind::Flush && request.asks_flush && self.relation.get(key.flush()).is_none() {
+            let file = self.relation.get(key).map_or(RequestFile::Unknown, |start| start.open.own.file);
             let flush = BlockRequest::new(RequestKind::Flush, sector, 0, RequestStage::Plug, sample.time);
+            let flush = BlockRequest { file, ..flush };
             self.start(key.flush(), flush, sample, ctx);
         }
     }
@@ -363,27 +400,45 @@ impl Blktrace {
         }
     }
 
-    /// Adds a request to the sums of its submitter. What a device passed on was counted above.
+    /// Adds a request to the sums of its submitter or file. What a device passed on was counted above.
     fn submitted(&mut self, start: &OpenStart<BlockRequest>, now: u64, ctx: &mut Context) {
-        let OpenStart { since, open } = start;
-        if !open.own.is_wanted || open.own.is_passed_on {
-            return;
+        let [.., device_ns] = start.open.own.spent_until(now);
+        let ns = now.saturating_sub(start.since);
+        if let Some(sum) = self.sum_of(start, ctx) {
+            sum.requests += 1;
+            sum.ns += ns;
+            sum.device_ns += device_ns;
+            sum.longest_ns = sum.longest_ns.max(Some(ns));
         }
-        let [.., device_ns] = open.own.spent_until(now);
-        let ns = now.saturating_sub(*since);
-        let sum = self.submitters.sum(self.args.by.key(open.tid, open.comm, &mut ctx.tasks));
-        sum.requests += 1;
-        sum.bytes += open.own.bytes;
-        sum.ns += ns;
-        sum.device_ns += device_ns;
-        sum.longest_ns = sum.longest_ns.max(Some(ns));
+    }
+
+    /// Adds the bytes that were asked for to the sums of the submitter or file, and returns these. None: they do not count.
+    fn sum_of(&mut self, start: &OpenStart<BlockRequest>, ctx: &mut Context) -> Option<&mut SubmitterSum> {
+        let OpenStart { open, .. } = start;
+        if !open.own.is_wanted || open.own.is_passed_on {
+            return None;
+        }
+        let sum = match (self.args.by.of_tasks(), &mut self.files) {
+            (None, Some(files)) => files.sum(open.own.file),
+            (by, _) => self.by_task.sum(by.unwrap_or(TaskGrouping::Process).key(open.tid, open.comm, &mut ctx.tasks)),
+        };
+        sum.bytes += open.own.asked_bytes;
+        Some(sum)
+    }
+
+    /// I/O joins the request of another task or file, and is no request of its own.
+    fn joined(&mut self, key: RequestKey, ctx: &mut Context) {
+        if let Some(start) = self.relation.forget(key) {
+            self.sum_of(&start, ctx);
+        }
     }
 
     /// I/O is passed on to a device below: it still belongs to the task that asked the device above.
     fn passed_on(&mut self, above: RequestKey, key: RequestKey, request: BlockRequest, now: u64) {
         let known = self.relation.get(above).filter(|_| above.device != key.device);
         if let Some(OpenStart { open, .. }) = known.copied() {
-            let own = BlockRequest { is_passed_on: true, is_wanted: open.own.is_wanted, ..request };
+            let BlockRequest { is_wanted, file, .. } = open.own;
+            let own = BlockRequest { is_passed_on: true, is_wanted, file, ..request };
             self.relation.add_start(key, OpenStart { since: now, open: PairStart { own, ..open } });
         }
     }
@@ -422,6 +477,8 @@ impl Blktrace {
             others: issued.saturating_sub(u64::from(error.is_none() && key.is_issued)),
             error: error.unwrap_or(0),
             goes_on: error.is_none(),
+            file: open.own.file,
+            told_file: self.files.as_ref().and_then(|files| files.told(open.own.file)),
         };
         let subject = Subject { time, cpu: open.cpu, pid: open.pid, tid: open.tid, comm: open.comm };
         ctx.emit(&SLOW, subject, &slow, open.stack);
@@ -468,11 +525,17 @@ impl Profiler for Blktrace {
         let find = |text: &String| self.devices.find(text).map_err(|err| usage(format!("-d: {err}")));
         self.asked = self.args.device.as_ref().map(find).transpose()?;
         self.scope = setup.scope.clone();
+        if self.args.by.of_tasks().is_none() || self.args.lengths.shows_any() {
+            let disk = self.asked.as_ref().map(|asked| asked.disk);
+            self.files = Some(RequestsByFile::start(evlist, setup, &self.devices, disk)?);
+        }
         EVENTS.into_iter().try_for_each(|(name, step)| self.add_event(name, step, evlist, setup))
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let Some(of) = self.events.iter().find(|of| of.event == event) else { return Ok(Use::Ignored) };
+        let Some(of) = self.events.iter().find(|of| of.event == event) else {
+            return self.files.as_mut().map_or(Ok(Use::Ignored), |files| files.take(event, sample));
+        };
         let (raw, now, step) = (sample.raw, sample.time, of.step);
         let number = |field: &Option<Field>| field.as_ref().map_or(Ok(0), |field| field.read_u64(raw));
         let device =
@@ -483,6 +546,11 @@ impl Profiler for Blktrace {
         let key = RequestKey { device: device(&of.device)?, sector: (!is_flush).then_some(sector), is_issued: false };
         let mut request = BlockRequest::new(kind, sector, sectors, RequestStage::Entry, now);
         request.asks_flush = rwbs.first() == Some(&b'F');
+        if let Some(files) = self.files.as_mut().filter(|_| step == BlockStep::Asked) {
+            let device = BlockDevice(of.device.read_u64(raw)? as u32);
+            let io = AskedIo { tid: sample.tid, time: now, device, rwbs, bytes: request.bytes };
+            request.file = files.of_io(&io, &self.devices);
+        }
         match step {
             BlockStep::Asked => self.asked(key, request, sample, ctx),
             BlockStep::Got => self.got(key, request, sample, ctx),
@@ -503,9 +571,9 @@ impl Profiler for Blktrace {
                 let error = of.error.as_ref().map_or(Ok(0), |field| field.read_i64(raw))?;
                 self.done(key, &request, error, sample, ctx);
             }
-            BlockStep::JoinedBehind => drop(self.relation.forget(key)),
+            BlockStep::JoinedBehind => self.joined(key, ctx),
             BlockStep::JoinedBefore => {
-                self.relation.forget(key);
+                self.joined(key, ctx);
                 let joined = key.at(sector.saturating_add(sectors));
                 self.relation.move_start(joined, key, |start| start.own.sector = sector);
             }
@@ -530,7 +598,10 @@ impl Profiler for Blktrace {
                 let due = self.relation.open_lines_at_end(now, ctx);
                 self.show_open(&due, now, ctx);
             }
-            Event::Lost(..) => self.issued.clear(),
+            Event::Lost(..) => {
+                self.issued.clear();
+                self.files.iter_mut().for_each(RequestsByFile::forget);
+            }
             _ => {}
         }
     }
@@ -554,8 +625,13 @@ impl Profiler for Blktrace {
         let verdict = unpaired.verdict(false);
         report.delta(&REQUESTS, rows).judged(verdict).below(unpaired.in_words()).in_text(in_text);
         report.delta(&STAGES_OF_ALL, stages).judged(verdict).in_text(in_text);
-        let submitters = report.delta(&SUBMITTERS, self.submitters.drain().collect()).judged(verdict);
-        submitters.text_rows(self.args.top as usize).in_text(in_text);
+        let last = match (self.args.by, &mut self.files) {
+            (by @ (RequestGrouping::File | RequestGrouping::Directory), Some(files)) => {
+                report.delta(&FILES, files.take_rows(by == RequestGrouping::Directory, self.args.depth))
+            }
+            _ => report.delta(&SUBMITTERS, self.by_task.drain().collect()),
+        };
+        last.judged(verdict).text_rows(self.args.top as usize).in_text(in_text);
         unpaired.report(report);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! A request to a block device, from when it is asked for until it is done, and the stages in between.
 
 use crate::host::BlockDevice;
+use crate::profilers::blktrace::files::RequestFile;
 use crate::report::Value;
 use crate::stats::PairKey;
 
@@ -86,6 +87,9 @@ pub struct BlockRequest {
     pub kind: RequestKind,
     pub sector: u64,
     pub bytes: u64,
+    /// The bytes that its submitter asked for, without what joined it.
+    pub asked_bytes: u64,
+    pub file: RequestFile,
     /// Sectors that are not done yet.
     pub sectors_left: u64,
     /// The submitter is among the watched tasks, and the sectors among the watched ones.
@@ -105,10 +109,13 @@ pub struct BlockRequest {
 
 impl BlockRequest {
     pub fn new(kind: RequestKind, sector: u64, sectors: u64, stage: RequestStage, now: u64) -> BlockRequest {
+        let bytes = sectors.saturating_mul(SECTOR_BYTES);
         BlockRequest {
             kind,
             sector,
-            bytes: sectors.saturating_mul(SECTOR_BYTES),
+            bytes,
+            asked_bytes: bytes,
+            file: RequestFile::Unknown,
             sectors_left: sectors,
             is_wanted: true,
             is_passed_on: false,
@@ -122,6 +129,7 @@ impl BlockRequest {
 
     pub fn set_sectors(&mut self, sector: u64, sectors: u64) {
         (self.sector, self.sectors_left, self.bytes) = (sector, sectors, sectors.saturating_mul(SECTOR_BYTES));
+        self.asked_bytes = self.bytes;
     }
 
     /// The next stage begins.

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use crate::file::FileCell;
+use crate::profilers::blktrace::files::RequestFile;
 use crate::profilers::blktrace::request::{RequestKind, RequestStage, STAGES};
 use crate::report::layout::{SUBJECT, detail, text, when};
 use crate::report::{Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, Unit, Value};
@@ -157,18 +159,35 @@ pub struct SubmitterSum {
     pub longest_ns: Option<u64>,
 }
 
+impl SubmitterSum {
+    pub fn add(&mut self, other: &SubmitterSum) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.ns += other.ns;
+        self.device_ns += other.device_ns;
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+}
+
 type SubmitterRow = (TaskKey, SubmitterSum);
+
+/// So many in a second, of those in a span of time.
+pub fn per_second(number: u64, span_ns: u64) -> Value {
+    let per_s = u128::from(number) * 1_000_000_000 / u128::from(span_ns.max(1));
+    Value::Unsigned(u64::try_from(per_s).unwrap_or(u64::MAX))
+}
 
 pub static SUBMITTERS: Schema<SubmitterRow> = Schema::<SubmitterRow>::new(
     "submitters",
     &[
         Column::counter("requests", "requests", |(_, sum)| &mut sum.requests),
-        Column::<SubmitterRow>::counter("bytes", "bytes", |(_, sum)| &mut sum.bytes).in_unit(Unit::Bytes),
-        Column::<SubmitterRow>::derived("bytes_per_s", "bytes/s", |(_, sum), span_ns| {
-            let per_s = u128::from(sum.bytes) * 1_000_000_000 / u128::from(span_ns.max(1));
-            Value::Unsigned(u64::try_from(per_s).unwrap_or(u64::MAX))
+        Column::<SubmitterRow>::derived("requests_per_s", "req/s", |(_, sum), span_ns| {
+            per_second(sum.requests, span_ns)
         })
         .additive(),
+        Column::<SubmitterRow>::counter("bytes", "bytes", |(_, sum)| &mut sum.bytes).in_unit(Unit::Bytes),
+        Column::<SubmitterRow>::derived("bytes_per_s", "bytes/s", |(_, sum), span_ns| per_second(sum.bytes, span_ns))
+            .additive(),
         Column::<SubmitterRow>::counter("total_ns", "total us", |(_, sum)| &mut sum.ns).us(),
         Column::<SubmitterRow>::counter("device_ns", "device us", |(_, sum)| &mut sum.device_ns).us(),
         Column::<SubmitterRow>::greatest("max_ns", "max us", |(_, sum)| &mut sum.longest_ns).us(),
@@ -179,7 +198,8 @@ pub static SUBMITTERS: Schema<SubmitterRow> = Schema::<SubmitterRow>::new(
 )
 .explained(&[
     ("requests", "requests that the task submitted and that are done"),
-    ("bytes", "their bytes"),
+    ("requests_per_s", "requests per second"),
+    ("bytes", "bytes that it asked for, including what went with the request of another task"),
     ("bytes_per_s", "bytes per second"),
     ("total_ns", "their time: those that go on at once count each"),
     ("device_ns", "of it, that in the device"),
@@ -201,6 +221,9 @@ pub struct SlowRequest {
     pub others: u64,
     pub error: i64,
     pub goes_on: bool,
+    pub file: RequestFile,
+    /// The path of the file, and how it was found.
+    pub told_file: Option<[FileCell; 2]>,
 }
 
 pub static SLOW: OccurrenceSchema<SlowRequest> =
@@ -222,6 +245,13 @@ pub static SLOW: OccurrenceSchema<SlowRequest> =
             Detail::new("others", |slow| Value::Unsigned(slow.others)),
             Detail::new("error", |slow| if slow.error == 0 { Value::None } else { Value::Signed(slow.error) }),
             Detail::new("still_open", |slow| Value::Bool(slow.goes_on)),
+            // A discard is for nothing else.
+            Detail::new(
+                "use",
+                |slow| if slow.kind == RequestKind::Discard { Value::None } else { slow.file.purpose() },
+            ),
+            Detail::new("file", |slow| told(slow, 0)),
+            Detail::new("file_found", |slow| told(slow, 1)),
         ],
         &[
             detail("duration_ns").wide(12),
@@ -238,6 +268,8 @@ pub static SLOW: OccurrenceSchema<SlowRequest> =
             detail("device_ns").between(", device ", " us"),
             detail("others").between(", with ", " others"),
             detail("error").after(", error "),
+            detail("use").after(", "),
+            detail("file").after(" of "),
             when("still_open", &[text(", goes on")]),
         ],
     )
@@ -248,6 +280,10 @@ pub static SLOW: OccurrenceSchema<SlowRequest> =
         duration: "duration_ns",
         goes_on: "still_open",
     });
+
+fn told(slow: &SlowRequest, index: usize) -> Value {
+    slow.told_file.as_ref().map_or(Value::None, |cells| Value::cell(cells[index].clone()))
+}
 
 fn spent(slow: &SlowRequest, stage: RequestStage) -> Value {
     match slow.spent_ns[stage as usize] {
