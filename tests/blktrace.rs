@@ -42,6 +42,11 @@ fn watch(dir: &Path, more: &[&str]) -> (String, Done) {
     (said, prog.interrupt().code(0))
 }
 
+/// Why requests may be missing.
+fn unseen(done: &Done) -> [Again<'_>; 3] {
+    [Again::RecordsLost(done), Again::Discarded(done), Again::EndsUnseen(done)]
+}
+
 #[test]
 fn requests_are_those_of_the_program() {
     need_events!();
@@ -55,7 +60,7 @@ fn requests_are_those_of_the_program() {
         {
             let of_kind = |key: &str| done.sum(key, rows("requests", kind));
             // Requests that no record says are done are open, as the run says.
-            or_again(of_kind("count") == count, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
+            or_again(of_kind("count") == count, &unseen(&done), || {
                 format!("{} {kind} of {count}: {done:#?}", of_kind("count"))
             })?;
             assert_eq!((of_kind("bytes"), of_kind("no_start")), (bytes * count, 0), "{done:#?}");
@@ -92,9 +97,7 @@ fn a_disk_is_chosen_by_name_or_folder() {
             let (_, done) = watch(dir.path(), &["-d", disk]);
             or_again(done.total("lost") == 0, &[Again::RecordsLost(&done)], || format!("{:#?}", done.err))?;
             let reads = done.sum("count", rows("requests", "read"));
-            or_again(reads == READS, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
-                format!("{disk}: {reads} reads: {done:#?}")
-            })
+            or_again(reads == READS, &unseen(&done), || format!("{disk}: {reads} reads: {done:#?}"))
         });
     }
     let file = dir.path().join("plain");
@@ -140,7 +143,7 @@ fn requests_of_all_tasks_are_those_of_the_disk() {
             reads + unknown >= truth[0]
                 && writes + unknown >= truth[2]
                 && (unknown > 0 || bytes[0] >= truth[1] * 512 && bytes[1] >= truth[3] * 512),
-            &[Again::Discarded(&done), Again::IdleHidden(&done)],
+            &unseen(&done),
             || format!("{reads} reads, {writes} writes, {bytes:?} bytes of {truth:?}: {done:#?}"),
         )?;
         assert!(number(&done.end(), "samples") > 0);
@@ -178,7 +181,7 @@ fn has_file_names(dir: &Path) -> bool {
 /// Each file has its share of the bytes, whoever writes them and when.
 #[test]
 fn files_have_their_shares() {
-    need_events!();
+    need_events!(alone);
     let Some((dir, _)) = on_disk() else { return };
     if !has_file_names(dir.path()) {
         skip!("no files are found by their inodes here");
@@ -199,9 +202,7 @@ fn files_have_their_shares() {
                 let told = done.sum("bytes", |row| rows("files", "")(row) && is_row(row));
                 // Beside its data, an fsync writes what the file system keeps of the file.
                 let is_right = told >= bytes * 95 / 100 && told <= bytes * 105 / 100;
-                or_again(is_right, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
-                    format!("{how} {name}: {told} of {bytes}: {done:#?}")
-                })?;
+                or_again(is_right, &unseen(&done), || format!("{how} {name}: {told} of {bytes}: {done:#?}"))?;
                 let json = done.json();
                 let mut found = json.iter().filter(|row| row["table"] == "files" && is_row(row));
                 assert!(found.all(|row| row["file_found"] == "inode"), "{done:#?}");
@@ -217,7 +218,7 @@ fn files_have_their_shares() {
 
 #[test]
 fn directories_have_the_shares_of_their_files() {
-    need_events!();
+    need_events!(alone);
     let Some((dir, _)) = on_disk() else { return };
     if !has_file_names(dir.path()) {
         skip!("no files are found by their inodes here");
@@ -229,9 +230,7 @@ fn directories_have_the_shares_of_their_files() {
         for (name, bytes) in SHARES {
             let path = dir.path().join(name).display().to_string();
             let told = done.sum("bytes", |row| rows("files", "")(row) && row["file"] == *path);
-            or_again(told == bytes, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
-                format!("{name}: {told} of {bytes}: {done:#?}")
-            })?;
+            or_again(told == bytes, &unseen(&done), || format!("{name}: {told} of {bytes}: {done:#?}"))?;
         }
         // Of all files below it that are read or written alike, a directory has one row in an interval.
         let mut keys: Vec<String> = done
@@ -252,16 +251,14 @@ fn directories_have_the_shares_of_their_files() {
         intervals.dedup();
         assert_eq!(intervals.len(), direct.len(), "one row for all files: {direct:#?}");
         let all: u64 = SHARES.iter().map(|(_, bytes)| bytes).sum();
-        or_again(told == all, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
-            format!("{told} of {all}: {done:#?}")
-        })
+        or_again(told == all, &unseen(&done), || format!("{told} of {all}: {done:#?}"))
     });
 }
 
 /// The line of a slow request has its file.
 #[test]
 fn lines_have_files() {
-    need_events!();
+    need_events!(alone);
     let Some((dir, _)) = on_disk() else { return };
     if !has_file_names(dir.path()) {
         skip!("no files are found by their inodes here");
@@ -272,8 +269,6 @@ fn lines_have_files() {
         let path = dir.path().join("file").display().to_string();
         let lines = done.of_type("event");
         let of_file = lines.iter().filter(|line| line["file"] == *path && line["use"] == "direct").count() as u64;
-        or_again(of_file == READS + WRITES, &[Again::Discarded(&done), Again::IdleHidden(&done)], || {
-            format!("{of_file} lines: {done:#?}")
-        })
+        or_again(of_file == READS + WRITES, &unseen(&done), || format!("{of_file} lines: {done:#?}"))
     });
 }

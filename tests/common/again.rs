@@ -25,6 +25,8 @@ pub enum Again<'a> {
     EndUnseen(&'a Value),
     /// The run has discarded what it could not pair, as it says.
     Discarded(&'a Done),
+    /// The load has ended, and the run says that pairs go on: their ends were in no record.
+    EndsUnseen(&'a Done),
     /// The run says of a CPU that it hides its idle task, or of a row that a wake-up was hidden. No excuse where perf-prof has
     /// another witness of what is hidden: see [`Again::refused`].
     IdleHidden(&'a Done),
@@ -95,6 +97,7 @@ impl Again<'_> {
             }
             Again::EndUnseen(end) => has_hidden(end) || end["discarded"].as_u64() > Some(0),
             Again::Discarded(done) => done.counts_any(&["discarded"], " discarded"),
+            Again::EndsUnseen(done) => counts(done, "total", "now") || counts(done, "row", "now"),
             Again::IdleHidden(done) => hides_idle(done),
             Again::TaskHidden(done) => counts(done, "row", "unknown"),
             Again::NamesGivenUp(done) => done.err.iter().any(|line| line.contains("given up")),
@@ -129,6 +132,7 @@ impl Display for Again<'_> {
                 write!(f, "records were hidden from the run, or it has discarded what it could not pair")
             }
             Again::Discarded(_) => write!(f, "the run has discarded what it could not pair"),
+            Again::EndsUnseen(_) => write!(f, "the run has not seen the ends of some"),
             Again::IdleHidden(_) => write!(f, "the run says that an idle task is hidden"),
             Again::TaskHidden(_) => write!(f, "the run says that a task is hidden"),
             Again::NamesGivenUp(_) => write!(f, "the run has given up names"),
