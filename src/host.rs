@@ -1,6 +1,7 @@
 //! The machine as the kernel describes it under /proc and /sys: CPUs, disks, settings and processes.
 
 mod block_devices;
+mod disk_counters;
 mod topology;
 
 use std::collections::HashMap;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 pub use block_devices::{AskedDevice, BlockDevice, BlockDevices};
+pub use disk_counters::{DiskCounters, disk_counters};
 pub use topology::{CpuDistance, Topology};
 
 /// Directories in which the kernel describes the machine. Tests pass their own.

@@ -133,6 +133,11 @@ fn requests_of_all_tasks_are_those_of_the_disk() {
         let kinds = |kinds: [&str; 2], key: &str| -> u64 {
             kinds.iter().map(|kind| done.sum(key, rows("requests", kind))).sum()
         };
+        // The kernel's own counters, read at the start of the run and at each interval.
+        let told = |key: &str| done.sum(key, |row| rows("disks", "")(row) && row["device"] == *name);
+        assert!(told("busy_ns") <= told("span_ns") + 20_000_000, "{done:#?}");
+        let counted = told("requests");
+        assert!(counted >= after[0] - before[0] + after[2] - before[2], "{counted}: {done:#?}");
         let unknown = done.sum("no_start", rows("requests", ""));
         let reads = kinds(["read", "readahead"], "count");
         let writes = kinds(["write", "sync write"], "count");

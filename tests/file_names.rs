@@ -22,8 +22,11 @@ fn key_of(path: &Path) -> InodeKey {
     InodeKey { device: BlockDevice::of(meta.dev()), inode: meta.ino() }
 }
 
-/// The path of a file that an event tells of now, and how it was found.
-fn found(key: InodeKey) -> (Option<String>, FoundBy, u32) {
+/// The path of a file, how it was found, and the number of its names.
+type FoundFile = (Option<String>, FoundBy, u32);
+
+/// What is found of a file that an event tells of now.
+fn found(key: InodeKey) -> FoundFile {
     let mut names = FileNames::start(&Host::default(), BlockDevices::default()).unwrap();
     names.seen(key, monotonic_ns());
     let name = names.name(key);
@@ -119,7 +122,7 @@ fn files_of_other_mount_namespaces_have_names() {
 }
 
 /// What is found of a file in an image that is mounted in a mount namespace of its own, and its path there.
-fn inside_of_an_image(kind: &str, bytes: u64) -> Option<((Option<String>, FoundBy, u32), String)> {
+fn inside_of_an_image(kind: &str, bytes: u64) -> Option<(FoundFile, String)> {
     let dir = tempfile::tempdir().unwrap();
     let (image, point) = (dir.path().join("image"), dir.path().join("point"));
     fs::create_dir(&point).unwrap();

@@ -37,6 +37,9 @@ enum FilePlace {
     None,
 }
 
+/// A directory, if it is known, and what its files are used for.
+type DirectoryUse = (Option<Arc<[u8]>>, RequestFile);
+
 /// The requests for a file, or for the files of a directory, of one use.
 #[derive(Clone, Debug)]
 pub struct FileRow {
@@ -182,7 +185,7 @@ impl RequestsByFile {
     fn take_directories(&mut self, depth: Option<u64>) -> Vec<FileRow> {
         let RequestsByFile { names, sums, .. } = self;
         let deadline = names.deadline(PATIENCE);
-        let mut rows: FxHashMap<(Option<Arc<[u8]>>, RequestFile), SubmitterSum> = FxHashMap::default();
+        let mut rows: FxHashMap<DirectoryUse, SubmitterSum> = FxHashMap::default();
         for (file, sum) in sums.drain() {
             let path = file.key().and_then(|key| directory(&names.name_by(key, deadline), depth));
             rows.entry((path, file.of_any_inode())).or_default().add(&sum);

@@ -6,9 +6,10 @@
 //! for, also the events in `files`.
 //!
 //! `request` has the stages of a request, `table` the tables and lines, `files` the file that a request is for, `by_file`
-//! the table of files.
+//! the table of files, `disks` that of the kernel's counters.
 
 mod by_file;
+mod disks;
 mod files;
 mod request;
 mod table;
@@ -27,6 +28,7 @@ use crate::profiler::{
     Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TaskGrouping, TickOutcome, Timestamp, Use,
 };
 use crate::profilers::blktrace::by_file::{FILES, RequestsByFile};
+use crate::profilers::blktrace::disks::{DISKS, Disks};
 use crate::profilers::blktrace::files::{AskedIo, RequestFile};
 use crate::profilers::blktrace::request::{BlockRequest, RequestKey, RequestKind, RequestStage, STAGES};
 use crate::profilers::blktrace::table::{
@@ -102,7 +104,7 @@ impl RequestGrouping {
 
 impl ProfilerArgs for BlktraceArgs {
     const NAME: &'static str = "blktrace";
-    const TABLES: &'static [&'static dyn TableSchema] = &[&REQUESTS, &STAGES_OF_ALL, &SUBMITTERS, &FILES];
+    const TABLES: &'static [&'static dyn TableSchema] = &[&REQUESTS, &STAGES_OF_ALL, &DISKS, &SUBMITTERS, &FILES];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SLOW.layout());
     const WEIGHT: &'static str = "us";
     const NARROWINGS: &'static [&'static str] = &["-d DISK"];
@@ -255,8 +257,7 @@ struct Blktrace {
     files: Option<RequestsByFile>,
     /// The sector behind the request that was issued last, by device.
     next_sector: FxHashMap<BlockDevice, u64>,
-    /// Number of issued requests, by device.
-    issued: FxHashMap<BlockDevice, u64>,
+    disks: Disks,
 }
 
 impl Blktrace {
@@ -264,8 +265,8 @@ impl Blktrace {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let relation = Relation::new(Requests, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
         let (events, scope, devices, names, asked) = Default::default();
-        let (stages, by_task, files, next_sector, issued) = Default::default();
-        Blktrace { args, events, scope, devices, names, asked, relation, stages, by_task, files, next_sector, issued }
+        let (stages, by_task, files, next_sector, disks) = Default::default();
+        Blktrace { args, events, scope, devices, names, asked, relation, stages, by_task, files, next_sector, disks }
     }
 
     /// Adds an event, if this kernel has it. Without the events of merges, splits and devices above disks, those of
@@ -354,7 +355,9 @@ impl Blktrace {
             start.own.enter(RequestStage::Device, now);
             start.own = BlockRequest { kind, sector, sectors_left, bytes, is_sequential, ..start.own };
         });
-        *self.issued.entry(key.device).or_default() += u64::from(is_known);
+        if is_known {
+            self.disks.issued(key.device);
+        }
     }
 
     /// Some or all sectors of a request are done.
@@ -372,7 +375,7 @@ impl Blktrace {
                 let start = *start;
                 self.add(key.device, &start, sample);
                 if key.is_issued {
-                    self.issued.entry(key.device).and_modify(|issued| *issued = issued.saturating_sub(1));
+                    self.disks.ended(key.device);
                 }
                 if start.open.own.is_wanted && self.args.lengths.shows(sample.time.saturating_sub(start.since)) {
                     self.show(key, &start, sample.time, Some(error), ctx);
@@ -466,7 +469,7 @@ impl Blktrace {
     ) {
         let OpenStart { since, open } = start;
         let BlockRequest { kind, sector, bytes, .. } = open.own;
-        let issued = self.issued.get(&key.device).copied().unwrap_or(0);
+        let issued = self.disks.now(key.device);
         let slow = SlowRequest {
             ns: time.saturating_sub(*since),
             device: self.name(key.device),
@@ -525,6 +528,7 @@ impl Profiler for Blktrace {
         let find = |text: &String| self.devices.find(text).map_err(|err| usage(format!("-d: {err}")));
         self.asked = self.args.device.as_ref().map(find).transpose()?;
         self.scope = setup.scope.clone();
+        self.disks = Disks::start(setup.host);
         if self.args.by.of_tasks().is_none() || self.args.lengths.shows_any() {
             let disk = self.asked.as_ref().map(|asked| asked.disk);
             self.files = Some(RequestsByFile::start(evlist, setup, &self.devices, disk)?);
@@ -560,7 +564,7 @@ impl Profiler for Blktrace {
             BlockStep::Issued => self.issued(key, request, now),
             BlockStep::GivenBack => {
                 if self.enter(key.issued(), key, RequestStage::Queue, now) {
-                    self.issued.entry(key.device).and_modify(|issued| *issued = issued.saturating_sub(1));
+                    self.disks.ended(key.device);
                 }
             }
             BlockStep::Done => {
@@ -599,7 +603,7 @@ impl Profiler for Blktrace {
                 self.show_open(&due, now, ctx);
             }
             Event::Lost(..) => {
-                self.issued.clear();
+                self.disks.forget();
                 self.files.iter_mut().for_each(RequestsByFile::forget);
             }
             _ => {}
@@ -625,6 +629,9 @@ impl Profiler for Blktrace {
         let verdict = unpaired.verdict(false);
         report.delta(&REQUESTS, rows).judged(verdict).below(unpaired.in_words()).in_text(in_text);
         report.delta(&STAGES_OF_ALL, stages).judged(verdict).in_text(in_text);
+        let disks = self.disks.take_rows(&self.names);
+        let has_disks = !disks.is_empty();
+        report.delta(&DISKS, disks).in_text(in_text && has_disks);
         let last = match (self.args.by, &mut self.files) {
             (by @ (RequestGrouping::File | RequestGrouping::Directory), Some(files)) => {
                 report.delta(&FILES, files.take_rows(by == RequestGrouping::Directory, self.args.depth))
