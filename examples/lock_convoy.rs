@@ -28,7 +28,7 @@ fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        ["waits", kind, hold, path] => return wait_for_file(kind, milliseconds(hold), path),
+        ["waits", kind, hold, path] => wait_for_file(kind, milliseconds(hold), path),
         [kind, waiters, hold, ..] => {
             let (waiters, hold) = (waiters.parse().unwrap_or_else(|_| usage()), milliseconds(hold));
             println!("pid={}", process::id());
@@ -198,7 +198,7 @@ fn pipe(waiters: usize, hold: Duration) -> u128 {
             // The page fault of the reader is the first event.
             let mut fd = libc::pollfd { fd: withheld.fault.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one descriptor, which lives.
-            assert_eq!(unsafe { libc::poll(&mut fd, 1, 20_000) }, 1);
+            assert_eq!(unsafe { libc::poll(&raw mut fd, 1, 20_000) }, 1);
             let writes: Vec<_> = (0..waiters).map(|_| writer(write.try_clone().expect("one"), tell.clone())).collect();
             for _ in 0..waiters {
                 let tid = told.recv().expect("its number");

@@ -63,8 +63,8 @@ const ROOMS: [(&str, &[&str]); 30] = [
     (
         "profilers",
         &[
-            "cli", "digits", "escape", "event", "expr", "host", "json", "perf", "profiler", "relation", "report",
-            "sched", "stats", "symbol", "sys", "task", "tep",
+            "cli", "digits", "escape", "event", "expr", "file", "host", "json", "perf", "profiler", "relation",
+            "report", "sched", "stats", "symbol", "sys", "task", "tep",
         ],
     ),
     (

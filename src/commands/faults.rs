@@ -180,7 +180,7 @@ fn unknown_argument(argument: &str, chosen: Option<&Command>, command: &Command,
 }
 
 /// Names of other tools, each with the nearest perf-prof command line.
-const TOOLS: [(&str, &str); 24] = [
+const TOOLS: [(&str, &str); 26] = [
     ("biolatency", "blktrace -i 1000"),
     ("biosnoop", "blktrace --than 1ns"),
     ("biotop", "blktrace -i 1000"),
@@ -189,6 +189,8 @@ const TOOLS: [(&str, &str); 24] = [
     ("exitsnoop", "trace -e sched:sched_process_exit"),
     ("iostat", "blktrace -i 1000"),
     ("killsnoop", "signal"),
+    ("klockstat", "locks --kinds sleep --addresses -i 1000"),
+    ("lock", "locks -i 1000"),
     ("memleak", "kmemleak slab -g"),
     ("offcputime", "task-state -S -D --flame-graph off-cpu.svg"),
     ("offwaketime", "task-state -S -D -g --than 10"),

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 
-use crate::host::Host;
+use crate::host::{BlockDevice, Host};
 
 /// Limit of what is read: some 60,000 locks.
 const MAX_BYTES: u64 = 4 << 20;
@@ -12,8 +12,7 @@ const MAX_BYTES: u64 = 4 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLock {
     pub pid: i32,
-    /// As in events: 12 bits of the major and 20 of the minor number.
-    pub device: u32,
+    pub device: BlockDevice,
     pub inode: u64,
     pub is_waiter: bool,
 }
@@ -39,7 +38,7 @@ fn parse(line: &str) -> Option<FileLock> {
     let mut hex = || u32::from_str_radix(file.next()?, 16).ok();
     let (major, minor) = (hex()?, hex()?);
     let inode = file.next()?.parse().ok()?;
-    Some(FileLock { pid, device: major << 20 | minor & 0xf_ffff, inode, is_waiter })
+    Some(FileLock { pid, device: BlockDevice(major << 20 | minor & 0xf_ffff), inode, is_waiter })
 }
 
 #[cfg(test)]
@@ -59,7 +58,7 @@ mod tests {
 ";
         std::fs::write(dir.path().join("locks"), text).unwrap();
         let host = Host { proc: dir.path().into(), cpu: dir.path().into() };
-        let lock = |pid, device, inode, is_waiter| FileLock { pid, device, inode, is_waiter };
+        let lock = |pid, device, inode, is_waiter| FileLock { pid, device: BlockDevice(device), inode, is_waiter };
         assert_eq!(
             file_locks(&host),
             [

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::file::InodeKey;
 use crate::host::{FileLock, file_locks};
 use crate::profiler::{Context, Setup, Timestamp};
 use crate::profilers::locks::events::FutexUse;
@@ -41,7 +42,10 @@ impl EarlierWaits {
     pub fn owners(&self, now: Timestamp, ctx: &mut Context) -> Vec<(LockId, LockUser)> {
         let owners = file_locks(&ctx.host).into_iter().filter(|lock| !lock.is_waiter);
         let owner = |FileLock { pid, device, inode, .. }| {
-            (LockId::File { device, inode }, LockUser { at_ns: now, pid, tid: pid, comm: ctx.tasks.comm(pid) })
+            (
+                LockId::File(InodeKey { device, inode }),
+                LockUser { at_ns: now, pid, tid: pid, comm: ctx.tasks.comm(pid) },
+            )
         };
         owners.map(owner).collect()
     }
@@ -77,7 +81,7 @@ impl EarlierWaits {
         let mut file = |kind| {
             let listed = files.get_or_insert_with(|| file_locks(&ctx.host));
             let FileLock { device, inode, .. } = *listed.iter().find(|lock| lock.is_waiter && lock.pid == pid)?;
-            Some((kind, LockId::File { device, inode }))
+            Some((kind, LockId::File(InodeKey { device, inode })))
         };
         const SET_AND_WAIT: u64 = 7; // F_SETLKW, include/uapi/asm-generic/fcntl.h
         let (kind, lock) = match syscalls::name(entered.number)? {

@@ -2,6 +2,8 @@
 
 use anyhow::Result;
 
+use crate::file::InodeKey;
+use crate::host::BlockDevice;
 use crate::perf::evsel::Binding;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::Setup;
@@ -70,26 +72,26 @@ enum EventOf {
 }
 
 /// An event, and the fields of it that are read.
-type EventSpec = (&'static str, EventOf, &'static [&'static str]);
+type LockEventSpec = (&'static str, EventOf, &'static [&'static str]);
 
-const KERNEL: [EventSpec; 2] = [
+const KERNEL: [LockEventSpec; 2] = [
     ("lock:contention_begin", EventOf::ContentionBegins, &["lock_addr", "flags"]),
     ("lock:contention_end", EventOf::ContentionEnds, &["lock_addr", "ret"]),
 ];
 
-const FUTEX: [EventSpec; 2] = [
+const FUTEX: [LockEventSpec; 2] = [
     ("syscalls:sys_enter_futex", EventOf::Futex, &["uaddr", "op", "val"]),
     ("syscalls:sys_exit_futex", EventOf::CallExit, &["ret"]),
 ];
 
 /// Of Linux 6.7.
-const NEW_FUTEX: [EventSpec; 3] = [
+const NEW_FUTEX: [LockEventSpec; 3] = [
     ("syscalls:sys_enter_futex_wait", EventOf::FutexWait, &["uaddr", "val"]),
     ("syscalls:sys_exit_futex_wait", EventOf::CallExit, &["ret"]),
     ("syscalls:sys_enter_futex_wake", EventOf::FutexWake, &["uaddr"]),
 ];
 
-const FILE: [EventSpec; 6] = [
+const FILE: [LockEventSpec; 6] = [
     ("filelock:flock_lock_inode", EventOf::Flock, &["s_dev", "i_ino", "type", "ret"]),
     ("filelock:posix_lock_inode", EventOf::Posix, &["s_dev", "i_ino", "type", "ret", "flags"]),
     ("filelock:fcntl_setlk", EventOf::SetPosix, &["ret"]),
@@ -98,7 +100,7 @@ const FILE: [EventSpec; 6] = [
     ("filelock:break_lease_unblock", EventOf::LeaseUnblocks, &["s_dev", "i_ino"]),
 ];
 
-const WAKING: EventSpec = ("sched:sched_waking", EventOf::Waking, &["pid"]);
+const WAKING: LockEventSpec = ("sched:sched_waking", EventOf::Waking, &["pid"]);
 
 /// An open event.
 #[derive(Debug)]
@@ -136,7 +138,7 @@ impl LockEvents {
     /// No wanted event exists, or one lacks a field.
     pub fn open(&mut self, wanted: &WantedLocks<'_>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let in_kernel = wanted.has(LockGroup::Spin) || wanted.has(LockGroup::Sleep);
-        let families: [(bool, &[EventSpec], &str); 3] = [
+        let families: [(bool, &[LockEventSpec], &str); 3] = [
             (in_kernel, &KERNEL, "locks of the kernel (Linux 5.19 and later tell them)"),
             (wanted.has(LockGroup::Futex), &FUTEX, "futexes"),
             (wanted.has(LockGroup::File), &FILE, "locks of files"),
@@ -149,7 +151,7 @@ impl LockEvents {
                 None => specs.iter().try_for_each(|spec| self.add(spec, evlist, setup))?,
             }
         }
-        let has_new = |(name, ..): &EventSpec| setup.tracepoint(name).is_ok();
+        let has_new = |(name, ..): &LockEventSpec| setup.tracepoint(name).is_ok();
         if self.has(EventOf::Futex) && NEW_FUTEX.iter().all(has_new) {
             NEW_FUTEX.iter().try_for_each(|spec| self.add(spec, evlist, setup))?;
         }
@@ -176,7 +178,7 @@ impl LockEvents {
         self.events.iter().any(|event| event.of == of)
     }
 
-    fn add(&mut self, (name, of, fields): &EventSpec, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    fn add(&mut self, (name, of, fields): &LockEventSpec, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         /// The frames of a lock, and one more: a spin lock in a tracepoint in an mmap lock needs most.
         const PLACE_DEPTH: u16 = 12;
         let (evsel, format) = setup.tracepoint(name)?;
@@ -205,7 +207,9 @@ impl LockEvents {
         let Some(of) = self.events.iter().find(|of| of.event == event) else { return Ok(LockStep::Nothing) };
         let number = |index: usize| of.fields.get(index).map_or(Ok(0), |field| field.read_u64(sample.raw));
         let signed = |index: usize| of.fields.get(index).map_or(Ok(0), |field| field.read_i64(sample.raw));
-        let file = || -> Result<LockId> { Ok(LockId::File { device: number(0)? as u32, inode: number(1)? }) };
+        let file = || -> Result<LockId> {
+            Ok(LockId::File(InodeKey { device: BlockDevice(number(0)? as u32), inode: number(1)? }))
+        };
         let futex = || -> Result<LockId> { Ok(LockId::Futex { pid: sample.pid, address: number(0)? }) };
         let call = |is_lock| WaitKey::Call { tid: sample.tid, is_lock };
         Ok(match of.of {
@@ -323,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_attempt_waits_takes_or_frees() {
-        let (key, lock) = (WaitKey::Call { tid: 7, is_lock: true }, LockId::File { device: 1, inode: 2 });
+        let (key, lock) = (WaitKey::Call { tid: 7, is_lock: true }, LockId::File(InodeKey::default()));
         let step = |lock_type, result| file_step(key, LockKind::Flock, lock, lock_type, result);
         assert_eq!(step(1, 1), LockStep::Begins { key, kind: LockKind::Flock, lock });
         assert_eq!(step(1, 0), LockStep::Ends { key, lock, took: true });

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::file::InodeKey;
 use crate::host::Host;
 use crate::perf::record::Callchain;
 use crate::relation::RowKey;
@@ -109,7 +110,7 @@ pub enum LockId {
     /// A word in the memory of a process.
     Futex { pid: i32, address: u64 },
     /// The locks of a file.
-    File { device: u32, inode: u64 },
+    File(InodeKey),
 }
 
 /// Who waits. A thread waits for one futex or file lock at a time; for kernel locks also while it takes another one, or
@@ -126,7 +127,7 @@ impl PairKey for WaitKey {}
 
 impl WaitKey {
     pub fn kernel(tid: i32, cpu: u32, address: u64) -> WaitKey {
-        let idle = || -1_i32.saturating_sub_unsigned(cpu);
+        let idle = || (-1_i32).saturating_sub_unsigned(cpu);
         WaitKey::Kernel { waiter: if tid == 0 { idle() } else { tid }, address }
     }
 }
@@ -218,15 +219,14 @@ impl LockCode {
     /// The callchain from the innermost function on that is no part of the lock. Empty: there is none in the kernel.
     pub fn callers<'w>(&self, chain: Callchain<'_>, kind: LockKind, words: &'w mut Vec<[u8; 8]>) -> Callchain<'w> {
         let sleeps = kind.group() != LockGroup::Spin;
-        let is_outside = |address| {
-            address < PERF_CONTEXT_MAX
-                && !self.spins.contains(&address)
-                && !(sleeps && self.sleeps.contains(&address))
-                && !self.parts.iter().any(|part| part.contains(&address))
+        let is_inside = |address| {
+            self.spins.contains(&address)
+                || sleeps && self.sleeps.contains(&address)
+                || self.parts.iter().any(|part| part.contains(&address))
         };
         words.clear();
         let mut kernel = chain.iter().take_while(|word| *word != PERF_CONTEXT_USER);
-        if let Some(skipped) = kernel.position(is_outside) {
+        if let Some(skipped) = kernel.position(|word| word < PERF_CONTEXT_MAX && !is_inside(word)) {
             words.push(PERF_CONTEXT_KERNEL.to_ne_bytes());
             words.extend_from_slice(chain.words().get(skipped..).unwrap_or_default());
         }
@@ -281,7 +281,7 @@ mod tests {
         let code = LockCode {
             spins: BASE..BASE + 0x100,
             sleeps: BASE + 0x100..BASE + 0x200,
-            parts: vec![BASE + 0x800..BASE + 0x810],
+            parts: vec![BASE + 0x800..BASE + 0x810, BASE + 0x820..BASE + 0x830],
         };
         let callers = |words: &[u64], kind| {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();

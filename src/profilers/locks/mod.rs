@@ -7,12 +7,13 @@
 //! How long a lock was held cannot be known. A wait is behind the task that the events tell: the one that had waited for
 //! the lock before and got it meanwhile, that woke the waiter, or that had locked the file.
 //!
-//! `lock` has the kinds of locks and the keys, `events` what events say, `owners` who has a lock, `earlier` the waits that
-//! began before the run, `table` the tables and lines.
+//! `lock` has the kinds of locks and the keys, `events` what events say, `owners` who has a lock, `names` what it is
+//! called, `earlier` the waits that began before the run, `table` the tables and lines.
 
 mod earlier;
 mod events;
 mod lock;
+mod names;
 mod owners;
 mod table;
 
@@ -30,12 +31,13 @@ use crate::profilers::locks::events::{LockEvents, LockStep, WantedLocks};
 use crate::profilers::locks::lock::{
     LockCode, LockGroup, LockId, LockKind, LockOf, LockOwner, LockUser, LockWait, WaitKey,
 };
+use crate::profilers::locks::names::LockNames;
 use crate::profilers::locks::owners::LockOwners;
 use crate::profilers::locks::table::{
     LOCKS, LockRow, LockSums, OpenWaits, SLOW_LOCK, SlowLock, WAITERS, WAITS, WaiterSum,
 };
 use crate::relation::{Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationTerms};
-use crate::report::{OccurrenceLayout, Subject, TableSchema, TaskNames, TaskOfRow};
+use crate::report::{OccurrenceLayout, Subject, TableSchema, TaskNames, TaskOfRow, Value};
 use crate::stats::{Began, KeyedSums, TaskKey};
 use crate::symbol::StackId;
 
@@ -63,7 +65,7 @@ pub struct LocksArgs {
     /// A row for each lock of the kernel, not only for its users
     #[arg(long)]
     addresses: bool,
-    /// Also lines of futexes that may be no locks
+    /// Lines and all rows of futexes that may be no locks
     #[arg(long)]
     all_waits: bool,
     /// Also who wakes waiters: a record for each wake-up. As with --than
@@ -94,7 +96,7 @@ impl ProfilerArgs for LocksArgs {
         let (lengths, draws_stacks) = (self.lengths, self.common.draws_stacks());
         let declared = LockWaits { by_address: self.addresses, ..LockWaits::default() };
         let relation = Relation::new(declared, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
-        let (events, code, words, scope, owners, earlier, behind, waiters, sleepers) = Default::default();
+        let (events, code, words, scope, owners, earlier, names, behind, waiters, sleepers) = Default::default();
         Ok(Box::new(Locks {
             args: self,
             events,
@@ -104,6 +106,7 @@ impl ProfilerArgs for LocksArgs {
             relation,
             owners,
             earlier,
+            names,
             behind,
             waiters,
             sleepers,
@@ -152,6 +155,9 @@ impl LockWaits {
     }
 }
 
+/// Limit of the futexes in text that may be no locks, without `--all-waits`.
+const MAX_WAITS_IN_TEXT: usize = 5;
+
 /// The profiler behind [`LocksArgs`].
 #[derive(Debug)]
 struct Locks {
@@ -164,6 +170,7 @@ struct Locks {
     relation: Relation<LockWaits>,
     owners: LockOwners,
     earlier: EarlierWaits,
+    names: LockNames,
     /// Waits of a row by the task that they were behind.
     behind: KeyedSums<LockOwner, [u64; 2]>,
     waiters: KeyedSums<TaskKey, WaiterSum>,
@@ -174,8 +181,8 @@ struct Locks {
 impl Locks {
     /// Whether the run is about waits of the current task.
     fn wants(&self, sample: &Sample<'_>, ctx: &Context) -> bool {
-        let is_ours = ctx.watched.is_all() && !ctx.scope.is_own(sample.tid) || ctx.is_ours(sample.tid);
-        is_ours && self.scope.has_cpu(sample.cpu)
+        let is_watched = ctx.watched.is_all() || ctx.watched.contains(sample.tid);
+        is_watched && self.scope.has_cpu(sample.cpu)
     }
 
     fn begins(&mut self, key: WaitKey, kind: LockKind, lock: LockId, sample: &Sample<'_>, ctx: &mut Context) -> Use {
@@ -188,6 +195,7 @@ impl Locks {
             return Use::Relevant;
         }
         known.into_iter().for_each(|lock| self.owners.leaves(lock));
+        self.names.seen(lock, sample.time);
         let place = self.place(lock, kind, sample, ctx);
         let stack = place.filter(|_| self.takes_stacks());
         let wait = LockWait { kind, lock, place, waiters: self.owners.joins(lock), waker: None, began: Began::Exactly };
@@ -267,6 +275,7 @@ impl Locks {
         for (key, mut start) in self.earlier.look(now, is_open, ctx) {
             let kind = start.open.own.kind;
             if self.args.kinds.is_empty() || self.args.kinds.contains(&kind.group()) {
+                self.names.seen(start.open.own.lock, now);
                 start.open.own.waiters = self.owners.joins(start.open.own.lock);
                 self.relation.add_start(key, start);
             }
@@ -314,7 +323,17 @@ impl Locks {
             return;
         }
         let (ns, owner) = (time.saturating_sub(*since), self.owner(start));
-        let slow = SlowLock { ns, kind, lock, place, others: waiters.saturating_sub(1), owner, began, goes_on };
+        let place = place.filter(|_| matches!(lock, LockId::Kernel(_)));
+        let slow = SlowLock {
+            ns,
+            kind,
+            lock: self.names.value(lock),
+            place,
+            others: waiters.saturating_sub(1),
+            owner,
+            began,
+            goes_on,
+        };
         let subject = Subject { time, cpu: open.cpu, pid: open.pid, tid: open.tid, comm: open.comm };
         ctx.emit(&SLOW_LOCK, subject, &slow, open.stack);
     }
@@ -339,8 +358,9 @@ impl Locks {
         for of in open.keys() {
             sums.entry(*of).or_default();
         }
-        let row = |(of, sums)| LockRow {
+        let row = |(of, sums): (LockOf, _)| LockRow {
             of,
+            lock: of.lock.map_or(Value::None, |lock| self.names.value(lock)),
             sums,
             owners: owners.remove(&of).unwrap_or_default(),
             open: open.get(&of).copied().unwrap_or_default(),
@@ -357,15 +377,18 @@ fn user(sample: &Sample<'_>, ctx: &mut Context) -> LockUser {
 
 impl Profiler for Locks {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        self.scope = setup.scope.clone();
         self.args.wakers |= self.args.lengths.shows_any();
         let wanted = WantedLocks { groups: &self.args.kinds, wakers: self.args.wakers };
         self.events.open(&wanted, evlist, setup)?;
         self.relation.declared.is_narrowed = !self.args.kinds.is_empty() || !setup.watched.is_all();
         if self.args.kinds.is_empty() || self.args.kinds.iter().any(|kind| kind.is_in_calls()) {
             self.earlier = EarlierWaits::new(setup)?;
-            self.scope = setup.scope.clone().without(&self.earlier.thread().into_iter().collect::<Vec<_>>());
         }
+        if self.args.kinds.is_empty() || self.args.kinds.contains(&LockGroup::File) {
+            self.names = LockNames::with_files(setup)?;
+        }
+        let threads = self.earlier.thread().into_iter().chain(self.names.thread());
+        self.scope = setup.scope.clone().without(&threads.collect::<Vec<_>>());
         self.code = LockCode::of(setup.host);
         if !self.code.is_known() {
             setup.warn(
@@ -376,6 +399,10 @@ impl Profiler for Locks {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        // A task that has exited takes its last locks, and has no number any more.
+        if sample.tid < 0 || self.scope.is_own(sample.tid) {
+            return Ok(Use::Ignored);
+        }
         let step = self.events.step(event, sample)?;
         if step.is_of_call() {
             self.earlier.saw(sample.tid);
@@ -449,12 +476,13 @@ impl Profiler for Locks {
         let (waits, locks): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.of.kind == LockKind::FutexWait);
         let (verdict, top) = (unpaired.verdict(false), self.args.top as usize);
         let any_waits = !waits.is_empty();
+        let waits_top = if self.args.all_waits { top } else { top.min(MAX_WAITS_IN_TEXT) };
         let table = report.delta(&LOCKS, locks).judged(verdict).below(unpaired.in_words());
         table.text_rows(top).in_text(in_text);
         let waiters: Vec<_> = self.waiters.drain().collect();
         let any_waiters = !waiters.is_empty();
         report.delta(&WAITERS, waiters).judged(verdict).text_rows(top).in_text(in_text && any_waiters);
-        report.delta(&WAITS, waits).judged(verdict).text_rows(top).in_text(in_text && any_waits);
+        report.delta(&WAITS, waits).judged(verdict).text_rows(waits_top).in_text(in_text && any_waits);
         unpaired.report(report);
         Ok(())
     }

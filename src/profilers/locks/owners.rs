@@ -56,7 +56,7 @@ impl LockOwners {
 
     /// A task got the lock, or wakes who waits for it.
     pub fn took(&mut self, lock: LockId, user: LockUser) {
-        if let LockId::File { .. } = lock {
+        if let LockId::File(_) = lock {
             if self.of_files.len() >= MAX_FILES && !self.of_files.contains_key(&lock) {
                 self.of_files.retain(|_, owner| owner.until_ns.is_none());
             }
@@ -79,7 +79,7 @@ impl LockOwners {
     /// the lock meanwhile: who got it before may have given it back.
     pub fn of(&self, lock: LockId, since: u64) -> Option<LockUser> {
         match lock {
-            LockId::File { .. } => {
+            LockId::File(_) => {
                 let owner = self.of_files.get(&lock)?;
                 owner.until_ns.is_none_or(|until| until >= since).then_some(owner.user)
             }
@@ -96,9 +96,13 @@ impl LockOwners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::InodeKey;
+    use crate::host::BlockDevice;
     use crate::task::Comm;
 
-    const FILE: LockId = LockId::File { device: 1, inode: 2 };
+    fn file(inode: u64) -> LockId {
+        LockId::File(InodeKey { device: BlockDevice(1), inode })
+    }
     const LOCK: LockId = LockId::Kernel(7);
 
     fn user(tid: i32, at_ns: u64) -> LockUser {
@@ -126,14 +130,14 @@ mod tests {
     #[test]
     fn the_owner_of_a_file_is_known_without_waiters() {
         let mut owners = LockOwners::default();
-        owners.took(FILE, user(1, 5));
-        assert_eq!(owners.of(FILE, 90), Some(user(1, 5)));
-        owners.gave_back(FILE, 2, 100);
-        assert_eq!(owners.of(FILE, 101), Some(user(1, 5)), "2 had none");
-        owners.gave_back(FILE, 1, 100);
-        assert_eq!([owners.of(FILE, 100), owners.of(FILE, 101)], [Some(user(1, 5)), None]);
-        owners.took(FILE, user(2, 110));
-        assert_eq!(owners.of(FILE, 101), Some(user(2, 110)));
+        owners.took(file(2), user(1, 5));
+        assert_eq!(owners.of(file(2), 90), Some(user(1, 5)));
+        owners.gave_back(file(2), 2, 100);
+        assert_eq!(owners.of(file(2), 101), Some(user(1, 5)), "2 had none");
+        owners.gave_back(file(2), 1, 100);
+        assert_eq!([owners.of(file(2), 100), owners.of(file(2), 101)], [Some(user(1, 5)), None]);
+        owners.took(file(2), user(2, 110));
+        assert_eq!(owners.of(file(2), 101), Some(user(2, 110)));
     }
 
     #[test]
@@ -141,13 +145,12 @@ mod tests {
         let mut owners = LockOwners::default();
         for number in 0..100_000_u64 {
             owners.joins(LockId::Kernel(number));
-            let file = LockId::File { device: 1, inode: number };
-            owners.took(file, user(1, number));
+            owners.took(file(number), user(1, number));
             if number < 1000 {
-                owners.gave_back(file, 1, number);
+                owners.gave_back(file(number), 1, number);
             }
         }
         assert!(owners.waited_for.len() <= MAX_WAITED_FOR && owners.of_files.len() <= MAX_FILES);
-        assert!(owners.of_files.contains_key(&LockId::File { device: 1, inode: 1 << 16 }), "in place of a free one");
+        assert!(owners.of_files.contains_key(&file(1 << 16)), "in place of a free one");
     }
 }

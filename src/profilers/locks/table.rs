@@ -22,6 +22,8 @@ pub struct LockSums {
 #[derive(Clone, Debug)]
 pub struct LockRow {
     pub of: LockOf,
+    /// The lock, if it has a row of its own.
+    pub lock: Value,
     pub sums: PairSums<LockSums>,
     /// The tasks that waits were behind.
     pub owners: TaskNames,
@@ -55,26 +57,9 @@ impl LatencyRow for LockRow {
     }
 }
 
-impl LockId {
-    fn value(self) -> Value {
-        match self {
-            LockId::Kernel(address) => Value::cell(KernelLock(address)),
-            LockId::Futex { address, .. } => Value::Address(address),
-            LockId::File { device, inode } => {
-                let (major, minor) = (device >> 20, device & 0xf_ffff);
-                Value::Text(format!("inode {inode} on {major}:{minor}").into())
-            }
-        }
-    }
-
-    fn pid(self) -> Value {
-        if let LockId::Futex { pid, .. } = self { Value::Signed(pid.into()) } else { Value::None }
-    }
-}
-
 /// A lock of the kernel: by its name where it is a variable that /proc/kallsyms lists, else by its address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct KernelLock(u64);
+pub struct KernelLock(pub u64);
 
 impl Cell for KernelLock {
     fn looked_up(&self, look_ups: &mut dyn CellLookUps) -> Option<Value> {
@@ -98,8 +83,12 @@ const COLUMNS: [Column<LockRow>; 20] = [
     Column::<LockRow>::gauge("oldest_ns", "oldest us", |row| &mut row.open.oldest_ns).us().if_any(),
     Column::<LockRow>::counter("than", "than", |row| &mut row.sums.than).if_any(),
     Column::<LockRow>::names("behind", "behind", |row| &mut row.owners).if_any(),
-    Column::<LockRow>::label("pid", "pid", |row| row.of.lock.map_or(Value::None, LockId::pid)).if_any(),
-    Column::<LockRow>::label("lock", "lock", |row| row.of.lock.map_or(Value::None, LockId::value)).if_any(),
+    Column::<LockRow>::label("pid", "pid", |row| match row.of.lock {
+        Some(LockId::Futex { pid, .. }) => Value::Signed(pid.into()),
+        _ => Value::None,
+    })
+    .if_any(),
+    Column::<LockRow>::label("lock", "lock", |row| row.lock.clone()).if_any(),
     Column::<LockRow>::place("place", "taken in", |row| &mut row.of.place).if_any(),
     Column::<LockRow>::counter("no_start", "no start", |row| &mut row.sums.no_start).if_any(),
     Column::<LockRow>::counter("before", "before", |row| &mut row.sums.before).json_only(),
@@ -115,7 +104,7 @@ const MEANINGS: [Meaning; 11] = [
     ("pid", "the process of a futex"),
     (
         "lock",
-        "with `--addresses` the name or address of a lock of the kernel; of a futex its address; of a file its inode",
+        "with `--addresses` the name or address of a lock of the kernel; of a futex its address; of a file its path",
     ),
     ("place", "the code that takes the lock of the kernel"),
     ("no_start", "waits that ended, too, but whose beginning was not seen"),
@@ -128,6 +117,12 @@ fn longest_first(one: &LockRow, other: &LockRow) -> std::cmp::Ordering {
     rank(one).cmp(&rank(other))
 }
 
+/// A lock that many threads wait for has many waits; idle threads have few long ones.
+fn most_first(one: &LockRow, other: &LockRow) -> std::cmp::Ordering {
+    let waits = |row: &LockRow| Reverse(row.sums.latency.distribution.count());
+    waits(one).cmp(&waits(other)).then_with(|| longest_first(one, other))
+}
+
 pub static LOCKS: Schema<LockRow> = Schema::<LockRow>::new("locks", &COLUMNS)
     .latencies()
     .titled("waits for locks")
@@ -138,7 +133,7 @@ pub static WAITS: Schema<LockRow> = Schema::<LockRow>::new("waits", &COLUMNS)
     .latencies()
     .titled("waits at futexes that may be no locks: conditions, semaphores, timers")
     .explained(&MEANINGS)
-    .ordered(longest_first);
+    .ordered(most_first);
 
 /// The waits of a task for locks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -176,7 +171,7 @@ pub static WAITERS: Schema<WaiterRow> = Schema::<WaiterRow>::new(
 pub struct SlowLock {
     pub ns: u64,
     pub kind: LockKind,
-    pub lock: LockId,
+    pub lock: Value,
     pub place: Option<StackId>,
     /// Tasks that waited for the lock as this one began to.
     pub others: u32,
@@ -189,7 +184,7 @@ pub static SLOW_LOCK: OccurrenceSchema<SlowLock> = OccurrenceSchema::<SlowLock>:
     &[
         Detail::new("duration_ns", |slow| Value::Us(slow.ns)),
         Detail::new("kind", |slow| slow.kind.value()),
-        Detail::new("lock", |slow| slow.lock.value()),
+        Detail::new("lock", |slow| slow.lock.clone()),
         Detail::new("place", |slow| slow.place.map_or(Value::None, Value::Place)),
         Detail::new("owner.tid", |slow| slow.owner.map_or(Value::None, |owner| Value::Signed(owner.tid.into()))),
         Detail::new("owner.pid", |slow| slow.owner.map_or(Value::None, |owner| Value::Signed(owner.pid.into()))),
