@@ -86,8 +86,8 @@ impl EarlierWaits {
         const SET_AND_WAIT: u64 = 7; // F_SETLKW, include/uapi/asm-generic/fcntl.h
         let (kind, lock) = match syscalls::name(entered.number)? {
             "futex" => match FutexUse::of(op as u32, value as u32) {
-                FutexUse::Lock => (LockKind::Futex, LockId::Futex { pid, address }),
-                FutexUse::Wait => (LockKind::FutexWait, LockId::Futex { pid, address }),
+                FutexUse::Lock => (LockKind::Futex, LockId::futex(address, pid, op as u32)),
+                FutexUse::Wait => (LockKind::FutexWait, LockId::futex(address, pid, op as u32)),
                 FutexUse::Wakes | FutexUse::Other => return None,
             },
             "flock" => file(LockKind::Flock)?,

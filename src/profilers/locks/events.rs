@@ -7,7 +7,7 @@ use crate::host::BlockDevice;
 use crate::perf::evsel::Binding;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::Setup;
-use crate::profilers::locks::lock::{LockGroup, LockId, LockKind, WaitKey};
+use crate::profilers::locks::lock::{FUTEX_PRIVATE, LockGroup, LockId, LockKind, WaitKey};
 use crate::tep::{Field, drift};
 
 /// What an event says.
@@ -86,9 +86,9 @@ const FUTEX: [LockEventSpec; 2] = [
 
 /// Of Linux 6.7.
 const NEW_FUTEX: [LockEventSpec; 3] = [
-    ("syscalls:sys_enter_futex_wait", EventOf::FutexWait, &["uaddr", "val"]),
+    ("syscalls:sys_enter_futex_wait", EventOf::FutexWait, &["uaddr", "val", "flags"]),
     ("syscalls:sys_exit_futex_wait", EventOf::CallExit, &["ret"]),
-    ("syscalls:sys_enter_futex_wake", EventOf::FutexWake, &["uaddr"]),
+    ("syscalls:sys_enter_futex_wake", EventOf::FutexWake, &["uaddr", "flags"]),
 ];
 
 const FILE: [LockEventSpec; 6] = [
@@ -210,7 +210,7 @@ impl LockEvents {
         let file = || -> Result<LockId> {
             Ok(LockId::File(InodeKey { device: BlockDevice(number(0)? as u32), inode: number(1)? }))
         };
-        let futex = || -> Result<LockId> { Ok(LockId::Futex { pid: sample.pid, address: number(0)? }) };
+        let futex = |flags: u64| -> Result<LockId> { Ok(LockId::futex(number(0)?, sample.pid, flags as u32)) };
         let call = |is_lock| WaitKey::Call { tid: sample.tid, is_lock };
         Ok(match of.of {
             EventOf::ContentionBegins => {
@@ -224,17 +224,19 @@ impl LockEvents {
                 LockStep::Ends { key, lock: LockId::Kernel(address), took: signed(1)? == 0 }
             }
             EventOf::Futex => match FutexUse::of(number(1)? as u32, number(2)? as u32) {
-                FutexUse::Lock => LockStep::Begins { key: call(true), kind: LockKind::Futex, lock: futex()? },
-                FutexUse::Wait => LockStep::Begins { key: call(false), kind: LockKind::FutexWait, lock: futex()? },
-                FutexUse::Wakes => LockStep::Wakes { lock: futex()? },
+                FutexUse::Lock => LockStep::Begins { key: call(true), kind: LockKind::Futex, lock: futex(number(1)?)? },
+                FutexUse::Wait => {
+                    LockStep::Begins { key: call(false), kind: LockKind::FutexWait, lock: futex(number(1)?)? }
+                }
+                FutexUse::Wakes => LockStep::Wakes { lock: futex(number(1)?)? },
                 FutexUse::Other => LockStep::Nothing,
             },
             EventOf::FutexWait => {
                 let is_lock = is_locked(number(1)? as u32);
                 let kind = if is_lock { LockKind::Futex } else { LockKind::FutexWait };
-                LockStep::Begins { key: call(is_lock), kind, lock: futex()? }
+                LockStep::Begins { key: call(is_lock), kind, lock: futex(number(2)?)? }
             }
-            EventOf::FutexWake => LockStep::Wakes { lock: futex()? },
+            EventOf::FutexWake => LockStep::Wakes { lock: futex(number(1)?)? },
             EventOf::CallExit | EventOf::SetPosix => LockStep::CallEnds { result: signed(0)? },
             EventOf::Flock => file_step(call(true), LockKind::Flock, file()?, number(2)?, signed(3)?),
             EventOf::Posix => {
@@ -275,9 +277,8 @@ pub enum FutexUse {
 impl FutexUse {
     /// By the operation, and the value that a waiter expects in the word (include/uapi/linux/futex.h).
     pub fn of(op: u32, value: u32) -> FutexUse {
-        const PRIVATE: u32 = 128;
         const REALTIME: u32 = 256;
-        match op & !(PRIVATE | REALTIME) {
+        match op & !(FUTEX_PRIVATE | REALTIME) {
             0 | 9 if is_locked(value) => FutexUse::Lock,    // WAIT, WAIT_BITSET
             0 | 9 | 11 => FutexUse::Wait,                   // and WAIT_REQUEUE_PI
             6 | 13 => FutexUse::Lock,                       // LOCK_PI, LOCK_PI2

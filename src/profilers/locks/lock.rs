@@ -107,10 +107,21 @@ impl LockKind {
 pub enum LockId {
     /// One of the kernel, by its address.
     Kernel(u64),
-    /// A word in the memory of a process.
+    /// A word in the memory of a process. `pid`: 0 if it is in memory that processes share, each at this address, as those
+    /// do that one has forked.
     Futex { pid: i32, address: u64 },
     /// The locks of a file.
     File(InodeKey),
+}
+
+/// Of the operation or the flags of a futex call (include/uapi/linux/futex.h): only threads of one process use it.
+pub const FUTEX_PRIVATE: u32 = 128;
+
+impl LockId {
+    /// The futex of a call with these flags, which is its operation for futex(2).
+    pub fn futex(address: u64, pid: i32, flags: u32) -> LockId {
+        LockId::Futex { pid: if flags & FUTEX_PRIVATE == 0 { 0 } else { pid }, address }
+    }
 }
 
 /// Who waits. A thread waits for one futex or file lock at a time; for kernel locks also while it takes another one, or

@@ -62,7 +62,7 @@ pub struct LocksArgs {
     kinds: Vec<LockGroup>,
     #[command(flatten)]
     lengths: LatencyArgs,
-    /// A row for each lock of the kernel, not only for its users
+    /// A row for each lock, not only for the code that takes it
     #[arg(long)]
     addresses: bool,
     /// Lines and all rows of futexes that may be no locks
@@ -150,7 +150,12 @@ impl Declaration for LockWaits {
 impl LockWaits {
     fn row_of(&self, start: &OpenStart<LockWait>) -> LockOf {
         let LockWait { kind, lock, place, .. } = start.open.own;
-        let is_told = self.by_address || !matches!(lock, LockId::Kernel(_));
+        // Code that is known says more than an address.
+        let is_told = match lock {
+            LockId::Kernel(_) => self.by_address,
+            LockId::Futex { .. } => self.by_address || place.is_none(),
+            LockId::File(_) => true,
+        };
         LockOf { kind, lock: is_told.then_some(lock), place }
     }
 }

@@ -84,7 +84,7 @@ const COLUMNS: [Column<LockRow>; 20] = [
     Column::<LockRow>::counter("than", "than", |row| &mut row.sums.than).if_any(),
     Column::<LockRow>::names("behind", "behind", |row| &mut row.owners).if_any(),
     Column::<LockRow>::label("pid", "pid", |row| match row.of.lock {
-        Some(LockId::Futex { pid, .. }) => Value::Signed(pid.into()),
+        Some(LockId::Futex { pid, .. }) if pid > 0 => Value::Signed(pid.into()),
         _ => Value::None,
     })
     .if_any(),
@@ -101,7 +101,7 @@ const MEANINGS: [Meaning; 11] = [
     ("oldest_ns", "the longest of those so far"),
     ("than", "of these, those as long as the limit of `--than` or longer"),
     ("behind", "the tasks that waits were behind, as far as events tell, those first that made others wait longest"),
-    ("pid", "the process of a futex"),
+    ("pid", "the process of a futex that it does not share with others"),
     (
         "lock",
         "with `--addresses` the name or address of a lock of the kernel; of a futex its address; of a file its path",
