@@ -1,6 +1,8 @@
 //! The machine as the kernel describes it under /proc and /sys: CPUs, disks, settings and processes.
 
 mod block_devices;
+mod kernel_log;
+mod memory_counters;
 mod topology;
 
 use std::collections::HashMap;
@@ -11,6 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 pub use block_devices::{AskedDevice, BlockDevice, BlockDevices};
+pub use kernel_log::KernelLog;
+pub use memory_counters::{MemoryPressure, ReclaimCounters, ReclaimedPages};
 pub use topology::{CpuDistance, Topology};
 
 /// Directories in which the kernel describes the machine. Tests pass their own.

@@ -3,24 +3,34 @@
 //! Events: the pairs of `vmscan:` and `compaction:` in which a task reclaims or compacts memory itself before it goes
 //! on, period 1, on all CPUs. Cost: two records per stall, which takes a hundred times as long as they do.
 //!
-//! `stall` has the kinds of stalls and their events, `table` the tables and lines.
+//! `stall` has the kinds of stalls and their events, `cgroups` the time in which some task of a cgroup stalls,
+//! `workers` what the kernel's threads do for memory, `oom` the kills when there is none left, `table` the tables and lines.
 
+mod cgroups;
+mod oom;
 mod stall;
 mod table;
+mod workers;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, LatencyArgs, values};
+use crate::host::Host;
 use crate::perf::evsel::Binding;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{
     Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TaskGrouping, TickOutcome, Timestamp, Use,
 };
+use crate::profilers::reclaim::cgroups::{StalledCgroups, StalledStretch};
+use crate::profilers::reclaim::oom::{OOM_KILLS, OomFields, OomLog, OomVictim};
 use crate::profilers::reclaim::stall::{Allocation, EVENTS, Stall, StallKind, StallStep};
-use crate::profilers::reclaim::table::{LONG_STALL, LongStall, STALLS, StallRow};
+use crate::profilers::reclaim::table::{LONG_STALL, LongStall, PRESSURES, STALLS, StallRow, WORKERS};
+use crate::profilers::reclaim::workers::ReclaimWorkers;
 use crate::relation::{
     Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationKey, RelationTerms, RowKey,
 };
@@ -47,8 +57,8 @@ pub struct ReclaimArgs {
     #[command(flatten)]
     lengths: LatencyArgs,
     /// What has a row in the table of stalls
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = TaskGrouping::Process)]
-    by: TaskGrouping,
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = StallGrouping::Process)]
+    by: StallGrouping,
     /// So many rows of each table at most in text
     #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "20")]
     top: u64,
@@ -58,7 +68,7 @@ pub struct ReclaimArgs {
 
 impl ProfilerArgs for ReclaimArgs {
     const NAME: &'static str = "reclaim";
-    const TABLES: &'static [&'static dyn TableSchema] = &[&STALLS];
+    const TABLES: &'static [&'static dyn TableSchema] = &[&STALLS, &PRESSURES, &WORKERS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(LONG_STALL.layout());
     const WEIGHT: &'static str = "us";
     const NARROWINGS: &'static [&'static str] = &["-p PID", "-C CPUS"];
@@ -71,6 +81,28 @@ impl ProfilerArgs for ReclaimArgs {
         Ok(Box::new(Reclaim::new(self)))
     }
 }
+
+/// What has a row in the table of stalls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum StallGrouping {
+    Thread,
+    Process,
+    Comm,
+    Cgroup,
+}
+
+impl StallGrouping {
+    fn of_tasks(self) -> TaskGrouping {
+        match self {
+            StallGrouping::Thread => TaskGrouping::Thread,
+            StallGrouping::Process | StallGrouping::Cgroup => TaskGrouping::Process,
+            StallGrouping::Comm => TaskGrouping::Comm,
+        }
+    }
+}
+
+/// The task, or the cgroup of several, and the kind of a row's stalls.
+type RowName = (TaskKey, Option<Arc<str>>, StallKind);
 
 #[derive(Debug)]
 struct StallEvent {
@@ -103,13 +135,6 @@ struct StallSums {
     throttled_ns: u64,
 }
 
-/// What is known of the end of a stall.
-#[derive(Clone, Copy, Debug)]
-struct StallEnd {
-    task: TaskKey,
-    reclaimed_pages: u64,
-}
-
 #[derive(Debug)]
 struct Stalls;
 
@@ -117,23 +142,41 @@ impl Declaration for Stalls {
     /// The thread.
     type Key = RelationKey;
     type Start = Stall;
-    type End = StallEnd;
+    /// Pages that were reclaimed.
+    type End = u64;
     type Row = StallsOf;
     type Sums = StallSums;
 
-    fn row(&self, _key: &RelationKey, start: &OpenStart<Stall>, end: &PairEnd<StallEnd>) -> StallsOf {
-        StallsOf { task: end.own.task, kind: start.open.own.kind }
+    fn row(&self, _key: &RelationKey, start: &OpenStart<Stall>, _end: &PairEnd<u64>) -> StallsOf {
+        let Stall { task, kind, .. } = start.open.own;
+        StallsOf { task, kind }
     }
 
     /// A stall that began before the run: `no_start` of its row counts it.
-    fn may_be_first(&self, _key: &RelationKey, _end: &StallEnd) -> bool {
+    fn may_be_first(&self, _key: &RelationKey, _end: &u64) -> bool {
         true
     }
 
-    fn add(&self, sums: &mut StallSums, start: &OpenStart<Stall>, end: &PairEnd<StallEnd>) {
-        sums.reclaimed_pages += end.own.reclaimed_pages;
+    fn add(&self, sums: &mut StallSums, start: &OpenStart<Stall>, end: &PairEnd<u64>) {
+        sums.reclaimed_pages += end.own;
         sums.throttled_ns += start.open.own.throttled_ns;
     }
+}
+
+/// A stall that has ended and gets a line as soon as the cgroup of its task is known.
+#[derive(Clone, Copy, Debug)]
+struct EndedStall {
+    start: OpenStart<Stall>,
+    until: u64,
+    reclaimed_pages: u64,
+}
+
+/// An OOM kill that gets a line as soon as the kernel's log tells of it.
+#[derive(Clone, Copy, Debug)]
+struct SeenKill {
+    subject: Subject,
+    victim: OomVictim,
+    stack: Option<StackId>,
 }
 
 /// The profiler behind [`ReclaimArgs`].
@@ -141,8 +184,16 @@ impl Declaration for Stalls {
 struct Reclaim {
     args: ReclaimArgs,
     events: Vec<StallEvent>,
+    host: Host,
     scope: RunScope,
     relation: Relation<Stalls>,
+    cgroups: StalledCgroups,
+    workers: ReclaimWorkers,
+    lines: Vec<EndedStall>,
+    /// The event of OOM kills.
+    oom: Option<(EventId, OomFields)>,
+    oom_log: OomLog,
+    kills: Vec<SeenKill>,
     /// What the kernel calls flags of allocations.
     gfp_names: Option<FlagTable>,
     /// Allocations for which threads are about to compact memory.
@@ -154,8 +205,25 @@ impl Reclaim {
     fn new(args: ReclaimArgs) -> Reclaim {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let relation = Relation::new(Stalls, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
-        let (events, scope, gfp_names, asked) = Default::default();
-        Reclaim { args, events, scope, relation, gfp_names, asked, page_bytes: crate::sys::page_size() as u64 }
+        let (events, host, scope, cgroups, workers, lines) = Default::default();
+        let (oom, oom_log, kills) = Default::default();
+        let (gfp_names, asked, page_bytes) = (None, FxHashMap::default(), crate::sys::page_size() as u64);
+        Reclaim {
+            args,
+            events,
+            host,
+            scope,
+            relation,
+            cgroups,
+            workers,
+            lines,
+            oom,
+            oom_log,
+            kills,
+            gfp_names,
+            asked,
+            page_bytes,
+        }
     }
 
     /// Adds an event, if this kernel has it. Without compaction, cgroups or nodes of memory it has no events of these.
@@ -182,6 +250,42 @@ impl Reclaim {
         Ok(())
     }
 
+    /// Adds the event of OOM kills, if this kernel has it.
+    fn add_kills(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let Ok((evsel, format)) = setup.tracepoint("oom:mark_victim") else { return Ok(()) };
+        let event = evlist.add(evsel.binding(Binding::Cpu).callchain_if(setup.stacks, 0))?;
+        self.oom = Some((event, OomFields::of(&format)?));
+        self.oom_log = OomLog::open(Path::new("/dev/kmsg"));
+        Ok(())
+    }
+
+    /// A task is killed, since the current one gets no memory.
+    fn killed(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        /// Kills that wait for their lines, at most.
+        const MAX_KILLS: usize = 100;
+        let Some((_, fields)) = &self.oom else { return Ok(Use::Ignored) };
+        let victim = fields.victim(sample.raw, |pid| ctx.tasks.comm(pid))?;
+        let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid) || ctx.is_ours(victim.pid);
+        if !is_ours || self.kills.len() >= MAX_KILLS {
+            return Ok(Use::Ignored);
+        }
+        let (subject, stack) = (ctx.subject(sample), ctx.stack(sample));
+        self.kills.push(SeenKill { subject, victim, stack });
+        Ok(Use::Relevant)
+    }
+
+    fn show_kills(&mut self, now: Timestamp, is_last: bool, ctx: &mut Context) {
+        /// How long the kernel may take to log a kill: a console can be slow.
+        const LOGGED_WITHIN_NS: u64 = 1_000_000_000;
+        for kill in std::mem::take(&mut self.kills) {
+            let is_last = is_last || now.saturating_sub(kill.subject.time) >= LOGGED_WITHIN_NS;
+            match self.oom_log.describe(kill.victim, self.page_bytes, is_last) {
+                Some(told) => ctx.emit(&OOM_KILLS, kill.subject, &told, kill.stack),
+                None => self.kills.push(kill),
+            }
+        }
+    }
+
     fn wants(&self, sample: &Sample<'_>, ctx: &Context) -> bool {
         let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid);
         is_ours && !self.scope.is_own(sample.tid) && self.scope.has_cpu(sample.cpu)
@@ -200,7 +304,8 @@ impl Reclaim {
         }
         let allocation = allocation.or_else(|| self.asked.get(&sample.tid).copied());
         let (comm, stack) = (ctx.tasks.comm(sample.tid), ctx.stack(sample));
-        let stall = Stall { kind, allocation, throttled_ns: 0 };
+        let task = self.args.by.of_tasks().key(sample.tid, comm, &mut ctx.tasks);
+        let stall = Stall { task, kind, allocation, throttled_ns: 0 };
         self.relation.start(key, EventMoment::of(sample), comm, stack, stall);
     }
 
@@ -210,25 +315,53 @@ impl Reclaim {
         if known.is_some_and(|known| known != kind) || known.is_none() && !self.wants(sample, ctx) {
             return; // the end of what was within a stall, or of nobody who is watched
         }
-        let comm = ctx.tasks.comm(sample.tid);
-        let task = self.args.by.key(sample.tid, comm, &mut ctx.tasks);
-        let end = PairEnd { moment: EventMoment::of(sample), own: StallEnd { task, reclaimed_pages } };
+        let end = PairEnd { moment: EventMoment::of(sample), own: reclaimed_pages };
         match self.relation.end(key, &end, ctx) {
             PairOutcome::Ended(start) => {
-                let start = *start;
-                if self.args.lengths.shows(sample.time.saturating_sub(start.since)) {
-                    self.show(&start, sample.time, Some(reclaimed_pages), ctx);
+                /// Stalls that wait for their lines, at most: text has a line for a group of them.
+                const MAX_LINES: usize = 10_000;
+                let (start, until) = (*start, sample.time);
+                self.cgroups.ended(StalledStretch { pid: start.open.pid, since: start.since, until });
+                if self.args.lengths.shows(until.saturating_sub(start.since)) {
+                    if self.lines.len() >= MAX_LINES {
+                        self.show_ended(ctx);
+                    }
+                    self.lines.push(EndedStall { start, until, reclaimed_pages });
                 }
             }
-            PairOutcome::NoStart => self.relation.rows.sum(StallsOf { task, kind }).no_start += 1,
-            PairOutcome::Doubtful | PairOutcome::Unfit => {}
+            // Where only some CPUs are watched, it may have begun on another one.
+            PairOutcome::NoStart if self.scope.cpus().is_none() => {
+                let comm = ctx.tasks.comm(sample.tid);
+                let task = self.args.by.of_tasks().key(sample.tid, comm, &mut ctx.tasks);
+                self.relation.rows.sum(StallsOf { task, kind }).no_start += 1;
+            }
+            PairOutcome::NoStart | PairOutcome::Doubtful | PairOutcome::Unfit => {}
         }
     }
 
+    /// Hands over the occurrences of the stalls that have ended.
+    fn show_ended(&mut self, ctx: &mut Context) {
+        for EndedStall { start, until, reclaimed_pages } in std::mem::take(&mut self.lines) {
+            self.show(&start, until, Some(reclaimed_pages), ctx);
+        }
+    }
+
+    /// Counts the time in which tasks stall up to `now`, and shows those that have ended, and those that are due.
+    fn settle(&mut self, now: Timestamp, due: &[(RelationKey, OpenStart<Stall>)], ctx: &mut Context) {
+        self.count(now);
+        ctx.view.untracked += self.cgroups.take_left_out();
+        self.show_ended(ctx);
+        due.iter().for_each(|(_, start)| self.show(start, now, None, ctx));
+    }
+
+    fn count(&mut self, now: Timestamp) {
+        self.cgroups.count(now, self.relation.iter().map(|(_, start)| (start.open.pid, start.since)));
+    }
+
     /// Hands over the occurrence of a stall. `reclaimed_pages`: None if it goes on.
-    fn show(&self, start: &OpenStart<Stall>, time: u64, reclaimed_pages: Option<u64>, ctx: &mut Context) {
+    fn show(&mut self, start: &OpenStart<Stall>, time: u64, reclaimed_pages: Option<u64>, ctx: &mut Context) {
         let OpenStart { since, open } = start;
-        let Stall { kind, allocation, throttled_ns } = open.own;
+        let Stall { kind, allocation, throttled_ns, .. } = open.own;
         let stall = LongStall {
             ns: time.saturating_sub(*since),
             kind,
@@ -238,7 +371,7 @@ impl Reclaim {
                 .filter(|_| kind != StallKind::Compaction)
                 .map(|pages| pages.saturating_mul(self.page_bytes)),
             throttled_ns,
-            cgroup: None,
+            cgroup: self.cgroups.name_of(open.pid),
             goes_on: reclaimed_pages.is_none(),
         };
         let subject = Subject { time, cpu: open.cpu, pid: open.pid, tid: open.tid, comm: open.comm };
@@ -255,31 +388,49 @@ impl Reclaim {
     }
 
     /// The rows of the interval: stalls that ended, and those that go on.
-    fn rows(&mut self) -> Vec<StallRow> {
+    fn rows(&mut self, now: Timestamp) -> Vec<StallRow> {
         let page_bytes = self.page_bytes;
-        let rows = self.relation.rows.take().into_iter().map(|(StallsOf { task, kind }, sums)| StallRow {
-            task,
-            cgroup: None,
-            kind,
-            latency: sums.latency,
-            reclaimed_bytes: sums.own.reclaimed_pages.saturating_mul(page_bytes),
-            throttled_ns: sums.own.throttled_ns,
-            than: sums.than,
-            no_start: sums.no_start,
-            now: None,
-        });
-        rows.collect()
+        let mut rows: BTreeMap<RowName, StallRow> = BTreeMap::new();
+        for (StallsOf { task, kind }, sums) in self.relation.rows.take() {
+            let row = self.row(&mut rows, task, kind);
+            row.latency.merge(&sums.latency);
+            row.reclaimed_bytes += sums.own.reclaimed_pages.saturating_mul(page_bytes);
+            row.throttled_ns += sums.own.throttled_ns;
+            row.than += sums.than;
+            row.no_start += sums.no_start;
+        }
+        let waiting = self.relation.waiting_by(now, |_, start| (start.open.own.task, start.open.own.kind));
+        for ((task, kind), open) in waiting {
+            let row = self.row(&mut rows, task, kind);
+            row.now = Some(row.now.unwrap_or(0) + open.count);
+        }
+        rows.into_values().collect()
+    }
+
+    /// The row of a task, or of its cgroup.
+    fn row<'r>(
+        &mut self,
+        rows: &'r mut BTreeMap<RowName, StallRow>,
+        task: TaskKey,
+        kind: StallKind,
+    ) -> &'r mut StallRow {
+        let cgroup = if task.pid == 0 { None } else { self.cgroups.name_of(task.pid) };
+        let task = if self.args.by == StallGrouping::Cgroup { TaskKey::default() } else { task };
+        rows.entry((task, cgroup.clone(), kind)).or_insert_with(|| StallRow::new(task, cgroup, kind))
     }
 }
 
 impl Profiler for Reclaim {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.scope = setup.scope.clone();
-        EVENTS.into_iter().try_for_each(|(name, step)| self.add_event(name, step, evlist, setup))
+        self.cgroups = StalledCgroups::new(setup.host);
+        self.host = setup.host.clone();
+        EVENTS.into_iter().try_for_each(|(name, step)| self.add_event(name, step, evlist, setup))?;
+        self.add_kills(evlist, setup)
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let Some(of) = self.events.iter().find(|of| of.event == event) else { return Ok(Use::Ignored) };
+        let Some(of) = self.events.iter().find(|of| of.event == event) else { return self.killed(sample, ctx) };
         let allocation = match &of.allocation {
             Some((order, flags)) => {
                 Some(Allocation { order: order.read_i64(sample.raw)?, gfp_flags: flags.read_u64(sample.raw)? })
@@ -310,9 +461,16 @@ impl Profiler for Reclaim {
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         self.relation.on(&event, ctx);
         match event {
+            Event::Started { .. } => {
+                self.cgroups.started(ctx.started_ns);
+                let tids: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
+                let named = tids.into_iter().map(|tid| (tid, ctx.tasks.comm_if_any(tid)));
+                self.workers = ReclaimWorkers::new(&self.host, self.page_bytes, named);
+            }
             Event::Stopped { now } => {
                 let due = self.relation.open_lines_at_end(now, ctx);
-                due.iter().for_each(|(_, start)| self.show(start, now, None, ctx));
+                self.settle(now, &due, ctx);
+                self.show_kills(now, true, ctx);
             }
             Event::Task { record: Record::Exit(task), .. } => {
                 self.asked.remove(&task.tid);
@@ -324,21 +482,30 @@ impl Profiler for Reclaim {
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         let due = self.relation.tick(now, ctx);
-        due.iter().for_each(|(_, start)| self.show(start, now, None, ctx));
+        self.settle(now, &due, ctx);
+        self.show_kills(now, false, ctx);
         TickOutcome::default()
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.count(now);
         let unpaired = self.relation.end_interval(now, report);
-        let rows = self.rows();
+        let verdict = unpaired.verdict(false);
+        let rows = self.rows(now);
         let in_text = rows.iter().any(|row| row.than > 0) || !self.args.lengths.only_than();
-        let table = report.delta(&STALLS, rows).judged(unpaired.verdict(false)).below(unpaired.in_words());
-        table.text_rows(self.args.top as usize).in_text(in_text);
+        let top = self.args.top as usize;
+        let table = report.delta(&STALLS, rows).judged(verdict).below(unpaired.in_words());
+        table.text_rows(top).in_text(in_text);
+        let (workers, faults) = self.workers.take_rows();
+        report.delta(&PRESSURES, self.cgroups.take_rows(faults)).judged(verdict).text_rows(top).in_text(in_text);
+        report.delta(&WORKERS, workers).in_text(in_text);
         unpaired.report(report);
         Ok(())
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.relation.stacks());
+        used.extend(self.kills.iter().filter_map(|kill| kill.stack));
+        used.extend(self.lines.iter().filter_map(|line| line.start.open.stack));
     }
 }

@@ -1,6 +1,7 @@
 //! What a stall for memory is, and the events that tell of one.
 
 use crate::report::Value;
+use crate::stats::TaskKey;
 
 /// Why a task stalls for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,6 +73,8 @@ pub struct Allocation {
 /// What is kept of the beginning of a stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
+    /// Of its row.
+    pub task: TaskKey,
     pub kind: StallKind,
     /// None: compaction that no allocation asked for.
     pub allocation: Option<Allocation>,
