@@ -164,11 +164,12 @@ impl Declaration for Stalls {
 }
 
 /// A stall that has ended and gets a line as soon as the cgroup of its task is known.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct EndedStall {
     start: OpenStart<Stall>,
     until: u64,
     reclaimed_pages: u64,
+    cgroup: Option<Arc<str>>,
 }
 
 /// An OOM kill that gets a line as soon as the kernel's log tells of it.
@@ -326,7 +327,7 @@ impl Reclaim {
                     if self.lines.len() >= MAX_LINES {
                         self.show_ended(ctx);
                     }
-                    self.lines.push(EndedStall { start, until, reclaimed_pages });
+                    self.lines.push(EndedStall { start, until, reclaimed_pages, cgroup: None });
                 }
             }
             // Where only some CPUs are watched, it may have begun on another one.
@@ -341,8 +342,8 @@ impl Reclaim {
 
     /// Hands over the occurrences of the stalls that have ended.
     fn show_ended(&mut self, ctx: &mut Context) {
-        for EndedStall { start, until, reclaimed_pages } in std::mem::take(&mut self.lines) {
-            self.show(&start, until, Some(reclaimed_pages), ctx);
+        for EndedStall { start, until, reclaimed_pages, cgroup } in std::mem::take(&mut self.lines) {
+            self.show(&start, until, Some(reclaimed_pages), cgroup, ctx);
         }
     }
 
@@ -351,15 +352,29 @@ impl Reclaim {
         self.count(now);
         ctx.view.untracked += self.cgroups.take_left_out();
         self.show_ended(ctx);
-        due.iter().for_each(|(_, start)| self.show(start, now, None, ctx));
+        for (_, start) in due {
+            let cgroup = self.cgroups.name_of(start.open.pid);
+            self.show(start, now, None, cgroup, ctx);
+        }
     }
 
+    /// Counts the time in which tasks stall, and finds the cgroups of those that have ended: soon they may be gone.
     fn count(&mut self, now: Timestamp) {
         self.cgroups.count(now, self.relation.iter().map(|(_, start)| (start.open.pid, start.since)));
+        for line in self.lines.iter_mut().filter(|line| line.cgroup.is_none()) {
+            line.cgroup = self.cgroups.name_of(line.start.open.pid);
+        }
     }
 
     /// Hands over the occurrence of a stall. `reclaimed_pages`: None if it goes on.
-    fn show(&mut self, start: &OpenStart<Stall>, time: u64, reclaimed_pages: Option<u64>, ctx: &mut Context) {
+    fn show(
+        &self,
+        start: &OpenStart<Stall>,
+        time: u64,
+        reclaimed_pages: Option<u64>,
+        cgroup: Option<Arc<str>>,
+        ctx: &mut Context,
+    ) {
         let OpenStart { since, open } = start;
         let Stall { kind, allocation, throttled_ns, .. } = open.own;
         let stall = LongStall {
@@ -371,7 +386,7 @@ impl Reclaim {
                 .filter(|_| kind != StallKind::Compaction)
                 .map(|pages| pages.saturating_mul(self.page_bytes)),
             throttled_ns,
-            cgroup: self.cgroups.name_of(open.pid),
+            cgroup,
             goes_on: reclaimed_pages.is_none(),
         };
         let subject = Subject { time, cpu: open.cpu, pid: open.pid, tid: open.tid, comm: open.comm };
