@@ -1,5 +1,6 @@
 //! For how long some task of a cgroup stalled, beside the kernel's own measure of it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -30,9 +31,12 @@ pub struct StalledStretch {
 pub struct StalledCgroups {
     host: Host,
     hierarchy: MemoryHierarchy,
-    groups: Vec<StalledCgroup>,
-    /// The cgroup of a process, as an index into `groups`.
-    of_process: FxHashMap<i32, Option<usize>>,
+    /// By name.
+    groups: FxHashMap<Arc<str>, StalledCgroup>,
+    /// The cgroups of processes.
+    of_process: FxHashMap<i32, ProcessCgroup>,
+    /// Number of the interval.
+    interval: u64,
     /// The pressure of cgroups at the start of the run.
     before: FxHashMap<Arc<str>, Option<MemoryPressure>>,
     /// Stalls that have ended since the last count.
@@ -43,6 +47,13 @@ pub struct StalledCgroups {
     counted_to: u64,
     machine_ns: u64,
     machine_before: Option<MemoryPressure>,
+}
+
+/// The cgroup of a process as it was in an interval. None: it is not known.
+#[derive(Clone, Debug)]
+struct ProcessCgroup {
+    name: Option<Arc<str>>,
+    interval: u64,
 }
 
 #[derive(Debug)]
@@ -110,69 +121,68 @@ impl StalledCgroups {
     /// Counts the stalls up to `now`: those that have ended, and the part of the `open` ones that is not yet counted.
     pub fn count(&mut self, now: u64, open: impl Iterator<Item = (i32, u64)>) {
         let open = open.map(|(pid, since)| StalledStretch { pid, since, until: now });
-        let mut by_group: FxHashMap<Option<usize>, Vec<(u64, u64)>> = FxHashMap::default();
+        let mut by_group: FxHashMap<Arc<str>, Vec<(u64, u64)>> = FxHashMap::default();
         let (mut of_machine, mut looks) = (Vec::new(), 0);
         for StalledStretch { pid, since, until } in std::mem::take(&mut self.ended).into_iter().chain(open) {
             let stretch = (since.max(self.counted_to), until.min(now));
             if stretch.0 < stretch.1 {
                 of_machine.push(stretch);
-                by_group.entry(self.group_of(pid, &mut looks)).or_default().push(stretch);
+                if let Some(name) = self.look_up(pid, &mut looks) {
+                    by_group.entry(name).or_default().push(stretch);
+                }
             }
         }
         self.machine_ns = self.machine_ns.saturating_add(union_ns(&mut of_machine));
-        for (group, mut stretches) in by_group {
-            if let Some(group) = group.and_then(|group| self.groups.get_mut(group)) {
+        for (name, mut stretches) in by_group {
+            if let Some(group) = self.group(name) {
                 group.stalled_ns = group.stalled_ns.saturating_add(union_ns(&mut stretches));
             }
         }
         self.counted_to = self.counted_to.max(now);
     }
 
-    fn group_of(&mut self, pid: i32, looks: &mut usize) -> Option<usize> {
-        if let Some(known) = self.of_process.get(&pid) {
-            return *known;
+    /// The name of a process's cgroup. In each interval it is read anew, since a process may go to another one, or its
+    /// pid be reused; of a process that has exited the last one counts.
+    fn look_up(&mut self, pid: i32, looks: &mut usize) -> Option<Arc<str>> {
+        let known = self.of_process.get(&pid);
+        if let Some(known) = known.filter(|known| known.interval == self.interval) {
+            return known.name.clone();
         }
+        let last = known.and_then(|known| known.name.clone());
         *looks += 1;
         if *looks > MAX_LOOKS {
-            return None;
+            return last;
         }
-        let group = self.hierarchy.of_task(pid).and_then(|cgroup| self.group(cgroup));
+        let name = self.hierarchy.of_task(pid).map(|cgroup| cgroup.name).or(last);
         if self.of_process.len() >= MAX_PROCESSES {
             self.of_process.clear();
         }
-        self.of_process.insert(pid, group);
-        group
+        self.of_process.insert(pid, ProcessCgroup { name: name.clone(), interval: self.interval });
+        name
     }
 
-    fn group(&mut self, cgroup: MemoryCgroup) -> Option<usize> {
-        if let Some(known) = self.groups.iter().position(|group| group.cgroup.name == cgroup.name) {
-            return Some(known);
-        }
-        if self.groups.len() >= MAX_GROUPS {
-            return None;
-        }
-        let now = cgroup.counters().unwrap_or_default();
-        // What was created since the start of the run had counted nothing then.
-        let before = match self.before.get(&cgroup.name) {
-            Some(pressure) => CgroupCounters { pressure: pressure.or(now.pressure), ..now },
-            None if self.before.len() < MAX_GROUPS => {
-                let zero = |_| MemoryPressure::default();
-                CgroupCounters {
-                    pressure: now.pressure.map(zero),
+    fn group(&mut self, name: Arc<str>) -> Option<&mut StalledCgroup> {
+        if !self.groups.contains_key(&name) {
+            let cgroup = self.hierarchy.at(Path::new(&*name)).filter(|_| self.groups.len() < MAX_GROUPS)?;
+            let now = cgroup.counters().unwrap_or_default();
+            // What was created since the start of the run had counted nothing then.
+            let before = match self.before.get(&name) {
+                Some(pressure) => CgroupCounters { pressure: pressure.or(now.pressure), ..now },
+                None if self.before.len() < MAX_GROUPS => CgroupCounters {
+                    pressure: now.pressure.map(|_| MemoryPressure::default()),
                     swapped_in: now.swapped_in.map(|_| 0),
                     ..CgroupCounters::default()
-                }
-            }
-            None => now,
-        };
-        self.groups.push(StalledCgroup { cgroup, before, stalled_ns: 0, is_gone: false });
-        Some(self.groups.len() - 1)
+                },
+                None => now,
+            };
+            self.groups.insert(name.clone(), StalledCgroup { cgroup, before, stalled_ns: 0, is_gone: false });
+        }
+        self.groups.get_mut(&name)
     }
 
     /// The name of a process's cgroup. None: it is not known.
     pub fn name_of(&mut self, pid: i32) -> Option<Arc<str>> {
-        let group = self.group_of(pid, &mut 0)?;
-        Some(self.groups.get(group)?.cgroup.name.clone())
+        self.look_up(pid, &mut 0)
     }
 
     /// The machine, and the cgroups whose tasks have stalled, since the last call.
@@ -182,9 +192,10 @@ impl StalledCgroups {
         self.machine_before = now.or(self.machine_before);
         let stalled_ns = std::mem::take(&mut self.machine_ns);
         let mut rows = vec![PressureRow::of_machine(stalled_ns, pressure, faults)];
-        rows.extend(self.groups.iter_mut().filter_map(StalledCgroup::take_row));
-        self.of_process.clear(); // a task may go to another cgroup
-        self.groups.retain(|group| !group.is_gone);
+        rows.extend(self.groups.values_mut().filter_map(StalledCgroup::take_row));
+        self.groups.retain(|_, group| !group.is_gone);
+        self.of_process.retain(|_, known| known.interval == self.interval);
+        self.interval += 1;
         rows
     }
 

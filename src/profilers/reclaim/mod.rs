@@ -29,7 +29,9 @@ use crate::profiler::{
 use crate::profilers::reclaim::cgroups::{StalledCgroups, StalledStretch};
 use crate::profilers::reclaim::oom::{OOM_KILLS, OomFields, OomLog, OomVictim};
 use crate::profilers::reclaim::stall::{Allocation, EVENTS, Stall, StallKind, StallStep};
-use crate::profilers::reclaim::table::{LONG_STALL, LongStall, PRESSURES, STALLS, StallRow, WORKERS};
+use crate::profilers::reclaim::table::{
+    LONG_STALL, LongStall, PRESSURES, PressureRow, STALLS, StallRow, WORKERS, WorkerRow,
+};
 use crate::profilers::reclaim::workers::ReclaimWorkers;
 use crate::relation::{
     Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationKey, RelationTerms, RowKey,
@@ -512,8 +514,12 @@ impl Profiler for Reclaim {
         let table = report.delta(&STALLS, rows).judged(verdict).below(unpaired.in_words());
         table.text_rows(top).in_text(in_text);
         let (workers, faults) = self.workers.take_rows();
-        report.delta(&PRESSURES, self.cgroups.take_rows(faults)).judged(verdict).text_rows(top).in_text(in_text);
-        report.delta(&WORKERS, workers).in_text(in_text);
+        let pressures = self.cgroups.take_rows(faults);
+        let (any_pressure, any_work) =
+            (pressures.iter().any(PressureRow::is_any), workers.iter().any(WorkerRow::is_any));
+        let table = report.delta(&PRESSURES, pressures).judged(verdict);
+        table.text_rows(top).in_text(in_text && any_pressure);
+        report.delta(&WORKERS, workers).in_text(in_text && any_work);
         unpaired.report(report);
         Ok(())
     }

@@ -143,6 +143,11 @@ impl PressureRow {
             limit_of: None,
         }
     }
+
+    /// Some task has stalled.
+    pub fn is_any(&self) -> bool {
+        self.stalled_ns > 0 || self.some_ns.is_some_and(|ns| ns > 0)
+    }
 }
 
 pub static PRESSURES: Schema<PressureRow> = Schema::<PressureRow>::new(
@@ -199,6 +204,13 @@ pub struct WorkerRow {
     pub reclaimed_bytes: Option<u64>,
     /// Huge pages.
     pub made: Option<u64>,
+}
+
+impl WorkerRow {
+    /// It has looked for memory.
+    pub fn is_any(&self) -> bool {
+        [self.scanned_bytes, self.made].iter().flatten().any(|number| *number > 0)
+    }
 }
 
 pub static WORKERS: Schema<WorkerRow> = Schema::<WorkerRow>::new(

@@ -99,7 +99,7 @@ impl ReclaimWorkers {
             };
             rows.push(WorkerRow { worker: Some(worker), cpu_ns, scanned_bytes, reclaimed_bytes, made });
         }
-        rows.retain(|row| [row.cpu_ns, row.scanned_bytes, row.made].iter().flatten().any(|number| *number > 0));
+        rows.retain(|row| row.is_any() || row.cpu_ns.is_some_and(|ns| ns > 0));
         (rows, Some(MachineFaults { refaults, swapped_in }))
     }
 }
