@@ -6,8 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::host::{Host, MemoryPressure};
-use crate::profilers::reclaim::table::PressureRow;
-use crate::profilers::reclaim::workers::MachineFaults;
+use crate::profilers::reclaim::table::{MachineFaults, PressureRow};
 use crate::stats::union_ns;
 use crate::task::memory_cgroup::{CgroupCounters, MemoryCgroup, MemoryHierarchy};
 

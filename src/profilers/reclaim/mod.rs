@@ -13,7 +13,6 @@ mod table;
 mod workers;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -27,8 +26,8 @@ use crate::profiler::{
     Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TaskGrouping, TickOutcome, Timestamp, Use,
 };
 use crate::profilers::reclaim::cgroups::{StalledCgroups, StalledStretch};
-use crate::profilers::reclaim::oom::{OOM_KILLS, OomFields, OomLog, OomVictim};
-use crate::profilers::reclaim::stall::{Allocation, EVENTS, Stall, StallKind, StallStep};
+use crate::profilers::reclaim::oom::OomKills;
+use crate::profilers::reclaim::stall::{EVENTS, Stall, StallKind, StallStep, StalledAllocation};
 use crate::profilers::reclaim::table::{
     LONG_STALL, LongStall, PRESSURES, PressureRow, STALLS, StallRow, WORKERS, WorkerRow,
 };
@@ -174,14 +173,6 @@ struct EndedStall {
     cgroup: Option<Arc<str>>,
 }
 
-/// An OOM kill that gets a line as soon as the kernel's log tells of it.
-#[derive(Clone, Copy, Debug)]
-struct SeenKill {
-    subject: Subject,
-    victim: OomVictim,
-    stack: Option<StackId>,
-}
-
 /// The profiler behind [`ReclaimArgs`].
 #[derive(Debug)]
 struct Reclaim {
@@ -193,14 +184,11 @@ struct Reclaim {
     cgroups: StalledCgroups,
     workers: ReclaimWorkers,
     lines: Vec<EndedStall>,
-    /// The event of OOM kills.
-    oom: Option<(EventId, OomFields)>,
-    oom_log: OomLog,
-    kills: Vec<SeenKill>,
+    kills: OomKills,
     /// What the kernel calls flags of allocations.
     gfp_names: Option<FlagTable>,
-    /// Allocations for which threads are about to compact memory.
-    asked: FxHashMap<i32, Allocation>,
+    /// StalledAllocations for which threads are about to compact memory.
+    asked: FxHashMap<i32, StalledAllocation>,
     page_bytes: u64,
 }
 
@@ -208,25 +196,9 @@ impl Reclaim {
     fn new(args: ReclaimArgs) -> Reclaim {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let relation = Relation::new(Stalls, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
-        let (events, host, scope, cgroups, workers, lines) = Default::default();
-        let (oom, oom_log, kills) = Default::default();
+        let (events, host, scope, cgroups, workers, lines, kills) = Default::default();
         let (gfp_names, asked, page_bytes) = (None, FxHashMap::default(), crate::sys::page_size() as u64);
-        Reclaim {
-            args,
-            events,
-            host,
-            scope,
-            relation,
-            cgroups,
-            workers,
-            lines,
-            oom,
-            oom_log,
-            kills,
-            gfp_names,
-            asked,
-            page_bytes,
-        }
+        Reclaim { args, events, host, scope, relation, cgroups, workers, lines, kills, gfp_names, asked, page_bytes }
     }
 
     /// Adds an event, if this kernel has it. Without compaction, cgroups or nodes of memory it has no events of these.
@@ -253,48 +225,18 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Adds the event of OOM kills, if this kernel has it.
-    fn add_kills(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let Ok((evsel, format)) = setup.tracepoint("oom:mark_victim") else { return Ok(()) };
-        let event = evlist.add(evsel.binding(Binding::Cpu).callchain_if(setup.stacks, 0))?;
-        self.oom = Some((event, OomFields::of(&format)?));
-        self.oom_log = OomLog::open(Path::new("/dev/kmsg"));
-        Ok(())
-    }
-
-    /// A task is killed, since the current one gets no memory.
-    fn killed(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        /// Kills that wait for their lines, at most.
-        const MAX_KILLS: usize = 100;
-        let Some((_, fields)) = &self.oom else { return Ok(Use::Ignored) };
-        let victim = fields.victim(sample.raw, |pid| ctx.tasks.comm(pid))?;
-        let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid) || ctx.is_ours(victim.pid);
-        if !is_ours || self.kills.len() >= MAX_KILLS {
-            return Ok(Use::Ignored);
-        }
-        let (subject, stack) = (ctx.subject(sample), ctx.stack(sample));
-        self.kills.push(SeenKill { subject, victim, stack });
-        Ok(Use::Relevant)
-    }
-
-    fn show_kills(&mut self, now: Timestamp, is_last: bool, ctx: &mut Context) {
-        /// How long the kernel may take to log a kill: a console can be slow.
-        const LOGGED_WITHIN_NS: u64 = 1_000_000_000;
-        for kill in std::mem::take(&mut self.kills) {
-            let is_last = is_last || now.saturating_sub(kill.subject.time) >= LOGGED_WITHIN_NS;
-            match self.oom_log.describe(kill.victim, self.page_bytes, is_last) {
-                Some(told) => ctx.emit(&OOM_KILLS, kill.subject, &told, kill.stack),
-                None => self.kills.push(kill),
-            }
-        }
-    }
-
     fn wants(&self, sample: &Sample<'_>, ctx: &Context) -> bool {
         let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid);
         is_ours && !self.scope.is_own(sample.tid) && self.scope.has_cpu(sample.cpu)
     }
 
-    fn begins(&mut self, kind: StallKind, allocation: Option<Allocation>, sample: &Sample<'_>, ctx: &mut Context) {
+    fn begins(
+        &mut self,
+        kind: StallKind,
+        allocation: Option<StalledAllocation>,
+        sample: &Sample<'_>,
+        ctx: &mut Context,
+    ) {
         let key = RelationKey::thread(sample.tid);
         if let Some(outer) = self.relation.get(key).map(|start| start.open.own.kind).filter(|outer| *outer != kind) {
             if kind.is_within(outer) {
@@ -443,14 +385,16 @@ impl Profiler for Reclaim {
         self.cgroups = StalledCgroups::new(setup.host);
         self.host = setup.host.clone();
         EVENTS.into_iter().try_for_each(|(name, step)| self.add_event(name, step, evlist, setup))?;
-        self.add_kills(evlist, setup)
+        self.kills.add_event(evlist, setup)
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let Some(of) = self.events.iter().find(|of| of.event == event) else { return self.killed(sample, ctx) };
+        let Some(of) = self.events.iter().find(|of| of.event == event) else {
+            return self.kills.sample(event, sample, ctx);
+        };
         let allocation = match &of.allocation {
             Some((order, flags)) => {
-                Some(Allocation { order: order.read_i64(sample.raw)?, gfp_flags: flags.read_u64(sample.raw)? })
+                Some(StalledAllocation { order: order.read_i64(sample.raw)?, gfp_flags: flags.read_u64(sample.raw)? })
             }
             None => None,
         };
@@ -487,7 +431,7 @@ impl Profiler for Reclaim {
             Event::Stopped { now } => {
                 let due = self.relation.open_lines_at_end(now, ctx);
                 self.settle(now, &due, ctx);
-                self.show_kills(now, true, ctx);
+                self.kills.show(now, true, self.page_bytes, ctx);
             }
             Event::Task { record: Record::Exit(task), .. } => {
                 self.asked.remove(&task.tid);
@@ -500,7 +444,7 @@ impl Profiler for Reclaim {
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         let due = self.relation.tick(now, ctx);
         self.settle(now, &due, ctx);
-        self.show_kills(now, false, ctx);
+        self.kills.show(now, false, self.page_bytes, ctx);
         TickOutcome::default()
     }
 
@@ -526,7 +470,7 @@ impl Profiler for Reclaim {
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.relation.stacks());
-        used.extend(self.kills.iter().filter_map(|kill| kill.stack));
+        used.extend(self.kills.stacks());
         used.extend(self.lines.iter().filter_map(|line| line.start.open.stack));
     }
 }

@@ -9,15 +9,79 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use crate::host::KernelLog;
+use crate::perf::evsel::Binding;
+use crate::perf::{EventId, Evlist, Sample};
+use crate::profiler::{Context, Setup, Use};
 use crate::profilers::reclaim::table::named;
 use crate::report::layout::{SUBJECT, detail, text};
-use crate::report::{Detail, OccurrenceSchema, Value};
+use crate::report::{Detail, OccurrenceSchema, Subject, Value};
+use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::{Field, Format};
 
+/// The OOM kills of the run.
+#[derive(Debug, Default)]
+pub struct OomKills {
+    /// None: this kernel has no such event.
+    event: Option<(EventId, OomFields)>,
+    log: OomLog,
+    seen: Vec<SeenKill>,
+}
+
+/// A kill that gets a line as soon as the kernel's log tells of it.
+#[derive(Clone, Copy, Debug)]
+struct SeenKill {
+    subject: Subject,
+    victim: OomVictim,
+    stack: Option<StackId>,
+}
+
+impl OomKills {
+    /// Adds the event, if this kernel has it.
+    pub fn add_event(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let Ok((evsel, format)) = setup.tracepoint("oom:mark_victim") else { return Ok(()) };
+        let event = evlist.add(evsel.binding(Binding::Cpu).callchain_if(setup.stacks, 0))?;
+        self.event = Some((event, OomFields::of(&format)?));
+        self.log = OomLog::open(Path::new("/dev/kmsg"));
+        Ok(())
+    }
+
+    /// A task is killed, since the current one gets no memory.
+    pub fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        /// Kills that wait for their lines, at most.
+        const MAX_KILLS: usize = 100;
+        let Some((_, fields)) = self.event.as_ref().filter(|(of, _)| *of == event) else { return Ok(Use::Ignored) };
+        let victim = fields.victim(sample.raw, |pid| ctx.tasks.comm(pid))?;
+        let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid) || ctx.is_ours(victim.pid);
+        if !is_ours || self.seen.len() >= MAX_KILLS {
+            return Ok(Use::Ignored);
+        }
+        let (subject, stack) = (ctx.subject(sample), ctx.stack(sample));
+        self.seen.push(SeenKill { subject, victim, stack });
+        Ok(Use::Relevant)
+    }
+
+    /// Hands over the occurrences of the kills of which the log tells. `is_last`: of all.
+    pub fn show(&mut self, now: u64, is_last: bool, page_bytes: u64, ctx: &mut Context) {
+        /// How long the kernel may take to log a kill: a console can be slow.
+        const LOGGED_WITHIN_NS: u64 = 1_000_000_000;
+        for kill in std::mem::take(&mut self.seen) {
+            let is_last = is_last || now.saturating_sub(kill.subject.time) >= LOGGED_WITHIN_NS;
+            match self.log.describe(kill.victim, page_bytes, is_last) {
+                Some(told) => ctx.emit(&OOM_KILLS, kill.subject, &told, kill.stack),
+                None => self.seen.push(kill),
+            }
+        }
+    }
+
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        self.seen.iter().filter_map(|kill| kill.stack)
+    }
+}
+
 /// The fields of `oom:mark_victim`. Up to 6.8 it has the pid alone.
 #[derive(Debug)]
-pub struct OomFields {
+struct OomFields {
     pid: Field,
     comm: Option<Field>,
     anon: Option<Field>,
@@ -27,22 +91,22 @@ pub struct OomFields {
 
 /// The victim of an OOM kill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OomVictim {
-    pub pid: i32,
-    pub comm: Comm,
-    pub sizes: VictimSizes,
+struct OomVictim {
+    pid: i32,
+    comm: Comm,
+    sizes: VictimSizes,
 }
 
 /// What a victim had in memory. None: not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VictimSizes {
-    pub anon_bytes: Option<u64>,
-    pub file_bytes: Option<u64>,
-    pub shmem_bytes: Option<u64>,
+struct VictimSizes {
+    anon_bytes: Option<u64>,
+    file_bytes: Option<u64>,
+    shmem_bytes: Option<u64>,
 }
 
 impl OomFields {
-    pub fn of(format: &Format) -> Result<OomFields> {
+    fn of(format: &Format) -> Result<OomFields> {
         let optional = |name: &str| format.field(name).cloned();
         Ok(OomFields {
             pid: format.require("pid")?.clone(),
@@ -54,7 +118,7 @@ impl OomFields {
     }
 
     /// The victim. `known`: the name of a task, for kernels whose event has none.
-    pub fn victim(&self, raw: &[u8], known: impl FnOnce(i32) -> Comm) -> Result<OomVictim> {
+    fn victim(&self, raw: &[u8], known: impl FnOnce(i32) -> Comm) -> Result<OomVictim> {
         let pid = self.pid.read_i32(raw)?;
         let comm = match &self.comm {
             Some(comm) => Comm::of_task(comm.text(raw)?),
@@ -94,7 +158,7 @@ struct OomCandidate {
 
 /// The kernel's log, and what it said of OOM kills whose event has not come yet.
 #[derive(Debug, Default)]
-pub struct OomLog {
+struct OomLog {
     log: KernelLog,
     /// What the lines since the last kill said.
     current: OomReport,
@@ -106,12 +170,12 @@ const MAX_REPORTS: usize = 100;
 const MAX_NEIGHBOURS: usize = 3;
 
 impl OomLog {
-    pub fn open(path: &Path) -> OomLog {
+    fn open(path: &Path) -> OomLog {
         OomLog { log: KernelLog::open(path), ..OomLog::default() }
     }
 
     /// The line of a kill. None: the log does not tell of it yet. `is_last`: nor will it be asked again.
-    pub fn describe(&mut self, victim: OomVictim, page_bytes: u64, is_last: bool) -> Option<OomKill> {
+    fn describe(&mut self, victim: OomVictim, page_bytes: u64, is_last: bool) -> Option<OomKill> {
         let OomLog { log, current, reports } = self;
         log.read_new(|line| {
             if current.take_line(line) {
@@ -215,7 +279,7 @@ fn kib(text: &str) -> Option<u64> {
 
 /// The occurrence of an OOM kill. Its subject is the task whose allocation failed.
 #[derive(Debug, PartialEq, Eq)]
-pub struct OomKill {
+struct OomKill {
     victim: OomVictim,
     constraint: Option<&'static str>,
     cgroup: Option<Arc<str>>,
@@ -228,7 +292,7 @@ fn number(number: Option<u64>) -> Value {
     number.map_or(Value::None, Value::Unsigned)
 }
 
-pub static OOM_KILLS: OccurrenceSchema<OomKill> = OccurrenceSchema::<OomKill>::new(
+static OOM_KILLS: OccurrenceSchema<OomKill> = OccurrenceSchema::<OomKill>::new(
     &[
         Detail::new("kind", |_| Value::Word("oom kill")),
         Detail::new("victim.pid", |kill| Value::Signed(kill.victim.pid.into())),

@@ -64,7 +64,7 @@ pub const EVENTS: [(&str, StallStep); 12] = [
 
 /// The allocation for which a task stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocation {
+pub struct StalledAllocation {
     /// It asks for 2^order pages.
     pub order: i64,
     pub gfp_flags: u64,
@@ -77,7 +77,7 @@ pub struct Stall {
     pub task: TaskKey,
     pub kind: StallKind,
     /// None: compaction that no allocation asked for.
-    pub allocation: Option<Allocation>,
+    pub allocation: Option<StalledAllocation>,
     /// Of it, the time slept because reclaim made no progress.
     pub throttled_ns: u64,
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::host::MemoryPressure;
 use crate::profilers::reclaim::stall::StallKind;
-use crate::profilers::reclaim::workers::{MachineFaults, ReclaimWorker};
 use crate::report::layout::{SUBJECT, detail, text, when};
 use crate::report::{Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, TaskKeyRow, Unit, Value};
 use crate::stats::{Latency, TaskKey};
@@ -110,6 +109,13 @@ pub static STALLS: Schema<StallRow> = Schema::<StallRow>::new(
     rank(one).cmp(&rank(other))
 });
 
+/// Pages of the machine that had to be read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineFaults {
+    pub refaults: u64,
+    pub swapped_in: u64,
+}
+
 /// The pressure on the memory of the machine, or of a cgroup.
 #[derive(Clone, Debug)]
 pub struct PressureRow {
@@ -193,6 +199,26 @@ pub static PRESSURES: Schema<PressureRow> = Schema::<PressureRow>::new(
     let rank = |row: &PressureRow| (row.cgroup.is_some(), Reverse(row.stalled_ns), row.cgroup.clone());
     rank(one).cmp(&rank(other))
 });
+
+/// A thread of the kernel that frees or joins memory, by the start of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ReclaimWorker {
+    Kswapd,
+    Kcompactd,
+    Khugepaged,
+}
+
+impl ReclaimWorker {
+    pub const ALL: [ReclaimWorker; 3] = [ReclaimWorker::Kswapd, ReclaimWorker::Kcompactd, ReclaimWorker::Khugepaged];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            ReclaimWorker::Kswapd => "kswapd",
+            ReclaimWorker::Kcompactd => "kcompactd",
+            ReclaimWorker::Khugepaged => "khugepaged",
+        }
+    }
+}
 
 /// What tasks, or the kernel's threads, did to free memory.
 #[derive(Clone, Debug)]

@@ -1,35 +1,8 @@
 //! Who frees memory for the machine: tasks themselves, and threads of the kernel.
 
 use crate::host::{Host, ReclaimCounters, ReclaimedPages};
-use crate::profilers::reclaim::table::WorkerRow;
+use crate::profilers::reclaim::table::{MachineFaults, ReclaimWorker, WorkerRow};
 use crate::task::{Comm, procfs};
-
-/// A thread of the kernel that frees or joins memory, by the start of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ReclaimWorker {
-    Kswapd,
-    Kcompactd,
-    Khugepaged,
-}
-
-impl ReclaimWorker {
-    const ALL: [ReclaimWorker; 3] = [ReclaimWorker::Kswapd, ReclaimWorker::Kcompactd, ReclaimWorker::Khugepaged];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            ReclaimWorker::Kswapd => "kswapd",
-            ReclaimWorker::Kcompactd => "kcompactd",
-            ReclaimWorker::Khugepaged => "khugepaged",
-        }
-    }
-}
-
-/// Pages of the machine that had to be read again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MachineFaults {
-    pub refaults: u64,
-    pub swapped_in: u64,
-}
 
 /// The counters of all of them at the end of the last interval.
 #[derive(Debug, Default)]
