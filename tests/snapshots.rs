@@ -138,6 +138,7 @@ recordings! {
     oncpu: "oncpu", compare_tables(16384);
     page_faults: "page-faults", compare_tables(8192);
     profile: "profile", compare_tables(1024);
+    reclaim: "reclaim", compare_tables(4096);
     run: "run", compare_tables(4096);
     rundelay: "rundelay", compare_tables(16384);
     sched_migrate: "sched-migrate", compare_tables(1024);

@@ -180,11 +180,13 @@ fn unknown_argument(argument: &str, chosen: Option<&Command>, command: &Command,
 }
 
 /// Names of other tools, each with the nearest perf-prof command line.
-const TOOLS: [(&str, &str); 26] = [
+const TOOLS: [(&str, &str); 29] = [
     ("biolatency", "blktrace -i 1000"),
     ("biosnoop", "blktrace --than 1ns"),
     ("biotop", "blktrace -i 1000"),
+    ("compactsnoop", "reclaim --than 1ns"),
     ("cpudist", "oncpu"),
+    ("drsnoop", "reclaim --than 1ns"),
     ("execsnoop", "trace -e sched:sched_process_exec"),
     ("exitsnoop", "trace -e sched:sched_process_exit"),
     ("iostat", "blktrace -i 1000"),
@@ -194,6 +196,7 @@ const TOOLS: [(&str, &str); 26] = [
     ("memleak", "kmemleak slab -g"),
     ("offcputime", "task-state -S -D --flame-graph off-cpu.svg"),
     ("offwaketime", "task-state -S -D -g --than 10"),
+    ("oomkill", "reclaim"),
     ("opensnoop", "trace -e syscalls:sys_enter_openat"),
     ("record", "profile -g --flame-graph cpu.svg"),
     ("runqlat", "rundelay"),

@@ -11,6 +11,7 @@ pub mod num_dist;
 pub mod oncpu;
 pub mod page_faults;
 pub mod profile;
+pub mod reclaim;
 pub mod rundelay;
 pub mod sched_migrate;
 pub mod signal;
@@ -39,6 +40,7 @@ macro_rules! profilers {
             Oncpu(oncpu::OncpuArgs),
             PageFaults(page_faults::PageFaultsArgs),
             Profile(profile::ProfileArgs),
+            Reclaim(reclaim::ReclaimArgs),
             Rundelay(rundelay::RundelayArgs),
             SchedMigrate(sched_migrate::SchedMigrateArgs),
             Signal(signal::SignalArgs),
