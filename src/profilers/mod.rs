@@ -6,6 +6,7 @@ pub mod irq_off;
 pub mod irqs;
 pub mod kmemleak;
 pub mod multi_trace;
+pub mod net;
 pub mod num_dist;
 pub mod oncpu;
 pub mod page_faults;
@@ -33,6 +34,7 @@ macro_rules! profilers {
             Irqs(irqs::IrqsArgs),
             Kmemleak(kmemleak::KmemleakArgs),
             MultiTrace(multi_trace::MultiTraceArgs),
+            Net(net::NetArgs),
             NumDist(num_dist::NumDistArgs),
             Oncpu(oncpu::OncpuArgs),
             PageFaults(page_faults::PageFaultsArgs),
