@@ -37,7 +37,7 @@ use crate::profilers::net::endpoint::{Endpoint, Ends, EndsFields};
 use crate::profilers::net::listeners::{LISTENERS, Listeners};
 use crate::profilers::net::table::{
     CONNECTIONS, ConnectionLine, ConnectionRow, DROPS, DropRow, DropsOf, FULL_QUEUES, FullQueueOf, LINES, RESETS,
-    RETRANSMITS, ReasonNames, ResetRow, ResetsOf, RetransmitsOf, reason_value,
+    RETRANSMITS, ReasonNames, ResetRow, ResetsOf, RetransmitsOf, TRAFFIC, TrafficOf, TrafficSums, reason_value,
 };
 use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, PairStart, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, Schema, Subject, TableSchema, Value};
@@ -54,6 +54,8 @@ Examples:
     perf-prof net -i 1000
   A line for each connection that is refused, reset or gets no answer:
     perf-prof net --failures
+  What each process sends and receives, and with whom, for ten seconds:
+    perf-prof net --bytes --for 10
   Connects of one service that take 100 ms or more, and in which code:
     perf-prof net -p nginx --than 100ms -g
 
@@ -63,6 +65,9 @@ pub struct NetArgs {
     /// A line for each connection that fails or is reset
     #[arg(long)]
     failures: bool,
+    /// What is sent and received, too: a record for each call
+    #[arg(long)]
+    bytes: bool,
     #[command(flatten)]
     lengths: LatencyArgs,
     /// So many rows of each table at most in text
@@ -75,7 +80,7 @@ pub struct NetArgs {
 impl ProfilerArgs for NetArgs {
     const NAME: &'static str = "net";
     const TABLES: &'static [&'static dyn TableSchema] =
-        &[&CONNECTIONS, &LISTENERS, &RETRANSMITS, &RESETS, &DROPS, &FULL_QUEUES];
+        &[&CONNECTIONS, &LISTENERS, &RETRANSMITS, &RESETS, &DROPS, &FULL_QUEUES, &TRAFFIC];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(LINES.layout());
     const WEIGHT: &'static str = "us";
     const NARROWINGS: &'static [&'static str] = &["-p PID"];
@@ -104,10 +109,14 @@ enum NetStep {
     Dropped,
     /// As `Dropped`.
     QueueFull,
+    /// Only with `--bytes`.
+    Sent,
+    /// As `Sent`.
+    Received,
 }
 
 /// The events; each with its fields that are numbers, which not all kernels have, and the kernel's filter.
-const EVENTS: [(&str, NetStep, [&str; 3], Option<&str>); 8] = [
+const EVENTS: [(&str, NetStep, [&str; 3], Option<&str>); 10] = [
     (
         "sock:inet_sock_set_state",
         NetStep::State,
@@ -121,6 +130,9 @@ const EVENTS: [(&str, NetStep, [&str; 3], Option<&str>); 8] = [
     ("tcp:tcp_retransmit_synack", NetStep::AnswerSentAgain, ["", "", ""], None),
     ("skb:kfree_skb", NetStep::Dropped, ["reason", "location", "protocol"], None),
     ("udp:udp_fail_queue_rcv_skb", NetStep::QueueFull, ["rc", "lport", ""], None),
+    ("sock:sock_send_length", NetStep::Sent, ["ret", "family", "protocol"], Some("ret > 0")),
+    // A look at what waits, MSG_PEEK, takes nothing.
+    ("sock:sock_recv_length", NetStep::Received, ["ret", "family", "protocol"], Some("ret > 0 && !(flags & 2)")),
 ];
 
 /// States of a connection, include/net/tcp_states.h.
@@ -170,6 +182,7 @@ struct Net {
     resets: KeyedSums<ResetsOf, u64>,
     drops: KeyedSums<DropsOf, u64>,
     full_queues: KeyedSums<FullQueueOf, u64>,
+    traffic: KeyedSums<TrafficOf, TrafficSums>,
     reset_reasons: ReasonNames,
     drop_reasons: ReasonNames,
 }
@@ -182,7 +195,7 @@ impl Net {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let relation = Relation::new(Connections, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
         let (events, scope, accepts, addresses, waiting, closings, listened, listeners) = Default::default();
-        let (retransmits, resets, drops, full_queues, reset_reasons, drop_reasons) = Default::default();
+        let (retransmits, resets, drops, full_queues, traffic, reset_reasons, drop_reasons) = Default::default();
         let (tells_errors, misses_accepts) = (false, false);
         Net {
             args,
@@ -201,6 +214,7 @@ impl Net {
             resets,
             drops,
             full_queues,
+            traffic,
             reset_reasons,
             drop_reasons,
         }
@@ -221,7 +235,7 @@ impl Net {
             }
             found => found?,
         };
-        let field = |name: &str| drift::require(&format, name).ok().cloned();
+        let field = |name: &str| format.field(name).cloned();
         let takes_stack = setup.stacks && step == NetStep::State;
         let event = evlist.add(evsel.binding(Binding::Cpu).callchain_if(takes_stack, 0))?;
         if let Some(filter) = filter {
@@ -238,7 +252,8 @@ impl Net {
             reasons.extend(names.map(|(number, name)| (number, name.into())));
         }
         self.tells_errors |= step == NetStep::Error;
-        let (socket, ends, numbers) = (field("skaddr"), EndsFields::find(&format).ok(), numbers.map(field));
+        let socket = field("skaddr").or_else(|| field("sk"));
+        let (ends, numbers) = (EndsFields::find(&format).ok(), numbers.map(field));
         if is_needed {
             drift::require(&format, "skaddr")?;
             EndsFields::find(&format)?;
@@ -384,6 +399,17 @@ impl Net {
         ctx.watched.is_all().then(|| ConnectionsOf::new(&Connection { direction, ends }, 0, Comm::default()))
     }
 
+    /// The row of traffic over a socket.
+    fn traffic_of(&self, socket: u64, task: TaskKey, [family, protocol]: [u16; 2]) -> TrafficOf {
+        let key = |phase: &ConnectionPhase| ConnectionKey { socket, phase: *phase };
+        let connection = ConnectionPhase::ALL.iter().find_map(|phase| self.relation.get(key(phase)));
+        let (direction, peer, port) = connection.map_or((None, None, 0), |start| {
+            let ConnectionsOf { direction, peer, port, .. } = ConnectionsOf::of_start(start);
+            (Some(direction), peer, port)
+        });
+        TrafficOf { task, family, protocol, direction, peer, port }
+    }
+
     fn reset(&mut self, is_sent: bool, reason: Option<u64>, socket: u64, ends: Ends, ctx: &Context) {
         let reason = reason.map(|reason| reason as u32);
         let Some(mut connections) = self.whose(socket, ends, ctx) else { return };
@@ -441,7 +467,9 @@ impl Net {
             row.now = Some(open.count);
             row.oldest_ns = Some(now.saturating_sub(open.oldest.since));
         }
-        rows.into_values().collect()
+        // Of connections that nobody has accepted it is not known whose they are.
+        let is_wanted = |row: &ConnectionRow| self.listeners.is_some() || row.connections.comm != Comm::default();
+        rows.into_values().filter(is_wanted).collect()
     }
 }
 
@@ -449,8 +477,12 @@ impl Profiler for Net {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.scope = setup.scope.clone();
         let is_about_tasks = !setup.watched.is_all();
-        let belongs_to_none = |step| matches!(step, NetStep::Dropped | NetStep::QueueFull);
-        for event in EVENTS.into_iter().filter(|(_, step, ..)| !(is_about_tasks && belongs_to_none(*step))) {
+        let is_wanted = |step| match step {
+            NetStep::Dropped | NetStep::QueueFull => !is_about_tasks,
+            NetStep::Sent | NetStep::Received => self.args.bytes,
+            _ => true,
+        };
+        for event in EVENTS.into_iter().filter(|(_, step, ..)| is_wanted(*step)).collect::<Vec<_>>() {
             self.add_event(event, evlist, setup)?;
         }
         if is_about_tasks {
@@ -482,6 +514,17 @@ impl Profiler for Net {
                 let port = ends.map_or(second as u16, |ends| ends.peer.port);
                 let of = FullQueueOf { port, address: ends.map(|ends| ends.peer.address), errno: first as i32 };
                 *self.full_queues.sum(of) += 1;
+            }
+            (NetStep::Sent | NetStep::Received, _) => {
+                if !ctx.is_ours(sample.tid) || !self.scope.has_cpu(sample.cpu) {
+                    return Ok(Use::Ignored);
+                }
+                let kind = [numbers[1], numbers[2]].map(|number| number.unwrap_or_default() as u16);
+                let of = self.traffic_of(socket, self.process(sample, ctx), kind);
+                let sums = self.traffic.sum(of);
+                let traffic = if step == NetStep::Sent { &mut sums.sent } else { &mut sums.received };
+                traffic.bytes += first;
+                traffic.calls += 1;
             }
             (_, None) => return Ok(Use::Ignored), // of a family that has no such addresses
             (NetStep::State, Some(ends)) => self.state([first, second], socket, ends, sample, ctx),
@@ -573,6 +616,9 @@ impl Profiler for Net {
         add_table(report, &RESETS, resets, top, in_text);
         add_table(report, &DROPS, drops, top, in_text);
         add_table(report, &FULL_QUEUES, self.full_queues.drain(), top, in_text);
+        if self.args.bytes {
+            add_table(report, &TRAFFIC, self.traffic.drain(), top, in_text);
+        }
         unpaired.report(report);
         Ok(())
     }

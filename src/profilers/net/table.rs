@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 
 use crate::profilers::net::connection::{ConnectionPhase, ConnectionsOf, Direction, OUTCOMES, Outcome};
 use crate::profilers::net::endpoint::{Endpoint, Ends, address_value, port_value};
-use crate::report::layout::{CPU, SUBJECT, detail, text, unless, when};
-use crate::report::{Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, Value};
-use crate::stats::{Latency, SumKey};
+use crate::report::layout::{SUBJECT, detail, text, unless, when};
+use crate::report::{Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, TaskKeyRow, Unit, Value};
+use crate::stats::{Latency, SumKey, TaskKey};
 use crate::symbol::StackId;
 
 /// A row about the connections of a process with a peer, or at a port.
@@ -95,7 +95,7 @@ impl LatencyRow for ConnectionRow {
     }
 }
 
-const MEANINGS: [Meaning; 16] = [
+const MEANINGS: [Meaning; 17] = [
     CONNECTIONS_MEANINGS[0],
     CONNECTIONS_MEANINGS[1],
     CONNECTIONS_MEANINGS[2],
@@ -106,6 +106,7 @@ const MEANINGS: [Meaning; 16] = [
     ("failed", "connects that failed in another way: no route, for example"),
     ("given_up", "connects that the program gave up: it closed the socket, or was killed"),
     ("never_accepted", "closed before accept took them"),
+    ("resets", "connections that ended with a reset, from either side"),
     ("reset_by_peer", "connections that ended with a reset from the peer"),
     ("reset", "connections that ended with a reset from here: closed with unread data, for example"),
     ("closed", "connections that ended, and were not reset"),
@@ -129,9 +130,13 @@ pub static CONNECTIONS: Schema<ConnectionRow> = Schema::<ConnectionRow>::new(
         Column::<ConnectionRow>::counter("given_up", "given up", |row| outcome(row, Outcome::GivenUp)).if_any(),
         Column::<ConnectionRow>::counter("never_accepted", "no accept", |row| outcome(row, Outcome::NeverAccepted))
             .if_any(),
-        Column::<ConnectionRow>::counter("reset_by_peer", "peer reset", |row| outcome(row, Outcome::ResetByPeer))
-            .if_any(),
-        Column::<ConnectionRow>::counter("reset", "reset", |row| outcome(row, Outcome::Reset)).if_any(),
+        Column::<ConnectionRow>::derived("resets", "reset", |row, _| {
+            Value::Unsigned(row.outcomes[Outcome::ResetByPeer as usize] + row.outcomes[Outcome::Reset as usize])
+        })
+        .additive()
+        .if_any(),
+        Column::<ConnectionRow>::counter("reset_by_peer", "", |row| outcome(row, Outcome::ResetByPeer)).json_only(),
+        Column::<ConnectionRow>::counter("reset", "", |row| outcome(row, Outcome::Reset)).json_only(),
         Column::<ConnectionRow>::counter("closed", "closed", |row| outcome(row, Outcome::Closed)).json_only(),
         Column::<ConnectionRow>::latency_total().json_only(),
         Column::<ConnectionRow>::latency_min().json_only(),
@@ -139,7 +144,7 @@ pub static CONNECTIONS: Schema<ConnectionRow> = Schema::<ConnectionRow>::new(
         Column::<ConnectionRow>::latency_stddev().json_only(),
         Column::<ConnectionRow>::latency_p50().json_only(),
         Column::<ConnectionRow>::latency_p95().json_only(),
-        Column::latency_p99(),
+        Column::<ConnectionRow>::latency_p99().json_only(),
         Column::latency_max(),
         Column::<ConnectionRow>::counter("than", "than", |row| &mut row.than).if_any(),
         Column::<ConnectionRow>::gauge("now", "now", |row| &mut row.now).if_any(),
@@ -291,6 +296,92 @@ pub static RESETS: Schema<ResetRow> = Schema::<ResetRow>::new(
 .titled("resets")
 .ordered(|one, other| other.count.cmp(&one.count).then(one.of.cmp(&other.of)));
 
+/// What a process sends and receives over sockets of one kind, with one peer and port where they are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TrafficOf {
+    pub task: TaskKey,
+    pub family: u16,
+    pub protocol: u16,
+    pub direction: Option<Direction>,
+    pub peer: Option<IpAddr>,
+    pub port: u16,
+}
+
+impl SumKey for TrafficOf {
+    fn others(&self) -> TrafficOf {
+        TrafficOf { task: self.task.others(), direction: None, peer: None, port: 0, ..*self }
+    }
+}
+
+/// Bytes and calls of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traffic {
+    pub bytes: u64,
+    pub calls: u64,
+}
+
+/// What was sent, and what was received.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrafficSums {
+    pub sent: Traffic,
+    pub received: Traffic,
+}
+
+type TrafficRow = (TrafficOf, TrafficSums);
+
+impl TaskKeyRow for TrafficRow {
+    fn task(&self) -> &TaskKey {
+        &self.0.task
+    }
+}
+
+pub static TRAFFIC: Schema<TrafficRow> = Schema::<TrafficRow>::new(
+    "traffic",
+    &[
+        Column::<TrafficRow>::counter("sent_bytes", "sent", |(_, sums)| &mut sums.sent.bytes).in_unit(Unit::Bytes),
+        Column::counter("sends", "sends", |(_, sums)| &mut sums.sent.calls),
+        Column::<TrafficRow>::counter("received_bytes", "received", |(_, sums)| &mut sums.received.bytes)
+            .in_unit(Unit::Bytes),
+        Column::counter("receives", "receives", |(_, sums)| &mut sums.received.calls),
+        Column::label("protocol", "protocol", |(of, _)| socket_kind(of.family, of.protocol)),
+        Column::<TrafficRow>::label("direction", "dir", |(of, _)| of.direction.map_or(Value::None, Direction::value))
+            .if_any(),
+        Column::TASK[0],
+        Column::TASK[2],
+        Column::<TrafficRow>::label("peer", "peer", |(of, _)| address_value(of.peer)).if_any(),
+        Column::<TrafficRow>::label("port", "port", |(of, _)| port_value(of.port)).if_any(),
+    ],
+)
+.explained(&[
+    ("sent_bytes", "bytes that calls have sent"),
+    ("sends", "calls that have sent some: messages, where the protocol has any"),
+    ("received_bytes", "bytes that calls have received"),
+    ("receives", "calls that have received some"),
+    ("protocol", "`TCP`, `UDP`, `unix` and others; a number where it has no name here"),
+    ("direction", "of connections of TCP that were made in the run: who made it, as in the table of connections"),
+    ("peer", "of these, the address of the peer"),
+    ("port", "of these, the port"),
+])
+.titled("what was sent and received")
+.ordered(|(one, few), (other, many)| {
+    let bytes = |sums: &TrafficSums| sums.sent.bytes.saturating_add(sums.received.bytes);
+    bytes(many).cmp(&bytes(few)).then(one.cmp(other))
+});
+
+fn socket_kind(family: u16, protocol: u16) -> Value {
+    match (i32::from(family), i32::from(protocol)) {
+        (libc::AF_UNIX, _) => Value::Word("unix"),
+        (libc::AF_NETLINK, _) => Value::Word("netlink"),
+        (libc::AF_VSOCK, _) => Value::Word("vsock"),
+        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_TCP) => Value::Word("TCP"),
+        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_UDP) => Value::Word("UDP"),
+        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6) => Value::Word("ICMP"),
+        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_SCTP) => Value::Word("SCTP"),
+        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_MPTCP) => Value::Word("MPTCP"),
+        (family, protocol) => Value::Text(format!("{family}/{protocol}").into()),
+    }
+}
+
 /// Packets that were dropped for one reason in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DropsOf {
@@ -418,11 +509,9 @@ pub static LINES: OccurrenceSchema<ConnectionLine> = OccurrenceSchema::<Connecti
         detail("duration_ns").wide(12),
         text(" us  "),
         when("has_task", &[SUBJECT]),
-        unless("has_task", &[CPU]),
-        text("  "),
-        when("is_out", &[text("to ")]),
-        unless("is_out", &[text("at port "), detail("local_port"), text(" from ")]),
-        detail("peer_text"),
+        unless("has_task", &[text("nobody")]),
+        when("is_out", &[detail("peer_text").after("  to ")]),
+        unless("is_out", &[detail("local_port").after("  at port "), detail("peer_text").after(" from ")]),
         detail("outcome").after(" "),
         when("still_open", &[text(", goes on")]),
     ],
