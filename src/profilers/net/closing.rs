@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::net::connection::{ConnectionPhase, Outcome};
+use crate::profilers::net::connection::{ConnectionOutcome, ConnectionPhase};
 use crate::profilers::net::endpoint::Ends;
 use crate::relation::EventMoment;
 
@@ -33,12 +33,11 @@ pub enum ClosingCause {
 
 impl ClosingCause {
     /// How a phase ended because of it.
-    pub fn of_phase(self, phase: ConnectionPhase) -> Outcome {
+    pub fn of_phase(self, phase: ConnectionPhase) -> ConnectionOutcome {
         match self {
-            ClosingCause::ResetReceived => Outcome::of_reset(phase),
-            ClosingCause::ResetSent if phase == ConnectionPhase::Accept => Outcome::NeverAccepted,
-            ClosingCause::ResetSent => Outcome::Reset,
-            ClosingCause::Error(errno) => Outcome::of_error(errno, phase),
+            ClosingCause::ResetReceived => ConnectionOutcome::of_reset(phase),
+            ClosingCause::ResetSent => ConnectionOutcome::Reset,
+            ClosingCause::Error(errno) => ConnectionOutcome::of_error(errno, phase),
         }
     }
 }

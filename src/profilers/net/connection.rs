@@ -53,7 +53,7 @@ impl PairKey for ConnectionKey {}
 
 /// How a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum ConnectionOutcome {
     /// Connected or accepted.
     Opened,
     Refused,
@@ -73,40 +73,42 @@ pub enum Outcome {
 /// Number of outcomes.
 pub const OUTCOMES: usize = 9;
 
-impl Outcome {
+impl ConnectionOutcome {
     pub fn value(self, phase: ConnectionPhase) -> Value {
         Value::Word(match self {
-            Outcome::Opened if phase == ConnectionPhase::Accept => "accepted",
-            Outcome::Opened => "connected",
-            Outcome::Refused => "refused",
-            Outcome::TimedOut => "timed out",
-            Outcome::Failed => "failed",
-            Outcome::GivenUp => "given up",
-            Outcome::NeverAccepted => "never accepted",
-            Outcome::ResetByPeer => "reset by peer",
-            Outcome::Reset => "reset",
-            Outcome::Closed => "closed",
+            ConnectionOutcome::Opened if phase == ConnectionPhase::Accept => "accepted",
+            ConnectionOutcome::Opened => "connected",
+            ConnectionOutcome::Refused => "refused",
+            ConnectionOutcome::TimedOut => "timed out",
+            ConnectionOutcome::Failed => "failed",
+            ConnectionOutcome::GivenUp => "given up",
+            ConnectionOutcome::NeverAccepted => "never accepted",
+            ConnectionOutcome::ResetByPeer => "reset by peer",
+            ConnectionOutcome::Reset => "reset",
+            ConnectionOutcome::Closed => "closed",
         })
     }
 
     /// Whether somebody would ask what went wrong.
     pub fn is_failure(self) -> bool {
-        !matches!(self, Outcome::Opened | Outcome::Closed)
+        !matches!(self, ConnectionOutcome::Opened | ConnectionOutcome::Closed)
     }
 
     /// How a phase ended with this error of its socket.
-    pub fn of_error(errno: i32, phase: ConnectionPhase) -> Outcome {
+    pub fn of_error(errno: i32, phase: ConnectionPhase) -> ConnectionOutcome {
         match (errno, phase) {
-            (libc::ETIMEDOUT, _) => Outcome::TimedOut,
-            (libc::ECONNREFUSED, ConnectionPhase::Connect) => Outcome::Refused,
-            (libc::ECONNRESET | libc::EPIPE, ConnectionPhase::Accept | ConnectionPhase::Life) => Outcome::ResetByPeer,
-            _ => Outcome::Failed,
+            (libc::ETIMEDOUT, _) => ConnectionOutcome::TimedOut,
+            (libc::ECONNREFUSED, ConnectionPhase::Connect) => ConnectionOutcome::Refused,
+            (libc::ECONNRESET | libc::EPIPE, ConnectionPhase::Accept | ConnectionPhase::Life) => {
+                ConnectionOutcome::ResetByPeer
+            }
+            _ => ConnectionOutcome::Failed,
         }
     }
 
     /// How a phase ended whose socket was closed after a reset from the peer.
-    pub fn of_reset(phase: ConnectionPhase) -> Outcome {
-        if phase == ConnectionPhase::Connect { Outcome::Refused } else { Outcome::ResetByPeer }
+    pub fn of_reset(phase: ConnectionPhase) -> ConnectionOutcome {
+        if phase == ConnectionPhase::Connect { ConnectionOutcome::Refused } else { ConnectionOutcome::ResetByPeer }
     }
 }
 
@@ -156,7 +158,7 @@ impl ConnectionsOf {
 pub struct OutcomeOf {
     pub connections: ConnectionsOf,
     pub phase: ConnectionPhase,
-    pub outcome: Outcome,
+    pub outcome: ConnectionOutcome,
 }
 
 impl SumKey for OutcomeOf {
@@ -173,11 +175,11 @@ pub struct Connections;
 impl Declaration for Connections {
     type Key = ConnectionKey;
     type Start = Connection;
-    type End = Outcome;
+    type End = ConnectionOutcome;
     type Row = OutcomeOf;
     type Sums = ();
 
-    fn row(&self, key: &ConnectionKey, start: &OpenStart<Connection>, end: &PairEnd<Outcome>) -> OutcomeOf {
+    fn row(&self, key: &ConnectionKey, start: &OpenStart<Connection>, end: &PairEnd<ConnectionOutcome>) -> OutcomeOf {
         OutcomeOf { connections: ConnectionsOf::of_start(start), phase: key.phase, outcome: end.own }
     }
 
@@ -207,16 +209,19 @@ mod tests {
     fn errors_mean_what_the_phase_says() {
         use ConnectionPhase::{Connect, Life};
         let cases = [
-            (libc::ECONNREFUSED, Connect, Outcome::Refused),
-            (libc::ETIMEDOUT, Connect, Outcome::TimedOut),
-            (libc::ETIMEDOUT, Life, Outcome::TimedOut),
-            (libc::EHOSTUNREACH, Connect, Outcome::Failed),
-            (libc::ECONNRESET, Life, Outcome::ResetByPeer),
-            (libc::ECONNRESET, Connect, Outcome::Failed),
+            (libc::ECONNREFUSED, Connect, ConnectionOutcome::Refused),
+            (libc::ETIMEDOUT, Connect, ConnectionOutcome::TimedOut),
+            (libc::ETIMEDOUT, Life, ConnectionOutcome::TimedOut),
+            (libc::EHOSTUNREACH, Connect, ConnectionOutcome::Failed),
+            (libc::ECONNRESET, Life, ConnectionOutcome::ResetByPeer),
+            (libc::ECONNRESET, Connect, ConnectionOutcome::Failed),
         ];
         for (errno, phase, want) in cases {
-            assert_eq!(Outcome::of_error(errno, phase), want, "{errno} {phase:?}");
+            assert_eq!(ConnectionOutcome::of_error(errno, phase), want, "{errno} {phase:?}");
         }
-        assert_eq!([Connect, Life].map(Outcome::of_reset), [Outcome::Refused, Outcome::ResetByPeer]);
+        assert_eq!(
+            [Connect, Life].map(ConnectionOutcome::of_reset),
+            [ConnectionOutcome::Refused, ConnectionOutcome::ResetByPeer]
+        );
     }
 }

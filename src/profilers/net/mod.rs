@@ -7,44 +7,45 @@
 //! While a connection is made its own port is not known, and most of its events come in foreign tasks. So it is followed
 //! by the address of its socket, and belongs to the task that called connect, or accept.
 //!
-//! `connection` has the pairs and whose they are, `endpoint` the addresses, `closing` how connections end, `listeners`
-//! the sockets whose queue for accept is full, `table` the other tables and the lines.
+//! `events` has the events, `connection` the pairs and whose they are, `endpoint` the addresses, `accepts` who accepts,
+//! `closing` how connections end, `listeners` the sockets whose queue for accept is full, `sums` what is counted of packets,
+//! `table` the other tables and the lines.
 
+mod accepts;
 mod closing;
 mod connection;
 mod endpoint;
+mod events;
 mod listeners;
+mod sums;
 mod table;
-
-use std::fmt::Debug;
-use std::net::IpAddr;
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, LatencyArgs, values};
-use crate::perf::evsel::Binding;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::{
-    Context, Event, Profiler, ProfilerArgs, Report, ReturnedAddresses, RunScope, Setup, TaskGrouping, TickOutcome,
-    Timestamp, Use,
+    Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TaskGrouping, TickOutcome, Timestamp, Use,
 };
-use crate::profilers::net::closing::{ClosedSocket, Closings, ResolvedClosing};
+use crate::profilers::net::accepts::Accepts;
+use crate::profilers::net::closing::{ClosedSocket, ClosingCause, Closings, ResolvedClosing};
 use crate::profilers::net::connection::{
-    Connection, ConnectionKey, ConnectionPhase, Connections, ConnectionsOf, Direction, Outcome, OutcomeOf,
+    Connection, ConnectionKey, ConnectionOutcome, ConnectionPhase, Connections, ConnectionsOf, Direction, OutcomeOf,
 };
-use crate::profilers::net::endpoint::{Endpoint, Ends, EndsFields};
+use crate::profilers::net::endpoint::Ends;
+use crate::profilers::net::events::{CLOSE, ESTABLISHED, LISTEN, NetEvents, NetStep, SYN_RECV, SYN_SENT};
 use crate::profilers::net::listeners::{LISTENERS, Listeners};
+use crate::profilers::net::sums::PacketSums;
 use crate::profilers::net::table::{
-    CONNECTIONS, ConnectionLine, ConnectionRow, DROPS, DropRow, DropsOf, FULL_QUEUES, FullQueueOf, LINES, RESETS,
-    RETRANSMITS, ReasonNames, ResetRow, ResetsOf, RetransmitsOf, TRAFFIC, TrafficOf, TrafficSums, reason_value,
+    CONNECTIONS, ConnectionLine, ConnectionRow, DROPS, FULL_QUEUES, LINES, RESETS, RETRANSMITS, ResetsOf,
+    RetransmitsOf, TRAFFIC, TrafficOf,
 };
 use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, PairStart, Relation, RelationTerms};
-use crate::report::{OccurrenceLayout, Schema, Subject, TableSchema, Value};
-use crate::stats::{KeyedSums, TaskKey};
+use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
+use crate::stats::TaskKey;
 use crate::symbol::StackId;
 use crate::task::Comm;
-use crate::tep::{Field, PrintFmt, drift};
 
 /// Who connects to whom, what is refused, reset, sent again or dropped, and why
 #[derive(Debug, clap::Args)]
@@ -94,183 +95,28 @@ impl ProfilerArgs for NetArgs {
     }
 }
 
-/// What an event says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NetStep {
-    State,
-    ResetReceived,
-    ResetSent,
-    /// A socket has an error, which its program may ask for.
-    Error,
-    SentAgain,
-    /// The answer to a connect of a peer was sent again.
-    AnswerSentAgain,
-    /// Belongs to no task: left out when the run is about tasks.
-    Dropped,
-    /// As `Dropped`.
-    QueueFull,
-    /// Only with `--bytes`.
-    Sent,
-    /// As `Sent`.
-    Received,
-}
-
-/// The events; each with its fields that are numbers, which not all kernels have, and the kernel's filter.
-const EVENTS: [(&str, NetStep, [&str; 3], Option<&str>); 10] = [
-    (
-        "sock:inet_sock_set_state",
-        NetStep::State,
-        ["oldstate", "newstate", ""],
-        Some("protocol == 6 && (newstate == 1 || newstate == 2 || newstate == 7 || newstate == 10)"),
-    ),
-    ("tcp:tcp_receive_reset", NetStep::ResetReceived, ["", "", ""], None),
-    ("tcp:tcp_send_reset", NetStep::ResetSent, ["reason", "", ""], None),
-    ("sock:inet_sk_error_report", NetStep::Error, ["error", "", ""], Some("protocol == 6 && error != 0")),
-    ("tcp:tcp_retransmit_skb", NetStep::SentAgain, ["state", "", ""], None),
-    ("tcp:tcp_retransmit_synack", NetStep::AnswerSentAgain, ["", "", ""], None),
-    ("skb:kfree_skb", NetStep::Dropped, ["reason", "location", "protocol"], None),
-    ("udp:udp_fail_queue_rcv_skb", NetStep::QueueFull, ["rc", "lport", ""], None),
-    ("sock:sock_send_length", NetStep::Sent, ["ret", "family", "protocol"], Some("ret > 0")),
-    // A look at what waits, MSG_PEEK, takes nothing.
-    ("sock:sock_recv_length", NetStep::Received, ["ret", "family", "protocol"], Some("ret > 0 && !(flags & 2)")),
-];
-
-/// States of a connection, include/net/tcp_states.h.
-const ESTABLISHED: u64 = 1;
-const SYN_SENT: u64 = 2;
-const SYN_RECV: u64 = 3;
-const CLOSE: u64 = 7;
-const LISTEN: u64 = 10;
-
-#[derive(Debug)]
-struct NetEvent {
-    event: EventId,
-    step: NetStep,
-    socket: Option<Field>,
-    ends: Option<EndsFields>,
-    numbers: [Option<Field>; 3],
-}
-
-impl NetEvent {
-    /// A number of the event. None: this kernel does not tell.
-    fn number(&self, index: usize, raw: &[u8]) -> Result<Option<u64>> {
-        Ok(self.numbers[index].as_ref().map(|field| field.read_u64(raw)).transpose()?)
-    }
-}
-
 /// The profiler behind [`NetArgs`].
 #[derive(Debug)]
 struct Net {
     args: NetArgs,
-    events: Vec<NetEvent>,
+    events: NetEvents,
     scope: RunScope,
-    accepts: Option<EventId>,
-    addresses: Option<ReturnedAddresses>,
+    accepts: Accepts,
     relation: Relation<Connections>,
-    /// The connections that wait for accept, by peer.
-    waiting: FxHashMap<Endpoint, u64>,
     closings: Closings,
     /// Ports at which somebody listens.
     listened: FxHashSet<u16>,
     /// None: the run is about tasks.
     listeners: Option<Listeners>,
-    /// The kernel tells the errors of sockets.
-    tells_errors: bool,
-    /// Some accept has returned no address, so connections that seem to wait may have been accepted.
-    misses_accepts: bool,
-    retransmits: KeyedSums<RetransmitsOf, u64>,
-    resets: KeyedSums<ResetsOf, u64>,
-    drops: KeyedSums<DropsOf, u64>,
-    full_queues: KeyedSums<FullQueueOf, u64>,
-    traffic: KeyedSums<TrafficOf, TrafficSums>,
-    reset_reasons: ReasonNames,
-    drop_reasons: ReasonNames,
+    packets: PacketSums,
 }
-
-/// Limit of connections that wait for accept and are known by their peer, and of ports at which somebody listens.
-const MAX_WAITING: usize = 100_000;
 
 impl Net {
     fn new(args: NetArgs) -> Net {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let relation = Relation::new(Connections, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
-        let (events, scope, accepts, addresses, waiting, closings, listened, listeners) = Default::default();
-        let (retransmits, resets, drops, full_queues, traffic, reset_reasons, drop_reasons) = Default::default();
-        let (tells_errors, misses_accepts) = (false, false);
-        Net {
-            args,
-            events,
-            scope,
-            accepts,
-            addresses,
-            relation,
-            waiting,
-            closings,
-            listened,
-            listeners,
-            tells_errors,
-            misses_accepts,
-            retransmits,
-            resets,
-            drops,
-            full_queues,
-            traffic,
-            reset_reasons,
-            drop_reasons,
-        }
-    }
-
-    /// Adds an event, if this kernel has it.
-    fn add_event(
-        &mut self,
-        (name, step, numbers, filter): (&str, NetStep, [&str; 3], Option<&str>),
-        evlist: &mut Evlist,
-        setup: &Setup<'_>,
-    ) -> Result<()> {
-        let is_needed = step == NetStep::State;
-        let (evsel, format) = match setup.tracepoint(name) {
-            Err(_) if !is_needed => {
-                setup.warn(format!("this kernel has no event {name}: what only it tells is left out"));
-                return Ok(());
-            }
-            found => found?,
-        };
-        let field = |name: &str| format.field(name).cloned();
-        let takes_stack = setup.stacks && step == NetStep::State;
-        let event = evlist.add(evsel.binding(Binding::Cpu).callchain_if(takes_stack, 0))?;
-        if let Some(filter) = filter {
-            evlist.set_filter(event, filter)?;
-        }
-        let reasons = match step {
-            NetStep::ResetSent => Some(&mut self.reset_reasons),
-            NetStep::Dropped => Some(&mut self.drop_reasons),
-            _ => None,
-        };
-        if let Some(reasons) = reasons {
-            let table = PrintFmt::compile(&format).ok().and_then(|print| print.flag_table("reason"));
-            let names = table.into_iter().flat_map(|table| table.entries);
-            reasons.extend(names.map(|(number, name)| (number, name.into())));
-        }
-        self.tells_errors |= step == NetStep::Error;
-        let socket = field("skaddr").or_else(|| field("sk"));
-        let (ends, numbers) = (EndsFields::find(&format).ok(), numbers.map(field));
-        if is_needed {
-            drift::require(&format, "skaddr")?;
-            EndsFields::find(&format)?;
-        }
-        self.events.push(NetEvent { event, step, socket, ends, numbers });
-        Ok(())
-    }
-
-    /// Adds the ends of accept, with the addresses that it returns.
-    fn add_accepts(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let calls = [libc::SYS_accept, libc::SYS_accept4];
-        let event = evlist.add(setup.tracepoint("raw_syscalls:sys_exit")?.0)?;
-        evlist.set_filter(event, format!("ret >= 0 && (id == {} || id == {})", calls[0], calls[1]))?;
-        self.accepts = Some(event);
-        let is_accept = |number: i32| calls.contains(&number.into());
-        self.addresses = ReturnedAddresses::ask(event, is_accept, evlist, setup)?;
-        Ok(())
+        let (events, scope, accepts, closings, listened, listeners, packets) = Default::default();
+        Net { args, events, scope, accepts, relation, closings, listened, listeners, packets }
     }
 
     /// A socket has changed its state.
@@ -281,10 +127,10 @@ impl Net {
             self.resolve(before, ctx);
         }
         match (old, new) {
-            (_, LISTEN) if self.listened.len() < MAX_WAITING => {
+            (_, LISTEN) => {
                 self.listened.insert(ends.local.port);
             }
-            (LISTEN, _) | (_, LISTEN) => {}
+            (LISTEN, _) => {}
             (_, SYN_SENT) => {
                 let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid);
                 if is_ours && self.scope.has_cpu(sample.cpu) {
@@ -298,17 +144,14 @@ impl Net {
                 self.relation.move_start(key(ConnectionPhase::Connect), key(ConnectionPhase::Connect), |start| {
                     start.own.ends = ends;
                 });
-                let end = PairEnd { moment: EventMoment::of(sample), own: Outcome::Opened };
+                let end = PairEnd { moment: EventMoment::of(sample), own: ConnectionOutcome::Opened };
                 self.end(key(ConnectionPhase::Connect), &end, ctx);
             }
             (SYN_RECV, ESTABLISHED) => {
                 let moment = EventMoment { pid: 0, tid: 0, ..EventMoment::of(sample) };
                 let own = Connection { direction: Direction::In, ends };
                 self.relation.start(key(ConnectionPhase::Accept), moment, Comm::default(), None, own);
-                if self.waiting.len() >= MAX_WAITING {
-                    self.waiting.clear(); // who accepts them will be unknown
-                }
-                self.waiting.insert(ends.peer, socket);
+                self.accepts.wait(ends.peer, socket);
             }
             (_, CLOSE) => {
                 let closed = ClosedSocket { socket, ends, moment: EventMoment::of(sample) };
@@ -326,14 +169,7 @@ impl Net {
 
     /// A call of accept has returned a connection.
     fn accepted(&mut self, sample: &Sample<'_>, ctx: &mut Context) {
-        let Some(addresses) = &mut self.addresses else { return };
-        addresses.ended(sample);
-        let address = addresses.returned();
-        let Some(peer) = address.as_ref().and_then(|address| Endpoint::parse(address)) else {
-            self.misses_accepts |= address.is_none();
-            return;
-        };
-        let Some(socket) = self.waiting.remove(&peer) else { return };
+        let Some(socket) = self.accepts.ended(sample) else { return };
         let key = ConnectionKey { socket, phase: ConnectionPhase::Accept };
         if !(ctx.watched.is_all() || ctx.is_ours(sample.tid)) || !self.scope.has_cpu(sample.cpu) {
             self.relation.forget(key);
@@ -341,11 +177,11 @@ impl Net {
         }
         let TaskKey { pid, comm, .. } = self.process(sample, ctx);
         self.relation.move_start(key, key, |start| (start.pid, start.tid, start.comm) = (pid, sample.tid, comm));
-        self.end(key, &PairEnd { moment: EventMoment::of(sample), own: Outcome::Opened }, ctx);
+        self.end(key, &PairEnd { moment: EventMoment::of(sample), own: ConnectionOutcome::Opened }, ctx);
     }
 
     /// Ends a phase of a connection. One that is open now begins to live.
-    fn end(&mut self, key: ConnectionKey, end: &PairEnd<Outcome>, ctx: &mut Context) {
+    fn end(&mut self, key: ConnectionKey, end: &PairEnd<ConnectionOutcome>, ctx: &mut Context) {
         let PairOutcome::Ended(start) = self.relation.end(key, end, ctx) else { return };
         let start = *start;
         let ns = end.moment.time.saturating_sub(start.since);
@@ -353,7 +189,7 @@ impl Net {
         if is_long || self.args.failures && end.own.is_failure() {
             self.show(key.phase, &start, end.moment.time, Some(end.own), ctx);
         }
-        if end.own == Outcome::Opened {
+        if end.own == ConnectionOutcome::Opened {
             let life = ConnectionKey { phase: ConnectionPhase::Life, ..key };
             let open = PairStart { stack: None, ..start.open };
             self.relation.add_start(life, OpenStart { since: end.moment.time, open });
@@ -367,21 +203,22 @@ impl Net {
             let key = |phase: &ConnectionPhase| ConnectionKey { socket, phase: *phase };
             let known = ConnectionPhase::ALL.iter().map(key).find(|key| self.relation.since(*key).is_some());
             let Some(key) = known else { continue };
-            if key.phase == ConnectionPhase::Accept && self.waiting.get(&ends.peer) == Some(&socket) {
-                self.waiting.remove(&ends.peer);
+            if key.phase == ConnectionPhase::Accept {
+                self.accepts.closed(ends.peer, socket);
             }
-            let own = outcome.map_or_else(|| self.unexplained(key.phase), |outcome| outcome.of_phase(key.phase));
+            let own = match outcome {
+                // It has not been accepted, unless that went unseen.
+                None | Some(ClosingCause::ResetSent)
+                    if key.phase == ConnectionPhase::Accept && self.accepts.are_all_seen() =>
+                {
+                    ConnectionOutcome::NeverAccepted
+                }
+                None if key.phase != ConnectionPhase::Connect => ConnectionOutcome::Closed,
+                None if self.events.tells_errors => ConnectionOutcome::GivenUp,
+                None => ConnectionOutcome::Failed,
+                Some(cause) => cause.of_phase(key.phase),
+            };
             self.end(key, &PairEnd { moment, own }, ctx);
-        }
-    }
-
-    /// How a phase ended after which no event told an error or a reset.
-    fn unexplained(&self, phase: ConnectionPhase) -> Outcome {
-        match phase {
-            ConnectionPhase::Connect if self.tells_errors => Outcome::GivenUp,
-            ConnectionPhase::Connect => Outcome::Failed,
-            ConnectionPhase::Accept if !self.misses_accepts && self.addresses.is_some() => Outcome::NeverAccepted,
-            ConnectionPhase::Accept | ConnectionPhase::Life => Outcome::Closed,
         }
     }
 
@@ -413,19 +250,74 @@ impl Net {
     fn reset(&mut self, is_sent: bool, reason: Option<u64>, socket: u64, ends: Ends, ctx: &Context) {
         let reason = reason.map(|reason| reason as u32);
         let Some(mut connections) = self.whose(socket, ends, ctx) else { return };
-        let mut from: Option<IpAddr> = None;
+        let mut from = None;
         if socket == 0 {
             // The answer to a packet for which there is no socket.
             connections = ConnectionsOf { direction: Direction::In, peer: None, port: ends.local.port, ..connections };
             from = Some(ends.peer.address);
         }
-        *self.resets.sum(ResetsOf { connections, from, is_sent, reason }) += 1;
+        *self.packets.resets.sum(ResetsOf { connections, from, is_sent, reason }) += 1;
     }
 
-    fn dropped(&mut self, [reason, location, protocol]: [Option<u64>; 3], ctx: &mut Context) {
-        let place = location.and_then(|location| ctx.kernel_address(location, 0));
-        let (reason, protocol) = (reason.map(|reason| reason as u32), protocol.unwrap_or(0) as u16);
-        *self.drops.sum(DropsOf { reason, place, protocol }) += 1;
+    /// Bytes were sent or received.
+    fn moved(
+        &mut self,
+        step: NetStep,
+        [bytes, family, protocol]: [Option<u64>; 3],
+        socket: u64,
+        sample: &Sample<'_>,
+        ctx: &mut Context,
+    ) -> Use {
+        if !ctx.is_ours(sample.tid) || !self.scope.has_cpu(sample.cpu) {
+            return Use::Ignored;
+        }
+        let kind = [family, protocol].map(|number| number.unwrap_or_default() as u16);
+        let of = self.traffic_of(socket, self.process(sample, ctx), kind);
+        let sums = self.packets.traffic.sum(of);
+        let traffic = if step == NetStep::Sent { &mut sums.sent } else { &mut sums.received };
+        traffic.bytes += bytes.unwrap_or(0);
+        traffic.calls += 1;
+        Use::Relevant
+    }
+
+    /// Something happened to a connection.
+    fn happened(
+        &mut self,
+        step: NetStep,
+        numbers: [Option<u64>; 3],
+        (socket, ends): (u64, Ends),
+        sample: &Sample<'_>,
+        ctx: &mut Context,
+    ) {
+        let [first, second, _] = numbers.map(Option::unwrap_or_default);
+        match step {
+            NetStep::State => self.state([first, second], socket, ends, sample, ctx),
+            NetStep::ResetReceived => {
+                self.closings.reset_received(sample.cpu, socket);
+                self.reset(false, None, socket, ends, ctx);
+            }
+            NetStep::ResetSent => {
+                self.reset(true, numbers[0], socket, ends, ctx);
+                let resolved = self.closings.reset_sent(sample.cpu, socket);
+                self.resolve(resolved, ctx);
+            }
+            NetStep::Error => {
+                let resolved = self.closings.error(sample.cpu, ends, first as i32, sample.time);
+                self.resolve(resolved, ctx);
+            }
+            NetStep::AnswerSentAgain if ctx.watched.is_all() => {
+                // The socket is the one that listens.
+                let connections =
+                    ConnectionsOf::new(&Connection { direction: Direction::In, ends }, 0, Comm::default());
+                *self.packets.retransmits.sum(RetransmitsOf { connections, state: SYN_RECV as u8 }) += 1;
+            }
+            NetStep::SentAgain => {
+                if let Some(connections) = self.whose(socket, ends, ctx) {
+                    *self.packets.retransmits.sum(RetransmitsOf { connections, state: first as u8 }) += 1;
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Hands over the occurrence of a connection. `outcome`: None if its phase goes on.
@@ -434,7 +326,7 @@ impl Net {
         phase: ConnectionPhase,
         start: &OpenStart<Connection>,
         time: u64,
-        outcome: Option<Outcome>,
+        outcome: Option<ConnectionOutcome>,
         ctx: &mut Context,
     ) {
         let OpenStart { since, open } = start;
@@ -457,7 +349,7 @@ impl Net {
         for (OutcomeOf { connections, outcome, .. }, sums) in self.relation.rows.take() {
             let row = rows.entry(connections).or_insert_with(|| ConnectionRow::new(connections));
             row.outcomes[outcome as usize] += sums.latency.distribution.count();
-            if outcome == Outcome::Opened {
+            if outcome == ConnectionOutcome::Opened {
                 row.latency.merge(&sums.latency);
                 row.than += sums.than;
             }
@@ -482,79 +374,33 @@ impl Profiler for Net {
             NetStep::Sent | NetStep::Received => self.args.bytes,
             _ => true,
         };
-        for event in EVENTS.into_iter().filter(|(_, step, ..)| is_wanted(*step)).collect::<Vec<_>>() {
-            self.add_event(event, evlist, setup)?;
-        }
+        self.events = NetEvents::add_all(is_wanted, evlist, setup)?;
         if is_about_tasks {
             setup.inform("dropped packets and full queues belong to no task: they are left out".to_owned());
         } else {
             self.listeners = Some(Listeners::new(setup.host));
         }
-        self.add_accepts(evlist, setup)
+        self.accepts = Accepts::open(evlist, setup)?;
+        Ok(())
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        if self.accepts == Some(event) {
+        if self.accepts.is_end(event) {
             self.accepted(sample, ctx);
             return Ok(Use::Relevant);
         }
-        if let Some(addresses) = self.addresses.as_mut().filter(|addresses| addresses.event == event) {
-            addresses.take(sample);
+        if self.accepts.take(event, sample) {
             return Ok(Use::Ignored);
         }
-        let Some(of) = self.events.iter().find(|of| of.event == event) else { return Ok(Use::Ignored) };
-        let (raw, step) = (sample.raw, of.step);
-        let numbers = [of.number(0, raw)?, of.number(1, raw)?, of.number(2, raw)?];
-        let socket = of.socket.as_ref().map_or(Ok(0), |field| field.read_u64(raw))?;
-        let ends = of.ends.as_ref().and_then(|fields| fields.read(raw));
-        let [first, second] = [numbers[0], numbers[1]].map(Option::unwrap_or_default);
+        let Some(of) = self.events.find(event) else { return Ok(Use::Ignored) };
+        let (step, numbers, socket, ends) =
+            (of.step, of.numbers(sample.raw)?, of.socket(sample.raw)?, of.ends(sample.raw));
         match (step, ends) {
-            (NetStep::Dropped, _) => self.dropped(numbers, ctx),
-            (NetStep::QueueFull, ends) => {
-                let port = ends.map_or(second as u16, |ends| ends.peer.port);
-                let of = FullQueueOf { port, address: ends.map(|ends| ends.peer.address), errno: first as i32 };
-                *self.full_queues.sum(of) += 1;
-            }
-            (NetStep::Sent | NetStep::Received, _) => {
-                if !ctx.is_ours(sample.tid) || !self.scope.has_cpu(sample.cpu) {
-                    return Ok(Use::Ignored);
-                }
-                let kind = [numbers[1], numbers[2]].map(|number| number.unwrap_or_default() as u16);
-                let of = self.traffic_of(socket, self.process(sample, ctx), kind);
-                let sums = self.traffic.sum(of);
-                let traffic = if step == NetStep::Sent { &mut sums.sent } else { &mut sums.received };
-                traffic.bytes += first;
-                traffic.calls += 1;
-            }
+            (NetStep::Dropped, _) => self.packets.dropped(numbers, ctx),
+            (NetStep::QueueFull, ends) => self.packets.queue_full(ends, numbers),
+            (NetStep::Sent | NetStep::Received, _) => return Ok(self.moved(step, numbers, socket, sample, ctx)),
             (_, None) => return Ok(Use::Ignored), // of a family that has no such addresses
-            (NetStep::State, Some(ends)) => self.state([first, second], socket, ends, sample, ctx),
-            (NetStep::ResetReceived, Some(ends)) => {
-                self.closings.reset_received(sample.cpu, socket);
-                self.reset(false, None, socket, ends, ctx);
-            }
-            (NetStep::ResetSent, Some(ends)) => {
-                self.reset(true, numbers[0], socket, ends, ctx);
-                let resolved = self.closings.reset_sent(sample.cpu, socket);
-                self.resolve(resolved, ctx);
-            }
-            (NetStep::Error, Some(ends)) => {
-                let resolved = self.closings.error(sample.cpu, ends, first as i32, sample.time);
-                self.resolve(resolved, ctx);
-            }
-            (NetStep::SentAgain | NetStep::AnswerSentAgain, Some(ends)) => {
-                let is_answer = step == NetStep::AnswerSentAgain;
-                let connections = if is_answer {
-                    // The socket is the one that listens.
-                    let connection = Connection { direction: Direction::In, ends };
-                    ctx.watched.is_all().then(|| ConnectionsOf::new(&connection, 0, Comm::default()))
-                } else {
-                    self.whose(socket, ends, ctx)
-                };
-                let state = if is_answer { SYN_RECV as u8 } else { first as u8 };
-                if let Some(connections) = connections {
-                    *self.retransmits.sum(RetransmitsOf { connections, state }) += 1;
-                }
-            }
+            (_, Some(ends)) => self.happened(step, numbers, (socket, ends), sample, ctx),
         }
         Ok(Use::Relevant)
     }
@@ -572,9 +418,8 @@ impl Profiler for Net {
                 self.show_open(&due, now, ctx);
             }
             Event::Lost(window, _) => {
-                self.waiting.clear();
+                self.accepts.lost(window.cpu);
                 self.closings.lost(window.cpu);
-                self.addresses.iter_mut().for_each(|addresses| addresses.forget(window.cpu));
             }
             _ => {}
         }
@@ -608,36 +453,13 @@ impl Profiler for Net {
                 report.total("listen_drops", Value::Unsigned(drops));
             }
         }
-        let reason = |of: &ResetsOf| reason_value(of.reason, &self.reset_reasons);
-        let resets = self.resets.drain().map(|(of, count)| ResetRow { of, reason: reason(&of), count });
-        let reason = |of: &DropsOf| reason_value(of.reason, &self.drop_reasons);
-        let drops = self.drops.drain().map(|(of, count)| DropRow { of, reason: reason(&of), count });
-        add_table(report, &RETRANSMITS, self.retransmits.drain(), top, in_text);
-        add_table(report, &RESETS, resets, top, in_text);
-        add_table(report, &DROPS, drops, top, in_text);
-        add_table(report, &FULL_QUEUES, self.full_queues.drain(), top, in_text);
-        if self.args.bytes {
-            add_table(report, &TRAFFIC, self.traffic.drain(), top, in_text);
-        }
+        self.packets.report(&self.events, report, top, in_text);
         unpaired.report(report);
         Ok(())
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.relation.stacks());
-        used.extend(self.drops.keys().filter_map(|of| of.place));
+        used.extend(self.packets.places());
     }
-}
-
-/// Adds a table that text shows only if it has rows.
-fn add_table<R: Clone + Debug + Send>(
-    report: &mut Report,
-    schema: &'static Schema<R>,
-    rows: impl Iterator<Item = R>,
-    top: usize,
-    in_text: bool,
-) {
-    let rows: Vec<R> = rows.collect();
-    let is_any = !rows.is_empty();
-    report.delta(schema, rows).text_rows(top).in_text(in_text && is_any);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::net::connection::{ConnectionPhase, ConnectionsOf, Direction, OUTCOMES, Outcome};
+use crate::profilers::net::connection::{ConnectionOutcome, ConnectionPhase, ConnectionsOf, Direction, OUTCOMES};
 use crate::profilers::net::endpoint::{Endpoint, Ends, address_value, port_value};
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, TaskKeyRow, Unit, Value};
@@ -48,7 +48,7 @@ pub struct ConnectionRow {
     pub connections: ConnectionsOf,
     /// Times to connect, or to be accepted.
     pub latency: Latency,
-    /// By [`Outcome`].
+    /// By [`ConnectionOutcome`].
     pub outcomes: [u64; OUTCOMES],
     pub than: u64,
     /// Those that wait as the interval ends.
@@ -69,14 +69,14 @@ impl ConnectionRow {
     }
 }
 
-const OF_FAILURES: [Outcome; 7] = [
-    Outcome::Refused,
-    Outcome::TimedOut,
-    Outcome::Failed,
-    Outcome::GivenUp,
-    Outcome::NeverAccepted,
-    Outcome::ResetByPeer,
-    Outcome::Reset,
+const OF_FAILURES: [ConnectionOutcome; 7] = [
+    ConnectionOutcome::Refused,
+    ConnectionOutcome::TimedOut,
+    ConnectionOutcome::Failed,
+    ConnectionOutcome::GivenUp,
+    ConnectionOutcome::NeverAccepted,
+    ConnectionOutcome::ResetByPeer,
+    ConnectionOutcome::Reset,
 ];
 
 impl ConnectionsRow for ConnectionRow {
@@ -124,20 +124,27 @@ pub static CONNECTIONS: Schema<ConnectionRow> = Schema::<ConnectionRow>::new(
         Column::CONNECTIONS[3],
         Column::CONNECTIONS[4],
         Column::latency_count("opened"),
-        Column::<ConnectionRow>::counter("refused", "refused", |row| outcome(row, Outcome::Refused)).if_any(),
-        Column::<ConnectionRow>::counter("timed_out", "timeout", |row| outcome(row, Outcome::TimedOut)).if_any(),
-        Column::<ConnectionRow>::counter("failed", "failed", |row| outcome(row, Outcome::Failed)).if_any(),
-        Column::<ConnectionRow>::counter("given_up", "given up", |row| outcome(row, Outcome::GivenUp)).if_any(),
-        Column::<ConnectionRow>::counter("never_accepted", "no accept", |row| outcome(row, Outcome::NeverAccepted))
+        Column::<ConnectionRow>::counter("refused", "refused", |row| outcome(row, ConnectionOutcome::Refused)).if_any(),
+        Column::<ConnectionRow>::counter("timed_out", "timeout", |row| outcome(row, ConnectionOutcome::TimedOut))
             .if_any(),
+        Column::<ConnectionRow>::counter("failed", "failed", |row| outcome(row, ConnectionOutcome::Failed)).if_any(),
+        Column::<ConnectionRow>::counter("given_up", "given up", |row| outcome(row, ConnectionOutcome::GivenUp))
+            .if_any(),
+        Column::<ConnectionRow>::counter("never_accepted", "no accept", |row| {
+            outcome(row, ConnectionOutcome::NeverAccepted)
+        })
+        .if_any(),
         Column::<ConnectionRow>::derived("resets", "reset", |row, _| {
-            Value::Unsigned(row.outcomes[Outcome::ResetByPeer as usize] + row.outcomes[Outcome::Reset as usize])
+            Value::Unsigned(
+                row.outcomes[ConnectionOutcome::ResetByPeer as usize] + row.outcomes[ConnectionOutcome::Reset as usize],
+            )
         })
         .additive()
         .if_any(),
-        Column::<ConnectionRow>::counter("reset_by_peer", "", |row| outcome(row, Outcome::ResetByPeer)).json_only(),
-        Column::<ConnectionRow>::counter("reset", "", |row| outcome(row, Outcome::Reset)).json_only(),
-        Column::<ConnectionRow>::counter("closed", "closed", |row| outcome(row, Outcome::Closed)).json_only(),
+        Column::<ConnectionRow>::counter("reset_by_peer", "", |row| outcome(row, ConnectionOutcome::ResetByPeer))
+            .json_only(),
+        Column::<ConnectionRow>::counter("reset", "", |row| outcome(row, ConnectionOutcome::Reset)).json_only(),
+        Column::<ConnectionRow>::counter("closed", "closed", |row| outcome(row, ConnectionOutcome::Closed)).json_only(),
         Column::<ConnectionRow>::latency_total().json_only(),
         Column::<ConnectionRow>::latency_min().json_only(),
         Column::<ConnectionRow>::latency_mean().json_only(),
@@ -162,7 +169,7 @@ pub static CONNECTIONS: Schema<ConnectionRow> = Schema::<ConnectionRow>::new(
     rank(one).cmp(&rank(other))
 });
 
-fn outcome(row: &mut ConnectionRow, outcome: Outcome) -> &mut u64 {
+fn outcome(row: &mut ConnectionRow, outcome: ConnectionOutcome) -> &mut u64 {
     &mut row.outcomes[outcome as usize]
 }
 
@@ -481,7 +488,7 @@ pub struct ConnectionLine {
     /// False: nobody has accepted it.
     pub has_task: bool,
     /// None: it goes on.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<ConnectionOutcome>,
 }
 
 pub static LINES: OccurrenceSchema<ConnectionLine> = OccurrenceSchema::<ConnectionLine>::new(
