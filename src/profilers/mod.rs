@@ -7,6 +7,7 @@ pub mod irqs;
 pub mod kmemleak;
 pub mod locks;
 pub mod multi_trace;
+pub mod net;
 pub mod num_dist;
 pub mod oncpu;
 pub mod page_faults;
@@ -36,6 +37,7 @@ macro_rules! profilers {
             Kmemleak(kmemleak::KmemleakArgs),
             Locks(locks::LocksArgs),
             MultiTrace(multi_trace::MultiTraceArgs),
+            Net(net::NetArgs),
             NumDist(num_dist::NumDistArgs),
             Oncpu(oncpu::OncpuArgs),
             PageFaults(page_faults::PageFaultsArgs),
