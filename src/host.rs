@@ -2,6 +2,9 @@
 
 mod block_devices;
 mod disk_counters;
+mod file_locks;
+mod kernel_log;
+mod memory_counters;
 mod topology;
 
 use std::collections::HashMap;
@@ -13,6 +16,9 @@ use anyhow::{Context, Result};
 
 pub use block_devices::{AskedDevice, BlockDevice, BlockDevices};
 pub use disk_counters::{DiskCounters, disk_counters};
+pub use file_locks::{FileLock, file_locks};
+pub use kernel_log::KernelLog;
+pub use memory_counters::{MemoryPressure, ReclaimCounters, ReclaimedPages};
 pub use topology::{CpuDistance, Topology};
 
 /// Directories in which the kernel describes the machine. Tests pass their own.

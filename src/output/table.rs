@@ -319,7 +319,7 @@ pub fn sums_of_rest<'a>(
 /// Whether text shows a column.
 pub fn is_in_text(column: &ColumnHead, index: usize, lines: &[TableLine]) -> bool {
     let says = |line: &TableLine| {
-        !matches!(line.cells.get(index), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0)))
+        !matches!(line.cells.get(index), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0) | Value::Us(0)))
     };
     column.in_text && column.kind != ColumnKind::Stack && (!column.if_any || lines.iter().any(says))
 }

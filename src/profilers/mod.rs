@@ -5,11 +5,14 @@ pub mod expr;
 pub mod irq_off;
 pub mod irqs;
 pub mod kmemleak;
+pub mod locks;
 pub mod multi_trace;
+pub mod net;
 pub mod num_dist;
 pub mod oncpu;
 pub mod page_faults;
 pub mod profile;
+pub mod reclaim;
 pub mod rundelay;
 pub mod sched_migrate;
 pub mod signal;
@@ -32,11 +35,14 @@ macro_rules! profilers {
             IrqOff(irq_off::IrqOffArgs),
             Irqs(irqs::IrqsArgs),
             Kmemleak(kmemleak::KmemleakArgs),
+            Locks(locks::LocksArgs),
             MultiTrace(multi_trace::MultiTraceArgs),
+            Net(net::NetArgs),
             NumDist(num_dist::NumDistArgs),
             Oncpu(oncpu::OncpuArgs),
             PageFaults(page_faults::PageFaultsArgs),
             Profile(profile::ProfileArgs),
+            Reclaim(reclaim::ReclaimArgs),
             Rundelay(rundelay::RundelayArgs),
             SchedMigrate(sched_migrate::SchedMigrateArgs),
             Signal(signal::SignalArgs),

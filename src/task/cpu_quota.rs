@@ -4,15 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::host::Host;
-use crate::sys::mounts::mounts;
+use crate::task::cgroup_mounts::{CgroupMounts, cgroup_dir, cgroup_in};
 
 /// The hierarchies in which cgroups have CPU quotas.
 #[derive(Debug, Default)]
 pub struct QuotaHierarchies {
     host: Host,
-    /// The version 1 hierarchy of the controller `cpu`.
-    v1: Option<PathBuf>,
-    v2: Option<PathBuf>,
+    mounts: CgroupMounts,
 }
 
 /// A cgroup with a quota.
@@ -37,22 +35,15 @@ pub struct ThrottledTime {
 
 impl QuotaHierarchies {
     pub fn new(host: &Host) -> QuotaHierarchies {
-        let mounts = mounts(&host.proc);
-        let dir = |kind: &str, option: Option<&str>| {
-            let is_one = |mount: &&crate::sys::mounts::Mount| {
-                mount.kind == kind && option.is_none_or(|option| mount.has_option(option))
-            };
-            mounts.iter().find(is_one).map(|mount| mount.dir.clone())
-        };
-        QuotaHierarchies { host: host.clone(), v1: dir("cgroup", Some("cpu")), v2: dir("cgroup2", None) }
+        QuotaHierarchies { host: host.clone(), mounts: CgroupMounts::of_controller("cpu", host) }
     }
 
     /// The nearest cgroup of a task that has a quota. None: there is no such cgroup, or the task has exited.
     pub fn of_task(&self, tid: i32) -> Option<CpuQuota> {
         const MAX_LEVELS: usize = 64;
         let text = fs::read_to_string(super::procfs::file(&self.host, tid, "cgroup")).ok()?;
-        for (is_v1, mount) in [(true, &self.v1), (false, &self.v2)] {
-            let (Some(mount), Some(path)) = (mount, path_in(&text, is_v1)) else { continue };
+        for (is_v1, mount) in [(true, &self.mounts.v1), (false, &self.mounts.v2)] {
+            let (Some(mount), Some(path)) = (mount, cgroup_in(&text, is_v1.then_some("cpu"))) else { continue };
             let levels = path.ancestors().take(MAX_LEVELS);
             if let Some(quota) = levels.into_iter().find_map(|level| quota(mount, level, is_v1)) {
                 return Some(quota);
@@ -62,17 +53,8 @@ impl QuotaHierarchies {
     }
 }
 
-/// The path of the task's cgroup, from the text of /proc/TID/cgroup.
-fn path_in(text: &str, is_v1: bool) -> Option<&Path> {
-    text.lines().find_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let is_one = if is_v1 { controllers.split(',').any(|name| name == "cpu") } else { controllers.is_empty() };
-        is_one.then_some(Path::new(path))
-    })
-}
-
 fn quota(mount: &Path, path: &Path, is_v1: bool) -> Option<CpuQuota> {
-    let dir = mount.join(path.strip_prefix("/").unwrap_or(path));
+    let dir = cgroup_dir(mount, path)?;
     let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
     let (quota_us, period_us) = if is_v1 {
         (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?) // -1 is no limit

@@ -13,6 +13,7 @@ use crate::host::Host;
 use crate::profilers::rundelay::Showing;
 use crate::profilers::rundelay::table::QuotaRow;
 use crate::sched::{CpuUse, QueueWait, SchedModel};
+use crate::stats::union_ns;
 use crate::task::cpu_quota::{CpuQuota, QuotaHierarchies, ThrottledTime};
 
 /// Shorter waits are ignored, ns: the period of a quota is long.
@@ -63,15 +64,7 @@ impl Stretches {
 
     /// Their total length without overlaps.
     fn take_ns(&mut self) -> u64 {
-        let mut sum: u64 = 0;
-        for stretches in self.by_cpu.values_mut() {
-            stretches.sort_unstable();
-            let mut covered = 0;
-            for &(from, until) in &*stretches {
-                sum = sum.saturating_add(until.saturating_sub(from.max(covered)));
-                covered = covered.max(until);
-            }
-        }
+        let sum = self.by_cpu.values_mut().map(|stretches| union_ns(stretches)).fold(0, u64::saturating_add);
         self.by_cpu.clear();
         sum
     }
