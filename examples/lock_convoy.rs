@@ -246,6 +246,8 @@ fn open(path: &str) -> File {
 }
 
 fn wait_for_file(kind: &str, hold: Duration, path: &str) {
+    // SAFETY: a signal for this process when its parent has ended.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let file = open(path);
     let ns = timed(|| lock_file(&file, kind, true));
     thread::sleep(hold);

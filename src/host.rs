@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 
 pub use block_devices::{AskedDevice, BlockDevice, BlockDevices};
 pub use disk_counters::{DiskCounters, disk_counters};
-pub use file_locks::{FileLock, file_locks};
+pub use file_locks::{FileLock, FileLockKind, file_locks};
 pub use kernel_log::KernelLog;
 pub use memory_counters::{MemoryPressure, ReclaimCounters, ReclaimedPages};
 pub use topology::{CpuDistance, Topology};

@@ -8,10 +8,20 @@ use crate::host::{BlockDevice, Host};
 /// Limit of what is read: some 60,000 locks.
 const MAX_BYTES: u64 = 4 << 20;
 
+/// Locks of one kind on a file conflict with each other, but not with those of another kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileLockKind {
+    Flock,
+    /// Of a part of the file: fcntl(2), whether they belong to a process or to an open file description.
+    Range,
+    Lease,
+}
+
 /// A lock that a process has, or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLock {
     pub pid: i32,
+    pub kind: FileLockKind,
     pub device: BlockDevice,
     pub inode: u64,
     pub is_waiter: bool,
@@ -32,13 +42,20 @@ fn parse(line: &str) -> Option<FileLock> {
         Some(rest) => (true, rest),
         None => (false, rest),
     };
-    let mut words = rest.split_ascii_whitespace().skip(3);
+    let mut words = rest.split_ascii_whitespace();
+    let kind = match words.next()? {
+        "FLOCK" => FileLockKind::Flock,
+        "POSIX" | "OFDLCK" => FileLockKind::Range,
+        "LEASE" | "DELEG" => FileLockKind::Lease,
+        _ => return None,
+    };
+    let mut words = words.skip(2);
     let pid = words.next()?.parse().ok().filter(|pid| *pid > 0)?;
     let mut file = words.next()?.split(':');
     let mut hex = || u32::from_str_radix(file.next()?, 16).ok();
     let (major, minor) = (hex()?, hex()?);
     let inode = file.next()?.parse().ok()?;
-    Some(FileLock { pid, device: BlockDevice(major << 20 | minor & 0xf_ffff), inode, is_waiter })
+    Some(FileLock { pid, kind, device: BlockDevice(major << 20 | minor & 0xf_ffff), inode, is_waiter })
 }
 
 #[cfg(test)]
@@ -52,19 +69,22 @@ mod tests {
 1: FLOCK  ADVISORY  WRITE 777 fe:00:10011537 0 EOF
 1: -> FLOCK  ADVISORY  WRITE 778 fe:00:10011537 0 EOF
 2: POSIX  ADVISORY  READ  779 00:19:12 128 128
+2: LEASE  ACTIVE    READ  779 00:19:13 0 EOF
 3: OFDLCK ADVISORY  WRITE -1 fe:00:5 0 EOF
 4: POSIX  ADVISORY  WRITE 780 <none>:0 0 EOF
 5: LEASE
 ";
         std::fs::write(dir.path().join("locks"), text).unwrap();
         let host = Host { proc: dir.path().into(), cpu: dir.path().into() };
-        let lock = |pid, device, inode, is_waiter| FileLock { pid, device: BlockDevice(device), inode, is_waiter };
+        let lock =
+            |pid, kind, device, inode, is_waiter| FileLock { pid, kind, device: BlockDevice(device), inode, is_waiter };
         assert_eq!(
             file_locks(&host),
             [
-                lock(777, 254 << 20, 10_011_537, false),
-                lock(778, 254 << 20, 10_011_537, true),
-                lock(779, 0x19, 12, false)
+                lock(777, FileLockKind::Flock, 254 << 20, 10_011_537, false),
+                lock(778, FileLockKind::Flock, 254 << 20, 10_011_537, true),
+                lock(779, FileLockKind::Range, 0x19, 12, false),
+                lock(779, FileLockKind::Lease, 0x19, 13, false)
             ]
         );
         assert!(file_locks(&Host { proc: "/nowhere".into(), ..host }).is_empty());

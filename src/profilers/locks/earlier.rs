@@ -41,13 +41,18 @@ impl EarlierWaits {
     /// The owners of locks of files.
     pub fn owners(&self, now: Timestamp, ctx: &mut Context) -> Vec<(LockId, LockUser)> {
         let owners = file_locks(&ctx.host).into_iter().filter(|lock| !lock.is_waiter);
-        let owner = |FileLock { pid, device, inode, .. }| {
+        let owner = |FileLock { pid, kind, device, inode, .. }| {
             (
-                LockId::File(InodeKey { device, inode }),
+                LockId::File(kind, InodeKey { device, inode }),
                 LockUser { at_ns: now, pid, tid: pid, comm: ctx.tasks.comm(pid) },
             )
         };
         owners.map(owner).collect()
+    }
+
+    /// Whether it is time to read /proc: see [`EarlierWaits::look`].
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.threads.is_due(now, self.horizon.end_ns())
     }
 
     /// Asks about threads whose waits are unknown, at the start and after losses, and returns the waits that the
@@ -59,7 +64,7 @@ impl EarlierWaits {
         ctx: &mut Context,
     ) -> Vec<(WaitKey, OpenStart<LockWait>)> {
         let lost_until = self.horizon.end_ns();
-        if self.threads.is_due(now, lost_until) {
+        if self.is_due(now) {
             self.threads.ask(ctx.watched_threads().filter(|&tid| !is_open(tid)), now, lost_until);
         }
         let seen = self.threads.answers(now, lost_until);
@@ -78,10 +83,14 @@ impl EarlierWaits {
         let entered = call?.entered;
         let [address, op, value, ..] = entered.args;
         let pid = ctx.tasks.pid(tid);
-        let mut file = |kind| {
+        // The one file that threads of the process wait for: of several it is not known which.
+        let mut file = |kind: LockKind| {
+            let wanted = kind.of_file()?;
             let listed = files.get_or_insert_with(|| file_locks(&ctx.host));
-            let FileLock { device, inode, .. } = *listed.iter().find(|lock| lock.is_waiter && lock.pid == pid)?;
-            Some((kind, LockId::File(InodeKey { device, inode })))
+            let mut waits = listed.iter().filter(|lock| lock.is_waiter && lock.pid == pid && lock.kind == wanted);
+            let FileLock { device, inode, .. } = *waits.next()?;
+            let is_only = waits.all(|other| (other.device, other.inode) == (device, inode));
+            is_only.then_some((kind, LockId::File(wanted, InodeKey { device, inode })))
         };
         const SET_AND_WAIT: u64 = 7; // F_SETLKW, include/uapi/asm-generic/fcntl.h
         let (kind, lock) = match syscalls::name(entered.number)? {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::file::InodeKey;
-use crate::host::BlockDevice;
+use crate::host::{BlockDevice, FileLockKind};
 use crate::perf::evsel::Binding;
 use crate::perf::{EventId, Evlist, Sample};
 use crate::profiler::Setup;
@@ -106,7 +106,7 @@ const WAKING: LockEventSpec = ("sched:sched_waking", EventOf::Waking, &["pid"]);
 #[derive(Debug)]
 struct LockEvent {
     event: EventId,
-    of: EventOf,
+    event_of: EventOf,
     fields: Vec<Field>,
 }
 
@@ -170,12 +170,12 @@ impl LockEvents {
             (false, true) => SLEEPS,
             _ => return Ok(()),
         };
-        let begins = self.events.iter().find(|event| event.of == EventOf::ContentionBegins);
+        let begins = self.events.iter().find(|event| event.event_of == EventOf::ContentionBegins);
         begins.map_or(Ok(()), |begins| evlist.set_filter(begins.event, filter))
     }
 
-    fn has(&self, of: EventOf) -> bool {
-        self.events.iter().any(|event| event.of == of)
+    fn has(&self, event_of: EventOf) -> bool {
+        self.events.iter().any(|event| event.event_of == event_of)
     }
 
     fn add(&mut self, (name, of, fields): &LockEventSpec, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
@@ -194,7 +194,7 @@ impl LockEvents {
         let evsel = if is_of_task { evsel } else { evsel.binding(Binding::Cpu) };
         let fields: Result<Vec<Field>> =
             fields.iter().map(|field| Ok(drift::require(&format, field)?.clone())).collect();
-        self.events.push(LockEvent { event: evlist.add(evsel)?, of: *of, fields: fields? });
+        self.events.push(LockEvent { event: evlist.add(evsel)?, event_of: *of, fields: fields? });
         Ok(())
     }
 
@@ -204,15 +204,17 @@ impl LockEvents {
     /// The record ends before a field.
     #[inline]
     pub fn step(&self, event: EventId, sample: &Sample<'_>) -> Result<LockStep> {
-        let Some(of) = self.events.iter().find(|of| of.event == event) else { return Ok(LockStep::Nothing) };
-        let number = |index: usize| of.fields.get(index).map_or(Ok(0), |field| field.read_u64(sample.raw));
-        let signed = |index: usize| of.fields.get(index).map_or(Ok(0), |field| field.read_i64(sample.raw));
-        let file = || -> Result<LockId> {
-            Ok(LockId::File(InodeKey { device: BlockDevice(number(0)? as u32), inode: number(1)? }))
+        let Some(lock_event) = self.events.iter().find(|known| known.event == event) else {
+            return Ok(LockStep::Nothing);
+        };
+        let number = |index: usize| lock_event.fields.get(index).map_or(Ok(0), |field| field.read_u64(sample.raw));
+        let signed = |index: usize| lock_event.fields.get(index).map_or(Ok(0), |field| field.read_i64(sample.raw));
+        let file = |kind| -> Result<LockId> {
+            Ok(LockId::File(kind, InodeKey { device: BlockDevice(number(0)? as u32), inode: number(1)? }))
         };
         let futex = |flags: u64| -> Result<LockId> { Ok(LockId::futex(number(0)?, sample.pid, flags as u32)) };
         let call = |is_lock| WaitKey::Call { tid: sample.tid, is_lock };
-        Ok(match of.of {
+        Ok(match lock_event.event_of {
             EventOf::ContentionBegins => {
                 let (address, kind) = (number(0)?, LockKind::of_flags(number(1)?));
                 let key = WaitKey::kernel(sample.tid, sample.cpu, address);
@@ -238,14 +240,18 @@ impl LockEvents {
             }
             EventOf::FutexWake => LockStep::Wakes { lock: futex(number(1)?)? },
             EventOf::CallExit | EventOf::SetPosix => LockStep::CallEnds { result: signed(0)? },
-            EventOf::Flock => file_step(call(true), LockKind::Flock, file()?, number(2)?, signed(3)?),
+            EventOf::Flock => {
+                file_step(call(true), LockKind::Flock, file(FileLockKind::Flock)?, number(2)?, signed(3)?)
+            }
             EventOf::Posix => {
                 const OFD: u64 = 1024; // FL_OFDLCK, include/linux/filelock.h
                 let kind = if number(4)? & OFD == 0 { LockKind::Fcntl } else { LockKind::Ofd };
-                file_step(call(true), kind, file()?, number(2)?, signed(3)?)
+                file_step(call(true), kind, file(FileLockKind::Range)?, number(2)?, signed(3)?)
             }
-            EventOf::LeaseBlocks => LockStep::Begins { key: call(true), kind: LockKind::Lease, lock: file()? },
-            EventOf::LeaseUnblocks => LockStep::Ends { key: call(true), lock: file()?, took: false },
+            EventOf::LeaseBlocks => {
+                LockStep::Begins { key: call(true), kind: LockKind::Lease, lock: file(FileLockKind::Lease)? }
+            }
+            EventOf::LeaseUnblocks => LockStep::Ends { key: call(true), lock: file(FileLockKind::Lease)?, took: false },
             EventOf::Waking => LockStep::WakesTask { tid: signed(0)? as i32 },
         })
     }
@@ -328,7 +334,8 @@ mod tests {
 
     #[test]
     fn an_attempt_waits_takes_or_frees() {
-        let (key, lock) = (WaitKey::Call { tid: 7, is_lock: true }, LockId::File(InodeKey::default()));
+        let (key, lock) =
+            (WaitKey::Call { tid: 7, is_lock: true }, LockId::File(FileLockKind::Flock, InodeKey::default()));
         let step = |lock_type, result| file_step(key, LockKind::Flock, lock, lock_type, result);
         assert_eq!(step(1, 1), LockStep::Begins { key, kind: LockKind::Flock, lock });
         assert_eq!(step(1, 0), LockStep::Ends { key, lock, took: true });

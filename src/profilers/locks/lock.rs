@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::file::InodeKey;
-use crate::host::Host;
+use crate::host::{FileLockKind, Host};
 use crate::perf::record::Callchain;
 use crate::relation::RowKey;
 use crate::report::Value;
@@ -92,6 +92,16 @@ impl LockKind {
         }
     }
 
+    /// Of a lock of a file.
+    pub fn of_file(self) -> Option<FileLockKind> {
+        match self {
+            LockKind::Flock => Some(FileLockKind::Flock),
+            LockKind::Fcntl | LockKind::Ofd => Some(FileLockKind::Range),
+            LockKind::Lease => Some(FileLockKind::Lease),
+            _ => None,
+        }
+    }
+
     pub fn group(self) -> LockGroup {
         match self {
             LockKind::Spin | LockKind::RwlockRead | LockKind::RwlockWrite => LockGroup::Spin,
@@ -110,8 +120,8 @@ pub enum LockId {
     /// A word in the memory of a process. `pid`: 0 if it is in memory that processes share, each at this address, as those
     /// do that one has forked.
     Futex { pid: i32, address: u64 },
-    /// The locks of a file.
-    File(InodeKey),
+    /// The locks of one kind on a file.
+    File(FileLockKind, InodeKey),
 }
 
 /// Of the operation or the flags of a futex call (include/uapi/linux/futex.h): only threads of one process use it.
@@ -185,13 +195,13 @@ impl RowKey for LockOf {}
 /// A row, and a task that its waits were behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockOwner {
-    pub of: LockOf,
+    pub row: LockOf,
     pub owner: TaskKey,
 }
 
 impl SumKey for LockOwner {
     fn others(&self) -> LockOwner {
-        LockOwner { of: self.of.others(), owner: self.owner.others() }
+        LockOwner { row: self.row.others(), owner: self.owner.others() }
     }
 }
 
@@ -203,7 +213,7 @@ pub struct LockCode {
     /// The scheduler and all that calls it for a wait.
     sleeps: Range<u64>,
     /// Parts of locks elsewhere.
-    parts: Vec<Range<u64>>,
+    lock_parts: Vec<Range<u64>>,
 }
 
 impl LockCode {
@@ -219,8 +229,8 @@ impl LockCode {
             }
         });
         let [lock, lock_end, sched, sched_end] = bounds;
-        let parts = kallsyms::ranges_of(&path, is_part_of_locks);
-        LockCode { spins: lock..lock_end, sleeps: sched..sched_end, parts }
+        let lock_parts = kallsyms::ranges_of(&path, is_part_of_locks);
+        LockCode { spins: lock..lock_end, sleeps: sched..sched_end, lock_parts }
     }
 
     pub fn is_known(&self) -> bool {
@@ -228,20 +238,25 @@ impl LockCode {
     }
 
     /// The callchain from the innermost function on that is no part of the lock. Empty: there is none in the kernel.
-    pub fn callers<'w>(&self, chain: Callchain<'_>, kind: LockKind, words: &'w mut Vec<[u8; 8]>) -> Callchain<'w> {
+    pub fn callers<'w>(
+        &self,
+        chain: Callchain<'_>,
+        kind: LockKind,
+        chain_words: &'w mut Vec<[u8; 8]>,
+    ) -> Callchain<'w> {
         let sleeps = kind.group() != LockGroup::Spin;
         let is_inside = |address| {
             self.spins.contains(&address)
                 || sleeps && self.sleeps.contains(&address)
-                || self.parts.iter().any(|part| part.contains(&address))
+                || self.lock_parts.iter().any(|part| part.contains(&address))
         };
-        words.clear();
+        chain_words.clear();
         let mut kernel = chain.iter().take_while(|word| *word != PERF_CONTEXT_USER);
         if let Some(skipped) = kernel.position(|word| word < PERF_CONTEXT_MAX && !is_inside(word)) {
-            words.push(PERF_CONTEXT_KERNEL.to_ne_bytes());
-            words.extend_from_slice(chain.words().get(skipped..).unwrap_or_default());
+            chain_words.push(PERF_CONTEXT_KERNEL.to_ne_bytes());
+            chain_words.extend_from_slice(chain.words().get(skipped..).unwrap_or_default());
         }
-        Callchain::from_bytes(words.as_flattened())
+        Callchain::from_bytes(chain_words.as_flattened())
     }
 }
 
@@ -292,7 +307,7 @@ mod tests {
         let code = LockCode {
             spins: BASE..BASE + 0x100,
             sleeps: BASE + 0x100..BASE + 0x200,
-            parts: vec![BASE + 0x800..BASE + 0x810, BASE + 0x820..BASE + 0x830],
+            lock_parts: vec![BASE + 0x800..BASE + 0x810, BASE + 0x820..BASE + 0x830],
         };
         let callers = |words: &[u64], kind| {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -36,7 +36,7 @@ use crate::profilers::locks::owners::LockOwners;
 use crate::profilers::locks::table::{
     LOCKS, LockRow, LockSums, OpenWaits, SLOW_LOCK, SlowLock, WAITERS, WAITS, WaiterSum,
 };
-use crate::relation::{Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, Relation, RelationTerms};
+use crate::relation::{Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, PairSums, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, Subject, TableSchema, TaskNames, TaskOfRow, Value};
 use crate::stats::{Began, KeyedSums, TaskKey};
 use crate::symbol::StackId;
@@ -94,14 +94,14 @@ impl ProfilerArgs for LocksArgs {
 
     fn build(self) -> Result<Box<dyn Profiler>> {
         let (lengths, draws_stacks) = (self.lengths, self.common.draws_stacks());
-        let declared = LockWaits { by_address: self.addresses, ..LockWaits::default() };
+        let declared = LockWaits { by_address: self.addresses, all_waits: self.all_waits, is_narrowed: false };
         let relation = Relation::new(declared, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
-        let (events, code, words, scope, owners, earlier, names, behind, waiters, sleepers) = Default::default();
+        let (events, code, chain_words, scope, owners, earlier, names, behind, waiters, sleepers) = Default::default();
         Ok(Box::new(Locks {
             args: self,
             events,
             code,
-            words,
+            chain_words,
             scope,
             relation,
             owners,
@@ -118,6 +118,8 @@ impl ProfilerArgs for LocksArgs {
 #[derive(Debug, Default)]
 struct LockWaits {
     by_address: bool,
+    /// Lines for threads that wait for conditions, by design.
+    all_waits: bool,
     /// Only some waits are followed, so an end may have no start.
     is_narrowed: bool,
 }
@@ -138,12 +140,11 @@ impl Declaration for LockWaits {
     }
 
     fn add(&self, sums: &mut LockSums, start: &OpenStart<LockWait>, _end: &PairEnd<()>) {
-        sums.most = sums.most.max(Some(start.open.own.waiters.into()));
+        sums.most_waiters = sums.most_waiters.max(Some(start.open.own.waiters.into()));
     }
 
-    /// Threads wait for conditions by design.
     fn waits_on(&self, key: &WaitKey) -> bool {
-        !matches!(key, WaitKey::Call { is_lock: false, .. })
+        self.all_waits || !matches!(key, WaitKey::Call { is_lock: false, .. })
     }
 }
 
@@ -151,12 +152,12 @@ impl LockWaits {
     fn row_of(&self, start: &OpenStart<LockWait>) -> LockOf {
         let LockWait { kind, lock, place, .. } = start.open.own;
         // Code that is known says more than an address.
-        let is_told = match lock {
+        let names_lock = match lock {
             LockId::Kernel(_) => self.by_address,
             LockId::Futex { .. } => self.by_address || place.is_none(),
-            LockId::File(_) => true,
+            LockId::File(..) => true,
         };
-        LockOf { kind, lock: is_told.then_some(lock), place }
+        LockOf { kind, lock: names_lock.then_some(lock), place }
     }
 }
 
@@ -170,13 +171,13 @@ struct Locks {
     events: LockEvents,
     code: LockCode,
     /// The callchain without the frames of the lock.
-    words: Vec<[u8; 8]>,
+    chain_words: Vec<[u8; 8]>,
     scope: RunScope,
     relation: Relation<LockWaits>,
     owners: LockOwners,
     earlier: EarlierWaits,
     names: LockNames,
-    /// Waits of a row by the task that they were behind.
+    /// The time and the number of a row's waits, by the task that they were behind.
     behind: KeyedSums<LockOwner, [u64; 2]>,
     waiters: KeyedSums<TaskKey, WaiterSum>,
     /// The kernel locks for which threads sleep, to find who wakes them.
@@ -195,8 +196,8 @@ impl Locks {
             return Use::Ignored;
         }
         let known = self.relation.get(key).map(|start| start.open.own.lock);
-        // A mutex begins again when its waiter stops spinning.
-        if known == Some(lock) && kind.group() == LockGroup::Sleep {
+        // A mutex begins again when its waiter stops spinning, the lock of a file when another task was faster.
+        if known == Some(lock) && matches!(kind.group(), LockGroup::Sleep | LockGroup::File) {
             return Use::Relevant;
         }
         known.into_iter().for_each(|lock| self.owners.leaves(lock));
@@ -221,7 +222,7 @@ impl Locks {
         if !matches!(lock, LockId::Kernel(_)) {
             return if takes_stacks { ctx.stack(sample) } else { None };
         }
-        let callers = self.code.callers(sample.callchain, kind, &mut self.words);
+        let callers = self.code.callers(sample.callchain, kind, &mut self.chain_words);
         if takes_stacks {
             let mut outside = sample.clone();
             outside.callchain = callers;
@@ -243,10 +244,10 @@ impl Locks {
         let ns = sample.time.saturating_sub(start.since);
         let owner = self.owner(&start);
         if let Some(LockUser { pid, tid, comm, .. }) = owner {
-            let of = self.relation.declared.row_of(&start);
-            let [waits, sum_ns] = self.behind.sum(LockOwner { of, owner: TaskKey { pid, tid, comm } });
-            *waits += 1;
+            let row = self.relation.declared.row_of(&start);
+            let [sum_ns, waits] = self.behind.sum(LockOwner { row, owner: TaskKey { pid, tid, comm } });
             *sum_ns += ns;
+            *waits += 1;
         }
         if start.open.own.kind != LockKind::FutexWait {
             let sum = self.waiters.sum(self.args.by.key(start.open.tid, start.open.comm, &mut ctx.tasks));
@@ -274,6 +275,10 @@ impl Locks {
 
     /// Adds the waits that /proc shows, at the start and after losses.
     fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
+        if self.earlier.is_due(now) {
+            self.relation.forget_doubtful();
+            self.earlier.owners(now, ctx).into_iter().for_each(|(lock, owner)| self.owners.took(lock, owner));
+        }
         let relation = &self.relation;
         let calls = |tid| [true, false].map(|is_lock| WaitKey::Call { tid, is_lock });
         let is_open = |tid| calls(tid).into_iter().any(|key| relation.since(key).is_some());
@@ -312,7 +317,7 @@ impl Locks {
     fn owner(&self, start: &OpenStart<LockWait>) -> Option<LockUser> {
         let LockWait { lock, waker, .. } = start.open.own;
         let waker = waker.filter(|waker| waker.at_ns >= start.since);
-        waker.or_else(|| self.owners.of(lock, start.since)).filter(|owner| owner.tid != start.open.tid)
+        waker.or_else(|| self.owners.owner_during(lock, start.since)).filter(|owner| owner.tid != start.open.tid)
     }
 
     fn woken(&mut self, tid: i32, sample: &Sample<'_>, ctx: &mut Context) {
@@ -347,28 +352,28 @@ impl Locks {
     fn rows(&mut self, now: Timestamp) -> Vec<LockRow> {
         let mut open: FxHashMap<LockOf, OpenWaits> = FxHashMap::default();
         for (_, start) in self.relation.iter() {
-            let of = self.relation.declared.row_of(start);
-            let age_ns = now.saturating_sub(start.since);
-            open.entry(of).or_default().add(age_ns);
+            let row = self.relation.declared.row_of(start);
+            open.entry(row).or_default().add(now.saturating_sub(start.since), start.open.own.waiters);
             if let Some(LockUser { pid, tid, comm, .. }) = self.owner(start) {
-                self.behind.sum(LockOwner { of, owner: TaskKey { pid, tid, comm } })[1] += age_ns;
+                self.behind.sum(LockOwner { row, owner: TaskKey { pid, tid, comm } }); // its time counts as it ends
             }
         }
         let mut owners: FxHashMap<LockOf, TaskNames> = FxHashMap::default();
-        for (LockOwner { of, owner }, amount) in self.behind.drain() {
+        for (LockOwner { row, owner }, amount) in self.behind.drain() {
             let task = TaskOfRow { pid: Some(owner.pid), comm: owner.comm, ..TaskOfRow::default() };
-            owners.entry(of).or_default().merge(&TaskNames::of(task, amount));
+            owners.entry(row).or_default().merge(&TaskNames::of(task, amount));
         }
-        let mut sums: FxHashMap<LockOf, _> = self.relation.rows.take().into_iter().collect();
-        for of in open.keys() {
-            sums.entry(*of).or_default();
+        let mut sums: FxHashMap<LockOf, PairSums<LockSums>> = self.relation.rows.take().into_iter().collect();
+        for (key, open) in &open {
+            let most = &mut sums.entry(*key).or_default().own.most_waiters;
+            *most = (*most).max(open.most_waiters);
         }
-        let row = |(of, sums): (LockOf, _)| LockRow {
-            of,
-            lock: of.lock.map_or(Value::None, |lock| self.names.value(lock)),
+        let row = |(key, sums): (LockOf, _)| LockRow {
+            key,
+            lock: key.lock.map_or(Value::None, |lock| self.names.value(lock)),
             sums,
-            owners: owners.remove(&of).unwrap_or_default(),
-            open: open.get(&of).copied().unwrap_or_default(),
+            owners: owners.remove(&key).unwrap_or_default(),
+            open: open.get(&key).copied().unwrap_or_default(),
         };
         sums.into_iter().map(row).collect()
     }
@@ -385,7 +390,8 @@ impl Profiler for Locks {
         self.args.wakers |= self.args.lengths.shows_any();
         let wanted = WantedLocks { groups: &self.args.kinds, wakers: self.args.wakers };
         self.events.open(&wanted, evlist, setup)?;
-        self.relation.declared.is_narrowed = !self.args.kinds.is_empty() || !setup.watched.is_all();
+        let is_narrowed = !self.args.kinds.is_empty() || !setup.watched.is_all() || setup.scope.cpus().is_some();
+        self.relation.declared.is_narrowed = is_narrowed;
         if self.args.kinds.is_empty() || self.args.kinds.iter().any(|kind| kind.is_in_calls()) {
             self.earlier = EarlierWaits::new(setup)?;
         }
@@ -415,7 +421,9 @@ impl Profiler for Locks {
         Ok(match step {
             LockStep::Begins { key, kind, lock } => self.begins(key, kind, lock, sample, ctx),
             LockStep::Ends { key, lock, took } => {
-                let is_relevant = self.ends(key, sample, ctx);
+                // A file that is locked without a wait had no beginning.
+                let is_wait = matches!(key, WaitKey::Kernel { .. }) || self.relation.since(key).is_some();
+                let is_relevant = if is_wait { self.ends(key, sample, ctx) } else { Use::Ignored };
                 if took {
                     self.owners.took(lock, user(sample, ctx));
                 }
@@ -449,9 +457,6 @@ impl Profiler for Locks {
                 [true, false].into_iter().for_each(|is_lock| self.forget(WaitKey::Call { tid: exit.tid, is_lock }));
             }
             Event::Started { now } => {
-                for (lock, owner) in self.earlier.owners(now, ctx) {
-                    self.owners.took(lock, owner);
-                }
                 self.look_for_earlier(now, ctx);
             }
             Event::Lost(window, _) => {
@@ -478,7 +483,7 @@ impl Profiler for Locks {
         let unpaired = self.relation.end_interval(now, report);
         let rows = self.rows(now);
         let in_text = rows.iter().any(|row| row.sums.than > 0) || !self.args.lengths.only_than();
-        let (waits, locks): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.of.kind == LockKind::FutexWait);
+        let (waits, locks): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.key.kind == LockKind::FutexWait);
         let (verdict, top) = (unpaired.verdict(false), self.args.top as usize);
         let any_waits = !waits.is_empty();
         let waits_top = if self.args.all_waits { top } else { top.min(MAX_WAITS_IN_TEXT) };
@@ -495,7 +500,7 @@ impl Profiler for Locks {
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.relation.stacks());
         used.extend(self.relation.iter().filter_map(|(_, start)| start.open.own.place));
-        used.extend(self.relation.rows.iter().filter_map(|(of, _)| of.place));
-        used.extend(self.behind.iter().filter_map(|(behind, _)| behind.of.place));
+        used.extend(self.relation.rows.iter().filter_map(|(key, _)| key.place));
+        used.extend(self.behind.iter().filter_map(|(behind, _)| behind.row.place));
     }
 }

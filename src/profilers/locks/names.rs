@@ -30,7 +30,7 @@ impl LockNames {
 
     /// A task waits for the lock.
     pub fn seen(&mut self, lock: LockId, now: Timestamp) {
-        if let (LockId::File(key), Some(files)) = (lock, &mut self.files) {
+        if let (LockId::File(_, key), Some(files)) = (lock, &mut self.files) {
             files.seen(key, now);
         }
     }
@@ -40,7 +40,7 @@ impl LockNames {
         match lock {
             LockId::Kernel(address) => Value::cell(KernelLock(address)),
             LockId::Futex { address, .. } => Value::Address(address),
-            LockId::File(key) => {
+            LockId::File(_, key) => {
                 self.files.as_ref().map_or(Value::None, |files| Value::cell(files.cell(key, FileAspect::Path)))
             }
         }

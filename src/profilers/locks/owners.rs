@@ -16,6 +16,8 @@ pub struct LockOwners {
     waited_for: FxHashMap<LockId, WaitedLock>,
     /// The processes that lock files: of several the last.
     of_files: FxHashMap<LockId, FileOwner>,
+    /// Number of locks of files that were given back since free ones were last dropped.
+    given_back: usize,
 }
 
 /// A lock that somebody waits for.
@@ -56,8 +58,10 @@ impl LockOwners {
 
     /// A task got the lock, or wakes who waits for it.
     pub fn took(&mut self, lock: LockId, user: LockUser) {
-        if let LockId::File(_) = lock {
-            if self.of_files.len() >= MAX_FILES && !self.of_files.contains_key(&lock) {
+        if let LockId::File(..) = lock {
+            // Dropping the free ones takes long, so there must be many.
+            if self.of_files.len() >= MAX_FILES && self.given_back >= MAX_FILES / 4 {
+                self.given_back = 0;
                 self.of_files.retain(|_, owner| owner.until_ns.is_none());
             }
             if self.of_files.len() < MAX_FILES || self.of_files.contains_key(&lock) {
@@ -72,14 +76,15 @@ impl LockOwners {
     pub fn gave_back(&mut self, lock: LockId, pid: i32, now: u64) {
         if let Some(owner) = self.of_files.get_mut(&lock).filter(|owner| owner.user.pid == pid) {
             owner.until_ns = Some(now);
+            self.given_back += 1;
         }
     }
 
     /// The owner of a lock during a wait that began at `since`. A lock that is no file's had this owner only if it got
     /// the lock meanwhile: who got it before may have given it back.
-    pub fn of(&self, lock: LockId, since: u64) -> Option<LockUser> {
+    pub fn owner_during(&self, lock: LockId, since: u64) -> Option<LockUser> {
         match lock {
-            LockId::File(_) => {
+            LockId::File(..) => {
                 let owner = self.of_files.get(&lock)?;
                 owner.until_ns.is_none_or(|until| until >= since).then_some(owner.user)
             }
@@ -97,11 +102,11 @@ impl LockOwners {
 mod tests {
     use super::*;
     use crate::file::InodeKey;
-    use crate::host::BlockDevice;
+    use crate::host::{BlockDevice, FileLockKind};
     use crate::task::Comm;
 
     fn file(inode: u64) -> LockId {
-        LockId::File(InodeKey { device: BlockDevice(1), inode })
+        LockId::File(FileLockKind::Flock, InodeKey { device: BlockDevice(1), inode })
     }
     const LOCK: LockId = LockId::Kernel(7);
 
@@ -114,13 +119,13 @@ mod tests {
         let mut owners = LockOwners::default();
         owners.took(LOCK, user(1, 5));
         assert_eq!([owners.joins(LOCK), owners.joins(LOCK)], [1, 2]);
-        assert_eq!(owners.of(LOCK, 0), None, "nobody waited then");
+        assert_eq!(owners.owner_during(LOCK, 0), None, "nobody waited then");
         owners.took(LOCK, user(2, 10));
         owners.leaves(LOCK);
-        assert_eq!([owners.of(LOCK, 10), owners.of(LOCK, 11)], [Some(user(2, 10)), None]);
+        assert_eq!([owners.owner_during(LOCK, 10), owners.owner_during(LOCK, 11)], [Some(user(2, 10)), None]);
         owners.leaves(LOCK);
         owners.leaves(LOCK);
-        assert_eq!(owners.of(LOCK, 0), None);
+        assert_eq!(owners.owner_during(LOCK, 0), None);
         owners.joins(LOCK);
         owners.forget();
         owners.leaves(LOCK);
@@ -131,26 +136,29 @@ mod tests {
     fn the_owner_of_a_file_is_known_without_waiters() {
         let mut owners = LockOwners::default();
         owners.took(file(2), user(1, 5));
-        assert_eq!(owners.of(file(2), 90), Some(user(1, 5)));
+        assert_eq!(owners.owner_during(file(2), 90), Some(user(1, 5)));
         owners.gave_back(file(2), 2, 100);
-        assert_eq!(owners.of(file(2), 101), Some(user(1, 5)), "2 had none");
+        assert_eq!(owners.owner_during(file(2), 101), Some(user(1, 5)), "2 had none");
         owners.gave_back(file(2), 1, 100);
-        assert_eq!([owners.of(file(2), 100), owners.of(file(2), 101)], [Some(user(1, 5)), None]);
+        assert_eq!([owners.owner_during(file(2), 100), owners.owner_during(file(2), 101)], [Some(user(1, 5)), None]);
         owners.took(file(2), user(2, 110));
-        assert_eq!(owners.of(file(2), 101), Some(user(2, 110)));
+        assert_eq!(owners.owner_during(file(2), 101), Some(user(2, 110)));
     }
 
     #[test]
     fn owners_are_bounded() {
         let mut owners = LockOwners::default();
-        for number in 0..100_000_u64 {
-            owners.joins(LockId::Kernel(number));
-            owners.took(file(number), user(1, number));
-            if number < 1000 {
-                owners.gave_back(file(number), 1, number);
+        let fill = |owners: &mut LockOwners, numbers: std::ops::Range<u64>| {
+            for number in numbers {
+                owners.joins(LockId::Kernel(number));
+                owners.took(file(number), user(1, number));
             }
-        }
-        assert!(owners.waited_for.len() <= MAX_WAITED_FOR && owners.of_files.len() <= MAX_FILES);
-        assert!(owners.of_files.contains_key(&file(1 << 16)), "in place of a free one");
+        };
+        let most = MAX_FILES as u64;
+        fill(&mut owners, 0..most + 10);
+        assert_eq!([owners.waited_for.len(), owners.of_files.len()], [MAX_WAITED_FOR, MAX_FILES]);
+        (0..most / 4).for_each(|number| owners.gave_back(file(number), 1, number));
+        fill(&mut owners, most + 10..most + 20);
+        assert_eq!(owners.of_files.len(), MAX_FILES - MAX_FILES / 4 + 10, "in place of free ones");
     }
 }

@@ -15,13 +15,13 @@ use crate::symbol::StackId;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LockSums {
     /// Most tasks that waited at once.
-    pub most: Option<u64>,
+    pub most_waiters: Option<u64>,
 }
 
 /// A row: waits for a lock, or for locks that some code takes.
 #[derive(Clone, Debug)]
 pub struct LockRow {
-    pub of: LockOf,
+    pub key: LockOf,
     /// The lock, if it has a row of its own.
     pub lock: Value,
     pub sums: PairSums<LockSums>,
@@ -35,14 +35,16 @@ pub struct LockRow {
 pub struct OpenWaits {
     pub count: Option<u64>,
     pub oldest_ns: Option<u64>,
+    pub most_waiters: Option<u64>,
     /// Their time until now.
     pub ns: u64,
 }
 
 impl OpenWaits {
-    pub fn add(&mut self, age_ns: u64) {
+    pub fn add(&mut self, age_ns: u64, waiters: u32) {
         self.count = Some(self.count.unwrap_or(0) + 1);
         self.oldest_ns = self.oldest_ns.max(Some(age_ns));
+        self.most_waiters = self.most_waiters.max(Some(waiters.into()));
         self.ns += age_ns;
     }
 }
@@ -68,7 +70,7 @@ impl Cell for KernelLock {
 }
 
 const COLUMNS: [Column<LockRow>; 20] = [
-    Column::label("kind", "kind", |row| row.of.kind.value()),
+    Column::label("kind", "kind", |row| row.key.kind.value()),
     Column::latency_count("waits"),
     Column::latency_total(),
     Column::<LockRow>::latency_min().json_only(),
@@ -78,25 +80,25 @@ const COLUMNS: [Column<LockRow>; 20] = [
     Column::<LockRow>::latency_p95().json_only(),
     Column::<LockRow>::latency_p99().json_only(),
     Column::latency_max(),
-    Column::<LockRow>::greatest("most", "most", |row| &mut row.sums.own.most),
+    Column::<LockRow>::greatest("most", "most", |row| &mut row.sums.own.most_waiters),
     Column::<LockRow>::gauge("now", "now", |row| &mut row.open.count).if_any(),
     Column::<LockRow>::gauge("oldest_ns", "oldest us", |row| &mut row.open.oldest_ns).us().if_any(),
     Column::<LockRow>::counter("than", "than", |row| &mut row.sums.than).if_any(),
     Column::<LockRow>::names("behind", "behind", |row| &mut row.owners).if_any(),
-    Column::<LockRow>::label("pid", "pid", |row| match row.of.lock {
+    Column::<LockRow>::label("pid", "pid", |row| match row.key.lock {
         Some(LockId::Futex { pid, .. }) if pid > 0 => Value::Signed(pid.into()),
         _ => Value::None,
     })
     .if_any(),
     Column::<LockRow>::label("lock", "lock", |row| row.lock.clone()).if_any(),
-    Column::<LockRow>::place("place", "taken in", |row| &mut row.of.place).if_any(),
+    Column::<LockRow>::place("place", "taken in", |row| &mut row.key.place).if_any(),
     Column::<LockRow>::counter("no_start", "no start", |row| &mut row.sums.no_start).if_any(),
     Column::<LockRow>::counter("before", "before", |row| &mut row.sums.before).json_only(),
 ];
 
 const MEANINGS: [Meaning; 11] = [
     ("kind", "the kind of lock, and how it is taken"),
-    ("most", "most tasks that waited for the lock at once"),
+    ("most", "most tasks that waited for one lock at once, of those that are watched"),
     ("now", "waits that go on as the interval ends"),
     ("oldest_ns", "the longest of those so far"),
     ("than", "of these, those as long as the limit of `--than` or longer"),
@@ -111,9 +113,14 @@ const MEANINGS: [Meaning; 11] = [
     ("before", "of these, those that began before the interval"),
 ];
 
+/// A row without open waits has 0 of them.
+fn settle(rows: &mut [LockRow]) {
+    rows.iter_mut().for_each(|row| row.open.count = row.open.count.or(Some(0)));
+}
+
 fn longest_first(one: &LockRow, other: &LockRow) -> std::cmp::Ordering {
     let ns = |row: &LockRow| row.sums.latency.distribution.sum() + u128::from(row.open.ns);
-    let rank = |row: &LockRow| (Reverse(ns(row)), row.of);
+    let rank = |row: &LockRow| (Reverse(ns(row)), row.key);
     rank(one).cmp(&rank(other))
 }
 
@@ -127,12 +134,14 @@ pub static LOCKS: Schema<LockRow> = Schema::<LockRow>::new("locks", &COLUMNS)
     .latencies()
     .titled("waits for locks")
     .explained(&MEANINGS)
+    .settled(settle)
     .ordered(longest_first);
 
 pub static WAITS: Schema<LockRow> = Schema::<LockRow>::new("waits", &COLUMNS)
     .latencies()
     .titled("waits at futexes that may be no locks: conditions, semaphores, timers")
     .explained(&MEANINGS)
+    .settled(settle)
     .ordered(most_first);
 
 /// The waits of a task for locks.
@@ -159,7 +168,7 @@ pub static WAITERS: Schema<WaiterRow> = Schema::<WaiterRow>::new(
 )
 .explained(&[
     ("waits", "waits for locks that ended"),
-    ("total_ns", "their time: those of several threads at once count each"),
+    ("total_ns", "their time: those of several threads at once count each, and so does one within another"),
     ("pct", "that time in percent of the interval"),
     ("max_ns", "the longest"),
 ])
