@@ -225,9 +225,13 @@ impl Reclaim {
         Ok(())
     }
 
+    /// Whether the current task is watched. Nobody waits for the kernel's own threads.
     fn wants(&self, sample: &Sample<'_>, ctx: &Context) -> bool {
         let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid);
-        is_ours && !self.scope.is_own(sample.tid) && self.scope.has_cpu(sample.cpu)
+        is_ours
+            && !self.scope.is_own(sample.tid)
+            && self.scope.has_cpu(sample.cpu)
+            && !self.workers.has_thread(sample.tid)
     }
 
     fn begins(
