@@ -1,6 +1,7 @@
 //! The machine as the kernel describes it under /proc and /sys: CPUs, disks, settings and processes.
 
 mod block_devices;
+mod file_locks;
 mod kernel_log;
 mod memory_counters;
 mod topology;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 pub use block_devices::{AskedDevice, BlockDevice, BlockDevices};
+pub use file_locks::{FileLock, file_locks};
 pub use kernel_log::KernelLog;
 pub use memory_counters::{MemoryPressure, ReclaimCounters, ReclaimedPages};
 pub use topology::{CpuDistance, Topology};

@@ -41,7 +41,7 @@ const MORE: [(&str, &[&str]); 15] = [
 ];
 
 /// Features that kernels lack: the options (empty: those of the trial), the kernels, and the words of the error.
-const LACKING: [(&str, &[&str], &[&str], &str); 6] = [
+const LACKING: [(&str, &[&str], &[&str], &str); 7] = [
     ("syscalls", &[], &["3.4.0-android", "3.10.40-android"], "there is no event raw_syscalls:sys_enter"),
     ("kmemleak", &["page"], &["3.4.0-android", "3.10.40-android"], "kmem:mm_page_alloc has no field `pfn`"),
     (
@@ -68,6 +68,7 @@ const LACKING: [(&str, &[&str], &[&str], &str); 6] = [
         &["3.4.0-android", "3.10.40-android"],
         "there is no event raw_syscalls:sys_enter",
     ),
+    ("net", &[], &["3.4.0-android", "3.10.40-android", "4.4.88-android"], "there is no event sock:inet_sock_set_state"),
 ];
 
 static TREES: LazyLock<tempfile::TempDir> = LazyLock::new(|| {

@@ -30,6 +30,16 @@ pub struct IdleRecord {
     pub last_array: Option<ArrayPlace>,
 }
 
+impl IdleRecord {
+    /// Size of this record with the texts and arrays behind its fields.
+    pub fn bytes(&self, raw: &[u8]) -> usize {
+        let Some(ArrayPlace { offset, base }) = self.last_array else { return self.fixed_bytes.into() };
+        let word =
+            raw.get(offset.into()..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word));
+        (word & 0xffff) as usize + (word >> 16) as usize + usize::from(base)
+    }
+}
+
 /// The field that tells where the last text or array of a record lies: in the lower half its offset, in the upper one its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrayPlace {

@@ -5,7 +5,9 @@ pub mod expr;
 pub mod irq_off;
 pub mod irqs;
 pub mod kmemleak;
+pub mod locks;
 pub mod multi_trace;
+pub mod net;
 pub mod num_dist;
 pub mod oncpu;
 pub mod page_faults;
@@ -33,7 +35,9 @@ macro_rules! profilers {
             IrqOff(irq_off::IrqOffArgs),
             Irqs(irqs::IrqsArgs),
             Kmemleak(kmemleak::KmemleakArgs),
+            Locks(locks::LocksArgs),
             MultiTrace(multi_trace::MultiTraceArgs),
+            Net(net::NetArgs),
             NumDist(num_dist::NumDistArgs),
             Oncpu(oncpu::OncpuArgs),
             PageFaults(page_faults::PageFaultsArgs),

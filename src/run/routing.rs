@@ -157,7 +157,7 @@ impl Dispatcher {
         let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
         let Some(mut sample) = evlist.sample(route, record) else { return false };
         let Some(copied) = evlist.idle_records.copied(route.event) else { return false };
-        let comes_twice = evlist.has_own_sample(copied.of(), &sample, piece.records_behind());
+        let comes_twice = evlist.has_own_sample(copied, &sample, piece.records_behind());
         let Some(late) = piece.take(record.len(), sample.time) else { return piece.go_on() };
         (sample.late, sample.is_copy) = (late, true);
         if comes_twice {

@@ -4,7 +4,7 @@
 //! quota of its cgroup ([`cpu_quota`]) and its memory ([`memory_cgroup`]), and how long a thread of perf-prof waited for a CPU ([`run_delay`]).
 //! [`thread_reader`] asks /proc what threads do that had no event; [`asker`] finds out where a thread waits: in which
 //! system [`call`], on which [`descriptor`], and in which functions of its program ([`user_snapshot`], for Python
-//! functions [`python`]).
+//! functions [`python`]). [`sockets`] finds the processes that have a socket.
 
 pub mod ancestry;
 pub mod asker;
@@ -26,6 +26,7 @@ pub mod python;
 pub mod run_delay;
 mod script;
 pub mod snapshots;
+pub mod sockets;
 pub mod table;
 mod targets;
 pub mod thread_reader;
@@ -44,6 +45,7 @@ pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<descriptor::OpenFileOf>(),
     QuestionHandler::of::<thread_reader::ThreadQuestion>(),
     QuestionHandler::of::<memory::StringsAt>(),
+    QuestionHandler::of::<sockets::SocketsOf>(),
 ];
 
 pub use ancestry::Ancestor;

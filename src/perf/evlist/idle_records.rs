@@ -46,6 +46,7 @@ pub struct IdleRecords {
 #[derive(Debug)]
 pub struct CopiedIdleEvent {
     program: EventCopier,
+    record: IdleRecord,
     /// The filter of the event, which the kernel does not apply to the output of programs.
     filter: Option<Filter>,
 }
@@ -167,7 +168,7 @@ impl Evlist {
         output.idle_of = Some(of);
         output.owner = IDLE_OWNER;
         let id = evsels.push(output).map_err(|_| Reason::incurable("there are more than 65,536 events"))?;
-        let copied = CopiedIdleEvent { program: EventCopier::new(copier, of, id), filter };
+        let copied = CopiedIdleEvent { program: EventCopier::new(copier, of, id), record, filter };
         idle_records.copied.push(copied);
         Ok(true)
     }
@@ -187,13 +188,21 @@ impl Evlist {
     }
 
     /// Whether the event's own sample is among the records behind a copy: then the idle task is not hidden.
-    pub fn has_own_sample<'r>(&self, of: EventId, copy: &Sample<'_>, behind: impl Iterator<Item = &'r [u8]>) -> bool {
+    pub fn has_own_sample<'r>(
+        &self,
+        copied: &CopiedIdleEvent,
+        copy: &Sample<'_>,
+        behind: impl Iterator<Item = &'r [u8]>,
+    ) -> bool {
         /// Records between the copy and the sample: those of an interrupt, and of further descriptors of the event.
         const MAX_BETWEEN: usize = 8;
         behind.take(MAX_BETWEEN).any(|record| {
-            let route = sample_identifier(record).and_then(|id| self.route(id)).filter(|route| route.event == of);
+            let route =
+                sample_identifier(record).and_then(|id| self.route(id)).filter(|route| route.event == copied.of());
             let own = route.and_then(|route| self.sample(route, record));
-            own.is_some_and(|own| own.tid == 0 && own.cpu == copy.cpu && own.raw.get(8..) == copy.raw.get(8..))
+            own.is_some_and(|own| {
+                own.tid == 0 && own.cpu == copy.cpu && are_of_one_event(&copied.record, own.raw, copy.raw)
+            })
         })
     }
 
@@ -201,6 +210,13 @@ impl Evlist {
     pub fn sees_idle(&mut self, cpu: u32) {
         self.idle_records.sees_idle(cpu, self.cpus.iter().map(|cpu| cpu.cpu));
     }
+}
+
+/// Whether the fields of a sample and of a copy are the same. The common ones are not copied. Behind the fields both have
+/// bytes without meaning, and not equally many: the kernel's structure of a record is padded, and samples are, too.
+fn are_of_one_event(record: &IdleRecord, own: &[u8], copy: &[u8]) -> bool {
+    let fields = record.common.len()..record.bytes(copy);
+    own.get(fields.clone()).is_some_and(|own| copy.get(fields) == Some(own))
 }
 
 /// None: the record lacks the common fields that all tracepoints begin with.
@@ -256,6 +272,21 @@ mod tests {
         let place = Some(ArrayPlace { offset: 8, base: 12 });
         assert_eq!(of(&[("__rel_loc char[] one", 8, 4, false)]).and_then(|record| record.last_array), place);
         assert_eq!(record_of(&fixture::format("a:b", &[("u64 sector", 8, 8, false)])), None);
+    }
+
+    /// A record of 18 bytes in a structure of 24, and one with a text behind its fields.
+    #[test]
+    fn padding_belongs_to_no_field() {
+        let plain = IdleRecord { common: [1, 0, 8, 0, 0, 0, 0, 0], fixed_bytes: 18, last_array: None };
+        let own = [&[1; 8][..], &[2; 10], &[3; 10]].concat();
+        let copy = |field| [&[0; 8][..], &[field; 10], &[0; 2]].concat();
+        assert!(are_of_one_event(&plain, &own, &copy(2)));
+        assert!(!are_of_one_event(&plain, &own, &copy(4)) && !are_of_one_event(&plain, &own[..17], &copy(2)));
+        let text = IdleRecord { last_array: Some(ArrayPlace { offset: 8, base: 0 }), fixed_bytes: 12, ..plain };
+        let record = |text: &[u8]| [&[0; 8][..], &(12_u32 | 3 << 16).to_ne_bytes(), text].concat();
+        assert!(are_of_one_event(&text, &record(b"lo\0xyz"), &record(b"lo\0\0")));
+        assert!(!are_of_one_event(&text, &record(b"l1\0xyz"), &record(b"lo\0\0")));
+        assert!(!are_of_one_event(&text, &record(b"lo"), &record(b"lo")) && !are_of_one_event(&text, b"", b""));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
         Detail::new("call", |slow| slow.call.value()),
         Detail::new("duration_ns", |slow| Value::Ns(slow.duration_ns)),
         Detail::new("still_open", |slow| Value::Bool(slow.still_open)),
-        Detail::new("since", |slow| since(slow.began)),
+        Detail::new("since", |slow| Value::beginning(slow.began)),
         Detail::new("text", |slow| Value::cell(CallText(slow.made.clone()))),
         Detail::new("args", |slow| Value::Words(slow.made.args.iter().map(|arg| format!("{arg:#x}")).collect())),
         Detail::new("ret", |slow| slow.made.ret.map_or(Value::None, Value::Signed)),
@@ -69,14 +69,6 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
     duration: "duration_ns",
     goes_on: "still_open",
 });
-
-fn since(began: Began) -> Value {
-    match began {
-        Began::Exactly => Value::None,
-        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
-        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
-    }
-}
 
 /// A part of the time, if it is not 0.
 fn part(ns: u64) -> Value {

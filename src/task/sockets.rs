@@ -1,0 +1,79 @@
+//! Which processes have a socket, by the links in /proc/PID/fd.
+
+use std::fs;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Host, processes};
+use crate::outside::{self, Question, WorkerContext};
+use crate::task::procfs::file;
+
+/// Limit of descriptors of a process that are looked at.
+const MAX_DESCRIPTORS: usize = 10_000;
+/// Limit of processes that are looked at.
+const MAX_PROCESSES: usize = 10_000;
+
+/// Which of these sockets each of these processes has.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SocketsOf {
+    pids: Vec<i32>,
+    inodes: Vec<u32>,
+}
+
+impl Question for SocketsOf {
+    /// For each process the inodes of its sockets among the wanted ones. None: it has ended, or may not be read.
+    type Answer = Vec<Option<Vec<u32>>>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<Vec<u32>>> {
+        let wanted: FxHashSet<u32> = self.inodes.iter().copied().collect();
+        let of = |pid: &i32| {
+            context.about(*pid);
+            sockets_of(&context.host, *pid, &wanted)
+        };
+        self.pids.iter().map(of).collect()
+    }
+}
+
+fn sockets_of(host: &Host, pid: i32, wanted: &FxHashSet<u32>) -> Option<Vec<u32>> {
+    let entries = fs::read_dir(file(host, pid, "fd")).ok()?;
+    let inode = |link: &str| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
+    let links = entries.take(MAX_DESCRIPTORS).filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let inodes = links.filter_map(|link| inode(link.to_str()?));
+    Some(inodes.filter(|inode| wanted.contains(inode)).collect())
+}
+
+/// The process with the smallest number that has each of these sockets, by inode: where several have it, mostly the one
+/// that has made it. Those that no process has are left out.
+pub fn owners(host: &Host, inodes: &[u32]) -> FxHashMap<u32, i32> {
+    let mut found = FxHashMap::default();
+    let mut pids = processes(host);
+    pids.truncate(MAX_PROCESSES);
+    let question = |pids| SocketsOf { pids, inodes: inodes.to_vec() };
+    outside::ask_each(host, &pids, question, |pid, sockets: Vec<u32>| {
+        for inode in sockets {
+            found.entry(inode).or_insert(pid);
+        }
+        found.len() < inodes.len()
+    });
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn our_own_socket_is_found() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let link = fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
+        let inode = link.to_str().unwrap().trim_matches(|digit: char| !digit.is_ascii_digit()).parse().unwrap();
+        let own = std::process::id().cast_signed();
+        let wanted = [inode, u32::MAX].into_iter().collect();
+        assert_eq!(sockets_of(&Host::default(), own, &wanted), Some(vec![inode]));
+        assert_eq!(sockets_of(&Host::default(), i32::MAX, &wanted), None);
+    }
+}
