@@ -225,9 +225,13 @@ impl Reclaim {
         Ok(())
     }
 
+    /// Whether the current task is watched. Nobody waits for the kernel's own threads.
     fn wants(&self, sample: &Sample<'_>, ctx: &Context) -> bool {
         let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid);
-        is_ours && !self.scope.is_own(sample.tid) && self.scope.has_cpu(sample.cpu)
+        is_ours
+            && !self.scope.is_own(sample.tid)
+            && self.scope.has_cpu(sample.cpu)
+            && !self.workers.has_thread(sample.tid)
     }
 
     fn begins(
@@ -238,10 +242,7 @@ impl Reclaim {
         ctx: &mut Context,
     ) {
         let key = RelationKey::thread(sample.tid);
-        if let Some(outer) = self.relation.get(key).map(|start| start.open.own.kind).filter(|outer| *outer != kind) {
-            if kind.is_within(outer) {
-                return;
-            }
+        if self.relation.get(key).is_some_and(|start| start.open.own.kind != kind) {
             self.relation.hide(key); // its end was not seen
         }
         if !self.wants(sample, ctx) {
@@ -258,7 +259,7 @@ impl Reclaim {
         let key = RelationKey::thread(sample.tid);
         let known = self.relation.get(key).map(|start| start.open.own.kind);
         if known.is_some_and(|known| known != kind) || known.is_none() && !self.wants(sample, ctx) {
-            return; // the end of what was within a stall, or of nobody who is watched
+            return; // its beginning was not seen, or nobody watches it
         }
         let end = PairEnd { moment: EventMoment::of(sample), own: reclaimed_pages };
         match self.relation.end(key, &end, ctx) {

@@ -3,6 +3,7 @@
 //! The event has the victim, and the current task is the one whose allocation failed. For the rest the kernel's log is
 //! read; programs may write to it, so no more is believed than the text of a line.
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ impl OomKills {
     }
 }
 
-/// The fields of `oom:mark_victim`. Up to 6.8 it has the pid alone.
+/// The fields of `oom:mark_victim`. Older kernels have the pid alone.
 #[derive(Debug)]
 struct OomFields {
     pid: Field,
@@ -220,7 +221,7 @@ impl OomReport {
             return self.take_victim(killed);
         } else if let Some(candidate) = OomCandidate::parse(line) {
             self.neighbours.push(candidate);
-            self.neighbours.sort_by(|one, other| other.pages.cmp(&one.pages));
+            self.neighbours.sort_by_key(|candidate| Reverse(candidate.pages));
             self.neighbours.truncate(MAX_NEIGHBOURS + 1); // the victim is one of them
         }
         false

@@ -10,8 +10,6 @@ pub enum StallKind {
     Direct,
     /// The task's memory cgroup is at its limit, or one above it.
     Memcg,
-    /// The machine is short of memory, and a cgroup is above its soft limit.
-    SoftLimit,
     /// The node of memory is full, and others are not to be used.
     Node,
     /// Free memory is in too small pieces.
@@ -23,16 +21,9 @@ impl StallKind {
         Value::Word(match self {
             StallKind::Direct => "direct reclaim",
             StallKind::Memcg => "cgroup reclaim",
-            StallKind::SoftLimit => "soft limit",
             StallKind::Node => "node reclaim",
             StallKind::Compaction => "compaction",
         })
-    }
-
-    /// Whether the kernel does this within another stall of the same thread: `shrink_zones` in mm/vmscan.c looks for
-    /// cgroups above their soft limits. Nothing else nests, since a task that reclaims allocates without reclaim.
-    pub fn is_within(self, outer: StallKind) -> bool {
-        self == StallKind::SoftLimit && outer == StallKind::Direct
     }
 }
 
@@ -47,13 +38,13 @@ pub enum StallStep {
     Throttled,
 }
 
-pub const EVENTS: [(&str, StallStep); 12] = [
+/// The events of stalls. None of them is within another, since a task that reclaims allocates without reclaim. The search for
+/// cgroups above their soft limits has events, too: it is a part of direct reclaim, or of kswapd's work.
+pub const EVENTS: [(&str, StallStep); 10] = [
     ("vmscan:mm_vmscan_direct_reclaim_begin", StallStep::Begins(StallKind::Direct)),
     ("vmscan:mm_vmscan_direct_reclaim_end", StallStep::Ends(StallKind::Direct)),
     ("vmscan:mm_vmscan_memcg_reclaim_begin", StallStep::Begins(StallKind::Memcg)),
     ("vmscan:mm_vmscan_memcg_reclaim_end", StallStep::Ends(StallKind::Memcg)),
-    ("vmscan:mm_vmscan_memcg_softlimit_reclaim_begin", StallStep::Begins(StallKind::SoftLimit)),
-    ("vmscan:mm_vmscan_memcg_softlimit_reclaim_end", StallStep::Ends(StallKind::SoftLimit)),
     ("vmscan:mm_vmscan_node_reclaim_begin", StallStep::Begins(StallKind::Node)),
     ("vmscan:mm_vmscan_node_reclaim_end", StallStep::Ends(StallKind::Node)),
     ("compaction:mm_compaction_begin", StallStep::Begins(StallKind::Compaction)),

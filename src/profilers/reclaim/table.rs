@@ -59,7 +59,7 @@ const STALL_MEANINGS: [Meaning; 8] = [
     (
         "kind",
         "`direct reclaim`: the machine is short of memory; `cgroup reclaim`: the task's cgroup, or one above, is at its limit; \
-         `soft limit`, `node reclaim`; `compaction`: free memory is in too small pieces",
+         `node reclaim`; `compaction`: free memory is in too small pieces",
     ),
     ("pct", "their time in percent of the interval: threads that stall at once count each"),
     ("reclaimed_bytes", "what they took from others, or from their cgroup"),

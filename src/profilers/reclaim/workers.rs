@@ -35,6 +35,10 @@ impl ReclaimWorkers {
         ReclaimWorkers { host: host.clone(), threads: named.filter_map(thread).collect(), before, page_bytes }
     }
 
+    pub fn has_thread(&self, tid: i32) -> bool {
+        self.threads.iter().any(|thread| thread.tid == tid)
+    }
+
     /// What those have done that did anything since the last call, and what the machine faulted in again.
     pub fn take_rows(&mut self) -> (Vec<WorkerRow>, Option<MachineFaults>) {
         let now = ReclaimCounters::read(&self.host);

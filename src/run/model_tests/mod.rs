@@ -9,6 +9,7 @@ mod disk;
 mod memory;
 mod signals;
 mod stages;
+mod stalls;
 mod tasks;
 mod turns;
 
