@@ -3,7 +3,7 @@
 //! `affinity` sets the CPUs of a thread, `below` opens files below another process's root, `bpf` reads and loads BPF
 //! programs, `perf` opens and controls events, `mount` mounts tracefs without changing a mount table, `mounts` reads
 //! the mount table, `process` starts the workload and leaves the slow release of events to a holder process, `poll`
-//! waits, `listening` asks for sockets that listen, `privileges` reads capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a
+//! waits, `tcp_sockets` asks for sockets, `privileges` reads capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a
 //! test, `memory` ends the program when memory runs out, `replayed` replaces the machine in a replay, `stdio` knows
 //! whether stdout was closed, `time_offsets` how far a time namespace shifts clocks. This room is independent of what
 //! is measured.
@@ -11,7 +11,6 @@
 pub mod affinity;
 pub mod below;
 pub mod bpf;
-pub mod listening;
 pub mod memory;
 pub mod mount;
 pub mod mounts;
@@ -25,6 +24,7 @@ pub mod replayed;
 pub mod shared_dir;
 pub mod split_lock;
 pub mod stdio;
+pub mod tcp_sockets;
 pub mod terminal;
 mod time_offsets;
 pub mod unsealed;

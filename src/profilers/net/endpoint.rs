@@ -16,7 +16,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    fn new(address: impl Into<IpAddr>, port: u16) -> Endpoint {
+    pub fn new(address: impl Into<IpAddr>, port: u16) -> Endpoint {
         Endpoint { address: address.into().to_canonical(), port }
     }
 
@@ -82,7 +82,7 @@ impl EndpointFields {
 }
 
 /// The two ends of a connection: ours and the other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ends {
     pub local: Endpoint,
     pub peer: Endpoint,
