@@ -47,12 +47,8 @@ pub fn port_value(port: u16) -> Value {
 enum EndpointFields {
     /// A `struct sockaddr`.
     Whole(Field),
-    Parts {
-        family: Field,
-        v4: Field,
-        v6: Field,
-        port: Field,
-    },
+    /// The family, the address of IPv4, that of IPv6, and the port.
+    Parts(Box<[Field; 4]>),
 }
 
 impl EndpointFields {
@@ -65,13 +61,13 @@ impl EndpointFields {
             return Ok(EndpointFields::Whole(address));
         }
         let v6 = field(&format!("{letter}addr_v6"))?;
-        Ok(EndpointFields::Parts { family: field("family")?, v4: address, v6, port: field(&format!("{letter}port"))? })
+        Ok(EndpointFields::Parts(Box::new([field("family")?, address, v6, field(&format!("{letter}port"))?])))
     }
 
     fn read(&self, raw: &[u8]) -> Option<Endpoint> {
-        let EndpointFields::Parts { family, v4, v6, port } = self else {
-            let EndpointFields::Whole(field) = self else { return None };
-            return Endpoint::parse(field.bytes(raw).ok()?);
+        let [family, v4, v6, port] = match self {
+            EndpointFields::Whole(field) => return Endpoint::parse(field.bytes(raw).ok()?),
+            EndpointFields::Parts(parts) => &**parts,
         };
         let port = u16::try_from(port.read_u64(raw).ok()?).ok()?;
         if family.read_i32(raw).ok()? == libc::AF_INET6 {
