@@ -3,7 +3,11 @@
 #[macro_use]
 mod common;
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
 use common::{Again, Attempted, Done, Load, attempts, example, load_number, number, or_again, start_watching};
+use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 
 const REFUSED: u64 = 300;
@@ -148,6 +152,75 @@ fn a_run_about_a_process_is_about_its_connections() {
         or_again(accepted == ACCEPTED + RESET, &[Again::Discarded(&done)], || format!("{accepted}: {done:#?}"))?;
         assert_eq!(lines(&done, pid, "accepted"), ACCEPTED + RESET, "{done:#?}");
         assert!(done.err().contains("belong to no task"), "{done:#?}");
+        Ok(())
+    });
+}
+
+const MESSAGES: u64 = 200;
+const ASKED_BYTES: u64 = 100;
+const ANSWERED_BYTES: u64 = 50;
+
+/// The connections of one peer have a line for each step of their life, and all bytes that they carry.
+#[test]
+fn a_flow_has_its_life_and_its_bytes() {
+    need_events!();
+    attempts(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let address = listener.local_addr().expect("its address");
+        let prog = start_watching(&["net", "-m", "1024", "--flow", &address.to_string()]);
+        let mut client = TcpStream::connect(address).expect("connected");
+        let (mut server, _) = listener.accept().expect("accepted");
+        let (mut asked, mut answered) = ([0; ASKED_BYTES as usize], [0; ANSWERED_BYTES as usize]);
+        for _ in 0..MESSAGES {
+            client.write_all(&asked).expect("sent");
+            server.read_exact(&mut asked).expect("received");
+            server.write_all(&answered).expect("sent");
+            client.read_exact(&mut answered).expect("received");
+        }
+        drop(client);
+        drop(server);
+        let done = prog.interrupt().code(0);
+        is_whole(&done)?;
+        let rows: Vec<Value> = done.of_type("row").into_iter().filter(|row| row["table"] == "flows").collect();
+        assert_eq!(rows.len(), 2, "both ends are here: {rows:#?}");
+        for (key, bytes) in [("local_port", ASKED_BYTES), ("peer_port", ANSWERED_BYTES)] {
+            let own = rows.iter().find(|row| row[key] == address.port()).expect("a row");
+            let packets = number(own, "packets");
+            or_again(number(own, "bytes") == MESSAGES * bytes, &[Again::IdleHidden(&done)], || format!("{own}"))?;
+            assert!(packets >= MESSAGES && number(own, "count") <= packets, "{own}");
+            assert!(number(own, "p50_ns") > 0 && number(own, "p50_ns") <= number(own, "max_ns"), "{own}");
+            assert!(number(own, "least_window") <= number(own, "window"), "{own}");
+            assert!(number(own, "in_flight_bytes") >= ASKED_BYTES.min(ANSWERED_BYTES), "{own}");
+        }
+        let own = u64::from(std::process::id());
+        let outcomes = [("connected", 1), ("accepted", 1), ("closed", 2)];
+        let told = outcomes.map(|(outcome, _)| (outcome, lines(&done, own, outcome)));
+        or_again(told == outcomes, &[Again::Discarded(&done)], || format!("{told:?}: {done:#?}"))
+    });
+}
+
+/// Of a connection that is older than the run it is known whose it is, and who made it.
+#[test]
+fn an_older_connection_has_its_process() {
+    need_events!();
+    attempts(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let port = u64::from(listener.local_addr().expect("its address").port());
+        let client = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
+        let (server, _) = listener.accept().expect("accepted");
+        let prog = start_watching(&["net", "-m", "1024"]);
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&server, sockopt::Linger, &linger).expect("linger");
+        drop(server);
+        drop(client);
+        let done = prog.interrupt().code(0);
+        is_whole(&done)?;
+        let own = u64::from(std::process::id());
+        for (direction, what) in [("in", "sent"), ("out", "received")] {
+            let resets = done
+                .sum("resets", |row| at("resets", direction, port)(row) && row["what"] == what && row["pid"] == own);
+            or_again(resets == 1, &[Again::Discarded(&done)], || format!("{direction} {what}: {resets}: {done:#?}"))?;
+        }
         Ok(())
     });
 }

@@ -7,6 +7,12 @@
 //! capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a test, `memory` ends the
 //! program when memory runs out, `replayed` replaces the machine in a replay, `stdio` knows whether stdout was closed,
 //! `time_offsets` how far a time namespace shifts clocks. This room is independent of what is measured.
+//! programs, `perf` opens and controls events, `mount` mounts tracefs without changing a mount table, `mounts` reads
+//! the mount table, `process` starts the workload and leaves the slow release of events to a holder process, `poll`
+//! waits, `tcp_sockets` asks for sockets, `privileges` reads capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a
+//! test, `memory` ends the program when memory runs out, `replayed` replaces the machine in a replay, `stdio` knows
+//! whether stdout was closed, `time_offsets` how far a time namespace shifts clocks. This room is independent of what
+//! is measured.
 
 pub mod affinity;
 pub mod below;
@@ -26,6 +32,7 @@ pub mod replayed;
 pub mod shared_dir;
 pub mod split_lock;
 pub mod stdio;
+pub mod tcp_sockets;
 pub mod terminal;
 mod time_offsets;
 pub mod unsealed;

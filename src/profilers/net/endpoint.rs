@@ -16,7 +16,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    fn new(address: impl Into<IpAddr>, port: u16) -> Endpoint {
+    pub fn new(address: impl Into<IpAddr>, port: u16) -> Endpoint {
         Endpoint { address: address.into().to_canonical(), port }
     }
 
@@ -47,12 +47,8 @@ pub fn port_value(port: u16) -> Value {
 enum EndpointFields {
     /// A `struct sockaddr`.
     Whole(Field),
-    Parts {
-        family: Field,
-        v4: Field,
-        v6: Field,
-        port: Field,
-    },
+    /// The family, the address of IPv4, that of IPv6, and the port.
+    Parts(Box<[Field; 4]>),
 }
 
 impl EndpointFields {
@@ -65,13 +61,13 @@ impl EndpointFields {
             return Ok(EndpointFields::Whole(address));
         }
         let v6 = field(&format!("{letter}addr_v6"))?;
-        Ok(EndpointFields::Parts { family: field("family")?, v4: address, v6, port: field(&format!("{letter}port"))? })
+        Ok(EndpointFields::Parts(Box::new([field("family")?, address, v6, field(&format!("{letter}port"))?])))
     }
 
     fn read(&self, raw: &[u8]) -> Option<Endpoint> {
-        let EndpointFields::Parts { family, v4, v6, port } = self else {
-            let EndpointFields::Whole(field) = self else { return None };
-            return Endpoint::parse(field.bytes(raw).ok()?);
+        let [family, v4, v6, port] = match self {
+            EndpointFields::Whole(field) => return Endpoint::parse(field.bytes(raw).ok()?),
+            EndpointFields::Parts(parts) => &**parts,
         };
         let port = u16::try_from(port.read_u64(raw).ok()?).ok()?;
         if family.read_i32(raw).ok()? == libc::AF_INET6 {
@@ -82,7 +78,7 @@ impl EndpointFields {
 }
 
 /// The two ends of a connection: ours and the other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ends {
     pub local: Endpoint,
     pub peer: Endpoint,

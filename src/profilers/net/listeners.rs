@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::host::Host;
 use crate::profilers::net::endpoint::{address_value, port_value};
 use crate::report::{Basis, Column, Schema, Value};
-use crate::sys::listening::{ListeningSocket, listening_sockets};
+use crate::sys::tcp_sockets::{TcpSocket, listening_sockets};
 use crate::task::{Comm, procfs, sockets};
 
 /// A listening socket that has dropped packets of peers, or whose queue is full.
@@ -97,7 +97,7 @@ impl Listeners {
             }
         }
         self.find_owners(&full);
-        let row = |(socket, dropped): &(&ListeningSocket, u64)| {
+        let row = |(socket, dropped): &(&TcpSocket, u64)| {
             let (pid, comm) = self.owners.get(&socket.cookie).copied().unwrap_or_default();
             ListenerRow {
                 pid,
@@ -116,7 +116,7 @@ impl Listeners {
     }
 
     /// Finds a process for each socket that has none yet.
-    fn find_owners(&mut self, full: &[(&ListeningSocket, u64)]) {
+    fn find_owners(&mut self, full: &[(&TcpSocket, u64)]) {
         let unknown = full.iter().filter(|(socket, _)| !self.owners.contains_key(&socket.cookie));
         let cookies: FxHashMap<u32, u64> = unknown.map(|(socket, _)| (socket.inode, socket.cookie)).collect();
         if cookies.is_empty() {

@@ -9,16 +9,20 @@
 //!
 //! `events` has the events, `connection` the pairs and whose they are, `endpoint` the addresses, `accepts` who accepts,
 //! `closing` how connections end, `listeners` the sockets whose queue for accept is full, `sums` what is counted of packets,
-//! `table` the other tables and the lines.
+//! `flow` single connections, `older` those from before the run, `table` the other tables and the lines.
 
 mod accepts;
 mod closing;
 mod connection;
 mod endpoint;
 mod events;
+mod flow;
 mod listeners;
+mod older;
 mod sums;
 mod table;
+
+use std::net::SocketAddr;
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -35,7 +39,9 @@ use crate::profilers::net::connection::{
 };
 use crate::profilers::net::endpoint::Ends;
 use crate::profilers::net::events::{CLOSE, ESTABLISHED, LISTEN, NetEvents, NetStep, SYN_RECV, SYN_SENT};
+use crate::profilers::net::flow::{FLOWS, Flow};
 use crate::profilers::net::listeners::{LISTENERS, Listeners};
+use crate::profilers::net::older::OlderConnections;
 use crate::profilers::net::sums::PacketSums;
 use crate::profilers::net::table::{
     CONNECTIONS, ConnectionLine, ConnectionRow, DROPS, FULL_QUEUES, LINES, RESETS, RETRANSMITS, ResetsOf,
@@ -57,6 +63,8 @@ Examples:
     perf-prof net --failures
   What each process sends and receives, and with whom, for ten seconds:
     perf-prof net --bytes --for 10
+  The life of the connections with one peer, with round trips and windows:
+    perf-prof net --flow 10.0.0.7:5432 -i 1000
   Connects of one service that take 100 ms or more, and in which code:
     perf-prof net -p nginx --than 100ms -g
 
@@ -69,6 +77,9 @@ pub struct NetArgs {
     /// What is sent and received, too: a record for each call
     #[arg(long)]
     bytes: bool,
+    /// The connections of this peer, or at this address of ours, in detail
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    flow: Option<SocketAddr>,
     #[command(flatten)]
     lengths: LatencyArgs,
     /// So many rows of each table at most in text
@@ -81,7 +92,7 @@ pub struct NetArgs {
 impl ProfilerArgs for NetArgs {
     const NAME: &'static str = "net";
     const TABLES: &'static [&'static dyn TableSchema] =
-        &[&CONNECTIONS, &LISTENERS, &RETRANSMITS, &RESETS, &DROPS, &FULL_QUEUES, &TRAFFIC];
+        &[&CONNECTIONS, &LISTENERS, &RETRANSMITS, &RESETS, &DROPS, &FULL_QUEUES, &TRAFFIC, &FLOWS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(LINES.layout());
     const WEIGHT: &'static str = "us";
     const NARROWINGS: &'static [&'static str] = &["-p PID"];
@@ -109,19 +120,24 @@ struct Net {
     /// None: the run is about tasks.
     listeners: Option<Listeners>,
     packets: PacketSums,
+    flow: Option<Flow>,
+    older: OlderConnections,
 }
 
 impl Net {
     fn new(args: NetArgs) -> Net {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let relation = Relation::new(Connections, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
-        let (events, scope, accepts, closings, listened, listeners, packets) = Default::default();
-        Net { args, events, scope, accepts, relation, closings, listened, listeners, packets }
+        let (events, scope, accepts, closings, listened, listeners, packets, flow, older) = Default::default();
+        Net { args, events, scope, accepts, relation, closings, listened, listeners, packets, flow, older }
     }
 
     /// A socket has changed its state.
     fn state(&mut self, [old, new]: [u64; 2], socket: u64, ends: Ends, sample: &Sample<'_>, ctx: &mut Context) {
         let key = |phase| ConnectionKey { socket, phase };
+        if new == ESTABLISHED {
+            self.older.reused(&ends);
+        }
         if new == SYN_SENT || old == SYN_RECV && new == ESTABLISHED {
             let before = self.closings.reused(socket);
             self.resolve(before, ctx);
@@ -186,7 +202,8 @@ impl Net {
         let start = *start;
         let ns = end.moment.time.saturating_sub(start.since);
         let is_long = key.phase != ConnectionPhase::Life && self.args.lengths.shows(ns);
-        if is_long || self.args.failures && end.own.is_failure() {
+        let is_of_flow = self.flow.as_ref().is_some_and(|flow| flow.is_of(&start.open.own.ends));
+        if is_long || is_of_flow || self.args.failures && end.own.is_failure() {
             self.show(key.phase, &start, end.moment.time, Some(end.own), ctx);
         }
         if end.own == ConnectionOutcome::Opened {
@@ -233,7 +250,9 @@ impl Net {
         // A connection that is older than the run.
         let is_in = self.listened.contains(&ends.local.port);
         let direction = if is_in { Direction::In } else { Direction::Out };
-        ctx.watched.is_all().then(|| ConnectionsOf::new(&Connection { direction, ends }, 0, Comm::default()))
+        let (pid, comm) = self.older.owner(&ends).unwrap_or_default();
+        let is_wanted = ctx.watched.is_all() || pid != 0 && ctx.is_ours(pid);
+        is_wanted.then(|| ConnectionsOf::new(&Connection { direction, ends }, pid, comm))
     }
 
     /// The row of traffic over a socket.
@@ -380,7 +399,11 @@ impl Profiler for Net {
         } else {
             self.listeners = Some(Listeners::new(setup.host));
         }
+        if !evlist.is_forecast() {
+            self.older = OlderConnections::read(setup.host);
+        }
         self.accepts = Accepts::open(evlist, setup)?;
+        self.flow = self.args.flow.map(|of| Flow::open(of, evlist, setup)).transpose()?;
         Ok(())
     }
 
@@ -391,6 +414,11 @@ impl Profiler for Net {
         }
         if self.accepts.take(event, sample) {
             return Ok(Use::Ignored);
+        }
+        if let Some(flow) = &mut self.flow
+            && flow.take(event, sample)?
+        {
+            return Ok(Use::Relevant);
         }
         let Some(of) = self.events.find(event) else { return Ok(Use::Ignored) };
         let (step, numbers, socket, ends) =
@@ -454,6 +482,9 @@ impl Profiler for Net {
             }
         }
         self.packets.report(&self.events, report, top, in_text);
+        if let Some(flow) = &mut self.flow {
+            flow.report(report, top);
+        }
         unpaired.report(report);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The TCP sockets of this network namespace that listen, with their queues, from the kernel's socket diagnostics,
-//! sock_diag(7).
+//! The TCP sockets of this network namespace, from the kernel's socket diagnostics, sock_diag(7): those that listen, with
+//! their queues, and those that are connected.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,16 +10,18 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 
 use crate::sys::replayed;
 
-/// A socket that listens.
+/// A socket that listens or is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListeningSocket {
+pub struct TcpSocket {
     /// The kernel's own number of the socket, which no other socket gets.
     pub cookie: u64,
     pub address: IpAddr,
     pub port: u16,
-    /// Connections that wait for accept.
+    /// The other end; of a socket that listens no address, and port 0.
+    pub peer: (IpAddr, u16),
+    /// Connections that wait for accept; of a socket that is connected, bytes that were not read.
     pub queued: u32,
-    /// The limit of these.
+    /// The limit of these connections; of a socket that is connected, bytes that were not acknowledged.
     pub backlog: u32,
     pub inode: u32,
     /// Packets of peers that were dropped since the socket listens: mostly since its queue was full. None: this kernel
@@ -38,7 +40,9 @@ const ANSWER_BYTES: usize = 64 << 10;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 const SK_MEMINFO_DROPS: usize = 8;
-const TCP_LISTEN: u32 = 10;
+/// States as bits, include/net/tcp_states.h: all that belong to a connection with an owner.
+const CONNECTED: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
+const LISTENING: u32 = 1 << 10;
 const HEADER_BYTES: usize = 16;
 /// `struct inet_diag_msg`.
 const MESSAGE_BYTES: usize = 72;
@@ -47,7 +51,19 @@ const MESSAGE_BYTES: usize = 72;
 ///
 /// # Errors
 /// The kernel has no socket diagnostics, or does not allow them.
-pub fn listening_sockets() -> io::Result<Vec<ListeningSocket>> {
+pub fn listening_sockets() -> io::Result<Vec<TcpSocket>> {
+    sockets_in(LISTENING)
+}
+
+/// All sockets that are connected or try to be, or as many as the limit allows; none in a replay.
+///
+/// # Errors
+/// As [`listening_sockets`].
+pub fn connected_sockets() -> io::Result<Vec<TcpSocket>> {
+    sockets_in(CONNECTED)
+}
+
+fn sockets_in(states: u32) -> io::Result<Vec<TcpSocket>> {
     if replayed::is_on() {
         return Ok(Vec::new());
     }
@@ -56,7 +72,7 @@ pub fn listening_sockets() -> io::Result<Vec<ListeningSocket>> {
     let mut sockets = Vec::new();
     let mut answer = vec![0; ANSWER_BYTES];
     for family in [libc::AF_INET, libc::AF_INET6] {
-        send(diagnostics.as_raw_fd(), &request(family as u8), MsgFlags::empty())?;
+        send(diagnostics.as_raw_fd(), &request(family as u8, states), MsgFlags::empty())?;
         for _ in 0..MAX_ANSWERS {
             let bytes = recv(diagnostics.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT)?;
             if parse_answer(&answer[..bytes], &mut sockets)? {
@@ -67,8 +83,8 @@ pub fn listening_sockets() -> io::Result<Vec<ListeningSocket>> {
     Ok(sockets)
 }
 
-/// Asks for the sockets of a family that listen: `struct nlmsghdr` and `struct inet_diag_req_v2`.
-fn request(family: u8) -> Vec<u8> {
+/// Asks for the sockets of a family in these states: `struct nlmsghdr` and `struct inet_diag_req_v2`.
+fn request(family: u8, states: u32) -> Vec<u8> {
     const REQUEST_BYTES: u32 = 16 + 56;
     let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
     let extensions = 1 << (INET_DIAG_SKMEMINFO - 1);
@@ -77,13 +93,13 @@ fn request(family: u8) -> Vec<u8> {
     request.extend([SOCK_DIAG_BY_FAMILY, flags].map(u16::to_ne_bytes).concat());
     request.extend([0; 8]); // sequence and sender
     request.extend([family, libc::IPPROTO_TCP as u8, extensions, 0]);
-    request.extend((1_u32 << TCP_LISTEN).to_ne_bytes());
+    request.extend(states.to_ne_bytes());
     request.resize(REQUEST_BYTES as usize, 0);
     request
 }
 
 /// Adds the sockets of an answer. True: it was the last one.
-fn parse_answer(mut answer: &[u8], sockets: &mut Vec<ListeningSocket>) -> io::Result<bool> {
+fn parse_answer(mut answer: &[u8], sockets: &mut Vec<TcpSocket>) -> io::Result<bool> {
     while let Some(header) = answer.first_chunk::<HEADER_BYTES>() {
         let length = word(header, 0).unwrap_or(0) as usize;
         let Some(message) = answer.get(HEADER_BYTES..length) else { return Err(io::ErrorKind::InvalidData.into()) };
@@ -102,15 +118,19 @@ fn parse_answer(mut answer: &[u8], sockets: &mut Vec<ListeningSocket>) -> io::Re
 }
 
 /// A `struct inet_diag_msg` with its attributes.
-fn parse_socket(message: &[u8]) -> Option<ListeningSocket> {
-    let address = match i32::from(*message.first()?) {
-        libc::AF_INET => Ipv4Addr::from(*message.get(8..)?.first_chunk::<4>()?).into(),
-        _ => IpAddr::from(Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?)),
+fn parse_socket(message: &[u8]) -> Option<TcpSocket> {
+    let is_v4 = i32::from(*message.first()?) == libc::AF_INET;
+    let address = |offset: usize| {
+        let bytes = message.get(offset..)?.first_chunk::<16>()?;
+        let v4 = || IpAddr::from(Ipv4Addr::from([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        Some(if is_v4 { v4() } else { Ipv6Addr::from(*bytes).into() })
     };
-    let mut socket = ListeningSocket {
+    let port = |offset: usize| Some(u16::from_be_bytes(*message.get(offset..)?.first_chunk()?));
+    let mut socket = TcpSocket {
         cookie: u64::from(word(message, 44)?) | u64::from(word(message, 48)?) << 32,
-        address,
-        port: u16::from_be_bytes(*message.get(4..)?.first_chunk()?),
+        address: address(8)?,
+        port: port(4)?,
+        peer: (address(24)?, port(6)?),
         queued: word(message, 56)?,
         backlog: word(message, 60)?,
         inode: word(message, 68)?,
@@ -134,7 +154,7 @@ fn word(bytes: &[u8], offset: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -196,6 +216,10 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let Ok(sockets) = listening_sockets() else { return }; // not in this kernel
         let own = sockets.iter().find(|socket| socket.port == port).expect("it listens");
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let client =
+            connected_sockets().unwrap().into_iter().find(|socket| socket.peer.1 == port).expect("it is there");
+        assert_eq!((client.address, client.peer.0), (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()));
         assert_eq!((own.address, own.queued), (IpAddr::from(Ipv4Addr::LOCALHOST), 0));
         assert!(own.backlog > 0 && own.cookie != 0 && own.inode != 0);
     }
