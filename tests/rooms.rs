@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use sources::sources as all_sources;
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
-const ROOMS: [(&str, &[&str]); 29] = [
+const ROOMS: [(&str, &[&str]); 30] = [
     ("caret", &[]),
     ("destination", &[]),
     ("digits", &[]),
@@ -59,11 +59,12 @@ const ROOMS: [(&str, &[&str]); 29] = [
     ),
     ("sched", &["perf", "profiler", "report", "stats", "symbol", "sys", "task", "tep"]),
     ("relation", &["cli", "event", "perf", "profiler", "report", "stats", "symbol", "task"]),
+    ("calls", &["cli", "perf", "profiler", "relation", "report", "sched", "stats", "symbol", "task", "tep"]),
     (
         "profilers",
         &[
-            "cli", "digits", "escape", "event", "expr", "host", "json", "perf", "profiler", "relation", "report",
-            "sched", "stats", "symbol", "sys", "task", "tep",
+            "calls", "cli", "digits", "escape", "event", "expr", "host", "json", "perf", "profiler", "relation",
+            "report", "sched", "stats", "symbol", "sys", "task", "tep",
         ],
     ),
     (

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use crate::report::{Cell, CellLookUps, Value};
+use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::call_parts::{CallPartsOf, PartSums, PartsAt};
 use crate::task::descriptor::OpenFile;
 use crate::tep::syscalls::call_text::{CallFile, CallLookUps, CallParts, MadeCall};
+use crate::tep::syscalls::errnos;
 
 /// A system call with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,9 +79,34 @@ fn is_scheduler(frame: &NamedFrame) -> bool {
     frame.symbol.as_ref().is_ok_and(|name| SCHEDULER.iter().any(|start| name.starts_with(start)))
 }
 
+/// The name of an error.
+pub fn error(errno: u32) -> Value {
+    errnos::name(errno).map_or_else(|| Value::Text(Arc::from(format!("errno {errno}"))), Value::Word)
+}
+
+/// Why the length of a call is a lower bound.
+pub fn since(began: Began) -> Value {
+    match began {
+        Began::Exactly => Value::None,
+        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
+        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
+    }
+}
+
+/// A part of the time, if it is not 0.
+pub fn part(ns: u64) -> Value {
+    if ns == 0 { Value::None } else { Value::Ns(ns) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_have_names() {
+        assert_eq!(error(2), Value::Word("ENOENT"));
+        assert_eq!(error(4000), Value::Text("errno 4000".into()));
+    }
 
     #[test]
     fn a_wait_is_where_the_scheduler_was_called() {
