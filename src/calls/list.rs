@@ -15,10 +15,14 @@ impl CallList {
             let known = syscalls::number(&name).or_else(|| name.strip_prefix("sys_")?.parse().ok());
             known.ok_or_else(|| format!("there is no system call {name:?} here; an unknown one is sys_NUMBER"))
         };
-        let mut numbers: Vec<u32> = values::list(text)?.into_iter().map(number).collect::<Result<_, _>>()?;
+        Ok(CallList::of(values::list(text)?.into_iter().map(number).collect::<Result<_, _>>()?))
+    }
+
+    /// The calls with these numbers.
+    pub fn of(mut numbers: Vec<u32>) -> CallList {
         numbers.sort_unstable();
         numbers.dedup();
-        Ok(CallList(numbers))
+        CallList(numbers)
     }
 
     /// A kernel filter for one of the two raw events.

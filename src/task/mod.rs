@@ -2,7 +2,7 @@
 //! tasks that a run is about ([`watched::Watched`]), their descendants ([`family`]) and the end of tasks given by pid
 //! or name ([`Targets`]), processes that live for a moment ([`Children`]), the files of /proc about a task ([`procfs`]) and about the CPUs ([`cpu_times`]), the CPU
 //! quota of its cgroup ([`cpu_quota`]), and how long a thread of perf-prof waited for a CPU ([`run_delay`]).
-//! [`thread_reader`] asks /proc what threads do that had no event; [`asker`] finds out where a thread waits: in which
+//! [`file_reader`] asks what descriptors are open on. [`thread_reader`] asks /proc what threads do that had no event; [`asker`] finds out where a thread waits: in which
 //! system [`call`], on which [`descriptor`], and in which functions of its program ([`user_snapshot`], for Python
 //! functions [`python`]).
 
@@ -16,6 +16,7 @@ pub mod cpu_quota;
 pub mod cpu_times;
 pub mod descriptor;
 pub mod family;
+pub mod file_reader;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod memory;
@@ -40,6 +41,7 @@ pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<user_snapshot::WaitSnapshot>(),
     QuestionHandler::of::<call_parts::CallPartsOf>(),
     QuestionHandler::of::<descriptor::OpenFileOf>(),
+    QuestionHandler::of::<file_reader::FilesOfThread>(),
     QuestionHandler::of::<thread_reader::ThreadQuestion>(),
     QuestionHandler::of::<memory::StringsAt>(),
 ];

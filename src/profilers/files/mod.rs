@@ -1,0 +1,573 @@
+//! `files`: which files are slow, who uses them, and whether the time goes to the disk.
+//!
+//! Events: `raw_syscalls:sys_enter` and `raw_syscalls:sys_exit`, period 1, on the tasks of the run, with the kernel's filter
+//! for calls about files: one pair of events costs a call of another kind a comparison or two, while the events of the
+//! single calls are 90 pairs on each CPU. Cost: two records per call, and a copy of each path by a BPF program.
+//!
+//! `operations` knows the calls, `descriptors` follows which file each descriptor is open on, `names` finds their paths
+//! and file systems, `slow` the lines, `table` has the tables.
+
+mod descriptors;
+mod names;
+mod operations;
+mod slow;
+mod table;
+
+use anyhow::Result;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::calls::call::{CallingThread, EndedCall};
+use crate::calls::events::{CallEvents, WantedCalls};
+use crate::calls::kinds::CallNumber;
+use crate::calls::list::CallList;
+use crate::calls::paths::{CallPaths, PathOfCall, calls_with_strings};
+use crate::cli::{CommonArgs, LatencyArgs, values};
+use crate::perf::{EventId, Evlist, Record, Sample};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
+use crate::profilers::files::descriptors::Descriptors;
+use crate::profilers::files::names::{FileKind, FileNames, FileNumber};
+use crate::profilers::files::operations::{DescriptorEffect, FileArgument, FileCallUse, FileCalls, FileOperation};
+use crate::profilers::files::slow::SlowCalls;
+use crate::profilers::files::table::{
+    CALLS, FILES, FileRow, FileSum, OperationRow, PROCESSES, SLOW, directory_of, failure, file_system_of,
+};
+use crate::relation::{
+    Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, PairSums, Relation, RelationTerms, RowKey,
+};
+use crate::report::{OccurrenceLayout, TableSchema, TaskNames, TaskOfRow};
+use crate::sched::TaskEvent;
+use crate::stats::{KeyedSums, SumKey, TaskKey};
+use crate::symbol::StackId;
+
+/// Which files are slow, who uses them, and whether their time goes to the disk
+#[derive(Debug, clap::Args)]
+#[command(
+    visible_alias = "filetop",
+    after_help = "\
+Examples:
+  Which files take the time of calls, and whose:
+    perf-prof files -i 1000
+  Slow calls, each with its file and where the time went:
+    perf-prof files --than 10ms
+  What one service does to its files, by directory:
+    perf-prof files -p postgres --by directory --for 10
+  Whether calls hang on a file server:
+    perf-prof files --by filesystem -i 1000
+
+Files that are opened by path have the path that the program gave; what other
+descriptors are open on /proc tells. Pipes and sockets are left out: `syscalls`
+has their calls."
+)]
+pub struct FilesArgs {
+    #[command(flatten)]
+    lengths: LatencyArgs,
+    /// What has a row in the table of files
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = FileGrouping::File)]
+    by: FileGrouping,
+    /// So many rows of each table at most in text
+    #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "20")]
+    top: u64,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FileGrouping {
+    File,
+    Directory,
+    #[value(name = "filesystem")]
+    FileSystem,
+}
+
+impl ProfilerArgs for FilesArgs {
+    const NAME: &'static str = "files";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&FILES, &PROCESSES, &CALLS];
+    const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SLOW.layout());
+    const WEIGHT: &'static str = "us";
+
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        Ok(Box::new(Files::new(self)))
+    }
+}
+
+/// A call in progress.
+#[derive(Clone, Copy, Debug)]
+struct FileCall {
+    call: CallNumber,
+    used: FileCallUse,
+    file: FileNumber,
+    args: [u64; 4],
+}
+
+/// The row of a call. Without an operation it counts nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct OperationOf {
+    operation: Option<FileOperation>,
+    /// The file of a descriptor that may be no file.
+    untold: Option<FileNumber>,
+}
+
+impl SumKey for OperationOf {
+    fn others(&self) -> OperationOf {
+        OperationOf { untold: None, ..*self }
+    }
+}
+
+impl RowKey for OperationOf {}
+
+/// Sums of an operation besides lengths.
+#[derive(Clone, Copy, Debug, Default)]
+struct OperationSums {
+    bytes: u64,
+    errors: u64,
+}
+
+#[derive(Debug)]
+struct FileCallPairs;
+
+impl Declaration for FileCallPairs {
+    type Key = CallingThread;
+    type Start = FileCall;
+    type End = (EndedCall, Option<FileKind>);
+    type Row = OperationOf;
+    type Sums = OperationSums;
+
+    fn row(&self, _: &CallingThread, start: &OpenStart<FileCall>, end: &PairEnd<Self::End>) -> OperationOf {
+        let FileCall { used, file, .. } = start.open.own;
+        let (_, kind) = end.own;
+        OperationOf { operation: used.operation, untold: (kind != Some(FileKind::Path)).then_some(file) }
+    }
+
+    /// The thread was in the call as the run began: `no_start` of its row counts it.
+    fn may_be_first(&self, _: &CallingThread, _: &Self::End) -> bool {
+        true
+    }
+
+    fn fits(&self, start: &FileCall, end: &Self::End) -> bool {
+        start.call == end.0.call
+    }
+
+    fn add(&self, sums: &mut OperationSums, start: &OpenStart<FileCall>, end: &PairEnd<Self::End>) {
+        let ret = end.own.0.ret;
+        sums.bytes += start.open.own.bytes(ret).unwrap_or(0);
+        sums.errors += u64::from(failure(ret).is_some());
+    }
+}
+
+impl FileCall {
+    /// The bytes that the call has read or written.
+    fn bytes(&self, ret: i64) -> Option<u64> {
+        let moves = matches!(self.used.operation, Some(FileOperation::Read | FileOperation::Write));
+        u64::try_from(ret).ok().filter(|_| moves)
+    }
+
+    fn arg(&self, index: u8) -> u64 {
+        self.args.get(usize::from(index)).copied().unwrap_or(0)
+    }
+}
+
+/// A file as one process uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FileUser {
+    file: FileNumber,
+    task: TaskKey,
+}
+
+impl SumKey for FileUser {
+    fn others(&self) -> FileUser {
+        FileUser { file: FileNumber::OTHERS, task: self.task.others() }
+    }
+}
+
+/// Most pairs of a file and a process in an interval.
+const MAX_USERS: usize = 20_000;
+
+/// The profiler behind [`FilesArgs`].
+#[derive(Debug)]
+struct Files {
+    args: FilesArgs,
+    calls: FileCalls,
+    list: Option<CallList>,
+    events: Option<CallEvents>,
+    paths: Option<CallPaths>,
+    relation: Relation<FileCallPairs>,
+    descriptors: Descriptors,
+    names: FileNames,
+    users: KeyedSums<FileUser, FileSum>,
+    slow: Option<SlowCalls>,
+    misses_cpus: bool,
+}
+
+impl Files {
+    fn new(args: FilesArgs) -> Files {
+        let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
+        let relation =
+            Relation::new(FileCallPairs, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
+        let (calls, descriptors, names, misses_cpus) =
+            (FileCalls::known(), Default::default(), Default::default(), false);
+        let (list, users) = (Some(calls.list()), KeyedSums::new(MAX_USERS));
+        let (events, paths, slow) = (None, None, None);
+        Files { args, calls, list, events, paths, relation, descriptors, names, users, slow, misses_cpus }
+    }
+
+    fn entered(&mut self, id: i64, args: [u64; 6], sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let call = CallNumber::new(id, sample.is_compat());
+        let Some(used) = self.calls.of(call) else { return Use::Ignored };
+        let [a, b, c, d, ..] = args;
+        let file = self.file_of(used, call, args, sample);
+        let own = FileCall { call, used, file, args: [a, b, c, d] };
+        let (pid, fd) = (sample.pid, a as i32);
+        match used.effect {
+            DescriptorEffect::Closes => self.descriptors.closed(pid, fd, &mut self.names),
+            // With the flag CLOSE_RANGE_CLOEXEC, 4, they are closed later.
+            DescriptorEffect::ClosesRange if c & 4 == 0 => {
+                let closes = |fd: i32, _| u64::try_from(fd).is_ok_and(|fd| (a..=b).contains(&fd));
+                self.descriptors.closed_where(pid, closes, &mut self.names);
+            }
+            DescriptorEffect::Moves => self.descriptors.moves(pid, fd),
+            _ => {}
+        }
+        if used.operation.is_some()
+            && let Some(slow) = &mut self.slow
+        {
+            slow.clocks.entered(TaskEvent::unnamed(sample.time, sample.cpu, sample.tid), args);
+        }
+        let stack = if used.operation.is_some() { ctx.stack(sample) } else { None };
+        let comm = ctx.tasks.comm(sample.tid);
+        self.relation.start(CallingThread(sample.tid), EventMoment::of(sample), comm, stack, own);
+        Use::Relevant
+    }
+
+    /// The file that a call is about.
+    fn file_of(&mut self, used: FileCallUse, call: CallNumber, args: [u64; 6], sample: &Sample<'_>) -> FileNumber {
+        let Files { paths, descriptors, names, .. } = self;
+        let (pid, tid) = (sample.pid, sample.tid);
+        if let Some(paths) = paths {
+            paths.entered(call, sample);
+        }
+        let index = match used.file {
+            FileArgument::Descriptor(index) if used.operation.is_some() => index,
+            FileArgument::Descriptor(_) => return FileNumber::OTHERS,
+            FileArgument::Path => {
+                let [path, _] = paths.as_mut().map_or_else(Default::default, |paths| paths.ended(tid, call));
+                return match path {
+                    // With AT_EMPTY_PATH it is the file of the descriptor.
+                    PathOfCall::Read { text, .. } if text.is_empty() => {
+                        descriptors.file(pid, tid, args[0] as i32, names)
+                    }
+                    PathOfCall::Read { text, directory } => {
+                        let directory = directory.map(|fd| descriptors.file(pid, tid, fd, names));
+                        names.by_path(tid, directory, &text)
+                    }
+                    _ => FileNumber::UNREAD,
+                };
+            }
+        };
+        descriptors.file(pid, tid, args[usize::from(index)] as i32, names)
+    }
+
+    fn exited(&mut self, ended: EndedCall, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let Some(used) = self.calls.of(ended.call) else { return Use::Ignored };
+        let key = CallingThread(sample.tid);
+        let kind = self.relation.get(key).and_then(|start| self.names.kind(start.open.own.file));
+        let end = PairEnd { moment: EventMoment::of(sample), own: (ended, kind) };
+        match self.relation.end(key, &end, ctx) {
+            PairOutcome::Ended(start) => {
+                let start = *start;
+                self.ended(&start, ended.ret, sample, ctx);
+            }
+            PairOutcome::NoStart | PairOutcome::Unfit => {
+                self.relation.rows.sum(OperationOf { operation: used.operation, untold: None }).no_start += 1;
+            }
+            PairOutcome::Doubtful => {}
+        }
+        Use::Relevant
+    }
+
+    fn ended(&mut self, start: &OpenStart<FileCall>, ret: i64, sample: &Sample<'_>, ctx: &mut Context) {
+        let OpenStart { since, open } = start;
+        let own = open.own;
+        let offset = self.apply(&own, ret, sample);
+        let Some(operation) = own.used.operation else { return };
+        let ns = sample.time.saturating_sub(*since);
+        let comm = if sample.pid == sample.tid { open.comm } else { ctx.tasks.comm(sample.pid) };
+        let task = TaskKey { pid: sample.pid, tid: 0, comm };
+        let sum = self.users.sum(FileUser { file: own.file, task });
+        sum.calls[operation as usize] += 1;
+        sum.spent_ns[operation as usize] += ns;
+        let bytes = own.bytes(ret);
+        match operation {
+            FileOperation::Read => sum.read_bytes += bytes.unwrap_or(0),
+            FileOperation::Write => sum.written_bytes += bytes.unwrap_or(0),
+            _ => {}
+        }
+        sum.errors += u64::from(failure(ret).is_some());
+        sum.longest_ns = sum.longest_ns.max(Some(ns));
+        if let Some(slow) = &mut self.slow {
+            slow.ended(start, &own, (ret, offset), sample, &self.names, ctx);
+        }
+    }
+
+    /// Follows what a call has done to descriptors. Returns the position in the file at which the call began.
+    fn apply(&mut self, call: &FileCall, ret: i64, sample: &Sample<'_>) -> Option<u64> {
+        let Files { descriptors, names, .. } = self;
+        let (pid, tid, fd) = (sample.pid, sample.tid, call.args[0] as i32);
+        if call.used.effect == DescriptorEffect::Moves {
+            return descriptors.moved(pid, fd, u64::try_from(ret).unwrap_or(0));
+        }
+        let Ok(returned) = u64::try_from(ret) else { return None };
+        let new = returned as i32;
+        match call.used.effect {
+            DescriptorEffect::Opens { flags } => {
+                let flags = flags.map(|index| call.arg(index) as i32);
+                let closes_on_exec = flags.is_none_or(|flags| flags & libc::O_CLOEXEC != 0);
+                let position = flags.filter(|flags| flags & libc::O_APPEND == 0).map(|_| 0);
+                let is_read = call.file != FileNumber::UNREAD;
+                let file = if is_read { call.file } else { names.by_descriptor(tid, new) };
+                descriptors.opened(pid, new, file, closes_on_exec, position);
+            }
+            DescriptorEffect::Duplicates => descriptors.duplicated(pid, fd, new, false, names),
+            DescriptorEffect::DuplicatesTo => {
+                let closes_on_exec = call.arg(2) as i32 & libc::O_CLOEXEC != 0;
+                let is_dup3 = i64::from(call.call.number) == libc::SYS_dup3;
+                descriptors.duplicated(pid, fd, new, is_dup3 && closes_on_exec, names);
+            }
+            DescriptorEffect::Controls => match call.arg(1) as i32 {
+                libc::F_DUPFD => descriptors.duplicated(pid, fd, new, false, names),
+                libc::F_DUPFD_CLOEXEC => descriptors.duplicated(pid, fd, new, true, names),
+                libc::F_SETFD => {
+                    descriptors.set_closes_on_exec(pid, fd, call.arg(2) as i32 & libc::FD_CLOEXEC != 0);
+                }
+                _ => {}
+            },
+            DescriptorEffect::ChangesDirectory => descriptors.closed(pid, libc::AT_FDCWD, names),
+            DescriptorEffect::Seeks => descriptors.seeked(pid, fd, Some(returned)),
+            _ => {}
+        }
+        call.used.offset.map(|index| call.arg(index))
+    }
+
+    fn on_task(&mut self, record: &Record<'_>) {
+        let Files { descriptors, names, relation, slow, paths, .. } = self;
+        match record {
+            Record::Fork(task) if task.pid != task.ppid => descriptors.forked(task.ppid, task.pid),
+            Record::Comm { pid, exec: true, .. } => {
+                descriptors.closed_where(*pid, |_, closes_on_exec| closes_on_exec, names);
+            }
+            Record::Exit(task) => {
+                relation.forget(CallingThread(task.tid));
+                slow.iter_mut().for_each(|slow| slow.clocks.forget(task.tid));
+                paths.iter_mut().for_each(|paths| paths.forget(task.tid));
+                if task.pid == task.tid {
+                    descriptors.exited(task.pid, names);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The rows of operations. Those of descriptors that are asked stay for the next interval, unless it `is_last`.
+    fn operations(&mut self, now: Timestamp, is_last: bool) -> Vec<OperationRow> {
+        let names = &self.names;
+        let mut rows: FxHashMap<(FileOperation, bool), PairSums<OperationSums>> = FxHashMap::default();
+        let mut kept = Vec::new();
+        for (of, sums) in self.relation.rows.take() {
+            let Some(operation) = of.operation else { continue };
+            let is_unknown = match of.untold.map(|number| names.kind(number)) {
+                Some(None) if !is_last => {
+                    kept.push((of, sums));
+                    continue;
+                }
+                Some(Some(FileKind::NoFile)) => continue,
+                Some(Some(FileKind::Unknown) | None) => true,
+                None | Some(Some(FileKind::Path)) => false,
+            };
+            merge(rows.entry((operation, is_unknown)).or_default(), &sums);
+        }
+        kept.into_iter().for_each(|(of, sums)| merge(self.relation.rows.sum(of), &sums));
+        let waiting = self.relation.waiting_by(now, |_, start| {
+            let FileCall { used, file, .. } = start.open.own;
+            used.operation.filter(|_| names.kind(file) == Some(FileKind::Path))
+        });
+        for operation in waiting.keys().copied().flatten() {
+            rows.entry((operation, false)).or_default();
+        }
+        let row = |((operation, is_unknown), sums): ((FileOperation, bool), PairSums<OperationSums>)| OperationRow {
+            operation,
+            is_unknown,
+            latency: sums.latency,
+            bytes: sums.own.bytes,
+            errors: sums.own.errors,
+            than: sums.than,
+            no_start: sums.no_start,
+            now: waiting.get(&Some(operation)).filter(|_| !is_unknown).map(|open| open.count),
+        };
+        rows.into_iter().map(row).collect()
+    }
+
+    /// The rows of files, and those of processes.
+    fn rows(&mut self, is_last: bool) -> [Vec<FileRow>; 2] {
+        let mut files: FxHashMap<FileNumber, FileRow> = FxHashMap::default();
+        let mut processes: FxHashMap<TaskKey, FileSum> = FxHashMap::default();
+        let sums: Vec<(FileUser, FileSum)> = self.users.drain().collect();
+        for (user, sum) in sums {
+            match self.names.kind(user.file) {
+                None if !is_last => {
+                    self.users.sum(user).add(&sum);
+                    continue;
+                }
+                Some(FileKind::NoFile) => continue,
+                _ => {}
+            }
+            let TaskKey { pid, comm, .. } = user.task;
+            let users = TaskNames::of(TaskOfRow { pid: Some(pid), comm, process: comm }, [sum.total_ns(), 1]);
+            let row = files.entry(user.file).or_default();
+            row.sum.add(&sum);
+            row.users.merge(&users);
+            processes.entry(user.task).or_default().add(&sum);
+        }
+        let name = |number| match (self.args.by, self.names.name(number)) {
+            (FileGrouping::File, file) => file,
+            (FileGrouping::Directory, file) => directory_of(file),
+            (FileGrouping::FileSystem, file) => file_system_of(file),
+        };
+        let files = files.into_iter().map(|(number, row)| FileRow { file: Some(name(number)), ..row }).collect();
+        let process = |(task, sum)| FileRow { task, sum, ..FileRow::default() };
+        [files, processes.into_iter().map(process).collect()]
+    }
+
+    fn report(&mut self, now: Timestamp, is_last: bool, report: &mut Report) {
+        let unpaired = self.relation.end_interval(now, report);
+        let calls = self.operations(now, is_last);
+        let [files, processes] = self.rows(is_last);
+        let in_text = calls.iter().any(|row| row.than > 0) || !self.args.lengths.only_than();
+        let verdict = unpaired.verdict(self.misses_cpus);
+        let top = self.args.top as usize;
+        report.delta(&FILES, files).judged(verdict).text_rows(top).in_text(in_text);
+        report.delta(&PROCESSES, processes).judged(verdict).text_rows(top).in_text(in_text);
+        report.delta(&CALLS, calls).judged(verdict).below(unpaired.in_words()).in_text(in_text);
+        unpaired.report(report);
+        self.names.end_interval(self.descriptors.files());
+    }
+}
+
+/// Adds the sums of one row to those of another.
+fn merge(sums: &mut PairSums<OperationSums>, more: &PairSums<OperationSums>) {
+    sums.latency.merge(&more.latency);
+    sums.than += more.than;
+    sums.before += more.before;
+    sums.no_start += more.no_start;
+    sums.own.bytes += more.own.bytes;
+    sums.own.errors += more.own.errors;
+}
+
+impl Profiler for Files {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let wanted = WantedCalls { only_errors: false, paths: true, stacks: setup.stacks };
+        let events = CallEvents::open(wanted, evlist, setup)?;
+        self.slow = SlowCalls::open(self.args.lengths, self.args.common.stacks(), evlist, setup)?;
+        if let Some((enter, _)) = &events.enter {
+            let calls = calls_with_strings(self.list.as_ref(), true, setup)?;
+            self.paths = CallPaths::ask(*enter, &calls, evlist, setup)?;
+        }
+        self.events = Some(events);
+        self.names = FileNames::start(setup.host)?;
+        self.misses_cpus = setup.scope.cpus().is_some();
+        if self.misses_cpus {
+            setup.degrade_pairs();
+        }
+        Ok(())
+    }
+
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        if let Some(slow) = &self.slow {
+            slow.sched.filter(evlist, setup)?;
+        }
+        let reader: Vec<i32> = self.names.thread().into_iter().collect();
+        let scope = setup.scope.clone().without(&reader);
+        self.events.as_ref().map_or(Ok(()), |events| events.filter(self.list.as_ref(), &scope, evlist, setup))
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let Some(events) = &self.events else { return Ok(Use::Ignored) };
+        if let Some((enter, fields)) = &events.enter
+            && *enter == event
+        {
+            let (id, args) = (fields.id.read(sample.raw)?.cast_signed(), fields.args(sample.raw)?);
+            return Ok(self.entered(id, args, sample, ctx));
+        }
+        if event == events.exit {
+            let fields = events.exited;
+            let (id, ret) = (fields.id.read(sample.raw)?.cast_signed(), fields.ret.read(sample.raw)?.cast_signed());
+            return Ok(self.exited(EndedCall::of(id, sample.is_compat(), ret), sample, ctx));
+        }
+        let is_path = self.paths.as_mut().is_some_and(|paths| paths.take(event, sample));
+        if let Some(slow) = self.slow.as_mut().filter(|_| !is_path) {
+            slow.sched.sample(event, sample, &mut slow.clocks, ctx)?;
+        }
+        Ok(Use::Ignored)
+    }
+
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        let is_urgent = self.names.tick(now);
+        let due = self.relation.tick(now, ctx);
+        if let Some(slow) = &mut self.slow {
+            slow.show_open(&due, now, &self.names);
+            slow.show_named(&self.names, false, ctx);
+        }
+        TickOutcome { is_urgent, ..TickOutcome::default() }
+    }
+
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match &event {
+            Event::Task { record, .. } => self.on_task(record),
+            Event::TookOver { old, pid, .. } => {
+                self.relation.forget(CallingThread(*old));
+                self.slow.iter_mut().for_each(|slow| slow.clocks.took_over(*old, *pid));
+            }
+            Event::SwitchIn { tid, time, cpu, .. } => {
+                self.slow.iter_mut().for_each(|slow| slow.clocks.came(TaskEvent::unnamed(*time, *cpu, *tid)));
+            }
+            Event::Lost(window, kinds) => {
+                self.slow.iter_mut().for_each(|slow| slow.clocks.lost(window.end_ns));
+                // Only scheduler records may be lost: calls are still known.
+                if !self.events.as_ref().is_some_and(|events| kinds.include(&events.of_calls())) {
+                    return;
+                }
+                self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
+                self.descriptors.clear();
+            }
+            Event::LostSide(_) => self.descriptors.clear(),
+            Event::Stopped { now } => {
+                self.names.settle(*now);
+                let due = self.relation.open_lines_at_end(*now, ctx);
+                if let Some(slow) = &mut self.slow {
+                    slow.show_open(&due, *now, &self.names);
+                    slow.show_named(&self.names, true, ctx);
+                }
+            }
+            _ => {}
+        }
+        self.relation.on(&event, ctx);
+    }
+
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.report(now, false, report);
+        Ok(())
+    }
+
+    fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.names.settle(now);
+        self.report(now, true, report);
+        Ok(())
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.relation.stacks());
+        used.extend(self.slow.iter().flat_map(SlowCalls::stacks));
+    }
+}
