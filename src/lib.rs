@@ -23,6 +23,7 @@ pub mod digits;
 pub mod escape;
 pub mod event;
 pub mod expr;
+pub mod file;
 pub mod glob;
 pub mod host;
 pub mod json;

@@ -15,6 +15,7 @@ use clap::Parser;
 
 use crate::cli::values::Time;
 use crate::cli::{RunArgs, usage};
+use crate::file;
 use crate::host::Host;
 use crate::outside;
 use crate::profiler::{self, Profiler, ProfilerArgs};
@@ -170,7 +171,7 @@ impl Drop for ForkedProcesses {
 /// Forks the worker processes. Must be called before there is any thread or event.
 fn start_workers() -> ForkedProcesses {
     sys::raise_open_files(); // the workload gets perf-prof's original limit
-    outside::start(&[task::QUESTIONS, symbol::QUESTIONS, profiler::QUESTIONS]);
+    outside::start(&[task::QUESTIONS, symbol::QUESTIONS, profiler::QUESTIONS, file::QUESTIONS]);
     ForkedProcesses
 }
 

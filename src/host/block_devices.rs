@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use nix::sys::stat::{major, minor};
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 /// The number of a block device as its events have it: the major number, shifted by 20, and the minor number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockDevice(pub u32);
 
 /// A part of a disk, in sectors of 512 bytes.
@@ -29,7 +30,7 @@ pub struct AskedDevice {
 }
 
 /// The block devices of the machine, as found when they were read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BlockDevices {
     names: FxHashMap<BlockDevice, String>,
     partitions: FxHashMap<BlockDevice, Partition>,
@@ -37,12 +38,12 @@ pub struct BlockDevices {
 
 impl BlockDevice {
     /// From the number in `st_dev` and `st_rdev`.
-    fn of(number: u64) -> BlockDevice {
+    pub fn of(number: u64) -> BlockDevice {
         BlockDevice((major(number) as u32) << 20 | minor(number) as u32)
     }
 
     /// `254:0`
-    fn parse(text: &str) -> Option<BlockDevice> {
+    pub fn parse(text: &str) -> Option<BlockDevice> {
         let (major, minor) = text.trim().split_once(':')?;
         Some(BlockDevice(
             major.parse::<u32>().ok().filter(|major| *major < 1 << 12)? << 20 | minor.parse::<u32>().ok()?,

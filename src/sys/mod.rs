@@ -1,16 +1,17 @@
 //! The only place of system calls: each is a small safe function over libc, nix or perf-event-open-sys.
 //!
 //! `affinity` sets the CPUs of a thread, `below` opens files below another process's root, `bpf` reads and loads BPF
-//! programs, `perf` opens and controls events, `mount` mounts tracefs without changing a mount table, `mounts` reads
-//! the mount table, `process` starts the workload and leaves the slow release of events to a holder process, `poll`
-//! waits, `privileges` reads capabilities, `probed` has functions to be probed, `split_lock` provokes split locks for a
-//! test, `memory` ends the program when memory runs out, `replayed` replaces the machine in a replay, `stdio` knows
-//! whether stdout was closed, `time_offsets` how far a time namespace shifts clocks. This room is independent of what
-//! is measured.
+//! programs, `file_handle` opens files by their inodes, `perf` opens and controls events, `mount` mounts tracefs without
+//! changing a mount table, `mounts` reads the mount table, `process` starts the workload and leaves the slow release of
+//! events to a holder process, `poll` waits, `privileges` reads capabilities, `probed` has functions to be probed,
+//! `split_lock` provokes split locks for a test, `memory` ends the program when memory runs out, `replayed` replaces the
+//! machine in a replay, `stdio` knows whether stdout was closed, `time_offsets` how far a time namespace shifts clocks.
+//! This room is independent of what is measured.
 
 pub mod affinity;
 pub mod below;
 pub mod bpf;
+pub mod file_handle;
 pub mod memory;
 pub mod mount;
 pub mod mounts;

@@ -1,0 +1,155 @@
+//! The names of files by the descriptors and mappings of living processes, for what the inode alone does not tell.
+//!
+//! A descriptor's inode is in its fdinfo (Linux 5.14) and its device in the line of mountinfo of its mount, so the file
+//! itself is never touched: it may be on a dead server.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+use crate::file::{FileName, FilePath, FoundBy, InodeKey};
+use crate::host::{BlockDevice, processes};
+use crate::outside::WorkerContext;
+use crate::sys;
+use crate::sys::monotonic_ns;
+
+/// When a worker last searched, ns.
+#[derive(Default)]
+struct LastScan(Option<u64>);
+
+/// Processes are searched that often at most.
+const SCAN_NS: u64 = 5_000_000_000;
+/// The CPU time that a search may take, ns.
+const MAX_CPU_NS: u64 = 150_000_000;
+/// Most descriptors that are looked at in one process.
+const MAX_DESCRIPTORS: usize = 4096;
+/// Most bytes of a list of mappings or mounts.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// The names of those of `wanted` that a process has open or mapped. Empty if processes were searched a moment ago.
+pub(super) fn find(wanted: &[InodeKey], context: &mut WorkerContext) -> FxHashMap<InodeKey, FileName> {
+    let now = monotonic_ns();
+    let last = &mut context.remembered::<LastScan>().0;
+    let mut found = FxHashMap::default();
+    if wanted.is_empty() || last.is_some_and(|last| now.saturating_sub(last) < SCAN_NS) {
+        return found;
+    }
+    *last = Some(now);
+    let until_ns = sys::thread_cpu_ns().saturating_add(MAX_CPU_NS);
+    for pid in processes(&context.host) {
+        if found.len() == wanted.len() || sys::thread_cpu_ns() >= until_ns {
+            break;
+        }
+        context.about(pid);
+        let process = context.host.proc.join(pid.to_string());
+        descriptors(pid, &process, wanted, &mut found);
+        mappings(pid, &process, wanted, &mut found);
+    }
+    found
+}
+
+fn name(path: Vec<u8>, found: FoundBy) -> FileName {
+    FileName { path: Some(FilePath(path)), found, links: 1, is_directory: false }
+}
+
+fn descriptors(pid: i32, process: &Path, wanted: &[InodeKey], found: &mut FxHashMap<InodeKey, FileName>) {
+    let mut mounts: Option<FxHashMap<u64, BlockDevice>> = None;
+    for entry in fs::read_dir(process.join("fd")).into_iter().flatten().flatten().take(MAX_DESCRIPTORS) {
+        let Ok(path) = fs::read_link(entry.path()) else { continue };
+        // Of a device, its driver adds lines to fdinfo, and may wait for locks of its own.
+        if !path.starts_with("/") || path.starts_with("/dev") {
+            continue;
+        }
+        let Ok(info) = fs::read_to_string(process.join("fdinfo").join(entry.file_name())) else { continue };
+        let (Some(mount), Some(inode)) = (value(&info, "mnt_id:"), value(&info, "ino:")) else { continue };
+        if !wanted.iter().any(|key| key.inode == inode) {
+            continue;
+        }
+        let device = mounts.get_or_insert_with(|| mount_devices(process)).get(&mount);
+        let key = device.map(|device| InodeKey { device: *device, inode });
+        if let Some(key) = key.filter(|key| wanted.contains(key)) {
+            found.entry(key).or_insert_with(|| name(path.into_os_string().into_vec(), FoundBy::Descriptor(pid)));
+        }
+    }
+}
+
+fn value(info: &str, key: &str) -> Option<u64> {
+    info.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
+}
+
+/// The devices of the mounts that a process sees.
+fn mount_devices(process: &Path) -> FxHashMap<u64, BlockDevice> {
+    let line = |line: Vec<u8>| {
+        let mut words = line.split(|byte| *byte == b' ').map(|word| std::str::from_utf8(word).ok());
+        Some((words.next()??.parse().ok()?, BlockDevice::parse(words.nth(1)??)?))
+    };
+    let lines =
+        File::open(process.join("mountinfo")).ok().map(|file| BufReader::new(file.take(MAX_BYTES)).split(b'\n'));
+    lines.into_iter().flatten().map_while(Result::ok).filter_map(line).collect()
+}
+
+fn mappings(pid: i32, process: &Path, wanted: &[InodeKey], found: &mut FxHashMap<InodeKey, FileName>) {
+    let Ok(maps) = File::open(process.join("maps")) else { return };
+    for line in BufReader::new(maps.take(MAX_BYTES)).split(b'\n').map_while(Result::ok) {
+        let Some((key, path)) = mapped_file(&line) else { continue };
+        if wanted.contains(&key) {
+            found.entry(key).or_insert_with(|| name(path.to_vec(), FoundBy::Mapping(pid)));
+        }
+    }
+}
+
+/// `7f00-7f10 r-xp 00001000 fe:00 42     /usr/lib/a b.so`
+fn mapped_file(line: &[u8]) -> Option<(InodeKey, &[u8])> {
+    let mut words = line.splitn(6, |byte| *byte == b' ').skip(3);
+    let (device, inode, path) = (words.next()?, words.next()?, words.next()?.trim_ascii_start());
+    let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
+    let hex = |text| u32::from_str_radix(text, 16).ok();
+    let device = BlockDevice(hex(major)?.checked_shl(20)? | hex(minor)?);
+    let inode = std::str::from_utf8(inode).ok()?.parse().ok().filter(|inode| *inode > 0)?;
+    path.starts_with(b"/").then_some((InodeKey { device, inode }, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::fixture::FixtureProcess;
+
+    #[test]
+    fn open_and_mapped_files_have_names() {
+        let process = FixtureProcess::new(5);
+        let root = process.host().proc.join("5");
+        let [fd, fdinfo] = ["fd", "fdinfo"].map(|name| root.join(name));
+        [&fd, &fdinfo].iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
+        for (number, path, info) in [
+            ("3", "/srv/a", "pos:\t0\nflags:\t0\nmnt_id:\t40\nino:\t11\n"),
+            ("4", "/dev/x", "mnt_id:\t40\nino:\t12\n"),
+            ("5", "socket:[13]", "mnt_id:\t40\nino:\t13\n"),
+            ("6", "/other", "mnt_id:\t41\nino:\t11\n"),
+            ("7", "/old", "mnt_id:\t40\n"),
+        ] {
+            std::os::unix::fs::symlink(path, fd.join(number)).unwrap();
+            fs::write(fdinfo.join(number), info).unwrap();
+        }
+        fs::write(root.join("mountinfo"), "40 1 8:1 / /srv rw - ext4 /dev/sda1 rw\n41 1 8:2 / / rw - ext4 x rw\n")
+            .unwrap();
+        fs::write(root.join("maps"), "1000-2000 r--p 0 08:01 14   /srv/m n\nx\n1-2 r--p 0 00:00 0\n").unwrap();
+        let key = |inode| InodeKey { device: BlockDevice(8 << 20 | 1), inode };
+        let mut context = WorkerContext::new(process.host());
+        let found = find(&[11, 12, 13, 14].map(key), &mut context);
+        let path = |inode| found.get(&key(inode)).and_then(|name| name.path.clone()).map(|path| path.0);
+        assert_eq!(path(11).as_deref(), Some(&b"/srv/a"[..]));
+        assert_eq!(path(14).as_deref(), Some(&b"/srv/m n"[..]));
+        assert_eq!(found.len(), 2);
+        assert!(find(&[key(11)], &mut context).is_empty(), "only now and then");
+    }
+
+    #[test]
+    fn hostile_lines_of_mappings_are_left_out() {
+        for line in ["", "1-2 r--p 0", "1-2 r--p 0 zz:0 5 /a", "1-2 r--p 0 08:01 x /a", "1-2 r--p 0 08:01 5 [heap]"] {
+            assert_eq!(mapped_file(line.as_bytes()), None, "{line:?}");
+        }
+    }
+}
